@@ -1,0 +1,43 @@
+/* err.h - how a failure travels: a status returned, a sentence left in a caller-owned record.
+ *
+ * Owns: forming the sentence. Does not own: the record, which may be NULL everywhere.
+ * Invariant: input is never asserted; AE_ASSERT is for our own invariants only and vanishes
+ * in release builds.
+ */
+#ifndef AE_BASE_ERR_H
+#define AE_BASE_ERR_H
+
+#include <assert.h>
+
+#include "aerie.h"
+
+/* Write the sentence into `error` (may be NULL) and return `status`. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+aerie_status ae_fail(aerie_error *error, aerie_status status, const char *format, ...);
+
+/* "not enough memory for <what> (<bytes> bytes)"; returns AERIE_ERROR_MEMORY. */
+aerie_status ae_fail_memory(aerie_error *error, const char *what, size_t bytes);
+
+/* Short name of a status ("ERROR_FORMAT"), and its sentence. Static storage. */
+const char *ae_status_name(aerie_status status);
+const char *ae_status_text(aerie_status status);
+
+/* Forward a failure to the caller. */
+#define AE_TRY(expr)                                  \
+    do {                                              \
+        aerie_status ae_try_status = (expr);          \
+        if (ae_try_status != AERIE_OK) return ae_try_status; \
+    } while (0)
+
+/* The same with clean-up: sets `status` and jumps to the label. */
+#define AE_TRY_GOTO(status, expr, label)       \
+    do {                                       \
+        (status) = (expr);                     \
+        if ((status) != AERIE_OK) goto label;  \
+    } while (0)
+
+#define AE_ASSERT(cond) assert(cond)
+
+#endif

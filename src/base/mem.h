@@ -1,0 +1,81 @@
+/* mem.h - heap memory with checked sizes, a bump arena, a growable byte buffer, a layout.
+ *
+ * All heap memory of the library comes through these calls, so a test can make each of them
+ * fail in turn. Every function that can run out of memory says so by NULL or by status.
+ * Lifetimes (DESIGN section 4): model, session, step, request; each owns one arena or layout.
+ */
+#ifndef AE_BASE_MEM_H
+#define AE_BASE_MEM_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/err.h"
+
+#define AE_ALIGN 64 /* bytes: a cache line and an AVX-512 vector */
+
+/* a * b and a + b for sizes from files; false when the result would wrap. */
+static inline bool ae_mul_size(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool ae_add_size(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
+
+/* n * size bytes, zeroed; NULL when it does not fit. Free with ae_free. */
+void *ae_alloc(size_t n, size_t size);
+/* n * size bytes, zeroed, aligned to AE_ALIGN. Free with ae_free. */
+void *ae_alloc_aligned(size_t n, size_t size);
+/* Grow or shrink; new bytes are not zeroed; on failure NULL, the old block lives on. */
+void *ae_realloc(void *block, size_t n, size_t size);
+void ae_free(void *block);
+/* Copy of text[0..n) with a NUL behind it; NULL when out of memory. */
+char *ae_strndup(const char *text, size_t n);
+
+/* ---- Arena: many small objects, one lifetime ------------------------------------------- */
+
+typedef struct ae_arena {
+    struct ae_arena_chunk *chunk; /* newest first */
+    size_t chunk_bytes;           /* usual chunk size */
+    size_t used_bytes;            /* handed out since init or reset */
+} ae_arena;
+
+void ae_arena_init(ae_arena *arena, size_t chunk_bytes);
+/* Zeroed, aligned to 16; NULL when out of memory. n == 0 gives a valid pointer. */
+void *ae_arena_alloc(ae_arena *arena, size_t n, size_t size);
+char *ae_arena_strndup(ae_arena *arena, const char *text, size_t n);
+/* Forget everything but keep the newest chunk for reuse. */
+void ae_arena_reset(ae_arena *arena);
+void ae_arena_free(ae_arena *arena);
+
+/* ---- Layout: the parts of one large block ----------------------------------------------- */
+/* Run dry it answers "how many bytes", run again over the block it gives the same offsets:
+ *     ae_layout l = {0}; plan(&l, NULL); block = ae_alloc_aligned(1, l.bytes);
+ *     l = (ae_layout){.base = block};  plan(&l, &state);                                    */
+
+typedef struct ae_layout {
+    char *base;   /* NULL while counting */
+    size_t bytes; /* used so far */
+    bool overflow;
+} ae_layout;
+
+/* n * size bytes at the next multiple of AE_ALIGN: the address, or NULL while counting. */
+void *ae_layout_add(ae_layout *layout, size_t n, size_t size);
+
+/* ---- Growable byte buffer --------------------------------------------------------------- */
+
+typedef struct ae_buf {
+    char *data;      /* NUL kept behind the last byte once anything was added; owned */
+    size_t n;        /* bytes without the NUL */
+    size_t capacity; /* bytes allocated */
+    bool failed;     /* an append ran out of memory; later appends do nothing */
+} ae_buf;
+
+void ae_buf_add(ae_buf *buf, const void *bytes, size_t n);
+void ae_buf_adds(ae_buf *buf, const char *text);
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+void ae_buf_addf(ae_buf *buf, const char *format, ...);
+void ae_buf_clear(ae_buf *buf);
+void ae_buf_free(ae_buf *buf);
+
+#endif

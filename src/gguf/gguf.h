@@ -1,0 +1,98 @@
+/* gguf.h - reading GGUF files (v2, v3, little-endian, one file or a split set). The file is hostile.
+ *
+ * Owns: the mapping of the file(s) and the parsed index. Lends: every name, value and tensor
+ * pointer, until ae_gguf_close.
+ * Invariants after a successful open:
+ *   - every string, array and tensor lies inside its file; sizes were computed with checked
+ *     arithmetic; no two tensors overlap or share a name; no two keys are equal;
+ *   - each tensor's type is known (ae_type_get != NULL), ne[0] is a multiple of its block,
+ *     ne[i] >= 1, and the product of ne fits in int64;
+ *   - index memory allocated is bounded by the file's size, whatever counts the file claims.
+ * Source: the GGUF specification (ggml docs/gguf.md).
+ */
+#ifndef AE_GGUF_GGUF_H
+#define AE_GGUF_GGUF_H
+
+#include "base/err.h"
+
+/* Value types as numbered in the file. */
+typedef enum ae_gguf_type {
+    AE_GGUF_U8 = 0, AE_GGUF_I8 = 1, AE_GGUF_U16 = 2, AE_GGUF_I16 = 3, AE_GGUF_U32 = 4, AE_GGUF_I32 = 5,
+    AE_GGUF_F32 = 6, AE_GGUF_BOOL = 7, AE_GGUF_STRING = 8, AE_GGUF_ARRAY = 9, AE_GGUF_U64 = 10,
+    AE_GGUF_I64 = 11, AE_GGUF_F64 = 12,
+} ae_gguf_type;
+
+/* Not NUL-terminated, may hold any bytes. */
+typedef struct ae_gguf_string {
+    const char *data; /* [n], in the file */
+    size_t n;
+} ae_gguf_string;
+
+typedef struct ae_gguf_kv {
+    ae_gguf_string key;
+    ae_gguf_type type;         /* of the value */
+    ae_gguf_type element_type; /* of an array's elements; arrays of arrays are refused */
+    uint64_t n;                /* elements; 1 for scalars */
+    const uint8_t *data;       /* the value's bytes (for strings: u64 length, bytes), unaligned */
+} ae_gguf_kv;
+
+typedef struct ae_gguf_tensor {
+    ae_gguf_string name;
+    uint32_t type;       /* ggml type id, see quant/types.h */
+    uint32_t n_dims;     /* 1..4 as written */
+    int64_t ne[4];       /* elements per dimension, fastest first; 1 beyond n_dims */
+    size_t bytes;        /* of data */
+    const uint8_t *data; /* [bytes], aligned as in the file; NULL for a vocabulary-only read */
+    uint32_t i_file;     /* which file of a split set */
+    uint64_t offset;     /* of data in that file */
+} ae_gguf_tensor;
+
+typedef struct ae_gguf ae_gguf;
+
+typedef struct ae_gguf_options {
+    bool no_mmap; /* read into memory instead of mapping */
+} ae_gguf_options;
+
+/* Opens path; of a split set any part ("name-00002-of-00005.gguf") brings all of it.
+ * Errors: IO, FORMAT (what, where: byte offset, and the name of key or tensor), UNSUPPORTED (version,
+ * big-endian, unknown tensor type, named), MEMORY. */
+aerie_status ae_gguf_open(ae_gguf **out, const char *path, const ae_gguf_options *options, aerie_error *error);
+/* The same over bytes that outlive the object (one file, not split); `name` is used in messages. */
+aerie_status ae_gguf_open_memory(ae_gguf **out, const void *bytes, size_t n, const char *name, aerie_error *error);
+void ae_gguf_close(ae_gguf *gguf);
+
+const char *ae_gguf_path(const ae_gguf *gguf); /* as given to open */
+uint32_t ae_gguf_version(const ae_gguf *gguf);
+uint32_t ae_gguf_alignment(const ae_gguf *gguf);
+uint32_t ae_gguf_n_files(const ae_gguf *gguf);
+uint64_t ae_gguf_file_bytes(const ae_gguf *gguf); /* all parts together */
+
+size_t ae_gguf_n_kv(const ae_gguf *gguf);
+const ae_gguf_kv *ae_gguf_kv_at(const ae_gguf *gguf, size_t i);
+const ae_gguf_kv *ae_gguf_kv_find(const ae_gguf *gguf, const char *key); /* NULL if absent; hashed */
+
+size_t ae_gguf_n_tensors(const ae_gguf *gguf);
+const ae_gguf_tensor *ae_gguf_tensor_at(const ae_gguf *gguf, size_t i);
+const ae_gguf_tensor *ae_gguf_tensor_find(const ae_gguf *gguf, const char *name); /* NULL if absent; hashed */
+
+/* Typed reads. An absent key leaves *value alone (set the default first) and returns OK, unless `required`;
+ * a value of a wrong type or out of range is FORMAT with key, found type and wanted type.
+ * Any integer type serves for integers, any of F32 and F64 for floats. */
+aerie_status ae_gguf_get_u32(const ae_gguf *gguf, const char *key, bool required, uint32_t *value, aerie_error *error);
+aerie_status ae_gguf_get_f32(const ae_gguf *gguf, const char *key, bool required, float *value, aerie_error *error);
+aerie_status ae_gguf_get_bool(const ae_gguf *gguf, const char *key, bool required, bool *value, aerie_error *error);
+aerie_status ae_gguf_get_string(const ae_gguf *gguf, const char *key, bool required, ae_gguf_string *value,
+                                aerie_error *error);
+/* The array under key, or NULL if absent (with `required`: an error). FORMAT if it is not an array of `element`. */
+aerie_status ae_gguf_get_array(const ae_gguf *gguf, const char *key, bool required, ae_gguf_type element,
+                               const ae_gguf_kv **value, aerie_error *error);
+
+/* Element i of an array of scalars as integer or float; false when it is not one. i < kv->n. */
+bool ae_gguf_kv_int(const ae_gguf_kv *kv, uint64_t i, int64_t *value);
+bool ae_gguf_kv_float(const ae_gguf_kv *kv, uint64_t i, double *value);
+/* Strings of an array in order: start with *cursor = 0; false at the end. */
+bool ae_gguf_kv_next_string(const ae_gguf_kv *kv, size_t *cursor, ae_gguf_string *value);
+
+const char *ae_gguf_type_name(ae_gguf_type type); /* "u32", "string", ... */
+
+#endif
