@@ -5,7 +5,7 @@
  * Invariants after a successful open:
  *   - every string, array and tensor lies inside its file; sizes were computed with checked
  *     arithmetic; no two tensors overlap or share a name; no two keys are equal;
- *   - each tensor's type is known (ae_type_get != NULL), ne[0] is a multiple of its block,
+ *   - each tensor's type is known (gguf/type.h), ne[0] is a multiple of its block,
  *     ne[i] >= 1, and the product of ne fits in int64;
  *   - index memory allocated is bounded by the file's size, whatever counts the file claims.
  * Source: the GGUF specification (ggml docs/gguf.md).
@@ -14,6 +14,7 @@
 #define AE_GGUF_GGUF_H
 
 #include "base/err.h"
+#include "gguf/type.h"
 
 /* Value types as numbered in the file. */
 typedef enum ae_gguf_type {
@@ -38,7 +39,7 @@ typedef struct ae_gguf_kv {
 
 typedef struct ae_gguf_tensor {
     ae_gguf_string name;
-    uint32_t type;       /* ggml type id, see quant/types.h */
+    uint32_t type;       /* ae_type */
     uint32_t n_dims;     /* 1..4 as written */
     int64_t ne[4];       /* elements per dimension, fastest first; 1 beyond n_dims */
     size_t bytes;        /* of data */

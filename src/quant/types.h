@@ -1,8 +1,8 @@
 /* types.h - the table of tensor types, and the plain-C definition of each format.
  *
- * Everything that the program knows of a format starts here: block size, bytes, decode to f32,
- * encode from f32 where we write it, and the integer view that all matrix kernels share.
- * Layouts and formulas: kernels note section 1; block structs with static asserts: blocks.h.
+ * Decode to f32, encode from f32 where we write a format, and the integer view that all matrix
+ * kernels share. Names, ids and sizes stand in gguf/type.h, where the file reader needs them;
+ * block structs, with static asserts against those sizes, in blocks.h.
  */
 #ifndef AE_QUANT_TYPES_H
 #define AE_QUANT_TYPES_H
@@ -11,50 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(name, id in the file, elements per block, bytes per block) */
-#define AE_QUANT_TYPE_LIST(X) \
-    X(F32, 0, 1, 4)           \
-    X(F16, 1, 1, 2)           \
-    X(Q4_0, 2, 32, 18)        \
-    X(Q4_1, 3, 32, 20)        \
-    X(Q5_0, 6, 32, 22)        \
-    X(Q5_1, 7, 32, 24)        \
-    X(Q8_0, 8, 32, 34)        \
-    X(Q8_1, 9, 32, 36)        \
-    X(Q2_K, 10, 256, 84)      \
-    X(Q3_K, 11, 256, 110)     \
-    X(Q4_K, 12, 256, 144)     \
-    X(Q5_K, 13, 256, 176)     \
-    X(Q6_K, 14, 256, 210)     \
-    X(Q8_K, 15, 256, 292)     \
-    X(IQ2_XXS, 16, 256, 66)   \
-    X(IQ2_XS, 17, 256, 74)    \
-    X(IQ3_XXS, 18, 256, 98)   \
-    X(IQ1_S, 19, 256, 50)     \
-    X(IQ4_NL, 20, 32, 18)     \
-    X(IQ3_S, 21, 256, 110)    \
-    X(IQ2_S, 22, 256, 82)     \
-    X(IQ4_XS, 23, 256, 136)   \
-    X(I8, 24, 1, 1)           \
-    X(I16, 25, 1, 2)          \
-    X(I32, 26, 1, 4)          \
-    X(I64, 27, 1, 8)          \
-    X(F64, 28, 1, 8)          \
-    X(IQ1_M, 29, 256, 56)     \
-    X(BF16, 30, 1, 2)         \
-    X(TQ1_0, 34, 256, 54)     \
-    X(TQ2_0, 35, 256, 66)     \
-    X(MXFP4, 39, 32, 17)      \
-    X(NVFP4, 40, 64, 36)      \
-    X(Q1_0, 41, 128, 18)      \
-    X(Q2_0, 42, 64, 18)
-
-typedef enum ae_type {
-#define AE_TYPE_ENUM(name, id, elements, bytes) AE_TYPE_##name = id,
-    AE_QUANT_TYPE_LIST(AE_TYPE_ENUM)
-#undef AE_TYPE_ENUM
-    AE_TYPE_COUNT = 43
-} ae_type;
+#include "gguf/type.h"
 
 /* How a type's dot products are summed (DESIGN section 2). */
 typedef enum ae_dot {
@@ -68,10 +25,10 @@ typedef void ae_decode_fn(const void *blocks, float *x, size_t n);  /* n element
 typedef void ae_encode_fn(const float *x, void *blocks, size_t n);
 
 typedef struct ae_type_info {
-    const char *name;   /* as in ggml, lower case: "q4_0", "f16", "iq4_xs" */
-    uint32_t type;      /* ae_type */
-    uint32_t n_block;   /* elements per block */
-    uint32_t block_bytes;
+    const char *name;     /* as in ggml, lower case: "q4_0", "f16", "iq4_xs" */
+    uint32_t type;        /* ae_type */
+    uint32_t n_block;     /* elements per block, from gguf/type.h */
+    uint32_t block_bytes; /* likewise */
     ae_dot dot;
     ae_decode_fn *decode; /* NULL for I8..I64, F64 is decoded */
     ae_encode_fn *encode; /* NULL where we do not write the format */
@@ -81,9 +38,6 @@ typedef struct ae_type_info {
 const ae_type_info *ae_type_get(uint32_t type);
 /* By name, any case ("Q4_0"); NULL if unknown. */
 const ae_type_info *ae_type_by_name(const char *name);
-/* Bytes of a row of n elements; 0 when n is not a multiple of the block or the result would wrap. */
-size_t ae_type_row_bytes(uint32_t type, uint64_t n);
-
 /* ---- The integer view: w = scale * code + min, codes int8 ---------------------------------- */
 /* One form for every AE_DOT_32 and AE_DOT_256 type: the reference kernels and the packers of the
  * fast ones see nothing else of a format.
