@@ -1,0 +1,190 @@
+/* backend.h - THE seam between the engine and the machines that run it.
+ *
+ * A backend is a struct of function pointers, chosen at run time. It offers a small number of
+ * LLM-sized operations over device memory; the forward pass (engine/forward.c) is written once
+ * over them. Device pointers are plain pointers: on the CPU they are ordinary memory, elsewhere
+ * only the backend may follow them. Host arrays are marked (host).
+ *
+ * Objects
+ *   ae_backend  the device. Owns nothing but itself; shared by all models and streams.
+ *   ae_weight   a matrix or vector in the device's own (packed) layout. Immutable, shared.
+ *   ae_stream   where operations run: threads and scratch. One per engine, one user at a time.
+ *               Operations of a stream happen in order; results are visible after ae_backend sync.
+ *   ae_kv_store the pages of a KV cache on the device.
+ *
+ * Law: a row's result is a pure function of the weights and of the row's own prefix. No operation
+ * may let n_rows, another row, the thread count or the CPU level change one bit (DESIGN section 2).
+ * The arithmetic is defined by the plain-C kernels in cpu/ref.
+ */
+#ifndef AE_BACKEND_BACKEND_H
+#define AE_BACKEND_BACKEND_H
+
+#include "base/err.h"
+
+#define AE_KV_PAGE 64 /* positions per KV page; also the attention chunk, cut at logical positions */
+
+typedef struct ae_backend ae_backend;
+typedef struct ae_weight ae_weight;
+typedef struct ae_stream ae_stream;
+typedef struct ae_kv_store ae_kv_store;
+
+/* ---- Weights ------------------------------------------------------------------------------- */
+
+typedef enum ae_weight_use {
+    AE_WEIGHT_MATMUL = 1, /* y = W x */
+    AE_WEIGHT_LOOKUP = 2, /* rows fetched by token id */
+} ae_weight_use;
+
+typedef struct ae_weight_source {
+    uint32_t type;     /* ae_type */
+    uint32_t n_out;    /* rows: output features, or tokens of a table */
+    uint32_t n_in;     /* columns: input features, contiguous in a row */
+    const void *data;  /* (host) [n_out] rows in the file's layout; lives as long as the weight */
+    unsigned use;      /* ae_weight_use, or-ed */
+} ae_weight_source;
+
+/* ---- Matrix products ------------------------------------------------------------------------ */
+
+#define AE_MATMUL_MAX 3 /* weights that share one input: q, k, v or gate, up */
+
+typedef enum ae_input {
+    AE_INPUT_PLAIN,    /* x */
+    AE_INPUT_RMSNORM,  /* x / rms(x) * norm */
+    AE_INPUT_SWIGLU,   /* silu(x) * x2 */
+} ae_input;
+
+typedef struct ae_matmul {
+    uint32_t n_rows;
+    ae_input input;
+    const float *x, *x2;  /* [n_rows][x_stride] f32; the first n_in are used */
+    size_t x_stride;
+    const float *norm;    /* [n_in] f32 on the device, for AE_INPUT_RMSNORM */
+    float norm_eps;
+    uint32_t n_weights;
+    struct ae_matmul_out {
+        const ae_weight *weight; /* [n_out, n_in] */
+        const float *bias;       /* [n_out] f32 on the device, or NULL */
+        float *y;                /* [n_rows][y_stride] f32 */
+        size_t y_stride;
+        bool add;                /* y += instead of y = */
+    } out[AE_MATMUL_MAX];
+} ae_matmul;
+
+/* ---- Rows, positions and the KV cache ---------------------------------------------------------- */
+
+typedef struct ae_kv_shape {
+    uint32_t n_layers, n_kv_heads, head_dim; /* keys and values have the same head_dim */
+    uint32_t n_pages;
+} ae_kv_shape;
+
+/* Where the rows of a pass stand. All arrays (host), alive until the pass is synchronised.
+ * Slots number the places of a sequence's KV: page slot / 64 of its table, place slot % 64. A committed
+ * position p sits in slot p. A draft row sits in a slot behind the committed ones; the path of row r
+ * lists, for each position from n_inplace[r] up to its own, the slot that holds its ancestor. */
+typedef struct ae_places {
+    uint32_t n_rows;
+    const int32_t *seq;       /* [n_rows] index into tables; rows of one sequence are adjacent */
+    const int32_t *pos;       /* [n_rows] logical position */
+    const int32_t *slot;      /* [n_rows] where the row's own K and V go */
+    const int32_t *n_inplace; /* [n_rows] positions below this sit in the slot of the same number */
+    const int32_t *path;      /* [n_rows][path_stride]; entry i: slot of position n_inplace[r] + i */
+    uint32_t path_stride;
+    const int32_t *const *tables; /* [n_seqs] page numbers */
+} ae_places;
+
+typedef enum ae_rope_kind {
+    AE_ROPE_NORM, /* pairs (2i, 2i+1) */
+    AE_ROPE_NEOX, /* pairs (i, i + n_rot/2) */
+} ae_rope_kind;
+
+/* Rotate q and k, then write k and v to the pages of a layer. */
+typedef struct ae_rope_kv {
+    const ae_places *places;
+    ae_kv_store *kv;
+    uint32_t layer;
+    uint32_t n_heads, n_kv_heads, head_dim, n_rot;
+    ae_rope_kind kind;
+    const float *cos, *sin; /* [n_rows][n_rot/2] f32 on the device */
+    float *q;               /* [n_rows][n_heads * head_dim], rotated in place */
+    float *k;               /* [n_rows][n_kv_heads * head_dim], rotated in place */
+    const float *v;         /* [n_rows][n_kv_heads * head_dim] */
+} ae_rope_kv;
+
+typedef struct ae_attention {
+    const ae_places *places;
+    const ae_kv_store *kv;
+    uint32_t layer;
+    uint32_t n_heads, n_kv_heads, head_dim;
+    float scale;      /* of q before the product */
+    uint32_t window;  /* positions seen, own included; 0 = all */
+    const float *q;   /* [n_rows][n_heads * head_dim] */
+    float *y;         /* [n_rows][n_heads * head_dim] */
+} ae_attention;
+
+/* One KV row moves from slot to slot of the same page table (all layers). */
+typedef struct ae_kv_move {
+    int32_t from, to;
+} ae_kv_move;
+
+typedef struct ae_stream_options {
+    uint32_t n_threads;   /* CPU */
+    uint32_t max_rows;    /* largest n_rows of any operation */
+    uint32_t max_in;      /* largest n_in of any matmul */
+} ae_stream_options;
+
+/* ---- The operations -------------------------------------------------------------------------- */
+
+typedef struct ae_backend_ops {
+    const char *name;
+
+    /* Device memory, zeroed. NULL when there is none left. */
+    void *(*alloc)(ae_backend *backend, size_t bytes);
+    void (*free)(ae_backend *backend, void *memory, size_t bytes);
+
+    /* Bytes of device memory that weight_create would take beside the source. */
+    size_t (*weight_bytes)(const ae_backend *backend, const ae_weight_source *source);
+    aerie_status (*weight_create)(ae_backend *backend, const ae_weight_source *source, ae_weight **out, aerie_error *error);
+    void (*weight_free)(ae_backend *backend, ae_weight *weight);
+
+    size_t (*stream_bytes)(const ae_backend *backend, const ae_stream_options *options);
+    aerie_status (*stream_create)(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error);
+    void (*stream_free)(ae_stream *stream);
+    void (*sync)(ae_stream *stream);
+
+    size_t (*kv_bytes)(const ae_backend *backend, const ae_kv_shape *shape);
+    aerie_status (*kv_create)(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error);
+    void (*kv_free)(ae_backend *backend, ae_kv_store *kv);
+    /* The first n places of page `from` to page `to`, all layers. */
+    void (*kv_copy_page)(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n);
+    /* (host) moves[n] within the sequence of `table`, done in order. */
+    void (*kv_move)(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n);
+    /* The K and V bytes of one slot, all layers, to (host) out[kv_slot_bytes]: for tests and saved sessions. */
+    size_t (*kv_slot_bytes)(const ae_kv_store *kv);
+    void (*kv_read)(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
+
+    /* (host) to device and back; n bytes. */
+    void (*upload)(ae_stream *stream, void *device, const void *host, size_t n);
+    void (*download)(ae_stream *stream, void *host, const void *device, size_t n);
+
+    /* y[r] = row tokens[r] of the table, as f32. tokens (host) [n_rows]. */
+    void (*lookup)(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y);
+    void (*matmul)(ae_stream *stream, const ae_matmul *args);
+    void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
+    void (*attention)(ae_stream *stream, const ae_attention *args);
+    /* y[i] = x[rows[i]], dim floats each. rows (host) [n]. */
+    void (*gather)(ae_stream *stream, const float *x, const int32_t *rows, uint32_t n, uint32_t dim, float *y);
+} ae_backend_ops;
+
+struct ae_backend {
+    const ae_backend_ops *ops;
+};
+
+/* The CPU backend. `level` names the highest kernel level to use ("ref", "avx2", "avx512", ...; NULL or
+ * "" = the best of this CPU). ARGUMENT for an unknown name (the known are listed), UNSUPPORTED
+ * for one that this CPU lacks. */
+aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_error *error);
+void ae_backend_cpu_free(ae_backend *backend);
+/* The level in use, for messages: "avx512". Static storage. */
+const char *ae_backend_cpu_level(const ae_backend *backend);
+
+#endif

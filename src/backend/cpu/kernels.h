@@ -1,0 +1,174 @@
+/* kernels.h - the table of CPU kernels, and the data they share: prepared activations, packed weights.
+ *
+ * A level (ref, avx2, avx512, ...) fills the table over the one below it and leaves what it does not
+ * improve. Kernels know nothing of threads: they get a range of output rows or a tile of queries.
+ * Every kernel of a slot gives the same bits as the one in cpu/ref, which defines the arithmetic.
+ *
+ * Arithmetic of a matrix product, for output o and row r (DESIGN section 2, kernels note 3.6); all
+ * integer sums exact, float steps in this order, units u ascending, `acc` starting at 0:
+ *   AE_DOT_32   for each scale j of the unit (1, or 2 of 16 elements each):
+ *                 acc = fmaf((float)isum_j, d_j * dx, acc)          dx = act.d32[r][u]
+ *               if the type has minimums: acc = fmaf(m, act.s32[r][u], acc)
+ *   AE_DOT_256  p = 0; for each sub-block j: p = fmaf((float)isum_j, (float)sub_j, p)
+ *               acc = fmaf(p, d * dx, acc)                          dx = act.d256[r][u]
+ *               if minimums: acc = fmaf((float)sum_j(submin_j * bsum_j), -(dmin * dx), acc)
+ *   AE_DOT_FLOAT sixteen sums a[k % 16] = fmaf(w[k], x[k], a[k % 16]), k ascending, then ae_sum16
+ * then y = acc (+ bias), or y = y + (acc (+ bias)).
+ */
+#ifndef AE_BACKEND_CPU_KERNELS_H
+#define AE_BACKEND_CPU_KERNELS_H
+
+#include "backend/backend.h"
+#include "quant/types.h"
+
+#define AE_PANEL 16 /* output rows interleaved in a packed weight */
+
+/* ---- Activations, prepared once for all weights that share them ------------------------------- */
+
+typedef struct ae_act {
+    uint32_t n_rows, n_in;
+    /* f32 as they enter the product */
+    float *x;       /* [n_rows][n_in] */
+    /* AE_DOT_32: int8 in groups of 32. d = max|x| / 127, q = round-to-even(x * (127 / max|x|)) */
+    int8_t *q32;    /* [n_rows][n_in], in [-127, 127] */
+    float *d32;     /* [n_rows][n_in / 32] */
+    int32_t *sum32; /* [n_rows][n_in / 32] sum of q */
+    float *s32;     /* [n_rows][n_in / 32] d * (float)sum */
+    /* AE_DOT_256: the same in groups of 256 */
+    int8_t *q256;   /* [n_rows][n_in] */
+    float *d256;    /* [n_rows][n_in / 256] */
+    int16_t *bsum;  /* [n_rows][n_in / 16] sum of 16 q */
+} ae_act;
+
+/* ---- Weights ------------------------------------------------------------------------------------ */
+
+/* P16: panels of 16 output rows (the last one padded with zero weights). Two streams per panel, both
+ * walked in ascending k:
+ *   codes   per 32 k: code_bits == 8: 512 bytes; byte [g * 64 + row * 4 + j] is the code of k = 4g + j
+ *                     code_bits == 4: 256 bytes; byte [v * 64 + row * 4 + j] holds k = 8v + j in
+ *                     its low nibble and k = 8v + 4 + j in its high nibble
+ *           stored unsigned: code + zero
+ *   scales  per unit, AE_DOT_32:  d [n_sub][16], then m [16] if has_min; f16, or f32 if scale_f32
+ *                     AE_DOT_256: d [16] f32, dmin [16] f32 if has_min, sub [n_sub][16] int8,
+ *                                 submin [n_sub][16] uint8 if has_min
+ */
+typedef struct ae_packed {
+    uint32_t code_bits; /* 4 or 8; 0 = not packed */
+    int32_t zero;       /* 0, 8, 16, 32 or 128 */
+    uint32_t n_sub;     /* scales per unit: AE_DOT_32: 1 or 2; AE_DOT_256: 1, 8 or 16 */
+    bool has_min;
+    bool scale_f32;     /* AE_DOT_32 */
+    uint32_t n_units;   /* per row */
+    size_t code_stride, scale_stride; /* bytes per panel */
+    uint8_t *codes;     /* [n_panels][code_stride], 64-byte aligned */
+    uint8_t *scales;    /* [n_panels][scale_stride], 64-byte aligned */
+} ae_packed;
+
+typedef struct ae_mm_out {
+    float *y;          /* [n_rows][stride] */
+    size_t stride;
+    const float *bias; /* [n_out] or NULL */
+    bool add;
+} ae_mm_out;
+
+/* Outputs [begin, end) of all rows of act; begin is a multiple of 16, end too or n_out. */
+typedef void ae_mm_fn(const ae_weight *weight, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
+
+struct ae_weight {
+    uint32_t type, n_out, n_in;
+    ae_dot dot;
+    const uint8_t *plain; /* [n_out][row_bytes] the file's layout; NULL if only the packed form is kept */
+    size_t row_bytes;
+    ae_packed packed;
+    void *memory;         /* owned pages of the packed form */
+    size_t memory_bytes;
+    ae_mm_fn *mm;         /* chosen when the weight was created */
+};
+
+/* ---- Attention ------------------------------------------------------------------------------------ */
+
+/* One KV page of one layer and head holds 64 positions:
+ *   K  f16 [4][head_dim][16]  position p at [p / 16][i][p % 16]
+ *   V  f16 [64][head_dim]
+ * Arithmetic, for one query (q already times scale): chunks of 64 logical positions from the first one
+ * inside the window to the query's own, ascending. In a chunk with positions j (those seen):
+ *   s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0
+ *   m = max s_j;  p_j = ae_expf(s_j - m);  l = ae_sum16 of sums over j % 16, j ascending (j = position)
+ *   o[i] = fmaf(p_j, v_j[i], o[i]), j ascending from 0
+ * first chunk: M = m, L = l, O = o; later: N = max(M, m), a = ae_expf(M - N), b = ae_expf(m - N),
+ *   L = fmaf(L, a, l * b), O[i] = fmaf(O[i], a, o[i] * b), M = N.
+ * y[i] = O[i] * (1 / L). */
+typedef struct ae_attn_query {
+    const float *q;      /* [head_dim] */
+    float *y;            /* [head_dim] */
+    int32_t pos;         /* own position */
+    int32_t n_inplace;   /* positions below this are at the slot of the same number */
+    const int32_t *path; /* slot of position n_inplace + i */
+} ae_attn_query;
+
+/* Queries of one sequence and KV head, handled together so that K and V are read once. */
+#define AE_ATTN_TILE 16
+
+typedef struct ae_attn_tile {
+    uint32_t n_queries; /* <= AE_ATTN_TILE */
+    ae_attn_query query[AE_ATTN_TILE];
+    uint32_t head_dim;
+    uint32_t window; /* 0 = all */
+    float scale;
+    const uint16_t *base;  /* K of page 0, this layer and head */
+    size_t page_stride;    /* f16 elements from page to page */
+    const int32_t *table;  /* page numbers of the sequence */
+    float *scratch;        /* [AE_ATTN_TILE][head_dim + 64] for the kernel */
+} ae_attn_tile;
+
+/* V follows K inside a page of a layer and head. */
+#define AE_KV_K_ELEMENTS(head_dim) ((size_t)AE_KV_PAGE * (head_dim))
+
+/* ---- The table ---------------------------------------------------------------------------------------- */
+
+typedef struct ae_kernels {
+    const char *level;
+
+    /* y = x * (1 / sqrtf(mean of squares + eps)) * norm; squares summed as AE_DOT_FLOAT sums */
+    void (*rmsnorm)(const float *x, const float *norm, float eps, uint32_t n, float *y);
+    /* y = silu(g) * u */
+    void (*swiglu)(const float *g, const float *u, uint32_t n, float *y);
+    /* one row of activations to int8 */
+    void (*quant32)(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
+    void (*quant256)(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
+
+    ae_mm_fn *mm_plain;     /* any integer type, the file's layout: the reference */
+    ae_mm_fn *mm_p16_32[2]; /* AE_DOT_32, packed, [0] 4-bit codes, [1] 8-bit codes; NULL: not at this level */
+    ae_mm_fn *mm_p16_256[2];
+    ae_mm_fn *mm_f32, *mm_f16, *mm_bf16; /* the file's layout */
+
+    /* one row: pairs rotated by cos, sin [n_rot/2]; a*c - b*s, a*s + b*c, products rounded before the sum */
+    void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
+                 const float *sin);
+    /* k, v [head_dim] f32 to f16 (nearest even) at place `place` of a page */
+    void (*kv_write)(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place);
+    void (*attention)(const ae_attn_tile *tile);
+} ae_kernels;
+
+/* The ladder: each fills what it improves. */
+void ae_kernels_ref(ae_kernels *kernels);
+#if defined(__x86_64__)
+void ae_kernels_avx2(ae_kernels *kernels);
+void ae_kernels_avx512(ae_kernels *kernels);
+#endif
+
+/* Levels in ascending order, those that this CPU can run up to and including `name`; NULL name = all.
+ * false: unknown name. *supported: this CPU has the named level. */
+bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported);
+/* "ref, avx2, avx512" */
+const char *ae_kernels_known(void);
+
+/* ---- Packing (pack.c) --------------------------------------------------------------------------------- */
+
+/* The packed form of a type: fills all but codes and scales; false if the type is not packed. */
+bool ae_pack_plan(uint32_t type, uint32_t n_out, uint32_t n_in, ae_packed *packed);
+/* Pack panels [begin, end) of rows in the file's layout into packed->codes and ->scales. */
+void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in, const ae_packed *packed,
+                    uint32_t begin, uint32_t end);
+
+#endif

@@ -1,0 +1,81 @@
+/* levels.c - which kernels this CPU gets: the overlay ladder and its names. */
+#include <string.h>
+
+#include "backend/cpu/ref/ref.h"
+
+void ae_kernels_ref(ae_kernels *k)
+{
+    *k = (ae_kernels){
+        .level = "ref",
+        .rmsnorm = ae_ref_rmsnorm,
+        .swiglu = ae_ref_swiglu,
+        .quant32 = ae_ref_quant32,
+        .quant256 = ae_ref_quant256,
+        .mm_plain = ae_ref_mm_plain,
+        .mm_f32 = ae_ref_mm_float,
+        .mm_f16 = ae_ref_mm_float,
+        .mm_bf16 = ae_ref_mm_float,
+        .rope = ae_ref_rope,
+        .kv_write = ae_ref_kv_write,
+        .attention = ae_ref_attention,
+    };
+}
+
+#if defined(__x86_64__)
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+static bool always(void)
+{
+    return true;
+}
+
+static const struct level {
+    const char *name;
+    bool (*has)(void);
+    void (*fill)(ae_kernels *kernels);
+} levels[] = {
+    {"ref", always, ae_kernels_ref},
+#if defined(__x86_64__)
+    {"avx2", has_avx2, ae_kernels_avx2},
+    {"avx512", has_avx512, ae_kernels_avx512},
+#endif
+};
+
+bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported)
+{
+    const size_t n = sizeof levels / sizeof levels[0];
+    size_t top = n - 1;
+    if (name && *name) {
+        for (top = 0; top < n && strcmp(levels[top].name, name); top++) {}
+        if (top == n) return false;
+    }
+    *supported = true;
+    for (size_t i = 0; i <= top; i++) {
+        if (levels[i].has()) {
+            levels[i].fill(kernels);
+        } else if (name && *name) {
+            *supported = false;
+        }
+    }
+    return true;
+}
+
+const char *ae_kernels_known(void)
+{
+#if defined(__x86_64__)
+    return "ref, avx2, avx512";
+#else
+    return "ref";
+#endif
+}

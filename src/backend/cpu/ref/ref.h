@@ -1,0 +1,18 @@
+/* ref.h - the reference kernels: plain C, always built, the definition of correct for all others. */
+#ifndef AE_BACKEND_CPU_REF_H
+#define AE_BACKEND_CPU_REF_H
+
+#include "backend/cpu/kernels.h"
+
+void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
+void ae_ref_swiglu(const float *g, const float *u, uint32_t n, float *y);
+void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
+void ae_ref_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
+void ae_ref_mm_plain(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
+void ae_ref_mm_float(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
+void ae_ref_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
+                 const float *sin);
+void ae_ref_kv_write(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place);
+void ae_ref_attention(const ae_attn_tile *tile);
+
+#endif
