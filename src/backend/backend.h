@@ -162,7 +162,7 @@ typedef struct ae_backend_ops {
     size_t (*kv_slot_bytes)(const ae_kv_store *kv);
     void (*kv_read)(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
 
-    /* (host) to device and back; n bytes. */
+    /* (host) to device and back; n bytes. upload: stream may be NULL while a model is loaded. */
     void (*upload)(ae_stream *stream, void *device, const void *host, size_t n);
     void (*download)(ae_stream *stream, void *host, const void *device, size_t n);
 

@@ -1,0 +1,552 @@
+/* cpu.c - the CPU backend: the seam's operations over the kernel table, split over threads.
+ *
+ * Owns: weights (packed or in the file's layout), streams (a thread pool and scratch), KV pages.
+ * Work is split over output rows (matmul), rows (norms, rotation) and tiles of queries (attention);
+ * never over k, so the split changes no bit. Small operations run on the calling thread: waking
+ * the others costs more (about a microsecond) than they would save. */
+#include "backend/backend.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "backend/cpu/kernels.h"
+#include "base/mem.h"
+#include "base/os.h"
+#include "base/pool.h"
+
+typedef struct cpu_backend {
+    ae_backend base;
+    ae_kernels kernels;
+} cpu_backend;
+
+struct ae_stream {
+    const cpu_backend *backend;
+    ae_pool *pool;
+    ae_stream_options options;
+    void *memory;        /* one block: act and attention scratch */
+    ae_act act;          /* [max_rows][max_in] */
+    float *attn_scratch; /* [n_threads][AE_ATTN_TILE][MAX_HEAD_DIM + 64] */
+    int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
+    int32_t *run_item;   /* [max_rows + 1] first work item of each run */
+    atomic_uint next_item;
+};
+
+struct ae_kv_store {
+    ae_kv_shape shape;
+    size_t head_elements; /* f16 elements of K and V of one head in a page */
+    size_t page_elements;
+    size_t bytes;
+    uint16_t *data; /* [n_pages][n_layers][n_kv_heads] { K, V }, see kernels.h */
+};
+
+#define MAX_HEAD_DIM 512
+
+static const cpu_backend *cpu(const ae_backend *backend)
+{
+    return (const cpu_backend *)backend;
+}
+
+/* ---- Memory and weights ------------------------------------------------------------------- */
+
+static void *cpu_alloc(ae_backend *backend, size_t bytes)
+{
+    (void)backend;
+    return ae_alloc_aligned(1, bytes);
+}
+
+static void cpu_free(ae_backend *backend, void *memory, size_t bytes)
+{
+    (void)backend, (void)bytes;
+    ae_free(memory);
+}
+
+static ae_mm_fn *packed_kernel(const ae_kernels *k, const ae_weight_source *source, ae_packed *packed)
+{
+    if (!(source->use & AE_WEIGHT_MATMUL) || !ae_pack_plan(source->type, source->n_out, source->n_in, packed)) return NULL;
+    const int wide_codes = packed->code_bits == 8;
+    return ae_type_get(source->type)->dot == AE_DOT_32 ? k->mm_p16_32[wide_codes] : k->mm_p16_256[wide_codes];
+}
+
+static ae_mm_fn *plain_kernel(const ae_kernels *k, uint32_t type)
+{
+    switch (type) {
+    case AE_TYPE_F32: return k->mm_f32;
+    case AE_TYPE_F16: return k->mm_f16;
+    case AE_TYPE_BF16: return k->mm_bf16;
+    default: return k->mm_plain;
+    }
+}
+
+static uint32_t n_panels(uint32_t n_out)
+{
+    return (n_out + AE_PANEL - 1) / AE_PANEL;
+}
+
+static size_t cpu_weight_bytes(const ae_backend *backend, const ae_weight_source *source)
+{
+    ae_packed packed;
+    if (!packed_kernel(&cpu(backend)->kernels, source, &packed)) return sizeof(ae_weight);
+    return sizeof(ae_weight) + (packed.code_stride + packed.scale_stride) * n_panels(source->n_out);
+}
+
+static aerie_status cpu_weight_create(ae_backend *backend, const ae_weight_source *source, ae_weight **out, aerie_error *error)
+{
+    const ae_kernels *k = &cpu(backend)->kernels;
+    const ae_type_info *info = ae_type_get(source->type);
+    *out = NULL;
+    if (!info || !info->decode || (source->use & AE_WEIGHT_MATMUL && info->dot == AE_DOT_NONE))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "tensor type %s cannot hold weights",
+                       ae_type_name(source->type) ? ae_type_name(source->type) : "(unknown)");
+    ae_weight *w = ae_alloc(1, sizeof *w);
+    if (!w) return ae_fail_memory(error, "a weight", sizeof *w);
+    w->type = source->type;
+    w->n_out = source->n_out;
+    w->n_in = source->n_in;
+    w->dot = info->dot;
+    w->plain = source->data;
+    w->row_bytes = ae_type_row_bytes(source->type, source->n_in);
+    w->mm = packed_kernel(k, source, &w->packed);
+    if (!w->mm) {
+        w->packed = (ae_packed){0};
+        w->mm = plain_kernel(k, source->type);
+    } else {
+        const uint32_t n = n_panels(w->n_out);
+        const size_t code_bytes = w->packed.code_stride * n;
+        w->memory_bytes = code_bytes + w->packed.scale_stride * n;
+        w->memory = ae_os_pages_alloc(w->memory_bytes);
+        if (!w->memory) {
+            ae_free(w);
+            return ae_fail_memory(error, "a packed weight", code_bytes);
+        }
+        w->packed.codes = w->memory;
+        w->packed.scales = w->packed.codes + code_bytes;
+        ae_pack_panels(w->type, w->plain, w->n_out, w->n_in, &w->packed, 0, n);
+        if (!(source->use & AE_WEIGHT_LOOKUP)) w->plain = NULL;
+    }
+    *out = w;
+    return AERIE_OK;
+}
+
+static void cpu_weight_free(ae_backend *backend, ae_weight *weight)
+{
+    (void)backend;
+    if (!weight) return;
+    ae_os_pages_free(weight->memory, weight->memory_bytes);
+    ae_free(weight);
+}
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+static void stream_layout(ae_layout *layout, const ae_stream_options *o, ae_stream *s)
+{
+    const size_t n = o->max_rows, in = (o->max_in + 255) / 256 * 256;
+    s->act.x = ae_layout_add(layout, n * in, sizeof(float));
+    s->act.q32 = ae_layout_add(layout, n * in, 1);
+    s->act.d32 = ae_layout_add(layout, n * in / 32, sizeof(float));
+    s->act.sum32 = ae_layout_add(layout, n * in / 32, sizeof(int32_t));
+    s->act.s32 = ae_layout_add(layout, n * in / 32, sizeof(float));
+    s->act.q256 = ae_layout_add(layout, n * in, 1);
+    s->act.d256 = ae_layout_add(layout, n * in / 256, sizeof(float));
+    s->act.bsum = ae_layout_add(layout, n * in / 16, sizeof(int16_t));
+    s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE), sizeof(float));
+    s->run_begin = ae_layout_add(layout, n + 1, sizeof(int32_t));
+    s->run_item = ae_layout_add(layout, n + 1, sizeof(int32_t));
+}
+
+static size_t cpu_stream_bytes(const ae_backend *backend, const ae_stream_options *options)
+{
+    (void)backend;
+    ae_stream s;
+    ae_layout layout = {0};
+    stream_layout(&layout, options, &s);
+    return layout.overflow ? SIZE_MAX : layout.bytes + sizeof s;
+}
+
+static void cpu_stream_free(ae_stream *stream)
+{
+    if (!stream) return;
+    ae_pool_free(stream->pool);
+    ae_free(stream->memory);
+    ae_free(stream);
+}
+
+static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error)
+{
+    *out = NULL;
+    ae_stream *s = ae_alloc_aligned(1, sizeof *s);
+    if (!s) return ae_fail_memory(error, "a stream", sizeof *s);
+    ae_layout layout = {0};
+    stream_layout(&layout, options, s);
+    s->memory = layout.overflow ? NULL : ae_alloc_aligned(1, layout.bytes);
+    if (!s->memory) {
+        cpu_stream_free(s);
+        return ae_fail_memory(error, "the stream's scratch", layout.bytes);
+    }
+    layout = (ae_layout){.base = s->memory};
+    stream_layout(&layout, options, s);
+    s->backend = cpu(backend);
+    s->options = *options;
+    aerie_status status = ae_pool_create(&s->pool, (int)options->n_threads, error);
+    if (status != AERIE_OK) {
+        cpu_stream_free(s);
+        return status;
+    }
+    *out = s;
+    return AERIE_OK;
+}
+
+static void cpu_sync(ae_stream *stream)
+{
+    (void)stream;
+}
+
+static void cpu_copy_in(ae_stream *stream, void *device, const void *host, size_t n)
+{
+    (void)stream;
+    memcpy(device, host, n);
+}
+
+static void cpu_copy_out(ae_stream *stream, void *host, const void *device, size_t n)
+{
+    (void)stream;
+    memcpy(host, device, n);
+}
+
+/* ---- KV store ----------------------------------------------------------------------------------- */
+
+static size_t cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *s)
+{
+    (void)backend;
+    size_t bytes;
+    if (!ae_mul_size(s->n_pages, (size_t)s->n_layers * s->n_kv_heads, &bytes) ||
+        !ae_mul_size(bytes, 2 * AE_KV_K_ELEMENTS(s->head_dim) * sizeof(uint16_t), &bytes))
+        return SIZE_MAX;
+    return bytes;
+}
+
+static aerie_status cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error)
+{
+    *out = NULL;
+    const size_t bytes = cpu_kv_bytes(backend, shape);
+    ae_kv_store *kv = ae_alloc(1, sizeof *kv);
+    if (!kv || bytes == SIZE_MAX || !(kv->data = ae_os_pages_alloc(bytes))) {
+        ae_free(kv);
+        return ae_fail_memory(error, "the KV cache", bytes);
+    }
+    kv->shape = *shape;
+    kv->bytes = bytes;
+    kv->head_elements = 2 * AE_KV_K_ELEMENTS(shape->head_dim);
+    kv->page_elements = kv->head_elements * shape->n_kv_heads * shape->n_layers;
+    *out = kv;
+    return AERIE_OK;
+}
+
+static void cpu_kv_free(ae_backend *backend, ae_kv_store *kv)
+{
+    (void)backend;
+    if (!kv) return;
+    ae_os_pages_free(kv->data, kv->bytes);
+    ae_free(kv);
+}
+
+static uint16_t *kv_page(const ae_kv_store *kv, int32_t page)
+{
+    return kv->data + (size_t)page * kv->page_elements;
+}
+
+static void cpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n)
+{
+    (void)stream, (void)n; /* the whole page is one block: simpler and as fast */
+    memcpy(kv_page(kv, to), kv_page(kv, from), kv->page_elements * sizeof(uint16_t));
+}
+
+/* One head's K and V of a slot as contiguous rows. */
+static void slot_get(const uint16_t *page, uint32_t place, uint32_t head_dim, uint16_t *row)
+{
+    const uint16_t *k = page + (size_t)(place / 16) * head_dim * 16 + place % 16;
+    for (uint32_t i = 0; i < head_dim; i++) row[i] = k[i * 16];
+    memcpy(row + head_dim, page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, head_dim * 2);
+}
+
+static void slot_put(uint16_t *page, uint32_t place, uint32_t head_dim, const uint16_t *row)
+{
+    uint16_t *k = page + (size_t)(place / 16) * head_dim * 16 + place % 16;
+    for (uint32_t i = 0; i < head_dim; i++) k[i * 16] = row[i];
+    memcpy(page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, row + head_dim, head_dim * 2);
+}
+
+static void cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n)
+{
+    (void)stream;
+    uint16_t row[2 * MAX_HEAD_DIM];
+    const uint32_t head_dim = kv->shape.head_dim, n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint16_t *from = kv_page(kv, table[moves[i].from / AE_KV_PAGE]);
+        uint16_t *to = kv_page(kv, table[moves[i].to / AE_KV_PAGE]);
+        for (uint32_t h = 0; h < n_heads; h++, from += kv->head_elements, to += kv->head_elements) {
+            slot_get(from, (uint32_t)moves[i].from % AE_KV_PAGE, head_dim, row);
+            slot_put(to, (uint32_t)moves[i].to % AE_KV_PAGE, head_dim, row);
+        }
+    }
+}
+
+static size_t cpu_kv_slot_bytes(const ae_kv_store *kv)
+{
+    return (size_t)kv->shape.n_layers * kv->shape.n_kv_heads * kv->shape.head_dim * 2 * sizeof(uint16_t);
+}
+
+static void cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
+{
+    (void)stream;
+    const uint16_t *page = kv_page(kv, table[slot / AE_KV_PAGE]);
+    uint16_t *row = out;
+    const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
+    for (uint32_t h = 0; h < n_heads; h++, page += kv->head_elements, row += 2 * kv->shape.head_dim)
+        slot_get(page, (uint32_t)slot % AE_KV_PAGE, kv->shape.head_dim, row);
+}
+
+/* ---- Row operations -------------------------------------------------------------------------------- */
+
+static void cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y)
+{
+    (void)stream;
+    ae_decode_fn *decode = ae_type_get(table->type)->decode;
+    for (uint32_t r = 0; r < n_rows; r++)
+        decode(table->plain + (size_t)tokens[r] * table->row_bytes, y + (size_t)r * table->n_in, table->n_in);
+}
+
+static void cpu_gather(ae_stream *stream, const float *x, const int32_t *rows, uint32_t n, uint32_t dim, float *y)
+{
+    (void)stream;
+    for (uint32_t i = 0; i < n; i++) memcpy(y + (size_t)i * dim, x + (size_t)rows[i] * dim, dim * sizeof(float));
+}
+
+typedef struct matmul_job {
+    ae_stream *stream;
+    const ae_matmul *args;
+    bool need[4]; /* by ae_dot */
+} matmul_job;
+
+static void prepare_row(const matmul_job *job, uint32_t r)
+{
+    const ae_kernels *k = &job->stream->backend->kernels;
+    const ae_matmul *a = job->args;
+    ae_act *act = &job->stream->act;
+    const uint32_t n = act->n_in;
+    const float *x = a->x + r * a->x_stride;
+    float *y = act->x + (size_t)r * n;
+    switch (a->input) {
+    case AE_INPUT_PLAIN:
+        if (job->need[AE_DOT_FLOAT]) memcpy(y, x, n * sizeof *y);
+        break;
+    case AE_INPUT_RMSNORM: k->rmsnorm(x, a->norm, a->norm_eps, n, y), x = y; break;
+    case AE_INPUT_SWIGLU: k->swiglu(x, a->x2 + r * a->x_stride, n, y), x = y; break;
+    }
+    if (job->need[AE_DOT_32]) {
+        const size_t b = (size_t)r * (n / 32);
+        k->quant32(x, n, act->q32 + (size_t)r * n, act->d32 + b, act->sum32 + b, act->s32 + b);
+    }
+    if (job->need[AE_DOT_256])
+        k->quant256(x, n, act->q256 + (size_t)r * n, act->d256 + (size_t)r * (n / 256), act->bsum + (size_t)r * (n / 16));
+}
+
+static void prepare_job(void *context, int i_worker, int n_workers)
+{
+    const matmul_job *job = context;
+    size_t begin, end;
+    ae_pool_split(job->args->n_rows, 1, i_worker, n_workers, &begin, &end);
+    for (size_t r = begin; r < end; r++) prepare_row(job, (uint32_t)r);
+}
+
+/* The panels of all weights form one list, cut into equal parts. */
+static void matmul_worker(void *context, int i_worker, int n_workers)
+{
+    const matmul_job *job = context;
+    const ae_matmul *a = job->args;
+    size_t total = 0, begin, end, at = 0;
+    for (uint32_t i = 0; i < a->n_weights; i++) total += n_panels(a->out[i].weight->n_out);
+    ae_pool_split(total, 1, i_worker, n_workers, &begin, &end);
+    for (uint32_t i = 0; i < a->n_weights && at < end; i++) {
+        const ae_weight *w = a->out[i].weight;
+        const size_t n = n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
+        if (b < e) {
+            const uint32_t last = e == n ? w->n_out : (uint32_t)e * AE_PANEL;
+            const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add};
+            w->mm(w, &job->stream->act, &out, (uint32_t)b * AE_PANEL, last);
+        }
+        at += n;
+    }
+}
+
+static void cpu_matmul(ae_stream *stream, const ae_matmul *args)
+{
+    matmul_job job = {.stream = stream, .args = args};
+    stream->act.n_rows = args->n_rows;
+    stream->act.n_in = args->out[0].weight->n_in;
+    for (uint32_t i = 0; i < args->n_weights; i++) job.need[args->out[i].weight->dot] = true;
+    if (args->n_rows > 2) ae_pool_run(stream->pool, prepare_job, &job);
+    else prepare_job(&job, 0, 1);
+    ae_pool_run(stream->pool, matmul_worker, &job);
+}
+
+typedef struct rope_job {
+    ae_stream *stream;
+    const ae_rope_kv *args;
+} rope_job;
+
+static void rope_worker(void *context, int i_worker, int n_workers)
+{
+    const rope_job *job = context;
+    const ae_rope_kv *a = job->args;
+    const ae_kernels *k = &job->stream->backend->kernels;
+    const ae_places *places = a->places;
+    const uint32_t half = a->n_rot / 2, kv_dim = a->n_kv_heads * a->head_dim;
+    size_t begin, end;
+    ae_pool_split(places->n_rows, 1, i_worker, n_workers, &begin, &end);
+    for (size_t r = begin; r < end; r++) {
+        const float *cos = a->cos + r * half, *sin = a->sin + r * half;
+        const int32_t slot = places->slot[r], *table = places->tables[places->seq[r]];
+        k->rope(a->q + r * a->n_heads * a->head_dim, a->n_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
+        k->rope(a->k + r * kv_dim, a->n_kv_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
+        uint16_t *page = kv_page(a->kv, table[slot / AE_KV_PAGE]) +
+                         (size_t)a->layer * a->n_kv_heads * a->kv->head_elements;
+        for (uint32_t h = 0; h < a->n_kv_heads; h++, page += a->kv->head_elements)
+            k->kv_write(a->k + r * kv_dim + h * a->head_dim, a->v + r * kv_dim + h * a->head_dim, a->head_dim, page,
+                        (uint32_t)slot % AE_KV_PAGE);
+    }
+}
+
+static void cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args)
+{
+    rope_job job = {stream, args};
+    if (args->places->n_rows > 4) ae_pool_run(stream->pool, rope_worker, &job);
+    else rope_worker(&job, 0, 1);
+}
+
+/* ---- Attention ----------------------------------------------------------------------------------------- */
+
+typedef struct attention_job {
+    ae_stream *stream;
+    const ae_attention *args;
+    uint32_t n_runs, n_items, tile, group;
+} attention_job;
+
+static void attention_item(const attention_job *job, uint32_t item, float *scratch)
+{
+    const ae_attention *a = job->args;
+    const ae_places *p = a->places;
+    const ae_stream *s = job->stream;
+    uint32_t run = 0;
+    while (run + 1 < job->n_runs && item >= (uint32_t)s->run_item[run + 1]) run++;
+    const uint32_t first = (uint32_t)s->run_begin[run], n = (uint32_t)s->run_begin[run + 1] - first;
+    const uint32_t n_queries = n * job->group, n_tiles = (n_queries + job->tile - 1) / job->tile;
+    const uint32_t local = item - (uint32_t)s->run_item[run], head = local / n_tiles, begin = local % n_tiles * job->tile;
+    ae_attn_tile tile = {
+        .n_queries = n_queries - begin < job->tile ? n_queries - begin : job->tile,
+        .head_dim = a->head_dim,
+        .window = a->window,
+        .scale = a->scale,
+        .base = a->kv->data + ((size_t)a->layer * a->n_kv_heads + head) * a->kv->head_elements,
+        .page_stride = a->kv->page_elements,
+        .table = p->tables[p->seq[first]],
+        .scratch = scratch,
+    };
+    for (uint32_t i = 0; i < tile.n_queries; i++) {
+        const uint32_t r = first + (begin + i) / job->group, h = head * job->group + (begin + i) % job->group;
+        const size_t at = ((size_t)r * a->n_heads + h) * a->head_dim;
+        tile.query[i] = (ae_attn_query){a->q + at, a->y + at, p->pos[r], p->n_inplace[r], p->path + (size_t)r * p->path_stride};
+    }
+    s->backend->kernels.attention(&tile);
+}
+
+static void attention_worker(void *context, int i_worker, int n_workers)
+{
+    const attention_job *job = context;
+    float *scratch = job->stream->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE);
+    (void)n_workers;
+    for (;;) {
+        /* descending: in a prompt the last rows see the most positions */
+        const uint32_t done = atomic_fetch_add_explicit(&job->stream->next_item, 1, memory_order_relaxed);
+        if (done >= job->n_items) return;
+        attention_item(job, job->n_items - 1 - done, scratch);
+    }
+}
+
+static void cpu_attention(ae_stream *stream, const ae_attention *args)
+{
+    const ae_places *p = args->places;
+    attention_job job = {.stream = stream, .args = args, .group = args->n_heads / args->n_kv_heads};
+    /* tiles of up to 16 queries, smaller while there are too few to occupy the threads evenly */
+    const uint32_t n_queries = p->n_rows * args->n_heads, n_threads = stream->options.n_threads;
+    job.tile = n_threads > 1 ? n_queries / (4 * n_threads) : n_queries;
+    if (job.tile > AE_ATTN_TILE) job.tile = AE_ATTN_TILE;
+    if (job.tile < 1) job.tile = 1;
+    for (uint32_t r = 0; r < p->n_rows; r++)
+        if (r == 0 || p->seq[r] != p->seq[r - 1]) stream->run_begin[job.n_runs++] = (int32_t)r;
+    stream->run_begin[job.n_runs] = (int32_t)p->n_rows;
+    for (uint32_t i = 0; i < job.n_runs; i++) {
+        const uint32_t n = (uint32_t)(stream->run_begin[i + 1] - stream->run_begin[i]) * job.group;
+        stream->run_item[i] = (int32_t)job.n_items;
+        job.n_items += args->n_kv_heads * ((n + job.tile - 1) / job.tile);
+    }
+    atomic_store_explicit(&stream->next_item, 0, memory_order_relaxed);
+    ae_pool_run(stream->pool, attention_worker, &job);
+}
+
+/* ---- The table ------------------------------------------------------------------------------------------- */
+
+static const ae_backend_ops cpu_ops = {
+    .name = "cpu",
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .weight_bytes = cpu_weight_bytes,
+    .weight_create = cpu_weight_create,
+    .weight_free = cpu_weight_free,
+    .stream_bytes = cpu_stream_bytes,
+    .stream_create = cpu_stream_create,
+    .stream_free = cpu_stream_free,
+    .sync = cpu_sync,
+    .kv_bytes = cpu_kv_bytes,
+    .kv_create = cpu_kv_create,
+    .kv_free = cpu_kv_free,
+    .kv_copy_page = cpu_kv_copy_page,
+    .kv_move = cpu_kv_move,
+    .kv_slot_bytes = cpu_kv_slot_bytes,
+    .kv_read = cpu_kv_read,
+    .upload = cpu_copy_in,
+    .download = cpu_copy_out,
+    .lookup = cpu_lookup,
+    .matmul = cpu_matmul,
+    .rope_kv = cpu_rope_kv,
+    .attention = cpu_attention,
+    .gather = cpu_gather,
+};
+
+aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_error *error)
+{
+    *out = NULL;
+    cpu_backend *b = ae_alloc(1, sizeof *b);
+    if (!b) return ae_fail_memory(error, "the CPU backend", sizeof *b);
+    bool supported;
+    if (!ae_kernels_select(&b->kernels, level, &supported)) {
+        ae_free(b);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "CPU level \"%s\" is unknown; the known levels are %s", level, ae_kernels_known());
+    }
+    if (!supported) {
+        ae_free(b);
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this CPU lacks the level \"%s\"", level);
+    }
+    b->base.ops = &cpu_ops;
+    *out = &b->base;
+    return AERIE_OK;
+}
+
+void ae_backend_cpu_free(ae_backend *backend)
+{
+    ae_free(backend);
+}
+
+const char *ae_backend_cpu_level(const ae_backend *backend)
+{
+    return cpu(backend)->kernels.level;
+}

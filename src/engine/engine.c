@@ -1,0 +1,250 @@
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "engine/engine_int.h"
+
+/* ---- Life ------------------------------------------------------------------------------------- */
+
+static ae_engine_options resolve(const ae_engine_options *o)
+{
+    ae_engine_options r = *o;
+    const uint32_t trees = r.n_seqs * (AE_TREE_MAX + 1);
+    if (r.n_batch < trees) r.n_batch = trees;
+    if (!r.n_outputs) r.n_outputs = trees;
+    if (r.n_outputs > r.n_batch) r.n_outputs = r.n_batch;
+    return r;
+}
+
+static void host_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_engine *e)
+{
+    const size_t n = o->n_batch;
+    e->token = ae_layout_add(l, n, sizeof(int32_t));
+    e->pos = ae_layout_add(l, n, sizeof(int32_t));
+    e->seq = ae_layout_add(l, n, sizeof(int32_t));
+    e->slot = ae_layout_add(l, n, sizeof(int32_t));
+    e->n_inplace = ae_layout_add(l, n, sizeof(int32_t));
+    e->path = ae_layout_add(l, n * AE_TREE_MAX, sizeof(int32_t));
+    e->out_index = ae_layout_add(l, n, sizeof(int32_t));
+    e->out_rows = ae_layout_add(l, o->n_outputs, sizeof(int32_t));
+    e->tables = ae_layout_add(l, o->n_seqs, sizeof *e->tables);
+    e->n_added = ae_layout_add(l, o->n_seqs, sizeof *e->n_added);
+    e->rope_host = ae_layout_add(l, n * m->hparams.n_rot, sizeof(float));
+}
+
+static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_engine *e)
+{
+    const ae_hparams *h = &m->hparams;
+    const size_t n = o->n_batch, q_dim = (size_t)h->n_heads * h->head_dim, kv_dim = (size_t)h->n_kv_heads * h->head_dim;
+    e->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
+    e->q = ae_layout_add(l, n * q_dim, sizeof(float));
+    e->attn = ae_layout_add(l, n * q_dim, sizeof(float));
+    e->k = ae_layout_add(l, n * kv_dim, sizeof(float));
+    e->v = ae_layout_add(l, n * kv_dim, sizeof(float));
+    e->gate = ae_layout_add(l, n * h->n_ff, sizeof(float));
+    e->up = ae_layout_add(l, n * h->n_ff, sizeof(float));
+    e->cos = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
+    e->sin = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
+    e->x_out = ae_layout_add(l, (size_t)o->n_outputs * h->n_embd, sizeof(float));
+    e->logits = ae_layout_add(l, (size_t)o->n_outputs * h->n_vocab, sizeof(float));
+}
+
+static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o)
+{
+    const ae_hparams *h = &m->hparams;
+    /* drafts may reach behind the last position of the context */
+    return (ae_kv_options){h->n_layers, h->n_kv_heads, h->head_dim, o->n_seqs, o->n_ctx + AE_TREE_MAX};
+}
+
+static ae_stream_options stream_options(const ae_model *m, const ae_engine_options *o)
+{
+    const ae_hparams *h = &m->hparams;
+    const uint32_t q_dim = h->n_heads * h->head_dim;
+    uint32_t max_in = h->n_embd > h->n_ff ? h->n_embd : h->n_ff;
+    return (ae_stream_options){o->n_threads, o->n_batch, max_in > q_dim ? max_in : q_dim};
+}
+
+size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options)
+{
+    const ae_engine_options o = resolve(options);
+    const ae_kv_options kv = kv_options(model, &o);
+    const ae_stream_options stream = stream_options(model, &o);
+    ae_engine e;
+    ae_layout host = {0}, device = {0};
+    host_layout(&host, model, &o, &e);
+    device_layout(&device, model, &o, &e);
+    size_t total = 0;
+    const size_t parts[] = {host.bytes, device.bytes, ae_kv_plan_bytes(backend, &kv), backend->ops->stream_bytes(backend, &stream)};
+    for (size_t i = 0; i < 4; i++)
+        if (!ae_add_size(total, parts[i], &total)) return SIZE_MAX;
+    return host.overflow || device.overflow ? SIZE_MAX : total;
+}
+
+static aerie_status create_buffers(ae_engine *e, aerie_error *error)
+{
+    const ae_model *m = e->net->model;
+    ae_layout l = {0};
+    host_layout(&l, m, &e->options, e);
+    e->host = l.overflow ? NULL : ae_alloc_aligned(1, l.bytes);
+    if (!e->host) return ae_fail_memory(error, "the rows of a pass", l.bytes);
+    l = (ae_layout){.base = e->host};
+    host_layout(&l, m, &e->options, e);
+    l = (ae_layout){0};
+    device_layout(&l, m, &e->options, e);
+    e->device_bytes = l.bytes;
+    e->device = l.overflow ? NULL : e->backend->ops->alloc(e->backend, l.bytes);
+    if (!e->device) return ae_fail_memory(error, "the activations", l.bytes);
+    l = (ae_layout){.base = e->device};
+    device_layout(&l, m, &e->options, e);
+    return AERIE_OK;
+}
+
+aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engine_options *options, aerie_error *error)
+{
+    *out = NULL;
+    ae_engine *e = ae_alloc(1, sizeof *e);
+    if (!e) return ae_fail_memory(error, "an engine", sizeof *e);
+    e->net = net;
+    e->backend = net->backend;
+    e->options = resolve(options);
+    const ae_stream_options stream = stream_options(net->model, &e->options);
+    const ae_kv_options kv = kv_options(net->model, &e->options);
+    aerie_status status;
+    AE_TRY_GOTO(status, create_buffers(e, error), fail);
+    AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);
+    AE_TRY_GOTO(status, ae_kv_create(&e->kv, e->backend, &kv, error), fail);
+    *out = e;
+    return AERIE_OK;
+fail:
+    ae_engine_free(e);
+    return status;
+}
+
+void ae_engine_free(ae_engine *engine)
+{
+    if (!engine) return;
+    ae_kv_free(engine->kv);
+    if (engine->stream) engine->backend->ops->stream_free(engine->stream);
+    if (engine->device) engine->backend->ops->free(engine->backend, engine->device, engine->device_bytes);
+    ae_free(engine->host);
+    ae_free(engine);
+}
+
+const ae_net *ae_engine_net(const ae_engine *engine)
+{
+    return engine->net;
+}
+
+const ae_engine_options *ae_engine_options_get(const ae_engine *engine)
+{
+    return &engine->options;
+}
+
+ae_kv *ae_engine_kv(const ae_engine *engine)
+{
+    return engine->kv;
+}
+
+ae_stream *ae_engine_stream(const ae_engine *engine)
+{
+    return engine->stream;
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------------- */
+
+void ae_engine_rows_clear(ae_engine *e)
+{
+    e->n_rows = e->n_out = 0;
+    memset(e->n_added, 0, e->options.n_seqs * sizeof *e->n_added);
+}
+
+uint32_t ae_engine_n_rows(const ae_engine *e)
+{
+    return e->n_rows;
+}
+
+uint32_t ae_engine_rows_left(const ae_engine *e)
+{
+    return e->options.n_batch - e->n_rows;
+}
+
+static aerie_status check_room(const ae_engine *e, uint32_t n, uint32_t n_out, aerie_error *error)
+{
+    if (n > e->options.n_batch - e->n_rows)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "%u more rows do not fit a pass of %u, of which %u are taken", n,
+                       e->options.n_batch, e->n_rows);
+    if (n_out > e->options.n_outputs - e->n_out)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "%u more rows with logits do not fit the %u of a pass, of which %u are taken",
+                       n_out, e->options.n_outputs, e->n_out);
+    return AERIE_OK;
+}
+
+static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace, bool export_row)
+{
+    const uint32_t r = e->n_rows++;
+    e->token[r] = token;
+    e->seq[r] = (int32_t)seq;
+    e->pos[r] = (int32_t)pos;
+    e->slot[r] = (int32_t)slot;
+    e->n_inplace[r] = (int32_t)n_inplace;
+    e->out_index[r] = export_row ? (int32_t)e->n_out : -1;
+    if (export_row) e->out_rows[e->n_out++] = (int32_t)r;
+}
+
+aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
+                                 uint32_t *first, aerie_error *error)
+{
+    const uint32_t live = ae_kv_n_live(e->kv, seq), n_out = export_rows == AE_EXPORT_ALL ? n : export_rows == AE_EXPORT_LAST;
+    AE_ASSERT(!e->n_added[seq]);
+    AE_TRY(check_room(e, n, n_out, error));
+    if (n > e->options.n_ctx - live)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the context of %u tokens is full: %u are used and %u more are needed",
+                       e->options.n_ctx, live, n);
+    AE_TRY(ae_kv_reserve(e->kv, e->stream, seq, n, error));
+    *first = e->n_rows;
+    for (uint32_t i = 0; i < n; i++)
+        add_row(e, seq, tokens[i], live + i, live + i, live + i + 1,
+                export_rows == AE_EXPORT_ALL || (export_rows == AE_EXPORT_LAST && i + 1 == n));
+    e->n_added[seq] = n;
+    e->tables[seq] = ae_kv_table(e->kv, seq);
+    return AERIE_OK;
+}
+
+aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error)
+{
+    const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position behind the chain */
+    AE_TRY(check_room(e, tree->n, tree->n, error));
+    AE_TRY(ae_kv_reserve(e->kv, e->stream, seq, e->n_added[seq] + tree->n, error));
+    *first = e->n_rows;
+    for (uint32_t i = 0; i < tree->n; i++) {
+        int32_t line[AE_TREE_MAX]; /* ancestors, root side first, ending with i */
+        const uint32_t depth = (uint32_t)tree->depth[i];
+        uint32_t at = depth, in_place = 0;
+        for (int32_t a = (int32_t)i; a >= 0; a = tree->parent[a]) line[--at] = a;
+        while (in_place < depth && line[in_place] == (int32_t)in_place) in_place++;
+        int32_t *path = e->path + (size_t)e->n_rows * AE_TREE_MAX;
+        for (uint32_t d = in_place; d < depth; d++) path[d - in_place] = (int32_t)base + line[d];
+        add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, true);
+    }
+    return AERIE_OK;
+}
+
+void ae_engine_pass(ae_engine *engine)
+{
+    if (engine->n_rows) ae_forward(engine);
+}
+
+const float *ae_engine_logits(const ae_engine *e, uint32_t row)
+{
+    AE_ASSERT(e->out_index[row] >= 0);
+    return e->logits + (size_t)e->out_index[row] * e->net->model->hparams.n_vocab;
+}
+
+void ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
+{
+    const uint32_t live = ae_kv_n_live(e->kv, seq);
+    int32_t path[AE_TREE_MAX];
+    for (uint32_t i = 0; i < n_nodes; i++) path[i] = (int32_t)(live + n_chain) + nodes[i];
+    AE_ASSERT(n_chain <= e->n_added[seq]);
+    ae_kv_commit(e->kv, e->stream, seq, n_chain, path, n_nodes);
+}

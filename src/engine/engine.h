@@ -1,0 +1,67 @@
+/* engine.h - rows in, logits out: one network, one KV cache, any number of sequences at once.
+ *
+ * Owns: a stream, the KV cache, activations. Borrows the network. One user thread at a time.
+ *
+ * A pass takes rows: tokens of any sequences, each at a logical position, each knowing its parent.
+ * Prompt chunks, plain decoding, drafted chains, drafted trees and many sequences at once are all
+ * just rows; there is no second path. Use:
+ *     ae_engine_rows_clear; ae_engine_add_chain / ae_engine_add_tree per sequence; ae_engine_pass;
+ *     read ae_engine_logits; ae_engine_commit what was accepted (per sequence, after every pass).
+ * Law: the logits of a row depend on the weights and on the row's own prefix, and on nothing else.
+ */
+#ifndef AE_ENGINE_ENGINE_H
+#define AE_ENGINE_ENGINE_H
+
+#include "engine/kv.h"
+#include "engine/net.h"
+#include "engine/tree.h"
+
+typedef struct ae_engine ae_engine;
+
+typedef struct ae_engine_options {
+    uint32_t n_ctx;     /* positions per sequence */
+    uint32_t n_seqs;
+    uint32_t n_batch;   /* rows of a pass, at most; raised to what n_seqs trees may need if smaller */
+    uint32_t n_outputs; /* rows of a pass that may export logits; 0 = what n_seqs trees may need */
+    uint32_t n_threads;
+} ae_engine_options;
+
+/* Bytes that an engine of these options takes, weights not included. */
+size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options);
+aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engine_options *options, aerie_error *error);
+void ae_engine_free(ae_engine *engine);
+
+const ae_net *ae_engine_net(const ae_engine *engine);
+const ae_engine_options *ae_engine_options_get(const ae_engine *engine);
+ae_kv *ae_engine_kv(const ae_engine *engine);
+ae_stream *ae_engine_stream(const ae_engine *engine);
+
+void ae_engine_rows_clear(ae_engine *engine);
+uint32_t ae_engine_n_rows(const ae_engine *engine);
+uint32_t ae_engine_rows_left(const ae_engine *engine);
+
+typedef enum ae_export {
+    AE_EXPORT_NONE,
+    AE_EXPORT_LAST, /* logits of the last row */
+    AE_EXPORT_ALL,
+} ae_export;
+
+/* Rows for tokens[0..n) at the positions behind the live ones of `seq`. A sequence's rows of one pass are added
+ * together: one chain, then at most one tree on top of it. *first gets the index of the first row.
+ * LIMIT: too many rows, or the context is full (both numbers said). */
+aerie_status ae_engine_add_chain(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
+                                 uint32_t *first, aerie_error *error);
+/* The tree's rows, hanging on the chain added just before for the same sequence; all export logits. */
+aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error);
+
+/* Runs the rows. No allocation, no failure. */
+void ae_engine_pass(ae_engine *engine);
+
+/* [n_vocab] f32 of a row of the last pass that exported them; valid until the next pass. */
+const float *ae_engine_logits(const ae_engine *engine, uint32_t row);
+
+/* After a pass: of sequence seq keep the n_chain rows and, of its tree, the path nodes[0..n_nodes) from the root
+ * (indices into the tree); everything else of its rows is dropped. */
+void ae_engine_commit(ae_engine *engine, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes);
+
+#endif

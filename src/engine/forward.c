@@ -1,0 +1,81 @@
+/* forward.c - the pass, written once over the backend's operations.
+ *
+ * What differs between architectures is data in ae_hparams and absent (NULL) weights. */
+#include "base/fmath.h"
+#include "engine/engine_int.h"
+
+/* cos and sin of every row's position, the same for all layers: computed in double, rounded once. */
+static void rotation(ae_engine *e)
+{
+    const uint32_t half = e->net->model->hparams.n_rot / 2;
+    float *cos = e->rope_host, *sin = cos + (size_t)e->n_rows * half;
+    for (uint32_t r = 0; r < e->n_rows; r++)
+        for (uint32_t i = 0; i < half; i++) {
+            double s, c;
+            ae_sincos(e->pos[r] * e->net->rope_freq[i], &s, &c);
+            cos[(size_t)r * half + i] = (float)(c * e->net->rope_magnitude);
+            sin[(size_t)r * half + i] = (float)(s * e->net->rope_magnitude);
+        }
+    const size_t bytes = (size_t)e->n_rows * half * sizeof(float);
+    e->backend->ops->upload(e->stream, e->cos, cos, bytes);
+    e->backend->ops->upload(e->stream, e->sin, sin, bytes);
+}
+
+static void attention_block(ae_engine *e, const ae_places *places, uint32_t i_layer)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    const ae_hparams *h = &e->net->model->hparams;
+    const ae_net_layer *l = &e->net->layers[i_layer];
+    const uint32_t q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
+    ops->matmul(e->stream, &(ae_matmul){
+        .n_rows = e->n_rows, .input = AE_INPUT_RMSNORM, .x = e->x, .x_stride = h->n_embd,
+        .norm = l->attn_norm, .norm_eps = h->norm_eps, .n_weights = 3,
+        .out = {{l->wq, l->bq, e->q, q_dim, false}, {l->wk, l->bk, e->k, kv_dim, false}, {l->wv, l->bv, e->v, kv_dim, false}}});
+    ops->rope_kv(e->stream, &(ae_rope_kv){
+        .places = places, .kv = ae_kv_pages(e->kv), .layer = i_layer, .n_heads = h->n_heads,
+        .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim, .n_rot = h->n_rot,
+        .kind = h->rope_neox ? AE_ROPE_NEOX : AE_ROPE_NORM, .cos = e->cos, .sin = e->sin,
+        .q = e->q, .k = e->k, .v = e->v});
+    ops->attention(e->stream, &(ae_attention){
+        .places = places, .kv = ae_kv_pages(e->kv), .layer = i_layer, .n_heads = h->n_heads,
+        .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim, .scale = h->attn_scale, .window = h->window,
+        .q = e->q, .y = e->attn});
+    ops->matmul(e->stream, &(ae_matmul){
+        .n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = e->attn, .x_stride = q_dim, .n_weights = 1,
+        .out = {{l->wo, l->bo, e->x, h->n_embd, true}}});
+}
+
+static void ffn_block(ae_engine *e, uint32_t i_layer)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    const ae_hparams *h = &e->net->model->hparams;
+    const ae_net_layer *l = &e->net->layers[i_layer];
+    ops->matmul(e->stream, &(ae_matmul){
+        .n_rows = e->n_rows, .input = AE_INPUT_RMSNORM, .x = e->x, .x_stride = h->n_embd,
+        .norm = l->ffn_norm, .norm_eps = h->norm_eps, .n_weights = 2,
+        .out = {{l->w_gate, l->b_gate, e->gate, h->n_ff, false}, {l->w_up, l->b_up, e->up, h->n_ff, false}}});
+    ops->matmul(e->stream, &(ae_matmul){
+        .n_rows = e->n_rows, .input = AE_INPUT_SWIGLU, .x = e->gate, .x2 = e->up, .x_stride = h->n_ff, .n_weights = 1,
+        .out = {{l->w_down, l->b_down, e->x, h->n_embd, true}}});
+}
+
+void ae_forward(ae_engine *e)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    const ae_hparams *h = &e->net->model->hparams;
+    const ae_places places = {e->n_rows, e->seq, e->pos, e->slot, e->n_inplace, e->path, AE_TREE_MAX, e->tables};
+    rotation(e);
+    ops->lookup(e->stream, e->net->embedding, e->token, e->n_rows, e->x);
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        attention_block(e, &places, i);
+        ffn_block(e, i);
+    }
+    if (e->n_out) {
+        ops->gather(e->stream, e->x, e->out_rows, e->n_out, h->n_embd, e->x_out);
+        ops->matmul(e->stream, &(ae_matmul){
+            .n_rows = e->n_out, .input = AE_INPUT_RMSNORM, .x = e->x_out, .x_stride = h->n_embd,
+            .norm = e->net->out_norm, .norm_eps = h->norm_eps, .n_weights = 1,
+            .out = {{e->net->output, NULL, e->logits, h->n_vocab, false}}});
+    }
+    ops->sync(e->stream);
+}

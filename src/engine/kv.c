@@ -1,0 +1,210 @@
+#include "engine/kv.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+typedef struct kv_seq {
+    int32_t *table; /* [max_pages] */
+    uint32_t n_pages, n_live, n_reserved;
+} kv_seq;
+
+struct ae_kv {
+    ae_backend *backend;
+    ae_kv_store *store;
+    void *memory;
+    uint32_t n_seqs, n_slots, max_pages, n_pages;
+    kv_seq *seqs;       /* [n_seqs] */
+    int32_t *tables;    /* [n_seqs][max_pages] */
+    uint32_t *count;    /* [n_pages] tables that hold the page */
+    int32_t *free_list; /* [n_free] */
+    uint32_t n_free;
+};
+
+static uint32_t pages_of(uint32_t n_slots)
+{
+    return (n_slots + AE_KV_PAGE - 1) / AE_KV_PAGE;
+}
+
+static ae_kv_shape shape_of(const ae_kv_options *o)
+{
+    /* one spare page per sequence: copying a shared page must not fail for want of it */
+    return (ae_kv_shape){o->n_layers, o->n_kv_heads, o->head_dim, o->n_seqs * (pages_of(o->n_slots) + 1)};
+}
+
+size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options)
+{
+    const ae_kv_shape shape = shape_of(options);
+    return backend->ops->kv_bytes(backend, &shape);
+}
+
+static void layout_tables(ae_layout *l, ae_kv *kv)
+{
+    kv->seqs = ae_layout_add(l, kv->n_seqs, sizeof *kv->seqs);
+    kv->tables = ae_layout_add(l, (size_t)kv->n_seqs * kv->max_pages, sizeof *kv->tables);
+    kv->count = ae_layout_add(l, kv->n_pages, sizeof *kv->count);
+    kv->free_list = ae_layout_add(l, kv->n_pages, sizeof *kv->free_list);
+}
+
+aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, aerie_error *error)
+{
+    *out = NULL;
+    const ae_kv_shape shape = shape_of(options);
+    ae_kv *kv = ae_alloc(1, sizeof *kv);
+    if (!kv) return ae_fail_memory(error, "the KV cache", sizeof *kv);
+    *kv = (ae_kv){.backend = backend, .n_seqs = options->n_seqs, .n_slots = options->n_slots,
+                  .max_pages = pages_of(options->n_slots), .n_pages = shape.n_pages};
+    ae_layout layout = {0};
+    layout_tables(&layout, kv);
+    kv->memory = layout.overflow ? NULL : ae_alloc_aligned(1, layout.bytes);
+    if (!kv->memory) {
+        ae_kv_free(kv);
+        return ae_fail_memory(error, "the KV page tables", layout.bytes);
+    }
+    layout = (ae_layout){.base = kv->memory};
+    layout_tables(&layout, kv);
+    for (uint32_t i = 0; i < kv->n_seqs; i++) kv->seqs[i].table = kv->tables + (size_t)i * kv->max_pages;
+    for (uint32_t i = 0; i < kv->n_pages; i++) kv->free_list[kv->n_free++] = (int32_t)(kv->n_pages - 1 - i);
+    aerie_status status = backend->ops->kv_create(backend, &shape, &kv->store, error);
+    if (status != AERIE_OK) {
+        ae_kv_free(kv);
+        return status;
+    }
+    *out = kv;
+    return AERIE_OK;
+}
+
+void ae_kv_free(ae_kv *kv)
+{
+    if (!kv) return;
+    kv->backend->ops->kv_free(kv->backend, kv->store);
+    ae_free(kv->memory);
+    ae_free(kv);
+}
+
+uint32_t ae_kv_n_live(const ae_kv *kv, uint32_t seq)
+{
+    return kv->seqs[seq].n_live;
+}
+
+ae_kv_store *ae_kv_pages(const ae_kv *kv)
+{
+    return kv->store;
+}
+
+const int32_t *ae_kv_table(const ae_kv *kv, uint32_t seq)
+{
+    return kv->seqs[seq].table;
+}
+
+static int32_t page_take(ae_kv *kv)
+{
+    AE_ASSERT(kv->n_free > 0);
+    const int32_t page = kv->free_list[--kv->n_free];
+    kv->count[page] = 1;
+    return page;
+}
+
+static void page_drop(ae_kv *kv, int32_t page)
+{
+    if (--kv->count[page] == 0) kv->free_list[kv->n_free++] = page;
+}
+
+/* Invariant 3: the page of the first draft slot may be shared; the sequence gets its own copy. */
+static void own_page(ae_kv *kv, ae_stream *stream, kv_seq *s, uint32_t i_page)
+{
+    const int32_t page = s->table[i_page];
+    if (kv->count[page] == 1) return;
+    const int32_t copy = page_take(kv);
+    kv->backend->ops->kv_copy_page(stream, kv->store, page, copy, AE_KV_PAGE);
+    s->table[i_page] = copy;
+    page_drop(kv, page);
+}
+
+aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, aerie_error *error)
+{
+    kv_seq *s = &kv->seqs[seq];
+    if (n > kv->n_slots - s->n_live)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the context of %u positions is full: %u are used and %u more are needed",
+                       kv->n_slots, s->n_live, n);
+    const uint32_t need = pages_of(s->n_live + n);
+    if (s->n_live % AE_KV_PAGE && n) own_page(kv, stream, s, s->n_live / AE_KV_PAGE);
+    while (s->n_pages < need) s->table[s->n_pages++] = page_take(kv);
+    s->n_reserved = s->n_live + n;
+    return AERIE_OK;
+}
+
+void ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n)
+{
+    kv_seq *s = &kv->seqs[seq];
+    AE_ASSERT(s->n_live + n_chain <= s->n_reserved);
+    s->n_live += n_chain;
+    for (uint32_t i = 0; i < n; i++) {
+        /* sources ascend and never lie below their target, so no unread source is overwritten */
+        const ae_kv_move move = {path[i], (int32_t)(s->n_live + i)};
+        AE_ASSERT(move.from >= move.to && (uint32_t)move.from < s->n_reserved);
+        if (move.from != move.to) kv->backend->ops->kv_move(stream, kv->store, s->table, &move, 1);
+    }
+    ae_kv_truncate(kv, seq, s->n_live += n);
+}
+
+void ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n)
+{
+    kv_seq *s = &kv->seqs[seq];
+    AE_ASSERT(n <= s->n_live);
+    s->n_live = s->n_reserved = n;
+    while (s->n_pages > pages_of(n)) page_drop(kv, s->table[--s->n_pages]);
+}
+
+void ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n)
+{
+    kv_seq *t = &kv->seqs[to];
+    const kv_seq *f = &kv->seqs[from];
+    if (to == from) {
+        ae_kv_truncate(kv, to, n < t->n_live ? n : t->n_live);
+        return;
+    }
+    ae_kv_truncate(kv, to, 0);
+    if (n > f->n_live) n = f->n_live;
+    for (uint32_t i = 0; i < n / AE_KV_PAGE; i++) {
+        t->table[t->n_pages++] = f->table[i];
+        kv->count[f->table[i]]++;
+    }
+    if (n % AE_KV_PAGE) {
+        const int32_t copy = page_take(kv);
+        kv->backend->ops->kv_copy_page(stream, kv->store, f->table[n / AE_KV_PAGE], copy, n % AE_KV_PAGE);
+        t->table[t->n_pages++] = copy;
+    }
+    t->n_live = t->n_reserved = n;
+}
+
+size_t ae_kv_slot_bytes(const ae_kv *kv)
+{
+    return kv->backend->ops->kv_slot_bytes(kv->store);
+}
+
+void ae_kv_read(const ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out)
+{
+    kv->backend->ops->kv_read(stream, kv->store, kv->seqs[seq].table, (int32_t)slot, out);
+}
+
+bool ae_kv_is_sound(const ae_kv *kv)
+{
+    uint32_t held = 0, counted = 0;
+    for (uint32_t p = 0; p < kv->n_pages; p++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < kv->n_seqs; i++)
+            for (uint32_t j = 0; j < kv->seqs[i].n_pages; j++) n += kv->seqs[i].table[j] == (int32_t)p;
+        if (n != kv->count[p]) return false;
+        held += n > 0;
+    }
+    for (uint32_t i = 0; i < kv->n_free; i++) counted += kv->count[kv->free_list[i]] == 0;
+    if (counted != kv->n_free || held + kv->n_free != kv->n_pages) return false;
+    for (uint32_t i = 0; i < kv->n_seqs; i++) {
+        const kv_seq *s = &kv->seqs[i];
+        if (s->n_live > s->n_reserved || pages_of(s->n_reserved) > s->n_pages) return false;
+        for (uint32_t slot = s->n_live; slot < s->n_reserved; slot++)
+            if (kv->count[s->table[slot / AE_KV_PAGE]] != 1) return false;
+    }
+    return true;
+}

@@ -1,0 +1,191 @@
+#include "engine/net.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "quant/types.h"
+
+/* One weight or vector: where it comes from and which field it fills. */
+typedef struct ae_net_part {
+    ae_tensor_ref tensor;
+    unsigned use;       /* ae_weight_use; 0 = a vector as f32 */
+    ae_weight **weight; /* filled if use */
+    float **vector;     /* filled otherwise */
+} ae_net_part;
+
+static uint64_t n_elements(ae_tensor_ref t)
+{
+    return (uint64_t)(t->ne[0] * t->ne[1]);
+}
+
+static ae_weight_source source_of(const ae_net_part *part)
+{
+    ae_tensor_ref t = part->tensor;
+    return (ae_weight_source){t->type, (uint32_t)t->ne[1], (uint32_t)t->ne[0], t->data, part->use};
+}
+
+static void add_weight(ae_net *net, ae_tensor_ref tensor, unsigned use, ae_weight **field)
+{
+    net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .use = use, .weight = field};
+}
+
+static void add_vector(ae_net *net, ae_tensor_ref tensor, float **field)
+{
+    if (tensor) net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .vector = field};
+}
+
+#define PARTS_PER_LAYER 16
+#define PARTS_OUTSIDE 3
+
+static void list_parts(ae_net *net)
+{
+    const ae_model *m = net->model;
+    add_weight(net, m->embedding, m->tied ? AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL : AE_WEIGHT_LOOKUP, &net->embedding);
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        const ae_layer *from = &m->layers[i];
+        ae_net_layer *to = &net->layers[i];
+        add_vector(net, from->attn_norm, &to->attn_norm);
+        add_weight(net, from->wq, AE_WEIGHT_MATMUL, &to->wq);
+        add_weight(net, from->wk, AE_WEIGHT_MATMUL, &to->wk);
+        add_weight(net, from->wv, AE_WEIGHT_MATMUL, &to->wv);
+        add_weight(net, from->wo, AE_WEIGHT_MATMUL, &to->wo);
+        add_vector(net, from->ffn_norm, &to->ffn_norm);
+        add_weight(net, from->w_gate, AE_WEIGHT_MATMUL, &to->w_gate);
+        add_weight(net, from->w_up, AE_WEIGHT_MATMUL, &to->w_up);
+        add_weight(net, from->w_down, AE_WEIGHT_MATMUL, &to->w_down);
+        add_vector(net, from->bq, &to->bq);
+        add_vector(net, from->bk, &to->bk);
+        add_vector(net, from->bv, &to->bv);
+        add_vector(net, from->bo, &to->bo);
+        add_vector(net, from->b_gate, &to->b_gate);
+        add_vector(net, from->b_up, &to->b_up);
+        add_vector(net, from->b_down, &to->b_down);
+    }
+    add_vector(net, m->out_norm, &net->out_norm);
+    if (!m->tied) add_weight(net, m->output, AE_WEIGHT_MATMUL, &net->output);
+}
+
+static size_t part_bytes(const ae_net_part *part, const ae_backend *backend)
+{
+    const ae_weight_source source = source_of(part);
+    return part->use ? backend->ops->weight_bytes(backend, &source) : n_elements(part->tensor) * sizeof(float);
+}
+
+static aerie_status part_upload(const ae_net_part *part, ae_backend *backend, aerie_error *error)
+{
+    if (part->use) {
+        const ae_weight_source source = source_of(part);
+        return backend->ops->weight_create(backend, &source, part->weight, error);
+    }
+    const size_t n = n_elements(part->tensor), bytes = n * sizeof(float);
+    float *host = ae_alloc(n, sizeof *host);
+    *part->vector = backend->ops->alloc(backend, bytes);
+    if (!host || !*part->vector) {
+        ae_free(host);
+        return ae_fail_memory(error, "a weight vector", bytes);
+    }
+    ae_type_get(part->tensor->type)->decode(part->tensor->data, host, n);
+    backend->ops->upload(NULL, *part->vector, host, bytes);
+    ae_free(host);
+    return AERIE_OK;
+}
+
+typedef struct upload_job {
+    ae_net *net;
+    const ae_net_options *options;
+    atomic_uint next;
+    atomic_ullong done;
+    atomic_int status; /* of the first failure */
+    aerie_error error; /* written by the worker that set status */
+    uint64_t total;
+} upload_job;
+
+static void upload_worker(void *context, int i_worker, int n_workers)
+{
+    upload_job *job = context;
+    (void)n_workers;
+    for (;;) {
+        const uint32_t i = atomic_fetch_add(&job->next, 1);
+        if (i >= job->net->n_parts || atomic_load(&job->status) != AERIE_OK) return;
+        aerie_error error = {0};
+        const aerie_status status = part_upload(&job->net->parts[i], job->net->backend, &error);
+        int expected = AERIE_OK;
+        if (status != AERIE_OK && atomic_compare_exchange_strong(&job->status, &expected, (int)status)) job->error = error;
+        const uint64_t done = atomic_fetch_add(&job->done, job->net->parts[i].tensor->bytes) + job->net->parts[i].tensor->bytes;
+        if (i_worker == 0 && job->options->progress) job->options->progress(job->options->progress_context, done, job->total);
+    }
+}
+
+static aerie_status upload_all(ae_net *net, const ae_net_options *options, aerie_error *error)
+{
+    ae_pool *pool;
+    AE_TRY(ae_pool_create(&pool, options->n_threads ? (int)options->n_threads : 1, error));
+    upload_job job = {.net = net, .options = options};
+    for (uint32_t i = 0; i < net->n_parts; i++) job.total += net->parts[i].tensor->bytes;
+    ae_pool_run(pool, upload_worker, &job);
+    ae_pool_free(pool);
+    if (options->progress) options->progress(options->progress_context, job.total, job.total);
+    if (job.status != AERIE_OK && error) *error = job.error;
+    return (aerie_status)job.status;
+}
+
+static aerie_status net_tables(ae_net *net, aerie_error *error)
+{
+    const ae_hparams *h = &net->model->hparams;
+    const size_t n_parts = PARTS_OUTSIDE + (size_t)PARTS_PER_LAYER * h->n_layers;
+    net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
+    net->parts = ae_alloc(n_parts, sizeof *net->parts);
+    net->rope_freq = ae_alloc(h->n_rot / 2, sizeof *net->rope_freq);
+    if (!net->layers || !net->parts || !net->rope_freq)
+        return ae_fail_memory(error, "the weight tables", n_parts * sizeof *net->parts);
+    list_parts(net);
+    AE_ASSERT(net->n_parts <= n_parts);
+    ae_model_rope_freqs(net->model, net->rope_freq, &net->rope_magnitude);
+    for (uint32_t i = 0; i < net->n_parts; i++) net->bytes += part_bytes(&net->parts[i], net->backend);
+    return AERIE_OK;
+}
+
+size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend)
+{
+    ae_net net = {.model = model, .backend = (ae_backend *)backend};
+    size_t bytes = 0;
+    if (net_tables(&net, NULL) == AERIE_OK) bytes = net.bytes;
+    ae_free(net.layers);
+    ae_free(net.parts);
+    ae_free(net.rope_freq);
+    return bytes;
+}
+
+aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_net_options *options,
+                           aerie_error *error)
+{
+    *out = NULL;
+    ae_net *net = ae_alloc(1, sizeof *net);
+    if (!net) return ae_fail_memory(error, "a network", sizeof *net);
+    net->model = model;
+    net->backend = backend;
+    aerie_status status = net_tables(net, error);
+    if (status == AERIE_OK) status = upload_all(net, options, error);
+    if (status != AERIE_OK) {
+        ae_net_free(net);
+        return status;
+    }
+    if (model->tied) net->output = net->embedding;
+    *out = net;
+    return AERIE_OK;
+}
+
+void ae_net_free(ae_net *net)
+{
+    if (!net) return;
+    for (uint32_t i = 0; i < net->n_parts; i++) {
+        const ae_net_part *part = &net->parts[i];
+        if (part->use) net->backend->ops->weight_free(net->backend, *part->weight);
+        else if (*part->vector) net->backend->ops->free(net->backend, *part->vector, n_elements(part->tensor) * sizeof(float));
+    }
+    ae_free(net->layers);
+    ae_free(net->parts);
+    ae_free(net->rope_freq);
+    ae_free(net);
+}

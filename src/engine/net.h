@@ -1,0 +1,47 @@
+/* net.h - a model on a device: every weight uploaded in the backend's own layout.
+ *
+ * Owns: the device weights. Borrows: the model (which must outlive it) and the backend. Immutable
+ * once created; shared by engines and threads.
+ */
+#ifndef AE_ENGINE_NET_H
+#define AE_ENGINE_NET_H
+
+#include "backend/backend.h"
+#include "model/model.h"
+
+typedef struct ae_net_layer {
+    float *attn_norm, *ffn_norm; /* [n_embd] device f32 */
+    ae_weight *wq, *wk, *wv, *wo, *w_gate, *w_up, *w_down;
+    float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down; /* device f32 or NULL */
+} ae_net_layer;
+
+typedef struct ae_net {
+    const ae_model *model;
+    ae_backend *backend;
+    ae_weight *embedding; /* lookup; the same object as output when the head is tied */
+    ae_weight *output;    /* matmul */
+    float *out_norm;      /* [n_embd] device f32 */
+    ae_net_layer *layers; /* [n_layers] */
+    double *rope_freq;    /* [n_rot / 2] radians per position */
+    double rope_magnitude;
+    struct ae_net_part *parts; /* every weight and vector, for upload and release */
+    uint32_t n_parts;
+    size_t bytes;              /* device memory of all parts */
+} ae_net;
+
+/* done of total bytes are on the device; called from the creating thread. May be NULL. */
+typedef void ae_progress_fn(void *context, uint64_t done, uint64_t total);
+
+typedef struct ae_net_options {
+    uint32_t n_threads;
+    ae_progress_fn *progress;
+    void *progress_context;
+} ae_net_options;
+
+/* Device bytes that the weights will take. */
+size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend);
+aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_net_options *options,
+                           aerie_error *error);
+void ae_net_free(ae_net *net);
+
+#endif

@@ -1,0 +1,47 @@
+#include "engine/tree.h"
+
+int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token)
+{
+    for (uint32_t i = (uint32_t)(node + 1); i < tree->n; i++)
+        if (tree->parent[i] == node && tree->token[i] == token) return (int32_t)i;
+    return -1;
+}
+
+int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p)
+{
+    if (tree->n == AE_TREE_MAX || ae_tree_child(tree, parent, token) >= 0) return -1;
+    const uint32_t i = tree->n++;
+    tree->token[i] = token;
+    tree->parent[i] = parent;
+    tree->depth[i] = parent < 0 ? 1 : tree->depth[parent] + 1;
+    tree->p[i] = p;
+    return (int32_t)i;
+}
+
+void ae_tree_prune(ae_tree *tree, const bool *keep)
+{
+    int32_t moved[AE_TREE_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < tree->n; i++) {
+        if (!keep[i]) continue;
+        moved[i] = (int32_t)n;
+        tree->token[n] = tree->token[i];
+        tree->parent[n] = tree->parent[i] < 0 ? -1 : moved[tree->parent[i]];
+        tree->depth[n] = tree->depth[i];
+        tree->p[n] = tree->p[i];
+        n++;
+    }
+    tree->n = n;
+}
+
+bool ae_tree_is_sound(const ae_tree *tree, int32_t n_vocab)
+{
+    if (tree->n > AE_TREE_MAX) return false;
+    for (uint32_t i = 0; i < tree->n; i++) {
+        const int32_t parent = tree->parent[i];
+        if (parent < -1 || parent >= (int32_t)i || tree->token[i] < 0 || tree->token[i] >= n_vocab) return false;
+        if (tree->depth[i] != (parent < 0 ? 1 : tree->depth[parent] + 1)) return false;
+        if (ae_tree_child(tree, parent, tree->token[i]) != (int32_t)i) return false;
+    }
+    return true;
+}

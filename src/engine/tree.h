@@ -1,0 +1,32 @@
+/* tree.h - a tree of drafted tokens that hangs on the newest token of a sequence.
+ *
+ * Node i has a parent before it (or none: then it continues the newest token itself). Siblings carry
+ * different tokens. A chain is the tree whose parents are -1, 0, 1, ...; nothing treats it specially
+ * but that its rows happen to sit in their own slots.
+ */
+#ifndef AE_ENGINE_TREE_H
+#define AE_ENGINE_TREE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define AE_TREE_MAX 64 /* nodes */
+
+typedef struct ae_tree {
+    uint32_t n;
+    int32_t token[AE_TREE_MAX];
+    int32_t parent[AE_TREE_MAX]; /* < own index; -1 = the root */
+    int32_t depth[AE_TREE_MAX];  /* 1 for children of the root */
+    float p[AE_TREE_MAX];        /* the drafter's belief that the node is accepted once its parent was; in (0, 1] */
+} ae_tree;
+
+/* Adds a node and returns its index; -1 when the tree is full or the parent has that child already. */
+int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p);
+/* The child of `node` (-1 = root) that carries token, or -1. */
+int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token);
+/* Keeps the nodes with keep[i], whose parents must be kept too; order stays. */
+void ae_tree_prune(ae_tree *tree, const bool *keep);
+/* Parents before children, depths right, siblings distinct, tokens in [0, n_vocab). */
+bool ae_tree_is_sound(const ae_tree *tree, int32_t n_vocab);
+
+#endif

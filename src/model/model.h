@@ -1,0 +1,92 @@
+/* model.h - what a model file says: hyper-parameters and the table of its weights, bound and checked.
+ *
+ * Owns: the GGUF file (kept open: weights point into it), the vocabulary, the tables. Immutable
+ * once loaded, shared by threads and sessions. Knows nothing of devices.
+ * Invariants after a successful load: every required tensor is present with the shape written
+ * beside it; dimensions divide as the forward pass needs; all counts are within the limits below.
+ * An architecture is data: a row in the table of model/arch.c; the forward pass is written once.
+ */
+#ifndef AE_MODEL_MODEL_H
+#define AE_MODEL_MODEL_H
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "gguf/gguf.h"
+#include "text/vocab.h"
+
+#define AE_MAX_LAYERS 512
+#define AE_MAX_HEADS 1024
+#define AE_MAX_HEAD_DIM 512
+#define AE_MAX_EMBD (1u << 17)
+#define AE_MAX_FF (1u << 20)
+
+typedef enum ae_rope_scaling {
+    AE_ROPE_SCALING_NONE,
+    AE_ROPE_SCALING_LINEAR,
+    AE_ROPE_SCALING_YARN,
+} ae_rope_scaling;
+
+typedef struct ae_hparams {
+    const char *arch;     /* "llama" */
+    uint32_t n_vocab;     /* rows of the output head */
+    uint32_t n_embd, n_layers, n_ff;
+    uint32_t n_heads, n_kv_heads, head_dim;
+    uint32_t n_ctx_train; /* 0 = not said */
+    float norm_eps;
+    float attn_scale;     /* of q */
+    uint32_t window;      /* attention window, 0 = all */
+    /* rotation */
+    bool rope_neox;       /* pairs (i, i + n_rot/2) instead of (2i, 2i+1) */
+    uint32_t n_rot;       /* even, <= head_dim */
+    float rope_base;
+    ae_rope_scaling rope_scaling;
+    float rope_factor;    /* >= 1: positions are divided by it */
+    uint32_t rope_n_ctx_orig;
+} ae_hparams;
+
+/* A weight in the file: [n_out][n_in]. NULL where the architecture has none. */
+typedef const ae_gguf_tensor *ae_tensor_ref;
+
+typedef struct ae_layer {
+    ae_tensor_ref attn_norm;           /* [n_embd] */
+    ae_tensor_ref wq, wk, wv, wo;      /* [n_heads * head_dim, n_embd] .. [n_embd, n_heads * head_dim] */
+    ae_tensor_ref bq, bk, bv, bo;      /* optional, [n_out of the weight] */
+    ae_tensor_ref ffn_norm;            /* [n_embd] */
+    ae_tensor_ref w_gate, w_up, w_down; /* [n_ff, n_embd] x 2, [n_embd, n_ff] */
+    ae_tensor_ref b_gate, b_up, b_down; /* optional */
+} ae_layer;
+
+typedef struct ae_model {
+    ae_gguf *gguf;   /* owned */
+    ae_vocab *vocab; /* owned */
+    ae_arena arena;  /* the tables below and strings */
+    ae_hparams hparams;
+    const char *name;        /* general.name, "" if absent */
+    ae_tensor_ref embedding; /* [n_vocab, n_embd] */
+    ae_tensor_ref out_norm;  /* [n_embd] */
+    ae_tensor_ref output;    /* [n_vocab, n_embd]; the embedding if the head is tied */
+    bool tied;
+    ae_tensor_ref rope_freqs; /* optional, [n_rot / 2] f32: divisors of the frequencies */
+    ae_layer *layers;         /* [n_layers] */
+    uint64_t n_params;        /* elements of all tensors */
+} ae_model;
+
+typedef struct ae_model_options {
+    bool no_mmap;
+} ae_model_options;
+
+/* Errors: those of ae_gguf_open and ae_vocab_create; UNSUPPORTED for an unknown architecture (named, with the
+ * known) or a part that we lack; FORMAT for a missing or misshapen tensor or key (named). */
+aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_options *options, aerie_error *error);
+/* Takes over an opened file, also on failure. */
+aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error);
+void ae_model_free(ae_model *model);
+
+/* Frequencies of the rotation, with scaling and rope_freqs applied: radians per position of pair i,
+ * freq [n_rot / 2]; *magnitude multiplies cos and sin. */
+void ae_model_rope_freqs(const ae_model *model, double *freq, double *magnitude);
+
+/* "llama" and whatever else is known, comma-separated. */
+const char *ae_model_known_archs(void);
+
+#endif
