@@ -9,12 +9,27 @@
 #include <math.h>
 
 #include "quant/encode.h"
+#include "quant/unit.h"
+
+static const float iq4_middles[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f,
+                                      7.0f,    19.0f,  31.5f,  45.5f,  61.0f,  79.0f,  101.0f};
+const ae_fit_codes ae_fit_iq4 = {ae_quant_iq4_values, iq4_middles, 0, 0, -143.0f, 2.0f, 20, true};
+
+int ae_fit_iq4_index(int8_t value)
+{
+    int i = 0;
+    while (ae_quant_iq4_values[i] != value) i++;
+    return i;
+}
 
 int ae_fit_nearest(const ae_fit_codes *codes, float v)
 {
     if (!codes->values) return ae_encode_round(v, codes->lo, codes->hi);
-    int i = 0;
-    while (i < codes->n_values - 1 && v > 0.5f * (float)(codes->values[i] + codes->values[i + 1])) i++;
+    const float *middles = codes->middles; /* binary search without branches, which would be mispredicted */
+    int i = 8 * (v > middles[7]);
+    i += 4 * (v > middles[i + 3]);
+    i += 2 * (v > middles[i + 1]);
+    i += v > middles[i];
     return codes->values[i];
 }
 

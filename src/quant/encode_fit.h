@@ -7,12 +7,17 @@
 /* The values that a code may stand for, and where to look for scales: the block's extreme is laid on
  * first, first + step, ... (n_tries of them) in units of a code, and on their negatives if both_signs. */
 typedef struct ae_fit_codes {
-    const int8_t *values; /* [n_values] ascending, or NULL: all integers in [lo, hi] */
-    int n_values, lo, hi;
+    const int8_t *values; /* [16] ascending, or NULL: all integers in [lo, hi] */
+    const float *middles; /* [15] half-way between neighbouring values */
+    int lo, hi;
     float first, step;
     int n_tries;
     bool both_signs;
 } ae_fit_codes;
+
+/* The table of IQ4_NL and IQ4_XS, and the index of one of its values. */
+extern const ae_fit_codes ae_fit_iq4;
+int ae_fit_iq4_index(int8_t value);
 
 /* The value nearest to v. */
 int ae_fit_nearest(const ae_fit_codes *codes, float v);

@@ -14,7 +14,7 @@
 /* ---- Formats without minimum: w = d * sub * code ---------------------------------------------- */
 
 typedef struct signed_form {
-    ae_fit_codes codes;
+    const ae_fit_codes *codes;
     int n_sub, sub_lo, sub_hi; /* elements per sub-block; range of sub */
 } signed_form;
 
@@ -22,7 +22,7 @@ static float signed_error(const signed_form *form, const float *x, float scale)
 {
     float inverse = ae_encode_inverse(scale), error = 0.0f;
     for (int e = 0; e < form->n_sub; e++) {
-        float r = x[e] - scale * (float)ae_fit_nearest(&form->codes, x[e] * inverse);
+        float r = x[e] - scale * (float)ae_fit_nearest(form->codes, x[e] * inverse);
         error += r * r;
     }
     return error;
@@ -62,7 +62,7 @@ static uint16_t fit_signed(const signed_form *form, const float *input, ae_unit 
     int n_subs = 256 / form->n_sub, step = form->n_sub;
     ae_encode_clean(input, 256, AE_ENCODE_LIMIT, x);
     for (int i = 0; i < n_subs; i++) {
-        scale[i] = ae_fit_scale(&form->codes, x + step * i, step, unit->code + step * i);
+        scale[i] = ae_fit_scale(form->codes, x + step * i, step, unit->code + step * i);
         if (fabsf(scale[i]) > fabsf(extreme)) extreme = scale[i];
     }
     uint16_t d = ae_encode_f16_scale(extreme / (float)form->sub_lo);
@@ -72,7 +72,7 @@ static uint16_t fit_signed(const signed_form *form, const float *input, ae_unit 
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < n_subs; i++) {
             improve_sub(form, x + step * i, ae_f16_to_f32(d), &unit->sub[i]);
-            ae_fit_round(&form->codes, x + step * i, step, ae_f16_to_f32(d) * (float)unit->sub[i],
+            ae_fit_round(form->codes, x + step * i, step, ae_f16_to_f32(d) * (float)unit->sub[i],
                          unit->code + step * i);
         }
         if (pass == 0) d = solve_d(form, x, unit);
@@ -221,7 +221,8 @@ void ae_encode_q2_k(const float *x, void *blocks, size_t n)
 
 void ae_encode_q3_k(const float *x, void *blocks, size_t n)
 {
-    static const signed_form form = {{NULL, 0, -4, 3, 3.0f, 0.125f, 17, true}, 16, -32, 31};
+    static const ae_fit_codes codes = {NULL, NULL, -4, 3, 3.0f, 0.125f, 17, true};
+    static const signed_form form = {&codes, 16, -32, 31};
     uint8_t *out = blocks;
     ae_unit unit;
     for (size_t i = 0; i < n / 256; i++, x += 256, out += sizeof(ae_block_q3_k)) {
@@ -273,7 +274,8 @@ void ae_encode_q5_k(const float *x, void *blocks, size_t n)
 
 void ae_encode_q6_k(const float *x, void *blocks, size_t n)
 {
-    static const signed_form form = {{NULL, 0, -32, 31, -32.9f, 0.1f, 19, false}, 16, -128, 127};
+    static const ae_fit_codes codes = {NULL, NULL, -32, 31, -32.9f, 0.1f, 19, false};
+    static const signed_form form = {&codes, 16, -128, 127};
     uint8_t *out = blocks;
     ae_unit unit;
     for (size_t i = 0; i < n / 256; i++, x += 256, out += sizeof(ae_block_q6_k)) {
@@ -290,7 +292,7 @@ void ae_encode_q6_k(const float *x, void *blocks, size_t n)
 
 void ae_encode_iq4_xs(const float *x, void *blocks, size_t n)
 {
-    static const signed_form form = {{ae_quant_iq4_values, 16, 0, 0, -143.0f, 2.0f, 20, true}, 32, -32, 31};
+    static const signed_form form = {&ae_fit_iq4, 32, -32, 31};
     uint8_t *out = blocks;
     ae_unit unit;
     for (size_t i = 0; i < n / 256; i++, x += 256, out += sizeof(ae_block_iq4_xs)) {
@@ -300,11 +302,8 @@ void ae_encode_iq4_xs(const float *x, void *blocks, size_t n)
             or_bits(&b.scales_l[s / 2], sub & 15, s % 2 * 4);
             b.scales_h = (uint16_t)(b.scales_h | (sub >> 4) << (2 * s));
         }
-        for (int e = 0; e < 256; e++) {
-            int index = 0;
-            while (ae_quant_iq4_values[index] != unit.code[e]) index++;
-            or_bits(&b.qs[16 * (e / 32) + e % 16], index, e / 16 % 2 * 4);
-        }
+        for (int e = 0; e < 256; e++)
+            or_bits(&b.qs[16 * (e / 32) + e % 16], ae_fit_iq4_index(unit.code[e]), e / 16 % 2 * 4);
         memcpy(out, &b, sizeof b);
     }
 }

@@ -18,24 +18,16 @@ static float largest(const float *x, int n)
     return a;
 }
 
-static int iq4_index(int value)
-{
-    int i = 0;
-    while (ae_quant_iq4_values[i] != value) i++;
-    return i;
-}
-
 void ae_encode_iq4_nl(const float *x, void *blocks, size_t n)
 {
-    static const ae_fit_codes codes = {ae_quant_iq4_values, 16, 0, 0, -143.0f, 2.0f, 20, true};
     uint8_t *out = blocks;
     for (size_t i = 0; i < n / 32; i++, x += 32, out += sizeof(ae_block_iq4_nl)) {
         float v[32];
         int8_t code[32];
         ae_encode_clean(x, 32, AE_ENCODE_LIMIT, v);
-        ae_block_iq4_nl b = {.d = ae_encode_f16_scale(ae_fit_scale(&codes, v, 32, code))};
-        ae_fit_round(&codes, v, 32, ae_f16_to_f32(b.d), code);
-        for (int e = 0; e < 16; e++) b.qs[e] = (uint8_t)(iq4_index(code[e]) | iq4_index(code[e + 16]) << 4);
+        ae_block_iq4_nl b = {.d = ae_encode_f16_scale(ae_fit_scale(&ae_fit_iq4, v, 32, code))};
+        ae_fit_round(&ae_fit_iq4, v, 32, ae_f16_to_f32(b.d), code);
+        for (int e = 0; e < 16; e++) b.qs[e] = (uint8_t)(ae_fit_iq4_index(code[e]) | ae_fit_iq4_index(code[e + 16]) << 4);
         memcpy(out, &b, sizeof b);
     }
 }
@@ -133,7 +125,7 @@ void ae_encode_q1_0(const float *x, void *blocks, size_t n)
 
 void ae_encode_q2_0(const float *x, void *blocks, size_t n)
 {
-    static const ae_fit_codes codes = {NULL, 0, -1, 2, 0.75f, 0.125f, 27, true};
+    static const ae_fit_codes codes = {NULL, NULL, -1, 2, 0.75f, 0.125f, 27, true};
     uint8_t *out = blocks;
     for (size_t i = 0; i < n / 64; i++, x += 64, out += sizeof(ae_block_q2_0)) {
         float v[64];
