@@ -13,7 +13,7 @@
 
 static const float iq4_middles[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f,
                                       7.0f,    19.0f,  31.5f,  45.5f,  61.0f,  79.0f,  101.0f};
-const ae_fit_codes ae_fit_iq4 = {ae_quant_iq4_values, iq4_middles, 0, 0, -143.0f, 2.0f, 20, true};
+const ae_fit_codes ae_fit_iq4 = {ae_quant_iq4_values, iq4_middles, 0, 0, -143.0f, 4.0f, 10, true};
 
 int ae_fit_iq4_index(int8_t value)
 {

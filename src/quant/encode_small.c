@@ -27,7 +27,8 @@ void ae_encode_iq4_nl(const float *x, void *blocks, size_t n)
         ae_encode_clean(x, 32, AE_ENCODE_LIMIT, v);
         ae_block_iq4_nl b = {.d = ae_encode_f16_scale(ae_fit_scale(&ae_fit_iq4, v, 32, code))};
         ae_fit_round(&ae_fit_iq4, v, 32, ae_f16_to_f32(b.d), code);
-        for (int e = 0; e < 16; e++) b.qs[e] = (uint8_t)(ae_fit_iq4_index(code[e]) | ae_fit_iq4_index(code[e + 16]) << 4);
+        for (int e = 0; e < 16; e++)
+            b.qs[e] = (uint8_t)(ae_fit_iq4_index(code[e]) | ae_fit_iq4_index(code[e + 16]) << 4);
         memcpy(out, &b, sizeof b);
     }
 }

@@ -7,7 +7,7 @@
 #include "quant/decode.h"
 #include "quant/encode.h"
 
-#define ENTRY(id, text, dot, decode, encode) \
+#define ENTRY(id, text, dot, decode, encode)                                                                           \
     [AE_TYPE_##id] = {text, AE_TYPE_##id, N_##id, BYTES_##id, dot, decode, encode}
 
 enum {

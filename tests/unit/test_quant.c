@@ -2,12 +2,12 @@
  *
  * That decoders mean what the formats say is tested in tests/golden/test_quant_vectors.c.
  */
-#include <stdarg.h>
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <float.h>
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,18 +74,18 @@ static void test_table(void **state)
 {
     (void)state;
     int n_types = 0;
-#define CHECK(id_name, id, elements, bytes)                                       \
-    {                                                                             \
-        const ae_type_info *info = ae_type_get(id);                               \
-        assert_non_null(info);                                                    \
-        assert_int_equal(info->type, id);                                         \
-        assert_int_equal(info->n_block, elements);                                \
-        assert_int_equal(info->block_bytes, bytes);                               \
-        assert_ptr_equal(ae_type_by_name(#id_name), info);                        \
-        assert_ptr_equal(ae_type_by_name(info->name), info);                      \
-        assert_true(info->decode || (id >= AE_TYPE_I8 && id <= AE_TYPE_I64));     \
-        assert_true(info->dot == AE_DOT_NONE || info->decode);                    \
-        n_types++;                                                                \
+#define CHECK(id_name, id, elements, bytes)                                                                            \
+    {                                                                                                                  \
+        const ae_type_info *info = ae_type_get(id);                                                                    \
+        assert_non_null(info);                                                                                         \
+        assert_int_equal(info->type, id);                                                                              \
+        assert_int_equal(info->n_block, elements);                                                                     \
+        assert_int_equal(info->block_bytes, bytes);                                                                    \
+        assert_ptr_equal(ae_type_by_name(#id_name), info);                                                             \
+        assert_ptr_equal(ae_type_by_name(info->name), info);                                                           \
+        assert_true(info->decode || (id >= AE_TYPE_I8 && id <= AE_TYPE_I64));                                          \
+        assert_true(info->dot == AE_DOT_NONE || info->decode);                                                         \
+        n_types++;                                                                                                     \
     }
     AE_TYPE_LIST(CHECK)
 #undef CHECK
@@ -202,7 +202,8 @@ static void check_unit(const ae_type_info *info, const ae_unit *unit, const floa
             w = unit->d[0] * (float)sub * (float)code;
             if (ae_type_has_min(info->type)) w -= unit->dmin * (float)submin;
         }
-        if (!same_number(w, x[e])) fail_msg("%s: element %d is %a, the view says %a", info->name, e, (double)x[e], (double)w);
+        if (!same_number(w, x[e]))
+            fail_msg("%s: element %d is %a, the view says %a", info->name, e, (double)x[e], (double)w);
     }
     if (info->dot == AE_DOT_32 && sub_block == 32) assert_true(same_number(unit->d[0], unit->d[1]));
     if (!ae_type_has_min(info->type)) assert_true(info->dot == AE_DOT_32 ? unit->m == 0 : unit->dmin == 0);
@@ -281,19 +282,34 @@ static void test_decode_constant_bytes(void **state)
 
 /* ---- encoders --------------------------------------------------------------------------------------------- */
 
-/* Largest RMS error relative to the RMS of the weights, normal and with a longer tail. Set 2% above what the
- * encoders reach; none of these is above what ggml's reference quantizers reach on the same data. */
+/* Largest RMS error relative to the RMS of the weights, for normal weights and for a longer tail: 1% above
+ * what the encoders reach. ggml's reference quantizers were measured on the same weights: equal errors for
+ * Q4_0 to Q8_0, MXFP4, Q1_0 and TQ, and errors 2% and more above ours for the types that search. */
 static const struct {
     uint32_t type;
     double normal, heavy;
 } bounds[] = {
-    {AE_TYPE_F32, 0, 0},         {AE_TYPE_F16, 0.0003, 0.0003}, {AE_TYPE_BF16, 0.0018, 0.0018},
-    {AE_TYPE_Q4_0, 1, 1},    {AE_TYPE_Q4_1, 1, 1},    {AE_TYPE_Q5_0, 1, 1},
-    {AE_TYPE_Q5_1, 1, 1},    {AE_TYPE_Q8_0, 1, 1},    {AE_TYPE_Q2_K, 1, 1},
-    {AE_TYPE_Q3_K, 1, 1},    {AE_TYPE_Q4_K, 1, 1},    {AE_TYPE_Q5_K, 1, 1},
-    {AE_TYPE_Q6_K, 1, 1},    {AE_TYPE_IQ4_NL, 1, 1},  {AE_TYPE_IQ4_XS, 1, 1},
-    {AE_TYPE_MXFP4, 1, 1},   {AE_TYPE_NVFP4, 1, 1},   {AE_TYPE_Q1_0, 1, 1},
-    {AE_TYPE_Q2_0, 1, 1},    {AE_TYPE_TQ1_0, 1, 1},   {AE_TYPE_TQ2_0, 1, 1},
+    {AE_TYPE_F32, 0.0, 0.0},
+    {AE_TYPE_F16, 0.00022, 0.00022},
+    {AE_TYPE_Q4_0, 0.08728, 0.11829},
+    {AE_TYPE_Q4_1, 0.07910, 0.09652},
+    {AE_TYPE_Q5_0, 0.04345, 0.05870},
+    {AE_TYPE_Q5_1, 0.03825, 0.04653},
+    {AE_TYPE_Q8_0, 0.00544, 0.00740},
+    {AE_TYPE_Q2_K, 0.26494, 0.29775},
+    {AE_TYPE_Q3_K, 0.14517, 0.18061},
+    {AE_TYPE_Q4_K, 0.07049, 0.08703},
+    {AE_TYPE_Q5_K, 0.03490, 0.04282},
+    {AE_TYPE_Q6_K, 0.01750, 0.02269},
+    {AE_TYPE_IQ4_NL, 0.07425, 0.09158},
+    {AE_TYPE_IQ4_XS, 0.07486, 0.09246},
+    {AE_TYPE_BF16, 0.00169, 0.00168},
+    {AE_TYPE_TQ1_0, 0.81775, 0.84470},
+    {AE_TYPE_TQ2_0, 0.81775, 0.84470},
+    {AE_TYPE_MXFP4, 0.11616, 0.13379},
+    {AE_TYPE_NVFP4, 0.09005, 0.08704},
+    {AE_TYPE_Q1_0, 0.60791, 0.72735},
+    {AE_TYPE_Q2_0, 0.35464, 0.42860},
 };
 
 enum { N_WEIGHTS = 65536 };
@@ -337,10 +353,10 @@ static void test_encode_exact(void **state)
         uint32_t type;
         int lo, hi; /* integers of this range times a power of two, both ends in each block */
     } exact[] = {
-        {AE_TYPE_Q4_0, -8, 7},  {AE_TYPE_Q4_1, 0, 15},  {AE_TYPE_Q4_1, -3, 12},  {AE_TYPE_Q5_0, -16, 15},
-        {AE_TYPE_Q5_1, 0, 31},  {AE_TYPE_Q8_0, -127, 127}, {AE_TYPE_Q2_0, -1, 1}, {AE_TYPE_Q2_0, -1, 2},
-        {AE_TYPE_TQ1_0, -1, 1}, {AE_TYPE_TQ2_0, -1, 1}, {AE_TYPE_MXFP4, -4, 4},
-        {AE_TYPE_Q6_K, -32, 31}, {AE_TYPE_Q3_K, -4, 3},
+        {AE_TYPE_Q4_0, -8, 7},  {AE_TYPE_Q4_1, 0, 15},     {AE_TYPE_Q4_1, -3, 12}, {AE_TYPE_Q5_0, -16, 15},
+        {AE_TYPE_Q5_1, 0, 31},  {AE_TYPE_Q8_0, -127, 127}, {AE_TYPE_Q2_0, -1, 1},  {AE_TYPE_Q2_0, -1, 2},
+        {AE_TYPE_TQ1_0, -1, 1}, {AE_TYPE_TQ2_0, -1, 1},    {AE_TYPE_MXFP4, -4, 4}, {AE_TYPE_Q6_K, -32, 31},
+        {AE_TYPE_Q3_K, -4, 3},
     };
     for (size_t t = 0; t < sizeof exact / sizeof *exact; t++) {
         const ae_type_info *info = ae_type_get(exact[t].type);
@@ -357,20 +373,42 @@ static void test_encode_exact(void **state)
         info->encode(x, blocks, 512);
         info->decode(blocks, y, 512);
         for (int i = 0; i < 512; i++)
-            if (fabsf(x[i] - y[i]) > 1e-3f * 0.0625f) fail_msg("%s: %g came back as %g", info->name, (double)x[i], (double)y[i]);
+            if (fabsf(x[i] - y[i]) > 1e-3f * 0.0625f)
+                fail_msg("%s: %g came back as %g", info->name, (double)x[i], (double)y[i]);
+    }
+}
+
+static void test_encode_constant(void **state)
+{
+    (void)state;
+    static const float constants[] = {0.0625f, -0.0625f, 1.0f, -3.0f};
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
+        const ae_type_info *info = ae_type_get(type);
+        if (!info || !info->encode) continue;
+        for (size_t c = 0; c < sizeof constants / sizeof *constants; c++) {
+            float x[256], y[256];
+            uint8_t blocks[1024];
+            for (int i = 0; i < 256; i++) x[i] = constants[c];
+            info->encode(x, blocks, 256);
+            info->decode(blocks, y, 256);
+            for (int i = 0; i < 256; i++)
+                if (!(fabsf(x[i] - y[i]) <= 0.002f * fabsf(x[i])))
+                    fail_msg("%s: %g came back as %g", info->name, (double)x[i], (double)y[i]);
+        }
     }
 }
 
 static void fill_strange(float *x, size_t n, int kind)
 {
-    static const float strange[] = {0.0f,      -0.0f, FLT_TRUE_MIN, -FLT_TRUE_MIN, FLT_MIN, 1e-30f, 1.0f, -1.0f,
-                                    65504.0f,  1e10f, FLT_MAX,      -FLT_MAX,      INFINITY, -INFINITY, NAN, -NAN};
+    static const float strange[] = {0.0f,     -0.0f, FLT_TRUE_MIN, -FLT_TRUE_MIN, FLT_MIN,  1e-30f,    1.0f, -1.0f,
+                                    65504.0f, 1e10f, FLT_MAX,      -FLT_MAX,      INFINITY, -INFINITY, NAN,  -NAN};
     size_t n_strange = sizeof strange / sizeof *strange;
     for (size_t i = 0; i < n; i++) {
         uint32_t r[4];
         ae_philox((uint64_t)kind, i, 3, r);
         if ((size_t)kind < n_strange) x[i] = strange[kind]; /* all the same */
-        else if ((size_t)kind < 2 * n_strange) x[i] = i % 37 ? 0.01f * ae_uniform_open(r[0]) : strange[kind - (int)n_strange];
+        else if ((size_t)kind < 2 * n_strange)
+            x[i] = i % 37 ? 0.01f * ae_uniform_open(r[0]) : strange[kind - (int)n_strange];
         else if (kind == (int)(2 * n_strange)) x[i] = strange[r[0] % n_strange]; /* a mixture */
         else x[i] = from_bits(r[0]);                                             /* any bits */
     }
@@ -411,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_decode_constant_bytes),
         cmocka_unit_test(test_encode_error),
         cmocka_unit_test(test_encode_exact),
+        cmocka_unit_test(test_encode_constant),
         cmocka_unit_test(test_encode_strange_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
