@@ -169,7 +169,7 @@ static void splice(mutant *m, size_t at, size_t cut, const uint8_t *bytes, size_
 {
     if (at > m->n || cut > m->n - at || m->n - cut + n > m->capacity) return;
     memmove(m->data + at + n, m->data + at + cut, m->n - at - cut);
-    memcpy(m->data + at, bytes, n);
+    if (n) memcpy(m->data + at, bytes, n);
     m->n = m->n - cut + n;
 }
 
