@@ -57,6 +57,217 @@ typedef struct aerie_error {
     char text[512]; /* one sentence, NUL-terminated UTF-8, cut if longer */
 } aerie_error;
 
+/* "0.1.0" */
+AERIE_API const char *aerie_version(void);
+/* The sentence of the list above. Static storage. */
+AERIE_API const char *aerie_status_text(aerie_status status);
+/* Releases what a function documented to return owned memory gave out. NULL is fine. */
+AERIE_API void aerie_free(void *memory);
+
+/* ---- Models --------------------------------------------------------------------------------- */
+
+typedef struct aerie_model aerie_model;
+
+/* done of total bytes; called from the loading thread. */
+typedef void aerie_progress(void *user, uint64_t done, uint64_t total);
+
+typedef struct aerie_model_params {
+    uint32_t n_threads;    /* for loading; 0 = all cores */
+    const char *cpu_level; /* highest kernel level: "ref", "avx2", "avx512"; NULL or "" = the best there is */
+    bool no_mmap;          /* read the file instead of mapping it */
+    bool vocab_only;       /* tokens and templates only; the file may hold no weights */
+    aerie_progress *progress; /* may be NULL */
+    void *user;               /* for progress */
+} aerie_model_params;
+
+AERIE_API aerie_model_params aerie_model_params_default(void);
+
+/* Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how much is needed). */
+AERIE_API aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params,
+                                        aerie_error *error);
+AERIE_API void aerie_model_free(aerie_model *model);
+
+typedef struct aerie_model_info {
+    const char *name, *arch, *tokenizer; /* lent by the model */
+    const char *cpu_level;               /* kernels in use, e.g. "avx512"; "" for vocab_only */
+    uint64_t n_params;                   /* weights in the file */
+    uint64_t file_bytes;
+    uint64_t weight_bytes;               /* memory taken by packed weights */
+    uint32_t n_vocab, n_ctx_train, n_embd, n_layers, n_heads, n_kv_heads, n_ff;
+    int32_t bos, eos;                    /* -1 = none */
+    bool has_chat_template;
+} aerie_model_info;
+
+AERIE_API void aerie_model_info_get(const aerie_model *model, aerie_model_info *info);
+
+/* ---- Text ------------------------------------------------------------------------------------ */
+
+/* Ids of text[0..n), any bytes. add_special: BOS/EOS where the model wants them; parse_special: text like
+ * <|im_start|> becomes its control token. *tokens is owned by the caller (aerie_free). */
+AERIE_API aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special,
+                                      bool parse_special, int32_t **tokens, size_t *n_tokens, aerie_error *error);
+/* The bytes of the tokens, NUL-terminated, owned by the caller; special: control tokens are spelled out. */
+AERIE_API aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special,
+                                        char **text, size_t *n, aerie_error *error);
+AERIE_API bool aerie_token_is_eog(const aerie_model *model, int32_t token);
+
+typedef struct aerie_message {
+    const char *role;    /* "system", "user", "assistant" */
+    const char *content; /* UTF-8 */
+} aerie_message;
+
+/* The conversation as the model's own chat template writes it; text as in aerie_detokenize. Tokenize it with
+ * add_special and parse_special. UNSUPPORTED when the model has no template. */
+AERIE_API aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
+                                         bool add_generation_prompt, char **text, size_t *n, aerie_error *error);
+
+/* ---- Sampling ---------------------------------------------------------------------------------- */
+
+/* Same parameters, seed and prompt: same tokens, whatever speculation, threads or load (law 1). */
+typedef struct aerie_sampling {
+    float temperature;       /* <= 0: greedy */
+    int32_t top_k;           /* <= 0: off */
+    float top_p;             /* >= 1: off */
+    float min_p;             /* <= 0: off */
+    float repeat_penalty;    /* 1: off */
+    float presence_penalty;  /* 0: off */
+    float frequency_penalty; /* 0: off */
+    int32_t penalty_last_n;  /* tokens that count as seen; 0: off, -1: all */
+    uint64_t seed;
+} aerie_sampling;
+
+AERIE_API aerie_sampling aerie_sampling_default(void);
+
+/* ---- Speculation ---------------------------------------------------------------------------------- */
+
+#define AERIE_MAX_DRAFT 64 /* nodes of a draft tree */
+
+typedef enum aerie_spec_type {
+    AERIE_SPEC_AUTO,   /* a draft model if one is given, else n-gram */
+    AERIE_SPEC_NONE,
+    AERIE_SPEC_NGRAM,  /* continues text seen before in prompt and output; needs nothing */
+    AERIE_SPEC_DRAFT,  /* a second model with the same vocabulary */
+    AERIE_SPEC_ORACLE, /* tests and benchmarks: knows the answer, errs at a given rate */
+    AERIE_SPEC_RANDOM, /* tests and benchmarks: proposes anything */
+} aerie_spec_type;
+
+/* "auto", "none", ...; NULL for an unknown value. */
+AERIE_API const char *aerie_spec_type_name(aerie_spec_type type);
+/* false for an unknown name. */
+AERIE_API bool aerie_spec_type_parse(const char *name, aerie_spec_type *type);
+
+typedef struct aerie_spec {
+    aerie_spec_type type;
+    const aerie_model *draft_model; /* for DRAFT; outlives the session */
+    uint32_t n_max;                 /* tokens drafted ahead, 1 to AERIE_MAX_DRAFT */
+    uint32_t n_min;                 /* drafts shorter than this are not verified */
+    float p_min;                    /* paths less likely than this are not drafted */
+    bool tree;                      /* branches allowed */
+    bool fixed;                     /* always verify all that was drafted: for tests; the controller is off */
+    float oracle_error;             /* ORACLE: probability that a drafted token is wrong */
+    uint64_t oracle_seed;           /* ORACLE, RANDOM */
+} aerie_spec;
+
+AERIE_API aerie_spec aerie_spec_default(void);
+
+/* ---- Sessions --------------------------------------------------------------------------------------- */
+
+typedef struct aerie_session aerie_session;
+
+typedef struct aerie_session_params {
+    uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for */
+    uint32_t n_seqs;    /* requests generated at once */
+    uint32_t n_batch;   /* prompt tokens per pass */
+    uint32_t n_threads; /* 0 = all cores */
+    aerie_spec spec;
+} aerie_session_params;
+
+AERIE_API aerie_session_params aerie_session_params_default(void);
+/* Errors: ARGUMENT, MEMORY (needed and available), UNSUPPORTED (a draft model with another vocabulary). */
+AERIE_API aerie_status aerie_session_create(aerie_session **session, const aerie_model *model,
+                                            const aerie_session_params *params, aerie_error *error);
+AERIE_API void aerie_session_free(aerie_session *session);
+AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
+/* The kind of drafter in use ("ngram", ...), after AUTO was resolved. */
+AERIE_API const char *aerie_session_spec_name(const aerie_session *session);
+
+/* Memory that a model file and a session on it need, counted without loading any weights. */
+typedef struct aerie_memory_plan {
+    uint64_t weight_bytes;    /* packed weights */
+    uint64_t session_bytes;   /* KV cache, activations, tables */
+    uint64_t available_bytes; /* what the machine can give now; 0 = unknown */
+} aerie_memory_plan;
+
+AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
+                                             const aerie_session_params *session_params, aerie_memory_plan *plan,
+                                             aerie_error *error);
+
+/* ---- Generation ---------------------------------------------------------------------------------------- */
+
+typedef struct aerie_request {
+    const int32_t *tokens; /* [n_tokens] the prompt, at least one */
+    size_t n_tokens;
+    uint32_t n_predict;    /* tokens to generate at most; 0 = until the context is full */
+    bool ignore_eos;       /* do not stop at an end-of-generation token */
+    aerie_sampling sampling;
+    const int32_t *oracle_tokens; /* ORACLE: [n_oracle_tokens] the true continuation of the prompt */
+    size_t n_oracle_tokens;
+} aerie_request;
+
+AERIE_API aerie_request aerie_request_default(void);
+
+typedef enum aerie_stop {
+    AERIE_STOP_NONE,    /* not finished (the session failed or was cancelled) */
+    AERIE_STOP_EOG,     /* an end-of-generation token was drawn */
+    AERIE_STOP_LENGTH,  /* n_predict reached */
+    AERIE_STOP_CONTEXT, /* the context is full */
+    AERIE_STOP_CALLER,  /* the callback returned false */
+} aerie_stop;
+
+typedef struct aerie_token_event {
+    size_t i_request;
+    int32_t token;
+    const char *text;  /* [n_text] bytes that this token completes: whole UTF-8 characters; may be empty */
+    size_t n_text;
+    uint32_t draft_depth; /* 0: decoded by the target; k: the k-th token of an accepted draft */
+} aerie_token_event;
+
+/* Called for every emitted token, in order per request; false ends that request. At the end of a request bytes held back
+ * (an incomplete character) come with token -1. */
+typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
+
+typedef struct aerie_stats {
+    uint32_t n_prompt, n_cached; /* prompt tokens; of these found in the KV cache */
+    uint32_t n_generated;
+    uint32_t n_passes;           /* target passes after the prompt */
+    uint32_t n_drafted, n_accepted;
+    uint32_t drafted_at[AERIE_MAX_DRAFT];  /* [depth - 1] nodes verified */
+    uint32_t accepted_at[AERIE_MAX_DRAFT]; /* [depth - 1] */
+    double prompt_seconds, decode_seconds;
+    double target_seconds, draft_seconds, sample_seconds; /* shares of decode_seconds */
+    aerie_stop stop;
+} aerie_stats;
+
+/* Generates all requests, up to n_seqs at once. stats [n_requests] may be NULL. Errors: LIMIT (a prompt longer than the
+ * context: both numbers, before anything is generated), ARGUMENT, MEMORY. */
+AERIE_API aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
+                                      aerie_token_callback *callback, void *user, aerie_stats *stats, aerie_error *error);
+
+/* ---- Measuring ------------------------------------------------------------------------------------------- */
+
+/* Logits of every token of a text, positions from 0: callback per position with logits [n_vocab]; false stops. */
+typedef bool aerie_logits_callback(void *user, size_t position, const float *logits);
+AERIE_API aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens,
+                                  aerie_logits_callback *callback, void *user, aerie_error *error);
+
+/* Seconds of one target pass over n_rows rows behind n_context cached positions, n_runs times: seconds [n_runs].
+ * all_logits: every row exports logits, as in verification; else the last one only, as in a prompt. */
+AERIE_API aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits,
+                                       uint32_t n_runs, double *seconds, aerie_error *error);
+
+/* Bytes of weights that one pass reads (packed), for roofline figures. */
+AERIE_API uint64_t aerie_model_pass_bytes(const aerie_model *model);
+
 #ifdef __cplusplus
 }
 #endif
