@@ -4,10 +4,12 @@
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -331,6 +333,32 @@ static void test_writer_misuse(void **state)
     ae_gguf_writer_free(w);
 }
 
+/* A disk that fills up: the reason is told, nothing remains, and what stood there before stays. */
+static void test_write_fails(void **state)
+{
+    (void)state;
+    aerie_error error;
+    struct rlimit before, small;
+    const char *path = in_folder("full.gguf");
+    assert_ok(write_model(path, 32, &error));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_IGN); /* so that a write beyond the limit fails with EFBIG */
+    for (rlim_t bytes = 0; bytes < 1500; bytes += 300) {
+        small = before;
+        small.rlim_cur = bytes;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        aerie_status status = write_model(path, 32, &error);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_fails(status, AERIE_ERROR_IO, "full.gguf: write failed: File too large");
+        assert_int_equal(count_files(false), 1);
+    }
+    signal(SIGXFSZ, SIG_DFL);
+    ae_gguf *g;
+    assert_ok(ae_gguf_open(&g, path, NULL, &error));
+    check_model(g, 32);
+    ae_gguf_close(g);
+}
+
 /* ---- Typed reads ----------------------------------------------------------------------------- */
 
 static void test_typed_reads(void **state)
@@ -516,6 +544,10 @@ static void test_split(void **state)
     assert_fails(ae_gguf_open(&g, in_folder(part_name(1)), NULL, &error), AERIE_ERROR_FORMAT, "\"split.tensors.count\" is 7");
     save_part("renamed.gguf", 0, 3, 6, "a");
     assert_fails(ae_gguf_open(&g, in_folder("renamed.gguf"), NULL, &error), AERIE_ERROR_FORMAT, "its name must end in \"-00001-of-00003.gguf\"");
+    save_part("m-00001-of-00002.gguf", 1, 3, 6, "a");
+    assert_fails(ae_gguf_open(&g, in_folder("m-00001-of-00002.gguf"), NULL, &error), AERIE_ERROR_FORMAT, "must end in \"-00002-of-00003.gguf\"");
+    save_part("beyond.gguf", 3, 3, 6, "a");
+    assert_fails(ae_gguf_open(&g, in_folder("beyond.gguf"), NULL, &error), AERIE_ERROR_FORMAT, "beyond.gguf: key \"split.no\": the value is 3");
     save_part("alone.gguf", 0, 1, 2, "a"); /* a set of one needs no such name */
     assert_ok(ae_gguf_open(&g, in_folder("alone.gguf"), NULL, &error));
     ae_gguf_close(g);
@@ -678,6 +710,7 @@ int main(void)
         cmocka_unit_test_teardown(test_round_trip, empty_folder),
         cmocka_unit_test_teardown(test_copy, empty_folder),
         cmocka_unit_test_teardown(test_writer_misuse, empty_folder),
+        cmocka_unit_test_teardown(test_write_fails, empty_folder),
         cmocka_unit_test(test_typed_reads),
         cmocka_unit_test_teardown(test_files, empty_folder),
         cmocka_unit_test_teardown(test_split, empty_folder),
