@@ -532,7 +532,9 @@ static void test_bad_files(void **state)
         ae_gguf *gguf = (ae_gguf *)&b;
         aerie_error error = {0};
         aerie_status status = ae_gguf_open_memory(&gguf, exact, b.n, "bad.gguf", &error);
-        if (status != bad->status || error.status != status || gguf || !strstr(error.text, bad->says) || strncmp(error.text, "bad.gguf: ", 10)) {
+        if (status != bad->status || error.status != status || gguf || !strstr(error.text,
+                                                                               bad->says) || strncmp(error.text,
+                                                                                                     "bad.gguf: ", 10)) {
             print_error("file %zu: status %s instead of %s, \"%s\" instead of \"...%s...\"\n", i, ae_status_name(status),
                         ae_status_name(bad->status), error.text, bad->says);
             n_wrong++;
