@@ -85,7 +85,9 @@ uint64_t ae_os_memory_available(void)
 
 static aerie_status read_whole(ae_file_map *map, int fd, const char *path, aerie_error *error)
 {
-    uint8_t *data = malloc(map->bytes ? map->bytes : 1);
+    /* aligned, so that what is aligned in the file (tensors) is aligned in memory too */
+    size_t room = map->bytes > SIZE_MAX - 64 ? 0 : (map->bytes + 64) & ~(size_t)63;
+    uint8_t *data = room ? aligned_alloc(64, room) : NULL;
     if (!data) return ae_fail(error, AERIE_ERROR_MEMORY, "%s: not enough memory to read its %zu bytes", path, map->bytes);
     size_t done = 0;
     while (done < map->bytes) {

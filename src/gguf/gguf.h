@@ -6,8 +6,13 @@
  *   - every string, array and tensor lies inside its file; sizes were computed with checked
  *     arithmetic; no two tensors overlap or share a name; no two keys are equal;
  *   - each tensor's type is known (gguf/type.h), ne[0] is a multiple of its block,
- *     ne[i] >= 1, and the product of ne fits in int64;
- *   - index memory allocated is bounded by the file's size, whatever counts the file claims.
+ *     ne[i] >= 1, and the product of ne fits in int64; its offset is a multiple of the alignment;
+ *   - index memory is bounded by the file's size, whatever counts the file claims: no single
+ *     allocation exceeds 4 bytes per byte of file, and there are at most AE_GGUF_MAX_ENTRIES
+ *     keys and as many tensors;
+ *   - lookups are binary searches over sorted names, so no choice of names makes them slow.
+ * Of a split set the keys are those of the first part. Keys and names may hold any bytes, but are
+ * shorter than 64 KiB.
  * Source: the GGUF specification (ggml docs/gguf.md).
  */
 #ifndef AE_GGUF_GGUF_H
@@ -15,6 +20,9 @@
 
 #include "base/err.h"
 #include "gguf/type.h"
+
+#define AE_GGUF_MAX_ENTRIES ((uint64_t)1 << 20) /* keys, and tensors, in one model */
+#define AE_GGUF_MAX_NAME 65535                  /* bytes in a key or a tensor's name */
 
 /* Value types as numbered in the file. */
 typedef enum ae_gguf_type {
@@ -32,9 +40,10 @@ typedef struct ae_gguf_string {
 typedef struct ae_gguf_kv {
     ae_gguf_string key;
     ae_gguf_type type;         /* of the value */
-    ae_gguf_type element_type; /* of an array's elements; arrays of arrays are refused */
+    ae_gguf_type element_type; /* of an array's elements, else equal to type; arrays of arrays are refused */
     uint64_t n;                /* elements; 1 for scalars */
-    const uint8_t *data;       /* the value's bytes (for strings: u64 length, bytes), unaligned */
+    const uint8_t *data;       /* [bytes] first element (for each string: u64 length, its bytes), unaligned */
+    size_t bytes;              /* of data */
 } ae_gguf_kv;
 
 typedef struct ae_gguf_tensor {
@@ -43,7 +52,7 @@ typedef struct ae_gguf_tensor {
     uint32_t n_dims;     /* 1..4 as written */
     int64_t ne[4];       /* elements per dimension, fastest first; 1 beyond n_dims */
     size_t bytes;        /* of data */
-    const uint8_t *data; /* [bytes], aligned as in the file; NULL for a vocabulary-only read */
+    const uint8_t *data; /* [bytes], aligned as in the file (up to 64 without mmap); from memory: as the caller's bytes */
     uint32_t i_file;     /* which file of a split set */
     uint64_t offset;     /* of data in that file */
 } ae_gguf_tensor;
@@ -56,7 +65,8 @@ typedef struct ae_gguf_options {
 
 /* Opens path; of a split set any part ("name-00002-of-00005.gguf") brings all of it.
  * Errors: IO, FORMAT (what, where: byte offset, and the name of key or tensor), UNSUPPORTED (version,
- * big-endian, unknown tensor type, named), MEMORY. */
+ * big-endian, unknown tensor type, array of arrays), LIMIT (more than AE_GGUF_MAX_ENTRIES), MEMORY.
+ * *out is NULL on failure. */
 aerie_status ae_gguf_open(ae_gguf **out, const char *path, const ae_gguf_options *options, aerie_error *error);
 /* The same over bytes that outlive the object (one file, not split); `name` is used in messages. */
 aerie_status ae_gguf_open_memory(ae_gguf **out, const void *bytes, size_t n, const char *name, aerie_error *error);
@@ -70,11 +80,11 @@ uint64_t ae_gguf_file_bytes(const ae_gguf *gguf); /* all parts together */
 
 size_t ae_gguf_n_kv(const ae_gguf *gguf);
 const ae_gguf_kv *ae_gguf_kv_at(const ae_gguf *gguf, size_t i);
-const ae_gguf_kv *ae_gguf_kv_find(const ae_gguf *gguf, const char *key); /* NULL if absent; hashed */
+const ae_gguf_kv *ae_gguf_kv_find(const ae_gguf *gguf, const char *key); /* NULL if absent */
 
 size_t ae_gguf_n_tensors(const ae_gguf *gguf);
 const ae_gguf_tensor *ae_gguf_tensor_at(const ae_gguf *gguf, size_t i);
-const ae_gguf_tensor *ae_gguf_tensor_find(const ae_gguf *gguf, const char *name); /* NULL if absent; hashed */
+const ae_gguf_tensor *ae_gguf_tensor_find(const ae_gguf *gguf, const char *name); /* NULL if absent */
 
 /* Typed reads. An absent key leaves *value alone (set the default first) and returns OK, unless `required`;
  * a value of a wrong type or out of range is FORMAT with key, found type and wanted type.
@@ -88,10 +98,12 @@ aerie_status ae_gguf_get_string(const ae_gguf *gguf, const char *key, bool requi
 aerie_status ae_gguf_get_array(const ae_gguf *gguf, const char *key, bool required, ae_gguf_type element,
                                const ae_gguf_kv **value, aerie_error *error);
 
-/* Element i of an array of scalars as integer or float; false when it is not one. i < kv->n. */
+/* Element i of an array, or a scalar with i = 0, as integer or float; false when it is not one (a bool is
+ * neither), when a u64 exceeds int64, or when i >= kv->n. */
 bool ae_gguf_kv_int(const ae_gguf_kv *kv, uint64_t i, int64_t *value);
 bool ae_gguf_kv_float(const ae_gguf_kv *kv, uint64_t i, double *value);
-/* Strings of an array in order: start with *cursor = 0; false at the end. */
+/* Strings of an array in order (a scalar string counts as one): start with *cursor = 0; false at the end, and
+ * at once for a key of another type. */
 bool ae_gguf_kv_next_string(const ae_gguf_kv *kv, size_t *cursor, ae_gguf_string *value);
 
 const char *ae_gguf_type_name(ae_gguf_type type); /* "u32", "string", ... */
