@@ -118,6 +118,7 @@ static uint32_t shared_prefix(const ae_spec *spec, uint32_t slot, const ae_spec_
     const spec_slot *s = &spec->slots[slot];
     uint32_t n = ae_kv_n_live(ae_engine_kv(spec->engine), slot), i = 0;
     if (n > request->n_tokens - 1) n = (uint32_t)request->n_tokens - 1;
+    if (n > s->n_tokens) n = (uint32_t)s->n_tokens;
     while (i < n && s->tokens[i] == request->tokens[i]) i++;
     return i;
 }
