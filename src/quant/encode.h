@@ -1,0 +1,46 @@
+/* encode.h - internal to src/quant: the encoders that types.c enters into its table, and what they share.
+ *
+ * Contract of every encoder: any input is safe. NaN counts as 0; infinities and numbers beyond the
+ * format saturate; blocks are written with all bytes defined, at any address.
+ */
+#ifndef AE_QUANT_ENCODE_H
+#define AE_QUANT_ENCODE_H
+
+#include "quant/types.h"
+
+ae_encode_fn ae_encode_f32, ae_encode_f16, ae_encode_bf16, ae_encode_q4_0, ae_encode_q4_1, ae_encode_q5_0,
+    ae_encode_q5_1, ae_encode_q8_0, ae_encode_iq4_nl, ae_encode_mxfp4, ae_encode_nvfp4, ae_encode_q1_0,
+    ae_encode_q2_0, ae_encode_q2_k, ae_encode_q3_k, ae_encode_q4_k, ae_encode_q5_k, ae_encode_q6_k,
+    ae_encode_iq4_xs, ae_encode_tq1_0, ae_encode_tq2_0;
+
+/* x[n] to out[n] with NaN made 0 and magnitudes cut at `limit`. */
+void ae_encode_clean(const float *x, size_t n, float limit, float *out);
+/* Magnitude that no format with an f16 scale reaches (65504 * 32 * 127 < 2^28); its square is safe in f32. */
+#define AE_ENCODE_LIMIT 0x1p30f
+
+/* A scale as f16, saturated instead of infinite. */
+uint16_t ae_encode_f16_scale(float d);
+
+/* floor(v) as an integer, cut to [lo, hi]; NaN gives lo. */
+static inline int ae_encode_floor(float v, int lo, int hi)
+{
+    if (!(v >= (float)lo)) return lo;
+    if (v >= (float)hi) return hi;
+    int i = (int)v;
+    return (float)i > v ? i - 1 : i;
+}
+
+/* Nearest integer, ties upwards, cut to [lo, hi]. (v + 0.5f itself would round.) */
+static inline int ae_encode_round(float v, int lo, int hi)
+{
+    int i = ae_encode_floor(v, lo, hi);
+    return i < hi && v - (float)i >= 0.5f ? i + 1 : i;
+}
+
+/* 1 / d, or 0 for a scale that is zero. */
+static inline float ae_encode_inverse(float d)
+{
+    return d != 0.0f ? 1.0f / d : 0.0f;
+}
+
+#endif
