@@ -188,9 +188,10 @@ aerie_status ae_jinja_slice(ae_jinja_run *r, ae_value object, ae_value start_val
     int64_t step = 1, start, stop, n;
     if (object.kind == AE_VALUE_UNDEFINED) return ae_jinja_fail_undefined(r, object);
     bool is_array = object.kind == AE_VALUE_ARRAY && object.as.array->kind <= AE_ARRAY_RANGE;
-    /* As jinja2: a slice of what has none is undefined, not an error. */
-    if (!is_array && object.kind != AE_VALUE_STRING) return not_found(r, object, NULL, false, out);
-    if (step_value.kind != AE_VALUE_NONE && !ae_jinja_to_int(step_value, &step)) return not_found(r, object, NULL, false, out);
+    if (!is_array && object.kind != AE_VALUE_STRING)
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a '%s' cannot be sliced", ae_jinja_type_name(object));
+    if (step_value.kind != AE_VALUE_NONE && !ae_jinja_to_int(step_value, &step))
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a slice needs integers, not a '%s'", ae_jinja_type_name(step_value));
     if (step == 0) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "the step of a slice must not be zero");
     n = (int64_t)(is_array ? object.as.array->n : object.as.string->n_chars);
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;

@@ -3,7 +3,7 @@
  * jinja_lex.c     text to tokens, whitespace control
  * jinja_parse.c   tokens to statements; jinja_expr.c: tokens to expressions
  * jinja_eval.c    statements, scopes, macros; jinja_value.c: expressions and calls
- * jinja_ops.c     what operators, attributes and items mean on values
+ * jinja_ops.c     what operators mean on values; jinja_access.c: attributes, items, iteration
  * jinja_text.c    values as text: str, repr, tojson, string building
  * jinja_format.c  strftime, % and {} formatting
  * jinja_filter.c, jinja_list_filter.c, jinja_method.c, jinja_builtin.c   what templates can call
