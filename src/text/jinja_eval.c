@@ -345,7 +345,7 @@ aerie_status ae_jinja_call_macro(ae_jinja_run *r, const ae_jinja_callable *calla
     ae_jinja_scope *outer = r->scope;
     ae_jinja_flow flow = r->flow;
     uint32_t line = r->line;
-    size_t n_params;
+    size_t n_params = 0;
     bool has_caller = false;
     AE_TRY(ae_jinja_descend(r));
     bool *used = ae_value_alloc(&r->heap, args->n_named, sizeof *used);
