@@ -1,3 +1,4 @@
+#define _POSIX_C_SOURCE 200809L
 /* jinja_format.c - strftime_now, "..." % values, "...".format(values).
  *
  * Own code instead of the C library's: format strings are hostile, and the locale must not show.
