@@ -374,7 +374,7 @@ class Reference:
                     yield x.reshape(len(ids), self.n_vocab)
             return
         model = Llama(self.args.model, np.dtype(self.args.reference_precision))
-        part = open_out(self.cache + ".part", "wb") if self.cache else None
+        part = open_out(f"{self.cache}.{os.getpid()}.part", "wb") if self.cache else None
         try:
             for ids in self.windows:
                 x = model.forward(ids)
