@@ -58,6 +58,8 @@ size_t app_utf8_char(const char *text, size_t n, uint32_t *code);
 /* False once a write has failed; app_finish says so. */
 bool app_write(const void *bytes, size_t n);
 bool app_print(const char *format, ...) APP_PRINTF(1, 2);
+/* app_escape to standard output. */
+bool app_write_escaped(const char *text, size_t n);
 /* Pushes out what was written: streaming. */
 bool app_flush(void);
 /* Prints the object and a newline, releases it. NULL (out of memory) is a failure. */

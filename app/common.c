@@ -144,6 +144,14 @@ bool app_print(const char *format, ...)
     return out_check(n >= 0);
 }
 
+bool app_write_escaped(const char *text, size_t n)
+{
+    if (out_errno) return false;
+    errno = 0;
+    app_escape(stdout, text, n);
+    return out_check(!ferror(stdout));
+}
+
 bool app_flush(void)
 {
     if (out_errno) return false;
@@ -160,7 +168,7 @@ static int dump(const char *bytes, size_t n, void *user)
 int app_print_json(json_t *json)
 {
     if (!json) return app_error_memory("the JSON output");
-    const int bad = json_dump_callback(json, dump, NULL, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    const int bad = json_dump_callback(json, dump, NULL, JSON_INDENT(2) | JSON_REAL_PRECISION(7));
     json_decref(json);
     if (bad && out_errno == 0) return app_error_memory("the JSON output");
     app_write("\n", 1);

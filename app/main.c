@@ -34,6 +34,7 @@ static int print_version(void)
 
 static int unknown_command(const char *name)
 {
+    if (name[0] == '-') return app_error(APP_USAGE, "a command comes before the options: aerie run %s ...; see 'aerie help'", name);
     const char *best = app_nearest(name, NULL, "help");
     char known[256] = "help", first[64];
     best = app_nearest(name, best, "bench");
