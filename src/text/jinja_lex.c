@@ -409,7 +409,8 @@ static aerie_status lex_raw(lexer *l)
         advance(l, end);
         return AERIE_OK;
     }
-    return fail(l, "'{% raw %}' has no '{% endraw %}'");
+    /* As in jinja2, nothing is missing when the template ends right here. */
+    return l->at == l->n ? AERIE_OK : fail(l, "'{% raw %}' has no '{% endraw %}'");
 }
 
 static aerie_status lex_comment(lexer *l)
@@ -420,7 +421,7 @@ static aerie_status lex_comment(lexer *l)
         advance(l, end);
         return AERIE_OK;
     }
-    return fail(l, "a comment has no end");
+    return l->at == l->n ? AERIE_OK : fail(l, "a comment has no end");
 }
 
 static aerie_status lex_all(lexer *l)
