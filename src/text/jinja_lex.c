@@ -43,6 +43,7 @@ static void advance(lexer *l, size_t to)
 static aerie_status push(lexer *l, ae_jinja_token_type type, ae_jinja_token **out)
 {
     ae_template *t = l->tmpl;
+    if (out) *out = NULL;
     if (t->n_tokens == l->n_capacity) {
         size_t capacity = l->n_capacity ? l->n_capacity * 2 : 256;
         ae_jinja_token *tokens = ae_value_alloc(&t->heap, capacity, sizeof *tokens);
