@@ -235,6 +235,8 @@ typedef struct ae_jinja_run {
     const struct tm *now;
     ae_value root;
     ae_jinja_scope *top, *scope;
+    ae_jinja_binding *spare; /* bindings of scopes that are gone, to be used again */
+    uint64_t n_macros;       /* made so far; each keeps the scope that it was made in */
     ae_jinja_text *output; /* where statements write */
     ae_jinja_flow flow;
     const ae_string *name_loop, *name_caller, *name_kwargs, *name_varargs;

@@ -977,6 +977,10 @@ b{{ name }}
 =====
 {{ caller }}{{ kwargs is defined }}
 =====
+{% set ns = namespace(f=none) %}{% for x in numbers %}{% set y = x * 2 %}{% if x == 1 %}{% macro q() %}{{ x }}{{ y }}{% endmacro %}{% set ns.f = q %}{{ ns.f() }}{% endif %}{% endfor %}
+=====
+{% for x in numbers %}{% set y = x %}{% for z in numbers %}{% set y = y + z %}{{ y }} {% endfor %}{{ y }};{% endfor %}
+=====
 {{ self is defined }}
 =====
 {% for x in numbers recursive %}{{ x }}{% endfor %}
