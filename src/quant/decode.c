@@ -36,10 +36,10 @@ static inline void decode_256(ae_unit_fn *unpack, bool has_min, const void *bloc
     }
 }
 
-#define DECODE(width, suffix, has_min)                                \
-    void ae_decode_##suffix(const void *blocks, float *x, size_t n)   \
-    {                                                                 \
-        decode_##width(ae_unit_##suffix, has_min, blocks, x, n);      \
+#define DECODE(width, suffix, has_min)                                                                                 \
+    void ae_decode_##suffix(const void *blocks, float *x, size_t n)                                                    \
+    {                                                                                                                  \
+        decode_##width(ae_unit_##suffix, has_min, blocks, x, n);                                                       \
     }
 DECODE(32, q4_0, false)
 DECODE(32, q4_1, true)

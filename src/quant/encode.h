@@ -9,9 +9,9 @@
 #include "quant/types.h"
 
 ae_encode_fn ae_encode_f32, ae_encode_f16, ae_encode_bf16, ae_encode_q4_0, ae_encode_q4_1, ae_encode_q5_0,
-    ae_encode_q5_1, ae_encode_q8_0, ae_encode_iq4_nl, ae_encode_mxfp4, ae_encode_nvfp4, ae_encode_q1_0,
-    ae_encode_q2_0, ae_encode_q2_k, ae_encode_q3_k, ae_encode_q4_k, ae_encode_q5_k, ae_encode_q6_k,
-    ae_encode_iq4_xs, ae_encode_tq1_0, ae_encode_tq2_0;
+    ae_encode_q5_1, ae_encode_q8_0, ae_encode_iq4_nl, ae_encode_mxfp4, ae_encode_nvfp4, ae_encode_q1_0, ae_encode_q2_0,
+    ae_encode_q2_k, ae_encode_q3_k, ae_encode_q4_k, ae_encode_q5_k, ae_encode_q6_k, ae_encode_iq4_xs, ae_encode_tq1_0,
+    ae_encode_tq2_0;
 
 /* x[n] to out[n] with NaN made 0 and magnitudes cut at `limit`. */
 void ae_encode_clean(const float *x, size_t n, float limit, float *out);

@@ -7,7 +7,7 @@
 #include "quant/decode.h"
 #include "quant/encode.h"
 
-#define ENTRY(id, text, dot, decode, encode) \
+#define ENTRY(id, text, dot, decode, encode)                                                                           \
     [AE_TYPE_##id] = {text, AE_TYPE_##id, N_##id, BYTES_##id, dot, decode, encode}
 
 enum {
@@ -33,20 +33,20 @@ static const ae_type_info types[AE_TYPE_COUNT] = {
     ENTRY(Q5_0, "q5_0", AE_DOT_32, ae_decode_q5_0, ae_encode_q5_0),
     ENTRY(Q5_1, "q5_1", AE_DOT_32, ae_decode_q5_1, ae_encode_q5_1),
     ENTRY(Q8_0, "q8_0", AE_DOT_32, ae_decode_q8_0, ae_encode_q8_0),
-    ENTRY(IQ4_NL, "iq4_nl", AE_DOT_32, ae_decode_iq4_nl, NULL),
-    ENTRY(MXFP4, "mxfp4", AE_DOT_32, ae_decode_mxfp4, NULL),
-    ENTRY(NVFP4, "nvfp4", AE_DOT_32, ae_decode_nvfp4, NULL),
-    ENTRY(Q1_0, "q1_0", AE_DOT_32, ae_decode_q1_0, NULL),
-    ENTRY(Q2_0, "q2_0", AE_DOT_32, ae_decode_q2_0, NULL),
+    ENTRY(IQ4_NL, "iq4_nl", AE_DOT_32, ae_decode_iq4_nl, ae_encode_iq4_nl),
+    ENTRY(MXFP4, "mxfp4", AE_DOT_32, ae_decode_mxfp4, ae_encode_mxfp4),
+    ENTRY(NVFP4, "nvfp4", AE_DOT_32, ae_decode_nvfp4, ae_encode_nvfp4),
+    ENTRY(Q1_0, "q1_0", AE_DOT_32, ae_decode_q1_0, ae_encode_q1_0),
+    ENTRY(Q2_0, "q2_0", AE_DOT_32, ae_decode_q2_0, ae_encode_q2_0),
 
-    ENTRY(Q2_K, "q2_K", AE_DOT_256, ae_decode_q2_k, NULL),
-    ENTRY(Q3_K, "q3_K", AE_DOT_256, ae_decode_q3_k, NULL),
-    ENTRY(Q4_K, "q4_K", AE_DOT_256, ae_decode_q4_k, NULL),
-    ENTRY(Q5_K, "q5_K", AE_DOT_256, ae_decode_q5_k, NULL),
-    ENTRY(Q6_K, "q6_K", AE_DOT_256, ae_decode_q6_k, NULL),
-    ENTRY(IQ4_XS, "iq4_xs", AE_DOT_256, ae_decode_iq4_xs, NULL),
-    ENTRY(TQ1_0, "tq1_0", AE_DOT_256, ae_decode_tq1_0, NULL),
-    ENTRY(TQ2_0, "tq2_0", AE_DOT_256, ae_decode_tq2_0, NULL),
+    ENTRY(Q2_K, "q2_K", AE_DOT_256, ae_decode_q2_k, ae_encode_q2_k),
+    ENTRY(Q3_K, "q3_K", AE_DOT_256, ae_decode_q3_k, ae_encode_q3_k),
+    ENTRY(Q4_K, "q4_K", AE_DOT_256, ae_decode_q4_k, ae_encode_q4_k),
+    ENTRY(Q5_K, "q5_K", AE_DOT_256, ae_decode_q5_k, ae_encode_q5_k),
+    ENTRY(Q6_K, "q6_K", AE_DOT_256, ae_decode_q6_k, ae_encode_q6_k),
+    ENTRY(IQ4_XS, "iq4_xs", AE_DOT_256, ae_decode_iq4_xs, ae_encode_iq4_xs),
+    ENTRY(TQ1_0, "tq1_0", AE_DOT_256, ae_decode_tq1_0, ae_encode_tq1_0),
+    ENTRY(TQ2_0, "tq2_0", AE_DOT_256, ae_decode_tq2_0, ae_encode_tq2_0),
     ENTRY(IQ1_S, "iq1_s", AE_DOT_256, ae_decode_iq1_s, NULL),
     ENTRY(IQ1_M, "iq1_m", AE_DOT_256, ae_decode_iq1_m, NULL),
     ENTRY(IQ2_XXS, "iq2_xxs", AE_DOT_256, ae_decode_iq2_xxs, NULL),

@@ -14,12 +14,14 @@
  * the format has no minimum. */
 typedef void ae_unit_fn(const void *row, size_t i_unit, ae_unit *unit);
 
+/* unit_32.c */
 ae_unit_fn ae_unit_q4_0, ae_unit_q4_1, ae_unit_q5_0, ae_unit_q5_1, ae_unit_q8_0, ae_unit_iq4_nl, ae_unit_mxfp4,
-    ae_unit_nvfp4, ae_unit_q1_0, ae_unit_q2_0;                                                     /* unit_32.c */
-ae_unit_fn ae_unit_q2_k, ae_unit_q3_k, ae_unit_q4_k, ae_unit_q5_k, ae_unit_q6_k, ae_unit_iq4_xs,
-    ae_unit_tq1_0, ae_unit_tq2_0;                                                                  /* unit_k.c */
-ae_unit_fn ae_unit_iq1_s, ae_unit_iq1_m, ae_unit_iq2_xxs, ae_unit_iq2_xs, ae_unit_iq2_s, ae_unit_iq3_xxs,
-    ae_unit_iq3_s;                                                                                 /* unit_iq.c */
+    ae_unit_nvfp4, ae_unit_q1_0, ae_unit_q2_0;
+/* unit_k.c */
+ae_unit_fn ae_unit_q2_k, ae_unit_q3_k, ae_unit_q4_k, ae_unit_q5_k, ae_unit_q6_k, ae_unit_iq4_xs, ae_unit_tq1_0,
+    ae_unit_tq2_0;
+/* unit_iq.c */
+ae_unit_fn ae_unit_iq1_s, ae_unit_iq1_m, ae_unit_iq2_xxs, ae_unit_iq2_xs, ae_unit_iq2_s, ae_unit_iq3_xxs, ae_unit_iq3_s;
 
 /* Values of the 4-bit codes of IQ4_NL and IQ4_XS, and twice those of FP4 (e2m1). */
 extern const int8_t ae_quant_iq4_values[16];

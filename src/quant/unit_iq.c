@@ -56,8 +56,7 @@ static void grid_4(unsigned entry, const int8_t *values, unsigned signs, int8_t 
 /* Eight elements of -1, 0 or 1, shifted by an eighth: code = 8 * grid + delta, delta +1 or -1. */
 static void grid_1(unsigned entry, int delta, int8_t code[8])
 {
-    for (int j = 0; j < 8; j++)
-        code[j] = (int8_t)(8 * ae_quant_grid_iq1_values[entry >> (2 * j) & 3] + delta);
+    for (int j = 0; j < 8; j++) code[j] = (int8_t)(8 * ae_quant_grid_iq1_values[entry >> (2 * j) & 3] + delta);
 }
 
 void ae_unit_iq2_xxs(const void *row, size_t i_unit, ae_unit *unit)
@@ -126,8 +125,7 @@ void ae_unit_iq3_s(const void *row, size_t i_unit, ae_unit *unit)
     for (int i = 0; i < 8; i++) set_sub_32(unit, i, b.scales[i / 2] >> (i % 2 * 4) & 15);
     for (int g = 0; g < 64; g++) {
         int index = b.qs[g] | (b.qh[g / 8] >> (g % 8) & 1) << 8;
-        grid_4(ae_quant_grid_iq3s[index], ae_quant_grid_iq3s_values, b.signs[g / 2] >> (g % 2 * 4),
-               unit->code + 4 * g);
+        grid_4(ae_quant_grid_iq3s[index], ae_quant_grid_iq3s_values, b.signs[g / 2] >> (g % 2 * 4), unit->code + 4 * g);
     }
 }
 

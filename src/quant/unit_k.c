@@ -81,8 +81,7 @@ void ae_unit_q5_k(const void *row, size_t i_unit, ae_unit *unit)
     ae_block_copy(&b, row, i_unit);
     set_scale(unit, b.d, b.dmin);
     set_k4_scales(unit, b.scales);
-    for (int e = 0; e < 256; e++)
-        unit->code[e] = (int8_t)(k4_nibble(b.qs, e) | (b.qh[e % 32] >> (e / 32) & 1) << 4);
+    for (int e = 0; e < 256; e++) unit->code[e] = (int8_t)(k4_nibble(b.qs, e) | (b.qh[e % 32] >> (e / 32) & 1) << 4);
 }
 
 void ae_unit_q6_k(const void *row, size_t i_unit, ae_unit *unit)
