@@ -15,8 +15,8 @@ static void help_goes_where_it_should(void **state)
     assert_non_null(strstr(cli_last.err, "usage:"));
     static const char *const asks[] = {"help", "--help", "-h", "help run", "run --help", "tokenize -h", "help bench",
                                        "bench --help", "bench speed --help", "help bench verify", "--version",
-                                       "--completion-bash", "--man", "run --bogus-comes-after --help"};
-    for (size_t i = 0; i + 1 < sizeof asks / sizeof *asks; i++) {
+                                       "--completion-bash", "--man"};
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
         cli("$A %s", asks[i]);
         if (cli_last.status != 0 || cli_last.n_err || !cli_last.n_out) fail_msg("%s: %d %s", asks[i], cli_last.status, cli_last.err);
     }
@@ -159,7 +159,6 @@ static void tokens_there_and_back(void **state)
     assert_string_equal(cli_last.err, "aerie: 0 tokens\n");
     cli("$A tokenize -m vocab.gguf --decode 65 66,67");
     assert_string_equal(cli_last.out, "ABC");
-    cli("$A tokenize -m vocab.gguf -e -p 'A\\n\\x42\\q'");
     cli("$A tokenize -m vocab.gguf -e -p 'A\\n\\x42\\q' | $A tokenize -m vocab.gguf --decode");
     assert_string_equal(cli_last.out, "A\nB\\q");
     cli("$A tokenize -m vocab.gguf --decode 65 x6");
@@ -236,7 +235,6 @@ static void lost_output_is_noticed(void **state)
     (void)state;
     cli("$A help > /dev/full");
     cli_refused(1, "cannot write to standard output", "");
-    cli("{ $A help run; echo $? >&2; } | true");
     cli("$A help run >&-");
     assert_int_equal(cli_last.status, 1);
     cli("$A run -m missing.gguf -p x >&-"); /* nothing was to be written */
