@@ -21,7 +21,8 @@ static void show_new(app_generation *g, const app_answer *a)
 /* A terminal is spared the empty line behind an answer that ends in a newline; elsewhere bytes are exact. */
 static void show_end(const app_generation *g, const app_answer *a)
 {
-    const bool spare = g->show == APP_SHOW_TEXT && a->text.n && a->text.data[a->text.n - 1] == '\n' && isatty(STDOUT_FILENO);
+    const bool spare =
+        g->show == APP_SHOW_TEXT && a->text.n && a->text.data[a->text.n - 1] == '\n' && isatty(STDOUT_FILENO);
     if (!spare) app_write("\n", 1);
 }
 

@@ -59,7 +59,8 @@ static inline const cli_result *cli(const char *format, ...)
     va_start(args, format);
     vsnprintf(command, sizeof command, format, args);
     va_end(args);
-    snprintf(line, sizeof line, "cd %s && A='%s' && export A && { %s ; } </dev/null >out 2>err", cli_folder, program, command);
+    snprintf(line, sizeof line, "cd %s && A='%s' && export A && { %s ; } </dev/null >out 2>err", cli_folder, program,
+             command);
     const int status = system(line);
     cli_last.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
     cli_last.n_out = cli_read("out", cli_last.out, sizeof cli_last.out);
@@ -74,7 +75,8 @@ static inline const cli_result *cli(const char *format, ...)
 static inline void cli_refused(int status, const char *text, const char *other)
 {
     if (cli_last.status != status || !strstr(cli_last.err, text) || !strstr(cli_last.err, other)) {
-        fail_msg("expected status %d and '%s', '%s'; found %d and: %s", status, text, other, cli_last.status, cli_last.err);
+        fail_msg("expected status %d and '%s', '%s'; found %d and: %s", status, text, other, cli_last.status,
+                 cli_last.err);
     }
     assert_int_equal(cli_last.n_out, 0);
     assert_int_equal(strncmp(cli_last.err, "aerie: ", 7), 0);

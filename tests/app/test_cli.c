@@ -13,12 +13,23 @@ static void help_goes_where_it_should(void **state)
     assert_int_equal(cli_last.status, 2);
     assert_int_equal(cli_last.n_out, 0);
     assert_non_null(strstr(cli_last.err, "usage:"));
-    static const char *const asks[] = {"help", "--help", "-h", "help run", "run --help", "tokenize -h", "help bench",
-                                       "bench --help", "bench speed --help", "help bench verify", "--version",
-                                       "--completion-bash", "--man"};
+    static const char *const asks[] = {"help",
+                                       "--help",
+                                       "-h",
+                                       "help run",
+                                       "run --help",
+                                       "tokenize -h",
+                                       "help bench",
+                                       "bench --help",
+                                       "bench speed --help",
+                                       "help bench verify",
+                                       "--version",
+                                       "--completion-bash",
+                                       "--man"};
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
         cli("$A %s", asks[i]);
-        if (cli_last.status != 0 || cli_last.n_err || !cli_last.n_out) fail_msg("%s: %d %s", asks[i], cli_last.status, cli_last.err);
+        if (cli_last.status != 0 || cli_last.n_err || !cli_last.n_out)
+            fail_msg("%s: %d %s", asks[i], cli_last.status, cli_last.err);
     }
     cli("$A help run");
     assert_non_null(strstr(cli_last.out, "AERIE_SPEC_DRAFT_N_MAX"));
@@ -116,7 +127,8 @@ static void unusable_files(void **state)
     cli_write("text.gguf", "\033[31mnot a model\n", 17);
     cli_write("empty.gguf", "", 0);
     ae_buf_free(&vocab);
-    static const char *const commands[] = {"run -p x", "tokenize -p x", "inspect", "bench speed", "bench verify", "bench spec"};
+    static const char *const commands[] = {"run -p x",    "tokenize -p x", "inspect",
+                                           "bench speed", "bench verify",  "bench spec"};
     static const char *const files[] = {"missing.gguf", ".", "cut.gguf", "text.gguf", "empty.gguf"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
