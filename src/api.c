@@ -483,7 +483,8 @@ static aerie_status start_next(generation *g, aerie_error *error)
     if (g->session->params.spec.type == AERIE_SPEC_ORACLE) AE_TRY(tell_oracle(g, slot, r, error));
     g->request_of[slot] = g->next++;
     g->running[slot] = true;
-    g->detok[slot] = (ae_detok){.vocab = g->session->model->vocab};
+    /* the answer continues the prompt: its first piece keeps its leading space */
+    g->detok[slot] = (ae_detok){.vocab = g->session->model->vocab, .started = true};
     return AERIE_OK;
 }
 

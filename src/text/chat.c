@@ -29,16 +29,26 @@ static bool build_root(ae_value_heap *heap, const ae_chat_message *messages, siz
            ae_value_object_put(heap, *root, "add_generation_prompt", ae_value_bool(options->add_generation_prompt));
 }
 
+/* Some templates walk over all messages for each message; long conversations must not hit the limit
+ * that is meant for runaway templates. */
+static uint64_t steps_for(size_t n_messages)
+{
+    uint64_t n = n_messages < 1000 ? n_messages : 1000;
+    return ae_template_options_default().max_steps + 16 * n * n;
+}
+
 aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
                             const ae_chat_options *options, ae_buf *out, aerie_error *error)
 {
     ae_template *tmpl;
     ae_value_heap heap;
     ae_value root;
+    ae_template_options limits = ae_template_options_default();
+    limits.max_steps = steps_for(n_messages);
     AE_TRY(ae_template_parse(&tmpl, template_text, strlen(template_text), error));
     ae_value_heap_init(&heap, SIZE_MAX); /* as large as the conversation that the caller has in memory */
     aerie_status status = build_root(&heap, messages, n_messages, options, &root)
-                              ? ae_template_render(tmpl, root, NULL, out, error)
+                              ? ae_template_render(tmpl, root, &limits, out, error)
                               : ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
     ae_value_heap_free(&heap);
     ae_template_free(tmpl);

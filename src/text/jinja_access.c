@@ -185,7 +185,7 @@ static aerie_status slice_string(ae_jinja_run *r, ae_value object, int64_t start
 aerie_status ae_jinja_slice(ae_jinja_run *r, ae_value object, ae_value start_value, ae_value stop_value,
                             ae_value step_value, ae_value *out)
 {
-    int64_t step = 1, start, stop, n;
+    int64_t step = 1, start = 0, stop = 0, n;
     if (object.kind == AE_VALUE_UNDEFINED) return ae_jinja_fail_undefined(r, object);
     bool is_array = object.kind == AE_VALUE_ARRAY && object.as.array->kind <= AE_ARRAY_RANGE;
     if (!is_array && object.kind != AE_VALUE_STRING)

@@ -83,11 +83,24 @@ aerie_status ae_jinja_bind(ae_jinja_run *r, ae_jinja_scope *scope, const ae_stri
         b->value = value;
         return AERIE_OK;
     }
-    ae_jinja_binding *binding = ae_value_alloc(&r->heap, 1, sizeof *binding);
+    ae_jinja_binding *binding = r->spare;
+    if (binding) r->spare = binding->next;
+    else binding = ae_value_alloc(&r->heap, 1, sizeof *binding);
     if (!binding) return ae_jinja_fail_heap(r);
     *binding = (ae_jinja_binding){.next = scope->first, .name = name, .value = value};
     scope->first = binding;
     return AERIE_OK;
+}
+
+/* Empties a scope that nothing can refer to any more: long loops would else fill the heap. */
+static void recycle(ae_jinja_run *r, ae_jinja_scope *scope)
+{
+    while (scope->first) {
+        ae_jinja_binding *binding = scope->first;
+        scope->first = binding->next;
+        binding->next = r->spare;
+        r->spare = binding;
+    }
 }
 
 static aerie_status assign_namespace(ae_jinja_run *r, const ae_jinja_node *target, ae_value value)
@@ -222,7 +235,7 @@ static aerie_status filter_items(ae_jinja_run *r, const ae_jinja_node *node, ae_
 
 aerie_status ae_jinja_run_loop(ae_jinja_run *r, const ae_jinja_node *node, ae_value iterable, int depth0)
 {
-    ae_jinja_scope *outer = r->scope;
+    ae_jinja_scope *outer = r->scope, *inner = NULL;
     ae_value items;
     bool completed = false;
     AE_TRY(ae_jinja_items(r, iterable, false, &items));
@@ -234,14 +247,18 @@ aerie_status ae_jinja_run_loop(ae_jinja_run *r, const ae_jinja_node *node, ae_va
     for (size_t i = 0; i < loop->n && r->flow != FLOW_BREAK; i++) {
         AE_JINJA_CHARGE(r, 1);
         loop->i = i;
-        r->scope = ae_jinja_scope_new(r, outer);
-        if (!r->scope) return ae_jinja_fail_heap(r);
+        if (!inner) inner = ae_jinja_scope_new(r, outer);
+        if (!inner) return ae_jinja_fail_heap(r);
+        r->scope = inner;
+        uint64_t n_macros = r->n_macros;
         AE_TRY(ae_jinja_bind(r, r->scope, r->name_loop, (ae_value){.kind = AE_VALUE_LOOP, .as.loop = loop}));
         AE_TRY(assign(r, node->a, loop->items[i]));
         AE_TRY(ae_jinja_exec(r, node->c));
         /* As in jinja2, `else` also runs when every iteration was cut short. */
         if (r->flow == FLOW_NORMAL) completed = true;
         if (r->flow == FLOW_CONTINUE) r->flow = FLOW_NORMAL;
+        if (n_macros == r->n_macros) recycle(r, inner);
+        else inner = NULL; /* a macro may still look into it */
     }
     r->flow = FLOW_NORMAL;
     r->scope = outer;
@@ -261,6 +278,7 @@ static aerie_status make_macro(ae_jinja_run *r, const ae_jinja_node *node, ae_va
 {
     ae_jinja_callable *macro = ae_value_alloc(&r->heap, 1, sizeof *macro);
     if (!macro) return ae_jinja_fail_heap(r);
+    r->n_macros++;
     macro->macro = node;
     macro->closure = r->scope;
     *out = (ae_value){.kind = AE_VALUE_CALLABLE, .as.callable = macro};

@@ -282,11 +282,11 @@ static aerie_status parse_postfix(ae_jinja_parser *p, ae_jinja_node **inout)
     }
 }
 
-/* Unknown filters and tests are an error here, but in `if` only when the evaluator gets there. */
+/* Unknown filters and tests are an error of the template, but under an `if`, inline or not, only
+ * when the evaluator gets there. */
 static aerie_status check_entry(ae_jinja_parser *p, const ae_jinja_node *node, const char *what)
 {
-    if (!node->entry && !p->soft)
-        return ae_jinja_parse_fail(p, AERIE_ERROR_FORMAT, "there is no %s called '%.60s'", what, node->name->data);
+    if (!node->entry && !p->soft && !p->unknown) p->unknown = node;
     if (node->entry && !node->entry->function)
         return ae_jinja_parse_fail(p, AERIE_ERROR_UNSUPPORTED, "the %s '%s' is not offered", what, node->entry->name);
     return AERIE_OK;
@@ -523,10 +523,10 @@ static aerie_status parse_or(ae_jinja_parser *p, ae_jinja_node **out)
 
 aerie_status ae_jinja_parse_expression(ae_jinja_parser *p, ae_jinja_node **out)
 {
+    const ae_jinja_node *unknown = p->unknown;
     AE_TRY(parse_or(p, out));
-    /* Both branches of an inline if are soft for filters, but what came first is parsed already:
-     * its unknown filters stay errors, which is all the difference. */
     while (ae_jinja_skip_name(p, "if")) {
+        p->unknown = unknown; /* what stands in front of this `if` may be wrong */
         NEW(p, node, NODE_COND, p->token->line);
         bool soft = p->soft;
         p->soft = true;

@@ -118,6 +118,7 @@ static int read_number(const char *text, size_t n, size_t *at)
 
 static aerie_status add_padded(ae_jinja_run *r, ae_jinja_text *t, const field *f, const char *text, size_t n, bool number)
 {
+    if (!text) text = ""; /* what an empty ae_jinja_text holds */
     size_t n_chars = 0, sign = number && n && (text[0] == '-' || text[0] == '+' || text[0] == ' ') ? 1 : 0;
     for (size_t i = 0; i < n; i++) n_chars += ((unsigned char)text[i] & 0xC0) != 0x80;
     size_t missing = f->width > 0 && (size_t)f->width > n_chars ? (size_t)f->width - n_chars : 0;

@@ -177,6 +177,8 @@ typedef struct ae_jinja_parser {
     int n_loops;   /* loops around this place, in the innermost macro */
     bool soft;     /* inside `if`: unknown filters and tests fail only when reached */
     uint8_t uses;  /* AE_JINJA_USES_ bits seen in the innermost macro */
+    /* First unknown filter or test that is an error, unless an inline `if` follows. */
+    const ae_jinja_node *unknown;
 } ae_jinja_parser;
 
 aerie_status ae_jinja_parse_fail(ae_jinja_parser *p, aerie_status status, const char *format, ...)
@@ -233,6 +235,8 @@ typedef struct ae_jinja_run {
     const struct tm *now;
     ae_value root;
     ae_jinja_scope *top, *scope;
+    ae_jinja_binding *spare; /* bindings of scopes that are gone, to be used again */
+    uint64_t n_macros;       /* made so far; each keeps the scope that it was made in */
     ae_jinja_text *output; /* where statements write */
     ae_jinja_flow flow;
     const ae_string *name_loop, *name_caller, *name_kwargs, *name_varargs;

@@ -43,6 +43,7 @@ static void advance(lexer *l, size_t to)
 static aerie_status push(lexer *l, ae_jinja_token_type type, ae_jinja_token **out)
 {
     ae_template *t = l->tmpl;
+    if (out) *out = NULL;
     if (t->n_tokens == l->n_capacity) {
         size_t capacity = l->n_capacity ? l->n_capacity * 2 : 256;
         ae_jinja_token *tokens = ae_value_alloc(&t->heap, capacity, sizeof *tokens);
@@ -409,7 +410,8 @@ static aerie_status lex_raw(lexer *l)
         advance(l, end);
         return AERIE_OK;
     }
-    return fail(l, "'{% raw %}' has no '{% endraw %}'");
+    /* As in jinja2, nothing is missing when the template ends right here. */
+    return l->at == l->n ? AERIE_OK : fail(l, "'{% raw %}' has no '{% endraw %}'");
 }
 
 static aerie_status lex_comment(lexer *l)
@@ -420,7 +422,7 @@ static aerie_status lex_comment(lexer *l)
         advance(l, end);
         return AERIE_OK;
     }
-    return fail(l, "a comment has no end");
+    return l->at == l->n ? AERIE_OK : fail(l, "a comment has no end");
 }
 
 static aerie_status lex_all(lexer *l)

@@ -13,6 +13,7 @@ enum { IS_DIGIT, IS_ALPHA, IS_ALNUM, IS_SPACE, IS_UPPER, IS_LOWER, IS_ASCII, IS_
 
 static aerie_status need_string(ae_jinja_run *r, const ae_jinja_call *call, ae_value v, const ae_string **out)
 {
+    *out = NULL;
     if (v.kind != AE_VALUE_STRING) {
         if (v.kind == AE_VALUE_UNDEFINED && v.as.undefined) return ae_jinja_fail_undefined(r, v);
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs a string, not a '%s'", call->entry->name, ae_jinja_type_name(v));

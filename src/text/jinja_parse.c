@@ -427,6 +427,9 @@ static aerie_status parse_list(ae_jinja_parser *p, const char *const *ends, ae_j
             AE_TRY(parse_statement(p, last));
             AE_TRY(ae_jinja_expect(p, TOKEN_BLOCK_END));
         }
+        if (p->unknown)
+            return ae_jinja_parse_fail(p, AERIE_ERROR_FORMAT, "there is no %s called '%.60s'",
+                                       p->unknown->type == NODE_FILTER ? "filter" : "test", p->unknown->name->data);
         last = &(*last)->next;
     }
     if (!ends) return AERIE_OK;
