@@ -93,6 +93,11 @@ json_t *app_json_stats(const aerie_stats *s)
                      "generated_per_second", app_rate(s->n_generated, s->decode_seconds), "stop", stop_name(s->stop));
 }
 
+static json_t *text(const char *bytes)
+{
+    return app_json_text(bytes, strlen(bytes));
+}
+
 json_t *app_json_settings(const app_models *models, const app_options *options, const aerie_session *session)
 {
     const aerie_sampling *p = &options->sampling;
@@ -106,12 +111,15 @@ json_t *app_json_settings(const app_models *models, const app_options *options, 
     json_t *speculation = json_pack("{s:s, s:I, s:I, s:f, s:b, s:b}", "type", aerie_session_spec_name(session), "n_max",
                                     (json_int_t)spec->n_max, "n_min", (json_int_t)spec->n_min, "p_min",
                                     (double)spec->p_min, "tree", (int)spec->tree, "fixed", (int)spec->fixed);
-    return json_pack("{s:s, s:o, s:s, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:o}", "version",
-                     aerie_version(), "model", app_json_text(options->model, strlen(options->model)), "arch",
-                     models->info.arch, "name", app_json_text(models->info.name, strlen(models->info.name)),
-                     "tokenizer", models->info.tokenizer, "cpu_level", models->info.cpu_level, "n_ctx",
-                     (json_int_t)aerie_session_n_ctx(session), "n_batch", (json_int_t)options->session.n_batch,
-                     "n_seqs", (json_int_t)options->session.n_seqs, "n_threads", (json_int_t)options->n_threads,
-                     "n_predict", (json_int_t)options->n_predict, "chat_template",
-                     (int)app_uses_template(models, options), "sampling", sampling, "speculation", speculation);
+    json_t *all = json_pack("{s:s, s:o, s:o, s:o, s:o, s:s}", "version", aerie_version(), "model", text(options->model),
+                            "arch", text(models->info.arch), "name", text(models->info.name), "tokenizer",
+                            text(models->info.tokenizer), "cpu_level", models->info.cpu_level);
+    json_t *run = json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:o}", "n_ctx",
+                            (json_int_t)aerie_session_n_ctx(session), "n_batch", (json_int_t)options->session.n_batch,
+                            "n_seqs", (json_int_t)options->session.n_seqs, "n_threads", (json_int_t)options->n_threads,
+                            "n_predict", (json_int_t)options->n_predict, "chat_template",
+                            (int)app_uses_template(models, options), "sampling", sampling, "speculation", speculation);
+    json_object_update(all, run);
+    json_decref(run);
+    return all;
 }

@@ -43,8 +43,9 @@ static int encode(const app_models *models, const app_options *options)
                          &error);
     }
     if (!bad && options->json) {
-        bad = app_print_json(json_pack("{s:o, s:I, s:s}", "ids", app_json_ids(ids, n), "count", (json_int_t)n,
-                                       "tokenizer", models->info.tokenizer));
+        bad = app_print_json(json_pack("{s:o, s:I, s:o}", "ids", app_json_ids(ids, n), "count", (json_int_t)n,
+                                       "tokenizer",
+                                       app_json_text(models->info.tokenizer, strlen(models->info.tokenizer))));
     } else if (!bad) {
         for (size_t i = 0; i < n && app_print(i ? " %d" : "%d", (int)ids[i]); i++) {
         }
