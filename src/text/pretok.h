@@ -1,0 +1,40 @@
+/* pretok.h - cuts text into the words within which byte-level BPE merges.
+ *
+ * Owns: the rules of each `tokenizer.ggml.pre`, and the compiled patterns of those that need them.
+ * A rule is a list of steps; each step cuts every part that the one before it left, and sees that
+ * part alone (look-ahead ends at its end), as a Sequence of Splits does in Hugging Face tokenizers.
+ * Invariant: the words joined are the text, whatever bytes it holds. Ill-formed bytes count as
+ * control characters, one each.
+ */
+#ifndef AE_TEXT_PRETOK_H
+#define AE_TEXT_PRETOK_H
+
+#include "base/err.h"
+
+enum { AE_PRETOK_STEPS = 6 };
+
+typedef struct ae_pretok {
+    const struct ae_pretok_rule *rule; /* NULL: the text is one word */
+    void *code[AE_PRETOK_STEPS];       /* pcre2_code of the steps that are patterns */
+    bool has_pattern;
+} ae_pretok;
+
+/* Where the words go; text[begin, end) is never empty. */
+typedef aerie_status ae_pretok_word(void *context, size_t begin, size_t end);
+
+/* Errors: UNSUPPORTED (name unknown; lists the known), MEMORY. */
+aerie_status ae_pretok_init(ae_pretok *pretok, const char *name, size_t n, aerie_error *error);
+void ae_pretok_free(ae_pretok *pretok);
+const char *ae_pretok_name(const ae_pretok *pretok); /* of the family */
+bool ae_pretok_ignores_merges(const ae_pretok *pretok);
+bool ae_pretok_adds_bos(const ae_pretok *pretok);
+
+/* Stack bounded; time linear in n. Errors: the callback's, MEMORY, LIMIT. */
+aerie_status ae_pretok_run(const ae_pretok *pretok, const char *text, size_t n, ae_pretok_word *word, void *context,
+                           aerie_error *error);
+
+/* For tests: the rule of `name` with the scanner of its last step replaced by the pattern that it
+ * stands for. ARGUMENT if it has none. */
+aerie_status ae_pretok_init_oracle(ae_pretok *pretok, const char *name, aerie_error *error);
+
+#endif

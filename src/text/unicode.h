@@ -1,0 +1,55 @@
+/* unicode.h - characters as the tokenizers see them: strict UTF-8 and coarse classes.
+ *
+ * Owns: decoding and classification, nothing else. Bytes that are not part of a well-formed
+ * character count as one character each, of class 0 ("other"), so every input can be split.
+ * Classes follow the regular expressions of the reference tokenizers: \p{L}, \p{N}, ... and \s as
+ * White_Space. Source: utf8proc, and unicode_new.h for what an older utf8proc lacks.
+ */
+#ifndef AE_TEXT_UNICODE_H
+#define AE_TEXT_UNICODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    AE_UNI_LETTER = 1,
+    AE_UNI_NUMBER = 2,
+    AE_UNI_MARK = 4,
+    AE_UNI_PUNCT = 8,
+    AE_UNI_SYMBOL = 16,
+    AE_UNI_SPACE = 32,
+    AE_UNI_NEWLINE = 64, /* \r or \n; comes with AE_UNI_SPACE */
+};
+
+#define AE_UNI_BAD 0xFFFFFFFFu
+
+/* The character at text[0], n >= 1 bytes are there. Sets *n_bytes (1..4); AE_UNI_BAD with 1 byte
+ * where no well-formed character (no surrogate, nothing overlong) begins. */
+uint32_t ae_uni_decode(const char *text, size_t n, uint32_t *n_bytes);
+
+/* Class bits of a code point; 0 for AE_UNI_BAD. */
+uint8_t ae_uni_class(uint32_t code);
+
+/* UTF-8 of a code point up to U+10FFFF; returns the bytes written (1..4). */
+uint32_t ae_uni_encode(uint32_t code, char out[4]);
+
+bool ae_uni_is_valid(const char *text, size_t n);
+
+/* How many bytes at the end of text[0..n) begin a character but do not finish it: 0..3. */
+uint32_t ae_uni_incomplete(const char *text, size_t n);
+
+extern const uint8_t ae_uni_ascii[128]; /* class of each ASCII character */
+
+/* Class of the character at text[0], and its length. The ASCII case is the hot one. */
+static inline uint8_t ae_uni_class_at(const char *text, size_t n, uint32_t *n_bytes)
+{
+    uint8_t byte = (uint8_t)text[0];
+    if (byte < 128) {
+        *n_bytes = 1;
+        return ae_uni_ascii[byte];
+    }
+    return ae_uni_class(ae_uni_decode(text, n, n_bytes));
+}
+
+#endif
