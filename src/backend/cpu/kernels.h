@@ -44,20 +44,26 @@ typedef struct ae_act {
 
 /* P16: panels of 16 output rows (the last one padded with zero weights). Two streams per panel, both
  * walked in ascending k:
- *   codes   per 32 k: code_bits == 8: 512 bytes; byte [g * 64 + row * 4 + j] is the code of k = 4g + j
- *                     code_bits == 4: 256 bytes; byte [v * 64 + row * 4 + j] holds k = 8v + j in
- *                     its low nibble and k = 8v + 4 + j in its high nibble
- *           stored unsigned: code + zero
+ *   codes   per 32 k, code_bits * 64 bytes. Group g holds k = 4g .. 4g + 3, j = k % 4:
+ *             8 bits: byte [g * 64 + row * 4 + j]
+ *             4 bits: byte [v * 64 + row * 4 + j] has group 2v in its low nibble, 2v + 1 in its high one
+ *             5 bits: as 4, then 64 bytes: bit g of byte [row * 4 + j] is bit 4 of the code
+ *             6 bits: as 4, then 128 bytes: bits 2 (g % 4) of byte [g / 4 * 64 + row * 4 + j] are bits 4, 5
+ *           codes are stored unsigned, code + zero; with has_lut (4 bits) as an index: lut[i] = code + zero.
+ *           zero is 0 if has_min. Unsigned 8-bit codes stay below 128 unless zero is 128; of a lut with
+ *           zero below 16 they stay below 32.
  *   scales  per unit, AE_DOT_32:  d [n_sub][16], then m [16] if has_min; f16, or f32 if scale_f32
  *                     AE_DOT_256: d [16] f32, dmin [16] f32 if has_min, sub [n_sub][16] int8,
  *                                 submin [n_sub][16] uint8 if has_min
  */
 typedef struct ae_packed {
-    uint32_t code_bits; /* 4 or 8; 0 = not packed */
-    int32_t zero;       /* 0, 8, 16, 32 or 128 */
+    uint32_t code_bits; /* 4, 5, 6 or 8; 0 = not packed */
+    int32_t zero;       /* 0 to 128 */
     uint32_t n_sub;     /* scales per unit: AE_DOT_32: 1 or 2; AE_DOT_256: 1, 8 or 16 */
     bool has_min;
     bool scale_f32;     /* AE_DOT_32 */
+    bool has_lut;       /* 4-bit indices of unevenly spaced codes */
+    uint8_t lut[16];
     uint32_t n_units;   /* per row */
     size_t code_stride, scale_stride; /* bytes per panel */
     uint8_t *codes;     /* [n_panels][code_stride], 64-byte aligned */
@@ -138,7 +144,7 @@ typedef struct ae_kernels {
     void (*quant256)(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
 
     ae_mm_fn *mm_plain;     /* any integer type, the file's layout: the reference */
-    ae_mm_fn *mm_p16_32[2]; /* AE_DOT_32, packed, [0] 4-bit codes, [1] 8-bit codes; NULL: not at this level */
+    ae_mm_fn *mm_p16_32[2]; /* AE_DOT_32, packed, [0] 4-bit codes, [1] wider; NULL: not at this level */
     ae_mm_fn *mm_p16_256[2];
     ae_mm_fn *mm_f32, *mm_f16, *mm_bf16; /* the file's layout */
 

@@ -1,10 +1,35 @@
 /* pack.c - weights from the file's layout to P16 (kernels.h), any type through its integer view.
  *
  * Owns the form that each type takes; the memory belongs to the caller. Packing is exact: the
- * packed kernels see the same integers and scales as the reference. */
+ * packed kernels see the same integers and scales as the reference. Codes take as few bits as their
+ * range allows, since decoding is bound by the bytes read: 4, 5, 6 or 8, or 4-bit indices where the
+ * 16 values are unevenly spaced. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
+#include "quant/unit.h"
+
+/* The 16 values of a type whose codes are indices, else NULL. */
+static const int8_t *values_of(uint32_t type)
+{
+    if (type == AE_TYPE_IQ4_NL || type == AE_TYPE_IQ4_XS) return ae_quant_iq4_values;
+    if (type == AE_TYPE_MXFP4 || type == AE_TYPE_NVFP4) return ae_quant_fp4_values;
+    return NULL;
+}
+
+static void plan_codes(uint32_t type, ae_packed *p)
+{
+    int lo, hi;
+    ae_type_code_range(type, &lo, &hi);
+    const int8_t *values = values_of(type);
+    const int range = hi - lo;
+    p->code_bits = range < 16 ? 4 : range < 32 ? 5 : range < 64 ? 6 : 8;
+    p->zero = range < 64 ? -lo : range < 128 ? 64 : 128;
+    if (!values) return;
+    p->has_lut = true;
+    p->code_bits = 4;
+    for (int i = 0; i < 16; i++) p->lut[i] = (uint8_t)(values[i] + p->zero);
+}
 
 bool ae_pack_plan(uint32_t type, uint32_t n_out, uint32_t n_in, ae_packed *packed)
 {
@@ -13,10 +38,7 @@ bool ae_pack_plan(uint32_t type, uint32_t n_out, uint32_t n_in, ae_packed *packe
     if (!info || (info->dot != AE_DOT_32 && info->dot != AE_DOT_256) || !n_out) return false;
     const uint32_t unit = info->dot == AE_DOT_256 ? 256 : 32, sub = ae_type_sub_block(type);
     if (n_in % unit) return false;
-    int lo, hi;
-    ae_type_code_range(type, &lo, &hi);
-    packed->code_bits = hi - lo <= 15 ? 4 : 8;
-    packed->zero = packed->code_bits == 8 ? 128 : -lo;
+    plan_codes(type, packed);
     packed->n_sub = sub < unit ? unit / sub : 1;
     packed->has_min = ae_type_has_min(type);
     packed->n_units = n_in / unit;
@@ -32,17 +54,38 @@ bool ae_pack_plan(uint32_t type, uint32_t n_out, uint32_t n_in, ae_packed *packe
     return true;
 }
 
-static void put_codes(const ae_packed *p, const int8_t *code, uint32_t n, uint32_t row, uint8_t *out)
+/* n codes as the bytes that are stored: code + zero, or its index. */
+static void to_stored(const ae_packed *p, const uint8_t *index, int8_t *code, uint32_t n)
 {
-    for (uint32_t k = 0; k < n; k++) {
-        const uint8_t c = (uint8_t)(code[k] + p->zero);
-        const uint32_t block = k / 32, g = k % 32 / 4, j = k % 4;
-        if (p->code_bits == 8) {
-            out[block * 512 + g * 64 + row * 4 + j] = c;
-        } else {
-            uint8_t *at = &out[block * 256 + g / 2 * 64 + row * 4 + j];
-            *at = g & 1 ? (uint8_t)((*at & 15) | c << 4) : (uint8_t)((*at & 0xF0) | c);
-        }
+    if (p->has_lut) {
+        for (uint32_t k = 0; k < n; k++) code[k] = (int8_t)index[(uint8_t)code[k]];
+    } else {
+        const uint8_t zero = (uint8_t)p->zero;
+        for (uint32_t k = 0; k < n; k++) code[k] = (int8_t)((uint8_t)code[k] + zero);
+    }
+}
+
+/* 32 stored codes of one row; groups of 4 are handled as one 32-bit word. */
+static void put_codes(uint32_t bits, const int8_t *code, uint32_t row, uint8_t *out)
+{
+    uint32_t group[8], both, high[2] = {0, 0};
+    memcpy(group, code, 32);
+    out += row * 4;
+    if (bits == 8) {
+        for (uint32_t g = 0; g < 8; g++) memcpy(out + g * 64, &group[g], 4);
+        return;
+    }
+    for (uint32_t v = 0; v < 4; v++) {
+        both = (group[2 * v] & 0x0F0F0F0Fu) | (group[2 * v + 1] & 0x0F0F0F0Fu) << 4;
+        memcpy(out + v * 64, &both, 4);
+    }
+    if (bits == 5) {
+        for (uint32_t g = 0; g < 8; g++) high[0] |= (group[g] >> 4 & 0x01010101u) << g;
+        memcpy(out + 256, &high[0], 4);
+    } else if (bits == 6) {
+        for (uint32_t g = 0; g < 8; g++) high[g / 4] |= (group[g] >> 4 & 0x03030303u) << (2 * (g % 4));
+        memcpy(out + 256, &high[0], 4);
+        memcpy(out + 320, &high[1], 4);
     }
 }
 
@@ -82,17 +125,25 @@ void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_
 {
     const bool wide = ae_type_get(type)->dot == AE_DOT_256;
     const uint32_t size = wide ? 256 : 32;
-    const size_t row_bytes = ae_type_row_bytes(type, n_in);
-    for (uint32_t panel = begin; panel < end; panel++)
-        for (uint32_t row = 0; row < AE_PANEL; row++) {
-            const uint32_t o = panel * AE_PANEL + row;
-            uint8_t *codes = p->codes + panel * p->code_stride, *scales = p->scales + panel * p->scale_stride;
-            for (uint32_t u = 0; u < p->n_units; u++) {
+    const size_t row_bytes = ae_type_row_bytes(type, n_in), block = (size_t)p->code_bits * 64;
+    uint8_t index[256] = {0};
+    for (int i = 15; p->has_lut && i >= 0; i--) index[(uint8_t)(p->lut[i] - p->zero)] = (uint8_t)i;
+    /* Units outside, rows inside: the 16 rows of a unit are written while its lines are in L1. */
+    for (uint32_t panel = begin; panel < end; panel++) {
+        uint8_t *codes = p->codes + panel * p->code_stride, *scales = p->scales + panel * p->scale_stride;
+        for (uint32_t u = 0; u < p->n_units; u++) {
+            uint8_t *next = scales;
+            for (uint32_t row = 0; row < AE_PANEL; row++) {
+                const uint32_t o = panel * AE_PANEL + row;
                 ae_unit unit;
                 if (o < n_out) ae_unit_unpack(type, plain + o * row_bytes, u, &unit);
                 else memset(&unit, 0, sizeof unit);
-                put_codes(p, unit.code, size, row, codes + (size_t)u * size * p->code_bits * AE_PANEL / 8);
-                scales = wide ? put_256(p, &unit, row, scales) : put_32(p, &unit, row, scales);
+                to_stored(p, index, unit.code, size);
+                for (uint32_t b = 0; b < size / 32; b++) put_codes(p->code_bits, unit.code + 32 * b, row, codes + b * block);
+                next = wide ? put_256(p, &unit, row, scales) : put_32(p, &unit, row, scales);
             }
+            codes += size / 32 * block;
+            scales = next;
         }
+    }
 }

@@ -1,0 +1,26 @@
+/* x86.h - the entries of the x86 levels, for the files that fill the tables. No SIMD here: every file
+ * named *_avx2.c or *_avx512.c is compiled with its own -m flags, and bodies that levels share stand in
+ * .inc files that only those files include, so no general code is ever built for an ISA it must test for. */
+#ifndef AE_BACKEND_CPU_X86_H
+#define AE_BACKEND_CPU_X86_H
+
+#include "backend/cpu/kernels.h"
+
+ae_mm_fn ae_avx2_mm_p16_32, ae_avx2_mm_p16_256, ae_avx2_mm_f32, ae_avx2_mm_f16, ae_avx2_mm_bf16;
+void ae_avx2_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
+void ae_avx2_swiglu(const float *g, const float *u, uint32_t n, float *y);
+void ae_avx2_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
+void ae_avx2_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
+void ae_avx2_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
+                  const float *sin);
+void ae_avx2_kv_write(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place);
+void ae_avx2_attention(const ae_attn_tile *tile);
+
+ae_mm_fn ae_avx512_mm_p16_32, ae_avx512_mm_p16_256, ae_avx512_mm_f32, ae_avx512_mm_f16, ae_avx512_mm_bf16;
+void ae_avx512_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
+void ae_avx512_swiglu(const float *g, const float *u, uint32_t n, float *y);
+void ae_avx512_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
+void ae_avx512_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
+void ae_avx512_attention(const ae_attn_tile *tile);
+
+#endif

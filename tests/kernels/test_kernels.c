@@ -1,0 +1,198 @@
+/* test_kernels.c - every kernel of every level gives the reference's bits: all types, shapes, edge values.
+ *
+ * In the manner of dav1d's checkasm: one random input, the reference and the kernel under test, memcmp over the
+ * whole output buffer with guards. Two NaNs count as equal: payloads are the machine's business. A level
+ * that this CPU lacks is skipped. `--bench` times the same entries instead. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "backend/cpu/ref/ref.h"
+#include "base/fmath.h"
+#include "base/mem.h"
+#include "base/os.h"
+#include "base/pool.h"
+
+#include "kernels_data.inc"
+#include "kernels_bench.inc"
+
+static unsigned long n_checks;
+
+static const char *const level_names[] = {"ref", "avx2", "avx512", "amx"};
+
+/* The kernels of the level under test, or skip. */
+static ae_kernels level_of(void **state)
+{
+    const char *name = *state;
+    ae_kernels k;
+    bool supported;
+    if (!ae_kernels_select(&k, name, &supported)) {
+        print_message("skip: no level %s in this build\n", name);
+        skip();
+    }
+    if (!supported) {
+        print_message("skip: this CPU lacks %s\n", name);
+        skip();
+    }
+    return k;
+}
+
+static bool same_floats(const float *a, const float *b, size_t n, size_t *at)
+{
+    n_checks++;
+    if (!memcmp(a, b, n * sizeof *a)) return true;
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], 4) && !(a[i] != a[i] && b[i] != b[i])) {
+            *at = i;
+            return false;
+        }
+    return true;
+}
+
+/* ---- Matrix products ------------------------------------------------------------------------- */
+
+typedef struct mm_case {
+    const ae_kernels *k;
+    const ae_weight *w;
+    const ae_act *act;    /* of the most rows */
+    const float *plain;   /* [act->n_rows][n_out] reference, no bias */
+    const float *bias, *old;
+} mm_case;
+
+static void check_mm(const mm_case *c, uint32_t n_rows, uint32_t begin, uint32_t end, bool with_bias, bool add)
+{
+    const uint32_t n_out = c->w->n_out, stride = n_out + 5;
+    const size_t n = (size_t)n_rows * stride;
+    float *y = get(n, 4), *want = get(n, 4);
+    for (size_t i = 0; i < n; i++) y[i] = want[i] = c->old[i % 997];
+    for (uint32_t r = 0; r < n_rows; r++)
+        for (uint32_t o = begin; o < end; o++) {
+            float v = c->plain[(size_t)r * n_out + o], *at = &want[(size_t)r * stride + o];
+            if (with_bias) v += c->bias[o];
+            *at = add ? *at + v : v;
+        }
+    ae_act act = *c->act;
+    act.n_rows = n_rows;
+    const ae_mm_out out = {.y = y, .stride = stride, .bias = with_bias ? c->bias : NULL, .add = add};
+    mm_of(c->k, c->w)(c->w, &act, &out, begin, end);
+    size_t at;
+    if (!same_floats(y, want, n, &at))
+        fail_msg("%s %s: n_out %u n_in %u rows %u [%u, %u) bias %d add %d: row %zu output %zu is %a, must be %a", c->k->level,
+                 ae_type_get(c->w->type)->name, n_out, c->w->n_in, n_rows, begin, end, with_bias, add, at / stride,
+                 at % stride, (double)y[at], (double)want[at]);
+    ae_free(y), ae_free(want);
+}
+
+static float *reference(const ae_weight *w, const ae_act *act)
+{
+    float *y = get((size_t)act->n_rows * w->n_out, 4);
+    const ae_mm_out out = {.y = y, .stride = w->n_out};
+    (w->dot == AE_DOT_FLOAT ? ae_ref_mm_float : ae_ref_mm_plain)(w, act, &out, 0, w->n_out);
+    return y;
+}
+
+static const uint32_t all_rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 33, 64};
+
+static void check_shape(const ae_kernels *k, uint32_t type, uint32_t n_out, uint32_t n_in, uint32_t max_rows,
+                        weights_kind wk, act_kind ak)
+{
+    uint8_t *plain = ae_type_get(type)->dot == AE_DOT_FLOAT ? random_floats(type, n_out, n_in)
+                                                            : random_rows(type, n_out, n_in, wk);
+    ae_weight w = weight_make(type, plain, n_out, n_in);
+    ae_act act = act_make(max_rows, n_in, ak);
+    float *want = reference(&w, &act), bias[256], old[997];
+    for (int i = 0; i < 256; i++) bias[i] = uniform(-1, 1);
+    for (int i = 0; i < 997; i++) old[i] = uniform(-1, 1);
+    const mm_case c = {k, &w, &act, want, bias, old};
+    for (size_t i = 0; i < sizeof all_rows / sizeof all_rows[0]; i++)
+        if (all_rows[i] <= max_rows) check_mm(&c, all_rows[i], 0, n_out, i & 1, i >> 1 & 1);
+    if (max_rows > 64) check_mm(&c, max_rows, 0, n_out, false, false);
+    if (n_out > 32) {
+        check_mm(&c, 3, 16, 32, true, true);
+        check_mm(&c, 5, 32, n_out, false, false);
+        check_mm(&c, 1, 16, n_out, true, false);
+    }
+    ae_free(want);
+    act_free(&act);
+    weight_free(&w);
+    ae_free(plain);
+}
+
+static void check_type(const ae_kernels *k, uint32_t type)
+{
+    static const uint32_t outs[] = {1, 15, 16, 17, 48, 100};
+    const uint32_t unit = ae_type_get(type)->dot == AE_DOT_256 ? 256 : ae_type_block_elements(type) > 32 ? ae_type_block_elements(type) : 32;
+    for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++) {
+        check_shape(k, type, outs[i], unit, 20, W_RANDOM, A_RANDOM);
+        check_shape(k, type, outs[i], unit * 3, 20, W_RANDOM, A_RANDOM);
+    }
+    check_shape(k, type, 48, (2304 + unit - 1) / unit * unit, 64, W_RANDOM, A_RANDOM);
+    check_shape(k, type, 17, 1024, 64, W_RANDOM, A_RANDOM);
+    check_shape(k, type, 16, unit, 200, W_RANDOM, A_RANDOM);
+    for (int wk = 0; wk < W_KINDS; wk++)
+        for (int ak = 0; ak < A_KINDS; ak++) check_shape(k, type, 19, unit * 2, 9, (weights_kind)wk, (act_kind)ak);
+}
+
+static void test_mm_integer(void **state)
+{
+    const ae_kernels k = level_of(state);
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
+        const ae_type_info *info = ae_type_get(type);
+        if (info && (info->dot == AE_DOT_32 || info->dot == AE_DOT_256)) check_type(&k, type);
+    }
+}
+
+static void test_mm_float(void **state)
+{
+    static const uint32_t types[] = {AE_TYPE_F32, AE_TYPE_F16, AE_TYPE_BF16};
+    static const uint32_t ins[] = {1, 7, 15, 16, 17, 31, 48, 256, 1000};
+    const ae_kernels k = level_of(state);
+    for (int t = 0; t < 3; t++)
+        for (size_t i = 0; i < sizeof ins / sizeof ins[0]; i++) {
+            check_shape(&k, types[t], 1, ins[i], 20, W_RANDOM, A_RANDOM);
+            check_shape(&k, types[t], 17, ins[i], 20, W_RANDOM, A_RANDOM);
+            check_shape(&k, types[t], 100, ins[i], 64, W_RANDOM, A_RANDOM);
+            for (int ak = 0; ak < A_KINDS; ak++) check_shape(&k, types[t], 3, ins[i], 4, W_RANDOM, (act_kind)ak);
+        }
+}
+
+/* What packing keeps: reading a packed weight back gives the unit's codes. */
+static void test_forms(void **state)
+{
+    (void)state;
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
+        const ae_type_info *info = ae_type_get(type);
+        ae_packed p;
+        if (!info || (info->dot != AE_DOT_32 && info->dot != AE_DOT_256)) continue;
+        assert_true(ae_pack_plan(type, 40, 1024, &p));
+        int lo, hi;
+        ae_type_code_range(type, &lo, &hi);
+        assert_true(p.has_min ? p.zero == 0 : p.zero >= -lo);
+        assert_true(p.zero == 128 || p.code_bits < 8 || hi + p.zero < 128);
+        if (p.has_lut && p.zero < 16)
+            for (int i = 0; i < 16; i++) assert_true(p.lut[i] < 32);
+        assert_false(ae_pack_plan(type, 40, 16, &p));
+    }
+}
+
+#define LEVEL_TESTS(level) \
+    {"mm_integer " level, test_mm_integer, NULL, NULL, (void *)(uintptr_t)level}, \
+    {"mm_float " level, test_mm_float, NULL, NULL, (void *)(uintptr_t)level}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "--bench")) return bench(argc - 2, argv + 2);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forms),
+        LEVEL_TESTS("avx2"),
+        LEVEL_TESTS("avx512"),
+    };
+    (void)level_names;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    print_message("%lu buffers compared\n", n_checks);
+    return failed;
+}
