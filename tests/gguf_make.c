@@ -165,7 +165,8 @@ static bool inside(const void *part, size_t bytes, const uint8_t *base, size_t n
 
 static const char *check_kv(const ae_gguf *gguf, const ae_gguf_kv *kv, const uint8_t *base, size_t n, uint64_t *sum)
 {
-    if (!inside(kv->key.data, kv->key.n, base, n) || !inside(kv->data, kv->bytes, base, n)) return "a key lies outside the file";
+    if (!inside(kv->key.data, kv->key.n, base, n) || !inside(kv->data, kv->bytes, base, n))
+        return "a key lies outside the file";
     *sum += touch(kv->key.data, kv->key.n) + touch(kv->data, kv->bytes);
     uint64_t n_strings = 0;
     size_t cursor = 0;
@@ -207,7 +208,8 @@ static const char *check_kv(const ae_gguf *gguf, const ae_gguf_kv *kv, const uin
 
 static const char *check_tensor(const ae_gguf *gguf, const ae_gguf_tensor *t, const uint8_t *base, size_t n, uint64_t *sum)
 {
-    if (!inside(t->name.data, t->name.n, base, n) || !inside(t->data, t->bytes, base, n)) return "a tensor lies outside the file";
+    if (!inside(t->name.data, t->name.n, base, n) || !inside(t->data, t->bytes, base, n))
+        return "a tensor lies outside the file";
     if (base && t->data != base + t->offset) return "a tensor's offset is not where its data is";
     if (t->n_dims < 1 || t->n_dims > 4) return "a tensor's number of dimensions";
     uint32_t block = ae_type_block_elements(t->type);
@@ -240,7 +242,8 @@ const char *gguf_check_all(const ae_gguf *gguf, const uint8_t *base, size_t n)
             const ae_gguf_tensor *a = ae_gguf_tensor_at(gguf, i), *b = ae_gguf_tensor_at(gguf, k);
             if (a->i_file == b->i_file && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes) wrong = "two tensors overlap";
         }
-    if (!wrong && (ae_gguf_kv_at(gguf, n_kv) || ae_gguf_tensor_at(gguf, n_tensors))) wrong = "an index beyond the end gives something";
+    if (!wrong && (ae_gguf_kv_at(gguf, n_kv) || ae_gguf_tensor_at(gguf,
+                                                                  n_tensors))) wrong = "an index beyond the end gives something";
     sink = sum;
     (void)sink;
     return wrong;

@@ -130,6 +130,7 @@ typedef struct ae_stream_options {
     uint32_t n_threads;   /* CPU */
     uint32_t max_rows;    /* largest n_rows of any operation */
     uint32_t max_in;      /* largest n_in of any matmul */
+    ae_stream *threads_of; /* use the threads of this stream (which must outlive the new one); NULL: own ones */
 } ae_stream_options;
 
 /* ---- The operations -------------------------------------------------------------------------- */

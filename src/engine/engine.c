@@ -61,7 +61,9 @@ static ae_stream_options stream_options(const ae_model *m, const ae_engine_optio
     const ae_hparams *h = &m->hparams;
     const uint32_t q_dim = h->n_heads * h->head_dim;
     uint32_t max_in = h->n_embd > h->n_ff ? h->n_embd : h->n_ff;
-    return (ae_stream_options){o->n_threads, o->n_batch, max_in > q_dim ? max_in : q_dim};
+    const ae_stream *threads_of = o->threads_of ? o->threads_of->stream : NULL;
+    return (ae_stream_options){threads_of ? o->threads_of->options.n_threads : o->n_threads, o->n_batch,
+                               max_in > q_dim ? max_in : q_dim, (ae_stream *)threads_of};
 }
 
 size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options)

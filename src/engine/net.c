@@ -142,7 +142,11 @@ static aerie_status net_tables(ae_net *net, aerie_error *error)
     list_parts(net);
     AE_ASSERT(net->n_parts <= n_parts);
     ae_model_rope_freqs(net->model, net->rope_freq, &net->rope_magnitude);
-    for (uint32_t i = 0; i < net->n_parts; i++) net->bytes += part_bytes(&net->parts[i], net->backend);
+    for (uint32_t i = 0; i < net->n_parts; i++) {
+        const size_t bytes = part_bytes(&net->parts[i], net->backend);
+        net->bytes += bytes;
+        if (net->parts[i].use != AE_WEIGHT_LOOKUP) net->pass_bytes += bytes;
+    }
     return AERIE_OK;
 }
 

@@ -27,6 +27,7 @@ typedef struct ae_net {
     struct ae_net_part *parts; /* every weight and vector, for upload and release */
     uint32_t n_parts;
     size_t bytes;              /* device memory of all parts */
+    size_t pass_bytes;         /* of these, what one pass reads: all but a lookup table */
 } ae_net;
 
 /* done of total bytes are on the device; called from the creating thread. May be NULL. */

@@ -71,7 +71,8 @@ static aerie_status index_tensors(ae_gguf *g, aerie_error *error)
         const ae_gguf_file *f = &g->files[b->i_file];
         char quoted[AE_GGUF_QUOTE_BYTES];
         const char *dots, *path = ae_gguf_path_end(f->path, &dots);
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: tensor %s: the name stands twice in the model (at byte %zu)", dots, path,
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: tensor %s: the name stands twice in the model (at byte %zu)",
+                       dots, path,
                        ae_gguf_quote(quoted, b->name), (size_t)((const uint8_t *)b->name.data - f->data));
     }
     for (uint32_t i = 0; i < g->n_files; i++) g->file_bytes += g->files[i].bytes;
@@ -122,7 +123,8 @@ typedef struct split {
 } split;
 
 /* A split.* key as a number, whatever integer type it has. */
-static aerie_status split_number(const ae_gguf_file *file, const char *key, int64_t most, bool *found, int64_t *value, aerie_error *error)
+static aerie_status split_number(const ae_gguf_file *file, const char *key, int64_t most, bool *found, int64_t *value,
+                                 aerie_error *error)
 {
     const ae_gguf_kv *kv = ae_gguf_file_find(file, key);
     *found = kv != NULL;
@@ -165,7 +167,8 @@ static void format_suffix(char out[SUFFIX_BYTES + 1], uint32_t no, uint32_t coun
 }
 
 /* Opens part i of the set to which the file at `path` (part set->no) belongs, and checks what it says it is. */
-static aerie_status open_part(ae_gguf_file *part, const char *path, const split *set, uint32_t i, bool use_mmap, aerie_error *error)
+static aerie_status open_part(ae_gguf_file *part, const char *path, const split *set, uint32_t i, bool use_mmap,
+                              aerie_error *error)
 {
     size_t n = strlen(path);
     char *name = ae_strndup(path, n);
@@ -182,7 +185,8 @@ static aerie_status open_part(ae_gguf_file *part, const char *path, const split 
     }
     if (status != AERIE_OK) {
         const char *dots, *end = ae_gguf_path_end(name, &dots);
-        ae_fail(error, status, "%s%s: this file is needed as part %u of %u of a split model: %.280s", dots, end, i + 1, set->count, inner.text);
+        ae_fail(error, status, "%s%s: this file is needed as part %u of %u of a split model: %.280s", dots, end, i + 1,
+                set->count, inner.text);
     }
     ae_free(name);
     return status;

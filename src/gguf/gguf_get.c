@@ -71,7 +71,8 @@ static aerie_status find(const ae_gguf *gguf, const char *key, bool required, co
     *kv = ae_gguf_kv_find(gguf, key);
     if (*kv || !required) return AERIE_OK;
     const char *dots, *path = ae_gguf_path_end(ae_gguf_path(gguf), &dots);
-    return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: key \"%.80s\" is missing; the model cannot be used without it", dots, path, key);
+    return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: key \"%.80s\" is missing; the model cannot be used without it",
+                   dots, path, key);
 }
 
 static aerie_status fail_type(const ae_gguf *gguf, const ae_gguf_kv *kv, const char *wanted, aerie_error *error)
@@ -100,7 +101,8 @@ aerie_status ae_gguf_get_u32(const ae_gguf *gguf, const char *key, bool required
         memcpy(&large, kv->data, fits ? 0 : sizeof large); /* only a u64 does not fit */
         if (fits) snprintf(number, sizeof number, "%" PRId64, x);
         else snprintf(number, sizeof number, "%" PRIu64, large);
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: key \"%.80s\": the value is %s; it must be from 0 to %" PRIu32, dots, path, key,
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: key \"%.80s\": the value is %s; it must be from 0 to %" PRIu32,
+                       dots, path, key,
                        number, UINT32_MAX);
     }
     *value = (uint32_t)x;
@@ -116,7 +118,8 @@ aerie_status ae_gguf_get_f32(const ae_gguf *gguf, const char *key, bool required
     if (kv->type == AE_GGUF_ARRAY || !ae_gguf_kv_float(kv, 0, &x)) return fail_type(gguf, kv, "an f32 or f64", error);
     if (isfinite(x) && fabs(x) > (double)FLT_MAX) {
         const char *dots, *path = ae_gguf_path_end(ae_gguf_path(gguf), &dots);
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: key \"%.80s\": the value %g does not fit in an f32", dots, path, key, x);
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: key \"%.80s\": the value %g does not fit in an f32", dots,
+                       path, key, x);
     }
     *value = (float)x;
     return AERIE_OK;
@@ -132,7 +135,8 @@ aerie_status ae_gguf_get_bool(const ae_gguf *gguf, const char *key, bool require
     return AERIE_OK;
 }
 
-aerie_status ae_gguf_get_string(const ae_gguf *gguf, const char *key, bool required, ae_gguf_string *value, aerie_error *error)
+aerie_status ae_gguf_get_string(const ae_gguf *gguf, const char *key, bool required, ae_gguf_string *value,
+                                aerie_error *error)
 {
     const ae_gguf_kv *kv;
     size_t cursor = 0;
@@ -143,7 +147,8 @@ aerie_status ae_gguf_get_string(const ae_gguf *gguf, const char *key, bool requi
     return AERIE_OK;
 }
 
-aerie_status ae_gguf_get_array(const ae_gguf *gguf, const char *key, bool required, ae_gguf_type element, const ae_gguf_kv **value,
+aerie_status ae_gguf_get_array(const ae_gguf *gguf, const char *key, bool required, ae_gguf_type element,
+                               const ae_gguf_kv **value,
                                aerie_error *error)
 {
     const ae_gguf_kv *kv;

@@ -109,7 +109,8 @@ static aerie_status check_key(const ae_gguf_writer *w, ae_gguf_string key, aerie
         memcpy(&n, at, sizeof n);
         if (n == key.n && !memcmp(at + sizeof n, key.data, key.n)) {
             const char *dots, *path = ae_gguf_path_end(w->path, &dots);
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s%s: key %s already has a value", dots, path, ae_gguf_quote(quoted, key));
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s%s: key %s already has a value", dots, path,
+                           ae_gguf_quote(quoted, key));
         }
     }
     return AERIE_OK;
@@ -121,7 +122,8 @@ typedef struct part {
     size_t n;
 } part;
 
-static aerie_status add_key(ae_gguf_writer *w, ae_gguf_string key, uint32_t type, const part *parts, size_t n_parts, aerie_error *error)
+static aerie_status add_key(ae_gguf_writer *w, ae_gguf_string key, uint32_t type, const part *parts, size_t n_parts,
+                            aerie_error *error)
 {
     AE_TRY(check_key(w, key, error));
     if (!grow((void **)&w->key_at, (size_t)w->n_keys, &w->key_capacity, sizeof *w->key_at))
@@ -163,7 +165,8 @@ static bool is_alignment(ae_gguf_string key)
 }
 
 /* Any key but the alignment, which only u32 may set. */
-static aerie_status add_plain(ae_gguf_writer *w, const char *key, uint32_t type, const part *parts, size_t n_parts, aerie_error *error)
+static aerie_status add_plain(ae_gguf_writer *w, const char *key, uint32_t type, const part *parts, size_t n_parts,
+                              aerie_error *error)
 {
     if (is_alignment(text_of(key))) return fail_use(w, "general.alignment must be a u32", error);
     return add_key(w, text_of(key), type, parts, n_parts, error);
@@ -208,7 +211,8 @@ aerie_status ae_gguf_writer_array(ae_gguf_writer *w, const char *key, ae_gguf_ty
     return add_plain(w, key, AE_GGUF_ARRAY, parts, 3, error);
 }
 
-aerie_status ae_gguf_writer_strings(ae_gguf_writer *w, const char *key, const ae_gguf_string *values, size_t n, aerie_error *error)
+aerie_status ae_gguf_writer_strings(ae_gguf_writer *w, const char *key, const ae_gguf_string *values, size_t n,
+                                    aerie_error *error)
 {
     uint32_t element_type = AE_GGUF_STRING;
     uint64_t count = n;
@@ -266,7 +270,8 @@ aerie_status ae_gguf_writer_tensor(ae_gguf_writer *w, const char *name, uint32_t
     if (w->n_tensors >= AE_GGUF_MAX_ENTRIES) return fail_use(w, "too many tensors", error);
     const char *dots, *path = ae_gguf_path_end(w->path, &dots);
     if (!ae_type_block_elements(type))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s%s: tensor \"%.80s\": type %" PRIu32 " does not exist", dots, path, name, type);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s%s: tensor \"%.80s\": type %" PRIu32 " does not exist", dots,
+                       path, name, type);
     size_t bytes = tensor_bytes(type, n_dims, ne);
     if (!bytes)
         return ae_fail(error, AERIE_ERROR_ARGUMENT,
@@ -311,7 +316,8 @@ static aerie_status lay_out(ae_gguf_writer *w, aerie_error *error)
     uint64_t at = 0;
     for (size_t i = 0; i < w->n_tensors; i++) {
         planned_tensor *t = &w->tensors[i];
-        if (__builtin_add_overflow(at, (uint64_t)w->alignment - 1, &at)) return fail_use(w, "the tensors are too large for a file", error);
+        if (__builtin_add_overflow(at, (uint64_t)w->alignment - 1, &at))
+            return fail_use(w, "the tensors are too large for a file", error);
         t->offset = at &= ~((uint64_t)w->alignment - 1);
         if (__builtin_add_overflow(at, (uint64_t)t->bytes, &at) || at > INT64_MAX / 2)
             return fail_use(w, "the tensors are too large for a file", error);
@@ -438,7 +444,8 @@ aerie_status ae_gguf_writer_finish(ae_gguf_writer *w, aerie_error *error)
     if (w->i_tensor < w->n_tensors) {
         const planned_tensor *t = &w->tensors[w->i_tensor];
         const char *dots, *path = ae_gguf_path_end(w->path, &dots);
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s%s: tensor \"%.80s\" has %zu of its %zu bytes", dots, path, t->name, w->i_byte, t->bytes);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s%s: tensor \"%.80s\" has %zu of its %zu bytes", dots, path,
+                       t->name, w->i_byte, t->bytes);
     }
     /* other readers expect the last tensor to be padded as well */
     AE_TRY(write_zeros(w, (w->alignment - w->n_written % w->alignment) % w->alignment, error));

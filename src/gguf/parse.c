@@ -118,9 +118,11 @@ static aerie_status take_string(cursor *c, const char *what, uint64_t most, ae_g
     const uint8_t *p = NULL;
     AE_TRY(take_u64(c, what, &n));
     if (n > bytes_left(c))
-        return fail_at(c, AERIE_ERROR_FORMAT, at, "the length of %s is %" PRIu64 ", but only %zu bytes follow", what, n, bytes_left(c));
+        return fail_at(c, AERIE_ERROR_FORMAT, at, "the length of %s is %" PRIu64 ", but only %zu bytes follow", what, n,
+                       bytes_left(c));
     if (n > most)
-        return fail_at(c, AERIE_ERROR_FORMAT, at, "the length of %s is %" PRIu64 "; at most %" PRIu64 " is allowed", what, n, most);
+        return fail_at(c, AERIE_ERROR_FORMAT, at, "the length of %s is %" PRIu64 "; at most %" PRIu64 " is allowed",
+                       what, n, most);
     AE_TRY(take(c, (size_t)n, what, &p));
     *out = (ae_gguf_string){(const char *)p, (size_t)n};
     return AERIE_OK;
@@ -151,7 +153,8 @@ static aerie_status fail_magic(const cursor *c)
         return fail_at(c, AERIE_ERROR_FORMAT, 0, "not a GGUF file but, it seems, safetensors; convert it to GGUF");
     char quoted[AE_GGUF_QUOTE_BYTES];
     ae_gguf_string start = {(const char *)f->data, f->bytes < 4 ? f->bytes : 4};
-    return fail_at(c, AERIE_ERROR_FORMAT, 0, "not a GGUF file: it starts with %s, not with \"GGUF\"", ae_gguf_quote(quoted, start));
+    return fail_at(c, AERIE_ERROR_FORMAT, 0, "not a GGUF file: it starts with %s, not with \"GGUF\"",
+                   ae_gguf_quote(quoted, start));
 }
 
 static aerie_status read_header(cursor *c, uint64_t *n_tensors, uint64_t *n_kv)
@@ -162,7 +165,8 @@ static aerie_status read_header(cursor *c, uint64_t *n_tensors, uint64_t *n_kv)
     AE_TRY(take_u32(c, "the version number", &f->version));
     if (f->version != 2 && f->version != 3) {
         if (f->version == 1)
-            return fail_at(c, AERIE_ERROR_UNSUPPORTED, 4, "GGUF version 1 is not supported; convert the model again (aerie reads versions 2 and 3)");
+            return fail_at(c, AERIE_ERROR_UNSUPPORTED, 4,
+                           "GGUF version 1 is not supported; convert the model again (aerie reads versions 2 and 3)");
         if (f->version && !(f->version & 0xffff))
             return fail_at(c, AERIE_ERROR_UNSUPPORTED, 4, "the file is big-endian; aerie reads little-endian files only");
         return fail_at(c, AERIE_ERROR_UNSUPPORTED, 4, "GGUF version %" PRIu32 " is not supported; aerie reads versions 2 and 3", f->version);
@@ -178,7 +182,8 @@ static aerie_status check_count(const cursor *c, uint64_t n, size_t bytes_min, s
         return fail_at(c, AERIE_ERROR_FORMAT, at, "it claims %" PRIu64 " %s, but only %zu bytes follow; the file is damaged or cut short",
                        n, what, bytes_left(c));
     if (n > AE_GGUF_MAX_ENTRIES)
-        return fail_at(c, AERIE_ERROR_LIMIT, at, "it has %" PRIu64 " %s; aerie reads at most %" PRIu64, n, what, AE_GGUF_MAX_ENTRIES);
+        return fail_at(c, AERIE_ERROR_LIMIT, at, "it has %" PRIu64 " %s; aerie reads at most %" PRIu64, n, what,
+                       AE_GGUF_MAX_ENTRIES);
     return AERIE_OK;
 }
 
@@ -204,7 +209,8 @@ static aerie_status read_elements(cursor *c, ae_gguf_kv *kv, size_t at)
         AE_TRY(take(c, (size_t)kv->n * size, "an array", &p));
     } else {
         if (kv->n > bytes_left(c) / 8)
-            return fail_at(c, AERIE_ERROR_FORMAT, at, "its array claims %" PRIu64 " strings, but only %zu bytes follow", kv->n, bytes_left(c));
+            return fail_at(c, AERIE_ERROR_FORMAT, at, "its array claims %" PRIu64 " strings, but only %zu bytes follow",
+                           kv->n, bytes_left(c));
         for (uint64_t i = 0; i < kv->n; i++) {
             ae_gguf_string unused;
             AE_TRY(take_string(c, "a string of its array", UINT64_MAX, &unused));
@@ -267,7 +273,8 @@ static aerie_status read_keys(cursor *c, uint64_t n_kv)
     AE_TRY(check_count(c, n_kv, KV_BYTES_MIN, 16, "keys"));
     f->kv = ae_alloc((size_t)n_kv, sizeof *f->kv);
     f->kv_order = ae_alloc((size_t)n_kv, sizeof *f->kv_order);
-    if (!f->kv || !f->kv_order) return ae_fail_memory(c->error, "the keys of a GGUF file", (size_t)n_kv * (sizeof *f->kv + 4));
+    if (!f->kv || !f->kv_order)
+        return ae_fail_memory(c->error, "the keys of a GGUF file", (size_t)n_kv * (sizeof *f->kv + 4));
     c->kind = "key";
     c->total = n_kv;
     for (uint64_t i = 0; i < n_kv; i++) {
@@ -388,7 +395,8 @@ static aerie_status place_tensors(cursor *c, uint32_t *order)
         if (b->offset - a->offset >= a->bytes) continue;
         char other[AE_GGUF_QUOTE_BYTES];
         c->name = b->name;
-        return fail_at(c, AERIE_ERROR_FORMAT, (size_t)b->offset, "its data overlaps that of tensor %s", ae_gguf_quote(other, a->name));
+        return fail_at(c, AERIE_ERROR_FORMAT, (size_t)b->offset, "its data overlaps that of tensor %s",
+                       ae_gguf_quote(other, a->name));
     }
     c->kind = NULL;
     return AERIE_OK;
@@ -399,7 +407,8 @@ static aerie_status read_tensors(cursor *c, uint64_t n_tensors)
     ae_gguf_file *f = c->file;
     AE_TRY(check_count(c, n_tensors, TENSOR_BYTES_MIN, 8, "tensors"));
     f->tensors = ae_alloc((size_t)n_tensors, sizeof *f->tensors);
-    if (!f->tensors) return ae_fail_memory(c->error, "the tensor list of a GGUF file", (size_t)n_tensors * sizeof *f->tensors);
+    if (!f->tensors)
+        return ae_fail_memory(c->error, "the tensor list of a GGUF file", (size_t)n_tensors * sizeof *f->tensors);
     c->kind = "tensor";
     c->total = n_tensors;
     for (uint64_t i = 0; i < n_tensors; i++) {

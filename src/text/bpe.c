@@ -1,7 +1,8 @@
 /* bpe.c - one word of byte-level BPE: bytes become symbols, merges join them, symbols become ids.
  *
  * Words come from the pre-tokenizer; merges never cross them. A symbol that is no token falls back
- * to the tokens of its bytes; a byte without a token gives nothing, as in the reference.
+ * to the tokens of its bytes; a byte without a token is dropped before its neighbours merge, as in
+ * the reference.
  */
 #include "text/vocab_int.h"
 
@@ -30,15 +31,23 @@ aerie_status ae_bpe_word(const ae_vocab *vocab, ae_merger *merger, const char *w
         }
     }
     ok = ae_merger_reserve(merger, n);
+    size_t n_symbols = 0;
     for (size_t i = 0; ok && i < n; i++) {
-        merger->symbols[i] =
+        if (vocab->byte_token[(uint8_t)word[i]] < 0) continue;
+        merger->symbols[n_symbols++] =
             (ae_symbol){.begin = (uint32_t)i, .n = 1, .id = vocab->byte_symbol[(uint8_t)word[i]], .prev = -1, .next = -1};
     }
-    merger->n = n;
+    merger->n = n_symbols;
     ok = ok && ae_merger_run(vocab, merger, word);
-    for (int32_t i = 0; ok && i >= 0; i = merger->symbols[i].next) {
-        const ae_symbol *s = &merger->symbols[i];
-        ok = s->id < vocab->n_tokens ? ae_tokens_add(out, s->id) : add_bytes(vocab, word + s->begin, s->n, out);
+    for (int32_t i = 0; ok && n_symbols && i >= 0; i = merger->symbols[i].next) {
+        int32_t id = merger->symbols[i].id;
+        if (id < vocab->n_tokens) {
+            ok = ae_tokens_add(out, id);
+        } else {
+            uint32_t n_key;
+            const char *key = ae_strings_get(&vocab->keys, id, &n_key);
+            ok = add_bytes(vocab, key, n_key, out);
+        }
     }
     return ok ? AERIE_OK : ae_fail_memory(error, "merging a word", n * sizeof(ae_symbol));
 }

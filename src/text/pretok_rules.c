@@ -29,11 +29,28 @@
 #define TRAILING {AE_STEP_TRAILING, {0, 0, false}, NULL}
 #define PATTERN(text) {AE_STEP_PATTERN, {0, 0, false}, text}
 
-/* Letters of the scripts with case, as deepseek-llm spells them. */
-#define CASED                                                                                                       \
-    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼι" \
-    "ῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻" \
-    "𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+/* Letters of the scripts with case, as deepseek-llm lists them. Escaped, since some of these characters
+ * change when a tool normalises this file. */
+#define CASED                                                                                              \
+    "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}\\x{1c4}-\\x{293}"        \
+    "\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}\\x{37f}\\x{386}\\x{388}"          \
+    "-\\x{38a}\\x{38c}\\x{38e}-\\x{3a1}\\x{3a3}-\\x{3f5}\\x{3f7}-\\x{481}\\x{48a}-\\x{52f}"                \
+    "\\x{531}-\\x{556}\\x{10a0}-\\x{10c5}\\x{13a0}-\\x{13f5}\\x{13f8}-\\x{13fd}\\x{1c90}-\\x{1cba}"        \
+    "\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}\\x{1d79}-\\x{1d9a}\\x{1e00}"                \
+    "-\\x{1f15}\\x{1f18}-\\x{1f1d}\\x{1f20}-\\x{1f45}\\x{1f48}-\\x{1f4d}\\x{1f50}-\\x{1f57}"               \
+    "\\x{1f59}\\x{1f5b}\\x{1f5d}\\x{1f5f}-\\x{1f7d}\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}"        \
+    "\\x{1fc2}-\\x{1fc4}\\x{1fc6}-\\x{1fcc}\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}"                \
+    "-\\x{1fec}\\x{1ff2}-\\x{1ff4}\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{2107}\\x{210a}-\\x{2113}"                \
+    "\\x{2115}\\x{2119}-\\x{211d}\\x{2124}\\x{2126}\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}"        \
+    "\\x{2139}\\x{213c}-\\x{213f}\\x{2145}-\\x{2149}\\x{214e}\\x{2183}\\x{2184}\\x{2c00}-\\x{2c7b}"        \
+    "\\x{2c7e}-\\x{2ce4}\\x{2ceb}-\\x{2cee}\\x{2cf2}\\x{2cf3}\\x{a640}-\\x{a66d}\\x{a680}"                 \
+    "-\\x{a69b}\\x{a722}-\\x{a76f}\\x{a771}-\\x{a787}\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}"               \
+    "\\x{fb00}-\\x{fb06}\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}"               \
+    "-\\x{1044f}\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}"                 \
+    "-\\x{10cf2}\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
+
+#define HAN_HANGUL "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
+#define HAN_KANA "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
 
 const ae_pretok_rule ae_pretok_rules[] = {
     {"default", 0,
@@ -55,12 +72,12 @@ const ae_pretok_rule ae_pretok_rules[] = {
     {"minicpm5", AE_RULE_IGNORE_MERGES,
      {NUMBERS(3), {AE_STEP_LLAMA3, {AE_UNI_LETTER, 0, true}, CL100K_PATTERN("\\p{N}+")}}},
     {"deepseek-coder", 0,
-     {NEWLINES, PATTERN("[" WS "]?\\p{L}+"), PATTERN("[" WS "]?\\p{P}+"), PATTERN("[一-龥ࠀ-一가-퟿]+"), NUMBERS(1)}},
+     {NEWLINES, PATTERN("[" WS "]?\\p{L}+"), PATTERN("[" WS "]?\\p{P}+"), PATTERN(HAN_HANGUL), NUMBERS(1)}},
     {"deepseek-llm", 0,
-     {NEWLINES, PATTERN("[" WS "]?[" CASED "]+"), PATTERN("[" WS "]?[!-/:-~！-／：-～‘-‟　-。]+"), TRAILING,
-      PATTERN("[一-龥ࠀ-一가-퟿]+"), NUMBERS(0)}},
+     {NEWLINES, PATTERN("[" WS "]?[" CASED "]+"), PATTERN("[" WS "]?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+"), TRAILING,
+      PATTERN(HAN_HANGUL), NUMBERS(0)}},
     {"deepseek-v3 hunyuan-dense joyai-llm", 0,
-     {NUMBERS(3), PATTERN("[一-龥぀-ゟ゠-ヿ]+"),
+     {NUMBERS(3), PATTERN(HAN_KANA),
       PATTERN("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
               " ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINE_SPACES)}},
     {"falcon", 0,
@@ -68,10 +85,10 @@ const ae_pretok_rule ae_pretok_rules[] = {
     {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {PATTERN(CAMEL_PATTERN(APOSTROPHES "?", "\\p{N}{1,3}"))}},
     {"tekken", AE_RULE_IGNORE_MERGES | AE_RULE_BOS, {PATTERN(CAMEL_PATTERN("", "\\p{N}"))}},
     {"youtu", AE_RULE_IGNORE_MERGES,
-     {PATTERN("[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+"),
+     {PATTERN("[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"),
       PATTERN(CAMEL_PATTERN(APOSTROPHES "?", "\\p{N}"))}},
-    {"bloom gpt3-finnish poro-chat", 0, {PATTERN(" ?[^(" WS "|.,!?…。，、।۔،)]+")}},
-    {"viking", 0, {PATTERN(" ?[^(" WS "|.,!?…。，、।۔،)]+"), NUMBERS(1)}},
+    {"bloom gpt3-finnish poro-chat", 0, {PATTERN(" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+")}},
+    {"viking", 0, {PATTERN(" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"), NUMBERS(1)}},
     {"chameleon", AE_RULE_BOS,
      {PATTERN("<sentinel:[0-9]+>"), PATTERN("IMGIMG[A-I]{1,4}Z"), PATTERN("[\\t\\n]|    |  "), NUMBERS(1),
       PATTERN("[\\p{P}!-/:-@\\[-`{-~]"), GPT2}},

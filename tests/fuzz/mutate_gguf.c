@@ -285,7 +285,8 @@ static int run(uint64_t n, uint64_t seed, base_file *bases, size_t n_bases, use_
         broken += !try_mutant(&m, use, i, count);
     }
     free(m.data);
-    printf("%" PRIu64 " mutants: %" PRIu64 " opened, %" PRIu64 " refused\n", count[OPENED] + count[REFUSED], count[OPENED], count[REFUSED]);
+    printf("%" PRIu64 " mutants: %" PRIu64 " opened, %" PRIu64 " refused\n", count[OPENED] + count[REFUSED],
+           count[OPENED], count[REFUSED]);
     return broken ? 1 : 0;
 }
 

@@ -4,10 +4,12 @@
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -178,7 +180,8 @@ static void check_model(const ae_gguf *g, uint32_t alignment)
     assert_true(s.n == 5 && !memcmp(s.data, "llama", 5));
     assert_ok(ae_gguf_get_array(g, "words", true, AE_GGUF_STRING, &kv, &error));
     size_t cursor = 0, i = 0;
-    for (; ae_gguf_kv_next_string(kv, &cursor, &s); i++) assert_true(s.n == words[i].n && !memcmp(s.data, words[i].data, s.n));
+    for (; ae_gguf_kv_next_string(kv, &cursor, &s); i++) assert_true(s.n == words[i].n && !memcmp(s.data, words[i].data,
+                                                                                                  s.n));
     assert_int_equal(i, 3);
     for (uint32_t type = 0; type <= AE_GGUF_F64; type++) {
         char key[32];
@@ -265,7 +268,8 @@ static void test_copy(void **state)
             assert_memory_equal(x->data, y->data, x->bytes);
         }
         for (size_t i = 0; i < ae_gguf_n_tensors(from); i++)
-            assert_memory_equal(ae_gguf_tensor_at(from, i)->data, ae_gguf_tensor_at(to, i)->data, ae_gguf_tensor_at(from, i)->bytes);
+            assert_memory_equal(ae_gguf_tensor_at(from, i)->data, ae_gguf_tensor_at(to, i)->data,
+                                ae_gguf_tensor_at(from, i)->bytes);
         ae_gguf_close(from);
         ae_gguf_close(to);
         ae_buf_free(&b);
@@ -331,7 +335,56 @@ static void test_writer_misuse(void **state)
     ae_gguf_writer_free(w);
 }
 
+/* A disk that fills up: the reason is told, nothing remains, and what stood there before stays. */
+static void test_write_fails(void **state)
+{
+    (void)state;
+    aerie_error error;
+    struct rlimit before, small;
+    const char *path = in_folder("full.gguf");
+    assert_ok(write_model(path, 32, &error));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_IGN); /* so that a write beyond the limit fails with EFBIG */
+    for (rlim_t bytes = 0; bytes < 1500; bytes += 300) {
+        small = before;
+        small.rlim_cur = bytes;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        aerie_status status = write_model(path, 32, &error);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_fails(status, AERIE_ERROR_IO, "full.gguf: write failed: File too large");
+        assert_int_equal(count_files(false), 1);
+    }
+    signal(SIGXFSZ, SIG_DFL);
+    ae_gguf *g;
+    assert_ok(ae_gguf_open(&g, path, NULL, &error));
+    check_model(g, 32);
+    ae_gguf_close(g);
+}
+
 /* ---- Typed reads ----------------------------------------------------------------------------- */
+
+static void check_elements(const ae_gguf *g)
+{
+    int64_t x = 77;
+    double y = 77;
+    size_t cursor = 0;
+    ae_gguf_string s;
+    assert_false(ae_gguf_kv_int(ae_gguf_kv_find(g, "u64"), 0, &x));
+    assert_false(ae_gguf_kv_int(ae_gguf_kv_find(g, "bool"), 0, &x));
+    assert_false(ae_gguf_kv_int(ae_gguf_kv_find(g, "empty"), 0, &x));
+    assert_false(ae_gguf_kv_int(ae_gguf_kv_find(g, "array"), 1, &x));
+    assert_false(ae_gguf_kv_float(ae_gguf_kv_find(g, "f64"), 1, &y));
+    assert_false(ae_gguf_kv_float(ae_gguf_kv_find(g, "u8"), 0, &y));
+    assert_true(ae_gguf_kv_int(ae_gguf_kv_find(g, "i64"), 0, &x));
+    assert_int_equal(x, -1);
+    assert_true(ae_gguf_kv_float(ae_gguf_kv_find(g, "f64"), 0, &y));
+    assert_true(y == 0.5);
+    assert_true(ae_gguf_kv_next_string(ae_gguf_kv_find(g, "string"), &cursor, &s));
+    assert_int_equal(s.n, 4);
+    assert_false(ae_gguf_kv_next_string(ae_gguf_kv_find(g, "string"), &cursor, &s));
+    cursor = 0;
+    assert_false(ae_gguf_kv_next_string(ae_gguf_kv_find(g, "array"), &cursor, &s));
+}
 
 static void test_typed_reads(void **state)
 {
@@ -361,9 +414,6 @@ static void test_typed_reads(void **state)
     bool t = false;
     ae_gguf_string s = {"77", 2};
     const ae_gguf_kv *kv = NULL;
-    int64_t x = 77;
-    double y = 77;
-    size_t cursor = 0;
     assert_ok(ae_gguf_get_u32(g, "absent", false, &u, &error));
     assert_ok(ae_gguf_get_f32(g, "absent", false, &f, &error));
     assert_ok(ae_gguf_get_bool(g, "absent", false, &t, &error));
@@ -371,10 +421,12 @@ static void test_typed_reads(void **state)
     assert_ok(ae_gguf_get_array(g, "absent", false, AE_GGUF_U8, &kv, &error));
     assert_true(u == 77 && f == 77 && !t && s.n == 2 && !kv);
     assert_fails(ae_gguf_get_u32(g, "absent", true, &u, &error), AERIE_ERROR_FORMAT, "m.gguf: key \"absent\" is missing");
-    assert_fails(ae_gguf_get_u32(g, "i8", true, &u, &error), AERIE_ERROR_FORMAT, "key \"i8\": the value is -1; it must be from 0 to 4294967295");
+    assert_fails(ae_gguf_get_u32(g, "i8", true, &u, &error), AERIE_ERROR_FORMAT,
+                 "key \"i8\": the value is -1; it must be from 0 to 4294967295");
     assert_fails(ae_gguf_get_u32(g, "i64", true, &u, &error), AERIE_ERROR_FORMAT, "the value is -1");
     assert_fails(ae_gguf_get_u32(g, "u64", true, &u, &error), AERIE_ERROR_FORMAT, "the value is 9223372036854775808");
-    assert_fails(ae_gguf_get_u32(g, "f64", true, &u, &error), AERIE_ERROR_FORMAT, "key \"f64\": the value is of type f64; an integer is needed");
+    assert_fails(ae_gguf_get_u32(g, "f64", true, &u, &error), AERIE_ERROR_FORMAT,
+                 "key \"f64\": the value is of type f64; an integer is needed");
     assert_fails(ae_gguf_get_u32(g, "bool", true, &u, &error), AERIE_ERROR_FORMAT, "of type bool");
     assert_fails(ae_gguf_get_u32(g, "array", true, &u, &error), AERIE_ERROR_FORMAT, "of type array of u32; an integer");
     assert_int_equal(u, 77);
@@ -392,25 +444,13 @@ static void test_typed_reads(void **state)
     assert_true(t);
     assert_fails(ae_gguf_get_bool(g, "u8", true, &t, &error), AERIE_ERROR_FORMAT, "a bool is needed");
     assert_fails(ae_gguf_get_string(g, "u8", true, &s, &error), AERIE_ERROR_FORMAT, "a string is needed");
-    assert_fails(ae_gguf_get_array(g, "array", true, AE_GGUF_F32, &kv, &error), AERIE_ERROR_FORMAT, "array of u32; array of f32 is needed");
-    assert_fails(ae_gguf_get_array(g, "u8", true, AE_GGUF_U8, &kv, &error), AERIE_ERROR_FORMAT, "of type u8; array of u8 is needed");
+    assert_fails(ae_gguf_get_array(g, "array", true, AE_GGUF_F32, &kv, &error), AERIE_ERROR_FORMAT,
+                 "array of u32; array of f32 is needed");
+    assert_fails(ae_gguf_get_array(g, "u8", true, AE_GGUF_U8, &kv, &error), AERIE_ERROR_FORMAT,
+                 "of type u8; array of u8 is needed");
     assert_fails(ae_gguf_get_array(g, "absent", true, AE_GGUF_U8, &kv, &error), AERIE_ERROR_FORMAT, "missing");
 
-    assert_false(ae_gguf_kv_int(ae_gguf_kv_find(g, "u64"), 0, &x));
-    assert_false(ae_gguf_kv_int(ae_gguf_kv_find(g, "bool"), 0, &x));
-    assert_false(ae_gguf_kv_int(ae_gguf_kv_find(g, "empty"), 0, &x));
-    assert_false(ae_gguf_kv_int(ae_gguf_kv_find(g, "array"), 1, &x));
-    assert_false(ae_gguf_kv_float(ae_gguf_kv_find(g, "f64"), 1, &y));
-    assert_false(ae_gguf_kv_float(ae_gguf_kv_find(g, "u8"), 0, &y));
-    assert_true(ae_gguf_kv_int(ae_gguf_kv_find(g, "i64"), 0, &x));
-    assert_int_equal(x, -1);
-    assert_true(ae_gguf_kv_float(ae_gguf_kv_find(g, "f64"), 0, &y));
-    assert_true(y == 0.5);
-    assert_true(ae_gguf_kv_next_string(ae_gguf_kv_find(g, "string"), &cursor, &s));
-    assert_int_equal(s.n, 4);
-    assert_false(ae_gguf_kv_next_string(ae_gguf_kv_find(g, "string"), &cursor, &s));
-    cursor = 0;
-    assert_false(ae_gguf_kv_next_string(ae_gguf_kv_find(g, "array"), &cursor, &s));
+    check_elements(g);
     assert_string_equal(ae_gguf_type_name((ae_gguf_type)99), "unknown");
     ae_gguf_close(g);
     ae_buf_free(&b);
@@ -424,14 +464,16 @@ static void test_files(void **state)
     aerie_error error;
     ae_gguf *g;
     ae_buf b = {0};
-    assert_fails(ae_gguf_open(&g, in_folder("absent.gguf"), NULL, &error), AERIE_ERROR_IO, "absent.gguf: cannot open: No such file");
+    assert_fails(ae_gguf_open(&g, in_folder("absent.gguf"), NULL, &error), AERIE_ERROR_IO,
+                 "absent.gguf: cannot open: No such file");
     assert_null(g);
     assert_fails(ae_gguf_open(&g, folder, NULL, &error), AERIE_ERROR_IO, "a directory");
     gguf_make_u32(&b, 0);
     b.n = 0;
     save("empty.gguf", &b);
     for (int no_mmap = 0; no_mmap < 2; no_mmap++)
-        assert_fails(ae_gguf_open(&g, in_folder("empty.gguf"), &(ae_gguf_options){no_mmap}, &error), AERIE_ERROR_FORMAT, "the file is empty");
+        assert_fails(ae_gguf_open(&g, in_folder("empty.gguf"), &(ae_gguf_options){no_mmap}, &error), AERIE_ERROR_FORMAT,
+                     "the file is empty");
     /* no tensors, no padding behind the last key: a vocabulary */
     gguf_make_header(&b, 3, 0, 1);
     gguf_make_kv_u32(&b, "x", 1);
@@ -501,8 +543,10 @@ static void test_split(void **state)
     assert_fails(ae_gguf_open(&g, in_folder(part_name(0)), NULL, &error), AERIE_ERROR_FORMAT,
                  "m-00002-of-00003.gguf: this file is needed as part 2 of 3 of a split model: it says that it is part 3 of 3");
     save_part(part_name(1), 1, 4, 6, "b");
-    assert_fails(ae_gguf_open(&g, in_folder(part_name(0)), NULL, &error), AERIE_ERROR_FORMAT, "it says that it is part 2 of 4");
-    assert_fails(ae_gguf_open(&g, in_folder(part_name(1)), NULL, &error), AERIE_ERROR_FORMAT, "its name must end in \"-00002-of-00004.gguf\"");
+    assert_fails(ae_gguf_open(&g, in_folder(part_name(0)), NULL, &error), AERIE_ERROR_FORMAT,
+                 "it says that it is part 2 of 4");
+    assert_fails(ae_gguf_open(&g, in_folder(part_name(1)), NULL, &error), AERIE_ERROR_FORMAT,
+                 "its name must end in \"-00002-of-00004.gguf\"");
     ae_buf b = {0};
     ae_buf_adds(&b, "<html>");
     save(part_name(1), &b);
@@ -515,7 +559,14 @@ static void test_split(void **state)
     ae_gguf_close(g);
     assert_fails(ae_gguf_open(&g, in_folder(part_name(1)), NULL, &error), AERIE_ERROR_FORMAT, "\"split.tensors.count\" is 7");
     save_part("renamed.gguf", 0, 3, 6, "a");
-    assert_fails(ae_gguf_open(&g, in_folder("renamed.gguf"), NULL, &error), AERIE_ERROR_FORMAT, "its name must end in \"-00001-of-00003.gguf\"");
+    assert_fails(ae_gguf_open(&g, in_folder("renamed.gguf"), NULL, &error), AERIE_ERROR_FORMAT,
+                 "its name must end in \"-00001-of-00003.gguf\"");
+    save_part("m-00001-of-00002.gguf", 1, 3, 6, "a");
+    assert_fails(ae_gguf_open(&g, in_folder("m-00001-of-00002.gguf"), NULL, &error), AERIE_ERROR_FORMAT,
+                 "must end in \"-00002-of-00003.gguf\"");
+    save_part("beyond.gguf", 3, 3, 6, "a");
+    assert_fails(ae_gguf_open(&g, in_folder("beyond.gguf"), NULL, &error), AERIE_ERROR_FORMAT,
+                 "beyond.gguf: key \"split.no\": the value is 3");
     save_part("alone.gguf", 0, 1, 2, "a"); /* a set of one needs no such name */
     assert_ok(ae_gguf_open(&g, in_folder("alone.gguf"), NULL, &error));
     ae_gguf_close(g);
@@ -555,7 +606,8 @@ static void test_many(void **state)
     ae_buf_clear(&b);
     gguf_make_header(&b, 3, 0, AE_GGUF_MAX_ENTRIES + 1);
     gguf_make_zeros(&b, 14 << 20);
-    assert_fails(ae_gguf_open_memory(&g, b.data, b.n, "many", &error), AERIE_ERROR_LIMIT, "1048577 keys; aerie reads at most 1048576");
+    assert_fails(ae_gguf_open_memory(&g, b.data, b.n, "many", &error), AERIE_ERROR_LIMIT,
+                 "1048577 keys; aerie reads at most 1048576");
     ae_buf_free(&b);
 }
 
@@ -678,6 +730,7 @@ int main(void)
         cmocka_unit_test_teardown(test_round_trip, empty_folder),
         cmocka_unit_test_teardown(test_copy, empty_folder),
         cmocka_unit_test_teardown(test_writer_misuse, empty_folder),
+        cmocka_unit_test_teardown(test_write_fails, empty_folder),
         cmocka_unit_test(test_typed_reads),
         cmocka_unit_test_teardown(test_files, empty_folder),
         cmocka_unit_test_teardown(test_split, empty_folder),

@@ -192,6 +192,19 @@ static void key_twice(ae_buf *b)
     gguf_make_kv_string(b, "same", "x");
 }
 
+static void empty_key_twice(ae_buf *b)
+{
+    gguf_make_header(b, 3, 0, 2);
+    gguf_make_kv_u32(b, "", 1);
+    gguf_make_kv_u32(b, "", 1);
+}
+
+static void quoted_key(ae_buf *b)
+{
+    gguf_make_header(b, 3, 0, 1);
+    gguf_make_kv(b, "a\"b\\c\x7f", 64, "\0\0\0\0", 4);
+}
+
 static void alignment_type(ae_buf *b)
 {
     gguf_make_header(b, 3, 0, 1);
@@ -285,6 +298,13 @@ static void retired_type(ae_buf *b)
 {
     gguf_make_header(b, 3, 1, 0);
     gguf_make_tensor(b, "w", ONE_DIM(32), 4, 0);
+    gguf_make_zeros(b, 100);
+}
+
+static void retired_repacked_type(ae_buf *b)
+{
+    gguf_make_header(b, 3, 1, 0);
+    gguf_make_tensor(b, "w", ONE_DIM(32), 31, 0);
     gguf_make_zeros(b, 100);
 }
 
@@ -383,6 +403,26 @@ static void split_type(ae_buf *b)
     gguf_make_kv_string(b, "split.count", "2");
 }
 
+static void split_array(ae_buf *b)
+{
+    gguf_make_header(b, 3, 0, 1);
+    gguf_make_kv_array(b, "split.count", AE_GGUF_U16, 1, "\2\0", 2);
+}
+
+static void split_negative(ae_buf *b)
+{
+    gguf_make_header(b, 3, 0, 1);
+    gguf_make_kv(b, "split.count", AE_GGUF_I8, "\377", 1);
+}
+
+static void split_total_type(ae_buf *b)
+{
+    gguf_make_header(b, 3, 0, 3);
+    gguf_make_kv_u16(b, "split.no", 0);
+    gguf_make_kv_u16(b, "split.count", 2);
+    gguf_make_kv_string(b, "split.tensors.count", "7");
+}
+
 static void split_range(ae_buf *b)
 {
     gguf_make_header(b, 3, 0, 1);
@@ -441,6 +481,8 @@ static const bad_file bad_files[] = {
     {huge_string_array, AERIE_ERROR_FORMAT, "claims 1099511627776 strings"},
     {bad_string_in_array, AERIE_ERROR_FORMAT, "a string of its array is 255, but only 0 bytes follow"},
     {key_twice, AERIE_ERROR_FORMAT, "key \"same\": the key stands twice"},
+    {empty_key_twice, AERIE_ERROR_FORMAT, "key \"\": the key stands twice"},
+    {quoted_key, AERIE_ERROR_FORMAT, "key \"a\\x22b\\x5cc\\x7f\": value type 64 does not exist"},
     {alignment_type, AERIE_ERROR_FORMAT, "key \"general.alignment\": the value is of type string; it must be u32"},
     {alignment_zero, AERIE_ERROR_FORMAT, "the alignment is 0"},
     {alignment_odd, AERIE_ERROR_FORMAT, "the alignment is 48; it must be a power of two from 8 to 65536"},
@@ -455,6 +497,7 @@ static const bad_file bad_files[] = {
     {not_a_block, AERIE_ERROR_FORMAT, "tensor \"output.weight\": its rows have 100 elements, not a multiple of 256, the block of Q4_K"},
     {unknown_type, AERIE_ERROR_UNSUPPORTED, "tensor type 77 is unknown"},
     {retired_type, AERIE_ERROR_UNSUPPORTED, "tensor type 4 is no longer in use"},
+    {retired_repacked_type, AERIE_ERROR_UNSUPPORTED, "tensor type 31 is no longer in use"},
     {offset_unaligned, AERIE_ERROR_FORMAT, "its offset 8 is not a multiple of the alignment, 32"},
     {offset_outside, AERIE_ERROR_FORMAT, "reach beyond the end of the file"},
     {offset_wraps, AERIE_ERROR_FORMAT, "reach beyond the end of the file"},
@@ -467,6 +510,9 @@ static const bad_file bad_files[] = {
     {cut_shape, AERIE_ERROR_FORMAT, "tensor \"0123456789\": the file ends inside its dimensions"},
     {part_in_memory, AERIE_ERROR_UNSUPPORTED, "it is part 1 of 2 of a split model"},
     {split_type, AERIE_ERROR_FORMAT, "key \"split.count\": the value is of type string; it must be an integer"},
+    {split_array, AERIE_ERROR_FORMAT, "of type array; it must be an integer"},
+    {split_negative, AERIE_ERROR_FORMAT, "the value is -1; it must be from 0 to 65535"},
+    {split_total_type, AERIE_ERROR_FORMAT, "key \"split.tensors.count\": the value is of type string"},
     {split_range, AERIE_ERROR_FORMAT, "key \"split.count\": the value is 100000; it must be from 0 to 65535"},
     {split_no_range, AERIE_ERROR_FORMAT, "key \"split.no\": the value is 2; it must be from 0 to 1"},
     {split_no_missing, AERIE_ERROR_FORMAT, "key \"split.no\" is missing"},
@@ -486,7 +532,9 @@ static void test_bad_files(void **state)
         ae_gguf *gguf = (ae_gguf *)&b;
         aerie_error error = {0};
         aerie_status status = ae_gguf_open_memory(&gguf, exact, b.n, "bad.gguf", &error);
-        if (status != bad->status || error.status != status || gguf || !strstr(error.text, bad->says) || strncmp(error.text, "bad.gguf: ", 10)) {
+        if (status != bad->status || error.status != status || gguf || !strstr(error.text,
+                                                                               bad->says) || strncmp(error.text,
+                                                                                                     "bad.gguf: ", 10)) {
             print_error("file %zu: status %s instead of %s, \"%s\" instead of \"...%s...\"\n", i, ae_status_name(status),
                         ae_status_name(bad->status), error.text, bad->says);
             n_wrong++;

@@ -139,7 +139,7 @@ static void cpu_weight_free(ae_backend *backend, ae_weight *weight)
 
 static void stream_layout(ae_layout *layout, const ae_stream_options *o, ae_stream *s)
 {
-    const size_t n = o->max_rows, in = (o->max_in + 255) / 256 * 256;
+    const size_t n = o->max_rows, in = ((size_t)o->max_in + 255) / 256 * 256;
     s->act.x = ae_layout_add(layout, n * in, sizeof(float));
     s->act.q32 = ae_layout_add(layout, n * in, 1);
     s->act.d32 = ae_layout_add(layout, n * in / 32, sizeof(float));
@@ -165,7 +165,7 @@ static size_t cpu_stream_bytes(const ae_backend *backend, const ae_stream_option
 static void cpu_stream_free(ae_stream *stream)
 {
     if (!stream) return;
-    ae_pool_free(stream->pool);
+    if (!stream->options.threads_of) ae_pool_free(stream->pool);
     ae_free(stream->memory);
     ae_free(stream);
 }
@@ -186,13 +186,12 @@ static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_optio
     stream_layout(&layout, options, s);
     s->backend = cpu(backend);
     s->options = *options;
-    aerie_status status = ae_pool_create(&s->pool, (int)options->n_threads, error);
-    if (status != AERIE_OK) {
-        cpu_stream_free(s);
-        return status;
-    }
-    *out = s;
-    return AERIE_OK;
+    aerie_status status = AERIE_OK;
+    if (options->threads_of) s->pool = options->threads_of->pool;
+    else status = ae_pool_create(&s->pool, (int)options->n_threads, error);
+    if (status == AERIE_OK) *out = s;
+    else cpu_stream_free(s);
+    return status;
 }
 
 static void cpu_sync(ae_stream *stream)

@@ -1,0 +1,591 @@
+/* api.c - aerie.h: argument checks, then calls inward. Holds no logic of its own. */
+#include <string.h>
+
+#include "aerie.h"
+#include "backend/backend.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/os.h"
+#include "engine/engine.h"
+#include "model/model.h"
+#include "spec/spec.h"
+#include "text/chat.h"
+#include "text/vocab.h"
+
+struct aerie_model {
+    ae_backend *backend; /* NULL for vocab_only */
+    ae_model *model;     /* NULL for vocab_only */
+    ae_net *net;         /* NULL for vocab_only */
+    ae_gguf *gguf;       /* vocab_only: owned */
+    ae_vocab *vocab;     /* lent by model; vocab_only: owned */
+};
+
+struct aerie_session {
+    const aerie_model *model;
+    ae_engine *engine;
+    ae_spec *spec;
+    aerie_session_params params; /* resolved */
+};
+
+/* The public structs mirror the internal ones; one conversion each. */
+static ae_sampling sampling_in(const aerie_sampling *s)
+{
+    return (ae_sampling){s->temperature, s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->presence_penalty,
+                         s->frequency_penalty, s->penalty_last_n, s->seed};
+}
+
+const char *aerie_version(void)
+{
+#define TEXT(x) #x
+#define VERSION(a, b, c) TEXT(a) "." TEXT(b) "." TEXT(c)
+    return VERSION(AERIE_VERSION_MAJOR, AERIE_VERSION_MINOR, AERIE_VERSION_PATCH);
+}
+
+const char *aerie_status_text(aerie_status status)
+{
+    return ae_status_text(status);
+}
+
+void aerie_free(void *memory)
+{
+    ae_free(memory);
+}
+
+/* ---- Models ------------------------------------------------------------------------------------------ */
+
+aerie_model_params aerie_model_params_default(void)
+{
+    return (aerie_model_params){0};
+}
+
+void aerie_model_free(aerie_model *model)
+{
+    if (!model) return;
+    if (!model->model) {
+        ae_vocab_free(model->vocab);
+        ae_gguf_close(model->gguf);
+    }
+    ae_net_free(model->net);
+    ae_model_free(model->model);
+    ae_backend_cpu_free(model->backend);
+    ae_free(model);
+}
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static aerie_status check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error)
+{
+    const uint64_t available = ae_os_memory_available();
+    if (!available || needed <= available) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_MEMORY, "%s needs %.0f MiB of memory, but %.0f MiB are available; %s", what, mib(needed),
+                   mib(available), advice);
+}
+
+static aerie_status load_vocab(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
+{
+    const ae_gguf_options options = {.no_mmap = p->no_mmap};
+    AE_TRY(ae_gguf_open(&m->gguf, path, &options, error));
+    return ae_vocab_create(&m->vocab, m->gguf, error);
+}
+
+static aerie_status load_weights(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
+{
+    const ae_model_options options = {.no_mmap = p->no_mmap};
+    AE_TRY(ae_backend_cpu_create(&m->backend, p->cpu_level, error));
+    AE_TRY(ae_model_load(&m->model, path, &options, error));
+    m->vocab = m->model->vocab;
+    AE_TRY(check_memory("this model", ae_net_plan_bytes(m->model, m->backend), "a smaller model or quantization would fit", error));
+    const ae_net_options net = {p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user};
+    return ae_net_create(&m->net, m->model, m->backend, &net, error);
+}
+
+aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params, aerie_error *error)
+{
+    *model = NULL;
+    const aerie_model_params p = params ? *params : aerie_model_params_default();
+    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
+    aerie_model *m = ae_alloc(1, sizeof *m);
+    if (!m) return ae_fail_memory(error, "a model", sizeof *m);
+    const aerie_status status = p.vocab_only ? load_vocab(m, path, &p, error) : load_weights(m, path, &p, error);
+    if (status == AERIE_OK) *model = m;
+    else aerie_model_free(m);
+    return status;
+}
+
+void aerie_model_info_get(const aerie_model *model, aerie_model_info *info)
+{
+    *info = (aerie_model_info){.name = "", .arch = "", .cpu_level = ""};
+    info->tokenizer = ae_vocab_kind(model->vocab);
+    info->n_vocab = (uint32_t)ae_vocab_n_tokens(model->vocab);
+    info->bos = ae_vocab_bos(model->vocab);
+    info->eos = ae_vocab_eos(model->vocab);
+    info->has_chat_template = ae_vocab_chat_template(model->vocab) != NULL;
+    if (!model->model) {
+        info->file_bytes = ae_gguf_file_bytes(model->gguf);
+        return;
+    }
+    const ae_hparams *h = &model->model->hparams;
+    info->name = model->model->name;
+    info->arch = h->arch;
+    info->cpu_level = ae_backend_cpu_level(model->backend);
+    info->n_params = model->model->n_params;
+    info->file_bytes = ae_gguf_file_bytes(model->model->gguf);
+    info->weight_bytes = model->net->bytes;
+    info->n_ctx_train = h->n_ctx_train;
+    info->n_embd = h->n_embd;
+    info->n_layers = h->n_layers;
+    info->n_heads = h->n_heads;
+    info->n_kv_heads = h->n_kv_heads;
+    info->n_ff = h->n_ff;
+}
+
+uint64_t aerie_model_pass_bytes(const aerie_model *model)
+{
+    return model->net ? model->net->pass_bytes : 0;
+}
+
+/* ---- Text ----------------------------------------------------------------------------------------------- */
+
+aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special, bool parse_special,
+                            int32_t **tokens, size_t *n_tokens, aerie_error *error)
+{
+    ae_tokens list = {0};
+    const ae_encode_options options = {add_special, parse_special};
+    *tokens = NULL;
+    *n_tokens = 0;
+    const aerie_status status = ae_vocab_encode(model->vocab, text, n, options, &list, error);
+    if (status != AERIE_OK) {
+        ae_tokens_free(&list);
+        return status;
+    }
+    *tokens = list.data;
+    *n_tokens = list.n;
+    return AERIE_OK;
+}
+
+/* Hands a buffer's bytes to the caller. */
+static aerie_status give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error)
+{
+    ae_buf_add(buf, "", 0); /* so that an empty text is "" */
+    if (buf->failed) {
+        ae_buf_free(buf);
+        return ae_fail_memory(error, "a text", buf->n);
+    }
+    *text = buf->data;
+    *n = buf->n;
+    return AERIE_OK;
+}
+
+aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special, char **text,
+                              size_t *n, aerie_error *error)
+{
+    ae_buf buf = {0};
+    ae_detok detok = {.vocab = model->vocab, .special = special};
+    const int32_t n_vocab = ae_vocab_n_tokens(model->vocab);
+    *text = NULL;
+    *n = 0;
+    for (size_t i = 0; i < n_tokens; i++) {
+        if (tokens[i] < 0 || tokens[i] >= n_vocab) {
+            ae_buf_free(&buf);
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu is %d; 0 to %d are possible", i, tokens[i], n_vocab - 1);
+        }
+        ae_detok_add(&detok, tokens[i], &buf);
+    }
+    ae_detok_end(&detok, &buf);
+    return give_text(&buf, text, n, error);
+}
+
+bool aerie_token_is_eog(const aerie_model *model, int32_t token)
+{
+    return token >= 0 && token < ae_vocab_n_tokens(model->vocab) && ae_vocab_is_eog(model->vocab, token);
+}
+
+static void add_piece(const aerie_model *model, int32_t token, ae_buf *out)
+{
+    if (token >= 0) ae_vocab_piece(model->vocab, token, true, out);
+    ae_buf_add(out, "", 0);
+}
+
+aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
+                               bool add_generation_prompt, char **text, size_t *n, aerie_error *error)
+{
+    *text = NULL;
+    *n = 0;
+    const char *source = ae_vocab_chat_template(model->vocab);
+    if (!source) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the model file carries no chat template; give the prompt as plain text");
+    ae_buf bos = {0}, eos = {0}, out = {0};
+    /* where the tokenizer adds BOS itself, the template's own would double it */
+    add_piece(model, ae_vocab_adds_bos(model->vocab) ? -1 : ae_vocab_bos(model->vocab), &bos);
+    add_piece(model, ae_vocab_eos(model->vocab), &eos);
+    ae_chat_message *copy = ae_alloc(n_messages, sizeof *copy);
+    aerie_status status;
+    if (!copy || bos.failed || eos.failed) {
+        status = ae_fail_memory(error, "a conversation", n_messages * sizeof *copy);
+    } else {
+        for (size_t i = 0; i < n_messages; i++) copy[i] = (ae_chat_message){messages[i].role, messages[i].content};
+        const ae_chat_options options = {bos.data, eos.data, add_generation_prompt};
+        status = ae_chat_render(source, copy, n_messages, &options, &out, error);
+    }
+    if (status == AERIE_OK) status = give_text(&out, text, n, error);
+    else ae_buf_free(&out);
+    ae_free(copy);
+    ae_buf_free(&bos);
+    ae_buf_free(&eos);
+    return status;
+}
+
+/* ---- Parameters --------------------------------------------------------------------------------------------- */
+
+aerie_sampling aerie_sampling_default(void)
+{
+    const ae_sampling s = ae_sampling_default();
+    return (aerie_sampling){s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.presence_penalty,
+                            s.frequency_penalty, s.penalty_last_n, s.seed};
+}
+
+static const char *const spec_names[] = {
+    [AERIE_SPEC_AUTO] = "auto",   [AERIE_SPEC_NONE] = "none",     [AERIE_SPEC_NGRAM] = "ngram",
+    [AERIE_SPEC_DRAFT] = "draft", [AERIE_SPEC_ORACLE] = "oracle", [AERIE_SPEC_RANDOM] = "random",
+};
+#define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
+
+const char *aerie_spec_type_name(aerie_spec_type type)
+{
+    return (size_t)type < N_SPEC_TYPES ? spec_names[type] : NULL;
+}
+
+bool aerie_spec_type_parse(const char *name, aerie_spec_type *type)
+{
+    for (size_t i = 0; i < N_SPEC_TYPES; i++)
+        if (!strcmp(spec_names[i], name)) {
+            *type = (aerie_spec_type)i;
+            return true;
+        }
+    return false;
+}
+
+aerie_spec aerie_spec_default(void)
+{
+    return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = true};
+}
+
+aerie_session_params aerie_session_params_default(void)
+{
+    return (aerie_session_params){.n_seqs = 1, .n_batch = 512, .spec = aerie_spec_default()};
+}
+
+aerie_request aerie_request_default(void)
+{
+    return (aerie_request){.sampling = aerie_sampling_default()};
+}
+
+#define DEFAULT_CTX 8192
+#define MAX_CTX (1u << 24)
+#define MAX_SEQS 1024
+
+static aerie_status resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *p, aerie_error *error)
+{
+    *p = params ? *params : aerie_session_params_default();
+    const uint32_t train = model->hparams.n_ctx_train;
+    if (!p->n_ctx) p->n_ctx = train && train < DEFAULT_CTX ? train : DEFAULT_CTX;
+    if (!p->n_threads) p->n_threads = (uint32_t)ae_os_n_cores();
+    const struct {
+        const char *name;
+        uint32_t value, lo, hi;
+    } fields[] = {
+        {"the context size", p->n_ctx, 8, MAX_CTX},
+        {"the number of sequences", p->n_seqs, 1, MAX_SEQS},
+        {"the batch size", p->n_batch, 1, 1u << 16},
+        {"the number of threads", p->n_threads, 1, 1024},
+        {"the draft length", p->spec.n_max, 1, AERIE_MAX_DRAFT},
+        {"the shortest draft", p->spec.n_min, 0, AERIE_MAX_DRAFT},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (fields[i].value < fields[i].lo || fields[i].value > fields[i].hi)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %u; %u to %u are possible", fields[i].name, fields[i].value,
+                           fields[i].lo, fields[i].hi);
+    if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
+    if (!aerie_spec_type_name(p->spec.type)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
+    if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
+    return AERIE_OK;
+}
+
+static ae_engine_options engine_options(const aerie_session_params *p)
+{
+    return (ae_engine_options){.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch, .n_threads = p->n_threads};
+}
+
+aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
+                                   const aerie_session_params *session_params, aerie_memory_plan *plan, aerie_error *error)
+{
+    *plan = (aerie_memory_plan){.available_bytes = ae_os_memory_available()};
+    const aerie_model_params mp = model_params ? *model_params : aerie_model_params_default();
+    const ae_model_options options = {.no_mmap = false}; /* only the index is read */
+    aerie_session_params sp;
+    ae_backend *backend;
+    ae_model *model = NULL;
+    AE_TRY(ae_backend_cpu_create(&backend, mp.cpu_level, error));
+    aerie_status status = ae_model_load(&model, path, &options, error);
+    if (status == AERIE_OK) status = resolve(model, session_params, &sp, error);
+    if (status == AERIE_OK) {
+        const ae_engine_options eo = engine_options(&sp);
+        plan->weight_bytes = ae_net_plan_bytes(model, backend);
+        plan->session_bytes = ae_engine_plan_bytes(model, backend, &eo);
+    }
+    ae_model_free(model);
+    ae_backend_cpu_free(backend);
+    return status;
+}
+
+/* ---- Sessions -------------------------------------------------------------------------------------------------- */
+
+static aerie_status create_draft_model(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+{
+    const aerie_model *draft = s->params.spec.draft_model;
+    if (!draft->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the draft model was loaded without its weights");
+    AE_TRY(ae_vocab_check_same(s->model->vocab, draft->vocab, error));
+    ae_engine_options o = engine_options(&s->params);
+    const uint32_t train = draft->model->hparams.n_ctx_train;
+    if (train && o.n_ctx > train) o.n_ctx = train;
+    o.n_outputs = AE_TREE_MAX + 1; /* it drafts for one sequence at a time */
+    o.threads_of = s->engine;
+    ae_engine *engine;
+    AE_TRY(check_memory("the draft model's session", ae_engine_plan_bytes(draft->model, draft->backend, &o),
+                        "a smaller context (-c) would fit", error));
+    AE_TRY(ae_engine_create(&engine, draft->net, &o, error));
+    return ae_draft_model_create(drafter, engine, s->params.n_seqs, error);
+}
+
+static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+{
+    const aerie_spec *spec = &s->params.spec;
+    const uint32_t n_vocab = (uint32_t)ae_vocab_n_tokens(s->model->vocab);
+    *drafter = NULL;
+    switch (spec->type) {
+    case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, error);
+    case AERIE_SPEC_DRAFT: return create_draft_model(s, drafter, error);
+    case AERIE_SPEC_ORACLE:
+        return ae_draft_oracle_create(drafter, s->params.n_seqs, n_vocab, spec->oracle_error, spec->oracle_seed, error);
+    case AERIE_SPEC_RANDOM: return ae_draft_random_create(drafter, n_vocab, spec->oracle_seed, error);
+    default: return AERIE_OK;
+    }
+}
+
+void aerie_session_free(aerie_session *session)
+{
+    if (!session) return;
+    ae_spec_free(session->spec);
+    ae_engine_free(session->engine);
+    ae_free(session);
+}
+
+aerie_status aerie_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
+                                  aerie_error *error)
+{
+    *session = NULL;
+    if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a session needs a model loaded with its weights");
+    aerie_session *s = ae_alloc(1, sizeof *s);
+    if (!s) return ae_fail_memory(error, "a session", sizeof *s);
+    s->model = model;
+    aerie_status status;
+    ae_drafter *drafter;
+    AE_TRY_GOTO(status, resolve(model->model, params, &s->params, error), fail);
+    const ae_engine_options eo = engine_options(&s->params);
+    AE_TRY_GOTO(status, check_memory("a session of this context size", ae_engine_plan_bytes(model->model, model->backend, &eo),
+                                     "a smaller context (-c) or fewer sequences would fit", error), fail);
+    AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
+    AE_TRY_GOTO(status, create_drafter(s, &drafter, error), fail);
+    const aerie_spec *spec = &s->params.spec;
+    const ae_spec_options so = {s->params.n_batch, spec->n_max, spec->n_min, spec->p_min, spec->tree, spec->fixed};
+    AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);
+    *session = s;
+    return AERIE_OK;
+fail:
+    aerie_session_free(s);
+    return status;
+}
+
+uint32_t aerie_session_n_ctx(const aerie_session *session)
+{
+    return session->params.n_ctx;
+}
+
+const char *aerie_session_spec_name(const aerie_session *session)
+{
+    return aerie_spec_type_name(session->params.spec.type);
+}
+
+/* ---- Generation ------------------------------------------------------------------------------------------------- */
+
+typedef struct generation {
+    aerie_session *session;
+    const aerie_request *requests;
+    size_t n_requests, next;
+    aerie_token_callback *callback;
+    void *user;
+    aerie_stats *stats;  /* or NULL */
+    size_t *request_of;  /* [n_seqs] */
+    bool *running;       /* [n_seqs] */
+    ae_detok *detok;     /* [n_seqs] */
+    ae_buf text;
+} generation;
+
+static bool send(generation *g, uint32_t slot, int32_t token, uint32_t depth)
+{
+    const aerie_token_event event = {g->request_of[slot], token, g->text.data ? g->text.data : "", g->text.n, depth};
+    const bool more = !g->callback || g->callback(g->user, &event);
+    ae_buf_clear(&g->text);
+    return more;
+}
+
+static bool on_emit(void *user, uint32_t slot, int32_t token, uint32_t depth)
+{
+    generation *g = user;
+    ae_detok_add(&g->detok[slot], token, &g->text);
+    return send(g, slot, token, depth) && !g->text.failed;
+}
+
+static aerie_status start_next(generation *g, aerie_error *error)
+{
+    const aerie_request *r = &g->requests[g->next];
+    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, sampling_in(&r->sampling)};
+    uint32_t slot;
+    AE_TRY(ae_spec_start(g->session->spec, &request, &slot, error));
+    if (g->session->params.spec.type == AERIE_SPEC_ORACLE)
+        ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), slot, r->oracle_tokens, r->n_oracle_tokens);
+    g->request_of[slot] = g->next++;
+    g->running[slot] = true;
+    g->detok[slot] = (ae_detok){.vocab = g->session->model->vocab};
+    return AERIE_OK;
+}
+
+/* Sequences that ended in the last pass: what was held back goes out, statistics are kept. */
+static void collect(generation *g)
+{
+    for (uint32_t slot = 0; slot < g->session->params.n_seqs; slot++) {
+        if (!g->running[slot] || ae_spec_is_active(g->session->spec, slot)) continue;
+        g->running[slot] = false;
+        ae_detok_end(&g->detok[slot], &g->text);
+        if (g->text.n) send(g, slot, -1, 0);
+        if (g->stats) g->stats[g->request_of[slot]] = *ae_spec_stats(g->session->spec, slot);
+    }
+}
+
+static aerie_status generate(generation *g, aerie_error *error)
+{
+    while (g->next < g->n_requests || ae_spec_n_active(g->session->spec)) {
+        while (g->next < g->n_requests && ae_spec_n_free(g->session->spec)) AE_TRY(start_next(g, error));
+        AE_TRY(ae_spec_step(g->session->spec, on_emit, g, error));
+        if (g->text.failed) return ae_fail_memory(error, "the text of a token", g->text.n);
+        collect(g);
+    }
+    return AERIE_OK;
+}
+
+/* Everything that can be refused is refused before anything is generated. */
+static aerie_status check_requests(const aerie_session *session, const aerie_request *requests, size_t n_requests, aerie_error *error)
+{
+    for (size_t i = 0; i < n_requests; i++) {
+        const ae_sampling sampling = sampling_in(&requests[i].sampling);
+        AE_TRY(ae_sampling_check(&sampling, error));
+        if (requests[i].n_tokens >= session->params.n_ctx)
+            return ae_fail(error, AERIE_ERROR_LIMIT,
+                           "the prompt has %zu tokens, but the context holds %u and one must be left for the answer; "
+                           "a larger context (-c) or a shorter prompt is needed", requests[i].n_tokens, session->params.n_ctx);
+    }
+    return AERIE_OK;
+}
+
+aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
+                            aerie_token_callback *callback, void *user, aerie_stats *stats, aerie_error *error)
+{
+    const uint32_t n_seqs = session->params.n_seqs;
+    AE_TRY(check_requests(session, requests, n_requests, error));
+    generation g = {.session = session, .requests = requests, .n_requests = n_requests, .callback = callback, .user = user,
+                    .stats = stats};
+    if (stats) memset(stats, 0, n_requests * sizeof *stats);
+    g.request_of = ae_alloc(n_seqs, sizeof *g.request_of);
+    g.running = ae_alloc(n_seqs, sizeof *g.running);
+    g.detok = ae_alloc(n_seqs, sizeof *g.detok);
+    aerie_status status = g.request_of && g.running && g.detok ? AERIE_OK : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.detok);
+    if (status == AERIE_OK) status = generate(&g, error);
+    if (status != AERIE_OK) ae_spec_reset(session->spec);
+    ae_free(g.request_of);
+    ae_free(g.running);
+    ae_free(g.detok);
+    ae_buf_free(&g.text);
+    return status;
+}
+
+/* ---- Measuring ----------------------------------------------------------------------------------------------------- */
+
+aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens, aerie_logits_callback *callback,
+                        void *user, aerie_error *error)
+{
+    const ae_engine_options *o = ae_engine_options_get(session->engine);
+    const uint32_t step = o->n_batch < o->n_outputs ? o->n_batch : o->n_outputs;
+    const int32_t n_vocab = ae_vocab_n_tokens(session->model->vocab);
+    if (n_tokens > o->n_ctx)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the text has %zu tokens, but the context holds %u", n_tokens, o->n_ctx);
+    for (size_t i = 0; i < n_tokens; i++)
+        if (tokens[i] < 0 || tokens[i] >= n_vocab)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu is %d; 0 to %d are possible", i, tokens[i], n_vocab - 1);
+    ae_spec_reset(session->spec);
+    bool more = true;
+    for (size_t at = 0; more && at < n_tokens; at += step) {
+        const uint32_t n = n_tokens - at < step ? (uint32_t)(n_tokens - at) : step;
+        uint32_t first;
+        ae_engine_rows_clear(session->engine);
+        AE_TRY(ae_engine_add_chain(session->engine, 0, tokens + at, n, AE_EXPORT_ALL, &first, error));
+        ae_engine_pass(session->engine);
+        for (uint32_t i = 0; more && i < n; i++) more = callback(user, at + i, ae_engine_logits(session->engine, first + i));
+        ae_engine_commit(session->engine, 0, n, NULL, 0);
+    }
+    ae_spec_reset(session->spec);
+    return AERIE_OK;
+}
+
+/* A row of tokens that differ, for passes whose values do not matter. */
+static aerie_status add_filler(aerie_session *session, uint32_t n, ae_export rows, int32_t *tokens, aerie_error *error)
+{
+    uint32_t first;
+    const uint32_t n_vocab = (uint32_t)ae_vocab_n_tokens(session->model->vocab);
+    for (uint32_t i = 0; i < n; i++) tokens[i] = (int32_t)((i * 7919u + 11u) % n_vocab);
+    ae_engine_rows_clear(session->engine);
+    return ae_engine_add_chain(session->engine, 0, tokens, n, rows, &first, error);
+}
+
+aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits, uint32_t n_runs,
+                             double *seconds, aerie_error *error)
+{
+    const ae_engine_options *o = ae_engine_options_get(session->engine);
+    if (!n_rows || n_rows > o->n_batch || n_context + (uint64_t)n_rows > o->n_ctx)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u rows behind %u positions do not fit passes of %u rows in a context of %u",
+                       n_rows, n_context, o->n_batch, o->n_ctx);
+    int32_t *tokens = ae_alloc(o->n_batch, sizeof *tokens);
+    if (!tokens) return ae_fail_memory(error, "a pass", o->n_batch * sizeof *tokens);
+    aerie_status status = AERIE_OK;
+    ae_kv *kv = ae_engine_kv(session->engine);
+    if (ae_kv_n_live(kv, 0) != n_context) ae_spec_reset(session->spec);
+    while (status == AERIE_OK && ae_kv_n_live(kv, 0) < n_context) {
+        const uint32_t left = n_context - ae_kv_n_live(kv, 0), n = left < o->n_batch ? left : o->n_batch;
+        status = add_filler(session, n, AE_EXPORT_NONE, tokens, error);
+        if (status != AERIE_OK) break;
+        ae_engine_pass(session->engine);
+        ae_engine_commit(session->engine, 0, n, NULL, 0);
+    }
+    for (uint32_t i = 0; status == AERIE_OK && i < n_runs; i++) {
+        status = add_filler(session, n_rows, all_logits ? AE_EXPORT_ALL : AE_EXPORT_LAST, tokens, error);
+        if (status != AERIE_OK) break;
+        const double start = ae_time_now();
+        ae_engine_pass(session->engine);
+        seconds[i] = ae_time_now() - start;
+        ae_engine_commit(session->engine, 0, 0, NULL, 0);
+    }
+    ae_free(tokens);
+    return status;
+}

@@ -1,0 +1,64 @@
+/* controller.h - how much to draft and how much of it to verify: from measurements, down to nothing.
+ *
+ * Keeps, per session: T(n), the seconds of a target pass over n rows, per bucket of context length; the
+ * seconds of a drafted token; and a calibration of the drafter's beliefs, tree.p against what was really
+ * accepted. Everything is measured on the real passes: no model of the machine, no sweep at start.
+ *
+ * The choice (DESIGN section 3): sort the nodes of the drafted tree by calibrated path probability, keep
+ * the prefix of n nodes that maximises (1 + expected accepted) / (draft time + T(n + 1)). Chain, tree
+ * and "do not speculate" are the same scan, n = 0 being plain decoding. A second guard looks at results
+ * alone: when rounds that speculated gave fewer tokens a second than plain ones would have, speculation
+ * rests for a while and is then tried again.
+ *
+ * Timings steer speed only; no choice made here can change an output (law 1).
+ */
+#ifndef AE_SPEC_CONTROLLER_H
+#define AE_SPEC_CONTROLLER_H
+
+#include "engine/tree.h"
+
+#define AE_T_ROWS 129   /* passes of 1..128 rows are told apart */
+#define AE_T_BUCKETS 4  /* context below 512, 2048, 8192, above */
+#define AE_BELIEFS 16
+
+typedef struct ae_controller_options {
+    uint32_t n_max;   /* draft depth, and nodes of a chain */
+    uint32_t n_min;   /* fewer kept nodes than this are not verified */
+    bool fixed;       /* verify all that is drafted: for tests */
+    bool free_draft;  /* proposing costs next to nothing */
+} ae_controller_options;
+
+typedef struct ae_controller {
+    ae_controller_options options;
+    double pass[AE_T_BUCKETS][AE_T_ROWS]; /* [bucket][n_rows] seconds, 0 = not seen */
+    uint32_t n_pass[AE_T_BUCKETS][AE_T_ROWS];
+    double draft_step;                    /* seconds per drafted level, 0 = not seen */
+    double belief_tries[AE_BELIEFS], belief_hits[AE_BELIEFS]; /* decayed counts by tree.p */
+    double depth_tries[AE_TREE_MAX + 1], depth_hits[AE_TREE_MAX + 1]; /* by depth, given the parent was accepted */
+    /* results of rounds that speculated, decayed: tokens and seconds, and what plain decoding would have taken */
+    double spec_tokens, spec_seconds;
+    uint32_t rest;        /* rounds left without speculation */
+    uint32_t rest_length; /* of the next rest */
+    uint32_t n_rounds;
+} ae_controller;
+
+void ae_controller_init(ae_controller *c, const ae_controller_options *options);
+
+/* Depth worth drafting now for a sequence of n_context tokens while the pass already has base_rows other rows; 0 = none. */
+uint32_t ae_controller_depth(ae_controller *c, uint32_t n_context, uint32_t base_rows);
+/* Cut the tree to what is worth verifying; may leave nothing. draft_seconds: what proposing it took. */
+void ae_controller_choose(const ae_controller *c, uint32_t n_context, uint32_t base_rows, double draft_seconds, ae_tree *tree);
+
+/* A pass of decode rows took this long. */
+void ae_controller_saw_pass(ae_controller *c, uint32_t n_rows, uint32_t n_context, double seconds);
+/* n_levels drafted levels took this long. */
+void ae_controller_saw_draft(ae_controller *c, uint32_t n_levels, double seconds);
+/* The verdict on a tree: path[0..n_accepted) are the accepted nodes. */
+void ae_controller_saw_verdict(ae_controller *c, const ae_tree *tree, const int32_t *path, uint32_t n_accepted);
+/* A round of one sequence that speculated: tokens emitted and its seconds (draft and pass). */
+void ae_controller_saw_round(ae_controller *c, uint32_t n_context, uint32_t n_tokens, double seconds);
+
+/* Expected seconds of a pass; for tests and statistics. */
+double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint32_t n_context);
+
+#endif

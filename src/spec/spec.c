@@ -1,0 +1,328 @@
+#include "spec/spec.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+
+typedef struct spec_slot {
+    bool active, ignore_eog;
+    int32_t *tokens; /* [n_ctx + 1] prompt and output; what the KV cache holds is a prefix of it */
+    size_t n_tokens;
+    uint32_t n_predict;
+    ae_sampler *sampler;
+    aerie_stats stats;
+    double start_time;
+    /* this pass */
+    uint32_t n_chain, first_chain, first_tree;
+    bool decoding;        /* all pending tokens are in the pass: a token will be drawn */
+    double draft_seconds;
+    ae_tree tree;
+} spec_slot;
+
+struct ae_spec {
+    ae_engine *engine;
+    ae_drafter *drafter;
+    ae_spec_options options;
+    ae_controller controller;
+    const ae_vocab *vocab;
+    uint32_t n_ctx, n_slots, n_active;
+    spec_slot *slots; /* [n_slots] */
+};
+
+/* ---- Life ----------------------------------------------------------------------------------------- */
+
+void ae_spec_free(ae_spec *spec)
+{
+    if (!spec) return;
+    for (uint32_t i = 0; spec->slots && i < spec->n_slots; i++) {
+        ae_free(spec->slots[i].tokens);
+        ae_sampler_free(spec->slots[i].sampler);
+    }
+    ae_free(spec->slots);
+    if (spec->drafter) spec->drafter->ops->destroy(spec->drafter);
+    ae_free(spec);
+}
+
+aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafter, const ae_spec_options *options,
+                            aerie_error *error)
+{
+    *out = NULL;
+    const ae_engine_options *eo = ae_engine_options_get(engine);
+    ae_spec *spec = ae_alloc(1, sizeof *spec);
+    if (!spec) {
+        if (drafter) drafter->ops->destroy(drafter);
+        return ae_fail_memory(error, "the speculation loop", sizeof *spec);
+    }
+    spec->engine = engine;
+    spec->drafter = drafter;
+    spec->options = *options;
+    spec->vocab = ae_engine_net(engine)->model->vocab;
+    spec->n_ctx = eo->n_ctx;
+    spec->n_slots = eo->n_seqs;
+    spec->slots = ae_alloc(spec->n_slots, sizeof *spec->slots);
+    bool ok = spec->slots;
+    for (uint32_t i = 0; ok && i < spec->n_slots; i++)
+        ok = (spec->slots[i].tokens = ae_alloc((size_t)spec->n_ctx + 1, sizeof(int32_t)));
+    if (!ok) {
+        ae_spec_free(spec);
+        return ae_fail_memory(error, "the sequences' tokens", (size_t)eo->n_seqs * eo->n_ctx * sizeof(int32_t));
+    }
+    const ae_controller_options co = {options->n_max, options->n_min, options->fixed, drafter && drafter->ops->free};
+    ae_controller_init(&spec->controller, &co);
+    *out = spec;
+    return AERIE_OK;
+}
+
+uint32_t ae_spec_n_active(const ae_spec *spec)
+{
+    return spec->n_active;
+}
+
+uint32_t ae_spec_n_free(const ae_spec *spec)
+{
+    return spec->n_slots - spec->n_active;
+}
+
+bool ae_spec_is_active(const ae_spec *spec, uint32_t slot)
+{
+    return spec->slots[slot].active;
+}
+
+const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot)
+{
+    return &spec->slots[slot].stats;
+}
+
+ae_drafter *ae_spec_drafter(const ae_spec *spec)
+{
+    return spec->drafter;
+}
+
+void ae_spec_reset(ae_spec *spec)
+{
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        spec->slots[i].active = false;
+        spec->slots[i].n_tokens = 0;
+        ae_kv_truncate(ae_engine_kv(spec->engine), i, 0);
+    }
+    spec->n_active = 0;
+}
+
+/* ---- Start: choose a slot, reuse its KV ----------------------------------------------------------------- */
+
+/* Live positions of `slot` that hold just the first tokens of the prompt; the last prompt token always runs again,
+ * because its logits are needed. */
+static uint32_t shared_prefix(const ae_spec *spec, uint32_t slot, const ae_spec_request *request)
+{
+    const spec_slot *s = &spec->slots[slot];
+    uint32_t n = ae_kv_n_live(ae_engine_kv(spec->engine), slot), i = 0;
+    if (n > request->n_tokens - 1) n = (uint32_t)request->n_tokens - 1;
+    if (n > s->n_tokens) n = (uint32_t)s->n_tokens;
+    while (i < n && s->tokens[i] == request->tokens[i]) i++;
+    return i;
+}
+
+/* The free slot that holds most of the prompt; *donor: the slot, free or not, that holds most. */
+static uint32_t choose_slot(const ae_spec *spec, const ae_spec_request *request, uint32_t *donor, uint32_t *n_shared)
+{
+    uint32_t best = spec->n_slots, best_n = 0;
+    *donor = 0;
+    *n_shared = 0;
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        const uint32_t n = shared_prefix(spec, i, request);
+        if (n > *n_shared) {
+            *n_shared = n;
+            *donor = i;
+        }
+        if (spec->slots[i].active) continue;
+        /* among equals the one with least to lose */
+        const bool better = best == spec->n_slots || n > best_n ||
+                            (n == best_n && spec->slots[i].n_tokens < spec->slots[best].n_tokens);
+        if (better) {
+            best = i;
+            best_n = n;
+        }
+    }
+    if (best_n == *n_shared) *donor = best;
+    return best;
+}
+
+static aerie_status check_request(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
+{
+    if (!request->n_tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty; at least one token is needed");
+    if (request->n_tokens >= spec->n_ctx)
+        return ae_fail(error, AERIE_ERROR_LIMIT,
+                       "the prompt has %zu tokens, but the context holds %u and one must be left for the answer; "
+                       "a larger context (-c) or a shorter prompt is needed", request->n_tokens, spec->n_ctx);
+    const int32_t n_vocab = ae_vocab_n_tokens(spec->vocab);
+    for (size_t i = 0; i < request->n_tokens; i++)
+        if (request->tokens[i] < 0 || request->tokens[i] >= n_vocab)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the prompt is %d; 0 to %d are possible", i,
+                           request->tokens[i], n_vocab - 1);
+    if (spec->n_active == spec->n_slots)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "all %u sequences are busy", spec->n_slots);
+    return AERIE_OK;
+}
+
+aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error)
+{
+    AE_TRY(check_request(spec, request, error));
+    ae_sampler *sampler;
+    AE_TRY(ae_sampler_create(&sampler, &request->sampling, (uint32_t)ae_vocab_n_tokens(spec->vocab), error));
+    uint32_t donor, n_shared;
+    const uint32_t i = choose_slot(spec, request, &donor, &n_shared);
+    spec_slot *s = &spec->slots[i];
+    ae_kv_share(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), i, donor, n_shared);
+    ae_sampler_free(s->sampler);
+    int32_t *tokens = s->tokens;
+    *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .tokens = tokens, .n_tokens = request->n_tokens,
+                     .n_predict = request->n_predict, .sampler = sampler, .start_time = ae_time_now()};
+    memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
+    s->stats.n_prompt = (uint32_t)request->n_tokens;
+    s->stats.n_cached = n_shared;
+    if (spec->drafter) spec->drafter->ops->begin(spec->drafter, i);
+    spec->n_active++;
+    *slot = i;
+    return AERIE_OK;
+}
+
+/* ---- One pass ---------------------------------------------------------------------------------------------- */
+
+static void finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
+{
+    s->active = false;
+    s->stats.stop = stop;
+    s->stats.decode_seconds = ae_time_now() - s->start_time - s->stats.prompt_seconds;
+    spec->n_active--;
+}
+
+/* How deep a draft can be and still be of use: it emits up to depth + 1 tokens. */
+static uint32_t depth_left(const ae_spec *spec, const spec_slot *s)
+{
+    size_t left = spec->n_ctx - s->n_tokens;
+    if (s->n_predict && s->n_predict - s->stats.n_generated < left) left = s->n_predict - s->stats.n_generated;
+    return left ? (uint32_t)left - 1 : 0;
+}
+
+static aerie_status propose(ae_spec *spec, uint32_t i_slot, uint32_t base_rows, aerie_error *error)
+{
+    spec_slot *s = &spec->slots[i_slot];
+    uint32_t depth = ae_controller_depth(&spec->controller, (uint32_t)s->n_tokens, base_rows);
+    const uint32_t left = depth_left(spec, s);
+    if (depth > left) depth = left;
+    if (!depth) return AERIE_OK;
+    const ae_draft_request request = {
+        .slot = i_slot, .tokens = s->tokens, .n_tokens = s->n_tokens, .max_depth = depth, .tree = spec->options.tree,
+        .max_nodes = spec->options.tree ? AE_TREE_MAX : depth, .min_p = spec->options.p_min, .sampler = s->sampler};
+    const double start = ae_time_now();
+    AE_TRY(spec->drafter->ops->propose(spec->drafter, &request, &s->tree, error));
+    s->draft_seconds = ae_time_now() - start;
+    uint32_t levels = 0;
+    for (uint32_t i = 0; i < s->tree.n; i++) levels = (uint32_t)s->tree.depth[i] > levels ? (uint32_t)s->tree.depth[i] : levels;
+    ae_controller_saw_draft(&spec->controller, levels, s->draft_seconds);
+    ae_controller_choose(&spec->controller, (uint32_t)s->n_tokens, base_rows, s->draft_seconds, &s->tree);
+    return AERIE_OK;
+}
+
+/* Rows of one slot: a chunk of what is pending, and a draft if that is one token. The rest of the pass keeps room for a
+ * tree of every later slot. */
+static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, uint32_t n_later, aerie_error *error)
+{
+    spec_slot *s = &spec->slots[i_slot];
+    const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot), pending = (uint32_t)s->n_tokens - live;
+    const uint32_t room = ae_engine_rows_left(spec->engine) - n_later * (AE_TREE_MAX + 1);
+    uint32_t n = pending < spec->options.n_chunk ? pending : spec->options.n_chunk;
+    if (n > room) n = room;
+    s->n_chain = n;
+    s->decoding = n == pending;
+    s->tree.n = 0;
+    s->draft_seconds = 0;
+    if (spec->drafter && pending == 1) AE_TRY(propose(spec, i_slot, ae_engine_n_rows(spec->engine), error));
+    AE_TRY(ae_engine_add_chain(spec->engine, i_slot, s->tokens + live, n, s->decoding ? AE_EXPORT_LAST : AE_EXPORT_NONE,
+                               &s->first_chain, error));
+    if (s->tree.n) AE_TRY(ae_engine_add_tree(spec->engine, i_slot, &s->tree, &s->first_tree, error));
+    return AERIE_OK;
+}
+
+/* Emits one token; false when the sequence is finished by it. */
+static bool emit_token(ae_spec *spec, uint32_t i_slot, int32_t token, uint32_t depth, ae_spec_emit *emit, void *user)
+{
+    spec_slot *s = &spec->slots[i_slot];
+    if (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, token)) {
+        finish(spec, s, AERIE_STOP_EOG);
+        return false;
+    }
+    s->tokens[s->n_tokens++] = token;
+    s->stats.n_generated++;
+    if (!emit(user, i_slot, token, depth)) finish(spec, s, AERIE_STOP_CALLER);
+    else if (s->n_predict && s->stats.n_generated >= s->n_predict) finish(spec, s, AERIE_STOP_LENGTH);
+    else if (s->n_tokens >= spec->n_ctx) finish(spec, s, AERIE_STOP_CONTEXT);
+    return s->active;
+}
+
+/* The walk of the header comment; then the KV cache keeps what was accepted. Returns emitted tokens. */
+static uint32_t verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user)
+{
+    spec_slot *s = &spec->slots[i_slot];
+    int32_t path[AE_TREE_MAX], node = -1;
+    uint32_t n_path = 0, row = s->first_chain + s->n_chain - 1;
+    for (uint32_t n_emitted = 1;; n_emitted++) {
+        const double start = ae_time_now();
+        const int32_t token = ae_sampler_draw(s->sampler, ae_engine_logits(spec->engine, row), s->tokens, s->n_tokens);
+        s->stats.sample_seconds += ae_time_now() - start;
+        node = ae_tree_child(&s->tree, node, token);
+        if (node >= 0) path[n_path++] = node;
+        const bool more = emit_token(spec, i_slot, token, node >= 0 ? n_path : 0, emit, user);
+        if (node >= 0 && more) {
+            row = s->first_tree + (uint32_t)node;
+            continue;
+        }
+        for (uint32_t i = 0; i < s->tree.n; i++) s->stats.drafted_at[s->tree.depth[i] - 1]++;
+        for (uint32_t d = 0; d < n_path; d++) s->stats.accepted_at[d]++;
+        s->stats.n_drafted += s->tree.n;
+        s->stats.n_accepted += n_path;
+        /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */
+        const uint32_t n_keep = s->n_tokens < ae_kv_n_live(ae_engine_kv(spec->engine), i_slot) + s->n_chain + n_path ? n_path - 1 : n_path;
+        ae_engine_commit(spec->engine, i_slot, s->n_chain, path, n_keep);
+        ae_controller_saw_verdict(&spec->controller, &s->tree, path, n_path);
+        return n_emitted;
+    }
+}
+
+aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
+{
+    uint32_t n_later = spec->n_active, n_context = 0, n_decoding = 0, n_prompt_rows = 0;
+    ae_engine_rows_clear(spec->engine);
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        if (!spec->slots[i].active) continue;
+        AE_TRY(add_rows(spec, i, --n_later, error));
+        if (spec->slots[i].n_tokens > n_context) n_context = (uint32_t)spec->slots[i].n_tokens;
+        if (spec->slots[i].n_chain > 1 || !spec->slots[i].decoding) n_prompt_rows++;
+        else n_decoding++;
+    }
+    const double start = ae_time_now();
+    ae_engine_pass(spec->engine);
+    const double seconds = ae_time_now() - start, share = seconds / (n_decoding + n_prompt_rows ? n_decoding + n_prompt_rows : 1);
+    if (!n_prompt_rows) ae_controller_saw_pass(&spec->controller, ae_engine_n_rows(spec->engine), n_context, seconds);
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        spec_slot *s = &spec->slots[i];
+        if (!s->active) continue;
+        if (!s->decoding) {
+            ae_engine_commit(spec->engine, i, s->n_chain, NULL, 0);
+            continue;
+        }
+        if (!s->stats.n_generated) {
+            s->stats.prompt_seconds = ae_time_now() - s->start_time;
+        } else {
+            s->stats.n_passes++;
+            s->stats.target_seconds += share;
+            s->stats.draft_seconds += s->draft_seconds;
+        }
+        const bool drafted = s->tree.n;
+        const uint32_t n_emitted = verify(spec, i, emit, user);
+        if (drafted || s->draft_seconds > 0)
+            ae_controller_saw_round(&spec->controller, n_context, n_emitted, share + s->draft_seconds);
+    }
+    return AERIE_OK;
+}

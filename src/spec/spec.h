@@ -1,0 +1,60 @@
+/* spec.h - the loop: propose, verify, accept, commit, for all active sequences in one pass.
+ *
+ * Owns: the slots (each one sequence being generated, with its tokens and sampler), the drafter, the
+ * controller, all statistics. Borrows the engine. Knows no drafter by name.
+ *
+ * A slot's tokens are the prompt and everything emitted. Those behind the KV cache's live positions are
+ * pending. A pass takes from each slot a chunk of its pending tokens; a slot with one pending token decodes,
+ * and may hang a drafted tree on it. The walk down the tree draws the target's token at each visited
+ * node: if a child carries it, step into the child; else emit and stop. Every emitted token was drawn
+ * from the target's logits of exactly its own prefix, so the output does not depend on the tree (law 1).
+ */
+#ifndef AE_SPEC_SPEC_H
+#define AE_SPEC_SPEC_H
+
+#include "engine/engine.h"
+#include "spec/controller.h"
+#include "spec/drafter.h"
+
+typedef struct ae_spec ae_spec;
+
+typedef struct ae_spec_options {
+    uint32_t n_chunk; /* prompt tokens of a slot per pass */
+    uint32_t n_max, n_min;
+    float p_min;
+    bool tree;
+    bool fixed; /* no controller: verify all that is drafted */
+} ae_spec_options;
+
+/* For every emitted token; depth 0 = decoded, k = k-th token of an accepted path. false: end the sequence. */
+typedef bool ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth);
+
+typedef struct ae_spec_request {
+    const int32_t *tokens; /* [n_tokens] >= 1, copied */
+    size_t n_tokens;
+    uint32_t n_predict;    /* 0 = until the context is full */
+    bool ignore_eog;
+    ae_sampling sampling;
+} ae_spec_request;
+
+/* drafter (taken over, also on failure) may be NULL: plain decoding. */
+aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafter, const ae_spec_options *options,
+                            aerie_error *error);
+void ae_spec_free(ae_spec *spec);
+
+/* Starts a sequence in a free slot, reusing what the KV cache holds of its prompt. LIMIT when the prompt does not fit the
+ * context (both numbers) or no slot is free. */
+aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error);
+/* One pass for all active slots. emit is called during it. */
+aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error);
+uint32_t ae_spec_n_active(const ae_spec *spec);
+uint32_t ae_spec_n_free(const ae_spec *spec);
+bool ae_spec_is_active(const ae_spec *spec, uint32_t slot);
+/* Ends every sequence and forgets what the KV cache holds: after a failure, or before measuring. */
+void ae_spec_reset(ae_spec *spec);
+
+/* Of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */
+const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot);
+ae_drafter *ae_spec_drafter(const ae_spec *spec);
+
+#endif
