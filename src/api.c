@@ -459,7 +459,8 @@ static aerie_status start_next(generation *g, aerie_error *error)
         ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), slot, r->oracle_tokens, r->n_oracle_tokens);
     g->request_of[slot] = g->next++;
     g->running[slot] = true;
-    g->detok[slot] = (ae_detok){.vocab = g->session->model->vocab};
+    /* the answer continues the prompt: its first piece keeps its leading space */
+    g->detok[slot] = (ae_detok){.vocab = g->session->model->vocab, .started = true};
     return AERIE_OK;
 }
 

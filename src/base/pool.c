@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "base/pool.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -10,25 +9,28 @@
 #include "base/mem.h"
 #include "base/os.h"
 
-/* A round is one job. The caller publishes job and context, then raises `round`; each worker runs it
- * and lowers `busy`. Spinning covers the gaps inside a forward pass (microseconds); the gaps
- * between passes may be long, so after SPIN_SECONDS a worker sleeps on the condition. */
-#define SPIN_SECONDS 200e-6
+/* A round is one job. `claim` holds the round in its upper and the next item in its lower half, so taking an item also
+ * proves that the round is still the one whose job was read: a worker that was asleep in the middle of a claim
+ * cannot take an item of a later job by mistake.
+ *
+ * The caller writes job, context, n_items and done, then `claim` (release). It may do so only when all items of the round
+ * before are done; from then on no worker touches them for the old round. */
+#define SPIN_SECONDS 200e-6 /* longer than the gaps inside a forward pass, shorter than those between requests */
 
 struct ae_pool {
-    int n_workers;
-    int n_started;
-    ae_pool_job *job;
-    void *context;
-    _Alignas(64) atomic_uint round;
-    _Alignas(64) atomic_int busy;
+    uint32_t n_workers, n_started;
+    _Atomic(ae_pool_job *) job;
+    _Atomic(void *) context;
+    atomic_uint n_items;
+    _Alignas(64) atomic_ullong claim;
+    _Alignas(64) atomic_uint done;
     _Alignas(64) atomic_int sleeping;
     atomic_bool stop;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     struct ae_pool_worker {
         ae_pool *pool;
-        int i;
+        uint32_t i;
         pthread_t thread;
     } worker[];
 };
@@ -42,21 +44,48 @@ static inline void relax(void)
 #endif
 }
 
-static void wait_for_round(ae_pool *pool, unsigned seen)
+static uint32_t round_of(const ae_pool *pool)
+{
+    return (uint32_t)(atomic_load_explicit(&pool->claim, memory_order_acquire) >> 32);
+}
+
+/* Works off items of the current round until none is left; returns that round. */
+static uint32_t work(ae_pool *pool, uint32_t i_worker)
+{
+    unsigned long long claim = atomic_load_explicit(&pool->claim, memory_order_acquire);
+    for (;;) {
+        const uint32_t item = (uint32_t)claim;
+        ae_pool_job *job = atomic_load_explicit(&pool->job, memory_order_relaxed);
+        void *context = atomic_load_explicit(&pool->context, memory_order_relaxed);
+        if (item >= atomic_load_explicit(&pool->n_items, memory_order_relaxed)) {
+            /* n_items may already be the next round's: only a claim that stayed the same means exhausted */
+            const unsigned long long now = atomic_load_explicit(&pool->claim, memory_order_acquire);
+            if (now == claim) return (uint32_t)(claim >> 32);
+            claim = now;
+            continue;
+        }
+        if (!atomic_compare_exchange_weak_explicit(&pool->claim, &claim, claim + 1, memory_order_acq_rel, memory_order_acquire)) continue;
+        job(context, item, i_worker);
+        atomic_fetch_add_explicit(&pool->done, 1, memory_order_release);
+        claim = atomic_load_explicit(&pool->claim, memory_order_acquire);
+    }
+}
+
+static void wait_for_round(ae_pool *pool, uint32_t seen)
 {
     double until = 0;
     for (unsigned i = 0;; i++) {
-        if (atomic_load_explicit(&pool->round, memory_order_acquire) != seen) return;
+        if (round_of(pool) != seen) return;
         relax();
-        if ((i & 127) == 127) {
-            double now = ae_time_now();
+        if ((i & 63) == 63) {
+            const double now = ae_time_now();
             if (until == 0) until = now + SPIN_SECONDS;
             else if (now > until) break;
         }
     }
     pthread_mutex_lock(&pool->mutex);
     atomic_fetch_add(&pool->sleeping, 1);
-    while (atomic_load(&pool->round) == seen) pthread_cond_wait(&pool->wake, &pool->mutex);
+    while ((uint32_t)(atomic_load(&pool->claim) >> 32) == seen) pthread_cond_wait(&pool->wake, &pool->mutex);
     atomic_fetch_sub(&pool->sleeping, 1);
     pthread_mutex_unlock(&pool->mutex);
 }
@@ -64,21 +93,20 @@ static void wait_for_round(ae_pool *pool, unsigned seen)
 static void *worker_main(void *argument)
 {
     struct ae_pool_worker *self = argument;
-    ae_pool *pool = self->pool;
-    unsigned seen = 0;
+    uint32_t seen = 0;
     for (;;) {
-        wait_for_round(pool, seen);
-        seen++;
-        if (atomic_load(&pool->stop)) return NULL;
-        pool->job(pool->context, self->i, pool->n_workers);
-        atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_release);
+        wait_for_round(self->pool, seen);
+        if (atomic_load(&self->pool->stop)) return NULL;
+        seen = work(self->pool, self->i);
     }
 }
 
-static void publish(ae_pool *pool)
+/* Opens a round of n_items. A worker that counts itself asleep after the load of `sleeping` holds the mutex and sees it. */
+static void publish(ae_pool *pool, uint32_t n_items)
 {
-    atomic_fetch_add(&pool->round, 1);
-    /* A worker that counts itself asleep after this load still holds the mutex and sees the new round. */
+    const unsigned long long next = (unsigned long long)(round_of(pool) + 1) << 32;
+    atomic_store_explicit(&pool->n_items, n_items, memory_order_relaxed);
+    atomic_store(&pool->claim, next);
     if (atomic_load(&pool->sleeping)) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_broadcast(&pool->wake);
@@ -86,23 +114,23 @@ static void publish(ae_pool *pool)
     }
 }
 
-aerie_status ae_pool_create(ae_pool **out, int n_workers, aerie_error *error)
+aerie_status ae_pool_create(ae_pool **out, uint32_t n_workers, aerie_error *error)
 {
     *out = NULL;
     if (n_workers < 1 || n_workers > 1024)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%d threads asked for; 1 to 1024 are possible", n_workers);
-    ae_pool *pool = ae_alloc_aligned(1, sizeof *pool + (size_t)n_workers * sizeof pool->worker[0]);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u threads asked for; 1 to 1024 are possible", n_workers);
+    ae_pool *pool = ae_alloc_aligned(1, sizeof *pool + n_workers * sizeof pool->worker[0]);
     if (!pool) return ae_fail_memory(error, "the thread pool", sizeof *pool);
     pool->n_workers = n_workers;
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->wake, NULL);
-    for (int i = 1; i < n_workers; i++) {
+    for (uint32_t i = 1; i < n_workers; i++) {
         pool->worker[i].pool = pool;
         pool->worker[i].i = i;
-        int code = pthread_create(&pool->worker[i].thread, NULL, worker_main, &pool->worker[i]);
+        const int code = pthread_create(&pool->worker[i].thread, NULL, worker_main, &pool->worker[i]);
         if (code) {
             ae_pool_free(pool);
-            return ae_fail(error, AERIE_ERROR_INTERNAL, "thread %d of %d could not be started: %s", i + 1, n_workers, strerror(code));
+            return ae_fail(error, AERIE_ERROR_INTERNAL, "thread %u of %u could not be started: %s", i + 1, n_workers, strerror(code));
         }
         pool->n_started++;
     }
@@ -114,39 +142,31 @@ void ae_pool_free(ae_pool *pool)
 {
     if (!pool) return;
     atomic_store(&pool->stop, true);
-    publish(pool);
-    for (int i = 1; i <= pool->n_started; i++) pthread_join(pool->worker[i].thread, NULL);
+    publish(pool, 0);
+    for (uint32_t i = 1; i <= pool->n_started; i++) pthread_join(pool->worker[i].thread, NULL);
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->mutex);
     ae_free(pool);
 }
 
-int ae_pool_n_workers(const ae_pool *pool)
+uint32_t ae_pool_n_workers(const ae_pool *pool)
 {
     return pool->n_workers;
 }
 
-void ae_pool_run(ae_pool *pool, ae_pool_job *job, void *context)
+void ae_pool_run(ae_pool *pool, ae_pool_job *job, void *context, uint32_t n_items)
 {
-    if (pool->n_workers > 1) {
-        pool->job = job;
-        pool->context = context;
-        atomic_store_explicit(&pool->busy, pool->n_workers - 1, memory_order_relaxed);
-        publish(pool);
+    if (pool->n_workers == 1 || n_items == 1) {
+        for (uint32_t i = 0; i < n_items; i++) job(context, i, 0);
+        return;
     }
-    job(context, 0, pool->n_workers);
-    for (unsigned i = 1; pool->n_workers > 1 && atomic_load_explicit(&pool->busy, memory_order_acquire); i++) {
+    atomic_store_explicit(&pool->job, job, memory_order_relaxed);
+    atomic_store_explicit(&pool->context, context, memory_order_relaxed);
+    atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
+    publish(pool, n_items);
+    work(pool, 0);
+    for (unsigned i = 1; atomic_load_explicit(&pool->done, memory_order_acquire) != n_items; i++) {
         relax();
-        /* with more threads than cores the last worker may need this core */
-        if ((i & 4095) == 0) sched_yield();
+        if ((i & 1023) == 0) sched_yield(); /* whoever holds the last item may need this core */
     }
-}
-
-void ae_pool_split(size_t n, size_t unit, int i_worker, int n_workers, size_t *begin, size_t *end)
-{
-    size_t units = (n + unit - 1) / unit;
-    size_t b = units * (size_t)i_worker / (size_t)n_workers * unit;
-    size_t e = units * ((size_t)i_worker + 1) / (size_t)n_workers * unit;
-    *begin = b < n ? b : n;
-    *end = e < n ? e : n;
 }

@@ -1,9 +1,10 @@
-/* pool.h - a fixed team of worker threads that run one job together.
+/* pool.h - a fixed team of threads that work off a list of items together.
  *
- * The calling thread is worker 0; ae_pool_run returns when every worker has finished. Workers
- * spin briefly for the next job and then sleep, so an idle session costs no CPU. One job at a
- * time; the pool is used by one thread at a time (a session's). Which worker does what never
- * changes a result: jobs split over output elements only (DESIGN section 2).
+ * The calling thread takes part as worker 0; ae_pool_run returns when every item is done. Items are
+ * claimed one by one, so a worker that the system has not scheduled holds nobody up: the others
+ * take its share. Workers spin briefly for the next job and then sleep, so an idle session costs no
+ * CPU. One job at a time; a pool is used by one thread at a time (a session's). Who does which item
+ * never changes a result: jobs are split over output elements only (DESIGN section 2).
  */
 #ifndef AE_BASE_POOL_H
 #define AE_BASE_POOL_H
@@ -12,17 +13,15 @@
 
 typedef struct ae_pool ae_pool;
 
-/* i_worker in [0, n_workers) */
-typedef void ae_pool_job(void *context, int i_worker, int n_workers);
+/* One item; i_worker in [0, n_workers) selects scratch and nothing else. */
+typedef void ae_pool_job(void *context, uint32_t item, uint32_t i_worker);
 
 /* n_workers >= 1, counts the caller. Errors: MEMORY, INTERNAL when a thread cannot be started. */
-aerie_status ae_pool_create(ae_pool **out, int n_workers, aerie_error *error);
+aerie_status ae_pool_create(ae_pool **out, uint32_t n_workers, aerie_error *error);
 void ae_pool_free(ae_pool *pool);
 
-int ae_pool_n_workers(const ae_pool *pool);
-void ae_pool_run(ae_pool *pool, ae_pool_job *job, void *context);
-
-/* The part [*begin, *end) of n items that belongs to a worker; multiples of `unit` but for the last. */
-void ae_pool_split(size_t n, size_t unit, int i_worker, int n_workers, size_t *begin, size_t *end);
+uint32_t ae_pool_n_workers(const ae_pool *pool);
+/* Runs job for items 0 .. n_items - 1. */
+void ae_pool_run(ae_pool *pool, ae_pool_job *job, void *context, uint32_t n_items);
 
 #endif

@@ -94,36 +94,32 @@ static aerie_status part_upload(const ae_net_part *part, ae_backend *backend, ae
 typedef struct upload_job {
     ae_net *net;
     const ae_net_options *options;
-    atomic_uint next;
     atomic_ullong done;
     atomic_int status; /* of the first failure */
-    aerie_error error; /* written by the worker that set status */
+    aerie_error error; /* written by whoever set status */
     uint64_t total;
 } upload_job;
 
-static void upload_worker(void *context, int i_worker, int n_workers)
+static void upload_item(void *context, uint32_t i, uint32_t i_worker)
 {
     upload_job *job = context;
-    (void)n_workers;
-    for (;;) {
-        const uint32_t i = atomic_fetch_add(&job->next, 1);
-        if (i >= job->net->n_parts || atomic_load(&job->status) != AERIE_OK) return;
-        aerie_error error = {0};
-        const aerie_status status = part_upload(&job->net->parts[i], job->net->backend, &error);
-        int expected = AERIE_OK;
-        if (status != AERIE_OK && atomic_compare_exchange_strong(&job->status, &expected, (int)status)) job->error = error;
-        const uint64_t done = atomic_fetch_add(&job->done, job->net->parts[i].tensor->bytes) + job->net->parts[i].tensor->bytes;
-        if (i_worker == 0 && job->options->progress) job->options->progress(job->options->progress_context, done, job->total);
-    }
+    const ae_net_part *part = &job->net->parts[i];
+    if (atomic_load(&job->status) != AERIE_OK) return;
+    aerie_error error = {0};
+    const aerie_status status = part_upload(part, job->net->backend, &error);
+    int expected = AERIE_OK;
+    if (status != AERIE_OK && atomic_compare_exchange_strong(&job->status, &expected, (int)status)) job->error = error;
+    const uint64_t done = atomic_fetch_add(&job->done, part->tensor->bytes) + part->tensor->bytes;
+    if (i_worker == 0 && job->options->progress) job->options->progress(job->options->progress_context, done, job->total);
 }
 
 static aerie_status upload_all(ae_net *net, const ae_net_options *options, aerie_error *error)
 {
     ae_pool *pool;
-    AE_TRY(ae_pool_create(&pool, options->n_threads ? (int)options->n_threads : 1, error));
+    AE_TRY(ae_pool_create(&pool, options->n_threads ? options->n_threads : 1, error));
     upload_job job = {.net = net, .options = options};
     for (uint32_t i = 0; i < net->n_parts; i++) job.total += net->parts[i].tensor->bytes;
-    ae_pool_run(pool, upload_worker, &job);
+    ae_pool_run(pool, upload_item, &job, net->n_parts);
     ae_pool_free(pool);
     if (options->progress) options->progress(options->progress_context, job.total, job.total);
     if (job.status != AERIE_OK && error) *error = job.error;

@@ -1,7 +1,7 @@
 /* merge.c - joins the neighbours of a word in the order that the vocabulary prefers.
  *
  * One loop serves byte-level BPE (order = rank of the merge) and SPM (order = score, best first);
- * equal orders go left to right. Short words use a plain scan; longer ones a binary heap of
+ * equal orders go left to right. Short words use a plain scan; longer ones a heap of
  * candidates over a linked list of symbols, so a word of n symbols costs O(n log n). A candidate
  * is stale when its left symbol is gone or the pair has grown since; sizes only grow, so the sum of
  * the two lengths tells. All memory is heap memory that the caller reuses.
@@ -10,6 +10,7 @@
 
 #define NONE UINT32_MAX /* the order of a pair that does not merge */
 enum { SHORT = 24 };    /* symbols; below this the scan beats the heap */
+enum { WAYS = 4 };      /* children in the heap: one cache line */
 
 void ae_merger_free(ae_merger *merger)
 {
@@ -87,7 +88,7 @@ static bool heap_push(ae_merger *merger, ae_candidate candidate)
     }
     ae_candidate *heap = merger->heap;
     size_t i = merger->n_heap++;
-    for (; i > 0 && before(&candidate, &heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    for (size_t up; i > 0 && before(&candidate, &heap[up = (i - 1) / WAYS]); i = up) heap[i] = heap[up];
     heap[i] = candidate;
     return true;
 }
@@ -96,10 +97,14 @@ static ae_candidate heap_pop(ae_merger *merger)
 {
     ae_candidate *heap = merger->heap, top = heap[0], last = heap[--merger->n_heap];
     size_t n = merger->n_heap, i = 0;
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && before(&heap[child + 1], &heap[child])) child++;
-        if (!before(&heap[child], &last)) break;
-        heap[i] = heap[child];
+    for (size_t child; (child = WAYS * i + 1) < n;) {
+        size_t end = child + WAYS < n ? child + WAYS : n, best = child;
+        while (++child < end) {
+            if (before(&heap[child], &heap[best])) best = child;
+        }
+        if (!before(&heap[best], &last)) break;
+        heap[i] = heap[best];
+        i = best;
     }
     heap[i] = last;
     return top;

@@ -180,6 +180,7 @@ static aerie_status run_step(run *r, int i_step, size_t begin, size_t end)
         switch (step->kind) {
         case AE_STEP_GPT2: next = ae_scan_gpt2(r->text, pos, end); break;
         case AE_STEP_LLAMA3: next = ae_scan_llama3(r->text, pos, end, &step->scan); break;
+        case AE_STEP_CAMEL: next = ae_scan_camel(r->text, pos, end, &step->scan); break;
         case AE_STEP_NUMBERS: next = ae_scan_numbers(r->text, pos, end, step->scan.n_numbers); break;
         default: next = ae_scan_newlines(r->text, pos, end); break;
         }

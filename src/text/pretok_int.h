@@ -9,17 +9,19 @@ typedef enum ae_step_kind {
     AE_STEP_END = 0,
     AE_STEP_GPT2,     /* contractions, " ?letters", " ?numbers", " ?others", spaces */
     AE_STEP_LLAMA3,   /* the cl100k family; details in ae_scan */
+    AE_STEP_CAMEL,    /* the o200k family: words also end where a capital begins the next */
     AE_STEP_NUMBERS,  /* numbers apart, in groups of n (0: any), from everything else */
     AE_STEP_NEWLINES, /* each \r and \n apart */
     AE_STEP_TRAILING, /* white space at the end apart */
     AE_STEP_PATTERN,
 } ae_step_kind;
 
-/* What tells the members of the cl100k family apart. */
+/* What tells the members of the cl100k and o200k families apart. */
 typedef struct ae_scan {
-    uint8_t letters;   /* class bits that make a word */
+    uint8_t letters;   /* class bits that make a word; 0 for CAMEL */
     uint8_t n_numbers; /* numbers to a group; 0: any */
-    bool tail;         /* newlines stick to the punctuation before them */
+    char tail;         /* newlines and this character stick to the punctuation before them; 0: none do */
+    bool apostrophes;  /* CAMEL: a contraction ends a word */
 } ae_scan;
 
 typedef struct ae_step {
@@ -41,6 +43,7 @@ extern const ae_pretok_rule ae_pretok_rules[]; /* ends with names == NULL */
 /* End of the piece that begins at pos < end. */
 size_t ae_scan_gpt2(const char *text, size_t pos, size_t end);
 size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *scan);
+size_t ae_scan_camel(const char *text, size_t pos, size_t end, const ae_scan *scan);
 size_t ae_scan_numbers(const char *text, size_t pos, size_t end, uint32_t n_group);
 size_t ae_scan_newlines(const char *text, size_t pos, size_t end);
 /* Where the trailing white space of text[begin, end) begins. */

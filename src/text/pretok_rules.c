@@ -21,13 +21,14 @@
 #define CAMEL_PATTERN(tail, number) \
     PREFIX UPPER "*" LOWER "+" tail "|" PREFIX UPPER "+" LOWER "*" tail "|" number "|" OTHERS "[\\r\\n/]*|" NEWLINE_SPACES
 
-#define GPT2 {AE_STEP_GPT2, {0, 0, false}, GPT2_PATTERN}
-#define LLAMA3 {AE_STEP_LLAMA3, {AE_UNI_LETTER, 3, true}, CL100K_PATTERN("\\p{N}{1,3}")}
-#define QWEN2 {AE_STEP_LLAMA3, {AE_UNI_LETTER, 1, true}, CL100K_PATTERN("\\p{N}")}
-#define NUMBERS(n) {AE_STEP_NUMBERS, {0, n, false}, NULL}
-#define NEWLINES {AE_STEP_NEWLINES, {0, 0, false}, NULL}
-#define TRAILING {AE_STEP_TRAILING, {0, 0, false}, NULL}
-#define PATTERN(text) {AE_STEP_PATTERN, {0, 0, false}, text}
+#define GPT2 {AE_STEP_GPT2, {0, 0, 0, false}, GPT2_PATTERN}
+#define LLAMA3 {AE_STEP_LLAMA3, {AE_UNI_LETTER, 3, '\n', false}, CL100K_PATTERN("\\p{N}{1,3}")}
+#define QWEN2 {AE_STEP_LLAMA3, {AE_UNI_LETTER, 1, '\n', false}, CL100K_PATTERN("\\p{N}")}
+#define CAMEL(n, apostrophes, pattern) {AE_STEP_CAMEL, {0, n, '/', apostrophes}, pattern}
+#define NUMBERS(n) {AE_STEP_NUMBERS, {0, n, 0, false}, NULL}
+#define NEWLINES {AE_STEP_NEWLINES, {0, 0, 0, false}, NULL}
+#define TRAILING {AE_STEP_TRAILING, {0, 0, 0, false}, NULL}
+#define PATTERN(text) {AE_STEP_PATTERN, {0, 0, 0, false}, text}
 
 /* Letters of the scripts with case, as deepseek-llm lists them. Escaped, since some of these characters
  * change when a tool normalises this file. */
@@ -63,18 +64,20 @@ const ae_pretok_rule ae_pretok_rules[] = {
     {"dbrx smaug-bpe glm4 chatglm-bpe", 0, {LLAMA3}},
     {"qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2", 0, {QWEN2}},
     {"qwen35", 0,
-     {{AE_STEP_LLAMA3, {AE_UNI_LETTER | AE_UNI_MARK, 1, true},
+     {{AE_STEP_LLAMA3, {AE_UNI_LETTER | AE_UNI_MARK, 1, '\n', false},
        APOSTROPHES "|" PREFIX "[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINE_SPACES}}},
     {"bailingmoe bailingmoe2 llada-moe", 0, {QWEN2}},
     {"seed-coder", 0,
-     {{AE_STEP_LLAMA3, {AE_UNI_LETTER, 1, false},
+     {{AE_STEP_LLAMA3, {AE_UNI_LETTER, 1, 0, false},
        APOSTROPHES "|" PREFIX "\\p{L}+|\\p{N}|" OTHERS "|" NEWLINE_SPACES}}},
     {"minicpm5", AE_RULE_IGNORE_MERGES,
-     {NUMBERS(3), {AE_STEP_LLAMA3, {AE_UNI_LETTER, 0, true}, CL100K_PATTERN("\\p{N}+")}}},
+     {NUMBERS(3), {AE_STEP_LLAMA3, {AE_UNI_LETTER, 0, '\n', false}, CL100K_PATTERN("\\p{N}+")}}},
     {"deepseek-coder", 0,
      {NEWLINES, PATTERN("[" WS "]?\\p{L}+"), PATTERN("[" WS "]?\\p{P}+"), PATTERN(HAN_HANGUL), NUMBERS(1)}},
     {"deepseek-llm", 0,
-     {NEWLINES, PATTERN("[" WS "]?[" CASED "]+"), PATTERN("[" WS "]?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+"), TRAILING,
+     {NEWLINES, PATTERN("[" WS "]?[" CASED "]+"), 
+      PATTERN("[" WS "]?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+"),
+      TRAILING,
       PATTERN(HAN_HANGUL), NUMBERS(0)}},
     {"deepseek-v3 hunyuan-dense joyai-llm", 0,
      {NUMBERS(3), PATTERN(HAN_KANA),
@@ -82,11 +85,14 @@ const ae_pretok_rule ae_pretok_rules[] = {
               " ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINE_SPACES)}},
     {"falcon", 0,
      {PATTERN("[\\p{P}$+<=>^~|`]+"), GPT2, PATTERN("[0-9][0-9][0-9]")}},
-    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {PATTERN(CAMEL_PATTERN(APOSTROPHES "?", "\\p{N}{1,3}"))}},
-    {"tekken", AE_RULE_IGNORE_MERGES | AE_RULE_BOS, {PATTERN(CAMEL_PATTERN("", "\\p{N}"))}},
+    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, 
+     {CAMEL(3, true, CAMEL_PATTERN(APOSTROPHES "?", "\\p{N}{1,3}"))}},
+    {"tekken", AE_RULE_IGNORE_MERGES | AE_RULE_BOS, {CAMEL(1, false, CAMEL_PATTERN("", "\\p{N}"))}},
     {"youtu", AE_RULE_IGNORE_MERGES,
-     {PATTERN("[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"),
-      PATTERN(CAMEL_PATTERN(APOSTROPHES "?", "\\p{N}"))}},
+     {PATTERN("[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|"
+              "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|"
+              "[\\x{3105}-\\x{312f}]+|[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"),
+      CAMEL(1, true, CAMEL_PATTERN(APOSTROPHES "?", "\\p{N}"))}},
     {"bloom gpt3-finnish poro-chat", 0, {PATTERN(" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+")}},
     {"viking", 0, {PATTERN(" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"), NUMBERS(1)}},
     {"chameleon", AE_RULE_BOS,
@@ -95,5 +101,5 @@ const ae_pretok_rule ae_pretok_rules[] = {
     {"exaone-moe", 0,
      {PATTERN(APOSTROPHES "|" PREFIX "(?:\\p{L}\\p{M}*+(?: \\p{L}\\p{M}*+)*+)++|\\p{N}|" OTHERS "[\\r\\n/]?|[" WS
               "]*[\\r\\n]|" SPACES)}},
-    {NULL, 0, {{AE_STEP_END, {0, 0, false}, NULL}}},
+    {NULL, 0, {{AE_STEP_END, {0, 0, 0, false}, NULL}}},
 };

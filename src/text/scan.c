@@ -6,14 +6,14 @@
  */
 #include "text/pretok_int.h"
 
-static size_t run_of(const char *text, size_t pos, size_t end, uint8_t wanted)
+static size_t run_of(const char *text, size_t pos, size_t end, uint16_t wanted)
 {
     uint32_t n;
     while (pos < end && (ae_uni_class_at(text + pos, end - pos, &n) & wanted)) pos += n;
     return pos;
 }
 
-static size_t run_without(const char *text, size_t pos, size_t end, uint8_t unwanted)
+static size_t run_without(const char *text, size_t pos, size_t end, uint16_t unwanted)
 {
     uint32_t n;
     while (pos < end && !(ae_uni_class_at(text + pos, end - pos, &n) & unwanted)) pos += n;
@@ -53,7 +53,7 @@ size_t ae_scan_gpt2(const char *text, size_t pos, size_t end)
     }
     uint32_t n;
     size_t at = pos;
-    uint8_t class = ae_uni_class_at(text + pos, end - pos, &n);
+    uint16_t class = ae_uni_class_at(text + pos, end - pos, &n);
     if (text[pos] == ' ' && pos + 1 < end) class = ae_uni_class_at(text + (at = pos + 1), end - pos - 1, &n);
     if (class & AE_UNI_LETTER) return run_of(text, at + n, end, AE_UNI_LETTER);
     if (class & AE_UNI_NUMBER) return run_of(text, at + n, end, AE_UNI_NUMBER);
@@ -69,7 +69,7 @@ static size_t scan_space_newline(const char *text, size_t pos, size_t end)
     size_t last = pos, at = pos, newline = 0;
     uint32_t n;
     while (at < end) {
-        uint8_t class = ae_uni_class_at(text + at, end - at, &n);
+        uint16_t class = ae_uni_class_at(text + at, end - at, &n);
         if (!(class & AE_UNI_SPACE)) break;
         last = at;
         at += n;
@@ -79,6 +79,30 @@ static size_t scan_space_newline(const char *text, size_t pos, size_t end)
     return at == end || last == pos ? at : last;
 }
 
+/* \p{N}{1,n}, n = 0: any number; pos is behind the first. */
+static size_t more_numbers(const char *text, size_t pos, size_t end, uint32_t n_group)
+{
+    uint32_t n;
+    for (uint32_t i = 1; pos < end && (i < n_group || !n_group); i++, pos += n) {
+        if (!(ae_uni_class_at(text + pos, end - pos, &n) & AE_UNI_NUMBER)) break;
+    }
+    return pos;
+}
+
+/* What the two families share behind their words: numbers, punctuation, white space. */
+static size_t scan_rest(const char *text, size_t pos, size_t end, const ae_scan *scan, uint16_t letters)
+{
+    uint32_t n, n_next;
+    uint16_t class = ae_uni_class_at(text + pos, end - pos, &n);
+    if (class & AE_UNI_NUMBER) return more_numbers(text, pos + n, end, scan->n_numbers);
+    const uint16_t unwanted = letters | AE_UNI_LETTER | AE_UNI_NUMBER | AE_UNI_SPACE;
+    if (text[pos] == ' ' && pos + 1 < end) class = ae_uni_class_at(text + pos + 1, end - pos - 1, &n_next);
+    if (class & unwanted) return scan_space_newline(text, pos, end);
+    size_t at = run_without(text, pos + n, end, unwanted);
+    while (scan->tail && at < end && (text[at] == '\r' || text[at] == '\n' || text[at] == scan->tail)) at++;
+    return at;
+}
+
 size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *scan)
 {
     if (text[pos] == '\'') {
@@ -86,28 +110,52 @@ size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *s
         if (n) return pos + n;
     }
     uint32_t n, n_next = 0;
-    uint8_t class = ae_uni_class_at(text + pos, end - pos, &n), next = 0;
-    if (pos + n < end) next = ae_uni_class_at(text + pos + n, end - pos - n, &n_next);
+    uint16_t class = ae_uni_class_at(text + pos, end - pos, &n), next = 0;
     /* [^\r\n\p{L}\p{N}]?letters+ : a mark may be the prefix or the first letter, with the same end */
+    if (class & scan->letters) return run_of(text, pos + n, end, scan->letters);
+    if (pos + n < end) next = ae_uni_class_at(text + pos + n, end - pos - n, &n_next);
     if (!(class & (AE_UNI_NEWLINE | AE_UNI_LETTER | AE_UNI_NUMBER)) && (next & scan->letters)) {
         return run_of(text, pos + n + n_next, end, scan->letters);
     }
-    if (class & scan->letters) return run_of(text, pos + n, end, scan->letters);
-    if (class & AE_UNI_NUMBER) {
-        size_t at = pos + n;
-        for (uint32_t i = 1; at < end && (i < scan->n_numbers || !scan->n_numbers); i++, at += n) {
-            if (!(ae_uni_class_at(text + at, end - at, &n) & AE_UNI_NUMBER)) break;
+    return scan_rest(text, pos, end, scan, scan->letters);
+}
+
+/* upper*lower+ at pos, or pos. The greedy upper* gives back until a caseless character can be the
+ * lower+; those behind it are upper case only, so that one character ends the word. *upper_end is
+ * where upper* ended, for the second alternative. */
+static size_t camel_word(const char *text, size_t pos, size_t end, size_t *upper_end)
+{
+    size_t at = pos, caseless = pos;
+    uint32_t n;
+    while (at < end) {
+        uint16_t class = ae_uni_class_at(text + at, end - at, &n);
+        if (!(class & AE_UNI_UPPER)) {
+            if (class & AE_UNI_LOWER) caseless = run_of(text, at + n, end, AE_UNI_LOWER);
+            break;
         }
-        return at;
+        at += n;
+        if (class & AE_UNI_LOWER) caseless = at;
     }
-    const uint8_t unwanted = scan->letters | AE_UNI_LETTER | AE_UNI_NUMBER | AE_UNI_SPACE;
-    bool space = text[pos] == ' ' && n_next;
-    if (!((space ? next : class) & unwanted)) {
-        size_t at = run_without(text, pos + n, end, unwanted);
-        while (scan->tail && at < end && (text[at] == '\r' || text[at] == '\n')) at++;
-        return at;
+    *upper_end = at;
+    return caseless;
+}
+
+size_t ae_scan_camel(const char *text, size_t pos, size_t end, const ae_scan *scan)
+{
+    uint32_t n;
+    uint16_t class = ae_uni_class_at(text + pos, end - pos, &n);
+    size_t stop = pos, upper = pos, upper_bare = pos;
+    /* alternatives in order: word behind a prefix, word, upper+ behind a prefix, upper+ */
+    if (!(class & (AE_UNI_NEWLINE | AE_UNI_LETTER | AE_UNI_NUMBER))) {
+        stop = camel_word(text, pos + n, end, &upper);
+        if (stop == pos + n) stop = pos;
+        if (upper == pos + n) upper = pos;
     }
-    return scan_space_newline(text, pos, end);
+    if (stop == pos && (class & (AE_UNI_UPPER | AE_UNI_LOWER))) stop = camel_word(text, pos, end, &upper_bare);
+    if (stop == pos) stop = upper > pos ? upper : upper_bare;
+    if (stop == pos) return scan_rest(text, pos, end, scan, 0);
+    if (scan->apostrophes && stop < end && text[stop] == '\'') stop += contraction(text + stop, end - stop, true);
+    return stop;
 }
 
 size_t ae_scan_numbers(const char *text, size_t pos, size_t end, uint32_t n_group)
@@ -116,11 +164,7 @@ size_t ae_scan_numbers(const char *text, size_t pos, size_t end, uint32_t n_grou
     if (!(ae_uni_class_at(text + pos, end - pos, &n) & AE_UNI_NUMBER)) {
         return run_without(text, pos, end, AE_UNI_NUMBER);
     }
-    size_t at = pos + n;
-    for (uint32_t i = 1; at < end && (i < n_group || !n_group); i++, at += n) {
-        if (!(ae_uni_class_at(text + at, end - at, &n) & AE_UNI_NUMBER)) break;
-    }
-    return at;
+    return more_numbers(text, pos + n, end, n_group);
 }
 
 size_t ae_scan_newlines(const char *text, size_t pos, size_t end)

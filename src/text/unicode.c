@@ -7,15 +7,16 @@
 
 #define S4(c) c, c, c, c
 #define S8(c) S4(c), S4(c)
-enum { L = AE_UNI_LETTER, N = AE_UNI_NUMBER, P = AE_UNI_PUNCT, S = AE_UNI_SYMBOL, W = AE_UNI_SPACE,
+enum { U = AE_UNI_LETTER | AE_UNI_UPPER, L = AE_UNI_LETTER | AE_UNI_LOWER, N = AE_UNI_NUMBER,
+       P = AE_UNI_PUNCT, S = AE_UNI_SYMBOL, W = AE_UNI_SPACE,
        B = AE_UNI_SPACE | AE_UNI_NEWLINE };
 
-const uint8_t ae_uni_ascii[128] = {
+const uint16_t ae_uni_ascii[128] = {
     S8(0), 0, W, B, W, W, B, 0, 0, S8(0), S8(0),    /* 00..1F */
     W, P, P, P, S, P, P, P, P, P, P, S, P, P, P, P, /* 20..2F */
     S8(N), N, N, P, P, S, S, S, P,                  /* 30..3F */
-    P, L, L, L, S4(L), S8(L),                       /* 40..4F */
-    S8(L), L, L, L, P, P, P, S, P,                  /* 50..5F */
+    P, U, U, U, S4(U), S8(U),                       /* 40..4F */
+    S8(U), U, U, U, P, P, P, S, P,                  /* 50..5F */
     S, L, L, L, S4(L), S8(L),                       /* 60..6F */
     S8(L), L, L, L, P, S, P, S, 0,                  /* 70..7F */
 };
@@ -47,7 +48,7 @@ uint32_t ae_uni_decode(const char *text, size_t n, uint32_t *n_bytes)
     return code;
 }
 
-static uint8_t class_new(uint32_t code)
+static uint16_t class_new(uint32_t code)
 {
     size_t lo = 0, hi = sizeof unicode_new / sizeof unicode_new[0];
     while (lo < hi) {
@@ -63,19 +64,19 @@ static uint8_t class_new(uint32_t code)
     return 0;
 }
 
-uint8_t ae_uni_class(uint32_t code)
+uint16_t ae_uni_class(uint32_t code)
 {
     if (code < 128) return ae_uni_ascii[code];
     if (code > 0x10FFFF) return 0;
     switch (utf8proc_category((utf8proc_int32_t)code)) {
     case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LT: return AE_UNI_LETTER | AE_UNI_UPPER;
+    case UTF8PROC_CATEGORY_LL: return AE_UNI_LETTER | AE_UNI_LOWER;
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return AE_UNI_LETTER;
+    case UTF8PROC_CATEGORY_LO: return AE_UNI_LETTER | AE_UNI_UPPER | AE_UNI_LOWER;
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME: return AE_UNI_MARK;
+    case UTF8PROC_CATEGORY_ME: return AE_UNI_MARK | AE_UNI_UPPER | AE_UNI_LOWER;
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_NO: return AE_UNI_NUMBER;

@@ -20,6 +20,8 @@ enum {
     AE_UNI_SYMBOL = 16,
     AE_UNI_SPACE = 32,
     AE_UNI_NEWLINE = 64, /* \r or \n; comes with AE_UNI_SPACE */
+    AE_UNI_UPPER = 128,  /* what may begin a word in CamelCase: Lu, Lt, and the caseless Lm, Lo, M */
+    AE_UNI_LOWER = 256,  /* what may end one: Ll, Lm, Lo, M */
 };
 
 #define AE_UNI_BAD 0xFFFFFFFFu
@@ -29,7 +31,7 @@ enum {
 uint32_t ae_uni_decode(const char *text, size_t n, uint32_t *n_bytes);
 
 /* Class bits of a code point; 0 for AE_UNI_BAD. */
-uint8_t ae_uni_class(uint32_t code);
+uint16_t ae_uni_class(uint32_t code);
 
 /* UTF-8 of a code point up to U+10FFFF; returns the bytes written (1..4). */
 uint32_t ae_uni_encode(uint32_t code, char out[4]);
@@ -39,10 +41,10 @@ bool ae_uni_is_valid(const char *text, size_t n);
 /* How many bytes at the end of text[0..n) begin a character but do not finish it: 0..3. */
 uint32_t ae_uni_incomplete(const char *text, size_t n);
 
-extern const uint8_t ae_uni_ascii[128]; /* class of each ASCII character */
+extern const uint16_t ae_uni_ascii[128]; /* class of each ASCII character */
 
 /* Class of the character at text[0], and its length. The ASCII case is the hot one. */
-static inline uint8_t ae_uni_class_at(const char *text, size_t n, uint32_t *n_bytes)
+static inline uint16_t ae_uni_class_at(const char *text, size_t n, uint32_t *n_bytes)
 {
     uint8_t byte = (uint8_t)text[0];
     if (byte < 128) {

@@ -22,8 +22,6 @@
 
 static unsigned long n_checks;
 
-static const char *const level_names[] = {"ref", "avx2", "avx512", "amx"};
-
 /* The kernels of the level under test, or skip. */
 static ae_kernels level_of(void **state)
 {
@@ -179,7 +177,12 @@ static void test_forms(void **state)
     }
 }
 
+#include "kernels_rows.inc"
+#include "kernels_attention.inc"
+
 #define LEVEL_TESTS(level) \
+    {"rows " level, test_rows, NULL, NULL, (void *)(uintptr_t)level}, \
+    {"attention " level, test_attention, NULL, NULL, (void *)(uintptr_t)level}, \
     {"mm_integer " level, test_mm_integer, NULL, NULL, (void *)(uintptr_t)level}, \
     {"mm_float " level, test_mm_float, NULL, NULL, (void *)(uintptr_t)level}
 
@@ -191,7 +194,6 @@ int main(int argc, char **argv)
         LEVEL_TESTS("avx2"),
         LEVEL_TESTS("avx512"),
     };
-    (void)level_names;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     print_message("%lu buffers compared\n", n_checks);
     return failed;

@@ -6,7 +6,6 @@
  * the others costs more (about a microsecond) than they would save. */
 #include "backend/backend.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
@@ -28,7 +27,6 @@ struct ae_stream {
     float *attn_scratch; /* [n_threads][AE_ATTN_TILE][MAX_HEAD_DIM + 64] */
     int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
     int32_t *run_item;   /* [max_rows + 1] first work item of each run */
-    atomic_uint next_item;
 };
 
 struct ae_kv_store {
@@ -188,7 +186,7 @@ static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_optio
     s->options = *options;
     aerie_status status = AERIE_OK;
     if (options->threads_of) s->pool = options->threads_of->pool;
-    else status = ae_pool_create(&s->pool, (int)options->n_threads, error);
+    else status = ae_pool_create(&s->pool, options->n_threads, error);
     if (status == AERIE_OK) *out = s;
     else cpu_stream_free(s);
     return status;
@@ -324,6 +322,7 @@ typedef struct matmul_job {
     ae_stream *stream;
     const ae_matmul *args;
     bool need[4]; /* by ae_dot */
+    uint32_t n_panels, n_panels_item;
 } matmul_job;
 
 static void prepare_row(const matmul_job *job, uint32_t r)
@@ -349,43 +348,50 @@ static void prepare_row(const matmul_job *job, uint32_t r)
         k->quant256(x, n, act->q256 + (size_t)r * n, act->d256 + (size_t)r * (n / 256), act->bsum + (size_t)r * (n / 16));
 }
 
-static void prepare_job(void *context, int i_worker, int n_workers)
+static void prepare_item(void *context, uint32_t item, uint32_t i_worker)
 {
-    const matmul_job *job = context;
-    size_t begin, end;
-    ae_pool_split(job->args->n_rows, 1, i_worker, n_workers, &begin, &end);
-    for (size_t r = begin; r < end; r++) prepare_row(job, (uint32_t)r);
+    (void)i_worker;
+    prepare_row(context, item);
 }
 
-/* The panels of all weights form one list, cut into equal parts. */
-static void matmul_worker(void *context, int i_worker, int n_workers)
+/* The panels of all weights form one list, cut into n_items equal parts. */
+static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const matmul_job *job = context;
     const ae_matmul *a = job->args;
-    size_t total = 0, begin, end, at = 0;
-    for (uint32_t i = 0; i < a->n_weights; i++) total += n_panels(a->out[i].weight->n_out);
-    ae_pool_split(total, 1, i_worker, n_workers, &begin, &end);
+    const uint32_t begin = item * job->n_panels_item;
+    uint32_t end = begin + job->n_panels_item, at = 0;
+    (void)i_worker;
+    if (end > job->n_panels) end = job->n_panels;
     for (uint32_t i = 0; i < a->n_weights && at < end; i++) {
         const ae_weight *w = a->out[i].weight;
-        const size_t n = n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
+        const uint32_t n = n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
         if (b < e) {
-            const uint32_t last = e == n ? w->n_out : (uint32_t)e * AE_PANEL;
             const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add};
-            w->mm(w, &job->stream->act, &out, (uint32_t)b * AE_PANEL, last);
+            w->mm(w, &job->stream->act, &out, b * AE_PANEL, e == n ? w->n_out : e * AE_PANEL);
         }
         at += n;
     }
 }
 
+/* Several items per thread, so that one that is held up leaves its share to the others; not so many that a panel's
+ * worth of work drowns in claiming. */
+#define ITEMS_PER_THREAD 4
+
 static void cpu_matmul(ae_stream *stream, const ae_matmul *args)
 {
     matmul_job job = {.stream = stream, .args = args};
+    const uint32_t n_threads = ae_pool_n_workers(stream->pool);
     stream->act.n_rows = args->n_rows;
     stream->act.n_in = args->out[0].weight->n_in;
-    for (uint32_t i = 0; i < args->n_weights; i++) job.need[args->out[i].weight->dot] = true;
-    if (args->n_rows > 2) ae_pool_run(stream->pool, prepare_job, &job);
-    else prepare_job(&job, 0, 1);
-    ae_pool_run(stream->pool, matmul_worker, &job);
+    for (uint32_t i = 0; i < args->n_weights; i++) {
+        job.need[args->out[i].weight->dot] = true;
+        job.n_panels += n_panels(args->out[i].weight->n_out);
+    }
+    job.n_panels_item = (job.n_panels + n_threads * ITEMS_PER_THREAD - 1) / (n_threads * ITEMS_PER_THREAD);
+    if (args->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, args->n_rows);
+    else for (uint32_t r = 0; r < args->n_rows; r++) prepare_row(&job, r);
+    ae_pool_run(stream->pool, matmul_item, &job, (job.n_panels + job.n_panels_item - 1) / job.n_panels_item);
 }
 
 typedef struct rope_job {
@@ -393,33 +399,30 @@ typedef struct rope_job {
     const ae_rope_kv *args;
 } rope_job;
 
-static void rope_worker(void *context, int i_worker, int n_workers)
+static void rope_item(void *context, uint32_t r, uint32_t i_worker)
 {
     const rope_job *job = context;
     const ae_rope_kv *a = job->args;
     const ae_kernels *k = &job->stream->backend->kernels;
     const ae_places *places = a->places;
     const uint32_t half = a->n_rot / 2, kv_dim = a->n_kv_heads * a->head_dim;
-    size_t begin, end;
-    ae_pool_split(places->n_rows, 1, i_worker, n_workers, &begin, &end);
-    for (size_t r = begin; r < end; r++) {
-        const float *cos = a->cos + r * half, *sin = a->sin + r * half;
-        const int32_t slot = places->slot[r], *table = places->tables[places->seq[r]];
-        k->rope(a->q + r * a->n_heads * a->head_dim, a->n_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
-        k->rope(a->k + r * kv_dim, a->n_kv_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
-        uint16_t *page = kv_page(a->kv, table[slot / AE_KV_PAGE]) +
-                         (size_t)a->layer * a->n_kv_heads * a->kv->head_elements;
-        for (uint32_t h = 0; h < a->n_kv_heads; h++, page += a->kv->head_elements)
-            k->kv_write(a->k + r * kv_dim + h * a->head_dim, a->v + r * kv_dim + h * a->head_dim, a->head_dim, page,
-                        (uint32_t)slot % AE_KV_PAGE);
-    }
+    const float *cos = a->cos + (size_t)r * half, *sin = a->sin + (size_t)r * half;
+    const int32_t slot = places->slot[r], *table = places->tables[places->seq[r]];
+    float *kr = a->k + (size_t)r * kv_dim;
+    const float *vr = a->v + (size_t)r * kv_dim;
+    (void)i_worker;
+    k->rope(a->q + (size_t)r * a->n_heads * a->head_dim, a->n_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
+    k->rope(kr, a->n_kv_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
+    uint16_t *page = kv_page(a->kv, table[slot / AE_KV_PAGE]) + (size_t)a->layer * a->n_kv_heads * a->kv->head_elements;
+    for (uint32_t h = 0; h < a->n_kv_heads; h++, page += a->kv->head_elements)
+        k->kv_write(kr + h * a->head_dim, vr + h * a->head_dim, a->head_dim, page, (uint32_t)slot % AE_KV_PAGE);
 }
 
 static void cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args)
 {
     rope_job job = {stream, args};
-    if (args->places->n_rows > 4) ae_pool_run(stream->pool, rope_worker, &job);
-    else rope_worker(&job, 0, 1);
+    if (args->places->n_rows > 4) ae_pool_run(stream->pool, rope_item, &job, args->places->n_rows);
+    else for (uint32_t r = 0; r < args->places->n_rows; r++) rope_item(&job, r, 0);
 }
 
 /* ---- Attention ----------------------------------------------------------------------------------------- */
@@ -430,9 +433,11 @@ typedef struct attention_job {
     uint32_t n_runs, n_items, tile, group;
 } attention_job;
 
-static void attention_item(const attention_job *job, uint32_t item, float *scratch)
+static void attention_item(void *context, uint32_t i_item, uint32_t i_worker)
 {
+    const attention_job *job = context;
     const ae_attention *a = job->args;
+    const uint32_t item = job->n_items - 1 - i_item; /* in a prompt the last rows see most: they go first */
     const ae_places *p = a->places;
     const ae_stream *s = job->stream;
     uint32_t run = 0;
@@ -448,7 +453,7 @@ static void attention_item(const attention_job *job, uint32_t item, float *scrat
         .base = a->kv->data + ((size_t)a->layer * a->n_kv_heads + head) * a->kv->head_elements,
         .page_stride = a->kv->page_elements,
         .table = p->tables[p->seq[first]],
-        .scratch = scratch,
+        .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE),
     };
     for (uint32_t i = 0; i < tile.n_queries; i++) {
         const uint32_t r = first + (begin + i) / job->group, h = head * job->group + (begin + i) % job->group;
@@ -458,25 +463,12 @@ static void attention_item(const attention_job *job, uint32_t item, float *scrat
     s->backend->kernels.attention(&tile);
 }
 
-static void attention_worker(void *context, int i_worker, int n_workers)
-{
-    const attention_job *job = context;
-    float *scratch = job->stream->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE);
-    (void)n_workers;
-    for (;;) {
-        /* descending: in a prompt the last rows see the most positions */
-        const uint32_t done = atomic_fetch_add_explicit(&job->stream->next_item, 1, memory_order_relaxed);
-        if (done >= job->n_items) return;
-        attention_item(job, job->n_items - 1 - done, scratch);
-    }
-}
-
 static void cpu_attention(ae_stream *stream, const ae_attention *args)
 {
     const ae_places *p = args->places;
     attention_job job = {.stream = stream, .args = args, .group = args->n_heads / args->n_kv_heads};
     /* tiles of up to 16 queries, smaller while there are too few to occupy the threads evenly */
-    const uint32_t n_queries = p->n_rows * args->n_heads, n_threads = stream->options.n_threads;
+    const uint32_t n_queries = p->n_rows * args->n_heads, n_threads = ae_pool_n_workers(stream->pool);
     job.tile = n_threads > 1 ? n_queries / (4 * n_threads) : n_queries;
     if (job.tile > AE_ATTN_TILE) job.tile = AE_ATTN_TILE;
     if (job.tile < 1) job.tile = 1;
@@ -488,8 +480,7 @@ static void cpu_attention(ae_stream *stream, const ae_attention *args)
         stream->run_item[i] = (int32_t)job.n_items;
         job.n_items += args->n_kv_heads * ((n + job.tile - 1) / job.tile);
     }
-    atomic_store_explicit(&stream->next_item, 0, memory_order_relaxed);
-    ae_pool_run(stream->pool, attention_worker, &job);
+    ae_pool_run(stream->pool, attention_item, &job, job.n_items);
 }
 
 /* ---- The table ------------------------------------------------------------------------------------------- */

@@ -99,7 +99,7 @@ struct ae_weight {
  * Arithmetic, for one query (q already times scale): chunks of 64 logical positions from the first one
  * inside the window to the query's own, ascending. In a chunk with positions j (those seen):
  *   s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0
- *   m = max s_j;  p_j = ae_expf(s_j - m);  l = ae_sum16 of sums over j % 16, j ascending (j = position)
+ *   m = max s_j (from -inf, NaN never);  p_j = ae_expf(s_j - m);  l = ae_sum16 of sums over j % 16, j ascending (j = position)
  *   o[i] = fmaf(p_j, v_j[i], o[i]), j ascending from 0
  * first chunk: M = m, L = l, O = o; later: N = max(M, m), a = ae_expf(M - N), b = ae_expf(m - N),
  *   L = fmaf(L, a, l * b), O[i] = fmaf(O[i], a, o[i] * b), M = N.

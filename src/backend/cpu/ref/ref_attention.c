@@ -31,11 +31,11 @@ static float score(const ae_attn_tile *t, const ae_attn_query *query, int32_t sl
 static void chunk(const ae_attn_tile *t, const ae_attn_query *query, int32_t first, int32_t last, float *m, float *l, float *o)
 {
     float s[AE_KV_PAGE], sums[16] = {0};
-    float top = 0;
+    float top = -INFINITY; /* a NaN never becomes the maximum, wherever it stands */
     for (int32_t p = first; p <= last; p++) {
         float x = score(t, query, slot_of(query, p));
         s[p % AE_KV_PAGE] = x;
-        top = p == first || x > top ? x : top;
+        top = x > top ? x : top;
     }
     memset(o, 0, t->head_dim * sizeof *o);
     for (int32_t p = first; p <= last; p++) {

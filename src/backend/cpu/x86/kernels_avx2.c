@@ -4,4 +4,16 @@
 void ae_kernels_avx2(ae_kernels *k)
 {
     k->level = "avx2";
+    k->rmsnorm = ae_avx2_rmsnorm;
+    k->swiglu = ae_avx2_swiglu;
+    k->quant32 = ae_avx2_quant32;
+    k->quant256 = ae_avx2_quant256;
+    k->mm_p16_32[0] = k->mm_p16_32[1] = ae_avx2_mm_p16_32;
+    k->mm_p16_256[0] = k->mm_p16_256[1] = ae_avx2_mm_p16_256;
+    k->mm_f32 = ae_avx2_mm_f32;
+    k->mm_f16 = ae_avx2_mm_f16;
+    k->mm_bf16 = ae_avx2_mm_bf16;
+    k->rope = ae_avx2_rope;
+    k->kv_write = ae_avx2_kv_write;
+    k->attention = ae_avx2_attention;
 }

@@ -4,6 +4,14 @@
 void ae_kernels_avx512(ae_kernels *k)
 {
     k->level = "avx512";
+    k->rmsnorm = ae_avx512_rmsnorm;
+    k->swiglu = ae_avx512_swiglu;
+    k->quant32 = ae_avx512_quant32;
+    k->quant256 = ae_avx512_quant256;
     k->mm_p16_32[0] = k->mm_p16_32[1] = ae_avx512_mm_p16_32;
     k->mm_p16_256[0] = k->mm_p16_256[1] = ae_avx512_mm_p16_256;
+    k->mm_f32 = ae_avx512_mm_f32;
+    k->mm_f16 = ae_avx512_mm_f16;
+    k->mm_bf16 = ae_avx512_mm_bf16;
+    k->attention = ae_avx512_attention;
 }

@@ -1,0 +1,51 @@
+# The front door. Everything is built by CMake into build/; this file only knows the common ways in.
+
+BUILD ?= build
+JOBS  ?= $(shell nproc)
+CMAKE_FLAGS ?=
+
+.PHONY: all deps model demo check check-san check-tsan fuzz bench install clean help
+
+all: ## build the program and the library
+	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
+	cmake --build $(BUILD) -j $(JOBS)
+
+deps: ## install what building, testing and the demo need (Debian, as root)
+	@sh scripts/install-deps.sh
+
+model: deps ## bring SmolLM2-135M-Instruct (Q4_1, 94 MiB) to models/, hash checked
+	@sh scripts/fetch-model.sh
+
+demo: deps model all ## answer a prompt plain and with speculation, and compare the bytes
+	@sh scripts/demo.sh
+
+check: deps ## build with warnings as errors and run all tests
+	@sh .ci/run
+
+check-san: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	cmake -S . -B $(BUILD)-san -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined >/dev/null
+	cmake --build $(BUILD)-san -j $(JOBS)
+	ctest --test-dir $(BUILD)-san --output-on-failure -j $(JOBS)
+
+check-tsan: deps ## pool and generation under ThreadSanitizer
+	cmake -S . -B $(BUILD)-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread >/dev/null
+	cmake --build $(BUILD)-tsan -j $(JOBS) --target unit_test_pool
+	ctest --test-dir $(BUILD)-tsan --output-on-failure -R unit/pool
+
+fuzz: deps ## libFuzzer programs (clang) in build-fuzz/tests/fuzz_*
+	cmake -S . -B $(BUILD)-fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_TESTS=OFF \
+	  -DAERIE_FUZZ=ON -DAERIE_SANITIZE=address,undefined >/dev/null
+	cmake --build $(BUILD)-fuzz -j $(JOBS)
+
+bench: all model ## speed on the real model
+	$(BUILD)/aerie bench speed -m models/smollm2-135m-instruct-q4_1.gguf
+	$(BUILD)/aerie bench verify -m models/smollm2-135m-instruct-q4_1.gguf
+
+install: all ## into /usr/local, or DESTDIR and CMAKE_INSTALL_PREFIX
+	cmake --install $(BUILD)
+
+clean:
+	rm -rf $(BUILD) $(BUILD)-san $(BUILD)-tsan $(BUILD)-fuzz
+
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile

@@ -1,0 +1,110 @@
+/* app.h - what all subcommands of the program share.
+ *
+ * Owns: exit statuses, messages on standard error, checked writes to standard output, reading
+ * of text and ids, interruption. Does not own: options (options.h), models (load.h).
+ * Invariants: standard output carries the answer and nothing else; every failed write to it is
+ * noticed and ends in exit status 1; bytes that come from files or users reach a terminal only
+ * escaped - except generated and decoded text, which is the answer.
+ * A function that returns int returns an exit status, APP_DONE when all went well; the message
+ * has been printed then.
+ */
+#ifndef AERIE_APP_H
+#define AERIE_APP_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "aerie.h"
+
+#if defined(__GNUC__)
+#define APP_PRINTF(format_at, first_at) __attribute__((format(printf, format_at, first_at)))
+#else
+#define APP_PRINTF(format_at, first_at)
+#endif
+
+enum {
+    APP_DONE = 0,
+    APP_FAILED = 1,        /* while running */
+    APP_USAGE = 2,         /* the command line is wrong */
+    APP_BAD_FILE = 3,      /* a file is unusable */
+    APP_INTERRUPTED = 130, /* Ctrl-C, as shells and llama.cpp have it */
+};
+
+/* ---- Messages -------------------------------------------------------------------------------- */
+
+/* "aerie: <sentence>" on standard error, control characters escaped; returns exit_status. */
+int app_error(int exit_status, const char *format, ...) APP_PRINTF(2, 3);
+/* The same without a verdict. */
+void app_note(const char *format, ...) APP_PRINTF(1, 2);
+/* "aerie: not enough memory for <what>" */
+int app_error_memory(const char *what);
+
+/* What the library was asked to do: the same status means different things to the user. */
+typedef enum app_stage {
+    APP_LOADING, /* a model file: a limit exceeded is the file's fault */
+    APP_WORKING, /* a limit exceeded (prompt longer than context) is the command line's */
+} app_stage;
+
+/* Prints the library's sentence and maps the status. */
+int app_report(app_stage stage, aerie_status status, const aerie_error *error);
+
+/* text[0..n) with control characters, direction overrides and invalid UTF-8 as \n, \t, \xNN or \u{NNNN}. */
+void app_escape(FILE *stream, const char *text, size_t n);
+/* Bytes of the well-formed UTF-8 character at text[0..n), its code point through *code; 0 if there is none. */
+size_t app_utf8_char(const char *text, size_t n, uint32_t *code);
+
+/* ---- Standard output --------------------------------------------------------------------------- */
+
+/* False once a write has failed; app_finish says so. */
+bool app_write(const void *bytes, size_t n);
+bool app_print(const char *format, ...) APP_PRINTF(1, 2);
+/* app_escape to standard output. */
+bool app_write_escaped(const char *text, size_t n);
+/* Pushes out what was written: streaming. */
+bool app_flush(void);
+/* Prints the object and a newline, releases it. NULL (out of memory) is a failure. */
+int app_print_json(json_t *json);
+/* Closes standard output; the exit status of the program, which is APP_FAILED if any write failed. */
+int app_finish(int exit_status);
+
+/* ---- Bytes, text, ids ---------------------------------------------------------------------------- */
+
+/* Growable bytes; data [n] and a NUL behind them; owned. All zero is empty. */
+typedef struct app_text {
+    char *data;
+    size_t n, capacity;
+} app_text;
+
+bool app_text_add(app_text *text, const void *bytes, size_t n); /* false: out of memory */
+void app_text_free(app_text *text);
+/* Grows items [*capacity] of `size` bytes for one more than n; NULL when out of memory, the old ones live on. */
+void *app_grow(void *items, size_t n, size_t *capacity, size_t size);
+
+/* A whole file, "-" for standard input. */
+int app_read_file(app_text *text, const char *path);
+
+/* Ids apart by spaces, commas, newlines or brackets. `source` names them in messages. *ids is malloc'd. */
+int app_parse_ids(const char *text, size_t n, const char *source, int exit_status, int32_t **ids, size_t *n_ids);
+
+/* Text as a JSON string; what is not UTF-8 becomes U+FFFD. */
+json_t *app_json_text(const char *text, size_t n);
+json_t *app_json_ids(const int32_t *ids, size_t n);
+/* NaN and infinities have no JSON number: null. */
+json_t *app_json_real(double value);
+
+/* "1.5 GiB" into out [32]; returns out. */
+const char *app_bytes(char out[32], uint64_t bytes);
+/* Monotonic seconds. */
+double app_now(void);
+/* Sorts x [n] and returns its median. */
+double app_median(double *x, size_t n);
+
+/* ---- Interruption ---------------------------------------------------------------------------------- */
+
+/* From here the first Ctrl-C is only noted, the second one kills. */
+void app_interrupt_arm(void);
+/* Ctrl-C kills again (waiting for input). */
+void app_interrupt_disarm(void);
+bool app_interrupted(void);
+
+#endif

@@ -1,0 +1,131 @@
+/* options.h - the one table of commands and options, and what was asked for.
+ *
+ * Owns: names, types, defaults, ranges and help of every option. The command line, AERIE_*
+ * environment names, --help, bash completion and the man page all come from this table.
+ * Names are llama.cpp's wherever it has one. Values lie in app_options, mostly inside the
+ * library's own option structs, so defaults are the library's.
+ * The environment name of an option is AERIE_ and its first long name in capitals, '-' as '_'.
+ */
+#ifndef AERIE_APP_OPTIONS_H
+#define AERIE_APP_OPTIONS_H
+
+#include "app.h"
+
+/* One bit per command: which commands take an option. */
+enum {
+    APP_RUN = 1u << 0,
+    APP_TOKENIZE = 1u << 1,
+    APP_INSPECT = 1u << 2,
+    APP_BENCH_SPEED = 1u << 3,
+    APP_BENCH_VERIFY = 1u << 4,
+    APP_BENCH_SPEC = 1u << 5,
+    APP_BENCH_LOGITS = 1u << 6,
+};
+
+typedef struct app_command {
+    unsigned bit;
+    const char *name;      /* "run", "bench speed" */
+    const char *arguments; /* behind the options in the usage line; "" if it takes none */
+    const char *summary;   /* one line */
+    const char *about;     /* paragraphs for --help, ends with a newline */
+} app_command;
+
+size_t app_n_commands(void);
+const app_command *app_command_at(size_t i);
+
+typedef enum app_type {
+    APP_FLAG,       /* bool: true when given */
+    APP_FLAG_OFF,   /* bool: false when given */
+    APP_ON_OFF,     /* bool: on or off */
+    APP_I32,        /* int32_t in [min, max] */
+    APP_U32,        /* uint32_t in [min, max] */
+    APP_SEED,       /* uint64_t app_options.sampling.seed; -1 is a random one */
+    APP_F32,        /* float in [min, max] */
+    APP_TEXT,       /* const char * */
+    APP_TEXTS,      /* app_texts: may be given several times */
+    APP_NUMBERS,    /* app_numbers: list with commas, each in [min, max] */
+    APP_SPEC_TYPE,  /* aerie_spec_type */
+    APP_SPEC_TYPES, /* app_numbers of aerie_spec_type: list with commas */
+    APP_IGNORED,    /* llama.cpp's, without effect here; argument "[...]" is optional */
+} app_type;
+
+typedef struct app_option {
+    const char *names;    /* with spaces between, as written: "-n --predict --n-predict" */
+    const char *argument; /* NULL for a flag */
+    app_type type;
+    unsigned commands;
+    size_t offset; /* of the value in app_options */
+    double min, max;
+    const char *group;
+    const char *help;
+} app_option;
+
+size_t app_n_options(void);
+const app_option *app_option_at(size_t i);
+
+#define APP_MAX_NUMBERS 64
+
+typedef struct app_numbers {
+    uint32_t items[APP_MAX_NUMBERS];
+    size_t n;
+} app_numbers;
+
+typedef struct app_texts {
+    const char **items; /* [n] owned, the texts are not */
+    size_t n, capacity;
+} app_texts;
+
+typedef struct app_options {
+    const app_command *command;
+    const char *model, *draft_model;
+    uint32_t n_threads, n_batch_logical;
+    aerie_model_params model_params;
+    aerie_session_params session;
+    aerie_sampling sampling;
+    bool seed_random; /* the seed was drawn, not given */
+
+    app_texts prompts;
+    const char *file, *prompts_file, *system_prompt;
+    bool no_conversation, single_turn, escape;
+    int32_t n_predict;
+    bool ignore_eos;
+
+    bool ids, json, csv, stats, verbose, quiet;
+
+    bool decode, no_bos, no_parse_special, show_count;     /* tokenize */
+    bool keys, tensors, full;                              /* inspect */
+    const char *match;                                     /* inspect */
+    uint32_t bench_prompt, bench_predict, n_repetitions;   /* bench */
+    app_numbers contexts, rows, spec_types;                /* bench */
+    const char *ids_file;                                  /* bench logits */
+
+    app_texts arguments; /* what is not an option */
+    app_texts ignored;   /* names of options given that have no effect */
+} app_options;
+
+/* Every value as it is when nothing is given. */
+void app_options_default(app_options *options);
+/* Command line, then the environment for what it left open. Arguments borrow from argv and environment.
+ * *help: --help was among them (nothing else is checked then). */
+int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, bool *help);
+void app_options_free(app_options *options);
+
+/* Environment name of an option into out [64]; returns out. */
+const char *app_option_environment(const app_option *option, char out[64]);
+/* Name i of an option into out [64], or NULL behind the last one. */
+const char *app_option_name(const app_option *option, size_t i, char out[64]);
+/* The default as --help shows it into out [256]; NULL if there is nothing to show. */
+const char *app_option_default(const app_option *option, char out[256]);
+
+/* The candidate that takes the fewest edits from `text`; NULL when none is near. */
+const char *app_nearest(const char *text, const char *best, const char *candidate);
+
+/* ---- help.c: what the table says, for readers ------------------------------------------------------ */
+
+void app_print_usage(FILE *stream); /* a few lines */
+void app_print_overview(void);      /* aerie help */
+void app_print_help(const app_command *command);
+void app_print_completion(void);
+void app_print_man(void);
+
+#endif

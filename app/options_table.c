@@ -1,0 +1,217 @@
+/* options_table.c - the table of commands and the table of options (options.h says what they mean). */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "options.h"
+
+static const app_command commands[] = {
+    {APP_RUN, "run", "", "one answer, or a chat on a terminal",
+     "Answers the prompt given by -p, -f or standard input and prints the answer, nothing else, to\n"
+     "standard output. Without a prompt, on a terminal, it chats (/clear forgets, /exit ends).\n"
+     "The prompt is put into the model's chat template, if it has one; -no-cnv continues raw text.\n"
+     "Several prompts (-p repeated, --prompts-file) are answered in their order, -np N at once.\n"
+     "Speculation is on by default and never changes a byte of the output.\n"
+     "\n"
+     "  aerie run -m model.gguf -p 'Why is the sky blue?'\n"
+     "  aerie run -m model.gguf -no-cnv -p 'Once upon a time' -n 64 --temp 0 --stats\n"},
+    {APP_TOKENIZE, "tokenize", "[ID ...]", "text to token ids and back",
+     "Reads text from -p, -f or standard input and prints its token ids, one line, spaces between.\n"
+     "With --decode it reads ids (arguments, -p, -f or standard input) and prints their exact bytes,\n"
+     "control tokens spelled out. Files that hold a vocabulary only are enough.\n"
+     "\n"
+     "  aerie tokenize -m model.gguf -p 'Hello world'\n"
+     "  aerie tokenize -m model.gguf --decode 9906 1917\n"},
+    {APP_INSPECT, "inspect", "[FILE]", "what a model file holds",
+     "Prints metadata, tensors and totals of a GGUF file, also of one that aerie cannot run.\n"
+     "\n"
+     "  aerie inspect model.gguf\n"
+     "  aerie inspect model.gguf --keys --match tokenizer\n"},
+    {APP_BENCH_SPEED, "bench speed", "", "tokens per second of prompt and generation",
+     "Measures prefill of a prompt and plain decoding, without speculation.\n"},
+    {APP_BENCH_VERIFY, "bench verify", "", "what a pass over n rows costs",
+     "Measures T(n), the time of one target pass over n rows, beside the machine's read bandwidth in\n"
+     "the same run. The medians over all repetitions are shown.\n"},
+    {APP_BENCH_SPEC, "bench spec", "", "speculation against plain decoding",
+     "Answers each prompt plainly and with each kind of speculation, in alternating runs; compares\n"
+     "tokens/s, counts accepted drafts and checks that the output is the same.\n"},
+    {APP_BENCH_LOGITS, "bench logits", "", "raw logits of token windows",
+     "Reads windows of token ids, one per line, and writes little-endian float32 logits, a row\n"
+     "[n_vocab] for every token of every window, to standard output. Each window starts at position 0.\n"
+     "\n"
+     "  aerie bench logits -m model.gguf --ids-file windows.txt > logits.f32\n"},
+};
+
+#define BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
+#define SPECULATES (APP_RUN | APP_BENCH_SPEC)
+#define LOADS (APP_RUN | BENCH)
+#define ALL (LOADS | APP_TOKENIZE | APP_INSPECT)
+
+#define AT(field) offsetof(app_options, field)
+#define NONE 0, 0, 0
+#define LLAMA "Accepted for llama.cpp's sake, without effect"
+
+static const app_option options[] = {
+    /* Model */
+    {"-m --model", "FILE", APP_TEXT, ALL, AT(model), 0, 0, "Model",
+     "model file (GGUF); of a split model any part"},
+    {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
+     "a small model with the same vocabulary that drafts"},
+    {"--no-mmap", NULL, APP_FLAG, ALL, AT(model_params.no_mmap), 0, 0, "Model",
+     "read the file instead of mapping it"},
+    {"-c --ctx-size", "N", APP_U32, LOADS, AT(session.n_ctx), 0, 1 << 28, "Model",
+     "positions per sequence; 0: the smaller of 8192 and what the model was trained for"},
+    {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
+     "prompt tokens per pass at most, as -ub; the smaller of both counts"},
+    {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 20, "Model",
+     "prompt tokens per pass"},
+    {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
+    {"-t --threads", "N", APP_U32, LOADS, AT(n_threads), 0, 4096, "Model", "threads; 0: all cores"},
+    {"--cpu", "LEVEL", APP_TEXT, LOADS, AT(model_params.cpu_level), 0, 0, "Model",
+     "highest kernel level: ref, avx2, avx512; the bytes are the same (default: the best this machine has)"},
+
+    /* Prompt */
+    {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",
+     "the prompt; run and bench spec take several"},
+    {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE, AT(file), 0, 0, "Prompt",
+     "read it from a file, - is standard input; run drops one newline at its end"},
+    {"--prompts-file", "FILE", APP_TEXT, SPECULATES, AT(prompts_file), 0, 0, "Prompt",
+     "a prompt on each line; empty lines are skipped"},
+    {"-sys --system-prompt", "TEXT", APP_TEXT, SPECULATES, AT(system_prompt), 0, 0, "Prompt",
+     "system message of the conversation"},
+    {"-no-cnv --no-conversation", NULL, APP_FLAG, SPECULATES, AT(no_conversation), 0, 0, "Prompt",
+     "continue the text as it is, without the chat template"},
+    {"-st --single-turn", NULL, APP_FLAG, APP_RUN, AT(single_turn), 0, 0, "Prompt",
+     "end the chat after one answer"},
+    {"-e --escape", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
+     "\\n, \\r, \\t, \\', \\\", \\\\ and \\xNN in -p stand for those characters"},
+    {"--no-escape", NULL, APP_FLAG_OFF, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
+     "they stand for themselves, which is the default"},
+
+    /* Generation */
+    {"-n --predict --n-predict", "N", APP_I32, SPECULATES, AT(n_predict), -2, INT32_MAX, "Generation",
+     "tokens to generate at most; -1: until the answer ends or the context is full"},
+    {"--ignore-eos", NULL, APP_FLAG, SPECULATES, AT(ignore_eos), 0, 0, "Generation",
+     "do not stop where the model ends its answer"},
+
+    /* Sampling */
+    {"-s --seed", "N", APP_SEED, SPECULATES, AT(sampling.seed), 0, 0, "Sampling",
+     "same seed, same output; -1: another one each time (default: -1)"},
+    {"--temp --temperature", "T", APP_F32, SPECULATES, AT(sampling.temperature), 0, 1000, "Sampling",
+     "temperature; 0 is greedy"},
+    {"--top-k", "N", APP_I32, SPECULATES, AT(sampling.top_k), -1, INT32_MAX, "Sampling",
+     "only the N most likely tokens; 0: off"},
+    {"--top-p", "P", APP_F32, SPECULATES, AT(sampling.top_p), 0, 1, "Sampling",
+     "only the most likely tokens that together reach P; 1: off"},
+    {"--min-p", "P", APP_F32, SPECULATES, AT(sampling.min_p), 0, 1, "Sampling",
+     "only tokens at least P times as likely as the best; 0: off"},
+    {"--repeat-penalty", "X", APP_F32, SPECULATES, AT(sampling.repeat_penalty), 0.01, 100, "Sampling",
+     "weakens tokens seen before; 1: off"},
+    {"--presence-penalty", "X", APP_F32, SPECULATES, AT(sampling.presence_penalty), -100, 100, "Sampling",
+     "subtracted from the logit of a token seen before; 0: off"},
+    {"--frequency-penalty", "X", APP_F32, SPECULATES, AT(sampling.frequency_penalty), -100, 100, "Sampling",
+     "subtracted for each time a token was seen; 0: off"},
+    {"--repeat-last-n", "N", APP_I32, SPECULATES, AT(sampling.penalty_last_n), -1, INT32_MAX, "Sampling",
+     "how many of the newest tokens count as seen; 0: none, -1: all"},
+
+    /* Speculation */
+    {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN, AT(session.spec.type), 0, 0, "Speculation",
+     "auto, none, ngram, draft; for tests oracle, random. auto: a draft model if given, else n-gram"},
+    {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
+     "kinds to compare with none (default: ngram, and draft with -md)"},
+    {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, SPECULATES, AT(session.spec.n_max), 1,
+     AERIE_MAX_DRAFT, "Speculation", "tokens drafted ahead at most"},
+    {"--spec-draft-n-min --draft-min --draft-n-min", "N", APP_U32, SPECULATES, AT(session.spec.n_min), 0,
+     AERIE_MAX_DRAFT, "Speculation", "shorter drafts are not verified"},
+    {"--spec-draft-p-min --draft-p-min", "P", APP_F32, SPECULATES, AT(session.spec.p_min), 0, 1, "Speculation",
+     "continuations less likely than P are not drafted"},
+    {"--spec-tree", "on|off", APP_ON_OFF, SPECULATES, AT(session.spec.tree), 0, 0, "Speculation",
+     "drafts may branch"},
+    {"--spec-fixed", NULL, APP_FLAG, SPECULATES, AT(session.spec.fixed), 0, 0, "Speculation",
+     "verify all that is drafted: the controller is off"},
+    {"--spec-oracle-error", "P", APP_F32, SPECULATES, AT(session.spec.oracle_error), 0, 1, "Speculation",
+     "oracle: the share of drafted tokens that are wrong"},
+
+    /* Tokenize */
+    {"--decode", NULL, APP_FLAG, APP_TOKENIZE, AT(decode), 0, 0, "Tokenize", "ids to text"},
+    {"--no-bos", NULL, APP_FLAG, APP_TOKENIZE, AT(no_bos), 0, 0, "Tokenize",
+     "do not add the tokens that the model wants around a text"},
+    {"--no-parse-special", NULL, APP_FLAG, APP_TOKENIZE, AT(no_parse_special), 0, 0, "Tokenize",
+     "text like <|im_start|> is plain text"},
+    {"--show-count", NULL, APP_FLAG, APP_TOKENIZE, AT(show_count), 0, 0, "Tokenize",
+     "the number of tokens, on standard error"},
+    {"--stdin", NULL, APP_IGNORED, APP_TOKENIZE, NONE, LLAMA, ""},
+
+    /* Inspect */
+    {"--keys", NULL, APP_FLAG, APP_INSPECT, AT(keys), 0, 0, "Inspect", "metadata only"},
+    {"--tensors", NULL, APP_FLAG, APP_INSPECT, AT(tensors), 0, 0, "Inspect", "tensors only"},
+    {"--match", "TEXT", APP_TEXT, APP_INSPECT, AT(match), 0, 0, "Inspect",
+     "only keys and tensors whose name holds TEXT"},
+    {"--full", NULL, APP_FLAG, APP_INSPECT, AT(full), 0, 0, "Inspect", "whole arrays and strings"},
+
+    /* Bench */
+    {"-p --n-prompt", "N", APP_U32, APP_BENCH_SPEED, AT(bench_prompt), 0, 1 << 20, "Bench",
+     "prompt tokens; 0: skip"},
+    {"-n --n-gen", "N", APP_U32, APP_BENCH_SPEED, AT(bench_predict), 0, 1 << 20, "Bench",
+     "generated tokens; 0: skip"},
+    {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(rows), 1, 4096, "Bench", "rows per pass"},
+    {"--contexts", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(contexts), 0, 1 << 24, "Bench",
+     "cached positions before the rows"},
+    {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(n_repetitions), 1, 1000,
+     "Bench", "how often each figure is taken"},
+    {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(ids_file), 0, 0, "Bench",
+     "token ids, one window per line, spaces between; - is standard input"},
+
+    /* Output */
+    {"--ids", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE, AT(ids), 0, 0, "Output",
+     "token ids instead of text, a line per prompt; tokenize does so anyway"},
+    {"--json", NULL, APP_FLAG, ALL & ~APP_BENCH_LOGITS, AT(json), 0, 0, "Output", "one JSON object"},
+    {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(csv), 0, 0, "Output",
+     "comma separated values"},
+    {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output",
+     "a line of figures on standard error at the end"},
+    {"-v --verbose", NULL, APP_FLAG, ALL, AT(verbose), 0, 0, "Output", "say more on standard error"},
+    {"-q --quiet", NULL, APP_FLAG, ALL, AT(quiet), 0, 0, "Output", "nothing but errors on standard error"},
+
+    /* llama.cpp's */
+    {"-fa --flash-attn", "[on|off|auto]", APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"-ngl --gpu-layers --n-gpu-layers", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"-ngld --gpu-layers-draft --n-gpu-layers-draft", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"-tb --threads-batch", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--mlock", NULL, APP_IGNORED, ALL, NONE, LLAMA, ""},
+    {"--mmap", NULL, APP_IGNORED, ALL, NONE, LLAMA, ""},
+    {"--jinja", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"-cnv --conversation", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--warmup", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--no-warmup", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"-co --color", "[on|off|auto]", APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--no-display-prompt", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--simple-io", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--no-perf", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--perf", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--no-context-shift", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"-nkvo --no-kv-offload", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--numa", "TYPE", APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--prio", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--poll", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--log-disable", NULL, APP_IGNORED, ALL, NONE, LLAMA, ""},
+};
+
+size_t app_n_commands(void)
+{
+    return sizeof commands / sizeof *commands;
+}
+
+const app_command *app_command_at(size_t i)
+{
+    return &commands[i];
+}
+
+size_t app_n_options(void)
+{
+    return sizeof options / sizeof *options;
+}
+
+const app_option *app_option_at(size_t i)
+{
+    return &options[i];
+}

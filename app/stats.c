@@ -1,0 +1,115 @@
+/* stats.c - what a generation did, as a line and as JSON. */
+#include <string.h>
+
+#include "load.h"
+
+double app_rate(double count, double seconds)
+{
+    return seconds > 0 ? count / seconds : 0;
+}
+
+void app_stats_add(aerie_stats *sum, const aerie_stats *stats)
+{
+    sum->n_prompt += stats->n_prompt;
+    sum->n_cached += stats->n_cached;
+    sum->n_generated += stats->n_generated;
+    sum->n_passes += stats->n_passes;
+    sum->n_drafted += stats->n_drafted;
+    sum->n_accepted += stats->n_accepted;
+    for (size_t i = 0; i < AERIE_MAX_DRAFT; i++) {
+        sum->drafted_at[i] += stats->drafted_at[i];
+        sum->accepted_at[i] += stats->accepted_at[i];
+    }
+    sum->prompt_seconds += stats->prompt_seconds;
+    sum->decode_seconds += stats->decode_seconds;
+    sum->target_seconds += stats->target_seconds;
+    sum->draft_seconds += stats->draft_seconds;
+    sum->sample_seconds += stats->sample_seconds;
+    sum->stop = stats->stop;
+}
+
+static double percent(double part, double whole)
+{
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds)
+{
+    char depths[1024] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < AERIE_MAX_DRAFT && n < sizeof depths - 32; i++) {
+        if (s->drafted_at[i] == 0) continue;
+        n += (size_t)snprintf(depths + n, sizeof depths - n, "%s%zu:%u/%u", n ? " " : "", i + 1, (unsigned)s->accepted_at[i],
+                              (unsigned)s->drafted_at[i]);
+    }
+    char together[96] = "";
+    if (n_prompts > 1) {
+        snprintf(together, sizeof together, "; %zu prompts in %.2f s, %.2f tokens/s together", n_prompts, seconds,
+                 app_rate(s->n_generated, seconds));
+    }
+    const double rest = percent(s->target_seconds, s->decode_seconds);
+    app_note("prompt %u tokens (%u cached), %.2f tokens/s; generated %u tokens, %.2f tokens/s; %u target passes; "
+             "drafted %u, accepted %u (%.0f%%)%s%s; time: target %.1f%%, draft %.1f%%, sampling %.1f%%%s",
+             (unsigned)s->n_prompt, (unsigned)s->n_cached, app_rate(s->n_prompt - s->n_cached, s->prompt_seconds),
+             (unsigned)s->n_generated, app_rate(s->n_generated, s->decode_seconds), (unsigned)s->n_passes,
+             (unsigned)s->n_drafted, (unsigned)s->n_accepted, percent(s->n_accepted, s->n_drafted),
+             n ? ", by depth " : "", depths, rest, percent(s->draft_seconds, s->decode_seconds),
+             percent(s->sample_seconds, s->decode_seconds), together);
+}
+
+json_t *app_json_depths(const aerie_stats *stats)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < AERIE_MAX_DRAFT; i++) {
+        if (stats->drafted_at[i] == 0) continue;
+        json_array_append_new(list, json_pack("{s:I, s:I, s:I}", "depth", (json_int_t)(i + 1), "drafted",
+                                              (json_int_t)stats->drafted_at[i], "accepted", (json_int_t)stats->accepted_at[i]));
+    }
+    return list;
+}
+
+static const char *stop_name(aerie_stop stop)
+{
+    switch (stop) {
+    case AERIE_STOP_NONE: return "none";
+    case AERIE_STOP_EOG: return "end";
+    case AERIE_STOP_LENGTH: return "length";
+    case AERIE_STOP_CONTEXT: return "context";
+    case AERIE_STOP_CALLER: return "interrupted";
+    }
+    return "none";
+}
+
+json_t *app_json_stats(const aerie_stats *s)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}",
+                     "n_prompt", (json_int_t)s->n_prompt, "n_cached", (json_int_t)s->n_cached,
+                     "n_generated", (json_int_t)s->n_generated, "n_passes", (json_int_t)s->n_passes,
+                     "n_drafted", (json_int_t)s->n_drafted, "n_accepted", (json_int_t)s->n_accepted,
+                     "by_depth", app_json_depths(s), "prompt_seconds", s->prompt_seconds,
+                     "decode_seconds", s->decode_seconds, "target_seconds", s->target_seconds,
+                     "draft_seconds", s->draft_seconds, "sample_seconds", s->sample_seconds,
+                     "prompt_per_second", app_rate(s->n_prompt - s->n_cached, s->prompt_seconds),
+                     "generated_per_second", app_rate(s->n_generated, s->decode_seconds), "stop", stop_name(s->stop));
+}
+
+json_t *app_json_settings(const app_models *models, const app_options *options, const aerie_session *session)
+{
+    const aerie_sampling *p = &options->sampling;
+    const aerie_spec *spec = &options->session.spec;
+    json_t *sampling = json_pack("{s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:o}", "temperature", (double)p->temperature,
+                                 "top_k", (int)p->top_k, "top_p", (double)p->top_p, "min_p", (double)p->min_p,
+                                 "repeat_penalty", (double)p->repeat_penalty, "presence_penalty", (double)p->presence_penalty,
+                                 "frequency_penalty", (double)p->frequency_penalty, "repeat_last_n", (int)p->penalty_last_n,
+                                 "seed", p->seed <= INT64_MAX ? json_integer((json_int_t)p->seed) : json_real((double)p->seed));
+    json_t *speculation = json_pack("{s:s, s:I, s:I, s:f, s:b, s:b}", "type", aerie_session_spec_name(session), "n_max",
+                                    (json_int_t)spec->n_max, "n_min", (json_int_t)spec->n_min, "p_min", (double)spec->p_min,
+                                    "tree", (int)spec->tree, "fixed", (int)spec->fixed);
+    return json_pack("{s:s, s:o, s:s, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:o}", "version", aerie_version(),
+                     "model", app_json_text(options->model, strlen(options->model)), "arch", models->info.arch,
+                     "name", app_json_text(models->info.name, strlen(models->info.name)), "tokenizer", models->info.tokenizer,
+                     "cpu_level", models->info.cpu_level, "n_ctx", (json_int_t)aerie_session_n_ctx(session),
+                     "n_batch", (json_int_t)options->session.n_batch, "n_seqs", (json_int_t)options->session.n_seqs,
+                     "n_threads", (json_int_t)options->n_threads, "n_predict", (json_int_t)options->n_predict,
+                     "chat_template", (int)app_uses_template(models, options), "sampling", sampling, "speculation", speculation);
+}

@@ -1,0 +1,15 @@
+/* attention_avx2.c - attention with AVX2; the body is in attention.inc. Sixteen lanes are two registers, so
+ * tiles hold four sums of 16. */
+#include "backend/cpu/x86/vec_avx2.inc"
+#include "backend/cpu/ref/ref.h"
+#define ENTRY(name) ae_avx2_##name
+#include "backend/cpu/x86/rows.inc"
+#define SCORE_1 4
+#define SCORE_2 2
+#define SCORE_4 1
+#define SCORE_8 0
+#define VALUES_1 4
+#define VALUES_2 2
+#define VALUES_4 1
+#define VALUES_8 0
+#include "backend/cpu/x86/attention.inc"

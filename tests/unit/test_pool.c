@@ -1,0 +1,67 @@
+/* test_pool.c - the thread pool: every item once, whatever the number of threads, with and without sleep between jobs. */
+#define _POSIX_C_SOURCE 200809L
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <time.h>
+
+#include "base/pool.h"
+
+#define MAX_ITEMS 1000
+
+typedef struct counts {
+    uint32_t plain[MAX_ITEMS]; /* written without atomics: a second run of an item is a race that TSan reports */
+    atomic_uint bad_worker;
+    uint32_t n_workers;
+} counts;
+
+static void count(void *context, uint32_t item, uint32_t i_worker)
+{
+    counts *c = context;
+    c->plain[item]++;
+    if (i_worker >= c->n_workers) atomic_fetch_add(&c->bad_worker, 1);
+}
+
+static void test_every_item_once(void **state)
+{
+    (void)state;
+    const uint32_t sizes[] = {0, 1, 2, 3, 7, 64, MAX_ITEMS};
+    for (uint32_t n_workers = 1; n_workers <= 5; n_workers++) {
+        ae_pool *pool;
+        assert_int_equal(ae_pool_create(&pool, n_workers, NULL), AERIE_OK);
+        assert_int_equal(ae_pool_n_workers(pool), n_workers);
+        for (int round = 0; round < 300; round++) {
+            const uint32_t n = sizes[round % 7];
+            counts c = {.n_workers = n_workers};
+            ae_pool_run(pool, count, &c, n);
+            for (uint32_t i = 0; i < MAX_ITEMS; i++) assert_int_equal(c.plain[i], i < n);
+            assert_int_equal(c.bad_worker, 0);
+            if (round % 50 == 0) nanosleep(&(struct timespec){0, 2000000}, NULL); /* let the workers fall asleep */
+        }
+        ae_pool_free(pool);
+    }
+}
+
+static void test_refuses_nonsense(void **state)
+{
+    (void)state;
+    ae_pool *pool;
+    aerie_error error;
+    assert_int_equal(ae_pool_create(&pool, 0, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(ae_pool_create(&pool, 5000, &error), AERIE_ERROR_ARGUMENT);
+    assert_null(pool);
+    ae_pool_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_item_once),
+        cmocka_unit_test(test_refuses_nonsense),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

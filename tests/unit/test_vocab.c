@@ -1,0 +1,409 @@
+/* test_vocab.c - tokenizers on small vocabularies: special tokens, round trips, streams, merging against
+ * a plain reference, scanners against PCRE2, hostile files, every allocation failing in turn. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "fail_alloc.h"
+#include "gguf_make.h"
+#include "text/unicode.h"
+#include "text/vocab_int.h"
+#include "vocab_make.h"
+
+static const ae_encode_options plain = {false, false}, full = {true, true};
+
+static ae_vocab *make(bool spm, vocab_make how)
+{
+    ae_buf file = {0};
+    ae_vocab *vocab;
+    aerie_error error = {0};
+    if (spm) {
+        vocab_make_spm(&file, &how);
+    } else {
+        vocab_make_bpe(&file, &how);
+    }
+    if (vocab_make_load(&vocab, &file, &error) != AERIE_OK) fail_msg("%s", error.text);
+    ae_buf_free(&file);
+    return vocab;
+}
+
+static ae_tokens encode(const ae_vocab *vocab, const char *text, size_t n, ae_encode_options options)
+{
+    ae_tokens tokens = {0};
+    aerie_error error = {0};
+    if (ae_vocab_encode(vocab, text, n, options, &tokens, &error) != AERIE_OK) fail_msg("%s", error.text);
+    return tokens;
+}
+
+/* The pieces of a text, separated by bars; control tokens in brackets. */
+static void check_pieces(const ae_vocab *vocab, const char *text, ae_encode_options options, const char *want)
+{
+    ae_tokens tokens = encode(vocab, text, strlen(text), options);
+    ae_buf got = {0};
+    ae_buf_adds(&got, "");
+    for (size_t i = 0; i < tokens.n; i++) {
+        bool control = ae_vocab_is_control(vocab, tokens.data[i]);
+        ae_buf_adds(&got, control ? "[" : i ? "|" : "");
+        ae_vocab_piece(vocab, tokens.data[i], true, &got);
+        if (control) ae_buf_adds(&got, "]");
+    }
+    assert_string_equal(got.data, want);
+    ae_buf_free(&got);
+    ae_tokens_free(&tokens);
+}
+
+/* encode, decode: the same bytes, whole and token by token; a stream of well-formed text is well-formed. */
+static void check_round_trip(const ae_vocab *vocab, const char *text, size_t n)
+{
+    ae_tokens tokens = encode(vocab, text, n, plain);
+    ae_buf stream = {0}, whole = {0};
+    ae_detok detok = {.vocab = vocab};
+    bool valid = ae_uni_is_valid(text, n);
+    for (size_t i = 0; i < tokens.n; i++) {
+        size_t before = stream.n;
+        ae_detok_add(&detok, tokens.data[i], &stream);
+        if (valid) assert_true(ae_uni_is_valid(stream.data + before, stream.n - before));
+        ae_vocab_piece(vocab, tokens.data[i], false, &whole);
+    }
+    if (valid) assert_int_equal(detok.n_pending, 0);
+    ae_detok_end(&detok, &stream);
+    size_t drop = vocab->add_space_prefix && whole.n ? 1 : 0;
+    assert_int_equal(stream.n, n);
+    assert_int_equal(whole.n - drop, n);
+    if (n) assert_memory_equal(stream.data, text, n);
+    if (n) assert_memory_equal(whole.data + drop, text, n);
+    ae_buf_free(&stream);
+    ae_buf_free(&whole);
+    ae_tokens_free(&tokens);
+}
+
+static void test_bpe(void **state)
+{
+    (void)state;
+    ae_vocab *v = make(false, (vocab_make){.pre = "smollm"});
+    assert_string_equal(ae_vocab_kind(v), "bpe/smollm");
+    check_pieces(v, "", plain, "");
+    check_pieces(v, "hello world", plain, "hello| world");
+    check_pieces(v, "hellohello", plain, "hello|hello");
+    check_pieces(v, "hello  world", plain, "hello| | world");
+    check_pieces(v, "é中123", plain, "é|中|1|2|3"); /* smollm keeps numbers apart */
+    check_pieces(v, VOCAB_START, plain, "<|||i|m|_|s|t|a|r|t|||>");
+    check_pieces(v, "hello" VOCAB_START "hello" VOCAB_END, full, "hello[" VOCAB_START "]|hello[" VOCAB_END "]");
+    check_pieces(v, "<tool><tool <too", plain, "<tool>|<tool| |<|t|o|o");
+    assert_false(ae_vocab_adds_bos(v));
+    assert_true(ae_vocab_is_eog(v, ae_vocab_eos(v)));
+    assert_true(ae_vocab_is_control(v, ae_vocab_eos(v))); /* by its text */
+    assert_false(ae_vocab_is_eog(v, -1));
+    assert_false(ae_vocab_is_eog(v, ae_vocab_n_tokens(v)));
+    assert_null(ae_vocab_chat_template(v));
+    ae_vocab_free(v);
+
+    v = make(false, (vocab_make){.pre = "llama-bpe"});
+    check_pieces(v, "hello world123", full, "[" VOCAB_START "]|hello| world|123");
+    ae_vocab_free(v);
+    v = make(false, (vocab_make){.pre = NULL});
+    assert_string_equal(ae_vocab_kind(v), "bpe/default");
+    ae_vocab_free(v);
+}
+
+static void test_spm(void **state)
+{
+    (void)state;
+    ae_vocab *v = make(true, (vocab_make){.pre = NULL});
+    assert_string_equal(ae_vocab_kind(v), "spm");
+    assert_true(v->split_at_space);
+    check_pieces(v, "", full, "[<s>]");
+    check_pieces(v, "hello world", plain, " hello| world");
+    check_pieces(v, "hello world", full, "[<s>]| hello| world");
+    check_pieces(v, "<s>hello</s>", full, "[<s>][<s>]| hello[</s>]");
+    check_pieces(v, "<s>", plain, " |<|s|>"); /* text does not become a control token */
+    check_pieces(v, "hello<tool>world", plain, " hello|<tool>| world");
+    check_pieces(v, "   world", plain, "  | | world");
+    ae_vocab_free(v);
+}
+
+static void test_round_trips(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"smollm", "gpt-2", "llama-bpe", "qwen2", "deepseek-llm", "deepseek-v3", "gpt-4o",
+                                        "tekken", "default", "bloom", "chameleon", "exaone-moe", "youtu", NULL, NULL};
+    uint64_t seed = 1;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ae_vocab *v = make(names[i] == NULL, (vocab_make){.pre = names[i]});
+        char text[4096];
+        for (int byte = 0; byte < 256; byte++) {
+            text[byte] = (char)byte;
+            check_round_trip(v, &text[byte], 1);
+        }
+        check_round_trip(v, text, 256);
+        for (int round = 0; round < 60; round++) {
+            size_t n = gguf_make_random(&seed) % sizeof text;
+            for (size_t k = 0; k < n; k++) text[k] = (char)(gguf_make_random(&seed) >> 32);
+            check_round_trip(v, text, n);
+            n = 0;
+            while (n + 4 < sizeof text) {
+                uint64_t r = gguf_make_random(&seed);
+                uint32_t code = (uint32_t)(r >> 8) % ((r & 3) == 0 ? 0x110000 : (r & 3) == 1 ? 0x3000 : 0x80);
+                if (code < 0xD800 || code > 0xDFFF) n += ae_uni_encode(code, text + n);
+            }
+            /* U+2581 itself comes back as a space from SPM, which no reference avoids: not in this text */
+            for (size_t k = 0; k + 2 < n; k++) {
+                if (memcmp(text + k, "\xe2\x96\x81", 3) == 0) memcpy(text + k, "abc", 3);
+            }
+            check_round_trip(v, text, n);
+        }
+        ae_vocab_free(v);
+    }
+}
+
+static void test_long_texts(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"smollm", "llama-bpe", "qwen35", "deepseek-coder", "deepseek-llm", "deepseek-v3",
+                                        "gpt-4o", "default", "falcon", NULL};
+    static const char *const classes[] = {"a", "A", " ", "\n", "1", "!", "'", "\t", "é", "中", "\xcc\x81", "\xff", "h e"};
+    size_t n = 300000;
+    char *text = malloc(n + 8);
+    assert_non_null(text);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ae_vocab *v = make(names[i] == NULL, (vocab_make){.pre = names[i]});
+        for (size_t k = 0; k < sizeof classes / sizeof classes[0]; k++) {
+            size_t n_class = strlen(classes[k]), done = 0;
+            while (done + n_class <= n) {
+                memcpy(text + done, classes[k], n_class);
+                done += n_class;
+            }
+            text[done] = 'x'; /* what follows the run decides much of the patterns */
+            check_round_trip(v, text, done + 1);
+        }
+        ae_vocab_free(v);
+    }
+    free(text);
+}
+
+/* ---- Merging against the plain definition --------------------------------------------------- */
+
+/* Merge the best pair, leftmost first, until none is left. */
+static size_t merge_plainly(const ae_vocab *v, const char *word, size_t n, int32_t *ids)
+{
+    for (size_t i = 0; i < n; i++) ids[i] = v->byte_symbol[(uint8_t)word[i]];
+    for (;;) {
+        size_t best = n;
+        uint32_t rank = UINT32_MAX;
+        for (size_t i = 0; i + 1 < n; i++) {
+            const ae_merge *m = ae_merges_find(v, ids[i], ids[i + 1]);
+            if (m && m->rank < rank) {
+                rank = m->rank;
+                best = i;
+            }
+        }
+        if (best == n) return n;
+        ids[best] = ae_merges_find(v, ids[best], ids[best + 1])->id;
+        memmove(ids + best + 1, ids + best + 2, (n - best - 2) * sizeof *ids);
+        n--;
+    }
+}
+
+static void test_merge_order(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    for (int round = 0; round < 30; round++) {
+        char parts[90][40];
+        const char *pairs[121] = {NULL};
+        size_t n_parts = 3, n_pairs = 0;
+        strcpy(parts[0], "a");
+        strcpy(parts[1], "b");
+        strcpy(parts[2], "c");
+        while (n_parts < 60) {
+            const char *left = parts[gguf_make_random(&seed) % n_parts], *right = parts[gguf_make_random(&seed) % n_parts];
+            if (strlen(left) + strlen(right) >= sizeof parts[0]) continue;
+            snprintf(parts[n_parts], sizeof parts[0], "%.19s%.19s", left, right);
+            pairs[n_pairs++] = left;
+            pairs[n_pairs++] = right;
+            n_parts++;
+        }
+        ae_vocab *v = make(false, (vocab_make){.pre = "gpt-2", .merges = pairs});
+        for (int k = 0; k < 60; k++) {
+            char word[400];
+            int32_t want[400];
+            size_t n = 1 + gguf_make_random(&seed) % (k < 30 ? 40 : 400);
+            for (size_t i = 0; i < n; i++) word[i] = "abc"[gguf_make_random(&seed) % 3];
+            ae_tokens got = encode(v, word, n, plain);
+            size_t n_want = merge_plainly(v, word, n, want);
+            assert_int_equal(got.n, n_want);
+            assert_memory_equal(got.data, want, n_want * sizeof *want);
+            ae_tokens_free(&got);
+        }
+        ae_vocab_free(v);
+    }
+}
+
+/* ---- Scanners against PCRE2 ----------------------------------------------------------------- */
+
+typedef struct cuts {
+    size_t at[4096];
+    size_t n;
+} cuts;
+
+static aerie_status note_cut(void *context, size_t begin, size_t end)
+{
+    cuts *c = context;
+    assert_true(end > begin && begin == (c->n ? c->at[c->n - 1] : 0));
+    c->at[c->n++] = end;
+    return AERIE_OK;
+}
+
+/* Characters whose class has not changed in many years of Unicode. */
+static size_t random_text(uint64_t *seed, char *text, size_t n_characters)
+{
+    static const char *const special[] = {" ", " ", " ", "\n", "\r", "\t", "'", "'s", "'LL", "'ve", "'ſ", "\u00a0", "\u2028",
+                                          "\u3000", "\xc2\x85", "\u180e", "\u0301", "\u200b", "٣", "Ⅷ", "½", "/", "."};
+    static const uint32_t ranges[][2] = {{0x20, 0x7E}, {0x30, 0x39}, {0x61, 0x66}, {0xA1, 0x24F}, {0x391, 0x3C9},
+                                         {0x410, 0x44F}, {0x5D0, 0x5EA}, {0x905, 0x939}, {0x300, 0x36F}, {0xE01, 0xE3A},
+                                         {0x4E00, 0x9FA5}, {0xAC00, 0xD7A3}, {0x1F600, 0x1F64F}, {0x2190, 0x21FF}};
+    size_t n = 0;
+    for (size_t i = 0; i < n_characters; i++) {
+        uint64_t r = gguf_make_random(seed);
+        if (r % 3 == 0) {
+            const char *s = special[(r >> 8) % (sizeof special / sizeof special[0])];
+            memcpy(text + n, s, strlen(s));
+            n += strlen(s);
+        } else if (r % 97 == 1) {
+            text[n++] = (char)(0x80 | (r >> 16 & 0x7F)); /* ill-formed now and then */
+        } else {
+            const uint32_t *range = ranges[(r >> 8) % (sizeof ranges / sizeof ranges[0])];
+            n += ae_uni_encode(range[0] + (uint32_t)(r >> 32) % (range[1] - range[0] + 1), text + n);
+        }
+    }
+    return n;
+}
+
+static void test_scanners(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt-2", "smollm", "llama-bpe", "glm4", "qwen2", "qwen35", "seed-coder", "minicpm5",
+                                        "default", "falcon", "chameleon", "gpt-4o",
+                                        "tekken", "youtu"};
+    uint64_t seed = 99;
+    char text[4096];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ae_pretok fast, oracle;
+        assert_int_equal(ae_pretok_init(&fast, names[i], strlen(names[i]), NULL), AERIE_OK);
+        assert_int_equal(ae_pretok_init_oracle(&oracle, names[i], NULL), AERIE_OK);
+        for (int round = 0; round < 3000; round++) {
+            size_t n = random_text(&seed, text, 1 + (size_t)round % 60);
+            cuts got = {.n = 0}, want = {.n = 0};
+            assert_int_equal(ae_pretok_run(&fast, text, n, note_cut, &got, NULL), AERIE_OK);
+            assert_int_equal(ae_pretok_run(&oracle, text, n, note_cut, &want, NULL), AERIE_OK);
+            if (got.n != want.n || memcmp(got.at, want.at, got.n * sizeof *got.at) != 0) {
+                fail_msg("%s cuts \"%.*s\" otherwise than its pattern", names[i], (int)n, text);
+            }
+            assert_int_equal(got.at[got.n - 1], n);
+        }
+        ae_pretok_free(&fast);
+        ae_pretok_free(&oracle);
+    }
+}
+
+/* ---- Hostile files, other vocabularies, memory ----------------------------------------------- */
+
+static void check_refused(bool spm, vocab_make how, aerie_status want, const char *word)
+{
+    ae_buf file = {0};
+    ae_vocab *vocab;
+    aerie_error error = {0};
+    if (spm) {
+        vocab_make_spm(&file, &how);
+    } else {
+        vocab_make_bpe(&file, &how);
+    }
+    assert_int_equal(vocab_make_load(&vocab, &file, &error), want);
+    assert_null(vocab);
+    if (!strstr(error.text, word)) fail_msg("\"%s\" does not speak of %s", error.text, word);
+    ae_buf_free(&file);
+}
+
+static void test_hostile(void **state)
+{
+    (void)state;
+    check_refused(false, (vocab_make){.pre = "nonesuch"}, AERIE_ERROR_UNSUPPORTED, "smollm");
+    check_refused(false, (vocab_make){.pre = "gpt-2 phi-2"}, AERIE_ERROR_UNSUPPORTED, "gpt-2 phi-2");
+    check_refused(false, (vocab_make){.pre = "gpt-2", .model = "bert"}, AERIE_ERROR_UNSUPPORTED, "bert");
+    check_refused(false, (vocab_make){.pre = "gpt-2", .no_tokens = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens");
+    check_refused(false, (vocab_make){.pre = "gpt-2", .no_merges = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.merges");
+    check_refused(false, (vocab_make){.pre = "gpt-2", .bad_merge = true}, AERIE_ERROR_FORMAT, "entry 22");
+    check_refused(false, (vocab_make){.pre = "gpt-2", .short_types = true}, AERIE_ERROR_FORMAT, "token_type");
+    check_refused(false, (vocab_make){.pre = "gpt-2", .bad_type = true}, AERIE_ERROR_FORMAT, "token_type");
+    check_refused(false, (vocab_make){.pre = "gpt-2", .eos = 100000}, AERIE_ERROR_FORMAT, "eos_token_id is 100000");
+    check_refused(true, (vocab_make){.no_scores = true}, AERIE_ERROR_FORMAT, "scores");
+    check_refused(true, (vocab_make){.bad_score = true}, AERIE_ERROR_FORMAT, "scores: entry");
+}
+
+static void test_check_same(void **state)
+{
+    (void)state;
+    static const char *const other[] = {"h", "e", "l", "o", NULL};
+    aerie_error error = {0};
+    ae_vocab *a = make(false, (vocab_make){.pre = "gpt-2"}), *b = make(false, (vocab_make){.pre = "gpt-2"});
+    ae_vocab *c = make(false, (vocab_make){.pre = "gpt-2", .merges = other}), *d = make(true, (vocab_make){.pre = NULL});
+    assert_int_equal(ae_vocab_check_same(a, b, &error), AERIE_OK);
+    assert_int_equal(ae_vocab_check_same(a, c, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "token 257 is \"ll\" in the target and \"lo\""));
+    assert_int_equal(ae_vocab_check_same(a, d, &error), AERIE_ERROR_UNSUPPORTED);
+    ae_vocab_free(a);
+    ae_vocab_free(b);
+    ae_vocab_free(c);
+    ae_vocab_free(d);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"smollm", "gpt-4o", NULL};
+    char text[600];
+    for (size_t k = 0; k < sizeof text; k++) text[k] = "hello wor\xffld 123"[k % 16];
+    for (size_t i = 0; i < 3; i++) {
+        ae_buf file = {0};
+        vocab_make how = {.pre = names[i]};
+        if (names[i]) {
+            vocab_make_bpe(&file, &how);
+        } else {
+            vocab_make_spm(&file, &how);
+        }
+        for (long n = 1;; n++) {
+            ae_vocab *vocab;
+            ae_tokens tokens = {0};
+            aerie_error error = {0};
+            fail_alloc_arm(n, false);
+            aerie_status status = vocab_make_load(&vocab, &file, &error);
+            if (status == AERIE_OK) status = ae_vocab_encode(vocab, text, sizeof text, full, &tokens, &error);
+            if (status != AERIE_OK) assert_int_equal(tokens.n, 0);
+            ae_vocab_free(vocab);
+            ae_tokens_free(&tokens);
+            bool failed = fail_alloc_disarm();
+            assert_int_equal(fail_alloc_live(), 0);
+            if (!failed) {
+                assert_int_equal(status, AERIE_OK);
+                break;
+            }
+            /* without its word cache, encoding is slower and nothing else */
+            if (status != AERIE_OK) assert_int_equal(status, AERIE_ERROR_MEMORY);
+        }
+        ae_buf_free(&file);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bpe),         cmocka_unit_test(test_spm),        cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_long_texts),  cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners),
+        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_check_same), cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

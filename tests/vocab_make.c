@@ -1,0 +1,146 @@
+/* vocab_make.c - see vocab_make.h. */
+#include "vocab_make.h"
+
+#include <stdio.h>
+
+#include "gguf_make.h"
+#include "text/unicode.h"
+#include "text/vocab_int.h"
+
+static const char *const usual[] = {"h", "e", "l", "l", "he", "ll", "hell", "o", " ", "w", "o", "r", " w", "or",
+                                    " wor", "l", " worl", "d", "\xc3", "\xa9", "\xe4", "\xb8", "\xe4\xb8", "\xad",
+                                    " ", " ", "  ", "  ", "1", "2", "12", "3", "\n", "\n", " ", "h", " h", "e",
+                                    "'", "s", "a", "b", "ab", "c", NULL};
+
+/* A list of strings on its way into a file, with their types and scores. */
+typedef struct list {
+    ae_buf strings, types, scores;
+    uint64_t n;
+} list;
+
+static void list_add(list *l, const char *text, size_t n, int32_t type, float score)
+{
+    gguf_make_u64(&l->strings, n);
+    ae_buf_add(&l->strings, text, n);
+    ae_buf_add(&l->types, &type, sizeof type);
+    ae_buf_add(&l->scores, &score, sizeof score);
+    l->n++;
+}
+
+static void list_free(list *l)
+{
+    ae_buf_free(&l->strings);
+    ae_buf_free(&l->types);
+    ae_buf_free(&l->scores);
+}
+
+/* Raw bytes in the spelling of byte-level vocabularies. */
+static void spell(ae_buf *out, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t code = 0;
+        while (ae_bytemap_byte(code) != (uint8_t)bytes[i]) code++;
+        char utf8[4];
+        ae_buf_add(out, utf8, ae_uni_encode(code, utf8));
+    }
+}
+
+static void add_bytes(list *tokens)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        char c = (char)byte;
+        ae_buf text = {0};
+        spell(&text, &c, 1);
+        list_add(tokens, text.data, text.n, AE_TOKEN_NORMAL, 0);
+        ae_buf_free(&text);
+    }
+}
+
+static void add_merges(list *tokens, list *merges, const char *const *pairs)
+{
+    for (size_t i = 0; pairs[i] && pairs[i + 1]; i += 2) {
+        ae_buf text = {0}, both = {0};
+        spell(&text, pairs[i], strlen(pairs[i]));
+        ae_buf_adds(&text, " ");
+        spell(&text, pairs[i + 1], strlen(pairs[i + 1]));
+        list_add(merges, text.data, text.n, 0, 0);
+        spell(&both, pairs[i], strlen(pairs[i]));
+        spell(&both, pairs[i + 1], strlen(pairs[i + 1]));
+        list_add(tokens, both.data, both.n, AE_TOKEN_NORMAL, 0);
+        ae_buf_free(&text);
+        ae_buf_free(&both);
+    }
+}
+
+static void write_file(ae_buf *buf, const vocab_make *how, const char *model, const list *tokens, const list *merges,
+                       uint32_t bos, uint32_t eos)
+{
+    uint64_t n_types = how->short_types ? tokens->n - 1 : tokens->n;
+    uint64_t n_kv = 4u + !how->no_tokens + (how->pre != NULL) + (merges && !how->no_merges) + (!merges && !how->no_scores);
+    gguf_make_header(buf, 3, 0, n_kv);
+    gguf_make_kv_string(buf, "tokenizer.ggml.model", how->model ? how->model : model);
+    if (how->pre) gguf_make_kv_string(buf, "tokenizer.ggml.pre", how->pre);
+    if (!how->no_tokens) {
+        gguf_make_kv_array(buf, "tokenizer.ggml.tokens", AE_GGUF_STRING, tokens->n, tokens->strings.data,
+                           tokens->strings.n);
+    }
+    gguf_make_kv_array(buf, "tokenizer.ggml.token_type", AE_GGUF_I32, n_types, tokens->types.data, n_types * 4);
+    if (merges && !how->no_merges) {
+        gguf_make_kv_array(buf, "tokenizer.ggml.merges", AE_GGUF_STRING, merges->n, merges->strings.data,
+                           merges->strings.n);
+    }
+    if (!merges && !how->no_scores) {
+        gguf_make_kv_array(buf, "tokenizer.ggml.scores", AE_GGUF_F32, tokens->n, tokens->scores.data, tokens->scores.n);
+    }
+    gguf_make_kv_u32(buf, "tokenizer.ggml.bos_token_id", bos);
+    gguf_make_kv_u32(buf, "tokenizer.ggml.eos_token_id", how->eos ? how->eos : eos);
+}
+
+void vocab_make_bpe(ae_buf *buf, const vocab_make *how)
+{
+    list tokens = {0}, merges = {0};
+    add_bytes(&tokens);
+    add_merges(&tokens, &merges, how->merges ? how->merges : usual);
+    if (how->bad_merge) list_add(&merges, "nospace", 7, 0, 0);
+    uint32_t start = (uint32_t)tokens.n;
+    list_add(&tokens, VOCAB_START, strlen(VOCAB_START), AE_TOKEN_CONTROL, 0);
+    list_add(&tokens, VOCAB_END, strlen(VOCAB_END), AE_TOKEN_NORMAL, 0); /* known by its text */
+    list_add(&tokens, VOCAB_TOOL, strlen(VOCAB_TOOL), AE_TOKEN_USER, 0);
+    list_add(&tokens, VOCAB_TOOLS, strlen(VOCAB_TOOLS), how->bad_type ? 77 : AE_TOKEN_USER, 0);
+    write_file(buf, how, "gpt2", &tokens, &merges, start, start + 1);
+    list_free(&tokens);
+    list_free(&merges);
+}
+
+void vocab_make_spm(ae_buf *buf, const vocab_make *how)
+{
+    static const char *const pieces[] = {"▁", "▁h", "he", "ll", "▁he", "▁hell", "▁hello", "lo", "o", "w", "▁w", "or",
+                                         "▁wor", "ld", "▁world", "h", "e", "l", "r", "d", "é", "中", "▁▁", "▁▁▁▁", "s"};
+    list tokens = {0};
+    list_add(&tokens, "<unk>", 5, AE_TOKEN_UNKNOWN, 0);
+    list_add(&tokens, "<s>", 3, AE_TOKEN_CONTROL, 0);
+    list_add(&tokens, "</s>", 4, AE_TOKEN_CONTROL, 0);
+    for (int byte = 0; byte < 256; byte++) {
+        char text[8];
+        snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
+        list_add(&tokens, text, strlen(text), AE_TOKEN_BYTE, 0);
+    }
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        float score = how->bad_score && i == 3 ? 0.0f / (float)(tokens.n - tokens.n) : -(float)i;
+        list_add(&tokens, pieces[i], strlen(pieces[i]), AE_TOKEN_NORMAL, score);
+    }
+    list_add(&tokens, VOCAB_TOOL, strlen(VOCAB_TOOL), AE_TOKEN_USER, 0);
+    list_add(&tokens, VOCAB_TOOLS, strlen(VOCAB_TOOLS), AE_TOKEN_USER, 0);
+    write_file(buf, how, "llama", &tokens, NULL, 1, 2);
+    list_free(&tokens);
+}
+
+aerie_status vocab_make_load(ae_vocab **out, const ae_buf *file, aerie_error *error)
+{
+    ae_gguf *gguf;
+    *out = NULL;
+    AE_TRY(ae_gguf_open_memory(&gguf, file->data, file->n, "made.gguf", error));
+    aerie_status status = ae_vocab_create(out, gguf, error);
+    ae_gguf_close(gguf);
+    return status;
+}

@@ -1,0 +1,31 @@
+/* vocab_make.h - small vocabularies made in memory, for tests and fuzzing.
+ *
+ * BPE: ids 0..255 are the bytes, then one token per merge, then VOCAB_START, VOCAB_END (control),
+ * VOCAB_TOOL (user-defined), in this order. SPM: unknown, BOS, EOS, 256 byte tokens, pieces.
+ */
+#ifndef AE_TEST_VOCAB_MAKE_H
+#define AE_TEST_VOCAB_MAKE_H
+
+#include "text/vocab.h"
+
+#define VOCAB_START "<|im_start|>"
+#define VOCAB_END "<|im_end|>"
+#define VOCAB_TOOL "<tool"
+#define VOCAB_TOOLS "<tool>" /* user-defined too, and longer */
+
+typedef struct vocab_make {
+    const char *pre;           /* NULL: no such key */
+    const char *const *merges; /* pairs of raw strings, left then right; NULL-terminated; NULL: the usual ones */
+    bool no_tokens, no_merges, short_types, bad_merge, bad_type, bad_score, no_scores;
+    uint32_t eos;              /* 0: the right one */
+    const char *model;         /* NULL: gpt2 or llama */
+} vocab_make;
+
+/* The bytes of a GGUF file. */
+void vocab_make_bpe(ae_buf *buf, const vocab_make *how);
+void vocab_make_spm(ae_buf *buf, const vocab_make *how);
+
+/* The vocabulary of such a file; the status of reading it. */
+aerie_status vocab_make_load(ae_vocab **out, const ae_buf *file, aerie_error *error);
+
+#endif
