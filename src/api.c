@@ -456,7 +456,7 @@ static aerie_status start_next(generation *g, aerie_error *error)
     uint32_t slot;
     AE_TRY(ae_spec_start(g->session->spec, &request, &slot, error));
     if (g->session->params.spec.type == AERIE_SPEC_ORACLE)
-        ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), slot, r->oracle_tokens, r->n_oracle_tokens);
+        ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), slot, r->n_tokens, r->oracle_tokens, r->n_oracle_tokens);
     g->request_of[slot] = g->next++;
     g->running[slot] = true;
     /* the answer continues the prompt: its first piece keeps its leading space */
