@@ -26,9 +26,11 @@
 /* ---- Activations, prepared once for all weights that share them ------------------------------- */
 
 /* Codes that the largest element of a group may get: eight scales are tried. Rounding errors of 32 elements vary from
- * scale to scale, so the best of eight leaves 12 to 16 % less squared error than always 127; KL divergence falls with it. */
+ * scale to scale, so the best of eight leaves less squared error than always 127. Whole numbers, because the largest
+ * element often matters most and is then exact. SmolLM2 Q4_1, 6144 tokens, KL divergence from float arithmetic: always
+ * 127 about 3.6e-3, these 3.13e-3, sixteen 3.03e-3, eight from 127.4 in steps of 0.7 about 3.4e-3; llama.cpp 3.39e-3. */
 #define AE_QUANT_TRIES 8
-#define AE_QUANT_TOPS {127.4f, 126.7f, 126.0f, 125.3f, 124.6f, 123.9f, 123.2f, 122.5f}
+#define AE_QUANT_TOPS {127, 126, 125, 124, 123, 122, 121, 120}
 
 typedef struct ae_act {
     uint32_t n_rows, n_in;
