@@ -32,6 +32,7 @@ INLINE void chains(const job *j, uint32_t row, const int n, const int form, cons
 {
     const int8_t *q = j->q + row * j->q_stride + u * 256;
     const size_t q_stride = j->q_stride;
+    const int most = n_sub == 16 && n > 8 ? 4 : TOGETHER;
     __m512i whole[GROUP]; /* n_sub == 1: one sum through all blocks */
     UNROLL
     for (int r = 0; r < n; r++) {
@@ -45,8 +46,8 @@ INLINE void chains(const job *j, uint32_t row, const int n, const int form, cons
         const uint32_t i = n_sub == 16 ? 2 * b : n_sub == 8 ? b : 0;
         const __m512 s0 = sub_at(sub, i), s1 = n_sub == 16 ? sub_at(sub, i + 1) : s0;
         UNROLL
-        for (int r = 0; r < n; r += TOGETHER) {
-            const int rows = n - r < TOGETHER ? n - r : TOGETHER;
+        for (int r = 0; r < n; r += together(n, most)) {
+            const int part = together(n, most), rows = n - r < part ? n - r : part;
             const int8_t *x = q + r * q_stride + b * 32;
             __m512i s[TOGETHER];
             if (n_sub == 1) {

@@ -40,8 +40,8 @@ INLINE void body(const job *j, uint32_t row, const int n, const int form, const 
         const __m512 d0 = scale_at(scales, 0, f32), d1 = n_sub == 2 ? scale_at(scales, 1, f32) : d0;
         const __m512 m = has_min ? scale_at(scales, n_sub, f32) : d0;
         UNROLL
-        for (int r = 0; r < n; r += TOGETHER) {
-            const int rows = n - r < TOGETHER ? n - r : TOGETHER;
+        for (int r = 0; r < n; r += together(n, TOGETHER)) {
+            const int part = together(n, TOGETHER), rows = n - r < part ? n - r : part;
             const int8_t *x = q + r * q_stride + u * 32;
             __m512i s[TOGETHER];
             begin_sums(s, j, row + (uint32_t)r, u * n_sub, has_min, rows);
