@@ -23,7 +23,8 @@ INLINE __m512i min_pair(const uint8_t *submin, uint32_t i)
 INLINE void add_sums(__m512 *p, const __m512i *s, __m512 sub, const int rows)
 {
     UNROLL
-    for (int r = 0; r < rows; r++) p[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[r]), sub, p[r]);
+    for (int r = 0; r < TOGETHER; r++)
+        if (r < rows) p[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[r]), sub, p[r]);
 }
 
 /* p[r] of one unit. */

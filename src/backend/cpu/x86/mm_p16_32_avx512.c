@@ -16,8 +16,9 @@ INLINE __m512 scale_at(const uint8_t *scales, size_t i, bool f32)
 INLINE void add_sums(__m512 *acc, const __m512i *s, __m512 d, const float *dx, size_t stride, const int rows)
 {
     UNROLL
-    for (int r = 0; r < rows; r++)
-        acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[r]), _mm512_mul_ps(d, _mm512_set1_ps(dx[r * stride])), acc[r]);
+    for (int r = 0; r < TOGETHER; r++)
+        if (r < rows)
+            acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[r]), _mm512_mul_ps(d, _mm512_set1_ps(dx[r * stride])), acc[r]);
 }
 
 /* Rows [row, row + n): all but j and row are constants of the instance. */
@@ -54,7 +55,8 @@ INLINE void body(const job *j, uint32_t row, const int n, const int form, const 
             }
             if (!has_min) continue;
             UNROLL
-            for (int i = r; i < r + rows; i++) acc[i] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[i * u_stride + u]), acc[i]);
+            for (int i = 0; i < TOGETHER; i++)
+                if (i < rows) acc[r + i] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[(r + i) * u_stride + u]), acc[r + i]);
         }
         codes += block_bytes(form);
         scales += AE_PANEL * (n_sub + has_min) * (f32 ? 4 : 2);
