@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -161,4 +162,14 @@ void *ae_os_pages_alloc(size_t bytes)
 void ae_os_pages_free(void *pages, size_t bytes)
 {
     if (pages) munmap(pages, pages_round(bytes ? bytes : 1));
+}
+
+bool ae_os_ask_for_tiles(void)
+{
+#if defined(__linux__) && defined(__x86_64__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
 }

@@ -31,4 +31,8 @@ void ae_file_map_close(ae_file_map *map);
 void *ae_os_pages_alloc(size_t bytes);
 void ae_os_pages_free(void *pages, size_t bytes);
 
+/* Asks the kernel for leave to use x86 matrix tiles (AMX) in all threads of this process; false where there are
+ * none or it refuses. Asking again is harmless. */
+bool ae_os_ask_for_tiles(void);
+
 #endif

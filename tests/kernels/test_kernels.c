@@ -194,6 +194,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_forms),
         LEVEL_TESTS("avx2"),
         LEVEL_TESTS("avx512"),
+        LEVEL_TESTS("amx"),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     print_message("%lu buffers compared\n", n_checks);

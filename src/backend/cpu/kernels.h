@@ -21,7 +21,8 @@
 #include "backend/backend.h"
 #include "quant/types.h"
 
-#define AE_PANEL 16 /* output rows interleaved in a packed weight */
+#define AE_PANEL 16     /* output rows interleaved in a packed weight */
+#define AE_TILE_ROWS 16 /* activation rows in a tile */
 
 /* ---- Activations, prepared once for all weights that share them ------------------------------- */
 
@@ -47,6 +48,13 @@ typedef struct ae_act {
     int8_t *q256;   /* [n_rows][n_in] */
     float *d256;    /* [n_rows][n_in / 256] */
     int16_t *bsum;  /* [n_rows][n_in / 16] sum of 16 q */
+    /* The same by tiles, for levels that want it (ae_kernels.tile_rows): rows in groups of 16, a tile is 16 rows x 32 k
+     * and contiguous, tiles of a group in ascending k. The last group's missing rows are undefined. */
+    int8_t *t32;          /* [n_groups][n_in / 32][16][32] q32 */
+    float *td32, *ts32;   /* [n_groups][n_in / 32][16] d32, s32 */
+    int8_t *t256;         /* [n_groups][n_in / 32][16][32] q256 */
+    float *td256;         /* [n_groups][n_in / 256][16] d256 */
+    int16_t *bsum2;       /* [n_rows][n_in / 32] sum of 32 q256 */
 } ae_act;
 
 /* ---- Weights ------------------------------------------------------------------------------------ */
@@ -143,6 +151,7 @@ typedef struct ae_attn_tile {
 
 typedef struct ae_kernels {
     const char *level;
+    uint32_t tile_rows; /* products of this many rows or more want the tiled form of ae_act; 0: never */
 
     /* y = x * (1 / sqrtf(mean of squares + eps)) * norm; squares summed as AE_DOT_FLOAT sums */
     void (*rmsnorm)(const float *x, const float *norm, float eps, uint32_t n, float *y);
@@ -170,13 +179,17 @@ void ae_kernels_ref(ae_kernels *kernels);
 #if defined(__x86_64__)
 void ae_kernels_avx2(ae_kernels *kernels);
 void ae_kernels_avx512(ae_kernels *kernels);
+void ae_kernels_amx(ae_kernels *kernels);
 #endif
 
 /* Levels in ascending order, those that this CPU can run up to and including `name`; NULL name = all.
  * false: unknown name. *supported: this CPU has the named level. */
 bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported);
-/* "ref, avx2, avx512" */
+/* "ref, avx2, avx512, amx" */
 const char *ae_kernels_known(void);
+
+/* The tiled form of blocks [begin, end) of 32 k, all rows, from the row form of AE_DOT_32 or AE_DOT_256 (act.c). */
+void ae_act_tile(ae_act *act, ae_dot dot, uint32_t begin, uint32_t end);
 
 /* ---- Packing (pack.c) --------------------------------------------------------------------------------- */
 

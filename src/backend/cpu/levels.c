@@ -6,6 +6,7 @@
 #endif
 
 #include "backend/cpu/ref/ref.h"
+#include "base/os.h"
 
 void ae_kernels_ref(ae_kernels *k)
 {
@@ -44,6 +45,14 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
+
+/* Bits 24 and 25 of leaf 7's EDX (not every compiler has names for them), and the kernel's leave. */
+static bool has_amx(void)
+{
+    unsigned a, b, c, d;
+    const unsigned tiles = 1u << 24 | 1u << 25;
+    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & tiles) == tiles && ae_os_ask_for_tiles();
+}
 #endif
 
 static bool always(void)
@@ -60,6 +69,7 @@ static const struct level {
 #if defined(__x86_64__)
     {"avx2", has_avx2, ae_kernels_avx2},
     {"avx512", has_avx512, ae_kernels_avx512},
+    {"amx", has_amx, ae_kernels_amx},
 #endif
 };
 
@@ -85,7 +95,7 @@ bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported)
 const char *ae_kernels_known(void)
 {
 #if defined(__x86_64__)
-    return "ref, avx2, avx512";
+    return "ref, avx2, avx512, amx";
 #else
     return "ref";
 #endif

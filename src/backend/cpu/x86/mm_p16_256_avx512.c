@@ -5,6 +5,7 @@
 #define GROUP 16
 #include "backend/cpu/x86/p16.inc"
 #include "backend/cpu/x86/codes_avx512.inc"
+#include "backend/cpu/x86/dots_avx512.inc"
 
 INLINE __m512 sub_at(const uint8_t *sub, uint32_t i)
 {

@@ -1,5 +1,5 @@
 /* x86.h - the entries of the x86 levels, for the files that fill the tables. No SIMD here: every file
- * named *_avx2.c or *_avx512.c is compiled with its own -m flags, and bodies that levels share stand in
+ * named *_avx2.c, *_avx512.c or *_amx.c is compiled with its own -m flags, and bodies that levels share stand in
  * .inc files that only those files include, so no general code is ever built for an ISA it must test for. */
 #ifndef AE_BACKEND_CPU_X86_H
 #define AE_BACKEND_CPU_X86_H
@@ -22,5 +22,8 @@ void ae_avx512_swiglu(const float *g, const float *u, uint32_t n, float *y);
 void ae_avx512_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
 void ae_avx512_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
 void ae_avx512_attention(const ae_attn_tile *tile);
+
+#define AE_AMX_ROWS 2 /* fewer rows never gain by tiles */
+ae_mm_fn ae_amx_mm_p16_32, ae_amx_mm_p16_256;
 
 #endif

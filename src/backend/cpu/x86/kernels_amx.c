@@ -1,0 +1,10 @@
+/* kernels_amx.c - what the amx level improves over avx512: products of several rows with packed weights. */
+#include "backend/cpu/x86/x86.h"
+
+void ae_kernels_amx(ae_kernels *k)
+{
+    k->level = "amx";
+    k->tile_rows = AE_AMX_ROWS;
+    k->mm_p16_32[0] = k->mm_p16_32[1] = ae_amx_mm_p16_32;
+    k->mm_p16_256[0] = k->mm_p16_256[1] = ae_amx_mm_p16_256;
+}
