@@ -13,35 +13,36 @@ INLINE void take_scales(const kind k, const uint8_t *from, uint32_t block, scale
     if (k.has_min) _mm512_store_ps(to->unit[block], scale_at(from, k.n_sub, k.scale_f32));
 }
 
-INLINE void tail(const kind k, const step *s, uint32_t panel, uint32_t first, const int n)
+INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
 {
-    float(*acc)[AE_PANEL] = s->acc[panel] + first;
-    __m512 a[8];
+    __m512 a[GROUP];
     UNROLL
-    for (int r = 0; r < n; r++) a[r] = _mm512_load_ps(acc[r]);
+    for (int r = 0; r < rows; r++) a[r] = s->fresh ? _mm512_setzero_ps() : _mm512_load_ps(s->acc[r]);
     for (uint32_t i = 0; i < s->n_pieces; i++) {
-        const uint32_t piece = s->first + i, block = piece / k.n_sub;
-        const int32_t(*c)[AE_PANEL] = (const int32_t(*)[AE_PANEL])s->c[i][panel] + first;
-        const float *dx = s->dx + block * GROUP + first, *sx = s->sx + block * GROUP + first;
-        const __m512 d = _mm512_load_ps(s->s[panel].piece[piece]);
+        const uint32_t block = i / k.n_sub;
+        const int32_t(*c)[AE_PANEL] = advance(k, j);
+        const float *dx = s->dx + block * GROUP, *sx = s->sx + block * GROUP;
+        const __m512 d = _mm512_load_ps(s->s->piece[i]);
         UNROLL
-        for (int r = 0; r < n; r++)
+        for (int r = 0; r < rows; r++)
             a[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c[r])), _mm512_mul_ps(d, _mm512_set1_ps(dx[r])), a[r]);
-        if (!k.has_min) continue;
-        const __m512 m = _mm512_load_ps(s->s[panel].unit[block]);
-        UNROLL
-        for (int r = 0; r < n; r++) a[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r]), a[r]);
+        if (k.has_min) {
+            const __m512 m = _mm512_load_ps(s->s->unit[block]);
+            UNROLL
+            for (int r = 0; r < rows; r++) a[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r]), a[r]);
+        }
+        if (s->first) unpack_some(k, j, i);
     }
     UNROLL
-    for (int r = 0; r < n; r++) _mm512_store_ps(acc[r], a[r]);
+    for (int r = 0; r < rows; r++) _mm512_store_ps(s->acc[r], a[r]);
 }
 
 void ae_amx_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     const ae_packed *p = &w->packed;
-    if (act->n_rows < AE_AMX_ROWS) ae_avx512_mm_p16_32(w, act, out, begin, end);
-    else if (p->n_sub == 2) drive((kind){false, 2, false, true}, w, act, out, begin, end);
-    else if (p->scale_f32) drive((kind){false, 1, false, true}, w, act, out, begin, end);
-    else if (p->has_min) drive((kind){false, 1, true, false}, w, act, out, begin, end);
-    else drive((kind){false, 1, false, false}, w, act, out, begin, end);
+    if (act->n_rows < AE_AMX_ROWS || w->n_in < MIN_BLOCKS * 32) ae_avx512_mm_p16_32(w, act, out, begin, end);
+    else if (p->n_sub == 2) drive((kind){false, 2, false, true, HAS_LUT}, w, act, out, begin, end);
+    else if (p->scale_f32) drive((kind){false, 1, false, true, HAS_LUT}, w, act, out, begin, end);
+    else if (p->has_min) drive((kind){false, 1, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
+    else drive((kind){false, 1, false, false, HAS_4 | HAS_5 | HAS_8 | HAS_LUT}, w, act, out, begin, end);
 }
