@@ -135,7 +135,7 @@ static void cpu_weight_free(ae_backend *backend, ae_weight *weight)
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
-static void stream_layout(ae_layout *layout, const ae_stream_options *o, ae_stream *s)
+static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_stream_options *o, ae_stream *s)
 {
     const size_t n = o->max_rows, in = ((size_t)o->max_in + 255) / 256 * 256;
     s->act.x = ae_layout_add(layout, n * in, sizeof(float));
@@ -146,6 +146,13 @@ static void stream_layout(ae_layout *layout, const ae_stream_options *o, ae_stre
     s->act.q256 = ae_layout_add(layout, n * in, 1);
     s->act.d256 = ae_layout_add(layout, n * in / 256, sizeof(float));
     s->act.bsum = ae_layout_add(layout, n * in / 16, sizeof(int16_t));
+    const size_t tiled = k->tile_rows ? (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS * in : 0;
+    s->act.t32 = ae_layout_add(layout, tiled, 1);
+    s->act.td32 = ae_layout_add(layout, tiled / 32, sizeof(float));
+    s->act.ts32 = ae_layout_add(layout, tiled / 32, sizeof(float));
+    s->act.t256 = ae_layout_add(layout, tiled, 1);
+    s->act.td256 = ae_layout_add(layout, tiled / 256, sizeof(float));
+    s->act.bsum2 = ae_layout_add(layout, tiled / 32, sizeof(int16_t));
     s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE), sizeof(float));
     s->run_begin = ae_layout_add(layout, n + 1, sizeof(int32_t));
     s->run_item = ae_layout_add(layout, n + 1, sizeof(int32_t));
@@ -153,10 +160,9 @@ static void stream_layout(ae_layout *layout, const ae_stream_options *o, ae_stre
 
 static size_t cpu_stream_bytes(const ae_backend *backend, const ae_stream_options *options)
 {
-    (void)backend;
     ae_stream s;
     ae_layout layout = {0};
-    stream_layout(&layout, options, &s);
+    stream_layout(&layout, &cpu(backend)->kernels, options, &s);
     return layout.overflow ? SIZE_MAX : layout.bytes + sizeof s;
 }
 
@@ -174,14 +180,14 @@ static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_optio
     ae_stream *s = ae_alloc_aligned(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a stream", sizeof *s);
     ae_layout layout = {0};
-    stream_layout(&layout, options, s);
+    stream_layout(&layout, &cpu(backend)->kernels, options, s);
     s->memory = layout.overflow ? NULL : ae_alloc_aligned(1, layout.bytes);
     if (!s->memory) {
         cpu_stream_free(s);
         return ae_fail_memory(error, "the stream's scratch", layout.bytes);
     }
     layout = (ae_layout){.base = s->memory};
-    stream_layout(&layout, options, s);
+    stream_layout(&layout, &cpu(backend)->kernels, options, s);
     s->backend = cpu(backend);
     s->options = *options;
     aerie_status status = AERIE_OK;
@@ -354,6 +360,29 @@ static void prepare_item(void *context, uint32_t item, uint32_t i_worker)
     prepare_row(context, item);
 }
 
+#define TILE_BLOCKS 16 /* of 32 k, in an item of tiling */
+
+static void tile_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    const matmul_job *job = context;
+    ae_act *act = &job->stream->act;
+    const uint32_t n = act->n_in / 32, begin = item * TILE_BLOCKS, end = n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS;
+    (void)i_worker;
+    if (job->need[AE_DOT_32]) ae_act_tile(act, AE_DOT_32, begin, end);
+    if (job->need[AE_DOT_256]) ae_act_tile(act, AE_DOT_256, begin, end);
+}
+
+/* The tiled form of the activations, for the levels and row counts that use it. */
+static void tile_rows(matmul_job *job)
+{
+    const ae_act *act = &job->stream->act;
+    const uint32_t least = job->stream->backend->kernels.tile_rows;
+    if (!least || act->n_rows < least || (!job->need[AE_DOT_32] && !job->need[AE_DOT_256])) return;
+    const uint32_t n_items = (act->n_in / 32 + TILE_BLOCKS - 1) / TILE_BLOCKS;
+    if (act->n_rows > AE_TILE_ROWS) ae_pool_run(job->stream->pool, tile_item, job, n_items);
+    else for (uint32_t i = 0; i < n_items; i++) tile_item(job, i, 0);
+}
+
 /* The panels of all weights form one list, cut into n_items equal parts. */
 static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
 {
@@ -389,8 +418,10 @@ static void cpu_matmul(ae_stream *stream, const ae_matmul *args)
         job.n_panels += n_panels(args->out[i].weight->n_out);
     }
     job.n_panels_item = (job.n_panels + n_threads * ITEMS_PER_THREAD - 1) / (n_threads * ITEMS_PER_THREAD);
+    job.n_panels_item += job.n_panels_item & 1; /* tiles take panels in pairs */
     if (args->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, args->n_rows);
     else for (uint32_t r = 0; r < args->n_rows; r++) prepare_row(&job, r);
+    tile_rows(&job);
     ae_pool_run(stream->pool, matmul_item, &job, (job.n_panels + job.n_panels_item - 1) / job.n_panels_item);
 }
 
