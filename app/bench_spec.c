@@ -110,11 +110,12 @@ static json_t *cell_json(const comparison *c, size_t i_type, const cell *one)
 {
     const aerie_stats *s = &one->stats;
     return json_pack("{s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:o, s:b}", "type",
-                     aerie_spec_type_name((aerie_spec_type)c->options->spec_types.items[i_type]), "plain_per_second", one->plain,
-                     "per_second", one->drafted, "ratio", app_rate(one->drafted, one->plain), "n_generated",
-                     (json_int_t)s->n_generated, "n_passes", (json_int_t)s->n_passes, "n_drafted", (json_int_t)s->n_drafted,
-                     "n_accepted", (json_int_t)s->n_accepted, "accepted_per_pass", app_rate(s->n_accepted, s->n_passes),
-                     "by_depth", app_json_depths(s), "same_bytes", (int)one->same);
+                     aerie_spec_type_name((aerie_spec_type)c->options->spec_types.items[i_type]), "plain_per_second",
+                     one->plain, "per_second", one->drafted, "ratio", app_rate(one->drafted, one->plain), "n_generated",
+                     (json_int_t)s->n_generated, "n_passes", (json_int_t)s->n_passes, "n_drafted",
+                     (json_int_t)s->n_drafted, "n_accepted", (json_int_t)s->n_accepted, "accepted_per_pass",
+                     app_rate(s->n_accepted, s->n_passes), "by_depth", app_json_depths(s), "same_bytes",
+                     (int)one->same);
 }
 
 static int print_json(const comparison *c)
@@ -123,7 +124,8 @@ static int print_json(const comparison *c)
     for (size_t t = 0; t < c->options->spec_types.n; t++) {
         for (size_t i = 0; i < c->prompts.n; i++) {
             json_t *run = cell_json(c, t, &c->cells[t * c->prompts.n + i]);
-            json_object_set_new(run, "prompt", app_json_text(c->prompts.items[i].text.data, c->prompts.items[i].text.n));
+            json_object_set_new(run, "prompt",
+                                app_json_text(c->prompts.items[i].text.data, c->prompts.items[i].text.n));
             json_array_append_new(runs, run);
         }
         const cell total = total_of(c, t);
@@ -138,9 +140,9 @@ static void print_row(const comparison *c, const char *type, const char *prompt,
     const char *format = c->options->csv ? "%s,%s,%.3f,%.3f,%.4f,%u,%u,%u,%u,%.4f,%s\n"
                                          : "%-8s %7s %10.2f %10.2f %7.2f %9u %7u %8u %9u %9.2f %6s\n";
     const aerie_stats *s = &one->stats;
-    app_print(format, type, prompt, one->plain, one->drafted, app_rate(one->drafted, one->plain), (unsigned)s->n_generated,
-              (unsigned)s->n_passes, (unsigned)s->n_drafted, (unsigned)s->n_accepted, app_rate(s->n_accepted, s->n_passes),
-              one->same ? "yes" : "NO");
+    app_print(format, type, prompt, one->plain, one->drafted, app_rate(one->drafted, one->plain),
+              (unsigned)s->n_generated, (unsigned)s->n_passes, (unsigned)s->n_drafted, (unsigned)s->n_accepted,
+              app_rate(s->n_accepted, s->n_passes), one->same ? "yes" : "NO");
 }
 
 static void print_depths(const char *type, const aerie_stats *s)
@@ -156,9 +158,11 @@ static void print_table(const comparison *c)
 {
     const app_numbers *types = &c->options->spec_types;
     char number[24];
-    app_print(c->options->csv ? "type,prompt,plain_per_second,per_second,ratio,generated,passes,drafted,accepted,"
-                                "accepted_per_pass,same_bytes\n"
-                              : "type      prompt      plain   tokens/s   ratio generated  passes  drafted  accepted  per pass   same\n");
+    app_print(
+        c->options->csv
+            ? "type,prompt,plain_per_second,per_second,ratio,generated,passes,drafted,accepted,"
+              "accepted_per_pass,same_bytes\n"
+            : "type      prompt      plain   tokens/s   ratio generated  passes  drafted  accepted  per pass   same\n");
     for (size_t t = 0; t < types->n; t++) {
         const char *type = aerie_spec_type_name((aerie_spec_type)types->items[t]);
         for (size_t i = 0; i < c->prompts.n; i++) {
@@ -204,7 +208,8 @@ int app_bench_spec(const app_options *given)
     if (!bad) bad = app_models_load(&c.models, &options, options.draft_model != NULL);
     if (!bad) bad = app_prompts_encode(&c.prompts, &c.models, &options);
     if (!bad) bad = app_session_open(&c.plain, &c.models, &options, AERIE_SPEC_NONE);
-    if (!bad && !(c.cells = calloc(options.spec_types.n * c.prompts.n, sizeof *c.cells))) bad = app_error_memory("the figures");
+    if (!bad && !(c.cells = calloc(options.spec_types.n * c.prompts.n, sizeof *c.cells)))
+        bad = app_error_memory("the figures");
     app_interrupt_arm();
     for (size_t t = 0; !bad && t < options.spec_types.n; t++) bad = compare_type(&c, t);
     if (!bad && options.json) bad = print_json(&c);

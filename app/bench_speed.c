@@ -73,8 +73,8 @@ static json_t *row_json(row *r)
     json_t *all = json_array();
     for (size_t i = 0; i < r->samples.n; i++) json_array_append_new(all, json_real(r->samples.items[i]));
     const app_summary m = app_samples_summary(&r->samples);
-    return json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:o}", "test", r->test, "n", (json_int_t)r->n, "mean", m.mean, "min",
-                     m.min, "max", m.max, "median", m.median, "tokens_per_second", all);
+    return json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:o}", "test", r->test, "n", (json_int_t)r->n, "mean", m.mean,
+                     "min", m.min, "max", m.max, "median", m.median, "tokens_per_second", all);
 }
 
 static int print(const speed *s, row *rows, size_t n_rows)
@@ -86,9 +86,10 @@ static int print(const speed *s, row *rows, size_t n_rows)
         json_t *tests = json_array();
         for (size_t i = 0; i < n_rows; i++) json_array_append_new(tests, row_json(&rows[i]));
         return app_print_json(json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:o}", "model",
-                                        app_json_text(info->name, strlen(info->name)), "type", type, "level", info->cpu_level,
-                                        "n_params", (json_int_t)info->n_params, "weight_bytes", (json_int_t)info->weight_bytes,
-                                        "tests", tests, "settings", app_json_settings(&s->models, s->options, s->session)));
+                                        app_json_text(info->name, strlen(info->name)), "type", type, "level",
+                                        info->cpu_level, "n_params", (json_int_t)info->n_params, "weight_bytes",
+                                        (json_int_t)info->weight_bytes, "tests", tests, "settings",
+                                        app_json_settings(&s->models, s->options, s->session)));
     }
     if (s->options->csv) {
         app_print("type,level,test,n,mean,min,max,median\n");
@@ -102,10 +103,11 @@ static int print(const speed *s, row *rows, size_t n_rows)
     for (size_t i = 0; i < n_rows; i++) {
         const app_summary m = app_samples_summary(&rows[i].samples);
         if (s->options->csv) {
-            app_print("%s,%s,%s,%u,%.3f,%.3f,%.3f,%.3f\n", type, info->cpu_level, rows[i].test, (unsigned)rows[i].n, m.mean, m.min,
-                      m.max, m.median);
+            app_print("%s,%s,%s,%u,%.3f,%.3f,%.3f,%.3f\n", type, info->cpu_level, rows[i].test, (unsigned)rows[i].n,
+                      m.mean, m.min, m.max, m.median);
         } else {
-            app_print("%-8s %6u %10.2f %10.2f %10.2f %10.2f\n", rows[i].test, (unsigned)rows[i].n, m.mean, m.min, m.max, m.median);
+            app_print("%-8s %6u %10.2f %10.2f %10.2f %10.2f\n", rows[i].test, (unsigned)rows[i].n, m.mean, m.min, m.max,
+                      m.median);
         }
     }
     return APP_DONE;

@@ -17,7 +17,7 @@ typedef struct verify {
     aerie_session *session;
     double bandwidth; /* bytes per second */
     uint64_t buffer_bytes;
-    app_samples samples[APP_MAX_NUMBERS]; /* of the context at hand, per entry of rows */
+    app_samples samples[APP_MAX_NUMBERS];        /* of the context at hand, per entry of rows */
     double ms[APP_MAX_NUMBERS][APP_MAX_NUMBERS]; /* [context][rows] medians */
 } verify;
 
@@ -25,7 +25,8 @@ static int visit(verify *v, uint32_t context, size_t i_rows)
 {
     double seconds[RUNS];
     aerie_error error = {0};
-    const aerie_status status = aerie_time_pass(v->session, v->options->rows.items[i_rows], context, true, RUNS, seconds, &error);
+    const aerie_status status =
+        aerie_time_pass(v->session, v->options->rows.items[i_rows], context, true, RUNS, seconds, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     for (int k = 0; k < RUNS; k++) {
         if (!app_samples_add(&v->samples[i_rows], 1e3 * seconds[k])) return app_error_memory("the figures");
@@ -55,14 +56,16 @@ static int print_json(const verify *v, const char *type)
     json_t *passes = json_array();
     for (size_t c = 0; c < o->contexts.n; c++) {
         for (size_t i = 0; passes && i < o->rows.n; i++) {
-            json_array_append_new(passes, json_pack("{s:s, s:s, s:I, s:I, s:f}", "type", type, "level", v->models.info.cpu_level,
-                                                    "context", (json_int_t)o->contexts.items[c], "n",
-                                                    (json_int_t)o->rows.items[i], "ms", v->ms[c][i]));
+            json_array_append_new(passes,
+                                  json_pack("{s:s, s:s, s:I, s:I, s:f}", "type", type, "level",
+                                            v->models.info.cpu_level, "context", (json_int_t)o->contexts.items[c], "n",
+                                            (json_int_t)o->rows.items[i], "ms", v->ms[c][i]));
         }
     }
-    return app_print_json(json_pack("{s:f, s:I, s:I, s:o, s:o}", "bandwidth_gbs", v->bandwidth / 1e9, "bandwidth_buffer_bytes",
-                                    (json_int_t)v->buffer_bytes, "pass_bytes", (json_int_t)aerie_model_pass_bytes(v->models.model),
-                                    "passes", passes, "settings", app_json_settings(&v->models, o, v->session)));
+    return app_print_json(json_pack("{s:f, s:I, s:I, s:o, s:o}", "bandwidth_gbs", v->bandwidth / 1e9,
+                                    "bandwidth_buffer_bytes", (json_int_t)v->buffer_bytes, "pass_bytes",
+                                    (json_int_t)aerie_model_pass_bytes(v->models.model), "passes", passes, "settings",
+                                    app_json_settings(&v->models, o, v->session)));
 }
 
 static void print_csv(const verify *v, const char *type)
@@ -88,8 +91,8 @@ static void print_table(const verify *v, const char *type)
     app_print("reading: %.1f GB/s (best sum over %s), so a pass takes %.3f ms or more\n", v->bandwidth / 1e9,
               app_bytes(buffer, v->buffer_bytes), ideal);
     for (size_t c = 0; c < o->contexts.n; c++) {
-        app_print("\ncontext %u\n%6s %12s %10s %10s %12s\n", (unsigned)o->contexts.items[c], "n", "T(n) ms",
-                  "T/first", "T/reading", "tokens/s");
+        app_print("\ncontext %u\n%6s %12s %10s %10s %12s\n", (unsigned)o->contexts.items[c], "n", "T(n) ms", "T/first",
+                  "T/reading", "tokens/s");
         for (size_t i = 0; i < o->rows.n; i++) {
             const double ms = v->ms[c][i];
             app_print("%6u %12.3f %10.2f %10.2f %12.1f\n", (unsigned)o->rows.items[i], ms, app_rate(ms, v->ms[c][0]),

@@ -80,7 +80,8 @@ static int converse(chat *c)
     char *line = NULL;
     size_t capacity = 0, n = 0;
     int bad = APP_DONE;
-    if (!c->options->quiet) app_note("/clear forgets the conversation, /exit or Ctrl-D ends it, Ctrl-C stops an answer");
+    if (!c->options->quiet)
+        app_note("/clear forgets the conversation, /exit or Ctrl-D ends it, Ctrl-C stops an answer");
     while (!bad && read_line(&line, &capacity, &n)) {
         if (strcmp(line, "/exit") == 0 || strcmp(line, "/bye") == 0) break;
         if (strcmp(line, "/clear") == 0) {

@@ -261,8 +261,8 @@ int app_parse_ids(const char *text, size_t n, const char *source, int exit_statu
             free(*ids);
             *ids = NULL;
             *n_ids = 0;
-            return app_error(exit_status, "%s: '%.*s' is not a token id (a whole number from 0)", source, (int)(end - i),
-                             text + i);
+            return app_error(exit_status, "%s: '%.*s' is not a token id (a whole number from 0)", source,
+                             (int)(end - i), text + i);
         }
         int32_t *grown = app_grow(*ids, *n_ids, &capacity, sizeof **ids);
         if (!grown) {

@@ -9,7 +9,7 @@
 /* Prints what is new of answer i. */
 static void show_new(app_generation *g, const app_answer *a)
 {
-    if (g->show == APP_SHOW_TEXT) {
+    if (g->show == APP_SHOW_TEXT && a->text.n > g->n_shown) {
         app_write(a->text.data + g->n_shown, a->text.n - g->n_shown);
         g->n_shown = a->text.n;
     }
@@ -21,7 +21,8 @@ static void show_new(app_generation *g, const app_answer *a)
 /* A terminal is spared the empty line behind an answer that ends in a newline; elsewhere bytes are exact. */
 static void show_end(const app_generation *g, const app_answer *a)
 {
-    const bool spare = g->show == APP_SHOW_TEXT && a->text.n && a->text.data[a->text.n - 1] == '\n' && isatty(STDOUT_FILENO);
+    const bool spare =
+        g->show == APP_SHOW_TEXT && a->text.n && a->text.data[a->text.n - 1] == '\n' && isatty(STDOUT_FILENO);
     if (!spare) app_write("\n", 1);
 }
 
@@ -31,7 +32,7 @@ static void show(app_generation *g, bool all)
     while (g->i_shown < g->prompts->n) {
         const app_answer *a = &g->answers[g->i_shown];
         show_new(g, a);
-        if (!all && !(a->ended && a->ended_pass < g->pass)) break;
+        if (!all && !a->ended) break;
         show_end(g, a);
         g->i_shown++;
         g->n_shown = 0;
@@ -55,20 +56,7 @@ static bool on_token(void *user, const aerie_token_event *event)
     app_generation *g = user;
     app_answer *a = &g->answers[event->i_request];
     if (!keep(a, event)) g->failed = true;
-    if (event->token >= 0) {
-        /* A pass gives a sequence its accepted draft, then one token of the target. */
-        if (a->pass_over) {
-            g->pass++;
-            for (size_t i = 0; i < g->prompts->n; i++) g->answers[i].pass_over = false;
-        }
-        a->pass_over = event->draft_depth == 0;
-        const bool last = (g->options->n_predict > 0 && a->n_ids == (size_t)g->options->n_predict) ||
-                          (!g->options->ignore_eos && aerie_token_is_eog(g->models->model, event->token));
-        if (last) {
-            a->ended = true;
-            a->ended_pass = g->pass;
-        }
-    }
+    if (event->token < 0) a->ended = true;
     show(g, false);
     return !g->failed && !app_interrupted();
 }

@@ -13,9 +13,7 @@ typedef struct app_answer {
     app_text text;
     int32_t *ids; /* [n_ids] */
     size_t n_ids, capacity;
-    bool ended;        /* its last token was seen; bytes held back may still come at the end of that pass */
-    bool pass_over;    /* its share of the running pass is known: the next token is of another one */
-    size_t ended_pass; /* the pass in which it ended */
+    bool ended;
 } app_answer;
 
 typedef enum app_show { APP_SHOW_NOTHING, APP_SHOW_TEXT, APP_SHOW_IDS } app_show;
@@ -31,7 +29,6 @@ typedef struct app_generation {
     double seconds;      /* of wall clock */
 
     size_t i_shown, n_shown; /* the answer being shown, and how much of it (bytes or ids) */
-    size_t pass;
     bool failed;             /* out of memory, or standard output is gone */
 } app_generation;
 

@@ -14,7 +14,8 @@ void app_print_usage(FILE *stream)
 
 void app_print_overview(void)
 {
-    app_print("aerie %s - runs GGUF language models, drafts ahead, never changes a byte of the output\n\n", aerie_version());
+    app_print("aerie %s - runs GGUF language models, drafts ahead, never changes a byte of the output\n\n",
+              aerie_version());
     app_print("usage: aerie COMMAND [options]\n\n");
     for (size_t i = 0; i < app_n_commands(); i++) {
         app_print("  %-13s %s\n", app_command_at(i)->name, app_command_at(i)->summary);
@@ -73,8 +74,8 @@ static void print_option(const app_option *o)
     }
     app_print("%*s", (int)(LEFT - at), "");
     const char *value = app_option_default(o, fallback);
-    snprintf(text, sizeof text, "%s%s%s%s [%s]", o->help, value ? " (default: " : "", value ? value : "", value ? ")" : "",
-             app_option_environment(o, environment));
+    snprintf(text, sizeof text, "%s%s%s%s [%s]", o->help, value ? " (default: " : "", value ? value : "",
+             value ? ")" : "", app_option_environment(o, environment));
     print_wrapped(text, LEFT, LEFT);
 }
 
@@ -183,8 +184,9 @@ static void print_troff(const char *text)
 void app_print_man(void)
 {
     char names[256], fallback[256];
-    app_print(".TH AERIE 1 \"\" \"aerie %s\" \"User Commands\"\n.SH NAME\naerie \\- runs language models, drafts ahead\n",
-              aerie_version());
+    app_print(
+        ".TH AERIE 1 \"\" \"aerie %s\" \"User Commands\"\n.SH NAME\naerie \\- runs language models, drafts ahead\n",
+        aerie_version());
     app_print(".SH SYNOPSIS\n.B aerie\n.I command\n[options]\n.SH COMMANDS\n");
     for (size_t i = 0; i < app_n_commands(); i++) {
         const app_command *c = app_command_at(i);

@@ -166,7 +166,8 @@ static void print_summary(const app_options *options, const ae_gguf *gguf)
         return;
     }
     app_print("%-14s%llu (%.2f M)\n", "parameters", (unsigned long long)t.n_params, (double)t.n_params / 1e6);
-    app_print("%-14s%s, %.3f bits per weight\n", "weights", app_bytes(size, t.n_bytes), bits_per_weight(t.n_bytes, t.n_params));
+    app_print("%-14s%s, %.3f bits per weight\n", "weights", app_bytes(size, t.n_bytes),
+              bits_per_weight(t.n_bytes, t.n_params));
     app_print("\n  %-8s %8s %16s %12s %8s\n", "type", "tensors", "weights", "size", "bits");
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         if (t.n[type] == 0) continue;
@@ -208,7 +209,8 @@ static json_t *value_json(const app_options *options, const ae_gguf_kv *kv)
         }
     }
     if (array) {
-        return json_pack("{s:s, s:I, s:o}", "type", ae_gguf_type_name(kv->element_type), "n", (json_int_t)kv->n, "values", values);
+        return json_pack("{s:s, s:I, s:o}", "type", ae_gguf_type_name(kv->element_type), "n", (json_int_t)kv->n,
+                         "values", values);
     }
     json_t *only = json_incref(json_array_get(values, 0));
     json_decref(values);
@@ -219,7 +221,8 @@ static json_t *value_json(const app_options *options, const ae_gguf_kv *kv)
 static bool set(json_t *object, ae_gguf_string name, json_t *value)
 {
     json_t *text = app_json_text(name.data, name.n);
-    const bool ok = text && value && json_object_setn_new(object, json_string_value(text), json_string_length(text), value) == 0;
+    const bool ok =
+        text && value && json_object_setn_new(object, json_string_value(text), json_string_length(text), value) == 0;
     if (!ok && !text) json_decref(value); /* setn_new releases it otherwise */
     json_decref(text);
     return ok;
@@ -246,9 +249,10 @@ static json_t *tensors_json(const app_options *options, const ae_gguf *gguf)
         if (!matches(options, tensor->name)) continue;
         json_t *shape = json_array();
         for (uint32_t d = 0; d < tensor->n_dims; d++) json_array_append_new(shape, json_integer(tensor->ne[d]));
-        json_t *entry = json_pack("{s:o, s:s, s:o, s:I, s:I, s:I}", "name", app_json_text(tensor->name.data, tensor->name.n),
-                                  "type", ae_type_name(tensor->type), "shape", shape, "bytes", (json_int_t)tensor->bytes,
-                                  "file", (json_int_t)tensor->i_file, "offset", (json_int_t)tensor->offset);
+        json_t *entry =
+            json_pack("{s:o, s:s, s:o, s:I, s:I, s:I}", "name", app_json_text(tensor->name.data, tensor->name.n),
+                      "type", ae_type_name(tensor->type), "shape", shape, "bytes", (json_int_t)tensor->bytes, "file",
+                      (json_int_t)tensor->i_file, "offset", (json_int_t)tensor->offset);
         if (json_array_append_new(list, entry)) {
             json_decref(list);
             return NULL;
@@ -263,8 +267,8 @@ static json_t *types_json(const totals *t)
     for (uint32_t type = 0; list && type < AE_TYPE_COUNT; type++) {
         if (t->n[type] == 0) continue;
         json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f}", "type", ae_type_name(type), "tensors",
-                                              (json_int_t)t->n[type], "parameters", (json_int_t)t->elements[type], "bytes",
-                                              (json_int_t)t->bytes[type], "bits_per_weight",
+                                              (json_int_t)t->n[type], "parameters", (json_int_t)t->elements[type],
+                                              "bytes", (json_int_t)t->bytes[type], "bits_per_weight",
                                               bits_per_weight(t->bytes[type], t->elements[type])));
     }
     return list;
@@ -273,15 +277,17 @@ static json_t *types_json(const totals *t)
 static int print_json(const app_options *options, const ae_gguf *gguf)
 {
     const totals t = count(gguf);
-    json_t *json = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o}", "file",
-                             app_json_text(ae_gguf_path(gguf), strlen(ae_gguf_path(gguf))),
-                             "version", (json_int_t)ae_gguf_version(gguf), "alignment", (json_int_t)ae_gguf_alignment(gguf),
-                             "n_files", (json_int_t)ae_gguf_n_files(gguf), "file_bytes", (json_int_t)ae_gguf_file_bytes(gguf),
-                             "n_params", (json_int_t)t.n_params, "weight_bytes", (json_int_t)t.n_bytes, "bits_per_weight",
-                             bits_per_weight(t.n_bytes, t.n_params), "types", types_json(&t));
+    json_t *json = json_pack(
+        "{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o}", "file",
+        app_json_text(ae_gguf_path(gguf), strlen(ae_gguf_path(gguf))), "version", (json_int_t)ae_gguf_version(gguf),
+        "alignment", (json_int_t)ae_gguf_alignment(gguf), "n_files", (json_int_t)ae_gguf_n_files(gguf), "file_bytes",
+        (json_int_t)ae_gguf_file_bytes(gguf), "n_params", (json_int_t)t.n_params, "weight_bytes", (json_int_t)t.n_bytes,
+        "bits_per_weight", bits_per_weight(t.n_bytes, t.n_params), "types", types_json(&t));
     bool ok = json != NULL;
-    if (ok && (options->keys || !options->tensors)) ok = json_object_set_new(json, "keys", keys_json(options, gguf)) == 0;
-    if (ok && (options->tensors || !options->keys)) ok = json_object_set_new(json, "tensors", tensors_json(options, gguf)) == 0;
+    if (ok && (options->keys || !options->tensors))
+        ok = json_object_set_new(json, "keys", keys_json(options, gguf)) == 0;
+    if (ok && (options->tensors || !options->keys))
+        ok = json_object_set_new(json, "tensors", tensors_json(options, gguf)) == 0;
     if (!ok) {
         json_decref(json);
         json = NULL;
@@ -295,7 +301,8 @@ int app_inspect(const app_options *options)
     const ae_gguf_options how = {.no_mmap = options->model_params.no_mmap};
     aerie_error error = {0};
     ae_gguf *gguf = NULL;
-    if (options->arguments.n > 1) return app_error(APP_USAGE, "'inspect' takes one file; found '%s' too", options->arguments.items[1]);
+    if (options->arguments.n > 1)
+        return app_error(APP_USAGE, "'inspect' takes one file; found '%s' too", options->arguments.items[1]);
     if (!path) return app_error(APP_USAGE, "'inspect' needs a model: aerie inspect FILE");
     const aerie_status status = ae_gguf_open(&gguf, path, &how, &error);
     if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);

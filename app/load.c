@@ -16,7 +16,8 @@ static aerie_status plan_all(const app_options *options, const aerie_session_par
     const aerie_status status = aerie_memory_plan_get(options->model, &options->model_params, params, plan, error);
     if (status != AERIE_OK || !with_draft) return status;
     aerie_memory_plan draft;
-    const aerie_status second = aerie_memory_plan_get(options->draft_model, &options->model_params, params, &draft, error);
+    const aerie_status second =
+        aerie_memory_plan_get(options->draft_model, &options->model_params, params, &draft, error);
     if (second != AERIE_OK) return second;
     plan->weight_bytes += draft.weight_bytes;
     plan->session_bytes += draft.session_bytes;
@@ -53,8 +54,9 @@ static int check_memory(const app_options *options, bool with_draft)
     if (plan.available_bytes == 0 || bytes <= plan.available_bytes) return APP_DONE;
     const uint32_t n = fitting_context(options, params, with_draft);
     if (n) snprintf(advice, sizeof advice, "-c %u would fit", (unsigned)n);
-    else snprintf(advice, sizeof advice, "a smaller model or a smaller quantization would fit%s",
-                  params.n_seqs > 1 ? ", or a smaller -np" : "");
+    else
+        snprintf(advice, sizeof advice, "a smaller model or a smaller quantization would fit%s",
+                 params.n_seqs > 1 ? ", or a smaller -np" : "");
     return app_error(APP_FAILED, "'%s' needs %s of memory (weights %s, session %s), but only %s are available; %s",
                      options->model, app_bytes(needed, bytes), app_bytes(weights, plan.weight_bytes),
                      app_bytes(session, plan.session_bytes), app_bytes(available, plan.available_bytes), advice);
@@ -135,7 +137,8 @@ void app_models_free(app_models *models)
 
 /* ---- Sessions ----------------------------------------------------------------------------------------- */
 
-int app_session_open(aerie_session **session, const app_models *models, const app_options *options, aerie_spec_type type)
+int app_session_open(aerie_session **session, const app_models *models, const app_options *options,
+                     aerie_spec_type type)
 {
     aerie_session_params params = options->session;
     aerie_error error = {0};
@@ -155,8 +158,8 @@ void app_say_speculation(const aerie_session *session, const app_options *option
     if (strcmp(name, aerie_spec_type_name(AERIE_SPEC_NONE)) == 0) {
         app_note("speculation: none%s", options->draft_model ? " (the draft model is not used)" : "");
     } else {
-        app_note("speculation: %s, up to %u token%s ahead, %s%s", name, (unsigned)spec->n_max, spec->n_max == 1 ? "" : "s",
-                 spec->tree ? "tree" : "chain", spec->fixed ? ", all verified" : "");
+        app_note("speculation: %s, up to %u token%s ahead, %s%s", name, (unsigned)spec->n_max,
+                 spec->n_max == 1 ? "" : "s", spec->tree ? "tree" : "chain", spec->fixed ? ", all verified" : "");
     }
 }
 
@@ -305,7 +308,8 @@ int app_prompts_encode(app_prompts *prompts, const app_models *models, const app
     int bad = APP_DONE;
     if (!app_uses_template(models, options)) {
         if (options->system_prompt) app_note("without a chat template --system-prompt has no effect");
-        if (options->verbose && !options->no_conversation) app_note("the model has no chat template: the prompt is continued as it is");
+        if (options->verbose && !options->no_conversation)
+            app_note("the model has no chat template: the prompt is continued as it is");
     }
     for (size_t i = 0; !bad && i < prompts->n; i++) bad = encode(&prompts->items[i], models, options);
     return bad;

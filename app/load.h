@@ -21,7 +21,8 @@ void app_models_free(app_models *models);
 int app_vocabulary_load(app_models *models, const app_options *options);
 
 /* A session with the given speculation (the rest as in the options). */
-int app_session_open(aerie_session **session, const app_models *models, const app_options *options, aerie_spec_type type);
+int app_session_open(aerie_session **session, const app_models *models, const app_options *options,
+                     aerie_spec_type type);
 /* "speculation: ngram, up to 16 tokens ahead, tree" on standard error, unless --quiet. */
 void app_say_speculation(const aerie_session *session, const app_options *options);
 

@@ -34,7 +34,8 @@ static int print_version(void)
 
 static int unknown_command(const char *name)
 {
-    if (name[0] == '-') return app_error(APP_USAGE, "a command comes before the options: aerie run %s ...; see 'aerie help'", name);
+    if (name[0] == '-')
+        return app_error(APP_USAGE, "a command comes before the options: aerie run %s ...; see 'aerie help'", name);
     const char *best = app_nearest(name, NULL, "help");
     char known[256] = "help", first[64];
     best = app_nearest(name, best, "bench");
@@ -63,7 +64,8 @@ static const app_command *find_command(int n, char **words, int *n_used)
         if (strcmp(app_command_at(i)->name, name) == 0) return app_command_at(i);
     }
     if (!bench) unknown_command(words[0]);
-    else if (n > 1 && what[0] != '-') app_error(APP_USAGE, "'bench' measures speed, verify, spec or logits; found '%s'", what);
+    else if (n > 1 && what[0] != '-')
+        app_error(APP_USAGE, "'bench' measures speed, verify, spec or logits; found '%s'", what);
     else app_error(APP_USAGE, "'bench' needs to know what to measure: speed, verify, spec or logits");
     return NULL;
 }

@@ -136,13 +136,17 @@ static bool parse_switch(const char *text, bool *value)
 static int wrong(const char *name, const app_option *o, const char *text)
 {
     if (o->type == APP_SEED) {
-        return app_error(APP_USAGE, "%s takes a whole number from 0 to 18446744073709551615, or -1; found '%s'", name, text);
+        return app_error(APP_USAGE, "%s takes a whole number from 0 to 18446744073709551615, or -1; found '%s'", name,
+                         text);
     }
     if (o->type == APP_ON_OFF) return app_error(APP_USAGE, "%s takes on or off; found '%s'", name, text);
     const bool real = o->type == APP_F32;
-    const char *what = real ? "a number" : o->type == APP_NUMBERS ? "a list (1,2,3) of whole numbers" : "a whole number";
-    return app_error(APP_USAGE, real ? "%s takes %s from %g to %g; found '%s'" : "%s takes %s from %.0f to %.0f; found '%s'",
-                     name, what, o->min, o->max, text);
+    const char *what = real                     ? "a number"
+                       : o->type == APP_NUMBERS ? "a list (1,2,3) of whole numbers"
+                                                : "a whole number";
+    return app_error(APP_USAGE,
+                     real ? "%s takes %s from %g to %g; found '%s'" : "%s takes %s from %.0f to %.0f; found '%s'", name,
+                     what, o->min, o->max, text);
 }
 
 static int wrong_spec_type(const char *name, const char *text)

@@ -92,12 +92,12 @@ typedef struct app_options {
 
     bool ids, json, csv, stats, verbose, quiet;
 
-    bool decode, no_bos, no_parse_special, show_count;     /* tokenize */
-    bool keys, tensors, full;                              /* inspect */
-    const char *match;                                     /* inspect */
-    uint32_t bench_prompt, bench_predict, n_repetitions;   /* bench */
-    app_numbers contexts, rows, spec_types;                /* bench */
-    const char *ids_file;                                  /* bench logits */
+    bool decode, no_bos, no_parse_special, show_count;   /* tokenize */
+    bool keys, tensors, full;                            /* inspect */
+    const char *match;                                   /* inspect */
+    uint32_t bench_prompt, bench_predict, n_repetitions; /* bench */
+    app_numbers contexts, rows, spec_types;              /* bench */
+    const char *ids_file;                                /* bench logits */
 
     app_texts arguments; /* what is not an option */
     app_texts ignored;   /* names of options given that have no effect */

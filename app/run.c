@@ -12,8 +12,9 @@ static int print_json(const app_generation *g, const aerie_stats *sum, const aer
     json_t *answers = json_array();
     for (size_t i = 0; answers && i < g->prompts->n; i++) {
         const app_answer *a = &g->answers[i];
-        json_array_append_new(answers, json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
-                                                 app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i])));
+        json_array_append_new(answers,
+                              json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
+                                        app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i])));
     }
     json_t *settings = app_json_settings(g->models, g->options, session);
     if (g->prompts->n != 1) {

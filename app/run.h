@@ -14,7 +14,7 @@ int app_bench_spec(const app_options *options);
 int app_bench_logits(const app_options *options);
 
 /* Needs of internals, apart from inspect's: names for reports. */
-const char *app_cpu_level(void);                           /* version.c: the best kernels on this machine */
-void app_main_type(const char *path, char out[16]);        /* version.c: the tensor type that takes most bytes; "?" */
+const char *app_cpu_level(void);                    /* version.c: the best kernels on this machine */
+void app_main_type(const char *path, char out[16]); /* version.c: the tensor type that takes most bytes; "?" */
 
 #endif

@@ -39,8 +39,8 @@ void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds)
     size_t n = 0;
     for (size_t i = 0; i < AERIE_MAX_DRAFT && n < sizeof depths - 32; i++) {
         if (s->drafted_at[i] == 0) continue;
-        n += (size_t)snprintf(depths + n, sizeof depths - n, "%s%zu:%u/%u", n ? " " : "", i + 1, (unsigned)s->accepted_at[i],
-                              (unsigned)s->drafted_at[i]);
+        n += (size_t)snprintf(depths + n, sizeof depths - n, "%s%zu:%u/%u", n ? " " : "", i + 1,
+                              (unsigned)s->accepted_at[i], (unsigned)s->drafted_at[i]);
     }
     char together[96] = "";
     if (n_prompts > 1) {
@@ -63,7 +63,8 @@ json_t *app_json_depths(const aerie_stats *stats)
     for (size_t i = 0; list && i < AERIE_MAX_DRAFT; i++) {
         if (stats->drafted_at[i] == 0) continue;
         json_array_append_new(list, json_pack("{s:I, s:I, s:I}", "depth", (json_int_t)(i + 1), "drafted",
-                                              (json_int_t)stats->drafted_at[i], "accepted", (json_int_t)stats->accepted_at[i]));
+                                              (json_int_t)stats->drafted_at[i], "accepted",
+                                              (json_int_t)stats->accepted_at[i]));
     }
     return list;
 }
@@ -82,34 +83,43 @@ static const char *stop_name(aerie_stop stop)
 
 json_t *app_json_stats(const aerie_stats *s)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}",
-                     "n_prompt", (json_int_t)s->n_prompt, "n_cached", (json_int_t)s->n_cached,
-                     "n_generated", (json_int_t)s->n_generated, "n_passes", (json_int_t)s->n_passes,
-                     "n_drafted", (json_int_t)s->n_drafted, "n_accepted", (json_int_t)s->n_accepted,
-                     "by_depth", app_json_depths(s), "prompt_seconds", s->prompt_seconds,
-                     "decode_seconds", s->decode_seconds, "target_seconds", s->target_seconds,
-                     "draft_seconds", s->draft_seconds, "sample_seconds", s->sample_seconds,
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "n_prompt",
+                     (json_int_t)s->n_prompt, "n_cached", (json_int_t)s->n_cached, "n_generated",
+                     (json_int_t)s->n_generated, "n_passes", (json_int_t)s->n_passes, "n_drafted",
+                     (json_int_t)s->n_drafted, "n_accepted", (json_int_t)s->n_accepted, "by_depth", app_json_depths(s),
+                     "prompt_seconds", s->prompt_seconds, "decode_seconds", s->decode_seconds, "target_seconds",
+                     s->target_seconds, "draft_seconds", s->draft_seconds, "sample_seconds", s->sample_seconds,
                      "prompt_per_second", app_rate(s->n_prompt - s->n_cached, s->prompt_seconds),
                      "generated_per_second", app_rate(s->n_generated, s->decode_seconds), "stop", stop_name(s->stop));
+}
+
+static json_t *text(const char *bytes)
+{
+    return app_json_text(bytes, strlen(bytes));
 }
 
 json_t *app_json_settings(const app_models *models, const app_options *options, const aerie_session *session)
 {
     const aerie_sampling *p = &options->sampling;
     const aerie_spec *spec = &options->session.spec;
-    json_t *sampling = json_pack("{s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:o}", "temperature", (double)p->temperature,
-                                 "top_k", (int)p->top_k, "top_p", (double)p->top_p, "min_p", (double)p->min_p,
-                                 "repeat_penalty", (double)p->repeat_penalty, "presence_penalty", (double)p->presence_penalty,
-                                 "frequency_penalty", (double)p->frequency_penalty, "repeat_last_n", (int)p->penalty_last_n,
-                                 "seed", p->seed <= INT64_MAX ? json_integer((json_int_t)p->seed) : json_real((double)p->seed));
+    json_t *sampling =
+        json_pack("{s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:o}", "temperature", (double)p->temperature, "top_k",
+                  (int)p->top_k, "top_p", (double)p->top_p, "min_p", (double)p->min_p, "repeat_penalty",
+                  (double)p->repeat_penalty, "presence_penalty", (double)p->presence_penalty, "frequency_penalty",
+                  (double)p->frequency_penalty, "repeat_last_n", (int)p->penalty_last_n, "seed",
+                  p->seed <= INT64_MAX ? json_integer((json_int_t)p->seed) : json_real((double)p->seed));
     json_t *speculation = json_pack("{s:s, s:I, s:I, s:f, s:b, s:b}", "type", aerie_session_spec_name(session), "n_max",
-                                    (json_int_t)spec->n_max, "n_min", (json_int_t)spec->n_min, "p_min", (double)spec->p_min,
-                                    "tree", (int)spec->tree, "fixed", (int)spec->fixed);
-    return json_pack("{s:s, s:o, s:s, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:o}", "version", aerie_version(),
-                     "model", app_json_text(options->model, strlen(options->model)), "arch", models->info.arch,
-                     "name", app_json_text(models->info.name, strlen(models->info.name)), "tokenizer", models->info.tokenizer,
-                     "cpu_level", models->info.cpu_level, "n_ctx", (json_int_t)aerie_session_n_ctx(session),
-                     "n_batch", (json_int_t)options->session.n_batch, "n_seqs", (json_int_t)options->session.n_seqs,
-                     "n_threads", (json_int_t)options->n_threads, "n_predict", (json_int_t)options->n_predict,
-                     "chat_template", (int)app_uses_template(models, options), "sampling", sampling, "speculation", speculation);
+                                    (json_int_t)spec->n_max, "n_min", (json_int_t)spec->n_min, "p_min",
+                                    (double)spec->p_min, "tree", (int)spec->tree, "fixed", (int)spec->fixed);
+    json_t *all = json_pack("{s:s, s:o, s:o, s:o, s:o, s:s}", "version", aerie_version(), "model", text(options->model),
+                            "arch", text(models->info.arch), "name", text(models->info.name), "tokenizer",
+                            text(models->info.tokenizer), "cpu_level", models->info.cpu_level);
+    json_t *run = json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:o}", "n_ctx",
+                            (json_int_t)aerie_session_n_ctx(session), "n_batch", (json_int_t)options->session.n_batch,
+                            "n_seqs", (json_int_t)options->session.n_seqs, "n_threads", (json_int_t)options->n_threads,
+                            "n_predict", (json_int_t)options->n_predict, "chat_template",
+                            (int)app_uses_template(models, options), "sampling", sampling, "speculation", speculation);
+    json_object_update(all, run);
+    json_decref(run);
+    return all;
 }

@@ -17,7 +17,8 @@ static int read_input(app_text *text, const app_options *options)
     if (options->prompts.n && options->file) return app_error(APP_USAGE, "only one of -p and -f can be given");
     if (options->prompts.n) {
         app_prompts one = {0};
-        const int bad = app_prompts_add(&one, options->prompts.items[0], strlen(options->prompts.items[0]), options->escape);
+        const int bad =
+            app_prompts_add(&one, options->prompts.items[0], strlen(options->prompts.items[0]), options->escape);
         if (!bad) {
             *text = one.items[0].text;
             one.items[0].text = (app_text){0};
@@ -36,14 +37,18 @@ static int encode(const app_models *models, const app_options *options)
     aerie_error error = {0};
     int bad = read_input(&text, options);
     if (!bad) {
-        bad = app_report(APP_WORKING, aerie_tokenize(models->model, text.data, text.n, !options->no_bos,
-                                                     !options->no_parse_special, &ids, &n, &error), &error);
+        bad = app_report(APP_WORKING,
+                         aerie_tokenize(models->model, text.data, text.n, !options->no_bos, !options->no_parse_special,
+                                        &ids, &n, &error),
+                         &error);
     }
     if (!bad && options->json) {
-        bad = app_print_json(json_pack("{s:o, s:I, s:s}", "ids", app_json_ids(ids, n), "count", (json_int_t)n, "tokenizer",
-                                       models->info.tokenizer));
+        bad = app_print_json(json_pack("{s:o, s:I, s:o}", "ids", app_json_ids(ids, n), "count", (json_int_t)n,
+                                       "tokenizer",
+                                       app_json_text(models->info.tokenizer, strlen(models->info.tokenizer))));
     } else if (!bad) {
-        for (size_t i = 0; i < n && app_print(i ? " %d" : "%d", (int)ids[i]); i++) {}
+        for (size_t i = 0; i < n && app_print(i ? " %d" : "%d", (int)ids[i]); i++) {
+        }
         app_write("\n", 1);
     }
     if (!bad) show_count(options, n);
@@ -59,10 +64,12 @@ static int read_ids(const app_options *options, int32_t **ids, size_t *n)
     int exit_status = APP_USAGE;
     const char *source = "--decode";
     if (options->arguments.n) {
-        if (options->prompts.n || options->file) bad = app_error(APP_USAGE, "give ids as arguments, or by -p or -f, not both");
+        if (options->prompts.n || options->file)
+            bad = app_error(APP_USAGE, "give ids as arguments, or by -p or -f, not both");
         for (size_t i = 0; !bad && i < options->arguments.n; i++) {
             const char *word = options->arguments.items[i];
-            if (!app_text_add(&text, word, strlen(word)) || !app_text_add(&text, " ", 1)) bad = app_error_memory("the ids");
+            if (!app_text_add(&text, word, strlen(word)) || !app_text_add(&text, " ", 1))
+                bad = app_error_memory("the ids");
         }
     } else {
         bad = read_input(&text, options);
@@ -83,7 +90,8 @@ static int decode(const app_models *models, const app_options *options)
     size_t n_ids = 0, n = 0;
     aerie_error error = {0};
     int bad = read_ids(options, &ids, &n_ids);
-    if (!bad) bad = app_report(APP_WORKING, aerie_detokenize(models->model, ids, n_ids, true, &text, &n, &error), &error);
+    if (!bad)
+        bad = app_report(APP_WORKING, aerie_detokenize(models->model, ids, n_ids, true, &text, &n, &error), &error);
     if (!bad && options->json) {
         bad = app_print_json(json_pack("{s:o, s:I}", "text", app_json_text(text, n), "count", (json_int_t)n_ids));
     } else if (!bad) {
@@ -99,7 +107,8 @@ int app_tokenize(const app_options *options)
 {
     app_models models;
     if (options->arguments.n && !options->decode) {
-        return app_error(APP_USAGE, "'tokenize' takes a text by -p, -f or standard input; ids as arguments need --decode");
+        return app_error(APP_USAGE,
+                         "'tokenize' takes a text by -p, -f or standard input; ids as arguments need --decode");
     }
     int bad = app_vocabulary_load(&models, options);
     if (!bad) bad = options->decode ? decode(&models, options) : encode(&models, options);

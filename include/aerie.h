@@ -232,8 +232,8 @@ typedef struct aerie_token_event {
     uint32_t draft_depth; /* 0: decoded by the target; k: the k-th token of an accepted draft */
 } aerie_token_event;
 
-/* Called for every emitted token, in order per request; false ends that request. At the end of a request bytes held back
- * (an incomplete character) come with token -1. */
+/* Called for every emitted token, in order per request; false ends that request. A request that has ended is told once
+ * more with token -1, and with the bytes held back (an incomplete character), mostly none. */
 typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
 
 typedef struct aerie_stats {
