@@ -431,7 +431,6 @@ typedef struct generation {
     size_t *request_of;  /* [n_seqs] */
     bool *running;       /* [n_seqs] */
     ae_detok *detok;     /* [n_seqs] */
-    int32_t **told;      /* [n_seqs] ORACLE: prompt and continuation, as the drafter borrows them */
     ae_buf text;
 } generation;
 
@@ -450,37 +449,14 @@ static bool on_emit(void *user, uint32_t slot, int32_t token, uint32_t depth)
     return send(g, slot, token, depth) && !g->text.failed;
 }
 
-/* The oracle knows whole sequences; the caller gives what follows the prompt. */
-static aerie_status tell_oracle(generation *g, uint32_t slot, const aerie_request *r, aerie_error *error)
-{
-    const size_t n = r->oracle_tokens ? r->n_oracle_tokens : 0;
-    int32_t *all = ae_alloc(r->n_tokens + n, sizeof *all);
-    if (!all) return ae_fail_memory(error, "the oracle's tokens", (r->n_tokens + n) * sizeof *all);
-    memcpy(all, r->tokens, r->n_tokens * sizeof *all);
-    if (n) memcpy(all + r->n_tokens, r->oracle_tokens, n * sizeof *all);
-    ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), slot, all, r->n_tokens + n);
-    ae_free(g->told[slot]);
-    g->told[slot] = all;
-    return AERIE_OK;
-}
-
-static void forget_oracle(generation *g)
-{
-    for (uint32_t slot = 0; g->told && slot < g->session->params.n_seqs; slot++) {
-        if (!g->told[slot]) continue;
-        ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), slot, NULL, 0);
-        ae_free(g->told[slot]);
-    }
-    ae_free(g->told);
-}
-
 static aerie_status start_next(generation *g, aerie_error *error)
 {
     const aerie_request *r = &g->requests[g->next];
     const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, sampling_in(&r->sampling)};
     uint32_t slot;
     AE_TRY(ae_spec_start(g->session->spec, &request, &slot, error));
-    if (g->session->params.spec.type == AERIE_SPEC_ORACLE) AE_TRY(tell_oracle(g, slot, r, error));
+    if (g->session->params.spec.type == AERIE_SPEC_ORACLE)
+        ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), slot, r->n_tokens, r->oracle_tokens, r->n_oracle_tokens);
     g->request_of[slot] = g->next++;
     g->running[slot] = true;
     /* the answer continues the prompt: its first piece keeps its leading space */
@@ -495,7 +471,7 @@ static void collect(generation *g)
         if (!g->running[slot] || ae_spec_is_active(g->session->spec, slot)) continue;
         g->running[slot] = false;
         ae_detok_end(&g->detok[slot], &g->text);
-        send(g, slot, -1, 0);
+        if (g->text.n) send(g, slot, -1, 0);
         if (g->stats) g->stats[g->request_of[slot]] = *ae_spec_stats(g->session->spec, slot);
     }
 }
@@ -536,11 +512,9 @@ aerie_status aerie_generate(aerie_session *session, const aerie_request *request
     g.request_of = ae_alloc(n_seqs, sizeof *g.request_of);
     g.running = ae_alloc(n_seqs, sizeof *g.running);
     g.detok = ae_alloc(n_seqs, sizeof *g.detok);
-    g.told = ae_alloc(n_seqs, sizeof *g.told);
-    aerie_status status = g.request_of && g.running && g.detok && g.told ? AERIE_OK : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.detok);
+    aerie_status status = g.request_of && g.running && g.detok ? AERIE_OK : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.detok);
     if (status == AERIE_OK) status = generate(&g, error);
     if (status != AERIE_OK) ae_spec_reset(session->spec);
-    forget_oracle(&g);
     ae_free(g.request_of);
     ae_free(g.running);
     ae_free(g.detok);

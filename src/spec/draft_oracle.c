@@ -1,6 +1,6 @@
 /* draft_oracle.c - a drafter that knows the answer, for tests and benchmarks.
  *
- * It is told each slot's whole sequence and proposes its continuation, wrong at chosen rate: acceptance
+ * It is told how each slot's sequence goes on and proposes just that, wrong at chosen rate: acceptance
  * becomes a dial. Chains show what a given acceptance is worth; trees put wrong siblings before and behind the
  * right child, and children under wrong ones, so that accepted paths lie scattered over the tree's rows and their
  * compaction is exercised.
@@ -11,7 +11,7 @@
  *   1. A proposal is a function of seed, slot, position and the request's limits. Whether the oracle errs at a
  *      position depends on seed, slot and position only, so it errs there however it gets there.
  *   2. Error rate 0 makes every told token right, 1 none.
- *   3. Nothing is proposed past the end of what was told.
+ *   3. Nothing is proposed outside of what was told.
  *   4. Beliefs are honest: on the main path p = 1 - error_rate, and the error rate is shared by the siblings.
  */
 #include "spec/drafter.h"
@@ -23,8 +23,8 @@
 #define MAX_SIBLINGS 3 /* wrong children beside the main one */
 
 typedef struct told {
-    const int32_t *tokens; /* [n] lent */
-    size_t n;
+    const int32_t *tokens; /* [n] lent: positions first, first + 1, ... */
+    size_t first, n;
 } told;
 
 typedef struct oracle {
@@ -56,7 +56,7 @@ static int32_t main_token(const oracle *d, uint32_t slot, size_t position, uint3
     dice(d, slot, position, DICE_NODE, r);
     const bool wrong = ae_uniform_open(r[0]) < d->error_rate;
     *step = wrong ? 1 + r[1] % (d->n_vocab - 1) : 0;
-    return token_beside(d, d->told[slot].tokens[position], *step);
+    return token_beside(d, d->told[slot].tokens[position - d->told[slot].first], *step);
 }
 
 static float belief(float p)
@@ -69,7 +69,7 @@ static float belief(float p)
 static int32_t add_children(const oracle *d, uint32_t slot, size_t position, int32_t parent, uint32_t max_nodes,
                             bool deeper, ae_tree *tree)
 {
-    const int32_t right = d->told[slot].tokens[position];
+    const int32_t right = d->told[slot].tokens[position - d->told[slot].first];
     const uint32_t room = max_nodes - tree->n;
     uint32_t main_step, r[4];
     const int32_t main_child = main_token(d, slot, position, &main_step);
@@ -107,7 +107,7 @@ static aerie_status oracle_propose(ae_drafter *drafter, const ae_draft_request *
     int32_t node = -1;
     for (uint32_t depth = 1; depth <= request->max_depth && tree->n < max_nodes; depth++) {
         const size_t position = request->n_tokens + depth - 1;
-        if (position >= d->told[slot].n) break;
+        if (position < d->told[slot].first || position - d->told[slot].first >= d->told[slot].n) break;
         if (request->tree) {
             node = add_children(d, slot, position, node, max_nodes, depth < request->max_depth, tree);
         } else {
@@ -135,11 +135,11 @@ static void oracle_destroy(ae_drafter *drafter)
 static const ae_drafter_ops oracle_ops = {
     .name = "oracle", .free = true, .begin = oracle_begin, .propose = oracle_propose, .destroy = oracle_destroy};
 
-void ae_draft_oracle_tell(ae_drafter *drafter, uint32_t slot, const int32_t *tokens, size_t n_tokens)
+void ae_draft_oracle_tell(ae_drafter *drafter, uint32_t slot, size_t first, const int32_t *tokens, size_t n_tokens)
 {
     oracle *d = (oracle *)drafter;
     if (drafter->ops != &oracle_ops || slot >= d->n_slots) return;
-    d->told[slot] = (told){tokens, n_tokens};
+    d->told[slot] = (told){tokens, first, n_tokens};
 }
 
 aerie_status ae_draft_oracle_create(ae_drafter **out, uint32_t n_slots, uint32_t n_vocab, float error_rate,

@@ -49,11 +49,11 @@ aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_err
 struct ae_engine;
 aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, uint32_t n_slots, aerie_error *error);
 
-/* For tests and benchmarks. oracle: knows each slot's whole sequence (given by ae_draft_oracle_tell; lent until the
- * next tell) and errs with probability `error_rate` at each node; random: any tokens. */
+/* For tests and benchmarks. oracle: knows how each slot's sequence goes on (given by ae_draft_oracle_tell: tokens
+ * [n_tokens] from position `first` on; lent until the next tell) and errs with probability `error_rate` at each node; random: any tokens. */
 aerie_status ae_draft_oracle_create(ae_drafter **out, uint32_t n_slots, uint32_t n_vocab, float error_rate, uint64_t seed,
                                     aerie_error *error);
-void ae_draft_oracle_tell(ae_drafter *drafter, uint32_t slot, const int32_t *tokens, size_t n_tokens);
+void ae_draft_oracle_tell(ae_drafter *drafter, uint32_t slot, size_t first, const int32_t *tokens, size_t n_tokens);
 aerie_status ae_draft_random_create(ae_drafter **out, uint32_t n_vocab, uint64_t seed, aerie_error *error);
 
 #endif

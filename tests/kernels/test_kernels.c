@@ -3,6 +3,7 @@
  * In the manner of dav1d's checkasm: one random input, the reference and the kernel under test, memcmp over the
  * whole output buffer with guards. Two NaNs count as equal: payloads are the machine's business. A level
  * that this CPU lacks is skipped. `--bench` times the same entries instead. */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime, for the bench */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

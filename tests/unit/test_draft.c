@@ -506,7 +506,7 @@ static void test_oracle_rates(void **state)
         ae_drafter *d;
         assert_int_equal(ae_draft_oracle_create(&d, 2, VOCAB, rate, 9, NULL), AERIE_OK);
         d->ops->begin(d, 1);
-        ae_draft_oracle_tell(d, 1, t, N);
+        ae_draft_oracle_tell(d, 1, 0, t, N);
         uint32_t right = 0, asked = 0, scattered = 0;
         for (size_t n = 1; n < N; n++) {
             const uint32_t depth = 1 + (uint32_t)(n % 7), left = (uint32_t)(N - n);
@@ -548,7 +548,7 @@ static void test_oracle_arguments(void **state)
         for (uint64_t seed = 0; seed < 50; seed++) {
             ae_tree tree;
             assert_int_equal(ae_draft_oracle_create(&d, 1, n_vocab, 0.5f, seed, NULL), AERIE_OK);
-            ae_draft_oracle_tell(d, 0, t, 16);
+            ae_draft_oracle_tell(d, 0, 0, t, 16);
             propose(d, tree_of(t, 3, 9, 40), (int32_t)n_vocab, &tree);
             assert_true(tree.n > 0);
             propose(d, chain_of(t, 3, 9), (int32_t)n_vocab, &tree);
@@ -558,7 +558,7 @@ static void test_oracle_arguments(void **state)
             assert_int_equal(d->ops->propose(d, &request, &tree, &error), AERIE_ERROR_ARGUMENT);
             d->ops->destroy(d);
             assert_int_equal(ae_draft_random_create(&d, n_vocab - 1, seed, NULL), AERIE_OK);
-            ae_draft_oracle_tell(d, 0, t, 16); /* not an oracle: ignored */
+            ae_draft_oracle_tell(d, 0, 0, t, 16); /* not an oracle: ignored */
             propose(d, tree_of(t, 3, 9, 40), (int32_t)n_vocab - 1, &tree);
             d->ops->destroy(d);
         }

@@ -25,16 +25,25 @@
 
 /* ---- Activations, prepared once for all weights that share them ------------------------------- */
 
+/* Codes that the largest element of a group may get: eight scales are tried. Rounding errors of 32 elements vary from
+ * scale to scale, so the best of eight leaves less squared error than always 127. Whole numbers, because the largest
+ * element often matters most and is then exact. SmolLM2 Q4_1, 6144 tokens, KL divergence from float arithmetic: always
+ * 127 about 3.6e-3, these 3.13e-3, sixteen 3.03e-3, eight from 127.4 in steps of 0.7 about 3.4e-3; llama.cpp 3.39e-3. */
+#define AE_QUANT_TRIES 8
+#define AE_QUANT_TOPS {127, 126, 125, 124, 123, 122, 121, 120}
+
 typedef struct ae_act {
     uint32_t n_rows, n_in;
     /* f32 as they enter the product */
     float *x;       /* [n_rows][n_in] */
-    /* AE_DOT_32: int8 in groups of 32. d = max|x| / 127, q = round-to-even(x * (127 / max|x|)) */
+    /* AE_DOT_32: int8 in groups of 32. For each t of AE_QUANT_TOPS: inv = t / max|x|, q = round-to-even(x * inv),
+     * e = fmaf(x, inv, -q), error = ae_sum16 of e * e over k % 16, times (max|x| / t)^2; the t of least error
+     * (the first of equals) gives q and d = max|x| / t. */
     int8_t *q32;    /* [n_rows][n_in], in [-127, 127] */
     float *d32;     /* [n_rows][n_in / 32] */
     int32_t *sum32; /* [n_rows][n_in / 32] sum of q */
     float *s32;     /* [n_rows][n_in / 32] d * (float)sum */
-    /* AE_DOT_256: the same in groups of 256 */
+    /* AE_DOT_256: in groups of 256, d = max|x| / 127, q = round-to-even(x * (127 / max|x|)) */
     int8_t *q256;   /* [n_rows][n_in] */
     float *d256;    /* [n_rows][n_in / 256] */
     int16_t *bsum;  /* [n_rows][n_in / 16] sum of 16 q */

@@ -18,36 +18,75 @@ void ae_ref_swiglu(const float *g, const float *u, uint32_t n, float *y)
     for (uint32_t i = 0; i < n; i++) y[i] = ae_siluf(g[i]) * u[i];
 }
 
-/* Rounds to the nearest even integer by the magic number, so that SIMD code can do just the same. */
-static int8_t round_code(float x, float inv)
+/* Rounds to the nearest even integer by the magic number, so that SIMD code can do just the same: magic + the integer. */
+static float round_magic(float x, float inv)
 {
-    float t = fmaf(x, inv, AE_EXP_MAGIC);
-    uint32_t bits;
-    memcpy(&bits, &t, 4);
-    return (int8_t)(uint8_t)(bits - 0x4B400000u);
+    return fmaf(x, inv, AE_EXP_MAGIC);
 }
 
-/* One group; returns its scale. A NaN never becomes the maximum; a group too small to invert is zero. */
-static float quant_group(const float *x, uint32_t n, int8_t *q)
+static void write_codes(const float *x, uint32_t n, float inv, int8_t *q)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const float t = round_magic(x[i], inv);
+        uint32_t bits;
+        memcpy(&bits, &t, 4);
+        q[i] = (int8_t)(uint8_t)(bits - 0x4B400000u);
+    }
+}
+
+/* A NaN never becomes the maximum. */
+static float largest(const float *x, uint32_t n)
 {
     float top = 0;
     for (uint32_t i = 0; i < n; i++) {
         float a = fabsf(x[i]);
         top = a > top ? a : top;
     }
+    return top;
+}
+
+/* The scale of least squared error; a group too small to invert is zero. */
+static float quant_group32(const float *x, int8_t *q)
+{
+    static const float tops[AE_QUANT_TRIES] = AE_QUANT_TOPS;
+    const float top = largest(x, 32);
+    float best_error = 0, best_t = 0;
     if (!(top > 1e-30f)) {
-        memset(q, 0, n);
+        memset(q, 0, 32);
         return 0;
     }
-    const float inv = 127.0f / top;
-    for (uint32_t i = 0; i < n; i++) q[i] = round_code(x[i], inv);
+    for (uint32_t i = 0; i < AE_QUANT_TRIES; i++) {
+        const float inv = tops[i] / top, d = top / tops[i];
+        float a[16] = {0};
+        for (uint32_t k = 0; k < 32; k++) {
+            const float e = fmaf(x[k], inv, AE_EXP_MAGIC - round_magic(x[k], inv));
+            a[k % 16] = fmaf(e, e, a[k % 16]);
+        }
+        const float error = ae_sum16(a) * (d * d);
+        if (i == 0 || error < best_error) {
+            best_error = error;
+            best_t = tops[i];
+        }
+    }
+    write_codes(x, 32, best_t / top, q);
+    return top / best_t;
+}
+
+static float quant_group256(const float *x, int8_t *q)
+{
+    const float top = largest(x, 256);
+    if (!(top > 1e-30f)) {
+        memset(q, 0, 256);
+        return 0;
+    }
+    write_codes(x, 256, 127.0f / top, q);
     return top / 127.0f;
 }
 
 void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s)
 {
     for (uint32_t b = 0; b < n / 32; b++) {
-        d[b] = quant_group(x + 32 * b, 32, q + 32 * b);
+        d[b] = quant_group32(x + 32 * b, q + 32 * b);
         sum[b] = 0;
         for (uint32_t i = 0; i < 32; i++) sum[b] += q[32 * b + i];
         s[b] = d[b] * (float)sum[b];
@@ -56,7 +95,7 @@ void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *su
 
 void ae_ref_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum)
 {
-    for (uint32_t b = 0; b < n / 256; b++) d[b] = quant_group(x + 256 * b, 256, q + 256 * b);
+    for (uint32_t b = 0; b < n / 256; b++) d[b] = quant_group256(x + 256 * b, q + 256 * b);
     for (uint32_t b = 0; b < n / 16; b++) {
         int sum = 0;
         for (uint32_t i = 0; i < 16; i++) sum += q[16 * b + i];

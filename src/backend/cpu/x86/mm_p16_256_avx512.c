@@ -19,12 +19,21 @@ INLINE __m512i min_pair(const uint8_t *submin, uint32_t i)
     return _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b)));
 }
 
-/* p[r] of one unit; i_start: index of the unit's first sub-block in the job. */
+/* p[r] += s[r] * sub */
+INLINE void add_sums(__m512 *p, const __m512i *s, __m512 sub, const int rows)
+{
+    UNROLL
+    for (int r = 0; r < TOGETHER; r++)
+        if (r < rows) p[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[r]), sub, p[r]);
+}
+
+/* p[r] of one unit. */
 INLINE void chains(const job *j, uint32_t row, const int n, const int form, const uint32_t n_sub, const bool has_min,
                    const uint8_t *codes, const uint8_t *sub, uint32_t u, __m512i lut, __m512 p[GROUP])
 {
     const int8_t *q = j->q + row * j->q_stride + u * 256;
     const size_t q_stride = j->q_stride;
+    const int most = n_sub == 16 && n > 8 ? 4 : TOGETHER;
     __m512i whole[GROUP]; /* n_sub == 1: one sum through all blocks */
     UNROLL
     for (int r = 0; r < n; r++) {
@@ -38,19 +47,21 @@ INLINE void chains(const job *j, uint32_t row, const int n, const int form, cons
         const uint32_t i = n_sub == 16 ? 2 * b : n_sub == 8 ? b : 0;
         const __m512 s0 = sub_at(sub, i), s1 = n_sub == 16 ? sub_at(sub, i + 1) : s0;
         UNROLL
-        for (int r = 0; r < n; r++) {
+        for (int r = 0; r < n; r += together(n, most)) {
+            const int part = together(n, most), rows = n - r < part ? n - r : part;
             const int8_t *x = q + r * q_stride + b * 32;
-            const int32_t *start = &j->start[row + (uint32_t)r][u * n_sub + i];
+            __m512i s[TOGETHER];
             if (n_sub == 1) {
-                whole[r] = dot(whole[r], w, x, 0, 8);
+                dot(whole + r, w, x, q_stride, 0, 8, rows);
                 continue;
             }
-            __m512i s = has_min ? _mm512_setzero_si512() : _mm512_set1_epi32(start[0]);
-            s = dot(s, w, x, 0, n_sub == 16 ? 4 : 8);
-            p[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), s0, p[r]);
+            begin_sums(s, j, row + (uint32_t)r, u * n_sub + i, has_min, rows);
+            dot(s, w, x, q_stride, 0, n_sub == 16 ? 4 : 8, rows);
+            add_sums(p + r, s, s0, rows);
             if (n_sub == 16) {
-                s = dot(has_min ? _mm512_setzero_si512() : _mm512_set1_epi32(start[1]), w, x, 4, 4);
-                p[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), s1, p[r]);
+                begin_sums(s, j, row + (uint32_t)r, u * n_sub + i + 1, has_min, rows);
+                dot(s, w, x, q_stride, 4, 4, rows);
+                add_sums(p + r, s, s1, rows);
             }
         }
     }

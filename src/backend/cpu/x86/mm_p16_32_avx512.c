@@ -12,6 +12,15 @@ INLINE __m512 scale_at(const uint8_t *scales, size_t i, bool f32)
                : _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(scales + 32 * i)));
 }
 
+/* acc[r] += s[r] * (d * dx[r]) */
+INLINE void add_sums(__m512 *acc, const __m512i *s, __m512 d, const float *dx, size_t stride, const int rows)
+{
+    UNROLL
+    for (int r = 0; r < TOGETHER; r++)
+        if (r < rows)
+            acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[r]), _mm512_mul_ps(d, _mm512_set1_ps(dx[r * stride])), acc[r]);
+}
+
 /* Rows [row, row + n): all but j and row are constants of the instance. */
 INLINE void body(const job *j, uint32_t row, const int n, const int form, const uint32_t n_sub, const bool has_min,
                  const bool f32)
@@ -32,18 +41,22 @@ INLINE void body(const job *j, uint32_t row, const int n, const int form, const 
         const __m512 d0 = scale_at(scales, 0, f32), d1 = n_sub == 2 ? scale_at(scales, 1, f32) : d0;
         const __m512 m = has_min ? scale_at(scales, n_sub, f32) : d0;
         UNROLL
-        for (int r = 0; r < n; r++) {
+        for (int r = 0; r < n; r += together(n, TOGETHER)) {
+            const int part = together(n, TOGETHER), rows = n - r < part ? n - r : part;
             const int8_t *x = q + r * q_stride + u * 32;
-            const __m512 dxr = _mm512_set1_ps(dx[r * u_stride + u]);
-            const int32_t *start = &j->start[row + (uint32_t)r][u * n_sub];
-            __m512i s = has_min ? _mm512_setzero_si512() : _mm512_set1_epi32(start[0]);
-            s = dot(s, w, x, 0, n_sub == 2 ? 4 : 8);
-            acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), _mm512_mul_ps(d0, dxr), acc[r]);
+            __m512i s[TOGETHER];
+            begin_sums(s, j, row + (uint32_t)r, u * n_sub, has_min, rows);
+            dot(s, w, x, q_stride, 0, n_sub == 2 ? 4 : 8, rows);
+            add_sums(acc + r, s, d0, dx + r * u_stride + u, u_stride, rows);
             if (n_sub == 2) {
-                s = dot(has_min ? _mm512_setzero_si512() : _mm512_set1_epi32(start[1]), w, x, 4, 4);
-                acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), _mm512_mul_ps(d1, dxr), acc[r]);
+                begin_sums(s, j, row + (uint32_t)r, u * n_sub + 1, has_min, rows);
+                dot(s, w, x, q_stride, 4, 4, rows);
+                add_sums(acc + r, s, d1, dx + r * u_stride + u, u_stride, rows);
             }
-            if (has_min) acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r * u_stride + u]), acc[r]);
+            if (!has_min) continue;
+            UNROLL
+            for (int i = 0; i < TOGETHER; i++)
+                if (i < rows) acc[r + i] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[(r + i) * u_stride + u]), acc[r + i]);
         }
         codes += block_bytes(form);
         scales += AE_PANEL * (n_sub + has_min) * (f32 ? 4 : 2);

@@ -1,0 +1,64 @@
+/* mkmodel.h - random models of any shape and tensor type, as complete GGUF files.
+ *
+ * For tests (tiny models, generated and not stored), and through tools/mkmodel.c for benchmarks (the shapes of
+ * real models). Same options: same bytes. Every tensor is drawn from the seed and its own name, so a model with fewer
+ * layers shares all weights of the layers it has: that makes a draft model which agrees with its target now
+ * and then.
+ *
+ * Weights are random bytes of the format with scales set so that decoded values have mean about 0 and
+ * standard deviation gain / sqrt(n_in): no encoder is needed, every type works, and writing is fast. Gains
+ * are such that attention looks back, logits spread by about 3, and a greedy continuation goes on changing.
+ * The vocabulary is byte-level BPE: three control tokens, 256 bytes, some merges, then padding.
+ */
+#ifndef AE_TEST_MKMODEL_H
+#define AE_TEST_MKMODEL_H
+
+#include "base/err.h"
+
+typedef struct mk_options {
+    uint32_t n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab, n_ctx;
+    float rope_base;
+    bool tied;         /* no output.weight */
+    bool biases;       /* on every projection */
+    bool rope_freqs;   /* divisors of the frequencies, as Llama 3 has them */
+    bool forgetful;    /* attention adds next to nothing: a greedy continuation soon runs in circles */
+    float layer_decay; /* what a layer adds to the stream shrinks by this from layer to layer; 0 = 1 */
+    const char *type;  /* a tensor type ("q4_0", "IQ2_XS"), or a mix: "q4_k_m", "q5_k_m" */
+    const char *pre;   /* tokenizer.ggml.pre: "smollm", "gpt-2" ... */
+    uint64_t seed;
+} mk_options;
+
+/* "tiny", "tiny-gqa", "tiny-mha" (all below a second in any test), "135m", "1b", "3b", "8b": fills the shape, type q4_0,
+ * seed 1. tiny-gqa suits the 256-wide types. false for an unknown name. */
+bool mk_shape(const char *name, mk_options *options);
+/* "tiny, tiny-gqa, ..." */
+const char *mk_shapes_known(void);
+
+/* Tokens that every vocabulary starts with. */
+#define MK_TOKEN_END 0      /* <|endoftext|> */
+#define MK_TOKEN_IM_START 1 /* bos */
+#define MK_TOKEN_IM_END 2   /* eos */
+#define MK_MIN_VOCAB 259
+
+/* Writes the model. ARGUMENT for an unknown type or a shape that cannot be. A tensor whose rows do not suit the
+ * type's blocks gets another type, as llama.cpp does it. */
+aerie_status mk_model(const mk_options *options, const char *path, aerie_error *error);
+
+/* ---- Inside, shared by mkmodel*.c ------------------------------------------------------------- */
+
+struct ae_gguf_writer;
+
+/* splitmix64 */
+static inline uint64_t mk_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* n random elements (a multiple of the type's block) into blocks, standard deviation about sd. */
+void mk_blocks(uint32_t type, float sd, uint64_t *state, void *blocks, size_t n);
+aerie_status mk_vocab(const mk_options *options, struct ae_gguf_writer *writer, aerie_error *error);
+
+#endif
