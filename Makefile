@@ -6,9 +6,9 @@ CMAKE_FLAGS ?=
 
 .PHONY: all deps model demo check check-san check-tsan fuzz bench install clean help
 
-all: ## build the program and the library
+all: ## build the program and the libraries
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
-	cmake --build $(BUILD) -j $(JOBS)
+	cmake --build $(BUILD) -j $(JOBS) --target aerie aerie_static aerie_shared
 
 deps: ## install what building, testing and the demo need (Debian, as root)
 	@sh scripts/install-deps.sh
