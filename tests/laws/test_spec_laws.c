@@ -370,11 +370,11 @@ static void test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(v
     for (size_t i = 0; i < 3; i++) {
         aerie_error error = {0};
         char number[16];
-        aerie_request requests[2] = {request_of(1, 0, true), request_of(1, 0, true)};
-        run r = {.n = 2};
-        requests[1].tokens = tokens;
-        requests[1].n_tokens = lengths[i];
-        assert_int_equal(aerie_generate(session, requests, 2, on_token, &r, NULL, &error), AERIE_ERROR_LIMIT);
+        aerie_request requests[3] = {request_of(1, 0, true), request_of(1, 0, true), request_of(1, 0, true)};
+        run r = {.n = 3};
+        requests[2].tokens = tokens; /* would have to wait for one of the others to end */
+        requests[2].n_tokens = lengths[i];
+        assert_int_equal(aerie_generate(session, requests, 3, on_token, &r, NULL, &error), AERIE_ERROR_LIMIT);
         snprintf(number, sizeof number, "%zu", lengths[i]);
         assert_non_null(strstr(error.text, number));
         assert_non_null(strstr(error.text, "200"));
