@@ -29,8 +29,8 @@ check-san: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitiz
 
 check-tsan: deps ## pool and generation under ThreadSanitizer
 	cmake -S . -B $(BUILD)-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread >/dev/null
-	cmake --build $(BUILD)-tsan -j $(JOBS) --target unit_test_pool
-	ctest --test-dir $(BUILD)-tsan --output-on-failure -R unit/pool
+	cmake --build $(BUILD)-tsan -j $(JOBS) --target aerie unit_test_pool app_test_run
+	ctest --test-dir $(BUILD)-tsan --output-on-failure -R '^(unit/pool|app/run)$$'
 
 fuzz: deps ## libFuzzer programs (clang) in build-fuzz/tests/fuzz_*
 	cmake -S . -B $(BUILD)-fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_TESTS=OFF \
