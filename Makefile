@@ -6,9 +6,9 @@ CMAKE_FLAGS ?=
 
 .PHONY: all deps model demo check check-san check-tsan fuzz bench install clean help
 
-all: ## build the program and the library
+all: ## build the program and the libraries
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
-	cmake --build $(BUILD) -j $(JOBS)
+	cmake --build $(BUILD) -j $(JOBS) --target aerie aerie_static aerie_shared
 
 deps: ## install what building, testing and the demo need (Debian, as root)
 	@sh scripts/install-deps.sh
@@ -29,8 +29,8 @@ check-san: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitiz
 
 check-tsan: deps ## pool and generation under ThreadSanitizer
 	cmake -S . -B $(BUILD)-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread >/dev/null
-	cmake --build $(BUILD)-tsan -j $(JOBS) --target unit_test_pool
-	ctest --test-dir $(BUILD)-tsan --output-on-failure -R unit/pool
+	cmake --build $(BUILD)-tsan -j $(JOBS) --target aerie unit_test_pool app_test_run
+	ctest --test-dir $(BUILD)-tsan --output-on-failure -R '^(unit/pool|app/run)$$'
 
 fuzz: deps ## libFuzzer programs (clang) in build-fuzz/tests/fuzz_*
 	cmake -S . -B $(BUILD)-fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_TESTS=OFF \

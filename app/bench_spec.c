@@ -12,8 +12,9 @@
 
 /* From text that n-gram drafting foresees to text that it cannot. */
 static const char *const builtin[] = {
-    "Repeat this text word for word: The quick brown fox jumps over the lazy dog. The lazy dog sleeps in the warm sun. "
-    "The quick brown fox sees the lazy dog and jumps over the lazy dog once more.",
+    ("Repeat this text word for word: The quick brown fox jumps over the lazy dog. The lazy dog sleeps in the warm "
+     "sun. "
+     "The quick brown fox sees the lazy dog and jumps over the lazy dog once more."),
     "Write a Python class for a bank account with methods deposit, withdraw and balance, then show how it is used.",
     "List the planets of the solar system, and for each its diameter and number of moons.",
     "Explain why the sky is blue.",

@@ -471,7 +471,7 @@ static void collect(generation *g)
         if (!g->running[slot] || ae_spec_is_active(g->session->spec, slot)) continue;
         g->running[slot] = false;
         ae_detok_end(&g->detok[slot], &g->text);
-        if (g->text.n) send(g, slot, -1, 0);
+        send(g, slot, -1, 0);
         if (g->stats) g->stats[g->request_of[slot]] = *ae_spec_stats(g->session->spec, slot);
     }
 }

@@ -99,7 +99,7 @@ static float gain_of(const plan *p, role r, uint32_t layer)
     case EMBED: return p->o->tied ? 3.0f : 0.7f;
     case HEAD: return 3.0f;
     case QK: return 1.6f;
-    case OUT: return 1.4f * add;
+    case OUT: return (p->o->forgetful ? 0.001f : 1.4f) * add;
     case DOWN: return 2.0f * add;
     default: return 0.7f;
     }

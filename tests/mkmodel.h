@@ -21,6 +21,7 @@ typedef struct mk_options {
     bool tied;         /* no output.weight */
     bool biases;       /* on every projection */
     bool rope_freqs;   /* divisors of the frequencies, as Llama 3 has them */
+    bool forgetful;    /* attention adds next to nothing: a greedy continuation soon runs in circles */
     float layer_decay; /* what a layer adds to the stream shrinks by this from layer to layer; 0 = 1 */
     const char *type;  /* a tensor type ("q4_0", "IQ2_XS"), or a mix: "q4_k_m", "q5_k_m" */
     const char *pre;   /* tokenizer.ggml.pre: "smollm", "gpt-2" ... */

@@ -6,7 +6,7 @@
  *         --seed N       (default 1) the same options and seed give the same bytes
  *         --layers N --embd N --ff N --heads N --kv-heads N --head-dim N --vocab N --ctx N
  *         --rope-base X  --layer-decay X   (see tests/mkmodel.h)
- *         --tied 0|1 --biases 0|1 --rope-freqs 0|1
+ *         --tied 0|1 --biases 0|1 --rope-freqs 0|1 --forgetful 0|1
  *         --pre NAME     pre-tokenizer (default smollm)
  *
  * A model with fewer --layers and the same seed shares its layers with the larger one: a draft model.
@@ -43,7 +43,7 @@ static bool set_number(mk_options *o, const char *name, const char *value)
     const struct {
         const char *name;
         bool *to;
-    } flags[] = {{"--tied", &o->tied}, {"--biases", &o->biases}, {"--rope-freqs", &o->rope_freqs}};
+    } flags[] = {{"--tied", &o->tied}, {"--biases", &o->biases}, {"--rope-freqs", &o->rope_freqs}, {"--forgetful", &o->forgetful}};
     uint64_t n;
     if (!strcmp(name, "--rope-base")) return (o->rope_base = strtof(value, NULL)) > 1.0f;
     if (!strcmp(name, "--layer-decay")) return (o->layer_decay = strtof(value, NULL)) > 0.0f;

@@ -13,8 +13,11 @@
  * proves that the round is still the one whose job was read: a worker that was asleep in the middle of a claim
  * cannot take an item of a later job by mistake.
  *
- * The caller writes job, context, n_items and done, then `claim` (release). It may do so only when all items of the round
- * before are done; from then on no worker touches them for the old round. */
+ * When all items of a round are done the caller closes it (`claim` with CLOSED as next item), then writes job, context,
+ * n_items and done, then opens the next round by `claim`. Without the closing, a worker that had read the old
+ * claim, then the new n_items, could take an item of a round that is not open yet. With it, whoever saw any of the
+ * new values has seen the closing too, so that its exchange of the old claim fails. */
+#define CLOSED UINT32_MAX
 #define SPIN_SECONDS 200e-6 /* longer than the gaps inside a forward pass, shorter than those between requests */
 
 struct ae_pool {
@@ -55,9 +58,9 @@ static uint32_t work(ae_pool *pool, uint32_t i_worker)
     unsigned long long claim = atomic_load_explicit(&pool->claim, memory_order_acquire);
     for (;;) {
         const uint32_t item = (uint32_t)claim;
-        ae_pool_job *job = atomic_load_explicit(&pool->job, memory_order_relaxed);
-        void *context = atomic_load_explicit(&pool->context, memory_order_relaxed);
-        if (item >= atomic_load_explicit(&pool->n_items, memory_order_relaxed)) {
+        ae_pool_job *job = atomic_load_explicit(&pool->job, memory_order_acquire);
+        void *context = atomic_load_explicit(&pool->context, memory_order_acquire);
+        if (item >= atomic_load_explicit(&pool->n_items, memory_order_acquire)) {
             /* n_items may already be the next round's: only a claim that stayed the same means exhausted */
             const unsigned long long now = atomic_load_explicit(&pool->claim, memory_order_acquire);
             if (now == claim) return (uint32_t)(claim >> 32);
@@ -98,15 +101,20 @@ static void *worker_main(void *argument)
         wait_for_round(self->pool, seen);
         if (atomic_load(&self->pool->stop)) return NULL;
         seen = work(self->pool, self->i);
+        if (atomic_load(&self->pool->stop)) return NULL; /* the round just seen may have been the last one */
     }
 }
 
-/* Opens a round of n_items. A worker that counts itself asleep after the load of `sleeping` holds the mutex and sees it. */
-static void publish(ae_pool *pool, uint32_t n_items)
+/* Opens the next round. A worker that counts itself asleep after the load of `sleeping` holds the mutex and sees it. */
+static void publish(ae_pool *pool, ae_pool_job *job, void *context, uint32_t n_items)
 {
-    const unsigned long long next = (unsigned long long)(round_of(pool) + 1) << 32;
-    atomic_store_explicit(&pool->n_items, n_items, memory_order_relaxed);
-    atomic_store(&pool->claim, next);
+    const unsigned long long round = round_of(pool);
+    atomic_exchange(&pool->claim, round << 32 | CLOSED);
+    atomic_store_explicit(&pool->job, job, memory_order_release);
+    atomic_store_explicit(&pool->context, context, memory_order_release);
+    atomic_store_explicit(&pool->n_items, n_items, memory_order_release);
+    atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
+    atomic_store(&pool->claim, (unsigned long long)((uint32_t)round + 1) << 32);
     if (atomic_load(&pool->sleeping)) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_broadcast(&pool->wake);
@@ -142,7 +150,7 @@ void ae_pool_free(ae_pool *pool)
 {
     if (!pool) return;
     atomic_store(&pool->stop, true);
-    publish(pool, 0);
+    publish(pool, NULL, NULL, 0);
     for (uint32_t i = 1; i <= pool->n_started; i++) pthread_join(pool->worker[i].thread, NULL);
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->mutex);
@@ -160,10 +168,7 @@ void ae_pool_run(ae_pool *pool, ae_pool_job *job, void *context, uint32_t n_item
         for (uint32_t i = 0; i < n_items; i++) job(context, i, 0);
         return;
     }
-    atomic_store_explicit(&pool->job, job, memory_order_relaxed);
-    atomic_store_explicit(&pool->context, context, memory_order_relaxed);
-    atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
-    publish(pool, n_items);
+    publish(pool, job, context, n_items);
     work(pool, 0);
     for (unsigned i = 1; atomic_load_explicit(&pool->done, memory_order_acquire) != n_items; i++) {
         relax();

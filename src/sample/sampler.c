@@ -12,12 +12,20 @@ typedef struct candidate {
     float logit;
 } candidate;
 
+#define NOISE_BINS 1024 /* by the upper bits of a random word */
+
 struct ae_sampler {
     ae_sampling params;
     uint32_t n_vocab;
     float *logits;          /* [n_vocab] working copy, when penalties change them */
     candidate *candidates;  /* [n_vocab] */
+    double noise_bound[NOISE_BINS]; /* no noise made of bits in [i, i + 1) / NOISE_BINS is larger */
 };
+
+static double gumbel_of(uint32_t bits)
+{
+    return -ae_log(-ae_log((double)ae_uniform_open(bits)));
+}
 
 ae_sampling ae_sampling_default(void)
 {
@@ -60,6 +68,8 @@ aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, ui
         ae_sampler_free(s);
         return ae_fail_memory(error, "a sampler", n_vocab * (sizeof *s->logits + sizeof *s->candidates));
     }
+    /* the noise grows with its bits, so a bin's last word bounds it; a hair for the rounding of the logarithms */
+    for (uint32_t i = 0; i < NOISE_BINS; i++) s->noise_bound[i] = gumbel_of(i << 22 | 0x3FFFFF) + 1e-9;
     *out = s;
     return AERIE_OK;
 }
@@ -81,7 +91,7 @@ double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token)
 {
     uint32_t bits[4];
     ae_philox(seed, position, token / 4, bits);
-    return -ae_log(-ae_log((double)ae_uniform_open(bits[token % 4])));
+    return gumbel_of(bits[token % 4]);
 }
 
 /* The best id of a row: largest logit, lowest id among equals. Sixteen lanes so that it vectorizes. */
@@ -211,17 +221,23 @@ static uint32_t filter(ae_sampler *s, const float *logits)
     return n;
 }
 
-/* argmax of logit / temperature + noise over candidates not below `floor`. Candidates that could not win even
- * with the largest possible noise are passed over; that changes nothing but the time. */
-static int32_t draw(const ae_sampling *p, const candidate *c, uint32_t n, float top, float floor, uint64_t position)
+/* argmax of logit / temperature + noise over candidates not below `floor`. Most cannot win with the upper bits of
+ * their noise alone; passing those over saves the logarithms and changes nothing. */
+static int32_t draw(const ae_sampler *s, uint32_t n, float top, float floor, uint64_t position)
 {
+    const ae_sampling *p = &s->params;
+    const candidate *c = s->candidates;
     double best = -INFINITY;
     int32_t best_id = -1;
+    uint32_t bits[4], block = UINT32_MAX;
     for (uint32_t i = 0; i < n; i++) {
         if (c[i].logit < floor) continue;
         const double weight = ((double)c[i].logit - (double)top) / (double)p->temperature;
-        if (best_id >= 0 && weight + AE_GUMBEL_MAX < best) continue;
-        const double score = weight + ae_gumbel(p->seed, position, (uint32_t)c[i].id);
+        const uint32_t id = (uint32_t)c[i].id;
+        if (weight + AE_GUMBEL_MAX < best) continue;
+        if (id / 4 != block) ae_philox(p->seed, position, block = id / 4, bits);
+        if (weight + s->noise_bound[bits[id % 4] >> 22] < best) continue;
+        const double score = weight + gumbel_of(bits[id % 4]);
         if (score > best || (score == best && c[i].id < best_id)) {
             best = score;
             best_id = c[i].id;
@@ -243,7 +259,7 @@ int32_t ae_sampler_draw(ae_sampler *s, const float *logits, const int32_t *token
     float top = s->candidates[0].logit;
     for (uint32_t i = 1; i < n; i++) top = s->candidates[i].logit > top ? s->candidates[i].logit : top;
     const float floor = p->min_p > 0.0f ? top + (float)ae_log((double)p->min_p) : -INFINITY;
-    const int32_t id = draw(p, s->candidates, n, top, floor, n_tokens);
+    const int32_t id = draw(s, n, top, floor, n_tokens);
     return id >= 0 ? id : argmax(logits, s->n_vocab);
 }
 

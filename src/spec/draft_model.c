@@ -148,8 +148,9 @@ aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, u
     bool ok = d->slots;
     for (uint32_t i = 0; ok && i < n_slots; i++) ok = (d->slots[i].tokens = ae_alloc(d->n_ctx, sizeof(int32_t)));
     if (!ok) {
+        const size_t bytes = (size_t)n_slots * d->n_ctx * sizeof(int32_t);
         model_destroy(&d->base);
-        return ae_fail_memory(error, "the draft model's tokens", (size_t)n_slots * d->n_ctx * sizeof(int32_t));
+        return ae_fail_memory(error, "the draft model's tokens", bytes);
     }
     *out = &d->base;
     return AERIE_OK;

@@ -442,6 +442,8 @@ static void law_f(bench *b)
     ae_kv *kv = ae_engine_kv(b->rig.engine);
     ae_stream *stream = ae_engine_stream(b->rig.engine);
     float *fresh = get(8 * nv, sizeof *fresh);
+    int32_t noise[N_ROWS];
+    for (uint32_t i = 0; i < N_ROWS; i++) noise[i] = (int32_t)below(b, b->rig.n_vocab);
     fill_cache(b);
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
         const uint32_t n = prefixes[i];
@@ -450,6 +452,9 @@ static void law_f(bench *b)
         rig_truncate(&b->rig, 2, 0);
         rig_chain(&b->rig, 2, b->tokens, n, N_ROWS, NULL);
         rig_chain(&b->rig, 2, other, 8, 1, fresh);
+        /* the pages that the share will take hold something else, not what a run before left there */
+        rig_truncate(&b->rig, 1, 0);
+        rig_chain(&b->rig, 1, noise, N_ROWS, N_ROWS, NULL);
         ae_kv_share(kv, stream, 1, 0, n);
         check_sound(&b->rig);
         assert_int_equal(ae_kv_n_live(kv, 1), n);

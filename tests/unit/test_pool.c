@@ -46,6 +46,40 @@ static void test_every_item_once(void **state)
     }
 }
 
+typedef struct tally {
+    atomic_uint count[64];
+    uint32_t n;
+} tally;
+
+static void tally_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    tally *t = context;
+    (void)i_worker;
+    if (item < t->n) atomic_fetch_add(&t->count[item], 1);
+}
+
+/* Rounds that follow each other at once and differ in size: a worker that comes late meets the next one being laid out.
+ * Pools that end at once: it meets their end. */
+static void test_rounds_in_quick_succession(void **state)
+{
+    (void)state;
+    for (uint32_t run = 0; run < 300; run++) {
+        static tally tallies[2];
+        ae_pool *pool;
+        assert_int_equal(ae_pool_create(&pool, 2 + run % 3, NULL), AERIE_OK);
+        for (uint32_t round = 0; round < 400; round++) {
+            tally *t = &tallies[round & 1];
+            t->n = 2 + round * 7 % 63;
+            for (uint32_t i = 0; i < 64; i++) atomic_store(&t->count[i], 0);
+            ae_pool_run(pool, tally_item, t, t->n);
+            for (uint32_t i = 0; i < 64; i++)
+                if (atomic_load(&t->count[i]) != (i < t->n))
+                    fail_msg("round %u: item %u of %u ran %u times", round, i, t->n, atomic_load(&t->count[i]));
+        }
+        ae_pool_free(pool);
+    }
+}
+
 static void test_refuses_nonsense(void **state)
 {
     (void)state;
@@ -61,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_item_once),
+        cmocka_unit_test(test_rounds_in_quick_succession),
         cmocka_unit_test(test_refuses_nonsense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,145 @@
+/* test_run.c - run and bench from outside, on a generated model: what goes to which stream, in which order, with
+ * which exit status. That the bytes do not depend on speculation is tests/laws' subject; a sample stands here too.
+ */
+#include "cli.h"
+
+#include <jansson.h>
+
+#include "mkmodel.h"
+
+static int make_model(void **state)
+{
+    mk_options options;
+    char path[256];
+    aerie_error error = {0};
+    if (cli_setup(state) || !mk_shape("tiny", &options)) return -1;
+    snprintf(path, sizeof path, "%s/m.gguf", cli_folder);
+    return mk_model(&options, path, &error) == AERIE_OK ? 0 : -1;
+}
+
+static void streams_are_kept_apart(void **state)
+{
+    (void)state;
+    cli("$A run -m m.gguf -no-cnv -p hello -n 12 --temp 0");
+    assert_int_equal(cli_last.status, 0);
+    assert_int_equal(strncmp(cli_last.err, "aerie: speculation: ngram", 25), 0);
+    cli("$A run -m m.gguf -no-cnv -p hello -n 12 --temp 0 -q --stats");
+    assert_non_null(strstr(cli_last.err, "generated 12 tokens"));
+    cli("$A run -m m.gguf -no-cnv -p hello -n 12 --temp 0 -q > a && printf 'hello\\n' | $A run -m m.gguf -no-cnv -n 12 "
+        "--temp 0 -q | cmp - a && printf hello > f && $A run -m m.gguf -no-cnv -f f -n 12 --temp 0 -q | cmp - a");
+    assert_int_equal(cli_last.status, 0);
+    assert_int_equal(cli_last.n_err, 0);
+}
+
+static void ids_do_not_depend_on_speculation(void **state)
+{
+    (void)state;
+    cli("$A run -m m.gguf -no-cnv -p hello -n 40 --temp 1 -s 7 -q --ids --spec-type none > a; tr ' ' '\\n' < a | wc "
+        "-l");
+    assert_int_equal(atoi(cli_last.out), 40);
+    static const char *const kinds[] = {"ngram",
+                                        "random --spec-fixed",
+                                        "oracle --spec-oracle-error 0.3 --spec-fixed",
+                                        "oracle --spec-tree off",
+                                        "draft -md m.gguf",
+                                        "ngram -ub 3 -t 1 --cpu ref"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        cli("$A run -m m.gguf -no-cnv -p hello -n 40 --temp 1 -s 7 -q --ids --spec-type %s | cmp - a", kinds[i]);
+        if (cli_last.status) fail_msg("%s: %s%s", kinds[i], cli_last.out, cli_last.err);
+    }
+}
+
+static void oracle_knows(void **state)
+{
+    (void)state;
+    cli("$A run -m m.gguf -no-cnv -p hello -n 40 --temp 0 --ignore-eos -q --json --spec-type oracle --spec-tree off "
+        "--spec-fixed");
+    json_t *json = json_loads(cli_last.out, 0, NULL), *stats = json_object_get(json, "stats");
+    const json_int_t drafted = json_integer_value(json_object_get(stats, "n_drafted"));
+    assert_true(drafted > 0);
+    assert_int_equal(json_integer_value(json_object_get(stats, "n_accepted")), drafted);
+    json_decref(json);
+}
+
+static void answers_keep_the_order_of_prompts(void **state)
+{
+    (void)state;
+    static const char common[] = "-m m.gguf -no-cnv -n 9 --temp 0 --ignore-eos -q --ids";
+    cli("for p in one two three four five; do $A run %s -p $p; done > a", common);
+    for (int n = 1; n <= 8; n += 2) {
+        cli("$A run %s -p one -p two -p three -p four -p five -np %d | cmp - a", common, n);
+        assert_int_equal(cli_last.status, 0);
+    }
+    cli("printf 'one\\ntwo\\n\\nthree\\nfour\\r\\nfive' > list; $A run %s --prompts-file list -np 2 | cmp - a", common);
+    assert_int_equal(cli_last.status, 0);
+    cli("$A run -m m.gguf -no-cnv -n 4 -q --prompts-file list --json");
+    json_t *json = json_loads(cli_last.out, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(json, "answers")), 5);
+    json_decref(json);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    cli("$A run -m m.gguf -no-cnv -c 16 -q -p 'much longer than sixteen tokens of one byte each'");
+    cli_refused(2, "16", "-c");
+    cli("$A run -m m.gguf -no-cnv -p hello -c 16000000 -np 1024 -q");
+    cli_refused(1, "needs", "available");
+    assert_non_null(strstr(cli_last.err, "would fit"));
+    cli("$A run -m m.gguf -md missing.gguf -no-cnv -p hello -q");
+    cli_refused(3, "missing.gguf", "");
+    cli("$A run -m m.gguf -no-cnv -p hello -n 4 -q > /dev/full");
+    cli_refused(1, "cannot write to standard output", "");
+    cli("$A run -m m.gguf -no-cnv -p hello -q --cpu fast");
+    cli_refused(2, "fast", "ref");
+    cli("echo '1 2 999999999' > w; $A bench logits -m m.gguf --ids-file w");
+    cli_refused(2, "999999999", "");
+    cli("echo '1 2 x' > w; $A bench logits -m m.gguf --ids-file w");
+    cli_refused(3, "'x'", "w");
+}
+
+/* The program is signalled by the shell, after it has begun to write. */
+static void interruption(void **state)
+{
+    (void)state;
+    cli("$A run -m m.gguf -no-cnv -p hello --ignore-eos -c 200000 -q --ids > long & P=$!; "
+        "i=0; while [ ! -s long ] && [ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; kill -INT $P; wait $P");
+    /* A shell starts background jobs with SIGINT ignored; the program asks for it all the same. */
+    assert_int_equal(cli_last.status, 130);
+    assert_int_equal(cli_last.n_err, 0);
+}
+
+static void bench_tools(void **state)
+{
+    (void)state;
+    cli("$A bench speed -m m.gguf -p 16 -n 4 -r 2 --json");
+    json_t *json = json_loads(cli_last.out, 0, NULL), *tests = json_object_get(json, "tests");
+    assert_int_equal(json_array_size(tests), 2);
+    assert_true(json_real_value(json_object_get(json_array_get(tests, 1), "median")) > 0);
+    json_decref(json);
+    cli("$A bench verify -m m.gguf -n 1,2,5 --contexts 0,10 -r 1 --json");
+    json = json_loads(cli_last.out, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(json, "passes")), 6);
+    assert_true(json_real_value(json_object_get(json, "bandwidth_gbs")) > 0);
+    json_decref(json);
+    cli("$A bench spec -m m.gguf -no-cnv -n 8 -r 1 --temp 0 --spec-types ngram,oracle,random -p 'a b a b a b' --csv");
+    assert_int_equal(cli_last.status, 0);
+    assert_null(strstr(cli_last.out, ",NO"));
+    cli("printf '1 2 3\\n\\n4 5\\n' > w; $A bench logits -m m.gguf --ids-file w | wc -c");
+    const long bytes = atol(cli_last.out);
+    assert_true(bytes > 0 && bytes % (5 * 4) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_are_kept_apart),
+        cmocka_unit_test(ids_do_not_depend_on_speculation),
+        cmocka_unit_test(oracle_knows),
+        cmocka_unit_test(answers_keep_the_order_of_prompts),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(interruption),
+        cmocka_unit_test(bench_tools),
+    };
+    return cmocka_run_group_tests(tests, make_model, cli_teardown);
+}

@@ -1,0 +1,188 @@
+/* test_sampler.c - the chain and the draw: filters against plain definitions, the draw against a brute-force argmax,
+ * frequencies against the softmax, purity (same arguments, same token). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fmath.h"
+#include "base/rng.h"
+#include "sample/sampler.h"
+
+#define N 1000
+
+static void make_logits(uint64_t seed, float *logits)
+{
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t r[4];
+        ae_philox(seed, i, 0, r);
+        logits[i] = 8.0f * ae_uniform_open(r[0]) - (r[1] % 7 == 0 ? 3.0f : 0.0f);
+        if (r[2] % 50 == 0) logits[i] = 7.5f; /* ties */
+    }
+}
+
+/* Token ids by logit, best first, lowest id first among equals. */
+static const float *sort_logits;
+static int by_logit(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    if (sort_logits[x] != sort_logits[y]) return sort_logits[x] > sort_logits[y] ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* The same chain, written the slow and obvious way. */
+static int32_t draw_plainly(const ae_sampling *p, const float *in, const int32_t *tokens, size_t n_tokens)
+{
+    float logits[N];
+    int32_t order[N];
+    memcpy(logits, in, sizeof logits);
+    const size_t last = p->penalty_last_n < 0 || (size_t)p->penalty_last_n > n_tokens ? n_tokens : (size_t)p->penalty_last_n;
+    for (int32_t id = 0; id < N; id++) {
+        size_t count = 0;
+        for (size_t j = n_tokens - last; j < n_tokens; j++) count += tokens[j] == id;
+        if (!count) continue;
+        logits[id] = logits[id] > 0 ? logits[id] / p->repeat_penalty : logits[id] * p->repeat_penalty;
+        logits[id] = logits[id] - (float)count * p->frequency_penalty - p->presence_penalty;
+    }
+    for (int32_t i = 0; i < N; i++) order[i] = i;
+    sort_logits = logits;
+    qsort(order, N, sizeof order[0], by_logit);
+    if (p->temperature <= 0) return order[0];
+    uint32_t n = p->top_k > 0 && p->top_k < N ? (uint32_t)p->top_k : N;
+    if (p->top_p < 1) {
+        double total = 0, sum = 0;
+        for (uint32_t i = 0; i < n; i++) total += (double)ae_expf(logits[order[i]] - logits[order[0]]);
+        uint32_t keep = 0;
+        while (keep < n) {
+            sum += (double)ae_expf(logits[order[keep]] - logits[order[0]]);
+            keep++;
+            if (sum >= (double)p->top_p * total) break;
+        }
+        n = keep;
+    }
+    double best = -INFINITY;
+    int32_t best_id = -1;
+    for (uint32_t i = 0; i < n; i++) {
+        const float x = logits[order[i]];
+        if (p->min_p > 0 && x < logits[order[0]] + (float)ae_log((double)p->min_p)) continue;
+        const double score = ((double)x - (double)logits[order[0]]) / (double)p->temperature + ae_gumbel(p->seed, n_tokens, (uint32_t)order[i]);
+        if (score > best || (score == best && order[i] < best_id)) {
+            best = score;
+            best_id = order[i];
+        }
+    }
+    return best_id;
+}
+
+static void test_chain_is_its_definition(void **state)
+{
+    (void)state;
+    const ae_sampling plain = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 3};
+    ae_sampling cases[10];
+    for (int i = 0; i < 10; i++) cases[i] = plain;
+    cases[0].temperature = 0;
+    cases[1].top_k = 40;
+    cases[2].top_p = 0.9f;
+    cases[3].min_p = 0.1f;
+    cases[4].top_k = 50, cases[4].top_p = 0.7f, cases[4].min_p = 0.05f, cases[4].temperature = 0.6f;
+    cases[5].repeat_penalty = 1.3f, cases[5].penalty_last_n = 64;
+    cases[6].presence_penalty = 0.8f, cases[6].frequency_penalty = 0.4f, cases[6].penalty_last_n = -1, cases[6].top_k = 20;
+    cases[7].temperature = 5;
+    cases[8].temperature = 0, cases[8].repeat_penalty = 2, cases[8].penalty_last_n = 10;
+    cases[9].top_k = 1;
+    float logits[N];
+    int32_t tokens[300];
+    for (uint32_t i = 0; i < 300; i++) {
+        uint32_t r[4];
+        ae_philox(99, i, 1, r);
+        tokens[i] = (int32_t)(r[0] % 60 * (r[1] % 16 + 1));
+    }
+    for (int c = 0; c < 10; c++) {
+        ae_sampler *s;
+        assert_int_equal(ae_sampler_create(&s, &cases[c], N, NULL), AERIE_OK);
+        for (uint32_t i = 0; i < 200; i++) {
+            make_logits(1000 * (uint64_t)c + i, logits);
+            const int32_t id = ae_sampler_draw(s, logits, tokens, i);
+            assert_int_equal(id, draw_plainly(&cases[c], logits, tokens, i));
+            assert_int_equal(id, ae_sampler_draw(s, logits, tokens, i)); /* nothing is remembered */
+        }
+        ae_sampler_free(s);
+    }
+}
+
+/* 40,000 draws from eight tokens at positions 0, 1, ...: chi-square against the softmax, 7 degrees of freedom. */
+static void test_frequencies(void **state)
+{
+    (void)state;
+    const float logits[8] = {0.0f, 1.0f, 2.0f, -1.0f, 0.5f, 1.5f, -0.5f, 0.25f};
+    ae_sampling p = {.temperature = 0.9f, .top_p = 1, .repeat_penalty = 1, .seed = 12345};
+    ae_sampler *s;
+    assert_int_equal(ae_sampler_create(&s, &p, 8, NULL), AERIE_OK);
+    const int n = 40000;
+    int count[8] = {0};
+    int32_t *tokens = calloc((size_t)n, sizeof *tokens);
+    for (int i = 0; i < n; i++) count[ae_sampler_draw(s, logits, tokens, (size_t)i)]++;
+    double total = 0, chi = 0;
+    for (int i = 0; i < 8; i++) total += exp((double)logits[i] / 0.9);
+    for (int i = 0; i < 8; i++) {
+        const double want = n * exp((double)logits[i] / 0.9) / total;
+        chi += (count[i] - want) * (count[i] - want) / want;
+    }
+    assert_true(chi < 24.3); /* p = 0.001 */
+    free(tokens);
+    ae_sampler_free(s);
+}
+
+/* A drafter with the target's own logits proposes first what the target will draw. */
+static void test_coupled_proposals(void **state)
+{
+    (void)state;
+    ae_sampling p = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 8};
+    ae_sampler *s;
+    assert_int_equal(ae_sampler_create(&s, &p, N, NULL), AERIE_OK);
+    float logits[N], prob[4];
+    int32_t ids[4], tokens[400] = {0};
+    int same = 0;
+    for (uint32_t i = 0; i < 400; i++) {
+        make_logits(i, logits);
+        for (int k = 0; k < 5; k++) logits[k * 100 + i % 100] += 9; /* a few likely tokens, as models have */
+        assert_int_equal(ae_sampler_propose(s, logits, N, i, 4, ids, prob), 4);
+        same += ids[0] == ae_sampler_draw(s, logits, tokens, i);
+        for (int k = 0; k < 4; k++) assert_true(prob[k] >= 0 && prob[k] <= 1);
+    }
+    assert_true(same > 340);
+    ae_sampler_free(s);
+}
+
+static void test_refuses_nonsense(void **state)
+{
+    (void)state;
+    ae_sampling p = ae_sampling_default();
+    aerie_error error;
+    assert_int_equal(ae_sampling_check(&p, &error), AERIE_OK);
+    p.temperature = NAN;
+    assert_int_equal(ae_sampling_check(&p, &error), AERIE_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.text, "temperature"));
+    p = ae_sampling_default();
+    p.penalty_last_n = -5;
+    assert_int_equal(ae_sampling_check(&p, &error), AERIE_ERROR_ARGUMENT);
+    p = ae_sampling_default();
+    p.repeat_penalty = 0;
+    assert_int_equal(ae_sampling_check(&p, &error), AERIE_ERROR_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chain_is_its_definition),
+        cmocka_unit_test(test_frequencies),
+        cmocka_unit_test(test_coupled_proposals),
+        cmocka_unit_test(test_refuses_nonsense),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
