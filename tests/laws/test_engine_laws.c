@@ -52,7 +52,7 @@ static const case_model models[] = {
 #define N_MODELS (sizeof models / sizeof models[0])
 
 static const char *const levels[] = {"ref", "avx2", "avx512", "amx"};
-#define N_LEVELS 3
+#define N_LEVELS (sizeof levels / sizeof levels[0])
 
 static char folder[] = "/tmp/aerie_laws_XXXXXX";
 static bool has_level[N_LEVELS];

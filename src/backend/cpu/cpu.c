@@ -418,7 +418,6 @@ static void cpu_matmul(ae_stream *stream, const ae_matmul *args)
         job.n_panels += n_panels(args->out[i].weight->n_out);
     }
     job.n_panels_item = (job.n_panels + n_threads * ITEMS_PER_THREAD - 1) / (n_threads * ITEMS_PER_THREAD);
-    job.n_panels_item += job.n_panels_item & 1; /* tiles take panels in pairs */
     if (args->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, args->n_rows);
     else for (uint32_t r = 0; r < args->n_rows; r++) prepare_row(&job, r);
     tile_rows(&job);
