@@ -4,7 +4,7 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: all deps model demo check check-san check-tsan fuzz bench install clean help
+.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench install clean help
 
 all: ## build the program and the libraries
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
@@ -26,6 +26,9 @@ check-san: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitiz
 	cmake -S . -B $(BUILD)-san -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined >/dev/null
 	cmake --build $(BUILD)-san -j $(JOBS)
 	ctest --test-dir $(BUILD)-san --output-on-failure -j $(JOBS)
+
+check-arm64: ## the kernel checker cross-built for arm64, under qemu-user; the reference's bits compared with this machine's
+	@sh scripts/check-arm64.sh
 
 check-tsan: deps ## pool and generation under ThreadSanitizer
 	cmake -S . -B $(BUILD)-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread >/dev/null

@@ -64,7 +64,7 @@ static const app_option options[] = {
     {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-t --threads", "N", APP_U32, LOADS, AT(n_threads), 0, 1024, "Model", "threads; 0: all cores"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS, AT(model_params.cpu_level), 0, 0, "Model",
-     "highest kernel level: ref, avx2, avx512, amx; the bytes are the same (default: the best this machine has)"},
+     "highest kernel level: ref, avx2, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
 
     /* Prompt */
     {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",

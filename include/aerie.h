@@ -73,7 +73,7 @@ typedef void aerie_progress(void *user, uint64_t done, uint64_t total);
 
 typedef struct aerie_model_params {
     uint32_t n_threads;    /* for loading; 0 = all cores */
-    const char *cpu_level; /* highest kernel level: "ref", "avx2", "avx512", "amx"; NULL or "" = the best there is */
+    const char *cpu_level; /* highest kernel level: "ref", "avx2", "avx512", "amx"; "neon", "dotprod", "i8mm"; NULL or "" = the best */
     bool no_mmap;          /* read the file instead of mapping it */
     bool vocab_only;       /* tokens and templates only; the file may hold no weights */
     aerie_progress *progress; /* may be NULL */

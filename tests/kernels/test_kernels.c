@@ -2,7 +2,8 @@
  *
  * In the manner of dav1d's checkasm: one random input, the reference and the kernel under test, memcmp over the
  * whole output buffer with guards. Two NaNs count as equal: payloads are the machine's business. A level
- * that this CPU lacks is skipped. `--bench` times the same entries instead. */
+ * that this CPU lacks is skipped. `--bench` times the same entries instead; `--hash` prints one number made of all
+ * outputs of the reference, which must be the same on every machine. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, for the bench */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,6 +23,27 @@
 #include "kernels_bench.inc"
 
 static unsigned long n_checks;
+static bool hashing;
+static uint64_t reference_hash = 0xCBF29CE484222325u; /* FNV-1a over what must come out */
+
+static void hash_word(uint32_t word)
+{
+    for (int i = 0; i < 4; i++) reference_hash = (reference_hash ^ (word >> 8 * i & 255)) * 0x100000001B3u;
+}
+
+static void hash_floats(const float *want, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &want[i], 4);
+        hash_word(want[i] != want[i] ? 0x7FC00000u : bits);
+    }
+}
+
+static void hash_bytes(const void *want, size_t n)
+{
+    for (size_t i = 0; i < n; i++) hash_word(((const uint8_t *)want)[i]);
+}
 
 /* The kernels of the level under test, or skip. */
 static ae_kernels level_of(void **state)
@@ -40,12 +62,13 @@ static ae_kernels level_of(void **state)
     return k;
 }
 
-static bool same_floats(const float *a, const float *b, size_t n, size_t *at)
+static bool same_floats(const float *got, const float *want, size_t n, size_t *at)
 {
     n_checks++;
-    if (!memcmp(a, b, n * sizeof *a)) return true;
+    if (hashing) hash_floats(want, n);
+    if (!memcmp(got, want, n * sizeof *got)) return true;
     for (size_t i = 0; i < n; i++)
-        if (memcmp(&a[i], &b[i], 4) && !(a[i] != a[i] && b[i] != b[i])) {
+        if (memcmp(&got[i], &want[i], 4) && !(got[i] != got[i] && want[i] != want[i])) {
             *at = i;
             return false;
         }
@@ -187,14 +210,30 @@ static void test_forms(void **state)
     {"mm_integer " level, test_mm_integer, NULL, NULL, (void *)(uintptr_t)level}, \
     {"mm_float " level, test_mm_float, NULL, NULL, (void *)(uintptr_t)level}
 
+static int print_hash(void)
+{
+    const struct CMUnitTest tests[] = {LEVEL_TESTS("ref")};
+    hashing = true;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    printf("reference %016llx over %lu buffers\n", (unsigned long long)reference_hash, n_checks);
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "--bench")) return bench(argc - 2, argv + 2);
+    if (argc > 1 && !strcmp(argv[1], "--hash")) return print_hash();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forms),
+#if defined(__aarch64__)
+        LEVEL_TESTS("neon"),
+        LEVEL_TESTS("dotprod"),
+        LEVEL_TESTS("i8mm"),
+#else
         LEVEL_TESTS("avx2"),
         LEVEL_TESTS("avx512"),
         LEVEL_TESTS("amx"),
+#endif
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     print_message("%lu buffers compared\n", n_checks);

@@ -180,6 +180,10 @@ void ae_kernels_ref(ae_kernels *kernels);
 void ae_kernels_avx2(ae_kernels *kernels);
 void ae_kernels_avx512(ae_kernels *kernels);
 void ae_kernels_amx(ae_kernels *kernels);
+#elif defined(__aarch64__)
+void ae_kernels_neon(ae_kernels *kernels);
+void ae_kernels_dotprod(ae_kernels *kernels);
+void ae_kernels_i8mm(ae_kernels *kernels);
 #endif
 
 /* Levels in ascending order, those that this CPU can run up to and including `name`; NULL name = all.

@@ -3,6 +3,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 #include "backend/cpu/ref/ref.h"
@@ -53,6 +55,29 @@ static bool has_amx(void)
     const unsigned tiles = 1u << 24 | 1u << 25;
     return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & tiles) == tiles && ae_os_ask_for_tiles();
 }
+#elif defined(__aarch64__)
+/* The Linux kernel's bits; elsewhere what the compiler may assume. */
+static bool has_dotprod(void)
+{
+#if defined(__linux__)
+    return getauxval(AT_HWCAP) >> 20 & 1; /* HWCAP_ASIMDDP */
+#elif defined(__ARM_FEATURE_DOTPROD)
+    return true;
+#else
+    return false;
+#endif
+}
+
+static bool has_i8mm(void)
+{
+#if defined(__linux__)
+    return has_dotprod() && (getauxval(AT_HWCAP2) >> 13 & 1); /* HWCAP2_I8MM */
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+    return has_dotprod();
+#else
+    return false;
+#endif
+}
 #endif
 
 static bool always(void)
@@ -70,6 +95,10 @@ static const struct level {
     {"avx2", has_avx2, ae_kernels_avx2},
     {"avx512", has_avx512, ae_kernels_avx512},
     {"amx", has_amx, ae_kernels_amx},
+#elif defined(__aarch64__)
+    {"neon", always, ae_kernels_neon},
+    {"dotprod", has_dotprod, ae_kernels_dotprod},
+    {"i8mm", has_i8mm, ae_kernels_i8mm},
 #endif
 };
 
@@ -96,6 +125,8 @@ const char *ae_kernels_known(void)
 {
 #if defined(__x86_64__)
     return "ref, avx2, avx512, amx";
+#elif defined(__aarch64__)
+    return "ref, neon, dotprod, i8mm";
 #else
     return "ref";
 #endif

@@ -1,9 +1,9 @@
-/* attention_avx2.c - attention with AVX2; the body is in attention.inc. Sixteen lanes are two registers, so
+/* attention_avx2.c - attention with AVX2; the body is in simd/attention.inc. Sixteen lanes are two registers, so
  * tiles hold four sums of 16. */
 #include "backend/cpu/x86/vec_avx2.inc"
 #include "backend/cpu/ref/ref.h"
 #define ENTRY(name) ae_avx2_##name
-#include "backend/cpu/x86/rows.inc"
+#include "backend/cpu/simd/rows.inc"
 #define SCORE_1 4
 #define SCORE_2 2
 #define SCORE_4 1
@@ -12,4 +12,4 @@
 #define VALUES_2 2
 #define VALUES_4 1
 #define VALUES_8 0
-#include "backend/cpu/x86/attention.inc"
+#include "backend/cpu/simd/attention.inc"

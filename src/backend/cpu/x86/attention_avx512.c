@@ -1,9 +1,9 @@
-/* attention_avx512.c - attention with AVX-512; the body is in attention.inc. Tiles: queries times vectors of
+/* attention_avx512.c - attention with AVX-512; the body is in simd/attention.inc. Tiles: queries times vectors of
  * 16 positions or dimensions that share loads; 16 sums in flight hide the latency of FMA. */
 #include "backend/cpu/x86/vec_avx512.inc"
 #include "backend/cpu/ref/ref.h"
 #define ENTRY(name) ae_avx512_##name
-#include "backend/cpu/x86/rows.inc"
+#include "backend/cpu/simd/rows.inc"
 #define SCORE_1 4
 #define SCORE_2 4
 #define SCORE_4 4
@@ -12,4 +12,4 @@
 #define VALUES_2 8
 #define VALUES_4 4
 #define VALUES_8 2
-#include "backend/cpu/x86/attention.inc"
+#include "backend/cpu/simd/attention.inc"

@@ -1,6 +1,6 @@
-/* mm_float_avx512.c - products with float weights with AVX-512; the body is in float.inc. */
+/* mm_float_avx512.c - products with float weights with AVX-512; the body is in simd/float.inc. */
 #include "backend/cpu/x86/vec_avx512.inc"
 #define ENTRY(name) ae_avx512_##name
 #define OUTS 4
 #define ROWS 4
-#include "backend/cpu/x86/float.inc"
+#include "backend/cpu/simd/float.inc"

@@ -3,7 +3,8 @@
  * Arithmetic and layout: kernels.h; the integer sums: codes_avx2.inc. The chains p over the sub-blocks of
  * a unit and the sums of the outputs live in L1: 16 registers hold little more than a block's codes. */
 #define GROUP 8
-#include "backend/cpu/x86/p16.inc"
+#include "backend/cpu/simd/p16.inc"
+#include "backend/cpu/x86/x86.h"
 #include "backend/cpu/x86/codes_avx2.inc"
 
 INLINE __m256 sub_at(const uint8_t *sub, uint32_t i, size_t half)
@@ -116,7 +117,7 @@ KERNEL_FEW(iq1_m, body, FORM_5, 31, 16, false)
 KERNEL_FEW(iq2_xxs, body, FORM_8, 127, 8, false)
 KERNEL_FEW(iq2_xs, body, FORM_8, 127, 16, false)
 
-#include "backend/cpu/x86/choose_256.inc"
+#include "backend/cpu/simd/choose_256.inc"
 
 void ae_avx2_mm_p16_256(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {

@@ -3,7 +3,8 @@
  * Arithmetic and layout: kernels.h. The chain p over a unit's sub-blocks stays in registers, the sums of
  * the outputs in L1: they are touched once per 256 k. */
 #define GROUP 16
-#include "backend/cpu/x86/p16.inc"
+#include "backend/cpu/simd/p16.inc"
+#include "backend/cpu/x86/x86.h"
 #include "backend/cpu/x86/codes_avx512.inc"
 #include "backend/cpu/x86/dots_avx512.inc"
 
@@ -131,7 +132,7 @@ KERNEL_FEW(iq1_m, body, FORM_5, 16, false)
 KERNEL_FEW(iq2_xxs, body, FORM_8, 8, false)
 KERNEL_FEW(iq2_xs, body, FORM_8, 16, false)
 
-#include "backend/cpu/x86/choose_256.inc"
+#include "backend/cpu/simd/choose_256.inc"
 
 void ae_avx512_mm_p16_256(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {

@@ -2,7 +2,8 @@
  *
  * Arithmetic and layout: kernels.h; the integer sums: codes_avx2.inc. */
 #define GROUP 8
-#include "backend/cpu/x86/p16.inc"
+#include "backend/cpu/simd/p16.inc"
+#include "backend/cpu/x86/x86.h"
 #include "backend/cpu/x86/codes_avx2.inc"
 
 INLINE __m256 scale_at(const uint8_t *scales, size_t i, size_t half, bool f32)
@@ -77,7 +78,7 @@ KERNEL_FEW(iq4_nl, body, FORM_LUT, 255, 1, false, false)
 KERNEL_FEW(mxfp4, body, FORM_LUT, 31, 1, false, true)
 KERNEL_FEW(nvfp4, body, FORM_LUT, 31, 2, false, true)
 
-#include "backend/cpu/x86/choose_32.inc"
+#include "backend/cpu/simd/choose_32.inc"
 
 void ae_avx2_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {

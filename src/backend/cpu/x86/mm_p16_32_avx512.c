@@ -3,7 +3,8 @@
  * Arithmetic and layout: kernels.h. A block is unpacked to registers once and multiplied with up to 16
  * activation rows; the integer sum starts at -zero * sum of activation codes, so codes stay unsigned. */
 #define GROUP 16
-#include "backend/cpu/x86/p16.inc"
+#include "backend/cpu/simd/p16.inc"
+#include "backend/cpu/x86/x86.h"
 #include "backend/cpu/x86/codes_avx512.inc"
 #include "backend/cpu/x86/dots_avx512.inc"
 
@@ -75,7 +76,7 @@ KERNEL_FEW(iq4_nl, body, FORM_LUT, 1, false, false)
 KERNEL_FEW(mxfp4, body, FORM_LUT, 1, false, true)
 KERNEL_FEW(nvfp4, body, FORM_LUT, 2, false, true)
 
-#include "backend/cpu/x86/choose_32.inc"
+#include "backend/cpu/simd/choose_32.inc"
 
 void ae_avx512_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {

@@ -2,7 +2,7 @@
 #include "backend/cpu/x86/vec_avx2.inc"
 #define ENTRY(name) ae_avx2_##name
 #define ROWS_ENTRIES
-#include "backend/cpu/x86/rows.inc"
+#include "backend/cpu/simd/rows.inc"
 
 /* Pairs (i, i + half): products rounded before the sum, as the definition has it. */
 static void rope_neox(float *x, uint32_t half, const float *cos, const float *sin)

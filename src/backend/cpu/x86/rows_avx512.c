@@ -2,4 +2,4 @@
 #include "backend/cpu/x86/vec_avx512.inc"
 #define ENTRY(name) ae_avx512_##name
 #define ROWS_ENTRIES
-#include "backend/cpu/x86/rows.inc"
+#include "backend/cpu/simd/rows.inc"

@@ -1,0 +1,22 @@
+/* arm.h - the entries of the arm64 levels, for the files that fill the tables. No SIMD here: a file named *_dotprod.c
+ * or *_i8mm.c is compiled with its own flags (*_neon.c needs none, NEON is part of the base), and bodies that levels
+ * share stand in .inc files that only those files include, so no general code is built for what it must test for. */
+#ifndef AE_BACKEND_CPU_ARM_H
+#define AE_BACKEND_CPU_ARM_H
+
+#include "backend/cpu/kernels.h"
+
+ae_mm_fn ae_neon_mm_p16_32, ae_neon_mm_p16_256, ae_neon_mm_f32, ae_neon_mm_f16, ae_neon_mm_bf16;
+void ae_neon_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
+void ae_neon_swiglu(const float *g, const float *u, uint32_t n, float *y);
+void ae_neon_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
+void ae_neon_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
+void ae_neon_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
+                  const float *sin);
+void ae_neon_kv_write(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place);
+void ae_neon_attention(const ae_attn_tile *tile);
+
+ae_mm_fn ae_dotprod_mm_p16_32, ae_dotprod_mm_p16_256;
+ae_mm_fn ae_i8mm_mm_p16_32, ae_i8mm_mm_p16_256;
+
+#endif

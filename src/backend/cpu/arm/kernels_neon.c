@@ -1,0 +1,19 @@
+/* kernels_neon.c - what the neon level improves: NEON with FMA, which every arm64 machine has. */
+#include "backend/cpu/arm/arm.h"
+
+void ae_kernels_neon(ae_kernels *k)
+{
+    k->level = "neon";
+    k->rmsnorm = ae_neon_rmsnorm;
+    k->swiglu = ae_neon_swiglu;
+    k->quant32 = ae_neon_quant32;
+    k->quant256 = ae_neon_quant256;
+    k->mm_p16_32[0] = k->mm_p16_32[1] = ae_neon_mm_p16_32;
+    k->mm_p16_256[0] = k->mm_p16_256[1] = ae_neon_mm_p16_256;
+    k->mm_f32 = ae_neon_mm_f32;
+    k->mm_f16 = ae_neon_mm_f16;
+    k->mm_bf16 = ae_neon_mm_bf16;
+    k->rope = ae_neon_rope;
+    k->kv_write = ae_neon_kv_write;
+    k->attention = ae_neon_attention;
+}

@@ -1,0 +1,12 @@
+/* mm_p16_32_dotprod.c - packed AE_DOT_32 products with SDOT; the body is in mm_p16_32.inc, the sums in sums_dotprod.inc. */
+#define GROUP 8
+#include "backend/cpu/simd/p16.inc"
+#include "backend/cpu/arm/arm.h"
+#include "backend/cpu/arm/codes_neon.inc"
+#include "backend/cpu/arm/sums_dotprod.inc"
+#include "backend/cpu/arm/mm_p16_32.inc"
+
+void ae_dotprod_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
+{
+    drive(w, act, out, begin, end, false, choose(&w->packed));
+}
