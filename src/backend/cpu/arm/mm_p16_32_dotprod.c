@@ -1,4 +1,5 @@
-/* mm_p16_32_dotprod.c - packed AE_DOT_32 products with SDOT; the body is in mm_p16_32.inc, the sums in sums_dotprod.inc. */
+/* mm_p16_32_dotprod.c - packed AE_DOT_32 products with SDOT; the body is in mm_p16_32.inc, the sums in
+ * sums_dotprod.inc. */
 #define GROUP 8
 #include "backend/cpu/simd/p16.inc"
 #include "backend/cpu/arm/arm.h"

@@ -65,10 +65,18 @@ INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
     }
 }
 
+/* From how many rows on tiles cost less than VNNI (see mm_p16_32_amx.c). */
+static uint32_t least_rows(const ae_packed *p)
+{
+    if (p->n_sub == 1) return 3;
+    if (p->n_sub == 8) return p->has_min ? 13 : p->has_lut ? 5 : 9;
+    return p->has_min ? 24 : p->code_bits == 6 ? 13 : 10;
+}
+
 void ae_amx_mm_p16_256(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     const ae_packed *p = &w->packed;
-    if (act->n_rows < AE_AMX_ROWS) ae_avx512_mm_p16_256(w, act, out, begin, end);
+    if (act->n_rows < least_rows(p)) ae_avx512_mm_p16_256(w, act, out, begin, end);
     else if (p->n_sub == 1) drive((kind){true, 1, false, false, HAS_4}, w, act, out, begin, end);
     else if (p->n_sub == 8 && p->has_min) drive((kind){true, 8, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
     else if (p->n_sub == 8) drive((kind){true, 8, false, false, HAS_LUT | HAS_5 | HAS_8}, w, act, out, begin, end);
