@@ -156,7 +156,7 @@ static void check_type(const ae_kernels *k, uint32_t type)
     check_shape(k, type, 17, 1024, 64, W_RANDOM, A_RANDOM);
     check_shape(k, type, 16, unit, 200, W_RANDOM, A_RANDOM);
     for (int wk = 0; wk < W_KINDS; wk++)
-        for (int ak = 0; ak < A_KINDS; ak++) check_shape(k, type, 19, unit * 2, 9, (weights_kind)wk, (act_kind)ak);
+        for (int ak = 0; ak < A_KINDS; ak++) check_shape(k, type, 19, unit * 4, 33, (weights_kind)wk, (act_kind)ak);
 }
 
 static void test_mm_integer(void **state)
