@@ -25,6 +25,7 @@ struct ae_stream {
     void *memory;        /* one block: act and attention scratch */
     ae_act act;          /* [max_rows][max_in] */
     float *attn_scratch; /* [n_threads][AE_ATTN_TILE][MAX_HEAD_DIM + 64] */
+    uint8_t *mm_scratch; /* [n_threads][AE_MM_SCRATCH] */
     int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
     int32_t *run_item;   /* [max_rows + 1] first work item of each run */
 };
@@ -152,8 +153,10 @@ static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_strea
     s->act.ts32 = ae_layout_add(layout, tiled / 32, sizeof(float));
     s->act.t256 = ae_layout_add(layout, tiled, 1);
     s->act.td256 = ae_layout_add(layout, tiled / 256, sizeof(float));
-    s->act.bsum2 = ae_layout_add(layout, tiled / 32, sizeof(int16_t));
+    s->act.tb16 = ae_layout_add(layout, tiled / 16, sizeof(int16_t));
+    s->act.tb32 = ae_layout_add(layout, tiled / 32, sizeof(int16_t));
     s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE), sizeof(float));
+    s->mm_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_MM_SCRATCH, 1);
     s->run_begin = ae_layout_add(layout, n + 1, sizeof(int32_t));
     s->run_item = ae_layout_add(layout, n + 1, sizeof(int32_t));
 }
@@ -390,13 +393,13 @@ static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
     const ae_matmul *a = job->args;
     const uint32_t begin = item * job->n_panels_item;
     uint32_t end = begin + job->n_panels_item, at = 0;
-    (void)i_worker;
     if (end > job->n_panels) end = job->n_panels;
     for (uint32_t i = 0; i < a->n_weights && at < end; i++) {
         const ae_weight *w = a->out[i].weight;
         const uint32_t n = n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
         if (b < e) {
-            const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add};
+            const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add,
+                                   job->stream->mm_scratch + i_worker * AE_MM_SCRATCH};
             w->mm(w, &job->stream->act, &out, b * AE_PANEL, e == n ? w->n_out : e * AE_PANEL);
         }
         at += n;
