@@ -87,7 +87,7 @@ typedef struct ae_packed {
     uint8_t *scales;    /* [n_panels][scale_stride], 64-byte aligned */
 } ae_packed;
 
-#define AE_MM_SCRATCH ((size_t)128 << 10) /* bytes that a product may need for itself */
+#define AE_MM_SCRATCH ((size_t)16 << 10) /* bytes that a product may need for itself */
 
 typedef struct ae_mm_out {
     float *y;          /* [n_rows][stride] */

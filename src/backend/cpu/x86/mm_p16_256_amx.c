@@ -7,7 +7,8 @@
  * stored; so it is `due` while the next is multiplied. */
 #include "backend/cpu/simd/p16_base.inc"
 
-#define STEPS 4 /* of 64 k in a unit */
+#define CHUNK_BLOCKS 8 /* a unit */
+#define STEPS 4        /* of 64 k in it */
 
 struct scales { /* of a unit of one panel */
     float d[AE_PANEL], dmin[AE_PANEL];
@@ -247,21 +248,31 @@ INLINE void end_batch(const kind k, walk *j)
     tails_end(j);
 }
 
+INLINE void drive_256(const kind k, const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
+{
+    walk j;
+    begin_walk(k, &j, w, act, out);
+    AE_ASSERT(act->t256);
+    tiles_begin(64, act->n_rows < GROUP ? (act->n_rows + 3) / 4 * 4 : GROUP);
+    drive(k, &j, begin, end);
+    tiles_end();
+}
+
 /* From how many rows on tiles cost less than VNNI (see mm_p16_32_amx.c). */
 static uint32_t least_rows(const ae_packed *p)
 {
-    if (p->n_sub == 1) return 3;
-    if (p->n_sub == 8) return p->has_min ? 13 : p->has_lut ? 5 : 9;
-    return p->has_min ? 24 : p->code_bits == 6 ? 13 : 10;
+    if (p->n_sub == 1) return 17;
+    if (p->n_sub == 8) return p->code_bits == 8 ? 14 : p->has_lut ? 13 : 12;
+    return p->has_min ? 10 : p->code_bits == 6 || p->code_bits == 8 ? 14 : 11;
 }
 
 void ae_amx_mm_p16_256(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     const ae_packed *p = &w->packed;
-    if (act->n_rows < 1 && least_rows(p)) ae_avx512_mm_p16_256(w, act, out, begin, end);
-    else if (p->n_sub == 1) drive((kind){true, 1, false, false, HAS_4}, w, act, out, begin, end);
-    else if (p->n_sub == 8 && p->has_min) drive((kind){true, 8, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
-    else if (p->n_sub == 8) drive((kind){true, 8, false, false, HAS_LUT | HAS_5 | HAS_8}, w, act, out, begin, end);
-    else if (p->has_min) drive((kind){true, 16, true, false, HAS_4}, w, act, out, begin, end);
-    else drive((kind){true, 16, false, false, HAS_4 | HAS_5 | HAS_6 | HAS_8}, w, act, out, begin, end);
+    if (act->n_rows < least_rows(p)) ae_avx512_mm_p16_256(w, act, out, begin, end);
+    else if (p->n_sub == 1) drive_256((kind){true, 1, false, false, HAS_4}, w, act, out, begin, end);
+    else if (p->n_sub == 8 && p->has_min) drive_256((kind){true, 8, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
+    else if (p->n_sub == 8) drive_256((kind){true, 8, false, false, HAS_LUT | HAS_5 | HAS_8}, w, act, out, begin, end);
+    else if (p->has_min) drive_256((kind){true, 16, true, false, HAS_4}, w, act, out, begin, end);
+    else drive_256((kind){true, 16, false, false, HAS_4 | HAS_5 | HAS_6 | HAS_8}, w, act, out, begin, end);
 }

@@ -3,25 +3,27 @@
  * A run is one chunk times one group of rows; its pieces (32 or 16 k, one scale each) are products. Every step does
  * four things that wait for nothing younger than a step: store product i + 1, multiply product i + 2, load the
  * operands of product i + 3 (whatever run they belong to), and the tail of product i: convert, scale, add, with the
- * run's sums in registers. The tail bounds it: 3 instructions a row. */
+ * run's sums in registers. The tail bounds it.
+ *
+ * Tried and slower: bf16 tiles, whose products are exact and need no conversion. They move twice the bytes, and what L1
+ * and L2 deliver bounded them (16 rows of Q4_0: 46 ns for 16 outputs x 32 k against 34). */
 #include "backend/cpu/simd/p16_base.inc"
 
+#define CHUNK_BLOCKS 8
+#define MOST_BLOCKS 15 /* the last chunk of a row takes what is left */
+#define AHEAD_PIECES 3 /* how far loading is ahead of the tail */
+
 struct scales { /* of a chunk of one panel */
-    float piece[16][AE_PANEL]; /* d of each piece */
-    float min[8][AE_PANEL];    /* m of each block */
+    float piece[2 * MOST_BLOCKS][AE_PANEL]; /* d of each piece */
+    float min[MOST_BLOCKS][AE_PANEL];       /* m of each block */
 };
 
 struct own {
     const int8_t *q; /* tiles of the activations, at the batch */
-    struct cursor { /* what is loaded next */
-        const int8_t *a, *b;
-        uint32_t left, group; /* pieces left in the run, this one included */
-        bool ahead;           /* in next, not at */
-    } cursor;
     uint32_t older; /* which of c holds the older product */
     int32_t c[2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
-    int8_t codes[2][12][512] __attribute__((aligned(64))); /* [turn]; 8 of 12: a block is not written where another is
-                                                              read 4 KB away, which the processor takes for the same */
+    int8_t codes[2][20][512] __attribute__((aligned(64))); /* [turn]; more than used: what is written at a step is not
+                                                      4 KB from what is read, which the processor takes for the same */
     struct scales scale[2] __attribute__((aligned(64)));
 };
 
@@ -32,6 +34,7 @@ typedef struct run_args {
     const struct scales *s;
     float (*acc)[AE_PANEL];
     const float *dx, *sx; /* [units][GROUP] */
+    const int8_t *a, *b, *next_a, *next_b; /* operands of this run and of the next one */
     uint32_t n_pieces;
     bool fresh; /* the sums begin */
     bool first; /* group: unpacks */
@@ -72,74 +75,60 @@ INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i, const
 
 /* ---- The pipeline --------------------------------------------------------------------------- */
 
-/* The first piece of a run. */
-INLINE void cursor_set(const kind k, walk *j)
+/* Where the operands of piece i are. */
+INLINE const int8_t *a_of(const kind k, const int8_t *a, uint32_t i)
 {
-    struct cursor *c = &j->own.cursor;
-    const place *at = c->ahead ? &j->next : &j->at;
-    c->left = at->n_blocks * halves_of(k);
-    c->a = j->own.q + ((size_t)c->group * j->n_blocks + at->block) * GROUP * 32;
-    c->b = j->own.codes[at->turn][0];
+    return a + (size_t)(i / k.n_sub) * GROUP * 32 + i % k.n_sub * 16;
 }
 
-INLINE void cursor_step(const kind k, walk *j)
+INLINE const int8_t *b_of(const kind k, const int8_t *b, uint32_t i)
 {
-    struct cursor *c = &j->own.cursor;
-    if (--c->left) {
-        const bool odd = halves_of(k) == 2 && c->left % 2;
-        c->a += halves_of(k) == 1 ? GROUP * 32 : odd ? 16 : GROUP * 32 - 16;
-        c->b += 512 / halves_of(k);
-        return;
-    }
-    if (++c->group == j->n_groups) {
-        if (!j->next.n_blocks) { /* nothing more: the last operands again, to no effect */
-            c->group = j->n_groups - 1;
-            c->left = 1;
-            return;
-        }
-        c->group = 0;
-        c->ahead = true;
-    }
-    cursor_set(k, j);
+    return b + (size_t)i * (512 / k.n_sub);
 }
 
-/* One step of the pipeline; returns the product that is due. */
-INLINE const int32_t (*advance(const kind k, walk *j))[AE_PANEL]
+INLINE void tail(const kind k, const run_args *s, uint32_t i, const int32_t (*c)[AE_PANEL], __m512 *sum, const int rows)
 {
-    struct own *o = &j->own;
+    const uint32_t block = i / k.n_sub;
+    const float *dx = s->dx + block * GROUP, *sx = s->sx + block * GROUP;
+    const __m512 d = _mm512_load_ps(s->s->piece[i]);
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c[r])), _mm512_mul_ps(d, _mm512_set1_ps(dx[r])), sum[r]);
+    if (!k.has_min) return;
+    const __m512 m = _mm512_load_ps(s->s->min[block]);
+    UNROLL
+    for (int r = 0; r < rows; r++) sum[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r]), sum[r]);
+}
+
+/* One step of the pipeline, before the tail: what the step before stored is due then. */
+INLINE const int32_t (*step_tiles(struct own *o, const int8_t *a, const int8_t *b))[AE_PANEL]
+{
     const int32_t(*due)[AE_PANEL] = (const int32_t(*)[AE_PANEL])o->c[o->older];
     o->older ^= 1;
     TILE_STORE(0, o->c[o->older]);
     TILE_ZERO(0);
     TILE_DOT(0, 4, 6);
-    TILE_LOAD(4, o->cursor.a, 32);
-    TILE_LOAD(6, o->cursor.b, 64);
-    cursor_step(k, j);
+    TILE_LOAD(4, a, 32);
+    TILE_LOAD(6, b, 64);
     return due;
 }
 
 INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
 {
-    __m512 a[GROUP];
+    struct own *o = &j->own;
+    const uint32_t n = s->n_pieces;
+    __m512 sum[GROUP];
     UNROLL
-    for (int r = 0; r < rows; r++) a[r] = s->fresh ? _mm512_setzero_ps() : _mm512_load_ps(s->acc[r]);
-    for (uint32_t i = 0; i < s->n_pieces; i++) {
-        const uint32_t block = i / k.n_sub;
-        const int32_t(*c)[AE_PANEL] = advance(k, j);
-        const float *dx = s->dx + block * GROUP, *sx = s->sx + block * GROUP;
-        const __m512 d = _mm512_load_ps(s->s->piece[i]);
-        UNROLL
-        for (int r = 0; r < rows; r++)
-            a[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c[r])), _mm512_mul_ps(d, _mm512_set1_ps(dx[r])), a[r]);
-        if (k.has_min) {
-            const __m512 m = _mm512_load_ps(s->s->min[block]);
-            UNROLL
-            for (int r = 0; r < rows; r++) a[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r]), a[r]);
-        }
+    for (int r = 0; r < rows; r++) sum[r] = s->fresh ? _mm512_setzero_ps() : _mm512_load_ps(s->acc[r]);
+    for (uint32_t i = 0; i < n; i++) {
+        const bool here = i + AHEAD_PIECES < n;
+        const uint32_t at = here ? i + AHEAD_PIECES : i + AHEAD_PIECES - n;
+        const int32_t(*c)[AE_PANEL] = step_tiles(o, a_of(k, here ? s->a : s->next_a, at), b_of(k, here ? s->b : s->next_b, at));
+        tail(k, s, i, c, sum, rows);
         if (s->first && i % k.n_sub == 0) unpack_some(k, j);
     }
     UNROLL
-    for (int r = 0; r < rows; r++) _mm512_store_ps(s->acc[r], a[r]);
+    for (int r = 0; r < rows; r++) _mm512_store_ps(s->acc[r], sum[r]);
 }
 
 /* Rows are counted in fours, the surplus is not stored. */
@@ -153,24 +142,33 @@ INLINE void run_rows(const kind k, walk *j, const run_args *s, uint32_t n)
     }
 }
 
+/* The tiles of the activations of a group, from a block on. */
+INLINE const int8_t *rows_at(const walk *j, uint32_t group, uint32_t block)
+{
+    return j->own.q + ((size_t)group * j->n_blocks + block) * GROUP * 32;
+}
+
 INLINE void begin_batch(const kind k, walk *j)
 {
-    j->own.q = j->act->t32 + (size_t)(j->row / GROUP) * j->n_blocks * GROUP * 32;
-    j->own.older = 0;
-    j->own.cursor = (struct cursor){0};
-    cursor_set(k, j);
-    for (uint32_t i = 0; i < 3; i++) advance(k, j);
+    struct own *o = &j->own;
+    o->q = j->act->t32 + (size_t)(j->row / GROUP) * j->n_blocks * GROUP * 32;
+    o->older = 0;
+    for (uint32_t i = 0; i < AHEAD_PIECES; i++) step_tiles(o, a_of(k, rows_at(j, 0, j->at.block), i), b_of(k, o->codes[j->at.turn][0], i));
 }
 
 INLINE void chunk(const kind k, walk *j)
 {
-    const bool last = j->at.i_chunk + 1 == j->n_chunks;
-    j->own.cursor.ahead = false;
+    const bool last = j->at.i_chunk + 1 == j->n_chunks, more = j->next.n_blocks;
+    const int8_t *b = j->own.codes[j->at.turn][0];
     for (uint32_t g = 0; g < j->n_groups; g++) {
         const uint32_t first = j->row + g * GROUP, m = j->n_rows - g * GROUP < GROUP ? j->n_rows - g * GROUP : GROUP;
         const size_t tile = (size_t)(first / GROUP) * j->n_blocks + j->at.block;
+        const bool same = g + 1 < j->n_groups || !more; /* the next run is in this chunk; or there is none, and any will do */
         const run_args s = {.s = &j->own.scale[j->at.turn], .acc = sums_of(j, &j->at, g), .n_pieces = j->at.n_blocks * k.n_sub,
                             .dx = j->act->td32 + tile * GROUP, .sx = j->act->ts32 + tile * GROUP,
+                            .a = rows_at(j, g, j->at.block), .b = b,
+                            .next_a = rows_at(j, g + 1 < j->n_groups ? g + 1 : 0, same ? j->at.block : j->next.block),
+                            .next_b = same ? b : j->own.codes[j->next.turn][0],
                             .fresh = !j->at.i_chunk, .first = !g};
         run_rows(k, j, &s, m);
         if (last) store(j->out, (const float(*)[AE_PANEL])s.acc, first, m, j->at.panel * AE_PANEL, j->w->n_out);
@@ -182,20 +180,35 @@ INLINE void end_batch(const kind k, walk *j)
     (void)k, (void)j;
 }
 
+INLINE void drive_32(const kind k, const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
+{
+    walk j;
+    begin_walk(k, &j, w, act, out);
+    AE_ASSERT(act->t32);
+    tiles_begin(32 / k.n_sub, act->n_rows < GROUP ? (act->n_rows + 3) / 4 * 4 : GROUP);
+    drive(k, &j, begin, end);
+    tiles_end();
+}
+
 /* From how many rows on tiles cost less than VNNI, by the kernel bench on a 2-core Sapphire Rapids VM, weights coming
  * from memory. The bits are the same, so the choice is free. */
 static uint32_t least_rows(const ae_packed *p)
 {
-    if (p->n_sub == 2) return 3;
-    return p->code_bits == 8 ? 8 : p->code_bits == 4 && !p->has_lut ? 12 : 9;
+    if (p->n_sub == 2) return 6;
+    if (p->has_lut) return 10;
+    switch (p->code_bits) {
+    case 4: return p->has_min ? 13 : 11;
+    case 5: return p->has_min ? 11 : 9;
+    default: return 12;
+    }
 }
 
 void ae_amx_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     const ae_packed *p = &w->packed;
     if (act->n_rows < least_rows(p) || w->n_in < MIN_BLOCKS * 32) ae_avx512_mm_p16_32(w, act, out, begin, end);
-    else if (p->n_sub == 2) drive((kind){false, 2, false, true, HAS_LUT}, w, act, out, begin, end);
-    else if (p->scale_f32) drive((kind){false, 1, false, true, HAS_LUT}, w, act, out, begin, end);
-    else if (p->has_min) drive((kind){false, 1, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
-    else drive((kind){false, 1, false, false, HAS_4 | HAS_5 | HAS_8 | HAS_LUT}, w, act, out, begin, end);
+    else if (p->n_sub == 2) drive_32((kind){false, 2, false, true, HAS_LUT}, w, act, out, begin, end);
+    else if (p->scale_f32) drive_32((kind){false, 1, false, true, HAS_LUT}, w, act, out, begin, end);
+    else if (p->has_min) drive_32((kind){false, 1, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
+    else drive_32((kind){false, 1, false, false, HAS_4 | HAS_5 | HAS_8 | HAS_LUT}, w, act, out, begin, end);
 }
