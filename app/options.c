@@ -366,6 +366,9 @@ static int settle(app_options *options)
         clock_gettime(CLOCK_REALTIME, &now);
         options->sampling.seed = ((uint64_t)now.tv_sec << 20 ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 40) >> 1;
     }
+    if (options->model_params.mmap && options->model_params.no_mmap) {
+        return app_error(APP_USAGE, "--mmap and --no-mmap exclude each other");
+    }
     if (options->verbose && options->quiet) {
         return app_error(APP_USAGE, "--verbose and --quiet exclude each other");
     }

@@ -102,9 +102,9 @@ struct ae_weight {
     ae_dot dot;
     const uint8_t *plain; /* [n_out][row_bytes] the file's layout; NULL if only the packed form is kept */
     size_t row_bytes;
-    ae_packed packed;
-    void *memory;         /* owned pages of the packed form */
-    size_t memory_bytes;
+    ae_packed packed;     /* in place: the form without memory; panels are packed one at a time, as they are used */
+    bool in_place;
+    uint8_t *own;         /* [n_out][row_bytes] plain, where it is to be filled; else NULL */
     ae_mm_fn *mm;         /* chosen when the weight was created */
 };
 
