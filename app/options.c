@@ -355,6 +355,10 @@ static int apply_environment(app_options *options, const bool *given)
 static int settle(app_options *options)
 {
     if (options->session.n_batch > options->n_batch_logical) options->session.n_batch = options->n_batch_logical;
+    if (options->command->bit & APP_LOADS) {
+        const int bad = app_cpus_settle(options);
+        if (bad) return bad;
+    }
     options->model_params.n_threads = options->session.n_threads = options->n_threads;
     if (options->n_predict == 0) return app_error(APP_USAGE, "-n takes a whole number from 1, or -1; found '0'");
     if (options->session.spec.n_min > options->session.spec.n_max) {

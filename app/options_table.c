@@ -41,9 +41,8 @@ static const app_command commands[] = {
      "  aerie bench logits -m model.gguf --ids-file windows.txt > logits.f32\n"},
 };
 
-#define BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
 #define SPECULATES (APP_RUN | APP_BENCH_SPEC)
-#define LOADS (APP_RUN | BENCH)
+#define LOADS APP_LOADS
 #define ALL (LOADS | APP_TOKENIZE | APP_INSPECT)
 
 #define AT(field) offsetof(app_options, field)
@@ -66,7 +65,12 @@ static const app_option options[] = {
      "prompt tokens per pass at most, as -ub; the smaller of both counts"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
-    {"-t --threads", "N", APP_U32, LOADS, AT(n_threads), 0, 1024, "Model", "threads; 0: all cores"},
+    {"-t --threads", "N", APP_U32, LOADS, AT(n_threads), 0, 1024, "Model",
+     "threads; 0: one per core that this process may use, fewer if a control group's quota is less"},
+    {"-C --cpu-mask", "M", APP_TEXT, LOADS, AT(cpu_mask), 0, 0, "Model",
+     "run on these CPUs only: a number in hex, bit i for CPU i"},
+    {"-Cr --cpu-range", "LO-HI", APP_TEXT, LOADS, AT(cpu_range), 0, 0, "Model",
+     "run on these CPUs only; with --cpu-mask on those of both"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
 
@@ -185,6 +189,7 @@ static const app_option options[] = {
     {"--perf", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--no-context-shift", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"-nkvo --no-kv-offload", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--cpu-strict", "0|1", APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--numa", "TYPE", APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--prio", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--poll", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},

@@ -72,7 +72,7 @@ typedef struct aerie_model aerie_model;
 typedef bool aerie_progress(void *user, uint64_t done, uint64_t total);
 
 typedef struct aerie_model_params {
-    uint32_t n_threads;    /* for loading; 0 = all cores */
+    uint32_t n_threads;    /* for loading; 0 = a thread per core that this process may use */
     const char *cpu_level; /* highest kernel level: "ref", "avx2", "avx512", "amx"; "neon", "dotprod", "i8mm"; NULL or "" = the best */
     /* Quantized weights are repacked in memory, for speed; tables and float weights are used from the mapped file. */
     bool mmap;             /* repack nothing, use all weights from the mapped file: loads at once, same output, slower */
@@ -182,7 +182,7 @@ typedef struct aerie_session_params {
     uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for */
     uint32_t n_seqs;    /* requests generated at once */
     uint32_t n_batch;   /* prompt tokens per pass */
-    uint32_t n_threads; /* 0 = all cores */
+    uint32_t n_threads; /* 0 = a thread per core that this process may use */
     aerie_spec spec;
 } aerie_session_params;
 

@@ -1,11 +1,6 @@
 #define _GNU_SOURCE
 #include "base/os.h"
 
-#include <fcntl.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -16,70 +11,6 @@ double ae_time_now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Reads up to two integers from a small file; "max" counts as -1. Returns how many were read. */
-static int read_numbers(const char *path, long long out[2])
-{
-    char text[128];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0) return 0;
-    text[n] = 0;
-    int count = 0;
-    char *p = text;
-    while (count < 2) {
-        while (*p == ' ' || *p == '\n') p++;
-        if (!*p) break;
-        if (!strncmp(p, "max", 3)) {
-            out[count++] = -1;
-            p += 3;
-        } else {
-            char *end;
-            out[count] = strtoll(p, &end, 10);
-            if (end == p) break;
-            count++;
-            p = end;
-        }
-    }
-    return count;
-}
-
-int ae_os_n_cores(void)
-{
-    int n = 0;
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
-    if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (n < 1) n = 1;
-    long long v[2];
-    if (read_numbers("/sys/fs/cgroup/cpu.max", v) == 2 && v[0] > 0 && v[1] > 0) {
-        long long quota = (v[0] + v[1] - 1) / v[1];
-        if (quota >= 1 && quota < n) n = (int)quota;
-    }
-    return n;
-}
-
-uint64_t ae_os_memory_available(void)
-{
-    uint64_t available = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (f) {
-        char line[128];
-        unsigned long long kib;
-        while (fgets(line, sizeof line, f))
-            if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) available = (uint64_t)kib * 1024;
-        fclose(f);
-    }
-    long long limit[2], used[2];
-    if (read_numbers("/sys/fs/cgroup/memory.max", limit) >= 1 && limit[0] > 0 &&
-        read_numbers("/sys/fs/cgroup/memory.current", used) >= 1 && used[0] >= 0) {
-        uint64_t left = limit[0] > used[0] ? (uint64_t)(limit[0] - used[0]) : 0;
-        if (!available || left < available) available = left;
-    }
-    return available;
 }
 
 /* Nothing but the call: what a test replaces to make reads fail. */

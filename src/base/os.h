@@ -10,11 +10,30 @@
 /* Monotonic time in seconds (for durations only). */
 double ae_time_now(void);
 
-/* Cores that this process may use: affinity mask, then the cgroup's CPU quota (rounded up). >= 1 */
-int ae_os_n_cores(void);
+/* ---- Limits (limits.c) ------------------------------------------------------------------------ */
 
-/* Physical memory still available to this process, in bytes (cgroup limit respected); 0 = unknown. */
+#define AE_MAX_CPUS 8192 /* numbers that a CPU may have */
+
+/* CPUs of this process, and how many threads to run on them. */
+typedef struct ae_os_cpus {
+    uint32_t n_allowed; /* in the affinity mask */
+    uint32_t n_cores;   /* physical ones among them: SMT siblings count once */
+    double quota;       /* CPUs that control groups grant; 0 = no limit */
+    uint32_t n_threads; /* cores, or the quota rounded up if it is less; >= 1 */
+} ae_os_cpus;
+
+void ae_os_cpus_get(ae_os_cpus *out);
+/* The same with the system's files below `root` ("": the system itself), for tests. */
+void ae_os_cpus_below(const char *root, const bool allowed[AE_MAX_CPUS], ae_os_cpus *out);
+/* ae_os_cpus_get's n_threads. */
+int ae_os_n_cores(void);
+/* From now on this thread and those it starts run on these CPUs only; false where none of them is allowed. */
+bool ae_os_cpus_restrict(const bool wanted[AE_MAX_CPUS]);
+
+/* Physical memory still available to this process, in bytes: what the system has free or can free, and what control
+ * groups leave (file caches count as free); 0 = unknown. */
 uint64_t ae_os_memory_available(void);
+uint64_t ae_os_memory_available_below(const char *root);
 
 /* ---- Files (file.c) --------------------------------------------------------------------------- */
 
