@@ -161,6 +161,26 @@ static uint8_t *pack_q8_0(const uint8_t *block, size_t stride, uint8_t *codes, u
     return put_halves(scales, block, stride);
 }
 
+/* The two zeros of FP4, codes 0 and 8, are stored as one. */
+static inline uint32_t one_zero(uint32_t nibbles)
+{
+    const uint32_t other = ((nibbles ^ 0x08080808u) + NIBBLES) >> 4 & 0x01010101u; /* 1 where it is not 8 */
+    return nibbles & ((other << 4) - other);
+}
+
+static uint8_t *pack_mxfp4(const uint8_t *block, size_t stride, uint8_t *codes, uint8_t *scales)
+{
+    lanes q[4];
+    float d[ROWS];
+    gather(block + offsetof(ae_block_mxfp4, qs), stride, 4, q);
+    for (uint32_t i = 0; i < 4; i++)
+        EACH(r) q[i].w[r] = one_zero(q[i].w[r] & NIBBLES) | one_zero(q[i].w[r] >> 4 & NIBBLES) << 4;
+    split_nibbles(codes, q);
+    EACH(r) d[r] = ae_quant_e8m0_half(block[r * stride]);
+    memcpy(scales, d, sizeof d);
+    return scales + sizeof d;
+}
+
 /* ---- Units of 256 --------------------------------------------------------------------------------- */
 
 /* 128 bytes: each 32 hold a block of 32 codes in their low nibbles and the next block in the high ones. `bytes` of a
@@ -237,6 +257,77 @@ static uint8_t *pack_q6_k(const uint8_t *block, size_t stride, uint8_t *codes, u
     return put_bytes(scales, sub, 4);
 }
 
+/* Groups of four 2-bit codes at `shift`, with bit `bit` of `top` as their third bit (top NULL: none). */
+static inline void put_pairs(uint8_t *codes, const lanes q[8], uint32_t shift, const lanes *top, uint32_t bit)
+{
+    for (uint32_t v = 0; v < 4; v++, codes += 64) {
+        lanes x[2];
+        for (uint32_t i = 0; i < 2; i++)
+            EACH(r)
+            {
+                x[i].w[r] = q[2 * v + i].w[r] >> shift & 0x03030303u;
+                if (top) x[i].w[r] |= (top[2 * v + i].w[r] >> bit & 0x01010101u) << 2;
+            }
+        put_nibbles(codes, &x[0], &x[1], 0);
+    }
+}
+
+static uint8_t *pack_q2_k(const uint8_t *block, size_t stride, uint8_t *codes, uint8_t *scales)
+{
+    lanes q[16], s[4], sub[4], min[4];
+    gather(block + offsetof(ae_block_q2_k, qs), stride, 16, q);
+    gather(block + offsetof(ae_block_q2_k, scales), stride, 4, s);
+    for (uint32_t b = 0; b < 8; b++) put_pairs(codes + 256 * b, q + b / 4 * 8, b % 4 * 2, NULL, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        EACH(r)
+        {
+            sub[i].w[r] = s[i].w[r] & NIBBLES;
+            min[i].w[r] = s[i].w[r] >> 4 & NIBBLES;
+        }
+    scales = put_floats(scales, block + offsetof(ae_block_q2_k, d), stride);
+    scales = put_floats(scales, block + offsetof(ae_block_q2_k, dmin), stride);
+    scales = put_bytes(scales, sub, 4);
+    return put_bytes(scales, min, 4);
+}
+
+/* Four 6-bit numbers minus 32, as int8. */
+static inline uint32_t minus_32(uint32_t x)
+{
+    x ^= 0x20202020u;
+    return x | (x & 0x20202020u) << 1 | (x & 0x20202020u) << 2;
+}
+
+static uint8_t *pack_q3_k(const uint8_t *block, size_t stride, uint8_t *codes, uint8_t *scales)
+{
+    lanes q[16], high[8], s[3], sub[4];
+    gather(block + offsetof(ae_block_q3_k, qs), stride, 16, q);
+    gather(block + offsetof(ae_block_q3_k, hmask), stride, 8, high);
+    gather(block + offsetof(ae_block_q3_k, scales), stride, 3, s);
+    for (uint32_t b = 0; b < 8; b++) put_pairs(codes + 256 * b, q + b / 4 * 8, b % 4 * 2, high, b);
+    for (uint32_t i = 0; i < 4; i++)
+        EACH(r) sub[i].w[r] = minus_32((s[i % 2].w[r] >> (i / 2 * 4) & NIBBLES) | (s[2].w[r] >> (2 * i) & 0x03030303u) << 4);
+    scales = put_floats(scales, block + offsetof(ae_block_q3_k, d), stride);
+    return put_bytes(scales, sub, 4);
+}
+
+static uint8_t *pack_iq4_xs(const uint8_t *block, size_t stride, uint8_t *codes, uint8_t *scales)
+{
+    lanes q[4];
+    for (uint32_t b = 0; b < 8; b++) {
+        gather(block + offsetof(ae_block_iq4_xs, qs) + 16 * b, stride, 4, q);
+        split_nibbles(codes + 256 * b, q);
+    }
+    scales = put_floats(scales, block, stride);
+    for (uint32_t b = 0; b < 8; b++, scales += ROWS)
+        EACH(r)
+        {
+            ae_block_iq4_xs head;
+            memcpy(&head, block + r * stride, offsetof(ae_block_iq4_xs, qs));
+            scales[r] = (uint8_t)(((head.scales_l[b / 2] >> (b % 2 * 4) & 15) | (head.scales_h >> (2 * b) & 3) << 4) - 32);
+        }
+    return scales;
+}
+
 ae_pack_unit_fn *ae_pack_fast(uint32_t type)
 {
     switch (type) {
@@ -246,6 +337,10 @@ ae_pack_unit_fn *ae_pack_fast(uint32_t type)
     case AE_TYPE_Q5_0: return pack_q5_0;
     case AE_TYPE_Q5_1: return pack_q5_1;
     case AE_TYPE_Q8_0: return pack_q8_0;
+    case AE_TYPE_MXFP4: return pack_mxfp4;
+    case AE_TYPE_Q2_K: return pack_q2_k;
+    case AE_TYPE_Q3_K: return pack_q3_k;
+    case AE_TYPE_IQ4_XS: return pack_iq4_xs;
     case AE_TYPE_Q4_K: return pack_q4_k;
     case AE_TYPE_Q5_K: return pack_q5_k;
     case AE_TYPE_Q6_K: return pack_q6_k;
