@@ -3,8 +3,7 @@
  * Owns nothing. Codes of a block are mostly stored as they lie in the file, four to a 32-bit word, so packing is a
  * transposition of words: 16 rows are gathered into arrays of lanes, one lane per row, and then every step is the
  * same operation on all 16 lanes, which compilers turn into vector code. Whole panels only: padded ones and all other
- * types go through the integer view. One core of a Sapphire Rapids virtual machine, source in L2, gigabytes of
- * source per second, integer view and here: see the table in docs/loading.md. */
+ * types go through the integer view. Speeds: docs/loading.md. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
