@@ -336,7 +336,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
 {
     *plan = (aerie_memory_plan){.available_bytes = ae_os_memory_available()};
     const aerie_model_params mp = model_params ? *model_params : aerie_model_params_default();
-    const ae_model_options options = {.no_mmap = mp.no_mmap};
+    const ae_model_options options = {.no_mmap = mp.no_mmap, .no_vocab = true};
     aerie_session_params sp;
     ae_backend *backend;
     ae_model *model = NULL;

@@ -73,6 +73,7 @@ typedef struct ae_model {
 
 typedef struct ae_model_options {
     bool no_mmap; /* read keys and tensor list only: tensors have no data in memory */
+    bool no_vocab; /* for sizes only: vocab is NULL */
 } ae_model_options;
 
 /* Errors: those of ae_gguf_open and ae_vocab_create; UNSUPPORTED for an unknown architecture (named, with the
