@@ -1,23 +1,4 @@
-#include "engine/net.h"
-
-#include <stdatomic.h>
-#include <string.h>
-
-#include "base/pool.h"
-#include "quant/types.h"
-
-/* One weight or vector: where it comes from and which field it fills. */
-typedef struct ae_net_part {
-    ae_tensor_ref tensor;
-    unsigned use;       /* ae_weight_use; 0 = a vector as f32 */
-    ae_weight **weight; /* filled if use */
-    float **vector;     /* filled otherwise */
-} ae_net_part;
-
-static uint64_t n_elements(ae_tensor_ref t)
-{
-    return (uint64_t)(t->ne[0] * t->ne[1]);
-}
+#include "engine/net_int.h"
 
 static ae_weight_source source_of(const ae_net_part *part)
 {
@@ -69,64 +50,18 @@ static void list_parts(ae_net *net)
 static size_t part_bytes(const ae_net_part *part, const ae_backend *backend)
 {
     const ae_weight_source source = source_of(part);
-    return part->use ? backend->ops->weight_bytes(backend, &source) : n_elements(part->tensor) * sizeof(float);
+    if (part->use) return backend->ops->weight_bytes(backend, &source);
+    return (ae_net_part_elements(part) * sizeof(float) + 63) & ~(size_t)63;
 }
 
-static aerie_status part_upload(const ae_net_part *part, ae_backend *backend, aerie_error *error)
+/* What one pass reads of a part: all but a lookup table. */
+static size_t pass_bytes(const ae_net_part *part)
 {
-    if (part->use) {
-        const ae_weight_source source = source_of(part);
-        return backend->ops->weight_create(backend, &source, part->weight, error);
-    }
-    const size_t n = n_elements(part->tensor), bytes = n * sizeof(float);
-    float *host = ae_alloc(n, sizeof *host);
-    *part->vector = backend->ops->alloc(backend, bytes);
-    if (!host || !*part->vector) {
-        ae_free(host);
-        return ae_fail_memory(error, "a weight vector", bytes);
-    }
-    ae_type_get(part->tensor->type)->decode(part->tensor->data, host, n);
-    backend->ops->upload(NULL, *part->vector, host, bytes);
-    ae_free(host);
-    return AERIE_OK;
+    if (part->use & AE_WEIGHT_MATMUL || !part->use) return part->bytes ? part->bytes : part->tensor->bytes;
+    return 0;
 }
 
-typedef struct upload_job {
-    ae_net *net;
-    const ae_net_options *options;
-    atomic_ullong done;
-    atomic_int status; /* of the first failure */
-    aerie_error error; /* written by whoever set status */
-    uint64_t total;
-} upload_job;
-
-static void upload_item(void *context, uint32_t i, uint32_t i_worker)
-{
-    upload_job *job = context;
-    const ae_net_part *part = &job->net->parts[i];
-    if (atomic_load(&job->status) != AERIE_OK) return;
-    aerie_error error = {0};
-    const aerie_status status = part_upload(part, job->net->backend, &error);
-    int expected = AERIE_OK;
-    if (status != AERIE_OK && atomic_compare_exchange_strong(&job->status, &expected, (int)status)) job->error = error;
-    const uint64_t done = atomic_fetch_add(&job->done, part->tensor->bytes) + part->tensor->bytes;
-    if (i_worker == 0 && job->options->progress) job->options->progress(job->options->progress_context, done, job->total);
-}
-
-static aerie_status upload_all(ae_net *net, const ae_net_options *options, aerie_error *error)
-{
-    ae_pool *pool;
-    AE_TRY(ae_pool_create(&pool, options->n_threads ? options->n_threads : 1, error));
-    upload_job job = {.net = net, .options = options};
-    for (uint32_t i = 0; i < net->n_parts; i++) job.total += net->parts[i].tensor->bytes;
-    ae_pool_run(pool, upload_item, &job, net->n_parts);
-    ae_pool_free(pool);
-    if (options->progress) options->progress(options->progress_context, job.total, job.total);
-    if (job.status != AERIE_OK && error) *error = job.error;
-    return (aerie_status)job.status;
-}
-
-static aerie_status net_tables(ae_net *net, aerie_error *error)
+static aerie_status net_tables(ae_net *net, const ae_net_options *options, aerie_error *error)
 {
     const ae_hparams *h = &net->model->hparams;
     const size_t n_parts = PARTS_OUTSIDE + (size_t)PARTS_PER_LAYER * h->n_layers;
@@ -139,18 +74,37 @@ static aerie_status net_tables(ae_net *net, aerie_error *error)
     AE_ASSERT(net->n_parts <= n_parts);
     ae_model_rope_freqs(net->model, net->rope_freq, &net->rope_magnitude);
     for (uint32_t i = 0; i < net->n_parts; i++) {
-        const size_t bytes = part_bytes(&net->parts[i], net->backend);
-        net->bytes += bytes;
-        if (net->parts[i].use != AE_WEIGHT_LOOKUP) net->pass_bytes += bytes;
+        ae_net_part *part = &net->parts[i];
+        if (part->use && options->in_place) part->use |= AE_WEIGHT_IN_PLACE;
+        part->bytes = part_bytes(part, net->backend);
+        part->offset = net->bytes;
+        net->bytes += part->bytes;
+        net->pass_bytes += pass_bytes(part);
     }
     return AERIE_OK;
 }
 
-size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend)
+/* Empty weights and vectors, in one piece of device memory: small ones do not take a huge page each. */
+static aerie_status create_parts(ae_net *net, aerie_error *error)
+{
+    ae_backend *backend = net->backend;
+    net->memory = backend->ops->alloc(backend, net->bytes);
+    if (!net->memory) return ae_fail_memory(error, "the weights", net->bytes);
+    for (uint32_t i = 0; i < net->n_parts; i++) {
+        const ae_net_part *part = &net->parts[i];
+        const ae_weight_source source = source_of(part);
+        void *memory = (char *)net->memory + part->offset;
+        if (!part->use) *part->vector = memory;
+        else AE_TRY(backend->ops->weight_create(backend, &source, memory, part->weight, error));
+    }
+    return AERIE_OK;
+}
+
+size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_net_options *options)
 {
     ae_net net = {.model = model, .backend = (ae_backend *)backend};
     size_t bytes = 0;
-    if (net_tables(&net, NULL) == AERIE_OK) bytes = net.bytes;
+    if (net_tables(&net, options, NULL) == AERIE_OK) bytes = net.bytes;
     ae_free(net.layers);
     ae_free(net.parts);
     ae_free(net.rope_freq);
@@ -165,8 +119,9 @@ aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *back
     if (!net) return ae_fail_memory(error, "a network", sizeof *net);
     net->model = model;
     net->backend = backend;
-    aerie_status status = net_tables(net, error);
-    if (status == AERIE_OK) status = upload_all(net, options, error);
+    aerie_status status = net_tables(net, options, error);
+    if (status == AERIE_OK) status = create_parts(net, error);
+    if (status == AERIE_OK) status = ae_net_fill(net, options, error);
     if (status != AERIE_OK) {
         ae_net_free(net);
         return status;
@@ -182,8 +137,8 @@ void ae_net_free(ae_net *net)
     for (uint32_t i = 0; i < net->n_parts; i++) {
         const ae_net_part *part = &net->parts[i];
         if (part->use) net->backend->ops->weight_free(net->backend, *part->weight);
-        else if (*part->vector) net->backend->ops->free(net->backend, *part->vector, n_elements(part->tensor) * sizeof(float));
     }
+    if (net->memory) net->backend->ops->free(net->backend, net->memory, net->bytes);
     ae_free(net->layers);
     ae_free(net->parts);
     ae_free(net->rope_freq);

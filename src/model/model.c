@@ -185,6 +185,24 @@ static aerie_status bind_layers(binder *b)
     return AERIE_OK;
 }
 
+static aerie_status read_rope_divisors(binder *b)
+{
+    ae_model *m = b->model;
+    const size_t n = m->hparams.n_rot / 2;
+    ae_tensor_ref t;
+    AE_TRY(bind(b, "rope_freqs.weight", false, 0, (uint32_t)n, &t));
+    if (!t) return AERIE_OK;
+    if (t->type != AE_TYPE_F32)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope_freqs.weight is not F32", ae_gguf_path(m->gguf));
+    float *divisors = ae_arena_alloc(&m->arena, n, sizeof *divisors);
+    if (!divisors) return ae_fail_memory(b->error, "the frequencies of the rotation", n * sizeof *divisors);
+    ae_gguf_reader reader = ae_gguf_reader_open(m->gguf);
+    const aerie_status status = ae_gguf_read(&reader, t, 0, divisors, n * sizeof *divisors, b->error);
+    ae_gguf_reader_close(&reader);
+    m->rope_divisors = divisors;
+    return status;
+}
+
 static aerie_status bind_tensors(binder *b)
 {
     ae_model *m = b->model;
@@ -196,15 +214,29 @@ static aerie_status bind_tensors(binder *b)
     AE_TRY(bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
     m->tied = !m->output;
     if (m->tied) m->output = m->embedding;
-    AE_TRY(bind(b, "rope_freqs.weight", false, 0, h->n_rot / 2, &m->rope_freqs));
-    if (m->rope_freqs && m->rope_freqs->type != AE_TYPE_F32)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope_freqs.weight is not F32", ae_gguf_path(m->gguf));
+    AE_TRY(read_rope_divisors(b));
     return bind_layers(b);
 }
 
 /* ---- Load ------------------------------------------------------------------------------------------- */
 
-static aerie_status bind_model(ae_model *m, aerie_error *error)
+/* Without the vocabulary its size is believed: whoever needs more than sizes loads it. */
+static aerie_status read_vocab(ae_model *m, bool no_vocab, aerie_error *error)
+{
+    if (no_vocab) {
+        const ae_gguf_kv *kv;
+        AE_TRY(ae_gguf_get_array(m->gguf, "tokenizer.ggml.tokens", true, AE_GGUF_STRING, &kv, error));
+        if (kv->n > INT32_MAX)
+            return ae_fail(error, AERIE_ERROR_LIMIT, "%s: a vocabulary of %llu tokens", ae_gguf_path(m->gguf), (unsigned long long)kv->n);
+        m->hparams.n_vocab = (uint32_t)kv->n;
+        return AERIE_OK;
+    }
+    AE_TRY(ae_vocab_create(&m->vocab, m->gguf, error));
+    m->hparams.n_vocab = (uint32_t)ae_vocab_n_tokens(m->vocab);
+    return AERIE_OK;
+}
+
+static aerie_status bind_model(ae_model *m, bool no_vocab, aerie_error *error)
 {
     binder b = {.model = m, .error = error};
     ae_gguf_string arch = {0}, name = {0};
@@ -221,8 +253,7 @@ static aerie_status bind_model(ae_model *m, aerie_error *error)
     if (!m->name) return ae_fail_memory(error, "the model's name", name.n);
     if (!ae_gguf_n_tensors(m->gguf))
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the file holds a vocabulary only, no weights", ae_gguf_path(m->gguf));
-    AE_TRY(ae_vocab_create(&m->vocab, m->gguf, error));
-    m->hparams.n_vocab = (uint32_t)ae_vocab_n_tokens(m->vocab);
+    AE_TRY(read_vocab(m, no_vocab, error));
     AE_TRY(read_hparams(&b));
     AE_TRY(bind_tensors(&b));
     for (size_t i = 0; i < ae_gguf_n_tensors(m->gguf); i++) {
@@ -232,7 +263,7 @@ static aerie_status bind_model(ae_model *m, aerie_error *error)
     return AERIE_OK;
 }
 
-aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error)
+static aerie_status take_over(ae_model **out, ae_gguf *gguf, bool no_vocab, aerie_error *error)
 {
     *out = NULL;
     ae_model *m = ae_alloc(1, sizeof *m);
@@ -242,7 +273,7 @@ aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error)
     }
     ae_arena_init(&m->arena, 16384);
     m->gguf = gguf;
-    aerie_status status = bind_model(m, error);
+    aerie_status status = bind_model(m, no_vocab, error);
     if (status != AERIE_OK) {
         ae_model_free(m);
         return status;
@@ -251,13 +282,18 @@ aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error)
     return AERIE_OK;
 }
 
+aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error)
+{
+    return take_over(out, gguf, false, error);
+}
+
 aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_options *options, aerie_error *error)
 {
     *out = NULL;
     ae_gguf *gguf;
-    const ae_gguf_options gguf_options = {.no_mmap = options && options->no_mmap};
+    const ae_gguf_options gguf_options = {.index_only = options && options->no_mmap};
     AE_TRY(ae_gguf_open(&gguf, path, &gguf_options, error));
-    return ae_model_bind(out, gguf, error);
+    return take_over(out, gguf, options && options->no_vocab, error);
 }
 
 void ae_model_free(ae_model *model)
@@ -294,11 +330,7 @@ void ae_model_rope_freqs(const ae_model *model, double *freq, double *magnitude)
     }
     for (uint32_t i = 0; i < half; i++) {
         double f = pow((double)h->rope_base, -2.0 * i / h->n_rot);
-        if (model->rope_freqs) {
-            float divisor;
-            memcpy(&divisor, model->rope_freqs->data + i * sizeof divisor, sizeof divisor);
-            if (divisor > 0.0f) f /= (double)divisor;
-        }
+        if (model->rope_divisors && model->rope_divisors[i] > 0.0f) f /= (double)model->rope_divisors[i];
         const double slow = f / (double)h->rope_factor;
         if (h->rope_scaling == AE_ROPE_SCALING_LINEAR) {
             f = slow;

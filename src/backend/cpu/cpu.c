@@ -1,6 +1,6 @@
 /* cpu.c - the CPU backend: the seam's operations over the kernel table, split over threads.
  *
- * Owns: weights (packed or in the file's layout), streams (a thread pool and scratch), KV pages.
+ * Owns: streams (a thread pool and scratch), KV pages.
  * Work is split over output rows (matmul), rows (norms, rotation) and tiles of queries (attention);
  * never over k, so the split changes no bit. Small operations run on the calling thread: waking
  * the others costs more (about a microsecond) than they would save. */
@@ -8,22 +8,19 @@
 
 #include <string.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/cpu.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/pool.h"
 
-typedef struct cpu_backend {
-    ae_backend base;
-    ae_kernels kernels;
-} cpu_backend;
-
 struct ae_stream {
-    const cpu_backend *backend;
+    const ae_cpu_backend *backend;
     ae_pool *pool;
     ae_stream_options options;
     void *memory;        /* one block: act and attention scratch */
     ae_act act;          /* [max_rows][max_in] */
+    uint8_t *panel;      /* [n_threads][panel_bytes] a panel of a weight that is used in place */
+    size_t panel_bytes;
     float *attn_scratch; /* [n_threads][AE_ATTN_TILE][MAX_HEAD_DIM + 64] */
     uint8_t *mm_scratch; /* [n_threads][AE_MM_SCRATCH] */
     int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
@@ -40,98 +37,22 @@ struct ae_kv_store {
 
 #define MAX_HEAD_DIM 512
 
-static const cpu_backend *cpu(const ae_backend *backend)
-{
-    return (const cpu_backend *)backend;
-}
+/* ---- Memory ------------------------------------------------------------------------------- */
 
-/* ---- Memory and weights ------------------------------------------------------------------- */
+/* What is large comes in pages of its own, which are zero without being touched: who writes them first, pays. */
+#define PAGES_FROM ((size_t)2 << 20)
 
 static void *cpu_alloc(ae_backend *backend, size_t bytes)
 {
     (void)backend;
-    return ae_alloc_aligned(1, bytes);
+    return bytes >= PAGES_FROM ? ae_os_pages_alloc(bytes) : ae_alloc_aligned(1, bytes);
 }
 
 static void cpu_free(ae_backend *backend, void *memory, size_t bytes)
 {
-    (void)backend, (void)bytes;
-    ae_free(memory);
-}
-
-static ae_mm_fn *packed_kernel(const ae_kernels *k, const ae_weight_source *source, ae_packed *packed)
-{
-    if (!(source->use & AE_WEIGHT_MATMUL) || !ae_pack_plan(source->type, source->n_out, source->n_in, packed)) return NULL;
-    const int wide_codes = packed->code_bits == 8;
-    return ae_type_get(source->type)->dot == AE_DOT_32 ? k->mm_p16_32[wide_codes] : k->mm_p16_256[wide_codes];
-}
-
-static ae_mm_fn *plain_kernel(const ae_kernels *k, uint32_t type)
-{
-    switch (type) {
-    case AE_TYPE_F32: return k->mm_f32;
-    case AE_TYPE_F16: return k->mm_f16;
-    case AE_TYPE_BF16: return k->mm_bf16;
-    default: return k->mm_plain;
-    }
-}
-
-static uint32_t n_panels(uint32_t n_out)
-{
-    return (n_out + AE_PANEL - 1) / AE_PANEL;
-}
-
-static size_t cpu_weight_bytes(const ae_backend *backend, const ae_weight_source *source)
-{
-    ae_packed packed;
-    if (!packed_kernel(&cpu(backend)->kernels, source, &packed)) return sizeof(ae_weight);
-    return sizeof(ae_weight) + (packed.code_stride + packed.scale_stride) * n_panels(source->n_out);
-}
-
-static aerie_status cpu_weight_create(ae_backend *backend, const ae_weight_source *source, ae_weight **out, aerie_error *error)
-{
-    const ae_kernels *k = &cpu(backend)->kernels;
-    const ae_type_info *info = ae_type_get(source->type);
-    *out = NULL;
-    if (!info || !info->decode || (source->use & AE_WEIGHT_MATMUL && info->dot == AE_DOT_NONE))
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "tensor type %s cannot hold weights",
-                       ae_type_name(source->type) ? ae_type_name(source->type) : "(unknown)");
-    ae_weight *w = ae_alloc(1, sizeof *w);
-    if (!w) return ae_fail_memory(error, "a weight", sizeof *w);
-    w->type = source->type;
-    w->n_out = source->n_out;
-    w->n_in = source->n_in;
-    w->dot = info->dot;
-    w->plain = source->data;
-    w->row_bytes = ae_type_row_bytes(source->type, source->n_in);
-    w->mm = packed_kernel(k, source, &w->packed);
-    if (!w->mm) {
-        w->packed = (ae_packed){0};
-        w->mm = plain_kernel(k, source->type);
-    } else {
-        const uint32_t n = n_panels(w->n_out);
-        const size_t code_bytes = w->packed.code_stride * n;
-        w->memory_bytes = code_bytes + w->packed.scale_stride * n;
-        w->memory = ae_os_pages_alloc(w->memory_bytes);
-        if (!w->memory) {
-            ae_free(w);
-            return ae_fail_memory(error, "a packed weight", code_bytes);
-        }
-        w->packed.codes = w->memory;
-        w->packed.scales = w->packed.codes + code_bytes;
-        ae_pack_panels(w->type, w->plain, w->n_out, w->n_in, &w->packed, 0, n);
-        if (!(source->use & AE_WEIGHT_LOOKUP)) w->plain = NULL;
-    }
-    *out = w;
-    return AERIE_OK;
-}
-
-static void cpu_weight_free(ae_backend *backend, ae_weight *weight)
-{
     (void)backend;
-    if (!weight) return;
-    ae_os_pages_free(weight->memory, weight->memory_bytes);
-    ae_free(weight);
+    if (bytes >= PAGES_FROM) ae_os_pages_free(memory, bytes);
+    else ae_free(memory);
 }
 
 /* ---- Streams --------------------------------------------------------------------------------- */
@@ -155,6 +76,8 @@ static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_strea
     s->act.td256 = ae_layout_add(layout, tiled / 256, sizeof(float));
     s->act.tb16 = ae_layout_add(layout, tiled / 16, sizeof(int16_t));
     s->act.tb32 = ae_layout_add(layout, tiled / 32, sizeof(int16_t));
+    s->panel_bytes = ae_weight_panel_bytes((uint32_t)in);
+    s->panel = ae_layout_add(layout, o->n_threads, s->panel_bytes);
     s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE), sizeof(float));
     s->mm_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_MM_SCRATCH, 1);
     s->run_begin = ae_layout_add(layout, n + 1, sizeof(int32_t));
@@ -165,7 +88,7 @@ static size_t cpu_stream_bytes(const ae_backend *backend, const ae_stream_option
 {
     ae_stream s;
     ae_layout layout = {0};
-    stream_layout(&layout, &cpu(backend)->kernels, options, &s);
+    stream_layout(&layout, &ae_cpu(backend)->kernels, options, &s);
     return layout.overflow ? SIZE_MAX : layout.bytes + sizeof s;
 }
 
@@ -183,15 +106,15 @@ static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_optio
     ae_stream *s = ae_alloc_aligned(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a stream", sizeof *s);
     ae_layout layout = {0};
-    stream_layout(&layout, &cpu(backend)->kernels, options, s);
+    stream_layout(&layout, &ae_cpu(backend)->kernels, options, s);
     s->memory = layout.overflow ? NULL : ae_alloc_aligned(1, layout.bytes);
     if (!s->memory) {
         cpu_stream_free(s);
         return ae_fail_memory(error, "the stream's scratch", layout.bytes);
     }
     layout = (ae_layout){.base = s->memory};
-    stream_layout(&layout, &cpu(backend)->kernels, options, s);
-    s->backend = cpu(backend);
+    stream_layout(&layout, &ae_cpu(backend)->kernels, options, s);
+    s->backend = ae_cpu(backend);
     s->options = *options;
     aerie_status status = AERIE_OK;
     if (options->threads_of) s->pool = options->threads_of->pool;
@@ -393,14 +316,15 @@ static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
     const ae_matmul *a = job->args;
     const uint32_t begin = item * job->n_panels_item;
     uint32_t end = begin + job->n_panels_item, at = 0;
+    uint8_t *panel = job->stream->panel + i_worker * job->stream->panel_bytes;
     if (end > job->n_panels) end = job->n_panels;
     for (uint32_t i = 0; i < a->n_weights && at < end; i++) {
         const ae_weight *w = a->out[i].weight;
-        const uint32_t n = n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
+        const uint32_t n = ae_weight_n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
         if (b < e) {
             const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add,
                                    job->stream->mm_scratch + i_worker * AE_MM_SCRATCH};
-            w->mm(w, &job->stream->act, &out, b * AE_PANEL, e == n ? w->n_out : e * AE_PANEL);
+            ae_weight_multiply(w, &job->stream->act, &out, b * AE_PANEL, e == n ? w->n_out : e * AE_PANEL, panel);
         }
         at += n;
     }
@@ -418,7 +342,7 @@ static void cpu_matmul(ae_stream *stream, const ae_matmul *args)
     stream->act.n_in = args->out[0].weight->n_in;
     for (uint32_t i = 0; i < args->n_weights; i++) {
         job.need[args->out[i].weight->dot] = true;
-        job.n_panels += n_panels(args->out[i].weight->n_out);
+        job.n_panels += ae_weight_n_panels(args->out[i].weight->n_out);
     }
     job.n_panels_item = (job.n_panels + n_threads * ITEMS_PER_THREAD - 1) / (n_threads * ITEMS_PER_THREAD);
     if (args->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, args->n_rows);
@@ -522,9 +446,10 @@ static const ae_backend_ops cpu_ops = {
     .name = "cpu",
     .alloc = cpu_alloc,
     .free = cpu_free,
-    .weight_bytes = cpu_weight_bytes,
-    .weight_create = cpu_weight_create,
-    .weight_free = cpu_weight_free,
+    .weight_bytes = ae_cpu_weight_bytes,
+    .weight_create = ae_cpu_weight_create,
+    .weight_fill = ae_cpu_weight_fill,
+    .weight_free = ae_cpu_weight_free,
     .stream_bytes = cpu_stream_bytes,
     .stream_create = cpu_stream_create,
     .stream_free = cpu_stream_free,
@@ -548,7 +473,7 @@ static const ae_backend_ops cpu_ops = {
 aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_error *error)
 {
     *out = NULL;
-    cpu_backend *b = ae_alloc(1, sizeof *b);
+    ae_cpu_backend *b = ae_alloc(1, sizeof *b);
     if (!b) return ae_fail_memory(error, "the CPU backend", sizeof *b);
     bool supported;
     if (!ae_kernels_select(&b->kernels, level, &supported)) {
@@ -571,5 +496,5 @@ void ae_backend_cpu_free(ae_backend *backend)
 
 const char *ae_backend_cpu_level(const ae_backend *backend)
 {
-    return cpu(backend)->kernels.level;
+    return ae_cpu(backend)->kernels.level;
 }
