@@ -1,6 +1,6 @@
 /* mm_p16_256_amx.c - packed AE_DOT_256 products with AMX: arithmetic and layout in kernels.h, the walk in tiles.inc.
  *
- * A run is one unit: the chain p stays in registers, the sums of the outputs pass through L1. */
+ * A run is one unit: the sums p stay in registers, those of the outputs pass through L1. */
 #include "backend/cpu/x86/tiles.inc"
 
 INLINE __m128i bytes_at(const uint8_t *from, uint32_t i)
@@ -17,7 +17,7 @@ INLINE void take_scales(const kind k, const uint8_t *from, uint32_t block, scale
         if (k.has_min) _mm512_store_ps(to->unit[1], _mm512_loadu_ps((const float *)(const void *)(from + 64)));
     }
     for (uint32_t i = block * halves; i < (block + 1) * halves && i < k.n_sub; i++)
-        _mm512_store_ps(to->piece[i], _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes_at(sub, i))));
+        _mm512_store_si512(to->piece[i], _mm512_cvtepi8_epi32(bytes_at(sub, i)));
     if (!k.has_min || (halves == 1 && block % 2)) return;
     const uint32_t i = block * halves; /* and i + 1: the minimums of two pieces side by side */
     const __m128i a = bytes_at(submin, i), b = bytes_at(submin, i + 1);
@@ -41,26 +41,21 @@ INLINE __m512 less_min(const kind k, const run_args *s, int r, __m512 acc)
 
 INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
 {
-    __m512 p[GROUP];
-    __m512i whole[GROUP]; /* n_sub == 1: one sum through all pieces */
+    __m512i p[GROUP];
     UNROLL
-    for (int r = 0; r < rows; r++) p[r] = _mm512_setzero_ps(), whole[r] = _mm512_setzero_si512();
+    for (int r = 0; r < rows; r++) p[r] = _mm512_setzero_si512();
     for (uint32_t i = 0; i < 8 * halves_of(k); i++) {
         const int32_t(*c)[AE_PANEL] = advance(k, j);
-        const __m512 sub = _mm512_load_ps(s->s->piece[k.n_sub == 1 ? 0 : i]);
+        const __m512i sub = _mm512_load_si512(s->s->piece[k.n_sub == 1 ? 0 : i]); /* int32 here */
         UNROLL
-        for (int r = 0; r < rows; r++) {
-            if (k.n_sub == 1) whole[r] = _mm512_add_epi32(whole[r], _mm512_load_si512(c[r]));
-            else p[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c[r])), sub, p[r]);
-        }
+        for (int r = 0; r < rows; r++) p[r] = _mm512_add_epi32(p[r], _mm512_mullo_epi32(_mm512_load_si512(c[r]), sub));
         if (s->first) unpack_some(k, j, i);
     }
-    const __m512 d = _mm512_load_ps(s->s->unit[0]), sub = _mm512_load_ps(s->s->piece[0]);
+    const __m512 d = _mm512_load_ps(s->s->unit[0]);
     UNROLL
     for (int r = 0; r < rows; r++) {
-        if (k.n_sub == 1) p[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole[r]), sub, _mm512_setzero_ps());
         __m512 a = s->fresh ? _mm512_setzero_ps() : _mm512_load_ps(s->acc[r]);
-        a = _mm512_fmadd_ps(p[r], _mm512_mul_ps(d, _mm512_set1_ps(s->dx[r])), a);
+        a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(p[r]), _mm512_mul_ps(d, _mm512_set1_ps(s->dx[r])), a);
         _mm512_store_ps(s->acc[r], k.has_min ? less_min(k, s, r, a) : a);
     }
 }
