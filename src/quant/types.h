@@ -65,6 +65,7 @@ void ae_unit_unpack(uint32_t type, const void *row, size_t i_unit, ae_unit *unit
 void ae_type_code_range(uint32_t type, int *lo, int *hi);
 bool ae_type_has_min(uint32_t type);      /* m or dmin can be other than 0 */
 uint32_t ae_type_sub_block(uint32_t type); /* elements that share a scale: 16, 32 or 256 */
+int ae_type_sub_top(uint32_t type);        /* AE_DOT_256: the largest |sub|, else 0 */
 
 /* ---- f16, bf16 ------------------------------------------------------------------------------- */
 

@@ -200,6 +200,7 @@ static void test_forms(void **state)
         ae_type_code_range(type, &lo, &hi);
         assert_true(p.has_min ? p.zero == 0 : p.zero >= -lo);
         assert_true(p.zero == 128 || p.code_bits < 8 || hi + p.zero < 128);
+        assert_true(ae_type_sub_top(type) * (-lo > hi ? -lo : hi) <= AE_UNIT_TOP);
         if (p.has_lut && p.zero < 16)
             for (int i = 0; i < 16; i++) assert_true(p.lut[i] < 32);
         assert_false(ae_pack_plan(type, 40, 16, &p));

@@ -111,6 +111,7 @@ static void test_view_facts_of_other_types(void **state)
         assert_int_equal(hi, 0);
         assert_false(ae_type_has_min(types[i]));
         assert_int_equal(ae_type_sub_block(types[i]), 0);
+        assert_int_equal(ae_type_sub_top(types[i]), 0);
     }
 }
 
@@ -177,7 +178,7 @@ static void test_bf16(void **state)
 enum { N_RANDOM_BLOCKS = 200 };
 
 typedef struct seen {
-    int lo, hi;
+    int lo, hi, sub_top;
 } seen;
 
 static void check_unit(const ae_type_info *info, const ae_unit *unit, const float *x, seen *seen_codes)
@@ -195,7 +196,8 @@ static void check_unit(const ae_type_info *info, const ae_unit *unit, const floa
             w = unit->d[e / 16] * (float)code + unit->m;
         } else {
             int sub = unit->sub[e / 16], submin = unit->submin[e / 16];
-            assert_in_range(sub + 128, 0, 256);
+            assert_in_range(abs(sub), 0, ae_type_sub_top(info->type));
+            if (abs(sub) > seen_codes->sub_top) seen_codes->sub_top = abs(sub);
             assert_in_range(submin, 0, 63);
             assert_int_equal(sub, unit->sub[e / sub_block * sub_block / 16]);
             assert_int_equal(submin, unit->submin[e / sub_block * sub_block / 16]);
@@ -222,7 +224,7 @@ static void test_view_equals_decode(void **state)
         float *x = malloc(n * sizeof *x);
         random_bytes(type, blocks + 1, bytes); /* at an odd address */
         info->decode(blocks + 1, x, n);
-        seen seen_codes = {0, 0};
+        seen seen_codes = {0, 0, 0};
         for (size_t i = 0; i < n / n_unit; i++) {
             ae_unit unit;
             memset(&unit, 0x55, sizeof unit);
@@ -233,6 +235,7 @@ static void test_view_equals_decode(void **state)
         ae_type_code_range(type, &lo, &hi);
         if (seen_codes.lo != (lo < 0 ? lo : 0) || seen_codes.hi != hi)
             fail_msg("%s: codes seen in [%d, %d], declared [%d, %d]", info->name, seen_codes.lo, seen_codes.hi, lo, hi);
+        assert_int_equal(seen_codes.sub_top, ae_type_sub_top(type));
         free(blocks);
         free(x);
     }

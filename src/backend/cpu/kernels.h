@@ -9,8 +9,8 @@
  *   AE_DOT_32   for each scale j of the unit (1, or 2 of 16 elements each):
  *                 acc = fmaf((float)isum_j, d_j * dx, acc)          dx = act.d32[r][u]
  *               if the type has minimums: acc = fmaf(m, act.s32[r][u], acc)
- *   AE_DOT_256  p = 0; for each sub-block j: p = fmaf((float)isum_j, (float)sub_j, p)
- *               acc = fmaf(p, d * dx, acc)                          dx = act.d256[r][u]
+ *   AE_DOT_256  p = sum_j(sub_j * isum_j), in int32               |p| <= 256 * 127 * AE_UNIT_TOP
+ *               acc = fmaf((float)p, d * dx, acc)                   dx = act.d256[r][u]
  *               if minimums: acc = fmaf((float)sum_j(submin_j * bsum_j), -(dmin * dx), acc)
  *   AE_DOT_FLOAT sixteen sums a[k % 16] = fmaf(w[k], x[k], a[k % 16]), k ascending, then ae_sum16
  * then y = acc (+ bias), or y = y + (acc (+ bias)).
@@ -20,6 +20,10 @@
 
 #include "backend/backend.h"
 #include "quant/types.h"
+
+/* AE_DOT_256: |sub * code| is at most this in every type (Q6_K: 128 * 32), so p stays below 2^27 and int32 holds it
+ * whatever the order. With codes as they are packed, code + zero <= 255, it would stay below 2^30. */
+#define AE_UNIT_TOP 4096
 
 #define AE_PANEL 16     /* output rows interleaved in a packed weight */
 #define AE_TILE_ROWS 16 /* activation rows in a tile */

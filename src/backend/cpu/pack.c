@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
+#include "base/err.h"
 #include "quant/unit.h"
 
 /* The 16 values of a type whose codes are indices, else NULL. */
@@ -21,6 +22,7 @@ static void plan_codes(uint32_t type, ae_packed *p)
 {
     int lo, hi;
     ae_type_code_range(type, &lo, &hi);
+    AE_ASSERT((-lo > hi ? -lo : hi) * ae_type_sub_top(type) <= AE_UNIT_TOP);
     const int8_t *values = values_of(type);
     const int range = hi - lo;
     p->code_bits = range < 16 ? 4 : range < 32 ? 5 : range < 64 ? 6 : 8;

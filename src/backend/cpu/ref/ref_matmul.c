@@ -32,7 +32,7 @@ static float step_256(const ae_unit *unit, const int8_t *q, float dx, const int1
                       float acc)
 {
     int32_t p = 0;
-    for (uint32_t k = 0; k < 256; k += width) p += dot(unit->code + k, q + k, width) * unit->sub[k / 16];
+    for (uint32_t k = 0; k < 256; k += width) p += unit->sub[k / 16] * dot(unit->code + k, q + k, width);
     acc = fmaf((float)p, unit->d[0] * dx, acc);
     if (!has_min) return acc;
     int32_t sum = 0;

@@ -1,77 +1,82 @@
 /* mm_p16_256_avx2.c - packed AE_DOT_256 products with AVX2: a panel's 16 output rows as two halves of 8 lanes.
  *
- * Arithmetic and layout: kernels.h; the integer sums: codes_avx2.inc. The chains p over the sub-blocks of
- * a unit and the sums of the outputs live in L1: 16 registers hold little more than a block's codes. */
+ * Arithmetic and layout: kernels.h; the integer sums: codes_avx2.inc. The multiplication that widens 16-bit sums takes the
+ * sub-scale with it. Sums are of codes as stored; what `zero` added is taken off once per unit. The sums p of a unit
+ * and those of the outputs live in L1: 16 registers hold little more than a block's codes. */
 #define GROUP 8
 #include "backend/cpu/simd/p16.inc"
 #include "backend/cpu/x86/x86.h"
 #include "backend/cpu/x86/codes_avx2.inc"
 
-INLINE __m256 sub_at(const uint8_t *sub, uint32_t i, size_t half)
+INLINE __m128i bytes_at(const uint8_t *from, uint32_t i, size_t half)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(sub + i * AE_PANEL + 8 * half))));
+    return _mm_loadl_epi64((const __m128i *)(const void *)(from + i * AE_PANEL + 8 * half));
 }
 
-/* Two neighbouring sub-blocks' minimums per row, as pairs of int16. */
-INLINE __m256i min_pair(const uint8_t *submin, uint32_t i, size_t half)
+/* A sub-block's scale per row, twice as int16. */
+INLINE __m256i sub_at(const uint8_t *sub, uint32_t i, size_t half)
 {
-    const __m128i a = _mm_loadl_epi64((const __m128i *)(const void *)(submin + i * AE_PANEL + 8 * half));
-    const __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)(submin + (i + 1) * AE_PANEL + 8 * half));
-    return _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b));
+    const __m128i a = bytes_at(sub, i, half);
+    return _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, a));
+}
+
+/* Two neighbouring sub-blocks' scales or minimums per row, as pairs of int16; with n_sub == 1 a zero follows. */
+INLINE __m256i pair_at(const uint8_t *from, uint32_t i, const uint32_t n_sub, size_t half, const bool is_signed)
+{
+    const __m128i a = bytes_at(from, i, half), b = n_sub == 1 ? _mm_setzero_si128() : bytes_at(from, i + 1, half);
+    const __m128i both = _mm_unpacklo_epi8(a, b);
+    return is_signed ? _mm256_cvtepi8_epi16(both) : _mm256_cvtepu8_epi16(both);
+}
+
+/* sum_j(factor_j * bsum_j) of one row and unit; pair[(n_sub + 1) / 2] */
+INLINE __m256i pair_sum(const __m256i *pair, const int16_t *bsum, const uint32_t n_sub)
+{
+    __m256i s = _mm256_setzero_si256();
+    UNROLL
+    for (uint32_t i = 0; i < (n_sub + 1) / 2; i++) {
+        int32_t two = bsum[0];
+        if (n_sub > 1) memcpy(&two, bsum + 2 * i, 4);
+        s = _mm256_add_epi32(s, _mm256_madd_epi16(pair[i], _mm256_set1_epi32(two)));
+    }
+    return s;
 }
 
 /* One block of 32 k of one unit, one half, all rows. */
 INLINE void step(const job *j, uint32_t row, const int n, const int form, const int top, const uint32_t n_sub,
-                 const bool has_min, const uint8_t *codes, const uint8_t *sub, uint32_t u, uint32_t b, size_t half,
-                 __m256i lut, __m256 *p, __m256i *whole)
+                 const uint8_t *codes, const uint8_t *sub, uint32_t u, uint32_t b, size_t half, __m256i lut, __m256i *p)
 {
     __m256i w[8], size[8];
     unpack(codes + 32 * half, form, lut, w);
     if (top > 127) make_signed(w, size);
     else memcpy(size, w, sizeof size);
     const uint32_t i = n_sub == 16 ? 2 * b : n_sub == 8 ? b : 0;
-    const __m256 s0 = sub_at(sub, i, half), s1 = n_sub == 16 ? sub_at(sub, i + 1, half) : s0;
+    const __m256i s0 = sub_at(sub, i, half), s1 = n_sub == 16 ? sub_at(sub, i + 1, half) : s0;
     UNROLL
     for (int r = 0; r < n; r++) {
         const int8_t *x = j->q + (row + (uint32_t)r) * j->q_stride + u * 256 + b * 32;
-        const int32_t *start = top > 127 || has_min ? NULL : &j->start[row + (uint32_t)r][u * n_sub + i];
-        if (n_sub == 1) {
-            whole[r] = dot(whole[r], w, size, x, 0, 8, top);
-            continue;
-        }
-        __m256i s = start ? _mm256_set1_epi32(start[0]) : _mm256_setzero_si256();
-        s = dot(s, w, size, x, 0, n_sub == 16 ? 4 : 8, top);
-        p[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), s0, p[r]);
-        if (n_sub == 16) {
-            s = dot(start ? _mm256_set1_epi32(start[1]) : _mm256_setzero_si256(), w, size, x, 4, 4, top);
-            p[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), s1, p[r]);
-        }
+        p[r] = dot(p[r], w, size, x, 0, n_sub == 16 ? 4 : 8, top, s0);
+        if (n_sub == 16) p[r] = dot(p[r], w, size, x, 4, 4, top, s1);
     }
 }
 
-/* The unit's chain joins the sum of the output, then its minimums. */
-INLINE void finish(const job *j, uint32_t row, const int n, const uint32_t n_sub, const bool has_min,
-                   const uint8_t *scales, uint32_t u, size_t half, const __m256 *p)
+/* The unit's sum, less what `zero` added, joins the sum of the output, then its minimums. */
+INLINE void finish(const job *j, uint32_t row, const int n, const int top, const uint32_t n_sub, const bool has_min,
+                   const uint8_t *scales, uint32_t u, size_t half, const __m256i *p)
 {
-    const uint8_t *submin = scales + 128 + n_sub * AE_PANEL;
+    const uint8_t *from = scales + (has_min ? 128 + n_sub * AE_PANEL : 64);
     const __m256 d = _mm256_loadu_ps((const float *)(const void *)scales + 8 * half);
     const __m256 dmin = has_min ? _mm256_loadu_ps((const float *)(const void *)scales + 16 + 8 * half) : d;
+    const __m256i zero = _mm256_set1_epi32(j->zero);
     __m256i pair[8];
-    for (uint32_t i = 0; has_min && i < n_sub / 2; i++) pair[i] = min_pair(submin, 2 * i, half);
+    for (uint32_t i = 0; i < (n_sub + 1) / 2; i++) pair[i] = pair_at(from, 2 * i, n_sub, half, !has_min);
     for (int r = 0; r < n; r++) {
+        const int16_t *bsum = &j->bsum[row + (uint32_t)r][u * n_sub];
         float *out = j->acc + (row + (uint32_t)r) * AE_PANEL + 8 * half;
         const __m256 dx = _mm256_set1_ps(j->dx[(row + (uint32_t)r) * j->u_stride + u]);
-        __m256 acc = _mm256_fmadd_ps(p[r], _mm256_mul_ps(d, dx), _mm256_load_ps(out));
-        if (has_min) {
-            const int16_t *bsum = &j->bsum[row + (uint32_t)r][u * n_sub];
-            __m256i s = _mm256_setzero_si256();
-            for (uint32_t i = 0; i < n_sub / 2; i++) {
-                int32_t two;
-                memcpy(&two, bsum + 2 * i, 4);
-                s = _mm256_add_epi32(s, _mm256_madd_epi16(pair[i], _mm256_set1_epi32(two)));
-            }
-            acc = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(s), _mm256_mul_ps(dmin, dx), acc);
-        }
+        __m256i sum = p[r];
+        if (!has_min && top <= 127) sum = _mm256_sub_epi32(sum, _mm256_mullo_epi32(pair_sum(pair, bsum, n_sub), zero));
+        __m256 acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, dx), _mm256_load_ps(out));
+        if (has_min) acc = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(pair_sum(pair, bsum, n_sub)), _mm256_mul_ps(dmin, dx), acc);
         _mm256_store_ps(out, acc);
     }
 }
@@ -84,23 +89,15 @@ INLINE void body(const job *j, uint32_t row, const int n, const int form, const 
     const size_t unit_bytes = (has_min ? 2 : 1) * (64 + n_sub * AE_PANEL);
     for (uint32_t u = 0; u < j->n_units; u++) {
         const uint8_t *sub = scales + (has_min ? 128 : 64);
-        __m256 p[2][GROUP];
-        __m256i whole[2][GROUP];
+        __m256i p[2][GROUP];
         for (size_t i = 0; i < unit_bytes; i += 64) _mm_prefetch((const char *)scales + 2 * unit_bytes + i, _MM_HINT_T0);
-        for (int r = 0; r < n; r++) {
-            p[0][r] = p[1][r] = _mm256_setzero_ps();
-            if (n_sub == 1) whole[0][r] = whole[1][r] = _mm256_set1_epi32(j->start[row + (uint32_t)r][u]);
-        }
+        for (int r = 0; r < n; r++) p[0][r] = p[1][r] = _mm256_setzero_si256();
         for (uint32_t b = 0; b < 8; b++, codes += block_bytes(form)) {
             prefetch(codes, j->ahead, form);
-            step(j, row, n, form, top, n_sub, has_min, codes, sub, u, b, 0, lut, p[0], whole[0]);
-            step(j, row, n, form, top, n_sub, has_min, codes, sub, u, b, 1, lut, p[1], whole[1]);
+            step(j, row, n, form, top, n_sub, codes, sub, u, b, 0, lut, p[0]);
+            step(j, row, n, form, top, n_sub, codes, sub, u, b, 1, lut, p[1]);
         }
-        for (size_t half = 0; half < 2; half++) {
-            for (int r = 0; n_sub == 1 && r < n; r++)
-                p[half][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole[half][r]), sub_at(sub, 0, half), p[half][r]);
-            finish(j, row, n, n_sub, has_min, scales, u, half, p[half]);
-        }
+        for (size_t half = 0; half < 2; half++) finish(j, row, n, top, n_sub, has_min, scales, u, half, p[half]);
         scales += unit_bytes;
     }
 }

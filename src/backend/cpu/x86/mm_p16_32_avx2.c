@@ -23,6 +23,7 @@ INLINE void step(const job *j, uint32_t row, const int n, const int form, const 
     if (top > 127) make_signed(w, size);
     else memcpy(size, w, sizeof size);
     const int32_t zero = 0;
+    const __m256i ones = _mm256_set1_epi16(1);
     const __m256 d0 = scale_at(scales, 0, half, f32), d1 = n_sub == 2 ? scale_at(scales, 1, half, f32) : d0;
     const __m256 m = has_min ? scale_at(scales, n_sub, half, f32) : d0;
     UNROLL
@@ -32,10 +33,10 @@ INLINE void step(const job *j, uint32_t row, const int n, const int form, const 
         const __m256 dx = _mm256_set1_ps(j->dx[at]);
         const int32_t *start = top > 127 || has_min ? NULL : &j->start[row + (uint32_t)r][u * n_sub];
         __m256i s = _mm256_set1_epi32(start ? start[0] : zero);
-        s = dot(s, w, size, x, 0, n_sub == 2 ? 4 : 8, top);
+        s = dot(s, w, size, x, 0, n_sub == 2 ? 4 : 8, top, ones);
         acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), _mm256_mul_ps(d0, dx), acc[r]);
         if (n_sub == 2) {
-            s = dot(_mm256_set1_epi32(start ? start[1] : zero), w, size, x, 4, 4, top);
+            s = dot(_mm256_set1_epi32(start ? start[1] : zero), w, size, x, 4, 4, top, ones);
             acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), _mm256_mul_ps(d1, dx), acc[r]);
         }
         if (has_min) acc[r] = _mm256_fmadd_ps(m, _mm256_set1_ps(j->sx[at]), acc[r]);

@@ -8,6 +8,15 @@
 #include "backend/cpu/x86/codes_avx512.inc"
 #include "backend/cpu/x86/dots_avx512.inc"
 
+/* Where the sums of some rows begin. */
+INLINE void begin_sums(__m512i *s, const job *j, uint32_t row, uint32_t i, const bool has_min, const int rows)
+{
+    UNROLL
+    for (int r = 0; r < TOGETHER; r++)
+        if (r < rows)
+            s[r] = has_min ? _mm512_setzero_si512() : _mm512_set1_epi32(j->start[row + (uint32_t)r][i]);
+}
+
 INLINE __m512 scale_at(const uint8_t *scales, size_t i, bool f32)
 {
     return f32 ? _mm512_loadu_ps((const float *)(const void *)scales + 16 * i)
