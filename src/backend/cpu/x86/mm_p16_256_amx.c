@@ -171,6 +171,7 @@ INLINE void tails_end(walk *j)
 INLINE struct due due_of(const kind k, const walk *j, uint32_t group)
 {
     const uint32_t first = j->row + group * GROUP, left = j->n_rows - group * GROUP;
+    if (j->at.i_chunk + 1 == j->n_chunks) fetch_out(j->out, first, left < GROUP ? left : GROUP, j->at.panel * AE_PANEL);
     const size_t unit = (size_t)(first / GROUP) * j->n_blocks / 8 + j->at.block / 8;
     return (struct due){
         .s = &j->own.scale[j->at.slot], .acc = sums_of(j, &j->at, group), .dx = j->act->td256 + unit * GROUP,

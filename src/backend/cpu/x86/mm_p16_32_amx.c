@@ -170,6 +170,7 @@ INLINE void chunk(const kind k, walk *j)
                             .next_a = rows_at(j, g + 1 < j->n_groups ? g + 1 : 0, same ? j->at.block : j->next.block),
                             .next_b = same ? b : j->own.codes[j->next.turn][0],
                             .fresh = !j->at.i_chunk, .first = !g};
+        if (last) fetch_out(j->out, first, m, j->at.panel * AE_PANEL);
         run_rows(k, j, &s, m);
         if (last) store(j->out, (const float(*)[AE_PANEL])s.acc, first, m, j->at.panel * AE_PANEL, j->w->n_out);
     }
