@@ -10,6 +10,7 @@
 typedef struct ae_net_part {
     ae_tensor_ref tensor;
     unsigned use;       /* ae_weight_use; 0 = a vector as f32 */
+    uint32_t first, n_out; /* rows of the tensor, or of each matrix in a stack */
     ae_weight **weight; /* filled if use */
     float **vector;     /* filled otherwise */
 } ae_net_part;
@@ -22,12 +23,25 @@ static uint64_t n_elements(ae_tensor_ref t)
 static ae_weight_source source_of(const ae_net_part *part)
 {
     ae_tensor_ref t = part->tensor;
-    return (ae_weight_source){t->type, (uint32_t)t->ne[1], (uint32_t)t->ne[0], t->data, part->use};
+    const size_t row_bytes = ae_type_row_bytes(t->type, (size_t)t->ne[0]);
+    return (ae_weight_source){
+        .type = t->type, .n_out = part->n_out, .n_in = (uint32_t)t->ne[0], .data = (const uint8_t *)t->data + part->first * row_bytes,
+        .use = part->use, .n_stack = (uint32_t)t->ne[2], .stack_stride = (size_t)t->ne[1] * row_bytes};
 }
 
 static void add_weight(ae_net *net, ae_tensor_ref tensor, unsigned use, ae_weight **field)
 {
-    net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .use = use, .weight = field};
+    if (!tensor) return;
+    net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .use = use, .n_out = (uint32_t)tensor->ne[1], .weight = field};
+}
+
+/* Gate and up of the experts that stand in one tensor. */
+static void add_gate_up(ae_net *net, ae_tensor_ref tensor, ae_weight **gate, ae_weight **up)
+{
+    if (!tensor) return;
+    const uint32_t n = (uint32_t)tensor->ne[1] / 2;
+    net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .use = AE_WEIGHT_MATMUL, .n_out = n, .weight = gate};
+    net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .use = AE_WEIGHT_MATMUL, .first = n, .n_out = n, .weight = up};
 }
 
 static void add_vector(ae_net *net, ae_tensor_ref tensor, float **field)
@@ -35,7 +49,7 @@ static void add_vector(ae_net *net, ae_tensor_ref tensor, float **field)
     if (tensor) net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .vector = field};
 }
 
-#define PARTS_PER_LAYER 16
+#define PARTS_PER_LAYER 27
 #define PARTS_OUTSIDE 3
 
 static void list_parts(ae_net *net)
@@ -61,6 +75,18 @@ static void list_parts(ae_net *net)
         add_vector(net, from->b_gate, &to->b_gate);
         add_vector(net, from->b_up, &to->b_up);
         add_vector(net, from->b_down, &to->b_down);
+        add_vector(net, from->q_norm, &to->q_norm);
+        add_vector(net, from->k_norm, &to->k_norm);
+        add_weight(net, from->router, AE_WEIGHT_MATMUL, &to->router);
+        add_vector(net, from->router_bias, &to->router_bias);
+        add_weight(net, from->e_gate, AE_WEIGHT_MATMUL, &to->e_gate);
+        add_weight(net, from->e_up, AE_WEIGHT_MATMUL, &to->e_up);
+        add_gate_up(net, from->e_gate_up, &to->e_gate, &to->e_up);
+        add_weight(net, from->e_down, AE_WEIGHT_MATMUL, &to->e_down);
+        add_weight(net, from->s_gate, AE_WEIGHT_MATMUL, &to->s_gate);
+        add_weight(net, from->s_up, AE_WEIGHT_MATMUL, &to->s_up);
+        add_weight(net, from->s_down, AE_WEIGHT_MATMUL, &to->s_down);
+        add_weight(net, from->s_router, AE_WEIGHT_MATMUL, &to->s_router);
     }
     add_vector(net, m->out_norm, &net->out_norm);
     if (!m->tied) add_weight(net, m->output, AE_WEIGHT_MATMUL, &net->output);
@@ -139,9 +165,11 @@ static aerie_status net_tables(ae_net *net, aerie_error *error)
     AE_ASSERT(net->n_parts <= n_parts);
     ae_model_rope_freqs(net->model, net->rope_freq, &net->rope_magnitude);
     for (uint32_t i = 0; i < net->n_parts; i++) {
-        const size_t bytes = part_bytes(&net->parts[i], net->backend);
+        const ae_net_part *part = &net->parts[i];
+        const size_t bytes = part_bytes(part, net->backend), n_stack = (size_t)part->tensor->ne[2];
         net->bytes += bytes;
-        if (net->parts[i].use != AE_WEIGHT_LOOKUP) net->pass_bytes += bytes;
+        if (n_stack > 1) net->pass_bytes += bytes / n_stack * h->experts.n_used;
+        else if (part->use != AE_WEIGHT_LOOKUP) net->pass_bytes += bytes;
     }
     return AERIE_OK;
 }

@@ -13,6 +13,11 @@ typedef struct ae_net_layer {
     float *attn_norm, *ffn_norm; /* [n_embd] device f32 */
     ae_weight *wq, *wk, *wv, *wo, *w_gate, *w_up, *w_down;
     float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down; /* device f32 or NULL */
+    float *q_norm, *k_norm;      /* device f32 or NULL */
+    /* a layer with experts has these instead of w_gate, w_up, w_down; names as in ae_layer */
+    ae_weight *router, *e_gate, *e_up, *e_down; /* stacks but for the router */
+    ae_weight *s_gate, *s_up, *s_down, *s_router; /* or NULL */
+    float *router_bias;
 } ae_net_layer;
 
 typedef struct ae_net {
@@ -27,7 +32,7 @@ typedef struct ae_net {
     struct ae_net_part *parts; /* every weight and vector, for upload and release */
     uint32_t n_parts;
     size_t bytes;              /* device memory of all parts */
-    size_t pass_bytes;         /* of these, what one pass reads: all but a lookup table */
+    size_t pass_bytes;         /* of these, what a pass of one row reads: no lookup table, of experts those it uses */
 } ae_net;
 
 /* done of total bytes are on the device; called from the creating thread. May be NULL. */

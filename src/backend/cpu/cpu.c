@@ -8,26 +8,9 @@
 
 #include <string.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/cpu_int.h"
 #include "base/mem.h"
 #include "base/os.h"
-#include "base/pool.h"
-
-typedef struct cpu_backend {
-    ae_backend base;
-    ae_kernels kernels;
-} cpu_backend;
-
-struct ae_stream {
-    const cpu_backend *backend;
-    ae_pool *pool;
-    ae_stream_options options;
-    void *memory;        /* one block: act and attention scratch */
-    ae_act act;          /* [max_rows][max_in] */
-    float *attn_scratch; /* [n_threads][AE_ATTN_TILE][MAX_HEAD_DIM + 64] */
-    int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
-    int32_t *run_item;   /* [max_rows + 1] first work item of each run */
-};
 
 struct ae_kv_store {
     ae_kv_shape shape;
@@ -39,9 +22,9 @@ struct ae_kv_store {
 
 #define MAX_HEAD_DIM 512
 
-static const cpu_backend *cpu(const ae_backend *backend)
+static const ae_cpu_backend *cpu(const ae_backend *backend)
 {
-    return (const cpu_backend *)backend;
+    return (const ae_cpu_backend *)backend;
 }
 
 /* ---- Memory and weights ------------------------------------------------------------------- */
@@ -75,53 +58,64 @@ static ae_mm_fn *plain_kernel(const ae_kernels *k, uint32_t type)
     }
 }
 
-static uint32_t n_panels(uint32_t n_out)
+static uint32_t n_stack(const ae_weight_source *source)
 {
-    return (n_out + AE_PANEL - 1) / AE_PANEL;
+    return source->n_stack > 1 ? source->n_stack : 1;
 }
 
 static size_t cpu_weight_bytes(const ae_backend *backend, const ae_weight_source *source)
 {
     ae_packed packed;
-    if (!packed_kernel(&cpu(backend)->kernels, source, &packed)) return sizeof(ae_weight);
-    return sizeof(ae_weight) + (packed.code_stride + packed.scale_stride) * n_panels(source->n_out);
+    size_t bytes = sizeof(ae_weight);
+    if (packed_kernel(&cpu(backend)->kernels, source, &packed))
+        bytes += (packed.code_stride + packed.scale_stride) * ae_n_panels(source->n_out);
+    return bytes * n_stack(source);
+}
+
+/* All but the packed form. */
+static void weight_describe(const ae_kernels *k, const ae_weight_source *source, const uint8_t *plain, ae_weight *w)
+{
+    w->type = source->type;
+    w->n_out = source->n_out;
+    w->n_in = source->n_in;
+    w->dot = ae_type_get(source->type)->dot;
+    w->plain = plain;
+    w->row_bytes = ae_type_row_bytes(source->type, source->n_in);
+    w->mm = packed_kernel(k, source, &w->packed);
+    if (w->mm) return;
+    w->packed = (ae_packed){0};
+    w->mm = plain_kernel(k, source->type);
 }
 
 static aerie_status cpu_weight_create(ae_backend *backend, const ae_weight_source *source, ae_weight **out, aerie_error *error)
 {
-    const ae_kernels *k = &cpu(backend)->kernels;
     const ae_type_info *info = ae_type_get(source->type);
+    const uint32_t n = ae_n_panels(source->n_out);
     *out = NULL;
     if (!info || !info->decode || (source->use & AE_WEIGHT_MATMUL && info->dot == AE_DOT_NONE))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "tensor type %s cannot hold weights",
                        ae_type_name(source->type) ? ae_type_name(source->type) : "(unknown)");
-    ae_weight *w = ae_alloc(1, sizeof *w);
-    if (!w) return ae_fail_memory(error, "a weight", sizeof *w);
-    w->type = source->type;
-    w->n_out = source->n_out;
-    w->n_in = source->n_in;
-    w->dot = info->dot;
-    w->plain = source->data;
-    w->row_bytes = ae_type_row_bytes(source->type, source->n_in);
-    w->mm = packed_kernel(k, source, &w->packed);
-    if (!w->mm) {
-        w->packed = (ae_packed){0};
-        w->mm = plain_kernel(k, source->type);
-    } else {
-        const uint32_t n = n_panels(w->n_out);
-        const size_t code_bytes = w->packed.code_stride * n;
-        w->memory_bytes = code_bytes + w->packed.scale_stride * n;
-        w->memory = ae_os_pages_alloc(w->memory_bytes);
-        if (!w->memory) {
-            ae_free(w);
+    ae_weight *stack = ae_alloc(n_stack(source), sizeof *stack);
+    if (!stack) return ae_fail_memory(error, "a weight", sizeof *stack);
+    for (uint32_t i = 0; i < n_stack(source); i++)
+        weight_describe(&cpu(backend)->kernels, source, (const uint8_t *)source->data + i * source->stack_stride, &stack[i]);
+    const size_t code_bytes = stack->packed.code_stride * n, bytes = code_bytes + stack->packed.scale_stride * n;
+    if (stack->packed.code_bits) {
+        stack->memory_bytes = bytes * n_stack(source);
+        stack->memory = ae_os_pages_alloc(stack->memory_bytes);
+        if (!stack->memory) {
+            ae_free(stack);
             return ae_fail_memory(error, "a packed weight", code_bytes);
         }
-        w->packed.codes = w->memory;
+    }
+    for (uint32_t i = 0; stack->memory && i < n_stack(source); i++) {
+        ae_weight *w = &stack[i];
+        w->packed.codes = (uint8_t *)stack->memory + i * bytes;
         w->packed.scales = w->packed.codes + code_bytes;
         ae_pack_panels(w->type, w->plain, w->n_out, w->n_in, &w->packed, 0, n);
         if (!(source->use & AE_WEIGHT_LOOKUP)) w->plain = NULL;
     }
-    *out = w;
+    *out = stack;
     return AERIE_OK;
 }
 
@@ -137,22 +131,9 @@ static void cpu_weight_free(ae_backend *backend, ae_weight *weight)
 
 static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_stream_options *o, ae_stream *s)
 {
-    const size_t n = o->max_rows, in = ((size_t)o->max_in + 255) / 256 * 256;
-    s->act.x = ae_layout_add(layout, n * in, sizeof(float));
-    s->act.q32 = ae_layout_add(layout, n * in, 1);
-    s->act.d32 = ae_layout_add(layout, n * in / 32, sizeof(float));
-    s->act.sum32 = ae_layout_add(layout, n * in / 32, sizeof(int32_t));
-    s->act.s32 = ae_layout_add(layout, n * in / 32, sizeof(float));
-    s->act.q256 = ae_layout_add(layout, n * in, 1);
-    s->act.d256 = ae_layout_add(layout, n * in / 256, sizeof(float));
-    s->act.bsum = ae_layout_add(layout, n * in / 16, sizeof(int16_t));
-    const size_t tiled = k->tile_rows ? (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS * in : 0;
-    s->act.t32 = ae_layout_add(layout, tiled, 1);
-    s->act.td32 = ae_layout_add(layout, tiled / 32, sizeof(float));
-    s->act.ts32 = ae_layout_add(layout, tiled / 32, sizeof(float));
-    s->act.t256 = ae_layout_add(layout, tiled, 1);
-    s->act.td256 = ae_layout_add(layout, tiled / 256, sizeof(float));
-    s->act.bsum2 = ae_layout_add(layout, tiled / 32, sizeof(int16_t));
+    const size_t n = o->max_rows;
+    ae_act_layout(layout, n, o->max_in, k->tile_rows ? (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS : 0, &s->act);
+    if (o->moe.n_experts) ae_cpu_moe_layout(layout, k, o, &s->moe);
     s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE), sizeof(float));
     s->run_begin = ae_layout_add(layout, n + 1, sizeof(int32_t));
     s->run_item = ae_layout_add(layout, n + 1, sizeof(int32_t));
@@ -325,39 +306,38 @@ static void cpu_gather(ae_stream *stream, const float *x, const int32_t *rows, u
 }
 
 typedef struct matmul_job {
-    ae_stream *stream;
+    const ae_kernels *kernels;
     const ae_matmul *args;
-    bool need[4]; /* by ae_dot */
+    ae_act *act;      /* rows being prepared */
+    const bool *need; /* [4] by ae_dot */
     uint32_t n_panels, n_panels_item;
 } matmul_job;
 
-static void prepare_row(const matmul_job *job, uint32_t r)
+void ae_cpu_prepare_row(const ae_kernels *k, const ae_matmul *a, const bool need[4], const ae_act *act, uint32_t r)
 {
-    const ae_kernels *k = &job->stream->backend->kernels;
-    const ae_matmul *a = job->args;
-    ae_act *act = &job->stream->act;
     const uint32_t n = act->n_in;
     const float *x = a->x + r * a->x_stride;
     float *y = act->x + (size_t)r * n;
     switch (a->input) {
     case AE_INPUT_PLAIN:
-        if (job->need[AE_DOT_FLOAT]) memcpy(y, x, n * sizeof *y);
+        if (need[AE_DOT_FLOAT]) memcpy(y, x, n * sizeof *y);
         break;
     case AE_INPUT_RMSNORM: k->rmsnorm(x, a->norm, a->norm_eps, n, y), x = y; break;
     case AE_INPUT_SWIGLU: k->swiglu(x, a->x2 + r * a->x_stride, n, y), x = y; break;
     }
-    if (job->need[AE_DOT_32]) {
+    if (need[AE_DOT_32]) {
         const size_t b = (size_t)r * (n / 32);
         k->quant32(x, n, act->q32 + (size_t)r * n, act->d32 + b, act->sum32 + b, act->s32 + b);
     }
-    if (job->need[AE_DOT_256])
+    if (need[AE_DOT_256])
         k->quant256(x, n, act->q256 + (size_t)r * n, act->d256 + (size_t)r * (n / 256), act->bsum + (size_t)r * (n / 16));
 }
 
 static void prepare_item(void *context, uint32_t item, uint32_t i_worker)
 {
+    const matmul_job *job = context;
     (void)i_worker;
-    prepare_row(context, item);
+    ae_cpu_prepare_row(job->kernels, job->args, job->need, job->act, item);
 }
 
 #define TILE_BLOCKS 16 /* of 32 k, in an item of tiling */
@@ -365,22 +345,23 @@ static void prepare_item(void *context, uint32_t item, uint32_t i_worker)
 static void tile_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const matmul_job *job = context;
-    ae_act *act = &job->stream->act;
-    const uint32_t n = act->n_in / 32, begin = item * TILE_BLOCKS, end = n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS;
+    const uint32_t n = job->act->n_in / 32, begin = item * TILE_BLOCKS, end = n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS;
     (void)i_worker;
-    if (job->need[AE_DOT_32]) ae_act_tile(act, AE_DOT_32, begin, end);
-    if (job->need[AE_DOT_256]) ae_act_tile(act, AE_DOT_256, begin, end);
+    if (job->need[AE_DOT_32]) ae_act_tile(job->act, AE_DOT_32, begin, end);
+    if (job->need[AE_DOT_256]) ae_act_tile(job->act, AE_DOT_256, begin, end);
 }
 
-/* The tiled form of the activations, for the levels and row counts that use it. */
-static void tile_rows(matmul_job *job)
+void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const bool need[4], ae_act *act)
 {
-    const ae_act *act = &job->stream->act;
-    const uint32_t least = job->stream->backend->kernels.tile_rows;
-    if (!least || act->n_rows < least || (!job->need[AE_DOT_32] && !job->need[AE_DOT_256])) return;
+    matmul_job job = {.kernels = &stream->backend->kernels, .args = input, .act = act, .need = need};
+    const uint32_t least = job.kernels->tile_rows;
+    if (act->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, act->n_rows);
+    else for (uint32_t r = 0; r < act->n_rows; r++) prepare_item(&job, r, 0);
+    /* the tiled form, for the levels and row counts that use it */
+    if (!least || act->n_rows < least || (!need[AE_DOT_32] && !need[AE_DOT_256])) return;
     const uint32_t n_items = (act->n_in / 32 + TILE_BLOCKS - 1) / TILE_BLOCKS;
-    if (act->n_rows > AE_TILE_ROWS) ae_pool_run(job->stream->pool, tile_item, job, n_items);
-    else for (uint32_t i = 0; i < n_items; i++) tile_item(job, i, 0);
+    if (act->n_rows > AE_TILE_ROWS) ae_pool_run(stream->pool, tile_item, &job, n_items);
+    else for (uint32_t i = 0; i < n_items; i++) tile_item(&job, i, 0);
 }
 
 /* The panels of all weights form one list, cut into n_items equal parts. */
@@ -394,34 +375,55 @@ static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
     if (end > job->n_panels) end = job->n_panels;
     for (uint32_t i = 0; i < a->n_weights && at < end; i++) {
         const ae_weight *w = a->out[i].weight;
-        const uint32_t n = n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
+        const uint32_t n = ae_n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
         if (b < e) {
             const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add};
-            w->mm(w, &job->stream->act, &out, b * AE_PANEL, e == n ? w->n_out : e * AE_PANEL);
+            w->mm(w, job->act, &out, b * AE_PANEL, e == n ? w->n_out : e * AE_PANEL);
         }
         at += n;
     }
 }
 
-/* Several items per thread, so that one that is held up leaves its share to the others; not so many that a panel's
- * worth of work drowns in claiming. */
-#define ITEMS_PER_THREAD 4
+void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act)
+{
+    matmul_job job = {.args = args, .act = (ae_act *)act};
+    const uint32_t n_parts = ae_pool_n_workers(stream->pool) * AE_ITEMS_PER_THREAD;
+    for (uint32_t i = 0; i < args->n_weights; i++) job.n_panels += ae_n_panels(args->out[i].weight->n_out);
+    job.n_panels_item = (job.n_panels + n_parts - 1) / n_parts;
+    ae_pool_run(stream->pool, matmul_item, &job, (job.n_panels + job.n_panels_item - 1) / job.n_panels_item);
+}
 
 static void cpu_matmul(ae_stream *stream, const ae_matmul *args)
 {
-    matmul_job job = {.stream = stream, .args = args};
-    const uint32_t n_threads = ae_pool_n_workers(stream->pool);
+    bool need[4] = {false};
+    for (uint32_t i = 0; i < args->n_weights; i++) need[args->out[i].weight->dot] = true;
     stream->act.n_rows = args->n_rows;
     stream->act.n_in = args->out[0].weight->n_in;
-    for (uint32_t i = 0; i < args->n_weights; i++) {
-        job.need[args->out[i].weight->dot] = true;
-        job.n_panels += n_panels(args->out[i].weight->n_out);
+    ae_cpu_prepare(stream, args, need, &stream->act);
+    ae_cpu_multiply(stream, args, &stream->act);
+}
+
+typedef struct norm_job {
+    const ae_kernels *kernels;
+    const ae_norm *args;
+} norm_job;
+
+static void norm_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const norm_job *job = context;
+    const ae_norm *a = job->args;
+    (void)i_worker;
+    for (uint32_t g = 0; g < a->n_groups; g++) {
+        float *x = a->x + ((size_t)r * a->n_groups + g) * a->dim;
+        job->kernels->rmsnorm(x, a->weight, a->eps, a->dim, x);
     }
-    job.n_panels_item = (job.n_panels + n_threads * ITEMS_PER_THREAD - 1) / (n_threads * ITEMS_PER_THREAD);
-    if (args->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, args->n_rows);
-    else for (uint32_t r = 0; r < args->n_rows; r++) prepare_row(&job, r);
-    tile_rows(&job);
-    ae_pool_run(stream->pool, matmul_item, &job, (job.n_panels + job.n_panels_item - 1) / job.n_panels_item);
+}
+
+static void cpu_norm(ae_stream *stream, const ae_norm *args)
+{
+    norm_job job = {&stream->backend->kernels, args};
+    if (args->n_rows > 4) ae_pool_run(stream->pool, norm_item, &job, args->n_rows);
+    else for (uint32_t r = 0; r < args->n_rows; r++) norm_item(&job, r, 0);
 }
 
 typedef struct rope_job {
@@ -537,6 +539,8 @@ static const ae_backend_ops cpu_ops = {
     .download = cpu_copy_out,
     .lookup = cpu_lookup,
     .matmul = cpu_matmul,
+    .norm = cpu_norm,
+    .moe = ae_cpu_moe_run,
     .rope_kv = cpu_rope_kv,
     .attention = cpu_attention,
     .gather = cpu_gather,
@@ -545,7 +549,7 @@ static const ae_backend_ops cpu_ops = {
 aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_error *error)
 {
     *out = NULL;
-    cpu_backend *b = ae_alloc(1, sizeof *b);
+    ae_cpu_backend *b = ae_alloc(1, sizeof *b);
     if (!b) return ae_fail_memory(error, "the CPU backend", sizeof *b);
     bool supported;
     if (!ae_kernels_select(&b->kernels, level, &supported)) {

@@ -19,6 +19,7 @@
 #define AE_BACKEND_CPU_KERNELS_H
 
 #include "backend/backend.h"
+#include "base/mem.h"
 #include "quant/types.h"
 
 #define AE_PANEL 16     /* output rows interleaved in a packed weight */
@@ -97,13 +98,14 @@ typedef struct ae_mm_out {
 /* Outputs [begin, end) of all rows of act; begin is a multiple of 16, end too or n_out. */
 typedef void ae_mm_fn(const ae_weight *weight, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
 
+/* A stack of matrices (ae_weight_source.n_stack) is an array of these: w[i] is matrix i, packed by itself. */
 struct ae_weight {
     uint32_t type, n_out, n_in;
     ae_dot dot;
     const uint8_t *plain; /* [n_out][row_bytes] the file's layout; NULL if only the packed form is kept */
     size_t row_bytes;
     ae_packed packed;
-    void *memory;         /* owned pages of the packed form */
+    void *memory;         /* owned pages of the packed form; of a stack, all its matrices', owned by the first */
     size_t memory_bytes;
     ae_mm_fn *mm;         /* chosen when the weight was created */
 };
@@ -153,10 +155,12 @@ typedef struct ae_kernels {
     const char *level;
     uint32_t tile_rows; /* products of this many rows or more want the tiled form of ae_act; 0: never */
 
-    /* y = x * (1 / sqrtf(mean of squares + eps)) * norm; squares summed as AE_DOT_FLOAT sums */
+    /* y = x * (1 / sqrtf(mean of squares + eps)) * norm; squares summed as AE_DOT_FLOAT sums; y may be x */
     void (*rmsnorm)(const float *x, const float *norm, float eps, uint32_t n, float *y);
     /* y = silu(g) * u */
     void (*swiglu)(const float *g, const float *u, uint32_t n, float *y);
+    /* y = fmaf(a, x, y) */
+    void (*axpy)(float a, const float *x, uint32_t n, float *y);
     /* one row of activations to int8 */
     void (*quant32)(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
     void (*quant256)(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
@@ -192,6 +196,12 @@ bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported);
 /* "ref, avx2, avx512, amx" */
 const char *ae_kernels_known(void);
 
+/* The memory of n_rows rows of up to n_in elements, with `tiled` rows (0: none) in the tiled form (act.c). */
+void ae_act_layout(ae_layout *layout, size_t n_rows, size_t n_in, size_t tiled, ae_act *act);
+/* Rows [first, first + n) of `all` as activations of their own, with their tiles from group i_tile on. */
+ae_act ae_act_slice(const ae_act *all, uint32_t first, uint32_t i_tile, uint32_t n);
+/* Row `from` of x in the row form becomes row `to` of y, in the forms of need[ae_dot]; n_in of both must be equal. */
+void ae_act_copy_row(const ae_act *x, uint32_t from, const ae_act *y, uint32_t to, const bool need[4]);
 /* The tiled form of blocks [begin, end) of 32 k, all rows, from the row form of AE_DOT_32 or AE_DOT_256 (act.c). */
 void ae_act_tile(ae_act *act, ae_dot dot, uint32_t begin, uint32_t end);
 
