@@ -276,7 +276,7 @@ static aerie_status fill(void *context, const tensor *t, aerie_error *error)
     for (uint32_t done = 0, n; done < n_rows; done += n) {
         n = (uint32_t)(BUFFER_BYTES / row);
         if (n > n_rows - done) n = n_rows - done;
-        mk_blocks(type, sd, &state, w->buffer, (size_t)n * t->n_in);
+        mk_blocks(type, sd, w->plan.o->n_experts > 0, &state, w->buffer, (size_t)n * t->n_in);
         AE_TRY(ae_gguf_writer_data(w->writer, w->buffer, n * row, error));
     }
     return AERIE_OK;

@@ -64,8 +64,10 @@ static inline uint64_t mk_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* n random elements (a multiple of the type's block) into blocks, standard deviation about sd. */
-void mk_blocks(uint32_t type, float sd, uint64_t *state, void *blocks, size_t n);
+/* n random elements (a multiple of the type's block) into blocks, standard deviation about sd. `balanced`: half of the
+ * scales are negative. The codes of many types lean to one side (-8 to 7): in a large model what all weights have in
+ * common then drowns what differs from token to token, and all rows would choose the same experts. */
+void mk_blocks(uint32_t type, float sd, bool balanced, uint64_t *state, void *blocks, size_t n);
 aerie_status mk_vocab(const mk_options *options, struct ae_gguf_writer *writer, aerie_error *error);
 
 #endif
