@@ -35,7 +35,7 @@ typedef struct mk_options {
 } mk_options;
 
 /* "tiny", "tiny-gqa", "tiny-mha", "tiny-moe" (all below a second in any test), "135m", "1b", "3b", "8b", and with experts
- * "moe" (OLMoE 1B-7B: 64 of which a row uses 8; 6.9 G weights), "moe-8x1b" (Mixtral in small: 8, 2; 7.0 G): fills the
+ * "moe" (OLMoE 1B-7B: 64 of which a row uses 8; 6.9 G weights), "moe-8x1b" (Mixtral in small: 8, 2; 6.7 G): fills the
  * shape, type q4_0, seed 1. tiny-gqa suits the 256-wide types. false for an unknown name. */
 bool mk_shape(const char *name, mk_options *options);
 /* "tiny, tiny-gqa, ..." */

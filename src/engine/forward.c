@@ -73,6 +73,8 @@ static void ffn_block(ae_engine *e, uint32_t i_layer)
         .out = {{l->w_down, l->b_down, e->x, h->n_embd, true}}});
 }
 
+_Static_assert(AE_MODEL_MAX_EXPERTS <= AE_MAX_EXPERTS, "a model that loads must run");
+
 static void expert_block(ae_engine *e, uint32_t i_layer)
 {
     const ae_hparams *h = &e->net->model->hparams;
