@@ -330,7 +330,7 @@ static int print_json(const app_options *options, const ae_gguf *gguf)
 int app_inspect(const app_options *options)
 {
     const char *path = options->arguments.n ? options->arguments.items[0] : options->model;
-    const ae_gguf_options how = {.no_mmap = options->model_params.no_mmap};
+    const ae_gguf_options how = {.index_only = options->model_params.no_mmap};
     aerie_error error = {0};
     ae_gguf *gguf = NULL;
     if (options->arguments.n > 1)

@@ -64,18 +64,19 @@ static int check_memory(const app_options *options, bool with_draft)
 
 /* ---- Models ---------------------------------------------------------------------------------------- */
 
-static void show_progress(void *user, uint64_t done, uint64_t total)
+static bool show_progress(void *user, uint64_t done, uint64_t total)
 {
     enum { WIDTH = 40 };
     int *shown = user; /* percent */
     const int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
-    if (percent == *shown) return;
+    if (percent == *shown) return true;
     *shown = percent;
     char bar[WIDTH + 1];
     for (int i = 0; i < WIDTH; i++) bar[i] = i * 100 < percent * WIDTH ? '#' : ' ';
     bar[WIDTH] = '\0';
     fprintf(stderr, "\rloading [%s] %3d%%", bar, percent);
     fflush(stderr);
+    return true;
 }
 
 static int load_one(aerie_model **model, const char *path, const app_options *options)
@@ -90,6 +91,15 @@ static int load_one(aerie_model **model, const char *path, const app_options *op
     const aerie_status status = aerie_model_load(model, path, &params, &error);
     if (shown >= 0) fputs("\r\033[K", stderr);
     return app_report(APP_LOADING, status, &error);
+}
+
+static void say_loaded(const aerie_model_info *info, double seconds)
+{
+    char bytes[32], weights[32];
+    app_note("loaded '%s' (%s, %.1f M parameters) in %.2f s: read %s in %.2f s (%.2f GB/s), weights take %s, kernels: %s",
+             info->name, info->arch, (double)info->n_params / 1e6, seconds, app_bytes(bytes, info->load_bytes),
+             info->fill_seconds, app_rate((double)info->load_bytes / 1e9, info->fill_seconds),
+             app_bytes(weights, info->weight_bytes), info->cpu_level);
 }
 
 int app_models_load(app_models *models, const app_options *options, bool with_draft)
@@ -107,10 +117,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
         return bad;
     }
     aerie_model_info_get(models->model, &models->info);
-    if (options->verbose) {
-        app_note("loaded '%s' (%s, %.1f M parameters) in %.2f s, kernels: %s", models->info.name, models->info.arch,
-                 (double)models->info.n_params / 1e6, app_now() - start, models->info.cpu_level);
-    }
+    if (options->verbose) say_loaded(&models->info, app_now() - start);
     return APP_DONE;
 }
 

@@ -355,6 +355,10 @@ static int apply_environment(app_options *options, const bool *given)
 static int settle(app_options *options)
 {
     if (options->session.n_batch > options->n_batch_logical) options->session.n_batch = options->n_batch_logical;
+    if (options->command->bit & APP_LOADS) {
+        const int bad = app_cpus_settle(options);
+        if (bad) return bad;
+    }
     options->model_params.n_threads = options->session.n_threads = options->n_threads;
     if (options->n_predict == 0) return app_error(APP_USAGE, "-n takes a whole number from 1, or -1; found '0'");
     if (options->session.spec.n_min > options->session.spec.n_max) {
@@ -365,6 +369,9 @@ static int settle(app_options *options)
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
         options->sampling.seed = ((uint64_t)now.tv_sec << 20 ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 40) >> 1;
+    }
+    if (options->model_params.mmap && options->model_params.no_mmap) {
+        return app_error(APP_USAGE, "--mmap and --no-mmap exclude each other");
     }
     if (options->verbose && options->quiet) {
         return app_error(APP_USAGE, "--verbose and --quiet exclude each other");

@@ -22,6 +22,9 @@ enum {
     APP_BENCH_LOGITS = 1u << 6,
 };
 
+#define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
+#define APP_LOADS (APP_RUN | APP_BENCH) /* weights, and runs threads */
+
 typedef struct app_command {
     unsigned bit;
     const char *name;      /* "run", "bench speed" */
@@ -78,7 +81,8 @@ typedef struct app_texts {
 typedef struct app_options {
     const app_command *command;
     const char *model, *draft_model;
-    uint32_t n_threads, n_batch_logical;
+    uint32_t n_threads, n_batch_logical; /* threads: never 0 once parsed, for commands that load weights */
+    const char *cpu_mask, *cpu_range;
     aerie_model_params model_params;
     aerie_session_params session;
     aerie_sampling sampling;
@@ -119,6 +123,10 @@ const char *app_option_default(const app_option *option, char out[256]);
 
 /* The candidate that takes the fewest edits from `text`; NULL when none is near. */
 const char *app_nearest(const char *text, const char *best, const char *candidate);
+
+/* ---- cpus.c: restricts the program to the CPUs asked for, resolves n_threads, says so if --verbose ----- */
+
+int app_cpus_settle(app_options *options);
 
 /* ---- help.c: what the table says, for readers ------------------------------------------------------ */
 

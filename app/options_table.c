@@ -41,9 +41,8 @@ static const app_command commands[] = {
      "  aerie bench logits -m model.gguf --ids-file windows.txt > logits.f32\n"},
 };
 
-#define BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
 #define SPECULATES (APP_RUN | APP_BENCH_SPEC)
-#define LOADS (APP_RUN | BENCH)
+#define LOADS APP_LOADS
 #define ALL (LOADS | APP_TOKENIZE | APP_INSPECT)
 
 #define AT(field) offsetof(app_options, field)
@@ -55,14 +54,23 @@ static const app_option options[] = {
     {"-m --model", "FILE", APP_TEXT, ALL, AT(model), 0, 0, "Model", "model file (GGUF); of a split model any part"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
      "a small model with the same vocabulary that drafts"},
-    {"--no-mmap", NULL, APP_FLAG, ALL, AT(model_params.no_mmap), 0, 0, "Model", "read the file instead of mapping it"},
+    {"--mmap", NULL, APP_FLAG, ALL, AT(model_params.mmap), 0, 0, "Model",
+     "start at once: use the weights as they lie in the file, which stays mapped; same output, slower. "
+     "Otherwise quantized weights are read and repacked in memory, and only tables and float weights are mapped"},
+    {"--no-mmap", NULL, APP_FLAG, ALL, AT(model_params.no_mmap), 0, 0, "Model",
+     "map nothing: read tables and float weights into memory too"},
     {"-c --ctx-size", "N", APP_U32, LOADS, AT(session.n_ctx), 0, 1 << 24, "Model",
      "positions per sequence; 0: the smaller of 8192 and what the model was trained for"},
     {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
      "prompt tokens per pass at most, as -ub; the smaller of both counts"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
-    {"-t --threads", "N", APP_U32, LOADS, AT(n_threads), 0, 1024, "Model", "threads; 0: all cores"},
+    {"-t --threads", "N", APP_U32, LOADS, AT(n_threads), 0, 1024, "Model",
+     "threads; 0: one per core that this process may use, fewer if a control group's quota is less"},
+    {"-C --cpu-mask", "M", APP_TEXT, LOADS, AT(cpu_mask), 0, 0, "Model",
+     "run on these CPUs only: a number in hex, bit i for CPU i"},
+    {"-Cr --cpu-range", "LO-HI", APP_TEXT, LOADS, AT(cpu_range), 0, 0, "Model",
+     "run on these CPUs only; with --cpu-mask on those of both"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
 
@@ -170,7 +178,6 @@ static const app_option options[] = {
     {"-ngld --gpu-layers-draft --n-gpu-layers-draft", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"-tb --threads-batch", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--mlock", NULL, APP_IGNORED, ALL, NONE, LLAMA, ""},
-    {"--mmap", NULL, APP_IGNORED, ALL, NONE, LLAMA, ""},
     {"--jinja", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"-cnv --conversation", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--warmup", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
@@ -182,6 +189,7 @@ static const app_option options[] = {
     {"--perf", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--no-context-shift", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"-nkvo --no-kv-offload", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
+    {"--cpu-strict", "0|1", APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--numa", "TYPE", APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--prio", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--poll", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},

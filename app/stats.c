@@ -121,5 +121,9 @@ json_t *app_json_settings(const app_models *models, const app_options *options, 
                             (int)app_uses_template(models, options), "sampling", sampling, "speculation", speculation);
     json_object_update(all, run);
     json_decref(run);
+    json_object_set_new(all, "load",
+                        json_pack("{s:f, s:f, s:I, s:I}", "seconds", models->info.load_seconds, "fill_seconds",
+                                  models->info.fill_seconds, "bytes", (json_int_t)models->info.load_bytes,
+                                  "weight_bytes", (json_int_t)models->info.weight_bytes));
     return all;
 }

@@ -68,13 +68,15 @@ AERIE_API void aerie_free(void *memory);
 
 typedef struct aerie_model aerie_model;
 
-/* done of total bytes; called from the loading thread. */
-typedef void aerie_progress(void *user, uint64_t done, uint64_t total);
+/* done of total bytes; called from the loading thread, first with 0, last with done = total. false cancels. */
+typedef bool aerie_progress(void *user, uint64_t done, uint64_t total);
 
 typedef struct aerie_model_params {
-    uint32_t n_threads;    /* for loading; 0 = all cores */
+    uint32_t n_threads;    /* for loading; 0 = a thread per core that this process may use */
     const char *cpu_level; /* highest kernel level: "ref", "avx2", "avx512", "amx"; "neon", "dotprod", "i8mm"; NULL or "" = the best */
-    bool no_mmap;          /* read the file instead of mapping it */
+    /* Quantized weights are repacked in memory, for speed; tables and float weights are used from the mapped file. */
+    bool mmap;             /* repack nothing, use all weights from the mapped file: loads at once, same output, slower */
+    bool no_mmap;          /* map nothing: tables and float weights are read into memory too */
     bool vocab_only;       /* tokens and templates only; the file may hold no weights */
     aerie_progress *progress; /* may be NULL */
     void *user;               /* for progress */
@@ -82,7 +84,7 @@ typedef struct aerie_model_params {
 
 AERIE_API aerie_model_params aerie_model_params_default(void);
 
-/* Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how much is needed). */
+/* Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how much is needed), CANCELLED (by progress). */
 AERIE_API aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params,
                                         aerie_error *error);
 AERIE_API void aerie_model_free(aerie_model *model);
@@ -92,7 +94,9 @@ typedef struct aerie_model_info {
     const char *cpu_level;               /* kernels in use, e.g. "avx512"; "" for vocab_only */
     uint64_t n_params;                   /* weights in the file */
     uint64_t file_bytes;
-    uint64_t weight_bytes;               /* memory taken by packed weights */
+    uint64_t weight_bytes;               /* memory taken by weights, what is used from the mapped file not counted */
+    uint64_t load_bytes;                 /* read from the file into it */
+    double load_seconds, fill_seconds;   /* all of loading; of it reading and repacking load_bytes */
     uint32_t n_vocab, n_ctx_train, n_embd, n_layers, n_heads, n_kv_heads, n_ff;
     int32_t bos, eos;                    /* -1 = none */
     bool has_chat_template;
@@ -178,7 +182,7 @@ typedef struct aerie_session_params {
     uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for */
     uint32_t n_seqs;    /* requests generated at once */
     uint32_t n_batch;   /* prompt tokens per pass */
-    uint32_t n_threads; /* 0 = all cores */
+    uint32_t n_threads; /* 0 = a thread per core that this process may use */
     aerie_spec spec;
 } aerie_session_params;
 

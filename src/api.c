@@ -18,6 +18,7 @@ struct aerie_model {
     ae_net *net;         /* NULL for vocab_only */
     ae_gguf *gguf;       /* vocab_only: owned */
     ae_vocab *vocab;     /* lent by model; vocab_only: owned */
+    double load_seconds;
 };
 
 struct aerie_session {
@@ -86,9 +87,14 @@ static aerie_status check_memory(const char *what, uint64_t needed, const char *
 
 static aerie_status load_vocab(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
 {
-    const ae_gguf_options options = {.no_mmap = p->no_mmap};
+    const ae_gguf_options options = {.index_only = p->no_mmap};
     AE_TRY(ae_gguf_open(&m->gguf, path, &options, error));
     return ae_vocab_create(&m->vocab, m->gguf, error);
+}
+
+static ae_net_options net_options(const aerie_model_params *p)
+{
+    return (ae_net_options){p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user, p->mmap};
 }
 
 static aerie_status load_weights(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
@@ -97,8 +103,8 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     AE_TRY(ae_backend_cpu_create(&m->backend, p->cpu_level, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     m->vocab = m->model->vocab;
-    AE_TRY(check_memory("this model", ae_net_plan_bytes(m->model, m->backend), "a smaller model or quantization would fit", error));
-    const ae_net_options net = {p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user};
+    const ae_net_options net = net_options(p);
+    AE_TRY(check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net), "a smaller model or quantization would fit", error));
     return ae_net_create(&m->net, m->model, m->backend, &net, error);
 }
 
@@ -107,9 +113,12 @@ aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie
     *model = NULL;
     const aerie_model_params p = params ? *params : aerie_model_params_default();
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
+    if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");
+    const double start = ae_time_now();
     aerie_model *m = ae_alloc(1, sizeof *m);
     if (!m) return ae_fail_memory(error, "a model", sizeof *m);
     const aerie_status status = p.vocab_only ? load_vocab(m, path, &p, error) : load_weights(m, path, &p, error);
+    m->load_seconds = ae_time_now() - start;
     if (status == AERIE_OK) *model = m;
     else aerie_model_free(m);
     return status;
@@ -122,6 +131,7 @@ void aerie_model_info_get(const aerie_model *model, aerie_model_info *info)
     info->n_vocab = (uint32_t)ae_vocab_n_tokens(model->vocab);
     info->bos = ae_vocab_bos(model->vocab);
     info->eos = ae_vocab_eos(model->vocab);
+    info->load_seconds = model->load_seconds;
     info->has_chat_template = ae_vocab_chat_template(model->vocab) != NULL;
     if (!model->model) {
         info->file_bytes = ae_gguf_file_bytes(model->gguf);
@@ -134,6 +144,8 @@ void aerie_model_info_get(const aerie_model *model, aerie_model_info *info)
     info->n_params = model->model->n_params;
     info->file_bytes = ae_gguf_file_bytes(model->model->gguf);
     info->weight_bytes = model->net->bytes;
+    info->load_bytes = model->net->fill_bytes;
+    info->fill_seconds = model->net->fill_seconds;
     info->n_ctx_train = h->n_ctx_train;
     info->n_embd = h->n_embd;
     info->n_layers = h->n_layers;
@@ -324,7 +336,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
 {
     *plan = (aerie_memory_plan){.available_bytes = ae_os_memory_available()};
     const aerie_model_params mp = model_params ? *model_params : aerie_model_params_default();
-    const ae_model_options options = {.no_mmap = false}; /* only the index is read */
+    const ae_model_options options = {.no_mmap = mp.no_mmap};
     aerie_session_params sp;
     ae_backend *backend;
     ae_model *model = NULL;
@@ -333,7 +345,8 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     if (status == AERIE_OK) status = resolve(model, session_params, &sp, error);
     if (status == AERIE_OK) {
         const ae_engine_options eo = engine_options(&sp);
-        plan->weight_bytes = ae_net_plan_bytes(model, backend);
+        const ae_net_options no = net_options(&mp);
+        plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
         plan->session_bytes = ae_engine_plan_bytes(model, backend, &eo);
     }
     ae_model_free(model);

@@ -33,16 +33,18 @@ typedef struct ae_kv_store ae_kv_store;
 typedef enum ae_weight_use {
     AE_WEIGHT_MATMUL = 1, /* y = W x */
     AE_WEIGHT_LOOKUP = 2, /* rows fetched by token id */
+    AE_WEIGHT_IN_PLACE = 4, /* a wish: use the rows where they lie, do not pack them */
 } ae_weight_use;
+
+#define AE_WEIGHT_ROWS 16 /* a weight is filled by multiples of this many rows */
 
 typedef struct ae_weight_source {
     uint32_t type;     /* ae_type */
     uint32_t n_out;    /* rows: output features, or tokens of a table */
     uint32_t n_in;     /* columns: input features, contiguous in a row */
-    const void *data;  /* (host) [n_out] rows in the file's layout; lives as long as the weight */
+    const void *data;  /* (host) [n_out] rows in the file's layout; lives as long as the weight. NULL: they lie
+                        * nowhere, the weight keeps what it needs of them */
     unsigned use;      /* ae_weight_use, or-ed */
-    uint32_t n_stack;  /* more than 1: a stack of so many matrices of this shape (experts), made as one weight */
-    size_t stack_stride; /* bytes from one matrix of a stack to the next */
 } ae_weight_source;
 
 /* ---- Matrix products ------------------------------------------------------------------------ */
@@ -112,7 +114,8 @@ typedef struct ae_moe {
     float norm_eps;
     const ae_weight *router; /* [n_experts, n_embd] */
     const float *bias;       /* [n_experts] f32 on the device, added to p for the choice alone; or NULL */
-    const ae_weight *gate, *up, *down; /* stacks of n_experts: [n_ff, n_embd] x 2, [n_embd, n_ff] */
+    ae_weight *const *gate, *const *up, *const *down; /* [n_experts] of [n_ff, n_embd] x 2, [n_embd, n_ff]; each array's
+                                                       * weights have one type and shape */
     const ae_weight *shared_gate, *shared_up, *shared_down; /* [n_ff_shared, ...] an expert that every row uses; or NULL */
     const ae_weight *shared_router; /* [1, n_embd] weight of the shared expert is the sigmoid of this; NULL: it is 1 */
     float *y;                /* [n_rows][n_embd] f32 */
@@ -196,9 +199,15 @@ typedef struct ae_backend_ops {
     void *(*alloc)(ae_backend *backend, size_t bytes);
     void (*free)(ae_backend *backend, void *memory, size_t bytes);
 
-    /* Bytes of device memory that weight_create would take beside the source. */
+    /* Device memory that the weight takes, a multiple of 64; 0 if the source's own rows are enough. */
     size_t (*weight_bytes)(const ae_backend *backend, const ae_weight_source *source);
-    aerie_status (*weight_create)(ae_backend *backend, const ae_weight_source *source, ae_weight **out, aerie_error *error);
+    /* A weight in memory[weight_bytes] (64-byte aligned, borrowed, zeroed). With weight_bytes other than 0 it is
+     * empty: all its rows must be given to weight_fill before it is used. */
+    aerie_status (*weight_create)(ae_backend *backend, const ae_weight_source *source, void *memory, ae_weight **out,
+                                  aerie_error *error);
+    /* (host) rows [first, first + n) in the file's layout; first is a multiple of AE_WEIGHT_ROWS, n too or up to the
+     * last row. Different rows from different threads at once. */
+    void (*weight_fill)(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n);
     void (*weight_free)(ae_backend *backend, ae_weight *weight);
 
     size_t (*stream_bytes)(const ae_backend *backend, const ae_stream_options *options);

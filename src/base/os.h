@@ -10,22 +10,82 @@
 /* Monotonic time in seconds (for durations only). */
 double ae_time_now(void);
 
-/* Cores that this process may use: affinity mask, then the cgroup's CPU quota (rounded up). >= 1 */
+/* ---- Limits (limits.c) ------------------------------------------------------------------------ */
+
+#define AE_MAX_CPUS 8192 /* numbers that a CPU may have */
+
+/* CPUs of this process, and how many threads to run on them. */
+typedef struct ae_os_cpus {
+    uint32_t n_allowed; /* in the affinity mask */
+    uint32_t n_cores;   /* physical ones among them: SMT siblings count once */
+    double quota;       /* CPUs that control groups grant; 0 = no limit */
+    uint32_t n_threads; /* cores, or the quota rounded up if it is less; >= 1 */
+} ae_os_cpus;
+
+void ae_os_cpus_get(ae_os_cpus *out);
+/* The same with the system's files below `root` ("": the system itself), for tests. */
+void ae_os_cpus_below(const char *root, const bool allowed[AE_MAX_CPUS], ae_os_cpus *out);
+/* ae_os_cpus_get's n_threads. */
 int ae_os_n_cores(void);
+/* From now on this thread and those it starts run on these CPUs only; false where none of them is allowed. */
+bool ae_os_cpus_restrict(const bool wanted[AE_MAX_CPUS]);
 
-/* Physical memory still available to this process, in bytes (cgroup limit respected); 0 = unknown. */
+/* Physical memory still available to this process, in bytes: what the system has free or can free, and what control
+ * groups leave (file caches count as free); 0 = unknown. */
 uint64_t ae_os_memory_available(void);
+uint64_t ae_os_memory_available_below(const char *root);
 
-/* A whole file, read-only: mapped, or read into heap memory where mapping fails or is unwanted. */
+/* ---- Files (file.c) --------------------------------------------------------------------------- */
+
+/* Which file it was: opened again by its path, it must still be the same. */
+typedef struct ae_file_id {
+    uint64_t device, inode, bytes;
+    int64_t changed_s, changed_ns;
+} ae_file_id;
+
+static inline bool ae_file_id_same(const ae_file_id *a, const ae_file_id *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes && a->changed_s == b->changed_s &&
+           a->changed_ns == b->changed_ns;
+}
+
+/* A regular file for reading; *fd is -1 on failure. Errors: IO with path and reason. */
+aerie_status ae_file_open(int *fd, ae_file_id *id, const char *path, aerie_error *error);
+void ae_file_close(int fd); /* -1 is fine */
+/* Exactly n bytes at `offset` into out; any thread. Errors: IO with `path`, place and reason, also where the file ends early. */
+aerie_status ae_file_read(int fd, const char *path, uint64_t offset, void *out, size_t n, aerie_error *error);
+
+typedef enum ae_file_advice {
+    AE_FILE_SOON, /* will be read: the system may fetch it */
+    AE_FILE_DONE, /* will not be read again: the system may forget it */
+} ae_file_advice;
+void ae_file_advise(int fd, uint64_t offset, size_t n, ae_file_advice advice);
+
+/* pread: bytes read, 0 at the end, -1 with errno. May read less. */
+long long ae_os_pread(int fd, void *out, size_t n, uint64_t offset);
+
+/* A whole file, read-only: mapped, or read into heap memory where mapping fails or is unwanted. Or its head: as much of
+ * it as was asked for. */
 typedef struct ae_file_map {
-    const uint8_t *data; /* [bytes] */
-    size_t bytes;
-    bool mapped; /* false: heap memory */
+    const uint8_t *data; /* [bytes]; only the first `readable` may be touched */
+    size_t bytes, readable;
+    bool mapped; /* the file's own pages */
+    bool head;   /* opened by _open_head */
+    int fd;      /* of a head that is not sealed */
+    ae_file_id id;
 } ae_file_map;
 
 /* Errors: IO with path and reason (missing, unreadable, a directory, ...), MEMORY. */
 aerie_status ae_file_map_open(ae_file_map *map, const char *path, bool use_mmap, aerie_error *error);
+/* Address space for the whole file, of which nothing is read yet. */
+aerie_status ae_file_map_open_head(ae_file_map *map, const char *path, aerie_error *error);
+/* Reads on until the first n bytes (n <= bytes) are there. Errors: IO, MEMORY. */
+aerie_status ae_file_map_need(ae_file_map *map, const char *path, size_t n, aerie_error *error);
+/* A head is complete: its file is closed. */
+void ae_file_map_seal(ae_file_map *map);
 void ae_file_map_close(ae_file_map *map);
+
+/* ---- Memory ----------------------------------------------------------------------------------- */
 
 /* Large zeroed memory, 2 MiB aligned, huge pages asked for; NULL when out of memory. */
 void *ae_os_pages_alloc(size_t bytes);

@@ -68,7 +68,7 @@ static ae_stream_options stream_options(const ae_model *m, const ae_engine_optio
     const ae_hparams *h = &m->hparams;
     const uint32_t q_dim = h->n_heads * h->head_dim;
     const ae_expert_hparams *x = &h->experts;
-    const uint32_t dims[] = {q_dim, has_dense(h) ? h->n_ff : 0, x->n_ff_shared};
+    const uint32_t dims[] = {q_dim, has_dense(h) ? h->n_ff : 0, x->n_ff_shared, x->n_ff};
     uint32_t max_in = h->n_embd;
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];

@@ -1,47 +1,25 @@
-#include "engine/net.h"
-
-#include <stdatomic.h>
-#include <string.h>
-
-#include "base/pool.h"
-#include "quant/types.h"
-
-/* One weight or vector: where it comes from and which field it fills. */
-typedef struct ae_net_part {
-    ae_tensor_ref tensor;
-    unsigned use;       /* ae_weight_use; 0 = a vector as f32 */
-    uint32_t first, n_out; /* rows of the tensor, or of each matrix in a stack */
-    ae_weight **weight; /* filled if use */
-    float **vector;     /* filled otherwise */
-} ae_net_part;
-
-static uint64_t n_elements(ae_tensor_ref t)
-{
-    return (uint64_t)(t->ne[0] * t->ne[1]);
-}
+#include "engine/net_int.h"
 
 static ae_weight_source source_of(const ae_net_part *part)
 {
     ae_tensor_ref t = part->tensor;
-    const size_t row_bytes = ae_type_row_bytes(t->type, (size_t)t->ne[0]);
-    return (ae_weight_source){
-        .type = t->type, .n_out = part->n_out, .n_in = (uint32_t)t->ne[0], .data = (const uint8_t *)t->data + part->first * row_bytes,
-        .use = part->use, .n_stack = (uint32_t)t->ne[2], .stack_stride = (size_t)t->ne[1] * row_bytes};
+    const size_t at = part->first * ae_type_row_bytes(t->type, (uint64_t)t->ne[0]);
+    return (ae_weight_source){t->type, part->n_rows, (uint32_t)t->ne[0], t->data ? (const uint8_t *)t->data + at : NULL, part->use};
 }
 
 static void add_weight(ae_net *net, ae_tensor_ref tensor, unsigned use, ae_weight **field)
 {
     if (!tensor) return;
-    net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .use = use, .n_out = (uint32_t)tensor->ne[1], .weight = field};
+    net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .use = use, .n_rows = (uint32_t)tensor->ne[1], .weight = field};
 }
 
-/* Gate and up of the experts that stand in one tensor. */
-static void add_gate_up(ae_net *net, ae_tensor_ref tensor, ae_weight **gate, ae_weight **up)
+/* Rows [first, first + n) of each matrix of a stack. */
+static void add_experts(ae_net *net, ae_tensor_ref tensor, uint32_t first, uint32_t n, ae_weight **fields)
 {
-    if (!tensor) return;
-    const uint32_t n = (uint32_t)tensor->ne[1] / 2;
-    net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .use = AE_WEIGHT_MATMUL, .n_out = n, .weight = gate};
-    net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .use = AE_WEIGHT_MATMUL, .first = n, .n_out = n, .weight = up};
+    for (uint32_t i = 0; i < net->model->hparams.experts.n; i++)
+        net->parts[net->n_parts++] = (ae_net_part){
+            .tensor = tensor, .use = AE_WEIGHT_MATMUL, .first = (uint64_t)i * (uint64_t)tensor->ne[1] + first, .n_rows = n,
+            .is_expert = true, .weight = &fields[i]};
 }
 
 static void add_vector(ae_net *net, ae_tensor_ref tensor, float **field)
@@ -49,7 +27,21 @@ static void add_vector(ae_net *net, ae_tensor_ref tensor, float **field)
     if (tensor) net->parts[net->n_parts++] = (ae_net_part){.tensor = tensor, .vector = field};
 }
 
-#define PARTS_PER_LAYER 27
+/* Gate, up and down of all experts of a layer. */
+static void list_experts(ae_net *net, uint32_t i_layer)
+{
+    const ae_expert_hparams *x = &net->model->hparams.experts;
+    const ae_layer *from = &net->model->layers[i_layer];
+    ae_net_layer *to = &net->layers[i_layer];
+    to->e_gate = net->experts + (size_t)i_layer * 3 * x->n;
+    to->e_up = to->e_gate + x->n;
+    to->e_down = to->e_up + x->n;
+    add_experts(net, from->e_gate_up ? from->e_gate_up : from->e_gate, 0, x->n_ff, to->e_gate);
+    add_experts(net, from->e_gate_up ? from->e_gate_up : from->e_up, from->e_gate_up ? x->n_ff : 0, x->n_ff, to->e_up);
+    add_experts(net, from->e_down, 0, net->model->hparams.n_embd, to->e_down);
+}
+
+#define PARTS_PER_LAYER 24 /* and three for each expert */
 #define PARTS_OUTSIDE 3
 
 static void list_parts(ae_net *net)
@@ -79,10 +71,7 @@ static void list_parts(ae_net *net)
         add_vector(net, from->k_norm, &to->k_norm);
         add_weight(net, from->router, AE_WEIGHT_MATMUL, &to->router);
         add_vector(net, from->router_bias, &to->router_bias);
-        add_weight(net, from->e_gate, AE_WEIGHT_MATMUL, &to->e_gate);
-        add_weight(net, from->e_up, AE_WEIGHT_MATMUL, &to->e_up);
-        add_gate_up(net, from->e_gate_up, &to->e_gate, &to->e_up);
-        add_weight(net, from->e_down, AE_WEIGHT_MATMUL, &to->e_down);
+        if (from->router) list_experts(net, i);
         add_weight(net, from->s_gate, AE_WEIGHT_MATMUL, &to->s_gate);
         add_weight(net, from->s_up, AE_WEIGHT_MATMUL, &to->s_up);
         add_weight(net, from->s_down, AE_WEIGHT_MATMUL, &to->s_down);
@@ -95,91 +84,67 @@ static void list_parts(ae_net *net)
 static size_t part_bytes(const ae_net_part *part, const ae_backend *backend)
 {
     const ae_weight_source source = source_of(part);
-    return part->use ? backend->ops->weight_bytes(backend, &source) : n_elements(part->tensor) * sizeof(float);
+    if (part->use) return backend->ops->weight_bytes(backend, &source);
+    return (ae_net_part_elements(part) * sizeof(float) + 63) & ~(size_t)63;
 }
 
-static aerie_status part_upload(const ae_net_part *part, ae_backend *backend, aerie_error *error)
+/* What a pass of one row reads of a part: all but a lookup table; of an expert its share of those that are used. */
+static size_t pass_bytes(const ae_net *net, const ae_net_part *part)
 {
-    if (part->use) {
-        const ae_weight_source source = source_of(part);
-        return backend->ops->weight_create(backend, &source, part->weight, error);
-    }
-    const size_t n = n_elements(part->tensor), bytes = n * sizeof(float);
-    float *host = ae_alloc(n, sizeof *host);
-    *part->vector = backend->ops->alloc(backend, bytes);
-    if (!host || !*part->vector) {
-        ae_free(host);
-        return ae_fail_memory(error, "a weight vector", bytes);
-    }
-    ae_type_get(part->tensor->type)->decode(part->tensor->data, host, n);
-    backend->ops->upload(NULL, *part->vector, host, bytes);
-    ae_free(host);
-    return AERIE_OK;
+    const ae_expert_hparams *x = &net->model->hparams.experts;
+    if (part->use && !(part->use & AE_WEIGHT_MATMUL)) return 0;
+    const size_t bytes = part->bytes ? part->bytes : part->n_rows * ae_type_row_bytes(part->tensor->type, (uint64_t)part->tensor->ne[0]);
+    return part->is_expert ? bytes * x->n_used / x->n : bytes;
 }
 
-typedef struct upload_job {
-    ae_net *net;
-    const ae_net_options *options;
-    atomic_ullong done;
-    atomic_int status; /* of the first failure */
-    aerie_error error; /* written by whoever set status */
-    uint64_t total;
-} upload_job;
-
-static void upload_item(void *context, uint32_t i, uint32_t i_worker)
-{
-    upload_job *job = context;
-    const ae_net_part *part = &job->net->parts[i];
-    if (atomic_load(&job->status) != AERIE_OK) return;
-    aerie_error error = {0};
-    const aerie_status status = part_upload(part, job->net->backend, &error);
-    int expected = AERIE_OK;
-    if (status != AERIE_OK && atomic_compare_exchange_strong(&job->status, &expected, (int)status)) job->error = error;
-    const uint64_t done = atomic_fetch_add(&job->done, part->tensor->bytes) + part->tensor->bytes;
-    if (i_worker == 0 && job->options->progress) job->options->progress(job->options->progress_context, done, job->total);
-}
-
-static aerie_status upload_all(ae_net *net, const ae_net_options *options, aerie_error *error)
-{
-    ae_pool *pool;
-    AE_TRY(ae_pool_create(&pool, options->n_threads ? options->n_threads : 1, error));
-    upload_job job = {.net = net, .options = options};
-    for (uint32_t i = 0; i < net->n_parts; i++) job.total += net->parts[i].tensor->bytes;
-    ae_pool_run(pool, upload_item, &job, net->n_parts);
-    ae_pool_free(pool);
-    if (options->progress) options->progress(options->progress_context, job.total, job.total);
-    if (job.status != AERIE_OK && error) *error = job.error;
-    return (aerie_status)job.status;
-}
-
-static aerie_status net_tables(ae_net *net, aerie_error *error)
+static aerie_status net_tables(ae_net *net, const ae_net_options *options, aerie_error *error)
 {
     const ae_hparams *h = &net->model->hparams;
-    const size_t n_parts = PARTS_OUTSIDE + (size_t)PARTS_PER_LAYER * h->n_layers;
+    const size_t n_experts = (size_t)h->n_layers * 3 * h->experts.n;
+    const size_t n_parts = PARTS_OUTSIDE + (size_t)PARTS_PER_LAYER * h->n_layers + n_experts;
     net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
     net->parts = ae_alloc(n_parts, sizeof *net->parts);
     net->rope_freq = ae_alloc(h->n_rot / 2, sizeof *net->rope_freq);
-    if (!net->layers || !net->parts || !net->rope_freq)
+    if (n_experts) net->experts = ae_alloc(n_experts, sizeof *net->experts);
+    if (!net->layers || !net->parts || !net->rope_freq || (n_experts && !net->experts))
         return ae_fail_memory(error, "the weight tables", n_parts * sizeof *net->parts);
     list_parts(net);
     AE_ASSERT(net->n_parts <= n_parts);
     ae_model_rope_freqs(net->model, net->rope_freq, &net->rope_magnitude);
     for (uint32_t i = 0; i < net->n_parts; i++) {
-        const ae_net_part *part = &net->parts[i];
-        const size_t bytes = part_bytes(part, net->backend), n_stack = (size_t)part->tensor->ne[2];
-        net->bytes += bytes;
-        if (n_stack > 1) net->pass_bytes += bytes / n_stack * h->experts.n_used;
-        else if (part->use != AE_WEIGHT_LOOKUP) net->pass_bytes += bytes;
+        ae_net_part *part = &net->parts[i];
+        if (part->use && options->in_place) part->use |= AE_WEIGHT_IN_PLACE;
+        part->bytes = part_bytes(part, net->backend);
+        part->offset = net->bytes;
+        net->bytes += part->bytes;
+        net->pass_bytes += pass_bytes(net, part);
     }
     return AERIE_OK;
 }
 
-size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend)
+/* Empty weights and vectors, in one piece of device memory: small ones do not take a huge page each. */
+static aerie_status create_parts(ae_net *net, aerie_error *error)
+{
+    ae_backend *backend = net->backend;
+    net->memory = backend->ops->alloc(backend, net->bytes);
+    if (!net->memory) return ae_fail_memory(error, "the weights", net->bytes);
+    for (uint32_t i = 0; i < net->n_parts; i++) {
+        const ae_net_part *part = &net->parts[i];
+        const ae_weight_source source = source_of(part);
+        void *memory = (char *)net->memory + part->offset;
+        if (!part->use) *part->vector = memory;
+        else AE_TRY(backend->ops->weight_create(backend, &source, memory, part->weight, error));
+    }
+    return AERIE_OK;
+}
+
+size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_net_options *options)
 {
     ae_net net = {.model = model, .backend = (ae_backend *)backend};
     size_t bytes = 0;
-    if (net_tables(&net, NULL) == AERIE_OK) bytes = net.bytes;
+    if (net_tables(&net, options, NULL) == AERIE_OK) bytes = net.bytes;
     ae_free(net.layers);
+    ae_free(net.experts);
     ae_free(net.parts);
     ae_free(net.rope_freq);
     return bytes;
@@ -193,8 +158,9 @@ aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *back
     if (!net) return ae_fail_memory(error, "a network", sizeof *net);
     net->model = model;
     net->backend = backend;
-    aerie_status status = net_tables(net, error);
-    if (status == AERIE_OK) status = upload_all(net, options, error);
+    aerie_status status = net_tables(net, options, error);
+    if (status == AERIE_OK) status = create_parts(net, error);
+    if (status == AERIE_OK) status = ae_net_fill(net, options, error);
     if (status != AERIE_OK) {
         ae_net_free(net);
         return status;
@@ -210,9 +176,10 @@ void ae_net_free(ae_net *net)
     for (uint32_t i = 0; i < net->n_parts; i++) {
         const ae_net_part *part = &net->parts[i];
         if (part->use) net->backend->ops->weight_free(net->backend, *part->weight);
-        else if (*part->vector) net->backend->ops->free(net->backend, *part->vector, n_elements(part->tensor) * sizeof(float));
     }
+    if (net->memory) net->backend->ops->free(net->backend, net->memory, net->bytes);
     ae_free(net->layers);
+    ae_free(net->experts);
     ae_free(net->parts);
     ae_free(net->rope_freq);
     ae_free(net);

@@ -81,16 +81,18 @@ static aerie_status index_tensors(ae_gguf *g, aerie_error *error)
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-static aerie_status parse_path(ae_gguf_file *file, const char *path, bool use_mmap, aerie_error *error)
+static aerie_status parse_path(ae_gguf_file *file, const char *path, const ae_gguf_options *how, aerie_error *error)
 {
     *file = (ae_gguf_file){0};
     file->path = ae_strndup(path, strlen(path));
     if (!file->path) return ae_fail_memory(error, "a path", strlen(path) + 1);
-    aerie_status status = ae_file_map_open(&file->map, path, use_mmap, error);
+    aerie_status status = how->index_only ? ae_file_map_open_head(&file->map, path, error)
+                                          : ae_file_map_open(&file->map, path, !how->no_mmap, error);
     if (status == AERIE_OK) {
         file->data = file->map.data;
         file->bytes = file->map.bytes;
         status = ae_gguf_file_parse(file, error);
+        ae_file_map_seal(&file->map);
     }
     if (status != AERIE_OK) ae_gguf_file_free(file);
     return status;
@@ -167,8 +169,8 @@ static void format_suffix(char out[SUFFIX_BYTES + 1], uint32_t no, uint32_t coun
 }
 
 /* Opens part i of the set to which the file at `path` (part set->no) belongs, and checks what it says it is. */
-static aerie_status open_part(ae_gguf_file *part, const char *path, const split *set, uint32_t i, bool use_mmap,
-                              aerie_error *error)
+static aerie_status open_part(ae_gguf_file *part, const char *path, const split *set, uint32_t i,
+                              const ae_gguf_options *how, aerie_error *error)
 {
     size_t n = strlen(path);
     char *name = ae_strndup(path, n);
@@ -176,7 +178,7 @@ static aerie_status open_part(ae_gguf_file *part, const char *path, const split 
     format_suffix(name + n - SUFFIX_BYTES, i, set->count);
     aerie_error inner = {0};
     split other;
-    aerie_status status = parse_path(part, name, use_mmap, &inner);
+    aerie_status status = parse_path(part, name, how, &inner);
     if (status == AERIE_OK) {
         status = read_split(part, &other, &inner);
         if (status == AERIE_OK && (other.no != i || other.count != set->count))
@@ -193,7 +195,8 @@ static aerie_status open_part(ae_gguf_file *part, const char *path, const split 
 }
 
 /* Takes over `given`, which is part set->no and lies at g->path. */
-static aerie_status open_set(ae_gguf *g, ae_gguf_file *given, const split *set, bool use_mmap, aerie_error *error)
+static aerie_status open_set(ae_gguf *g, ae_gguf_file *given, const split *set, const ae_gguf_options *how,
+                             aerie_error *error)
 {
     char suffix[SUFFIX_BYTES + 1];
     size_t n = strlen(g->path);
@@ -212,7 +215,7 @@ static aerie_status open_set(ae_gguf *g, ae_gguf_file *given, const split *set, 
             status = append_file(g, given, error);
             continue;
         }
-        status = open_part(&part, g->path, set, i, use_mmap, error);
+        status = open_part(&part, g->path, set, i, how, error);
         if (status == AERIE_OK) status = append_file(g, &part, error);
     }
     ae_gguf_file_free(given);
@@ -239,19 +242,19 @@ static ae_gguf *create(const char *path)
 
 aerie_status ae_gguf_open(ae_gguf **out, const char *path, const ae_gguf_options *options, aerie_error *error)
 {
-    bool use_mmap = !(options && options->no_mmap);
+    const ae_gguf_options how = options ? *options : (ae_gguf_options){0};
     ae_gguf_file file;
     split set;
     *out = NULL;
     ae_gguf *g = create(path);
     if (!g) return ae_fail_memory(error, "a GGUF file's object", sizeof *g + strlen(path));
-    aerie_status status = parse_path(&file, path, use_mmap, error);
+    aerie_status status = parse_path(&file, path, &how, error);
     if (status == AERIE_OK) {
         status = read_split(&file, &set, error);
         if (status != AERIE_OK) {
             ae_gguf_file_free(&file);
         } else if (set.count > 1) {
-            status = open_set(g, &file, &set, use_mmap, error);
+            status = open_set(g, &file, &set, &how, error);
         } else {
             status = append_file(g, &file, error);
             if (status == AERIE_OK) status = index_tensors(g, error);
@@ -291,6 +294,57 @@ void ae_gguf_close(ae_gguf *g)
     ae_free(g->tensor_order);
     ae_free(g->path);
     ae_free(g);
+}
+
+/* ---- Reading tensors ------------------------------------------------------------------------- */
+
+static aerie_status reader_file(ae_gguf_reader *r, uint32_t i_file, aerie_error *error)
+{
+    const ae_gguf_file *f = &r->gguf->files[i_file];
+    ae_file_id id;
+    if (r->fd >= 0 && r->i_file == i_file) return AERIE_OK;
+    ae_gguf_reader_close(r);
+    r->i_file = i_file;
+    AE_TRY(ae_file_open(&r->fd, &id, f->path, error));
+    if (ae_file_id_same(&id, &f->map.id)) return AERIE_OK;
+    ae_gguf_reader_close(r);
+    return ae_fail(error, AERIE_ERROR_IO, "%s: the file was changed while it was being loaded", f->path);
+}
+
+/* In memory that is not the file's own pages: lent by the caller, or read whole. */
+static bool in_memory(const ae_gguf_file *f)
+{
+    return !f->map.mapped && !f->map.head;
+}
+
+ae_gguf_reader ae_gguf_reader_open(const ae_gguf *gguf)
+{
+    return (ae_gguf_reader){.gguf = gguf, .fd = -1};
+}
+
+void ae_gguf_reader_close(ae_gguf_reader *reader)
+{
+    ae_file_close(reader->fd);
+    reader->fd = -1;
+}
+
+aerie_status ae_gguf_read(ae_gguf_reader *reader, const ae_gguf_tensor *tensor, size_t offset, void *out, size_t n,
+                          aerie_error *error)
+{
+    const ae_gguf_file *f = &reader->gguf->files[tensor->i_file];
+    AE_ASSERT(offset <= tensor->bytes && n <= tensor->bytes - offset);
+    if (in_memory(f)) {
+        memcpy(out, tensor->data + offset, n);
+        return AERIE_OK;
+    }
+    AE_TRY(reader_file(reader, tensor->i_file, error));
+    return ae_file_read(reader->fd, f->path, tensor->offset + offset, out, n, error);
+}
+
+void ae_gguf_advise(ae_gguf_reader *reader, const ae_gguf_tensor *tensor, size_t offset, size_t n, ae_file_advice advice)
+{
+    if (reader->fd >= 0 && reader->i_file == tensor->i_file)
+        ae_file_advise(reader->fd, tensor->offset + offset, n, advice);
 }
 
 /* ---- What it lends --------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@
 #ifndef AE_GGUF_GGUF_H
 #define AE_GGUF_GGUF_H
 
-#include "base/err.h"
+#include "base/os.h"
 #include "gguf/type.h"
 
 #define AE_GGUF_MAX_ENTRIES ((uint64_t)1 << 20) /* keys, and tensors, in one model */
@@ -52,7 +52,8 @@ typedef struct ae_gguf_tensor {
     uint32_t n_dims;     /* 1..4 as written */
     int64_t ne[4];       /* elements per dimension, fastest first; 1 beyond n_dims */
     size_t bytes;        /* of data */
-    const uint8_t *data; /* [bytes], aligned as in the file (up to 64 without mmap); from memory: as the caller's bytes */
+    const uint8_t *data; /* [bytes], aligned as in the file (up to 64 without mmap); from memory: as the caller's bytes;
+                          * NULL if opened index_only */
     uint32_t i_file;     /* which file of a split set */
     uint64_t offset;     /* of data in that file */
 } ae_gguf_tensor;
@@ -60,7 +61,8 @@ typedef struct ae_gguf_tensor {
 typedef struct ae_gguf ae_gguf;
 
 typedef struct ae_gguf_options {
-    bool no_mmap; /* read into memory instead of mapping */
+    bool no_mmap;    /* read into memory instead of mapping */
+    bool index_only; /* read keys and tensor list only; tensors have no data, ae_gguf_read fetches them */
 } ae_gguf_options;
 
 /* Opens path; of a split set any part ("name-00002-of-00005.gguf") brings all of it.
@@ -85,6 +87,22 @@ const ae_gguf_kv *ae_gguf_kv_find(const ae_gguf *gguf, const char *key); /* NULL
 size_t ae_gguf_n_tensors(const ae_gguf *gguf);
 const ae_gguf_tensor *ae_gguf_tensor_at(const ae_gguf *gguf, size_t i);
 const ae_gguf_tensor *ae_gguf_tensor_find(const ae_gguf *gguf, const char *name); /* NULL if absent */
+
+/* Reads data of tensors by offset, without touching mapped pages: a failing disk is an error, not a signal, and memory
+ * holds no second copy. One per thread; holds one file open at a time. All zero is not open. */
+typedef struct ae_gguf_reader {
+    const ae_gguf *gguf;
+    int fd; /* of file i_file, or -1 */
+    uint32_t i_file;
+} ae_gguf_reader;
+
+ae_gguf_reader ae_gguf_reader_open(const ae_gguf *gguf);
+void ae_gguf_reader_close(ae_gguf_reader *reader);
+/* Bytes [offset, offset + n) of a tensor into out. Errors: IO, also where the file is no longer the one that was opened. */
+aerie_status ae_gguf_read(ae_gguf_reader *reader, const ae_gguf_tensor *tensor, size_t offset, void *out, size_t n,
+                          aerie_error *error);
+/* What will be read soon, or not again. A hint: without effect unless the reader holds the tensor's file open. */
+void ae_gguf_advise(ae_gguf_reader *reader, const ae_gguf_tensor *tensor, size_t offset, size_t n, ae_file_advice advice);
 
 /* Typed reads. An absent key leaves *value alone (set the default first) and returns OK, unless `required`;
  * a value of a wrong type or out of range is FORMAT with key, found type and wanted type.

@@ -17,6 +17,8 @@
 _Static_assert(sizeof(ae_gguf_kv) <= 4 * KV_BYTES_MIN, "gguf.h promises at most 4 bytes of index per byte of file");
 _Static_assert(sizeof(ae_gguf_tensor) <= 4 * TENSOR_BYTES_MIN, "gguf.h promises at most 4 bytes of index per byte of file");
 
+#define HEADER_BYTES 64 /* what telling GGUF from other formats looks at, and more */
+
 /* Where the reader stands, and what it is reading, for messages. */
 typedef struct cursor {
     ae_gguf_file *file;
@@ -84,12 +86,20 @@ static size_t bytes_left(const cursor *c)
     return c->file->bytes - c->at;
 }
 
+/* Of a file whose head only is in memory: the first `end` bytes. */
+static aerie_status need(const cursor *c, size_t end)
+{
+    ae_file_map *map = &c->file->map;
+    return map->head ? ae_file_map_need(map, c->file->path, end, c->error) : AERIE_OK;
+}
+
 /* The next n bytes, or the failure that the file ends inside `what`. */
 static aerie_status take(cursor *c, size_t n, const char *what, const uint8_t **bytes)
 {
     if (bytes_left(c) < n)
         return fail_at(c, AERIE_ERROR_FORMAT, c->at, "the file ends inside %s; it is %zu bytes long: is the download complete?",
                        what, c->file->bytes);
+    AE_TRY(need(c, c->at + n));
     *bytes = c->file->data + c->at;
     c->at += n;
     return AERIE_OK;
@@ -386,7 +396,7 @@ static aerie_status place_tensors(cursor *c, uint32_t *order)
                            "its %zu bytes at offset %" PRIu64 " of the data (which starts at byte %zu) reach beyond the end of the file "
                            "at byte %zu: is the download complete?", t->bytes, t->offset, start, f->bytes);
         t->offset += start;
-        t->data = f->data + t->offset;
+        t->data = f->map.head ? NULL : f->data + t->offset;
         order[i] = (uint32_t)i;
     }
     ae_gguf_sort(order, f->n_tensors, offset_before, f->tensors);
@@ -430,6 +440,7 @@ aerie_status ae_gguf_file_parse(ae_gguf_file *file, aerie_error *error)
 {
     cursor c = {.file = file, .error = error};
     uint64_t n_tensors = 0, n_kv = 0;
+    AE_TRY(need(&c, file->bytes < HEADER_BYTES ? file->bytes : HEADER_BYTES));
     AE_TRY(read_header(&c, &n_tensors, &n_kv));
     AE_TRY(read_keys(&c, n_kv));
     AE_TRY(read_alignment(&c));

@@ -292,6 +292,24 @@ static aerie_status bind_layers(binder *b)
     return AERIE_OK;
 }
 
+static aerie_status read_rope_divisors(binder *b)
+{
+    ae_model *m = b->model;
+    const size_t n = m->hparams.n_rot / 2;
+    ae_tensor_ref t;
+    AE_TRY(bind(b, "rope_freqs.weight", false, 0, (uint32_t)n, &t));
+    if (!t) return AERIE_OK;
+    if (t->type != AE_TYPE_F32)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope_freqs.weight is not F32", ae_gguf_path(m->gguf));
+    float *divisors = ae_arena_alloc(&m->arena, n, sizeof *divisors);
+    if (!divisors) return ae_fail_memory(b->error, "the frequencies of the rotation", n * sizeof *divisors);
+    ae_gguf_reader reader = ae_gguf_reader_open(m->gguf);
+    const aerie_status status = ae_gguf_read(&reader, t, 0, divisors, n * sizeof *divisors, b->error);
+    ae_gguf_reader_close(&reader);
+    m->rope_divisors = divisors;
+    return status;
+}
+
 static aerie_status bind_tensors(binder *b)
 {
     ae_model *m = b->model;
@@ -303,9 +321,7 @@ static aerie_status bind_tensors(binder *b)
     AE_TRY(bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
     m->tied = !m->output;
     if (m->tied) m->output = m->embedding;
-    AE_TRY(bind(b, "rope_freqs.weight", false, 0, h->n_rot / 2, &m->rope_freqs));
-    if (m->rope_freqs && m->rope_freqs->type != AE_TYPE_F32)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope_freqs.weight is not F32", ae_gguf_path(m->gguf));
+    AE_TRY(read_rope_divisors(b));
     return bind_layers(b);
 }
 
@@ -362,7 +378,7 @@ aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_opti
 {
     *out = NULL;
     ae_gguf *gguf;
-    const ae_gguf_options gguf_options = {.no_mmap = options && options->no_mmap};
+    const ae_gguf_options gguf_options = {.index_only = options && options->no_mmap};
     AE_TRY(ae_gguf_open(&gguf, path, &gguf_options, error));
     return ae_model_bind(out, gguf, error);
 }
@@ -401,11 +417,7 @@ void ae_model_rope_freqs(const ae_model *model, double *freq, double *magnitude)
     }
     for (uint32_t i = 0; i < half; i++) {
         double f = pow((double)h->rope_base, -2.0 * i / h->n_rot);
-        if (model->rope_freqs) {
-            float divisor;
-            memcpy(&divisor, model->rope_freqs->data + i * sizeof divisor, sizeof divisor);
-            if (divisor > 0.0f) f /= (double)divisor;
-        }
+        if (model->rope_divisors && model->rope_divisors[i] > 0.0f) f /= (double)model->rope_divisors[i];
         const double slow = f / (double)h->rope_factor;
         if (h->rope_scaling == AE_ROPE_SCALING_LINEAR) {
             f = slow;

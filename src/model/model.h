@@ -103,13 +103,13 @@ typedef struct ae_model {
     ae_tensor_ref out_norm;  /* [n_embd] */
     ae_tensor_ref output;    /* [n_vocab, n_embd]; the embedding if the head is tied */
     bool tied;
-    ae_tensor_ref rope_freqs; /* optional, [n_rot / 2] f32: divisors of the frequencies */
+    const float *rope_divisors; /* optional, [n_rot / 2]: divisors of the rotation's frequencies */
     ae_layer *layers;         /* [n_layers] */
     uint64_t n_params;        /* elements of all tensors */
 } ae_model;
 
 typedef struct ae_model_options {
-    bool no_mmap;
+    bool no_mmap; /* read keys and tensor list only: tensors have no data in memory */
 } ae_model_options;
 
 /* Errors: those of ae_gguf_open and ae_vocab_create; UNSUPPORTED for an unknown architecture (named, with the

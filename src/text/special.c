@@ -80,9 +80,7 @@ static void mark_known(ae_vocab *vocab)
     for (int32_t id = 0; id < vocab->n_tokens; id++) {
         uint32_t n;
         const char *piece = ae_strings_get(&vocab->pieces, id, &n);
-        if (n < 5 || n > 40 || (piece[n - 1] != '>' && piece[n - 1] != ']')) {
-            if (n != 4) continue; /* "</s>" */
-        }
+        if (n < 4 || n > 40 || (piece[n - 1] != '>' && piece[n - 1] != ']')) continue; /* the shortest is "</s>" */
         apply_known(vocab, id);
         if (vocab->flags[id] & AE_TOKEN_EOG) note_landmark(vocab, id, &l);
     }

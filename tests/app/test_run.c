@@ -49,6 +49,38 @@ static void ids_do_not_depend_on_speculation(void **state)
     }
 }
 
+static void ids_do_not_depend_on_loading(void **state)
+{
+    (void)state;
+    cli("$A run -m m.gguf -no-cnv -p hello -n 40 --temp 1 -s 7 -q --ids > a");
+    assert_int_equal(cli_last.status, 0);
+    static const char *const ways[] = {"--mmap", "--no-mmap", "--mmap --cpu ref", "--mmap -t 3 -ub 5", "-C f", "-Cr 0-7 --cpu-strict 1"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        cli("$A run -m m.gguf -no-cnv -p hello -n 40 --temp 1 -s 7 -q --ids %s | cmp - a", ways[i]);
+        if (cli_last.status) fail_msg("%s: %s%s", ways[i], cli_last.out, cli_last.err);
+    }
+    cli("$A run -m m.gguf -p hello --mmap --no-mmap");
+    assert_int_equal(cli_last.status, 2);
+    cli("$A run -m m.gguf -p hello -C xyz");
+    assert_int_equal(cli_last.status, 2);
+    cli("$A run -m m.gguf -p hello -Cr 5-2");
+    assert_int_equal(cli_last.status, 2);
+}
+
+static void loading_is_reported(void **state)
+{
+    (void)state;
+    cli("$A run -m m.gguf -no-cnv -p hello -n 2 --temp 0 -v");
+    assert_non_null(strstr(cli_last.err, "aerie: threads: "));
+    assert_non_null(strstr(cli_last.err, "aerie: loaded '"));
+    assert_null(strstr(cli_last.err, "loading [")); /* the bar is for terminals */
+    cli("$A run -m m.gguf -no-cnv -p hello -n 2 --temp 0 -q --json");
+    json_t *json = json_loads(cli_last.out, 0, NULL), *settings = json_object_get(json, "settings");
+    assert_true(json_number_value(json_object_get(json_object_get(settings, "load"), "bytes")) > 0);
+    assert_true(json_integer_value(json_object_get(settings, "n_threads")) > 0);
+    json_decref(json);
+}
+
 static void oracle_knows(void **state)
 {
     (void)state;
@@ -135,6 +167,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_are_kept_apart),
         cmocka_unit_test(ids_do_not_depend_on_speculation),
+        cmocka_unit_test(ids_do_not_depend_on_loading),
+        cmocka_unit_test(loading_is_reported),
         cmocka_unit_test(oracle_knows),
         cmocka_unit_test(answers_keep_the_order_of_prompts),
         cmocka_unit_test(refusals),

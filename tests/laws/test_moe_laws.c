@@ -340,14 +340,15 @@ static void test_rows_that_share_experts_equal_each_row_alone(void **state)
 #define MAX_PANELS 64
 
 static ae_mm_fn *real_mm;
-static const ae_weight *counted[3]; /* gate, up, down */
+static ae_weight **counted[3]; /* gate, up, down: [n_experts] */
+static uint32_t n_counted;
 static atomic_uint n_walked[3][64][MAX_PANELS];
 
 static void counting_mm(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     for (int s = 0; s < 3; s++)
-        if (w >= counted[s] && w < counted[s] + 64)
-            for (uint32_t p = begin / AE_PANEL; p * AE_PANEL < end; p++) atomic_fetch_add(&n_walked[s][w - counted[s]][p], 1);
+        for (uint32_t e = 0; e < n_counted; e++)
+            for (uint32_t p = begin / AE_PANEL; w == counted[s][e] && p * AE_PANEL < end; p++) atomic_fetch_add(&n_walked[s][e][p], 1);
     real_mm(w, act, out, begin, end);
 }
 
@@ -359,7 +360,7 @@ static uint32_t experts_walked(uint32_t n_experts, bool *walked)
         const uint32_t times = atomic_load(&n_walked[0][e][0]);
         assert_in_range(times, 0, 1);
         for (int s = 0; s < 3; s++)
-            for (uint32_t p = 0; p * AE_PANEL < counted[s]->n_out; p++) assert_int_equal(atomic_load(&n_walked[s][e][p]), times);
+            for (uint32_t p = 0; p * AE_PANEL < counted[s][e]->n_out; p++) assert_int_equal(atomic_load(&n_walked[s][e][p]), times);
         walked[e] |= times;
         n += times;
     }
@@ -376,12 +377,13 @@ static void test_a_pass_walks_each_chosen_expert_once(void **state)
     rig_open(&r, model_path(m), NULL, 2, 1, 64);
     const size_t n_embd = r.model->hparams.n_embd;
     float *x = make_rows(n_rows, (uint32_t)n_embd, 4), *y = get(n_rows * n_embd, sizeof *y);
-    ae_weight *const stacks[3] = {r.net->layers[0].e_gate, r.net->layers[0].e_up, r.net->layers[0].e_down};
+    ae_weight **const stacks[3] = {r.net->layers[0].e_gate, r.net->layers[0].e_up, r.net->layers[0].e_down};
     for (int s = 0; s < 3; s++) {
-        assert_in_range(stacks[s]->n_out, 1, MAX_PANELS * AE_PANEL);
-        real_mm = stacks[s]->mm; /* one type, one kernel */
+        assert_in_range(stacks[s][0]->n_out, 1, MAX_PANELS * AE_PANEL);
+        real_mm = stacks[s][0]->mm; /* one type, one kernel */
         counted[s] = stacks[s];
-        for (uint32_t e = 0; e < n_experts; e++) stacks[s][e].mm = counting_mm;
+        n_counted = n_experts;
+        for (uint32_t e = 0; e < n_experts; e++) stacks[s][e]->mm = counting_mm;
     }
     bool in_turn[64] = {false}, at_once[64] = {false};
     for (uint32_t i = 0; i < n_rows; i++) {

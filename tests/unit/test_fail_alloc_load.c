@@ -1,4 +1,4 @@
-/* test_fail_alloc_load.c - every allocation of loading, of opening a session and of generating fails in turn.
+/* test_fail_alloc_load.c - every allocation of loading (in each way), of opening a session and of generating fails in turn.
  *
  * Once (the next one works again) and for ever. Each time: an error status with a sentence, nothing handed out, no
  * block left behind; or, where an allocation is only an optimisation, the right answer. CTest tries an even sample;
@@ -62,8 +62,13 @@ static bool on_token(void *user, const aerie_token_event *event)
     return true;
 }
 
+typedef struct life {
+    aerie_spec_type type;
+    bool mmap, no_mmap; /* how the models are loaded */
+} life;
+
 /* Tokenize, load, session, two answers, again on the same session, free: the first failure ends it. */
-static aerie_status whole_life(aerie_spec_type type, told *t, aerie_error *error)
+static aerie_status whole_life(const life *l, told *t, aerie_error *error)
 {
     aerie_model *model = NULL, *draft = NULL;
     aerie_session *session = NULL;
@@ -73,9 +78,9 @@ static aerie_status whole_life(aerie_spec_type type, told *t, aerie_error *error
     aerie_session_params sp = aerie_session_params_default();
     aerie_request requests[2] = {aerie_request_default(), aerie_request_default()};
     aerie_memory_plan plan;
-    mp.n_threads = 1;
+    mp.n_threads = 1, mp.mmap = l->mmap, mp.no_mmap = l->no_mmap;
     sp.n_ctx = 64, sp.n_seqs = 2, sp.n_batch = 8, sp.n_threads = 2;
-    sp.spec.type = type, sp.spec.n_max = 4, sp.spec.fixed = true;
+    sp.spec.type = l->type, sp.spec.n_max = 4, sp.spec.fixed = true;
     for (int i = 0; i < 2; i++) {
         requests[i].tokens = prompt, requests[i].n_tokens = sizeof prompt / sizeof prompt[0] - (size_t)i;
         requests[i].n_predict = N_PREDICT, requests[i].ignore_eos = true;
@@ -84,7 +89,7 @@ static aerie_status whole_life(aerie_spec_type type, told *t, aerie_error *error
     }
     aerie_status status = aerie_memory_plan_get(target_path, &mp, NULL, &plan, error);
     if (status == AERIE_OK) status = aerie_model_load(&model, target_path, &mp, error);
-    if (status == AERIE_OK && type == AERIE_SPEC_DRAFT) status = aerie_model_load(&draft, draft_path, &mp, error);
+    if (status == AERIE_OK && l->type == AERIE_SPEC_DRAFT) status = aerie_model_load(&draft, draft_path, &mp, error);
     sp.spec.draft_model = draft;
     if (status == AERIE_OK) status = aerie_tokenize(model, "the hat is in the hall", 22, true, true, &tokens, &n_tokens, error);
     if (status == AERIE_OK) status = aerie_session_create(&session, model, &sp, error);
@@ -98,12 +103,12 @@ static aerie_status whole_life(aerie_spec_type type, told *t, aerie_error *error
     return status;
 }
 
-static void try_one(aerie_spec_type type, long n, bool forever, const told *expected, uint32_t *n_survived)
+static void try_one(const life *l, long n, bool forever, const told *expected, uint32_t *n_survived)
 {
     told got;
     aerie_error error = {0};
     fail_alloc_arm(n, forever);
-    const aerie_status status = whole_life(type, &got, &error);
+    const aerie_status status = whole_life(l, &got, &error);
     const bool hit = fail_alloc_disarm();
     if (!hit) fail_msg("allocation %ld was not reached", n);
     if (fail_alloc_live()) fail_msg("allocation %ld%s: %zu blocks were left behind", n, forever ? " and later" : "", fail_alloc_live());
@@ -115,13 +120,13 @@ static void try_one(aerie_spec_type type, long n, bool forever, const told *expe
     }
 }
 
-static void sweep(aerie_spec_type type)
+static void sweep(const life *l)
 {
     told expected;
     aerie_error error = {0};
     uint32_t n_survived = 0, n_tried = 0;
     fail_alloc_arm(0, false);
-    const aerie_status status = whole_life(type, &expected, &error);
+    const aerie_status status = whole_life(l, &expected, &error);
     fail_alloc_disarm();
     if (status != AERIE_OK) fail_msg("%s", error.text);
     assert_int_equal(fail_alloc_live(), 0);
@@ -129,8 +134,8 @@ static void sweep(aerie_spec_type type)
     const long calls = fail_alloc_calls();
     const long step = getenv("AERIE_FAIL_ALLOC_ALL") || calls < N_SAMPLES ? 1 : calls / N_SAMPLES;
     for (long n = 1; n <= calls; n += step, n_tried++)
-        for (int forever = 0; forever < 2; forever++) try_one(type, n, forever, &expected, &n_survived);
-    print_message("%s: %ld allocations, %u tried once and for ever, %u times done without it\n", aerie_spec_type_name(type), calls,
+        for (int forever = 0; forever < 2; forever++) try_one(l, n, forever, &expected, &n_survived);
+    print_message("%s: %ld allocations, %u tried once and for ever, %u times done without it\n", aerie_spec_type_name(l->type), calls,
                   n_tried, n_survived);
     assert_true(n_survived < n_tried);
 }
@@ -138,13 +143,25 @@ static void sweep(aerie_spec_type type)
 static void test_failing_allocations_with_ngram_speculation(void **state)
 {
     (void)state;
-    sweep(AERIE_SPEC_NGRAM);
+    sweep(&(life){.type = AERIE_SPEC_NGRAM});
 }
 
 static void test_failing_allocations_with_a_draft_model(void **state)
 {
     (void)state;
-    sweep(AERIE_SPEC_DRAFT);
+    sweep(&(life){.type = AERIE_SPEC_DRAFT});
+}
+
+static void test_failing_allocations_with_weights_in_place(void **state)
+{
+    (void)state;
+    sweep(&(life){.type = AERIE_SPEC_NONE, .mmap = true});
+}
+
+static void test_failing_allocations_without_mapping(void **state)
+{
+    (void)state;
+    sweep(&(life){.type = AERIE_SPEC_NONE, .no_mmap = true});
 }
 
 int main(void)
@@ -152,6 +169,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failing_allocations_with_ngram_speculation),
         cmocka_unit_test(test_failing_allocations_with_a_draft_model),
+        cmocka_unit_test(test_failing_allocations_with_weights_in_place),
+        cmocka_unit_test(test_failing_allocations_without_mapping),
     };
     return cmocka_run_group_tests_name("failing allocations", tests, make_files, drop_files);
 }

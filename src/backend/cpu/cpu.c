@@ -1,6 +1,6 @@
 /* cpu.c - the CPU backend: the seam's operations over the kernel table, split over threads.
  *
- * Owns: weights (packed or in the file's layout), streams (a thread pool and scratch), KV pages.
+ * Owns: streams (a thread pool and scratch), KV pages.
  * Work is split over output rows (matmul), rows (norms, rotation) and tiles of queries (attention);
  * never over k, so the split changes no bit. Small operations run on the calling thread: waking
  * the others costs more (about a microsecond) than they would save. */
@@ -22,109 +22,22 @@ struct ae_kv_store {
 
 #define MAX_HEAD_DIM 512
 
-static const ae_cpu_backend *cpu(const ae_backend *backend)
-{
-    return (const ae_cpu_backend *)backend;
-}
+/* ---- Memory ------------------------------------------------------------------------------- */
 
-/* ---- Memory and weights ------------------------------------------------------------------- */
+/* What is large comes in pages of its own, which are zero without being touched: who writes them first, pays. */
+#define PAGES_FROM ((size_t)2 << 20)
 
 static void *cpu_alloc(ae_backend *backend, size_t bytes)
 {
     (void)backend;
-    return ae_alloc_aligned(1, bytes);
+    return bytes >= PAGES_FROM ? ae_os_pages_alloc(bytes) : ae_alloc_aligned(1, bytes);
 }
 
 static void cpu_free(ae_backend *backend, void *memory, size_t bytes)
 {
-    (void)backend, (void)bytes;
-    ae_free(memory);
-}
-
-static ae_mm_fn *packed_kernel(const ae_kernels *k, const ae_weight_source *source, ae_packed *packed)
-{
-    if (!(source->use & AE_WEIGHT_MATMUL) || !ae_pack_plan(source->type, source->n_out, source->n_in, packed)) return NULL;
-    const int wide_codes = packed->code_bits == 8;
-    return ae_type_get(source->type)->dot == AE_DOT_32 ? k->mm_p16_32[wide_codes] : k->mm_p16_256[wide_codes];
-}
-
-static ae_mm_fn *plain_kernel(const ae_kernels *k, uint32_t type)
-{
-    switch (type) {
-    case AE_TYPE_F32: return k->mm_f32;
-    case AE_TYPE_F16: return k->mm_f16;
-    case AE_TYPE_BF16: return k->mm_bf16;
-    default: return k->mm_plain;
-    }
-}
-
-static uint32_t n_stack(const ae_weight_source *source)
-{
-    return source->n_stack > 1 ? source->n_stack : 1;
-}
-
-static size_t cpu_weight_bytes(const ae_backend *backend, const ae_weight_source *source)
-{
-    ae_packed packed;
-    size_t bytes = sizeof(ae_weight);
-    if (packed_kernel(&cpu(backend)->kernels, source, &packed))
-        bytes += (packed.code_stride + packed.scale_stride) * ae_n_panels(source->n_out);
-    return bytes * n_stack(source);
-}
-
-/* All but the packed form. */
-static void weight_describe(const ae_kernels *k, const ae_weight_source *source, const uint8_t *plain, ae_weight *w)
-{
-    w->type = source->type;
-    w->n_out = source->n_out;
-    w->n_in = source->n_in;
-    w->dot = ae_type_get(source->type)->dot;
-    w->plain = plain;
-    w->row_bytes = ae_type_row_bytes(source->type, source->n_in);
-    w->mm = packed_kernel(k, source, &w->packed);
-    if (w->mm) return;
-    w->packed = (ae_packed){0};
-    w->mm = plain_kernel(k, source->type);
-}
-
-static aerie_status cpu_weight_create(ae_backend *backend, const ae_weight_source *source, ae_weight **out, aerie_error *error)
-{
-    const ae_type_info *info = ae_type_get(source->type);
-    const uint32_t n = ae_n_panels(source->n_out);
-    *out = NULL;
-    if (!info || !info->decode || (source->use & AE_WEIGHT_MATMUL && info->dot == AE_DOT_NONE))
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "tensor type %s cannot hold weights",
-                       ae_type_name(source->type) ? ae_type_name(source->type) : "(unknown)");
-    ae_weight *stack = ae_alloc(n_stack(source), sizeof *stack);
-    if (!stack) return ae_fail_memory(error, "a weight", sizeof *stack);
-    for (uint32_t i = 0; i < n_stack(source); i++)
-        weight_describe(&cpu(backend)->kernels, source, (const uint8_t *)source->data + i * source->stack_stride, &stack[i]);
-    const size_t code_bytes = stack->packed.code_stride * n, bytes = code_bytes + stack->packed.scale_stride * n;
-    if (stack->packed.code_bits) {
-        stack->memory_bytes = bytes * n_stack(source);
-        stack->memory = ae_os_pages_alloc(stack->memory_bytes);
-        if (!stack->memory) {
-            ae_free(stack);
-            return ae_fail_memory(error, "a packed weight", code_bytes);
-        }
-    }
-    for (uint32_t i = 0; stack->memory && i < n_stack(source); i++) {
-        ae_weight *w = &stack[i];
-        w->packed.codes = (uint8_t *)stack->memory + i * bytes;
-        w->packed.scales = w->packed.codes + code_bytes;
-        ae_pack_panels(w->type, w->plain, w->n_out, w->n_in, &w->packed, 0, n);
-        if (!(source->use & AE_WEIGHT_LOOKUP)) w->plain = NULL;
-    }
-    *out = stack;
-    return AERIE_OK;
-}
-
-static void cpu_weight_free(ae_backend *backend, ae_weight *weight)
-{
     (void)backend;
-    if (!weight) return;
-    ae_os_pages_free(weight->memory, weight->memory_bytes);
-    ae_free(weight);
+    if (bytes >= PAGES_FROM) ae_os_pages_free(memory, bytes);
+    else ae_free(memory);
 }
 
 /* ---- Streams --------------------------------------------------------------------------------- */
@@ -134,6 +47,8 @@ static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_strea
     const size_t n = o->max_rows;
     ae_act_layout(layout, n, o->max_in, k->tile_rows ? (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS : 0, &s->act);
     if (o->moe.n_experts) ae_cpu_moe_layout(layout, k, o, &s->moe);
+    s->panel_bytes = ae_weight_panel_bytes((o->max_in + 255) / 256 * 256);
+    s->panel = ae_layout_add(layout, o->n_threads, s->panel_bytes);
     s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE), sizeof(float));
     s->run_begin = ae_layout_add(layout, n + 1, sizeof(int32_t));
     s->run_item = ae_layout_add(layout, n + 1, sizeof(int32_t));
@@ -143,7 +58,7 @@ static size_t cpu_stream_bytes(const ae_backend *backend, const ae_stream_option
 {
     ae_stream s;
     ae_layout layout = {0};
-    stream_layout(&layout, &cpu(backend)->kernels, options, &s);
+    stream_layout(&layout, &ae_cpu(backend)->kernels, options, &s);
     return layout.overflow ? SIZE_MAX : layout.bytes + sizeof s;
 }
 
@@ -161,15 +76,15 @@ static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_optio
     ae_stream *s = ae_alloc_aligned(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a stream", sizeof *s);
     ae_layout layout = {0};
-    stream_layout(&layout, &cpu(backend)->kernels, options, s);
+    stream_layout(&layout, &ae_cpu(backend)->kernels, options, s);
     s->memory = layout.overflow ? NULL : ae_alloc_aligned(1, layout.bytes);
     if (!s->memory) {
         cpu_stream_free(s);
         return ae_fail_memory(error, "the stream's scratch", layout.bytes);
     }
     layout = (ae_layout){.base = s->memory};
-    stream_layout(&layout, &cpu(backend)->kernels, options, s);
-    s->backend = cpu(backend);
+    stream_layout(&layout, &ae_cpu(backend)->kernels, options, s);
+    s->backend = ae_cpu(backend);
     s->options = *options;
     aerie_status status = AERIE_OK;
     if (options->threads_of) s->pool = options->threads_of->pool;
@@ -306,6 +221,7 @@ static void cpu_gather(ae_stream *stream, const float *x, const int32_t *rows, u
 }
 
 typedef struct matmul_job {
+    const ae_stream *stream;
     const ae_kernels *kernels;
     const ae_matmul *args;
     ae_act *act;      /* rows being prepared */
@@ -364,6 +280,13 @@ void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const bool need[4
     else for (uint32_t i = 0; i < n_items; i++) tile_item(&job, i, 0);
 }
 
+void ae_cpu_panels(const ae_stream *stream, uint32_t i_worker, const ae_weight *w, const ae_act *act, const ae_mm_out *out,
+                   uint32_t begin, uint32_t end)
+{
+    ae_weight_multiply(w, act, out, begin * AE_PANEL, end == ae_weight_n_panels(w->n_out) ? w->n_out : end * AE_PANEL,
+                       stream->panel + i_worker * stream->panel_bytes);
+}
+
 /* The panels of all weights form one list, cut into n_items equal parts. */
 static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
 {
@@ -371,14 +294,13 @@ static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
     const ae_matmul *a = job->args;
     const uint32_t begin = item * job->n_panels_item;
     uint32_t end = begin + job->n_panels_item, at = 0;
-    (void)i_worker;
     if (end > job->n_panels) end = job->n_panels;
     for (uint32_t i = 0; i < a->n_weights && at < end; i++) {
         const ae_weight *w = a->out[i].weight;
-        const uint32_t n = ae_n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
+        const uint32_t n = ae_weight_n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
         if (b < e) {
             const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add};
-            w->mm(w, job->act, &out, b * AE_PANEL, e == n ? w->n_out : e * AE_PANEL);
+            ae_cpu_panels(job->stream, i_worker, w, job->act, &out, b, e);
         }
         at += n;
     }
@@ -386,9 +308,9 @@ static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
 
 void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act)
 {
-    matmul_job job = {.args = args, .act = (ae_act *)act};
+    matmul_job job = {.stream = stream, .args = args, .act = (ae_act *)act};
     const uint32_t n_parts = ae_pool_n_workers(stream->pool) * AE_ITEMS_PER_THREAD;
-    for (uint32_t i = 0; i < args->n_weights; i++) job.n_panels += ae_n_panels(args->out[i].weight->n_out);
+    for (uint32_t i = 0; i < args->n_weights; i++) job.n_panels += ae_weight_n_panels(args->out[i].weight->n_out);
     job.n_panels_item = (job.n_panels + n_parts - 1) / n_parts;
     ae_pool_run(stream->pool, matmul_item, &job, (job.n_panels + job.n_panels_item - 1) / job.n_panels_item);
 }
@@ -521,9 +443,10 @@ static const ae_backend_ops cpu_ops = {
     .name = "cpu",
     .alloc = cpu_alloc,
     .free = cpu_free,
-    .weight_bytes = cpu_weight_bytes,
-    .weight_create = cpu_weight_create,
-    .weight_free = cpu_weight_free,
+    .weight_bytes = ae_cpu_weight_bytes,
+    .weight_create = ae_cpu_weight_create,
+    .weight_fill = ae_cpu_weight_fill,
+    .weight_free = ae_cpu_weight_free,
     .stream_bytes = cpu_stream_bytes,
     .stream_create = cpu_stream_create,
     .stream_free = cpu_stream_free,
@@ -572,5 +495,5 @@ void ae_backend_cpu_free(ae_backend *backend)
 
 const char *ae_backend_cpu_level(const ae_backend *backend)
 {
-    return cpu(backend)->kernels.level;
+    return ae_cpu(backend)->kernels.level;
 }

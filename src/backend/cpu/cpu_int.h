@@ -2,13 +2,8 @@
 #ifndef AE_BACKEND_CPU_CPU_INT_H
 #define AE_BACKEND_CPU_CPU_INT_H
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/cpu.h"
 #include "base/pool.h"
-
-typedef struct ae_cpu_backend {
-    ae_backend base;
-    ae_kernels kernels;
-} ae_cpu_backend;
 
 /* Several items per thread, so that one that is held up leaves its share to the others; not so many that a panel's
  * worth of work drowns in claiming. */
@@ -46,20 +41,20 @@ struct ae_stream {
     void *memory;        /* one block: act, moe and attention scratch */
     ae_act act;          /* [max_rows][max_in] */
     ae_cpu_moe moe;
+    uint8_t *panel;      /* [n_threads][panel_bytes] a panel of a weight that is used in place */
+    size_t panel_bytes;
     float *attn_scratch; /* [n_threads][AE_ATTN_TILE][MAX_HEAD_DIM + 64] */
     int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
     int32_t *run_item;   /* [max_rows + 1] first work item of each run */
 };
 
-static inline uint32_t ae_n_panels(uint32_t n_out)
-{
-    return (n_out + AE_PANEL - 1) / AE_PANEL;
-}
-
 /* Row r of a product's input (its input, x, x2, norm) into row r of act, in the forms of need[ae_dot]. */
 void ae_cpu_prepare_row(const ae_kernels *kernels, const ae_matmul *input, const bool need[4], const ae_act *act, uint32_t r);
 /* All rows, and their tiled form if the level and their number ask for it. */
 void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const bool need[4], ae_act *act);
+/* Panels [begin, end) of a product, with the scratch of the worker that does it. */
+void ae_cpu_panels(const ae_stream *stream, uint32_t i_worker, const ae_weight *w, const ae_act *act, const ae_mm_out *out,
+                   uint32_t begin, uint32_t end);
 /* The product of prepared rows. */
 void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act);
 

@@ -97,7 +97,7 @@ static void route(moe_job *job)
 {
     const ae_moe *a = job->args;
     ae_stream *s = job->stream;
-    const ae_weight *readers[] = {a->router, a->gate, a->up, a->shared_gate, a->shared_up, a->shared_router};
+    const ae_weight *readers[] = {a->router, a->gate[0], a->up[0], a->shared_gate, a->shared_up, a->shared_router};
     ae_matmul in = {.n_rows = a->n_rows, .input = AE_INPUT_RMSNORM, .x = a->x, .x_stride = a->router->n_in, .norm = a->norm,
                     .norm_eps = a->norm_eps, .n_weights = 1, .out = {{a->router, NULL, job->m->logits, a->routing.n_experts, false}}};
     bool need[4] = {false};
@@ -190,9 +190,9 @@ static void prepare_hidden(moe_job *job)
     const ae_moe *a = job->args;
     ae_cpu_moe *m = job->m;
     ae_act *all = &job->stream->act;
-    const uint32_t n_ff = a->down->n_in, n_shared = a->shared_down ? a->shared_down->n_in : 0;
+    const uint32_t n_ff = a->down[0]->n_in, n_shared = a->shared_down ? a->shared_down->n_in : 0;
     memset(job->need, 0, sizeof job->need);
-    job->need[a->down->dot] = true;
+    job->need[a->down[0]->dot] = true;
     if (n_shared) job->shared_need[a->shared_down->dot] = true;
     job->hidden = (ae_matmul){.input = AE_INPUT_SWIGLU, .x = m->gate, .x2 = m->up, .x_stride = n_ff};
     job->shared_hidden = (ae_matmul){.input = AE_INPUT_SWIGLU, .x = m->shared_gate, .x2 = m->shared_up, .x_stride = n_shared};
@@ -212,11 +212,12 @@ static void prepare_hidden(moe_job *job)
 /* ---- Products ------------------------------------------------------------------------------------ */
 
 /* Panels [begin, end), counted from *at on, of y = w x; *at moves behind w. */
-static void multiply(const ae_weight *w, const ae_act *act, float *y, uint32_t begin, uint32_t end, uint32_t *at)
+static void multiply(const moe_job *job, uint32_t i_worker, const ae_weight *w, const ae_act *act, float *y, uint32_t begin,
+                     uint32_t end, uint32_t *at)
 {
-    const uint32_t n = ae_n_panels(w->n_out), b = begin > *at ? begin - *at : 0, e = end < *at + n ? end - *at : n;
+    const uint32_t n = ae_weight_n_panels(w->n_out), b = begin > *at ? begin - *at : 0, e = end < *at + n ? end - *at : n;
     const ae_mm_out out = {y, w->n_out, NULL, false};
-    if (end > *at && b < e) w->mm(w, act, &out, b * AE_PANEL, e == n ? w->n_out : e * AE_PANEL);
+    if (end > *at && b < e) ae_cpu_panels(job->stream, i_worker, w, act, &out, b, e);
     *at += n;
 }
 
@@ -226,14 +227,13 @@ static void gate_up_item(void *context, uint32_t item, uint32_t i_worker)
     const ae_moe *a = job->args;
     const ae_cpu_moe *m = job->m;
     const uint32_t begin = item * job->n_panels_item, end = begin + job->n_panels_item;
-    (void)i_worker;
     for (uint32_t i = 0, at = 0; i < job->n_groups && at < end; i++) {
         const ae_moe_group *g = &m->groups[i];
         const bool shared = is_shared(job, g);
-        const ae_weight *gate = shared ? a->shared_gate : a->gate + g->expert, *up = shared ? a->shared_up : a->up + g->expert;
+        const ae_weight *gate = shared ? a->shared_gate : a->gate[g->expert], *up = shared ? a->shared_up : a->up[g->expert];
         const size_t y = (size_t)g->first * gate->n_out;
-        multiply(gate, &g->act, (shared ? m->shared_gate : m->gate) + y, begin, end, &at);
-        multiply(up, &g->act, (shared ? m->shared_up : m->up) + y, begin, end, &at);
+        multiply(job, i_worker, gate, &g->act, (shared ? m->shared_gate : m->gate) + y, begin, end, &at);
+        multiply(job, i_worker, up, &g->act, (shared ? m->shared_up : m->up) + y, begin, end, &at);
     }
 }
 
@@ -242,14 +242,13 @@ static void down_item(void *context, uint32_t item, uint32_t i_worker)
     const moe_job *job = context;
     const ae_moe *a = job->args;
     const ae_cpu_moe *m = job->m;
-    const uint32_t n_embd = a->down->n_out, begin = item * job->n_panels_item, end = begin + job->n_panels_item;
+    const uint32_t n_embd = a->down[0]->n_out, begin = item * job->n_panels_item, end = begin + job->n_panels_item;
     const uint32_t o = begin * AE_PANEL, width = (end < job->n_panels ? end * AE_PANEL : n_embd) - o;
-    (void)i_worker;
     for (uint32_t i = 0; i < job->n_groups; i++) {
         const ae_moe_group *g = &m->groups[i];
         const bool shared = is_shared(job, g);
         uint32_t at = 0;
-        multiply(shared ? a->shared_down : a->down + g->expert, &g->act, m->down, begin, end, &at);
+        multiply(job, i_worker, shared ? a->shared_down : a->down[g->expert], &g->act, m->down, begin, end, &at);
         for (uint32_t r = 0; r < g->n; r++) {
             const uint32_t row = shared ? r : m->row[g->first + r];
             const float weight = shared ? m->shared_weight[r] : m->weight[g->first + r];
@@ -265,11 +264,11 @@ void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args)
     route(&job);
     group_rows(&job);
     job.m->act.n_in = stream->act.n_in;
-    job.need[args->gate->dot] = job.need[args->up->dot] = true;
+    job.need[args->gate[0]->dot] = job.need[args->up[0]->dot] = true;
     run(&job, gather_item, job.n_groups, args->n_rows <= 2);
     for (uint32_t i = 0; i < job.n_groups; i++)
-        n_panels += 2 * ae_n_panels((is_shared(&job, &job.m->groups[i]) ? args->shared_gate : args->gate)->n_out);
+        n_panels += 2 * ae_weight_n_panels((is_shared(&job, &job.m->groups[i]) ? args->shared_gate : args->gate[0])->n_out);
     run(&job, gate_up_item, cut(&job, n_panels), false);
     prepare_hidden(&job);
-    run(&job, down_item, cut(&job, ae_n_panels(args->down->n_out)), false);
+    run(&job, down_item, cut(&job, ae_weight_n_panels(args->down[0]->n_out)), false);
 }

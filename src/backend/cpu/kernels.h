@@ -98,15 +98,14 @@ typedef struct ae_mm_out {
 /* Outputs [begin, end) of all rows of act; begin is a multiple of 16, end too or n_out. */
 typedef void ae_mm_fn(const ae_weight *weight, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
 
-/* A stack of matrices (ae_weight_source.n_stack) is an array of these: w[i] is matrix i, packed by itself. */
 struct ae_weight {
     uint32_t type, n_out, n_in;
     ae_dot dot;
     const uint8_t *plain; /* [n_out][row_bytes] the file's layout; NULL if only the packed form is kept */
     size_t row_bytes;
-    ae_packed packed;
-    void *memory;         /* owned pages of the packed form; of a stack, all its matrices', owned by the first */
-    size_t memory_bytes;
+    ae_packed packed;     /* in place: the form without memory; panels are packed one at a time, as they are used */
+    bool in_place;
+    uint8_t *own;         /* [n_out][row_bytes] plain, where it is to be filled; else NULL */
     ae_mm_fn *mm;         /* chosen when the weight was created */
 };
 
@@ -209,8 +208,16 @@ void ae_act_tile(ae_act *act, ae_dot dot, uint32_t begin, uint32_t end);
 
 /* The packed form of a type: fills all but codes and scales; false if the type is not packed. */
 bool ae_pack_plan(uint32_t type, uint32_t n_out, uint32_t n_in, ae_packed *packed);
-/* Pack panels [begin, end) of rows in the file's layout into packed->codes and ->scales. */
+/* Pack panels [begin, end) of rows in the file's layout into packed->codes and ->scales. _generic: through the integer
+ * view, the definition. */
+void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in, const ae_packed *packed,
+                            uint32_t begin, uint32_t end);
 void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in, const ae_packed *packed,
                     uint32_t begin, uint32_t end);
+
+/* One unit of 16 rows: `block` is the first row's block, the others follow at `stride` bytes. Returns what follows in
+ * scales. NULL for a type without a packer of its own (pack_fast.c). */
+typedef uint8_t *ae_pack_unit_fn(const uint8_t *block, size_t stride, uint8_t *codes, uint8_t *scales);
+ae_pack_unit_fn *ae_pack_fast(uint32_t type);
 
 #endif

@@ -1,6 +1,6 @@
 /* pack.c - weights from the file's layout to P16 (kernels.h), any type through its integer view.
  *
- * Owns the form that each type takes; the memory belongs to the caller. Packing is exact: the
+ * The definition of the packed form; pack_fast.c gives the same bytes for the common types. Owns the form that each type takes; the memory belongs to the caller. Packing is exact: the
  * packed kernels see the same integers and scales as the reference. Codes take as few bits as their
  * range allows, since decoding is bound by the bytes read: 4, 5, 6 or 8, or 4-bit indices where the
  * 16 values are unevenly spaced. */
@@ -120,8 +120,8 @@ static uint8_t *put_256(const ae_packed *p, const ae_unit *unit, uint32_t row, u
     return at;
 }
 
-void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in, const ae_packed *p,
-                    uint32_t begin, uint32_t end)
+void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in,
+                            const ae_packed *p, uint32_t begin, uint32_t end)
 {
     const bool wide = ae_type_get(type)->dot == AE_DOT_256;
     const uint32_t size = wide ? 256 : 32;
@@ -146,4 +146,21 @@ void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_
             scales = next;
         }
     }
+}
+
+void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in, const ae_packed *p,
+                    uint32_t begin, uint32_t end)
+{
+    ae_pack_unit_fn *pack = ae_pack_fast(type);
+    const size_t row_bytes = ae_type_row_bytes(type, n_in), unit_bytes = row_bytes / p->n_units;
+    const size_t code_bytes = p->code_stride / p->n_units;
+    const uint32_t whole = n_out / AE_PANEL < end ? n_out / AE_PANEL : end;
+    uint32_t panel = begin;
+    for (; pack && panel < whole; panel++) {
+        const uint8_t *from = plain + (size_t)panel * AE_PANEL * row_bytes;
+        uint8_t *codes = p->codes + panel * p->code_stride, *scales = p->scales + panel * p->scale_stride;
+        for (uint32_t u = 0; u < p->n_units; u++, from += unit_bytes, codes += code_bytes)
+            scales = pack(from, row_bytes, codes, scales);
+    }
+    if (panel < end) ae_pack_panels_generic(type, plain, n_out, n_in, p, panel, end);
 }

@@ -1,0 +1,258 @@
+/* test_load.c - the ways to load a model: same output from all, failing reads, a file that changes, cancelling. */
+#define _XOPEN_SOURCE 700 /* mkstemp, truncate */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "aerie.h"
+#include "fail_read.h"
+#include "mkmodel.h"
+
+#define N_TOKENS 6
+
+typedef struct way {
+    const char *name;
+    bool mmap, no_mmap;
+    uint32_t n_threads;
+} way;
+
+static const way ways[] = {{"default", false, false, 2}, {"mmap", true, false, 2}, {"no_mmap", false, true, 3}};
+#define N_WAYS (sizeof ways / sizeof ways[0])
+
+static char path[] = "/tmp/aerie_load_XXXXXX";
+
+static int make_path(void **state)
+{
+    (void)state;
+    const int fd = mkstemp(path);
+    if (fd >= 0) close(fd);
+    return fd < 0;
+}
+
+static int drop_path(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+static void make_model(const char *shape, const char *type, bool tied)
+{
+    mk_options o;
+    aerie_error error;
+    assert_true(mk_shape(shape, &o));
+    o.type = type;
+    o.tied = tied;
+    o.rope_freqs = true;
+    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+}
+
+static aerie_model_params params_of(const way *w, const char *level)
+{
+    aerie_model_params p = aerie_model_params_default();
+    p.mmap = w->mmap, p.no_mmap = w->no_mmap, p.n_threads = w->n_threads, p.cpu_level = level;
+    return p;
+}
+
+/* Descriptors in use, as a way to see that none was left open. */
+static int open_files(void)
+{
+    const int fd = dup(0);
+    if (fd >= 0) close(fd);
+    return fd;
+}
+
+typedef struct sums {
+    float *logits; /* [N_TOKENS][n_vocab] */
+    size_t n_vocab;
+} sums;
+
+static bool keep(void *user, size_t position, const float *logits)
+{
+    sums *s = user;
+    memcpy(s->logits + position * s->n_vocab, logits, s->n_vocab * sizeof *logits);
+    return true;
+}
+
+/* Logits of a few tokens by a freshly loaded model. */
+static sums logits_of(const aerie_model_params *p)
+{
+    static const int32_t tokens[N_TOKENS] = {5, 77, 130, 9, 201, 77};
+    aerie_model *model;
+    aerie_session *session;
+    aerie_error error = {0};
+    aerie_session_params sp = aerie_session_params_default();
+    sp.n_ctx = 32, sp.n_threads = 3;
+    if (aerie_model_load(&model, path, p, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (aerie_session_create(&session, model, &sp, &error) != AERIE_OK) fail_msg("%s", error.text);
+    aerie_model_info info;
+    aerie_model_info_get(model, &info);
+    sums s = {calloc((size_t)N_TOKENS * info.n_vocab, sizeof(float)), info.n_vocab};
+    assert_non_null(s.logits);
+    if (aerie_eval(session, tokens, N_TOKENS, keep, &s, &error) != AERIE_OK) fail_msg("%s", error.text);
+    aerie_session_free(session);
+    aerie_model_free(model);
+    return s;
+}
+
+static void test_same_logits_however_loaded(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"q4_0", "q8_0", "q5_1", "q4_k", "q6_k", "q2_k", "iq4_nl", "mxfp4", "f16", "f32", "q4_k_m"};
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        make_model("tiny-gqa", types[t], t % 2);
+        const aerie_model_params first = params_of(&ways[0], "ref");
+        sums want = logits_of(&first);
+        for (size_t w = 0; w < N_WAYS; w++)
+            for (int best = 0; best < 2; best++) {
+                const aerie_model_params p = params_of(&ways[w], best ? NULL : "ref");
+                sums got = logits_of(&p);
+                if (memcmp(want.logits, got.logits, N_TOKENS * want.n_vocab * sizeof(float)))
+                    fail_msg("%s, %s, %s: other logits", types[t], ways[w].name, best ? "best level" : "ref");
+                free(got.logits);
+            }
+        free(want.logits);
+    }
+}
+
+/* What a way reads, and keeps in memory. */
+static void test_what_is_read(void **state)
+{
+    (void)state;
+    aerie_model_info info[N_WAYS];
+    aerie_memory_plan plan;
+    aerie_error error;
+    make_model("tiny", "q4_0", false);
+    for (size_t w = 0; w < N_WAYS; w++) {
+        aerie_model *model;
+        const aerie_model_params p = params_of(&ways[w], NULL);
+        assert_int_equal(aerie_model_load(&model, path, &p, &error), AERIE_OK);
+        aerie_model_info_get(model, &info[w]);
+        assert_int_equal(aerie_memory_plan_get(path, &p, NULL, &plan, &error), AERIE_OK);
+        assert_int_equal(plan.weight_bytes, info[w].weight_bytes);
+        assert_true(info[w].load_seconds >= info[w].fill_seconds);
+        aerie_model_free(model);
+    }
+    assert_int_equal(info[1].load_bytes, 0);
+    assert_true(info[1].weight_bytes < info[0].weight_bytes);
+    assert_true(info[0].load_bytes <= info[2].load_bytes && info[0].weight_bytes <= info[2].weight_bytes);
+    aerie_model *model;
+    aerie_model_params both = params_of(&ways[1], NULL);
+    both.no_mmap = true;
+    assert_int_equal(aerie_model_load(&model, path, &both, &error), AERIE_ERROR_ARGUMENT);
+}
+
+/* ---- Reads that fail ---------------------------------------------------------------------------------- */
+
+static void try_read(const way *w, long n, fail_read_kind kind, bool forever)
+{
+    aerie_model *model;
+    aerie_error error = {0};
+    const aerie_model_params p = params_of(w, NULL);
+    const int before = open_files();
+    fail_read_arm(n, kind, forever);
+    const aerie_status status = aerie_model_load(&model, path, &p, &error);
+    fail_read_disarm();
+    const bool harmless = kind == FAIL_READ_SHORT || (kind == FAIL_READ_INTERRUPT && !forever);
+    if (status != (harmless ? AERIE_OK : AERIE_ERROR_IO)) fail_msg("%s: read %ld, kind %d: status %d, \"%s\"", w->name, n, (int)kind, (int)status, error.text);
+    if (!harmless && (!strstr(error.text, path) || model)) fail_msg("%s: read %ld: \"%s\"", w->name, n, error.text);
+    aerie_model_free(model);
+    assert_int_equal(open_files(), before);
+}
+
+static void test_failing_reads(void **state)
+{
+    (void)state;
+    make_model("tiny", "q4_0", false);
+    for (size_t w = 0; w < N_WAYS; w++) {
+        aerie_model *model;
+        const aerie_model_params p = params_of(&ways[w], NULL);
+        fail_read_arm(0, FAIL_READ_ERROR, false);
+        assert_int_equal(aerie_model_load(&model, path, &p, NULL), AERIE_OK);
+        const long calls = fail_read_disarm();
+        aerie_model_free(model);
+        assert_true(calls > 0);
+        for (long n = 1; n <= calls; n++)
+            for (int kind = 0; kind < FAIL_READ_KINDS; kind++)
+                for (int forever = 0; forever < 2; forever++)
+                    if (kind != FAIL_READ_INTERRUPT || !forever) try_read(&ways[w], n, (fail_read_kind)kind, forever);
+    }
+}
+
+/* ---- Progress ------------------------------------------------------------------------------------------- */
+
+typedef struct watch {
+    uint64_t n_calls, last, total, stop_at; /* stop_at: the call, from 1, that returns false */
+    bool truncate;
+} watch;
+
+static bool on_progress(void *user, uint64_t done, uint64_t total)
+{
+    watch *w = user;
+    if (w->n_calls == 0) {
+        assert_int_equal(done, 0);
+        if (w->truncate) assert_int_equal(truncate(path, 5000), 0);
+    }
+    assert_true(done <= total && done >= w->last);
+    w->last = done;
+    w->total = total;
+    return ++w->n_calls != w->stop_at;
+}
+
+static void test_progress_and_cancel(void **state)
+{
+    (void)state;
+    make_model("tiny-gqa", "q8_0", false);
+    for (uint32_t n_threads = 1; n_threads < 4; n_threads += 2) {
+        watch w = {0};
+        aerie_model *model;
+        aerie_error error = {0};
+        aerie_model_params p = aerie_model_params_default();
+        p.progress = on_progress, p.user = &w, p.n_threads = n_threads;
+        assert_int_equal(aerie_model_load(&model, path, &p, &error), AERIE_OK);
+        assert_true(w.n_calls >= 2 && w.total > 0 && w.last == w.total);
+        aerie_model_free(model);
+        const uint64_t n_calls = n_threads == 1 ? w.n_calls : 2; /* how many there are depends on who gets what */
+        for (uint64_t stop = 1; stop <= n_calls; stop++) {
+            const int before = open_files();
+            w = (watch){.stop_at = stop};
+            assert_int_equal(aerie_model_load(&model, path, &p, &error), AERIE_ERROR_CANCELLED);
+            assert_null(model);
+            assert_int_equal(error.status, AERIE_ERROR_CANCELLED);
+            assert_int_equal(w.n_calls, stop);
+            assert_int_equal(open_files(), before);
+        }
+    }
+}
+
+/* Cut short between the index and the weights: an error that names the file, no signal. */
+static void test_file_cut_while_loading(void **state)
+{
+    (void)state;
+    for (uint32_t n_threads = 1; n_threads < 4; n_threads += 2) {
+        make_model("tiny-gqa", "q8_0", true);
+        watch w = {.truncate = true};
+        aerie_model *model;
+        aerie_error error = {0};
+        aerie_model_params p = aerie_model_params_default();
+        p.progress = on_progress, p.user = &w, p.n_threads = n_threads;
+        assert_int_equal(aerie_model_load(&model, path, &p, &error), AERIE_ERROR_IO);
+        assert_non_null(strstr(error.text, path));
+        assert_null(model);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_logits_however_loaded),
+        cmocka_unit_test(test_what_is_read),
+        cmocka_unit_test(test_failing_reads),
+        cmocka_unit_test(test_progress_and_cancel),
+        cmocka_unit_test(test_file_cut_while_loading),
+    };
+    return cmocka_run_group_tests_name("loading", tests, make_path, drop_path);
+}
