@@ -99,8 +99,12 @@ static void check_mm(const mm_case *c, uint32_t n_rows, uint32_t begin, uint32_t
         }
     ae_act act = *c->act;
     act.n_rows = n_rows;
-    const ae_mm_out out = {.y = y, .stride = stride, .bias = with_bias ? c->bias : NULL, .add = add};
+    void *scratch = ae_alloc_aligned(1, AE_MM_SCRATCH);
+    assert_non_null(scratch);
+    memset(scratch, 0xA5, AE_MM_SCRATCH);
+    const ae_mm_out out = {.y = y, .stride = stride, .bias = with_bias ? c->bias : NULL, .add = add, .scratch = scratch};
     mm_of(c->k, c->w)(c->w, &act, &out, begin, end);
+    ae_free(scratch);
     size_t at;
     if (!same_floats(y, want, n, &at))
         fail_msg("%s %s: n_out %u n_in %u rows %u [%u, %u) bias %d add %d: row %zu output %zu is %a, must be %a", c->k->level,
@@ -126,8 +130,8 @@ static void check_shape(const ae_kernels *k, uint32_t type, uint32_t n_out, uint
                                                             : random_rows(type, n_out, n_in, wk);
     ae_weight w = weight_make(type, plain, n_out, n_in);
     ae_act act = act_make(max_rows, n_in, ak);
-    float *want = reference(&w, &act), bias[256], old[997];
-    for (int i = 0; i < 256; i++) bias[i] = uniform(-1, 1);
+    float *want = reference(&w, &act), bias[560], old[997];
+    for (int i = 0; i < 560; i++) bias[i] = uniform(-1, 1);
     for (int i = 0; i < 997; i++) old[i] = uniform(-1, 1);
     const mm_case c = {k, &w, &act, want, bias, old};
     for (size_t i = 0; i < sizeof all_rows / sizeof all_rows[0]; i++)
@@ -155,6 +159,7 @@ static void check_type(const ae_kernels *k, uint32_t type)
     check_shape(k, type, 48, (2304 + unit - 1) / unit * unit, 64, W_RANDOM, A_RANDOM);
     check_shape(k, type, 17, 1024, 64, W_RANDOM, A_RANDOM);
     check_shape(k, type, 16, unit, 200, W_RANDOM, A_RANDOM);
+    check_shape(k, type, 560, unit * 4, 70, W_RANDOM, A_RANDOM);
     for (int wk = 0; wk < W_KINDS; wk++)
         for (int ak = 0; ak < A_KINDS; ak++) check_shape(k, type, 19, unit * 4, 33, (weights_kind)wk, (act_kind)ak);
 }

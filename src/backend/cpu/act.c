@@ -23,7 +23,8 @@ void ae_act_layout(ae_layout *layout, size_t n_rows, size_t n_in, size_t tiled, 
     act->ts32 = ae_layout_add(layout, t / 32, sizeof(float));
     act->t256 = ae_layout_add(layout, t, 1);
     act->td256 = ae_layout_add(layout, t / 256, sizeof(float));
-    act->bsum2 = ae_layout_add(layout, tiled ? n / 32 : 0, sizeof(int16_t));
+    act->tb16 = ae_layout_add(layout, t / 16, sizeof(int16_t));
+    act->tb32 = ae_layout_add(layout, t / 32, sizeof(int16_t));
 }
 
 ae_act ae_act_slice(const ae_act *all, uint32_t first, uint32_t i_tile, uint32_t n)
@@ -36,7 +37,8 @@ ae_act ae_act_slice(const ae_act *all, uint32_t first, uint32_t i_tile, uint32_t
         .q32 = all->q32 + k, .d32 = all->d32 + b32, .sum32 = all->sum32 + b32, .s32 = all->s32 + b32,
         .q256 = all->q256 + k, .d256 = all->d256 + b256, .bsum = all->bsum + first * (size_t)(all->n_in / 16),
         .t32 = all->t32 + t, .td32 = all->td32 + g32, .ts32 = all->ts32 + g32,
-        .t256 = all->t256 + t, .td256 = all->td256 + g256, .bsum2 = all->bsum2 + b32,
+        .t256 = all->t256 + t, .td256 = all->td256 + g256,
+        .tb16 = all->tb16 + 16 * g256, .tb32 = all->tb32 + 8 * g256,
     };
 }
 
@@ -72,15 +74,19 @@ static void tile_32(ae_act *act, uint32_t block, uint32_t first, uint32_t n)
 static void tile_256(ae_act *act, uint32_t block, uint32_t first, uint32_t n)
 {
     const size_t n_blocks = act->n_in / 32, n_units = n_blocks / 8, i_group = first / AE_TILE_ROWS;
+    const size_t unit = i_group * n_units + block / 8, at = block % 8;
     const int8_t *q = act->q256 + (size_t)first * act->n_in + (size_t)block * 32;
-    int8_t *t = act->t256 + (i_group * n_blocks + block) * AE_TILE_ROWS * 32;
-    float *d = act->td256 + (i_group * n_units + block / 8) * AE_TILE_ROWS;
+    int8_t *t = act->t256 + (i_group * n_blocks + block / 2 * 2) * AE_TILE_ROWS * 32 + block % 2 * 32;
+    int16_t *b16 = act->tb16 + (unit * 8 + at) * AE_TILE_ROWS * 2;
+    int16_t *b32 = act->tb32 + (unit * 4 + at / 2) * AE_TILE_ROWS * 2 + at % 2;
     for (uint32_t r = 0; r < n; r++) {
         const size_t row = first + r;
         const int16_t *bsum = act->bsum + (row * n_blocks + block) * 2;
-        memcpy(t + (size_t)r * 32, q + (size_t)r * act->n_in, 32);
-        act->bsum2[row * n_blocks + block] = (int16_t)(bsum[0] + bsum[1]);
-        if (block % 8 == 0) d[r] = act->d256[row * n_units + block / 8];
+        memcpy(t + (size_t)r * 64, q + (size_t)r * act->n_in, 32);
+        b16[2 * r] = bsum[0];
+        b16[2 * r + 1] = bsum[1];
+        b32[2 * r] = (int16_t)(bsum[0] + bsum[1]);
+        if (at == 0) act->td256[unit * AE_TILE_ROWS + r] = act->d256[row * n_units + block / 8];
     }
 }
 

@@ -50,6 +50,7 @@ static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_strea
     s->panel_bytes = ae_weight_panel_bytes((o->max_in + 255) / 256 * 256);
     s->panel = ae_layout_add(layout, o->n_threads, s->panel_bytes);
     s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE), sizeof(float));
+    s->mm_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_MM_SCRATCH, 1);
     s->run_begin = ae_layout_add(layout, n + 1, sizeof(int32_t));
     s->run_item = ae_layout_add(layout, n + 1, sizeof(int32_t));
 }
@@ -283,7 +284,9 @@ void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const bool need[4
 void ae_cpu_panels(const ae_stream *stream, uint32_t i_worker, const ae_weight *w, const ae_act *act, const ae_mm_out *out,
                    uint32_t begin, uint32_t end)
 {
-    ae_weight_multiply(w, act, out, begin * AE_PANEL, end == ae_weight_n_panels(w->n_out) ? w->n_out : end * AE_PANEL,
+    ae_mm_out to = *out;
+    to.scratch = stream->mm_scratch + i_worker * AE_MM_SCRATCH;
+    ae_weight_multiply(w, act, &to, begin * AE_PANEL, end == ae_weight_n_panels(w->n_out) ? w->n_out : end * AE_PANEL,
                        stream->panel + i_worker * stream->panel_bytes);
 }
 
@@ -299,7 +302,7 @@ static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
         const ae_weight *w = a->out[i].weight;
         const uint32_t n = ae_weight_n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
         if (b < e) {
-            const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add};
+            const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add, NULL};
             ae_cpu_panels(job->stream, i_worker, w, job->act, &out, b, e);
         }
         at += n;

@@ -43,6 +43,7 @@ struct ae_stream {
     ae_cpu_moe moe;
     uint8_t *panel;      /* [n_threads][panel_bytes] a panel of a weight that is used in place */
     size_t panel_bytes;
+    uint8_t *mm_scratch; /* [n_threads][AE_MM_SCRATCH] */
     float *attn_scratch; /* [n_threads][AE_ATTN_TILE][MAX_HEAD_DIM + 64] */
     int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
     int32_t *run_item;   /* [max_rows + 1] first work item of each run */

@@ -216,7 +216,7 @@ static void multiply(const moe_job *job, uint32_t i_worker, const ae_weight *w, 
                      uint32_t end, uint32_t *at)
 {
     const uint32_t n = ae_weight_n_panels(w->n_out), b = begin > *at ? begin - *at : 0, e = end < *at + n ? end - *at : n;
-    const ae_mm_out out = {y, w->n_out, NULL, false};
+    const ae_mm_out out = {y, w->n_out, NULL, false, NULL};
     if (end > *at && b < e) ae_cpu_panels(job->stream, i_worker, w, act, &out, b, e);
     *at += n;
 }

@@ -134,7 +134,7 @@ void ae_weight_multiply(const ae_weight *w, const ae_act *act, const ae_mm_out *
     ae_weight one = *w; /* its first and only panel is the one in scratch */
     one.packed = packed_at(w, panel, panel + w->packed.code_stride);
     for (uint32_t o = begin; o < end; o += AE_PANEL) {
-        const ae_mm_out to = {out->y + o, out->stride, out->bias ? out->bias + o : NULL, out->add};
+        const ae_mm_out to = {out->y + o, out->stride, out->bias ? out->bias + o : NULL, out->add, out->scratch};
         one.n_out = end - o < AE_PANEL ? end - o : AE_PANEL;
         ae_pack_panels(w->type, w->plain + o * w->row_bytes, one.n_out, w->n_in, &one.packed, 0, 1);
         one.mm(&one, act, &to, 0, one.n_out);

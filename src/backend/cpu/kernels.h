@@ -49,13 +49,13 @@ typedef struct ae_act {
     int8_t *q256;   /* [n_rows][n_in] */
     float *d256;    /* [n_rows][n_in / 256] */
     int16_t *bsum;  /* [n_rows][n_in / 16] sum of 16 q */
-    /* The same by tiles, for levels that want it (ae_kernels.tile_rows): rows in groups of 16, a tile is 16 rows x 32 k
-     * and contiguous, tiles of a group in ascending k. The last group's missing rows are undefined. */
+    /* The same by tiles, for levels that want it (ae_kernels.tile_rows): rows in groups of 16, a tile is 16 rows x 32 or
+     * 64 k and contiguous, tiles of a group in ascending k. The last group's missing rows are undefined. */
     int8_t *t32;          /* [n_groups][n_in / 32][16][32] q32 */
     float *td32, *ts32;   /* [n_groups][n_in / 32][16] d32, s32 */
-    int8_t *t256;         /* [n_groups][n_in / 32][16][32] q256 */
+    int8_t *t256;         /* [n_groups][n_in / 64][16][64] q256 */
     float *td256;         /* [n_groups][n_in / 256][16] d256 */
-    int16_t *bsum2;       /* [n_rows][n_in / 32] sum of 32 q256 */
+    int16_t *tb16, *tb32; /* [n_groups][n_in / 256][8 or 4][16][2] sums of 16 and of 32 q256, two neighbours side by side */
 } ae_act;
 
 /* ---- Weights ------------------------------------------------------------------------------------ */
@@ -88,11 +88,14 @@ typedef struct ae_packed {
     uint8_t *scales;    /* [n_panels][scale_stride], 64-byte aligned */
 } ae_packed;
 
+#define AE_MM_SCRATCH ((size_t)128 << 10) /* bytes that a product may need for itself */
+
 typedef struct ae_mm_out {
     float *y;          /* [n_rows][stride] */
     size_t stride;
     const float *bias; /* [n_out] or NULL */
     bool add;
+    void *scratch;     /* [AE_MM_SCRATCH], 64-byte aligned, for this call alone */
 } ae_mm_out;
 
 /* Outputs [begin, end) of all rows of act; begin is a multiple of 16, end too or n_out. */

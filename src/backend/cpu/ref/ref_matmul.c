@@ -31,9 +31,9 @@ static float step_32(const ae_unit *unit, const int8_t *q, float dx, float sx, u
 static float step_256(const ae_unit *unit, const int8_t *q, float dx, const int16_t *bsum, uint32_t width, bool has_min,
                       float acc)
 {
-    float p = 0;
-    for (uint32_t k = 0; k < 256; k += width) p = fmaf((float)dot(unit->code + k, q + k, width), (float)unit->sub[k / 16], p);
-    acc = fmaf(p, unit->d[0] * dx, acc);
+    int32_t p = 0;
+    for (uint32_t k = 0; k < 256; k += width) p += dot(unit->code + k, q + k, width) * unit->sub[k / 16];
+    acc = fmaf((float)p, unit->d[0] * dx, acc);
     if (!has_min) return acc;
     int32_t sum = 0;
     for (uint32_t j = 0; j < 16; j++) sum += unit->submin[j] * bsum[j];
