@@ -26,11 +26,35 @@ static bool matches(const app_options *options, ae_gguf_string name)
 typedef struct totals {
     uint64_t n[AE_TYPE_COUNT], elements[AE_TYPE_COUNT], bytes[AE_TYPE_COUNT];
     uint64_t n_params, n_bytes;
+    uint32_t n_experts, n_used; /* 0 = none */
+    uint64_t n_active;          /* parameters without the experts that a token does not use */
 } totals;
+
+/* "<architecture>.<suffix>" as a count; 0 if there is none. */
+static uint32_t arch_count(const ae_gguf *gguf, const char *suffix)
+{
+    ae_gguf_string arch = {0};
+    uint32_t value = 0;
+    char key[128];
+    if (ae_gguf_get_string(gguf, "general.architecture", false, &arch, NULL) != AERIE_OK || !arch.data || arch.n > 64) return 0;
+    snprintf(key, sizeof key, "%.*s.%s", (int)arch.n, arch.data, suffix);
+    return ae_gguf_get_u32(gguf, key, false, &value, NULL) == AERIE_OK ? value : 0;
+}
+
+/* Of the experts of all layers, by the name of their tensors. */
+static bool is_expert(ae_gguf_string name)
+{
+    static const char part[] = "_exps.";
+    for (size_t i = 0; i + sizeof part - 1 <= name.n; i++) {
+        if (memcmp(name.data + i, part, sizeof part - 1) == 0) return true;
+    }
+    return false;
+}
 
 static totals count(const ae_gguf *gguf)
 {
-    totals t = {0};
+    totals t = {.n_experts = arch_count(gguf, "expert_count"), .n_used = arch_count(gguf, "expert_used_count")};
+    if (t.n_used > t.n_experts) t.n_used = t.n_experts;
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
         const ae_gguf_tensor *tensor = ae_gguf_tensor_at(gguf, i);
         uint64_t elements = 1;
@@ -39,6 +63,7 @@ static totals count(const ae_gguf *gguf)
         t.elements[tensor->type] += elements;
         t.bytes[tensor->type] += tensor->bytes;
         t.n_params += elements;
+        t.n_active += t.n_experts && is_expert(tensor->name) ? elements / t.n_experts * t.n_used : elements;
         t.n_bytes += tensor->bytes;
     }
     return t;
@@ -166,6 +191,10 @@ static void print_summary(const app_options *options, const ae_gguf *gguf)
         return;
     }
     app_print("%-14s%llu (%.2f M)\n", "parameters", (unsigned long long)t.n_params, (double)t.n_params / 1e6);
+    if (t.n_experts) {
+        app_print("%-14s%u, of which a token uses %u: %.2f M parameters\n", "experts", (unsigned)t.n_experts, (unsigned)t.n_used,
+                  (double)t.n_active / 1e6);
+    }
     app_print("%-14s%s, %.3f bits per weight\n", "weights", app_bytes(size, t.n_bytes),
               bits_per_weight(t.n_bytes, t.n_params));
     app_print("\n  %-8s %8s %16s %12s %8s\n", "type", "tensors", "weights", "size", "bits");
@@ -284,6 +313,9 @@ static int print_json(const app_options *options, const ae_gguf *gguf)
         (json_int_t)ae_gguf_file_bytes(gguf), "n_params", (json_int_t)t.n_params, "weight_bytes", (json_int_t)t.n_bytes,
         "bits_per_weight", bits_per_weight(t.n_bytes, t.n_params), "types", types_json(&t));
     bool ok = json != NULL;
+    if (ok && t.n_experts)
+        ok = json_object_set_new(json, "experts", json_pack("{s:I, s:I, s:I}", "n", (json_int_t)t.n_experts, "n_used", (json_int_t)t.n_used,
+                                                            "n_params_active", (json_int_t)t.n_active)) == 0;
     if (ok && (options->keys || !options->tensors))
         ok = json_object_set_new(json, "keys", keys_json(options, gguf)) == 0;
     if (ok && (options->tensors || !options->keys))

@@ -19,10 +19,15 @@ static const struct named {
     {"tiny", {3, 64, 128, 4, 2, 32, 320, 2048, 10000.0f, .tied = false}},
     {"tiny-gqa", {2, 256, 256, 8, 2, 32, 384, 2048, 10000.0f, .tied = false}},
     {"tiny-mha", {2, 128, 192, 2, 2, 64, 300, 2048, 10000.0f, .tied = true}},
+    {"tiny-moe", {2, 64, 128, 4, 2, 32, 320, 2048, 10000.0f, .tied = false, .n_experts = 6, .n_used = 2, .n_ff_expert = 96}},
     {"135m", {30, 576, 1536, 9, 3, 64, 49152, 8192, 100000.0f, .tied = true}},
     {"1b", {16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000.0f, .tied = false}},
     {"3b", {28, 3072, 8192, 24, 8, 128, 128256, 131072, 500000.0f, .tied = true}},
     {"8b", {32, 4096, 14336, 32, 8, 128, 128256, 131072, 500000.0f, .tied = false}},
+    {"moe", {16, 2048, 1024, 16, 16, 128, 50304, 4096, 10000.0f, .tied = false, .arch = "olmoe", .n_experts = 64, .n_used = 8,
+             .n_ff_expert = 1024}},
+    {"moe-8x1b", {16, 2048, 8192, 32, 8, 64, 32000, 32768, 1000000.0f, .tied = false, .n_experts = 8, .n_used = 2,
+                  .n_ff_expert = 8192}},
 };
 
 bool mk_shape(const char *name, mk_options *options)
@@ -39,12 +44,38 @@ bool mk_shape(const char *name, mk_options *options)
 
 const char *mk_shapes_known(void)
 {
-    return "tiny, tiny-gqa, tiny-mha, 135m, 1b, 3b, 8b";
+    return "tiny, tiny-gqa, tiny-mha, tiny-moe, 135m, 1b, 3b, 8b, moe, moe-8x1b";
+}
+
+/* ---- Architectures ------------------------------------------------------------------------------- */
+
+/* What a file of each has beside the common keys and tensors. */
+static const struct arch {
+    const char *name;
+    char qk_norm; /* d = by head, q = all heads together, 0 = none */
+    bool shared, shared_router, select_bias, dense_lead;
+    bool says_ff; /* writes expert_feed_forward_length */
+} archs[] = {
+    {.name = "llama"},
+    {.name = "qwen2"},
+    {.name = "qwen2moe", .shared = true, .shared_router = true, .says_ff = true},
+    {.name = "qwen3", .qk_norm = 'd'},
+    {.name = "qwen3moe", .qk_norm = 'd', .says_ff = true},
+    {.name = "olmoe", .qk_norm = 'q'},
+    {.name = "deepseek", .shared = true, .dense_lead = true, .says_ff = true},
+    {.name = "dots1", .qk_norm = 'd', .shared = true, .select_bias = true, .dense_lead = true, .says_ff = true},
+};
+
+static const struct arch *arch_of(const mk_options *o)
+{
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++)
+        if (!strcmp(archs[i].name, o->arch ? o->arch : "llama")) return &archs[i];
+    return NULL;
 }
 
 /* ---- Which type ---------------------------------------------------------------------------------- */
 
-typedef enum role { EMBED, HEAD, QK, VALUE, OUT, GATE_UP, DOWN, NORM, BIAS, FREQS } role;
+typedef enum role { EMBED, HEAD, QK, VALUE, OUT, GATE_UP, DOWN, NORM, BIAS, FREQS, ROUTER } role;
 
 typedef struct plan {
     const mk_options *o;
@@ -101,6 +132,7 @@ static float gain_of(const plan *p, role r, uint32_t layer)
     case QK: return 1.6f;
     case OUT: return (p->o->forgetful ? 0.001f : 1.4f) * add;
     case DOWN: return 2.0f * add;
+    case ROUTER: return 1.5f;
     default: return 0.7f;
     }
 }
@@ -122,6 +154,7 @@ typedef struct tensor {
     char name[64];
     role role;
     uint32_t layer, n_out, n_in; /* n_out 0: a vector */
+    uint32_t n_stack;            /* matrices in one tensor */
 } tensor;
 
 typedef aerie_status visit_fn(void *context, const tensor *t, aerie_error *error);
@@ -129,7 +162,8 @@ typedef aerie_status visit_fn(void *context, const tensor *t, aerie_error *error
 static const struct part {
     const char *name;
     role role;
-    char out, in; /* e = n_embd, q = heads, k = KV heads, f = n_ff, - = none */
+    char out, in; /* e = n_embd, q = heads, k = KV heads, f = n_ff, x = n_ff of an expert, y = two of these,
+                     s = n_ff of the shared expert, n = experts, 1 = one, - = none */
 } parts[] = {
     {"attn_norm.weight", NORM, '-', 'e'}, {"attn_q.weight", QK, 'q', 'e'}, {"attn_k.weight", QK, 'k', 'e'},
     {"attn_v.weight", VALUE, 'k', 'e'}, {"attn_output.weight", OUT, 'e', 'q'}, {"ffn_norm.weight", NORM, '-', 'e'},
@@ -137,7 +171,39 @@ static const struct part {
     {"attn_q.bias", BIAS, '-', 'q'}, {"attn_k.bias", BIAS, '-', 'k'}, {"attn_v.bias", BIAS, '-', 'k'},
     {"attn_output.bias", BIAS, '-', 'e'}, {"ffn_gate.bias", BIAS, '-', 'f'}, {"ffn_up.bias", BIAS, '-', 'f'},
     {"ffn_down.bias", BIAS, '-', 'e'},
+    {"attn_q_norm.weight", NORM, '-', 'q'}, {"attn_k_norm.weight", NORM, '-', 'k'},
+    {"ffn_gate_inp.weight", ROUTER, 'n', 'e'}, {"exp_probs_b.bias", BIAS, '-', 'n'},
+    {"ffn_gate_exps.weight", GATE_UP, 'x', 'e'}, {"ffn_up_exps.weight", GATE_UP, 'x', 'e'},
+    {"ffn_gate_up_exps.weight", GATE_UP, 'y', 'e'}, {"ffn_down_exps.weight", DOWN, 'e', 'x'},
+    {"ffn_gate_shexp.weight", GATE_UP, 's', 'e'}, {"ffn_up_shexp.weight", GATE_UP, 's', 'e'},
+    {"ffn_down_shexp.weight", DOWN, 'e', 's'}, {"ffn_gate_inp_shexp.weight", ROUTER, '1', 'e'},
 };
+
+static bool starts(const char *text, const char *with)
+{
+    return !strncmp(text, with, strlen(with));
+}
+
+static bool is_qk_norm(const struct part *p)
+{
+    return starts(p->name, "attn_q_norm") || starts(p->name, "attn_k_norm");
+}
+
+/* Whether layer i has that part. */
+static bool has_part(const mk_options *o, const struct part *p, uint32_t i)
+{
+    const struct arch *a = arch_of(o);
+    const bool experts = o->n_experts && !(a->dense_lead && i < o->n_dense), stack = strstr(p->name, "_exps.") != NULL;
+    if (is_qk_norm(p)) return a->qk_norm;
+    if (!strcmp(p->name, "exp_probs_b.bias")) return experts && a->select_bias;
+    if (!strcmp(p->name, "ffn_gate_inp_shexp.weight")) return experts && a->shared_router;
+    if (strstr(p->name, "_shexp.")) return experts && a->shared && o->n_ff_shared;
+    if (!strcmp(p->name, "ffn_gate_inp.weight")) return experts;
+    if (stack && starts(p->name, "ffn_down")) return experts;
+    if (stack) return experts && o->fused == starts(p->name, "ffn_gate_up");
+    if (p->role == BIAS && !(o->biases && (!strcmp(a->name, "llama") || (starts(p->name, "attn_") && p->in != 'e')))) return false;
+    return !starts(p->name, "ffn_") || p->role == NORM || !experts;
+}
 
 static uint32_t dim(const mk_options *o, char c)
 {
@@ -146,24 +212,30 @@ static uint32_t dim(const mk_options *o, char c)
     case 'q': return o->n_heads * o->head_dim;
     case 'k': return o->n_kv_heads * o->head_dim;
     case 'f': return o->n_ff;
+    case 'x': return o->n_ff_expert;
+    case 'y': return 2 * o->n_ff_expert;
+    case 's': return o->n_ff_shared;
+    case 'n': return o->n_experts;
+    case '1': return 1;
     default: return 0;
     }
 }
 
 static aerie_status for_each(const mk_options *o, visit_fn *visit, void *context, aerie_error *error)
 {
-    AE_TRY(visit(context, &(tensor){"token_embd.weight", EMBED, 0, o->n_vocab, o->n_embd}, error));
-    if (o->rope_freqs) AE_TRY(visit(context, &(tensor){"rope_freqs.weight", FREQS, 0, 0, o->head_dim / 2}, error));
+    AE_TRY(visit(context, &(tensor){"token_embd.weight", EMBED, 0, o->n_vocab, o->n_embd, 1}, error));
+    if (o->rope_freqs) AE_TRY(visit(context, &(tensor){"rope_freqs.weight", FREQS, 0, 0, o->head_dim / 2, 1}, error));
     for (uint32_t i = 0; i < o->n_layers; i++)
         for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++) {
             const struct part *p = &parts[k];
-            if (p->role == BIAS && !o->biases) continue;
-            tensor t = {"", p->role, i, dim(o, p->out), dim(o, p->in)};
+            if (!has_part(o, p, i)) continue;
+            tensor t = {"", p->role, i, dim(o, p->out), dim(o, p->in), strstr(p->name, "_exps.") ? o->n_experts : 1};
+            if (is_qk_norm(p) && arch_of(o)->qk_norm == 'd') t.n_in = o->head_dim;
             snprintf(t.name, sizeof t.name, "blk.%u.%s", i, p->name);
             AE_TRY(visit(context, &t, error));
         }
-    AE_TRY(visit(context, &(tensor){"output_norm.weight", NORM, 0, 0, o->n_embd}, error));
-    return o->tied ? AERIE_OK : visit(context, &(tensor){"output.weight", HEAD, 0, o->n_vocab, o->n_embd}, error);
+    AE_TRY(visit(context, &(tensor){"output_norm.weight", NORM, 0, 0, o->n_embd, 1}, error));
+    return o->tied ? AERIE_OK : visit(context, &(tensor){"output.weight", HEAD, 0, o->n_vocab, o->n_embd, 1}, error);
 }
 
 /* ---- Writing ------------------------------------------------------------------------------------------ */
@@ -179,8 +251,9 @@ typedef struct writing {
 static aerie_status describe(void *context, const tensor *t, aerie_error *error)
 {
     writing *w = context;
-    const int64_t ne[2] = {t->n_in, t->n_out};
-    return ae_gguf_writer_tensor(w->writer, t->name, type_of(&w->plan, t->role, t->layer, t->n_in), t->n_out ? 2 : 1, ne, error);
+    const int64_t ne[3] = {t->n_in, t->n_out, t->n_stack};
+    const uint32_t n_dims = t->n_stack > 1 ? 3 : t->n_out > 1 ? 2 : 1; /* one output: a vector, as others write it */
+    return ae_gguf_writer_tensor(w->writer, t->name, type_of(&w->plan, t->role, t->layer, t->n_in), n_dims, ne, error);
 }
 
 static aerie_status fill(void *context, const tensor *t, aerie_error *error)
@@ -199,33 +272,68 @@ static aerie_status fill(void *context, const tensor *t, aerie_error *error)
         return ae_gguf_writer_data(w->writer, w->buffer, row, error);
     }
     const float sd = gain_of(&w->plan, t->role, t->layer) / sqrtf((float)t->n_in);
-    for (uint32_t done = 0, n; done < t->n_out; done += n) {
+    const uint32_t n_rows = t->n_out * t->n_stack;
+    for (uint32_t done = 0, n; done < n_rows; done += n) {
         n = (uint32_t)(BUFFER_BYTES / row);
-        if (n > t->n_out - done) n = t->n_out - done;
-        mk_blocks(type, sd, &state, w->buffer, (size_t)n * t->n_in);
+        if (n > n_rows - done) n = n_rows - done;
+        mk_blocks(type, sd, w->plan.o->n_experts > 0, &state, w->buffer, (size_t)n * t->n_in);
         AE_TRY(ae_gguf_writer_data(w->writer, w->buffer, n * row, error));
     }
     return AERIE_OK;
 }
 
+static aerie_status key_u32(const mk_options *o, ae_gguf_writer *w, const char *suffix, uint32_t value, aerie_error *error)
+{
+    char key[80];
+    snprintf(key, sizeof key, "%s.%s", arch_of(o)->name, suffix);
+    return ae_gguf_writer_u32(w, key, value, error);
+}
+
+static aerie_status key_f32(const mk_options *o, ae_gguf_writer *w, const char *suffix, float value, aerie_error *error)
+{
+    char key[80];
+    snprintf(key, sizeof key, "%s.%s", arch_of(o)->name, suffix);
+    return ae_gguf_writer_f32(w, key, value, error);
+}
+
+static aerie_status write_expert_keys(const mk_options *o, ae_gguf_writer *w, aerie_error *error)
+{
+    const struct arch *a = arch_of(o);
+    char key[80];
+    AE_TRY(key_u32(o, w, "expert_count", o->n_experts, error));
+    AE_TRY(key_u32(o, w, "expert_used_count", o->n_used, error));
+    if (a->says_ff) AE_TRY(key_u32(o, w, "expert_feed_forward_length", o->n_ff_expert, error));
+    if (a->dense_lead) AE_TRY(key_u32(o, w, "leading_dense_block_count", o->n_dense, error));
+    if (a->shared_router) return key_u32(o, w, "expert_shared_feed_forward_length", o->n_ff_shared, error);
+    if (!a->shared) return AERIE_OK;
+    AE_TRY(key_u32(o, w, "expert_shared_count", o->n_ff_shared / o->n_ff_expert, error));
+    AE_TRY(key_f32(o, w, "expert_weights_scale", 1.75f, error));
+    if (!a->select_bias) return AERIE_OK;
+    AE_TRY(key_u32(o, w, "expert_gating_func", 2, error));
+    snprintf(key, sizeof key, "%s.expert_weights_norm", a->name);
+    return ae_gguf_writer_bool(w, key, true, error);
+}
+
 static aerie_status write_keys(const mk_options *o, ae_gguf_writer *w, aerie_error *error)
 {
+    /* where an architecture has no key for the size of its experts, it is this one */
+    const uint32_t n_ff = o->n_experts && !arch_of(o)->says_ff ? o->n_ff_expert : o->n_ff;
     const struct {
-        const char *key;
+        const char *suffix;
         uint32_t value;
     } counts[] = {
-        {"general.quantization_version", 2}, {"llama.block_count", o->n_layers}, {"llama.context_length", o->n_ctx},
-        {"llama.embedding_length", o->n_embd}, {"llama.feed_forward_length", o->n_ff}, {"llama.vocab_size", o->n_vocab},
-        {"llama.attention.head_count", o->n_heads}, {"llama.attention.head_count_kv", o->n_kv_heads},
-        {"llama.attention.key_length", o->head_dim}, {"llama.attention.value_length", o->head_dim},
-        {"llama.rope.dimension_count", o->head_dim},
+        {"block_count", o->n_layers}, {"context_length", o->n_ctx}, {"embedding_length", o->n_embd},
+        {"feed_forward_length", n_ff}, {"vocab_size", o->n_vocab}, {"attention.head_count", o->n_heads},
+        {"attention.head_count_kv", o->n_kv_heads}, {"attention.key_length", o->head_dim},
+        {"attention.value_length", o->head_dim}, {"rope.dimension_count", o->head_dim},
     };
-    AE_TRY(ae_gguf_writer_string(w, "general.architecture", "llama", error));
+    AE_TRY(ae_gguf_writer_string(w, "general.architecture", arch_of(o)->name, error));
     AE_TRY(ae_gguf_writer_string(w, "general.name", "random", error));
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        AE_TRY(ae_gguf_writer_u32(w, counts[i].key, counts[i].value, error));
-    AE_TRY(ae_gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f, error));
-    AE_TRY(ae_gguf_writer_f32(w, "llama.rope.freq_base", o->rope_base, error));
+    AE_TRY(ae_gguf_writer_u32(w, "general.quantization_version", 2, error));
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) AE_TRY(key_u32(o, w, counts[i].suffix, counts[i].value, error));
+    AE_TRY(key_f32(o, w, "attention.layer_norm_rms_epsilon", 1e-5f, error));
+    AE_TRY(key_f32(o, w, "rope.freq_base", o->rope_base, error));
+    if (o->n_experts) AE_TRY(write_expert_keys(o, w, error));
     return mk_vocab(o, w, error);
 }
 
@@ -243,7 +351,9 @@ static bool shape_is_good(const mk_options *o)
     const uint32_t most = 1u << 18;
     return o->n_layers && o->n_layers <= 512 && o->n_embd && o->n_embd <= most && o->n_ff && o->n_ff <= most && o->n_kv_heads &&
            o->n_heads <= 1024 && o->n_heads && o->n_heads % o->n_kv_heads == 0 && o->head_dim && o->head_dim <= 512 &&
-           o->head_dim % 2 == 0 && o->n_heads * o->head_dim <= most && o->n_ctx && o->n_vocab >= MK_MIN_VOCAB;
+           o->head_dim % 2 == 0 && o->n_heads * o->head_dim <= most && o->n_ctx && o->n_vocab >= MK_MIN_VOCAB &&
+           (!o->n_experts || (o->n_experts <= 512 && o->n_used && o->n_used <= o->n_experts && o->n_ff_expert &&
+                              o->n_ff_expert <= most && o->n_ff_shared <= most && o->n_dense <= o->n_layers));
 }
 
 aerie_status mk_model(const mk_options *o, const char *path, aerie_error *error)
@@ -252,6 +362,7 @@ aerie_status mk_model(const mk_options *o, const char *path, aerie_error *error)
     if (!plan_type(&w.plan, o->type ? o->type : "q4_0"))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is no type for weights; q4_0, q8_0, q4_K, f16 ... and the mixes "
                        "q4_k_m and q5_k_m are", o->type);
+    if (!arch_of(o)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is no architecture known here", o->arch);
     if (!shape_is_good(o))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model has this shape: counts must be positive, head counts divide, the "
                        "head dimension be even, and the vocabulary hold at least %d tokens", MK_MIN_VOCAB);

@@ -19,17 +19,24 @@ typedef struct mk_options {
     uint32_t n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab, n_ctx;
     float rope_base;
     bool tied;         /* no output.weight */
-    bool biases;       /* on every projection */
+    bool biases;       /* on every projection; of other architectures than llama on q, k, v */
     bool rope_freqs;   /* divisors of the frequencies, as Llama 3 has them */
     bool forgetful;    /* attention adds next to nothing: a greedy continuation soon runs in circles */
     float layer_decay; /* what a layer adds to the stream shrinks by this from layer to layer; 0 = 1 */
     const char *type;  /* a tensor type ("q4_0", "IQ2_XS"), or a mix: "q4_k_m", "q5_k_m" */
     const char *pre;   /* tokenizer.ggml.pre: "smollm", "gpt-2" ... */
     uint64_t seed;
+    const char *arch;  /* "llama" (NULL), "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "deepseek", "dots1" */
+    /* experts; 0 = none */
+    uint32_t n_experts, n_used, n_ff_expert;
+    uint32_t n_ff_shared; /* of the shared expert, where the architecture has one; a multiple of n_ff_expert but for qwen2moe */
+    uint32_t n_dense;     /* leading layers without experts, where the architecture has them */
+    bool fused;           /* gate and up of the experts in one tensor */
 } mk_options;
 
-/* "tiny", "tiny-gqa", "tiny-mha" (all below a second in any test), "135m", "1b", "3b", "8b": fills the shape, type q4_0,
- * seed 1. tiny-gqa suits the 256-wide types. false for an unknown name. */
+/* "tiny", "tiny-gqa", "tiny-mha", "tiny-moe" (all below a second in any test), "135m", "1b", "3b", "8b", and with experts
+ * "moe" (OLMoE 1B-7B: 64 of which a row uses 8; 6.9 G weights), "moe-8x1b" (Mixtral in small: 8, 2; 6.7 G): fills the
+ * shape, type q4_0, seed 1. tiny-gqa suits the 256-wide types. false for an unknown name. */
 bool mk_shape(const char *name, mk_options *options);
 /* "tiny, tiny-gqa, ..." */
 const char *mk_shapes_known(void);
@@ -57,8 +64,10 @@ static inline uint64_t mk_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* n random elements (a multiple of the type's block) into blocks, standard deviation about sd. */
-void mk_blocks(uint32_t type, float sd, uint64_t *state, void *blocks, size_t n);
+/* n random elements (a multiple of the type's block) into blocks, standard deviation about sd. `balanced`: half of the
+ * scales are negative. The codes of many types lean to one side (-8 to 7): in a large model what all weights have in
+ * common then drowns what differs from token to token, and all rows would choose the same experts. */
+void mk_blocks(uint32_t type, float sd, bool balanced, uint64_t *state, void *blocks, size_t n);
 aerie_status mk_vocab(const mk_options *options, struct ae_gguf_writer *writer, aerie_error *error);
 
 #endif

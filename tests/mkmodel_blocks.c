@@ -101,7 +101,7 @@ static void random_floats(uint32_t type, float sd, uint64_t *state, uint8_t *out
     }
 }
 
-void mk_blocks(uint32_t type, float sd, uint64_t *state, void *blocks, size_t n)
+void mk_blocks(uint32_t type, float sd, bool balanced, uint64_t *state, void *blocks, size_t n)
 {
     const ae_type_info *info = ae_type_get(type);
     if (info->dot == AE_DOT_FLOAT) {
@@ -112,6 +112,10 @@ void mk_blocks(uint32_t type, float sd, uint64_t *state, void *blocks, size_t n)
     const size_t n_blocks = n / info->n_block;
     uint8_t *p = blocks;
     random_bytes(state, p, n_blocks * info->block_bytes);
-    for (size_t i = 0; i < n_blocks; i++, p += info->block_bytes) /* scales differ from block to block */
-        set_scale(type, p, d * (0.7f + 0.6f * (float)(p[info->block_bytes / 2] ^ p[info->block_bytes / 2 + 1]) / 255.0f));
+    balanced = balanced && type != AE_TYPE_MXFP4 && type != AE_TYPE_NVFP4; /* these have no sign, and even codes */
+    for (size_t i = 0; i < n_blocks; i++, p += info->block_bytes) { /* scales differ from block to block */
+        const uint8_t bits = p[info->block_bytes / 2] ^ p[info->block_bytes / 2 + 1];
+        const float sign = balanced && (p[info->block_bytes - 1] ^ p[info->block_bytes - 2]) & 1 ? -1.0f : 1.0f;
+        set_scale(type, p, sign * d * (0.7f + 0.6f * (float)bits / 255.0f));
+    }
 }

@@ -1,11 +1,14 @@
 /* mkmodel.c - writes a random model as a GGUF file: for benchmarks of any shape, and for trying things.
  *
  *     mkmodel [options] FILE
- *         --shape NAME   tiny, tiny-gqa, tiny-mha, 135m, 1b, 3b, 8b (default tiny); what follows changes it
+ *         --shape NAME   tiny, tiny-gqa, tiny-mha, tiny-moe, 135m, 1b, 3b, 8b, moe, moe-8x1b (default tiny; see
+ *                        tests/mkmodel.h); what follows changes it
+ *         --arch NAME    llama, qwen2, qwen2moe, qwen3, qwen3moe, olmoe, deepseek, dots1 (default: the shape's)
  *         --type NAME    a tensor type (q4_0, q8_0, q4_K, iq2_xs, f16 ...), or q4_k_m, q5_k_m (default q4_0)
  *         --seed N       (default 1) the same options and seed give the same bytes
  *         --layers N --embd N --ff N --heads N --kv-heads N --head-dim N --vocab N --ctx N
  *         --rope-base X  --layer-decay X   (see tests/mkmodel.h)
+ *         --experts N --used N --ff-expert N --ff-shared N --dense-layers N --fused 0|1
  *         --tied 0|1 --biases 0|1 --rope-freqs 0|1 --forgetful 0|1
  *         --pre NAME     pre-tokenizer (default smollm)
  *
@@ -39,17 +42,20 @@ static bool set_number(mk_options *o, const char *name, const char *value)
         const char *name;
         uint32_t *to;
     } counts[] = {{"--layers", &o->n_layers}, {"--embd", &o->n_embd}, {"--ff", &o->n_ff}, {"--heads", &o->n_heads},
-                  {"--kv-heads", &o->n_kv_heads}, {"--head-dim", &o->head_dim}, {"--vocab", &o->n_vocab}, {"--ctx", &o->n_ctx}};
+                  {"--kv-heads", &o->n_kv_heads}, {"--head-dim", &o->head_dim}, {"--vocab", &o->n_vocab}, {"--ctx", &o->n_ctx},
+                  {"--experts", &o->n_experts}, {"--used", &o->n_used}, {"--ff-expert", &o->n_ff_expert},
+                  {"--ff-shared", &o->n_ff_shared}, {"--dense-layers", &o->n_dense}};
     const struct {
         const char *name;
         bool *to;
-    } flags[] = {{"--tied", &o->tied}, {"--biases", &o->biases}, {"--rope-freqs", &o->rope_freqs}, {"--forgetful", &o->forgetful}};
+    } flags[] = {{"--tied", &o->tied}, {"--biases", &o->biases}, {"--rope-freqs", &o->rope_freqs}, {"--forgetful", &o->forgetful},
+                 {"--fused", &o->fused}};
     uint64_t n;
     if (!strcmp(name, "--rope-base")) return (o->rope_base = strtof(value, NULL)) > 1.0f;
     if (!strcmp(name, "--layer-decay")) return (o->layer_decay = strtof(value, NULL)) > 0.0f;
     if (!strcmp(name, "--seed")) return parse_count(value, UINT64_MAX, &o->seed);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        if (!strcmp(name, counts[i].name)) return parse_count(value, UINT32_MAX, &n) && ((*counts[i].to = (uint32_t)n) > 0);
+        if (!strcmp(name, counts[i].name)) return parse_count(value, UINT32_MAX, &n) && ((*counts[i].to = (uint32_t)n), true);
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         if (!strcmp(name, flags[i].name)) return parse_count(value, 1, &n) && ((*flags[i].to = n), true);
     return false;
@@ -73,6 +79,7 @@ int main(int argc, char **argv)
         if (!strcmp(name, "--shape")) continue;
         if (!strcmp(name, "--type")) o.type = value;
         else if (!strcmp(name, "--pre")) o.pre = value;
+        else if (!strcmp(name, "--arch")) o.arch = value;
         else if (!set_number(&o, name, value)) return usage("unknown option or bad value: ", name);
     }
     if (!path) return usage("no file is named", "");

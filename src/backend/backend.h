@@ -74,6 +74,58 @@ typedef struct ae_matmul {
     } out[AE_MATMUL_MAX];
 } ae_matmul;
 
+/* x in n_rows * n_groups groups of dim, each x / rms(x) * weight, in place: the norm of queries and keys. */
+typedef struct ae_norm {
+    uint32_t n_rows, n_groups, dim;
+    float *x;            /* [n_rows][n_groups * dim] f32 */
+    const float *weight; /* [dim] f32 on the device */
+    float eps;
+} ae_norm;
+
+/* ---- Mixture of experts --------------------------------------------------------------------- */
+
+#define AE_MAX_EXPERTS 512
+
+typedef enum ae_gate {
+    AE_GATE_SOFTMAX,        /* p = softmax of all logits */
+    AE_GATE_SIGMOID,        /* p = 1 / (1 + e^-logit) */
+    AE_GATE_SOFTMAX_CHOSEN, /* p = softmax of the chosen logits alone */
+} ae_gate;
+
+/* How a row chooses its experts and weighs them, all in f32. The score of an expert is its logit, or p + bias where there
+ * is a selection bias. The n_used of highest score are chosen; of equals the lower id; NaN never beats a number.
+ * The weight is p; `renorm` divides by the sum of the chosen p (ids ascending, at least 2^-14), then times `scale`.
+ * softmax: m the largest logit, q = ae_expf(logit - m), p = q / sum of q, ids ascending. */
+typedef struct ae_routing {
+    uint32_t n_experts, n_used; /* 1 <= n_used <= n_experts <= AE_MAX_EXPERTS */
+    ae_gate gate;
+    bool renorm;
+    float scale;
+} ae_routing;
+
+/* The feed-forward block with experts: y += sum of weight_e * down_e(silu(gate_e(x')) * up_e(x')), x' = x / rms(x) * norm.
+ * Order of the sum, per element: y = fmaf(weight_e, d_e, y), chosen experts by ascending id, then the shared expert
+ * with its own weight. Rows are grouped by expert: each chosen expert's weights are read once whatever n_rows. */
+typedef struct ae_moe {
+    uint32_t n_rows;
+    ae_routing routing;      /* n_used may be less than planned in ae_stream_options: drafts with fewer experts */
+    const float *x;          /* [n_rows][n_embd] f32; may be y */
+    const float *norm;       /* [n_embd] f32 on the device */
+    float norm_eps;
+    const ae_weight *router; /* [n_experts, n_embd] */
+    const float *bias;       /* [n_experts] f32 on the device, added to p for the choice alone; or NULL */
+    ae_weight *const *gate, *const *up, *const *down; /* [n_experts] of [n_ff, n_embd] x 2, [n_embd, n_ff]; each array's
+                                                       * weights have one type and shape */
+    const ae_weight *shared_gate, *shared_up, *shared_down; /* [n_ff_shared, ...] an expert that every row uses; or NULL */
+    const ae_weight *shared_router; /* [1, n_embd] weight of the shared expert is the sigmoid of this; NULL: it is 1 */
+    float *y;                /* [n_rows][n_embd] f32 */
+} ae_moe;
+
+/* The largest ae_moe of a stream; n_experts 0: none. */
+typedef struct ae_moe_shape {
+    uint32_t n_experts, n_used, n_embd, n_ff, n_ff_shared;
+} ae_moe_shape;
+
 /* ---- Rows, positions and the KV cache ---------------------------------------------------------- */
 
 typedef struct ae_kv_shape {
@@ -134,6 +186,7 @@ typedef struct ae_stream_options {
     uint32_t n_threads;   /* CPU */
     uint32_t max_rows;    /* largest n_rows of any operation */
     uint32_t max_in;      /* largest n_in of any matmul */
+    ae_moe_shape moe;
     ae_stream *threads_of; /* use the threads of this stream (which must outlive the new one); NULL: own ones */
 } ae_stream_options;
 
@@ -180,6 +233,8 @@ typedef struct ae_backend_ops {
     /* y[r] = row tokens[r] of the table, as f32. tokens (host) [n_rows]. */
     void (*lookup)(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y);
     void (*matmul)(ae_stream *stream, const ae_matmul *args);
+    void (*norm)(ae_stream *stream, const ae_norm *args);
+    void (*moe)(ae_stream *stream, const ae_moe *args);
     void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
     void (*attention)(ae_stream *stream, const ae_attention *args);
     /* y[i] = x[rows[i]], dim floats each. rows (host) [n]. */

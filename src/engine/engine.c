@@ -32,6 +32,12 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_engine_options
     e->rope_host = ae_layout_add(l, n * m->hparams.n_rot, sizeof(float));
 }
 
+/* Layers without experts. */
+static bool has_dense(const ae_hparams *h)
+{
+    return !h->experts.n || h->experts.n_dense;
+}
+
 static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_engine *e)
 {
     const ae_hparams *h = &m->hparams;
@@ -41,8 +47,9 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->attn = ae_layout_add(l, n * q_dim, sizeof(float));
     e->k = ae_layout_add(l, n * kv_dim, sizeof(float));
     e->v = ae_layout_add(l, n * kv_dim, sizeof(float));
-    e->gate = ae_layout_add(l, n * h->n_ff, sizeof(float));
-    e->up = ae_layout_add(l, n * h->n_ff, sizeof(float));
+    const size_t n_ff = has_dense(h) ? h->n_ff : 0;
+    e->gate = ae_layout_add(l, n * n_ff, sizeof(float));
+    e->up = ae_layout_add(l, n * n_ff, sizeof(float));
     e->cos = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
     e->sin = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
     e->x_out = ae_layout_add(l, (size_t)o->n_outputs * h->n_embd, sizeof(float));
@@ -60,10 +67,14 @@ static ae_stream_options stream_options(const ae_model *m, const ae_engine_optio
 {
     const ae_hparams *h = &m->hparams;
     const uint32_t q_dim = h->n_heads * h->head_dim;
-    uint32_t max_in = h->n_embd > h->n_ff ? h->n_embd : h->n_ff;
-    const ae_stream *threads_of = o->threads_of ? o->threads_of->stream : NULL;
-    return (ae_stream_options){threads_of ? o->threads_of->options.n_threads : o->n_threads, o->n_batch,
-                               max_in > q_dim ? max_in : q_dim, (ae_stream *)threads_of};
+    const ae_expert_hparams *x = &h->experts;
+    const uint32_t dims[] = {q_dim, has_dense(h) ? h->n_ff : 0, x->n_ff_shared, x->n_ff};
+    uint32_t max_in = h->n_embd;
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        if (dims[i] > max_in) max_in = dims[i];
+    return (ae_stream_options){
+        .n_threads = o->threads_of ? o->threads_of->options.n_threads : o->n_threads, .max_rows = o->n_batch, .max_in = max_in,
+        .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared}, .threads_of = o->threads_of ? o->threads_of->stream : NULL};
 }
 
 size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options)

@@ -21,6 +21,16 @@ static void rotation(ae_engine *e)
     e->backend->ops->upload(e->stream, e->sin, sin, bytes);
 }
 
+/* Queries or keys, each head by itself or all heads together. */
+static void norm_heads(ae_engine *e, float *x, const float *weight, uint32_t n_heads)
+{
+    const ae_hparams *h = &e->net->model->hparams;
+    const bool by_head = h->qk_norm == AE_QK_NORM_HEAD;
+    e->backend->ops->norm(e->stream, &(ae_norm){
+        .n_rows = e->n_rows, .n_groups = by_head ? n_heads : 1, .dim = by_head ? h->head_dim : n_heads * h->head_dim, .x = x,
+        .weight = weight, .eps = h->norm_eps});
+}
+
 static void attention_block(ae_engine *e, const ae_places *places, uint32_t i_layer)
 {
     const ae_backend_ops *ops = e->backend->ops;
@@ -31,6 +41,10 @@ static void attention_block(ae_engine *e, const ae_places *places, uint32_t i_la
         .n_rows = e->n_rows, .input = AE_INPUT_RMSNORM, .x = e->x, .x_stride = h->n_embd,
         .norm = l->attn_norm, .norm_eps = h->norm_eps, .n_weights = 3,
         .out = {{l->wq, l->bq, e->q, q_dim, false}, {l->wk, l->bk, e->k, kv_dim, false}, {l->wv, l->bv, e->v, kv_dim, false}}});
+    if (h->qk_norm) {
+        norm_heads(e, e->q, l->q_norm, h->n_heads);
+        norm_heads(e, e->k, l->k_norm, h->n_kv_heads);
+    }
     ops->rope_kv(e->stream, &(ae_rope_kv){
         .places = places, .kv = ae_kv_pages(e->kv), .layer = i_layer, .n_heads = h->n_heads,
         .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim, .n_rot = h->n_rot,
@@ -59,6 +73,21 @@ static void ffn_block(ae_engine *e, uint32_t i_layer)
         .out = {{l->w_down, l->b_down, e->x, h->n_embd, true}}});
 }
 
+_Static_assert(AE_MODEL_MAX_EXPERTS <= AE_MAX_EXPERTS, "a model that loads must run");
+
+static void expert_block(ae_engine *e, uint32_t i_layer)
+{
+    const ae_hparams *h = &e->net->model->hparams;
+    const ae_expert_hparams *x = &h->experts;
+    const ae_net_layer *l = &e->net->layers[i_layer];
+    const ae_gate gate = x->gate == AE_EXPERT_GATE_SIGMOID ? AE_GATE_SIGMOID
+                         : x->gate == AE_EXPERT_GATE_SOFTMAX_CHOSEN ? AE_GATE_SOFTMAX_CHOSEN : AE_GATE_SOFTMAX;
+    e->backend->ops->moe(e->stream, &(ae_moe){
+        .n_rows = e->n_rows, .routing = {x->n, x->n_used, gate, x->renorm, x->scale}, .x = e->x, .norm = l->ffn_norm,
+        .norm_eps = h->norm_eps, .router = l->router, .bias = l->router_bias, .gate = l->e_gate, .up = l->e_up, .down = l->e_down,
+        .shared_gate = l->s_gate, .shared_up = l->s_up, .shared_down = l->s_down, .shared_router = l->s_router, .y = e->x});
+}
+
 void ae_forward(ae_engine *e)
 {
     const ae_backend_ops *ops = e->backend->ops;
@@ -68,7 +97,8 @@ void ae_forward(ae_engine *e)
     ops->lookup(e->stream, e->net->embedding, e->token, e->n_rows, e->x);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         attention_block(e, &places, i);
-        ffn_block(e, i);
+        if (e->net->layers[i].router) expert_block(e, i);
+        else ffn_block(e, i);
     }
     if (e->n_out) {
         ops->gather(e->stream, e->x, e->out_rows, e->n_out, h->n_embd, e->x_out);

@@ -13,6 +13,11 @@ typedef struct ae_net_layer {
     float *attn_norm, *ffn_norm; /* [n_embd] device f32 */
     ae_weight *wq, *wk, *wv, *wo, *w_gate, *w_up, *w_down;
     float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down; /* device f32 or NULL */
+    float *q_norm, *k_norm;      /* device f32 or NULL */
+    /* a layer with experts has these instead of w_gate, w_up, w_down; names as in ae_layer */
+    ae_weight *router, **e_gate, **e_up, **e_down; /* but for the router one for each expert */
+    ae_weight *s_gate, *s_up, *s_down, *s_router; /* or NULL */
+    float *router_bias;
 } ae_net_layer;
 
 typedef struct ae_net {
@@ -26,9 +31,11 @@ typedef struct ae_net {
     double rope_magnitude;
     struct ae_net_part *parts; /* every weight and vector, for upload and release */
     uint32_t n_parts;
+    ae_weight **experts;       /* [n_layers][3][n of experts] where e_gate, e_up and e_down point; NULL: none */
     void *memory;              /* device memory of all parts */
     size_t bytes;              /* of it */
-    size_t pass_bytes;         /* what one pass reads: all but a lookup table, also where it lies in the file */
+    size_t pass_bytes;         /* what a pass of one row reads: no lookup table, of experts those it uses; also where it
+                                * lies in the file */
     uint64_t fill_bytes;       /* read from the file to fill weights */
     double fill_seconds;
 } ae_net;

@@ -8,6 +8,9 @@
 typedef struct ae_net_part {
     ae_tensor_ref tensor;
     unsigned use;       /* ae_weight_use; 0 = a vector as f32 */
+    uint64_t first;     /* of a weight: its rows in the tensor, the matrices of a stack counted one behind the other */
+    uint32_t n_rows;
+    bool is_expert;
     ae_weight **weight; /* filled if use */
     float **vector;     /* filled otherwise */
     size_t offset;      /* in net->memory */

@@ -49,7 +49,7 @@ static size_t row_bytes(const ae_net_part *part)
 static uint32_t chunk_rows(const ae_net_part *part)
 {
     const size_t n = CHUNK_BYTES / row_bytes(part) / AE_WEIGHT_ROWS * AE_WEIGHT_ROWS;
-    const uint64_t rows = (uint64_t)part->tensor->ne[1];
+    const uint32_t rows = part->n_rows;
     return (uint32_t)(n < AE_WEIGHT_ROWS ? AE_WEIGHT_ROWS < rows ? AE_WEIGHT_ROWS : rows : n < rows ? n : rows);
 }
 
@@ -58,12 +58,18 @@ static bool is_filled(const ae_net_part *part)
     return part->use && part->bytes;
 }
 
+/* In the tensor. */
+static uint64_t first_row(const chunk *c)
+{
+    return c->part->first + c->first;
+}
+
 static int by_place(const void *a, const void *b)
 {
     const ae_tensor_ref x = ((const chunk *)a)->part->tensor, y = ((const chunk *)b)->part->tensor;
     if (x->i_file != y->i_file) return x->i_file < y->i_file ? -1 : 1;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return ((const chunk *)a)->first < ((const chunk *)b)->first ? -1 : 1;
+    return first_row(a) < first_row(b) ? -1 : 1;
 }
 
 static aerie_status list_chunks(load_job *job, aerie_error *error)
@@ -77,14 +83,14 @@ static aerie_status list_chunks(load_job *job, aerie_error *error)
         if (!is_filled(part)) continue;
         const uint32_t rows = chunk_rows(part);
         if (rows * row_bytes(part) > job->buffer_bytes) job->buffer_bytes = rows * row_bytes(part);
-        n_chunks += ((size_t)part->tensor->ne[1] + rows - 1) / rows;
-        job->total += part->tensor->bytes;
+        n_chunks += ((size_t)part->n_rows + rows - 1) / rows;
+        job->total += part->n_rows * row_bytes(part);
     }
     if (n_chunks > UINT32_MAX / 2 || !(job->chunks = ae_alloc(n_chunks, sizeof *job->chunks)))
         return ae_fail_memory(error, "the list of what is to be read", n_chunks * sizeof *job->chunks);
     for (uint32_t i = 0; i < net->n_parts; i++) {
         const ae_net_part *part = &net->parts[i];
-        const uint32_t rows = is_filled(part) ? (uint32_t)part->tensor->ne[1] : 0, step = rows ? chunk_rows(part) : 1;
+        const uint32_t rows = is_filled(part) ? part->n_rows : 0, step = rows ? chunk_rows(part) : 1;
         for (uint32_t r = 0; r < rows; r += step)
             job->chunks[job->n_chunks++] = (chunk){part, r, rows - r < step ? rows - r : step};
     }
@@ -153,14 +159,14 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
     const size_t row = row_bytes(c->part), bytes = c->n * row;
     aerie_error error = {0};
     if (atomic_load(&job->status) != AERIE_OK) return;
-    if (ahead) ae_gguf_advise(&l->reader, ahead->part->tensor, ahead->first * row_bytes(ahead->part), ahead->n * row_bytes(ahead->part), AE_FILE_SOON);
-    const aerie_status status = ae_gguf_read(&l->reader, c->part->tensor, c->first * row, l->buffer, bytes, &error);
+    if (ahead) ae_gguf_advise(&l->reader, ahead->part->tensor, first_row(ahead) * row_bytes(ahead->part), ahead->n * row_bytes(ahead->part), AE_FILE_SOON);
+    const aerie_status status = ae_gguf_read(&l->reader, c->part->tensor, first_row(c) * row, l->buffer, bytes, &error);
     if (status != AERIE_OK) {
         fail_job(job, status, &error);
         return;
     }
     job->net->backend->ops->weight_fill(job->net->backend, *c->part->weight, l->buffer, c->first, c->n);
-    if (job->forget) ae_gguf_advise(&l->reader, c->part->tensor, c->first * row, bytes, AE_FILE_DONE);
+    if (job->forget) ae_gguf_advise(&l->reader, c->part->tensor, first_row(c) * row, bytes, AE_FILE_DONE);
     const uint64_t done = atomic_fetch_add(&job->done, bytes) + bytes;
     if (i_worker == 0) tell(job, done);
 }

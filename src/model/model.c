@@ -85,6 +85,62 @@ static aerie_status read_rope(binder *b)
     return AERIE_OK;
 }
 
+/* The size of the expert that all rows share. */
+static aerie_status read_shared(binder *b)
+{
+    ae_hparams *h = &b->model->hparams;
+    ae_expert_hparams *x = &h->experts;
+    if (b->arch->shared == AE_SHARED_GATED) {
+        x->n_ff_shared = h->n_ff;
+        AE_TRY(ae_gguf_get_u32(b->model->gguf, arch_key(b, "expert_shared_feed_forward_length"), false, &x->n_ff_shared, b->error));
+        AE_TRY(need_range(b, "expert_shared_feed_forward_length", x->n_ff_shared, 1, AE_MAX_FF));
+    } else if (b->arch->shared == AE_SHARED_COUNT) {
+        uint32_t n = 0;
+        AE_TRY(ae_gguf_get_u32(b->model->gguf, arch_key(b, "expert_shared_count"), true, &n, b->error));
+        AE_TRY(need_range(b, "expert_shared_count", n, 0, AE_MAX_FF / x->n_ff));
+        x->n_ff_shared = n * x->n_ff;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status read_experts(binder *b)
+{
+    ae_hparams *h = &b->model->hparams;
+    ae_expert_hparams *x = &h->experts;
+    const ae_gguf *gguf = b->model->gguf;
+    uint32_t n_groups = 0, gate = b->arch->gate;
+    AE_TRY(ae_gguf_get_u32(gguf, arch_key(b, "expert_count"), b->arch->experts == AE_EXPERTS_ALWAYS, &x->n, b->error));
+    if (b->arch->experts == AE_EXPERTS_ALWAYS) AE_TRY(need_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
+    if (!x->n) return AERIE_OK;
+    if (b->arch->experts == AE_EXPERTS_NEVER)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.expert_count is %u; models of this architecture have no experts",
+                       ae_gguf_path(gguf), b->arch->name, x->n);
+    AE_TRY(need_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
+    AE_TRY(ae_gguf_get_u32(gguf, arch_key(b, "expert_used_count"), true, &x->n_used, b->error));
+    AE_TRY(need_range(b, "expert_used_count", x->n_used, 1, x->n));
+    AE_TRY(ae_gguf_get_u32(gguf, arch_key(b, "expert_group_count"), false, &n_groups, b->error));
+    if (n_groups > 1)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: experts in %u groups, of which a row uses some; aerie knows no such "
+                       "groups", ae_gguf_path(gguf), n_groups);
+    x->n_ff = b->arch->split_ff ? h->n_ff / x->n_used : h->n_ff;
+    AE_TRY(ae_gguf_get_u32(gguf, arch_key(b, "expert_feed_forward_length"), false, &x->n_ff, b->error));
+    AE_TRY(need_range(b, "expert_feed_forward_length", x->n_ff, 1, AE_MAX_FF));
+    AE_TRY(read_shared(b));
+    AE_TRY(ae_gguf_get_u32(gguf, arch_key(b, "leading_dense_block_count"), false, &x->n_dense, b->error));
+    AE_TRY(need_range(b, "leading_dense_block_count", x->n_dense, 0, h->n_layers));
+    AE_TRY(ae_gguf_get_u32(gguf, arch_key(b, "expert_gating_func"), false, &gate, b->error));
+    AE_TRY(need_range(b, "expert_gating_func", gate, AE_EXPERT_GATE_SOFTMAX, AE_EXPERT_GATE_SOFTMAX_CHOSEN));
+    x->gate = (ae_expert_gate)gate;
+    x->renorm = b->arch->renorm;
+    AE_TRY(ae_gguf_get_bool(gguf, arch_key(b, "expert_weights_norm"), false, &x->renorm, b->error));
+    AE_TRY(ae_gguf_get_f32(gguf, arch_key(b, "expert_weights_scale"), false, &x->scale, b->error));
+    if (x->scale == 0.0f) x->scale = 1.0f; /* so other programs write "none" */
+    if (!(fabsf(x->scale) < 1e6f))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.expert_weights_scale is %g", ae_gguf_path(gguf), b->arch->name,
+                       (double)x->scale);
+    return AERIE_OK;
+}
+
 static aerie_status read_hparams(binder *b)
 {
     ae_hparams *h = &b->model->hparams;
@@ -106,11 +162,6 @@ static aerie_status read_hparams(binder *b)
     if (h->n_heads % h->n_kv_heads)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads cannot share %u KV heads evenly", ae_gguf_path(gguf),
                        h->n_heads, h->n_kv_heads);
-    uint32_t experts = 0;
-    AE_TRY(ae_gguf_get_u32(gguf, arch_key(b, "expert_count"), false, &experts, b->error));
-    if (experts)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: a mixture of %u experts; this version runs dense models only",
-                       ae_gguf_path(gguf), experts);
     h->head_dim = h->n_embd / h->n_heads;
     uint32_t value_dim;
     AE_TRY(ae_gguf_get_u32(gguf, arch_key(b, "attention.key_length"), false, &h->head_dim, b->error));
@@ -124,13 +175,16 @@ static aerie_status read_hparams(binder *b)
     if (!(h->norm_eps > 0.0f && h->norm_eps < 1.0f))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the norm's epsilon is %g; it must lie between 0 and 1", ae_gguf_path(gguf),
                        (double)h->norm_eps);
+    h->qk_norm = b->arch->qk_norm;
+    AE_TRY(read_experts(b));
     return read_rope(b);
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------------- */
 
-/* The tensor `name` of shape [n_out, n_in] (n_out 0: a vector [n_in]); NULL in *out if optional and absent. */
-static aerie_status bind(binder *b, const char *name, bool required, uint32_t n_out, uint32_t n_in, ae_tensor_ref *out)
+/* The tensor `name` of shape [n_stack][n_out, n_in] (n_out 0: a vector [n_in]); NULL in *out if optional and absent. */
+static aerie_status bind_stack(binder *b, const char *name, bool required, uint32_t n_stack, uint32_t n_out, uint32_t n_in,
+                               ae_tensor_ref *out)
 {
     const char *path = ae_gguf_path(b->model->gguf);
     const ae_gguf_tensor *t = ae_gguf_tensor_find(b->model->gguf, name);
@@ -140,15 +194,23 @@ static aerie_status bind(binder *b, const char *name, bool required, uint32_t n_
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; architecture %s needs it", path, name, b->arch->name);
     }
     const int64_t rows = n_out ? n_out : 1;
-    if (t->ne[0] != n_in || t->ne[1] != rows || t->ne[2] != 1 || t->ne[3] != 1)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s has shape [%lld, %lld, %lld, %lld], expected [%u, %lld]", path,
+    if (t->ne[0] != n_in || t->ne[1] != rows || t->ne[2] != n_stack || t->ne[3] != 1) {
+        char depth[24] = "";
+        if (n_stack > 1) snprintf(depth, sizeof depth, ", %u", n_stack);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s has shape [%lld, %lld, %lld, %lld], expected [%u, %lld%s]", path,
                        name, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3], n_in,
-                       (long long)rows);
+                       (long long)rows, depth);
+    }
     const ae_type_info *info = ae_type_get(t->type);
     if (!info || !info->decode || (n_out && info->dot == AE_DOT_NONE))
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, which cannot hold weights", path, name,
                        ae_type_name(t->type));
     return AERIE_OK;
+}
+
+static aerie_status bind(binder *b, const char *name, bool required, uint32_t n_out, uint32_t n_in, ae_tensor_ref *out)
+{
+    return bind_stack(b, name, required, 1, n_out, n_in, out);
 }
 
 static aerie_status bind_layer(binder *b, uint32_t i, const char *part, bool required, uint32_t n_out, uint32_t n_in,
@@ -159,10 +221,55 @@ static aerie_status bind_layer(binder *b, uint32_t i, const char *part, bool req
     return bind(b, name, required, n_out, n_in, out);
 }
 
+static aerie_status bind_experts_of(binder *b, uint32_t i, const char *part, bool required, uint32_t n_out, uint32_t n_in,
+                                    ae_tensor_ref *out)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.%s", i, part);
+    return bind_stack(b, name, required, b->model->hparams.experts.n, n_out, n_in, out);
+}
+
+static aerie_status bind_experts(binder *b, uint32_t i, ae_layer *l)
+{
+    const ae_expert_hparams *x = &b->model->hparams.experts;
+    const uint32_t e = b->model->hparams.n_embd, f = x->n_ff, s = x->n_ff_shared;
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.ffn_gate.0.weight", i);
+    if (ae_gguf_tensor_find(b->model->gguf, name))
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s: the experts are stored one by one, as before April 2024; "
+                       "convert the model again", ae_gguf_path(b->model->gguf), name);
+    AE_TRY(bind_layer(b, i, "ffn_gate_inp.weight", true, x->n, e, &l->router));
+    AE_TRY(bind_layer(b, i, "exp_probs_b.bias", false, 0, x->n, &l->router_bias));
+    AE_TRY(bind_experts_of(b, i, "ffn_gate_up_exps.weight", false, 2 * f, e, &l->e_gate_up));
+    if (!l->e_gate_up) {
+        AE_TRY(bind_experts_of(b, i, "ffn_gate_exps.weight", true, f, e, &l->e_gate));
+        AE_TRY(bind_experts_of(b, i, "ffn_up_exps.weight", true, f, e, &l->e_up));
+    }
+    AE_TRY(bind_experts_of(b, i, "ffn_down_exps.weight", true, e, f, &l->e_down));
+    if (!s) return AERIE_OK;
+    AE_TRY(bind_layer(b, i, "ffn_gate_shexp.weight", true, s, e, &l->s_gate));
+    AE_TRY(bind_layer(b, i, "ffn_up_shexp.weight", true, s, e, &l->s_up));
+    AE_TRY(bind_layer(b, i, "ffn_down_shexp.weight", true, e, s, &l->s_down));
+    if (b->arch->shared == AE_SHARED_GATED) AE_TRY(bind_layer(b, i, "ffn_gate_inp_shexp.weight", true, 1, e, &l->s_router));
+    return AERIE_OK;
+}
+
+static aerie_status bind_dense(binder *b, uint32_t i, ae_layer *l)
+{
+    const uint32_t e = b->model->hparams.n_embd, f = b->model->hparams.n_ff;
+    AE_TRY(bind_layer(b, i, "ffn_gate.weight", true, f, e, &l->w_gate));
+    AE_TRY(bind_layer(b, i, "ffn_up.weight", true, f, e, &l->w_up));
+    AE_TRY(bind_layer(b, i, "ffn_down.weight", true, e, f, &l->w_down));
+    AE_TRY(bind_layer(b, i, "ffn_gate.bias", false, 0, f, &l->b_gate));
+    AE_TRY(bind_layer(b, i, "ffn_up.bias", false, 0, f, &l->b_up));
+    return bind_layer(b, i, "ffn_down.bias", false, 0, e, &l->b_down);
+}
+
 static aerie_status bind_layers(binder *b)
 {
     const ae_hparams *h = &b->model->hparams;
-    const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim, f = h->n_ff;
+    const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
+    const bool by_head = h->qk_norm == AE_QK_NORM_HEAD;
     for (uint32_t i = 0; i < h->n_layers; i++) {
         ae_layer *l = &b->model->layers[i];
         AE_TRY(bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->attn_norm));
@@ -174,13 +281,13 @@ static aerie_status bind_layers(binder *b)
         AE_TRY(bind_layer(b, i, "attn_k.bias", false, 0, kv, &l->bk));
         AE_TRY(bind_layer(b, i, "attn_v.bias", false, 0, kv, &l->bv));
         AE_TRY(bind_layer(b, i, "attn_output.bias", false, 0, e, &l->bo));
+        if (h->qk_norm) {
+            AE_TRY(bind_layer(b, i, "attn_q_norm.weight", true, 0, by_head ? h->head_dim : q, &l->q_norm));
+            AE_TRY(bind_layer(b, i, "attn_k_norm.weight", true, 0, by_head ? h->head_dim : kv, &l->k_norm));
+        }
         AE_TRY(bind_layer(b, i, "ffn_norm.weight", true, 0, e, &l->ffn_norm));
-        AE_TRY(bind_layer(b, i, "ffn_gate.weight", true, f, e, &l->w_gate));
-        AE_TRY(bind_layer(b, i, "ffn_up.weight", true, f, e, &l->w_up));
-        AE_TRY(bind_layer(b, i, "ffn_down.weight", true, e, f, &l->w_down));
-        AE_TRY(bind_layer(b, i, "ffn_gate.bias", false, 0, f, &l->b_gate));
-        AE_TRY(bind_layer(b, i, "ffn_up.bias", false, 0, f, &l->b_up));
-        AE_TRY(bind_layer(b, i, "ffn_down.bias", false, 0, e, &l->b_down));
+        if (h->experts.n && i >= h->experts.n_dense) AE_TRY(bind_experts(b, i, l));
+        else AE_TRY(bind_dense(b, i, l));
     }
     return AERIE_OK;
 }

@@ -19,6 +19,7 @@
 #define AE_MAX_HEAD_DIM 512
 #define AE_MAX_EMBD (1u << 17)
 #define AE_MAX_FF (1u << 20)
+#define AE_MODEL_MAX_EXPERTS 512
 
 typedef enum ae_rope_scaling {
     AE_ROPE_SCALING_NONE,
@@ -26,15 +27,43 @@ typedef enum ae_rope_scaling {
     AE_ROPE_SCALING_YARN,
 } ae_rope_scaling;
 
+/* Norm of queries and keys before they are rotated. */
+typedef enum ae_qk_norm {
+    AE_QK_NORM_NONE,
+    AE_QK_NORM_HEAD, /* of each head by itself, weights [head_dim] */
+    AE_QK_NORM_ROW,  /* of all heads together, weights [n_heads * head_dim] and [n_kv_heads * head_dim] */
+} ae_qk_norm;
+
+/* Values of expert_gating_func in a file; ae_routing (backend.h) has the arithmetic. */
+typedef enum ae_expert_gate {
+    AE_EXPERT_GATE_SOFTMAX = 1,
+    AE_EXPERT_GATE_SIGMOID = 2,
+    AE_EXPERT_GATE_SOFTMAX_CHOSEN = 3,
+} ae_expert_gate;
+
+typedef struct ae_expert_hparams {
+    uint32_t n;           /* of a layer; 0 = a dense model, the rest is 0 then */
+    uint32_t n_used;      /* by a row, 1 to n */
+    uint32_t n_ff;        /* of an expert */
+    uint32_t n_ff_shared; /* of the expert that every row uses; 0 = none */
+    uint32_t n_dense;     /* the first layers that have no experts but n_ff of ae_hparams */
+    ae_expert_gate gate;
+    bool renorm;          /* chosen weights are divided by their sum */
+    float scale;          /* of the weights */
+} ae_expert_hparams;
+
 typedef struct ae_hparams {
     const char *arch;     /* "llama" */
     uint32_t n_vocab;     /* rows of the output head */
-    uint32_t n_embd, n_layers, n_ff;
+    uint32_t n_embd, n_layers;
+    uint32_t n_ff;        /* of layers without experts */
     uint32_t n_heads, n_kv_heads, head_dim;
     uint32_t n_ctx_train; /* 0 = not said */
     float norm_eps;
     float attn_scale;     /* of q */
     uint32_t window;      /* attention window, 0 = all */
+    ae_qk_norm qk_norm;
+    ae_expert_hparams experts;
     /* rotation */
     bool rope_neox;       /* pairs (i, i + n_rot/2) instead of (2i, 2i+1) */
     uint32_t n_rot;       /* even, <= head_dim */
@@ -51,9 +80,17 @@ typedef struct ae_layer {
     ae_tensor_ref attn_norm;           /* [n_embd] */
     ae_tensor_ref wq, wk, wv, wo;      /* [n_heads * head_dim, n_embd] .. [n_embd, n_heads * head_dim] */
     ae_tensor_ref bq, bk, bv, bo;      /* optional, [n_out of the weight] */
+    ae_tensor_ref q_norm, k_norm;      /* by hparams.qk_norm */
     ae_tensor_ref ffn_norm;            /* [n_embd] */
     ae_tensor_ref w_gate, w_up, w_down; /* [n_ff, n_embd] x 2, [n_embd, n_ff] */
     ae_tensor_ref b_gate, b_up, b_down; /* optional */
+    /* with experts, instead of the six above; E experts of f = experts.n_ff */
+    ae_tensor_ref router;              /* [E, n_embd]; NULL: a layer without experts */
+    ae_tensor_ref router_bias;         /* optional, [E], for the choice alone */
+    ae_tensor_ref e_gate, e_up, e_down; /* [E][f, n_embd] x 2, [E][n_embd, f] */
+    ae_tensor_ref e_gate_up;           /* [E][2 f, n_embd], gate's rows first; e_gate and e_up are NULL then */
+    ae_tensor_ref s_gate, s_up, s_down; /* the shared expert: [n_ff_shared, n_embd] x 2, [n_embd, n_ff_shared] */
+    ae_tensor_ref s_router;            /* [1, n_embd]; NULL: its weight is 1 */
 } ae_layer;
 
 typedef struct ae_model {

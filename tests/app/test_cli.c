@@ -223,6 +223,31 @@ static void inspect_shows_hostile_strings_safely(void **state)
     json_decref(json);
 }
 
+static void inspect_shows_experts(void **state)
+{
+    (void)state;
+    static const uint64_t ne[3] = {32, 2, 8}, dense[1] = {32};
+    ae_buf file = {0};
+    gguf_make_header(&file, 3, 2, 3);
+    gguf_make_kv_string(&file, "general.architecture", "olmoe");
+    gguf_make_kv_u32(&file, "olmoe.expert_count", 8);
+    gguf_make_kv_u32(&file, "olmoe.expert_used_count", 3);
+    gguf_make_tensor(&file, "blk.0.ffn_up_exps.weight", 3, ne, AE_TYPE_F32, 0);
+    gguf_make_tensor(&file, "output_norm.weight", 1, dense, AE_TYPE_F32, 2048);
+    gguf_make_pad(&file, 32);
+    gguf_make_zeros(&file, 2048 + 128);
+    cli_write("experts.gguf", file.data, file.n);
+    ae_buf_free(&file);
+    cli("$A inspect experts.gguf");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.out, "8, of which a token uses 3: 0.00 M parameters"));
+    cli("$A inspect experts.gguf --json");
+    json_t *json = json_loads(cli_last.out, 0, NULL), *experts = json_object_get(json, "experts");
+    assert_int_equal(json_integer_value(json_object_get(experts, "n_used")), 3);
+    assert_int_equal(json_integer_value(json_object_get(experts, "n_params_active")), 512 * 3 / 8 + 32);
+    json_decref(json);
+}
+
 static void any_valid_file_can_be_inspected(void **state)
 {
     (void)state;
@@ -262,6 +287,7 @@ int main(void)
         cmocka_unit_test(unusable_files),
         cmocka_unit_test(tokens_there_and_back),
         cmocka_unit_test(inspect_shows_hostile_strings_safely),
+        cmocka_unit_test(inspect_shows_experts),
         cmocka_unit_test(any_valid_file_can_be_inspected),
         cmocka_unit_test(lost_output_is_noticed),
     };

@@ -68,6 +68,10 @@ static const mk_options shapes[] = {
     {.type = "f16", .n_layers = 1, .n_embd = 24, .n_ff = 20, .n_heads = 3, .n_kv_heads = 3, .head_dim = 8, .n_vocab = 330, .tied = true},
     {.type = "q4_k_m", .n_layers = 1, .n_embd = 256, .n_ff = 256, .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .n_vocab = 259,
      .tied = true},
+    {.type = "q4_0", .n_layers = 2, .n_embd = 32, .n_ff = 32, .n_heads = 2, .n_kv_heads = 2, .head_dim = 16, .n_vocab = 262,
+     .arch = "dots1", .n_experts = 3, .n_used = 2, .n_ff_expert = 32, .n_ff_shared = 32, .n_dense = 1},
+    {.type = "f32", .n_layers = 1, .n_embd = 24, .n_ff = 20, .n_heads = 3, .n_kv_heads = 1, .head_dim = 8, .n_vocab = 262,
+     .arch = "qwen2moe", .n_experts = 5, .n_used = 2, .n_ff_expert = 12, .n_ff_shared = 10, .fused = true},
 };
 #define N_SHAPES (sizeof shapes / sizeof shapes[0])
 

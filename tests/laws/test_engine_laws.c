@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "rig.inc"
+#include "rig_rows.inc"
 
 /* ---- Models and configurations --------------------------------------------------------------- */
 
@@ -24,6 +25,9 @@ typedef struct case_model {
     const char *type, *shape;
     uint32_t n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab; /* 0: as the shape says */
     bool tied, biases, rope_freqs;
+    const char *arch;    /* NULL: llama. Of tiny-moe n_ff is also that of an expert */
+    uint32_t n_ff_shared, n_dense;
+    bool fused;
     bool deep;       /* walked by every law */
     bool all_levels; /* meets levels x threads in full */
 } case_model;
@@ -48,6 +52,15 @@ static const case_model models[] = {
     M("q4_0", "tiny", SIZES(64, 96, 3, 1, 128, 263), .deep = true),
     M("f32", "tiny", SIZES(72, 100, 3, 3, 24, 277)),
     M("f16", "tiny", SIZES(40, 52, 5, 1, 16, 259), .tied = true),
+    /* other architectures, with experts */
+    M("q4_0", "tiny-moe", .deep = true, .all_levels = true),
+    M("q8_0", "tiny-moe", SIZES(64, 96, 4, 2, 16, 300), .arch = "qwen2moe", .n_ff_shared = 160, .biases = true, .deep = true),
+    M("q4_k_m", "tiny-moe", SIZES(256, 256, 4, 2, 32, 300), .arch = "qwen3moe", .fused = true, .deep = true),
+    M("q4_1", "tiny-moe", SIZES(64, 96, 4, 4, 16, 300), .arch = "dots1", .n_ff_shared = 192, .n_dense = 1, .deep = true),
+    M("f32", "tiny-moe", SIZES(72, 50, 3, 3, 24, 277), .arch = "olmoe"),
+    M("q6_K", "tiny-moe", SIZES(256, 256, 8, 8, 32, 300), .arch = "deepseek", .n_ff_shared = 512),
+    M("q5_0", "tiny", .arch = "qwen3"),
+    M("iq4_nl", "tiny", .arch = "qwen2", .biases = true, .tied = true),
 };
 #define N_MODELS (sizeof models / sizeof models[0])
 
@@ -81,6 +94,8 @@ static void shape_model(const case_model *m, mk_options *o)
         o->n_kv_heads = m->n_kv_heads, o->head_dim = m->head_dim, o->n_vocab = m->n_vocab;
     }
     if (!m->deep) o->n_layers = 1, o->n_vocab = o->n_vocab < 301 ? o->n_vocab : 301;
+    if (o->n_experts && m->n_ff) o->n_ff_expert = m->n_ff;
+    o->arch = m->arch, o->n_ff_shared = m->n_ff_shared, o->n_dense = m->n_dense, o->fused = m->fused;
     o->tied = m->tied, o->biases = m->biases, o->rope_freqs = m->rope_freqs;
 }
 

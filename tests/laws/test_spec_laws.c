@@ -30,8 +30,9 @@ static const struct target {
     {"b", "b-draft", "tiny-mha", "q8_0", 2, true, true, false},
     {"c", "c-draft", "tiny-gqa", "q4_K", 2, false, false, false},
     {"d", "d-draft", "tiny", "f16", 2, false, false, true},
+    {"e", "e-draft", "tiny-moe", "q4_0", 2, false, false, false},
 };
-#define N_TARGETS 4
+#define N_TARGETS 5
 
 static aerie_model *target_models[N_TARGETS][N_LEVELS], *draft_models[N_TARGETS][N_LEVELS];
 

@@ -1,9 +1,63 @@
-/* act.c - the tiled form of prepared activations (kernels.h), for kernels that multiply by matrix tiles.
+/* act.c - prepared activations (kernels.h): their memory, parts of them, and their tiled form, for kernels that
+ * multiply by matrix tiles.
  *
- * Derived from the row form, which stays. Work is split over k, not rows: rows of a group share cache lines. */
+ * The tiled form is derived from the row form, which stays. Work is split over k, not rows: rows of a group share cache
+ * lines. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
+
+void ae_act_layout(ae_layout *layout, size_t n_rows, size_t n_in, size_t tiled, ae_act *act)
+{
+    const size_t in = (n_in + 255) / 256 * 256, n = n_rows * in, t = tiled * in;
+    act->x = ae_layout_add(layout, n, sizeof(float));
+    act->q32 = ae_layout_add(layout, n, 1);
+    act->d32 = ae_layout_add(layout, n / 32, sizeof(float));
+    act->sum32 = ae_layout_add(layout, n / 32, sizeof(int32_t));
+    act->s32 = ae_layout_add(layout, n / 32, sizeof(float));
+    act->q256 = ae_layout_add(layout, n, 1);
+    act->d256 = ae_layout_add(layout, n / 256, sizeof(float));
+    act->bsum = ae_layout_add(layout, n / 16, sizeof(int16_t));
+    act->t32 = ae_layout_add(layout, t, 1);
+    act->td32 = ae_layout_add(layout, t / 32, sizeof(float));
+    act->ts32 = ae_layout_add(layout, t / 32, sizeof(float));
+    act->t256 = ae_layout_add(layout, t, 1);
+    act->td256 = ae_layout_add(layout, t / 256, sizeof(float));
+    act->tb16 = ae_layout_add(layout, t / 16, sizeof(int16_t));
+    act->tb32 = ae_layout_add(layout, t / 32, sizeof(int16_t));
+}
+
+ae_act ae_act_slice(const ae_act *all, uint32_t first, uint32_t i_tile, uint32_t n)
+{
+    const size_t k = (size_t)first * all->n_in, t = (size_t)i_tile * AE_TILE_ROWS * all->n_in;
+    const size_t b32 = first * (size_t)(all->n_in / 32), b256 = first * (size_t)(all->n_in / 256);
+    const size_t g32 = (size_t)i_tile * AE_TILE_ROWS * (all->n_in / 32), g256 = (size_t)i_tile * AE_TILE_ROWS * (all->n_in / 256);
+    return (ae_act){
+        .n_rows = n, .n_in = all->n_in, .x = all->x + k,
+        .q32 = all->q32 + k, .d32 = all->d32 + b32, .sum32 = all->sum32 + b32, .s32 = all->s32 + b32,
+        .q256 = all->q256 + k, .d256 = all->d256 + b256, .bsum = all->bsum + first * (size_t)(all->n_in / 16),
+        .t32 = all->t32 + t, .td32 = all->td32 + g32, .ts32 = all->ts32 + g32,
+        .t256 = all->t256 + t, .td256 = all->td256 + g256,
+        .tb16 = all->tb16 + 16 * g256, .tb32 = all->tb32 + 8 * g256,
+    };
+}
+
+void ae_act_copy_row(const ae_act *x, uint32_t from, const ae_act *y, uint32_t to, const bool need[4])
+{
+    const size_t n = x->n_in, n32 = n / 32, n256 = n / 256, n16 = n / 16;
+    if (need[AE_DOT_FLOAT]) memcpy(y->x + to * n, x->x + from * n, n * sizeof *x->x);
+    if (need[AE_DOT_32]) {
+        memcpy(y->q32 + to * n, x->q32 + from * n, n);
+        memcpy(y->d32 + to * n32, x->d32 + from * n32, n32 * sizeof *x->d32);
+        memcpy(y->sum32 + to * n32, x->sum32 + from * n32, n32 * sizeof *x->sum32);
+        memcpy(y->s32 + to * n32, x->s32 + from * n32, n32 * sizeof *x->s32);
+    }
+    if (need[AE_DOT_256]) {
+        memcpy(y->q256 + to * n, x->q256 + from * n, n);
+        memcpy(y->d256 + to * n256, x->d256 + from * n256, n256 * sizeof *x->d256);
+        memcpy(y->bsum + to * n16, x->bsum + from * n16, n16 * sizeof *x->bsum);
+    }
+}
 
 static void tile_32(ae_act *act, uint32_t block, uint32_t first, uint32_t n)
 {

@@ -8,24 +8,9 @@
 
 #include <string.h>
 
-#include "backend/cpu/cpu.h"
+#include "backend/cpu/cpu_int.h"
 #include "base/mem.h"
 #include "base/os.h"
-#include "base/pool.h"
-
-struct ae_stream {
-    const ae_cpu_backend *backend;
-    ae_pool *pool;
-    ae_stream_options options;
-    void *memory;        /* one block: act and attention scratch */
-    ae_act act;          /* [max_rows][max_in] */
-    uint8_t *panel;      /* [n_threads][panel_bytes] a panel of a weight that is used in place */
-    size_t panel_bytes;
-    float *attn_scratch; /* [n_threads][AE_ATTN_TILE][MAX_HEAD_DIM + 64] */
-    uint8_t *mm_scratch; /* [n_threads][AE_MM_SCRATCH] */
-    int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
-    int32_t *run_item;   /* [max_rows + 1] first work item of each run */
-};
 
 struct ae_kv_store {
     ae_kv_shape shape;
@@ -59,24 +44,10 @@ static void cpu_free(ae_backend *backend, void *memory, size_t bytes)
 
 static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_stream_options *o, ae_stream *s)
 {
-    const size_t n = o->max_rows, in = ((size_t)o->max_in + 255) / 256 * 256;
-    s->act.x = ae_layout_add(layout, n * in, sizeof(float));
-    s->act.q32 = ae_layout_add(layout, n * in, 1);
-    s->act.d32 = ae_layout_add(layout, n * in / 32, sizeof(float));
-    s->act.sum32 = ae_layout_add(layout, n * in / 32, sizeof(int32_t));
-    s->act.s32 = ae_layout_add(layout, n * in / 32, sizeof(float));
-    s->act.q256 = ae_layout_add(layout, n * in, 1);
-    s->act.d256 = ae_layout_add(layout, n * in / 256, sizeof(float));
-    s->act.bsum = ae_layout_add(layout, n * in / 16, sizeof(int16_t));
-    const size_t tiled = k->tile_rows ? (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS * in : 0;
-    s->act.t32 = ae_layout_add(layout, tiled, 1);
-    s->act.td32 = ae_layout_add(layout, tiled / 32, sizeof(float));
-    s->act.ts32 = ae_layout_add(layout, tiled / 32, sizeof(float));
-    s->act.t256 = ae_layout_add(layout, tiled, 1);
-    s->act.td256 = ae_layout_add(layout, tiled / 256, sizeof(float));
-    s->act.tb16 = ae_layout_add(layout, tiled / 16, sizeof(int16_t));
-    s->act.tb32 = ae_layout_add(layout, tiled / 32, sizeof(int16_t));
-    s->panel_bytes = ae_weight_panel_bytes((uint32_t)in);
+    const size_t n = o->max_rows;
+    ae_act_layout(layout, n, o->max_in, k->tile_rows ? (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS : 0, &s->act);
+    if (o->moe.n_experts) ae_cpu_moe_layout(layout, k, o, &s->moe);
+    s->panel_bytes = ae_weight_panel_bytes((o->max_in + 255) / 256 * 256);
     s->panel = ae_layout_add(layout, o->n_threads, s->panel_bytes);
     s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE), sizeof(float));
     s->mm_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_MM_SCRATCH, 1);
@@ -251,39 +222,39 @@ static void cpu_gather(ae_stream *stream, const float *x, const int32_t *rows, u
 }
 
 typedef struct matmul_job {
-    ae_stream *stream;
+    const ae_stream *stream;
+    const ae_kernels *kernels;
     const ae_matmul *args;
-    bool need[4]; /* by ae_dot */
+    ae_act *act;      /* rows being prepared */
+    const bool *need; /* [4] by ae_dot */
     uint32_t n_panels, n_panels_item;
 } matmul_job;
 
-static void prepare_row(const matmul_job *job, uint32_t r)
+void ae_cpu_prepare_row(const ae_kernels *k, const ae_matmul *a, const bool need[4], const ae_act *act, uint32_t r)
 {
-    const ae_kernels *k = &job->stream->backend->kernels;
-    const ae_matmul *a = job->args;
-    ae_act *act = &job->stream->act;
     const uint32_t n = act->n_in;
     const float *x = a->x + r * a->x_stride;
     float *y = act->x + (size_t)r * n;
     switch (a->input) {
     case AE_INPUT_PLAIN:
-        if (job->need[AE_DOT_FLOAT]) memcpy(y, x, n * sizeof *y);
+        if (need[AE_DOT_FLOAT]) memcpy(y, x, n * sizeof *y);
         break;
     case AE_INPUT_RMSNORM: k->rmsnorm(x, a->norm, a->norm_eps, n, y), x = y; break;
     case AE_INPUT_SWIGLU: k->swiglu(x, a->x2 + r * a->x_stride, n, y), x = y; break;
     }
-    if (job->need[AE_DOT_32]) {
+    if (need[AE_DOT_32]) {
         const size_t b = (size_t)r * (n / 32);
         k->quant32(x, n, act->q32 + (size_t)r * n, act->d32 + b, act->sum32 + b, act->s32 + b);
     }
-    if (job->need[AE_DOT_256])
+    if (need[AE_DOT_256])
         k->quant256(x, n, act->q256 + (size_t)r * n, act->d256 + (size_t)r * (n / 256), act->bsum + (size_t)r * (n / 16));
 }
 
 static void prepare_item(void *context, uint32_t item, uint32_t i_worker)
 {
+    const matmul_job *job = context;
     (void)i_worker;
-    prepare_row(context, item);
+    ae_cpu_prepare_row(job->kernels, job->args, job->need, job->act, item);
 }
 
 #define TILE_BLOCKS 16 /* of 32 k, in an item of tiling */
@@ -291,22 +262,32 @@ static void prepare_item(void *context, uint32_t item, uint32_t i_worker)
 static void tile_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const matmul_job *job = context;
-    ae_act *act = &job->stream->act;
-    const uint32_t n = act->n_in / 32, begin = item * TILE_BLOCKS, end = n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS;
+    const uint32_t n = job->act->n_in / 32, begin = item * TILE_BLOCKS, end = n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS;
     (void)i_worker;
-    if (job->need[AE_DOT_32]) ae_act_tile(act, AE_DOT_32, begin, end);
-    if (job->need[AE_DOT_256]) ae_act_tile(act, AE_DOT_256, begin, end);
+    if (job->need[AE_DOT_32]) ae_act_tile(job->act, AE_DOT_32, begin, end);
+    if (job->need[AE_DOT_256]) ae_act_tile(job->act, AE_DOT_256, begin, end);
 }
 
-/* The tiled form of the activations, for the levels and row counts that use it. */
-static void tile_rows(matmul_job *job)
+void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const bool need[4], ae_act *act)
 {
-    const ae_act *act = &job->stream->act;
-    const uint32_t least = job->stream->backend->kernels.tile_rows;
-    if (!least || act->n_rows < least || (!job->need[AE_DOT_32] && !job->need[AE_DOT_256])) return;
+    matmul_job job = {.kernels = &stream->backend->kernels, .args = input, .act = act, .need = need};
+    const uint32_t least = job.kernels->tile_rows;
+    if (act->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, act->n_rows);
+    else for (uint32_t r = 0; r < act->n_rows; r++) prepare_item(&job, r, 0);
+    /* the tiled form, for the levels and row counts that use it */
+    if (!least || act->n_rows < least || (!need[AE_DOT_32] && !need[AE_DOT_256])) return;
     const uint32_t n_items = (act->n_in / 32 + TILE_BLOCKS - 1) / TILE_BLOCKS;
-    if (act->n_rows > AE_TILE_ROWS) ae_pool_run(job->stream->pool, tile_item, job, n_items);
-    else for (uint32_t i = 0; i < n_items; i++) tile_item(job, i, 0);
+    if (act->n_rows > AE_TILE_ROWS) ae_pool_run(stream->pool, tile_item, &job, n_items);
+    else for (uint32_t i = 0; i < n_items; i++) tile_item(&job, i, 0);
+}
+
+void ae_cpu_panels(const ae_stream *stream, uint32_t i_worker, const ae_weight *w, const ae_act *act, const ae_mm_out *out,
+                   uint32_t begin, uint32_t end)
+{
+    ae_mm_out to = *out;
+    to.scratch = stream->mm_scratch + i_worker * AE_MM_SCRATCH;
+    ae_weight_multiply(w, act, &to, begin * AE_PANEL, end == ae_weight_n_panels(w->n_out) ? w->n_out : end * AE_PANEL,
+                       stream->panel + i_worker * stream->panel_bytes);
 }
 
 /* The panels of all weights form one list, cut into n_items equal parts. */
@@ -316,39 +297,58 @@ static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
     const ae_matmul *a = job->args;
     const uint32_t begin = item * job->n_panels_item;
     uint32_t end = begin + job->n_panels_item, at = 0;
-    uint8_t *panel = job->stream->panel + i_worker * job->stream->panel_bytes;
     if (end > job->n_panels) end = job->n_panels;
     for (uint32_t i = 0; i < a->n_weights && at < end; i++) {
         const ae_weight *w = a->out[i].weight;
         const uint32_t n = ae_weight_n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
         if (b < e) {
-            const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add,
-                                   job->stream->mm_scratch + i_worker * AE_MM_SCRATCH};
-            ae_weight_multiply(w, &job->stream->act, &out, b * AE_PANEL, e == n ? w->n_out : e * AE_PANEL, panel);
+            const ae_mm_out out = {a->out[i].y, a->out[i].y_stride, a->out[i].bias, a->out[i].add, NULL};
+            ae_cpu_panels(job->stream, i_worker, w, job->act, &out, b, e);
         }
         at += n;
     }
 }
 
-/* Several items per thread, so that one that is held up leaves its share to the others; not so many that a panel's
- * worth of work drowns in claiming. */
-#define ITEMS_PER_THREAD 4
+void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act)
+{
+    matmul_job job = {.stream = stream, .args = args, .act = (ae_act *)act};
+    const uint32_t n_parts = ae_pool_n_workers(stream->pool) * AE_ITEMS_PER_THREAD;
+    for (uint32_t i = 0; i < args->n_weights; i++) job.n_panels += ae_weight_n_panels(args->out[i].weight->n_out);
+    job.n_panels_item = (job.n_panels + n_parts - 1) / n_parts;
+    ae_pool_run(stream->pool, matmul_item, &job, (job.n_panels + job.n_panels_item - 1) / job.n_panels_item);
+}
 
 static void cpu_matmul(ae_stream *stream, const ae_matmul *args)
 {
-    matmul_job job = {.stream = stream, .args = args};
-    const uint32_t n_threads = ae_pool_n_workers(stream->pool);
+    bool need[4] = {false};
+    for (uint32_t i = 0; i < args->n_weights; i++) need[args->out[i].weight->dot] = true;
     stream->act.n_rows = args->n_rows;
     stream->act.n_in = args->out[0].weight->n_in;
-    for (uint32_t i = 0; i < args->n_weights; i++) {
-        job.need[args->out[i].weight->dot] = true;
-        job.n_panels += ae_weight_n_panels(args->out[i].weight->n_out);
+    ae_cpu_prepare(stream, args, need, &stream->act);
+    ae_cpu_multiply(stream, args, &stream->act);
+}
+
+typedef struct norm_job {
+    const ae_kernels *kernels;
+    const ae_norm *args;
+} norm_job;
+
+static void norm_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const norm_job *job = context;
+    const ae_norm *a = job->args;
+    (void)i_worker;
+    for (uint32_t g = 0; g < a->n_groups; g++) {
+        float *x = a->x + ((size_t)r * a->n_groups + g) * a->dim;
+        job->kernels->rmsnorm(x, a->weight, a->eps, a->dim, x);
     }
-    job.n_panels_item = (job.n_panels + n_threads * ITEMS_PER_THREAD - 1) / (n_threads * ITEMS_PER_THREAD);
-    if (args->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, args->n_rows);
-    else for (uint32_t r = 0; r < args->n_rows; r++) prepare_row(&job, r);
-    tile_rows(&job);
-    ae_pool_run(stream->pool, matmul_item, &job, (job.n_panels + job.n_panels_item - 1) / job.n_panels_item);
+}
+
+static void cpu_norm(ae_stream *stream, const ae_norm *args)
+{
+    norm_job job = {&stream->backend->kernels, args};
+    if (args->n_rows > 4) ae_pool_run(stream->pool, norm_item, &job, args->n_rows);
+    else for (uint32_t r = 0; r < args->n_rows; r++) norm_item(&job, r, 0);
 }
 
 typedef struct rope_job {
@@ -465,6 +465,8 @@ static const ae_backend_ops cpu_ops = {
     .download = cpu_copy_out,
     .lookup = cpu_lookup,
     .matmul = cpu_matmul,
+    .norm = cpu_norm,
+    .moe = ae_cpu_moe_run,
     .rope_kv = cpu_rope_kv,
     .attention = cpu_attention,
     .gather = cpu_gather,

@@ -19,6 +19,7 @@
 #define AE_BACKEND_CPU_KERNELS_H
 
 #include "backend/backend.h"
+#include "base/mem.h"
 #include "quant/types.h"
 
 /* AE_DOT_256: |sub * code| is at most this in every type (Q6_K: 128 * 32), so p stays below 2^27 and int32 holds it
@@ -160,10 +161,12 @@ typedef struct ae_kernels {
     const char *level;
     uint32_t tile_rows; /* products of this many rows or more want the tiled form of ae_act; 0: never */
 
-    /* y = x * (1 / sqrtf(mean of squares + eps)) * norm; squares summed as AE_DOT_FLOAT sums */
+    /* y = x * (1 / sqrtf(mean of squares + eps)) * norm; squares summed as AE_DOT_FLOAT sums; y may be x */
     void (*rmsnorm)(const float *x, const float *norm, float eps, uint32_t n, float *y);
     /* y = silu(g) * u */
     void (*swiglu)(const float *g, const float *u, uint32_t n, float *y);
+    /* y = fmaf(a, x, y) */
+    void (*axpy)(float a, const float *x, uint32_t n, float *y);
     /* one row of activations to int8 */
     void (*quant32)(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
     void (*quant256)(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
@@ -199,6 +202,12 @@ bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported);
 /* "ref, avx2, avx512, amx" */
 const char *ae_kernels_known(void);
 
+/* The memory of n_rows rows of up to n_in elements, with `tiled` rows (0: none) in the tiled form (act.c). */
+void ae_act_layout(ae_layout *layout, size_t n_rows, size_t n_in, size_t tiled, ae_act *act);
+/* Rows [first, first + n) of `all` as activations of their own, with their tiles from group i_tile on. */
+ae_act ae_act_slice(const ae_act *all, uint32_t first, uint32_t i_tile, uint32_t n);
+/* Row `from` of x in the row form becomes row `to` of y, in the forms of need[ae_dot]; n_in of both must be equal. */
+void ae_act_copy_row(const ae_act *x, uint32_t from, const ae_act *y, uint32_t to, const bool need[4]);
 /* The tiled form of blocks [begin, end) of 32 k, all rows, from the row form of AE_DOT_32 or AE_DOT_256 (act.c). */
 void ae_act_tile(ae_act *act, ae_dot dot, uint32_t begin, uint32_t end);
 

@@ -16,6 +16,7 @@ void ae_kernels_ref(ae_kernels *k)
         .level = "ref",
         .rmsnorm = ae_ref_rmsnorm,
         .swiglu = ae_ref_swiglu,
+        .axpy = ae_ref_axpy,
         .quant32 = ae_ref_quant32,
         .quant256 = ae_ref_quant256,
         .mm_plain = ae_ref_mm_plain,

@@ -9,6 +9,7 @@
 ae_mm_fn ae_neon_mm_p16_32, ae_neon_mm_p16_256, ae_neon_mm_f32, ae_neon_mm_f16, ae_neon_mm_bf16;
 void ae_neon_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
 void ae_neon_swiglu(const float *g, const float *u, uint32_t n, float *y);
+void ae_neon_axpy(float a, const float *x, uint32_t n, float *y);
 void ae_neon_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
 void ae_neon_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
 void ae_neon_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,

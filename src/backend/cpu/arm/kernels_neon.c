@@ -6,6 +6,7 @@ void ae_kernels_neon(ae_kernels *k)
     k->level = "neon";
     k->rmsnorm = ae_neon_rmsnorm;
     k->swiglu = ae_neon_swiglu;
+    k->axpy = ae_neon_axpy;
     k->quant32 = ae_neon_quant32;
     k->quant256 = ae_neon_quant256;
     k->mm_p16_32[0] = k->mm_p16_32[1] = ae_neon_mm_p16_32;

@@ -6,6 +6,7 @@
 
 void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
 void ae_ref_swiglu(const float *g, const float *u, uint32_t n, float *y);
+void ae_ref_axpy(float a, const float *x, uint32_t n, float *y);
 void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
 void ae_ref_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
 void ae_ref_mm_plain(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
@@ -13,6 +14,9 @@ void ae_ref_mm_float(const ae_weight *w, const ae_act *act, const ae_mm_out *out
 void ae_ref_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
                  const float *sin);
 void ae_ref_kv_write(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place);
+/* The only one: all levels choose experts by it. logits and bias (or NULL) [n_experts]; ids[n_used] ascending, and their
+ * weights; p is scratch [n_experts]. */
+void ae_ref_route(const ae_routing *routing, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights);
 void ae_ref_attention(const ae_attn_tile *tile);
 
 #endif

@@ -18,6 +18,11 @@ void ae_ref_swiglu(const float *g, const float *u, uint32_t n, float *y)
     for (uint32_t i = 0; i < n; i++) y[i] = ae_siluf(g[i]) * u[i];
 }
 
+void ae_ref_axpy(float a, const float *x, uint32_t n, float *y)
+{
+    for (uint32_t i = 0; i < n; i++) y[i] = fmaf(a, x[i], y[i]);
+}
+
 /* Rounds to the nearest even integer by the magic number, so that SIMD code can do just the same: magic + the integer. */
 static float round_magic(float x, float inv)
 {

@@ -6,6 +6,7 @@ void ae_kernels_avx2(ae_kernels *k)
     k->level = "avx2";
     k->rmsnorm = ae_avx2_rmsnorm;
     k->swiglu = ae_avx2_swiglu;
+    k->axpy = ae_avx2_axpy;
     k->quant32 = ae_avx2_quant32;
     k->quant256 = ae_avx2_quant256;
     k->mm_p16_32[0] = k->mm_p16_32[1] = ae_avx2_mm_p16_32;

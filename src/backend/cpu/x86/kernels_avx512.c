@@ -6,6 +6,7 @@ void ae_kernels_avx512(ae_kernels *k)
     k->level = "avx512";
     k->rmsnorm = ae_avx512_rmsnorm;
     k->swiglu = ae_avx512_swiglu;
+    k->axpy = ae_avx512_axpy;
     k->quant32 = ae_avx512_quant32;
     k->quant256 = ae_avx512_quant256;
     k->mm_p16_32[0] = k->mm_p16_32[1] = ae_avx512_mm_p16_32;

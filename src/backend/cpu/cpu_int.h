@@ -1,0 +1,66 @@
+/* cpu_int.h - what the files of the CPU backend share: the stream, and the parts of a matrix product. */
+#ifndef AE_BACKEND_CPU_CPU_INT_H
+#define AE_BACKEND_CPU_CPU_INT_H
+
+#include "backend/cpu/cpu.h"
+#include "base/pool.h"
+
+/* Several items per thread, so that one that is held up leaves its share to the others; not so many that a panel's
+ * worth of work drowns in claiming. */
+#define AE_ITEMS_PER_THREAD 4
+
+/* Rows of one expert, or of the shared expert: see cpu_moe.c. */
+typedef struct ae_moe_group {
+    uint32_t expert;      /* or n_experts: the shared one */
+    uint32_t first, n;    /* pairs [first, first + n); of the shared expert rows [0, n) */
+    uint32_t i_tile;      /* first group of 16 rows in the tiled form of its activations */
+    ae_act act;           /* its rows, prepared for the product at hand */
+} ae_moe_group;
+
+/* Scratch of ae_moe. A pair is a row and an expert that it chose, ordered by expert, then row. */
+typedef struct ae_cpu_moe {
+    float *logits;        /* [max_rows][n_experts] */
+    float *p;             /* [max_rows][n_experts] */
+    float *shared_weight; /* [max_rows] */
+    uint32_t *ids;        /* [max_rows][n_used] chosen experts of a row, ascending */
+    float *weights;       /* [max_rows][n_used] */
+    uint32_t *row;        /* [max_pairs] */
+    float *weight;        /* [max_pairs] */
+    uint32_t *begin;      /* [n_experts + 1] first pair of each expert */
+    ae_moe_group *groups; /* [n_experts + 1] those that have rows, by expert, the shared one last */
+    ae_act act;           /* [max_pairs][n_embd or n_ff] */
+    float *gate, *up;     /* [max_pairs][n_ff] */
+    float *shared_gate, *shared_up; /* [max_rows][n_ff_shared] */
+    float *down;          /* [max_rows][n_embd] one expert's results, columns belonging to work items */
+} ae_cpu_moe;
+
+struct ae_stream {
+    const ae_cpu_backend *backend;
+    ae_pool *pool;
+    ae_stream_options options;
+    void *memory;        /* one block: act, moe and attention scratch */
+    ae_act act;          /* [max_rows][max_in] */
+    ae_cpu_moe moe;
+    uint8_t *panel;      /* [n_threads][panel_bytes] a panel of a weight that is used in place */
+    size_t panel_bytes;
+    uint8_t *mm_scratch; /* [n_threads][AE_MM_SCRATCH] */
+    float *attn_scratch; /* [n_threads][AE_ATTN_TILE][MAX_HEAD_DIM + 64] */
+    int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */
+    int32_t *run_item;   /* [max_rows + 1] first work item of each run */
+};
+
+/* Row r of a product's input (its input, x, x2, norm) into row r of act, in the forms of need[ae_dot]. */
+void ae_cpu_prepare_row(const ae_kernels *kernels, const ae_matmul *input, const bool need[4], const ae_act *act, uint32_t r);
+/* All rows, and their tiled form if the level and their number ask for it. */
+void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const bool need[4], ae_act *act);
+/* Panels [begin, end) of a product, with the scratch of the worker that does it. */
+void ae_cpu_panels(const ae_stream *stream, uint32_t i_worker, const ae_weight *w, const ae_act *act, const ae_mm_out *out,
+                   uint32_t begin, uint32_t end);
+/* The product of prepared rows. */
+void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act);
+
+/* cpu_moe.c */
+void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_stream_options *options, ae_cpu_moe *moe);
+void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args);
+
+#endif

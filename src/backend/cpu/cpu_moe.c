@@ -1,0 +1,274 @@
+/* cpu_moe.c - the feed-forward block with experts on the CPU.
+ *
+ * Owns nothing: works in the stream's scratch. A pair is a row and an expert that it chose; pairs are ordered by expert,
+ * then by row, so the rows of an expert stand together and its weights are walked once for all of them:
+ *   1. rows are normed and quantized once each, the router's logits multiplied, experts chosen (ae_ref_route)
+ *   2. the prepared rows of each expert are gathered (a lone row, or all rows, are used where they are)
+ *   3. gate and up of all chosen experts: their panels form one list, cut over the threads
+ *   4. per pair: silu(gate) * up, quantized
+ *   5. down: an item has some output columns, walks all chosen experts in ascending order and adds to y as it goes, so
+ *      the order of the sum is fixed without any buffer of all results
+ * The shared expert is one more group, of all rows, walked last. A row's arithmetic never sees its neighbours: kernels
+ * give a row the same bits in any company. */
+#include <string.h>
+
+#include "backend/cpu/cpu_int.h"
+#include "backend/cpu/ref/ref.h"
+#include "base/fmath.h"
+
+typedef struct moe_job {
+    ae_stream *stream;
+    const ae_kernels *kernels;
+    const ae_moe *args;
+    ae_cpu_moe *m;
+    uint32_t n_pairs, n_groups;
+    bool need[4], shared_need[4]; /* by ae_dot: what the product at hand wants of the experts' rows, and of all rows */
+    ae_matmul hidden, shared_hidden;
+    uint32_t n_panels, n_panels_item, n_chunks;
+} moe_job;
+
+/* ---- Scratch ---------------------------------------------------------------------------------- */
+
+void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_stream_options *options, ae_cpu_moe *m)
+{
+    const ae_moe_shape *s = &options->moe;
+    const size_t n_rows = options->max_rows, n_pairs = n_rows * s->n_used;
+    size_t tiles = 0;
+    if (kernels->tile_rows) { /* only groups of tile_rows or more are tiled, each to a multiple of 16 */
+        const size_t n_tiled = n_pairs / kernels->tile_rows;
+        tiles = n_pairs / AE_TILE_ROWS + (n_tiled < s->n_experts ? n_tiled : s->n_experts) + 1;
+    }
+    m->logits = ae_layout_add(layout, n_rows * s->n_experts, sizeof(float));
+    m->p = ae_layout_add(layout, n_rows * s->n_experts, sizeof(float));
+    m->shared_weight = ae_layout_add(layout, n_rows, sizeof(float));
+    m->ids = ae_layout_add(layout, n_pairs, sizeof(uint32_t));
+    m->weights = ae_layout_add(layout, n_pairs, sizeof(float));
+    m->row = ae_layout_add(layout, n_pairs, sizeof(uint32_t));
+    m->weight = ae_layout_add(layout, n_pairs, sizeof(float));
+    m->begin = ae_layout_add(layout, (size_t)s->n_experts + 1, sizeof(uint32_t));
+    m->groups = ae_layout_add(layout, (size_t)s->n_experts + 1, sizeof *m->groups);
+    ae_act_layout(layout, n_pairs, s->n_embd > s->n_ff ? s->n_embd : s->n_ff, tiles * AE_TILE_ROWS, &m->act);
+    m->gate = ae_layout_add(layout, n_pairs * s->n_ff, sizeof(float));
+    m->up = ae_layout_add(layout, n_pairs * s->n_ff, sizeof(float));
+    m->shared_gate = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
+    m->shared_up = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
+    m->down = ae_layout_add(layout, n_rows * s->n_embd, sizeof(float));
+}
+
+static bool is_shared(const moe_job *job, const ae_moe_group *g)
+{
+    return g->expert == job->args->routing.n_experts;
+}
+
+static bool is_tiled(const moe_job *job, uint32_t n_rows)
+{
+    return job->kernels->tile_rows && n_rows >= job->kernels->tile_rows;
+}
+
+/* Cuts n_panels into items; returns how many. */
+static uint32_t cut(moe_job *job, uint32_t n_panels)
+{
+    const uint32_t n_parts = ae_pool_n_workers(job->stream->pool) * AE_ITEMS_PER_THREAD;
+    job->n_panels = n_panels;
+    job->n_panels_item = (n_panels + n_parts - 1) / n_parts;
+    return (n_panels + job->n_panels_item - 1) / job->n_panels_item;
+}
+
+static void run(moe_job *job, ae_pool_job *item, uint32_t n_items, bool small)
+{
+    if (!small) ae_pool_run(job->stream->pool, item, job, n_items);
+    else for (uint32_t i = 0; i < n_items; i++) item(job, i, 0);
+}
+
+/* ---- Who goes where ---------------------------------------------------------------------------- */
+
+static void route_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const moe_job *job = context;
+    const ae_routing *routing = &job->args->routing;
+    const ae_cpu_moe *m = job->m;
+    const size_t logits = (size_t)r * routing->n_experts, ids = (size_t)r * routing->n_used;
+    (void)i_worker;
+    ae_ref_route(routing, m->logits + logits, job->args->bias, m->p + logits, m->ids + ids, m->weights + ids);
+    m->shared_weight[r] = job->args->shared_router ? 1.0f / (1.0f + ae_expf(-m->shared_weight[r])) : 1.0f;
+}
+
+static void route(moe_job *job)
+{
+    const ae_moe *a = job->args;
+    ae_stream *s = job->stream;
+    const ae_weight *readers[] = {a->router, a->gate[0], a->up[0], a->shared_gate, a->shared_up, a->shared_router};
+    ae_matmul in = {.n_rows = a->n_rows, .input = AE_INPUT_RMSNORM, .x = a->x, .x_stride = a->router->n_in, .norm = a->norm,
+                    .norm_eps = a->norm_eps, .n_weights = 1, .out = {{a->router, NULL, job->m->logits, a->routing.n_experts, false}}};
+    bool need[4] = {false};
+    if (a->shared_router) in.out[in.n_weights++] = (struct ae_matmul_out){a->shared_router, NULL, job->m->shared_weight, 1, false};
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
+        if (readers[i]) need[readers[i]->dot] = true;
+    s->act.n_rows = a->n_rows;
+    s->act.n_in = a->router->n_in;
+    ae_cpu_prepare(s, &in, need, &s->act);
+    ae_cpu_multiply(s, &in, &s->act);
+    run(job, route_item, a->n_rows, a->n_rows <= 4);
+}
+
+static void add_group(moe_job *job, uint32_t expert, uint32_t first, uint32_t n, uint32_t *i_tile)
+{
+    job->m->groups[job->n_groups++] = (ae_moe_group){.expert = expert, .first = first, .n = n, .i_tile = *i_tile};
+    if (is_tiled(job, n)) *i_tile += (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS;
+}
+
+/* Pairs by expert and row, and the groups of those experts that were chosen. */
+static void group_rows(moe_job *job)
+{
+    const ae_moe *a = job->args;
+    ae_cpu_moe *m = job->m;
+    const uint32_t n_experts = a->routing.n_experts, n_used = a->routing.n_used;
+    uint32_t i_tile = 0, first = 0;
+    job->n_pairs = a->n_rows * n_used;
+    memset(m->begin, 0, (n_experts + 1) * sizeof *m->begin);
+    for (uint32_t i = 0; i < job->n_pairs; i++) m->begin[m->ids[i] + 1]++;
+    for (uint32_t e = 0; e < n_experts; e++) m->begin[e + 1] += m->begin[e];
+    for (uint32_t i = 0; i < job->n_pairs; i++) {
+        const uint32_t pair = m->begin[m->ids[i]]++; /* in the end begin[e] is the end of e */
+        m->row[pair] = i / n_used;
+        m->weight[pair] = m->weights[i];
+    }
+    for (uint32_t e = 0; e < n_experts; first = m->begin[e++])
+        if (m->begin[e] > first) add_group(job, e, first, m->begin[e] - first, &i_tile);
+    i_tile = 0; /* its rows and tiles are the stream's */
+    if (a->shared_gate) add_group(job, n_experts, 0, a->n_rows, &i_tile);
+}
+
+/* ---- Activations of the groups ----------------------------------------------------------------- */
+
+static void gather_item(void *context, uint32_t i_group, uint32_t i_worker)
+{
+    const moe_job *job = context;
+    const ae_act *all = &job->stream->act;
+    ae_moe_group *g = &job->m->groups[i_group];
+    const uint32_t *row = job->m->row + g->first;
+    (void)i_worker;
+    if (is_shared(job, g) || g->n == all->n_rows) {
+        g->act = *all;
+    } else if (g->n == 1 && !is_tiled(job, 1)) {
+        g->act = ae_act_slice(all, row[0], 0, 1);
+    } else {
+        g->act = ae_act_slice(&job->m->act, g->first, g->i_tile, g->n);
+        for (uint32_t i = 0; i < g->n; i++) ae_act_copy_row(all, row[i], &g->act, i, job->need);
+        if (!is_tiled(job, g->n)) return;
+        if (job->need[AE_DOT_32]) ae_act_tile(&g->act, AE_DOT_32, 0, all->n_in / 32);
+        if (job->need[AE_DOT_256]) ae_act_tile(&g->act, AE_DOT_256, 0, all->n_in / 32);
+    }
+}
+
+/* A pair's (or, behind the pairs, a row's) input of down. */
+static void hidden_item(void *context, uint32_t i, uint32_t i_worker)
+{
+    const moe_job *job = context;
+    (void)i_worker;
+    if (i < job->n_pairs) ae_cpu_prepare_row(job->kernels, &job->hidden, job->need, &job->m->act, i);
+    else ae_cpu_prepare_row(job->kernels, &job->shared_hidden, job->shared_need, &job->stream->act, i - job->n_pairs);
+}
+
+#define TILE_BLOCKS 16 /* of 32 k, in an item of tiling */
+
+static void tile_item(void *context, uint32_t i, uint32_t i_worker)
+{
+    const moe_job *job = context;
+    ae_moe_group *g = &job->m->groups[i / job->n_chunks];
+    const bool *need = is_shared(job, g) ? job->shared_need : job->need;
+    const uint32_t n = g->act.n_in / 32, begin = i % job->n_chunks * TILE_BLOCKS;
+    (void)i_worker;
+    if (!is_tiled(job, g->n) || begin >= n) return;
+    const uint32_t end = n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS;
+    if (need[AE_DOT_32]) ae_act_tile(&g->act, AE_DOT_32, begin, end);
+    if (need[AE_DOT_256]) ae_act_tile(&g->act, AE_DOT_256, begin, end);
+}
+
+static void prepare_hidden(moe_job *job)
+{
+    const ae_moe *a = job->args;
+    ae_cpu_moe *m = job->m;
+    ae_act *all = &job->stream->act;
+    const uint32_t n_ff = a->down[0]->n_in, n_shared = a->shared_down ? a->shared_down->n_in : 0;
+    memset(job->need, 0, sizeof job->need);
+    job->need[a->down[0]->dot] = true;
+    if (n_shared) job->shared_need[a->shared_down->dot] = true;
+    job->hidden = (ae_matmul){.input = AE_INPUT_SWIGLU, .x = m->gate, .x2 = m->up, .x_stride = n_ff};
+    job->shared_hidden = (ae_matmul){.input = AE_INPUT_SWIGLU, .x = m->shared_gate, .x2 = m->shared_up, .x_stride = n_shared};
+    m->act.n_in = n_ff;
+    all->n_in = n_shared;
+    const uint32_t n_items = job->n_pairs + (n_shared ? a->n_rows : 0);
+    run(job, hidden_item, n_items, n_items <= 2);
+    for (uint32_t i = 0; i < job->n_groups; i++) {
+        ae_moe_group *g = &m->groups[i];
+        g->act = is_shared(job, g) ? *all : ae_act_slice(&m->act, g->first, g->i_tile, g->n);
+    }
+    if (!is_tiled(job, a->n_rows)) return;
+    job->n_chunks = ((n_ff > n_shared ? n_ff : n_shared) / 32 + TILE_BLOCKS - 1) / TILE_BLOCKS;
+    run(job, tile_item, job->n_groups * job->n_chunks, a->n_rows <= AE_TILE_ROWS);
+}
+
+/* ---- Products ------------------------------------------------------------------------------------ */
+
+/* Panels [begin, end), counted from *at on, of y = w x; *at moves behind w. */
+static void multiply(const moe_job *job, uint32_t i_worker, const ae_weight *w, const ae_act *act, float *y, uint32_t begin,
+                     uint32_t end, uint32_t *at)
+{
+    const uint32_t n = ae_weight_n_panels(w->n_out), b = begin > *at ? begin - *at : 0, e = end < *at + n ? end - *at : n;
+    const ae_mm_out out = {y, w->n_out, NULL, false, NULL};
+    if (end > *at && b < e) ae_cpu_panels(job->stream, i_worker, w, act, &out, b, e);
+    *at += n;
+}
+
+static void gate_up_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    const moe_job *job = context;
+    const ae_moe *a = job->args;
+    const ae_cpu_moe *m = job->m;
+    const uint32_t begin = item * job->n_panels_item, end = begin + job->n_panels_item;
+    for (uint32_t i = 0, at = 0; i < job->n_groups && at < end; i++) {
+        const ae_moe_group *g = &m->groups[i];
+        const bool shared = is_shared(job, g);
+        const ae_weight *gate = shared ? a->shared_gate : a->gate[g->expert], *up = shared ? a->shared_up : a->up[g->expert];
+        const size_t y = (size_t)g->first * gate->n_out;
+        multiply(job, i_worker, gate, &g->act, (shared ? m->shared_gate : m->gate) + y, begin, end, &at);
+        multiply(job, i_worker, up, &g->act, (shared ? m->shared_up : m->up) + y, begin, end, &at);
+    }
+}
+
+static void down_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    const moe_job *job = context;
+    const ae_moe *a = job->args;
+    const ae_cpu_moe *m = job->m;
+    const uint32_t n_embd = a->down[0]->n_out, begin = item * job->n_panels_item, end = begin + job->n_panels_item;
+    const uint32_t o = begin * AE_PANEL, width = (end < job->n_panels ? end * AE_PANEL : n_embd) - o;
+    for (uint32_t i = 0; i < job->n_groups; i++) {
+        const ae_moe_group *g = &m->groups[i];
+        const bool shared = is_shared(job, g);
+        uint32_t at = 0;
+        multiply(job, i_worker, shared ? a->shared_down : a->down[g->expert], &g->act, m->down, begin, end, &at);
+        for (uint32_t r = 0; r < g->n; r++) {
+            const uint32_t row = shared ? r : m->row[g->first + r];
+            const float weight = shared ? m->shared_weight[r] : m->weight[g->first + r];
+            job->kernels->axpy(weight, m->down + (size_t)r * n_embd + o, width, a->y + (size_t)row * n_embd + o);
+        }
+    }
+}
+
+void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args)
+{
+    moe_job job = {.stream = stream, .kernels = &stream->backend->kernels, .args = args, .m = &stream->moe};
+    uint32_t n_panels = 0;
+    route(&job);
+    group_rows(&job);
+    job.m->act.n_in = stream->act.n_in;
+    job.need[args->gate[0]->dot] = job.need[args->up[0]->dot] = true;
+    run(&job, gather_item, job.n_groups, args->n_rows <= 2);
+    for (uint32_t i = 0; i < job.n_groups; i++)
+        n_panels += 2 * ae_weight_n_panels((is_shared(&job, &job.m->groups[i]) ? args->shared_gate : args->gate[0])->n_out);
+    run(&job, gate_up_item, cut(&job, n_panels), false);
+    prepare_hidden(&job);
+    run(&job, down_item, cut(&job, ae_weight_n_panels(args->down[0]->n_out)), false);
+}

@@ -1,0 +1,61 @@
+/* ref_route.c - which experts a row uses, and with which weights: the arithmetic of ae_routing (backend.h). */
+#include <math.h>
+
+#include "backend/cpu/ref/ref.h"
+#include "base/fmath.h"
+
+/* p[i] = softmax over n logits; NaN never becomes the maximum. */
+static void softmax(const float *logits, uint32_t n, float *p)
+{
+    float top = -INFINITY, sum = 0;
+    for (uint32_t i = 0; i < n; i++) top = logits[i] > top ? logits[i] : top;
+    for (uint32_t i = 0; i < n; i++) {
+        p[i] = ae_expf(logits[i] - top);
+        sum += p[i];
+    }
+    for (uint32_t i = 0; i < n; i++) p[i] /= sum;
+}
+
+static void sigmoid(const float *logits, uint32_t n, float *p)
+{
+    for (uint32_t i = 0; i < n; i++) p[i] = 1.0f / (1.0f + ae_expf(-logits[i]));
+}
+
+/* Marks the n_used of highest score; of equals the lower id. */
+static void choose(const float *score, uint32_t n, uint32_t n_used, bool *chosen)
+{
+    for (uint32_t e = 0; e < n; e++) chosen[e] = false;
+    for (uint32_t i = 0; i < n_used; i++) {
+        uint32_t best = n;
+        for (uint32_t e = 0; e < n; e++) {
+            if (chosen[e]) continue;
+            if (best == n || score[e] > score[best] || (isnan(score[best]) && !isnan(score[e]))) best = e;
+        }
+        chosen[best] = true;
+    }
+}
+
+void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights)
+{
+    const uint32_t n = r->n_experts;
+    bool chosen[AE_MAX_EXPERTS];
+    float score[AE_MAX_EXPERTS], sum = 0;
+    uint32_t n_ids = 0;
+    if (r->gate == AE_GATE_SOFTMAX) softmax(logits, n, p);
+    else if (r->gate == AE_GATE_SIGMOID) sigmoid(logits, n, p);
+    else for (uint32_t e = 0; e < n; e++) p[e] = logits[e];
+    for (uint32_t e = 0; e < n; e++) score[e] = bias ? p[e] + bias[e] : logits[e];
+    choose(score, n, r->n_used, chosen);
+    for (uint32_t e = 0; e < n; e++) {
+        if (!chosen[e]) continue;
+        weights[n_ids] = p[e];
+        ids[n_ids++] = e;
+    }
+    if (r->gate == AE_GATE_SOFTMAX_CHOSEN) {
+        for (uint32_t i = 0; i < n_ids; i++) p[i] = weights[i];
+        softmax(p, n_ids, weights);
+    }
+    for (uint32_t i = 0; i < n_ids; i++) sum += weights[i];
+    if (!(sum > 0x1p-14f)) sum = 0x1p-14f;
+    for (uint32_t i = 0; i < n_ids; i++) weights[i] = (r->renorm ? weights[i] / sum : weights[i]) * r->scale;
+}

@@ -1,0 +1,164 @@
+/* test_model_bad.c - models with experts that cannot be: each is refused with a sentence that names the key or tensor,
+ * what was found and what was expected. */
+#define _XOPEN_SOURCE 700 /* mkstemp */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "mkmodel.h"
+#include "model/model.h"
+
+/* The bytes of a small model of that architecture. */
+static uint8_t *make_layers(const char *arch, uint32_t n_layers, size_t *n)
+{
+    char path[] = "/tmp/aerie_bad_XXXXXX";
+    mk_options o;
+    aerie_error error;
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_true(mk_shape("tiny-moe", &o));
+    o.arch = arch, o.n_layers = n_layers, o.head_dim = 16, o.n_kv_heads = 4, o.type = "f32", o.n_ff_shared = 96;
+    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    uint8_t *bytes = aligned_alloc(64, (*n + 63) & ~(size_t)63);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, *n, f), *n);
+    fclose(f);
+    unlink(path);
+    return bytes;
+}
+
+static uint8_t *make(const char *arch, size_t *n)
+{
+    return make_layers(arch, 1, n);
+}
+
+/* Where `name` stands as a string of the file; the place behind it. */
+static uint8_t *behind(uint8_t *bytes, size_t n, const char *name)
+{
+    const size_t length = strlen(name);
+    for (size_t i = 8; i + length < n; i++) {
+        uint64_t stated;
+        memcpy(&stated, bytes + i - 8, 8);
+        if (stated == length && !memcmp(bytes + i, name, length)) return bytes + i + length;
+    }
+    fail_msg("%s is not in the file", name);
+    return NULL;
+}
+
+static void set_count(uint8_t *bytes, size_t n, const char *key, uint32_t value)
+{
+    memcpy(behind(bytes, n, key) + 4, &value, 4); /* behind the value's type */
+}
+
+static void rename_one(uint8_t *bytes, size_t n, const char *name, const char *to)
+{
+    assert_int_equal(strlen(name), strlen(to));
+    memcpy(behind(bytes, n, name) - strlen(name), to, strlen(to));
+}
+
+/* Two dimensions of a tensor change places. */
+static void swap(uint8_t *bytes, size_t n, const char *name, int a, int b)
+{
+    uint8_t *ne = behind(bytes, n, name) + 4, kept[8];
+    memcpy(kept, ne + 8 * a, 8);
+    memcpy(ne + 8 * a, ne + 8 * b, 8);
+    memcpy(ne + 8 * b, kept, 8);
+}
+
+static void refused(uint8_t *bytes, size_t n, aerie_status status, const char *sentence)
+{
+    ae_gguf *gguf;
+    ae_model *model = NULL;
+    aerie_error error = {0};
+    assert_int_equal(ae_gguf_open_memory(&gguf, bytes, n, "m.gguf", &error), AERIE_OK);
+    assert_int_equal(ae_model_bind(&model, gguf, &error), status);
+    assert_null(model);
+    if (!strstr(error.text, sentence)) fail_msg("it says \"%s\", not \"%s\"", error.text, sentence);
+    free(bytes);
+}
+
+static void test_counts_that_cannot_be(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch, *key;
+        uint32_t value;
+        aerie_status status;
+        const char *sentence;
+    } cases[] = {
+        {"llama", "llama.expert_used_count", 7, AERIE_ERROR_FORMAT, "llama.expert_used_count is 7; 1 to 6 are possible"},
+        {"llama", "llama.expert_used_count", 0, AERIE_ERROR_FORMAT, "llama.expert_used_count is 0; 1 to 6 are possible"},
+        {"llama", "llama.expert_count", 513, AERIE_ERROR_FORMAT, "llama.expert_count is 513; 1 to 512 are possible"},
+        {"llama", "llama.expert_count", 4294967295u, AERIE_ERROR_FORMAT, "llama.expert_count is 4294967295; 1 to 512 are possible"},
+        {"llama", "llama.expert_count", 5, AERIE_ERROR_FORMAT,
+         "tensor blk.0.ffn_gate_inp.weight has shape [64, 6, 1, 1], expected [64, 5]"},
+        {"olmoe", "olmoe.expert_count", 0, AERIE_ERROR_FORMAT, "olmoe.expert_count is 0; 1 to 512 are possible"},
+        {"qwen3moe", "qwen3moe.expert_feed_forward_length", 95, AERIE_ERROR_FORMAT,
+         "tensor blk.0.ffn_gate_exps.weight has shape [64, 96, 6, 1], expected [64, 95, 6]"},
+        {"qwen3moe", "qwen3moe.expert_feed_forward_length", 0, AERIE_ERROR_FORMAT, "expert_feed_forward_length is 0"},
+        {"qwen2moe", "qwen2moe.expert_shared_feed_forward_length", 4294967295u, AERIE_ERROR_FORMAT,
+         "expert_shared_feed_forward_length is 4294967295"},
+        {"deepseek", "deepseek.expert_shared_count", 50000000, AERIE_ERROR_FORMAT, "expert_shared_count is 50000000"},
+        {"deepseek", "deepseek.expert_shared_count", 2, AERIE_ERROR_FORMAT,
+         "tensor blk.0.ffn_gate_shexp.weight has shape [64, 96, 1, 1], expected [64, 192]"},
+        {"deepseek", "deepseek.leading_dense_block_count", 2, AERIE_ERROR_FORMAT, "leading_dense_block_count is 2; 0 to 1 are possible"},
+        {"deepseek", "deepseek.leading_dense_block_count", 1, AERIE_ERROR_FORMAT, "tensor blk.0.ffn_gate.weight is missing"},
+        {"dots1", "dots1.expert_gating_func", 4, AERIE_ERROR_FORMAT, "dots1.expert_gating_func is 4; 1 to 3 are possible"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t n;
+        uint8_t *bytes = make(cases[i].arch, &n);
+        set_count(bytes, n, cases[i].key, cases[i].value);
+        refused(bytes, n, cases[i].status, cases[i].sentence);
+    }
+}
+
+static void test_tensors_that_are_missing_or_misshapen(void **state)
+{
+    (void)state;
+    static const char *const needed[] = {"blk.0.ffn_gate_inp.weight", "blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight",
+                                         "blk.0.ffn_down_exps.weight", "blk.0.ffn_gate_shexp.weight", "blk.0.ffn_up_shexp.weight",
+                                         "blk.0.ffn_down_shexp.weight", "blk.0.ffn_gate_inp_shexp.weight"};
+    size_t n;
+    uint8_t *bytes;
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+        char other[64], sentence[128];
+        snprintf(other, sizeof other, "x%s", needed[i] + 1);
+        snprintf(sentence, sizeof sentence, "m.gguf: tensor %s is missing; architecture qwen2moe needs it", needed[i]);
+        bytes = make("qwen2moe", &n);
+        rename_one(bytes, n, needed[i], other);
+        refused(bytes, n, AERIE_ERROR_FORMAT, sentence);
+    }
+    bytes = make("qwen3moe", &n);
+    rename_one(bytes, n, "blk.0.attn_k_norm.weight", "blk.0.attn_x_norm.weight");
+    refused(bytes, n, AERIE_ERROR_FORMAT, "tensor blk.0.attn_k_norm.weight is missing; architecture qwen3moe needs it");
+    bytes = make("llama", &n);
+    swap(bytes, n, "blk.0.ffn_down_exps.weight", 0, 1);
+    refused(bytes, n, AERIE_ERROR_FORMAT, "tensor blk.0.ffn_down_exps.weight has shape [64, 96, 6, 1], expected [96, 64, 6]");
+    bytes = make("llama", &n);
+    swap(bytes, n, "blk.0.ffn_up_exps.weight", 1, 2);
+    refused(bytes, n, AERIE_ERROR_FORMAT, "tensor blk.0.ffn_up_exps.weight has shape [64, 6, 96, 1], expected [64, 96, 6]");
+    bytes = make_layers("llama", 11, &n);
+    rename_one(bytes, n, "blk.10.attn_norm.weight", "blk.0.ffn_gate.0.weight"); /* names of one length */
+    refused(bytes, n, AERIE_ERROR_UNSUPPORTED, "tensor blk.0.ffn_gate.0.weight: the experts are stored one by one");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts_that_cannot_be),
+        cmocka_unit_test(test_tensors_that_are_missing_or_misshapen),
+    };
+    return cmocka_run_group_tests_name("bad models", tests, NULL, NULL);
+}
