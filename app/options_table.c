@@ -63,6 +63,10 @@ static const app_option options[] = {
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-t --threads", "N", APP_U32, LOADS, AT(n_threads), 0, 1024, "Model", "threads; 0: all cores"},
+    {"--kv-type", "TYPE", APP_KV_TYPE, LOADS, AT(session.kv_type), 0, 0, "Model",
+     "how keys and values are cached: f16, or q8_0 for half the memory and faster long contexts"},
+    {"-ctk --cache-type-k", "TYPE", APP_TEXT, LOADS, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
+    {"-ctv --cache-type-v", "TYPE", APP_TEXT, LOADS, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
 
