@@ -171,7 +171,7 @@ static uint32_t lay_tiles(attention_job *job, uint32_t tile)
     return job->n_tiles;
 }
 
-#define SPLIT_CHUNKS 4 /* fewer are not worth a second round of the threads */
+#define SPLIT_CHUNKS 3 /* fewer are not worth a second round of the threads */
 
 void ae_cpu_attention(ae_stream *stream, const ae_attention *args)
 {
