@@ -200,9 +200,11 @@ static const char *case_name(const kase c)
 {
     static char name[256];
     snprintf(name, sizeof name,
-             "model %s, %s, %s, n_max %u, %s, %s, %u threads, chunk %u, %u at once, sampling %u, kv %s, oracle error %g%s", targets[c[TARGET]].name, levels[c[LEVEL]], aerie_spec_type_name(types[c[TYPE]]), n_maxes[c[N_MAX]],
+             "model %s, %s, %s, n_max %u, %s, %s, %u threads, chunk %u, %u at once, sampling %u, kv %s, oracle error %g%s",
+             targets[c[TARGET]].name, levels[c[LEVEL]], aerie_spec_type_name(types[c[TYPE]]), n_maxes[c[N_MAX]],
              c[TREE] ? "tree" : "chain", c[FIXED] ? "fixed" : "controlled", c[THREADS] + 1u, batches[c[BATCH]], seqs[c[SEQS]],
-             c[SAMPLING], aerie_kv_type_name((aerie_kv_type)c[KV_TYPE]), (double)oracle_errors[c[ORACLE_ERROR]], c[IGNORE_EOS] ? ", past EOS" : "");
+             c[SAMPLING], aerie_kv_type_name((aerie_kv_type)c[KV_TYPE]), (double)oracle_errors[c[ORACLE_ERROR]],
+             c[IGNORE_EOS] ? ", past EOS" : "");
     return name;
 }
 
