@@ -170,7 +170,7 @@ static uint32_t count_new_pairs(const kase c, bool mark)
     return n;
 }
 
-/* Cases that hold all pairs of values (the best of many random ones each time), then n_random more. */
+/* Cases that hold all pairs of values (the best of many random ones each time), then n_random more and a few. */
 static size_t choose_cases(kase *cases, size_t n_random)
 {
     uint64_t random = 2024;
@@ -193,6 +193,11 @@ static size_t choose_cases(kase *cases, size_t n_random)
         if (best) left -= count_new_pairs(cases[n++], true);
     }
     for (size_t i = 0; i < n_random && n < MAX_CASES; i++) random_case(cases[n++], &random);
+    /* n-grams are right only where a model repeats itself: some cases of that, whatever chance gave above */
+    for (size_t i = 0; i < 4 && n < MAX_CASES; i++, n++) {
+        random_case(cases[n], &random);
+        cases[n][TYPE] = 1, cases[n][FIXED] = 1, cases[n][TARGET] = N_TARGETS - 1, cases[n][SAMPLING] = 0, cases[n][SEQS] = 1;
+    }
     return n;
 }
 
