@@ -119,11 +119,11 @@ struct ae_weight {
  * Arithmetic, for one query: chunks of 64 logical positions from the first one inside the window to the
  * query's own, ascending. In a chunk with positions j (those seen):
  *   s_j is the score (below)
- *   m = max s_j (from -inf, NaN never);  p_j = ae_expf(s_j - m);  l = ae_sum16 of sums over j % 16, j ascending (j = position)
+ *   m = max s_j (from -inf, NaN never);  p_j = e(s_j - m);  l = ae_sum16 of sums over j % 16, j ascending (j = position)
  *   o[i] is the weighted sum of the values (below)
- * first chunk: M = m, L = l, O = o; later: N = max(M, m), a = ae_expf(M - N), b = ae_expf(m - N),
+ * first chunk: M = m, L = l, O = o; later: N = max(M, m), a = e(M - N), b = e(m - N),
  *   L = fmaf(L, a, l * b), O[i] = fmaf(O[i], a, o[i] * b), M = N.
- * y[i] = O[i] * (1 / L).
+ * y[i] = O[i] * (1 / L). e(x) = ae_expf(max(x, AE_ATTN_LOWEST)) (NaN: of AE_ATTN_LOWEST).
  * f16:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j ascending from 0.
  * q8_0: rows of K and V, one by one, become codes and a scale as AE_DOT_32 activations do (ae_act: the best of AE_QUANT_TOPS,
  *   squared errors summed over i % 16). Before, K is turned, as is the query: in blocks of h, the largest power of two that
@@ -134,6 +134,9 @@ struct ae_weight {
  *   w_j = p_j * vd_j, W = max w_j (from 0), u_j = round-to-even(w_j * (AE_KV_WEIGHT / W))
  *   o[i] = (float)(sum_j u_j * vc_j[i]) * (W / AE_KV_WEIGHT); 0 unless W > 1e-30
  * The order of j inside a chunk is of no account in these sums, which is what lets tiles of bytes compute them. */
+/* e^-60 is nothing beside 1, yet products with it are normal numbers: subnormal ones take a CPU a hundred cycles each (1B
+ * shape, random weights, 16 rows behind 4096 positions: half of the time of attention over q8_0). */
+#define AE_ATTN_LOWEST (-60.0f)
 #define AE_KV_WEIGHT 16383.0f /* two digits of seven bits: as bytes they are signed and unsigned at once */
 #define AE_KV_QUERY 16256.0f  /* two signed digits, 128 * hi + lo with lo from -64 to 63 */
 

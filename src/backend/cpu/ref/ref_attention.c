@@ -85,6 +85,12 @@ static void values_q8(const view *w, int32_t first, int32_t last, const float *p
     }
 }
 
+/* e of kernels.h */
+static float near_exp(float x)
+{
+    return ae_expf(x > AE_ATTN_LOWEST ? x : AE_ATTN_LOWEST);
+}
+
 /* ---- Chunks ------------------------------------------------------------------------------------- */
 
 typedef struct kind {
@@ -104,7 +110,7 @@ static void chunk(const view *w, const kind *k, int32_t first, int32_t last, flo
     }
     for (int32_t p = first; p <= last; p++) {
         float *x = &s[p % AE_KV_PAGE];
-        *x = ae_expf(*x - top);
+        *x = near_exp(*x - top);
         sums[p % 16] += *x;
     }
     k->values(w, first, last, s, o);
@@ -121,7 +127,7 @@ static void join(float *y, float *big_m, float *big_l, const float *o, float m, 
         *big_l = l;
         return;
     }
-    const float top = *big_m > m ? *big_m : m, a = ae_expf(*big_m - top), b = ae_expf(m - top);
+    const float top = *big_m > m ? *big_m : m, a = near_exp(*big_m - top), b = near_exp(m - top);
     *big_m = top;
     *big_l = fmaf(*big_l, a, l * b);
     for (uint32_t i = 0; i < n; i++) y[i] = fmaf(y[i], a, o[i] * b);
