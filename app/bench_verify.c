@@ -86,8 +86,8 @@ static void print_table(const verify *v, const char *type)
     char bytes[32], buffer[32];
     const double ideal = v->bandwidth > 0 ? 1e3 * (double)aerie_model_pass_bytes(v->models.model) / v->bandwidth : 0;
     app_write_escaped(v->models.info.name, strlen(v->models.info.name));
-    app_print(" %s, kernels %s; a pass reads %s of weights\n", type, v->models.info.cpu_level,
-              app_bytes(bytes, aerie_model_pass_bytes(v->models.model)));
+    app_print(" %s, kernels %s, kv %s; a pass reads %s of weights\n", type, v->models.info.cpu_level,
+              aerie_kv_type_name(o->session.kv_type), app_bytes(bytes, aerie_model_pass_bytes(v->models.model)));
     app_print("reading: %.1f GB/s (best sum over %s), so a pass takes %.3f ms or more\n", v->bandwidth / 1e9,
               app_bytes(buffer, v->buffer_bytes), ideal);
     for (size_t c = 0; c < o->contexts.n; c++) {

@@ -159,6 +159,16 @@ static int wrong_spec_type(const char *name, const char *text)
     return app_error(APP_USAGE, "%s takes one of %s; found '%s'", name, known, text);
 }
 
+static int wrong_kv_type(const char *name, const char *text)
+{
+    char known[256] = "";
+    for (int i = 0; aerie_kv_type_name((aerie_kv_type)i); i++) {
+        const size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", aerie_kv_type_name((aerie_kv_type)i));
+    }
+    return app_error(APP_USAGE, "%s takes one of %s; found '%s'", name, known, text);
+}
+
 static int parse_list(app_numbers *list, const app_option *o, const char *name, const char *text)
 {
     char item[64];
@@ -221,6 +231,7 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_NUMBERS:
     case APP_SPEC_TYPES: return parse_list(place, o, name, text);
     case APP_SPEC_TYPE: return aerie_spec_type_parse(text, place) ? APP_DONE : wrong_spec_type(name, text);
+    case APP_KV_TYPE: return aerie_kv_type_parse(text, place) ? APP_DONE : wrong_kv_type(name, text);
     case APP_IGNORED: return add_text(&options->ignored, o->names) ? APP_DONE : app_error_memory("the options");
     }
     return APP_DONE;
@@ -237,6 +248,7 @@ const char *app_option_default(const app_option *o, char out[256])
     case APP_U32: snprintf(out, 256, "%u", (unsigned)*(const uint32_t *)place); return out;
     case APP_F32: snprintf(out, 256, "%g", (double)*(const float *)place); return out;
     case APP_SPEC_TYPE: snprintf(out, 256, "%s", aerie_spec_type_name(*(const aerie_spec_type *)place)); return out;
+    case APP_KV_TYPE: snprintf(out, 256, "%s", aerie_kv_type_name(*(const aerie_kv_type *)place)); return out;
     case APP_NUMBERS: {
         const app_numbers *list = place;
         size_t n = 0;
@@ -351,6 +363,20 @@ static int apply_environment(app_options *options, const bool *given)
     return APP_DONE;
 }
 
+/* llama.cpp's two options for one thing: keys and values have the same type here. */
+static int settle_cache_types(app_options *options)
+{
+    const char *k = options->cache_type_k, *v = options->cache_type_v;
+    aerie_kv_type *type = &options->session.kv_type;
+    if (!k && !v) return APP_DONE;
+    if (k && !aerie_kv_type_parse(k, type)) return wrong_kv_type("--cache-type-k", k);
+    if (v && !aerie_kv_type_parse(v, type)) return wrong_kv_type("--cache-type-v", v);
+    const char *f16 = aerie_kv_type_name(AERIE_KV_F16);
+    if (strcmp(k ? k : f16, v ? v : f16) == 0) return APP_DONE;
+    return app_error(APP_USAGE, "keys and values are cached in the same type, but --cache-type-k is %s and --cache-type-v %s%s; "
+                                "--kv-type sets both", k ? k : f16, v ? v : f16, k && v ? "" : " (not given)");
+}
+
 /* What the table cannot say: values that follow from others. */
 static int settle(app_options *options)
 {
@@ -360,6 +386,8 @@ static int settle(app_options *options)
         if (bad) return bad;
     }
     options->model_params.n_threads = options->session.n_threads = options->n_threads;
+    const int bad = settle_cache_types(options);
+    if (bad) return bad;
     if (options->n_predict == 0) return app_error(APP_USAGE, "-n takes a whole number from 1, or -1; found '0'");
     if (options->session.spec.n_min > options->session.spec.n_max) {
         return app_error(APP_USAGE, "--spec-draft-n-min %u is more than --spec-draft-n-max %u",

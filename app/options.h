@@ -48,6 +48,7 @@ typedef enum app_type {
     APP_TEXTS,      /* app_texts: may be given several times */
     APP_NUMBERS,    /* app_numbers: list with commas, each in [min, max] */
     APP_SPEC_TYPE,  /* aerie_spec_type */
+    APP_KV_TYPE,    /* aerie_kv_type */
     APP_SPEC_TYPES, /* app_numbers of aerie_spec_type: list with commas */
     APP_IGNORED,    /* llama.cpp's, without effect here; argument "[...]" is optional */
 } app_type;
@@ -83,6 +84,7 @@ typedef struct app_options {
     const char *model, *draft_model;
     uint32_t n_threads, n_batch_logical; /* threads: never 0 once parsed, for commands that load weights */
     const char *cpu_mask, *cpu_range;
+    const char *cache_type_k, *cache_type_v; /* llama.cpp's, both or none */
     aerie_model_params model_params;
     aerie_session_params session;
     aerie_sampling sampling;

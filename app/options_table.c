@@ -71,6 +71,10 @@ static const app_option options[] = {
      "run on these CPUs only: a number in hex, bit i for CPU i"},
     {"-Cr --cpu-range", "LO-HI", APP_TEXT, LOADS, AT(cpu_range), 0, 0, "Model",
      "run on these CPUs only; with --cpu-mask on those of both"},
+    {"--kv-type", "TYPE", APP_KV_TYPE, LOADS, AT(session.kv_type), 0, 0, "Model",
+     "how keys and values are cached: f16, or q8_0 for half the memory and faster long contexts"},
+    {"-ctk --cache-type-k", "TYPE", APP_TEXT, LOADS, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
+    {"-ctv --cache-type-v", "TYPE", APP_TEXT, LOADS, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
 

@@ -114,10 +114,10 @@ json_t *app_json_settings(const app_models *models, const app_options *options, 
     json_t *all = json_pack("{s:s, s:o, s:o, s:o, s:o, s:s}", "version", aerie_version(), "model", text(options->model),
                             "arch", text(models->info.arch), "name", text(models->info.name), "tokenizer",
                             text(models->info.tokenizer), "cpu_level", models->info.cpu_level);
-    json_t *run = json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:o}", "n_ctx",
+    json_t *run = json_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:o, s:o}", "n_ctx",
                             (json_int_t)aerie_session_n_ctx(session), "n_batch", (json_int_t)options->session.n_batch,
                             "n_seqs", (json_int_t)options->session.n_seqs, "n_threads", (json_int_t)options->n_threads,
-                            "n_predict", (json_int_t)options->n_predict, "chat_template",
+                            "kv_type", aerie_kv_type_name(options->session.kv_type), "n_predict", (json_int_t)options->n_predict, "chat_template",
                             (int)app_uses_template(models, options), "sampling", sampling, "speculation", speculation);
     json_object_update(all, run);
     json_decref(run);

@@ -178,11 +178,23 @@ AERIE_API aerie_spec aerie_spec_default(void);
 
 typedef struct aerie_session aerie_session;
 
+/* How keys and values are cached. Outputs differ between types; within a type law 1 holds. */
+typedef enum aerie_kv_type {
+    AERIE_KV_F16,
+    AERIE_KV_Q8_0, /* 8 bits and a scale for each row of a head: 53% of the memory */
+} aerie_kv_type;
+
+/* "f16", "q8_0"; NULL for an unknown value. */
+AERIE_API const char *aerie_kv_type_name(aerie_kv_type type);
+/* false for an unknown name. */
+AERIE_API bool aerie_kv_type_parse(const char *name, aerie_kv_type *type);
+
 typedef struct aerie_session_params {
     uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for */
     uint32_t n_seqs;    /* requests generated at once */
     uint32_t n_batch;   /* prompt tokens per pass */
     uint32_t n_threads; /* 0 = a thread per core that this process may use */
+    aerie_kv_type kv_type; /* of the session, its draft model included */
     aerie_spec spec;
 } aerie_session_params;
 

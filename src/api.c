@@ -279,6 +279,30 @@ bool aerie_spec_type_parse(const char *name, aerie_spec_type *type)
     return false;
 }
 
+static const struct kv_name {
+    const char *name;
+    ae_kv_type type;
+} kv_names[] = {
+    [AERIE_KV_F16] = {"f16", AE_KV_F16},
+    [AERIE_KV_Q8_0] = {"q8_0", AE_KV_Q8_0},
+};
+#define N_KV_TYPES (sizeof kv_names / sizeof kv_names[0])
+
+const char *aerie_kv_type_name(aerie_kv_type type)
+{
+    return (size_t)type < N_KV_TYPES ? kv_names[type].name : NULL;
+}
+
+bool aerie_kv_type_parse(const char *name, aerie_kv_type *type)
+{
+    for (size_t i = 0; i < N_KV_TYPES; i++)
+        if (!strcmp(kv_names[i].name, name)) {
+            *type = (aerie_kv_type)i;
+            return true;
+        }
+    return false;
+}
+
 aerie_spec aerie_spec_default(void)
 {
     return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = true};
@@ -319,6 +343,7 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
         if (fields[i].value < fields[i].lo || fields[i].value > fields[i].hi)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %u; %u to %u are possible", fields[i].name, fields[i].value,
                            fields[i].lo, fields[i].hi);
+    if (!aerie_kv_type_name(p->kv_type)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "KV cache type %d is unknown", (int)p->kv_type);
     if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
     if (!aerie_spec_type_name(p->spec.type)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
@@ -328,7 +353,8 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
 
 static ae_engine_options engine_options(const aerie_session_params *p)
 {
-    return (ae_engine_options){.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch, .n_threads = p->n_threads};
+    return (ae_engine_options){.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch, .n_threads = p->n_threads,
+                               .kv_type = kv_names[p->kv_type].type};
 }
 
 aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,

@@ -128,9 +128,16 @@ typedef struct ae_moe_shape {
 
 /* ---- Rows, positions and the KV cache ---------------------------------------------------------- */
 
+typedef enum ae_kv_type {
+    AE_KV_F16,
+    AE_KV_Q8_0, /* int8 codes, one f32 scale for each row of a head */
+    AE_KV_TYPES,
+} ae_kv_type;
+
 typedef struct ae_kv_shape {
     uint32_t n_layers, n_kv_heads, head_dim; /* keys and values have the same head_dim */
     uint32_t n_pages;
+    ae_kv_type type;
 } ae_kv_shape;
 
 /* Where the rows of a pass stand. All arrays (host), alive until the pass is synchronised.

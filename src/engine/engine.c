@@ -60,7 +60,7 @@ static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
     /* drafts may reach behind the last position of the context */
-    return (ae_kv_options){h->n_layers, h->n_kv_heads, h->head_dim, o->n_seqs, o->n_ctx + AE_TREE_MAX};
+    return (ae_kv_options){h->n_layers, h->n_kv_heads, h->head_dim, o->n_seqs, o->n_ctx + AE_TREE_MAX, o->kv_type};
 }
 
 static ae_stream_options stream_options(const ae_model *m, const ae_engine_options *o)

@@ -24,6 +24,7 @@ typedef struct ae_engine_options {
     uint32_t n_batch;   /* rows of a pass, at most; raised to what n_seqs trees may need if smaller */
     uint32_t n_outputs; /* rows of a pass that may export logits; 0 = what n_seqs trees may need */
     uint32_t n_threads;
+    ae_kv_type kv_type;
     ae_engine *threads_of; /* run on the threads of this engine (which must outlive the new one); NULL: own ones */
 } ae_engine_options;
 

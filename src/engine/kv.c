@@ -29,7 +29,7 @@ static uint32_t pages_of(uint32_t n_slots)
 static ae_kv_shape shape_of(const ae_kv_options *o)
 {
     /* one spare page per sequence: copying a shared page must not fail for want of it */
-    return (ae_kv_shape){o->n_layers, o->n_kv_heads, o->head_dim, o->n_seqs * (pages_of(o->n_slots) + 1)};
+    return (ae_kv_shape){o->n_layers, o->n_kv_heads, o->head_dim, o->n_seqs * (pages_of(o->n_slots) + 1), o->type};
 }
 
 size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options)

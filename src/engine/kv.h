@@ -39,6 +39,7 @@ typedef struct ae_kv_options {
     uint32_t n_layers, n_kv_heads, head_dim;
     uint32_t n_seqs;
     uint32_t n_slots; /* per sequence, drafts included */
+    ae_kv_type type;
 } ae_kv_options;
 
 /* Device bytes of a cache, for planning. SIZE_MAX when it cannot be counted. */

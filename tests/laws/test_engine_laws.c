@@ -28,6 +28,8 @@ typedef struct case_model {
     const char *arch;    /* NULL: llama. Of tiny-moe n_ff is also that of an expert */
     uint32_t n_ff_shared, n_dense;
     bool fused;
+    ae_kv_type kv;
+    uint32_t window; /* as if the model had it; 0: none */
     bool deep;       /* walked by every law */
     bool all_levels; /* meets levels x threads in full */
 } case_model;
@@ -61,6 +63,18 @@ static const case_model models[] = {
     M("q6_K", "tiny-moe", SIZES(256, 256, 8, 8, 32, 300), .arch = "deepseek", .n_ff_shared = 512),
     M("q5_0", "tiny", .arch = "qwen3"),
     M("iq4_nl", "tiny", .arch = "qwen2", .biases = true, .tied = true),
+    /* 8-bit caches, also with heads that are no multiple of a vector or of 64 */
+    M("q4_0", "tiny-gqa", .kv = AE_KV_Q8_0, .deep = true, .all_levels = true),
+    M("q8_0", "tiny", SIZES(96, 160, 8, 2, 20, 301), .kv = AE_KV_Q8_0, .biases = true, .deep = true),
+    M("q4_0", "tiny", SIZES(64, 96, 3, 1, 128, 263), .kv = AE_KV_Q8_0, .deep = true),
+    M("q4_1", "tiny", SIZES(64, 96, 8, 1, 64, 263), .kv = AE_KV_Q8_0, .deep = true),
+    M("f32", "tiny", SIZES(72, 100, 3, 3, 24, 277), .kv = AE_KV_Q8_0),
+    /* windows: of less than a draft, of no multiple of a chunk, of more than one chunk */
+    M("q4_0", "tiny", .window = 5, .deep = true),
+    M("q4_0", "tiny-gqa", .window = 50, .deep = true),
+    M("f16", "tiny", .window = 100, .deep = true),
+    M("q4_0", "tiny-gqa", .window = 5, .kv = AE_KV_Q8_0, .deep = true),
+    M("q8_0", "tiny", .window = 70, .kv = AE_KV_Q8_0, .deep = true),
 };
 #define N_MODELS (sizeof models / sizeof models[0])
 
@@ -141,7 +155,7 @@ typedef struct bench {
     rig rig;
     size_t i_model;
     uint32_t n; /* tokens of the plain run */
-    char name[96];
+    char name[128];
     int32_t tokens[N_ROWS];
     const float *plain;      /* [N_ROWS][n_vocab] lent by plains */
     const uint8_t *plain_kv; /* [N_ROWS][slot_bytes] likewise */
@@ -165,7 +179,7 @@ static uint32_t below(bench *b, uint32_t n)
 static void make_plain(size_t i_model, const int32_t *tokens, uint32_t n)
 {
     rig r;
-    rig_open(&r, model_path(i_model), "ref", 1, 3, N_CTX);
+    rig_open(&r, model_path(i_model), "ref", 1, 3, N_CTX, models[i_model].kv, models[i_model].window);
     plains[i_model].rows = get(N_ROWS * r.n_vocab, sizeof(float));
     plains[i_model].kv = get(N_ROWS, r.slot_bytes);
     rig_chain(&r, 0, tokens, n, 1, plains[i_model].rows);
@@ -179,9 +193,9 @@ static void bench_open(bench *b, size_t i_model, size_t i_level, uint32_t n_thre
     b->i_model = i_model;
     b->n = models[i_model].deep ? N_ROWS : N_FEW;
     b->random = i_model;
-    rig_open(&b->rig, model_path(i_model), levels[i_level], n_threads, 3, N_CTX);
-    snprintf(b->name, sizeof b->name, "model %zu (%s %s), %s, %u threads", i_model, models[i_model].shape, models[i_model].type,
-             levels[i_level], n_threads);
+    rig_open(&b->rig, model_path(i_model), levels[i_level], n_threads, 3, N_CTX, models[i_model].kv, models[i_model].window);
+    snprintf(b->name, sizeof b->name, "model %zu (%s %s, kv %d, window %u), %s, %u threads", i_model, models[i_model].shape, models[i_model].type,
+             (int)models[i_model].kv, models[i_model].window, levels[i_level], n_threads);
     for (size_t i = 0; i < N_ROWS; i++) b->tokens[i] = (int32_t)below(b, b->rig.n_vocab);
     if (!plains[i_model].rows) make_plain(i_model, b->tokens, b->n);
     b->plain = plains[i_model].rows;
@@ -546,6 +560,32 @@ static void test_law_g_levels_and_threads_agree_with_ref_on_one_thread(void **st
     free(trees);
 }
 
+/* ---- Windows --------------------------------------------------------------------------------------------------- */
+
+/* That a window is at work at all: rows inside the first one see all, later ones do not. */
+static void test_a_window_hides_what_lies_before_it(void **state)
+{
+    (void)state;
+    enum { WINDOW = 20, N = 100 };
+    int32_t tokens[N];
+    float *rows[2];
+    size_t row_bytes = 0;
+    for (int32_t i = 0; i < N; i++) tokens[i] = i * 7 % 250;
+    for (uint32_t i = 0; i < 2; i++) {
+        rig r;
+        rig_open(&r, model_path(0), "ref", 1, 1, N, AE_KV_F16, i * WINDOW);
+        row_bytes = r.n_vocab * sizeof(float);
+        rows[i] = get(N, row_bytes);
+        rig_chain(&r, 0, tokens, N, 64, rows[i]);
+        rig_close(&r);
+    }
+    const size_t nv = row_bytes / sizeof(float);
+    assert_memory_equal(rows[0], rows[1], WINDOW * row_bytes);
+    for (size_t i = WINDOW; i < N; i++) assert_memory_not_equal(rows[0] + i * nv, rows[1] + i * nv, row_bytes);
+    free(rows[0]);
+    free(rows[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -556,6 +596,7 @@ int main(void)
         cmocka_unit_test(test_law_e_sequences_in_one_pass_equal_each_alone),
         cmocka_unit_test(test_law_f_a_shared_prefix_equals_a_fresh_one),
         cmocka_unit_test(test_law_g_levels_and_threads_agree_with_ref_on_one_thread),
+        cmocka_unit_test(test_a_window_hides_what_lies_before_it),
     };
     return cmocka_run_group_tests_name("engine laws", tests, make_models, drop_models);
 }

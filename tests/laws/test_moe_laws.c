@@ -268,7 +268,7 @@ static void test_the_block_equals_its_formulas_in_float64(void **state)
     (void)state;
     for (size_t m = 0; m < N_MODELS; m++) {
         rig r;
-        rig_open(&r, model_path(m), NULL, 2, 1, 64);
+        rig_open(&r, model_path(m), NULL, 2, 1, 64, AE_KV_F16, 0);
         const uint32_t n_embd = r.model->hparams.n_embd, n_rows = 12;
         float *x = make_rows(n_rows, n_embd, m), *y = get((size_t)n_rows * n_embd, sizeof *y);
         double *want = get(n_embd, sizeof *want), gap;
@@ -316,7 +316,7 @@ static void test_rows_that_share_experts_equal_each_row_alone(void **state)
     (void)state;
     for (size_t m = 0; m < N_MODELS; m++) {
         rig r;
-        rig_open(&r, model_path(m), "ref", 1, 1, 64);
+        rig_open(&r, model_path(m), "ref", 1, 1, 64, AE_KV_F16, 0);
         const size_t n_embd = r.model->hparams.n_embd;
         const uint32_t used[2] = {models[m].n_used, (models[m].n_used + 1) / 2}; /* as planned, and as a draft may have it */
         float *x = make_rows(N_ROWS, (uint32_t)n_embd, 9 + m), *alone[2];
@@ -327,7 +327,7 @@ static void test_rows_that_share_experts_equal_each_row_alone(void **state)
         rig_close(&r);
         for (size_t l = 0; l < N_LEVELS; l++)
             for (uint32_t t = 1; t <= MAX_THREADS && rig_has_level(levels[l]); t++) {
-                rig_open(&r, model_path(m), levels[l], t, 1, 64);
+                rig_open(&r, model_path(m), levels[l], t, 1, 64, AE_KV_F16, 0);
                 for (int u = 0; u < 2; u++) same_as_alone(&r, m, used[u], x, alone[u]);
                 rig_close(&r);
             }
@@ -374,7 +374,7 @@ static void test_a_pass_walks_each_chosen_expert_once(void **state)
     const size_t m = 5; /* 33 experts, one row uses 5 */
     const uint32_t n_experts = models[m].n_experts, n_used = models[m].n_used, n_rows = 14;
     rig r;
-    rig_open(&r, model_path(m), NULL, 2, 1, 64);
+    rig_open(&r, model_path(m), NULL, 2, 1, 64, AE_KV_F16, 0);
     const size_t n_embd = r.model->hparams.n_embd;
     float *x = make_rows(n_rows, (uint32_t)n_embd, 4), *y = get(n_rows * n_embd, sizeof *y);
     ae_weight **const stacks[3] = {r.net->layers[0].e_gate, r.net->layers[0].e_up, r.net->layers[0].e_down};

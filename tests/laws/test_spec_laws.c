@@ -110,29 +110,30 @@ static aerie_request request_of(size_t i_prompt, uint32_t i_sampling, bool ignor
 }
 
 static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, uint32_t n_seqs, uint32_t n_batch,
-                                   uint32_t n_threads)
+                                   uint32_t n_threads, aerie_kv_type kv_type)
 {
     aerie_error error = {0};
     aerie_session *session;
     aerie_session_params params = aerie_session_params_default();
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = n_batch, params.n_threads = n_threads;
+    params.kv_type = kv_type;
     params.spec = *spec;
     need(aerie_session_create(&session, model, &params, &error), &error);
     return session;
 }
 
 /* Made when first asked for. */
-static const answer *plain_answer(size_t target, uint32_t sampling, bool ignore_eos, size_t prompt)
+static const answer *plain_answer(size_t target, uint32_t sampling, bool ignore_eos, aerie_kv_type kv_type, size_t prompt)
 {
-    static run plain[N_TARGETS][N_SAMPLINGS][2];
-    run *r = &plain[target][sampling][ignore_eos];
+    static run plain[N_TARGETS][N_SAMPLINGS][2][2];
+    run *r = &plain[target][sampling][ignore_eos][kv_type];
     if (!r->n) {
         aerie_spec spec = aerie_spec_default();
         aerie_request requests[N_PROMPTS];
         if (!prompts[0][0]) make_prompts();
         spec.type = AERIE_SPEC_NONE;
         for (size_t i = 0; i < N_PROMPTS; i++) requests[i] = request_of(i, sampling, ignore_eos);
-        aerie_session *session = open_session(target_models[target][0], &spec, 1, 1, 1);
+        aerie_session *session = open_session(target_models[target][0], &spec, 1, 1, 1, kv_type);
         generate(session, target_models[target][0], requests, N_PROMPTS, r);
         aerie_session_free(session);
     }
@@ -141,12 +142,12 @@ static const answer *plain_answer(size_t target, uint32_t sampling, bool ignore_
 
 /* ---- The walk ----------------------------------------------------------------------------------------- */
 
-enum { TYPE, N_MAX, TREE, FIXED, THREADS, LEVEL, BATCH, SEQS, SAMPLING, IGNORE_EOS, TARGET, ORACLE_ERROR, N_FACTORS };
+enum { TYPE, N_MAX, TREE, FIXED, THREADS, LEVEL, BATCH, SEQS, SAMPLING, IGNORE_EOS, TARGET, ORACLE_ERROR, KV_TYPE, N_FACTORS };
 
 static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERIE_SPEC_ORACLE, AERIE_SPEC_RANDOM};
 static const uint32_t n_maxes[] = {1, 2, 3, 4, 8, 16}, batches[] = {1, 7, 64, 512}, seqs[] = {1, 8};
 static const float oracle_errors[] = {0, 0.3f};
-static const uint32_t n_values[N_FACTORS] = {5, 6, 2, 2, 3, N_LEVELS, 4, 2, N_SAMPLINGS, 2, N_TARGETS, 2};
+static const uint32_t n_values[N_FACTORS] = {5, 6, 2, 2, 3, N_LEVELS, 4, 2, N_SAMPLINGS, 2, N_TARGETS, 2, 2};
 #define MAX_VALUES 6
 #define MAX_CASES 160
 
@@ -170,7 +171,7 @@ static uint32_t count_new_pairs(const kase c, bool mark)
     return n;
 }
 
-/* Cases that hold all pairs of values (the best of many random ones each time), then n_random more. */
+/* Cases that hold all pairs of values (the best of many random ones each time), then n_random more and a few. */
 static size_t choose_cases(kase *cases, size_t n_random)
 {
     uint64_t random = 2024;
@@ -193,16 +194,23 @@ static size_t choose_cases(kase *cases, size_t n_random)
         if (best) left -= count_new_pairs(cases[n++], true);
     }
     for (size_t i = 0; i < n_random && n < MAX_CASES; i++) random_case(cases[n++], &random);
+    /* n-grams are right only where a model repeats itself: some cases of that, whatever chance gave above */
+    for (size_t i = 0; i < 4 && n < MAX_CASES; i++, n++) {
+        random_case(cases[n], &random);
+        cases[n][TYPE] = 1, cases[n][FIXED] = 1, cases[n][TARGET] = N_TARGETS - 1, cases[n][SAMPLING] = 0, cases[n][SEQS] = 1;
+    }
     return n;
 }
 
 static const char *case_name(const kase c)
 {
     static char name[256];
-    snprintf(name, sizeof name, "model %s, %s, %s, n_max %u, %s, %s, %u threads, chunk %u, %u at once, sampling %u, oracle error %g%s",
+    snprintf(name, sizeof name,
+             "model %s, %s, %s, n_max %u, %s, %s, %u threads, chunk %u, %u at once, sampling %u, kv %s, oracle error %g%s",
              targets[c[TARGET]].name, levels[c[LEVEL]], aerie_spec_type_name(types[c[TYPE]]), n_maxes[c[N_MAX]],
              c[TREE] ? "tree" : "chain", c[FIXED] ? "fixed" : "controlled", c[THREADS] + 1u, batches[c[BATCH]], seqs[c[SEQS]],
-             c[SAMPLING], (double)oracle_errors[c[ORACLE_ERROR]], c[IGNORE_EOS] ? ", past EOS" : "");
+             c[SAMPLING], aerie_kv_type_name((aerie_kv_type)c[KV_TYPE]), (double)oracle_errors[c[ORACLE_ERROR]],
+             c[IGNORE_EOS] ? ", past EOS" : "");
     return name;
 }
 
@@ -237,12 +245,13 @@ static void run_case(const kase c, size_t number)
     const aerie_spec spec = spec_of(c);
     for (size_t i = 0; i < n; i++) {
         prompt[i] = c[SEQS] ? i * 3 % N_PROMPTS : (number + 3 * i) % N_PROMPTS;
-        expected[i] = plain_answer(c[TARGET], c[SAMPLING], c[IGNORE_EOS], prompt[i]);
+        expected[i] = plain_answer(c[TARGET], c[SAMPLING], c[IGNORE_EOS], (aerie_kv_type)c[KV_TYPE], prompt[i]);
         requests[i] = request_of(prompt[i], c[SAMPLING], c[IGNORE_EOS]);
         requests[i].oracle_tokens = expected[i]->ids;
         requests[i].n_oracle_tokens = expected[i]->n;
     }
-    aerie_session *session = open_session(model, &spec, seqs[c[SEQS]], batches[c[BATCH]], 1 + c[THREADS]);
+    aerie_session *session = open_session(model, &spec, seqs[c[SEQS]], batches[c[BATCH]], 1 + c[THREADS],
+                                          (aerie_kv_type)c[KV_TYPE]);
     assert_string_equal(aerie_session_spec_name(session), aerie_spec_type_name(types[c[TYPE]]));
     for (int again = 0; again < 2; again++) { /* the second time with what the cache holds of the first */
         generate(session, model, requests, n, &r);
@@ -287,16 +296,16 @@ static struct tally run_fixed(size_t target, aerie_spec_type type, uint32_t n_ma
     spec.type = type, spec.n_max = n_max, spec.tree = tree, spec.fixed = true, spec.oracle_seed = 3;
     spec.draft_model = draft_models[target][level];
     for (size_t i = 0; i < N_PROMPTS; i++) {
-        const answer *a = plain_answer(target, sampling, true, i);
+        const answer *a = plain_answer(target, sampling, true, AERIE_KV_F16, i);
         requests[i] = request_of(i, sampling, true);
         requests[i].oracle_tokens = a->ids;
         requests[i].n_oracle_tokens = a->n;
     }
-    aerie_session *session = open_session(target_models[target][level], &spec, 1, 64, 1);
+    aerie_session *session = open_session(target_models[target][level], &spec, 1, 64, 1, AERIE_KV_F16);
     generate(session, target_models[target][level], requests, N_PROMPTS, &r);
     aerie_session_free(session);
     for (size_t i = 0; i < N_PROMPTS; i++) {
-        same_answer(&r.answers[i], plain_answer(target, sampling, true, i), aerie_spec_type_name(type), i);
+        same_answer(&r.answers[i], plain_answer(target, sampling, true, AERIE_KV_F16, i), aerie_spec_type_name(type), i);
         t.n_drafted += r.answers[i].stats.n_drafted;
         t.n_accepted += r.answers[i].stats.n_accepted;
         if (type == AERIE_SPEC_ORACLE && !tree) /* as few passes as can be */
@@ -348,7 +357,7 @@ static void test_random_models_go_on_changing(void **state)
         bool seen[512] = {false};
         uint32_t n_different = 0;
         for (size_t i = 0; i < N_PROMPTS; i++) {
-            const answer *a = plain_answer(target, 0, true, i);
+            const answer *a = plain_answer(target, 0, true, AERIE_KV_F16, i);
             for (size_t k = 0; k < a->n; k++) {
                 n_different += !seen[a->ids[k]];
                 seen[a->ids[k]] = true;
@@ -367,7 +376,7 @@ static void test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(v
     static const size_t lengths[] = {N_CTX, N_CTX + 1, 5000};
     static int32_t tokens[5000];
     aerie_spec spec = aerie_spec_default();
-    aerie_session *session = open_session(target_models[0][0], &spec, 2, 64, 1);
+    aerie_session *session = open_session(target_models[0][0], &spec, 2, 64, 1, AERIE_KV_F16);
     for (size_t i = 0; i < 3; i++) {
         aerie_error error = {0};
         char number[16];
@@ -383,7 +392,7 @@ static void test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(v
     }
     run r;
     const aerie_request good = request_of(6, 0, true);
-    const answer *expected = plain_answer(0, 0, true, 6);
+    const answer *expected = plain_answer(0, 0, true, AERIE_KV_F16, 6);
     generate(session, target_models[0][0], &good, 1, &r); /* the session lives on */
     same_answer(&r.answers[0], expected, "behind a refusal", 0);
     aerie_session_free(session);
@@ -420,7 +429,8 @@ static const struct real_case {
     {2, 3, 2, true, false, 2, 64, 8}, {2, 4, 8, true, true, 2, 1, 1}, {1, 4, 3, false, true, 2, 64, 1}, {2, 4, 16, true, true, 2, 512, 8},
 };
 
-static void run_real(const struct real_case *c, aerie_model *const *models, const aerie_request *request, answer *expected)
+static void run_real(const struct real_case *c, aerie_model *const *models, const aerie_request *request, aerie_kv_type kv_type,
+                     answer *expected)
 {
     run r;
     aerie_request requests[MAX_REQUESTS];
@@ -434,7 +444,7 @@ static void run_real(const struct real_case *c, aerie_model *const *models, cons
         requests[i].oracle_tokens = expected->ids;
         requests[i].n_oracle_tokens = expected->n;
     }
-    aerie_session *session = open_session(models[c->level], &spec, c->n_seqs, c->n_batch, c->n_threads);
+    aerie_session *session = open_session(models[c->level], &spec, c->n_seqs, c->n_batch, c->n_threads, kv_type);
     generate(session, models[c->level], requests, c->n_seqs, &r);
     aerie_session_free(session);
     if (!expected->n) *expected = r.answers[0];
@@ -458,16 +468,18 @@ static void test_law_1_sample_of_the_matrix_on_smollm2(void **state)
     for (size_t l = 0; l < N_LEVELS; l++) models[l] = load(path, levels[l]);
     need(aerie_tokenize(models[0], text, strlen(text), true, false, &tokens, &request.n_tokens, &error), &error);
     request.tokens = tokens;
-    for (uint32_t sampling = 0; sampling < 2; sampling++) {
+    for (uint32_t run_of = 0; run_of < 4; run_of++) {
+        const uint32_t sampling = run_of % 2;
+        const aerie_kv_type kv_type = run_of / 2 ? AERIE_KV_Q8_0 : AERIE_KV_F16;
         answer expected = {.n = 0};
         request.sampling = sampling_of(sampling);
         request.n_predict = 32;
         request.ignore_eos = true;
-        for (size_t i = 0; i < sizeof real_cases / sizeof real_cases[0]; i++) run_real(&real_cases[i], models, &request, &expected);
+        for (size_t i = 0; i < sizeof real_cases / sizeof real_cases[0]; i++) run_real(&real_cases[i], models, &request, kv_type, &expected);
         /* the plain C kernels: the first tokens, behind a prompt of one chunk */
         const struct real_case slow = {0, 3, 4, true, true, 2, 512, 1};
         expected.n = request.n_predict = 4;
-        run_real(&slow, models, &request, &expected);
+        run_real(&slow, models, &request, kv_type, &expected);
     }
     for (size_t l = 0; l < N_LEVELS; l++) aerie_model_free(models[l]);
     aerie_free(tokens);

@@ -1,6 +1,7 @@
 /* cpu.c - the CPU backend: the seam's operations over the kernel table, split over threads.
  *
- * Owns: streams (a thread pool and scratch), KV pages.
+ * Owns: streams (a thread pool and scratch). Weights are cpu_weight.c's, KV pages cpu_kv.c's, what reads and writes
+ * them cpu_attention.c's.
  * Work is split over output rows (matmul), rows (norms, rotation) and tiles of queries (attention);
  * never over k, so the split changes no bit. Small operations run on the calling thread: waking
  * the others costs more (about a microsecond) than they would save. */
@@ -11,16 +12,6 @@
 #include "backend/cpu/cpu_int.h"
 #include "base/mem.h"
 #include "base/os.h"
-
-struct ae_kv_store {
-    ae_kv_shape shape;
-    size_t head_elements; /* f16 elements of K and V of one head in a page */
-    size_t page_elements;
-    size_t bytes;
-    uint16_t *data; /* [n_pages][n_layers][n_kv_heads] { K, V }, see kernels.h */
-};
-
-#define MAX_HEAD_DIM 512
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
@@ -51,6 +42,8 @@ static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_strea
     s->panel = ae_layout_add(layout, o->n_threads, s->panel_bytes);
     s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE), sizeof(float));
     s->mm_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_MM_SCRATCH, 1);
+    s->attn_parts = ae_layout_add(layout, ATTN_PARTS * (size_t)o->n_threads, sizeof(float));
+    s->attn_state = ae_layout_add(layout, ATTN_SPLIT_ITEMS * (size_t)o->n_threads, sizeof *s->attn_state);
     s->run_begin = ae_layout_add(layout, n + 1, sizeof(int32_t));
     s->run_item = ae_layout_add(layout, n + 1, sizeof(int32_t));
 }
@@ -110,99 +103,6 @@ static void cpu_copy_out(ae_stream *stream, void *host, const void *device, size
 {
     (void)stream;
     memcpy(host, device, n);
-}
-
-/* ---- KV store ----------------------------------------------------------------------------------- */
-
-static size_t cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *s)
-{
-    (void)backend;
-    size_t bytes;
-    if (!ae_mul_size(s->n_pages, (size_t)s->n_layers * s->n_kv_heads, &bytes) ||
-        !ae_mul_size(bytes, 2 * AE_KV_K_ELEMENTS(s->head_dim) * sizeof(uint16_t), &bytes))
-        return SIZE_MAX;
-    return bytes;
-}
-
-static aerie_status cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error)
-{
-    *out = NULL;
-    const size_t bytes = cpu_kv_bytes(backend, shape);
-    ae_kv_store *kv = ae_alloc(1, sizeof *kv);
-    if (!kv || bytes == SIZE_MAX || !(kv->data = ae_os_pages_alloc(bytes))) {
-        ae_free(kv);
-        return ae_fail_memory(error, "the KV cache", bytes);
-    }
-    kv->shape = *shape;
-    kv->bytes = bytes;
-    kv->head_elements = 2 * AE_KV_K_ELEMENTS(shape->head_dim);
-    kv->page_elements = kv->head_elements * shape->n_kv_heads * shape->n_layers;
-    *out = kv;
-    return AERIE_OK;
-}
-
-static void cpu_kv_free(ae_backend *backend, ae_kv_store *kv)
-{
-    (void)backend;
-    if (!kv) return;
-    ae_os_pages_free(kv->data, kv->bytes);
-    ae_free(kv);
-}
-
-static uint16_t *kv_page(const ae_kv_store *kv, int32_t page)
-{
-    return kv->data + (size_t)page * kv->page_elements;
-}
-
-static void cpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n)
-{
-    (void)stream, (void)n; /* the whole page is one block: simpler and as fast */
-    memcpy(kv_page(kv, to), kv_page(kv, from), kv->page_elements * sizeof(uint16_t));
-}
-
-/* One head's K and V of a slot as contiguous rows. */
-static void slot_get(const uint16_t *page, uint32_t place, uint32_t head_dim, uint16_t *row)
-{
-    const uint16_t *k = page + (size_t)(place / 16) * head_dim * 16 + place % 16;
-    for (uint32_t i = 0; i < head_dim; i++) row[i] = k[i * 16];
-    memcpy(row + head_dim, page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, head_dim * 2);
-}
-
-static void slot_put(uint16_t *page, uint32_t place, uint32_t head_dim, const uint16_t *row)
-{
-    uint16_t *k = page + (size_t)(place / 16) * head_dim * 16 + place % 16;
-    for (uint32_t i = 0; i < head_dim; i++) k[i * 16] = row[i];
-    memcpy(page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, row + head_dim, head_dim * 2);
-}
-
-static void cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n)
-{
-    (void)stream;
-    uint16_t row[2 * MAX_HEAD_DIM];
-    const uint32_t head_dim = kv->shape.head_dim, n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint16_t *from = kv_page(kv, table[moves[i].from / AE_KV_PAGE]);
-        uint16_t *to = kv_page(kv, table[moves[i].to / AE_KV_PAGE]);
-        for (uint32_t h = 0; h < n_heads; h++, from += kv->head_elements, to += kv->head_elements) {
-            slot_get(from, (uint32_t)moves[i].from % AE_KV_PAGE, head_dim, row);
-            slot_put(to, (uint32_t)moves[i].to % AE_KV_PAGE, head_dim, row);
-        }
-    }
-}
-
-static size_t cpu_kv_slot_bytes(const ae_kv_store *kv)
-{
-    return (size_t)kv->shape.n_layers * kv->shape.n_kv_heads * kv->shape.head_dim * 2 * sizeof(uint16_t);
-}
-
-static void cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
-{
-    (void)stream;
-    const uint16_t *page = kv_page(kv, table[slot / AE_KV_PAGE]);
-    uint16_t *row = out;
-    const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
-    for (uint32_t h = 0; h < n_heads; h++, page += kv->head_elements, row += 2 * kv->shape.head_dim)
-        slot_get(page, (uint32_t)slot % AE_KV_PAGE, kv->shape.head_dim, row);
 }
 
 /* ---- Row operations -------------------------------------------------------------------------------- */
@@ -351,95 +251,6 @@ static void cpu_norm(ae_stream *stream, const ae_norm *args)
     else for (uint32_t r = 0; r < args->n_rows; r++) norm_item(&job, r, 0);
 }
 
-typedef struct rope_job {
-    ae_stream *stream;
-    const ae_rope_kv *args;
-} rope_job;
-
-static void rope_item(void *context, uint32_t r, uint32_t i_worker)
-{
-    const rope_job *job = context;
-    const ae_rope_kv *a = job->args;
-    const ae_kernels *k = &job->stream->backend->kernels;
-    const ae_places *places = a->places;
-    const uint32_t half = a->n_rot / 2, kv_dim = a->n_kv_heads * a->head_dim;
-    const float *cos = a->cos + (size_t)r * half, *sin = a->sin + (size_t)r * half;
-    const int32_t slot = places->slot[r], *table = places->tables[places->seq[r]];
-    float *kr = a->k + (size_t)r * kv_dim;
-    const float *vr = a->v + (size_t)r * kv_dim;
-    (void)i_worker;
-    k->rope(a->q + (size_t)r * a->n_heads * a->head_dim, a->n_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
-    k->rope(kr, a->n_kv_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
-    uint16_t *page = kv_page(a->kv, table[slot / AE_KV_PAGE]) + (size_t)a->layer * a->n_kv_heads * a->kv->head_elements;
-    for (uint32_t h = 0; h < a->n_kv_heads; h++, page += a->kv->head_elements)
-        k->kv_write(kr + h * a->head_dim, vr + h * a->head_dim, a->head_dim, page, (uint32_t)slot % AE_KV_PAGE);
-}
-
-static void cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args)
-{
-    rope_job job = {stream, args};
-    if (args->places->n_rows > 4) ae_pool_run(stream->pool, rope_item, &job, args->places->n_rows);
-    else for (uint32_t r = 0; r < args->places->n_rows; r++) rope_item(&job, r, 0);
-}
-
-/* ---- Attention ----------------------------------------------------------------------------------------- */
-
-typedef struct attention_job {
-    ae_stream *stream;
-    const ae_attention *args;
-    uint32_t n_runs, n_items, tile, group;
-} attention_job;
-
-static void attention_item(void *context, uint32_t i_item, uint32_t i_worker)
-{
-    const attention_job *job = context;
-    const ae_attention *a = job->args;
-    const uint32_t item = job->n_items - 1 - i_item; /* in a prompt the last rows see most: they go first */
-    const ae_places *p = a->places;
-    const ae_stream *s = job->stream;
-    uint32_t run = 0;
-    while (run + 1 < job->n_runs && item >= (uint32_t)s->run_item[run + 1]) run++;
-    const uint32_t first = (uint32_t)s->run_begin[run], n = (uint32_t)s->run_begin[run + 1] - first;
-    const uint32_t n_queries = n * job->group, n_tiles = (n_queries + job->tile - 1) / job->tile;
-    const uint32_t local = item - (uint32_t)s->run_item[run], head = local / n_tiles, begin = local % n_tiles * job->tile;
-    ae_attn_tile tile = {
-        .n_queries = n_queries - begin < job->tile ? n_queries - begin : job->tile,
-        .head_dim = a->head_dim,
-        .window = a->window,
-        .scale = a->scale,
-        .base = a->kv->data + ((size_t)a->layer * a->n_kv_heads + head) * a->kv->head_elements,
-        .page_stride = a->kv->page_elements,
-        .table = p->tables[p->seq[first]],
-        .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE),
-    };
-    for (uint32_t i = 0; i < tile.n_queries; i++) {
-        const uint32_t r = first + (begin + i) / job->group, h = head * job->group + (begin + i) % job->group;
-        const size_t at = ((size_t)r * a->n_heads + h) * a->head_dim;
-        tile.query[i] = (ae_attn_query){a->q + at, a->y + at, p->pos[r], p->n_inplace[r], p->path + (size_t)r * p->path_stride};
-    }
-    s->backend->kernels.attention(&tile);
-}
-
-static void cpu_attention(ae_stream *stream, const ae_attention *args)
-{
-    const ae_places *p = args->places;
-    attention_job job = {.stream = stream, .args = args, .group = args->n_heads / args->n_kv_heads};
-    /* tiles of up to 16 queries, smaller while there are too few to occupy the threads evenly */
-    const uint32_t n_queries = p->n_rows * args->n_heads, n_threads = ae_pool_n_workers(stream->pool);
-    job.tile = n_threads > 1 ? n_queries / (4 * n_threads) : n_queries;
-    if (job.tile > AE_ATTN_TILE) job.tile = AE_ATTN_TILE;
-    if (job.tile < 1) job.tile = 1;
-    for (uint32_t r = 0; r < p->n_rows; r++)
-        if (r == 0 || p->seq[r] != p->seq[r - 1]) stream->run_begin[job.n_runs++] = (int32_t)r;
-    stream->run_begin[job.n_runs] = (int32_t)p->n_rows;
-    for (uint32_t i = 0; i < job.n_runs; i++) {
-        const uint32_t n = (uint32_t)(stream->run_begin[i + 1] - stream->run_begin[i]) * job.group;
-        stream->run_item[i] = (int32_t)job.n_items;
-        job.n_items += args->n_kv_heads * ((n + job.tile - 1) / job.tile);
-    }
-    ae_pool_run(stream->pool, attention_item, &job, job.n_items);
-}
-
 /* ---- The table ------------------------------------------------------------------------------------------- */
 
 static const ae_backend_ops cpu_ops = {
@@ -454,21 +265,21 @@ static const ae_backend_ops cpu_ops = {
     .stream_create = cpu_stream_create,
     .stream_free = cpu_stream_free,
     .sync = cpu_sync,
-    .kv_bytes = cpu_kv_bytes,
-    .kv_create = cpu_kv_create,
-    .kv_free = cpu_kv_free,
-    .kv_copy_page = cpu_kv_copy_page,
-    .kv_move = cpu_kv_move,
-    .kv_slot_bytes = cpu_kv_slot_bytes,
-    .kv_read = cpu_kv_read,
+    .kv_bytes = ae_cpu_kv_bytes,
+    .kv_create = ae_cpu_kv_create,
+    .kv_free = ae_cpu_kv_free,
+    .kv_copy_page = ae_cpu_kv_copy_page,
+    .kv_move = ae_cpu_kv_move,
+    .kv_slot_bytes = ae_cpu_kv_slot_bytes,
+    .kv_read = ae_cpu_kv_read,
     .upload = cpu_copy_in,
     .download = cpu_copy_out,
     .lookup = cpu_lookup,
     .matmul = cpu_matmul,
     .norm = cpu_norm,
     .moe = ae_cpu_moe_run,
-    .rope_kv = cpu_rope_kv,
-    .attention = cpu_attention,
+    .rope_kv = ae_cpu_rope_kv,
+    .attention = ae_cpu_attention,
     .gather = cpu_gather,
 };
 

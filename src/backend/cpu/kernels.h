@@ -118,17 +118,36 @@ struct ae_weight {
 
 /* ---- Attention ------------------------------------------------------------------------------------ */
 
-/* One KV page of one layer and head holds 64 positions:
- *   K  f16 [4][head_dim][16]  position p at [p / 16][i][p % 16]
- *   V  f16 [64][head_dim]
- * Arithmetic, for one query (q already times scale): chunks of 64 logical positions from the first one
- * inside the window to the query's own, ascending. In a chunk with positions j (those seen):
- *   s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0
- *   m = max s_j (from -inf, NaN never);  p_j = ae_expf(s_j - m);  l = ae_sum16 of sums over j % 16, j ascending (j = position)
- *   o[i] = fmaf(p_j, v_j[i], o[i]), j ascending from 0
- * first chunk: M = m, L = l, O = o; later: N = max(M, m), a = ae_expf(M - N), b = ae_expf(m - N),
+/* One KV page of one layer and head holds 64 positions, place = slot % 64. D = head_dim rounded up to 16, padding undefined.
+ *   AE_KV_F16   K  f16 [4][head_dim][16]   place p at [p / 16][i][p % 16]
+ *               V  f16 [64][head_dim]
+ *   AE_KV_Q8_0  K  int8 [4][D / 4][16][4]  place p at [p / 16][i / 4][p % 16][i % 4]
+ *               V  int8 [16][D][4]         place p at [p / 4][i][p % 4]
+ *               kd, vd  f32 [64]           scales of the rows
+ * Arithmetic, for one query: chunks of 64 logical positions from the first one inside the window to the
+ * query's own, ascending. In a chunk with positions j (those seen):
+ *   s_j is the score (below)
+ *   m = max s_j (from -inf, NaN never);  p_j = e(s_j - m);  l = ae_sum16 of sums over j % 16, j ascending (j = position)
+ *   o[i] is the weighted sum of the values (below)
+ * first chunk: M = m, L = l, O = o; later: N = max(M, m), a = e(M - N), b = e(m - N),
  *   L = fmaf(L, a, l * b), O[i] = fmaf(O[i], a, o[i] * b), M = N.
- * y[i] = O[i] * (1 / L). */
+ * y[i] = O[i] * (1 / L). e(x) = ae_expf(max(x, AE_ATTN_LOWEST)) (NaN: of AE_ATTN_LOWEST).
+ * f16:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j ascending from 0.
+ * q8_0: rows of K and V, one by one, become codes and a scale as AE_DOT_32 activations do (ae_act: the best of AE_QUANT_TOPS,
+ *   squared errors summed over i % 16). Before, K is turned, as is the query: in blocks of h, the largest power of two that
+ *   divides head_dim, (a, b) = (a + b, a - b) of elements 1, 2, 4 .. h / 2 apart. That multiplies products by h and
+ *   spreads the few large elements that keys have over the row, so that they cost the others fewer bits.
+ *   The turned query: top = max |x|, qd = top / AE_KV_QUERY, qc = round-to-even(x * (AE_KV_QUERY / top)); 0 unless top > 1e-30.
+ *   s_j = (float)(sum_i kc_j[i] * qc[i]) * (kd_j * (qd * (scale / h))); sums of codes are exact
+ *   w_j = p_j * vd_j, W = max w_j (from 0), u_j = round-to-even(w_j * (AE_KV_WEIGHT / W))
+ *   o[i] = (float)(sum_j u_j * vc_j[i]) * (W / AE_KV_WEIGHT); 0 unless W > 1e-30
+ * The order of j inside a chunk is of no account in these sums, which is what lets tiles of bytes compute them. */
+/* e^-60 is nothing beside 1, yet products with it are normal numbers: subnormal ones take a CPU a hundred cycles each (1B
+ * shape, random weights, 16 rows behind 4096 positions: half of the time of attention over q8_0). */
+#define AE_ATTN_LOWEST (-60.0f)
+#define AE_KV_WEIGHT 16383.0f /* two digits of seven bits: as bytes they are signed and unsigned at once */
+#define AE_KV_QUERY 16256.0f  /* two signed digits, 128 * hi + lo with lo from -64 to 63 */
+
 typedef struct ae_attn_query {
     const float *q;      /* [head_dim] */
     float *y;            /* [head_dim] */
@@ -146,14 +165,59 @@ typedef struct ae_attn_tile {
     uint32_t head_dim;
     uint32_t window; /* 0 = all */
     float scale;
-    const uint16_t *base;  /* K of page 0, this layer and head */
-    size_t page_stride;    /* f16 elements from page to page */
+    const void *base;      /* page 0, this layer and head */
+    size_t page_stride;    /* bytes from page to page */
     const int32_t *table;  /* page numbers of the sequence */
     float *scratch;        /* [AE_ATTN_TILE][head_dim + 64] for the kernel */
+    /* Work split over chunks: of the chunks [chunk_begin, chunk_end) that a query sees, its m, l, o go to
+     * parts[chunk - chunk_begin][query][AE_ATTN_PART(head_dim)], and y is left alone. NULL: all chunks, merged to y. */
+    float *parts;
+    int32_t chunk_begin, chunk_end;
 } ae_attn_tile;
 
-/* V follows K inside a page of a layer and head. */
+/* Floats of a part: m, l, 14 unused, o [head_dim] and padding. */
+#define AE_ATTN_PART(head_dim) (16 + (((size_t)(head_dim) + 15) / 16 * 16))
+
+/* Where merging parts stands: queries of a tile. */
+typedef struct ae_attn_state {
+    float m[AE_ATTN_TILE], l[AE_ATTN_TILE];
+} ae_attn_state;
+
+static inline int32_t ae_attn_first_seen(const ae_attn_tile *tile, const ae_attn_query *query)
+{
+    return tile->window && query->pos >= (int32_t)tile->window ? query->pos - (int32_t)tile->window + 1 : 0;
+}
+
+/* f16: V follows K inside a page of a layer and head. */
 #define AE_KV_K_ELEMENTS(head_dim) ((size_t)AE_KV_PAGE * (head_dim))
+
+/* q8_0: bytes of K, of V; scales behind both. */
+#define AE_KV8_DIM(head_dim) (((size_t)(head_dim) + 15) / 16 * 16)
+#define AE_KV8_CODES(head_dim) (AE_KV_PAGE * AE_KV8_DIM(head_dim))
+
+#define AE_KV8_BYTES(head_dim) (2 * AE_KV8_CODES(head_dim) + 2 * AE_KV_PAGE * sizeof(float))
+
+static inline size_t ae_kv8_k_at(uint32_t head_dim, uint32_t place, uint32_t i)
+{
+    return ((place / 16 * (AE_KV8_DIM(head_dim) / 4) + i / 4) * 16 + place % 16) * 4 + i % 4;
+}
+
+static inline size_t ae_kv8_v_at(uint32_t head_dim, uint32_t place, uint32_t i)
+{
+    return AE_KV8_CODES(head_dim) + (place / 4 * AE_KV8_DIM(head_dim) + i) * 4 + place % 4;
+}
+
+/* The block of the turn. */
+static inline uint32_t ae_kv8_turn(uint32_t head_dim)
+{
+    return head_dim & (~head_dim + 1);
+}
+
+/* Scales of K; those of V follow. */
+static inline float *ae_kv8_scales(const void *page, uint32_t head_dim)
+{
+    return (float *)((uintptr_t)page + 2 * AE_KV8_CODES(head_dim));
+}
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
@@ -179,9 +243,12 @@ typedef struct ae_kernels {
     /* one row: pairs rotated by cos, sin [n_rot/2]; a*c - b*s, a*s + b*c, products rounded before the sum */
     void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
                  const float *sin);
-    /* k, v [head_dim] f32 to f16 (nearest even) at place `place` of a page */
-    void (*kv_write)(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place);
-    void (*attention)(const ae_attn_tile *tile);
+    /* k, v [head_dim] f32 to f16 (nearest even) or q8_0, at place `place` of a page; by ae_kv_type */
+    void (*kv_write[AE_KV_TYPES])(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
+    void (*attention[AE_KV_TYPES])(const ae_attn_tile *tile);
+    /* the tile's parts of its chunks, ascending, to y and state, which begin with the first chunk that a query sees; last:
+     * y is finished */
+    void (*attention_merge)(const ae_attn_tile *tile, ae_attn_state *state, bool last);
 } ae_kernels;
 
 /* The ladder: each fills what it improves. */

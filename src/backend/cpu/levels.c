@@ -24,8 +24,9 @@ void ae_kernels_ref(ae_kernels *k)
         .mm_f16 = ae_ref_mm_float,
         .mm_bf16 = ae_ref_mm_float,
         .rope = ae_ref_rope,
-        .kv_write = ae_ref_kv_write,
-        .attention = ae_ref_attention,
+        .kv_write = {[AE_KV_F16] = ae_ref_kv_write_f16, [AE_KV_Q8_0] = ae_ref_kv_write_q8},
+        .attention = {[AE_KV_F16] = ae_ref_attention_f16, [AE_KV_Q8_0] = ae_ref_attention_q8},
+        .attention_merge = ae_ref_attention_merge,
     };
 }
 

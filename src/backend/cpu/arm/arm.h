@@ -14,8 +14,9 @@ void ae_neon_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *s
 void ae_neon_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
 void ae_neon_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
                   const float *sin);
-void ae_neon_kv_write(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place);
-void ae_neon_attention(const ae_attn_tile *tile);
+void ae_neon_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
+void ae_neon_attention_f16(const ae_attn_tile *tile);
+void ae_neon_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
 
 ae_mm_fn ae_dotprod_mm_p16_32, ae_dotprod_mm_p16_256;
 ae_mm_fn ae_i8mm_mm_p16_32, ae_i8mm_mm_p16_256;

@@ -12,4 +12,5 @@
 #define VALUES_2 2
 #define VALUES_4 1
 #define VALUES_8 0
+#include "backend/cpu/simd/attn_chunk.inc"
 #include "backend/cpu/simd/attention.inc"

@@ -15,6 +15,7 @@ void ae_kernels_neon(ae_kernels *k)
     k->mm_f16 = ae_neon_mm_f16;
     k->mm_bf16 = ae_neon_mm_bf16;
     k->rope = ae_neon_rope;
-    k->kv_write = ae_neon_kv_write;
-    k->attention = ae_neon_attention;
+    k->kv_write[AE_KV_F16] = ae_neon_kv_write_f16;
+    k->attention[AE_KV_F16] = ae_neon_attention_f16;
+    k->attention_merge = ae_neon_attention_merge;
 }

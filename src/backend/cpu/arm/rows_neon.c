@@ -54,10 +54,10 @@ INLINE uint16x8_t halves_of(const float *p)
     return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(vld1q_f32(p)), vld1q_f32(p + 4)));
 }
 
-void ae_neon_kv_write(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place)
+void ae_neon_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
 {
-    uint16_t *kp = page + (size_t)(place / 16) * head_dim * 16 + place % 16;
-    uint16_t *vp = page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim;
+    uint16_t *kp = (uint16_t *)page + (size_t)(place / 16) * head_dim * 16 + place % 16;
+    uint16_t *vp = (uint16_t *)page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim;
     uint32_t i = 0;
     for (; i + 8 <= head_dim; i += 8) {
         uint16_t halves[8];

@@ -13,10 +13,17 @@ void ae_ref_mm_plain(const ae_weight *w, const ae_act *act, const ae_mm_out *out
 void ae_ref_mm_float(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
 void ae_ref_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
                  const float *sin);
-void ae_ref_kv_write(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place);
 /* The only one: all levels choose experts by it. logits and bias (or NULL) [n_experts]; ids[n_used] ascending, and their
  * weights; p is scratch [n_experts]. */
 void ae_ref_route(const ae_routing *routing, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights);
-void ae_ref_attention(const ae_attn_tile *tile);
+void ae_ref_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
+void ae_ref_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
+void ae_ref_attention_f16(const ae_attn_tile *tile);
+void ae_ref_attention_q8(const ae_attn_tile *tile);
+void ae_ref_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
+/* x * inv to the nearest even integer: the low bits of magic + it. */
+int32_t ae_round_magic(float x, float inv);
+/* A query, turned, to codes [head_dim]; their scale. */
+float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes);
 
 #endif

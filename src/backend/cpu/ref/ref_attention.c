@@ -8,9 +8,17 @@
 #include "backend/cpu/ref/ref.h"
 #include "base/fmath.h"
 
-static const uint16_t *slot_page(const ae_attn_tile *t, int32_t slot)
+/* A query at work: f32 times the scale, or codes. */
+typedef struct view {
+    const ae_attn_tile *t;
+    const ae_attn_query *query;
+    const int32_t *codes; /* [head_dim] */
+    float code_scale;     /* of them and the tile */
+} view;
+
+static const void *slot_page(const ae_attn_tile *t, int32_t slot)
 {
-    return t->base + (size_t)t->table[slot / AE_KV_PAGE] * t->page_stride;
+    return (const char *)t->base + (size_t)t->table[slot / AE_KV_PAGE] * t->page_stride;
 }
 
 static int32_t slot_of(const ae_attn_query *query, int32_t pos)
@@ -18,62 +26,178 @@ static int32_t slot_of(const ae_attn_query *query, int32_t pos)
     return pos < query->n_inplace ? pos : query->path[pos - query->n_inplace];
 }
 
-static float score(const ae_attn_tile *t, const ae_attn_query *query, int32_t slot)
+/* ---- f16 -------------------------------------------------------------------------------------- */
+
+static float score_f16(const view *w, int32_t slot)
 {
+    const ae_attn_tile *t = w->t;
     const uint32_t place = (uint32_t)slot % AE_KV_PAGE;
-    const uint16_t *k = slot_page(t, slot) + (size_t)(place / 16) * t->head_dim * 16 + place % 16;
+    const uint16_t *k = (const uint16_t *)slot_page(t, slot) + (size_t)(place / 16) * t->head_dim * 16 + place % 16;
     float s = 0;
-    for (uint32_t i = 0; i < t->head_dim; i++) s = fmaf(ae_f16_to_f32(k[i * 16]), query->q[i] * t->scale, s);
+    for (uint32_t i = 0; i < t->head_dim; i++) s = fmaf(ae_f16_to_f32(k[i * 16]), w->query->q[i] * t->scale, s);
     return s;
 }
 
-/* One chunk: positions [first, last] of it; leaves sum and maximum, o [head_dim]. */
-static void chunk(const ae_attn_tile *t, const ae_attn_query *query, int32_t first, int32_t last, float *m, float *l, float *o)
+static void values_f16(const view *w, int32_t first, int32_t last, const float *p, float *o)
+{
+    const ae_attn_tile *t = w->t;
+    memset(o, 0, t->head_dim * sizeof *o);
+    for (int32_t pos = first; pos <= last; pos++) {
+        const int32_t slot = slot_of(w->query, pos);
+        const uint16_t *v = (const uint16_t *)slot_page(t, slot) + AE_KV_K_ELEMENTS(t->head_dim) + (size_t)(slot % AE_KV_PAGE) * t->head_dim;
+        for (uint32_t i = 0; i < t->head_dim; i++) o[i] = fmaf(p[pos % AE_KV_PAGE], ae_f16_to_f32(v[i]), o[i]);
+    }
+}
+
+/* ---- q8_0 ------------------------------------------------------------------------------------- */
+
+static float score_q8(const view *w, int32_t slot)
+{
+    const ae_attn_tile *t = w->t;
+    const uint32_t place = (uint32_t)slot % AE_KV_PAGE;
+    const int8_t *page = slot_page(t, slot);
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < t->head_dim; i++) sum += page[ae_kv8_k_at(t->head_dim, place, i)] * w->codes[i];
+    return (float)sum * (ae_kv8_scales(page, t->head_dim)[place] * w->code_scale);
+}
+
+static void values_q8(const view *w, int32_t first, int32_t last, const float *p, float *o)
+{
+    const ae_attn_tile *t = w->t;
+    const int8_t *page[AE_KV_PAGE];
+    uint32_t place[AE_KV_PAGE];
+    float weight[AE_KV_PAGE], top = 0;
+    int32_t code[AE_KV_PAGE];
+    const int32_t n = last - first + 1;
+    for (int32_t j = 0; j < n; j++) {
+        const int32_t slot = slot_of(w->query, first + j);
+        page[j] = slot_page(t, slot);
+        place[j] = (uint32_t)slot % AE_KV_PAGE;
+        weight[j] = p[(first + j) % AE_KV_PAGE] * ae_kv8_scales(page[j], t->head_dim)[AE_KV_PAGE + place[j]];
+        top = weight[j] > top ? weight[j] : top;
+    }
+    const float inv = top > 1e-30f ? AE_KV_WEIGHT / top : 0, d = top > 1e-30f ? top * (1 / AE_KV_WEIGHT) : 0;
+    for (int32_t j = 0; j < n; j++) code[j] = ae_round_magic(weight[j], inv);
+    for (uint32_t i = 0; i < t->head_dim; i++) {
+        int32_t sum = 0;
+        for (int32_t j = 0; j < n; j++) sum += code[j] * page[j][ae_kv8_v_at(t->head_dim, place[j], i)];
+        o[i] = (float)sum * d;
+    }
+}
+
+/* e of kernels.h */
+static float near_exp(float x)
+{
+    return ae_expf(x > AE_ATTN_LOWEST ? x : AE_ATTN_LOWEST);
+}
+
+/* ---- Chunks ------------------------------------------------------------------------------------- */
+
+typedef struct kind {
+    float (*score)(const view *w, int32_t slot);
+    void (*values)(const view *w, int32_t first, int32_t last, const float *p, float *o);
+} kind;
+
+/* One chunk: positions [first, last] of it; leaves maximum, sum and o [head_dim]. */
+static void chunk(const view *w, const kind *k, int32_t first, int32_t last, float *m, float *l, float *o)
 {
     float s[AE_KV_PAGE], sums[16] = {0};
     float top = -INFINITY; /* a NaN never becomes the maximum, wherever it stands */
     for (int32_t p = first; p <= last; p++) {
-        float x = score(t, query, slot_of(query, p));
+        float x = k->score(w, slot_of(w->query, p));
         s[p % AE_KV_PAGE] = x;
         top = x > top ? x : top;
     }
-    memset(o, 0, t->head_dim * sizeof *o);
     for (int32_t p = first; p <= last; p++) {
-        const int32_t slot = slot_of(query, p);
-        const uint16_t *v = slot_page(t, slot) + AE_KV_K_ELEMENTS(t->head_dim) + (size_t)(slot % AE_KV_PAGE) * t->head_dim;
-        const float w = ae_expf(s[p % AE_KV_PAGE] - top);
-        sums[p % 16] += w;
-        for (uint32_t i = 0; i < t->head_dim; i++) o[i] = fmaf(w, ae_f16_to_f32(v[i]), o[i]);
+        float *x = &s[p % AE_KV_PAGE];
+        *x = near_exp(*x - top);
+        sums[p % 16] += *x;
     }
+    k->values(w, first, last, s, o);
     *m = top;
     *l = ae_sum16(sums);
 }
 
-void ae_ref_attention(const ae_attn_tile *t)
+/* A chunk's result joins the query's. */
+static void join(float *y, float *big_m, float *big_l, const float *o, float m, float l, uint32_t n, bool is_first)
 {
-    float *o = t->scratch;
-    for (uint32_t i_query = 0; i_query < t->n_queries; i_query++) {
-        const ae_attn_query *query = &t->query[i_query];
-        const int32_t low = t->window && query->pos >= (int32_t)t->window ? query->pos - (int32_t)t->window + 1 : 0;
-        float big_m = 0, big_l = 0;
-        bool empty = true;
-        for (int32_t first = low; first <= query->pos;) {
-            int32_t last = first / AE_KV_PAGE * AE_KV_PAGE + AE_KV_PAGE - 1;
-            if (last > query->pos) last = query->pos;
-            float m, l;
-            if (empty) {
-                chunk(t, query, first, last, &big_m, &big_l, query->y);
-                empty = false;
-            } else {
-                chunk(t, query, first, last, &m, &l, o);
-                const float n = big_m > m ? big_m : m, a = ae_expf(big_m - n), b = ae_expf(m - n);
-                big_l = fmaf(big_l, a, l * b);
-                for (uint32_t i = 0; i < t->head_dim; i++) query->y[i] = fmaf(query->y[i], a, o[i] * b);
-                big_m = n;
-            }
-            first = last + 1;
+    if (is_first) {
+        memcpy(y, o, n * sizeof *y);
+        *big_m = m;
+        *big_l = l;
+        return;
+    }
+    const float top = *big_m > m ? *big_m : m, a = near_exp(*big_m - top), b = near_exp(m - top);
+    *big_m = top;
+    *big_l = fmaf(*big_l, a, l * b);
+    for (uint32_t i = 0; i < n; i++) y[i] = fmaf(y[i], a, o[i] * b);
+}
+
+static void finish(float *y, float l, uint32_t n)
+{
+    const float inv = 1.0f / l;
+    for (uint32_t i = 0; i < n; i++) y[i] *= inv;
+}
+
+static float *part_of(const ae_attn_tile *t, int32_t i_chunk, uint32_t i_query)
+{
+    return t->parts + ((size_t)(i_chunk - t->chunk_begin) * t->n_queries + i_query) * AE_ATTN_PART(t->head_dim);
+}
+
+/* The chunks that a query sees, of those asked for. */
+static void chunks_of(const ae_attn_tile *t, const ae_attn_query *query, int32_t *first, int32_t *last)
+{
+    *first = ae_attn_first_seen(t, query) / AE_KV_PAGE;
+    *last = query->pos / AE_KV_PAGE;
+    if (!t->parts) return;
+    if (*first < t->chunk_begin) *first = t->chunk_begin;
+    if (*last >= t->chunk_end) *last = t->chunk_end - 1;
+}
+
+static void attend(const view *w, const kind *k, uint32_t i_query)
+{
+    const ae_attn_tile *t = w->t;
+    float *y = w->query->y, *o = t->scratch, m, l, big_m = 0, big_l = 0;
+    const int32_t low = ae_attn_first_seen(t, w->query);
+    int32_t begin, end;
+    chunks_of(t, w->query, &begin, &end);
+    for (int32_t c = begin; c <= end; c++) {
+        const int32_t first = c * AE_KV_PAGE, last = first + AE_KV_PAGE - 1;
+        float *part = t->parts ? part_of(t, c, i_query) : NULL;
+        chunk(w, k, low > first ? low : first, w->query->pos < last ? w->query->pos : last, &m, &l, part ? part + 16 : o);
+        if (part) part[0] = m, part[1] = l;
+        else join(y, &big_m, &big_l, o, m, l, t->head_dim, c == begin);
+    }
+    if (!t->parts) finish(y, big_l, t->head_dim);
+}
+
+void ae_ref_attention_f16(const ae_attn_tile *t)
+{
+    const kind k = {score_f16, values_f16};
+    for (uint32_t i = 0; i < t->n_queries; i++) attend(&(view){.t = t, .query = &t->query[i]}, &k, i);
+}
+
+void ae_ref_attention_q8(const ae_attn_tile *t)
+{
+    const kind k = {score_q8, values_q8};
+    for (uint32_t i = 0; i < t->n_queries; i++) {
+        int32_t *codes = (int32_t *)(void *)(t->scratch + t->head_dim); /* behind o */
+        const float d = ae_ref_quant_query(t->query[i].q, t->head_dim, codes);
+        attend(&(view){t, &t->query[i], codes, d * (t->scale / (float)ae_kv8_turn(t->head_dim))}, &k, i);
+    }
+}
+
+void ae_ref_attention_merge(const ae_attn_tile *t, ae_attn_state *state, bool last)
+{
+    for (uint32_t i = 0; i < t->n_queries; i++) {
+        const ae_attn_query *query = &t->query[i];
+        const int32_t first_seen = ae_attn_first_seen(t, query) / AE_KV_PAGE;
+        int32_t begin, end;
+        chunks_of(t, query, &begin, &end);
+        for (int32_t c = begin; c <= end; c++) {
+            const float *part = part_of(t, c, i);
+            join(query->y, &state->m[i], &state->l[i], part + 16, part[0], part[1], t->head_dim, c == first_seen);
         }
-        const float inv = 1.0f / big_l;
-        for (uint32_t i = 0; i < t->head_dim; i++) query->y[i] *= inv;
+        if (last) finish(query->y, state->l[i], t->head_dim);
     }
 }

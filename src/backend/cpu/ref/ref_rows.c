@@ -5,6 +5,8 @@
 #include "backend/cpu/ref/ref.h"
 #include "base/fmath.h"
 
+#define MAX_DIM 512 /* of a head */
+
 void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y)
 {
     float a[16] = {0};
@@ -29,14 +31,17 @@ static float round_magic(float x, float inv)
     return fmaf(x, inv, AE_EXP_MAGIC);
 }
 
+int32_t ae_round_magic(float x, float inv)
+{
+    const float t = round_magic(x, inv);
+    uint32_t bits;
+    memcpy(&bits, &t, 4);
+    return (int32_t)(bits - 0x4B400000u);
+}
+
 static void write_codes(const float *x, uint32_t n, float inv, int8_t *q)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        const float t = round_magic(x[i], inv);
-        uint32_t bits;
-        memcpy(&bits, &t, 4);
-        q[i] = (int8_t)(uint8_t)(bits - 0x4B400000u);
-    }
+    for (uint32_t i = 0; i < n; i++) q[i] = (int8_t)ae_round_magic(x[i], inv);
 }
 
 /* A NaN never becomes the maximum. */
@@ -51,19 +56,19 @@ static float largest(const float *x, uint32_t n)
 }
 
 /* The scale of least squared error; a group too small to invert is zero. */
-static float quant_group32(const float *x, int8_t *q)
+static float quant_best(const float *x, uint32_t n, int8_t *q)
 {
     static const float tops[AE_QUANT_TRIES] = AE_QUANT_TOPS;
-    const float top = largest(x, 32);
+    const float top = largest(x, n);
     float best_error = 0, best_t = 0;
     if (!(top > 1e-30f)) {
-        memset(q, 0, 32);
+        memset(q, 0, n);
         return 0;
     }
     for (uint32_t i = 0; i < AE_QUANT_TRIES; i++) {
         const float inv = tops[i] / top, d = top / tops[i];
         float a[16] = {0};
-        for (uint32_t k = 0; k < 32; k++) {
+        for (uint32_t k = 0; k < n; k++) {
             const float e = fmaf(x[k], inv, AE_EXP_MAGIC - round_magic(x[k], inv));
             a[k % 16] = fmaf(e, e, a[k % 16]);
         }
@@ -73,7 +78,7 @@ static float quant_group32(const float *x, int8_t *q)
             best_t = tops[i];
         }
     }
-    write_codes(x, 32, best_t / top, q);
+    write_codes(x, n, best_t / top, q);
     return top / best_t;
 }
 
@@ -91,7 +96,7 @@ static float quant_group256(const float *x, int8_t *q)
 void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s)
 {
     for (uint32_t b = 0; b < n / 32; b++) {
-        d[b] = quant_group32(x + 32 * b, q + 32 * b);
+        d[b] = quant_best(x + 32 * b, 32, q + 32 * b);
         sum[b] = 0;
         for (uint32_t i = 0; i < 32; i++) sum[b] += q[32 * b + i];
         s[b] = d[b] * (float)sum[b];
@@ -122,12 +127,46 @@ void ae_ref_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, 
         }
 }
 
-void ae_ref_kv_write(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place)
+void ae_ref_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
 {
-    uint16_t *kp = page + (size_t)(place / 16) * head_dim * 16 + place % 16;
-    uint16_t *vp = page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim;
+    uint16_t *kp = (uint16_t *)page + (size_t)(place / 16) * head_dim * 16 + place % 16;
+    uint16_t *vp = (uint16_t *)page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim;
     for (uint32_t i = 0; i < head_dim; i++) {
         kp[i * 16] = ae_f32_to_f16(k[i]);
         vp[i] = ae_f32_to_f16(v[i]);
     }
+}
+
+/* Where the few large elements of a row go to all of them: y = H x by blocks. */
+static void turn(const float *x, uint32_t n, float *y)
+{
+    const uint32_t block = ae_kv8_turn(n);
+    memcpy(y, x, n * sizeof *y);
+    for (uint32_t h = 1; h < block; h *= 2)
+        for (uint32_t i = 0; i < n; i++) {
+            if (i & h) continue;
+            const float a = y[i], b = y[i + h];
+            y[i] = a + b;
+            y[i + h] = a - b;
+        }
+}
+
+float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes)
+{
+    float x[MAX_DIM];
+    turn(q, head_dim, x);
+    const float top = largest(x, head_dim), inv = top > 1e-30f ? AE_KV_QUERY / top : 0;
+    for (uint32_t i = 0; i < head_dim; i++) codes[i] = top > 1e-30f ? ae_round_magic(x[i], inv) : 0;
+    return top > 1e-30f ? top / AE_KV_QUERY : 0;
+}
+
+void ae_ref_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    int8_t codes[MAX_DIM], *bytes = page;
+    float x[MAX_DIM], *d = ae_kv8_scales(page, head_dim);
+    turn(k, head_dim, x);
+    d[place] = quant_best(x, head_dim, codes);
+    for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_k_at(head_dim, place, i)] = codes[i];
+    d[AE_KV_PAGE + place] = quant_best(v, head_dim, codes);
+    for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_v_at(head_dim, place, i)] = codes[i];
 }

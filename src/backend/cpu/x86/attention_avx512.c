@@ -12,4 +12,5 @@
 #define VALUES_2 8
 #define VALUES_4 4
 #define VALUES_8 2
+#include "backend/cpu/simd/attn_chunk.inc"
 #include "backend/cpu/simd/attention.inc"

@@ -1,4 +1,4 @@
-/* kernels_amx.c - what the amx level improves over avx512: products of several rows with packed weights. */
+/* kernels_amx.c - what the amx level improves over avx512: products of several rows with packed weights, attention over q8_0 caches. */
 #include "backend/cpu/x86/x86.h"
 
 void ae_kernels_amx(ae_kernels *k)
@@ -7,4 +7,5 @@ void ae_kernels_amx(ae_kernels *k)
     k->tile_rows = AE_AMX_ROWS;
     k->mm_p16_32[0] = k->mm_p16_32[1] = ae_amx_mm_p16_32;
     k->mm_p16_256[0] = k->mm_p16_256[1] = ae_amx_mm_p16_256;
+    k->attention[AE_KV_Q8_0] = ae_amx_attention_q8;
 }

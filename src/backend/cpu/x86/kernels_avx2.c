@@ -15,6 +15,9 @@ void ae_kernels_avx2(ae_kernels *k)
     k->mm_f16 = ae_avx2_mm_f16;
     k->mm_bf16 = ae_avx2_mm_bf16;
     k->rope = ae_avx2_rope;
-    k->kv_write = ae_avx2_kv_write;
-    k->attention = ae_avx2_attention;
+    k->kv_write[AE_KV_F16] = ae_avx2_kv_write_f16;
+    k->attention[AE_KV_F16] = ae_avx2_attention_f16;
+    k->kv_write[AE_KV_Q8_0] = ae_avx2_kv_write_q8;
+    k->attention[AE_KV_Q8_0] = ae_avx2_attention_q8;
+    k->attention_merge = ae_avx2_attention_merge;
 }

@@ -14,5 +14,8 @@ void ae_kernels_avx512(ae_kernels *k)
     k->mm_f32 = ae_avx512_mm_f32;
     k->mm_f16 = ae_avx512_mm_f16;
     k->mm_bf16 = ae_avx512_mm_bf16;
-    k->attention = ae_avx512_attention;
+    k->attention[AE_KV_F16] = ae_avx512_attention_f16;
+    k->kv_write[AE_KV_Q8_0] = ae_avx512_kv_write_q8;
+    k->attention[AE_KV_Q8_0] = ae_avx512_attention_q8;
+    k->attention_merge = ae_avx512_attention_merge;
 }

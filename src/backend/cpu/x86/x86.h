@@ -14,8 +14,11 @@ void ae_avx2_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *s
 void ae_avx2_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
 void ae_avx2_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
                   const float *sin);
-void ae_avx2_kv_write(const float *k, const float *v, uint32_t head_dim, uint16_t *page, uint32_t place);
-void ae_avx2_attention(const ae_attn_tile *tile);
+void ae_avx2_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
+void ae_avx2_attention_f16(const ae_attn_tile *tile);
+void ae_avx2_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
+void ae_avx2_attention_q8(const ae_attn_tile *tile);
+void ae_avx2_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
 
 ae_mm_fn ae_avx512_mm_p16_32, ae_avx512_mm_p16_256, ae_avx512_mm_f32, ae_avx512_mm_f16, ae_avx512_mm_bf16;
 void ae_avx512_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
@@ -23,9 +26,14 @@ void ae_avx512_swiglu(const float *g, const float *u, uint32_t n, float *y);
 void ae_avx512_axpy(float a, const float *x, uint32_t n, float *y);
 void ae_avx512_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
 void ae_avx512_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
-void ae_avx512_attention(const ae_attn_tile *tile);
+void ae_avx512_attention_f16(const ae_attn_tile *tile);
+void ae_avx512_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
+void ae_avx512_attention_q8(const ae_attn_tile *tile);
+void ae_avx512_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
 
 #define AE_AMX_ROWS 6 /* fewer rows never gain by tiles */
 ae_mm_fn ae_amx_mm_p16_32, ae_amx_mm_p16_256;
+void ae_amx_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
+void ae_amx_attention_q8(const ae_attn_tile *tile);
 
 #endif

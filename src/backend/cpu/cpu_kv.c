@@ -1,0 +1,139 @@
+/* cpu_kv.c - the KV store of the CPU backend: pages of keys and values in memory, in the layouts of kernels.h.
+ *
+ * Owns: the pages. Not the tables (engine/kv.c), not what is written to the places (cpu_attention.c). A place is read
+ * and moved as a row per head: K, then V, then their scales if the type has them. */
+#include <string.h>
+
+#include "backend/cpu/cpu_int.h"
+#include "base/os.h"
+
+static size_t head_bytes(const ae_kv_shape *s)
+{
+    if (s->type == AE_KV_Q8_0) return AE_KV8_BYTES(s->head_dim);
+    return 2 * AE_KV_K_ELEMENTS(s->head_dim) * sizeof(uint16_t);
+}
+
+static size_t row_bytes(const ae_kv_shape *s)
+{
+    return s->type == AE_KV_Q8_0 ? 2 * s->head_dim + 2 * sizeof(float) : 2 * s->head_dim * sizeof(uint16_t);
+}
+
+size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *s)
+{
+    (void)backend;
+    size_t bytes;
+    if (!ae_mul_size(s->n_pages, (size_t)s->n_layers * s->n_kv_heads, &bytes) || !ae_mul_size(bytes, head_bytes(s), &bytes))
+        return SIZE_MAX;
+    return bytes;
+}
+
+aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error)
+{
+    *out = NULL;
+    const size_t bytes = ae_cpu_kv_bytes(backend, shape);
+    ae_kv_store *kv = ae_alloc(1, sizeof *kv);
+    if (!kv || bytes == SIZE_MAX || !(kv->data = ae_os_pages_alloc(bytes))) {
+        ae_free(kv);
+        return ae_fail_memory(error, "the KV cache", bytes);
+    }
+    kv->shape = *shape;
+    kv->bytes = bytes;
+    kv->head_bytes = head_bytes(shape);
+    kv->page_bytes = kv->head_bytes * shape->n_kv_heads * shape->n_layers;
+    *out = kv;
+    return AERIE_OK;
+}
+
+void ae_cpu_kv_free(ae_backend *backend, ae_kv_store *kv)
+{
+    (void)backend;
+    if (!kv) return;
+    ae_os_pages_free(kv->data, kv->bytes);
+    ae_free(kv);
+}
+
+void ae_cpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n)
+{
+    (void)stream, (void)n; /* the whole page is one block: simpler and as fast */
+    memcpy(kv_page(kv, to), kv_page(kv, from), kv->page_bytes);
+}
+
+static void get_f16(const uint16_t *page, uint32_t place, uint32_t head_dim, uint16_t *row)
+{
+    const uint16_t *k = page + (size_t)(place / 16) * head_dim * 16 + place % 16;
+    for (uint32_t i = 0; i < head_dim; i++) row[i] = k[i * 16];
+    memcpy(row + head_dim, page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, head_dim * 2);
+}
+
+static void put_f16(uint16_t *page, uint32_t place, uint32_t head_dim, const uint16_t *row)
+{
+    uint16_t *k = page + (size_t)(place / 16) * head_dim * 16 + place % 16;
+    for (uint32_t i = 0; i < head_dim; i++) k[i * 16] = row[i];
+    memcpy(page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, row + head_dim, head_dim * 2);
+}
+
+static void get_q8(const uint8_t *page, uint32_t place, uint32_t head_dim, uint8_t *row)
+{
+    const float *d = ae_kv8_scales(page, head_dim);
+    for (uint32_t i = 0; i < head_dim; i++) {
+        row[i] = page[ae_kv8_k_at(head_dim, place, i)];
+        row[head_dim + i] = page[ae_kv8_v_at(head_dim, place, i)];
+    }
+    memcpy(row + 2 * head_dim, d + place, sizeof *d);
+    memcpy(row + 2 * head_dim + sizeof *d, d + AE_KV_PAGE + place, sizeof *d);
+}
+
+static void put_q8(uint8_t *page, uint32_t place, uint32_t head_dim, const uint8_t *row)
+{
+    float *d = ae_kv8_scales(page, head_dim);
+    for (uint32_t i = 0; i < head_dim; i++) {
+        page[ae_kv8_k_at(head_dim, place, i)] = row[i];
+        page[ae_kv8_v_at(head_dim, place, i)] = row[head_dim + i];
+    }
+    memcpy(d + place, row + 2 * head_dim, sizeof *d);
+    memcpy(d + AE_KV_PAGE + place, row + 2 * head_dim + sizeof *d, sizeof *d);
+}
+
+static void place_get(const ae_kv_shape *s, const void *page, uint32_t place, void *row)
+{
+    if (s->type == AE_KV_Q8_0) get_q8(page, place, s->head_dim, row);
+    else get_f16(page, place, s->head_dim, row);
+}
+
+static void place_put(const ae_kv_shape *s, void *page, uint32_t place, const void *row)
+{
+    if (s->type == AE_KV_Q8_0) put_q8(page, place, s->head_dim, row);
+    else put_f16(page, place, s->head_dim, row);
+}
+
+void ae_cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n)
+{
+    (void)stream;
+    uint16_t row[2 * MAX_HEAD_DIM]; /* f16 is the widest */
+    const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *from = kv_page(kv, table[moves[i].from / AE_KV_PAGE]);
+        uint8_t *to = kv_page(kv, table[moves[i].to / AE_KV_PAGE]);
+        for (uint32_t h = 0; h < n_heads; h++, from += kv->head_bytes, to += kv->head_bytes) {
+            place_get(&kv->shape, from, (uint32_t)moves[i].from % AE_KV_PAGE, row);
+            place_put(&kv->shape, to, (uint32_t)moves[i].to % AE_KV_PAGE, row);
+        }
+    }
+}
+
+size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv)
+{
+    return (size_t)kv->shape.n_layers * kv->shape.n_kv_heads * row_bytes(&kv->shape);
+}
+
+void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
+{
+    (void)stream;
+    const uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE]);
+    const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
+    uint16_t row[2 * MAX_HEAD_DIM]; /* out may be at any address */
+    for (uint32_t h = 0; h < n_heads; h++, page += kv->head_bytes) {
+        place_get(&kv->shape, page, (uint32_t)slot % AE_KV_PAGE, row);
+        memcpy((uint8_t *)out + h * row_bytes(&kv->shape), row, row_bytes(&kv->shape));
+    }
+}

@@ -1,0 +1,12 @@
+/* attention_q8_avx2.c - attention over q8_0 caches; the body is in simd/attention_q8.inc. DOTS_n: vectors of 16 sums that
+ * n rows take at once. */
+#include "backend/cpu/x86/vec_avx2.inc"
+#include "backend/cpu/ref/ref.h"
+#define ENTRY(name) ae_avx2_##name
+#include "backend/cpu/simd/rows.inc"
+#include "backend/cpu/x86/bytes_avx2.inc"
+#include "backend/cpu/simd/attn_chunk.inc"
+#define DOTS_1 2
+#define DOTS_2 1
+#define DOTS_4 0
+#include "backend/cpu/simd/attention_q8.inc"
