@@ -13,7 +13,7 @@
 
 /* Several items per thread, so that one that is held up leaves its share to the others; not so many that a panel's
  * worth of work drowns in claiming. */
-#define AE_ITEMS_PER_THREAD 4
+#define AE_ITEMS_PER_THREAD 8
 
 /* Rows of one expert, or of the shared expert: see cpu_moe.c. */
 typedef struct ae_moe_group {
