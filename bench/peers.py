@@ -5,9 +5,10 @@
     bench/peers.py -m model.gguf --peer ... --verify        T(n), a pass over n rows, for n = 1..64, and prefill
     bench/peers.py -m model.gguf --levels avx2,avx512,amx   kernel levels of aerie against each other, like engines
 
-bench/plot.py makes tables and plots of --csv FILE. A peer is a program with llama-bench's options (-m -p -n -t -r -o json), given with any options of its own and, before the
-path, any VARIABLE=value of its environment. It builds nothing. Clocks and bandwidth of shared machines move by a third
-within minutes, so every round runs every engine once (A B C, A B C, ...) and the ratios are of medians.
+bench/plot.py makes tables and plots of --csv FILE. A peer is a program with llama-bench's options (-m -p -n -t -r -o json),
+given with any options of its own and, before the path, any VARIABLE=value of its environment. It builds nothing. Clocks and
+bandwidth of shared machines move by a third within minutes, so every round runs every engine once (A B C, A B C, ...) and
+the ratios are of medians.
 Needs Python 3 and nothing else.
 """
 import argparse
@@ -142,7 +143,7 @@ def main():
     parser.add_argument("-n", "--decode", type=int, default=128, help="tokens of decode (128)")
     parser.add_argument("--verify", action="store_true", help="T(n) instead of tokens per second")
     parser.add_argument("--rows", default="1,2,4,8,16,32,64", help="n of T(n)")
-    parser.add_argument("--contexts", default="0", help="positions cached before the rows of --verify; peers need llama-bench's -d for more than 0")
+    parser.add_argument("--contexts", default="0", help="cached positions before --verify's rows; over 0 peers need -d")
     parser.add_argument("--json", metavar="FILE", help="all figures")
     parser.add_argument("--csv", metavar="FILE", help="medians, what bench/plot.py reads")
     options = parser.parse_args()

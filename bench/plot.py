@@ -149,7 +149,8 @@ def script(model, engines, context):
     return "".join(blocks) + f"""
 set multiplot layout 1,2 title {quoted(f"{model}, context {context}")} noenhanced
 set logscale xy 2
-set key top left noenhanced
+set key outside bottom center horizontal noenhanced
+set xrange [0.95:68]
 set grid
 set xlabel 'n, rows of a pass'
 set xtics (1, 2, 4, 8, 16, 32, 64)
@@ -165,7 +166,7 @@ def plot(model, engines, context, folder):
     text = script(model, engines, context)
     if not text:
         return
-    for ending, terminal in (("svg", "svg size 1100,480 background 'white'"), ("png", "png size 1100,480")):
+    for ending, terminal in (("svg", "svg size 1100,560 background 'white'"), ("png", "png size 1100,560")):
         path = os.path.join(folder, f"{name_of(model, context)}.{ending}")
         done = subprocess.run(["gnuplot"], input=f"set terminal {terminal}\nset output {quoted(path)}\n{text}", text=True,
                               stderr=subprocess.PIPE)
