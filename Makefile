@@ -4,7 +4,7 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench install clean help
+.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify install clean help
 
 all: ## build the program and the libraries
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
@@ -43,6 +43,11 @@ fuzz: deps ## libFuzzer programs (clang) in build-fuzz/tests/fuzz_*
 bench: all model ## speed on the real model
 	$(BUILD)/aerie bench speed -m models/smollm2-135m-instruct-q4_1.gguf
 	$(BUILD)/aerie bench verify -m models/smollm2-135m-instruct-q4_1.gguf
+
+bench-verify: all model ## T(n) of the real model as table and plots in build/verify (plots need gnuplot-nox)
+	mkdir -p $(BUILD)/verify
+	$(BUILD)/aerie bench verify -m models/smollm2-135m-instruct-q4_1.gguf --contexts 0,4096 --csv > $(BUILD)/verify/verify.csv
+	bench/plot.py -o $(BUILD)/verify $(BUILD)/verify/verify.csv
 
 install: all ## into /usr/local, or DESTDIR and CMAKE_INSTALL_PREFIX
 	cmake --install $(BUILD)

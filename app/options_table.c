@@ -29,8 +29,11 @@ static const app_command commands[] = {
     {APP_BENCH_SPEED, "bench speed", "", "tokens per second of prompt and generation",
      "Measures prefill of a prompt and plain decoding, without speculation.\n"},
     {APP_BENCH_VERIFY, "bench verify", "", "what a pass over n rows costs",
-     "Measures T(n), the time of one target pass over n rows, beside the machine's read bandwidth in\n"
-     "the same run. The medians over all repetitions are shown.\n"},
+     "Measures T(n), the time of one target pass over n rows, and of a pass over a prompt, in turn, with\n"
+     "the machine's read bandwidth between them. Medians over all repetitions; --json and --csv have\n"
+     "the bests too. One kernel level a call (--cpu); bench/peers.py takes several in turn.\n"
+     "\n"
+     "  aerie bench verify -m model.gguf --contexts 0,4096 --csv > verify.csv\n"},
     {APP_BENCH_SPEC, "bench spec", "", "speculation against plain decoding",
      "Answers each prompt plainly and with each kind of speculation, in alternating runs; compares\n"
      "tokens/s, counts accepted drafts and checks that the output is the same.\n"},
@@ -156,7 +159,8 @@ static const app_option options[] = {
     {"--full", NULL, APP_FLAG, APP_INSPECT, AT(full), 0, 0, "Inspect", "whole arrays and strings"},
 
     /* Bench */
-    {"-p --n-prompt", "N", APP_U32, APP_BENCH_SPEED, AT(bench_prompt), 0, 1 << 20, "Bench", "prompt tokens; 0: skip"},
+    {"-p --n-prompt", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY, AT(bench_prompt), 0, 1 << 16, "Bench",
+     "prompt tokens; 0: skip. bench verify takes them in one pass"},
     {"-n --n-gen", "N", APP_U32, APP_BENCH_SPEED, AT(bench_predict), 0, 1 << 20, "Bench", "generated tokens; 0: skip"},
     {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(rows), 1, 4096, "Bench", "rows per pass"},
     {"--contexts", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(contexts), 0, 1 << 24, "Bench",

@@ -2,11 +2,13 @@
 """peers.py - aerie and other engines side by side: the same file, in turn, several times; medians and ratios.
 
     bench/peers.py -m model.gguf --peer llama.cpp=/path/to/llama-bench --peer ik='/path/to/ik/llama-bench -rtr 1'
-    bench/peers.py -m model.gguf --peer ... --verify        T(n), a pass over n rows, for n = 1..64
+    bench/peers.py -m model.gguf --peer ... --verify        T(n), a pass over n rows, for n = 1..64, and prefill
+    bench/peers.py -m model.gguf --levels avx2,avx512,amx   kernel levels of aerie against each other, like engines
 
-A peer is a program with llama-bench's options (-m -p -n -t -r -o json), given with any options of its own and, before the
-path, any VARIABLE=value of its environment. It builds nothing. Clocks and bandwidth of shared machines move by a third
-within minutes, so every round runs every engine once (A B C, A B C, ...) and the ratios are of medians.
+bench/plot.py makes tables and plots of --csv FILE. A peer is a program with llama-bench's options (-m -p -n -t -r -o json),
+given with any options of its own and, before the path, any VARIABLE=value of its environment. It builds nothing. Clocks and
+bandwidth of shared machines move by a third within minutes, so every round runs every engine once (A B C, A B C, ...) and
+the ratios are of medians.
 Needs Python 3 and nothing else.
 """
 import argparse
@@ -19,6 +21,8 @@ import shlex
 import statistics
 import subprocess
 import sys
+
+COLUMNS = ["date", "machine", "threads", "model", "engine", "figure", "context", "n", "value", "unit", "min", "max", "rounds"]
 
 
 def fail(text):
@@ -44,62 +48,79 @@ def run(command, extra):
         fail(f"'{' '.join(words)}' printed no JSON")
 
 
-def aerie_speed(options, model):
+def aerie_speed(options, level, model):
     out = run(options.aerie, ["bench", "speed", "-m", model, "-p", str(options.prompt), "-n", str(options.decode), "-t",
-                              str(options.threads), "-r", "3", "--json"])
-    return {test["test"]: test["median"] for test in out["tests"]}
+                              str(options.threads), "-r", str(options.repetitions), "--json"] + level)
+    return {test["test"]: (test["test"], 0, test["n"], test["median"]) for test in out["tests"]}
 
 
-def aerie_verify(options, model):
-    rows = ",".join(str(n) for n in options.rows)
-    out = run(options.aerie, ["bench", "verify", "-m", model, "-n", rows, "-t", str(options.threads), "-r", "5", "--json"])
-    figures = {f"T({p['n']})": p["ms"] for p in out["passes"]}
-    figures["GB/s"] = out["bandwidth_gbs"]
+def label(n, context):
+    return f"T({n})" + (f"@{context}" if context else "")
+
+
+def aerie_verify(options, level, model):
+    out = run(options.aerie, ["bench", "verify", "-m", model, "-n", listed(options.rows), "-p", str(options.prompt), "--contexts",
+                              listed(options.contexts), "-t", str(options.threads), "-r", str(options.repetitions), "--json"] + level)
+    figures = {label(p["n"], p["context"]): ("pass", p["context"], p["n"], p["ms"]) for p in out["passes"] + out["prefill"]}
+    figures["GB/s"] = ("reading", 0, 0, out["bandwidth_gbs"])
+    figures["pass GB"] = ("weights", 0, 0, out["pass_bytes"] / 1e9)
     return figures
 
 
 def peer_speed(options, command, model):
-    out = run(command, ["-m", model, "-p", str(options.prompt), "-n", str(options.decode), "-t", str(options.threads), "-r", "3",
-                        "-o", "json"])
-    return {("decode" if test["n_gen"] else "prefill"): statistics.median(test["samples_ts"]) for test in out}
+    out = run(command, ["-m", model, "-p", str(options.prompt), "-n", str(options.decode), "-t", str(options.threads), "-r",
+                        str(options.repetitions), "-o", "json"])
+    return {name: (name, 0, test["n_gen"] or test["n_prompt"], statistics.median(test["samples_ts"]))
+            for test in out for name in ["decode" if test["n_gen"] else "prefill"]}
 
 
 def peer_verify(options, command, model):
-    rows = ",".join(str(n) for n in options.rows)
-    out = run(command, ["-m", model, "-p", rows, "-n", "0", "-t", str(options.threads), "-r", "5", "-o", "json"])
-    return {f"T({test['n_prompt']})": statistics.median(test["samples_ns"]) / 1e6 for test in out}
+    rows = options.rows + ([options.prompt] if options.prompt else [])
+    depths = ["-d", listed(options.contexts)] if options.contexts != [0] else []  # not all have it
+    out = run(command, ["-m", model, "-p", listed(rows), "-n", "0", "-t", str(options.threads), "-r", str(options.repetitions),
+                        "-o", "json"] + depths)
+    return {label(test["n_prompt"], test.get("n_depth", 0)):
+            ("pass", test.get("n_depth", 0), test["n_prompt"], statistics.median(test["samples_ns"]) / 1e6) for test in out}
+
+
+def listed(numbers):
+    return ",".join(str(n) for n in numbers)
+
+
+def engines(options):
+    """[(name, function, its argument)]; every level of aerie is one"""
+    ours, theirs = (aerie_verify, peer_verify) if options.verify else (aerie_speed, peer_speed)
+    found = [(f"aerie {level}", ours, ["--cpu", level]) for level in options.levels] or [("aerie", ours, [])]
+    return found + [(name, theirs, command) for name, command in options.peers]
 
 
 def measure(options, model):
-    """{engine: {figure: [one value a round]}}"""
-    engines = [("aerie", None)] + options.peers
-    results = {name: {} for name, _ in engines}
+    """{engine: {figure: (kind, context, n, [one value a round])}}"""
+    results = {name: {} for name, _, _ in engines(options)}
     for i in range(options.rounds):
-        for name, command in engines:
+        for name, function, argument in engines(options):
             print(f"peers.py: {os.path.basename(model)}, round {i + 1}/{options.rounds}, {name}", file=sys.stderr)
-            if command is None:
-                figures = (aerie_verify if options.verify else aerie_speed)(options, model)
-            else:
-                figures = (peer_verify if options.verify else peer_speed)(options, command, model)
-            for figure, value in figures.items():
-                results[name].setdefault(figure, []).append(value)
+            for figure, (kind, context, n, value) in function(options, argument, model).items():
+                results[name].setdefault(figure, (kind, context, n, []))[3].append(value)
     return results
 
 
 def table(options, model, medians):
     print(f"\n{model}, {options.threads} threads, medians of {options.rounds} rounds")
-    figures = [f for f in medians["aerie"] if f != "GB/s"]
-    unit = "ms" if options.verify else "tokens/s"
-    print(f"{unit:18}" + "".join(f"{f:>10}" for f in figures))
+    first = next(iter(medians))
+    figures = [f for f in medians[first] if f not in ("GB/s", "pass GB")]
+    row = lambda name, value: print(f"{name:24}" + "".join(f"{value(f):10.2f}" if value(f) else f"{'-':>10}" for f in figures))
+    print(f"{'ms' if options.verify else 'tokens/s':24}" + "".join(f"{f:>10}" for f in figures))
     for name, values in medians.items():
-        print(f"{name:18}" + "".join(f"{values[f]:10.2f}" if f in values else f"{'-':>10}" for f in figures))
+        row(name, values.get)
     for name, values in medians.items():
-        if options.verify:
-            print(f"{name + ' T(n)/T(1)':18}" + "".join(f"{values[f] / values['T(1)']:10.2f}" if f in values else f"{'-':>10}" for f in figures))
-        elif name != "aerie":
-            print(f"{'aerie / ' + name:18}" + "".join(f"{medians['aerie'][f] / values[f]:10.2f}" if f in values else f"{'-':>10}" for f in figures))
-    if "GB/s" in medians["aerie"]:
-        print(f"read bandwidth measured by aerie: {medians['aerie']['GB/s']:.1f} GB/s")
+        if options.verify and values.get("T(1)"):
+            row(f"{name}, T(n)/T(1)", lambda f: f in values and values[f] / values["T(1)"])
+        elif not options.verify and name != first:
+            row(f"{first} / {name}", lambda f: f in values and medians[first][f] / values[f])
+    for name, values in medians.items():
+        if "GB/s" in values:
+            print(f"{name} measured {values['GB/s']:.1f} GB/s of reading")
 
 
 def machine():
@@ -116,34 +137,41 @@ def main():
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="may be repeated")
     parser.add_argument("-t", "--threads", type=int, default=os.cpu_count())
     parser.add_argument("-r", "--rounds", type=int, default=3)
+    parser.add_argument("--repetitions", type=int, default=3, help="inside a round, by every engine itself (3)")
+    parser.add_argument("--levels", default="", help="kernel levels of aerie, with commas: each is an engine; default: the best")
     parser.add_argument("-p", "--prompt", type=int, default=512, help="tokens of prefill (512)")
     parser.add_argument("-n", "--decode", type=int, default=128, help="tokens of decode (128)")
     parser.add_argument("--verify", action="store_true", help="T(n) instead of tokens per second")
     parser.add_argument("--rows", default="1,2,4,8,16,32,64", help="n of T(n)")
+    parser.add_argument("--contexts", default="0", help="cached positions before --verify's rows; over 0 peers need -d")
     parser.add_argument("--json", metavar="FILE", help="all figures")
-    parser.add_argument("--csv", metavar="FILE", help="medians: date, machine, model, engine, figure, value")
+    parser.add_argument("--csv", metavar="FILE", help="medians, what bench/plot.py reads")
     options = parser.parse_args()
     try:
         options.rows = [int(n) for n in options.rows.split(",")]
+        options.contexts = [int(n) for n in options.contexts.split(",")]
+        options.levels = [level for level in options.levels.split(",") if level]
         options.peers = [tuple(p.split("=", 1)) for p in options.peer]
         assert all(len(p) == 2 for p in options.peers)
     except (ValueError, AssertionError):
-        parser.error("--rows takes numbers with commas, --peer takes NAME=COMMAND")
+        parser.error("--rows and --contexts take numbers with commas, --peer takes NAME=COMMAND")
     everything, rows = {}, []
     date = datetime.date.today().isoformat()
     for model in options.model:
         results = measure(options, model)
-        medians = {name: {f: statistics.median(v) for f, v in figures.items()} for name, figures in results.items()}
+        medians = {name: {f: statistics.median(v[3]) for f, v in figures.items()} for name, figures in results.items()}
         table(options, model, medians)
-        everything[model] = results
-        for name, figures in medians.items():
-            rows += [[date, machine(), os.path.basename(model), name, f, f"{v:.4g}"] for f, v in figures.items()]
+        everything[os.path.basename(model)] = {name: {f: v[3] for f, v in figures.items()} for name, figures in results.items()}
+        unit = {"pass": "ms", "reading": "GB/s", "weights": "GB"}
+        for name, figures in results.items():
+            rows += [[date, machine(), options.threads, os.path.basename(model), name, kind, context, n, f"{medians[name][f]:.5g}",
+                      unit.get(kind, "tokens/s"), f"{min(v):.5g}", f"{max(v):.5g}", len(v)] for f, (kind, context, n, v) in figures.items()]
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump({"date": date, "machine": machine(), "threads": options.threads, "results": everything}, out, indent=1)
     if options.csv:
         with open(options.csv, "w", encoding="utf-8", newline="") as out:
-            csv.writer(out).writerows([["date", "machine", "model", "engine", "figure", "value"]] + rows)
+            csv.writer(out).writerows([COLUMNS] + rows)
 
 
 if __name__ == "__main__":

@@ -149,9 +149,10 @@ static void bench_tools(void **state)
     assert_int_equal(json_array_size(tests), 2);
     assert_true(json_real_value(json_object_get(json_array_get(tests, 1), "median")) > 0);
     json_decref(json);
-    cli("$A bench verify -m m.gguf -n 1,2,5 --contexts 0,10 -r 1 --json");
+    cli("$A bench verify -m m.gguf -n 1,2,5 -p 16 --contexts 0,10 -r 1 --json");
     json = json_loads(cli_last.out, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(json, "passes")), 6);
+    assert_int_equal(json_array_size(json_object_get(json, "prefill")), 2);
     assert_true(json_real_value(json_object_get(json, "bandwidth_gbs")) > 0);
     json_decref(json);
     cli("$A bench spec -m m.gguf -no-cnv -n 8 -r 1 --temp 0 --spec-types ngram,oracle,random -p 'a b a b a b' --csv");
