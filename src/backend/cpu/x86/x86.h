@@ -25,7 +25,6 @@ void ae_avx512_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t 
 void ae_avx512_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
 void ae_avx512_attention(const ae_attn_tile *tile);
 
-#define AE_AMX_ROWS 6 /* fewer rows never gain by tiles */
 ae_mm_fn ae_amx_mm_p16_32, ae_amx_mm_p16_256;
 
 #endif
