@@ -100,6 +100,7 @@ static void say_loaded(const aerie_model_info *info, double seconds)
              info->name, info->arch, (double)info->n_params / 1e6, seconds, app_bytes(bytes, info->load_bytes),
              info->fill_seconds, app_rate((double)info->load_bytes / 1e9, info->fill_seconds),
              app_bytes(weights, info->weight_bytes), info->cpu_level);
+    if (*info->cpu_tiles) app_note("kernels: by matrix tiles go, as measured, %s", info->cpu_tiles);
 }
 
 int app_models_load(app_models *models, const app_options *options, bool with_draft)

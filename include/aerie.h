@@ -92,6 +92,8 @@ AERIE_API void aerie_model_free(aerie_model *model);
 typedef struct aerie_model_info {
     const char *name, *arch, *tokenizer; /* lent by the model */
     const char *cpu_level;               /* kernels in use, e.g. "avx512"; "" for vocab_only */
+    const char *cpu_tiles;               /* from how many rows products go by matrix tiles, as measured when the model was
+                                          * loaded, e.g. "Q4_1 from 12 rows, Q8_0 from 11 rows"; "" where there are none */
     uint64_t n_params;                   /* weights in the file */
     uint64_t file_bytes;
     uint64_t weight_bytes;               /* memory taken by weights, what is used from the mapped file not counted */

@@ -126,7 +126,7 @@ aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie
 
 void aerie_model_info_get(const aerie_model *model, aerie_model_info *info)
 {
-    *info = (aerie_model_info){.name = "", .arch = "", .cpu_level = ""};
+    *info = (aerie_model_info){.name = "", .arch = "", .cpu_level = "", .cpu_tiles = ""};
     info->tokenizer = ae_vocab_kind(model->vocab);
     info->n_vocab = (uint32_t)ae_vocab_n_tokens(model->vocab);
     info->bos = ae_vocab_bos(model->vocab);
@@ -141,6 +141,7 @@ void aerie_model_info_get(const aerie_model *model, aerie_model_info *info)
     info->name = model->model->name;
     info->arch = h->arch;
     info->cpu_level = ae_backend_cpu_level(model->backend);
+    info->cpu_tiles = ae_backend_cpu_choices(model->backend);
     info->n_params = model->model->n_params;
     info->file_bytes = ae_gguf_file_bytes(model->model->gguf);
     info->weight_bytes = model->net->bytes;

@@ -259,5 +259,10 @@ aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_er
 void ae_backend_cpu_free(ae_backend *backend);
 /* The level in use, for messages: "avx512". Static storage. */
 const char *ae_backend_cpu_level(const ae_backend *backend);
+/* Which kernels were chosen by measurement for the weights created so far, for messages: "Q4_1 from 12 rows, Q8_0 never"
+ * go by matrix tiles; "" where the level leaves no choice. Lives as long as the backend. */
+const char *ae_backend_cpu_choices(const ae_backend *backend);
+/* For tests: weights created from now on go by tiles, where the level has them, from n_rows on (at least 1); 0: as measured. */
+void ae_backend_cpu_tiles_from(ae_backend *backend, uint32_t n_rows);
 
 #endif

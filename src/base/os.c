@@ -5,6 +5,9 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 double ae_time_now(void)
 {
@@ -44,6 +47,24 @@ void ae_os_pages_free(void *pages, size_t bytes)
 {
     if (pages) munmap(pages, pages_round(bytes ? bytes : 1));
 }
+
+#if defined(__x86_64__)
+void ae_os_cache_forget(const void *bytes, size_t n)
+{
+    unsigned a, b, c, d;
+    const bool at_once = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_CLFLUSHOPT); /* else one waits for another */
+    for (const char *p = bytes, *end = p + n; p < end; p += 64) {
+        if (at_once) __asm__ volatile("clflushopt (%0)" ::"r"(p) : "memory");
+        else __asm__ volatile("clflush (%0)" ::"r"(p) : "memory");
+    }
+    __asm__ volatile("mfence" ::: "memory");
+}
+#else
+void ae_os_cache_forget(const void *bytes, size_t n)
+{
+    (void)bytes, (void)n;
+}
+#endif
 
 bool ae_os_ask_for_tiles(void)
 {

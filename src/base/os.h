@@ -91,6 +91,9 @@ void ae_file_map_close(ae_file_map *map);
 void *ae_os_pages_alloc(size_t bytes);
 void ae_os_pages_free(void *pages, size_t bytes);
 
+/* Caches forget bytes, so that their next use brings them from memory; where a program cannot ask for this, nothing happens. */
+void ae_os_cache_forget(const void *bytes, size_t n);
+
 /* Asks the kernel for leave to use x86 matrix tiles (AMX) in all threads of this process; false where there are
  * none or it refuses. Asking again is harmless. */
 bool ae_os_ask_for_tiles(void);

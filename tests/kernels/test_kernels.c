@@ -85,7 +85,8 @@ typedef struct mm_case {
     const float *bias, *old;
 } mm_case;
 
-static void check_mm(const mm_case *c, uint32_t n_rows, uint32_t begin, uint32_t end, bool with_bias, bool add)
+static void check_kernel(const mm_case *c, ae_mm_fn *mm, uint32_t n_rows, uint32_t begin, uint32_t end, bool with_bias,
+                         bool add)
 {
     const uint32_t n_out = c->w->n_out, stride = n_out + 5;
     const size_t n = (size_t)n_rows * stride;
@@ -103,14 +104,21 @@ static void check_mm(const mm_case *c, uint32_t n_rows, uint32_t begin, uint32_t
     assert_non_null(scratch);
     memset(scratch, 0xA5, AE_MM_SCRATCH);
     const ae_mm_out out = {.y = y, .stride = stride, .bias = with_bias ? c->bias : NULL, .add = add, .scratch = scratch};
-    mm_of(c->k, c->w)(c->w, &act, &out, begin, end);
+    mm(c->w, &act, &out, begin, end);
     ae_free(scratch);
     size_t at;
     if (!same_floats(y, want, n, &at))
-        fail_msg("%s %s: n_out %u n_in %u rows %u [%u, %u) bias %d add %d: row %zu output %zu is %a, must be %a", c->k->level,
-                 ae_type_get(c->w->type)->name, n_out, c->w->n_in, n_rows, begin, end, with_bias, add, at / stride,
+        fail_msg("%s%s %s: n_out %u n_in %u rows %u [%u, %u) bias %d add %d: row %zu output %zu is %a, must be %a", c->k->level,
+                 mm == tiles_of(c->k, c->w) ? " (tiles)" : "", ae_type_get(c->w->type)->name, n_out, c->w->n_in, n_rows, begin, end, with_bias, add, at / stride,
                  at % stride, (double)y[at], (double)want[at]);
     ae_free(y), ae_free(want);
+}
+
+static void check_mm(const mm_case *c, uint32_t n_rows, uint32_t begin, uint32_t end, bool with_bias, bool add)
+{
+    ae_mm_fn *tiles = tiles_of(c->k, c->w);
+    check_kernel(c, mm_of(c->k, c->w), n_rows, begin, end, with_bias, add);
+    if (tiles) check_kernel(c, tiles, n_rows, begin, end, with_bias, add);
 }
 
 static float *reference(const ae_weight *w, const ae_act *act)

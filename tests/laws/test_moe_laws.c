@@ -39,7 +39,7 @@ static const struct case_model {
 #if defined(__aarch64__)
 static const char *const levels[] = {"ref", "neon", "dotprod", "i8mm"};
 #else
-static const char *const levels[] = {"ref", "avx2", "avx512", "amx"};
+static const char *const levels[] = {"ref", "avx2", "avx512", "amx", "amx+tiles", "amx+rows"};
 #endif
 #define N_LEVELS (sizeof levels / sizeof levels[0])
 
@@ -383,7 +383,7 @@ static void test_a_pass_walks_each_chosen_expert_once(void **state)
         real_mm = stacks[s][0]->mm; /* one type, one kernel */
         counted[s] = stacks[s];
         n_counted = n_experts;
-        for (uint32_t e = 0; e < n_experts; e++) stacks[s][e]->mm = counting_mm;
+        for (uint32_t e = 0; e < n_experts; e++) stacks[s][e]->mm = counting_mm, stacks[s][e]->tiles_from = AE_NO_TILES;
     }
     bool in_turn[64] = {false}, at_once[64] = {false};
     for (uint32_t i = 0; i < n_rows; i++) {

@@ -42,17 +42,17 @@ ae_act ae_act_slice(const ae_act *all, uint32_t first, uint32_t i_tile, uint32_t
     };
 }
 
-void ae_act_copy_row(const ae_act *x, uint32_t from, const ae_act *y, uint32_t to, const bool need[4])
+void ae_act_copy_row(const ae_act *x, uint32_t from, const ae_act *y, uint32_t to, const ae_act_need *need)
 {
     const size_t n = x->n_in, n32 = n / 32, n256 = n / 256, n16 = n / 16;
-    if (need[AE_DOT_FLOAT]) memcpy(y->x + to * n, x->x + from * n, n * sizeof *x->x);
-    if (need[AE_DOT_32]) {
+    if (need->rows[AE_DOT_FLOAT]) memcpy(y->x + to * n, x->x + from * n, n * sizeof *x->x);
+    if (need->rows[AE_DOT_32]) {
         memcpy(y->q32 + to * n, x->q32 + from * n, n);
         memcpy(y->d32 + to * n32, x->d32 + from * n32, n32 * sizeof *x->d32);
         memcpy(y->sum32 + to * n32, x->sum32 + from * n32, n32 * sizeof *x->sum32);
         memcpy(y->s32 + to * n32, x->s32 + from * n32, n32 * sizeof *x->s32);
     }
-    if (need[AE_DOT_256]) {
+    if (need->rows[AE_DOT_256]) {
         memcpy(y->q256 + to * n, x->q256 + from * n, n);
         memcpy(y->d256 + to * n256, x->d256 + from * n256, n256 * sizeof *x->d256);
         memcpy(y->bsum + to * n16, x->bsum + from * n16, n16 * sizeof *x->bsum);
@@ -98,4 +98,10 @@ void ae_act_tile(ae_act *act, ae_dot dot, uint32_t begin, uint32_t end)
             if (dot == AE_DOT_256) tile_256(act, block, first, n);
             else tile_32(act, block, first, n);
         }
+}
+
+void ae_act_tile_needed(ae_act *act, const ae_act_need *need, uint32_t begin, uint32_t end)
+{
+    if (ae_act_wants_tiles(need, AE_DOT_32, act->n_rows)) ae_act_tile(act, AE_DOT_32, begin, end);
+    if (ae_act_wants_tiles(need, AE_DOT_256, act->n_rows)) ae_act_tile(act, AE_DOT_256, begin, end);
 }

@@ -36,7 +36,7 @@ static void cpu_free(ae_backend *backend, void *memory, size_t bytes)
 static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_stream_options *o, ae_stream *s)
 {
     const size_t n = o->max_rows;
-    ae_act_layout(layout, n, o->max_in, k->tile_rows ? (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS : 0, &s->act);
+    ae_act_layout(layout, n, o->max_in, ae_kernels_tile(k) ? (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS : 0, &s->act);
     if (o->moe.n_experts) ae_cpu_moe_layout(layout, k, o, &s->moe);
     s->panel_bytes = ae_weight_panel_bytes((o->max_in + 255) / 256 * 256);
     s->panel = ae_layout_add(layout, o->n_threads, s->panel_bytes);
@@ -126,27 +126,27 @@ typedef struct matmul_job {
     const ae_kernels *kernels;
     const ae_matmul *args;
     ae_act *act;      /* rows being prepared */
-    const bool *need; /* [4] by ae_dot */
+    const ae_act_need *need;
     uint32_t n_panels, n_panels_item;
 } matmul_job;
 
-void ae_cpu_prepare_row(const ae_kernels *k, const ae_matmul *a, const bool need[4], const ae_act *act, uint32_t r)
+void ae_cpu_prepare_row(const ae_kernels *k, const ae_matmul *a, const ae_act_need *need, const ae_act *act, uint32_t r)
 {
     const uint32_t n = act->n_in;
     const float *x = a->x + r * a->x_stride;
     float *y = act->x + (size_t)r * n;
     switch (a->input) {
     case AE_INPUT_PLAIN:
-        if (need[AE_DOT_FLOAT]) memcpy(y, x, n * sizeof *y);
+        if (need->rows[AE_DOT_FLOAT]) memcpy(y, x, n * sizeof *y);
         break;
     case AE_INPUT_RMSNORM: k->rmsnorm(x, a->norm, a->norm_eps, n, y), x = y; break;
     case AE_INPUT_SWIGLU: k->swiglu(x, a->x2 + r * a->x_stride, n, y), x = y; break;
     }
-    if (need[AE_DOT_32]) {
+    if (need->rows[AE_DOT_32]) {
         const size_t b = (size_t)r * (n / 32);
         k->quant32(x, n, act->q32 + (size_t)r * n, act->d32 + b, act->sum32 + b, act->s32 + b);
     }
-    if (need[AE_DOT_256])
+    if (need->rows[AE_DOT_256])
         k->quant256(x, n, act->q256 + (size_t)r * n, act->d256 + (size_t)r * (n / 256), act->bsum + (size_t)r * (n / 16));
 }
 
@@ -164,18 +164,15 @@ static void tile_item(void *context, uint32_t item, uint32_t i_worker)
     const matmul_job *job = context;
     const uint32_t n = job->act->n_in / 32, begin = item * TILE_BLOCKS, end = n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS;
     (void)i_worker;
-    if (job->need[AE_DOT_32]) ae_act_tile(job->act, AE_DOT_32, begin, end);
-    if (job->need[AE_DOT_256]) ae_act_tile(job->act, AE_DOT_256, begin, end);
+    ae_act_tile_needed(job->act, job->need, begin, end);
 }
 
-void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const bool need[4], ae_act *act)
+void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const ae_act_need *need, ae_act *act)
 {
     matmul_job job = {.kernels = &stream->backend->kernels, .args = input, .act = act, .need = need};
-    const uint32_t least = job.kernels->tile_rows;
     if (act->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, act->n_rows);
     else for (uint32_t r = 0; r < act->n_rows; r++) prepare_item(&job, r, 0);
-    /* the tiled form, for the levels and row counts that use it */
-    if (!least || act->n_rows < least || (!need[AE_DOT_32] && !need[AE_DOT_256])) return;
+    if (!ae_act_wants_tiles(need, AE_DOT_32, act->n_rows) && !ae_act_wants_tiles(need, AE_DOT_256, act->n_rows)) return;
     const uint32_t n_items = (act->n_in / 32 + TILE_BLOCKS - 1) / TILE_BLOCKS;
     if (act->n_rows > AE_TILE_ROWS) ae_pool_run(stream->pool, tile_item, &job, n_items);
     else for (uint32_t i = 0; i < n_items; i++) tile_item(&job, i, 0);
@@ -220,11 +217,11 @@ void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act
 
 static void cpu_matmul(ae_stream *stream, const ae_matmul *args)
 {
-    bool need[4] = {false};
-    for (uint32_t i = 0; i < args->n_weights; i++) need[args->out[i].weight->dot] = true;
+    ae_act_need need = {0};
+    for (uint32_t i = 0; i < args->n_weights; i++) ae_act_need_add(&need, args->out[i].weight);
     stream->act.n_rows = args->n_rows;
     stream->act.n_in = args->out[0].weight->n_in;
-    ae_cpu_prepare(stream, args, need, &stream->act);
+    ae_cpu_prepare(stream, args, &need, &stream->act);
     ae_cpu_multiply(stream, args, &stream->act);
 }
 
@@ -298,12 +295,15 @@ aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_er
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this CPU lacks the level \"%s\"", level);
     }
     b->base.ops = &cpu_ops;
+    pthread_mutex_init(&b->mutex, NULL);
     *out = &b->base;
     return AERIE_OK;
 }
 
 void ae_backend_cpu_free(ae_backend *backend)
 {
+    if (!backend) return;
+    pthread_mutex_destroy(&((ae_cpu_backend *)backend)->mutex);
     ae_free(backend);
 }
 

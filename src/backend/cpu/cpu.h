@@ -2,12 +2,32 @@
 #ifndef AE_BACKEND_CPU_CPU_H
 #define AE_BACKEND_CPU_CPU_H
 
+#include <pthread.h>
+
 #include "backend/cpu/kernels.h"
+
+/* From how many rows on a packed form's products go by tiles. */
+typedef struct ae_cpu_choice {
+    uint32_t type; /* the first of the form */
+    ae_dot dot;
+    ae_packed form;
+    uint32_t tiles_from;
+} ae_cpu_choice;
 
 typedef struct ae_cpu_backend {
     ae_backend base;
     ae_kernels kernels;
+    uint32_t tiles_from;   /* for tests: instead of measuring; 0: measure */
+    pthread_mutex_t mutex; /* of what follows */
+    ae_cpu_choice choices[AE_TYPE_COUNT];
+    uint32_t n_choices;
+    char said[512]; /* the choices, for people */
 } ae_cpu_backend;
+
+static inline bool ae_kernels_tile(const ae_kernels *kernels)
+{
+    return kernels->mm_tiles_32 || kernels->mm_tiles_256;
+}
 
 static inline const ae_cpu_backend *ae_cpu(const ae_backend *backend)
 {
@@ -25,6 +45,9 @@ aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *s
                                   aerie_error *error);
 void ae_cpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n);
 void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight);
+
+/* w->tiles_from, measured when the first weight of a form comes (cpu_choose.c). Errors: MEMORY. */
+aerie_status ae_cpu_choose(ae_cpu_backend *backend, ae_weight *w, aerie_error *error);
 
 /* Room for one packed panel of any type with up to n_in columns. */
 size_t ae_weight_panel_bytes(uint32_t n_in);

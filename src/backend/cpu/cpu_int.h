@@ -57,10 +57,11 @@ struct ae_stream {
     int32_t *run_item;   /* [max_rows + 1] first work item of each run */
 };
 
-/* Row r of a product's input (its input, x, x2, norm) into row r of act, in the forms of need[ae_dot]. */
-void ae_cpu_prepare_row(const ae_kernels *kernels, const ae_matmul *input, const bool need[4], const ae_act *act, uint32_t r);
-/* All rows, and their tiled form if the level and their number ask for it. */
-void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const bool need[4], ae_act *act);
+/* Row r of a product's input (its input, x, x2, norm) into row r of act, in the forms that are needed. */
+void ae_cpu_prepare_row(const ae_kernels *kernels, const ae_matmul *input, const ae_act_need *need, const ae_act *act,
+                        uint32_t r);
+/* All rows, and their tiled form if readers want it of so many. */
+void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const ae_act_need *need, ae_act *act);
 /* Panels [begin, end) of a product, with the scratch of the worker that does it. */
 void ae_cpu_panels(const ae_stream *stream, uint32_t i_worker, const ae_weight *w, const ae_act *act, const ae_mm_out *out,
                    uint32_t begin, uint32_t end);

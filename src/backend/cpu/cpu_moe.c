@@ -22,7 +22,7 @@ typedef struct moe_job {
     const ae_moe *args;
     ae_cpu_moe *m;
     uint32_t n_pairs, n_groups;
-    bool need[4], shared_need[4]; /* by ae_dot: what the product at hand wants of the experts' rows, and of all rows */
+    ae_act_need need, shared_need; /* what the product at hand wants of the experts' rows, and of all rows */
     ae_matmul hidden, shared_hidden;
     uint32_t n_panels, n_panels_item, n_chunks;
 } moe_job;
@@ -34,10 +34,8 @@ void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_st
     const ae_moe_shape *s = &options->moe;
     const size_t n_rows = options->max_rows, n_pairs = n_rows * s->n_used;
     size_t tiles = 0;
-    if (kernels->tile_rows) { /* only groups of tile_rows or more are tiled, each to a multiple of 16 */
-        const size_t n_tiled = n_pairs / kernels->tile_rows;
-        tiles = n_pairs / AE_TILE_ROWS + (n_tiled < s->n_experts ? n_tiled : s->n_experts) + 1;
-    }
+    if (ae_kernels_tile(kernels)) /* each group to a multiple of 16 */
+        tiles = n_pairs / AE_TILE_ROWS + (n_pairs < s->n_experts ? n_pairs : s->n_experts) + 1;
     m->logits = ae_layout_add(layout, n_rows * s->n_experts, sizeof(float));
     m->p = ae_layout_add(layout, n_rows * s->n_experts, sizeof(float));
     m->shared_weight = ae_layout_add(layout, n_rows, sizeof(float));
@@ -60,9 +58,9 @@ static bool is_shared(const moe_job *job, const ae_moe_group *g)
     return g->expert == job->args->routing.n_experts;
 }
 
-static bool is_tiled(const moe_job *job, uint32_t n_rows)
+static bool is_tiled(const ae_act_need *need, uint32_t n_rows)
 {
-    return job->kernels->tile_rows && n_rows >= job->kernels->tile_rows;
+    return ae_act_wants_tiles(need, AE_DOT_32, n_rows) || ae_act_wants_tiles(need, AE_DOT_256, n_rows);
 }
 
 /* Cuts n_panels into items; returns how many. */
@@ -100,13 +98,13 @@ static void route(moe_job *job)
     const ae_weight *readers[] = {a->router, a->gate[0], a->up[0], a->shared_gate, a->shared_up, a->shared_router};
     ae_matmul in = {.n_rows = a->n_rows, .input = AE_INPUT_RMSNORM, .x = a->x, .x_stride = a->router->n_in, .norm = a->norm,
                     .norm_eps = a->norm_eps, .n_weights = 1, .out = {{a->router, NULL, job->m->logits, a->routing.n_experts, false}}};
-    bool need[4] = {false};
+    ae_act_need need = {0};
     if (a->shared_router) in.out[in.n_weights++] = (struct ae_matmul_out){a->shared_router, NULL, job->m->shared_weight, 1, false};
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
-        if (readers[i]) need[readers[i]->dot] = true;
+        if (readers[i]) ae_act_need_add(&need, readers[i]);
     s->act.n_rows = a->n_rows;
     s->act.n_in = a->router->n_in;
-    ae_cpu_prepare(s, &in, need, &s->act);
+    ae_cpu_prepare(s, &in, &need, &s->act);
     ae_cpu_multiply(s, &in, &s->act);
     run(job, route_item, a->n_rows, a->n_rows <= 4);
 }
@@ -114,7 +112,7 @@ static void route(moe_job *job)
 static void add_group(moe_job *job, uint32_t expert, uint32_t first, uint32_t n, uint32_t *i_tile)
 {
     job->m->groups[job->n_groups++] = (ae_moe_group){.expert = expert, .first = first, .n = n, .i_tile = *i_tile};
-    if (is_tiled(job, n)) *i_tile += (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS;
+    if (ae_kernels_tile(job->kernels)) *i_tile += (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS;
 }
 
 /* Pairs by expert and row, and the groups of those experts that were chosen. */
@@ -150,14 +148,12 @@ static void gather_item(void *context, uint32_t i_group, uint32_t i_worker)
     (void)i_worker;
     if (is_shared(job, g) || g->n == all->n_rows) {
         g->act = *all;
-    } else if (g->n == 1 && !is_tiled(job, 1)) {
+    } else if (g->n == 1 && !is_tiled(&job->need, 1)) {
         g->act = ae_act_slice(all, row[0], 0, 1);
     } else {
         g->act = ae_act_slice(&job->m->act, g->first, g->i_tile, g->n);
-        for (uint32_t i = 0; i < g->n; i++) ae_act_copy_row(all, row[i], &g->act, i, job->need);
-        if (!is_tiled(job, g->n)) return;
-        if (job->need[AE_DOT_32]) ae_act_tile(&g->act, AE_DOT_32, 0, all->n_in / 32);
-        if (job->need[AE_DOT_256]) ae_act_tile(&g->act, AE_DOT_256, 0, all->n_in / 32);
+        for (uint32_t i = 0; i < g->n; i++) ae_act_copy_row(all, row[i], &g->act, i, &job->need);
+        ae_act_tile_needed(&g->act, &job->need, 0, all->n_in / 32);
     }
 }
 
@@ -166,8 +162,8 @@ static void hidden_item(void *context, uint32_t i, uint32_t i_worker)
 {
     const moe_job *job = context;
     (void)i_worker;
-    if (i < job->n_pairs) ae_cpu_prepare_row(job->kernels, &job->hidden, job->need, &job->m->act, i);
-    else ae_cpu_prepare_row(job->kernels, &job->shared_hidden, job->shared_need, &job->stream->act, i - job->n_pairs);
+    if (i < job->n_pairs) ae_cpu_prepare_row(job->kernels, &job->hidden, &job->need, &job->m->act, i);
+    else ae_cpu_prepare_row(job->kernels, &job->shared_hidden, &job->shared_need, &job->stream->act, i - job->n_pairs);
 }
 
 #define TILE_BLOCKS 16 /* of 32 k, in an item of tiling */
@@ -176,13 +172,11 @@ static void tile_item(void *context, uint32_t i, uint32_t i_worker)
 {
     const moe_job *job = context;
     ae_moe_group *g = &job->m->groups[i / job->n_chunks];
-    const bool *need = is_shared(job, g) ? job->shared_need : job->need;
     const uint32_t n = g->act.n_in / 32, begin = i % job->n_chunks * TILE_BLOCKS;
     (void)i_worker;
-    if (!is_tiled(job, g->n) || begin >= n) return;
-    const uint32_t end = n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS;
-    if (need[AE_DOT_32]) ae_act_tile(&g->act, AE_DOT_32, begin, end);
-    if (need[AE_DOT_256]) ae_act_tile(&g->act, AE_DOT_256, begin, end);
+    if (begin >= n) return;
+    ae_act_tile_needed(&g->act, is_shared(job, g) ? &job->shared_need : &job->need, begin,
+                       n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS);
 }
 
 static void prepare_hidden(moe_job *job)
@@ -191,9 +185,9 @@ static void prepare_hidden(moe_job *job)
     ae_cpu_moe *m = job->m;
     ae_act *all = &job->stream->act;
     const uint32_t n_ff = a->down[0]->n_in, n_shared = a->shared_down ? a->shared_down->n_in : 0;
-    memset(job->need, 0, sizeof job->need);
-    job->need[a->down[0]->dot] = true;
-    if (n_shared) job->shared_need[a->shared_down->dot] = true;
+    job->need = (ae_act_need){0};
+    ae_act_need_add(&job->need, a->down[0]);
+    if (n_shared) ae_act_need_add(&job->shared_need, a->shared_down);
     job->hidden = (ae_matmul){.input = AE_INPUT_SWIGLU, .x = m->gate, .x2 = m->up, .x_stride = n_ff};
     job->shared_hidden = (ae_matmul){.input = AE_INPUT_SWIGLU, .x = m->shared_gate, .x2 = m->shared_up, .x_stride = n_shared};
     m->act.n_in = n_ff;
@@ -204,7 +198,7 @@ static void prepare_hidden(moe_job *job)
         ae_moe_group *g = &m->groups[i];
         g->act = is_shared(job, g) ? *all : ae_act_slice(&m->act, g->first, g->i_tile, g->n);
     }
-    if (!is_tiled(job, a->n_rows)) return;
+    if (!is_tiled(&job->need, a->n_rows) && !is_tiled(&job->shared_need, a->n_rows)) return;
     job->n_chunks = ((n_ff > n_shared ? n_ff : n_shared) / 32 + TILE_BLOCKS - 1) / TILE_BLOCKS;
     run(job, tile_item, job->n_groups * job->n_chunks, a->n_rows <= AE_TILE_ROWS);
 }
@@ -264,7 +258,8 @@ void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args)
     route(&job);
     group_rows(&job);
     job.m->act.n_in = stream->act.n_in;
-    job.need[args->gate[0]->dot] = job.need[args->up[0]->dot] = true;
+    ae_act_need_add(&job.need, args->gate[0]);
+    ae_act_need_add(&job.need, args->up[0]);
     run(&job, gather_item, job.n_groups, args->n_rows <= 2);
     for (uint32_t i = 0; i < job.n_groups; i++)
         n_panels += 2 * ae_weight_n_panels((is_shared(&job, &job.m->groups[i]) ? args->shared_gate : args->gate[0])->n_out);

@@ -69,6 +69,7 @@ aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *s
     w->n_in = source->n_in;
     w->dot = info->dot;
     w->row_bytes = ae_type_row_bytes(source->type, source->n_in);
+    w->tiles_from = AE_NO_TILES;
     w->mm = packed_kernel(k, source, &w->packed);
     const parts p = parts_of(source, &w->packed, w->mm != NULL);
     if (p.plain) w->own = (uint8_t *)memory + p.codes + p.scales;
@@ -83,8 +84,10 @@ aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *s
     } else {
         w->in_place = true;
     }
-    *out = w;
-    return AERIE_OK;
+    const aerie_status status = w->packed.code_bits ? ae_cpu_choose((ae_cpu_backend *)backend, w, error) : AERIE_OK;
+    if (status == AERIE_OK) *out = w;
+    else ae_free(w);
+    return status;
 }
 
 /* The form of a weight, with other memory. */
@@ -127,8 +130,9 @@ size_t ae_weight_panel_bytes(uint32_t n_in)
 void ae_weight_multiply(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end,
                         uint8_t *panel)
 {
+    ae_mm_fn *mm = act->n_rows >= w->tiles_from ? w->mm_tiles : w->mm;
     if (!w->in_place) {
-        w->mm(w, act, out, begin, end);
+        mm(w, act, out, begin, end);
         return;
     }
     ae_weight one = *w; /* its first and only panel is the one in scratch */
@@ -139,6 +143,6 @@ void ae_weight_multiply(const ae_weight *w, const ae_act *act, const ae_mm_out *
         if (to.bias) to.bias += o;
         one.n_out = end - o < AE_PANEL ? end - o : AE_PANEL;
         ae_pack_panels(w->type, w->plain + o * w->row_bytes, one.n_out, w->n_in, &one.packed, 0, 1);
-        one.mm(&one, act, &to, 0, one.n_out);
+        mm(&one, act, &to, 0, one.n_out);
     }
 }

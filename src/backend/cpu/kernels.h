@@ -28,6 +28,7 @@
 
 #define AE_PANEL 16     /* output rows interleaved in a packed weight */
 #define AE_TILE_ROWS 16 /* activation rows in a tile */
+#define AE_TILES_IN 128 /* columns that a product by tiles must have at least */
 
 /* ---- Activations, prepared once for all weights that share them ------------------------------- */
 
@@ -53,7 +54,7 @@ typedef struct ae_act {
     int8_t *q256;   /* [n_rows][n_in] */
     float *d256;    /* [n_rows][n_in / 256] */
     int16_t *bsum;  /* [n_rows][n_in / 16] sum of 16 q */
-    /* The same by tiles, for levels that want it (ae_kernels.tile_rows): rows in groups of 16, a tile is 16 rows x 32 or
+    /* The same by tiles, for the kernels that want it (ae_kernels.mm_tiles_*): rows in groups of 16, a tile is 16 rows x 32 or
      * 64 k and contiguous, tiles of a group in ascending k. The last group's missing rows are undefined. */
     int8_t *t32;          /* [n_groups][n_in / 32][16][32] q32 */
     float *td32, *ts32;   /* [n_groups][n_in / 32][16] d32, s32 */
@@ -113,8 +114,29 @@ struct ae_weight {
     ae_packed packed;     /* in place: the form without memory; panels are packed one at a time, as they are used */
     bool in_place;
     uint8_t *own;         /* [n_out][row_bytes] plain, where it is to be filled; else NULL */
-    ae_mm_fn *mm;         /* chosen when the weight was created */
+    ae_mm_fn *mm, *mm_tiles; /* the second: for tiles_from rows or more, or NULL */
+    uint32_t tiles_from;     /* chosen when the weight was created, see cpu_choose.c; AE_NO_TILES: never */
 };
+
+#define AE_NO_TILES UINT32_MAX
+
+/* What the readers of prepared rows want of them. */
+typedef struct ae_act_need {
+    bool rows[4];           /* by ae_dot: the row form */
+    uint32_t tiles_from[4]; /* by ae_dot: the tiled form, if there are so many rows; 0: never */
+} ae_act_need;
+
+static inline void ae_act_need_add(ae_act_need *need, const ae_weight *reader)
+{
+    uint32_t *from = &need->tiles_from[reader->dot];
+    need->rows[reader->dot] = true;
+    if (reader->tiles_from != AE_NO_TILES && (!*from || reader->tiles_from < *from)) *from = reader->tiles_from;
+}
+
+static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint32_t n_rows)
+{
+    return need->tiles_from[dot] && n_rows >= need->tiles_from[dot];
+}
 
 /* ---- Attention ------------------------------------------------------------------------------------ */
 
@@ -223,7 +245,6 @@ static inline float *ae_kv8_scales(const void *page, uint32_t head_dim)
 
 typedef struct ae_kernels {
     const char *level;
-    uint32_t tile_rows; /* products of this many rows or more want the tiled form of ae_act; 0: never */
 
     /* y = x * (1 / sqrtf(mean of squares + eps)) * norm; squares summed as AE_DOT_FLOAT sums; y may be x */
     void (*rmsnorm)(const float *x, const float *norm, float eps, uint32_t n, float *y);
@@ -238,6 +259,8 @@ typedef struct ae_kernels {
     ae_mm_fn *mm_plain;     /* any integer type, the file's layout: the reference */
     ae_mm_fn *mm_p16_32[2]; /* AE_DOT_32, packed, [0] 4-bit codes, [1] wider; NULL: not at this level */
     ae_mm_fn *mm_p16_256[2];
+    ae_mm_fn *mm_tiles_32, *mm_tiles_256; /* the same, packed, from the tiled form of ae_act, n_in >= AE_TILES_IN; NULL: not
+                                           * at this level. They pay from some number of rows on */
     ae_mm_fn *mm_f32, *mm_f16, *mm_bf16; /* the file's layout */
 
     /* one row: pairs rotated by cos, sin [n_rot/2]; a*c - b*s, a*s + b*c, products rounded before the sum */
@@ -273,10 +296,12 @@ const char *ae_kernels_known(void);
 void ae_act_layout(ae_layout *layout, size_t n_rows, size_t n_in, size_t tiled, ae_act *act);
 /* Rows [first, first + n) of `all` as activations of their own, with their tiles from group i_tile on. */
 ae_act ae_act_slice(const ae_act *all, uint32_t first, uint32_t i_tile, uint32_t n);
-/* Row `from` of x in the row form becomes row `to` of y, in the forms of need[ae_dot]; n_in of both must be equal. */
-void ae_act_copy_row(const ae_act *x, uint32_t from, const ae_act *y, uint32_t to, const bool need[4]);
+/* Row `from` of x in the row form becomes row `to` of y, in the forms that are needed; n_in of both must be equal. */
+void ae_act_copy_row(const ae_act *x, uint32_t from, const ae_act *y, uint32_t to, const ae_act_need *need);
 /* The tiled form of blocks [begin, end) of 32 k, all rows, from the row form of AE_DOT_32 or AE_DOT_256 (act.c). */
 void ae_act_tile(ae_act *act, ae_dot dot, uint32_t begin, uint32_t end);
+/* The same of the forms that are needed for so many rows. */
+void ae_act_tile_needed(ae_act *act, const ae_act_need *need, uint32_t begin, uint32_t end);
 
 /* ---- Packing (pack.c) --------------------------------------------------------------------------------- */
 

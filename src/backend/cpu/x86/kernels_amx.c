@@ -4,8 +4,7 @@
 void ae_kernels_amx(ae_kernels *k)
 {
     k->level = "amx";
-    k->tile_rows = AE_AMX_ROWS;
-    k->mm_p16_32[0] = k->mm_p16_32[1] = ae_amx_mm_p16_32;
-    k->mm_p16_256[0] = k->mm_p16_256[1] = ae_amx_mm_p16_256;
+    k->mm_tiles_32 = ae_amx_mm_p16_32;
+    k->mm_tiles_256 = ae_amx_mm_p16_256;
     k->attention[AE_KV_Q8_0] = ae_amx_attention_q8;
 }

@@ -259,19 +259,10 @@ INLINE void drive_256(const kind k, const ae_weight *w, const ae_act *act, const
     tiles_end();
 }
 
-/* From how many rows on tiles cost less than VNNI (see mm_p16_32_amx.c). */
-static uint32_t least_rows(const ae_packed *p)
-{
-    if (p->n_sub == 1) return 17;
-    if (p->n_sub == 8) return p->code_bits == 8 ? 14 : p->has_lut ? 13 : 12;
-    return p->has_min ? 10 : p->code_bits == 6 || p->code_bits == 8 ? 14 : 11;
-}
-
 void ae_amx_mm_p16_256(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     const ae_packed *p = &w->packed;
-    if (act->n_rows < least_rows(p)) ae_avx512_mm_p16_256(w, act, out, begin, end);
-    else if (p->n_sub == 1) drive_256((kind){true, 1, false, false, HAS_4}, w, act, out, begin, end);
+    if (p->n_sub == 1) drive_256((kind){true, 1, false, false, HAS_4}, w, act, out, begin, end);
     else if (p->n_sub == 8 && p->has_min) drive_256((kind){true, 8, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
     else if (p->n_sub == 8) drive_256((kind){true, 8, false, false, HAS_LUT | HAS_5 | HAS_8}, w, act, out, begin, end);
     else if (p->has_min) drive_256((kind){true, 16, true, false, HAS_4}, w, act, out, begin, end);

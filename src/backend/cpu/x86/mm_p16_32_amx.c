@@ -191,24 +191,12 @@ INLINE void drive_32(const kind k, const ae_weight *w, const ae_act *act, const 
     tiles_end();
 }
 
-/* From how many rows on tiles cost less than VNNI, by the kernel bench on a 2-core Sapphire Rapids VM, weights coming
- * from memory. The bits are the same, so the choice is free. */
-static uint32_t least_rows(const ae_packed *p)
-{
-    if (p->n_sub == 2) return 6;
-    if (p->has_lut) return 10;
-    switch (p->code_bits) {
-    case 4: return p->has_min ? 13 : 11;
-    case 5: return p->has_min ? 11 : 9;
-    default: return 12;
-    }
-}
-
 void ae_amx_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     const ae_packed *p = &w->packed;
-    if (act->n_rows < least_rows(p) || w->n_in < MIN_BLOCKS * 32) ae_avx512_mm_p16_32(w, act, out, begin, end);
-    else if (p->n_sub == 2) drive_32((kind){false, 2, false, true, HAS_LUT}, w, act, out, begin, end);
+    _Static_assert(MIN_BLOCKS * 32 == AE_TILES_IN, "any weight that is given tiles has enough blocks");
+    AE_ASSERT(w->n_in >= AE_TILES_IN);
+    if (p->n_sub == 2) drive_32((kind){false, 2, false, true, HAS_LUT}, w, act, out, begin, end);
     else if (p->scale_f32) drive_32((kind){false, 1, false, true, HAS_LUT}, w, act, out, begin, end);
     else if (p->has_min) drive_32((kind){false, 1, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
     else drive_32((kind){false, 1, false, false, HAS_4 | HAS_5 | HAS_8 | HAS_LUT}, w, act, out, begin, end);

@@ -31,7 +31,6 @@ void ae_avx512_kv_write_q8(const float *k, const float *v, uint32_t head_dim, vo
 void ae_avx512_attention_q8(const ae_attn_tile *tile);
 void ae_avx512_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
 
-#define AE_AMX_ROWS 6 /* fewer rows never gain by tiles */
 ae_mm_fn ae_amx_mm_p16_32, ae_amx_mm_p16_256;
 void ae_amx_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 void ae_amx_attention_q8(const ae_attn_tile *tile);

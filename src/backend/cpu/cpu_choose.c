@@ -1,0 +1,163 @@
+/* cpu_choose.c - from how many rows on the products of a packed form go by tiles: measured, not assumed.
+ *
+ * Owns: the choices of a backend. Both kernels give the same bits (kernels.h), so the choice may differ from machine
+ * to machine and from run to run, and no output does.
+ *
+ * A form is measured once per backend, when its first weight is created (about 2 ms on a 2-core Sapphire Rapids VM).
+ * Both kernels take turns at a few numbers of rows on a made-up weight whose panels come from memory, as they do in a
+ * pass: out of the third cache tiles would win with fewer rows. The least of some times counts, so what other programs
+ * do meanwhile rarely matters; where it does, the two cost about the same. */
+#include <stdio.h>
+
+#include "backend/cpu/cpu.h"
+#include "base/mem.h"
+#include "base/os.h"
+
+#define MEMORY ((size_t)2 << 20)
+#define BYTE 0x11  /* of all panels: valid in every form, with floats far from the subnormal ones */
+#define PANELS 16  /* of a sample: with fewer, tiles are faster than they are in a pass */
+#define N_IN 1024
+#define ROUNDS 2
+#define IN_A_ROW 2 /* the first of them finds the instructions of a kernel far away */
+
+static const uint32_t counts[] = {4, 6, 8, 10, 12, 14, 16, 20, 32};
+#define N_COUNTS (sizeof counts / sizeof counts[0])
+#define MOST_ROWS 32
+
+typedef struct bench {
+    ae_weight w;
+    ae_act act;
+    ae_mm_out out;
+    float *y;          /* [MOST_ROWS][PANELS * AE_PANEL] */
+    uint8_t *panels;   /* [MEMORY] */
+    size_t at, bytes;  /* of the next sample; of a sample */
+    void *scratch;
+} bench;
+
+static void bench_layout(ae_layout *layout, bench *b)
+{
+    ae_act_layout(layout, MOST_ROWS, N_IN, MOST_ROWS, &b->act);
+    b->y = ae_layout_add(layout, (size_t)MOST_ROWS * PANELS * AE_PANEL, sizeof(float));
+    b->scratch = ae_layout_add(layout, AE_MM_SCRATCH, 1);
+}
+
+/* Seconds of one product with weights that no cache holds. */
+static double sample(bench *b, ae_mm_fn *mm, uint32_t n_rows)
+{
+    if (b->at + b->bytes > MEMORY) b->at = 0;
+    b->w.packed.codes = b->panels + b->at;
+    b->w.packed.scales = b->w.packed.codes + PANELS * b->w.packed.code_stride;
+    b->at += b->bytes;
+    b->act.n_rows = n_rows;
+    ae_os_cache_forget(b->w.packed.codes, b->bytes);
+    const double start = ae_time_now();
+    mm(&b->w, &b->act, &b->out, 0, b->w.n_out);
+    return ae_time_now() - start;
+}
+
+static bool tiles_win(bench *b, const ae_weight *w, uint32_t n_rows)
+{
+    double best[2] = {1e9, 1e9};
+    for (int turn = 0; turn < ROUNDS * 2 * IN_A_ROW; turn++) {
+        const int tiles = turn / IN_A_ROW % 2;
+        const double t = sample(b, tiles ? w->mm_tiles : w->mm, n_rows);
+        if (t < best[tiles]) best[tiles] = t;
+    }
+    return best[1] < best[0];
+}
+
+/* The least of counts at which tiles win, by halving: three comparisons, seldom four. */
+static uint32_t crossing(bench *b, const ae_weight *w)
+{
+    size_t begin = 0, end = N_COUNTS; /* tiles lose below begin and win from end on */
+    while (begin < end) {
+        const size_t i = (begin + end - 1) / 2;
+        if (tiles_win(b, w, counts[i])) end = i;
+        else begin = i + 1;
+    }
+    return end < N_COUNTS ? counts[end] : AE_NO_TILES;
+}
+
+static aerie_status measure(const ae_weight *w, uint32_t *tiles_from, aerie_error *error)
+{
+    bench b = {.w = *w};
+    ae_layout layout = {0};
+    bench_layout(&layout, &b);
+    void *memory = ae_alloc_aligned(1, layout.bytes);
+    uint8_t *panels = ae_os_pages_alloc(MEMORY);
+    const bool fits = memory && panels;
+    if (fits) {
+        layout = (ae_layout){.base = memory};
+        bench_layout(&layout, &b);
+        memset(panels, BYTE, MEMORY);
+        b.panels = panels;
+        b.w.in_place = false;
+        b.w.n_in = N_IN;
+        b.w.n_out = PANELS * AE_PANEL;
+        ae_pack_plan(w->type, b.w.n_out, N_IN, &b.w.packed);
+        b.bytes = PANELS * (b.w.packed.code_stride + b.w.packed.scale_stride);
+        b.out = (ae_mm_out){.y = b.y, .stride = PANELS * AE_PANEL, .scratch = b.scratch};
+        b.act.n_in = N_IN;
+        *tiles_from = crossing(&b, w);
+    }
+    if (panels) ae_os_pages_free(panels, MEMORY);
+    ae_free(memory);
+    return fits ? AERIE_OK : ae_fail_memory(error, "measuring the kernels", layout.bytes + MEMORY);
+}
+
+static bool same_form(const ae_packed *a, const ae_packed *b)
+{
+    return a->code_bits == b->code_bits && a->n_sub == b->n_sub && a->has_min == b->has_min && a->scale_f32 == b->scale_f32 &&
+           a->has_lut == b->has_lut;
+}
+
+static const ae_cpu_choice *find(const ae_cpu_backend *b, const ae_weight *w)
+{
+    for (uint32_t i = 0; i < b->n_choices; i++)
+        if (b->choices[i].dot == w->dot && same_form(&b->choices[i].form, &w->packed)) return &b->choices[i];
+    return NULL;
+}
+
+static void say(ae_cpu_backend *b, const ae_cpu_choice *c)
+{
+    const size_t n = strlen(b->said), room = sizeof b->said - n;
+    const char *comma = n ? ", " : "", *type = ae_type_name(c->type);
+    if (c->tiles_from == AE_NO_TILES) snprintf(b->said + n, room, "%s%s never", comma, type);
+    else snprintf(b->said + n, room, "%s%s from %u rows", comma, type, (unsigned)c->tiles_from);
+}
+
+aerie_status ae_cpu_choose(ae_cpu_backend *b, ae_weight *w, aerie_error *error)
+{
+    aerie_status status = AERIE_OK;
+    w->mm_tiles = w->n_in < AE_TILES_IN ? NULL : w->dot == AE_DOT_32 ? b->kernels.mm_tiles_32 : b->kernels.mm_tiles_256;
+    if (!w->mm_tiles) return AERIE_OK;
+    if (b->tiles_from) {
+        w->tiles_from = b->tiles_from;
+        return AERIE_OK;
+    }
+    pthread_mutex_lock(&b->mutex);
+    const ae_cpu_choice *known = find(b, w);
+    if (!known) {
+        ae_cpu_choice *c = &b->choices[b->n_choices];
+        *c = (ae_cpu_choice){.type = w->type, .dot = w->dot, .form = w->packed};
+        status = measure(w, &c->tiles_from, error);
+        if (status == AERIE_OK) {
+            b->n_choices++;
+            say(b, c);
+            known = c;
+        }
+    }
+    if (known) w->tiles_from = known->tiles_from;
+    pthread_mutex_unlock(&b->mutex);
+    return status;
+}
+
+void ae_backend_cpu_tiles_from(ae_backend *backend, uint32_t n_rows)
+{
+    ((ae_cpu_backend *)backend)->tiles_from = n_rows;
+}
+
+const char *ae_backend_cpu_choices(const ae_backend *backend)
+{
+    return ae_cpu(backend)->said;
+}

@@ -1,0 +1,104 @@
+/* test_choose.c - the choice between kernels of a level is made once per form, kept, and may be forced. Which one it is,
+ * is the machine's business; that the bits are the same is for test_kernels.c and the laws. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "backend/cpu/cpu.h"
+#include "base/mem.h"
+
+static const uint32_t types[] = {AE_TYPE_Q4_0, AE_TYPE_Q8_0, AE_TYPE_Q4_K, AE_TYPE_Q6_K, AE_TYPE_F16};
+#define N_TYPES (sizeof types / sizeof types[0])
+#define N_THREADS 4
+
+static ae_backend *backend_of(void)
+{
+    ae_backend *backend;
+    assert_int_equal(ae_backend_cpu_create(&backend, NULL, NULL), AERIE_OK);
+    return backend;
+}
+
+/* From how many rows on a new weight goes by tiles; UINT32_MAX - 1: it could not be made. */
+static uint32_t tiles_from(ae_backend *backend, uint32_t type, uint32_t n_in)
+{
+    const ae_weight_source source = {.type = type, .n_out = 32, .n_in = n_in, .use = AE_WEIGHT_MATMUL};
+    void *memory = ae_alloc_aligned(1, backend->ops->weight_bytes(backend, &source));
+    ae_weight *w = NULL;
+    uint32_t from = UINT32_MAX - 1;
+    if (memory && backend->ops->weight_create(backend, &source, memory, &w, NULL) == AERIE_OK) {
+        from = w->tiles_from;
+        backend->ops->weight_free(backend, w);
+    }
+    ae_free(memory);
+    return from;
+}
+
+static void test_a_form_is_measured_once(void **state)
+{
+    (void)state;
+    ae_backend *backend = backend_of();
+    const bool tiles = ae_kernels_tile(&ae_cpu(backend)->kernels);
+    for (size_t i = 0; i < N_TYPES; i++) {
+        const bool packed = types[i] != AE_TYPE_F16;
+        const uint32_t n_choices = ae_cpu(backend)->n_choices, from = tiles_from(backend, types[i], 512);
+        assert_int_equal(ae_cpu(backend)->n_choices, n_choices + (tiles && packed ? 1 : 0));
+        if (!tiles || !packed) assert_int_equal(from, AE_NO_TILES);
+        else assert_true(from >= 1 && from != UINT32_MAX - 1);
+        assert_int_equal(tiles_from(backend, types[i], 1024), from);
+        assert_int_equal(ae_cpu(backend)->n_choices, n_choices + (tiles && packed ? 1 : 0));
+    }
+    assert_int_equal(*ae_backend_cpu_choices(backend) != 0, tiles);
+    ae_backend_cpu_free(backend);
+}
+
+static void test_the_choice_can_be_forced(void **state)
+{
+    (void)state;
+    ae_backend *backend = backend_of();
+    const bool tiles = ae_kernels_tile(&ae_cpu(backend)->kernels);
+    ae_backend_cpu_tiles_from(backend, 3);
+    assert_int_equal(tiles_from(backend, AE_TYPE_Q4_0, 512), tiles ? 3 : AE_NO_TILES);
+    assert_int_equal(tiles_from(backend, AE_TYPE_Q4_0, AE_TILES_IN - 32), AE_NO_TILES); /* too narrow for them */
+    assert_string_equal(ae_backend_cpu_choices(backend), "");
+    ae_backend_cpu_free(backend);
+}
+
+typedef struct asker {
+    pthread_t thread;
+    ae_backend *backend;
+    uint32_t from[N_TYPES];
+} asker;
+
+static void *ask(void *context)
+{
+    asker *a = context;
+    for (size_t i = 0; i < N_TYPES; i++) a->from[i] = tiles_from(a->backend, types[i], 512);
+    return NULL;
+}
+
+static void test_threads_agree(void **state)
+{
+    (void)state;
+    ae_backend *backend = backend_of();
+    asker askers[N_THREADS];
+    for (int i = 0; i < N_THREADS; i++) {
+        askers[i].backend = backend;
+        assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
+    }
+    for (int i = 0; i < N_THREADS; i++) pthread_join(askers[i].thread, NULL);
+    for (int i = 1; i < N_THREADS; i++) assert_memory_equal(askers[i].from, askers[0].from, sizeof askers[0].from);
+    ae_backend_cpu_free(backend);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_form_is_measured_once),
+        cmocka_unit_test(test_the_choice_can_be_forced),
+        cmocka_unit_test(test_threads_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
