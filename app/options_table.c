@@ -72,7 +72,7 @@ static const app_option options[] = {
     {"-Cr --cpu-range", "LO-HI", APP_TEXT, LOADS, AT(cpu_range), 0, 0, "Model",
      "run on these CPUs only; with --cpu-mask on those of both"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS, AT(model_params.cpu_level), 0, 0, "Model",
-     "highest kernel level: ref, avx2, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
+     "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
 
     /* Prompt */
     {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",
