@@ -79,7 +79,7 @@ static const app_option options[] = {
     {"-ctk --cache-type-k", "TYPE", APP_TEXT, LOADS, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
     {"-ctv --cache-type-v", "TYPE", APP_TEXT, LOADS, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS, AT(model_params.cpu_level), 0, 0, "Model",
-     "highest kernel level: ref, avx2, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
+     "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
 
     /* Prompt */
     {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",

@@ -73,7 +73,7 @@ typedef bool aerie_progress(void *user, uint64_t done, uint64_t total);
 
 typedef struct aerie_model_params {
     uint32_t n_threads;    /* for loading; 0 = a thread per core that this process may use */
-    const char *cpu_level; /* highest kernel level: "ref", "avx2", "avx512", "amx"; "neon", "dotprod", "i8mm"; NULL or "" = the best */
+    const char *cpu_level; /* highest kernel level: "ref", "avx2", "avxvnni", "avx512", "amx"; "neon", "dotprod", "i8mm"; NULL, "": the best */
     /* Quantized weights are repacked in memory, for speed; tables and float weights are used from the mapped file. */
     bool mmap;             /* repack nothing, use all weights from the mapped file: loads at once, same output, slower */
     bool no_mmap;          /* map nothing: tables and float weights are read into memory too */

@@ -245,6 +245,7 @@ int main(int argc, char **argv)
         LEVEL_TESTS("i8mm"),
 #else
         LEVEL_TESTS("avx2"),
+        LEVEL_TESTS("avxvnni"),
         LEVEL_TESTS("avx512"),
         LEVEL_TESTS("amx"),
 #endif

@@ -39,7 +39,7 @@ static const struct case_model {
 #if defined(__aarch64__)
 static const char *const levels[] = {"ref", "neon", "dotprod", "i8mm"};
 #else
-static const char *const levels[] = {"ref", "avx2", "avx512", "amx", "amx+tiles", "amx+rows"};
+static const char *const levels[] = {"ref", "avx2", "avxvnni", "avx512", "amx", "amx+tiles", "amx+rows"};
 #endif
 #define N_LEVELS (sizeof levels / sizeof levels[0])
 

@@ -278,6 +278,7 @@ typedef struct ae_kernels {
 void ae_kernels_ref(ae_kernels *kernels);
 #if defined(__x86_64__)
 void ae_kernels_avx2(ae_kernels *kernels);
+void ae_kernels_avxvnni(ae_kernels *kernels);
 void ae_kernels_avx512(ae_kernels *kernels);
 void ae_kernels_amx(ae_kernels *kernels);
 #elif defined(__aarch64__)
@@ -289,7 +290,7 @@ void ae_kernels_i8mm(ae_kernels *kernels);
 /* Levels in ascending order, those that this CPU can run up to and including `name`; NULL name = all.
  * false: unknown name. *supported: this CPU has the named level. */
 bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported);
-/* "ref, avx2, avx512, amx" */
+/* "ref, avx2, avxvnni, avx512, amx" */
 const char *ae_kernels_known(void);
 
 /* The memory of n_rows rows of up to n_in elements, with `tiled` rows (0: none) in the tiled form (act.c). */

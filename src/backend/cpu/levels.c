@@ -43,6 +43,14 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
+/* Bit 4 of EAX of the second part of leaf 7, where there is one: not every CPU with AVX-512 VNNI has it. */
+static bool has_avxvnni(void)
+{
+    unsigned a, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+           (a >> 4 & 1);
+}
+
 static bool has_avx512(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -95,6 +103,7 @@ static const struct level {
     {"ref", always, ae_kernels_ref},
 #if defined(__x86_64__)
     {"avx2", has_avx2, ae_kernels_avx2},
+    {"avxvnni", has_avxvnni, ae_kernels_avxvnni},
     {"avx512", has_avx512, ae_kernels_avx512},
     {"amx", has_amx, ae_kernels_amx},
 #elif defined(__aarch64__)
@@ -112,21 +121,16 @@ bool ae_kernels_select(ae_kernels *kernels, const char *name, bool *supported)
         for (top = 0; top < n && strcmp(levels[top].name, name); top++) {}
         if (top == n) return false;
     }
-    *supported = true;
-    for (size_t i = 0; i <= top; i++) {
-        if (levels[i].has()) {
-            levels[i].fill(kernels);
-        } else if (name && *name) {
-            *supported = false;
-        }
-    }
+    *supported = !name || !*name || levels[top].has();
+    for (size_t i = 0; i <= top; i++)
+        if (levels[i].has()) levels[i].fill(kernels); /* those between may be missing */
     return true;
 }
 
 const char *ae_kernels_known(void)
 {
 #if defined(__x86_64__)
-    return "ref, avx2, avx512, amx";
+    return "ref, avx2, avxvnni, avx512, amx";
 #elif defined(__aarch64__)
     return "ref, neon, dotprod, i8mm";
 #else

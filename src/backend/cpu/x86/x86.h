@@ -1,5 +1,5 @@
 /* x86.h - the entries of the x86 levels, for the files that fill the tables. No SIMD here: every file
- * named *_avx2.c, *_avx512.c or *_amx.c is compiled with its own -m flags, and bodies that levels share stand in
+ * named *_avx2.c, *_avxvnni.c, *_avx512.c or *_amx.c is compiled with its own -m flags, and bodies that levels share stand in
  * .inc files that only those files include, so no general code is ever built for an ISA it must test for. */
 #ifndef AE_BACKEND_CPU_X86_H
 #define AE_BACKEND_CPU_X86_H
@@ -19,6 +19,8 @@ void ae_avx2_attention_f16(const ae_attn_tile *tile);
 void ae_avx2_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 void ae_avx2_attention_q8(const ae_attn_tile *tile);
 void ae_avx2_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
+
+ae_mm_fn ae_avxvnni_mm_p16_32, ae_avxvnni_mm_p16_256;
 
 ae_mm_fn ae_avx512_mm_p16_32, ae_avx512_mm_p16_256, ae_avx512_mm_f32, ae_avx512_mm_f16, ae_avx512_mm_bf16;
 void ae_avx512_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);

@@ -1,0 +1,9 @@
+/* kernels_avxvnni.c - what the avxvnni level improves over avx2: products with packed weights. */
+#include "backend/cpu/x86/x86.h"
+
+void ae_kernels_avxvnni(ae_kernels *k)
+{
+    k->level = "avxvnni";
+    k->mm_p16_32[0] = k->mm_p16_32[1] = ae_avxvnni_mm_p16_32;
+    k->mm_p16_256[0] = k->mm_p16_256[1] = ae_avxvnni_mm_p16_256;
+}

@@ -1,0 +1,12 @@
+/* mm_p16_32_avxvnni.c - packed AE_DOT_32 products with AVX2 and AVX-VNNI. */
+#define GROUP 8
+#include "backend/cpu/simd/p16.inc"
+#include "backend/cpu/x86/x86.h"
+#include "backend/cpu/x86/codes_avx2.inc"
+#include "backend/cpu/x86/sums_avxvnni.inc"
+#include "backend/cpu/x86/mm_p16_32_avx2.inc"
+
+void ae_avxvnni_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
+{
+    drive(w, act, out, begin, end, false, choose(&w->packed));
+}
