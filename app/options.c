@@ -149,22 +149,23 @@ static int wrong(const char *name, const app_option *o, const char *text)
                      what, o->min, o->max, text);
 }
 
-static int wrong_spec_type(const char *name, const char *text)
+static const char *spec_type_name(int i)
 {
-    char known[256] = "";
-    for (int i = 0; aerie_spec_type_name((aerie_spec_type)i); i++) {
-        const size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", aerie_spec_type_name((aerie_spec_type)i));
-    }
-    return app_error(APP_USAGE, "%s takes one of %s; found '%s'", name, known, text);
+    return aerie_spec_type_name((aerie_spec_type)i);
 }
 
-static int wrong_kv_type(const char *name, const char *text)
+static const char *kv_type_name(int i)
+{
+    return aerie_kv_type_name((aerie_kv_type)i);
+}
+
+/* type_name: of the i-th type, NULL behind the last. */
+static int wrong_type(const char *name, const char *text, const char *type_name(int i))
 {
     char known[256] = "";
-    for (int i = 0; aerie_kv_type_name((aerie_kv_type)i); i++) {
+    for (int i = 0; type_name(i); i++) {
         const size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", aerie_kv_type_name((aerie_kv_type)i));
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", type_name(i));
     }
     return app_error(APP_USAGE, "%s takes one of %s; found '%s'", name, known, text);
 }
@@ -182,7 +183,7 @@ static int parse_list(app_numbers *list, const app_option *o, const char *name, 
         }
         snprintf(item, sizeof item, "%.*s", (int)(n < 63 ? n : 63), p);
         if (o->type == APP_SPEC_TYPES) {
-            if (!aerie_spec_type_parse(item, &type)) return wrong_spec_type(name, item);
+            if (!aerie_spec_type_parse(item, &type)) return wrong_type(name, item, spec_type_name);
             value = (long long)type;
         } else if (!parse_whole(item, &value) || (double)value < o->min || (double)value > o->max) {
             return wrong(name, o, text);
@@ -230,8 +231,8 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_TEXTS: return add_text(place, text) ? APP_DONE : app_error_memory("the options");
     case APP_NUMBERS:
     case APP_SPEC_TYPES: return parse_list(place, o, name, text);
-    case APP_SPEC_TYPE: return aerie_spec_type_parse(text, place) ? APP_DONE : wrong_spec_type(name, text);
-    case APP_KV_TYPE: return aerie_kv_type_parse(text, place) ? APP_DONE : wrong_kv_type(name, text);
+    case APP_SPEC_TYPE: return aerie_spec_type_parse(text, place) ? APP_DONE : wrong_type(name, text, spec_type_name);
+    case APP_KV_TYPE: return aerie_kv_type_parse(text, place) ? APP_DONE : wrong_type(name, text, kv_type_name);
     case APP_IGNORED: return add_text(&options->ignored, o->names) ? APP_DONE : app_error_memory("the options");
     }
     return APP_DONE;
@@ -369,8 +370,8 @@ static int settle_cache_types(app_options *options)
     const char *k = options->cache_type_k, *v = options->cache_type_v;
     aerie_kv_type *type = &options->session.kv_type;
     if (!k && !v) return APP_DONE;
-    if (k && !aerie_kv_type_parse(k, type)) return wrong_kv_type("--cache-type-k", k);
-    if (v && !aerie_kv_type_parse(v, type)) return wrong_kv_type("--cache-type-v", v);
+    if (k && !aerie_kv_type_parse(k, type)) return wrong_type("--cache-type-k", k, kv_type_name);
+    if (v && !aerie_kv_type_parse(v, type)) return wrong_type("--cache-type-v", v, kv_type_name);
     const char *f16 = aerie_kv_type_name(AERIE_KV_F16);
     if (strcmp(k ? k : f16, v ? v : f16) == 0) return APP_DONE;
     return app_error(APP_USAGE, "keys and values are cached in the same type, but --cache-type-k is %s and --cache-type-v %s%s; "

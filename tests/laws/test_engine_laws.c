@@ -78,13 +78,6 @@ static const case_model models[] = {
 };
 #define N_MODELS (sizeof models / sizeof models[0])
 
-#if defined(__aarch64__)
-static const char *const levels[] = {"ref", "neon", "dotprod", "i8mm"};
-#else
-static const char *const levels[] = {"ref", "avx2", "avxvnni", "avx512", "amx", "amx+tiles", "amx+rows"};
-#endif
-#define N_LEVELS (sizeof levels / sizeof levels[0])
-
 static char folder[] = "/tmp/aerie_laws_XXXXXX";
 static bool has_level[N_LEVELS];
 

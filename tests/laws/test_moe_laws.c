@@ -36,13 +36,6 @@ static const struct case_model {
 };
 #define N_MODELS (sizeof models / sizeof models[0])
 
-#if defined(__aarch64__)
-static const char *const levels[] = {"ref", "neon", "dotprod", "i8mm"};
-#else
-static const char *const levels[] = {"ref", "avx2", "avxvnni", "avx512", "amx", "amx+tiles", "amx+rows"};
-#endif
-#define N_LEVELS (sizeof levels / sizeof levels[0])
-
 #define N_ROWS 60
 #define MAX_THREADS 4
 

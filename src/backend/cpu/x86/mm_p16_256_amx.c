@@ -1,7 +1,8 @@
 /* mm_p16_256_amx.c - packed AE_DOT_256 products with AMX: arithmetic and layout in kernels.h, the walk in tiles.inc.
  *
  * Since the sum over a unit is exact, the scale of a sub-block goes into the weights: code * sub is unpacked as two
- * digits of 8 bits, and two products gather the whole unit in 4 steps of 64 k each. What is left per row and unit is a shift, an add and the float steps.
+ * digits of 8 bits, and two products gather the whole unit in 4 steps of 64 k each. What is left per row and unit is a
+ * shift, an add and the float steps.
  *
  * The tail of a run (a unit times one or two groups of rows) is taken during the next one, when its products have been
  * stored; so it is `due` while the next is multiplied. */
