@@ -191,12 +191,18 @@ AERIE_API const char *aerie_kv_type_name(aerie_kv_type type);
 /* false for an unknown name. */
 AERIE_API bool aerie_kv_type_parse(const char *name, aerie_kv_type *type);
 
+#define AERIE_MAX_TAPS 8
+#define AERIE_TAP_NORMED UINT32_MAX /* after the final norm: what the output head multiplies */
+
 typedef struct aerie_session_params {
     uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for */
     uint32_t n_seqs;    /* requests generated at once */
     uint32_t n_batch;   /* prompt tokens per pass */
     uint32_t n_threads; /* 0 = a thread per core that this process may use */
     aerie_kv_type kv_type; /* of the session, its draft model included */
+    uint32_t n_taps;       /* hidden rows for aerie_eval_features; 0: none */
+    uint32_t taps[AERIE_MAX_TAPS]; /* the residual stream before this layer, 0 to n_layers (after the last, before the final
+                                    * norm), or AERIE_TAP_NORMED */
     aerie_spec spec;
 } aerie_session_params;
 
@@ -277,6 +283,12 @@ AERIE_API aerie_status aerie_generate(aerie_session *session, const aerie_reques
 typedef bool aerie_logits_callback(void *user, size_t position, const float *logits);
 AERIE_API aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens,
                                   aerie_logits_callback *callback, void *user, aerie_error *error);
+
+/* As aerie_eval, with the tapped hidden rows of each position: features [n_taps][n_embd] f32, in the order of
+ * params.taps. ARGUMENT for a session without taps. For training and checking drafting heads. */
+typedef bool aerie_features_callback(void *user, size_t position, const float *logits, const float *features);
+AERIE_API aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
+                                           aerie_features_callback *callback, void *user, aerie_error *error);
 
 /* Seconds of one target pass over n_rows rows behind n_context cached positions, n_runs times: seconds [n_runs].
  * all_logits: every row exports logits, as in verification; else the last one only, as in a prompt. */

@@ -345,6 +345,12 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %u; %u to %u are possible", fields[i].name, fields[i].value,
                            fields[i].lo, fields[i].hi);
     if (!aerie_kv_type_name(p->kv_type)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "KV cache type %d is unknown", (int)p->kv_type);
+    if (p->n_taps > AERIE_MAX_TAPS)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u taps are asked for; at most %d are possible", p->n_taps, AERIE_MAX_TAPS);
+    for (uint32_t i = 0; i < p->n_taps; i++)
+        if (p->taps[i] > model->hparams.n_layers && p->taps[i] != AERIE_TAP_NORMED)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "tap %u is before layer %u, but the model has %u layers", i, p->taps[i],
+                           model->hparams.n_layers);
     if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
     if (!aerie_spec_type_name(p->spec.type)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
@@ -352,10 +358,14 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
     return AERIE_OK;
 }
 
+_Static_assert(AERIE_MAX_TAPS == AE_MAX_TAPS && AERIE_TAP_NORMED == AE_TAP_NORMED, "one limit, two names");
+
 static ae_engine_options engine_options(const aerie_session_params *p)
 {
-    return (ae_engine_options){.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch, .n_threads = p->n_threads,
-                               .kv_type = kv_names[p->kv_type].type};
+    ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch, .n_threads = p->n_threads,
+                           .kv_type = kv_names[p->kv_type].type, .n_taps = p->n_taps};
+    memcpy(o.taps, p->taps, sizeof o.taps);
+    return o;
 }
 
 aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
@@ -389,6 +399,7 @@ static aerie_status create_draft_model(aerie_session *s, ae_drafter **drafter, a
     if (!draft->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the draft model was loaded without its weights");
     AE_TRY(ae_vocab_check_same(s->model->vocab, draft->vocab, error));
     ae_engine_options o = engine_options(&s->params);
+    o.n_taps = 0;
     const uint32_t train = draft->model->hparams.n_ctx_train;
     if (train && o.n_ctx > train) o.n_ctx = train;
     o.n_outputs = AE_TREE_MAX + 1; /* it drafts for one sequence at a time */
@@ -564,8 +575,24 @@ aerie_status aerie_generate(aerie_session *session, const aerie_request *request
 
 /* ---- Measuring ----------------------------------------------------------------------------------------------------- */
 
-aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens, aerie_logits_callback *callback,
-                        void *user, aerie_error *error)
+/* One of the two callbacks. */
+typedef struct eval {
+    aerie_logits_callback *logits;
+    aerie_features_callback *features;
+    void *user;
+    float *row; /* [n_taps][n_embd] (host), for features */
+} eval;
+
+static bool eval_row(aerie_session *session, const eval *e, size_t position, uint32_t row)
+{
+    const float *logits = ae_engine_logits(session->engine, row);
+    if (e->logits) return e->logits(e->user, position, logits);
+    const size_t bytes = (size_t)session->params.n_taps * session->model->model->hparams.n_embd * sizeof(float);
+    session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row), bytes);
+    return e->features(e->user, position, logits, e->row);
+}
+
+static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e, aerie_error *error)
 {
     const ae_engine_options *o = ae_engine_options_get(session->engine);
     const uint32_t step = o->n_batch < o->n_outputs ? o->n_batch : o->n_outputs;
@@ -583,11 +610,30 @@ aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_
         ae_engine_rows_clear(session->engine);
         AE_TRY(ae_engine_add_chain(session->engine, 0, tokens + at, n, AE_EXPORT_ALL, &first, error));
         ae_engine_pass(session->engine);
-        for (uint32_t i = 0; more && i < n; i++) more = callback(user, at + i, ae_engine_logits(session->engine, first + i));
+        for (uint32_t i = 0; more && i < n; i++) more = eval_row(session, e, at + i, first + i);
         ae_engine_commit(session->engine, 0, n, NULL, 0);
     }
     ae_spec_reset(session->spec);
     return AERIE_OK;
+}
+
+aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens, aerie_logits_callback *callback,
+                        void *user, aerie_error *error)
+{
+    return eval_tokens(session, tokens, n_tokens, &(eval){.logits = callback, .user = user}, error);
+}
+
+aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
+                                 aerie_features_callback *callback, void *user, aerie_error *error)
+{
+    const size_t n = (size_t)session->params.n_taps * session->model->model->hparams.n_embd;
+    if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session was created without taps");
+    float *row = ae_alloc(n, sizeof *row);
+    if (!row) return ae_fail_memory(error, "a row of features", n * sizeof *row);
+    const aerie_status status =
+        eval_tokens(session, tokens, n_tokens, &(eval){.features = callback, .user = user, .row = row}, error);
+    ae_free(row);
+    return status;
 }
 
 /* A row of tokens that differ, for passes whose values do not matter. */

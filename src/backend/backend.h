@@ -74,13 +74,25 @@ typedef struct ae_matmul {
     } out[AE_MATMUL_MAX];
 } ae_matmul;
 
-/* x in n_rows * n_groups groups of dim, each x / rms(x) * weight, in place: the norm of queries and keys. */
+/* x in n_rows * n_groups groups of dim, each x / rms(x) * weight, in place: the norm of queries and keys, of features. */
 typedef struct ae_norm {
     uint32_t n_rows, n_groups, dim;
-    float *x;            /* [n_rows][n_groups * dim] f32 */
-    const float *weight; /* [dim] f32 on the device */
+    float *x;            /* [n_rows][x_stride] f32; the first n_groups * dim are used */
+    size_t x_stride;
+    const float *weight; /* f32 on the device: [dim] for all groups, or [n_groups][dim] */
+    bool weight_each;    /* the latter */
     float eps;
 } ae_norm;
+
+/* y[i] = x[rows[i]], dim floats each; rows (host) [n], or NULL: y[i] = x[i]. x and y do not overlap. */
+typedef struct ae_copy {
+    uint32_t n, dim;
+    const float *x;
+    size_t x_stride;
+    const int32_t *rows;
+    float *y;
+    size_t y_stride;
+} ae_copy;
 
 /* ---- Mixture of experts --------------------------------------------------------------------- */
 
@@ -237,15 +249,14 @@ typedef struct ae_backend_ops {
     void (*upload)(ae_stream *stream, void *device, const void *host, size_t n);
     void (*download)(ae_stream *stream, void *host, const void *device, size_t n);
 
-    /* y[r] = row tokens[r] of the table, as f32. tokens (host) [n_rows]. */
-    void (*lookup)(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y);
+    /* y[r * y_stride ..] = row tokens[r] of the table, as f32. tokens (host) [n_rows]. */
+    void (*lookup)(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y, size_t y_stride);
     void (*matmul)(ae_stream *stream, const ae_matmul *args);
     void (*norm)(ae_stream *stream, const ae_norm *args);
     void (*moe)(ae_stream *stream, const ae_moe *args);
     void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
     void (*attention)(ae_stream *stream, const ae_attention *args);
-    /* y[i] = x[rows[i]], dim floats each. rows (host) [n]. */
-    void (*gather)(ae_stream *stream, const float *x, const int32_t *rows, uint32_t n, uint32_t dim, float *y);
+    void (*copy)(ae_stream *stream, const ae_copy *args);
 } ae_backend_ops;
 
 struct ae_backend {

@@ -54,6 +54,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->sin = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
     e->x_out = ae_layout_add(l, (size_t)o->n_outputs * h->n_embd, sizeof(float));
     e->logits = ae_layout_add(l, (size_t)o->n_outputs * h->n_vocab, sizeof(float));
+    e->features = ae_layout_add(l, n * o->n_taps * h->n_embd, sizeof(float));
 }
 
 static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o)
@@ -251,6 +252,11 @@ const float *ae_engine_logits(const ae_engine *e, uint32_t row)
 {
     AE_ASSERT(e->out_index[row] >= 0);
     return e->logits + (size_t)e->out_index[row] * e->net->model->hparams.n_vocab;
+}
+
+const float *ae_engine_features(const ae_engine *e, uint32_t row)
+{
+    return e->features + (size_t)row * e->options.n_taps * e->net->model->hparams.n_embd;
 }
 
 void ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)

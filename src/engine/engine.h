@@ -18,6 +18,9 @@
 
 typedef struct ae_engine ae_engine;
 
+#define AE_MAX_TAPS 8
+#define AE_TAP_NORMED UINT32_MAX /* what the output head multiplies: after the final norm */
+
 typedef struct ae_engine_options {
     uint32_t n_ctx;     /* positions per sequence */
     uint32_t n_seqs;
@@ -25,6 +28,8 @@ typedef struct ae_engine_options {
     uint32_t n_outputs; /* rows of a pass that may export logits; 0 = what n_seqs trees may need */
     uint32_t n_threads;
     ae_kv_type kv_type;
+    uint32_t n_taps;       /* hidden rows that every row of a pass exports, for drafting heads */
+    uint32_t taps[AE_MAX_TAPS]; /* the residual stream before this layer; n_layers: after the last; or AE_TAP_NORMED */
     ae_engine *threads_of; /* run on the threads of this engine (which must outlive the new one); NULL: own ones */
 } ae_engine_options;
 
@@ -61,6 +66,10 @@ void ae_engine_pass(ae_engine *engine);
 
 /* [n_vocab] f32 of a row of the last pass that exported them; valid until the next pass. */
 const float *ae_engine_logits(const ae_engine *engine, uint32_t row);
+
+/* (device) [n_taps][n_embd] f32 of a row of the last pass, whatever it exported; rows lie one behind the other. Valid until
+ * the next pass. */
+const float *ae_engine_features(const ae_engine *engine, uint32_t row);
 
 /* After a pass: of sequence seq keep the n_chain rows and, of its tree, the path nodes[0..n_nodes) from the root
  * (indices into the tree); everything else of its rows is dropped. */

@@ -32,6 +32,7 @@ struct ae_engine {
     float *cos, *sin;    /* [n_batch][n_rot / 2] */
     float *x_out;        /* [n_outputs][n_embd] */
     float *logits;       /* [n_outputs][n_vocab] */
+    float *features;     /* [n_batch][n_taps][n_embd] */
 };
 
 /* forward.c */

@@ -28,7 +28,7 @@ static void norm_heads(ae_engine *e, float *x, const float *weight, uint32_t n_h
     const bool by_head = h->qk_norm == AE_QK_NORM_HEAD;
     e->backend->ops->norm(e->stream, &(ae_norm){
         .n_rows = e->n_rows, .n_groups = by_head ? n_heads : 1, .dim = by_head ? h->head_dim : n_heads * h->head_dim, .x = x,
-        .weight = weight, .eps = h->norm_eps});
+        .x_stride = (size_t)n_heads * h->head_dim, .weight = weight, .eps = h->norm_eps});
 }
 
 static void attention_block(ae_engine *e, const ae_places *places, uint32_t i_layer)
@@ -88,20 +88,39 @@ static void expert_block(ae_engine *e, uint32_t i_layer)
         .shared_gate = l->s_gate, .shared_up = l->s_up, .shared_down = l->s_down, .shared_router = l->s_router, .y = e->x});
 }
 
+/* The residual stream before layer `at`, for those who tap it there. */
+static void tap(ae_engine *e, uint32_t at)
+{
+    const uint32_t n_embd = e->net->model->hparams.n_embd, n_taps = e->options.n_taps;
+    for (uint32_t i = 0; i < n_taps; i++) {
+        if (e->options.taps[i] != at) continue;
+        float *y = e->features + (size_t)i * n_embd;
+        const size_t stride = (size_t)n_taps * n_embd;
+        e->backend->ops->copy(e->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = e->x, .x_stride = n_embd, .y = y, .y_stride = stride});
+        if (at == AE_TAP_NORMED)
+            e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = n_embd, .x = y, .x_stride = stride,
+                                                        .weight = e->net->out_norm, .eps = e->net->model->hparams.norm_eps});
+    }
+}
+
 void ae_forward(ae_engine *e)
 {
     const ae_backend_ops *ops = e->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
     const ae_places places = {e->n_rows, e->seq, e->pos, e->slot, e->n_inplace, e->path, AE_TREE_MAX, e->tables};
     rotation(e);
-    ops->lookup(e->stream, e->net->embedding, e->token, e->n_rows, e->x);
+    ops->lookup(e->stream, e->net->embedding, e->token, e->n_rows, e->x, h->n_embd);
     for (uint32_t i = 0; i < h->n_layers; i++) {
+        tap(e, i);
         attention_block(e, &places, i);
         if (e->net->layers[i].router) expert_block(e, i);
         else ffn_block(e, i);
     }
+    tap(e, h->n_layers);
+    tap(e, AE_TAP_NORMED);
     if (e->n_out) {
-        ops->gather(e->stream, e->x, e->out_rows, e->n_out, h->n_embd, e->x_out);
+        ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->x, .x_stride = h->n_embd, .rows = e->out_rows,
+                                        .y = e->x_out, .y_stride = h->n_embd});
         ops->matmul(e->stream, &(ae_matmul){
             .n_rows = e->n_out, .input = AE_INPUT_RMSNORM, .x = e->x_out, .x_stride = h->n_embd,
             .norm = e->net->out_norm, .norm_eps = h->norm_eps, .n_weights = 1,

@@ -107,18 +107,19 @@ static void cpu_copy_out(ae_stream *stream, void *host, const void *device, size
 
 /* ---- Row operations -------------------------------------------------------------------------------- */
 
-static void cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y)
+static void cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y, size_t y_stride)
 {
     (void)stream;
     ae_decode_fn *decode = ae_type_get(table->type)->decode;
     for (uint32_t r = 0; r < n_rows; r++)
-        decode(table->plain + (size_t)tokens[r] * table->row_bytes, y + (size_t)r * table->n_in, table->n_in);
+        decode(table->plain + (size_t)tokens[r] * table->row_bytes, y + r * y_stride, table->n_in);
 }
 
-static void cpu_gather(ae_stream *stream, const float *x, const int32_t *rows, uint32_t n, uint32_t dim, float *y)
+static void cpu_copy(ae_stream *stream, const ae_copy *a)
 {
     (void)stream;
-    for (uint32_t i = 0; i < n; i++) memcpy(y + (size_t)i * dim, x + (size_t)rows[i] * dim, dim * sizeof(float));
+    for (uint32_t i = 0; i < a->n; i++)
+        memcpy(a->y + i * a->y_stride, a->x + (a->rows ? (size_t)a->rows[i] : i) * a->x_stride, a->dim * sizeof(float));
 }
 
 typedef struct matmul_job {
@@ -236,8 +237,8 @@ static void norm_item(void *context, uint32_t r, uint32_t i_worker)
     const ae_norm *a = job->args;
     (void)i_worker;
     for (uint32_t g = 0; g < a->n_groups; g++) {
-        float *x = a->x + ((size_t)r * a->n_groups + g) * a->dim;
-        job->kernels->rmsnorm(x, a->weight, a->eps, a->dim, x);
+        float *x = a->x + r * a->x_stride + (size_t)g * a->dim;
+        job->kernels->rmsnorm(x, a->weight + (a->weight_each ? (size_t)g * a->dim : 0), a->eps, a->dim, x);
     }
 }
 
@@ -277,7 +278,7 @@ static const ae_backend_ops cpu_ops = {
     .moe = ae_cpu_moe_run,
     .rope_kv = ae_cpu_rope_kv,
     .attention = ae_cpu_attention,
-    .gather = cpu_gather,
+    .copy = cpu_copy,
 };
 
 aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_error *error)
