@@ -92,9 +92,9 @@ static aerie_status load_vocab(aerie_model *m, const char *path, const aerie_mod
     return ae_vocab_create(&m->vocab, m->gguf, error);
 }
 
-static ae_net_options net_options(const aerie_model_params *p)
+static ae_load_options net_options(const aerie_model_params *p)
 {
-    return (ae_net_options){p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user, p->mmap};
+    return (ae_load_options){p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user, p->mmap};
 }
 
 static aerie_status load_weights(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
@@ -103,7 +103,7 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     AE_TRY(ae_backend_cpu_create(&m->backend, p->cpu_level, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     m->vocab = m->model->vocab;
-    const ae_net_options net = net_options(p);
+    const ae_load_options net = net_options(p);
     AE_TRY(check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net), "a smaller model or quantization would fit", error));
     return ae_net_create(&m->net, m->model, m->backend, &net, error);
 }
@@ -144,9 +144,9 @@ void aerie_model_info_get(const aerie_model *model, aerie_model_info *info)
     info->cpu_tiles = ae_backend_cpu_choices(model->backend);
     info->n_params = model->model->n_params;
     info->file_bytes = ae_gguf_file_bytes(model->model->gguf);
-    info->weight_bytes = model->net->bytes;
-    info->load_bytes = model->net->fill_bytes;
-    info->fill_seconds = model->net->fill_seconds;
+    info->weight_bytes = model->net->parts.bytes;
+    info->load_bytes = model->net->parts.fill_bytes;
+    info->fill_seconds = model->net->parts.fill_seconds;
     info->n_ctx_train = h->n_ctx_train;
     info->n_embd = h->n_embd;
     info->n_layers = h->n_layers;
@@ -382,7 +382,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     if (status == AERIE_OK) status = resolve(model, session_params, &sp, error);
     if (status == AERIE_OK) {
         const ae_engine_options eo = engine_options(&sp);
-        const ae_net_options no = net_options(&mp);
+        const ae_load_options no = net_options(&mp);
         plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
         plan->session_bytes = ae_engine_plan_bytes(model, backend, &eo);
     }

@@ -79,8 +79,7 @@ typedef struct ae_norm {
     uint32_t n_rows, n_groups, dim;
     float *x;            /* [n_rows][x_stride] f32; the first n_groups * dim are used */
     size_t x_stride;
-    const float *weight; /* f32 on the device: [dim] for all groups, or [n_groups][dim] */
-    bool weight_each;    /* the latter */
+    const float *weight; /* [dim] f32 on the device */
     float eps;
 } ae_norm;
 

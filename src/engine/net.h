@@ -6,8 +6,7 @@
 #ifndef AE_ENGINE_NET_H
 #define AE_ENGINE_NET_H
 
-#include "backend/backend.h"
-#include "model/model.h"
+#include "engine/parts.h"
 
 typedef struct ae_net_layer {
     float *attn_norm, *ffn_norm; /* [n_embd] device f32 */
@@ -29,30 +28,15 @@ typedef struct ae_net {
     ae_net_layer *layers; /* [n_layers] */
     double *rope_freq;    /* [n_rot / 2] radians per position */
     double rope_magnitude;
-    struct ae_net_part *parts; /* every weight and vector, for upload and release */
-    uint32_t n_parts;
-    ae_weight **experts;       /* [n_layers][3][n of experts] where e_gate, e_up and e_down point; NULL: none */
-    void *memory;              /* device memory of all parts */
-    size_t bytes;              /* of it */
-    size_t pass_bytes;         /* what a pass of one row reads: no lookup table, of experts those it uses; also where it
-                                * lies in the file */
-    uint64_t fill_bytes;       /* read from the file to fill weights */
-    double fill_seconds;
+    ae_parts parts;       /* every weight and vector */
+    ae_weight **experts;  /* [n_layers][3][n of experts] where e_gate, e_up and e_down point; NULL: none */
+    size_t pass_bytes;    /* what a pass of one row reads: no lookup table, of experts those it uses; also where it
+                           * lies in the file */
 } ae_net;
 
-/* done of total bytes are on the device; called from the creating thread. false: stop. May be NULL. */
-typedef bool ae_progress_fn(void *context, uint64_t done, uint64_t total);
-
-typedef struct ae_net_options {
-    uint32_t n_threads;
-    ae_progress_fn *progress;
-    void *progress_context;
-    bool in_place; /* weights stay in the file's layout, used from the mapping; slower, but there is nothing to load */
-} ae_net_options;
-
 /* Device bytes that the weights will take. */
-size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_net_options *options);
-aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_net_options *options,
+size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_load_options *options);
+aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,
                            aerie_error *error);
 void ae_net_free(ae_net *net);
 

@@ -26,7 +26,7 @@ static const char *run_pass(const ae_model *model)
     const char *why = NULL;
     uint32_t first;
     const ae_engine_options options = {.n_ctx = 8, .n_seqs = 1, .n_threads = 1};
-    aerie_status status = ae_net_create(&net, model, backend, &(ae_net_options){.n_threads = 1}, &error);
+    aerie_status status = ae_net_create(&net, model, backend, &(ae_load_options){.n_threads = 1}, &error);
     if (status == AERIE_OK) status = ae_engine_create(&engine, net, &options, &error);
     if (status == AERIE_OK) {
         ae_engine_rows_clear(engine);

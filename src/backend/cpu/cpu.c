@@ -238,7 +238,7 @@ static void norm_item(void *context, uint32_t r, uint32_t i_worker)
     (void)i_worker;
     for (uint32_t g = 0; g < a->n_groups; g++) {
         float *x = a->x + r * a->x_stride + (size_t)g * a->dim;
-        job->kernels->rmsnorm(x, a->weight + (a->weight_each ? (size_t)g * a->dim : 0), a->eps, a->dim, x);
+        job->kernels->rmsnorm(x, a->weight, a->eps, a->dim, x);
     }
 }
 

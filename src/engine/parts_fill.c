@@ -1,4 +1,4 @@
-/* net_load.c - the values of a network: from the file, chunk by chunk, onto the device.
+/* parts_fill.c - the values of a network: from the file, chunk by chunk, onto the device.
  *
  * Owns: the order of reading, and a buffer of one chunk per thread, so that memory never holds more than the finished
  * weights and these. A chunk is some rows of one weight, small enough to stay in the second cache between reading and
@@ -10,14 +10,14 @@
 
 #include "base/os.h"
 #include "base/pool.h"
-#include "engine/net_int.h"
+#include "engine/parts.h"
 #include "quant/types.h"
 
 #define CHUNK_BYTES ((size_t)512 << 10) /* of the file; more if 16 rows take more */
 #define CHUNKS_AHEAD 16                 /* the system is told of these */
 
 typedef struct chunk {
-    const ae_net_part *part;
+    const ae_part *part;
     uint32_t first, n; /* rows */
 } chunk;
 
@@ -27,8 +27,8 @@ typedef struct loader {
 } loader;
 
 typedef struct load_job {
-    ae_net *net;
-    const ae_net_options *options;
+    ae_parts *parts;
+    const ae_load_options *options;
     chunk *chunks; /* [n_chunks] in file order */
     uint32_t n_chunks;
     loader *loaders; /* [n_threads] */
@@ -41,19 +41,19 @@ typedef struct load_job {
     aerie_error error; /* written by whoever set status */
 } load_job;
 
-static size_t row_bytes(const ae_net_part *part)
+static size_t row_bytes(const ae_part *part)
 {
     return ae_type_row_bytes(part->tensor->type, (uint64_t)part->tensor->ne[0]);
 }
 
-static uint32_t chunk_rows(const ae_net_part *part)
+static uint32_t chunk_rows(const ae_part *part)
 {
     const size_t n = CHUNK_BYTES / row_bytes(part) / AE_WEIGHT_ROWS * AE_WEIGHT_ROWS;
     const uint32_t rows = part->n_rows;
     return (uint32_t)(n < AE_WEIGHT_ROWS ? AE_WEIGHT_ROWS < rows ? AE_WEIGHT_ROWS : rows : n < rows ? n : rows);
 }
 
-static bool is_filled(const ae_net_part *part)
+static bool is_filled(const ae_part *part)
 {
     return part->use && part->bytes;
 }
@@ -74,10 +74,10 @@ static int by_place(const void *a, const void *b)
 
 static aerie_status list_chunks(load_job *job, aerie_error *error)
 {
-    const ae_net *net = job->net;
+    const ae_parts *parts = job->parts;
     size_t n_chunks = 0;
-    for (uint32_t i = 0; i < net->n_parts; i++) {
-        const ae_net_part *part = &net->parts[i];
+    for (uint32_t i = 0; i < parts->n; i++) {
+        const ae_part *part = &parts->items[i];
         const size_t vector_bytes = part->use ? 0 : part->tensor->bytes;
         if (vector_bytes > job->buffer_bytes) job->buffer_bytes = vector_bytes;
         if (!is_filled(part)) continue;
@@ -88,8 +88,8 @@ static aerie_status list_chunks(load_job *job, aerie_error *error)
     }
     if (n_chunks > UINT32_MAX / 2 || !(job->chunks = ae_alloc(n_chunks, sizeof *job->chunks)))
         return ae_fail_memory(error, "the list of what is to be read", n_chunks * sizeof *job->chunks);
-    for (uint32_t i = 0; i < net->n_parts; i++) {
-        const ae_net_part *part = &net->parts[i];
+    for (uint32_t i = 0; i < parts->n; i++) {
+        const ae_part *part = &parts->items[i];
         const uint32_t rows = is_filled(part) ? part->n_rows : 0, step = rows ? chunk_rows(part) : 1;
         for (uint32_t r = 0; r < rows; r += step)
             job->chunks[job->n_chunks++] = (chunk){part, r, rows - r < step ? rows - r : step};
@@ -104,7 +104,7 @@ static aerie_status open_loaders(load_job *job, aerie_error *error)
     job->n_threads = wanted < job->n_chunks ? wanted : job->n_chunks ? job->n_chunks : 1;
     job->loaders = ae_alloc(job->n_threads, sizeof *job->loaders);
     if (!job->loaders) return ae_fail_memory(error, "the loading threads", job->n_threads * sizeof *job->loaders);
-    for (uint32_t i = 0; i < job->n_threads; i++) job->loaders[i].reader = ae_gguf_reader_open(job->net->model->gguf);
+    for (uint32_t i = 0; i < job->n_threads; i++) job->loaders[i].reader = ae_gguf_reader_open(job->parts->gguf);
     for (uint32_t i = 0; i < job->n_threads; i++) {
         job->loaders[i].buffer = ae_alloc_aligned(1, job->buffer_bytes);
         if (!job->loaders[i].buffer) return ae_fail_memory(error, "a buffer to read into", job->buffer_bytes);
@@ -122,11 +122,11 @@ static void close_loaders(load_job *job)
     ae_free(job->chunks);
 }
 
-static aerie_status fill_vector(load_job *job, const ae_net_part *part, aerie_error *error)
+static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error *error)
 {
-    ae_backend *backend = job->net->backend;
+    ae_backend *backend = job->parts->backend;
     loader *l = &job->loaders[0];
-    const size_t n = ae_net_part_elements(part);
+    const size_t n = ae_part_elements(part);
     AE_TRY(ae_gguf_read(&l->reader, part->tensor, 0, l->buffer, part->tensor->bytes, error));
     float *host = ae_alloc(n, sizeof *host);
     if (!host) return ae_fail_memory(error, "a weight vector", n * sizeof *host);
@@ -146,7 +146,7 @@ static bool tell(load_job *job, uint64_t done)
 {
     if (!job->options->progress || job->options->progress(job->options->progress_context, done, job->total)) return true;
     aerie_error error = {0};
-    ae_fail(&error, AERIE_ERROR_CANCELLED, "%s: loading was cancelled", ae_gguf_path(job->net->model->gguf));
+    ae_fail(&error, AERIE_ERROR_CANCELLED, "%s: loading was cancelled", ae_gguf_path(job->parts->gguf));
     fail_job(job, AERIE_ERROR_CANCELLED, &error);
     return false;
 }
@@ -165,7 +165,7 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
         fail_job(job, status, &error);
         return;
     }
-    job->net->backend->ops->weight_fill(job->net->backend, *c->part->weight, l->buffer, c->first, c->n);
+    job->parts->backend->ops->weight_fill(job->parts->backend, *c->part->weight, l->buffer, c->first, c->n);
     if (job->forget) ae_gguf_advise(&l->reader, c->part->tensor, first_row(c) * row, bytes, AE_FILE_DONE);
     const uint64_t done = atomic_fetch_add(&job->done, bytes) + bytes;
     if (i_worker == 0) tell(job, done);
@@ -173,11 +173,11 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
 
 static aerie_status fill_all(load_job *job, aerie_error *error)
 {
-    const ae_net *net = job->net;
+    const ae_parts *parts = job->parts;
     const uint64_t available = ae_os_memory_available();
-    job->forget = available && available < net->bytes + ae_gguf_file_bytes(net->model->gguf);
-    for (uint32_t i = 0; i < net->n_parts; i++)
-        if (!net->parts[i].use) AE_TRY(fill_vector(job, &net->parts[i], error));
+    job->forget = available && available < parts->bytes + ae_gguf_file_bytes(parts->gguf);
+    for (uint32_t i = 0; i < parts->n; i++)
+        if (!parts->items[i].use) AE_TRY(fill_vector(job, &parts->items[i], error));
     if (!job->n_chunks) return AERIE_OK;
     ae_pool *pool;
     AE_TRY(ae_pool_create(&pool, job->n_threads, error));
@@ -188,15 +188,15 @@ static aerie_status fill_all(load_job *job, aerie_error *error)
     return (aerie_status)job->status;
 }
 
-aerie_status ae_net_fill(ae_net *net, const ae_net_options *options, aerie_error *error)
+aerie_status ae_parts_fill(ae_parts *parts, const ae_load_options *options, aerie_error *error)
 {
-    load_job job = {.net = net, .options = options};
+    load_job job = {.parts = parts, .options = options};
     const double start = ae_time_now();
     aerie_status status = list_chunks(&job, error);
     if (status == AERIE_OK) status = open_loaders(&job, error);
     if (status == AERIE_OK) status = fill_all(&job, error);
     close_loaders(&job);
-    net->fill_bytes = job.total;
-    net->fill_seconds = ae_time_now() - start;
+    parts->fill_bytes = job.total;
+    parts->fill_seconds = ae_time_now() - start;
     return status;
 }
