@@ -253,6 +253,8 @@ typedef struct ae_backend_ops {
     void (*matmul)(ae_stream *stream, const ae_matmul *args);
     void (*norm)(ae_stream *stream, const ae_norm *args);
     void (*moe)(ae_stream *stream, const ae_moe *args);
+    /* y += silu(x), n rows of dim. */
+    void (*silu_add)(ae_stream *stream, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y, size_t y_stride);
     void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
     void (*attention)(ae_stream *stream, const ae_attention *args);
     void (*copy)(ae_stream *stream, const ae_copy *args);

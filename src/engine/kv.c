@@ -156,6 +156,17 @@ void ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n)
     while (s->n_pages > pages_of(n)) page_drop(kv, s->table[--s->n_pages]);
 }
 
+void ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page)
+{
+    kv_seq *s = &kv->seqs[seq];
+    ae_kv_truncate(kv, seq, s->n_live);
+    AE_ASSERT((i_page + 1) * AE_KV_PAGE <= s->n_live);
+    page_drop(kv, s->table[i_page]);
+    s->n_pages--;
+    memmove(s->table + i_page, s->table + i_page + 1, (s->n_pages - i_page) * sizeof *s->table);
+    s->n_live = s->n_reserved -= AE_KV_PAGE;
+}
+
 void ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n)
 {
     kv_seq *t = &kv->seqs[to];

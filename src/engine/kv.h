@@ -59,6 +59,8 @@ aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t 
 void ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n);
 /* Keep positions [0, n); n <= n_live. Drafts are dropped, pages without a live slot freed. */
 void ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n);
+/* Drops a page of live slots and numbers those behind it anew, 64 lower: for caches with a window. Drafts are dropped. */
+void ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page);
 /* `to` (emptied first) gets positions [0, n) of `from`: whole pages shared, the last part copied.
  * n is cut to what `from` has live. */
 void ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n);

@@ -73,7 +73,7 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     if (!net->layers || !net->rope_freq || (n_experts && !net->experts))
         return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *net->layers);
     list_parts(net);
-    ae_model_rope_freqs(net->model, net->rope_freq, &net->rope_magnitude);
+    ae_model_rope_freqs(h, net->model->rope_divisors, net->rope_freq, &net->rope_magnitude);
     ae_parts_place(&net->parts, options->in_place);
     for (uint32_t i = 0; i < net->parts.n; i++) {
         const ae_part *part = &net->parts.items[i];

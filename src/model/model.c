@@ -422,9 +422,8 @@ static double yarn_pair(const ae_hparams *h, double turns)
     return h->n_rot * log(h->rope_n_ctx_orig / (turns * 2 * pi)) / (2 * log((double)h->rope_base));
 }
 
-void ae_model_rope_freqs(const ae_model *model, double *freq, double *magnitude)
+void ae_model_rope_freqs(const ae_hparams *h, const float *divisors, double *freq, double *magnitude)
 {
-    const ae_hparams *h = &model->hparams;
     const uint32_t half = h->n_rot / 2;
     double lo = 0, hi = 0;
     *magnitude = 1.0;
@@ -437,7 +436,7 @@ void ae_model_rope_freqs(const ae_model *model, double *freq, double *magnitude)
     }
     for (uint32_t i = 0; i < half; i++) {
         double f = pow((double)h->rope_base, -2.0 * i / h->n_rot);
-        if (model->rope_divisors && model->rope_divisors[i] > 0.0f) f /= (double)model->rope_divisors[i];
+        if (divisors && divisors[i] > 0.0f) f /= (double)divisors[i];
         const double slow = f / (double)h->rope_factor;
         if (h->rope_scaling == AE_ROPE_SCALING_LINEAR) {
             f = slow;

@@ -249,6 +249,19 @@ static void cpu_norm(ae_stream *stream, const ae_norm *args)
     else for (uint32_t r = 0; r < args->n_rows; r++) norm_item(&job, r, 0);
 }
 
+static void cpu_silu_add(ae_stream *stream, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y, size_t y_stride)
+{
+    enum { PART = 64 };
+    float ones[PART], part[PART];
+    for (uint32_t i = 0; i < PART; i++) ones[i] = 1.0f;
+    for (uint32_t r = 0; r < n; r++)
+        for (uint32_t i = 0; i < dim; i += PART) {
+            const uint32_t m = dim - i < PART ? dim - i : PART;
+            stream->backend->kernels.swiglu(x + r * x_stride + i, ones, m, part);
+            for (uint32_t j = 0; j < m; j++) y[r * y_stride + i + j] += part[j];
+        }
+}
+
 /* ---- The table ------------------------------------------------------------------------------------------- */
 
 static const ae_backend_ops cpu_ops = {
@@ -276,6 +289,7 @@ static const ae_backend_ops cpu_ops = {
     .matmul = cpu_matmul,
     .norm = cpu_norm,
     .moe = ae_cpu_moe_run,
+    .silu_add = cpu_silu_add,
     .rope_kv = ae_cpu_rope_kv,
     .attention = ae_cpu_attention,
     .copy = cpu_copy,
