@@ -110,7 +110,7 @@ static aerie_status net_tables(ae_net *net, const ae_net_options *options, aerie
         return ae_fail_memory(error, "the weight tables", n_parts * sizeof *net->parts);
     list_parts(net);
     AE_ASSERT(net->n_parts <= n_parts);
-    ae_model_rope_freqs(net->model, net->rope_freq, &net->rope_magnitude);
+    ae_model_rope_freqs(h, net->model->rope_divisors, net->rope_freq, &net->rope_magnitude);
     for (uint32_t i = 0; i < net->n_parts; i++) {
         ae_net_part *part = &net->parts[i];
         if (part->use && options->in_place) part->use |= AE_WEIGHT_IN_PLACE;
