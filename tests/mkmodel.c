@@ -90,8 +90,7 @@ static bool more_bits(uint32_t i, uint32_t n)
     return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
 }
 
-/* What llama.cpp takes when rows are not whole blocks. */
-static uint32_t fallback(uint32_t type, uint32_t n_in)
+uint32_t mk_type_for(uint32_t type, uint32_t n_in)
 {
     if (n_in % ae_type_block_elements(type) == 0) return type;
     uint32_t other = AE_TYPE_IQ4_NL;
@@ -106,7 +105,7 @@ static uint32_t type_of(const plan *p, role r, uint32_t layer, uint32_t n_in)
     if (r >= NORM) return AE_TYPE_F32;
     const bool head = r == HEAD || (r == EMBED && p->o->tied);
     const bool wide = p->mix && (head || ((r == VALUE || r == DOWN) && more_bits(layer, p->o->n_layers)));
-    return fallback(wide ? (uint32_t)AE_TYPE_Q6_K : p->type, n_in);
+    return mk_type_for(wide ? (uint32_t)AE_TYPE_Q6_K : p->type, n_in);
 }
 
 static bool plan_type(plan *p, const char *name)

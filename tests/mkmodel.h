@@ -51,7 +51,7 @@ const char *mk_shapes_known(void);
  * type's blocks gets another type, as llama.cpp does it. */
 aerie_status mk_model(const mk_options *options, const char *path, aerie_error *error);
 
-/* ---- Inside, shared by mkmodel*.c ------------------------------------------------------------- */
+/* ---- Inside, shared by mkmodel*.c and mkhead.c ------------------------------------------------------------- */
 
 struct ae_gguf_writer;
 
@@ -68,6 +68,8 @@ static inline uint64_t mk_random(uint64_t *state)
  * scales are negative. The codes of many types lean to one side (-8 to 7): in a large model what all weights have in
  * common then drowns what differs from token to token, and all rows would choose the same experts. */
 void mk_blocks(uint32_t type, float sd, bool balanced, uint64_t *state, void *blocks, size_t n);
+/* `type`, or what llama.cpp takes in its place when rows of n_in are not whole blocks. */
+uint32_t mk_type_for(uint32_t type, uint32_t n_in);
 aerie_status mk_vocab(const mk_options *options, struct ae_gguf_writer *writer, aerie_error *error);
 
 #endif

@@ -16,6 +16,7 @@ static const ae_arch archs[] = {
     {.name = "dots1", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "eagle", .drafter = true},
     {.name = "eagle3", .drafter = true},
+    {.name = "medusa", .drafter = true},
 };
 
 const ae_arch *ae_arch_find(const char *name, size_t n)

@@ -120,7 +120,7 @@ aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_opti
 aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error);
 void ae_model_free(ae_model *model);
 
-/* Frequencies of the rotation, with scaling and divisors ([n_rot / 2] or NULL) applied: radians per position of pair i,
+/* Frequencies of the rotation, with scaling and divisors [n_rot / 2] (or NULL) applied: radians per position of pair i,
  * freq [n_rot / 2]; *magnitude multiplies cos and sin. */
 void ae_model_rope_freqs(const ae_hparams *hparams, const float *divisors, double *freq, double *magnitude);
 

@@ -1,0 +1,242 @@
+/* bind.c - see bind.h. Here too: the frequencies of the rotation, which follow from the keys alone. */
+#include "model/bind.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "quant/types.h"
+
+/* ---- Keys -------------------------------------------------------------------------------------- */
+
+const char *ae_bind_key(ae_binder *b, const char *suffix)
+{
+    if (b->arch->drafter) {
+        snprintf(b->key, sizeof b->key, "%s.%s.%s", b->arch->name, b->arch->name, suffix);
+        const size_t prefix = strlen(b->arch->name) + 1;
+        if (ae_gguf_kv_find(b->gguf, b->key) && !ae_gguf_kv_find(b->gguf, b->key + prefix)) return b->key;
+    }
+    snprintf(b->key, sizeof b->key, "%s.%s", b->arch->name, suffix);
+    return b->key;
+}
+
+aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uint32_t lo, uint32_t hi)
+{
+    if (value >= lo && value <= hi) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; %u to %u are possible", ae_gguf_path(b->gguf),
+                   ae_bind_key(b, suffix), value, lo, hi);
+}
+
+/* Some files give one value per layer; we need them equal. */
+static aerie_status get_uniform(ae_binder *b, const char *suffix, bool required, uint32_t *value)
+{
+    const ae_gguf *gguf = b->gguf;
+    const char *key = ae_bind_key(b, suffix);
+    const ae_gguf_kv *kv = ae_gguf_kv_find(gguf, key);
+    if (!kv || kv->type != AE_GGUF_ARRAY) return ae_gguf_get_u32(gguf, key, required, value, b->error);
+    for (uint64_t i = 0; i < kv->n; i++) {
+        int64_t v;
+        if (!ae_gguf_kv_int(kv, i, &v) || v < 0 || v > INT32_MAX)
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: element %llu of %s is not a count", ae_gguf_path(gguf),
+                           (unsigned long long)i, key);
+        if (i && (uint32_t)v != *value)
+            return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s differs between layers (%u and %u); aerie needs it equal",
+                           ae_gguf_path(gguf), key, *value, (uint32_t)v);
+        *value = (uint32_t)v;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status read_rope(ae_binder *b, ae_hparams *h)
+{
+    const ae_gguf *gguf = b->gguf;
+    h->n_rot = h->head_dim;
+    h->rope_base = 10000.0f;
+    h->rope_factor = 1.0f;
+    h->rope_n_ctx_orig = h->n_ctx_train;
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "rope.dimension_count"), false, &h->n_rot, b->error));
+    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.freq_base"), false, &h->rope_base, b->error));
+    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scale_linear"), false, &h->rope_factor, b->error));
+    if (h->rope_factor != 1.0f) h->rope_scaling = AE_ROPE_SCALING_LINEAR;
+    ae_gguf_string kind = {0};
+    AE_TRY(ae_gguf_get_string(gguf, ae_bind_key(b, "rope.scaling.type"), false, &kind, b->error));
+    if (kind.data) {
+        if (kind.n == 4 && !memcmp(kind.data, "none", 4)) h->rope_scaling = AE_ROPE_SCALING_NONE;
+        else if (kind.n == 6 && !memcmp(kind.data, "linear", 6)) h->rope_scaling = AE_ROPE_SCALING_LINEAR;
+        else if (kind.n == 4 && !memcmp(kind.data, "yarn", 4)) h->rope_scaling = AE_ROPE_SCALING_YARN;
+        else
+            return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope scaling \"%.*s\" is unknown; none, linear and yarn are known",
+                           ae_gguf_path(gguf), (int)(kind.n < 32 ? kind.n : 32), kind.data);
+    }
+    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scaling.factor"), false, &h->rope_factor, b->error));
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "rope.scaling.original_context_length"), false, &h->rope_n_ctx_orig, b->error));
+    AE_TRY(ae_bind_range(b, "rope.dimension_count", h->n_rot, 2, h->head_dim));
+    if (h->n_rot % 2)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, an odd number", ae_gguf_path(gguf),
+                       ae_bind_key(b, "rope.dimension_count"), h->n_rot);
+    if (!(h->rope_base > 1.0f && h->rope_base < 1e12f) || !(h->rope_factor > 0.0f && h->rope_factor < 1e6f))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: rope base %g or factor %g is out of range", ae_gguf_path(gguf),
+                       (double)h->rope_base, (double)h->rope_factor);
+    if (h->rope_factor == 1.0f) h->rope_scaling = AE_ROPE_SCALING_NONE;
+    return AERIE_OK;
+}
+
+aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h)
+{
+    const ae_gguf *gguf = b->gguf;
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "embedding_length"), true, &h->n_embd, b->error));
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "context_length"), false, &h->n_ctx_train, b->error));
+    AE_TRY(get_uniform(b, "feed_forward_length", true, &h->n_ff));
+    AE_TRY(get_uniform(b, "attention.head_count", true, &h->n_heads));
+    h->n_kv_heads = h->n_heads;
+    AE_TRY(get_uniform(b, "attention.head_count_kv", false, &h->n_kv_heads));
+    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "attention.layer_norm_rms_epsilon"), true, &h->norm_eps, b->error));
+    AE_TRY(ae_bind_range(b, "embedding_length", h->n_embd, 1, AE_MAX_EMBD));
+    AE_TRY(ae_bind_range(b, "feed_forward_length", h->n_ff, 1, AE_MAX_FF));
+    AE_TRY(ae_bind_range(b, "attention.head_count", h->n_heads, 1, AE_MAX_HEADS));
+    AE_TRY(ae_bind_range(b, "attention.head_count_kv", h->n_kv_heads, 1, h->n_heads));
+    if (h->n_heads % h->n_kv_heads)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads cannot share %u KV heads evenly", ae_gguf_path(gguf),
+                       h->n_heads, h->n_kv_heads);
+    h->head_dim = h->n_embd / h->n_heads;
+    uint32_t value_dim;
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "attention.key_length"), false, &h->head_dim, b->error));
+    value_dim = h->head_dim;
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "attention.value_length"), false, &value_dim, b->error));
+    AE_TRY(ae_bind_range(b, "attention.key_length", h->head_dim, 2, AE_MAX_HEAD_DIM));
+    if (value_dim != h->head_dim)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: keys of %u and values of %u elements a head; aerie needs them equal",
+                       ae_gguf_path(gguf), h->head_dim, value_dim);
+    h->attn_scale = 1.0f / sqrtf((float)h->head_dim);
+    if (!(h->norm_eps > 0.0f && h->norm_eps < 1.0f))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the norm's epsilon is %g; it must lie between 0 and 1", ae_gguf_path(gguf),
+                       (double)h->norm_eps);
+    return read_rope(b, h);
+}
+
+/* ---- Tensors ------------------------------------------------------------------------------------- */
+
+aerie_status ae_bind_stack(ae_binder *b, const char *name, bool required, uint32_t n_stack, uint32_t n_out, uint32_t n_in,
+                           ae_tensor_ref *out)
+{
+    const char *path = ae_gguf_path(b->gguf);
+    const ae_gguf_tensor *t = ae_gguf_tensor_find(b->gguf, name);
+    *out = t;
+    if (!t) {
+        if (!required) return AERIE_OK;
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; architecture %s needs it", path, name, b->arch->name);
+    }
+    const int64_t rows = n_out ? n_out : 1;
+    if (t->ne[0] != n_in || t->ne[1] != rows || t->ne[2] != n_stack || t->ne[3] != 1) {
+        char depth[24] = "";
+        if (n_stack > 1) snprintf(depth, sizeof depth, ", %u", n_stack);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s has shape [%lld, %lld, %lld, %lld], expected [%u, %lld%s]", path,
+                       name, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3], n_in,
+                       (long long)rows, depth);
+    }
+    const ae_type_info *info = ae_type_get(t->type);
+    if (!info || !info->decode || (n_out && info->dot == AE_DOT_NONE))
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, which cannot hold weights", path, name,
+                       ae_type_name(t->type));
+    return AERIE_OK;
+}
+
+aerie_status ae_bind(ae_binder *b, const char *name, bool required, uint32_t n_out, uint32_t n_in, ae_tensor_ref *out)
+{
+    return ae_bind_stack(b, name, required, 1, n_out, n_in, out);
+}
+
+aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool required, uint32_t n_out, uint32_t n_in,
+                           ae_tensor_ref *out)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.%s", i, part);
+    return ae_bind(b, name, required, n_out, n_in, out);
+}
+
+aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, uint32_t n_in, ae_layer *l)
+{
+    const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
+    AE_TRY(ae_bind_layer(b, i, "attn_q.weight", true, q, n_in, &l->wq));
+    AE_TRY(ae_bind_layer(b, i, "attn_k.weight", true, kv, n_in, &l->wk));
+    AE_TRY(ae_bind_layer(b, i, "attn_v.weight", true, kv, n_in, &l->wv));
+    AE_TRY(ae_bind_layer(b, i, "attn_output.weight", true, e, q, &l->wo));
+    AE_TRY(ae_bind_layer(b, i, "attn_q.bias", false, 0, q, &l->bq));
+    AE_TRY(ae_bind_layer(b, i, "attn_k.bias", false, 0, kv, &l->bk));
+    AE_TRY(ae_bind_layer(b, i, "attn_v.bias", false, 0, kv, &l->bv));
+    return ae_bind_layer(b, i, "attn_output.bias", false, 0, e, &l->bo);
+}
+
+aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l)
+{
+    const uint32_t e = h->n_embd, f = h->n_ff;
+    AE_TRY(ae_bind_layer(b, i, "ffn_gate.weight", true, f, e, &l->w_gate));
+    AE_TRY(ae_bind_layer(b, i, "ffn_up.weight", true, f, e, &l->w_up));
+    AE_TRY(ae_bind_layer(b, i, "ffn_down.weight", true, e, f, &l->w_down));
+    AE_TRY(ae_bind_layer(b, i, "ffn_gate.bias", false, 0, f, &l->b_gate));
+    AE_TRY(ae_bind_layer(b, i, "ffn_up.bias", false, 0, f, &l->b_up));
+    return ae_bind_layer(b, i, "ffn_down.bias", false, 0, e, &l->b_down);
+}
+
+aerie_status ae_bind_rope_divisors(ae_binder *b, ae_arena *arena, uint32_t n, const float **divisors)
+{
+    ae_tensor_ref t;
+    AE_TRY(ae_bind(b, "rope_freqs.weight", false, 0, n, &t));
+    if (!t) return AERIE_OK;
+    if (t->type != AE_TYPE_F32)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope_freqs.weight is not F32", ae_gguf_path(b->gguf));
+    float *x = ae_arena_alloc(arena, n, sizeof *x);
+    if (!x) return ae_fail_memory(b->error, "the frequencies of the rotation", n * sizeof *x);
+    ae_gguf_reader reader = ae_gguf_reader_open(b->gguf);
+    const aerie_status status = ae_gguf_read(&reader, t, 0, x, n * sizeof *x, b->error);
+    ae_gguf_reader_close(&reader);
+    *divisors = x;
+    return status;
+}
+
+uint64_t ae_bind_n_params(const ae_gguf *gguf)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
+        n += (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
+    }
+    return n;
+}
+
+/* ---- Rotation ------------------------------------------------------------------------------------------ */
+
+/* YaRN (arXiv 2309.00071): pairs that turn often keep their frequency, slow ones are interpolated, with a
+ * linear ramp between the pairs that turn 32 and 1 times over the original context. */
+static double yarn_pair(const ae_hparams *h, double turns)
+{
+    const double pi = 3.14159265358979323846;
+    return h->n_rot * log(h->rope_n_ctx_orig / (turns * 2 * pi)) / (2 * log((double)h->rope_base));
+}
+
+void ae_model_rope_freqs(const ae_hparams *h, const float *divisors, double *freq, double *magnitude)
+{
+    const uint32_t half = h->n_rot / 2;
+    double lo = 0, hi = 0;
+    *magnitude = 1.0;
+    if (h->rope_scaling == AE_ROPE_SCALING_YARN && h->rope_n_ctx_orig) {
+        lo = floor(yarn_pair(h, 32));
+        hi = ceil(yarn_pair(h, 1));
+        lo = lo < 0 ? 0 : lo;
+        hi = hi > h->n_rot - 1 ? h->n_rot - 1 : hi;
+        *magnitude = 1.0 + 0.1 * log((double)h->rope_factor);
+    }
+    for (uint32_t i = 0; i < half; i++) {
+        double f = pow((double)h->rope_base, -2.0 * i / h->n_rot);
+        if (divisors && divisors[i] > 0.0f) f /= (double)divisors[i];
+        const double slow = f / (double)h->rope_factor;
+        if (h->rope_scaling == AE_ROPE_SCALING_LINEAR) {
+            f = slow;
+        } else if (h->rope_scaling == AE_ROPE_SCALING_YARN) {
+            double y = (i - lo) / (hi - lo > 0.001 ? hi - lo : 0.001);
+            y = y < 0 ? 0 : y > 1 ? 1 : y;
+            f = f * (1 - y) + slow * y;
+        }
+        freq[i] = f;
+    }
+}

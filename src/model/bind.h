@@ -1,0 +1,42 @@
+/* bind.h - reading hyper-parameters and tensors by name, checked: what models and heads share. Private to src/model.
+ *
+ * Owns nothing. Every failure names the file, the key or tensor as the file spells it, what was found and what is needed.
+ */
+#ifndef AE_MODEL_BIND_H
+#define AE_MODEL_BIND_H
+
+#include "model/arch.h"
+
+typedef struct ae_binder {
+    const ae_gguf *gguf;
+    const ae_arch *arch;
+    aerie_error *error;
+    char key[96]; /* the last that was looked up */
+} ae_binder;
+
+/* "llama.block_count" for "block_count"; of drafters' files, where that is absent, also "eagle3.eagle3.block_count" as some
+ * converters write it. Valid until the next call. */
+const char *ae_bind_key(ae_binder *b, const char *suffix);
+/* FORMAT unless lo <= value <= hi. */
+aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uint32_t lo, uint32_t hi);
+/* Widths, head counts, the norm's epsilon and the rotation, into h; leaves what concerns layers, experts and vocabulary. */
+aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h);
+
+/* The tensor `name` of shape [n_stack][n_out, n_in] (n_out 0: a vector [n_in]); NULL in *out if optional and absent. */
+aerie_status ae_bind_stack(ae_binder *b, const char *name, bool required, uint32_t n_stack, uint32_t n_out, uint32_t n_in,
+                           ae_tensor_ref *out);
+aerie_status ae_bind(ae_binder *b, const char *name, bool required, uint32_t n_out, uint32_t n_in, ae_tensor_ref *out);
+/* "blk.<i>.<part>" */
+aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool required, uint32_t n_out, uint32_t n_in,
+                           ae_tensor_ref *out);
+/* Projections of attention with their biases; q, k and v take n_in elements. */
+aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, uint32_t n_in, ae_layer *l);
+/* Gate, up and down with their biases. */
+aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+/* rope_freqs.weight [n], from the arena; NULL if absent. */
+aerie_status ae_bind_rope_divisors(ae_binder *b, ae_arena *arena, uint32_t n, const float **divisors);
+
+/* Elements of all tensors. */
+uint64_t ae_bind_n_params(const ae_gguf *gguf);
+
+#endif

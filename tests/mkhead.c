@@ -1,0 +1,391 @@
+/* mkhead.c - see mkhead.h. Owns: which kind and schema has which keys and tensors, and their spread. */
+#include "mkhead.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "gguf/gguf_write.h"
+#include "mkmodel.h"
+#include "quant/types.h"
+
+#define MAX_TENSORS (64 + AE_HEAD_MAX_MEDUSA * (2 * AE_HEAD_MAX_BLOCKS + 1))
+#define MAX_SHAPE (1u << 17)
+
+typedef enum fill_kind { FILL_MATRIX, FILL_NORM, FILL_BIAS, FILL_DIVISORS, FILL_MAP } fill_kind;
+
+typedef struct tensor {
+    char name[48];
+    fill_kind fill;
+    uint32_t type, n_out, n_in; /* n_out 0: a vector */
+    float sd;      /* FILL_MATRIX */
+    uint32_t n_first; /* the first elements of each row have another spread */
+    float sd_first;
+} tensor;
+
+typedef struct maker {
+    const mkhead_options *o;
+    aerie_error *error;
+    ae_model *target;
+    ae_gguf_writer *writer;
+    uint32_t type;
+    bool medusa, three, three_one, old;
+    char arch[16], prefix[32]; /* of keys: "eagle3", "eagle3.eagle3" */
+    uint32_t e, et, ff, heads, kv_heads, head_dim, n_rot, n_draft, n_vocab, n_taps, taps[AE_HEAD_MAX_TAPS], n_medusa, n_blocks;
+    int32_t *map; /* [n_draft] target ids, ascending; NULL: no d2t */
+    tensor tensors[MAX_TENSORS];
+    size_t n_tensors;
+} maker;
+
+/* ---- What it is -------------------------------------------------------------------------------------- */
+
+static aerie_status set_kind(maker *m)
+{
+    const mkhead_options *o = m->o;
+    const char *kind = o->kind ? o->kind : "eagle3", *schema = o->schema ? o->schema : "new", *type = o->type ? o->type : "q8_0";
+    const ae_type_info *info = ae_type_by_name(type);
+    m->medusa = !strcmp(kind, "medusa");
+    m->three_one = !strcmp(kind, "eagle3.1");
+    m->three = m->three_one || !strcmp(kind, "eagle3");
+    m->old = strcmp(schema, "new") != 0;
+    if (!m->medusa && !m->three && strcmp(kind, "eagle"))
+        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no kind of head; eagle, eagle3, eagle3.1 and medusa are", kind);
+    if (m->old && strcmp(schema, "old") && strcmp(schema, "double"))
+        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no schema; new, old and double are", schema);
+    if (!info || info->dot == AE_DOT_NONE)
+        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no type for weights; q4_0, q8_0, q4_K, f16 ... are", type);
+    m->type = info->type;
+    snprintf(m->arch, sizeof m->arch, "%s", m->medusa ? "medusa" : m->three ? "eagle3" : "eagle");
+    snprintf(m->prefix, sizeof m->prefix, !strcmp(schema, "double") ? "%s.%s" : "%s", m->arch, m->arch);
+    return AERIE_OK;
+}
+
+static uint32_t or_else(uint32_t value, uint32_t other)
+{
+    return value ? value : other;
+}
+
+static void set_taps(maker *m)
+{
+    const uint32_t n = m->target->hparams.n_layers;
+    m->n_taps = m->three ? or_else(m->o->n_taps, 3) : 1;
+    if (m->o->n_taps && m->o->n_taps <= AE_HEAD_MAX_TAPS) {
+        memcpy(m->taps, m->o->taps, sizeof m->taps);
+        return;
+    }
+    m->taps[0] = n < 6 ? 1 : 2, m->taps[1] = n / 2, m->taps[2] = n < 6 ? n : n - 3;
+}
+
+static aerie_status set_shape(maker *m)
+{
+    const mkhead_options *o = m->o;
+    const ae_hparams *t = &m->target->hparams;
+    m->et = t->n_embd, m->n_vocab = t->n_vocab;
+    m->e = or_else(o->n_embd, t->n_embd), m->ff = or_else(o->n_ff, t->n_ff);
+    m->heads = or_else(o->n_heads, t->n_heads), m->kv_heads = or_else(o->n_kv_heads, t->n_kv_heads);
+    m->head_dim = m->n_rot = or_else(o->head_dim, t->head_dim);
+    m->n_draft = or_else(o->n_draft, t->n_vocab);
+    m->n_medusa = or_else(o->n_medusa, 4), m->n_blocks = or_else(o->n_blocks, 1);
+    set_taps(m);
+    const bool good = m->e <= MAX_SHAPE && m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
+                      m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 && m->n_draft <= t->n_vocab &&
+                      m->n_taps <= AE_HEAD_MAX_TAPS && m->n_medusa <= AE_HEAD_MAX_MEDUSA && m->n_blocks <= AE_HEAD_MAX_BLOCKS &&
+                      !(m->medusa && m->e != m->et) && !(m->e != m->et && o->no_output) && !(m->three_one && o->norm_before_fc);
+    if (!good)
+        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "no head has this shape: head counts must divide, the head dimension be even, "
+                       "the draft vocabulary be part of the target's (%u), a Medusa head be as wide as its target (%u), a head of "
+                       "another width have its own output, and norms before fc be of one kind", t->n_vocab, t->n_embd);
+    for (uint32_t i = 0; m->three && i < m->n_taps; i++)
+        if (m->taps[i] > t->n_layers)
+            return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "tap %u is at layer %u; the target has %u", i, m->taps[i], t->n_layers);
+    if (!o->n_draft) return AERIE_OK;
+    m->map = ae_alloc(m->n_draft, sizeof *m->map);
+    if (!m->map) return ae_fail_memory(m->error, "the draft vocabulary", m->n_draft * sizeof *m->map);
+    uint64_t state = o->seed ^ 0xd2d2d2d2d2d2d2d2u;
+    for (uint32_t id = 0, n = 0; n < m->n_draft; id++) /* each subset is as likely; ascending */
+        if (mk_random(&state) % (m->n_vocab - id) < m->n_draft - n) m->map[n++] = (int32_t)id;
+    return AERIE_OK;
+}
+
+/* Root of the mean square of some rows of the target's embedding. */
+static aerie_status embedding_rms(maker *m, float *rms)
+{
+    const ae_gguf_tensor *t = m->target->embedding;
+    const size_t row = ae_type_row_bytes(t->type, m->et);
+    uint8_t *blocks = ae_alloc(1, row);
+    float *x = ae_alloc(m->et, sizeof *x);
+    ae_gguf_reader reader = ae_gguf_reader_open(m->target->gguf);
+    aerie_status status = blocks && x ? AERIE_OK : ae_fail_memory(m->error, "a row", row);
+    double sum = 0;
+    const uint32_t n = m->n_vocab < 64 ? m->n_vocab : 64;
+    for (uint32_t i = 0; i < n && status == AERIE_OK; i++) {
+        const size_t at = (size_t)i * (m->n_vocab / n);
+        status = ae_gguf_read(&reader, t, at * row, blocks, row, m->error);
+        if (status == AERIE_OK) ae_type_get(t->type)->decode(blocks, x, m->et);
+        for (uint32_t k = 0; k < m->et; k++) sum += (double)x[k] * (double)x[k];
+    }
+    ae_gguf_reader_close(&reader);
+    ae_free(blocks);
+    ae_free(x);
+    *rms = sum > 0 ? (float)sqrt(sum / ((double)n * m->et)) : 1.0f;
+    return status;
+}
+
+/* ---- Its tensors --------------------------------------------------------------------------------------- */
+
+static tensor *add(maker *m, fill_kind fill, uint32_t n_out, uint32_t n_in, float gain, const char *format, ...)
+{
+    tensor *t = &m->tensors[m->n_tensors++];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->name, sizeof t->name, format, args);
+    va_end(args);
+    t->fill = fill, t->n_out = n_out, t->n_in = n_in;
+    t->sd = gain / sqrtf((float)n_in);
+    t->type = n_out ? mk_type_for(m->type, n_in) : (uint32_t)AE_TYPE_F32;
+    return t;
+}
+
+static void add_fc(maker *m, float rms)
+{
+    const uint32_t all = m->n_taps * m->et;
+    if (m->three) {
+        add(m, FILL_MATRIX, m->e, all, 1.0f, "fc.weight");
+    } else { /* embedding and feature count alike, whatever the spread of the embedding */
+        tensor *t = add(m, FILL_MATRIX, m->e, m->e + m->et, 0, "fc.weight");
+        const float sd_embd = 0.7f / (sqrtf((float)m->e) * rms);
+        t->sd = 0.5f / sqrtf((float)m->et);
+        if (m->e % ae_type_block_elements(t->type) == 0) t->n_first = m->e, t->sd_first = sd_embd;
+    }
+    if (m->o->biases) add(m, FILL_BIAS, 0, m->e, 0, "fc.bias");
+    if (m->o->norm_before_fc) add(m, FILL_NORM, 0, all, 0, m->old ? "fc_norm.weight" : "enc.output_norm.weight");
+    if (m->three_one && m->o->whole_fc_norm) add(m, FILL_NORM, 0, all, 0, "fc_norm.weight");
+    for (uint32_t i = 0; m->three_one && !m->o->whole_fc_norm && i < m->n_taps; i++)
+        add(m, FILL_NORM, 0, m->et, 0, "fc_norm.%u.weight", i);
+}
+
+static void add_layer(maker *m)
+{
+    const uint32_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim, in = m->three ? 2 * m->e : m->e;
+    if (m->three) {
+        add(m, FILL_NORM, 0, m->e, 0, "blk.0.attn_norm.weight");
+        add(m, FILL_NORM, 0, m->e, 0, m->old ? "blk.0.hidden_norm.weight" : "blk.0.attn_norm_2.weight");
+    }
+    add(m, FILL_MATRIX, q, in, 1.6f, "blk.0.attn_q.weight");
+    add(m, FILL_MATRIX, kv, in, 1.6f, "blk.0.attn_k.weight");
+    add(m, FILL_MATRIX, kv, in, 1.0f, "blk.0.attn_v.weight");
+    add(m, FILL_MATRIX, m->e, q, 0.7f, "blk.0.attn_output.weight");
+    if (m->o->biases) {
+        add(m, FILL_BIAS, 0, q, 0, "blk.0.attn_q.bias");
+        add(m, FILL_BIAS, 0, kv, 0, "blk.0.attn_k.bias");
+        add(m, FILL_BIAS, 0, kv, 0, "blk.0.attn_v.bias");
+        add(m, FILL_BIAS, 0, m->e, 0, "blk.0.attn_output.bias");
+    }
+    if (m->o->qk_norm) {
+        add(m, FILL_NORM, 0, m->head_dim, 0, "blk.0.attn_q_norm.weight");
+        add(m, FILL_NORM, 0, m->head_dim, 0, "blk.0.attn_k_norm.weight");
+    }
+    add(m, FILL_NORM, 0, m->e, 0, "blk.0.ffn_norm.weight");
+    add(m, FILL_MATRIX, m->ff, m->e, 1.0f, "blk.0.ffn_gate.weight");
+    add(m, FILL_MATRIX, m->ff, m->e, 1.0f, "blk.0.ffn_up.weight");
+    add(m, FILL_MATRIX, m->e, m->ff, 1.0f, "blk.0.ffn_down.weight");
+}
+
+static aerie_status list_tensors(maker *m)
+{
+    const mkhead_options *o = m->o;
+    float rms;
+    AE_TRY(embedding_rms(m, &rms));
+    if (m->medusa) {
+        for (uint32_t j = 0; j < m->n_medusa; j++) {
+            for (uint32_t i = 0; i < m->n_blocks; i++) {
+                add(m, FILL_MATRIX, m->e, m->e, 1.0f, "medusa.%u.%u.weight", j, i);
+                if (o->biases) add(m, FILL_BIAS, 0, m->e, 0, "medusa.%u.%u.bias", j, i);
+            }
+            add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "medusa.%u.output.weight", j);
+        }
+    } else {
+        const bool narrow = m->e != m->et;
+        if (o->own_embedding || narrow) add(m, FILL_MATRIX, m->n_vocab, m->e, rms * sqrtf((float)m->e), "token_embd.weight");
+        if (o->rope_freqs) add(m, FILL_DIVISORS, 0, m->n_rot / 2, 0, "rope_freqs.weight");
+        add_fc(m, rms);
+        add_layer(m);
+        if (m->three) add(m, FILL_NORM, 0, m->e, 0, "output_norm.weight");
+        if (m->three ? !o->no_output : o->own_output || narrow) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
+    }
+    if (m->map) add(m, FILL_MAP, 0, m->n_draft, 0, "d2t")->type = o->map_i32 ? AE_TYPE_I32 : AE_TYPE_I64;
+    return AERIE_OK;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------------------- */
+
+static uint64_t state_of(const maker *m, const char *name)
+{
+    uint64_t state = m->o->seed;
+    for (; *name; name++) {
+        state ^= (uint64_t)(unsigned char)*name;
+        mk_random(&state);
+        state *= 0x2545f4914f6cdd1du;
+    }
+    return state;
+}
+
+static aerie_status write_matrix(maker *m, const tensor *t)
+{
+    const size_t row = ae_type_row_bytes(t->type, t->n_in), first = t->n_first ? ae_type_row_bytes(t->type, t->n_first) : 0;
+    uint64_t state = state_of(m, t->name);
+    uint8_t *blocks = ae_alloc(1, row);
+    aerie_status status = blocks ? AERIE_OK : ae_fail_memory(m->error, "a row", row);
+    for (uint32_t i = 0; i < t->n_out && status == AERIE_OK; i++) {
+        if (t->n_first) mk_blocks(t->type, t->sd_first, false, &state, blocks, t->n_first);
+        mk_blocks(t->type, t->sd, false, &state, blocks + first, t->n_in - t->n_first);
+        status = ae_gguf_writer_data(m->writer, blocks, row, m->error);
+    }
+    ae_free(blocks);
+    return status;
+}
+
+static aerie_status write_vector(maker *m, const tensor *t)
+{
+    uint64_t state = state_of(m, t->name);
+    for (uint32_t i = 0; i < t->n_in; i++) {
+        const float u = (float)(mk_random(&state) >> 40) * 0x1p-24f;
+        float x = t->fill == FILL_NORM ? 0.8f + 0.4f * u : 0.4f * (u - 0.5f);
+        if (t->fill == FILL_DIVISORS) x = t->n_in > 1 ? 1.0f + 7.0f * (float)i / (float)(t->n_in - 1) : 1.0f;
+        AE_TRY(ae_gguf_writer_data(m->writer, &x, sizeof x, m->error));
+    }
+    return AERIE_OK;
+}
+
+static aerie_status write_map(maker *m, const tensor *t)
+{
+    for (uint32_t i = 0; i < t->n_in; i++) {
+        const int64_t value = m->old ? m->map[i] - (int64_t)i : m->map[i];
+        const int32_t narrow = (int32_t)value;
+        if (t->type == AE_TYPE_I32) AE_TRY(ae_gguf_writer_data(m->writer, &narrow, sizeof narrow, m->error));
+        else AE_TRY(ae_gguf_writer_data(m->writer, &value, sizeof value, m->error));
+    }
+    return AERIE_OK;
+}
+
+static aerie_status write_tensors(maker *m)
+{
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const tensor *t = &m->tensors[i];
+        const int64_t ne[2] = {t->n_in, t->n_out};
+        AE_TRY(ae_gguf_writer_tensor(m->writer, t->name, t->type, t->n_out ? 2 : 1, ne, m->error));
+    }
+    AE_TRY(ae_gguf_writer_begin(m->writer, m->error));
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const tensor *t = &m->tensors[i];
+        AE_TRY(t->fill == FILL_MATRIX ? write_matrix(m, t) : t->fill == FILL_MAP ? write_map(m, t) : write_vector(m, t));
+    }
+    return ae_gguf_writer_finish(m->writer, m->error);
+}
+
+/* ---- Keys -------------------------------------------------------------------------------------------------- */
+
+typedef struct key {
+    char text[96];
+} key;
+
+static key key_of(const char *prefix, const char *suffix)
+{
+    key k;
+    snprintf(k.text, sizeof k.text, "%s.%s", prefix, suffix);
+    return k;
+}
+
+static aerie_status put_count(maker *m, const char *prefix, const char *suffix, uint32_t value)
+{
+    return ae_gguf_writer_u32(m->writer, key_of(prefix, suffix).text, value, m->error);
+}
+
+static aerie_status put_flag(maker *m, const char *suffix, bool value)
+{
+    return ae_gguf_writer_bool(m->writer, key_of(m->prefix, suffix).text, value, m->error);
+}
+
+static aerie_status put_text(maker *m, const char *suffix, const char *value)
+{
+    return ae_gguf_writer_string(m->writer, key_of(m->prefix, suffix).text, value, m->error);
+}
+
+static aerie_status write_layer_keys(maker *m)
+{
+    const struct {
+        const char *suffix;
+        uint32_t value;
+    } counts[] = {
+        {"block_count", 1}, {"context_length", or_else(m->target->hparams.n_ctx_train, 2048)}, {"embedding_length", m->e},
+        {"feed_forward_length", m->ff}, {"attention.head_count", m->heads}, {"attention.head_count_kv", m->kv_heads},
+        {"attention.key_length", m->head_dim}, {"attention.value_length", m->head_dim}, {"rope.dimension_count", m->n_rot},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) AE_TRY(put_count(m, m->arch, counts[i].suffix, counts[i].value));
+    AE_TRY(ae_gguf_writer_f32(m->writer, key_of(m->arch, "attention.layer_norm_rms_epsilon").text, 1e-5f, m->error));
+    AE_TRY(ae_gguf_writer_f32(m->writer, key_of(m->arch, "rope.freq_base").text, m->target->hparams.rope_base, m->error));
+    if (m->o->window) AE_TRY(put_count(m, m->prefix, "attention.window", m->o->window));
+    if (m->o->n_sinks) AE_TRY(put_count(m, m->prefix, "attention.sinks", m->o->n_sinks));
+    return AERIE_OK;
+}
+
+static aerie_status write_eagle3_keys(maker *m)
+{
+    AE_TRY(ae_gguf_writer_array(m->writer, key_of(m->prefix, m->old ? "extract_layers" : "target_layers").text,
+                                m->old ? AE_GGUF_I32 : AE_GGUF_U32, m->taps, m->n_taps, m->error));
+    AE_TRY(put_flag(m, "norm_before_residual", m->o->norm_before_residual));
+    if (m->o->norm_before_fc) AE_TRY(put_flag(m, "norm_before_fc", true));
+    if (m->three_one && (m->old || m->o->whole_fc_norm)) AE_TRY(put_flag(m, "fc_norm", true));
+    if (!m->old) return put_text(m, "feedback", m->three_one ? "post" : "pre");
+    return m->three_one ? put_flag(m, "norm_output", true) : AERIE_OK;
+}
+
+static aerie_status write_keys(maker *m)
+{
+    const ae_gguf *target = m->target->gguf;
+    AE_TRY(ae_gguf_writer_string(m->writer, "general.architecture", m->arch, m->error));
+    AE_TRY(ae_gguf_writer_string(m->writer, "general.name", "random head", m->error));
+    AE_TRY(put_count(m, m->prefix, "target_hidden_size", m->et));
+    AE_TRY(put_count(m, m->arch, "vocab_size", m->n_vocab));
+    if (!m->old) AE_TRY(put_count(m, m->prefix, "target_layer_count", m->target->hparams.n_layers));
+    if (m->map && !m->old) AE_TRY(put_text(m, "draft_map", "absolute"));
+    if (m->medusa) {
+        AE_TRY(put_count(m, m->arch, "embedding_length", m->e));
+        AE_TRY(put_count(m, m->arch, "head_count", m->n_medusa));
+        AE_TRY(put_count(m, m->arch, "block_count", m->n_blocks));
+    } else {
+        AE_TRY(write_layer_keys(m));
+    }
+    if (m->three) AE_TRY(write_eagle3_keys(m));
+    for (size_t i = 0; m->o->tokenizer && i < ae_gguf_n_kv(target); i++) {
+        const ae_gguf_kv *kv = ae_gguf_kv_at(target, i);
+        if (kv->key.n > 10 && !memcmp(kv->key.data, "tokenizer.", 10)) AE_TRY(ae_gguf_writer_copy(m->writer, kv, m->error));
+    }
+    return AERIE_OK;
+}
+
+static aerie_status make(maker *m, const char *target, const char *path)
+{
+    AE_TRY(set_kind(m));
+    AE_TRY(ae_model_load(&m->target, target, &(ae_model_options){.no_mmap = true, .no_vocab = true}, m->error));
+    AE_TRY(set_shape(m));
+    AE_TRY(list_tensors(m));
+    AE_TRY(ae_gguf_writer_create(&m->writer, path, m->error));
+    AE_TRY(write_keys(m));
+    return write_tensors(m);
+}
+
+aerie_status mkhead_write(const mkhead_options *options, const char *target, const char *path, aerie_error *error)
+{
+    maker *m = ae_alloc(1, sizeof *m);
+    if (!m) return ae_fail_memory(error, "a head", sizeof *m);
+    m->o = options, m->error = error;
+    const aerie_status status = make(m, target, path);
+    ae_gguf_writer_free(m->writer);
+    ae_model_free(m->target);
+    ae_free(m->map);
+    ae_free(m);
+    return status;
+}
