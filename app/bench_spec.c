@@ -196,7 +196,20 @@ static void complete(app_options *options)
     if (options->n_predict <= 0) options->n_predict = 128;
     if (types->n) return;
     types->items[types->n++] = AERIE_SPEC_NGRAM;
-    if (options->draft_model) types->items[types->n++] = AERIE_SPEC_DRAFT;
+}
+
+/* What -md turned out to be is compared too, unless the kinds were named. */
+static void add_draft_type(app_options *options, const app_options *given, const app_models *models)
+{
+    app_numbers *types = &options->spec_types;
+    aerie_head_info info;
+    if (given->spec_types.n) return;
+    if (models->head) {
+        aerie_head_info_get(models->head, &info);
+        types->items[types->n++] = info.type;
+    } else if (models->draft) {
+        types->items[types->n++] = AERIE_SPEC_DRAFT;
+    }
 }
 
 int app_bench_spec(const app_options *given)
@@ -207,6 +220,7 @@ int app_bench_spec(const app_options *given)
     complete(&options);
     int bad = read_prompts(&c);
     if (!bad) bad = app_models_load(&c.models, &options, options.draft_model != NULL);
+    if (!bad) add_draft_type(&options, given, &c.models);
     if (!bad) bad = app_prompts_encode(&c.prompts, &c.models, &options);
     if (!bad) bad = app_session_open(&c.plain, &c.models, &options, AERIE_SPEC_NONE);
     if (!bad && !(c.cells = calloc(options.spec_types.n * c.prompts.n, sizeof *c.cells)))

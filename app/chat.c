@@ -110,7 +110,7 @@ int app_chat(const app_options *options)
     if (type == AERIE_SPEC_ORACLE) return app_error(APP_USAGE, "--spec-type oracle needs a prompt (-p)");
     if (options->json) return app_error(APP_USAGE, "--json needs a prompt (-p)");
     if (options->no_conversation) return app_error(APP_USAGE, "-no-cnv needs a prompt (-p, -f or standard input)");
-    int bad = app_models_load(&c.models, options, options->draft_model && type != AERIE_SPEC_NONE);
+    int bad = app_models_load(&c.models, options, app_wants_draft(type));
     if (!bad && !c.models.info.has_chat_template) {
         bad = app_error(APP_USAGE, "'%s' has no chat template, so it cannot chat; give a prompt (-p)", options->model);
     }

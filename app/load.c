@@ -3,6 +3,7 @@
 #include "load.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,6 +104,50 @@ static void say_loaded(const aerie_model_info *info, double seconds)
     if (*info->cpu_tiles) app_note("kernels: by matrix tiles go, as measured, %s", info->cpu_tiles);
 }
 
+static int load_head(app_models *models, const char *path, const app_options *options)
+{
+    aerie_head_params params = aerie_head_params_default();
+    aerie_head_info info;
+    aerie_error error = {0};
+    params.n_threads = options->model_params.n_threads;
+    params.mmap = options->model_params.mmap;
+    params.no_mmap = options->model_params.no_mmap;
+    params.n_vocab = options->draft_vocab;
+    const aerie_status status = aerie_head_load(&models->head, models->model, path, &params, &error);
+    if (status == AERIE_OK && options->verbose) {
+        aerie_head_info_get(models->head, &info);
+        app_note("drafting head '%s': %s, %.1f M parameters, width %u, drafts %u tokens", path, info.kind, (double)info.n_params / 1e6,
+                 (unsigned)info.n_embd, (unsigned)info.n_draft);
+    }
+    return app_report(APP_LOADING, status, &error);
+}
+
+/* MODEL.gguf, or MODEL without its quantization ("-q4_1", ".Q4_K_M"), with "-eagle3.gguf" behind. NULL if there is none. */
+static const char *head_beside(const char *model, char out[PATH_MAX])
+{
+    const size_t n = strlen(model), suffix = strlen(".gguf");
+    if (n <= suffix || n + 16 > PATH_MAX || strcmp(model + n - suffix, ".gguf")) return NULL;
+    snprintf(out, PATH_MAX, "%.*s-eagle3.gguf", (int)(n - suffix), model);
+    if (access(out, R_OK) == 0) return out;
+    size_t end = n - suffix;
+    while (end > 0 && model[end - 1] != '-' && model[end - 1] != '.' && model[end - 1] != '/') end--;
+    if (end < 2 || model[end - 1] == '/') return NULL;
+    snprintf(out, PATH_MAX, "%.*s-eagle3.gguf", (int)(end - 1), model);
+    return access(out, R_OK) == 0 ? out : NULL;
+}
+
+bool app_wants_draft(aerie_spec_type type)
+{
+    switch (type) {
+    case AERIE_SPEC_AUTO:
+    case AERIE_SPEC_DRAFT:
+    case AERIE_SPEC_EAGLE:
+    case AERIE_SPEC_EAGLE3:
+    case AERIE_SPEC_MEDUSA: return true;
+    default: return false;
+    }
+}
+
 int app_models_load(app_models *models, const app_options *options, bool with_draft)
 {
     *models = (app_models){0};
@@ -110,9 +155,13 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
         return app_error(APP_USAGE, "'%s' needs a model: -m FILE (or AERIE_MODEL)", options->command->name);
     }
     const double start = app_now();
-    int bad = check_memory(options, with_draft);
+    char beside[PATH_MAX];
+    const char *draft = with_draft ? options->draft_model ? options->draft_model : head_beside(options->model, beside) : NULL;
+    const bool is_head = draft && aerie_file_is_head(draft);
+    int bad = check_memory(options, draft && !is_head);
     if (!bad) bad = load_one(&models->model, options->model, options);
-    if (!bad && with_draft) bad = load_one(&models->draft, options->draft_model, options);
+    if (!bad && is_head) bad = load_head(models, draft, options);
+    else if (!bad && draft) bad = load_one(&models->draft, draft, options);
     if (bad) {
         app_models_free(models);
         return bad;
@@ -138,6 +187,7 @@ int app_vocabulary_load(app_models *models, const app_options *options)
 
 void app_models_free(app_models *models)
 {
+    aerie_head_free(models->head);
     aerie_model_free(models->model);
     aerie_model_free(models->draft);
     *models = (app_models){0};
@@ -151,10 +201,13 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     aerie_session_params params = options->session;
     aerie_error error = {0};
     params.spec.type = type;
-    params.spec.draft_model = type == AERIE_SPEC_AUTO || type == AERIE_SPEC_DRAFT ? models->draft : NULL;
-    if (type == AERIE_SPEC_DRAFT && !models->draft) {
-        return app_error(APP_USAGE, "speculation by a draft model needs one: -md FILE");
-    }
+    params.spec.draft_model = app_wants_draft(type) ? models->draft : NULL;
+    params.spec.head = app_wants_draft(type) ? models->head : NULL;
+    if (type == AERIE_SPEC_DRAFT && !models->draft)
+        return app_error(APP_USAGE, "speculation by a draft model needs one: -md FILE%s", models->head ? " (the one given is a drafting head)" : "");
+    if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && type != AERIE_SPEC_DRAFT && !models->head)
+        return app_error(APP_USAGE, "speculation of type %s needs a drafting head: -md FILE%s", aerie_spec_type_name(type),
+                         models->draft ? " (the one given is a model)" : "");
     return app_report(APP_WORKING, aerie_session_create(session, models->model, &params, &error), &error);
 }
 
@@ -167,7 +220,7 @@ void app_say_speculation(const aerie_session *session, const app_options *option
         app_note("speculation: none%s", options->draft_model ? " (the draft model is not used)" : "");
     } else {
         app_note("speculation: %s, up to %u token%s ahead, %s%s", name, (unsigned)spec->n_max,
-                 spec->n_max == 1 ? "" : "s", spec->tree ? "tree" : "chain", spec->fixed ? ", all verified" : "");
+                 spec->n_max == 1 ? "" : "s", spec->tree == AERIE_TREE_OFF ? "chain" : spec->tree == AERIE_TREE_AUTO ? "tree" : aerie_tree_name(spec->tree), spec->fixed ? ", all verified" : "");
     }
 }
 

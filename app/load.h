@@ -10,12 +10,15 @@
 
 typedef struct app_models {
     aerie_model *model;
-    aerie_model *draft; /* NULL if none */
+    aerie_model *draft; /* -md is a model; NULL if not */
+    aerie_head *head;   /* -md is a drafting head, or one was found beside the model; NULL if not */
     aerie_model_info info;
 } app_models;
 
-/* Checks memory, then loads -m and, with with_draft, -md. */
+/* Checks memory, then loads -m and, with with_draft, -md, or without -md a drafting head beside the model. */
 int app_models_load(app_models *models, const app_options *options, bool with_draft);
+/* Whether a kind of speculation has a use for a draft model or head. */
+bool app_wants_draft(aerie_spec_type type);
 void app_models_free(app_models *models);
 /* A vocabulary is enough. */
 int app_vocabulary_load(app_models *models, const app_options *options);

@@ -159,6 +159,11 @@ static const char *kv_type_name(int i)
     return aerie_kv_type_name((aerie_kv_type)i);
 }
 
+static const char *tree_name(int i)
+{
+    return aerie_tree_name((aerie_tree)i);
+}
+
 /* type_name: of the i-th type, NULL behind the last. */
 static int wrong_type(const char *name, const char *text, const char *type_name(int i))
 {
@@ -233,6 +238,7 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_SPEC_TYPES: return parse_list(place, o, name, text);
     case APP_SPEC_TYPE: return aerie_spec_type_parse(text, place) ? APP_DONE : wrong_type(name, text, spec_type_name);
     case APP_KV_TYPE: return aerie_kv_type_parse(text, place) ? APP_DONE : wrong_type(name, text, kv_type_name);
+    case APP_TREE: return aerie_tree_parse(text, place) ? APP_DONE : wrong_type(name, text, tree_name);
     case APP_IGNORED: return add_text(&options->ignored, o->names) ? APP_DONE : app_error_memory("the options");
     }
     return APP_DONE;
@@ -250,6 +256,7 @@ const char *app_option_default(const app_option *o, char out[256])
     case APP_F32: snprintf(out, 256, "%g", (double)*(const float *)place); return out;
     case APP_SPEC_TYPE: snprintf(out, 256, "%s", aerie_spec_type_name(*(const aerie_spec_type *)place)); return out;
     case APP_KV_TYPE: snprintf(out, 256, "%s", aerie_kv_type_name(*(const aerie_kv_type *)place)); return out;
+    case APP_TREE: snprintf(out, 256, "%s", aerie_tree_name(*(const aerie_tree *)place)); return out;
     case APP_NUMBERS: {
         const app_numbers *list = place;
         size_t n = 0;

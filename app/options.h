@@ -49,6 +49,7 @@ typedef enum app_type {
     APP_NUMBERS,    /* app_numbers: list with commas, each in [min, max] */
     APP_SPEC_TYPE,  /* aerie_spec_type */
     APP_KV_TYPE,    /* aerie_kv_type */
+    APP_TREE,       /* aerie_tree */
     APP_SPEC_TYPES, /* app_numbers of aerie_spec_type: list with commas */
     APP_IGNORED,    /* llama.cpp's, without effect here; argument "[...]" is optional */
 } app_type;
@@ -86,6 +87,7 @@ typedef struct app_options {
     const char *cpu_mask, *cpu_range;
     const char *cache_type_k, *cache_type_v; /* llama.cpp's, both or none */
     aerie_model_params model_params;
+    uint32_t draft_vocab;
     aerie_session_params session;
     aerie_sampling sampling;
     bool seed_random; /* the seed was drawn, not given */

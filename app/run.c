@@ -76,13 +76,12 @@ int app_run(const app_options *options)
     app_prompts prompts = {0};
     app_models models = {0};
     if (!options->model) return app_error(APP_USAGE, "'run' needs a model: -m FILE (or AERIE_MODEL)");
-    if (type == AERIE_SPEC_DRAFT && !options->draft_model) {
-        return app_error(APP_USAGE, "--spec-type draft needs a draft model: -md FILE");
-    }
+    if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && !options->draft_model)
+        return app_error(APP_USAGE, "--spec-type %s needs a %s: -md FILE", aerie_spec_type_name(type),
+                         type == AERIE_SPEC_DRAFT ? "draft model" : "drafting head");
     if (!prompted && isatty(STDIN_FILENO)) return app_chat(options);
-    const bool with_draft = options->draft_model && (type == AERIE_SPEC_AUTO || type == AERIE_SPEC_DRAFT);
     int bad = app_prompts_read(&prompts, options, true);
-    if (!bad) bad = app_models_load(&models, options, with_draft);
+    if (!bad) bad = app_models_load(&models, options, app_wants_draft(type));
     if (!bad) bad = app_prompts_encode(&prompts, &models, options);
     app_interrupt_arm();
     if (!bad) bad = answer(&models, options, &prompts);

@@ -147,12 +147,17 @@ AERIE_API aerie_sampling aerie_sampling_default(void);
 /* ---- Speculation ---------------------------------------------------------------------------------- */
 
 #define AERIE_MAX_DRAFT 64 /* nodes of a draft tree */
+#define AERIE_MAX_TAPS 8
+#define AERIE_TAP_NORMED UINT32_MAX /* after the final norm: what the output head multiplies */
 
 typedef enum aerie_spec_type {
-    AERIE_SPEC_AUTO,   /* a draft model if one is given, else n-gram */
+    AERIE_SPEC_AUTO,   /* a drafting head or a draft model if one is given, else n-gram */
     AERIE_SPEC_NONE,
     AERIE_SPEC_NGRAM,  /* continues text seen before in prompt and output; needs nothing */
     AERIE_SPEC_DRAFT,  /* a second model with the same vocabulary */
+    AERIE_SPEC_EAGLE,  /* "draft-eagle": a head trained for the model, from its hidden rows: EAGLE-1 and 2 */
+    AERIE_SPEC_EAGLE3, /* "draft-eagle3": EAGLE-3 and 3.1 */
+    AERIE_SPEC_MEDUSA, /* "draft-medusa" */
     AERIE_SPEC_ORACLE, /* tests and benchmarks: knows the answer, errs at a given rate */
     AERIE_SPEC_RANDOM, /* tests and benchmarks: proposes anything */
 } aerie_spec_type;
@@ -162,13 +167,61 @@ AERIE_API const char *aerie_spec_type_name(aerie_spec_type type);
 /* false for an unknown name. */
 AERIE_API bool aerie_spec_type_parse(const char *name, aerie_spec_type *type);
 
+/* ---- Drafting heads: small networks that draft for one model (docs/heads.md) -------------------------- */
+
+typedef struct aerie_head aerie_head;
+
+typedef struct aerie_head_params {
+    uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
+    bool mmap, no_mmap; /* as in aerie_model_params */
+    uint32_t n_vocab;   /* a head that drafts from the model's whole vocabulary looks at its first n_vocab tokens only; 0: all */
+} aerie_head_params;
+
+AERIE_API aerie_head_params aerie_head_params_default(void);
+
+/* Whether the file is a drafting head, going by its architecture. false also when it cannot be read. */
+AERIE_API bool aerie_file_is_head(const char *path);
+/* The model must outlive the head. Errors: IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what
+ * differs), MEMORY. */
+AERIE_API aerie_status aerie_head_load(aerie_head **head, const aerie_model *model, const char *path,
+                                       const aerie_head_params *params, aerie_error *error);
+AERIE_API void aerie_head_free(aerie_head *head);
+
+typedef struct aerie_head_info {
+    const char *name, *kind; /* lent; kind: "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa" */
+    aerie_spec_type type;    /* the speculation that it serves */
+    uint64_t n_params, weight_bytes;
+    uint32_t n_embd, n_draft; /* width; tokens that it can draft */
+    uint32_t n_taps, taps[AERIE_MAX_TAPS];
+} aerie_head_info;
+
+AERIE_API void aerie_head_info_get(const aerie_head *head, aerie_head_info *info);
+
+/* The shape of drafts. */
+typedef enum aerie_tree {
+    AERIE_TREE_OFF,     /* chains */
+    AERIE_TREE_AUTO,    /* branches where they are likely enough, cut to what pays */
+    AERIE_TREE_STATIC,  /* EAGLE-1's tree of 25 nodes (heads) */
+    AERIE_TREE_DYNAMIC, /* EAGLE-2: expand the best, rank all again (heads) */
+} aerie_tree;
+
+/* "off", "auto", "static", "dynamic"; NULL for an unknown value. */
+AERIE_API const char *aerie_tree_name(aerie_tree tree);
+/* false for an unknown name; "on" is "auto". */
+AERIE_API bool aerie_tree_parse(const char *name, aerie_tree *tree);
+
 typedef struct aerie_spec {
     aerie_spec_type type;
     const aerie_model *draft_model; /* for DRAFT; outlives the session */
+    const aerie_head *head;         /* for EAGLE, EAGLE3, MEDUSA; outlives the session */
     uint32_t n_max;                 /* tokens drafted ahead, 1 to AERIE_MAX_DRAFT */
     uint32_t n_min;                 /* drafts shorter than this are not verified */
     float p_min;                    /* paths less likely than this are not drafted */
-    bool tree;                      /* branches allowed */
+    aerie_tree tree;
+    uint32_t n_nodes;               /* of a tree, at most; 0 = AERIE_MAX_DRAFT */
+    uint32_t top_k;                 /* of a tree: children looked at per node; 0 = as the drafter likes */
+    uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64; 0: as the
+                                     * head was made */
     bool fixed;                     /* always verify all that was drafted: for tests; the controller is off */
     float oracle_error;             /* ORACLE: probability that a drafted token is wrong */
     uint64_t oracle_seed;           /* ORACLE, RANDOM */
@@ -190,9 +243,6 @@ typedef enum aerie_kv_type {
 AERIE_API const char *aerie_kv_type_name(aerie_kv_type type);
 /* false for an unknown name. */
 AERIE_API bool aerie_kv_type_parse(const char *name, aerie_kv_type *type);
-
-#define AERIE_MAX_TAPS 8
-#define AERIE_TAP_NORMED UINT32_MAX /* after the final norm: what the output head multiplies */
 
 typedef struct aerie_session_params {
     uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for */

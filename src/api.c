@@ -1,32 +1,13 @@
 /* api.c - aerie.h: argument checks, then calls inward. Holds no logic of its own. */
 #include <string.h>
 
-#include "aerie.h"
+#include "api_int.h"
 #include "backend/backend.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"
-#include "engine/engine.h"
-#include "model/model.h"
-#include "spec/spec.h"
 #include "text/chat.h"
 #include "text/vocab.h"
-
-struct aerie_model {
-    ae_backend *backend; /* NULL for vocab_only */
-    ae_model *model;     /* NULL for vocab_only */
-    ae_net *net;         /* NULL for vocab_only */
-    ae_gguf *gguf;       /* vocab_only: owned */
-    ae_vocab *vocab;     /* lent by model; vocab_only: owned */
-    double load_seconds;
-};
-
-struct aerie_session {
-    const aerie_model *model;
-    ae_engine *engine;
-    ae_spec *spec;
-    aerie_session_params params; /* resolved */
-};
 
 /* The public structs mirror the internal ones; one conversion each. */
 static ae_sampling sampling_in(const aerie_sampling *s)
@@ -77,7 +58,7 @@ static double mib(uint64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static aerie_status check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error)
+aerie_status ae_api_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error)
 {
     const uint64_t available = ae_os_memory_available();
     if (!available || needed <= available) return AERIE_OK;
@@ -104,7 +85,7 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     m->vocab = m->model->vocab;
     const ae_load_options net = net_options(p);
-    AE_TRY(check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net), "a smaller model or quantization would fit", error));
+    AE_TRY(ae_api_check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net), "a smaller model or quantization would fit", error));
     return ae_net_create(&m->net, m->model, m->backend, &net, error);
 }
 
@@ -260,8 +241,15 @@ aerie_sampling aerie_sampling_default(void)
 }
 
 static const char *const spec_names[] = {
-    [AERIE_SPEC_AUTO] = "auto",   [AERIE_SPEC_NONE] = "none",     [AERIE_SPEC_NGRAM] = "ngram",
-    [AERIE_SPEC_DRAFT] = "draft", [AERIE_SPEC_ORACLE] = "oracle", [AERIE_SPEC_RANDOM] = "random",
+    [AERIE_SPEC_AUTO] = "auto",
+    [AERIE_SPEC_NONE] = "none",
+    [AERIE_SPEC_NGRAM] = "ngram",
+    [AERIE_SPEC_DRAFT] = "draft",
+    [AERIE_SPEC_EAGLE] = "draft-eagle",
+    [AERIE_SPEC_EAGLE3] = "draft-eagle3",
+    [AERIE_SPEC_MEDUSA] = "draft-medusa",
+    [AERIE_SPEC_ORACLE] = "oracle",
+    [AERIE_SPEC_RANDOM] = "random",
 };
 #define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
 
@@ -306,7 +294,7 @@ bool aerie_kv_type_parse(const char *name, aerie_kv_type *type)
 
 aerie_spec aerie_spec_default(void)
 {
-    return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = true};
+    return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO};
 }
 
 aerie_session_params aerie_session_params_default(void)
@@ -339,6 +327,7 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
         {"the number of threads", p->n_threads, 1, 1024},
         {"the draft length", p->spec.n_max, 1, AERIE_MAX_DRAFT},
         {"the shortest draft", p->spec.n_min, 0, AERIE_MAX_DRAFT},
+        {"the size of a draft tree", p->spec.n_nodes, 0, AERIE_MAX_DRAFT},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         if (fields[i].value < fields[i].lo || fields[i].value > fields[i].hi)
@@ -351,7 +340,9 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
         if (p->taps[i] > model->hparams.n_layers && p->taps[i] != AERIE_TAP_NORMED)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "tap %u is before layer %u, but the model has %u layers", i, p->taps[i],
                            model->hparams.n_layers);
+    AE_TRY(ae_api_resolve_head(p, error));
     if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
+    if (!aerie_tree_name(p->spec.tree)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);
     if (!aerie_spec_type_name(p->spec.type)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
@@ -405,7 +396,7 @@ static aerie_status create_draft_model(aerie_session *s, ae_drafter **drafter, a
     o.n_outputs = AE_TREE_MAX + 1; /* it drafts for one sequence at a time */
     o.threads_of = s->engine;
     ae_engine *engine;
-    AE_TRY(check_memory("the draft model's session", ae_engine_plan_bytes(draft->model, draft->backend, &o),
+    AE_TRY(ae_api_check_memory("the draft model's session", ae_engine_plan_bytes(draft->model, draft->backend, &o),
                         "a smaller context (-c) would fit", error));
     AE_TRY(ae_engine_create(&engine, draft->net, &o, error));
     return ae_draft_model_create(drafter, engine, s->params.n_seqs, error);
@@ -419,6 +410,9 @@ static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie
     switch (spec->type) {
     case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, error);
     case AERIE_SPEC_DRAFT: return create_draft_model(s, drafter, error);
+    case AERIE_SPEC_EAGLE:
+    case AERIE_SPEC_EAGLE3:
+    case AERIE_SPEC_MEDUSA: return ae_api_create_head_drafter(s, drafter, error);
     case AERIE_SPEC_ORACLE:
         return ae_draft_oracle_create(drafter, s->params.n_seqs, n_vocab, spec->oracle_error, spec->oracle_seed, error);
     case AERIE_SPEC_RANDOM: return ae_draft_random_create(drafter, n_vocab, spec->oracle_seed, error);
@@ -446,12 +440,13 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
     ae_drafter *drafter;
     AE_TRY_GOTO(status, resolve(model->model, params, &s->params, error), fail);
     const ae_engine_options eo = engine_options(&s->params);
-    AE_TRY_GOTO(status, check_memory("a session of this context size", ae_engine_plan_bytes(model->model, model->backend, &eo),
+    AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", ae_engine_plan_bytes(model->model, model->backend, &eo),
                                      "a smaller context (-c) or fewer sequences would fit", error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     AE_TRY_GOTO(status, create_drafter(s, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
-    const ae_spec_options so = {s->params.n_batch, spec->n_max, spec->n_min, spec->p_min, spec->tree, spec->fixed};
+    const ae_spec_options so = {.n_chunk = s->params.n_batch, .n_max = spec->n_max, .n_min = spec->n_min, .p_min = spec->p_min,
+                                .shape = ae_api_shape(spec->tree), .n_nodes = spec->n_nodes, .top_k = spec->top_k, .fixed = spec->fixed};
     AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);
     *session = s;
     return AERIE_OK;

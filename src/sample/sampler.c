@@ -263,32 +263,45 @@ int32_t ae_sampler_draw(ae_sampler *s, const float *logits, const int32_t *token
     return id >= 0 ? id : argmax(logits, s->n_vocab);
 }
 
-uint32_t ae_sampler_propose(ae_sampler *s, const float *logits, uint32_t n_logits, size_t position, uint32_t k,
-                            int32_t *ids, float *probs)
+/* Sum of e^(logit - top); what adds less than 1e-7 of the top is left out. */
+static double near_weight(const float *logits, uint32_t n, float top)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (logits[i] > top - 16.0f) sum += (double)ae_expf(logits[i] - top);
+    return sum;
+}
+
+uint32_t ae_sampler_propose(ae_sampler *s, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
+                            uint32_t k, int32_t *ids, float *probs)
 {
     const ae_sampling *p = &s->params;
     candidate best[64];
+    double score[64], total = 0;
     /* noise moves few tokens past the front: rank a short list, not the vocabulary */
     const bool noisy = p->temperature > 0.0f;
     const uint32_t want = noisy && k < 40 ? 40 : k;
     const uint32_t n = select_top(logits, n_logits, want < 64 ? want : 64, best);
     if (!n) return 0;
-    const float top = best[0].logit, scale = noisy ? 1.0f / p->temperature : 1.0f;
-    double total = 0;
-    float weight[64];
-    for (uint32_t i = 0; i < n; i++) total += (double)(weight[i] = ae_expf((best[i].logit - top) * scale));
-    for (uint32_t i = 0; i < n; i++) weight[i] = (float)((double)weight[i] / total);
-    double score[64];
-    for (uint32_t i = 0; i < n; i++)
-        score[i] = noisy ? ((double)best[i].logit - (double)top) * (double)scale + ae_gumbel(p->seed, position, (uint32_t)best[i].id)
-                         : -(double)i;
+    /* noise counts in units of the temperature; what the drafter's logits are wrong by does not shrink with it */
+    const double unit = p->temperature < 1.0f ? (double)p->temperature : 1.0, noise = noisy ? unit : 0.0;
+    const double scale = p->temperature > 1.0f ? 1.0 / (double)p->temperature : 1.0;
+    double top = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t id = (uint32_t)(map ? map[best[i].id] : best[i].id);
+        score[i] = ((double)best[i].logit - (double)best[0].logit) * scale;
+        if (noisy) score[i] += noise * ae_gumbel(p->seed, position, id);
+        if (score[i] > top) top = score[i];
+    }
+    if (noisy) for (uint32_t i = 0; i < n; i++) total += (double)ae_expf((float)(score[i] - top));
+    else total = near_weight(logits, n_logits, best[0].logit);
     if (k > n) k = n;
     for (uint32_t j = 0; j < k; j++) {
         uint32_t at = 0;
         for (uint32_t i = 1; i < n; i++)
             if (score[i] > score[at]) at = i;
-        ids[j] = best[at].id;
-        probs[j] = weight[at];
+        ids[j] = map ? map[best[at].id] : best[at].id;
+        probs[j] = (float)((double)ae_expf((float)(score[at] - top)) / total);
         score[at] = -INFINITY;
     }
     return k;

@@ -39,11 +39,12 @@ const ae_sampling *ae_sampler_params(const ae_sampler *sampler);
 /* The token at position n_tokens, given logits [n_vocab] and the tokens [n_tokens] before it. */
 int32_t ae_sampler_draw(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens);
 
-/* For drafters: scores that rank tokens as the draw would, from a drafter's own logits: the k best, best first,
- * ids [k] and probabilities [k] under the drafter's softmax at this temperature. Uses the same noise and only the
- * temperature of the chain. Returns how many (<= k). */
-uint32_t ae_sampler_propose(ae_sampler *sampler, const float *logits, uint32_t n_logits, size_t position, uint32_t k,
-                            int32_t *ids, float *p);
+/* For drafters: scores that rank tokens as the draw would, from a drafter's own logits: the k best, best first, their ids
+ * [k] and the belief [k] that the draw takes them. map: target ids of the logits, or NULL. Uses the same noise and only the
+ * temperature of the chain. The belief is a softmax: without noise of the logits; with noise of the scores, whose gaps
+ * say how far the target must differ for another token to win. Returns how many (<= k). */
+uint32_t ae_sampler_propose(ae_sampler *sampler, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
+                            uint32_t k, int32_t *ids, float *p);
 
 /* The noise itself: a standard Gumbel value. */
 double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token);

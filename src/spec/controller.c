@@ -1,5 +1,6 @@
 #include "spec/controller.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define STEP_GUESS 0.03   /* relative cost of one more row, until it was measured */
@@ -7,6 +8,7 @@
 #define REST_FIRST 32     /* rounds of the first rest; doubled each time speculation fails again */
 #define REST_LAST 512
 #define PROBE_DEPTH 2
+#define AE_CONTROLLER_NODES (16 * AE_TREE_MAX) /* of all trees of a pass; more are not verified */
 
 void ae_controller_init(ae_controller *c, const ae_controller_options *options)
 {
@@ -112,16 +114,16 @@ void ae_controller_saw_verdict(ae_controller *c, const ae_tree *tree, const int3
 
 /* ---- Choices ------------------------------------------------------------------------------------------ */
 
-void ae_controller_saw_round(ae_controller *c, uint32_t n_context, uint32_t n_tokens, double seconds)
+void ae_controller_saw_round(ae_controller *c, const ae_round *round, uint32_t n_tokens, double seconds)
 {
-    const double plain = ae_controller_pass_seconds(c, 1, n_context);
     c->spec_tokens = 0.97 * c->spec_tokens + n_tokens;
-    c->spec_seconds = 0.97 * c->spec_seconds + seconds;
+    c->plain_tokens = 0.97 * c->plain_tokens +
+                      seconds * round->n_drawing / ae_controller_pass_seconds(c, round->n_rows, round->n_context);
     if (c->options.fixed || ++c->n_rounds < 16) return;
-    if (c->spec_tokens * plain < 0.98 * c->spec_seconds) {
+    if (c->spec_tokens < 0.98 * c->plain_tokens) {
         c->rest = c->rest_length;
         c->rest_length = c->rest_length * 2 < REST_LAST ? c->rest_length * 2 : REST_LAST;
-        c->spec_tokens = c->spec_seconds = 0;
+        c->spec_tokens = c->plain_tokens = 0;
         c->n_rounds = 8; /* the next trial is shorter */
     } else if (c->n_rounds > 64) {
         c->rest_length = REST_FIRST;
@@ -129,14 +131,15 @@ void ae_controller_saw_round(ae_controller *c, uint32_t n_context, uint32_t n_to
 }
 
 /* For drafters that cost time: the depth whose expected rate is best, by what each depth brought so far. */
-static uint32_t paid_depth(const ae_controller *c, uint32_t n_context, uint32_t base_rows)
+static uint32_t paid_depth(const ae_controller *c, const ae_round *r, uint32_t n_drafting)
 {
-    double best = GAIN_NEEDED / ae_controller_pass_seconds(c, base_rows + 1, n_context), expected = 1, reach = 1;
+    double best = GAIN_NEEDED * r->n_drawing / ae_controller_pass_seconds(c, r->n_rows, r->n_context);
+    double expected = r->n_drawing, reach = 1;
     uint32_t depth = 0;
     for (uint32_t k = 1; k <= c->options.n_max && k <= AE_TREE_MAX; k++) {
         reach *= (c->depth_hits[k] + 0.7 * 4) / (c->depth_tries[k] + 4);
-        expected += reach;
-        const double rate = expected / (k * c->draft_step + ae_controller_pass_seconds(c, base_rows + k + 1, n_context));
+        expected += reach * n_drafting;
+        const double rate = expected / (k * c->draft_step + ae_controller_pass_seconds(c, r->n_rows + k * n_drafting, r->n_context));
         if (rate > best) {
             best = rate;
             depth = k;
@@ -145,47 +148,77 @@ static uint32_t paid_depth(const ae_controller *c, uint32_t n_context, uint32_t 
     return depth;
 }
 
-uint32_t ae_controller_depth(ae_controller *c, uint32_t n_context, uint32_t base_rows)
+uint32_t ae_controller_depth(ae_controller *c, const ae_round *r, uint32_t n_drafting)
 {
     if (c->options.fixed) return c->options.n_max;
     if (c->rest) {
         c->rest--;
         return 0;
     }
-    if (!c->pass[bucket_of(n_context)][base_rows + 1 < AE_T_ROWS ? base_rows + 1 : AE_T_ROWS - 1] && !c->n_rounds && !base_rows)
+    if (!c->n_rounds && r->n_rows < AE_T_ROWS && !c->pass[bucket_of(r->n_context)][r->n_rows] && r->n_rows == r->n_drawing)
         return 0; /* the first round is plain: everything is compared with it */
     if (c->options.free_draft) return c->options.n_max;
-    const uint32_t depth = paid_depth(c, n_context, base_rows);
+    const uint32_t depth = paid_depth(c, r, n_drafting);
     if (depth) return depth;
     c->rest = c->rest_length;
     c->rest_length = c->rest_length * 2 < REST_LAST ? c->rest_length * 2 : REST_LAST;
     return PROBE_DEPTH < c->options.n_max ? PROBE_DEPTH : c->options.n_max;
 }
 
-void ae_controller_choose(const ae_controller *c, uint32_t n_context, uint32_t base_rows, double draft_seconds, ae_tree *tree)
+float ae_controller_floor(const ae_controller *c, const ae_round *r)
 {
-    if (c->options.fixed || !tree->n) return;
-    double reach[AE_TREE_MAX];
-    uint32_t order[AE_TREE_MAX];
-    for (uint32_t i = 0; i < tree->n; i++) {
-        reach[i] = calibrated(c, tree->p[i]) * (tree->parent[i] < 0 ? 1.0 : reach[tree->parent[i]]);
-        uint32_t at = i; /* insertion keeps equals in index order, so parents stay before children */
-        for (; at > 0 && reach[order[at - 1]] < reach[i]; at--) order[at] = order[at - 1];
-        order[at] = i;
+    if (c->options.fixed || c->options.free_draft || !c->draft_step) return 0;
+    const double plain = ae_controller_pass_seconds(c, r->n_rows, r->n_context);
+    const double row = (ae_controller_pass_seconds(c, r->n_rows + 8, r->n_context) - plain) / 8;
+    const double floor = (c->draft_step / r->n_drawing + (row > 0 ? row : 0)) * r->n_drawing / plain;
+    return floor < 0.5 ? (float)floor : 0.5f;
+}
+
+/* A node of one of several trees. */
+typedef struct reached {
+    double reach;
+    uint32_t tree, node;
+} reached;
+
+static int by_reach(const void *a, const void *b)
+{
+    const reached *x = a, *y = b;
+    if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
+    if (x->tree != y->tree) return x->tree < y->tree ? -1 : 1;
+    return x->node < y->node ? -1 : x->node > y->node; /* equals in index order: parents stay before children */
+}
+
+void ae_controller_choose(const ae_controller *c, const ae_round *r, double draft_seconds, ae_tree *const *trees, uint32_t n)
+{
+    reached nodes[AE_CONTROLLER_NODES];
+    uint32_t n_nodes = 0;
+    if (c->options.fixed) return;
+    for (uint32_t t = 0; t < n; t++) {
+        double reach[AE_TREE_MAX];
+        for (uint32_t i = 0; i < trees[t]->n; i++) {
+            const int32_t parent = trees[t]->parent[i];
+            reach[i] = calibrated(c, trees[t]->p[i]) * (parent < 0 ? 1.0 : reach[parent]);
+            if (n_nodes < AE_CONTROLLER_NODES) nodes[n_nodes++] = (reached){reach[i], t, i};
+        }
     }
-    double expected = 1, best = GAIN_NEEDED / ae_controller_pass_seconds(c, base_rows + 1, n_context);
+    qsort(nodes, n_nodes, sizeof *nodes, by_reach);
+    const double plain = r->n_drawing / (ae_controller_pass_seconds(c, r->n_rows, r->n_context) + (c->options.free_draft ? 0 : draft_seconds));
+    double expected = r->n_drawing, best = c->options.free_draft ? GAIN_NEEDED * plain : plain;
     uint32_t n_keep = 0;
-    if (!c->options.free_draft) best = 1 / (draft_seconds + ae_controller_pass_seconds(c, base_rows + 1, n_context));
-    for (uint32_t k = 0; k < tree->n; k++) {
-        expected += reach[order[k]];
-        const double rate = expected / (draft_seconds + ae_controller_pass_seconds(c, base_rows + k + 2, n_context));
+    for (uint32_t k = 0; k < n_nodes; k++) {
+        expected += nodes[k].reach;
+        const double rate = expected / (draft_seconds + ae_controller_pass_seconds(c, r->n_rows + k + 1, r->n_context));
         if (rate > best) {
             best = rate;
             n_keep = k + 1;
         }
     }
-    if (n_keep < c->options.n_min) n_keep = 0;
-    bool keep[AE_TREE_MAX] = {false};
-    for (uint32_t k = 0; k < n_keep; k++) keep[order[k]] = true;
-    ae_tree_prune(tree, keep);
+    for (uint32_t t = 0; t < n; t++) {
+        bool keep[AE_TREE_MAX] = {false};
+        uint32_t kept = 0;
+        for (uint32_t k = 0; k < n_keep; k++)
+            if (nodes[k].tree == t) keep[nodes[k].node] = true, kept++;
+        if (kept < c->options.n_min) memset(keep, 0, sizeof keep);
+        ae_tree_prune(trees[t], keep);
+    }
 }

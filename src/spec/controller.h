@@ -4,10 +4,10 @@
  * seconds of a drafted token; and a calibration of the drafter's beliefs, tree.p against what was really
  * accepted. Everything is measured on the real passes: no model of the machine, no sweep at start.
  *
- * The choice (DESIGN section 3): sort the nodes of the drafted tree by calibrated path probability, keep
- * the prefix of n nodes that maximises (1 + expected accepted) / (draft time + T(n + 1)). Chain, tree
- * and "do not speculate" are the same scan, n = 0 being plain decoding. A second guard looks at results
- * alone: when rounds that speculated gave fewer tokens a second than plain ones would have, speculation
+ * The choice (DESIGN section 3): sort the nodes of all drafted trees by calibrated path probability, keep
+ * the prefix of n nodes that maximises (sequences + expected accepted) / (draft time + T(rows + n)). Chain, tree
+ * and "do not speculate" are the same scan, n = 0 being plain decoding; many sequences at once share one T. A second guard
+ * looks at results alone: when rounds that speculated gave fewer tokens a second than plain ones would have, speculation
  * rests for a while and is then tried again.
  *
  * Timings steer speed only; no choice made here can change an output (law 1).
@@ -35,8 +35,8 @@ typedef struct ae_controller {
     double draft_step;                    /* seconds per drafted level, 0 = not seen */
     double belief_tries[AE_BELIEFS], belief_hits[AE_BELIEFS]; /* decayed counts by tree.p */
     double depth_tries[AE_TREE_MAX + 1], depth_hits[AE_TREE_MAX + 1]; /* by depth, given the parent was accepted */
-    /* results of rounds that speculated, decayed: tokens and seconds, and what plain decoding would have taken */
-    double spec_tokens, spec_seconds;
+    /* results of rounds that speculated, decayed: tokens, and those that plain decoding would have made in the same time */
+    double spec_tokens, plain_tokens;
     uint32_t rest;        /* rounds left without speculation */
     uint32_t rest_length; /* of the next rest */
     uint32_t n_rounds;
@@ -44,10 +44,18 @@ typedef struct ae_controller {
 
 void ae_controller_init(ae_controller *c, const ae_controller_options *options);
 
-/* Depth worth drafting now for a sequence of n_context tokens while the pass already has base_rows other rows; 0 = none. */
-uint32_t ae_controller_depth(ae_controller *c, uint32_t n_context, uint32_t base_rows);
-/* Cut the tree to what is worth verifying; may leave nothing. draft_seconds: what proposing it took. */
-void ae_controller_choose(const ae_controller *c, uint32_t n_context, uint32_t base_rows, double draft_seconds, ae_tree *tree);
+/* A pass about to be drafted for: its rows without any draft, sequences that draw a token in it (drafted for or not), and
+ * the longest of their contexts. */
+typedef struct ae_round {
+    uint32_t n_rows, n_drawing, n_context;
+} ae_round;
+
+/* Depth worth drafting now for n_drafting sequences; 0 = none. Once per pass. */
+uint32_t ae_controller_depth(ae_controller *c, const ae_round *round, uint32_t n_drafting);
+/* Path probability below which a node is not worth drafting: what it would add is less than its time. 0 while nothing is known. */
+float ae_controller_floor(const ae_controller *c, const ae_round *round);
+/* Cut the trees of n sequences to what is worth verifying; may leave nothing. draft_seconds: what proposing them took. */
+void ae_controller_choose(const ae_controller *c, const ae_round *round, double draft_seconds, ae_tree *const *trees, uint32_t n);
 
 /* A pass of decode rows took this long. */
 void ae_controller_saw_pass(ae_controller *c, uint32_t n_rows, uint32_t n_context, double seconds);
@@ -55,8 +63,8 @@ void ae_controller_saw_pass(ae_controller *c, uint32_t n_rows, uint32_t n_contex
 void ae_controller_saw_draft(ae_controller *c, uint32_t n_levels, double seconds);
 /* The verdict on a tree: path[0..n_accepted) are the accepted nodes. */
 void ae_controller_saw_verdict(ae_controller *c, const ae_tree *tree, const int32_t *path, uint32_t n_accepted);
-/* A round of one sequence that speculated: tokens emitted and its seconds (draft and pass). */
-void ae_controller_saw_round(ae_controller *c, uint32_t n_context, uint32_t n_tokens, double seconds);
+/* A pass that speculated: tokens emitted by its sequences and its seconds (drafts and pass). */
+void ae_controller_saw_round(ae_controller *c, const ae_round *round, uint32_t n_tokens, double seconds);
 
 /* Expected seconds of a pass; for tests and statistics. */
 double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint32_t n_context);

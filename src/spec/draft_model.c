@@ -35,9 +35,10 @@ static void model_destroy(ae_drafter *drafter)
     ae_free(d);
 }
 
-static void model_begin(ae_drafter *drafter, uint32_t slot)
+static uint32_t model_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
-    (void)drafter, (void)slot; /* the next propose compares tokens and keeps what still holds */
+    (void)drafter; /* the next propose compares tokens and keeps what still holds */
+    return begin->n_shared;
 }
 
 /* Runs tokens behind the live ones and keeps them; *row: the one whose logits come next. */
@@ -61,7 +62,7 @@ static aerie_status extend(draft_model *d, uint32_t slot, const int32_t *tokens,
 static uint32_t rank(draft_model *d, const ae_draft_request *r, uint32_t row, size_t position, uint32_t k, int32_t *ids, float *p)
 {
     const uint32_t n_vocab = ae_engine_net(d->engine)->model->hparams.n_vocab;
-    return ae_sampler_propose(r->sampler, ae_engine_logits(d->engine, row), n_vocab, position, k, ids, p);
+    return ae_sampler_propose(r->sampler, ae_engine_logits(d->engine, row), n_vocab, NULL, position, k, ids, p);
 }
 
 static aerie_status draft_chain(draft_model *d, const ae_draft_request *r, uint32_t row, ae_tree *tree, aerie_error *error)
@@ -114,9 +115,8 @@ static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, uint32
     return AERIE_OK;
 }
 
-static aerie_status model_propose(ae_drafter *drafter, const ae_draft_request *r, ae_tree *tree, aerie_error *error)
+static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tree, aerie_error *error)
 {
-    draft_model *d = (draft_model *)drafter;
     ae_kv *kv = ae_engine_kv(d->engine);
     if (r->n_tokens >= d->n_ctx) return AERIE_OK; /* its context is full: nothing to propose */
     const uint32_t live = ae_kv_n_live(kv, r->slot);
@@ -124,7 +124,13 @@ static aerie_status model_propose(ae_drafter *drafter, const ae_draft_request *r
     while (same < live && same < r->n_tokens - 1 && d->slots[r->slot].tokens[same] == r->tokens[same]) same++;
     ae_kv_truncate(kv, r->slot, same);
     AE_TRY(extend(d, r->slot, r->tokens + same, (uint32_t)r->n_tokens - same, &row, error));
-    return r->tree ? draft_tree(d, r, row, tree, error) : draft_chain(d, r, row, tree, error);
+    return r->shape ? draft_tree(d, r, row, tree, error) : draft_chain(d, r, row, tree, error);
+}
+
+static aerie_status model_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    for (uint32_t i = 0; i < n; i++) AE_TRY(draft((draft_model *)drafter, &requests[i], requests[i].tree, error));
+    return AERIE_OK;
 }
 
 static const ae_drafter_ops model_ops = {

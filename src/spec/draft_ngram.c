@@ -310,7 +310,7 @@ static void expand(const slot_state *slot, const ae_draft_request *request, fron
     const uint32_t share = share_bucket(list.count[bet], list.total);
     const float p = rate_value(slot->favourite[bucket][share], favourite_prior(bucket, share));
     offer(f, (option){path * p, p, parent, list.token[bet], {list.to[bet], m.length + 1}});
-    if (!request->tree) return;
+    if (!request->shape) return;
     used[bet] = true;
     float left = 1.0f - p;
     uint32_t room = MAX_CHILDREN - 1;
@@ -369,20 +369,19 @@ static void build(const slot_state *slot, const ae_draft_request *request, ae_tr
 
 /* ---- The drafter ----------------------------------------------------------------------------------- */
 
-static void ngram_begin(ae_drafter *drafter, uint32_t slot_id)
+static uint32_t ngram_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     ngram *d = (ngram *)drafter;
-    if (slot_id >= d->n_slots) return;
-    slot_state *slot = &d->slots[slot_id];
+    if (begin->slot >= d->n_slots) return begin->n_shared;
+    slot_state *slot = &d->slots[begin->slot];
     slot_restart(slot);
     slot->skip = 0;
     slot->wait = FIRST_WAIT;
+    return begin->n_shared;
 }
 
-static aerie_status ngram_propose(ae_drafter *drafter, const ae_draft_request *request, ae_tree *tree,
-                                  aerie_error *error)
+static aerie_status draft(ngram *d, const ae_draft_request *request, ae_tree *tree, aerie_error *error)
 {
-    ngram *d = (ngram *)drafter;
     if (request->slot >= d->n_slots)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the n-gram drafter has %u", request->slot, d->n_slots);
     slot_state *slot = &d->slots[request->slot];
@@ -396,6 +395,12 @@ static aerie_status ngram_propose(ae_drafter *drafter, const ae_draft_request *r
     }
     slot->skip = slot->wait;
     slot->wait = slot->wait < LAST_WAIT ? 2 * slot->wait : LAST_WAIT;
+    return AERIE_OK;
+}
+
+static aerie_status ngram_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    for (uint32_t i = 0; i < n; i++) AE_TRY(draft((ngram *)drafter, &requests[i], requests[i].tree, error));
     return AERIE_OK;
 }
 

@@ -97,10 +97,8 @@ static int32_t add_children(const oracle *d, uint32_t slot, size_t position, int
     return main_node;
 }
 
-static aerie_status oracle_propose(ae_drafter *drafter, const ae_draft_request *request, ae_tree *tree,
-                                   aerie_error *error)
+static aerie_status draft(const oracle *d, const ae_draft_request *request, ae_tree *tree, aerie_error *error)
 {
-    const oracle *d = (const oracle *)drafter;
     const uint32_t slot = request->slot;
     if (slot >= d->n_slots) return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the oracle has %u", slot, d->n_slots);
     const uint32_t max_nodes = request->max_nodes < AE_TREE_MAX ? request->max_nodes : AE_TREE_MAX;
@@ -108,7 +106,7 @@ static aerie_status oracle_propose(ae_drafter *drafter, const ae_draft_request *
     for (uint32_t depth = 1; depth <= request->max_depth && tree->n < max_nodes; depth++) {
         const size_t position = request->n_tokens + depth - 1;
         if (position < d->told[slot].first || position - d->told[slot].first >= d->told[slot].n) break;
-        if (request->tree) {
+        if (request->shape) {
             node = add_children(d, slot, position, node, max_nodes, depth < request->max_depth, tree);
         } else {
             uint32_t step;
@@ -118,10 +116,16 @@ static aerie_status oracle_propose(ae_drafter *drafter, const ae_draft_request *
     return AERIE_OK;
 }
 
-static void oracle_begin(ae_drafter *drafter, uint32_t slot)
+static aerie_status oracle_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    for (uint32_t i = 0; i < n; i++) AE_TRY(draft((const oracle *)drafter, &requests[i], requests[i].tree, error));
+    return AERIE_OK;
+}
+
+static uint32_t oracle_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     (void)drafter; /* what was told stays told */
-    (void)slot;
+    return begin->n_shared;
 }
 
 static void oracle_destroy(ae_drafter *drafter)

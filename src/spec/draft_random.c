@@ -14,35 +14,38 @@ typedef struct random_drafter {
     uint64_t seed;
 } random_drafter;
 
-static aerie_status random_propose(ae_drafter *drafter, const ae_draft_request *request, ae_tree *tree,
-                                   aerie_error *error)
+static void draft(const random_drafter *d, const ae_draft_request *request, ae_tree *tree)
 {
-    (void)error;
-    const random_drafter *d = (const random_drafter *)drafter;
     const uint32_t max_nodes = request->max_nodes < AE_TREE_MAX ? request->max_nodes : AE_TREE_MAX;
-    const uint32_t longest = request->tree || request->max_depth > max_nodes ? max_nodes : request->max_depth;
+    const uint32_t longest = request->shape || request->max_depth > max_nodes ? max_nodes : request->max_depth;
     uint32_t r[4];
-    if (!request->max_depth) return AERIE_OK;
+    if (!request->max_depth) return;
     ae_philox(d->seed, request->n_tokens, request->slot, r);
     const uint32_t n = r[0] % (longest + 1);
     for (uint32_t i = 0; i < n; i++) {
         ae_philox(d->seed, request->n_tokens, (uint64_t)(i + 1) << 32 | request->slot, r);
         const int32_t newest = (int32_t)tree->n - 1;
         int32_t parent = newest;
-        if (request->tree) {
+        if (request->shape) {
             /* half of the nodes hang on the newest, which makes depth; the others anywhere */
             if (r[1] & 1) parent = (int32_t)(r[2] % (tree->n + 1)) - 1;
             if (parent >= 0 && (uint32_t)tree->depth[parent] >= request->max_depth) parent = tree->parent[parent];
         }
         ae_tree_add(tree, parent, (int32_t)(r[0] % d->n_vocab), 0.5f); /* a child that is there already is not added */
     }
+}
+
+static aerie_status random_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    (void)error;
+    for (uint32_t i = 0; i < n; i++) draft((const random_drafter *)drafter, &requests[i], requests[i].tree);
     return AERIE_OK;
 }
 
-static void random_begin(ae_drafter *drafter, uint32_t slot)
+static uint32_t random_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     (void)drafter;
-    (void)slot;
+    return begin->n_shared;
 }
 
 static void random_destroy(ae_drafter *drafter)

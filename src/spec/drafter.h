@@ -1,12 +1,13 @@
 /* drafter.h - whoever proposes tokens: a struct of functions and one file each.
  *
- * A drafter sees tokens (and later hidden rows) and returns a tree. It cannot write target state, so
+ * A drafter sees tokens and hidden rows of the target and returns a tree. It cannot write target state, so
  * whatever it proposes, the output is the same; only the speed differs. Its beliefs (tree.p) steer
  * how much of the tree is verified, after calibration against what really was accepted.
  *
- * Verbs, per slot (a sequence being generated): begin, then any number of propose, then begin again for
- * the next sequence. propose gets the whole sequence so far; a drafter keeps what it needs from one
- * call to the next and catches up on the tokens that were added since.
+ * Verbs, per slot (a sequence being generated): begin, then observe after every pass and propose before some, then begin
+ * again for the next sequence. propose gets the whole sequence so far, and all slots that want a draft at once, so that a
+ * drafter may run them in one batch. A drafter keeps what it needs from one call to the next and catches up on the tokens
+ * that were added since; one that needs the target's hidden rows gets those of every position in order through observe.
  */
 #ifndef AE_SPEC_DRAFTER_H
 #define AE_SPEC_DRAFTER_H
@@ -17,24 +18,53 @@
 
 typedef struct ae_drafter ae_drafter;
 
+typedef enum ae_draft_shape {
+    AE_DRAFT_CHAIN,
+    AE_DRAFT_TREE,    /* branches where they are likely enough; the controller cuts it to what pays */
+    AE_DRAFT_STATIC,  /* EAGLE-1's tree of 25 nodes, whatever they are worth (drafting heads; others: TREE) */
+    AE_DRAFT_DYNAMIC, /* EAGLE-2: the top_k best of each level go on, then the max_nodes best of all (heads; others: TREE) */
+} ae_draft_shape;
+
 typedef struct ae_draft_request {
     uint32_t slot;
     const int32_t *tokens; /* [n_tokens] prompt and everything emitted, newest last */
     size_t n_tokens;
     uint32_t max_depth;    /* longest path wanted, >= 1 */
     uint32_t max_nodes;    /* <= AE_TREE_MAX */
-    bool tree;             /* branches allowed; else a chain */
+    ae_draft_shape shape;
+    uint32_t top_k;        /* children looked at per node, and paths that go on per level; 0 = as you like */
     float min_p;           /* do not continue below this path probability; 0 = as you like */
     ae_sampler *sampler;   /* of this sequence: for proposals under the same noise */
+    ae_tree *tree;         /* (out) given empty; a drafter with nothing to say leaves it so */
 } ae_draft_request;
+
+typedef struct ae_draft_begin {
+    uint32_t slot;
+    uint32_t donor;        /* the slot whose first positions are reused; may be `slot` itself */
+    const int32_t *tokens; /* [n_tokens] of the donor */
+    size_t n_tokens;
+    uint32_t n_shared;     /* positions that the target's KV cache could reuse */
+} ae_draft_begin;
+
+/* Positions that have become true: rows of the last pass, in order of position. */
+typedef struct ae_draft_seen {
+    uint32_t slot;
+    const int32_t *rows;   /* [n] of the target's engine */
+    uint32_t n;
+    const int32_t *tokens; /* [n_tokens] the whole sequence, as far as known */
+    size_t n_tokens;
+} ae_draft_seen;
 
 typedef struct ae_drafter_ops {
     const char *name; /* as in --spec-type */
     bool free;        /* proposing costs next to nothing */
-    /* A new sequence will be generated in slot. */
-    void (*begin)(ae_drafter *drafter, uint32_t slot);
-    /* Fills the (empty) tree. A drafter with nothing to say leaves it empty. */
-    aerie_status (*propose)(ae_drafter *drafter, const ae_draft_request *request, ae_tree *tree, aerie_error *error);
+    /* A new sequence will be generated in slot. Returns how many of the n_shared positions may be reused: a drafter that
+     * needs their hidden rows makes the target run the rest again. */
+    uint32_t (*begin)(ae_drafter *drafter, const ae_draft_begin *begin);
+    /* NULL if hidden rows are of no interest. */
+    void (*observe)(ae_drafter *drafter, const ae_draft_seen *seen);
+    /* Fills the trees of n requests, of different slots. */
+    aerie_status (*propose)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
     void (*destroy)(ae_drafter *drafter);
 } ae_drafter_ops;
 
@@ -48,6 +78,16 @@ aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_err
 /* A second model with the same vocabulary. The drafter takes the engine over (n_seqs >= n_slots). */
 struct ae_engine;
 aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, uint32_t n_slots, aerie_error *error);
+
+/* A head that drafts from the target's hidden rows: EAGLE-1/2, 3, 3.1, Medusa. The drafter takes the head's engine over;
+ * target exports just the rows that the head taps. */
+struct ae_head_engine;
+aerie_status ae_draft_head_create(ae_drafter **out, struct ae_head_engine *head, struct ae_engine *target, uint32_t n_slots,
+                                  aerie_error *error);
+
+/* The same for Medusa's heads; ae_draft_head_create calls it. */
+aerie_status ae_draft_medusa_create(ae_drafter **out, struct ae_head_engine *head, struct ae_engine *target, uint32_t n_slots,
+                                    aerie_error *error);
 
 /* For tests and benchmarks. oracle: knows how each slot's sequence goes on (given by ae_draft_oracle_tell: tokens
  * [n_tokens] from position `first` on; lent until the next tell) and errs with probability `error_rate` at each node; random: any tokens. */

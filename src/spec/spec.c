@@ -28,6 +28,12 @@ struct ae_spec {
     const ae_vocab *vocab;
     uint32_t n_ctx, n_slots, n_active;
     spec_slot *slots; /* [n_slots] */
+    /* this pass */
+    ae_round round;
+    double draft_seconds;
+    ae_draft_request *requests; /* [n_slots] */
+    ae_tree **trees;            /* [n_slots] of the requests */
+    int32_t *seen_rows;         /* [largest pass] */
 };
 
 /* ---- Life ----------------------------------------------------------------------------------------- */
@@ -40,6 +46,9 @@ void ae_spec_free(ae_spec *spec)
         ae_sampler_free(spec->slots[i].sampler);
     }
     ae_free(spec->slots);
+    ae_free(spec->requests);
+    ae_free(spec->trees);
+    ae_free(spec->seen_rows);
     if (spec->drafter) spec->drafter->ops->destroy(spec->drafter);
     ae_free(spec);
 }
@@ -61,7 +70,10 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
     spec->n_ctx = eo->n_ctx;
     spec->n_slots = eo->n_seqs;
     spec->slots = ae_alloc(spec->n_slots, sizeof *spec->slots);
-    bool ok = spec->slots;
+    spec->requests = ae_alloc(spec->n_slots, sizeof *spec->requests);
+    spec->trees = ae_alloc(spec->n_slots, sizeof *spec->trees);
+    spec->seen_rows = ae_alloc(eo->n_batch, sizeof *spec->seen_rows);
+    bool ok = spec->slots && spec->requests && spec->trees && spec->seen_rows;
     for (uint32_t i = 0; ok && i < spec->n_slots; i++)
         ok = (spec->slots[i].tokens = ae_alloc((size_t)spec->n_ctx + 1, sizeof(int32_t)));
     if (!ok) {
@@ -173,6 +185,9 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     uint32_t donor, n_shared;
     const uint32_t i = choose_slot(spec, request, &donor, &n_shared);
     spec_slot *s = &spec->slots[i];
+    if (spec->drafter)
+        n_shared = spec->drafter->ops->begin(spec->drafter, &(ae_draft_begin){i, donor, spec->slots[donor].tokens,
+                                                                              spec->slots[donor].n_tokens, n_shared});
     ae_kv_share(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), i, donor, n_shared);
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
@@ -181,7 +196,6 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
     s->stats.n_prompt = (uint32_t)request->n_tokens;
     s->stats.n_cached = n_shared;
-    if (spec->drafter) spec->drafter->ops->begin(spec->drafter, i);
     spec->n_active++;
     *slot = i;
     return AERIE_OK;
@@ -205,44 +219,95 @@ static uint32_t depth_left(const ae_spec *spec, const spec_slot *s)
     return left ? (uint32_t)left - 1 : 0;
 }
 
-static aerie_status propose(ae_spec *spec, uint32_t i_slot, uint32_t base_rows, aerie_error *error)
+/* What each slot brings to the pass: a chunk of what is pending. Room is kept for a tree on every slot that decodes. */
+static void plan_chunks(ae_spec *spec)
 {
-    spec_slot *s = &spec->slots[i_slot];
-    uint32_t depth = ae_controller_depth(&spec->controller, (uint32_t)s->n_tokens, base_rows);
-    const uint32_t left = depth_left(spec, s);
-    if (depth > left) depth = left;
+    uint32_t n_decoding = 0;
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        const spec_slot *s = &spec->slots[i];
+        n_decoding += s->active && s->n_tokens == ae_kv_n_live(ae_engine_kv(spec->engine), i) + 1;
+    }
+    uint32_t left = ae_engine_rows_left(spec->engine) - n_decoding * AE_TREE_MAX - spec->n_active;
+    spec->round = (ae_round){0};
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        spec_slot *s = &spec->slots[i];
+        if (!s->active) continue;
+        const uint32_t pending = (uint32_t)s->n_tokens - ae_kv_n_live(ae_engine_kv(spec->engine), i);
+        uint32_t n = pending < spec->options.n_chunk ? pending : spec->options.n_chunk;
+        if (n > left + 1) n = left + 1; /* one row is each slot's own */
+        left -= n - 1;
+        s->n_chain = n;
+        s->decoding = n == pending;
+        s->tree.n = 0;
+        s->draft_seconds = 0;
+        spec->round.n_rows += n;
+        spec->round.n_drawing += s->decoding;
+        if (s->n_tokens > spec->round.n_context) spec->round.n_context = (uint32_t)s->n_tokens;
+    }
+}
+
+/* The slots that decode one pending token and have a use for a draft. */
+static uint32_t list_requests(ae_spec *spec)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        spec_slot *s = &spec->slots[i];
+        const uint32_t left = depth_left(spec, s);
+        if (!s->active || s->n_chain != 1 || !s->decoding || !left) continue;
+        spec->requests[n++] = (ae_draft_request){.slot = i, .tokens = s->tokens, .n_tokens = s->n_tokens, .max_depth = left,
+                                                 .shape = spec->options.shape, .top_k = spec->options.top_k,
+                                                 .sampler = s->sampler, .tree = &s->tree};
+    }
+    return n;
+}
+
+/* Drafts for all of them in one call, cut to what is worth verifying. */
+static aerie_status propose(ae_spec *spec, aerie_error *error)
+{
+    const ae_spec_options *o = &spec->options;
+    const uint32_t n = list_requests(spec), depth = n ? ae_controller_depth(&spec->controller, &spec->round, n) : 0;
     if (!depth) return AERIE_OK;
-    const ae_draft_request request = {
-        .slot = i_slot, .tokens = s->tokens, .n_tokens = s->n_tokens, .max_depth = depth, .tree = spec->options.tree,
-        .max_nodes = spec->options.tree ? AE_TREE_MAX : depth, .min_p = spec->options.p_min, .sampler = s->sampler};
+    const float floor = ae_controller_floor(&spec->controller, &spec->round);
+    for (uint32_t i = 0; i < n; i++) {
+        ae_draft_request *r = &spec->requests[i];
+        if (depth < r->max_depth) r->max_depth = depth;
+        r->max_nodes = o->shape == AE_DRAFT_CHAIN ? r->max_depth : o->n_nodes ? o->n_nodes : AE_TREE_MAX;
+        r->min_p = o->p_min > floor ? o->p_min : floor;
+        spec->trees[i] = r->tree;
+    }
     const double start = ae_time_now();
-    AE_TRY(spec->drafter->ops->propose(spec->drafter, &request, &s->tree, error));
-    s->draft_seconds = ae_time_now() - start;
+    AE_TRY(spec->drafter->ops->propose(spec->drafter, spec->requests, n, error));
+    spec->draft_seconds = ae_time_now() - start;
     uint32_t levels = 0;
-    for (uint32_t i = 0; i < s->tree.n; i++) levels = (uint32_t)s->tree.depth[i] > levels ? (uint32_t)s->tree.depth[i] : levels;
-    ae_controller_saw_draft(&spec->controller, levels, s->draft_seconds);
-    ae_controller_choose(&spec->controller, (uint32_t)s->n_tokens, base_rows, s->draft_seconds, &s->tree);
+    for (uint32_t i = 0; i < n; i++) {
+        spec->slots[spec->requests[i].slot].draft_seconds = spec->draft_seconds / n;
+        for (uint32_t j = 0; j < spec->trees[i]->n; j++)
+            if ((uint32_t)spec->trees[i]->depth[j] > levels) levels = (uint32_t)spec->trees[i]->depth[j];
+    }
+    ae_controller_saw_draft(&spec->controller, levels, spec->draft_seconds);
+    ae_controller_choose(&spec->controller, &spec->round, spec->draft_seconds, spec->trees, n);
     return AERIE_OK;
 }
 
-/* Rows of one slot: a chunk of what is pending, and a draft if that is one token. The rest of the pass keeps room for a
- * tree of every later slot. */
-static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, uint32_t n_later, aerie_error *error)
+static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
 {
     spec_slot *s = &spec->slots[i_slot];
-    const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot), pending = (uint32_t)s->n_tokens - live;
-    const uint32_t room = ae_engine_rows_left(spec->engine) - n_later * (AE_TREE_MAX + 1);
-    uint32_t n = pending < spec->options.n_chunk ? pending : spec->options.n_chunk;
-    if (n > room) n = room;
-    s->n_chain = n;
-    s->decoding = n == pending;
-    s->tree.n = 0;
-    s->draft_seconds = 0;
-    if (spec->drafter && pending == 1) AE_TRY(propose(spec, i_slot, ae_engine_n_rows(spec->engine), error));
-    AE_TRY(ae_engine_add_chain(spec->engine, i_slot, s->tokens + live, n, s->decoding ? AE_EXPORT_LAST : AE_EXPORT_NONE,
+    const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
+    AE_TRY(ae_engine_add_chain(spec->engine, i_slot, s->tokens + live, s->n_chain, s->decoding ? AE_EXPORT_LAST : AE_EXPORT_NONE,
                                &s->first_chain, error));
     if (s->tree.n) AE_TRY(ae_engine_add_tree(spec->engine, i_slot, &s->tree, &s->first_tree, error));
     return AERIE_OK;
+}
+
+/* The chunk's rows and those of the accepted path are true now: the cache keeps them, the drafter may learn from them. */
+static void commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t n_path)
+{
+    const spec_slot *s = &spec->slots[i_slot];
+    ae_engine_commit(spec->engine, i_slot, s->n_chain, path, n_path);
+    if (!spec->drafter || !spec->drafter->ops->observe) return;
+    for (uint32_t i = 0; i < s->n_chain; i++) spec->seen_rows[i] = (int32_t)(s->first_chain + i);
+    for (uint32_t i = 0; i < n_path; i++) spec->seen_rows[s->n_chain + i] = (int32_t)s->first_tree + path[i];
+    spec->drafter->ops->observe(spec->drafter, &(ae_draft_seen){i_slot, spec->seen_rows, s->n_chain + n_path, s->tokens, s->n_tokens});
 }
 
 /* Emits one token; false when the sequence is finished by it. */
@@ -284,7 +349,7 @@ static uint32_t verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void 
         s->stats.n_accepted += n_path;
         /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */
         const uint32_t n_keep = s->n_tokens < ae_kv_n_live(ae_engine_kv(spec->engine), i_slot) + s->n_chain + n_path ? n_path - 1 : n_path;
-        ae_engine_commit(spec->engine, i_slot, s->n_chain, path, n_keep);
+        commit(spec, i_slot, path, n_keep);
         ae_controller_saw_verdict(&spec->controller, &s->tree, path, n_path);
         return n_emitted;
     }
@@ -292,24 +357,26 @@ static uint32_t verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void 
 
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
 {
-    uint32_t n_later = spec->n_active, n_context = 0, n_decoding = 0, n_prompt_rows = 0;
+    uint32_t n_emitted = 0;
+    bool prompts = false;
     ae_engine_rows_clear(spec->engine);
+    spec->draft_seconds = 0;
+    plan_chunks(spec);
+    if (spec->drafter) AE_TRY(propose(spec, error));
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         if (!spec->slots[i].active) continue;
-        AE_TRY(add_rows(spec, i, --n_later, error));
-        if (spec->slots[i].n_tokens > n_context) n_context = (uint32_t)spec->slots[i].n_tokens;
-        if (spec->slots[i].n_chain > 1 || !spec->slots[i].decoding) n_prompt_rows++;
-        else n_decoding++;
+        AE_TRY(add_rows(spec, i, error));
+        prompts = prompts || spec->slots[i].n_chain > 1 || !spec->slots[i].decoding;
     }
     const double start = ae_time_now();
     ae_engine_pass(spec->engine);
-    const double seconds = ae_time_now() - start, share = seconds / (n_decoding + n_prompt_rows ? n_decoding + n_prompt_rows : 1);
-    if (!n_prompt_rows) ae_controller_saw_pass(&spec->controller, ae_engine_n_rows(spec->engine), n_context, seconds);
+    const double seconds = ae_time_now() - start, share = seconds / (spec->n_active ? spec->n_active : 1);
+    if (!prompts) ae_controller_saw_pass(&spec->controller, ae_engine_n_rows(spec->engine), spec->round.n_context, seconds);
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
         if (!s->active) continue;
         if (!s->decoding) {
-            ae_engine_commit(spec->engine, i, s->n_chain, NULL, 0);
+            commit(spec, i, NULL, 0);
             continue;
         }
         if (!s->stats.n_generated) {
@@ -319,10 +386,9 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
             s->stats.target_seconds += share;
             s->stats.draft_seconds += s->draft_seconds;
         }
-        const bool drafted = s->tree.n;
-        const uint32_t n_emitted = verify(spec, i, emit, user);
-        if (drafted || s->draft_seconds > 0)
-            ae_controller_saw_round(&spec->controller, n_context, n_emitted, share + s->draft_seconds);
+        n_emitted += verify(spec, i, emit, user);
     }
+    if (spec->draft_seconds > 0 && !prompts)
+        ae_controller_saw_round(&spec->controller, &spec->round, n_emitted, seconds + spec->draft_seconds);
     return AERIE_OK;
 }

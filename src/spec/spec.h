@@ -22,7 +22,9 @@ typedef struct ae_spec_options {
     uint32_t n_chunk; /* prompt tokens of a slot per pass */
     uint32_t n_max, n_min;
     float p_min;
-    bool tree;
+    ae_draft_shape shape;
+    uint32_t n_nodes; /* of a tree, at most; 0 = AE_TREE_MAX */
+    uint32_t top_k;   /* of a tree; 0 = as the drafter likes */
     bool fixed; /* no controller: verify all that is drafted */
 } ae_spec_options;
 

@@ -82,7 +82,7 @@ static void wrong_command_lines(void **state)
         {"run -ctv q8_0", "--cache-type-k is f16 and --cache-type-v q8_0", "not given"},
         {"run --spec-draft-n-max 65", "from 1 to 64", "'65'"},
         {"run --spec-draft-n-min 5 --spec-draft-n-max 4", "--spec-draft-n-min 5", "4"},
-        {"run --spec-tree maybe", "takes on or off", "'maybe'"},
+        {"run --spec-tree maybe", "takes one of off, auto", "'maybe'"},
         {"run --ids=1", "--ids takes no value", "'1'"},
         {"run -v -q -m x", "exclude each other", ""},
         {"run -m x --spec-type draft -p y", "needs a draft model", "-md"},

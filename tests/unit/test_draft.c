@@ -34,7 +34,7 @@ static ae_draft_request chain_of(const int32_t *tokens, size_t n, uint32_t depth
 
 static ae_draft_request tree_of(const int32_t *tokens, size_t n, uint32_t depth, uint32_t nodes)
 {
-    return (ae_draft_request){.tokens = tokens, .n_tokens = n, .max_depth = depth, .max_nodes = nodes, .tree = true};
+    return (ae_draft_request){.tokens = tokens, .n_tokens = n, .max_depth = depth, .max_nodes = nodes, .shape = AE_DRAFT_TREE};
 }
 
 /* Proposes and checks what holds for every drafter. */
@@ -42,14 +42,15 @@ static void propose(ae_drafter *d, ae_draft_request request, int32_t n_vocab, ae
 {
     memset(tree, 0xa5, sizeof *tree); /* nothing behind n may be read */
     tree->n = 0;
-    assert_int_equal(d->ops->propose(d, &request, tree, NULL), AERIE_OK);
+    request.tree = tree;
+    assert_int_equal(d->ops->propose(d, &request, 1, NULL), AERIE_OK);
     assert_true(ae_tree_is_sound(tree, n_vocab));
     assert_true(tree->n <= request.max_nodes);
     float children[AE_TREE_MAX + 1] = {0};
     for (uint32_t i = 0; i < tree->n; i++) {
         assert_true(tree->depth[i] <= (int32_t)request.max_depth);
         assert_true(tree->p[i] > 0.0f && tree->p[i] <= 1.0f);
-        if (!request.tree) assert_int_equal(tree->parent[i], (int32_t)i - 1);
+        if (!request.shape) assert_int_equal(tree->parent[i], (int32_t)i - 1);
         children[tree->parent[i] + 1] += tree->p[i];
     }
     if (!strcmp(d->ops->name, "ngram"))
@@ -73,11 +74,16 @@ static void same_tree(const ae_tree *a, const ae_tree *b)
     assert_memory_equal(a->p, b->p, a->n * sizeof *a->p);
 }
 
+static void begin(ae_drafter *d, uint32_t slot)
+{
+    d->ops->begin(d, &(ae_draft_begin){.slot = slot, .donor = slot});
+}
+
 static ae_drafter *ngram(uint32_t n_slots)
 {
     ae_drafter *d;
     assert_int_equal(ae_draft_ngram_create(&d, n_slots, NULL), AERIE_OK);
-    for (uint32_t i = 0; i < n_slots; i++) d->ops->begin(d, i);
+    for (uint32_t i = 0; i < n_slots; i++) begin(d, i);
     return d;
 }
 
@@ -357,7 +363,7 @@ static void test_ngram_branches(void **state)
         if (i) assert_true(path[i] <= path[i - 1]);
     }
     propose(
-        d, (ae_draft_request){.tokens = t, .n_tokens = n, .max_depth = 4, .max_nodes = 32, .tree = true, .min_p = 0.1f},
+        d, (ae_draft_request){.tokens = t, .n_tokens = n, .max_depth = 4, .max_nodes = 32, .shape = AE_DRAFT_TREE, .min_p = 0.1f},
         50, &tree);
     for (uint32_t i = 0; i < tree.n; i++) {
         path[i] = tree.p[i] * (tree.parent[i] < 0 ? 1.0f : path[tree.parent[i]]);
@@ -383,7 +389,7 @@ static void test_ngram_limits(void **state)
     for (size_t n = 1; n < N;) {
         const uint32_t r = dice(12, n);
         ae_draft_request request = tree_of(t, n, 1 + r % 20, r / 20 % (AE_TREE_MAX + 1));
-        request.tree = r >> 30 & 1;
+        request.shape = r >> 30 & 1 ? AE_DRAFT_TREE : AE_DRAFT_CHAIN;
         request.sampler = r >> 29 & 1 ? sampler : NULL;
         propose(a, request, 30, &x);
         propose(b, request, 30, &y);
@@ -419,8 +425,8 @@ static void test_ngram_slots(void **state)
     ae_draft_request wrong = chain_of(t[0], N, 4);
     wrong.slot = 2;
     aerie_error error;
-    assert_int_equal(both->ops->propose(both, &wrong, &x, &error), AERIE_ERROR_ARGUMENT);
-    both->ops->begin(both, 2); /* ignored */
+    assert_int_equal(both->ops->propose(both, &wrong, 1, &error), AERIE_ERROR_ARGUMENT);
+    begin(both, 2); /* ignored */
     both->ops->destroy(both);
     for (int i = 0; i < 2; i++) one[i]->ops->destroy(one[i]);
 }
@@ -437,7 +443,7 @@ static void test_ngram_begin(void **state)
     ae_tree tree;
     propose(d, chain_of(t, 120, 8), 1000, &tree);
     assert_int_equal(tree.n, 8);
-    d->ops->begin(d, 0);
+    begin(d, 0);
     propose(d, chain_of(u, 120, 8), 1000, &tree); /* 5 was seen in the old sequence only */
     assert_int_equal(tree.n, 0);
     propose(d, chain_of(t, 120, 8), 1000, &tree); /* another sequence without begin: starts over */
@@ -505,7 +511,7 @@ static void test_oracle_rates(void **state)
         const bool branch = r >= 3;
         ae_drafter *d;
         assert_int_equal(ae_draft_oracle_create(&d, 2, VOCAB, rate, 9, NULL), AERIE_OK);
-        d->ops->begin(d, 1);
+        begin(d, 1);
         ae_draft_oracle_tell(d, 1, 0, t, N);
         uint32_t right = 0, asked = 0, scattered = 0;
         for (size_t n = 1; n < N; n++) {
@@ -555,7 +561,7 @@ static void test_oracle_arguments(void **state)
             assert_int_equal(tree.n, 9);
             ae_draft_request request = chain_of(t, 3, 9);
             request.slot = 1;
-            assert_int_equal(d->ops->propose(d, &request, &tree, &error), AERIE_ERROR_ARGUMENT);
+            assert_int_equal(d->ops->propose(d, &request, 1, &error), AERIE_ERROR_ARGUMENT);
             d->ops->destroy(d);
             assert_int_equal(ae_draft_random_create(&d, n_vocab - 1, seed, NULL), AERIE_OK);
             ae_draft_oracle_tell(d, 0, 0, t, 16); /* not an oracle: ignored */

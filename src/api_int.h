@@ -1,0 +1,41 @@
+/* api_int.h - what the public objects are made of; shared by api.c and api_head.c. */
+#ifndef AE_API_INT_H
+#define AE_API_INT_H
+
+#include "aerie.h"
+#include "engine/engine.h"
+#include "engine/head_net.h"
+#include "model/model.h"
+#include "spec/spec.h"
+
+struct aerie_model {
+    ae_backend *backend; /* NULL for vocab_only */
+    ae_model *model;     /* NULL for vocab_only */
+    ae_net *net;         /* NULL for vocab_only */
+    ae_gguf *gguf;       /* vocab_only: owned */
+    ae_vocab *vocab;     /* lent by model; vocab_only: owned */
+    double load_seconds;
+};
+
+struct aerie_session {
+    const aerie_model *model;
+    ae_engine *engine;
+    ae_spec *spec;
+    aerie_session_params params; /* resolved */
+};
+
+struct aerie_head {
+    const aerie_model *model;
+    ae_head *head;
+    ae_head_net *net;
+};
+
+/* MEMORY unless so much can be had now. advice: what would help. */
+aerie_status ae_api_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error);
+
+/* api_head.c: speculation by a head. Settles AUTO if a head is given, and asks the session for what the head taps. */
+aerie_status ae_api_resolve_head(aerie_session_params *params, aerie_error *error);
+aerie_status ae_api_create_head_drafter(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+ae_draft_shape ae_api_shape(aerie_tree tree);
+
+#endif
