@@ -191,6 +191,10 @@ aerie_status ae_bind_rope_divisors(ae_binder *b, ae_arena *arena, uint32_t n, co
     const aerie_status status = ae_gguf_read(&reader, t, 0, x, n * sizeof *x, b->error);
     ae_gguf_reader_close(&reader);
     *divisors = x;
+    for (uint32_t i = 0; i < n && status == AERIE_OK; i++)
+        if (!(x[i] > 0.0f && isfinite(x[i])))
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: rope_freqs.weight[%u] is %g; a positive number is expected",
+                           ae_gguf_path(b->gguf), i, (double)x[i]);
     return status;
 }
 
@@ -228,7 +232,7 @@ void ae_model_rope_freqs(const ae_hparams *h, const float *divisors, double *fre
     }
     for (uint32_t i = 0; i < half; i++) {
         double f = pow((double)h->rope_base, -2.0 * i / h->n_rot);
-        if (divisors && divisors[i] > 0.0f) f /= (double)divisors[i];
+        if (divisors) f /= (double)divisors[i];
         const double slow = f / (double)h->rope_factor;
         if (h->rope_scaling == AE_ROPE_SCALING_LINEAR) {
             f = slow;

@@ -45,8 +45,6 @@ static aerie_status bind_eagle(ae_binder *b, ae_head *head)
     const uint32_t e = l->n_embd, n_features = h->n_taps * h->n_target_embd;
     AE_TRY(ae_bind(b, "token_embd.weight", false, h->n_vocab, e, &head->embedding));
     AE_TRY(ae_bind(b, "output.weight", false, h->n_draft, e, &head->output));
-    if (!head->embedding) AE_TRY(may_borrow(b, head, "token_embd.weight"));
-    if (!head->output) AE_TRY(may_borrow(b, head, "output.weight"));
     AE_TRY(ae_bind(b, "fc.weight", true, e, three ? n_features : e + n_features, &head->fc));
     AE_TRY(ae_bind(b, "fc.bias", false, 0, e, &head->fc_bias));
     if (three) {
@@ -57,6 +55,8 @@ static aerie_status bind_eagle(ae_binder *b, ae_head *head)
         AE_TRY(ae_bind_layer(b, 0, old ? "hidden_norm.weight" : "attn_norm_2.weight", true, 0, e, &head->hidden_norm));
         AE_TRY(ae_bind(b, "output_norm.weight", true, 0, e, &head->out_norm));
     }
+    if (!head->embedding) AE_TRY(may_borrow(b, head, "token_embd.weight"));
+    if (!head->output) AE_TRY(may_borrow(b, head, "output.weight"));
     AE_TRY(ae_bind_attention(b, 0, l, three ? 2 * e : e, &head->layer));
     AE_TRY(ae_bind_layer(b, 0, "attn_q_norm.weight", false, 0, l->head_dim, &head->layer.q_norm));
     AE_TRY(ae_bind_layer(b, 0, "attn_k_norm.weight", false, 0, l->head_dim, &head->layer.k_norm));

@@ -69,8 +69,8 @@ static aerie_status read_values(ae_binder *b, ae_tensor_ref t, int64_t *values, 
 
 static aerie_status fail_entry(ae_binder *b, map_kind kind, const int64_t *values, size_t i, int64_t n_vocab)
 {
-    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: d2t[%zu] is %" PRId64 "; %s the target's tokens are 0 to %" PRId64,
-                   ae_gguf_path(b->gguf), i, values[i], kind == MAP_OFFSET ? "added to its place it is no token:" : "", n_vocab - 1);
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: d2t[%zu] is %" PRId64 ";%s the target's tokens are 0 to %" PRId64,
+                   ae_gguf_path(b->gguf), i, values[i], kind == MAP_OFFSET ? " added to its place it is no token:" : "", n_vocab - 1);
 }
 
 /* Which reading: what the key says, else what the values allow. */
