@@ -92,10 +92,10 @@ static aerie_status set_shape(maker *m)
     const bool good = m->e <= MAX_SHAPE && m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
                       m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 && m->n_draft <= t->n_vocab &&
                       m->n_taps <= AE_HEAD_MAX_TAPS && m->n_medusa <= AE_HEAD_MAX_MEDUSA && m->n_blocks <= AE_HEAD_MAX_BLOCKS &&
-                      !(m->medusa && m->e != m->et) && !(m->e != m->et && o->no_output) && !(m->three_one && o->norm_before_fc);
+                      !(!m->three && m->e != m->et) && !(m->e != m->et && o->no_output) && !(m->three_one && o->norm_before_fc);
     if (!good)
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "no head has this shape: head counts must divide, the head dimension be even, "
-                       "the draft vocabulary be part of the target's (%u), a Medusa head be as wide as its target (%u), a head of "
+                       "the draft vocabulary be part of the target's (%u), a head other than EAGLE-3 be as wide as its target (%u), a head of "
                        "another width have its own output, and norms before fc be of one kind", t->n_vocab, t->n_embd);
     for (uint32_t i = 0; m->three && i < m->n_taps; i++)
         if (m->taps[i] > t->n_layers)
@@ -213,7 +213,7 @@ static aerie_status list_tensors(maker *m)
         add_fc(m, rms);
         add_layer(m);
         if (m->three) add(m, FILL_NORM, 0, m->e, 0, "output_norm.weight");
-        if (m->three ? !o->no_output : o->own_output || narrow) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
+        if (m->three ? !o->no_output : o->own_output) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
     }
     if (m->map) add(m, FILL_MAP, 0, m->n_draft, 0, "d2t")->type = o->map_i32 ? AE_TYPE_I32 : AE_TYPE_I64;
     return AERIE_OK;

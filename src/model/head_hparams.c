@@ -89,6 +89,9 @@ static aerie_status read_target_width(ae_binder *b, ae_head_hparams *h)
                            "%u equal parts for the taps are expected", path_of(b), (long long)fc->ne[0], before, h->n_taps);
         h->n_target_embd = (uint32_t)(width / h->n_taps);
     }
+    if (h->kind == AE_HEAD_EAGLE && h->n_target_embd != h->layer.n_embd)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: an EAGLE-1/2 head takes its own output for a feature, but embedding_length is "
+                       "%u and target_hidden_size %u", path_of(b), h->layer.n_embd, h->n_target_embd);
     return ae_bind_range(b, "target_hidden_size", h->n_target_embd, 1, AE_MAX_EMBD);
 }
 

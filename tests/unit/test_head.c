@@ -234,9 +234,9 @@ static void test_eagle_and_medusa(void **state)
         assert_null(head->hidden_norm);
         fits(head);
         ae_head_free(head);
-        head = make((mkhead_options){.kind = "eagle", .schema = schemas[i], .n_embd = 32});
-        shape_is(head->fc, 32, 96);
-        shape_is(head->output, 320, 32);
+        head = make((mkhead_options){.kind = "eagle", .schema = schemas[i], .own_embedding = true, .own_output = true});
+        shape_is(head->embedding, 320, 64);
+        shape_is(head->output, 320, 64);
         fits(head);
         ae_head_free(head);
         head = make((mkhead_options){.kind = "medusa", .schema = schemas[i], .n_draft = 50, .n_medusa = 3, .n_blocks = 2, .biases = true});
@@ -639,6 +639,8 @@ static void test_bad_eagle_and_medusa(void **state)
         {{{BOOL, "eagle.norm_before_residual", .a = 1}}, "eagle.norm_before_residual is true"},
         {{{TEXT, "eagle.feedback", .text = "post"}}, "a normed feedback is asked for"},
         {{{SHAPE, "fc.weight", .a = 192, .b = 64}}, "tensor fc.weight has shape [192, 64, 1, 1], expected [128, 64]"},
+        {{{SHAPE, "fc.weight", .a = 96, .b = 64}, {DROP, "eagle.target_hidden_size"}},
+         "takes its own output for a feature, but embedding_length is 64 and target_hidden_size 32"},
         {{{SHAPE, "fc.weight", .a = 64, .b = 64}, {DROP, "eagle.target_hidden_size"}}, "rows of fc.weight have 64 elements; 64 for the"},
         {{{DROP, "fc.weight"}, {DROP, "eagle.target_hidden_size"}}, "tensor fc.weight is missing; architecture eagle needs it"},
         {{{DROP, "eagle.vocab_size"}}, "nothing says how many tokens are drafted from: eagle.vocab_size"},
