@@ -389,3 +389,95 @@ aerie_status mkhead_write(const mkhead_options *options, const char *target, con
     ae_free(m);
     return status;
 }
+
+/* ---- Checking --------------------------------------------------------------------------------------------------- */
+
+/* Decodes every row, so that a sanitizer sees what lies outside. */
+static bool readable(ae_tensor_ref t, uint32_t n_out, uint32_t n_in)
+{
+    float x[1024];
+    if (t->ne[0] != n_in || t->ne[1] != (n_out ? n_out : 1) || t->ne[2] != 1 || t->ne[3] != 1) return false;
+    const ae_type_info *info = ae_type_get(t->type);
+    if (!info || !info->decode) return false;
+    const size_t n = t->bytes / info->block_bytes; /* in blocks, of at most 256 elements */
+    for (size_t i = 0; i < n; i++) info->decode(t->data + i * info->block_bytes, x, info->n_block);
+    return true;
+}
+
+static bool good(ae_tensor_ref t, bool required, uint32_t n_out, uint32_t n_in)
+{
+    return t ? readable(t, n_out, n_in) : !required;
+}
+
+static bool good_layer(const ae_head *head)
+{
+    const ae_hparams *h = &head->hparams.layer;
+    const ae_layer *l = &head->layer;
+    const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
+    const uint32_t in = head->hparams.kind == AE_HEAD_EAGLE3 ? 2 * e : e;
+    const bool normed = h->qk_norm == AE_QK_NORM_HEAD;
+    return h->n_layers == 1 && e && e <= AE_MAX_EMBD && h->n_ff && h->n_ff <= AE_MAX_FF && h->n_kv_heads && h->n_heads <= AE_MAX_HEADS &&
+           h->n_heads % h->n_kv_heads == 0 && h->head_dim >= 2 && h->head_dim <= AE_MAX_HEAD_DIM && h->n_rot % 2 == 0 && h->n_rot >= 2 &&
+           h->n_rot <= h->head_dim && h->norm_eps > 0 && h->norm_eps < 1 && h->rope_base > 1 && h->rope_base < INFINITY &&
+           !l->attn_norm && !l->router && normed == (l->q_norm != NULL) && normed == (l->k_norm != NULL) && good(l->wq, true, q, in) &&
+           good(l->wk, true, kv, in) && good(l->wv, true, kv, in) && good(l->wo, true, e, q) && good(l->bq, false, 0, q) &&
+           good(l->bk, false, 0, kv) && good(l->bv, false, 0, kv) && good(l->bo, false, 0, e) && good(l->q_norm, false, 0, h->head_dim) &&
+           good(l->k_norm, false, 0, h->head_dim) && good(l->ffn_norm, true, 0, e) && good(l->w_gate, true, h->n_ff, e) &&
+           good(l->w_up, true, h->n_ff, e) && good(l->w_down, true, e, h->n_ff) && good(l->b_gate, false, 0, h->n_ff) &&
+           good(l->b_up, false, 0, h->n_ff) && good(l->b_down, false, 0, e);
+}
+
+static bool good_norms(const ae_head *head)
+{
+    const ae_head_hparams *h = &head->hparams;
+    const bool whole = h->fc_norm == AE_FC_NORM_JOINT || (h->fc_norm == AE_FC_NORM_EACH && h->n_taps > 1 && !head->fc_norm[1]);
+    if (h->fc_norm == AE_FC_NORM_NONE) return !head->fc_norm[0];
+    if (whole) return good(head->fc_norm[0], true, 0, h->n_taps * h->n_target_embd);
+    for (uint32_t i = 0; i < h->n_taps; i++)
+        if (!good(head->fc_norm[i], true, 0, h->n_target_embd)) return false;
+    return true;
+}
+
+static bool good_eagle(const ae_head *head)
+{
+    const ae_head_hparams *h = &head->hparams;
+    const bool three = h->kind == AE_HEAD_EAGLE3, narrow = h->layer.n_embd != h->n_target_embd;
+    const uint32_t e = h->layer.n_embd, features = h->n_taps * h->n_target_embd;
+    double freq[AE_MAX_HEAD_DIM / 2], magnitude;
+    if (!good_layer(head) || !good_norms(head) || (narrow && !three)) return false;
+    ae_model_rope_freqs(&h->layer, head->rope_divisors, freq, &magnitude);
+    for (uint32_t i = 0; i < h->layer.n_rot / 2; i++)
+        if (!isfinite(freq[i]) || !isfinite(magnitude)) return false;
+    return good(head->embedding, narrow, h->n_vocab, e) && good(head->output, narrow, h->n_draft, e) &&
+           good(head->fc, true, e, three ? features : e + features) && good(head->fc_bias, false, 0, e) &&
+           good(head->embd_norm, three, 0, e) && good(head->hidden_norm, three, 0, e) && good(head->out_norm, three, 0, e) &&
+           three == (head->out_norm != NULL);
+}
+
+static bool good_medusa(const ae_head *head)
+{
+    const ae_head_hparams *h = &head->hparams;
+    const uint32_t e = h->layer.n_embd;
+    for (uint32_t j = 0; j < h->n_medusa; j++) {
+        if (!good(head->medusa_out[j], true, h->n_draft, e)) return false;
+        for (uint32_t i = 0; i < h->n_blocks; i++)
+            if (!good(head->medusa_w[j][i], true, e, e) || !good(head->medusa_b[j][i], false, 0, e)) return false;
+    }
+    return h->n_medusa && h->n_medusa <= AE_HEAD_MAX_MEDUSA && h->n_blocks && h->n_blocks <= AE_HEAD_MAX_BLOCKS && e == h->n_target_embd;
+}
+
+const char *mkhead_check(const ae_head *head)
+{
+    const ae_head_hparams *h = &head->hparams;
+    if (!h->n_target_embd || h->n_target_embd > AE_MAX_EMBD) return "the target's width";
+    if (!h->n_taps || h->n_taps > AE_HEAD_MAX_TAPS) return "the number of taps";
+    for (uint32_t i = 0; i < h->n_taps; i++)
+        if (h->kind == AE_HEAD_EAGLE3 ? h->taps[i] > (h->n_target_layers ? h->n_target_layers : AE_MAX_LAYERS) : h->taps[i] != AE_TAP_NORMED)
+            return "a tap";
+    if (!h->n_draft || h->n_draft > INT32_MAX || h->n_vocab > INT32_MAX || (h->n_vocab && h->n_draft > h->n_vocab)) return "a vocabulary";
+    if (!head->to_target && h->n_draft != h->n_vocab) return "a draft vocabulary without a map";
+    for (uint32_t i = 0; head->to_target && i < h->n_draft; i++)
+        if (head->to_target[i] < 0 || (h->n_vocab && (uint32_t)head->to_target[i] >= h->n_vocab)) return "an entry of the map";
+    if (!(h->kind == AE_HEAD_MEDUSA ? good_medusa(head) : good_eagle(head))) return "a weight or a size";
+    return ae_head_kind_name(head)[0] && head->name ? NULL : "the names";
+}
