@@ -5,8 +5,8 @@
  *
  * Rows form a tree. A row's parent is the row that stands before it; its position is its parent's plus one; it attends to
  * its ancestors and itself, and to nothing else (with a window: to those less than `window` positions away, and those at the
- * positions 0 to n_sinks - 1). A row takes a token and either true features of the target or, without them, what its parent feeds
- * back. Row P of a text: the token at P + 1, the features at P. A chain drafted behind it: rows without features.
+ * positions 0 to n_sinks - 1). A row takes a token and either true features of the target or, without them, what its parent
+ * feeds back. Row P of a text: the token at P + 1, the features at P. A chain drafted behind it: rows without features.
  */
 #ifndef AE_TEST_HEAD_REF_H
 #define AE_TEST_HEAD_REF_H
@@ -30,7 +30,7 @@ int head_ref_text(head_ref *ref, const int32_t *tokens, const double *features, 
 int head_ref_chain(head_ref *ref, int parent, const int32_t *tokens, int n);
 
 /* Of a row, valid until the next one is appended: */
-const double *head_ref_feature(const head_ref *ref, int row); /* [n_embd] behind fc, or fed back; EAGLE-1/2: the layer's input */
+const double *head_ref_feature(const head_ref *ref, int row); /* [n_embd] fc's output, or fed back; EAGLE-1/2: fc's */
 const double *head_ref_hidden(const head_ref *ref, int row);  /* [n_embd] before the output norm */
 const double *head_ref_normed(const head_ref *ref, int row);  /* [n_embd] what the output head multiplies */
 const double *head_ref_logits(const head_ref *ref, int row);  /* [n_draft] */

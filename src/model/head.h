@@ -51,7 +51,8 @@ typedef struct ae_head_hparams {
     bool feedback_normed;      /* EAGLE-3.1: the next step's feature is the normed output */
     uint32_t window, n_sinks;  /* drafter attention: 0 = all; else the newest `window` rows and the first n_sinks */
     uint32_t n_medusa, n_blocks; /* Medusa */
-    /* The layer: n_layers 1, n_embd the head's own width, n_vocab = n_draft; rope, attention, norms, ffn. Medusa: n_embd only. */
+    /* The layer: n_layers 1, n_embd the head's own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope,
+     * attention, norms, ffn; no window. Medusa: n_embd only. */
     ae_hparams layer;
 } ae_head_hparams;
 
@@ -61,7 +62,7 @@ typedef struct ae_head {
     ae_head_hparams hparams;
     const char *name;  /* general.name, "" if absent */
     ae_tensor_ref embedding; /* [n_vocab, n_embd]; NULL: the target's */
-    ae_tensor_ref fc;        /* [n_embd, n_taps * n_target_embd]; EAGLE-1/2: [n_embd, n_embd + n_target_embd], embedding first */
+    ae_tensor_ref fc;        /* [n_embd, n_taps * n_target_embd]; EAGLE-1/2: [n_embd, 2 n_embd], embedding first */
     ae_tensor_ref fc_bias;   /* [n_embd] or NULL */
     ae_tensor_ref fc_norm[AE_HEAD_MAX_TAPS]; /* by hparams.fc_norm: EACH n_taps of [n_target_embd], or one of all; JOINT one */
     ae_tensor_ref embd_norm;   /* [n_embd] EAGLE-3: of the token's embedding */

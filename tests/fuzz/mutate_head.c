@@ -24,7 +24,8 @@ static outcome use_head(const uint8_t *bytes, size_t n, const char **why)
     *why = "it was refused without a proper error record, or with a status that does not suit";
     if (status != AERIE_OK) {
         if (head || error.status != status || !strstr(error.text, "mutant.gguf: ")) return BROKEN;
-        return status == AERIE_ERROR_FORMAT || status == AERIE_ERROR_UNSUPPORTED || status == AERIE_ERROR_LIMIT ? REFUSED : BROKEN;
+        return status == AERIE_ERROR_FORMAT || status == AERIE_ERROR_UNSUPPORTED ||
+               status == AERIE_ERROR_LIMIT ? REFUSED : BROKEN;
     }
     *why = mkhead_check(head);
     ae_head_free(head);
@@ -34,7 +35,8 @@ static outcome use_head(const uint8_t *bytes, size_t n, const char **why)
 static const mkhead_options heads[] = {
     {.kind = "eagle", .n_draft = 5, .biases = true},
     {.kind = "eagle", .schema = "double", .own_embedding = true, .own_output = true},
-    {.kind = "eagle3", .n_draft = 6, .biases = true, .rope_freqs = true, .n_embd = 4, .n_heads = 1, .n_kv_heads = 1, .head_dim = 4},
+    {.kind = "eagle3", .n_draft = 6, .biases = true, .rope_freqs = true, .n_embd = 4, .n_heads = 1, .n_kv_heads = 1,
+     .head_dim = 4},
     {.kind = "eagle3", .schema = "old", .n_draft = 7, .norm_before_fc = true, .qk_norm = true, .map_i32 = true},
     {.kind = "eagle3.1", .n_draft = 9, .window = 4, .n_sinks = 1},
     {.kind = "eagle3.1", .schema = "double", .n_draft = 9, .n_taps = 1, .taps = {2}, .no_output = true},

@@ -86,8 +86,8 @@ static void test_eagle3_in_every_schema(void **state)
     int32_t first[3][100];
     for (int i = 0; i < 3; i++)
         for (int i32 = 0; i32 < 2; i32++) {
-            ae_head *head = make((mkhead_options){.schema = schemas[i], .n_draft = 100, .map_i32 = i32, .norm_before_residual = i32,
-                                                  .n_taps = 3, .taps = {0, 3, 4}});
+            ae_head *head = make((mkhead_options){.schema = schemas[i], .n_draft = 100, .map_i32 = i32,
+                                                  .norm_before_residual = i32, .n_taps = 3, .taps = {0, 3, 4}});
             const ae_head_hparams *h = &head->hparams;
             assert_int_equal(h->kind, AE_HEAD_EAGLE3);
             assert_string_equal(ae_head_kind_name(head), "EAGLE-3");
@@ -164,7 +164,8 @@ static void test_norms_before_fc(void **state)
         assert_int_equal(head->hparams.taps[2], 4);
         fits(head);
         ae_head_free(head);
-        head = make((mkhead_options){.kind = "eagle3.1", .schema = schemas[i], .whole_fc_norm = true, .n_taps = 2, .taps = {4, 4}});
+        head = make((mkhead_options){.kind = "eagle3.1", .schema = schemas[i], .whole_fc_norm = true, .n_taps = 2,
+                                     .taps = {4, 4}});
         assert_int_equal(head->hparams.fc_norm, AE_FC_NORM_EACH);
         shape_is(head->fc_norm[0], 0, 128);
         assert_null(head->fc_norm[1]);
@@ -182,8 +183,8 @@ static void test_norms_before_fc(void **state)
 static void test_variants(void **state)
 {
     (void)state;
-    ae_head *head = make((mkhead_options){.n_embd = 32, .n_ff = 96, .n_heads = 3, .n_kv_heads = 3, .head_dim = 16, .biases = true,
-                                          .rope_freqs = true, .qk_norm = true, .window = 5, .n_sinks = 2});
+    ae_head *head = make((mkhead_options){.n_embd = 32, .n_ff = 96, .n_heads = 3, .n_kv_heads = 3, .head_dim = 16,
+                                          .biases = true, .rope_freqs = true, .qk_norm = true, .window = 5, .n_sinks = 2});
     const ae_head_hparams *h = &head->hparams;
     assert_int_equal(h->layer.n_embd, 32);
     assert_int_equal(h->n_target_embd, 64);
@@ -239,7 +240,8 @@ static void test_eagle_and_medusa(void **state)
         shape_is(head->output, 320, 64);
         fits(head);
         ae_head_free(head);
-        head = make((mkhead_options){.kind = "medusa", .schema = schemas[i], .n_draft = 50, .n_medusa = 3, .n_blocks = 2, .biases = true});
+        head = make((mkhead_options){.kind = "medusa", .schema = schemas[i], .n_draft = 50, .n_medusa = 3, .n_blocks = 2,
+                                     .biases = true});
         assert_int_equal(head->hparams.kind, AE_HEAD_MEDUSA);
         assert_string_equal(ae_head_kind_name(head), "Medusa");
         assert_int_equal(head->hparams.n_medusa, 3);
@@ -332,7 +334,8 @@ static uint64_t copy_keys(ae_buf *out, const ae_gguf *gguf, const edit *edits)
 }
 
 /* Adds the tensor's description to out and its bytes to data. */
-static void put_tensor(ae_buf *out, ae_buf *data, const char *name, uint64_t a, uint64_t b, uint32_t type, const void *bytes, size_t n)
+static void put_tensor(ae_buf *out, ae_buf *data, const char *name, uint64_t a, uint64_t b, uint32_t type, const void *bytes,
+                       size_t n)
 {
     const uint64_t ne[2] = {a, b ? b : 1};
     const size_t all = (size_t)(ne[0] * ne[1]) * ae_type_block_bytes(type) / ae_type_block_elements(type);
@@ -413,7 +416,8 @@ static void is_refused(const edit *edits, aerie_status status, const char *sente
     const aerie_status found = bind_bytes(&head, &bytes, &error);
     if (found == AERIE_OK) fail_msg("it was accepted, without \"%s\"", sentence);
     assert_null(head);
-    if (!strstr(error.text, sentence) || strncmp(error.text, "h.gguf: ", 8)) fail_msg("it says \"%s\", not \"%s\"", error.text, sentence);
+    if (!strstr(error.text, sentence) || strncmp(error.text, "h.gguf: ", 8))
+        fail_msg("it says \"%s\", not \"%s\"", error.text, sentence);
     if (found != status) fail_msg("\"%s\": status %d", error.text, (int)found);
     ae_buf_free(&bytes);
 }
@@ -446,8 +450,8 @@ static void test_names_that_differ(void **state)
     assert_true(head->hparams.feedback_normed);
     ae_head_free(head), ae_buf_free(&bytes);
     /* the single key wins over the doubled */
-    head = loads((edit[N_EDITS]){{BOOL, "eagle3.eagle3.norm_before_residual", .a = 1}, {U32, "eagle3.eagle3.attention.window", .a = 9}},
-                 &bytes);
+    head = loads((edit[N_EDITS]){{BOOL, "eagle3.eagle3.norm_before_residual", .a = 1},
+                                 {U32, "eagle3.eagle3.attention.window", .a = 9}}, &bytes);
     assert_false(head->hparams.norm_before_residual);
     assert_int_equal(head->hparams.window, 9);
     ae_head_free(head), ae_buf_free(&bytes);
@@ -460,8 +464,8 @@ static void test_names_that_differ(void **state)
     assert_int_equal(head->hparams.n_target_embd, 64);
     ae_head_free(head), ae_buf_free(&bytes);
     ae_head_free(make((mkhead_options){.kind = "medusa"}));
-    head = loads((edit[N_EDITS]){{DROP, "medusa.target_hidden_size"}, {DROP, "medusa.embedding_length"}, {DROP, "medusa.block_count"},
-                                 {DROP, "medusa.vocab_size"}}, &bytes);
+    head = loads((edit[N_EDITS]){{DROP, "medusa.target_hidden_size"}, {DROP, "medusa.embedding_length"},
+                                 {DROP, "medusa.block_count"}, {DROP, "medusa.vocab_size"}}, &bytes);
     assert_int_equal(head->hparams.n_target_embd, 64);
     assert_int_equal(head->hparams.n_blocks, 1);
     assert_int_equal(head->hparams.n_vocab, 320);
@@ -505,7 +509,8 @@ typedef struct bad {
 static void all_refused(mkhead_options o, const bad *cases, size_t n)
 {
     ae_head_free(make(o));
-    for (size_t i = 0; i < n; i++) is_refused(cases[i].edits, cases[i].status ? cases[i].status : AERIE_ERROR_FORMAT, cases[i].sentence);
+    for (size_t i = 0; i < n; i++)
+        is_refused(cases[i].edits, cases[i].status ? cases[i].status : AERIE_ERROR_FORMAT, cases[i].sentence);
 }
 
 #define ALL_REFUSED(o, cases) all_refused(o, cases, sizeof cases / sizeof cases[0])
@@ -519,10 +524,12 @@ static void test_bad_keys(void **state)
         {{{TEXT, "general.architecture", .text = "dflash"}}, "architecture \"dflash\" is unknown, not a drafting head",
          AERIE_ERROR_UNSUPPORTED},
         {{{DROP, "general.architecture"}}, "general.architecture"},
-        {{{U32, "eagle3.block_count", .a = 2}}, "eagle3.block_count is 2; aerie runs heads of one layer", AERIE_ERROR_UNSUPPORTED},
+        {{{U32, "eagle3.block_count", .a = 2}}, "eagle3.block_count is 2; aerie runs heads of one layer",
+         AERIE_ERROR_UNSUPPORTED},
         {{{U32, "eagle3.block_count", .a = 0}}, "eagle3.block_count is 0; 1 to 512 are possible"},
         {{{DROP, "eagle3.embedding_length"}}, "key \"eagle3.embedding_length\" is missing"},
-        {{{U32, "eagle3.embedding_length", .a = 4294967295}}, "eagle3.embedding_length is 4294967295; 1 to 131072 are possible"},
+        {{{U32, "eagle3.embedding_length", .a = 4294967295}},
+         "eagle3.embedding_length is 4294967295; 1 to 131072 are possible"},
         {{{DROP, "eagle3.attention.head_count"}}, "key \"eagle3.attention.head_count\" is missing"},
         {{{U32, "eagle3.attention.head_count", .a = 0}}, "eagle3.attention.head_count is 0"},
         {{{U32, "eagle3.attention.head_count_kv", .a = 3}}, "4 attention heads cannot share 3 KV heads evenly"},
@@ -533,25 +540,31 @@ static void test_bad_keys(void **state)
         {{{F32, "eagle3.rope.freq_base", .f = NAN}}, "rope base nan"},
         {{{F32, "eagle3.rope.freq_base", .f = INFINITY}}, "rope base inf"},
         {{{F32, "eagle3.rope.scaling.factor", .f = -1}}, "factor -1 is out of range"},
-        {{{TEXT, "eagle3.rope.scaling.type", .text = "longrope"}}, "rope scaling \"longrope\" is unknown", AERIE_ERROR_UNSUPPORTED},
+        {{{TEXT, "eagle3.rope.scaling.type", .text = "longrope"}}, "rope scaling \"longrope\" is unknown",
+         AERIE_ERROR_UNSUPPORTED},
         {{{U32, "eagle3.rope.dimension_count", .a = 64}}, "eagle3.rope.dimension_count is 64; 2 to 32 are possible"},
         {{{U32, "eagle3.rope.dimension_count", .a = 7}}, "eagle3.rope.dimension_count is 7, an odd number"},
         {{{U32, "eagle3.target_layer_count", .a = 0}}, "eagle3.target_layer_count is 0"},
         {{{U32, "eagle3.target_hidden_size", .a = 0}}, "eagle3.target_hidden_size is 0"},
         {{{U32, "eagle3.target_hidden_size", .a = 65}}, "tensor fc.weight has shape [192, 64, 1, 1], expected [195, 64]"},
         {{{DROP, "eagle3.target_layers"}, {DROP, "eagle3.target_layer_count"}}, "neither eagle3.target_layers"},
-        {{{DROP, "eagle3.target_layers"}, {U32, "eagle3.target_layer_count", .a = 2}}, "a target of 2 layers has no usual ones"},
+        {{{DROP, "eagle3.target_layers"}, {U32, "eagle3.target_layer_count", .a = 2}},
+         "a target of 2 layers has no usual ones"},
         {{{U32, "eagle3.target_layers", .a = 2}}, "eagle3.target_layers is a single u32; a list of layers is needed"},
         {{{LIST, "eagle3.target_layers", .a = 0, .list = L(0)}}, "eagle3.target_layers lists 0 layers; 1 to 8 are possible"},
         {{{LIST, "eagle3.target_layers", .a = 9, .list = L(0, 1, 2, 3, 4, 0, 1, 2, 3)}}, "lists 9 layers"},
-        {{{LIST, "eagle3.target_layers", .a = 3, .list = L(1, -1, 2)}}, "eagle3.target_layers[1] is -1; the target's layers are 0 to 4"},
-        {{{LIST, "eagle3.target_layers", .a = 3, .list = L(1, 2, 5)}}, "eagle3.target_layers[2] is 5; the target's layers are 0 to 4"},
-        {{{LIST, "eagle3.target_layers", .a = 2, .list = L(1, 2)}}, "tensor fc.weight has shape [192, 64, 1, 1], expected [128, 64]"},
+        {{{LIST, "eagle3.target_layers", .a = 3, .list = L(1, -1, 2)}},
+         "eagle3.target_layers[1] is -1; the target's layers are 0 to 4"},
+        {{{LIST, "eagle3.target_layers", .a = 3, .list = L(1, 2, 5)}},
+         "eagle3.target_layers[2] is 5; the target's layers are 0 to 4"},
+        {{{LIST, "eagle3.target_layers", .a = 2, .list = L(1, 2)}},
+         "tensor fc.weight has shape [192, 64, 1, 1], expected [128, 64]"},
         {{{LIST, "eagle3.target_layers", .a = 5, .list = L(1, 2, 3, 4, 0)}, {DROP, "eagle3.target_hidden_size"}},
          "rows of fc.weight have 192 elements; 0 for the token's embedding and 5 equal parts"},
         {{{TEXT, "eagle3.feedback", .text = "before"}}, "eagle3.feedback is \"before\"; pre and post are known"},
         {{{BOOL, "eagle3.norm_output", .a = 1}}, "eagle3.feedback is \"pre\", but norm_output is true"},
-        {{{U32, "eagle3.norm_before_residual", .a = 1}}, "\"eagle3.norm_before_residual\": the value is of type u32; a bool is needed"},
+        {{{U32, "eagle3.norm_before_residual", .a = 1}}, "\"eagle3.norm_before_residual\": the value is of type u32; a bool "
+         "is needed"},
         {{{U32, "eagle3.eagle3.attention.window", .a = 4294967295}}, "eagle3.eagle3.attention.window is 4294967295"},
         {{{U32, "eagle3.vocab_size", .a = 0}}, "eagle3.vocab_size is 0"},
         {{{U32, "eagle3.vocab_size", .a = 30}}, "output.weight has 40 rows, but the target only 30 tokens"},
@@ -563,39 +576,52 @@ static void test_bad_keys(void **state)
 static void test_bad_tensors(void **state)
 {
     (void)state;
-    static const char *const needed[] = {"fc.weight", "blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight", "blk.0.attn_q.weight",
+    static const char *const needed[] = {"fc.weight", "blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight",
+                                         "blk.0.attn_q.weight",
                                          "blk.0.attn_k.weight", "blk.0.attn_v.weight", "blk.0.attn_output.weight",
                                          "blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight",
                                          "blk.0.ffn_down.weight", "output_norm.weight"};
     const bad cases[] = {
         {{{SHAPE, "fc.weight", .a = 192, .b = 63}}, "tensor fc.weight has shape [192, 63, 1, 1], expected [192, 64]"},
-        {{{SHAPE, "blk.0.attn_q.weight", .a = 64, .b = 128}}, "tensor blk.0.attn_q.weight has shape [64, 128, 1, 1], expected [128, 128]"},
-        {{{SHAPE, "blk.0.attn_norm_2.weight", .a = 63}}, "tensor blk.0.attn_norm_2.weight has shape [63, 1, 1, 1], expected [64, 1]"},
+        {{{SHAPE, "blk.0.attn_q.weight", .a = 64, .b = 128}}, "tensor blk.0.attn_q.weight has shape [64, 128, 1, 1], expected "
+         "[128, 128]"},
+        {{{SHAPE, "blk.0.attn_norm_2.weight", .a = 63}}, "tensor blk.0.attn_norm_2.weight has shape [63, 1, 1, 1], expected "
+         "[64, 1]"},
         {{{NEW, "fc.bias", .a = 63}}, "tensor fc.bias has shape [63, 1, 1, 1], expected [64, 1]"},
         {{{NEW, "blk.0.attn_q.bias", .a = 64}}, "tensor blk.0.attn_q.bias has shape [64, 1, 1, 1], expected [128, 1]"},
-        {{{NEW, "blk.0.attn_q_norm.weight", .a = 32}}, "blk.0.attn_k_norm.weight is missing; norms of queries and keys come together"},
+        {{{NEW, "blk.0.attn_q_norm.weight", .a = 32}}, "blk.0.attn_k_norm.weight is missing; norms of queries and keys come "
+         "together"},
         {{{NEW, "blk.0.attn_k_norm.weight", .a = 32}}, "blk.0.attn_q_norm.weight is missing"},
-        {{{NEW, "token_embd.weight", .a = 64, .b = 300}}, "tensor token_embd.weight has shape [64, 300, 1, 1], expected [64, 320]"},
+        {{{NEW, "token_embd.weight", .a = 64, .b = 300}}, "tensor token_embd.weight has shape [64, 300, 1, 1], expected [64, "
+         "320]"},
         {{{NEW, "rope_freqs.weight", .a = 15}}, "tensor rope_freqs.weight has shape [15, 1, 1, 1], expected [16, 1]"},
         {{{NEW, "rope_freqs.weight", .a = 16}}, "rope_freqs.weight[0] is 0; a positive number is expected"},
         {{{DROP, "d2t"}}, "output.weight has 40 rows for a vocabulary of 320 tokens, and no d2t says which they are"},
         {{{SHAPE, "d2t", .a = 40}}, "tensor d2t has type F32; token ids are I32 or I64", AERIE_ERROR_UNSUPPORTED},
         {{{MAP, "d2t", .a = 3, .list = L(1, 2, 3)}}, "tensor d2t has shape [3, 1, 1, 1], expected [40]"},
         {{{NEW, "fc_norm.weight", .a = 192}}, "neither fc_norm (by tap) nor norm_before_fc (all taps together) is true"},
-        {{{NEW, "fc_norm.weight", .a = 192}, {BOOL, "eagle3.fc_norm", .a = 1}, {BOOL, "eagle3.norm_before_fc", .a = 1}}, "are both true"},
-        {{{NEW, "fc_norm.weight", .a = 192}, {NEW, "fc_norm.0.weight", .a = 64}}, "norms for each tap (fc_norm.0.weight) and one for all"},
-        {{{NEW, "fc_norm.0.weight", .a = 64}, {BOOL, "eagle3.fc_norm", .a = 0}}, "fc_norm is false, but there is a tensor fc_norm.0.weight"},
+        {{{NEW, "fc_norm.weight", .a = 192}, {BOOL, "eagle3.fc_norm", .a = 1}, {BOOL, "eagle3.norm_before_fc", .a = 1}},
+         "are both true"},
+        {{{NEW, "fc_norm.weight", .a = 192}, {NEW, "fc_norm.0.weight", .a = 64}},
+         "norms for each tap (fc_norm.0.weight) and one for all"},
+        {{{NEW, "fc_norm.0.weight", .a = 64}, {BOOL, "eagle3.fc_norm", .a = 0}},
+         "fc_norm is false, but there is a tensor fc_norm.0.weight"},
         {{{NEW, "fc_norm.0.weight", .a = 64}, {BOOL, "eagle3.norm_before_fc", .a = 1}}, "but the norms are of each tap"},
-        {{{NEW, "enc.output_norm.weight", .a = 192}, {BOOL, "eagle3.norm_before_fc", .a = 0}}, "norm_before_fc is false, but there"},
-        {{{NEW, "enc.output_norm.weight", .a = 192}, {BOOL, "eagle3.fc_norm", .a = 1}}, "fc_norm is true, but the norm is of all taps"},
+        {{{NEW, "enc.output_norm.weight", .a = 192}, {BOOL, "eagle3.norm_before_fc", .a = 0}},
+         "norm_before_fc is false, but there"},
+        {{{NEW, "enc.output_norm.weight", .a = 192}, {BOOL, "eagle3.fc_norm", .a = 1}},
+         "fc_norm is true, but the norm is of all taps"},
         {{{NEW, "enc.output_norm.weight", .a = 192}, {NEW, "fc_norm.weight", .a = 192}}, "are both there"},
-        {{{NEW, "fc_norm.weight", .a = 64}, {BOOL, "eagle3.fc_norm", .a = 1}}, "tensor fc_norm.weight has shape [64, 1, 1, 1], expected [192"},
+        {{{NEW, "fc_norm.weight", .a = 64}, {BOOL, "eagle3.fc_norm", .a = 1}},
+         "tensor fc_norm.weight has shape [64, 1, 1, 1], expected [192"},
         {{{BOOL, "eagle3.fc_norm", .a = 1}}, "tensor fc_norm.0.weight is missing"},
         {{{BOOL, "eagle3.norm_before_fc", .a = 1}}, "tensor enc.output_norm.weight is missing"},
         {{{NEW, "fc_norm.0.weight", .a = 64}, {NEW, "fc_norm.1.weight", .a = 64}}, "tensor fc_norm.2.weight is missing"},
         {{{NEW, "fc_norm.0.weight", .a = 64}, {NEW, "fc_norm.1.weight", .a = 64}, {NEW, "fc_norm.2.weight", .a = 64},
-          {NEW, "fc_norm.3.weight", .a = 64}}, "there is a tensor fc_norm.3.weight, but only 3 layers of the target are tapped"},
-        {{{DROP, "output.weight"}, {DROP, "d2t"}, {DROP, "eagle3.vocab_size"}}, "nothing says how many tokens are drafted from"},
+          {NEW, "fc_norm.3.weight", .a = 64}}, "there is a tensor fc_norm.3.weight, but only 3 layers of the target are "
+              "tapped"},
+        {{{DROP, "output.weight"}, {DROP, "d2t"}, {DROP, "eagle3.vocab_size"}},
+         "nothing says how many tokens are drafted from"},
     };
     ALL_REFUSED(((mkhead_options){.n_draft = 40}), cases);
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
@@ -604,7 +630,8 @@ static void test_bad_tensors(void **state)
         is_refused((edit[N_EDITS]){{DROP, needed[i]}}, AERIE_ERROR_FORMAT, sentence);
     }
     const bad narrow[] = {
-        {{{DROP, "output.weight"}}, "tensor output.weight is missing; the target's, 64 wide, does not suit a head that is 32 wide"},
+        {{{DROP, "output.weight"}}, "tensor output.weight is missing; the target's, 64 wide, does not suit a head that is 32 "
+         "wide"},
         {{{DROP, "token_embd.weight"}}, "tensor token_embd.weight is missing; the target's, 64 wide, does not suit"},
     };
     ALL_REFUSED(((mkhead_options){.n_embd = 32}), narrow);
@@ -620,11 +647,13 @@ static void test_bad_maps(void **state)
         {{MAP4(0, 7, 2, 7)}, "d2t[1] and d2t[3] both stand for token 7"},
         {{MAP4(0, 1, 2, INT64_MAX)}, "d2t[3] is 9223372036854775807; the target's"},
         {{MAP4(0, 1, 2, 4294967299)}, "d2t[3] is 4294967299; the target's"},
-        {{MAP4(0, 0, 0, 317), {TEXT, "eagle3.draft_map", .text = "offset"}}, "d2t[3] is 317; added to its place it is no token:"},
+        {{MAP4(0, 0, 0, 317), {TEXT, "eagle3.draft_map", .text = "offset"}},
+         "d2t[3] is 317; added to its place it is no token:"},
         {{MAP4(0, 0, 0, INT64_MAX), {TEXT, "eagle3.draft_map", .text = "offset"}}, "d2t[3] is 9223372036854775807; added"},
         {{MAP4(0, 0, 0, -4), {DROP, "eagle3.draft_map"}}, "d2t[3] is -4; added to its place"},
         {{MAP4(5, 5, 3, 2), {DROP, "eagle3.draft_map"}}, "d2t[0] and d2t[2] both stand for token 5"},
-        {{MAP4(0, 1, 2, 400), {DROP, "eagle3.draft_map"}}, "d2t[3] is 400, not one of the target's tokens (0 to 319), and the values are"},
+        {{MAP4(0, 1, 2, 400), {DROP, "eagle3.draft_map"}}, "d2t[3] is 400, not one of the target's tokens (0 to 319), and the "
+         "values are"},
         {{MAP4(0, 1, 2, INT64_MIN), {DROP, "eagle3.vocab_size"}}, "d2t[3] is -9223372036854775808"},
     };
     ALL_REFUSED(((mkhead_options){.n_draft = 4}), cases);
@@ -641,7 +670,8 @@ static void test_bad_eagle_and_medusa(void **state)
         {{{SHAPE, "fc.weight", .a = 192, .b = 64}}, "tensor fc.weight has shape [192, 64, 1, 1], expected [128, 64]"},
         {{{SHAPE, "fc.weight", .a = 96, .b = 64}, {DROP, "eagle.target_hidden_size"}},
          "takes its own output for a feature, but embedding_length is 64 and target_hidden_size 32"},
-        {{{SHAPE, "fc.weight", .a = 64, .b = 64}, {DROP, "eagle.target_hidden_size"}}, "rows of fc.weight have 64 elements; 64 for the"},
+        {{{SHAPE, "fc.weight", .a = 64, .b = 64}, {DROP, "eagle.target_hidden_size"}},
+         "rows of fc.weight have 64 elements; 64 for the"},
         {{{DROP, "fc.weight"}, {DROP, "eagle.target_hidden_size"}}, "tensor fc.weight is missing; architecture eagle needs it"},
         {{{DROP, "eagle.vocab_size"}}, "nothing says how many tokens are drafted from: eagle.vocab_size"},
     };
@@ -653,8 +683,10 @@ static void test_bad_eagle_and_medusa(void **state)
         {{{U32, "medusa.block_count", .a = 1}}, "there is a tensor medusa.0.1.weight, but medusa.block_count is 1"},
         {{{U32, "medusa.target_hidden_size", .a = 32}}, "a Medusa head is as wide as its target"},
         {{{DROP, "medusa.1.output.weight"}}, "tensor medusa.1.output.weight is missing"},
-        {{{SHAPE, "medusa.1.output.weight", .a = 64, .b = 21}}, "tensor medusa.1.output.weight has shape [64, 21, 1, 1], expected [64, 20]"},
-        {{{SHAPE, "medusa.1.1.weight", .a = 32, .b = 64}}, "tensor medusa.1.1.weight has shape [32, 64, 1, 1], expected [64, 64]"},
+        {{{SHAPE, "medusa.1.output.weight", .a = 64, .b = 21}},
+         "tensor medusa.1.output.weight has shape [64, 21, 1, 1], expected [64, 20]"},
+        {{{SHAPE, "medusa.1.1.weight", .a = 32, .b = 64}}, "tensor medusa.1.1.weight has shape [32, 64, 1, 1], expected [64, "
+         "64]"},
         {{{DROP, "medusa.0.0.weight"}, {DROP, "medusa.embedding_length"}, {DROP, "medusa.target_hidden_size"}},
          "tensor medusa.0.0.weight is missing"},
     };
@@ -671,7 +703,8 @@ static void does_not_fit(const ae_head *head, uint32_t n_layers, uint32_t n_embd
     write_target(n_layers, n_embd, n_vocab);
     if (ae_model_load(&target, target_path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
     assert_int_equal(ae_head_fits(head, target, &error), AERIE_ERROR_FORMAT);
-    if (!strstr(error.text, sentence) || !strstr(error.text, target_path) || strncmp(error.text, ae_gguf_path(head->gguf), strlen(ae_gguf_path(head->gguf))))
+    const char *path = ae_gguf_path(head->gguf);
+    if (!strstr(error.text, sentence) || !strstr(error.text, target_path) || strncmp(error.text, path, strlen(path)))
         fail_msg("it says \"%s\", not \"%s\"", error.text, sentence);
     ae_model_free(target);
     write_target(4, 64, 320);

@@ -113,7 +113,8 @@ static void done(small *s, ae_head *head, head_ref *ref)
 static void is(const double *x, const double *expected, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!(fabs(x[i] - expected[i]) <= 1e-6 * (1 + fabs(expected[i])))) fail_msg("element %zu is %.9g, not %.9g", i, x[i], expected[i]);
+        if (!(fabs(x[i] - expected[i]) <= 1e-6 * (1 + fabs(expected[i]))))
+            fail_msg("element %zu is %.9g, not %.9g", i, x[i], expected[i]);
 }
 
 static void test_eagle3_by_hand(void **state)
@@ -253,16 +254,18 @@ static const int32_t text[9] = {5, 100, 7, 31, 200, 9, 310, 0, 64};
 static void test_trees_and_long_chains(void **state)
 {
     (void)state;
-    static const mkhead_options kinds[] = {{.kind = "eagle"}, {.kind = "eagle3", .biases = true}, {.kind = "eagle3.1", .n_kv_heads = 1},
-                                           {.norm_before_fc = true, .norm_before_residual = true, .qk_norm = true, .n_embd = 48}};
+    static const mkhead_options kinds[] = {
+        {.kind = "eagle"}, {.kind = "eagle3", .biases = true}, {.kind = "eagle3.1", .n_kv_heads = 1},
+        {.norm_before_fc = true, .norm_before_residual = true, .qk_norm = true, .n_embd = 48},
+    };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         pair p = make(kinds[i]);
         const uint32_t n = p.head->hparams.n_draft, e = p.head->hparams.layer.n_embd;
         head_ref *tree = head_ref_create(p.head, p.target), *chain = head_ref_create(p.head, p.target);
         const int root = head_ref_text(tree, text, p.features, 8);
         assert_int_equal(root, 7);
-        const int a = head_ref_add(tree, root, 3, NULL), b = head_ref_add(tree, root, 8, NULL), c = head_ref_add(tree, a, 11, NULL),
-                  d = head_ref_add(tree, b, 11, NULL);
+        const int a = head_ref_add(tree, root, 3, NULL), b = head_ref_add(tree, root, 8, NULL);
+        const int c = head_ref_add(tree, a, 11, NULL), d = head_ref_add(tree, b, 11, NULL);
         assert_int_equal(head_ref_chain(chain, head_ref_text(chain, text, p.features, 8), (int32_t[]){8, 11}, 2), 9);
         assert_memory_equal(head_ref_logits(tree, d), head_ref_logits(chain, 9), n * sizeof(double));
         assert_memory_not_equal(head_ref_logits(tree, c), head_ref_logits(chain, 9), n * sizeof(double));
