@@ -481,7 +481,7 @@ const char *mkhead_check(const ae_head *head)
     if (!h->n_taps || h->n_taps > AE_HEAD_MAX_TAPS) return "the number of taps";
     const uint32_t last = h->n_target_layers ? h->n_target_layers : AE_MAX_LAYERS;
     for (uint32_t i = 0; i < h->n_taps; i++)
-        if (h->kind == AE_HEAD_EAGLE3 ? h->taps[i] > last : h->taps[i] != AE_TAP_NORMED) return "a tap";
+        if (h->kind == AE_HEAD_EAGLE3 ? h->taps[i] > last : h->taps[i] != AE_HEAD_TAP_NORMED) return "a tap";
     if (!h->n_draft || h->n_draft > INT32_MAX || h->n_vocab > INT32_MAX || (h->n_vocab && h->n_draft > h->n_vocab))
         return "a vocabulary";
     if (!head->to_target && h->n_draft != h->n_vocab) return "a draft vocabulary without a map";

@@ -175,7 +175,7 @@ aerie_status ae_head_fits(const ae_head *head, const ae_model *target, aerie_err
     AE_TRY(need_equal(&p, "an embedding length", h->n_target_embd, t->n_embd));
     if (h->n_target_layers) AE_TRY(need_equal(&p, "a layer count", h->n_target_layers, t->n_layers));
     for (uint32_t i = 0; i < h->n_taps; i++)
-        if (h->taps[i] != AE_TAP_NORMED && h->taps[i] > t->n_layers)
+        if (h->taps[i] != AE_HEAD_TAP_NORMED && h->taps[i] > t->n_layers)
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head reads layer %u of its target; %s has %u layers", p.head,
                            h->taps[i], p.target, t->n_layers);
     if (h->n_vocab) AE_TRY(need_equal(&p, "a vocabulary", h->n_vocab, t->n_vocab));

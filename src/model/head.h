@@ -21,7 +21,8 @@
 #include "model/model.h"
 
 #define AE_HEAD_MAX_TAPS 8
-#define AE_HEAD_TAP_NORMED UINT32_MAX /* of the target: what its output head multiplies, after the final norm (EAGLE-1/2, Medusa) */
+/* Of the target: what its output head multiplies, after the final norm (EAGLE-1/2, Medusa). */
+#define AE_HEAD_TAP_NORMED UINT32_MAX
 #define AE_HEAD_MAX_MEDUSA 16 /* tokens foreseen at once */
 #define AE_HEAD_MAX_BLOCKS 4  /* residual blocks of one of them */
 
@@ -42,7 +43,8 @@ typedef struct ae_head_hparams {
     uint32_t n_target_embd;  /* width of a tapped row */
     uint32_t n_target_layers; /* 0 = not said */
     uint32_t n_taps;
-    /* Residual stream before this layer of the target (0 .. its n_layers; n_layers: after the last one), or AE_HEAD_TAP_NORMED. */
+    /* Residual stream before this layer of the target (0 .. its n_layers; n_layers: after the last one), or
+     * AE_HEAD_TAP_NORMED. */
     uint32_t taps[AE_HEAD_MAX_TAPS];
     uint32_t n_vocab;        /* of the target; 0 = not said */
     uint32_t n_draft;        /* rows of the head's output: the draft vocabulary */

@@ -263,7 +263,7 @@ aerie_status ae_head_read_hparams(ae_binder *b, ae_head *head)
     h->kind = medusa ? AE_HEAD_MEDUSA : eagle ? AE_HEAD_EAGLE : AE_HEAD_EAGLE3;
     h->layer.arch = b->arch->name;
     h->n_taps = 1;
-    h->taps[0] = AE_TAP_NORMED;
+    h->taps[0] = AE_HEAD_TAP_NORMED;
     AE_TRY(get_u32(b, "target_layer_count", &h->n_target_layers));
     if (has_key(b, "target_layer_count")) AE_TRY(ae_bind_range(b, "target_layer_count", h->n_target_layers, 1, AE_MAX_LAYERS));
     AE_TRY(h->kind == AE_HEAD_MEDUSA ? read_medusa(b, h) : read_eagle(b, h));
