@@ -44,14 +44,16 @@ typedef struct maker {
 static aerie_status set_kind(maker *m)
 {
     const mkhead_options *o = m->o;
-    const char *kind = o->kind ? o->kind : "eagle3", *schema = o->schema ? o->schema : "new", *type = o->type ? o->type : "q8_0";
+    const char *kind = o->kind ? o->kind : "eagle3", *schema = o->schema ? o->schema : "new",
+        *type = o->type ? o->type : "q8_0";
     const ae_type_info *info = ae_type_by_name(type);
     m->medusa = !strcmp(kind, "medusa");
     m->three_one = !strcmp(kind, "eagle3.1");
     m->three = m->three_one || !strcmp(kind, "eagle3");
     m->old = strcmp(schema, "new") != 0;
     if (!m->medusa && !m->three && strcmp(kind, "eagle"))
-        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no kind of head; eagle, eagle3, eagle3.1 and medusa are", kind);
+        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no kind of head; eagle, eagle3, eagle3.1 and medusa are",
+                       kind);
     if (m->old && strcmp(schema, "old") && strcmp(schema, "double"))
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no schema; new, old and double are", schema);
     if (!info || info->dot == AE_DOT_NONE)
@@ -90,16 +92,19 @@ static aerie_status set_shape(maker *m)
     m->n_medusa = or_else(o->n_medusa, 4), m->n_blocks = or_else(o->n_blocks, 1);
     set_taps(m);
     const bool good = m->e <= MAX_SHAPE && m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
-                      m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 && m->n_draft <= t->n_vocab &&
+                      m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 &&
+                          m->n_draft <= t->n_vocab &&
                       m->n_taps <= AE_HEAD_MAX_TAPS && m->n_medusa <= AE_HEAD_MAX_MEDUSA && m->n_blocks <= AE_HEAD_MAX_BLOCKS &&
-                      !(m->medusa && m->e != m->et) && !(m->e != m->et && o->no_output) && !(m->three_one && o->norm_before_fc);
+                      !(!m->three && m->e != m->et) && !(m->e != m->et && o->no_output) && !(m->three_one && o->norm_before_fc);
     if (!good)
-        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "no head has this shape: head counts must divide, the head dimension be even, "
-                       "the draft vocabulary be part of the target's (%u), a Medusa head be as wide as its target (%u), a head of "
-                       "another width have its own output, and norms before fc be of one kind", t->n_vocab, t->n_embd);
+        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "no head has this shape: head counts must divide, the head dimension "
+                       "be even, the draft vocabulary be part of the target's (%u), a head other than EAGLE-3 be as wide as "
+                       "its target (%u), a head of another width have its own output, and norms before fc be of one kind",
+                       t->n_vocab, t->n_embd);
     for (uint32_t i = 0; m->three && i < m->n_taps; i++)
         if (m->taps[i] > t->n_layers)
-            return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "tap %u is at layer %u; the target has %u", i, m->taps[i], t->n_layers);
+            return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "tap %u is at layer %u; the target has %u", i, m->taps[i],
+                           t->n_layers);
     if (!o->n_draft) return AERIE_OK;
     m->map = ae_alloc(m->n_draft, sizeof *m->map);
     if (!m->map) return ae_fail_memory(m->error, "the draft vocabulary", m->n_draft * sizeof *m->map);
@@ -213,7 +218,7 @@ static aerie_status list_tensors(maker *m)
         add_fc(m, rms);
         add_layer(m);
         if (m->three) add(m, FILL_NORM, 0, m->e, 0, "output_norm.weight");
-        if (m->three ? !o->no_output : o->own_output || narrow) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
+        if (m->three ? !o->no_output : o->own_output) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
     }
     if (m->map) add(m, FILL_MAP, 0, m->n_draft, 0, "d2t")->type = o->map_i32 ? AE_TYPE_I32 : AE_TYPE_I64;
     return AERIE_OK;
@@ -323,7 +328,8 @@ static aerie_status write_layer_keys(maker *m)
         {"feed_forward_length", m->ff}, {"attention.head_count", m->heads}, {"attention.head_count_kv", m->kv_heads},
         {"attention.key_length", m->head_dim}, {"attention.value_length", m->head_dim}, {"rope.dimension_count", m->n_rot},
     };
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) AE_TRY(put_count(m, m->arch, counts[i].suffix, counts[i].value));
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        AE_TRY(put_count(m, m->arch, counts[i].suffix, counts[i].value));
     AE_TRY(ae_gguf_writer_f32(m->writer, key_of(m->arch, "attention.layer_norm_rms_epsilon").text, 1e-5f, m->error));
     AE_TRY(ae_gguf_writer_f32(m->writer, key_of(m->arch, "rope.freq_base").text, m->target->hparams.rope_base, m->error));
     if (m->o->window) AE_TRY(put_count(m, m->prefix, "attention.window", m->o->window));
@@ -388,4 +394,99 @@ aerie_status mkhead_write(const mkhead_options *options, const char *target, con
     ae_free(m->map);
     ae_free(m);
     return status;
+}
+
+/* ---- Checking --------------------------------------------------------------------------------------------------- */
+
+/* Decodes every row, so that a sanitizer sees what lies outside. */
+static bool readable(ae_tensor_ref t, uint32_t n_out, uint32_t n_in)
+{
+    float x[1024];
+    if (t->ne[0] != n_in || t->ne[1] != (n_out ? n_out : 1) || t->ne[2] != 1 || t->ne[3] != 1) return false;
+    const ae_type_info *info = ae_type_get(t->type);
+    if (!info || !info->decode) return false;
+    const size_t n = t->bytes / info->block_bytes; /* in blocks, of at most 256 elements */
+    for (size_t i = 0; i < n; i++) info->decode(t->data + i * info->block_bytes, x, info->n_block);
+    return true;
+}
+
+static bool good(ae_tensor_ref t, bool required, uint32_t n_out, uint32_t n_in)
+{
+    return t ? readable(t, n_out, n_in) : !required;
+}
+
+static bool good_layer(const ae_head *head)
+{
+    const ae_hparams *h = &head->hparams.layer;
+    const ae_layer *l = &head->layer;
+    const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
+    const uint32_t in = head->hparams.kind == AE_HEAD_EAGLE3 ? 2 * e : e;
+    const bool normed = h->qk_norm == AE_QK_NORM_HEAD;
+    const bool sizes = h->n_layers == 1 && e && e <= AE_MAX_EMBD && h->n_ff && h->n_ff <= AE_MAX_FF && h->n_kv_heads &&
+                       h->n_heads <= AE_MAX_HEADS && h->n_heads % h->n_kv_heads == 0 && h->head_dim >= 2 &&
+                       h->head_dim <= AE_MAX_HEAD_DIM && h->n_rot % 2 == 0 && h->n_rot >= 2 && h->n_rot <= h->head_dim &&
+                       h->norm_eps > 0 && h->norm_eps < 1 && h->rope_base > 1 && h->rope_base < INFINITY;
+    return sizes && !l->attn_norm && !l->router && normed == (l->q_norm != NULL) && normed == (l->k_norm != NULL) &&
+           good(l->wq, true, q, in) && good(l->wk, true, kv, in) && good(l->wv, true, kv, in) && good(l->wo, true, e, q) &&
+           good(l->bq, false, 0, q) && good(l->bk, false, 0, kv) && good(l->bv, false, 0, kv) && good(l->bo, false, 0, e) &&
+           good(l->q_norm, false, 0, h->head_dim) && good(l->k_norm, false, 0, h->head_dim) && good(l->ffn_norm, true, 0, e) &&
+           good(l->w_gate, true, h->n_ff, e) && good(l->w_up, true, h->n_ff, e) && good(l->w_down, true, e, h->n_ff) &&
+           good(l->b_gate, false, 0, h->n_ff) && good(l->b_up, false, 0, h->n_ff) && good(l->b_down, false, 0, e);
+}
+
+static bool good_norms(const ae_head *head)
+{
+    const ae_head_hparams *h = &head->hparams;
+    const bool whole = h->fc_norm == AE_FC_NORM_JOINT || (h->fc_norm == AE_FC_NORM_EACH && h->n_taps > 1 && !head->fc_norm[1]);
+    if (h->fc_norm == AE_FC_NORM_NONE) return !head->fc_norm[0];
+    if (whole) return good(head->fc_norm[0], true, 0, h->n_taps * h->n_target_embd);
+    for (uint32_t i = 0; i < h->n_taps; i++)
+        if (!good(head->fc_norm[i], true, 0, h->n_target_embd)) return false;
+    return true;
+}
+
+static bool good_eagle(const ae_head *head)
+{
+    const ae_head_hparams *h = &head->hparams;
+    const bool three = h->kind == AE_HEAD_EAGLE3, narrow = h->layer.n_embd != h->n_target_embd;
+    const uint32_t e = h->layer.n_embd, features = h->n_taps * h->n_target_embd;
+    double freq[AE_MAX_HEAD_DIM / 2], magnitude;
+    if (!good_layer(head) || !good_norms(head) || (narrow && !three)) return false;
+    ae_model_rope_freqs(&h->layer, head->rope_divisors, freq, &magnitude);
+    for (uint32_t i = 0; i < h->layer.n_rot / 2; i++)
+        if (!isfinite(freq[i]) || !isfinite(magnitude)) return false;
+    return good(head->embedding, narrow, h->n_vocab, e) && good(head->output, narrow, h->n_draft, e) &&
+           good(head->fc, true, e, three ? features : e + features) && good(head->fc_bias, false, 0, e) &&
+           good(head->embd_norm, three, 0, e) && good(head->hidden_norm, three, 0, e) && good(head->out_norm, three, 0, e) &&
+           three == (head->out_norm != NULL);
+}
+
+static bool good_medusa(const ae_head *head)
+{
+    const ae_head_hparams *h = &head->hparams;
+    const uint32_t e = h->layer.n_embd;
+    for (uint32_t j = 0; j < h->n_medusa; j++) {
+        if (!good(head->medusa_out[j], true, h->n_draft, e)) return false;
+        for (uint32_t i = 0; i < h->n_blocks; i++)
+            if (!good(head->medusa_w[j][i], true, e, e) || !good(head->medusa_b[j][i], false, 0, e)) return false;
+    }
+    return h->n_medusa && h->n_medusa <= AE_HEAD_MAX_MEDUSA && h->n_blocks && h->n_blocks <= AE_HEAD_MAX_BLOCKS &&
+           e == h->n_target_embd;
+}
+
+const char *mkhead_check(const ae_head *head)
+{
+    const ae_head_hparams *h = &head->hparams;
+    if (!h->n_target_embd || h->n_target_embd > AE_MAX_EMBD) return "the target's width";
+    if (!h->n_taps || h->n_taps > AE_HEAD_MAX_TAPS) return "the number of taps";
+    const uint32_t last = h->n_target_layers ? h->n_target_layers : AE_MAX_LAYERS;
+    for (uint32_t i = 0; i < h->n_taps; i++)
+        if (h->kind == AE_HEAD_EAGLE3 ? h->taps[i] > last : h->taps[i] != AE_HEAD_TAP_NORMED) return "a tap";
+    if (!h->n_draft || h->n_draft > INT32_MAX || h->n_vocab > INT32_MAX || (h->n_vocab && h->n_draft > h->n_vocab))
+        return "a vocabulary";
+    if (!head->to_target && h->n_draft != h->n_vocab) return "a draft vocabulary without a map";
+    for (uint32_t i = 0; head->to_target && i < h->n_draft; i++)
+        if (head->to_target[i] < 0 || (h->n_vocab && (uint32_t)head->to_target[i] >= h->n_vocab)) return "an entry of the map";
+    if (!(h->kind == AE_HEAD_MEDUSA ? good_medusa(head) : good_eagle(head))) return "a weight or a size";
+    return ae_head_kind_name(head)[0] && head->name ? NULL : "the names";
 }

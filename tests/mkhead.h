@@ -14,7 +14,7 @@ typedef struct mkhead_options {
     const char *type;   /* of the matrices; NULL: "q8_0" */
     const char *schema; /* "new" (NULL), "old" (extract_layers, hidden_norm, offsets), "double" (old, with doubled keys) */
     uint64_t seed;
-    /* 0: as the target. Another n_embd implies its own embedding and output (and no Medusa). */
+    /* 0: as the target. Another n_embd implies its own embedding and output (and EAGLE-3). */
     uint32_t n_embd, n_ff, n_heads, n_kv_heads, head_dim;
     uint32_t n_draft; /* tokens drafted from, a random subset under d2t; 0: all, and no d2t */
     uint32_t n_taps, taps[AE_HEAD_MAX_TAPS]; /* EAGLE-3; none: 2, L/2, L-3, or 1, L/2, L if the target has fewer than six */
@@ -33,5 +33,8 @@ typedef struct mkhead_options {
 
 /* Reads the target's sizes, writes the head. ARGUMENT for a kind, type, schema or shape that cannot be. */
 aerie_status mkhead_write(const mkhead_options *options, const char *target, const char *path, aerie_error *error);
+
+/* Whether a loaded head holds what head.h promises: shapes, ranges, weights that can be read. NULL, or what does not hold. */
+const char *mkhead_check(const ae_head *head);
 
 #endif

@@ -66,15 +66,15 @@ static bool set_option(mkhead_options *o, const char *name, const char *value)
         const char *name;
         uint32_t *to;
     } counts[] = {{"--draft-vocab", &o->n_draft}, {"--embd", &o->n_embd}, {"--ff", &o->n_ff}, {"--heads", &o->n_heads},
-                  {"--kv-heads", &o->n_kv_heads}, {"--head-dim", &o->head_dim}, {"--window", &o->window}, {"--sinks", &o->n_sinks},
-                  {"--medusa-heads", &o->n_medusa}, {"--medusa-blocks", &o->n_blocks}};
+                  {"--kv-heads", &o->n_kv_heads}, {"--head-dim", &o->head_dim}, {"--window", &o->window},
+                  {"--sinks", &o->n_sinks}, {"--medusa-heads", &o->n_medusa}, {"--medusa-blocks", &o->n_blocks}};
     const struct {
         const char *name;
         bool *to;
     } flags[] = {{"--norm-before-residual", &o->norm_before_residual}, {"--norm-before-fc", &o->norm_before_fc},
-                 {"--whole-fc-norm", &o->whole_fc_norm}, {"--own-embedding", &o->own_embedding}, {"--own-output", &o->own_output},
-                 {"--biases", &o->biases}, {"--rope-freqs", &o->rope_freqs}, {"--qk-norm", &o->qk_norm}, {"--map-i32", &o->map_i32},
-                 {"--tokenizer", &o->tokenizer}};
+                 {"--whole-fc-norm", &o->whole_fc_norm}, {"--own-embedding", &o->own_embedding},
+                 {"--own-output", &o->own_output}, {"--biases", &o->biases}, {"--rope-freqs", &o->rope_freqs},
+                 {"--qk-norm", &o->qk_norm}, {"--map-i32", &o->map_i32}, {"--tokenizer", &o->tokenizer}};
     uint64_t n;
     if (!strcmp(name, "--seed")) return parse_count(value, UINT64_MAX, &o->seed);
     if (!strcmp(name, "--taps")) return parse_taps(value, o);

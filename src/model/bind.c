@@ -65,8 +65,8 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h)
         else if (kind.n == 6 && !memcmp(kind.data, "linear", 6)) h->rope_scaling = AE_ROPE_SCALING_LINEAR;
         else if (kind.n == 4 && !memcmp(kind.data, "yarn", 4)) h->rope_scaling = AE_ROPE_SCALING_YARN;
         else
-            return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope scaling \"%.*s\" is unknown; none, linear and yarn are known",
-                           ae_gguf_path(gguf), (int)(kind.n < 32 ? kind.n : 32), kind.data);
+            return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope scaling \"%.*s\" is unknown; none, linear and yarn "
+                           "are known", ae_gguf_path(gguf), (int)(kind.n < 32 ? kind.n : 32), kind.data);
     }
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scaling.factor"), false, &h->rope_factor, b->error));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "rope.scaling.original_context_length"), false, &h->rope_n_ctx_orig, b->error));
@@ -96,8 +96,8 @@ aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_bind_range(b, "attention.head_count", h->n_heads, 1, AE_MAX_HEADS));
     AE_TRY(ae_bind_range(b, "attention.head_count_kv", h->n_kv_heads, 1, h->n_heads));
     if (h->n_heads % h->n_kv_heads)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads cannot share %u KV heads evenly", ae_gguf_path(gguf),
-                       h->n_heads, h->n_kv_heads);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads cannot share %u KV heads evenly",
+                       ae_gguf_path(gguf), h->n_heads, h->n_kv_heads);
     h->head_dim = h->n_embd / h->n_heads;
     uint32_t value_dim;
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "attention.key_length"), false, &h->head_dim, b->error));
@@ -105,12 +105,12 @@ aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "attention.value_length"), false, &value_dim, b->error));
     AE_TRY(ae_bind_range(b, "attention.key_length", h->head_dim, 2, AE_MAX_HEAD_DIM));
     if (value_dim != h->head_dim)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: keys of %u and values of %u elements a head; aerie needs them equal",
-                       ae_gguf_path(gguf), h->head_dim, value_dim);
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: keys of %u and values of %u elements a head; aerie needs them "
+                       "equal", ae_gguf_path(gguf), h->head_dim, value_dim);
     h->attn_scale = 1.0f / sqrtf((float)h->head_dim);
     if (!(h->norm_eps > 0.0f && h->norm_eps < 1.0f))
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the norm's epsilon is %g; it must lie between 0 and 1", ae_gguf_path(gguf),
-                       (double)h->norm_eps);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the norm's epsilon is %g; it must lie between 0 and 1",
+                       ae_gguf_path(gguf), (double)h->norm_eps);
     return read_rope(b, h);
 }
 
@@ -124,14 +124,15 @@ aerie_status ae_bind_stack(ae_binder *b, const char *name, bool required, uint32
     *out = t;
     if (!t) {
         if (!required) return AERIE_OK;
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; architecture %s needs it", path, name, b->arch->name);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; architecture %s needs it", path, name,
+                       b->arch->name);
     }
     const int64_t rows = n_out ? n_out : 1;
     if (t->ne[0] != n_in || t->ne[1] != rows || t->ne[2] != n_stack || t->ne[3] != 1) {
         char depth[24] = "";
         if (n_stack > 1) snprintf(depth, sizeof depth, ", %u", n_stack);
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s has shape [%lld, %lld, %lld, %lld], expected [%u, %lld%s]", path,
-                       name, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3], n_in,
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s has shape [%lld, %lld, %lld, %lld], expected [%u, %lld%s]",
+                       path, name, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3], n_in,
                        (long long)rows, depth);
     }
     const ae_type_info *info = ae_type_get(t->type);
@@ -191,6 +192,10 @@ aerie_status ae_bind_rope_divisors(ae_binder *b, ae_arena *arena, uint32_t n, co
     const aerie_status status = ae_gguf_read(&reader, t, 0, x, n * sizeof *x, b->error);
     ae_gguf_reader_close(&reader);
     *divisors = x;
+    for (uint32_t i = 0; i < n && status == AERIE_OK; i++)
+        if (!(x[i] > 0.0f && isfinite(x[i])))
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: rope_freqs.weight[%u] is %g; a positive number is expected",
+                           ae_gguf_path(b->gguf), i, (double)x[i]);
     return status;
 }
 
@@ -228,7 +233,7 @@ void ae_model_rope_freqs(const ae_hparams *h, const float *divisors, double *fre
     }
     for (uint32_t i = 0; i < half; i++) {
         double f = pow((double)h->rope_base, -2.0 * i / h->n_rot);
-        if (divisors && divisors[i] > 0.0f) f /= (double)divisors[i];
+        if (divisors) f /= (double)divisors[i];
         const double slow = f / (double)h->rope_factor;
         if (h->rope_scaling == AE_ROPE_SCALING_LINEAR) {
             f = slow;

@@ -33,8 +33,8 @@ static aerie_status may_borrow(ae_binder *b, const ae_head *head, const char *na
 {
     const ae_head_hparams *h = &head->hparams;
     if (h->layer.n_embd == h->n_target_embd) return AERIE_OK;
-    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; the target's, %u wide, does not suit a head that is %u "
-                   "wide", ae_gguf_path(b->gguf), name, h->n_target_embd, h->layer.n_embd);
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; the target's, %u wide, does not suit a head that "
+                   "is %u wide", ae_gguf_path(b->gguf), name, h->n_target_embd, h->layer.n_embd);
 }
 
 static aerie_status bind_eagle(ae_binder *b, ae_head *head)
@@ -45,8 +45,6 @@ static aerie_status bind_eagle(ae_binder *b, ae_head *head)
     const uint32_t e = l->n_embd, n_features = h->n_taps * h->n_target_embd;
     AE_TRY(ae_bind(b, "token_embd.weight", false, h->n_vocab, e, &head->embedding));
     AE_TRY(ae_bind(b, "output.weight", false, h->n_draft, e, &head->output));
-    if (!head->embedding) AE_TRY(may_borrow(b, head, "token_embd.weight"));
-    if (!head->output) AE_TRY(may_borrow(b, head, "output.weight"));
     AE_TRY(ae_bind(b, "fc.weight", true, e, three ? n_features : e + n_features, &head->fc));
     AE_TRY(ae_bind(b, "fc.bias", false, 0, e, &head->fc_bias));
     if (three) {
@@ -57,12 +55,14 @@ static aerie_status bind_eagle(ae_binder *b, ae_head *head)
         AE_TRY(ae_bind_layer(b, 0, old ? "hidden_norm.weight" : "attn_norm_2.weight", true, 0, e, &head->hidden_norm));
         AE_TRY(ae_bind(b, "output_norm.weight", true, 0, e, &head->out_norm));
     }
+    if (!head->embedding) AE_TRY(may_borrow(b, head, "token_embd.weight"));
+    if (!head->output) AE_TRY(may_borrow(b, head, "output.weight"));
     AE_TRY(ae_bind_attention(b, 0, l, three ? 2 * e : e, &head->layer));
     AE_TRY(ae_bind_layer(b, 0, "attn_q_norm.weight", false, 0, l->head_dim, &head->layer.q_norm));
     AE_TRY(ae_bind_layer(b, 0, "attn_k_norm.weight", false, 0, l->head_dim, &head->layer.k_norm));
     if (!head->layer.q_norm != !head->layer.k_norm)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: blk.0.attn_%c_norm.weight is missing; norms of queries and keys come together",
-                       ae_gguf_path(b->gguf), head->layer.q_norm ? 'k' : 'q');
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: blk.0.attn_%c_norm.weight is missing; norms of queries and keys "
+                       "come together", ae_gguf_path(b->gguf), head->layer.q_norm ? 'k' : 'q');
     AE_TRY(ae_bind_layer(b, 0, "ffn_norm.weight", true, 0, e, &head->layer.ffn_norm));
     AE_TRY(ae_bind_dense(b, 0, l, &head->layer));
     return ae_bind_rope_divisors(b, &head->arena, l->n_rot / 2, &head->rope_divisors);
@@ -105,8 +105,8 @@ static aerie_status bind_head(ae_head *head, aerie_error *error)
     AE_TRY(ae_gguf_get_string(b.gguf, "general.architecture", true, &arch, error));
     b.arch = ae_arch_find(arch.data, arch.n);
     if (!b.arch || !b.arch->drafter)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafting head; these are eagle3, eagle "
-                       "and medusa", ae_gguf_path(b.gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data,
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafting head; these are "
+                       "eagle3, eagle and medusa", ae_gguf_path(b.gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data,
                        b.arch ? "a model of its own" : "unknown");
     AE_TRY(ae_gguf_get_string(b.gguf, "general.name", false, &name, error));
     head->name = ae_arena_strndup(&head->arena, name.data ? name.data : "", name.data ? name.n : 0);
@@ -163,8 +163,8 @@ typedef struct pairing {
 static aerie_status need_equal(const pairing *p, const char *what, uint32_t wanted, uint32_t found)
 {
     if (wanted == found) return AERIE_OK;
-    return ae_fail(p->error, AERIE_ERROR_FORMAT, "%s: the head is made for a target with %s of %u; %s has %u", p->head, what, wanted,
-                   p->target, found);
+    return ae_fail(p->error, AERIE_ERROR_FORMAT, "%s: the head is made for a target with %s of %u; %s has %u", p->head, what,
+                   wanted, p->target, found);
 }
 
 aerie_status ae_head_fits(const ae_head *head, const ae_model *target, aerie_error *error)
@@ -176,17 +176,17 @@ aerie_status ae_head_fits(const ae_head *head, const ae_model *target, aerie_err
     if (h->n_target_layers) AE_TRY(need_equal(&p, "a layer count", h->n_target_layers, t->n_layers));
     for (uint32_t i = 0; i < h->n_taps; i++)
         if (h->taps[i] != AE_HEAD_TAP_NORMED && h->taps[i] > t->n_layers)
-            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head reads layer %u of its target; %s has %u layers", p.head, h->taps[i],
-                           p.target, t->n_layers);
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head reads layer %u of its target; %s has %u layers", p.head,
+                           h->taps[i], p.target, t->n_layers);
     if (h->n_vocab) AE_TRY(need_equal(&p, "a vocabulary", h->n_vocab, t->n_vocab));
     for (uint32_t i = 0; head->to_target && i < h->n_draft; i++)
         if ((uint32_t)head->to_target[i] >= t->n_vocab)
-            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: row %u of the output stands for token %d; %s has %u tokens", p.head, i,
-                           head->to_target[i], p.target, t->n_vocab);
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: row %u of the output stands for token %d; %s has %u tokens", p.head,
+                           i, head->to_target[i], p.target, t->n_vocab);
     const bool borrows = h->kind != AE_HEAD_MEDUSA && (!head->embedding || !head->output);
     if (borrows && h->layer.n_embd != t->n_embd)
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head, %u wide, has no %s of its own, and that of %s is %u wide", p.head,
-                       h->layer.n_embd, head->embedding ? "output.weight" : "token_embd.weight", p.target, t->n_embd);
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head, %u wide, has no %s of its own, and that of %s is %u wide",
+                       p.head, h->layer.n_embd, head->embedding ? "output.weight" : "token_embd.weight", p.target, t->n_embd);
     return AERIE_OK;
 }
 

@@ -21,7 +21,8 @@
 #include "model/model.h"
 
 #define AE_HEAD_MAX_TAPS 8
-#define AE_HEAD_TAP_NORMED UINT32_MAX /* of the target: what its output head multiplies, after the final norm (EAGLE-1/2, Medusa) */
+/* Of the target: what its output head multiplies, after the final norm (EAGLE-1/2, Medusa). */
+#define AE_HEAD_TAP_NORMED UINT32_MAX
 #define AE_HEAD_MAX_MEDUSA 16 /* tokens foreseen at once */
 #define AE_HEAD_MAX_BLOCKS 4  /* residual blocks of one of them */
 
@@ -42,7 +43,8 @@ typedef struct ae_head_hparams {
     uint32_t n_target_embd;  /* width of a tapped row */
     uint32_t n_target_layers; /* 0 = not said */
     uint32_t n_taps;
-    /* Residual stream before this layer of the target (0 .. its n_layers; n_layers: after the last one), or AE_HEAD_TAP_NORMED. */
+    /* Residual stream before this layer of the target (0 .. its n_layers; n_layers: after the last one), or
+     * AE_HEAD_TAP_NORMED. */
     uint32_t taps[AE_HEAD_MAX_TAPS];
     uint32_t n_vocab;        /* of the target; 0 = not said */
     uint32_t n_draft;        /* rows of the head's output: the draft vocabulary */
@@ -51,7 +53,8 @@ typedef struct ae_head_hparams {
     bool feedback_normed;      /* EAGLE-3.1: the next step's feature is the normed output */
     uint32_t window, n_sinks;  /* drafter attention: 0 = all; else the newest `window` rows and the first n_sinks */
     uint32_t n_medusa, n_blocks; /* Medusa */
-    /* The layer: n_layers 1, n_embd the head's own width, n_vocab = n_draft; rope, attention, norms, ffn. Medusa: n_embd only. */
+    /* The layer: n_layers 1, n_embd the head's own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope,
+     * attention, norms, ffn; no window. Medusa: n_embd only. */
     ae_hparams layer;
 } ae_head_hparams;
 
@@ -61,7 +64,7 @@ typedef struct ae_head {
     ae_head_hparams hparams;
     const char *name;  /* general.name, "" if absent */
     ae_tensor_ref embedding; /* [n_vocab, n_embd]; NULL: the target's */
-    ae_tensor_ref fc;        /* [n_embd, n_taps * n_target_embd]; EAGLE-1/2: [n_embd, n_embd + n_target_embd], embedding first */
+    ae_tensor_ref fc;        /* [n_embd, n_taps * n_target_embd]; EAGLE-1/2: [n_embd, 2 n_embd], embedding first */
     ae_tensor_ref fc_bias;   /* [n_embd] or NULL */
     ae_tensor_ref fc_norm[AE_HEAD_MAX_TAPS]; /* by hparams.fc_norm: EACH n_taps of [n_target_embd], or one of all; JOINT one */
     ae_tensor_ref embd_norm;   /* [n_embd] EAGLE-3: of the token's embedding */

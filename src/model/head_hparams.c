@@ -49,8 +49,8 @@ static aerie_status read_tap_list(ae_binder *b, const ae_gguf_kv *kv, ae_head_hp
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is no layer but a value of type %s", path_of(b), b->key, i,
                            ae_gguf_type_name(kv->element_type));
         if (layer < 0 || layer > most)
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is %lld; the target's layers are 0 to %u, %u being after the "
-                           "last", path_of(b), b->key, i, (long long)layer, most, most);
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is %lld; the target's layers are 0 to %u, %u being after "
+                           "the last", path_of(b), b->key, i, (long long)layer, most, most);
         h->taps[i] = (uint32_t)layer;
     }
     return AERIE_OK;
@@ -68,8 +68,8 @@ static aerie_status read_taps(ae_binder *b, ae_head_hparams *h)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: neither %s.target_layers (the layers that the head reads) nor "
                        "%s.target_layer_count is given", path_of(b), b->arch->name, b->arch->name);
     if (n < 3)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.target_layers is missing, and a target of %u layers has no usual ones "
-                       "(2, L/2 and L-3)", path_of(b), b->arch->name, n);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.target_layers is missing, and a target of %u layers has no usual "
+                       "ones (2, L/2 and L-3)", path_of(b), b->arch->name, n);
     h->n_taps = 3;
     h->taps[0] = 2, h->taps[1] = n / 2, h->taps[2] = n - 3;
     return AERIE_OK;
@@ -82,13 +82,18 @@ static aerie_status read_target_width(ae_binder *b, ae_head_hparams *h)
     AE_TRY(get_u32(b, "target_hidden_size", &h->n_target_embd));
     if (!has_key(b, "target_hidden_size")) {
         const ae_gguf_tensor *fc = find(b, "fc.weight");
-        if (!fc) return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor fc.weight is missing; architecture %s needs it", path_of(b), b->arch->name);
+        if (!fc) return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor fc.weight is missing; architecture %s needs it",
+                                path_of(b), b->arch->name);
         const int64_t width = fc->ne[0] - before;
         if (width < 1 || width % h->n_taps || width / h->n_taps > AE_MAX_EMBD)
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: rows of fc.weight have %lld elements; %u for the token's embedding and "
-                           "%u equal parts for the taps are expected", path_of(b), (long long)fc->ne[0], before, h->n_taps);
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: rows of fc.weight have %lld elements; %u for the token's "
+                           "embedding and %u equal parts for the taps are expected", path_of(b), (long long)fc->ne[0], before,
+                           h->n_taps);
         h->n_target_embd = (uint32_t)(width / h->n_taps);
     }
+    if (h->kind == AE_HEAD_EAGLE && h->n_target_embd != h->layer.n_embd)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: an EAGLE-1/2 head takes its own output for a feature, but "
+                       "embedding_length is %u and target_hidden_size %u", path_of(b), h->layer.n_embd, h->n_target_embd);
     return ae_bind_range(b, "target_hidden_size", h->n_target_embd, 1, AE_MAX_EMBD);
 }
 
@@ -112,15 +117,16 @@ static aerie_status read_feedback(ae_binder *b, ae_head_hparams *h)
         h->feedback_normed = post;
     }
     if (h->kind != AE_HEAD_EAGLE3 && h->feedback_normed)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: a normed feedback is asked for, but a head of architecture %s has no output "
-                       "norm", path_of(b), b->arch->name);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: a normed feedback is asked for, but a head of architecture %s has "
+                       "no output norm", path_of(b), b->arch->name);
     return AERIE_OK;
 }
 
 /* Which norm stands before fc, by keys and by tensors, which must agree. */
 static aerie_status read_fc_norm(ae_binder *b, ae_head_hparams *h)
 {
-    const bool numbered = find(b, "fc_norm.0.weight"), whole = find(b, "fc_norm.weight"), encoder = find(b, "enc.output_norm.weight");
+    const bool numbered = find(b, "fc_norm.0.weight"), whole = find(b, "fc_norm.weight");
+    const bool encoder = find(b, "enc.output_norm.weight");
     bool each_given, each = false, joint_given, joint = false;
     AE_TRY(get_flag(b, "fc_norm", &each_given, &each));
     AE_TRY(get_flag(b, "norm_before_fc", &joint_given, &joint));
@@ -147,12 +153,12 @@ static aerie_status refuse_norms(ae_binder *b)
     bool given, before = false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (find(b, names[i]))
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is no part of an EAGLE-1/2 head; is the architecture eagle3?",
-                           path_of(b), names[i]);
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is no part of an EAGLE-1/2 head; is the architecture "
+                           "eagle3?", path_of(b), names[i]);
     AE_TRY(get_flag(b, "norm_before_residual", &given, &before));
     if (before)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is true, but an EAGLE-1/2 head has no norm of the feature", path_of(b),
-                       b->key);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is true, but an EAGLE-1/2 head has no norm of the feature",
+                       path_of(b), b->key);
     return AERIE_OK;
 }
 
@@ -161,8 +167,8 @@ static aerie_status refuse_norms(ae_binder *b)
 static aerie_status take_rows(ae_binder *b, const char *name, int64_t rows, uint32_t *value)
 {
     if (rows > INT32_MAX)
-        return ae_fail(b->error, AERIE_ERROR_LIMIT, "%s: %s has %lld entries; %d are possible", path_of(b), name, (long long)rows,
-                       INT32_MAX);
+        return ae_fail(b->error, AERIE_ERROR_LIMIT, "%s: %s has %lld entries; %d are possible", path_of(b), name,
+                       (long long)rows, INT32_MAX);
     *value = (uint32_t)rows;
     return AERIE_OK;
 }
@@ -189,15 +195,15 @@ static aerie_status read_vocabularies(ae_binder *b, ae_head_hparams *h)
     else if (map) AE_TRY(take_rows(b, "d2t", map->ne[0], &h->n_draft));
     else h->n_draft = h->n_vocab;
     if (!h->n_draft)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: nothing says how many tokens are drafted from: %s.vocab_size, output.weight, "
-                       "d2t or token_embd.weight would", path_of(b), b->arch->name);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: nothing says how many tokens are drafted from: %s.vocab_size, "
+                       "output.weight, d2t or token_embd.weight would", path_of(b), b->arch->name);
     if (!map && !h->n_vocab) h->n_vocab = h->n_draft;
     if (h->n_vocab && h->n_draft > h->n_vocab)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has %u rows, but the target only %u tokens", path_of(b),
                        output ? name : "d2t", h->n_draft, h->n_vocab);
     if (!map && h->n_draft != h->n_vocab)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has %u rows for a vocabulary of %u tokens, and no d2t says which they "
-                       "are", path_of(b), name, h->n_draft, h->n_vocab);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has %u rows for a vocabulary of %u tokens, and no d2t says which "
+                       "they are", path_of(b), name, h->n_draft, h->n_vocab);
     h->layer.n_vocab = h->n_draft;
     return AERIE_OK;
 }
@@ -216,13 +222,14 @@ static aerie_status read_medusa(ae_binder *b, ae_head_hparams *h)
     if (has_key(b, "embedding_length")) AE_TRY(get_u32(b, "embedding_length", width));
     else if (has_key(b, "target_hidden_size")) AE_TRY(get_u32(b, "target_hidden_size", width));
     else if (first) *width = first->ne[0] < UINT32_MAX ? (uint32_t)first->ne[0] : UINT32_MAX;
-    else return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor medusa.0.0.weight is missing; architecture medusa needs it", path_of(b));
+    else return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor medusa.0.0.weight is missing; architecture medusa needs it",
+                        path_of(b));
     AE_TRY(ae_bind_range(b, "embedding_length", *width, 1, AE_MAX_EMBD));
     h->n_target_embd = *width;
     AE_TRY(get_u32(b, "target_hidden_size", &h->n_target_embd));
     if (h->n_target_embd != *width)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: a Medusa head is as wide as its target, but embedding_length is %u and "
-                       "target_hidden_size %u", path_of(b), *width, h->n_target_embd);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: a Medusa head is as wide as its target, but embedding_length is %u "
+                       "and target_hidden_size %u", path_of(b), *width, h->n_target_embd);
     return AERIE_OK;
 }
 
@@ -252,7 +259,8 @@ static aerie_status read_eagle(ae_binder *b, ae_head_hparams *h)
 aerie_status ae_head_read_hparams(ae_binder *b, ae_head *head)
 {
     ae_head_hparams *h = &head->hparams;
-    h->kind = !strcmp(b->arch->name, "medusa") ? AE_HEAD_MEDUSA : !strcmp(b->arch->name, "eagle") ? AE_HEAD_EAGLE : AE_HEAD_EAGLE3;
+    const bool medusa = !strcmp(b->arch->name, "medusa"), eagle = !strcmp(b->arch->name, "eagle");
+    h->kind = medusa ? AE_HEAD_MEDUSA : eagle ? AE_HEAD_EAGLE : AE_HEAD_EAGLE3;
     h->layer.arch = b->arch->name;
     h->n_taps = 1;
     h->taps[0] = AE_HEAD_TAP_NORMED;

@@ -69,8 +69,9 @@ static aerie_status read_values(ae_binder *b, ae_tensor_ref t, int64_t *values, 
 
 static aerie_status fail_entry(ae_binder *b, map_kind kind, const int64_t *values, size_t i, int64_t n_vocab)
 {
-    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: d2t[%zu] is %" PRId64 "; %s the target's tokens are 0 to %" PRId64,
-                   ae_gguf_path(b->gguf), i, values[i], kind == MAP_OFFSET ? "added to its place it is no token:" : "", n_vocab - 1);
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: d2t[%zu] is %" PRId64 ";%s the target's tokens are 0 to %" PRId64,
+                   ae_gguf_path(b->gguf), i, values[i], kind == MAP_OFFSET ? " added to its place it is no token:" : "",
+                   n_vocab - 1);
 }
 
 /* Which reading: what the key says, else what the values allow. */
@@ -83,8 +84,8 @@ static aerie_status choose(ae_binder *b, const int64_t *values, int64_t *sorted,
         if (text.n == 6 && !memcmp(text.data, "offset", 6)) *kind = MAP_OFFSET;
         else if (text.n == 8 && !memcmp(text.data, "absolute", 8)) *kind = MAP_ABSOLUTE;
         else
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is \"%.*s\"; absolute and offset are known", ae_gguf_path(b->gguf),
-                           key, (int)(text.n < 32 ? text.n : 32), text.data);
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is \"%.*s\"; absolute and offset are known",
+                           ae_gguf_path(b->gguf), key, (int)(text.n < 32 ? text.n : 32), text.data);
         return AERIE_OK;
     }
     *kind = MAP_OFFSET;
@@ -92,8 +93,9 @@ static aerie_status choose(ae_binder *b, const int64_t *values, int64_t *sorted,
     const size_t bad = first_bad(MAP_ABSOLUTE, values, n, n_vocab);
     if (bad == n) *kind = MAP_ABSOLUTE;
     else if (first_bad(MAP_OFFSET, values, n, n_vocab) < n)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: d2t[%zu] is %" PRId64 ", not one of the target's tokens (0 to %" PRId64
-                       "), and the values are no offsets to them either", ae_gguf_path(b->gguf), bad, values[bad], n_vocab - 1);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: d2t[%zu] is %" PRId64 ", not one of the target's tokens (0 to "
+                       "%" PRId64 "), and the values are no offsets to them either", ae_gguf_path(b->gguf), bad, values[bad],
+                       n_vocab - 1);
     return AERIE_OK;
 }
 
@@ -120,8 +122,8 @@ aerie_status ae_head_read_map(ae_binder *b, ae_head *head)
     const size_t n = head->hparams.n_draft;
     if (!t) return AERIE_OK;
     if (t->ne[0] != (int64_t)n || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor d2t has shape [%lld, %lld, %lld, %lld], expected [%zu]: one entry "
-                       "for each row of the output", ae_gguf_path(b->gguf), (long long)t->ne[0], (long long)t->ne[1],
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor d2t has shape [%lld, %lld, %lld, %lld], expected [%zu]: one "
+                       "entry for each row of the output", ae_gguf_path(b->gguf), (long long)t->ne[0], (long long)t->ne[1],
                        (long long)t->ne[2], (long long)t->ne[3], n);
     if (t->type != AE_TYPE_I32 && t->type != AE_TYPE_I64)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor d2t has type %s; token ids are I32 or I64",

@@ -32,15 +32,15 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     if (b->arch->experts == AE_EXPERTS_ALWAYS) AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
     if (!x->n) return AERIE_OK;
     if (b->arch->experts == AE_EXPERTS_NEVER)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.expert_count is %u; models of this architecture have no experts",
-                       ae_gguf_path(gguf), b->arch->name, x->n);
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.expert_count is %u; models of this architecture have no "
+                       "experts", ae_gguf_path(gguf), b->arch->name, x->n);
     AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_used_count"), true, &x->n_used, b->error));
     AE_TRY(ae_bind_range(b, "expert_used_count", x->n_used, 1, x->n));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_group_count"), false, &n_groups, b->error));
     if (n_groups > 1)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: experts in %u groups, of which a row uses some; aerie knows no such "
-                       "groups", ae_gguf_path(gguf), n_groups);
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: experts in %u groups, of which a row uses some; aerie knows no "
+                       "such groups", ae_gguf_path(gguf), n_groups);
     x->n_ff = b->arch->split_ff ? h->n_ff / x->n_used : h->n_ff;
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_feed_forward_length"), false, &x->n_ff, b->error));
     AE_TRY(ae_bind_range(b, "expert_feed_forward_length", x->n_ff, 1, AE_MAX_FF));
@@ -73,8 +73,8 @@ static aerie_status read_hparams(ae_binder *b, ae_hparams *h)
 
 /* ---- Tensors ------------------------------------------------------------------------------------- */
 
-static aerie_status bind_experts_of(ae_binder *b, uint32_t n_experts, uint32_t i, const char *part, bool required, uint32_t n_out,
-                                    uint32_t n_in, ae_tensor_ref *out)
+static aerie_status bind_experts_of(ae_binder *b, uint32_t n_experts, uint32_t i, const char *part, bool required,
+                                    uint32_t n_out, uint32_t n_in, ae_tensor_ref *out)
 {
     char name[64];
     snprintf(name, sizeof name, "blk.%u.%s", i, part);
@@ -88,8 +88,8 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
     char name[64];
     snprintf(name, sizeof name, "blk.%u.ffn_gate.0.weight", i);
     if (ae_gguf_tensor_find(b->gguf, name))
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s: the experts are stored one by one, as before April 2024; "
-                       "convert the model again", ae_gguf_path(b->gguf), name);
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s: the experts are stored one by one, as before April "
+                       "2024; convert the model again", ae_gguf_path(b->gguf), name);
     AE_TRY(ae_bind_layer(b, i, "ffn_gate_inp.weight", true, x->n, e, &l->router));
     AE_TRY(ae_bind_layer(b, i, "exp_probs_b.bias", false, 0, x->n, &l->router_bias));
     AE_TRY(bind_experts_of(b, x->n, i, "ffn_gate_up_exps.weight", false, 2 * f, e, &l->e_gate_up));
@@ -149,7 +149,8 @@ static aerie_status read_vocab(ae_model *m, bool no_vocab, aerie_error *error)
         const ae_gguf_kv *kv;
         AE_TRY(ae_gguf_get_array(m->gguf, "tokenizer.ggml.tokens", true, AE_GGUF_STRING, &kv, error));
         if (kv->n > INT32_MAX)
-            return ae_fail(error, AERIE_ERROR_LIMIT, "%s: a vocabulary of %llu tokens", ae_gguf_path(m->gguf), (unsigned long long)kv->n);
+            return ae_fail(error, AERIE_ERROR_LIMIT, "%s: a vocabulary of %llu tokens", ae_gguf_path(m->gguf),
+                           (unsigned long long)kv->n);
         m->hparams.n_vocab = (uint32_t)kv->n;
         return AERIE_OK;
     }
@@ -168,8 +169,8 @@ static aerie_status bind_model(ae_model *m, bool no_vocab, aerie_error *error)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is unknown; the known are: %s",
                        ae_gguf_path(m->gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data, ae_model_known_archs());
     if (b.arch->drafter)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: \"%s\" is a drafter's head, not a model of its own; give it with -md",
-                       ae_gguf_path(m->gguf), b.arch->name);
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: \"%s\" is a drafter's head, not a model of its own; give it with "
+                       "-md", ae_gguf_path(m->gguf), b.arch->name);
     AE_TRY(ae_gguf_get_string(m->gguf, "general.name", false, &name, error));
     m->name = ae_arena_strndup(&m->arena, name.data ? name.data : "", name.data ? name.n : 0);
     if (!m->name) return ae_fail_memory(error, "the model's name", name.n);

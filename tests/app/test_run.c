@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "mkhead.h"
 #include "mkmodel.h"
 
 static int make_model(void **state)
@@ -163,6 +164,21 @@ static void bench_tools(void **state)
     assert_true(bytes > 0 && bytes % (5 * 4) == 0);
 }
 
+static void a_head_is_no_model(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"eagle", "eagle3", "eagle3.1", "medusa"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char model[256], head[256];
+        aerie_error error = {0};
+        snprintf(model, sizeof model, "%s/m.gguf", cli_folder);
+        snprintf(head, sizeof head, "%s/head.gguf", cli_folder);
+        if (mkhead_write(&(mkhead_options){.kind = kinds[i], .seed = 1}, model, head, &error) != AERIE_OK) fail_msg("%s", error.text);
+        cli("$A run -m head.gguf -no-cnv -p hello -n 12");
+        cli_refused(3, "head.gguf: ", "is a drafter's head, not a model of its own; give it with -md");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +189,7 @@ int main(void)
         cmocka_unit_test(oracle_knows),
         cmocka_unit_test(answers_keep_the_order_of_prompts),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(a_head_is_no_model),
         cmocka_unit_test(interruption),
         cmocka_unit_test(bench_tools),
     };
