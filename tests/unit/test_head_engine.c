@@ -1,0 +1,302 @@
+/* Drafting heads at work against the float64 reference: hidden rows and logits of true rows, of chains and of trees, for every
+ * kind and variant; how true rows are batched changes no bit; windows; what is shared between sequences. */
+#define _XOPEN_SOURCE 700 /* mkstemp */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/head_engine.h"
+#include "head_ref.h"
+#include "mkhead.h"
+#include "mkmodel.h"
+
+#define N_TEXT 40
+static char target_path[] = "/tmp/aerie_head_engine_XXXXXX", head_path[] = "/tmp/aerie_head_engine_XXXXXX";
+#define TOLERANCE 1e-3
+
+typedef struct rig {
+    ae_backend *backend;
+    ae_model *model;
+    ae_net *net;
+    ae_engine *engine;
+    ae_head *head;
+    ae_head_net *head_net;
+    ae_head_engine *head_engine;
+    head_ref *ref;
+    uint32_t width; /* features of a position */
+    int32_t tokens[N_TEXT];
+    float *features;    /* [N_TEXT][width] of the engine */
+    double *features64; /* the same */
+} rig;
+
+static void make_target(const char *path, const char *type)
+{
+    mk_options o;
+    assert_true(mk_shape("tiny-gqa", &o));
+    o.type = type;
+    aerie_error error = {0};
+    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+}
+
+#define OK(call)                                                                     \
+    do {                                                                             \
+        aerie_error ok_error = {0};                                                  \
+        if (call != AERIE_OK) fail_msg("%s: %s", #call, ok_error.text);              \
+    } while (0)
+
+/* The true features of a text, from the target. */
+static void run_target(rig *r)
+{
+    uint32_t first;
+    uint64_t seed = 5;
+    const uint32_t n_vocab = r->model->hparams.n_vocab;
+    for (int i = 0; i < N_TEXT; i++) r->tokens[i] = (int32_t)(mk_random(&seed) % n_vocab);
+    ae_engine_rows_clear(r->engine);
+    OK(ae_engine_add_chain(r->engine, 0, r->tokens, N_TEXT, AE_EXPORT_NONE, &first, &ok_error));
+    ae_engine_pass(r->engine);
+    r->features = ae_alloc(N_TEXT * (size_t)r->width, sizeof *r->features);
+    r->features64 = ae_alloc(N_TEXT * (size_t)r->width, sizeof *r->features64);
+    memcpy(r->features, ae_engine_features(r->engine, first), N_TEXT * (size_t)r->width * sizeof *r->features);
+    for (size_t i = 0; i < N_TEXT * (size_t)r->width; i++) r->features64[i] = (double)r->features[i];
+    ae_engine_commit(r->engine, 0, 0, NULL, 0);
+}
+
+static rig open_rig(const mkhead_options *o, uint32_t n_vocab)
+{
+    rig r = {0};
+    aerie_error error = {0};
+    make_target(target_path, "f32");
+    if (mkhead_write(o, target_path, head_path, &error) != AERIE_OK) fail_msg("%s", error.text);
+    OK(ae_backend_cpu_create(&r.backend, "", &ok_error));
+    OK(ae_model_load(&r.model, target_path, NULL, &ok_error));
+    const ae_load_options load = {.n_threads = 1};
+    OK(ae_net_create(&r.net, r.model, r.backend, &load, &ok_error));
+    OK(ae_head_load(&r.head, head_path, &ok_error));
+    const ae_head_net_options head_load = {.load = load, .n_vocab = n_vocab};
+    OK(ae_head_net_create(&r.head_net, r.head, r.net, &head_load, &ok_error));
+    ae_engine_options eo = {.n_ctx = 512, .n_seqs = 2, .n_threads = 1, .n_taps = r.head->hparams.n_taps};
+    memcpy(eo.taps, r.head->hparams.taps, sizeof eo.taps);
+    OK(ae_engine_create(&r.engine, r.net, &eo, &ok_error));
+    const ae_head_engine_options ho = {.n_ctx = 512, .n_seqs = 2, .n_batch = 64};
+    OK(ae_head_engine_create(&r.head_engine, r.head_net, r.engine, &ho, &ok_error));
+    r.width = eo.n_taps * r.model->hparams.n_embd;
+    assert_non_null(r.ref = head_ref_create(r.head, r.model));
+    run_target(&r);
+    return r;
+}
+
+static void close_rig(rig *r)
+{
+    head_ref_free(r->ref);
+    ae_free(r->features);
+    ae_free(r->features64);
+    ae_head_engine_free(r->head_engine);
+    ae_engine_free(r->engine);
+    ae_head_net_free(r->head_net);
+    ae_head_free(r->head);
+    ae_net_free(r->net);
+    ae_model_free(r->model);
+    ae_backend_cpu_free(r->backend);
+}
+
+/* |a - b| / |b| */
+static double distance(const float *a, const double *b, size_t n)
+{
+    double d = 0, s = 0;
+    for (size_t i = 0; i < n; i++) {
+        d += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        s += b[i] * b[i];
+    }
+    return sqrt(d / s);
+}
+
+/* An output of the engine against a row of the reference. */
+static void check(const rig *r, uint32_t out, int row, const char *what)
+{
+    const ae_head_hparams *h = &r->head->hparams;
+    const double *hidden = h->feedback_normed ? head_ref_normed(r->ref, row) : head_ref_hidden(r->ref, row);
+    const double dh = distance(ae_head_hidden(r->head_engine, out), hidden, h->layer.n_embd);
+    if (!(dh < TOLERANCE)) fail_msg("%s: hidden row differs by %g", what, dh);
+    const double *logits = head_ref_logits(r->ref, row);
+    double all[4096];
+    const uint32_t n = r->head_net->n_draft;
+    assert_true(n <= 4096);
+    /* rows that the engine trimmed the target's head to */
+    for (uint32_t i = 0; i < n; i++) all[i] = r->head_net->trimmed && !r->head->to_target ? logits[r->head_net->to_target[i]] : logits[i];
+    const double dl = distance(ae_head_logits(r->head_engine, out), all, n);
+    if (!(dl < TOLERANCE)) fail_msg("%s: logits differ by %g", what, dl);
+}
+
+/* True rows [at, at + n) of sequence seq; the output of the last. */
+static uint32_t add_true(const rig *r, uint32_t seq, uint32_t at, uint32_t n)
+{
+    uint32_t out = 0;
+    ae_head_clear(r->head_engine);
+    ae_head_add_true(r->head_engine, seq, r->features + (size_t)at * r->width, r->tokens + at + 1, n, true, &out);
+    ae_head_run_true(r->head_engine);
+    return out;
+}
+
+static uint32_t draft_row(const rig *r, uint32_t seq, int32_t parent, int32_t token, uint32_t *out)
+{
+    ae_head_clear(r->head_engine);
+    const uint32_t row = ae_head_add_drafted(r->head_engine, seq, parent, token, out);
+    ae_head_run_drafted(r->head_engine);
+    return row;
+}
+
+static void walk(const mkhead_options *o, uint32_t n_vocab, const char *what)
+{
+    rig r = open_rig(o, n_vocab);
+    const int32_t t[] = {7, 21, 3, 90, 14, 55};
+    int row = -1;
+    /* a text in pieces, a draft on each */
+    for (uint32_t at = 0, n = 1; at + n < N_TEXT; at += n, n = n % 5 + 1) {
+        uint32_t out = add_true(&r, 1, at, n);
+        for (uint32_t i = 0; i < n; i++) {
+            row = head_ref_add(r.ref, row, r.tokens[at + i + 1], r.features64 + (size_t)(at + i) * r.width);
+            assert_true(row >= 0);
+        }
+        check(&r, out, row, what);
+        int ref_row = row;
+        int32_t parent = -1;
+        for (int i = 0; i < 4; i++) { /* a chain */
+            parent = (int32_t)draft_row(&r, 1, parent, t[i], &out);
+            ref_row = head_ref_add(r.ref, ref_row, t[i], NULL);
+            check(&r, out, ref_row, what);
+        }
+        ae_head_drop_drafted(r.head_engine, 1);
+        /* a tree, two rows a level, whose second path is scattered over the slots */
+        uint32_t outs[2];
+        int32_t rows[2] = {-1, -1};
+        int ref_rows[2] = {row, row};
+        for (int level = 0; level < 3; level++) {
+            ae_head_clear(r.head_engine);
+            for (int i = 0; i < 2; i++) {
+                rows[i] = (int32_t)ae_head_add_drafted(r.head_engine, 1, rows[i], t[2 * i + level], &outs[i]);
+                ref_rows[i] = head_ref_add(r.ref, ref_rows[i], t[2 * i + level], NULL);
+            }
+            ae_head_run_drafted(r.head_engine);
+            for (int i = 0; i < 2; i++) check(&r, outs[i], ref_rows[i], what);
+        }
+        ae_head_drop_drafted(r.head_engine, 1);
+    }
+    close_rig(&r);
+}
+
+static void test_eagle(void **state)
+{
+    (void)state;
+    walk(&(mkhead_options){.kind = "eagle", .type = "f32"}, 0, "EAGLE-1");
+    walk(&(mkhead_options){.kind = "eagle", .type = "f32", .biases = true, .own_embedding = true}, 100, "EAGLE-1 of the first 100 tokens");
+    walk(&(mkhead_options){.kind = "eagle", .type = "f32", .n_draft = 64, .n_kv_heads = 1}, 0, "EAGLE-1 with a draft vocabulary");
+}
+
+static void test_eagle3(void **state)
+{
+    (void)state;
+    walk(&(mkhead_options){.type = "f32", .n_draft = 128}, 0, "EAGLE-3");
+    walk(&(mkhead_options){.type = "f32", .norm_before_residual = true, .biases = true, .rope_freqs = true}, 0, "norm_before_residual");
+    walk(&(mkhead_options){.type = "f32", .norm_before_fc = true, .n_draft = 50, .no_output = true}, 0, "norm_before_fc, output borrowed");
+    walk(&(mkhead_options){.type = "f32", .n_embd = 96, .n_heads = 6, .n_kv_heads = 3, .head_dim = 16, .n_draft = 128}, 0, "a narrower head");
+    walk(&(mkhead_options){.type = "f32", .qk_norm = true, .own_embedding = true, .head_dim = 64, .n_taps = 2, .taps = {0, 1}}, 0, "qk norm, two taps");
+}
+
+static void test_eagle31(void **state)
+{
+    (void)state;
+    walk(&(mkhead_options){.kind = "eagle3.1", .type = "f32", .n_draft = 128}, 0, "EAGLE-3.1");
+    walk(&(mkhead_options){.kind = "eagle3.1", .type = "f32", .whole_fc_norm = true, .norm_before_residual = true}, 0, "EAGLE-3.1, one norm tensor");
+}
+
+static void test_medusa(void **state)
+{
+    (void)state;
+    const mkhead_options o = {.kind = "medusa", .type = "f32", .biases = true, .n_blocks = 2, .n_medusa = 3, .n_draft = 200};
+    rig r = open_rig(&o, 0);
+    const uint32_t H = r.head->hparams.layer.n_embd;
+    double *hidden = ae_alloc(H, sizeof *hidden), *logits = ae_alloc(200, sizeof *logits);
+    ae_head_run_medusa(r.head_engine, r.features + 3 * (size_t)r.width, 2);
+    for (uint32_t row = 0; row < 2; row++)
+        for (uint32_t j = 0; j < 3; j++) {
+            assert_true(head_ref_medusa(r.ref, j, r.features64 + (3 + row) * (size_t)r.width, hidden, logits));
+            const double d = distance(ae_head_logits(r.head_engine, row * 3 + j), logits, 200);
+            if (!(d < TOLERANCE)) fail_msg("head %u of row %u differs by %g", j, row, d);
+        }
+    ae_free(hidden);
+    ae_free(logits);
+    close_rig(&r);
+}
+
+/* The logits behind a text do not depend on how its rows were batched, on drafts between, or on which sequence they are in. */
+static void test_batches(void **state)
+{
+    (void)state;
+    rig r = open_rig(&(mkhead_options){.kind = "eagle3.1", .type = "q8_0", .n_draft = 128}, 0);
+    const uint32_t n = r.head_net->n_draft, n_rows = 30;
+    float *want = ae_alloc(n, sizeof *want);
+    uint32_t out = add_true(&r, 0, 0, n_rows), steps[] = {1, 2, 3, 7};
+    memcpy(want, ae_head_logits(r.head_engine, out), n * sizeof *want);
+    for (size_t s = 0; s < 4; s++) {
+        uint32_t kept = 0;
+        ae_head_share(r.head_engine, 1, 0, &kept); /* empties it */
+        for (uint32_t at = 0; at < n_rows; at += steps[s]) {
+            out = add_true(&r, 1, at, at + steps[s] < n_rows ? steps[s] : n_rows - at);
+            if (at + steps[s] >= n_rows) break;
+            uint32_t drafted;
+            const uint32_t row = draft_row(&r, 1, -1, 9, &drafted);
+            draft_row(&r, 1, (int32_t)row, 11, &drafted);
+        }
+        assert_memory_equal(ae_head_logits(r.head_engine, out), want, n * sizeof *want);
+    }
+    /* a prefix shared from another sequence, then its own rows */
+    uint32_t kept = 17;
+    ae_head_share(r.head_engine, 1, 0, &kept);
+    assert_int_equal(kept, 17);
+    assert_int_equal(ae_head_n_true(r.head_engine, 1), 17);
+    out = add_true(&r, 1, 17, n_rows - 17);
+    assert_memory_equal(ae_head_logits(r.head_engine, out), want, n * sizeof *want);
+    ae_free(want);
+    close_rig(&r);
+}
+
+/* With a window old rows are forgotten by pages, the first ones stay, and positions go on. */
+static void test_window(void **state)
+{
+    (void)state;
+    rig r = open_rig(&(mkhead_options){.type = "q8_0", .n_draft = 128, .window = 100, .n_sinks = 4}, 0);
+    uint32_t out = 0;
+    for (uint32_t at = 0; at < 12; at++) out = add_true(&r, 0, 0, N_TEXT - 1); /* the same rows again and again, at later positions */
+    assert_int_equal(ae_head_n_true(r.head_engine, 0), 12 * (N_TEXT - 1));
+    for (uint32_t i = 0; i < r.head_net->n_draft; i++) assert_true(isfinite(ae_head_logits(r.head_engine, out)[i]));
+    uint32_t kept = 12 * (N_TEXT - 1) - 5;
+    ae_head_share(r.head_engine, 1, 0, &kept);
+    assert_int_equal(kept, 12 * (N_TEXT - 1) - 5);
+    kept = 70; /* forgotten by now */
+    ae_head_share(r.head_engine, 1, 0, &kept);
+    assert_int_equal(kept, 0);
+    ae_head_restart(r.head_engine, 1, 33);
+    assert_int_equal(ae_head_n_true(r.head_engine, 1), 33);
+    add_true(&r, 1, 33, 3);
+    assert_int_equal(ae_head_n_true(r.head_engine, 1), 36);
+    close_rig(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_eagle),  cmocka_unit_test(test_eagle3),  cmocka_unit_test(test_eagle31),
+        cmocka_unit_test(test_medusa), cmocka_unit_test(test_batches), cmocka_unit_test(test_window),
+    };
+    if (close(mkstemp(target_path)) || close(mkstemp(head_path))) return 1;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(target_path);
+    unlink(head_path);
+    return failed;
+}
