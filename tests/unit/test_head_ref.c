@@ -90,7 +90,7 @@ static void put_layer(small *s, uint64_t n_in, const float *values)
 static ae_head *finish(small *s)
 {
     ae_gguf *gguf;
-    ae_head *head;
+    ae_head *head = NULL;
     aerie_error error = {0};
     memcpy(s->head.data + 8, &s->n_tensors, 8);
     memcpy(s->head.data + 16, &s->n_kv, 8);
