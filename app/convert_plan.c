@@ -73,16 +73,11 @@ static int plan_layer(convert *c)
         {"layers.0.self_attn.q_norm", "blk.0.attn_q_norm", 0, h->head_dim, "head_dim", 1, true},
         {"layers.0.self_attn.k_norm", "blk.0.attn_k_norm", 0, h->head_dim, "head_dim", 1, true},
         {"layers.0.post_attention_layernorm", "blk.0.ffn_norm", 0, h->n_embd, "hidden_size", 0, false},
-    };
-    const wanted mlp[] = {
         {"layers.0.mlp.gate_proj", "blk.0.ffn_gate", h->n_ff, h->n_embd, "intermediate_size, hidden_size", 0, false},
         {"layers.0.mlp.up_proj", "blk.0.ffn_up", h->n_ff, h->n_embd, "intermediate_size, hidden_size", 0, false},
         {"layers.0.mlp.down_proj", "blk.0.ffn_down", h->n_embd, h->n_ff, "hidden_size, intermediate_size", 0, false},
     };
     CONVERT_TRY(copy(c, list, sizeof list / sizeof *list));
-    for (size_t i = 0; i < sizeof mlp / sizeof *mlp; i++) { /* biases here have no place in the format: left over, and said so */
-        CONVERT_TRY(copy_part(c, &mlp[i], "weight", mlp[i].rows, mlp[i].columns, false));
-    }
     if (!h->divisors) return APP_DONE;
     return add(c, &(convert_item){.name = "rope_freqs.weight", .how = CONVERT_VALUES, .values = h->divisors, .columns = h->n_rot / 2});
 }

@@ -167,18 +167,24 @@ static void put_keys(keys *k, const convert *c)
 
 /* ---- Tensors -------------------------------------------------------------------------------------------- */
 
+/* Rows that are no multiple of a type's block get the nearest type that suits: q8_0, else f16. */
+static void settle_type(convert *c, convert_item *item, size_t *n_other)
+{
+    if (ae_type_row_bytes(item->type, item->columns)) return;
+    item->type = ae_type_row_bytes(AE_TYPE_Q8_0, item->columns) ? AE_TYPE_Q8_0 : AE_TYPE_F16;
+    if (++*n_other == 1 && !c->options->quiet) {
+        app_note("rows of %llu (%s) do not suit %s; such matrices are written as %s", (unsigned long long)item->columns, item->name,
+                 ae_type_name(c->out_type), ae_type_name(item->type));
+    }
+}
+
 static int describe(convert *c, keys *k)
 {
+    size_t n_other = 0;
     for (size_t i = 0; i < c->n_items && k->status == AERIE_OK; i++) {
         convert_item *item = &c->items[i];
         const int64_t ne[2] = {(int64_t)item->columns, (int64_t)item->rows};
-        if (!ae_type_row_bytes(item->type, item->columns)) {
-            if (!c->options->quiet) {
-                app_note("%s: rows of %llu do not suit %s: written as f16", item->name, (unsigned long long)item->columns,
-                         ae_type_name(item->type));
-            }
-            item->type = AE_TYPE_F16;
-        }
+        settle_type(c, item, &n_other);
         c->out_bytes += ae_type_row_bytes(item->type, item->columns) * (item->rows ? item->rows : 1);
         k->status = ae_gguf_writer_tensor(k->w, item->name, item->type, item->rows ? 2 : 1, ne, &k->error);
     }
