@@ -1,6 +1,7 @@
 /* convert.c - aerie convert: a drafting head as its trainer saved it, to a GGUF file. What is done where: convert.h. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "convert.h"
 #include "run.h"
@@ -62,6 +63,17 @@ static void say(const convert *c)
     app_note("%s", line);
 }
 
+static json_t *check_json(const convert *c)
+{
+    const convert_check *k = &c->check;
+    json_t *before = json_array(), *after = json_array();
+    for (uint32_t d = 0; d < k->n_depths; d++) {
+        json_array_append_new(before, json_real(k->before[d]));
+        json_array_append_new(after, json_real(k->agreement[d]));
+    }
+    return json_pack("{s:I, s:o, s:o, s:b}", "places", (json_int_t)k->n, "agreement", after, "before", before, "changed", k->changed);
+}
+
 static int print_json(const convert *c)
 {
     const convert_head *h = &c->head;
@@ -90,6 +102,7 @@ static int print_json(const convert *c)
                                                     "feedback", h->feedback_post ? "post" : "pre", "fc_norm", fc_norms[h->fc_norm])) == 0;
     }
     json_decref(taps);
+    if (ok && c->options->convert_self_check) ok = json_object_set_new(json, "self_check", check_json(c)) == 0;
     if (!ok) {
         json_decref(json);
         json = NULL;
@@ -103,14 +116,59 @@ static int check_arguments(const app_options *options)
     if (options->arguments.n > 1) return app_error(APP_USAGE, "'convert' takes one checkpoint; found '%s' too", options->arguments.items[1]);
     if (!options->convert_output) return app_error(APP_USAGE, "'convert' needs a file to write: -o head.gguf");
     if (options->convert_tokenizer && !options->convert_target) return app_error(APP_USAGE, "--tokenizer copies the target's: give --target FILE");
+    if (options->convert_self_check && !options->convert_target) return app_error(APP_USAGE, "--self-check asks the target: give --target FILE");
+    if (options->convert_check_file && !options->convert_self_check) return app_error(APP_USAGE, "--self-check-file is the text of --self-check");
+    if (options->convert_rope && strcmp(options->convert_rope, "halves") && strcmp(options->convert_rope, "pairs"))
+        return app_error(APP_USAGE, "--rope takes halves or pairs; found '%s'", options->convert_rope);
     if (options->convert_sinks && !options->convert_window) return app_error(APP_USAGE, "--sinks is for a head with --window N");
     return APP_DONE;
 }
 
+/* What was written is a head that can be loaded and, if there is a target, drafts for it. */
+static int read_back(const convert *c)
+{
+    ae_head *head;
+    aerie_error error = {0};
+    aerie_status status = ae_head_load(&head, c->options->convert_output, &error);
+    if (status == AERIE_OK && c->target) status = ae_head_fits(head, c->target, &error);
+    ae_head_free(head);
+    return app_report(APP_LOADING, status, &error);
+}
+
+static bool is_pickle(const char *path)
+{
+    static const char *const ends[] = {".bin", ".pt", ".pth", ".ckpt"};
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t k = strlen(ends[i]);
+        if (n > k && strcmp(path + n - k, ends[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* Pickles are programs, which are not run here; but what to do is known. */
+static int open_tensors(convert *c)
+{
+    static const char *const files[] = {"pytorch_model.bin", "medusa_lm_head.pt"};
+    aerie_error error = {0};
+    struct stat info;
+    char path[4096];
+    aerie_status status = AERIE_ERROR_UNSUPPORTED;
+    snprintf(path, sizeof path, "%s", c->path);
+    if (!is_pickle(path)) status = ae_safetensors_open(&c->st, c->path, &error);
+    for (size_t i = 0; status == AERIE_ERROR_IO && i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", c->path, files[i]);
+        if (stat(path, &info) == 0) status = AERIE_ERROR_UNSUPPORTED;
+    }
+    if (status != AERIE_ERROR_UNSUPPORTED || !is_pickle(path)) return app_report(APP_LOADING, status, &error);
+    return app_error(APP_BAD_FILE, "%s: a PyTorch pickle; safetensors are read. To make them of it: python3 -c \"import torch; from "
+                     "safetensors.torch import save_file; save_file({k: v.clone() for k, v in torch.load('%s', map_location='cpu', "
+                     "weights_only=True).items()}, 'model.safetensors')\"", path, path);
+}
+
 static int run(convert *c)
 {
-    aerie_error error = {0};
-    CONVERT_TRY(app_report(APP_LOADING, ae_safetensors_open(&c->st, c->path, &error), &error));
+    CONVERT_TRY(open_tensors(c));
     CONVERT_TRY(convert_read_config(c));
     CONVERT_TRY(convert_read_names(c));
     CONVERT_TRY(convert_open_target(c));
@@ -119,7 +177,9 @@ static int run(convert *c)
     CONVERT_TRY(convert_read_ids(c));
     if (c->head.kind != AE_HEAD_MEDUSA) CONVERT_TRY(convert_read_rope(c));
     CONVERT_TRY(convert_plan(c));
-    CONVERT_TRY(convert_write(c));
+    CONVERT_TRY(convert_write(c, c->options->convert_output));
+    CONVERT_TRY(read_back(c));
+    if (c->options->convert_self_check) CONVERT_TRY(convert_self_check(c));
     if (!c->options->quiet) say(c);
     return c->options->json ? print_json(c) : APP_DONE;
 }
@@ -127,7 +187,8 @@ static int run(convert *c)
 int app_convert(const app_options *options)
 {
     CONVERT_TRY(check_arguments(options));
-    convert c = {.options = options, .path = options->arguments.items[0], .config_path = ""};
+    const char *rope = options->convert_rope;
+    convert c = {.options = options, .head.pairs = rope && strcmp(rope, "pairs") == 0, .path = options->arguments.items[0], .config_path = ""};
     ae_arena_init(&c.arena, 65536);
     const int bad = run(&c);
     convert_close(&c);

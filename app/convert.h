@@ -80,7 +80,17 @@ typedef struct convert_head {
     int64_t *ids; /* [n_draft] target ids, or NULL */
     bool ids_were_absolute;
     bool embedding, output; /* written */
+    bool pairs;             /* rows of q and k are rotated by neighbours already: not permuted */
 } convert_head;
+
+#define CONVERT_DEPTHS 3
+
+/* What --self-check found: the share of places where head and target agree, by steps ahead. */
+typedef struct convert_check {
+    uint32_t n, n_depths;
+    double before[CONVERT_DEPTHS], agreement[CONVERT_DEPTHS]; /* as first read; as written */
+    bool changed;
+} convert_check;
 
 typedef struct convert {
     const app_options *options;
@@ -97,6 +107,7 @@ typedef struct convert {
     size_t n_items, n_room;
     uint32_t out_type;
     uint64_t out_bytes;
+    convert_check check;
 } convert;
 
 /* ---- convert_config.c: config.json ------------------------------------------------------------------ */
@@ -140,7 +151,11 @@ int convert_same_as_target(const convert *c, const ae_st_tensor *t, const ae_ggu
 /* ---- convert_plan.c, convert_write.c -------------------------------------------------------------------- */
 
 int convert_plan(convert *c);
-int convert_write(convert *c);
+int convert_write(convert *c, const char *path);
+
+/* ---- convert_check.c: tries the written file, and writes it anew if it should be read another way ---------- */
+
+int convert_self_check(convert *c);
 
 /* Elements [first, first + n) as numbers. False: not of a floating (whole) type. */
 bool convert_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);

@@ -181,6 +181,7 @@ static void settle_type(convert *c, convert_item *item, size_t *n_other)
 static int describe(convert *c, keys *k)
 {
     size_t n_other = 0;
+    c->out_bytes = 0;
     for (size_t i = 0; i < c->n_items && k->status == AERIE_OK; i++) {
         convert_item *item = &c->items[i];
         const int64_t ne[2] = {(int64_t)item->columns, (int64_t)item->rows};
@@ -195,7 +196,7 @@ static int describe(convert *c, keys *k)
 static uint64_t old_row(const convert_head *h, uint64_t row)
 {
     const uint64_t in_head = row % h->head_dim, half = h->n_rot / 2;
-    if (in_head >= h->n_rot) return row;
+    if (in_head >= h->n_rot || h->pairs) return row;
     return row - in_head + in_head / 2 + (in_head % 2 ? half : 0);
 }
 
@@ -278,10 +279,9 @@ static bool is_same_file(const char *a, const char *b)
     return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-int convert_write(convert *c)
+int convert_write(convert *c, const char *path)
 {
     static const char *const archs[] = {[AE_HEAD_EAGLE] = "eagle", [AE_HEAD_EAGLE3] = "eagle3", [AE_HEAD_MEDUSA] = "medusa"};
-    const char *path = c->options->convert_output;
     keys k = {.arch = archs[c->head.kind]};
     if (is_same_file(path, c->options->convert_target)) return app_error(APP_USAGE, "-o names the target itself: %s", path);
     k.status = ae_gguf_writer_create(&k.w, path, &k.error);

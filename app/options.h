@@ -112,7 +112,8 @@ typedef struct app_options {
     const char *convert_producer, *convert_taps, *convert_feedback, *convert_residual, *convert_d2t, *convert_embedding;
     app_texts convert_skip;
     uint32_t convert_window, convert_sinks;
-    bool convert_tokenizer;
+    const char *convert_rope, *convert_check_file;
+    bool convert_tokenizer, convert_self_check;
 
     app_texts arguments; /* what is not an option */
     app_texts ignored;   /* names of options given that have no effect */

@@ -76,7 +76,7 @@ static const app_option options[] = {
      "prompt tokens per pass at most, as -ub; the smaller of both counts"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
-    {"-t --threads", "N", APP_U32, LOADS, AT(n_threads), 0, 1024, "Model",
+    {"-t --threads", "N", APP_U32, LOADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
      "threads; 0: one per core that this process may use, fewer if a control group's quota is less"},
     {"-C --cpu-mask", "M", APP_TEXT, LOADS, AT(cpu_mask), 0, 0, "Model",
      "run on these CPUs only: a number in hex, bit i for CPU i"},
@@ -86,7 +86,7 @@ static const app_option options[] = {
      "how keys and values are cached: f16, or q8_0 for half the memory and faster long contexts"},
     {"-ctk --cache-type-k", "TYPE", APP_TEXT, LOADS, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
     {"-ctv --cache-type-v", "TYPE", APP_TEXT, LOADS, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
-    {"--cpu", "LEVEL", APP_TEXT, LOADS, AT(model_params.cpu_level), 0, 0, "Model",
+    {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
 
     /* Prompt */
@@ -194,6 +194,8 @@ static const app_option options[] = {
      "EAGLE-3: the residual starts from the normed feature (default: found out)"},
     {"--d2t", "offset|absolute", APP_TEXT, APP_CONVERT, AT(convert_d2t), 0, 0, "Convert",
      "what the map of the draft vocabulary holds (default: found out)"},
+    {"--rope", "halves|pairs", APP_TEXT, APP_CONVERT, AT(convert_rope), 0, 0, "Convert",
+     "how the checkpoint's rows of q and k are rotated: element i with i + n/2, or 2i with 2i + 1 (default: halves)"},
     {"--embedding", "auto|keep|drop", APP_TEXT, APP_CONVERT, AT(convert_embedding), 0, 0, "Convert",
      "the head's own embedding; auto: kept if the target's is another one or, without --target, of another width"},
     {"--skip", "TEXT", APP_TEXTS, APP_CONVERT, AT(convert_skip), 0, 0, "Convert",
@@ -205,6 +207,11 @@ static const app_option options[] = {
     {"--sinks", "N", APP_U32, APP_CONVERT, AT(convert_sinks), 0, 1 << 20, "Convert", "with --window: and the first N rows"},
     {"--tokenizer", NULL, APP_FLAG, APP_CONVERT, AT(convert_tokenizer), 0, 0, "Convert",
      "copy the target's tokenizer as well, which other programs want"},
+    {"--self-check", NULL, APP_FLAG, APP_CONVERT, AT(convert_self_check), 0, 0, "Convert",
+     "compare the head with the target over a text, and read taps, residual, rotation and feedback another way where that is clearly "
+     "right more often; what options settle stays"},
+    {"--self-check-file", "FILE", APP_TEXT, APP_CONVERT, AT(convert_check_file), 0, 0, "Convert",
+     "the text to compare them over, up to 512 tokens (default: a built-in one)"},
     {"--name", "TEXT", APP_TEXT, APP_CONVERT, AT(convert_name), 0, 0, "Convert", "general.name (default: that of the folder)"},
 
     /* Bench */
