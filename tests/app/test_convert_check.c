@@ -18,7 +18,7 @@
 #define WIDE (TAPS * H)
 #define RHO 2.0 /* length of an element that fc makes */
 
-static const char text[] = "QZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZ";
+static const char text[] = "QZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZQZ";
 
 typedef struct features {
     float at[3][2][WIDE]; /* taps one lower, right, one higher; of two letters */
@@ -173,14 +173,17 @@ static void add(st_make *m, const char *name, uint64_t rows, uint64_t columns, c
 static void add_attention(st_make *m, bool pairs)
 {
     float *w = calloc(H * 2 * H, 4), b[H] = {0};
-    const uint32_t second = pairs ? 1 : 8; /* the other element of the first pair */
-    const float loud = 15.5f;
+    /* two pairs, of frequency 1 and 0.1: together they are in step with themselves again after 63 positions only */
+    const uint32_t at[2][2] = {{0, pairs ? 1 : 8}, {pairs ? 4 : 2, pairs ? 5 : 10}};
+    const float loud = 15.5f, turn[2] = {1.0f, 0.1f};
     add(m, "midlayer.self_attn.q_proj.weight", H, 2 * H, w);
     add(m, "midlayer.self_attn.k_proj.weight", 32, 2 * H, w);
-    b[0] = loud;
+    b[at[0][0]] = b[at[1][0]] = loud;
     add(m, "midlayer.self_attn.k_proj.bias", 0, 32, b);
-    b[16] = loud * cosf(1); /* head 1 is one position behind */
-    b[16 + second] = -loud * sinf(1);
+    for (int i = 0; i < 2; i++) { /* head 1 is one position behind */
+        b[16 + at[i][0]] = loud * cosf(turn[i]);
+        b[16 + at[i][1]] = -loud * sinf(turn[i]);
+    }
     add(m, "midlayer.self_attn.q_proj.bias", 0, H, b);
     w[1] = 1; /* the letter: +1 or -1 in element 1 of its normed embedding, about 2 after the norm */
     add(m, "midlayer.self_attn.v_proj.weight", 32, 2 * H, w);
@@ -271,7 +274,8 @@ static void finds_what_is_wrong(void **state)
         const bool changed = json_is_true(json_object_get(check, "changed"));
         const double first = json_real_value(json_array_get(json_object_get(check, "agreement"), 0));
         const double third = json_real_value(json_array_get(json_object_get(check, "agreement"), 2));
-        const double before = json_real_value(json_array_get(json_object_get(check, "before"), 2));
+        double before = 1; /* signs taken twice cancel: not every depth shows every mistake */
+        for (size_t d = 0; d < 3; d++) before = fmin(before, json_real_value(json_array_get(json_object_get(check, "before"), d)));
         json_decref(json);
         if (given ? changed || first > 0.2 : changed != (cases[i].says != NULL) || first < 0.9 || third < 0.9)
             fail_msg("case %zu: %d, %g, %g: %s", i, changed, first, third, cli_last.err);
