@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "convert.h"
+#include "gguf/torch.h"
 #include "run.h"
 
 static void convert_close(convert *c)
@@ -146,24 +147,20 @@ static bool is_pickle(const char *path)
     return false;
 }
 
-/* Pickles are programs, which are not run here; but what to do is known. */
+/* safetensors, else what torch.save wrote. */
 static int open_tensors(convert *c)
 {
     static const char *const files[] = {"pytorch_model.bin", "medusa_lm_head.pt"};
     aerie_error error = {0};
     struct stat info;
     char path[4096];
-    aerie_status status = AERIE_ERROR_UNSUPPORTED;
-    snprintf(path, sizeof path, "%s", c->path);
-    if (!is_pickle(path)) status = ae_safetensors_open(&c->st, c->path, &error);
+    if (is_pickle(c->path)) return app_report(APP_LOADING, ae_torch_open(&c->st, c->path, &error), &error);
+    const aerie_status status = ae_safetensors_open(&c->st, c->path, &error);
     for (size_t i = 0; status == AERIE_ERROR_IO && i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s/%s", c->path, files[i]);
-        if (stat(path, &info) == 0) status = AERIE_ERROR_UNSUPPORTED;
+        if (stat(path, &info) == 0) return app_report(APP_LOADING, ae_torch_open(&c->st, path, &error), &error);
     }
-    if (status != AERIE_ERROR_UNSUPPORTED || !is_pickle(path)) return app_report(APP_LOADING, status, &error);
-    return app_error(APP_BAD_FILE, "%s: a PyTorch pickle; safetensors are read. To make them of it: python3 -c \"import torch; from "
-                     "safetensors.torch import save_file; save_file({k: v.clone() for k, v in torch.load('%s', map_location='cpu', "
-                     "weights_only=True).items()}, 'model.safetensors')\"", path, path);
+    return app_report(APP_LOADING, status, &error);
 }
 
 static int run(convert *c)

@@ -27,8 +27,8 @@ static const app_command commands[] = {
      "  aerie inspect model.gguf\n"
      "  aerie inspect model.gguf --keys --match tokenizer\n"},
     {APP_CONVERT, "convert", "DIR|FILE", "a drafting head's checkpoint to GGUF",
-     "Turns an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint (safetensors and config.json, as EAGLE, SpecForge,\n"
-     "AngelSlim, speculators, ModelOpt and Medusa save it) into a GGUF file, and says what it took it for.\n"
+     "Turns an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint (safetensors or PyTorch's, and config.json, as EAGLE,\n"
+     "SpecForge, AngelSlim, speculators, ModelOpt and Medusa save it) into a GGUF file, and says what it took it for.\n"
      "With the target, sizes are checked and tables that are only copies of the target's are left out.\n"
      "\n"
      "  aerie convert EAGLE3-LLaMA3.1-Instruct-8B/ --target llama-3.1-8b.gguf -o eagle3.gguf\n"

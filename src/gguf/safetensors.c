@@ -14,23 +14,7 @@
 
 #include "base/mem.h"
 #include "gguf/parse.h"
-
-typedef struct st_file {
-    ae_file_map map; /* empty when the caller lends the bytes */
-    const uint8_t *data; /* [bytes] */
-    size_t bytes;
-    const char *path;
-    ae_st_tensor *tensors; /* [n_tensors], by name */
-    size_t n_tensors;
-} st_file;
-
-struct ae_safetensors {
-    ae_arena arena; /* paths, names, tensors */
-    st_file *files; /* [n_files] */
-    uint32_t n_files;
-    ae_st_tensor *tensors; /* [n_tensors], by name */
-    size_t n_tensors;
-};
+#include "gguf/safetensors_int.h"
 
 static const struct {
     const char *name;
@@ -81,7 +65,7 @@ static aerie_status read_shape(const char *file, const char *name, const json_t 
     return AERIE_OK;
 }
 
-static aerie_status read_place(const st_file *f, const char *name, const json_t *offsets, size_t start, ae_st_tensor *t,
+static aerie_status read_place(const ae_st_file *f, const char *name, const json_t *offsets, size_t start, ae_st_tensor *t,
                                aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES];
@@ -103,7 +87,7 @@ static aerie_status read_place(const st_file *f, const char *name, const json_t 
     return AERIE_OK;
 }
 
-static aerie_status read_tensor(ae_safetensors *st, const st_file *f, const char *name, json_t *entry, size_t start,
+static aerie_status read_tensor(ae_safetensors *st, const ae_st_file *f, const char *name, json_t *entry, size_t start,
                                 ae_st_tensor *t, aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES];
@@ -141,7 +125,7 @@ static bool before_by_name(const void *context, uint32_t a, uint32_t b)
 }
 
 /* Tensors fill the data section: no overlap, no hole, nothing behind. */
-static aerie_status check_places(const st_file *f, const uint32_t *order, size_t start, aerie_error *error)
+static aerie_status check_places(const ae_st_file *f, const uint32_t *order, size_t start, aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES];
     const char *dots, *path = ae_gguf_path_end(f->path, &dots);
@@ -160,7 +144,7 @@ static aerie_status check_places(const st_file *f, const uint32_t *order, size_t
     return AERIE_OK;
 }
 
-static aerie_status sort_by_name(ae_arena *arena, ae_st_tensor **tensors, size_t n, uint32_t *order, aerie_error *error)
+aerie_status ae_st_sort(ae_arena *arena, ae_st_tensor **tensors, size_t n, uint32_t *order, aerie_error *error)
 {
     ae_st_tensor *sorted = ae_arena_alloc(arena, n, sizeof *sorted);
     if (!sorted) return ae_fail_memory(error, "the list of tensors", n * sizeof *sorted);
@@ -171,7 +155,7 @@ static aerie_status sort_by_name(ae_arena *arena, ae_st_tensor **tensors, size_t
     return AERIE_OK;
 }
 
-static aerie_status read_entries(ae_safetensors *st, st_file *f, json_t *header, size_t start, aerie_error *error)
+static aerie_status read_entries(ae_safetensors *st, ae_st_file *f, json_t *header, size_t start, aerie_error *error)
 {
     const char *dots, *path = ae_gguf_path_end(f->path, &dots), *name;
     const size_t n = json_object_size(header);
@@ -192,7 +176,7 @@ static aerie_status read_entries(ae_safetensors *st, st_file *f, json_t *header,
     for (size_t i = 0; i < f->n_tensors; i++) order[i] = (uint32_t)i;
     ae_gguf_sort(order, f->n_tensors, before_by_place, f->tensors);
     aerie_status status = check_places(f, order, start, error);
-    if (status == AERIE_OK) status = sort_by_name(&st->arena, &f->tensors, f->n_tensors, order, error);
+    if (status == AERIE_OK) status = ae_st_sort(&st->arena, &f->tensors, f->n_tensors, order, error);
     ae_free(order);
     return status;
 }
@@ -211,7 +195,7 @@ static aerie_status parse_object(json_t **out, const char *file, const char *wha
     return FAIL(FORMAT, "%s%s: %s is no JSON object", dots, path, what);
 }
 
-static aerie_status parse_file(ae_safetensors *st, st_file *f, aerie_error *error)
+static aerie_status parse_file(ae_safetensors *st, ae_st_file *f, aerie_error *error)
 {
     const char *dots, *path = ae_gguf_path_end(f->path, &dots);
     uint64_t n = 0;
@@ -234,12 +218,12 @@ static aerie_status parse_file(ae_safetensors *st, st_file *f, aerie_error *erro
 
 /* ---- Files together --------------------------------------------------------------------------------- */
 
-static aerie_status start(ae_safetensors **out, uint32_t n_files, aerie_error *error)
+aerie_status ae_st_start(ae_safetensors **out, uint32_t n_files, aerie_error *error)
 {
     ae_safetensors *st = ae_alloc(1, sizeof *st);
     if (st) st->files = ae_alloc(n_files, sizeof *st->files);
     *out = st;
-    if (!st || !st->files) return ae_fail_memory(error, "a safetensors reader", sizeof *st);
+    if (!st || !st->files) return ae_fail_memory(error, "a reader of checkpoints", sizeof *st);
     ae_arena_init(&st->arena, 16384);
     return AERIE_OK;
 }
@@ -253,23 +237,23 @@ void ae_safetensors_close(ae_safetensors *st)
     ae_free(st);
 }
 
-/* One more file; st->files has room. */
-static aerie_status add_file(ae_safetensors *st, const char *path, aerie_error *error)
+aerie_status ae_st_add(ae_safetensors *st, const char *path, const void *bytes, size_t n, ae_st_file **out, aerie_error *error)
 {
-    st_file *f = &st->files[st->n_files];
-    *f = (st_file){.path = ae_arena_strndup(&st->arena, path, strlen(path))};
+    ae_st_file *f = *out = &st->files[st->n_files]; /* there is room */
+    *f = (ae_st_file){.path = ae_arena_strndup(&st->arena, path, strlen(path))};
     if (!f->path) return ae_fail_memory(error, "a path", strlen(path));
-    AE_TRY(ae_file_map_open(&f->map, path, true, error));
+    if (!bytes) AE_TRY(ae_file_map_open(&f->map, path, true, error));
     st->n_files++;
-    f->data = f->map.data;
-    f->bytes = f->map.bytes;
-    return parse_file(st, f, error);
+    f->data = bytes ? bytes : f->map.data;
+    f->bytes = bytes ? n : f->map.bytes;
+    return AERIE_OK;
 }
 
-static void take_all(ae_safetensors *st)
+static aerie_status add_file(ae_safetensors *st, const char *path, const void *bytes, size_t n, aerie_error *error)
 {
-    st->tensors = st->files[0].tensors;
-    st->n_tensors = st->files[0].n_tensors;
+    ae_st_file *f;
+    AE_TRY(ae_st_add(st, path, bytes, n, &f, error));
+    return parse_file(st, f, error);
 }
 
 static const ae_st_tensor *find(const ae_st_tensor *tensors, size_t n, const char *name)
@@ -287,10 +271,8 @@ static const ae_st_tensor *find(const ae_st_tensor *tensors, size_t n, const cha
 
 static aerie_status open_one(ae_safetensors **out, const char *path, aerie_error *error)
 {
-    AE_TRY(start(out, 1, error));
-    AE_TRY(add_file(*out, path, error));
-    take_all(*out);
-    return AERIE_OK;
+    AE_TRY(ae_st_start(out, 1, error));
+    return add_file(*out, path, NULL, 0, error);
 }
 
 /* The file that an index names, beside the index; opened when met first. */
@@ -307,7 +289,7 @@ static aerie_status shard(ae_safetensors *st, const char *index, const char *nam
         if (strcmp(st->files[*i_file].path, file) == 0) return AERIE_OK;
     }
     if (st->n_files == AE_ST_MAX_FILES) return FAIL(LIMIT, "%s%s: more than %d shards", dots, path, AE_ST_MAX_FILES);
-    return add_file(st, file, error);
+    return add_file(st, file, NULL, 0, error);
 }
 
 static aerie_status read_map(ae_safetensors *st, const char *index, json_t *map, aerie_error *error)
@@ -323,20 +305,20 @@ static aerie_status read_map(ae_safetensors *st, const char *index, json_t *map,
         uint32_t i_file;
         if (!json_is_string(value)) return FAIL(FORMAT, "%s%s: the shard of tensor %s is not named", WHO);
         AE_TRY(shard(st, index, json_string_value(value), &i_file, error));
-        const st_file *f = &st->files[i_file];
+        const ae_st_file *f = &st->files[i_file];
         const ae_st_tensor *t = find(f->tensors, f->n_tensors, name);
         if (!t) return FAIL(FORMAT, "%s%s: tensor %s is not in %.100s, where it should be", WHO, json_string_value(value));
         st->tensors[st->n_tensors] = *t;
         st->tensors[st->n_tensors++].i_file = i_file;
     }
-    return sort_by_name(&st->arena, &st->tensors, st->n_tensors, order, error);
+    return ae_st_sort(&st->arena, &st->tensors, st->n_tensors, order, error);
 }
 
 static aerie_status open_index(ae_safetensors **out, const char *index, aerie_error *error)
 {
     const char *dots, *path = ae_gguf_path_end(index, &dots);
     ae_file_map map;
-    AE_TRY(start(out, AE_ST_MAX_FILES, error));
+    AE_TRY(ae_st_start(out, AE_ST_MAX_FILES, error));
     AE_TRY(ae_file_map_open(&map, index, true, error));
     aerie_status status = AERIE_OK;
     json_t *json = NULL;
@@ -401,9 +383,16 @@ static aerie_status open_path(ae_safetensors **out, const char *path, aerie_erro
     return ends_in(path, ".json") ? open_index(out, path, error) : open_one(out, path, error);
 }
 
-static aerie_status settle(ae_safetensors **out, aerie_status status)
+aerie_status ae_st_settle(ae_safetensors **out, aerie_status status)
 {
-    if (status == AERIE_OK) return status;
+    if (status == AERIE_OK) {
+        ae_safetensors *st = *out;
+        if (!st->tensors && st->n_files) { /* no index: all of the one file */
+            st->tensors = st->files[0].tensors;
+            st->n_tensors = st->files[0].n_tensors;
+        }
+        return status;
+    }
     ae_safetensors_close(*out);
     *out = NULL;
     return status;
@@ -412,24 +401,15 @@ static aerie_status settle(ae_safetensors **out, aerie_status status)
 aerie_status ae_safetensors_open(ae_safetensors **out, const char *path, aerie_error *error)
 {
     *out = NULL;
-    return settle(out, open_path(out, path, error));
+    return ae_st_settle(out, open_path(out, path, error));
 }
 
 aerie_status ae_safetensors_open_memory(ae_safetensors **out, const void *bytes, size_t n, const char *name,
                                         aerie_error *error)
 {
-    aerie_status status = start(out, 1, error);
-    if (status == AERIE_OK) {
-        st_file *f = (*out)->files;
-        *f = (st_file){.data = bytes, .bytes = n, .path = ae_arena_strndup(&(*out)->arena, name, strlen(name))};
-        status = f->path ? AERIE_OK : ae_fail_memory(error, "a path", strlen(name));
-        if (status == AERIE_OK) {
-            (*out)->n_files = 1;
-            status = parse_file(*out, f, error);
-        }
-        if (status == AERIE_OK) take_all(*out);
-    }
-    return settle(out, status);
+    aerie_status status = ae_st_start(out, 1, error);
+    if (status == AERIE_OK) status = add_file(*out, name, bytes ? bytes : "", n, error);
+    return ae_st_settle(out, status);
 }
 
 uint32_t ae_safetensors_n_files(const ae_safetensors *st)

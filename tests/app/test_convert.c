@@ -710,9 +710,9 @@ static void command_lines(void **state)
     cli("$A convert h -o x.gguf --config none.json");
     cli_refused(3, "none.json", "");
     cli("touch h.bin && $A convert h.bin -o x.gguf");
-    cli_refused(3, "h.bin: a PyTorch pickle", "save_file");
+    cli_refused(3, "h.bin", "PyTorch");
     cli("mkdir pickled && touch pickled/pytorch_model.bin && $A convert pickled -o x.gguf");
-    cli_refused(3, "pickled/pytorch_model.bin", "safetensors");
+    cli_refused(3, "pickled/pytorch_model.bin", "PyTorch");
     cli("rm h/config.json && $A convert h -o x.gguf");
     cli_refused(3, "no config.json beside it", "--config");
 }
