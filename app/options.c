@@ -35,6 +35,7 @@ void app_options_free(app_options *options)
     free(options->prompts.items);
     free(options->arguments.items);
     free(options->ignored.items);
+    free(options->convert_skip.items);
 }
 
 static bool add_text(app_texts *texts, const char *text)

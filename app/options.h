@@ -20,6 +20,7 @@ enum {
     APP_BENCH_VERIFY = 1u << 4,
     APP_BENCH_SPEC = 1u << 5,
     APP_BENCH_LOGITS = 1u << 6,
+    APP_CONVERT = 1u << 8,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
@@ -106,6 +107,13 @@ typedef struct app_options {
     uint32_t bench_prompt, bench_predict, n_repetitions; /* bench */
     app_numbers contexts, rows, spec_types;              /* bench */
     const char *ids_file;                                /* bench logits */
+
+    const char *convert_output, *convert_target, *convert_type, *convert_config, *convert_name; /* convert */
+    const char *convert_producer, *convert_taps, *convert_feedback, *convert_residual, *convert_d2t, *convert_embedding;
+    app_texts convert_skip;
+    uint32_t convert_window, convert_sinks;
+    const char *convert_rope, *convert_check_file;
+    bool convert_tokenizer, convert_self_check;
 
     app_texts arguments; /* what is not an option */
     app_texts ignored;   /* names of options given that have no effect */

@@ -26,6 +26,13 @@ static const app_command commands[] = {
      "\n"
      "  aerie inspect model.gguf\n"
      "  aerie inspect model.gguf --keys --match tokenizer\n"},
+    {APP_CONVERT, "convert", "DIR|FILE", "a drafting head's checkpoint to GGUF",
+     "Turns an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint (safetensors or PyTorch's, and config.json, as EAGLE,\n"
+     "SpecForge, AngelSlim, speculators, ModelOpt and Medusa save it) into a GGUF file, and says what it took it for.\n"
+     "With the target, sizes are checked and tables that are only copies of the target's are left out.\n"
+     "\n"
+     "  aerie convert EAGLE3-LLaMA3.1-Instruct-8B/ --target llama-3.1-8b.gguf -o eagle3.gguf\n"
+     "  aerie convert head/ -o head.gguf --outtype q8_0 --taps output --feedback post\n"},
     {APP_BENCH_SPEED, "bench speed", "", "tokens per second of prompt and generation",
      "Measures prefill of a prompt and plain decoding, without speculation.\n"},
     {APP_BENCH_VERIFY, "bench verify", "", "what a pass over n rows costs",
@@ -46,7 +53,8 @@ static const app_command commands[] = {
 
 #define SPECULATES (APP_RUN | APP_BENCH_SPEC)
 #define LOADS APP_LOADS
-#define ALL (LOADS | APP_TOKENIZE | APP_INSPECT)
+#define READS (LOADS | APP_TOKENIZE | APP_INSPECT)
+#define ALL (READS | APP_CONVERT)
 
 #define AT(field) offsetof(app_options, field)
 #define NONE 0, 0, 0
@@ -54,13 +62,13 @@ static const app_command commands[] = {
 
 static const app_option options[] = {
     /* Model */
-    {"-m --model", "FILE", APP_TEXT, ALL, AT(model), 0, 0, "Model", "model file (GGUF); of a split model any part"},
+    {"-m --model", "FILE", APP_TEXT, READS, AT(model), 0, 0, "Model", "model file (GGUF); of a split model any part"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
      "a small model with the same vocabulary that drafts"},
-    {"--mmap", NULL, APP_FLAG, ALL, AT(model_params.mmap), 0, 0, "Model",
+    {"--mmap", NULL, APP_FLAG, READS, AT(model_params.mmap), 0, 0, "Model",
      "start at once: use the weights as they lie in the file, which stays mapped; same output, slower. "
      "Otherwise quantized weights are read and repacked in memory, and only tables and float weights are mapped"},
-    {"--no-mmap", NULL, APP_FLAG, ALL, AT(model_params.no_mmap), 0, 0, "Model",
+    {"--no-mmap", NULL, APP_FLAG, READS, AT(model_params.no_mmap), 0, 0, "Model",
      "map nothing: read tables and float weights into memory too"},
     {"-c --ctx-size", "N", APP_U32, LOADS, AT(session.n_ctx), 0, 1 << 24, "Model",
      "positions per sequence; 0: the smaller of 8192 and what the model was trained for"},
@@ -68,7 +76,7 @@ static const app_option options[] = {
      "prompt tokens per pass at most, as -ub; the smaller of both counts"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
-    {"-t --threads", "N", APP_U32, LOADS, AT(n_threads), 0, 1024, "Model",
+    {"-t --threads", "N", APP_U32, LOADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
      "threads; 0: one per core that this process may use, fewer if a control group's quota is less"},
     {"-C --cpu-mask", "M", APP_TEXT, LOADS, AT(cpu_mask), 0, 0, "Model",
      "run on these CPUs only: a number in hex, bit i for CPU i"},
@@ -78,7 +86,7 @@ static const app_option options[] = {
      "how keys and values are cached: f16, or q8_0 for half the memory and faster long contexts"},
     {"-ctk --cache-type-k", "TYPE", APP_TEXT, LOADS, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
     {"-ctv --cache-type-v", "TYPE", APP_TEXT, LOADS, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
-    {"--cpu", "LEVEL", APP_TEXT, LOADS, AT(model_params.cpu_level), 0, 0, "Model",
+    {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
 
     /* Prompt */
@@ -170,6 +178,42 @@ static const app_option options[] = {
      "only keys and tensors whose name holds TEXT"},
     {"--full", NULL, APP_FLAG, APP_INSPECT, AT(full), 0, 0, "Inspect", "whole arrays and strings"},
 
+    /* Convert */
+    {"-o --output --outfile", "FILE", APP_TEXT, APP_CONVERT, AT(convert_output), 0, 0, "Convert", "the GGUF file to write"},
+    {"--target", "FILE", APP_TEXT, APP_CONVERT, AT(convert_target), 0, 0, "Convert",
+     "the model (GGUF) that the head drafts for"},
+    {"--outtype", "TYPE", APP_TEXT, APP_CONVERT, AT(convert_type), 0, 0, "Convert",
+     "type of the matrices: f32, f16, bf16, q8_0 or another; auto: bf16 from bf16, else f16 (default: auto)"},
+    {"--producer", "NAME", APP_TEXT, APP_CONVERT, AT(convert_producer), 0, 0, "Convert",
+     "who saved it, which decides what its config means: official, specforge, angelslim, speculators, nvidia (default: found out)"},
+    {"--taps", "input|output|LIST", APP_TEXT, APP_CONVERT, AT(convert_taps), 0, 0, "Convert",
+     "EAGLE-3: the layers of the config count by what they take in or put out; or a list, by what they take in (default: found out)"},
+    {"--feedback", "pre|post", APP_TEXT, APP_CONVERT, AT(convert_feedback), 0, 0, "Convert",
+     "EAGLE-3: what the next step starts from, the output before or after the final norm (default: found out)"},
+    {"--norm-before-residual", "on|off", APP_TEXT, APP_CONVERT, AT(convert_residual), 0, 0, "Convert",
+     "EAGLE-3: the residual starts from the normed feature (default: found out)"},
+    {"--d2t", "offset|absolute", APP_TEXT, APP_CONVERT, AT(convert_d2t), 0, 0, "Convert",
+     "what the map of the draft vocabulary holds (default: found out)"},
+    {"--rope", "halves|pairs", APP_TEXT, APP_CONVERT, AT(convert_rope), 0, 0, "Convert",
+     "how the checkpoint's rows of q and k are rotated: element i with i + n/2, or 2i with 2i + 1 (default: halves)"},
+    {"--embedding", "auto|keep|drop", APP_TEXT, APP_CONVERT, AT(convert_embedding), 0, 0, "Convert",
+     "the head's own embedding; auto: kept if the target's is another one or, without --target, of another width"},
+    {"--skip", "TEXT", APP_TEXTS, APP_CONVERT, AT(convert_skip), 0, 0, "Convert",
+     "leave out tensors whose name holds TEXT; may be given several times"},
+    {"--config", "FILE", APP_TEXT, APP_CONVERT, AT(convert_config), 0, 0, "Convert",
+     "the config (default: config.json beside the tensors)"},
+    {"--window", "N", APP_U32, APP_CONVERT, AT(convert_window), 0, 1 << 24, "Convert",
+     "the head sees N rows back, as it was trained on short texts; 0: all"},
+    {"--sinks", "N", APP_U32, APP_CONVERT, AT(convert_sinks), 0, 1 << 20, "Convert", "with --window: and the first N rows"},
+    {"--tokenizer", NULL, APP_FLAG, APP_CONVERT, AT(convert_tokenizer), 0, 0, "Convert",
+     "copy the target's tokenizer as well, which other programs want"},
+    {"--self-check", NULL, APP_FLAG, APP_CONVERT, AT(convert_self_check), 0, 0, "Convert",
+     "compare the head with the target over a text, and read taps, residual, rotation and feedback another way where that is clearly "
+     "right more often; what options settle stays"},
+    {"--self-check-file", "FILE", APP_TEXT, APP_CONVERT, AT(convert_check_file), 0, 0, "Convert",
+     "the text to compare them over, up to 512 tokens (default: a built-in one)"},
+    {"--name", "TEXT", APP_TEXT, APP_CONVERT, AT(convert_name), 0, 0, "Convert", "general.name (default: that of the folder)"},
+
     /* Bench */
     {"-p --n-prompt", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY, AT(bench_prompt), 0, 1 << 16, "Bench",
      "prompt tokens; 0: skip. bench verify takes them in one pass"},
@@ -197,7 +241,7 @@ static const app_option options[] = {
     {"-ngl --gpu-layers --n-gpu-layers", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"-ngld --gpu-layers-draft --n-gpu-layers-draft", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"-tb --threads-batch", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--mlock", NULL, APP_IGNORED, ALL, NONE, LLAMA, ""},
+    {"--mlock", NULL, APP_IGNORED, READS, NONE, LLAMA, ""},
     {"--jinja", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"-cnv --conversation", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
     {"--warmup", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
