@@ -5,8 +5,9 @@
  *         -r N            copies of each neuron, 1 to 64
  *         --type NAME     types of the weights, as 'aerie quantize' has them: q4_0, q4_k_m, f16 ... (default copy: each
  *                         tensor keeps its own)
- *         --layout NAME   adjacent: the copies of a neuron side by side, so that a block of ffn_down holds few different
- *                         values (default); apart: all neurons, then all again
+ *         --group N       N neurons, then the same again ...; 1: the copies of a neuron side by side (default 256, or all
+ *                         where that does not divide their number)
+ *         --plain         copies are rounded alike; else each makes good for the rounding of those before it
  *         -t N            threads (default: one per core)
  *         --help
  *
@@ -20,12 +21,13 @@
 #include "inflate.h"
 
 static const char text[] =
-    "usage: inflate -r N [--type NAME] [--layout adjacent|apart] [-t N] IN.gguf OUT.gguf\n"
+    "usage: inflate -r N [--type NAME] [--group N] [--plain] [-t N] IN.gguf OUT.gguf\n"
     "Writes a model again with every feed-forward neuron standing N times, its column of ffn_down divided by N:\n"
     "the same function at the cost of a larger model.\n"
     "  -r N           copies of each neuron, 1 to 64\n"
     "  --type NAME    types of the weights, as 'aerie quantize' has them; copy: each tensor keeps its own (default: copy)\n"
-    "  --layout NAME  adjacent: the copies of a neuron side by side; apart: all neurons, then all again (default: adjacent)\n"
+    "  --group N      N neurons, then the same again ...; 1: the copies of a neuron side by side (default: 256)\n"
+    "  --plain        copies are rounded alike; else each makes good for the rounding of those before it\n"
     "  -t N           threads (default: one per core)\n";
 
 static int usage(const char *what, const char *value)
@@ -51,9 +53,8 @@ static const char *set(inflate_options *o, const char *name, const char *value)
         o->mix = ae_mix_by_name(value);
         return o->mix ? NULL : "'aerie help quantize' lists the types; there is no ";
     }
-    if (strcmp(name, "--layout")) return "unknown option before ";
-    o->apart = !strcmp(value, "apart");
-    return o->apart || !strcmp(value, "adjacent") ? NULL : "--layout takes adjacent or apart, not ";
+    if (strcmp(name, "--group")) return "unknown option before ";
+    return parse_count(value, 1u << 20, &o->group) ? NULL : "--group takes a number from 1 to 1048576, not ";
 }
 
 int main(int argc, char **argv)
@@ -68,6 +69,10 @@ int main(int argc, char **argv)
         if (argv[i][0] != '-') {
             if (n_paths == 2) return usage("one file to read and one to write, not also ", argv[i]);
             paths[n_paths++] = argv[i];
+            continue;
+        }
+        if (!strcmp(argv[i], "--plain")) {
+            o.plain = true;
             continue;
         }
         if (i + 1 == argc) return usage("a value is missing behind ", argv[i]);

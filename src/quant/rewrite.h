@@ -48,7 +48,12 @@ typedef struct ae_rewrite_settings {
     size_t n_keys;
     ae_rewrite_shape *shape; /* NULL: shapes stay */
     void *shape_context;
-    bool apart; /* copies: the whole sequence again and again, not each element's copies side by side */
+    /* Copies: a group of so many rows or columns, then the same group again ... (1: the copies of each side by side). A
+     * length that is no multiple is one group. */
+    uint32_t copy_group;
+    /* Each copy makes good for the rounding of those before it, so that together they are r times as exact as one: of
+     * rows always, of columns where a group is whole blocks. */
+    bool copies_carry;
 } ae_rewrite_settings;
 
 ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix);

@@ -37,7 +37,7 @@ static aerie_status compile(struct ae_rule_code *rule, pcre2_general_context *ge
     rule->code = pcre2_compile((PCRE2_SPTR)rule->pattern, PCRE2_ZERO_TERMINATED, PCRE2_CASELESS | PCRE2_NEVER_UTF, &reason, &at,
                                context);
     pcre2_compile_context_free(context);
-    if (!rule->code && reason == PCRE2_ERROR_NOMEMORY) return ae_fail_memory(error, "a pattern", sizeof *rule);
+    if (!rule->code && reason == PCRE2_ERROR_HEAP_FAILED) return ae_fail_memory(error, "a pattern", sizeof *rule);
     if (!rule->code) {
         pcre2_get_error_message(reason, (PCRE2_UCHAR *)text, sizeof text);
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the pattern \"%.160s\" is no regular expression: %s, at character %zu",
