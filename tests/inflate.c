@@ -78,6 +78,7 @@ static aerie_status plan(ae_rewrite **rewrite, const ae_gguf *gguf, growth *g, c
     s.shape_context = g;
     s.copy_group = o->group ? o->group : 256;
     s.copies_carry = !o->plain;
+    s.only_copied = o->keep_rest;
     AE_TRY(ae_rewrite_plan(rewrite, gguf, &s, error));
     if (g->n_gates && g->n_gates == g->n_ups && g->n_ups == g->n_downs) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s holds %u ffn_gate, %u ffn_up and %u ffn_down matrices; a model that can be "

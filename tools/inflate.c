@@ -7,6 +7,8 @@
  *                         tensor keeps its own)
  *         --group N       N neurons, then the same again ...; 1: the copies of a neuron side by side (default 256, or all
  *                         where that does not divide their number)
+ *         --keep-rest     only feed-forward layers get the type; all else keeps its own, so that nothing there is
+ *                         quantized twice
  *         --plain         copies are rounded alike; else each makes good for the rounding of those before it
  *         -t N            threads (default: one per core)
  *         --help
@@ -21,12 +23,13 @@
 #include "inflate.h"
 
 static const char text[] =
-    "usage: inflate -r N [--type NAME] [--group N] [--plain] [-t N] IN.gguf OUT.gguf\n"
+    "usage: inflate -r N [--type NAME] [--keep-rest] [--group N] [--plain] [-t N] IN.gguf OUT.gguf\n"
     "Writes a model again with every feed-forward neuron standing N times, its column of ffn_down divided by N:\n"
     "the same function at the cost of a larger model.\n"
     "  -r N           copies of each neuron, 1 to 64\n"
     "  --type NAME    types of the weights, as 'aerie quantize' has them; copy: each tensor keeps its own (default: copy)\n"
     "  --group N      N neurons, then the same again ...; 1: the copies of a neuron side by side (default: 256)\n"
+    "  --keep-rest    only feed-forward layers get the type; all else keeps its own\n"
     "  --plain        copies are rounded alike; else each makes good for the rounding of those before it\n"
     "  -t N           threads (default: one per core)\n";
 
@@ -71,8 +74,9 @@ int main(int argc, char **argv)
             paths[n_paths++] = argv[i];
             continue;
         }
-        if (!strcmp(argv[i], "--plain")) {
-            o.plain = true;
+        bool *flag = !strcmp(argv[i], "--plain") ? &o.plain : !strcmp(argv[i], "--keep-rest") ? &o.keep_rest : NULL;
+        if (flag) {
+            *flag = true;
             continue;
         }
         if (i + 1 == argc) return usage("a value is missing behind ", argv[i]);

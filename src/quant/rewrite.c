@@ -76,7 +76,8 @@ static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settin
     }
     if (s->output_type != AE_MIX_AS_IS && (output || (embedding && r->model.tied && !r->model.head))) t->wanted = s->output_type;
     if (s->embedding_type != AE_MIX_AS_IS && embedding) t->wanted = s->embedding_type;
-    if (t->wanted == AE_MIX_AS_IS || (s->leave_output && output)) t->wanted = t->from->type;
+    const bool kept = (s->leave_output && output) || (s->only_copied && t->row_copies == 1 && t->column_copies == 1);
+    if (t->wanted == AE_MIX_AS_IS || kept) t->wanted = t->from->type;
     return AERIE_OK;
 }
 

@@ -48,6 +48,7 @@ typedef struct ae_rewrite_settings {
     size_t n_keys;
     ae_rewrite_shape *shape; /* NULL: shapes stay */
     void *shape_context;
+    bool only_copied; /* weights without copies keep their type, whatever the mix says */
     /* Copies: a group of so many rows or columns, then the same group again ... (1: the copies of each side by side). A
      * length that is no multiple is one group. */
     uint32_t copy_group;
