@@ -1,7 +1,7 @@
 /* quantize.c - aerie quantize: a model file written again in another tensor type.
  *
- * Works on files with the library's own reader and rewriter (src/gguf, src/quant), which aerie.h does not show. Standard
- * output gets the report; warnings and progress go to standard error.
+ * Works on files with the library's own reader and rewriter (src/gguf, src/quant), which aerie.h does not show.
+ * Standard output gets the report; warnings and progress go to standard error.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
@@ -34,8 +34,10 @@ static int unknown_mix(const char *name)
         best = app_nearest(name, best, ae_mix_at(i)->name);
     }
     const ae_type_info *info = ae_type_by_name(name);
-    if (info && !info->encode) return app_error(APP_USAGE, "%s can be read but not written here; TYPE is one of %s", name, known);
-    if (best) return app_error(APP_USAGE, "there is no type '%s'; did you mean '%s'? TYPE is one of %s", name, best, known);
+    if (info && !info->encode)
+        return app_error(APP_USAGE, "%s can be read but not written here; TYPE is one of %s", name, known);
+    if (best)
+        return app_error(APP_USAGE, "there is no type '%s'; did you mean '%s'? TYPE is one of %s", name, best, known);
     return app_error(APP_USAGE, "there is no type '%s'; TYPE is one of %s", name, known);
 }
 
@@ -51,10 +53,11 @@ static int parse_type(const char *option, const char *name, uint32_t *type)
     }
     for (uint32_t i = 0; i < AE_TYPE_COUNT; i++) {
         const ae_type_info *other = ae_type_get(i);
-        if (other && other->encode) n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", other->name);
+        if (other && other->encode)
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", other->name);
     }
-    return app_error(APP_USAGE, "%s: %s '%s'; known: %s", option, info ? "no tensors are written as" : "there is no tensor type", name,
-                     known);
+    return app_error(APP_USAGE, "%s: %s '%s'; known: %s", option,
+                     info ? "no tensors are written as" : "there is no tensor type", name, known);
 }
 
 /* ---- What was asked for ------------------------------------------------------------------------------------ */
@@ -106,9 +109,13 @@ static int parse_arguments(request *r, const app_options *o)
     const bool no_out = o->dry_run && words->n == 2 && ae_mix_by_name(words->items[1]);
     const size_t at = no_out ? 1 : 2;
     if (words->n <= at)
-        return app_error(APP_USAGE, "'quantize' needs a file to read, one to write and a type: aerie quantize IN.gguf OUT.gguf Q4_K_M; "
-                         "found %zu of them", words->n);
-    if (words->n > at + 2) return app_error(APP_USAGE, "'quantize' takes IN OUT TYPE [THREADS]; found '%s' too", words->items[at + 2]);
+        return app_error(
+            APP_USAGE,
+            "'quantize' needs a file to read, one to write and a type: aerie quantize IN.gguf OUT.gguf Q4_K_M; "
+            "found %zu of them",
+            words->n);
+    if (words->n > at + 2)
+        return app_error(APP_USAGE, "'quantize' takes IN OUT TYPE [THREADS]; found '%s' too", words->items[at + 2]);
     const ae_mix *mix = ae_mix_by_name(words->items[at]);
     if (!mix) return unknown_mix(words->items[at]);
     r->in = words->items[0];
@@ -122,7 +129,8 @@ static int parse_request(request *r, const app_options *o)
 {
     int bad = parse_arguments(r, o);
     if (!bad && o->output_type) bad = parse_type("--output-tensor-type", o->output_type, &r->settings.output_type);
-    if (!bad && o->embedding_type) bad = parse_type("--token-embedding-type", o->embedding_type, &r->settings.embedding_type);
+    if (!bad && o->embedding_type)
+        bad = parse_type("--token-embedding-type", o->embedding_type, &r->settings.embedding_type);
     if (bad) return bad;
     r->rules = calloc(o->tensor_types.n + 1, sizeof *r->rules);
     if (!r->rules) return app_error_memory("the options");
@@ -207,12 +215,12 @@ static void print_report(const request *r, const ae_rewrite *rewrite, const tota
     char before[32], after[32];
     app_print("%-10s", "from");
     app_write_escaped(r->in, strlen(r->in));
-    app_print("\n%-10s%s, %.3f bits per weight\n%-10s", "", app_bytes(before, sum->bytes_before), bits(sum->bytes_before, sum->n_params),
-              seconds < 0 ? "would be" : "to");
+    app_print("\n%-10s%s, %.3f bits per weight\n%-10s", "", app_bytes(before, sum->bytes_before),
+              bits(sum->bytes_before, sum->n_params), seconds < 0 ? "would be" : "to");
     if (r->out) app_write_escaped(r->out, strlen(r->out));
-    app_print("%s%s%s, %.3f bits per weight; %s, %zu of %zu tensors written anew", r->out ? "\n" : "", r->out ? "          " : "",
-              app_bytes(after, sum->bytes_after), bits(sum->bytes_after, sum->n_params), r->settings.mix->name, sum->n_changed,
-              ae_rewrite_n_tensors(rewrite));
+    app_print("%s%s%s, %.3f bits per weight; %s, %zu of %zu tensors written anew", r->out ? "\n" : "",
+              r->out ? "          " : "", app_bytes(after, sum->bytes_after), bits(sum->bytes_after, sum->n_params),
+              r->settings.mix->name, sum->n_changed, ae_rewrite_n_tensors(rewrite));
     if (seconds >= 0) app_print(", in %.1f s", seconds);
     app_print("\n\n  %-8s %8s %16s %12s %8s\n", "type", "tensors", "weights", "size", "bits");
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
@@ -228,10 +236,10 @@ static json_t *tensors_json(const ae_rewrite *rewrite)
     json_t *list = json_array();
     for (size_t i = 0; list && i < ae_rewrite_n_tensors(rewrite); i++) {
         const ae_rewrite_tensor *t = ae_rewrite_tensor_at(rewrite, i);
-        json_t *entry = json_pack("{s:o, s:s, s:s, s:s, s:I, s:I}", "name", app_json_text(t->from->name.data, t->from->name.n), "from",
-                                  ae_type_get(t->from->type)->name, "to", ae_type_get(t->type)->name, "wanted",
-                                  ae_type_get(t->wanted)->name, "bytes_before", (json_int_t)t->from->bytes, "bytes_after",
-                                  (json_int_t)t->bytes);
+        json_t *entry = json_pack(
+            "{s:o, s:s, s:s, s:s, s:I, s:I}", "name", app_json_text(t->from->name.data, t->from->name.n), "from",
+            ae_type_get(t->from->type)->name, "to", ae_type_get(t->type)->name, "wanted", ae_type_get(t->wanted)->name,
+            "bytes_before", (json_int_t)t->from->bytes, "bytes_after", (json_int_t)t->bytes);
         if (json_array_append_new(list, entry)) {
             json_decref(list);
             return NULL;
@@ -243,13 +251,14 @@ static json_t *tensors_json(const ae_rewrite *rewrite)
 static int print_json(const request *r, const ae_rewrite *rewrite, const totals *sum, double seconds)
 {
     return app_print_json(json_pack(
-        "{s:o, s:o, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "input", app_json_text(r->in, strlen(r->in)),
-        "output", r->out ? app_json_text(r->out, strlen(r->out)) : json_null(), "type", r->settings.mix->name, "dry_run", seconds < 0,
-        "n_params", (json_int_t)sum->n_params, "bytes_before", (json_int_t)sum->bytes_before, "bytes_after", (json_int_t)sum->bytes_after,
-        "bits_per_weight_before", bits(sum->bytes_before, sum->n_params), "bits_per_weight", bits(sum->bytes_after, sum->n_params),
-        "n_tensors", (json_int_t)ae_rewrite_n_tensors(rewrite), "n_changed", (json_int_t)sum->n_changed, "n_fallback",
-        (json_int_t)sum->n_fallback, "n_threads", (json_int_t)r->n_threads, "seconds", seconds < 0 ? json_null() : json_real(seconds),
-        "tensors", tensors_json(rewrite)));
+        "{s:o, s:o, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "input",
+        app_json_text(r->in, strlen(r->in)), "output", r->out ? app_json_text(r->out, strlen(r->out)) : json_null(),
+        "type", r->settings.mix->name, "dry_run", seconds < 0, "n_params", (json_int_t)sum->n_params, "bytes_before",
+        (json_int_t)sum->bytes_before, "bytes_after", (json_int_t)sum->bytes_after, "bits_per_weight_before",
+        bits(sum->bytes_before, sum->n_params), "bits_per_weight", bits(sum->bytes_after, sum->n_params), "n_tensors",
+        (json_int_t)ae_rewrite_n_tensors(rewrite), "n_changed", (json_int_t)sum->n_changed, "n_fallback",
+        (json_int_t)sum->n_fallback, "n_threads", (json_int_t)r->n_threads, "seconds",
+        seconds < 0 ? json_null() : json_real(seconds), "tensors", tensors_json(rewrite)));
 }
 
 /* ---- Doing it -------------------------------------------------------------------------------------------------- */
@@ -301,7 +310,8 @@ static int quantize(const request *r, ae_rewrite *rewrite, const app_options *op
     const double start = app_now();
     double seconds = -1;
     for (size_t i = 0; i < r->n_rules && !options->quiet; i++)
-        if (!ae_rewrite_rule_uses(rewrite, i)) app_note("--tensor-type: no weight has a name that matches '%s'", r->rules[i].pattern);
+        if (!ae_rewrite_rule_uses(rewrite, i))
+            app_note("--tensor-type: no weight has a name that matches '%s'", r->rules[i].pattern);
     if (!options->quiet && sum.n_fallback) say_fallbacks(rewrite);
     if (!options->dry_run) {
         const int bad = write_file(r, rewrite, options);
@@ -323,7 +333,8 @@ int app_quantize(const app_options *options)
     ae_rewrite *rewrite = NULL;
     int bad = parse_request(&r, options);
     if (!bad) bad = app_report(APP_LOADING, ae_gguf_open(&gguf, r.in, &how, &error), &error);
-    if (!bad && ae_gguf_n_tensors(gguf) == 0) bad = app_error(APP_BAD_FILE, "%s holds no tensors, only a vocabulary", r.in);
+    if (!bad && ae_gguf_n_tensors(gguf) == 0)
+        bad = app_error(APP_BAD_FILE, "%s holds no tensors, only a vocabulary", r.in);
     if (!bad) bad = app_report(APP_LOADING, ae_rewrite_plan(&rewrite, gguf, &r.settings, &error), &error);
     if (!bad) bad = quantize(&r, rewrite, options);
     ae_rewrite_free(rewrite);

@@ -21,16 +21,19 @@ static bool ends(ae_gguf_string name, const char *text)
 static aerie_status check_length(const growth *g, const ae_gguf_tensor *t, int d, aerie_error *error)
 {
     if (t->ne[d] == g->n_ff) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: tensor \"%.*s\" has %lld neurons and the metadata says %lld: no feed-forward "
-                   "layer of the kind that can be inflated", g->path, (int)(t->name.n < 80 ? t->name.n : 80), t->name.data,
-                   (long long)t->ne[d], (long long)g->n_ff);
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                   "%s: tensor \"%.*s\" has %lld neurons and the metadata says %lld: no feed-forward "
+                   "layer of the kind that can be inflated",
+                   g->path, (int)(t->name.n < 80 ? t->name.n : 80), t->name.data, (long long)t->ne[d],
+                   (long long)g->n_ff);
 }
 
 static aerie_status grow(void *context, ae_rewrite_tensor *t, aerie_error *error)
 {
     growth *g = context;
     const ae_gguf_string name = t->from->name;
-    const bool gate = ends(name, "ffn_gate.weight"), up = ends(name, "ffn_up.weight"), down = ends(name, "ffn_down.weight");
+    const bool gate = ends(name, "ffn_gate.weight"), up = ends(name, "ffn_up.weight"),
+               down = ends(name, "ffn_down.weight");
     g->n_gates += gate;
     g->n_ups += up;
     g->n_downs += down;
@@ -53,24 +56,28 @@ static aerie_status find_length(const ae_gguf *gguf, char key[160], uint32_t *n_
     ae_gguf_string arch = {0};
     uint32_t n_experts = 0;
     AE_TRY(ae_gguf_get_string(gguf, "general.architecture", true, &arch, error));
-    if (arch.n > 64) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the architecture's name is too long", ae_gguf_path(gguf));
+    if (arch.n > 64)
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the architecture's name is too long", ae_gguf_path(gguf));
     snprintf(key, 160, "%.*s.expert_count", (int)arch.n, arch.data);
     AE_TRY(ae_gguf_get_u32(gguf, key, false, &n_experts, error));
     if (n_experts)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s has %u experts; only dense models can be inflated", ae_gguf_path(gguf), n_experts);
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s has %u experts; only dense models can be inflated",
+                       ae_gguf_path(gguf), n_experts);
     snprintf(key, 160, "%.*s.feed_forward_length", (int)arch.n, arch.data);
     return ae_gguf_get_u32(gguf, key, true, n_ff, error);
 }
 
-static aerie_status plan(ae_rewrite **rewrite, const ae_gguf *gguf, growth *g, const inflate_options *o, ae_rewrite_key *key,
-                         aerie_error *error)
+static aerie_status plan(ae_rewrite **rewrite, const ae_gguf *gguf, growth *g, const inflate_options *o,
+                         ae_rewrite_key *key, aerie_error *error)
 {
     ae_rewrite_settings s = ae_rewrite_settings_default(o->mix);
     if (o->n_copies < 1 || o->n_copies > INFLATE_MOST)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a neuron can stand 1 to %d times, not %u", INFLATE_MOST, o->n_copies);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a neuron can stand 1 to %d times, not %u", INFLATE_MOST,
+                       o->n_copies);
     g->n_ff = key->value;
     if (__builtin_mul_overflow(key->value, o->n_copies, &key->value) || key->value > INT32_MAX)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "%s: %lld neurons cannot stand %u times each", g->path, (long long)g->n_ff, o->n_copies);
+        return ae_fail(error, AERIE_ERROR_LIMIT, "%s: %lld neurons cannot stand %u times each", g->path,
+                       (long long)g->n_ff, o->n_copies);
     s.allow_requantize = true;
     s.keys = key;
     s.n_keys = 1;
@@ -81,8 +88,10 @@ static aerie_status plan(ae_rewrite **rewrite, const ae_gguf *gguf, growth *g, c
     s.only_copied = o->keep_rest;
     AE_TRY(ae_rewrite_plan(rewrite, gguf, &s, error));
     if (g->n_gates && g->n_gates == g->n_ups && g->n_ups == g->n_downs) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s holds %u ffn_gate, %u ffn_up and %u ffn_down matrices; a model that can be "
-                   "inflated has as many of each", g->path, g->n_gates, g->n_ups, g->n_downs);
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                   "%s holds %u ffn_gate, %u ffn_up and %u ffn_down matrices; a model that can be "
+                   "inflated has as many of each",
+                   g->path, g->n_gates, g->n_ups, g->n_downs);
 }
 
 aerie_status inflate(const inflate_options *o, const char *in, const char *out, uint64_t *n_params, aerie_error *error)

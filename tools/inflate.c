@@ -1,12 +1,12 @@
-/* inflate.c - writes a model again with every feed-forward neuron standing r times: the same function, the cost of a larger
- * model, for benchmarks with real text (DESIGN section 6; how and why: tests/inflate.h).
+/* inflate.c - writes a model again with every feed-forward neuron standing r times: the same function, the cost of a
+ * larger model, for benchmarks with real text (DESIGN section 6; how and why: tests/inflate.h).
  *
  *     inflate -r 9 [options] IN.gguf OUT.gguf
  *         -r N            copies of each neuron, 1 to 64
  *         --type NAME     types of the weights, as 'aerie quantize' has them: q4_0, q4_k_m, f16 ... (default copy: each
  *                         tensor keeps its own)
- *         --group N       N neurons, then the same again ...; 1: the copies of a neuron side by side (default 256, or all
- *                         where that does not divide their number)
+ *         --group N       N neurons, then the same again ...; 1: the copies of a neuron side by side (default 256, or
+ * all where that does not divide their number)
  *         --keep-rest     only feed-forward layers get the type; all else keeps its own, so that nothing there is
  *                         quantized twice
  *         --plain         copies are rounded alike; else each makes good for the rounding of those before it
@@ -27,7 +27,8 @@ static const char text[] =
     "Writes a model again with every feed-forward neuron standing N times, its column of ffn_down divided by N:\n"
     "the same function at the cost of a larger model.\n"
     "  -r N           copies of each neuron, 1 to 64\n"
-    "  --type NAME    types of the weights, as 'aerie quantize' has them; copy: each tensor keeps its own (default: copy)\n"
+    "  --type NAME    types of the weights, as 'aerie quantize' has them; copy: each tensor keeps its own (default: "
+    "copy)\n"
     "  --group N      N neurons, then the same again ...; 1: the copies of a neuron side by side (default: 256)\n"
     "  --keep-rest    only feed-forward layers get the type; all else keeps its own\n"
     "  --plain        copies are rounded alike; else each makes good for the rounding of those before it\n"
@@ -50,8 +51,10 @@ static bool parse_count(const char *word, uint32_t most, uint32_t *value)
 /* One option with its value; NULL, or what is wrong with it. */
 static const char *set(inflate_options *o, const char *name, const char *value)
 {
-    if (!strcmp(name, "-r")) return parse_count(value, INFLATE_MOST, &o->n_copies) ? NULL : "-r takes a number from 1 to 64, not ";
-    if (!strcmp(name, "-t")) return parse_count(value, 1024, &o->n_threads) ? NULL : "-t takes a number from 1 to 1024, not ";
+    if (!strcmp(name, "-r"))
+        return parse_count(value, INFLATE_MOST, &o->n_copies) ? NULL : "-r takes a number from 1 to 64, not ";
+    if (!strcmp(name, "-t"))
+        return parse_count(value, 1024, &o->n_threads) ? NULL : "-t takes a number from 1 to 1024, not ";
     if (!strcmp(name, "--type")) {
         o->mix = ae_mix_by_name(value);
         return o->mix ? NULL : "'aerie help quantize' lists the types; there is no ";

@@ -7,8 +7,34 @@
 /* ---- The mixes ------------------------------------------------------------------------------------ */
 
 enum mix_id {
-    Q2_K, Q2_K_S, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M, Q6_K, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, IQ4_XS,
-    TQ1_0, TQ2_0, MXFP4_MOE, NVFP4, Q1_0, Q2_0, F16, BF16, F32, COPY, N_MIXES
+    Q2_K,
+    Q2_K_S,
+    Q3_K_S,
+    Q3_K_M,
+    Q3_K_L,
+    Q4_K_S,
+    Q4_K_M,
+    Q5_K_S,
+    Q5_K_M,
+    Q6_K,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    IQ4_NL,
+    IQ4_XS,
+    TQ1_0,
+    TQ2_0,
+    MXFP4_MOE,
+    NVFP4,
+    Q1_0,
+    Q2_0,
+    F16,
+    BF16,
+    F32,
+    COPY,
+    N_MIXES
 };
 
 static const ae_mix mixes[N_MIXES] = {
@@ -130,16 +156,37 @@ bool ae_mix_is_weight(const ae_gguf_tensor *tensor)
 {
     /* small, or read by something that wants floats */
     static const char *const kept[] = {
-        "_norm.weight", "ffn_gate_inp.weight", "altup", "laurel", "per_layer_model_proj", "ssm_conv1d", "shortconv.conv.weight",
-        "indexer.k_proj.weight", "indexer.q_proj.weight", "attn_rel_b.weight", "time_mix_first.weight", "time_mix_w0.weight",
-        "time_mix_w1.weight", "time_mix_w2.weight", "time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight",
-        "time_mix_a0.weight", "time_mix_a1.weight", "time_mix_a2.weight", "time_mix_g1.weight", "time_mix_g2.weight",
-        "time_mix_decay_w1.weight", "time_mix_decay_w2.weight", "time_mix_lerp_fused.weight",
+        "_norm.weight",
+        "ffn_gate_inp.weight",
+        "altup",
+        "laurel",
+        "per_layer_model_proj",
+        "ssm_conv1d",
+        "shortconv.conv.weight",
+        "indexer.k_proj.weight",
+        "indexer.q_proj.weight",
+        "attn_rel_b.weight",
+        "time_mix_first.weight",
+        "time_mix_w0.weight",
+        "time_mix_w1.weight",
+        "time_mix_w2.weight",
+        "time_mix_v0.weight",
+        "time_mix_v1.weight",
+        "time_mix_v2.weight",
+        "time_mix_a0.weight",
+        "time_mix_a1.weight",
+        "time_mix_a2.weight",
+        "time_mix_g1.weight",
+        "time_mix_g2.weight",
+        "time_mix_decay_w1.weight",
+        "time_mix_decay_w2.weight",
+        "time_mix_lerp_fused.weight",
     };
     const ae_type_info *info = ae_type_get(tensor->type);
     const bool matrix = tensor->ne[1] > 1 || tensor->ne[2] > 1 || tensor->ne[3] > 1;
     if (!info || !info->decode || info->type == AE_TYPE_F64 || !matrix || !ends(tensor->name, "weight")) return false;
-    if (ae_mix_name_is(tensor->name, "position_embd.weight") || ae_mix_name_is(tensor->name, "token_types.weight")) return false;
+    if (ae_mix_name_is(tensor->name, "position_embd.weight") || ae_mix_name_is(tensor->name, "token_types.weight"))
+        return false;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (ae_mix_name_holds(tensor->name, kept[i])) return false;
     return true;
@@ -166,7 +213,8 @@ static uint32_t layer_of(ae_gguf_string name)
 /* Of the matrix that makes the logits. */
 static uint32_t output_type(enum mix_id id, uint32_t type, int64_t ne0)
 {
-    if (id == MXFP4_MOE || id == NVFP4 || type == AE_TYPE_Q8_0 || ne0 % ae_type_block_elements(type)) return AE_TYPE_Q8_0;
+    if (id == MXFP4_MOE || id == NVFP4 || type == AE_TYPE_Q8_0 || ne0 % ae_type_block_elements(type))
+        return AE_TYPE_Q8_0;
     return AE_TYPE_Q6_K;
 }
 
@@ -212,7 +260,8 @@ static uint32_t down_type(enum mix_id id, uint32_t type, const ae_mix_model *m, 
 static uint32_t out_type(enum mix_id id, uint32_t type, const ae_mix_model *m)
 {
     if (m->n_experts == 8) {
-        const bool raised = id == Q2_K || id == Q3_K_S || id == Q3_K_M || id == IQ4_NL || id == Q4_K_S || id == Q4_K_M || id == IQ4_XS;
+        const bool raised =
+            id == Q2_K || id == Q3_K_S || id == Q3_K_M || id == IQ4_NL || id == Q4_K_S || id == Q4_K_M || id == IQ4_XS;
         return raised ? AE_TYPE_Q5_K : type;
     }
     switch (id) {

@@ -1,11 +1,11 @@
 /* mix.h - which tensor of a model gets which type when a file is quantized.
  *
- * Owns: the table of mixes (Q4_K_M ...), the rules by which a mix chooses, and the fallbacks for rows that are not whole
- * blocks. Does not own: the encoders (types.h), rewriting a file (rewrite.h).
- * The choice depends on a tensor's name and shape and on the model's size, never on the weights.
- * Source: the names, numbers and rules are those of llama.cpp's quantize program (src/llama-quant.cpp, without importance
- * matrix), so that a file with the same name holds the same types. Where aerie can encode more, the rule of the
- * nearest format is taken. Drafting heads (docs/heads.md) have no rules of their own: every weight gets the mix's type.
+ * Owns: the table of mixes (Q4_K_M ...), the rules by which a mix chooses, and the fallbacks for rows that are not
+ * whole blocks. Does not own: the encoders (types.h), rewriting a file (rewrite.h). The choice depends on a tensor's
+ * name and shape and on the model's size, never on the weights. Source: the names, numbers and rules are those of
+ * llama.cpp's quantize program (src/llama-quant.cpp, without importance matrix), so that a file with the same name
+ * holds the same types. Where aerie can encode more, the rule of the nearest format is taken. Drafting heads
+ * (docs/heads.md) have no rules of their own: every weight gets the mix's type.
  */
 #ifndef AE_QUANT_MIX_H
 #define AE_QUANT_MIX_H

@@ -59,11 +59,13 @@ static aerie_status check_type(uint32_t type, aerie_error *error)
 {
     const ae_type_info *info = ae_type_get(type);
     if (type == AE_MIX_AS_IS || (info && info->encode)) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_ARGUMENT, "tensors of type %s can be read but not written", info ? info->name : "?");
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "tensors of type %s can be read but not written",
+                   info ? info->name : "?");
 }
 
 /* The type asked for, before the length of the rows is looked at. */
-static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t, aerie_error *error)
+static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
+                         aerie_error *error)
 {
     const ae_gguf_string name = t->from->name;
     const bool output = ae_mix_name_is(name, "output.weight"), embedding = ae_mix_name_is(name, "token_embd.weight");
@@ -74,14 +76,16 @@ static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settin
         t->wanted = s->rules[rule].type;
         r->rule_uses[rule]++;
     }
-    if (s->output_type != AE_MIX_AS_IS && (output || (embedding && r->model.tied && !r->model.head))) t->wanted = s->output_type;
+    if (s->output_type != AE_MIX_AS_IS && (output || (embedding && r->model.tied && !r->model.head)))
+        t->wanted = s->output_type;
     if (s->embedding_type != AE_MIX_AS_IS && embedding) t->wanted = s->embedding_type;
     const bool kept = (s->leave_output && output) || (s->only_copied && t->row_copies == 1 && t->column_copies == 1);
     if (t->wanted == AE_MIX_AS_IS || kept) t->wanted = t->from->type;
     return AERIE_OK;
 }
 
-static aerie_status choose(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t, aerie_error *error)
+static aerie_status choose(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
+                           aerie_error *error)
 {
     const ae_type_info *from = ae_type_get(t->from->type), *to;
     t->wanted = t->from->type;
@@ -90,13 +94,15 @@ static aerie_status choose(ae_rewrite *r, ae_rules *rules, const ae_rewrite_sett
     if (ae_rewrite_keeps(t)) return AERIE_OK;
     to = ae_type_get(t->type);
     if (!from->decode || !to->encode)
-        return ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_UNSUPPORTED, "is %s, of which no %s with other values can be made",
-                               from->name, to->name);
+        return ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_UNSUPPORTED,
+                               "is %s, of which no %s with other values can be made", from->name, to->name);
     const bool again = ae_mix_is_quantized(from->type) && ae_mix_is_quantized(to->type) && to != from;
     if (again && !s->allow_requantize)
-        return ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_ARGUMENT,
-                               "is quantized already (%s); %s made of it is worse than made of the original: take an F16, BF16 or "
-                               "F32 file, or insist with --allow-requantize", from->name, to->name);
+        return ae_rewrite_fail(
+            r->gguf, t->from, error, AERIE_ERROR_ARGUMENT,
+            "is quantized already (%s); %s made of it is worse than made of the original: take an F16, BF16 or "
+            "F32 file, or insist with --allow-requantize",
+            from->name, to->name);
     return AERIE_OK;
 }
 
@@ -115,8 +121,9 @@ static aerie_status shape(const ae_rewrite *r, ae_rewrite_tensor *t, aerie_error
     memcpy(t->ne, from->ne, sizeof t->ne);
     t->row_copies = t->column_copies = 1;
     if (s->shape) AE_TRY(s->shape(s->shape_context, t, error));
-    const bool good = t->row_copies >= 1 && t->column_copies >= 1 &&
-                      (t->row_copies == 1 || (from->ne[2] * from->ne[3] == 1 && (!vector || from->type == AE_TYPE_F32)));
+    const bool good =
+        t->row_copies >= 1 && t->column_copies >= 1 &&
+        (t->row_copies == 1 || (from->ne[2] * from->ne[3] == 1 && (!vector || from->type == AE_TYPE_F32)));
     if (!good)
         return ae_rewrite_fail(r->gguf, from, error, AERIE_ERROR_UNSUPPORTED,
                                "is neither a matrix nor a vector of f32: its rows cannot be copied");
@@ -188,7 +195,8 @@ static aerie_status gather_keys(const ae_rewrite *r, new_keys *keys, aerie_error
 {
     const ae_rewrite_settings *s = &r->settings;
     enum { MOST = sizeof keys->items / sizeof *keys->items - 2 };
-    if (s->n_keys > MOST) return ae_fail(error, AERIE_ERROR_ARGUMENT, "%zu keys are to be set; %d can be", s->n_keys, (int)MOST);
+    if (s->n_keys > MOST)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%zu keys are to be set; %d can be", s->n_keys, (int)MOST);
     for (size_t i = 0; i < s->n_keys; i++) keys->items[keys->n++] = s->keys[i];
     if (s->mix->type == AE_MIX_AS_IS) return AERIE_OK;
     keys->items[keys->n++] = (ae_rewrite_key){"general.quantization_version", 2};
@@ -235,7 +243,8 @@ static aerie_status describe(ae_rewrite *r, const ae_rewrite_tensor *t, aerie_er
 aerie_status ae_rewrite_begin(ae_rewrite *r, const char *path, aerie_error *error)
 {
     if (ae_gguf_reads(r->gguf, path))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is the file that is being read; give the new one another name", path);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is the file that is being read; give the new one another name",
+                       path);
     AE_TRY(ae_gguf_writer_create(&r->writer, path, error));
     AE_TRY(write_keys(r, error));
     for (size_t i = 0; i < r->n_tensors; i++) AE_TRY(describe(r, &r->tensors[i], error));

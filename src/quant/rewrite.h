@@ -2,10 +2,11 @@
  *
  * Owns: the plan (what becomes of every tensor and key) and carrying it out. Does not own: the file that is read, which
  * must outlive the plan; which type a mix chooses (mix.h).
- * Invariants: tensors keep their order and names; a tensor whose type and shape stay is copied byte for byte; any other is
- * decoded to f32 and encoded row by row by the encoders of types.h, so the bytes depend neither on threads nor on chunks.
- * Keys stay but for split.*, general.file_type, general.quantization_version and those in settings. Memory: two chunks
- * of some MiB and a row per thread, whatever the size of the file. Nothing lies at the target's path before all is well.
+ * Invariants: tensors keep their order and names; a tensor whose type and shape stay is copied byte for byte; any other
+ * is decoded to f32 and encoded row by row by the encoders of types.h, so the bytes depend neither on threads nor on
+ * chunks. Keys stay but for split.*, general.file_type, general.quantization_version and those in settings. Memory: two
+ * chunks of some MiB and a row per thread, whatever the size of the file. Nothing lies at the target's path before all
+ * is well.
  */
 #ifndef AE_QUANT_REWRITE_H
 #define AE_QUANT_REWRITE_H
@@ -14,12 +15,12 @@
 
 typedef struct ae_rewrite_tensor {
     const ae_gguf_tensor *from;
-    bool weight;             /* takes part (ae_mix_is_weight); others keep their type */
-    uint32_t type, wanted;   /* as written; what was asked for before the length of the rows was looked at */
-    uint32_t row_copies;     /* each row of a matrix, or element of a vector, stands that often in the new file */
-    uint32_t column_copies;  /* each column of a matrix, divided by that number, likewise */
-    int64_t ne[4];           /* as written */
-    size_t bytes;            /* as written */
+    bool weight;            /* takes part (ae_mix_is_weight); others keep their type */
+    uint32_t type, wanted;  /* as written; what was asked for before the length of the rows was looked at */
+    uint32_t row_copies;    /* each row of a matrix, or element of a vector, stands that often in the new file */
+    uint32_t column_copies; /* each column of a matrix, divided by that number, likewise */
+    int64_t ne[4];          /* as written */
+    size_t bytes;           /* as written */
 } ae_rewrite_tensor;
 
 /* Weights whose name matches the regular expression (anywhere, any case) get the type. */
@@ -38,12 +39,13 @@ typedef aerie_status ae_rewrite_shape(void *context, ae_rewrite_tensor *tensor, 
 
 typedef struct ae_rewrite_settings {
     const ae_mix *mix;
-    uint32_t output_type, embedding_type; /* of output.weight (tied: the embeddings) and token_embd.weight, or AE_MIX_AS_IS */
-    const ae_rewrite_rule *rules;         /* [n_rules]; the first that matches counts */
+    uint32_t output_type,
+        embedding_type;           /* of output.weight (tied: the embeddings) and token_embd.weight, or AE_MIX_AS_IS */
+    const ae_rewrite_rule *rules; /* [n_rules]; the first that matches counts */
     size_t n_rules;
-    bool pure;             /* all weights in the mix's own type */
-    bool leave_output;     /* output.weight stays as it is */
-    bool allow_requantize; /* what is quantized already may be quantized again */
+    bool pure;                  /* all weights in the mix's own type */
+    bool leave_output;          /* output.weight stays as it is */
+    bool allow_requantize;      /* what is quantized already may be quantized again */
     const ae_rewrite_key *keys; /* [n_keys] u32 keys with new values */
     size_t n_keys;
     ae_rewrite_shape *shape; /* NULL: shapes stay */
@@ -61,9 +63,10 @@ ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix);
 
 typedef struct ae_rewrite ae_rewrite;
 
-/* Decides everything, reads no tensor data. Errors: ARGUMENT (a bad pattern, a type without encoder, quantizing again without leave), FORMAT,
- * LIMIT (a shape that overflows), MEMORY, and what `shape` says. *out is NULL on failure. */
-aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rewrite_settings *settings, aerie_error *error);
+/* Decides everything, reads no tensor data. Errors: ARGUMENT (a bad pattern, a type without encoder, quantizing again
+ * without leave), FORMAT, LIMIT (a shape that overflows), MEMORY, and what `shape` says. *out is NULL on failure. */
+aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rewrite_settings *settings,
+                             aerie_error *error);
 void ae_rewrite_free(ae_rewrite *rewrite);
 
 size_t ae_rewrite_n_tensors(const ae_rewrite *rewrite);
@@ -77,6 +80,7 @@ bool ae_rewrite_keeps(const ae_rewrite_tensor *tensor);
 aerie_status ae_rewrite_begin(ae_rewrite *rewrite, const char *path, aerie_error *error);
 /* Writes it all and renames it into place. progress (bytes written; may be NULL) cancels by returning false.
  * Errors: IO, FORMAT (a weight that is not a finite number), MEMORY, CANCELLED. */
-aerie_status ae_rewrite_run(ae_rewrite *rewrite, uint32_t n_threads, aerie_progress *progress, void *user, aerie_error *error);
+aerie_status ae_rewrite_run(ae_rewrite *rewrite, uint32_t n_threads, aerie_progress *progress, void *user,
+                            aerie_error *error);
 
 #endif

@@ -21,7 +21,8 @@ struct ae_rewrite {
 #if defined(__GNUC__)
 __attribute__((format(printf, 5, 6)))
 #endif
-aerie_status ae_rewrite_fail(const ae_gguf *gguf, const ae_gguf_tensor *tensor, aerie_error *error, aerie_status status,
-                             const char *format, ...);
+aerie_status
+ae_rewrite_fail(const ae_gguf *gguf, const ae_gguf_tensor *tensor, aerie_error *error, aerie_status status,
+                const char *format, ...);
 
 #endif

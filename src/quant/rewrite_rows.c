@@ -53,10 +53,10 @@ static bool all_finite(const float *x, size_t n)
     return finite;
 }
 
-/* x [n] / share encoded again and again, the k-th time at out + k * stride; each time with what the ones before have lost.
- * scratch [3 n]. */
-static void encode_carrying(const ae_type_info *to, const float *x, size_t n, uint32_t copies, float share, float *scratch,
-                            uint8_t *out, size_t stride)
+/* x [n] / share encoded again and again, the k-th time at out + k * stride; each time with what the ones before have
+ * lost. scratch [3 n]. */
+static void encode_carrying(const ae_type_info *to, const float *x, size_t n, uint32_t copies, float share,
+                            float *scratch, uint8_t *out, size_t stride)
 {
     float *lost = scratch, *wanted = scratch + n, *got = scratch + 2 * n;
     memset(lost, 0, n * sizeof *lost);
@@ -171,9 +171,10 @@ static aerie_status do_chunk(running *run, chunk *c, size_t first, size_t n_rows
     ae_pool_run(run->pool, do_row, c, (uint32_t)n_rows);
     const uint64_t bad = atomic_load(&c->bad_row);
     if (bad != UINT64_MAX)
-        return ae_rewrite_fail(run->rewrite->gguf, c->t->from, error, AERIE_ERROR_FORMAT,
-                               "has a weight in row %llu that is infinite or not a number: the file is damaged, or its training failed",
-                               (unsigned long long)(first + bad));
+        return ae_rewrite_fail(
+            run->rewrite->gguf, c->t->from, error, AERIE_ERROR_FORMAT,
+            "has a weight in row %llu that is infinite or not a number: the file is damaged, or its training failed",
+            (unsigned long long)(first + bad));
     return put(run, run->out, n_rows * c->t->row_copies * c->out_row, error);
 }
 
@@ -183,14 +184,20 @@ static aerie_status do_tensor(running *run, const ae_rewrite_tensor *t, aerie_er
     const size_t n_rows = (size_t)(from->ne[1] * from->ne[2] * from->ne[3]), ne0 = (size_t)from->ne[0];
     if (ae_rewrite_keeps(t)) return copy_bytes(run, t, error);
     if (t->row_copies > 1 && n_rows == 1) return copy_vector(run, t, error);
-    chunk c = {.run = run, .t = t, .from = ae_type_get(from->type), .to = ae_type_get(t->type), .ne0 = ne0,
-               .in_row = ae_type_row_bytes(from->type, ne0), .out_row = ae_type_row_bytes(t->type, (uint64_t)t->ne[0]),
+    chunk c = {.run = run,
+               .t = t,
+               .from = ae_type_get(from->type),
+               .to = ae_type_get(t->type),
+               .ne0 = ne0,
+               .in_row = ae_type_row_bytes(from->type, ne0),
+               .out_row = ae_type_row_bytes(t->type, (uint64_t)t->ne[0]),
                .row_group = t->row_copies > 1 ? group_of(run, n_rows) : 1};
     /* the plan knows that the new tensor's size does not overflow; f32 of it may */
     size_t floats, f32_bytes = 0;
     const size_t scratch = t->column_copies > 3 ? t->column_copies : 3;
     if (!ae_mul_size(ne0, 1 + scratch, &floats) || !ae_mul_size(floats, sizeof(float), &f32_bytes) ||
-        !ae_mul_size(f32_bytes, t->row_copies, &f32_bytes)) return ae_fail_memory(error, "a row of a tensor", SIZE_MAX);
+        !ae_mul_size(f32_bytes, t->row_copies, &f32_bytes))
+        return ae_fail_memory(error, "a row of a tensor", SIZE_MAX);
     size_t at_once = CHUNK / f32_bytes / c.row_group * c.row_group, in_bytes, out_bytes;
     if (at_once < c.row_group) at_once = c.row_group;
     if (at_once > n_rows) at_once = n_rows;

@@ -34,14 +34,15 @@ static aerie_status compile(struct ae_rule_code *rule, pcre2_general_context *ge
     char text[128] = "";
     pcre2_compile_context *context = pcre2_compile_context_create(general);
     if (!context) return ae_fail_memory(error, "a pattern", sizeof *rule);
-    rule->code = pcre2_compile((PCRE2_SPTR)rule->pattern, PCRE2_ZERO_TERMINATED, PCRE2_CASELESS | PCRE2_NEVER_UTF, &reason, &at,
-                               context);
+    rule->code = pcre2_compile((PCRE2_SPTR)rule->pattern, PCRE2_ZERO_TERMINATED, PCRE2_CASELESS | PCRE2_NEVER_UTF,
+                               &reason, &at, context);
     pcre2_compile_context_free(context);
     if (!rule->code && reason == PCRE2_ERROR_HEAP_FAILED) return ae_fail_memory(error, "a pattern", sizeof *rule);
     if (!rule->code) {
         pcre2_get_error_message(reason, (PCRE2_UCHAR *)text, sizeof text);
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the pattern \"%.160s\" is no regular expression: %s, at character %zu",
-                       rule->pattern, text, (size_t)at);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "the pattern \"%.160s\" is no regular expression: %s, at character %zu", rule->pattern, text,
+                       (size_t)at);
     }
     rule->data = pcre2_match_data_create(1, general);
     rule->limits = pcre2_match_context_create(general);
@@ -85,8 +86,9 @@ aerie_status ae_rules_first(ae_rules *rules, ae_gguf_string name, size_t *first,
         const int found = pcre2_match(rule->code, (PCRE2_SPTR)name.data, name.n, 0, 0, rule->data, rule->limits);
         if (found == PCRE2_ERROR_NOMEMORY) return ae_fail_memory(error, "a pattern", sizeof *rule);
         if (found < 0 && found != PCRE2_ERROR_NOMATCH)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "the pattern \"%.160s\" takes too long on \"%.*s\"; a simpler one does not",
-                           rule->pattern, (int)(name.n < 80 ? name.n : 80), name.data);
+            return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                           "the pattern \"%.160s\" takes too long on \"%.*s\"; a simpler one does not", rule->pattern,
+                           (int)(name.n < 80 ? name.n : 80), name.data);
         if (found >= 0) {
             *first = i;
             return AERIE_OK;

@@ -1,5 +1,5 @@
-/* test_quantize.c - aerie quantize from outside: command lines, reports, exit statuses, files that run. What the bytes are is
- * unit/test_rewrite's subject.
+/* test_quantize.c - aerie quantize from outside: command lines, reports, exit statuses, files that run. What the bytes
+ * are is unit/test_rewrite's subject.
  */
 #include "cli.h"
 
@@ -94,11 +94,14 @@ static void reports(void **state)
     json_t *json = report("odd.gguf o.gguf q4_k_m 1");
     assert_string_equal(json_string_value(json_object_get(json, "type")), "Q4_K_M");
     assert_int_equal(number(json, "n_threads"), 1);
-    assert_int_equal(number(json, "n_fallback"), 22); /* 3 layers of 7, and embeddings: rows of 64 and 128; for output.weight Q8_0 is the rule */
+    assert_int_equal(number(json, "n_fallback"),
+                     22); /* 3 layers of 7, and embeddings: rows of 64 and 128; for output.weight Q8_0 is the rule */
     assert_int_equal(number(json, "n_changed"), 23);
-    assert_true(json_real_value(json_object_get(json, "bits_per_weight")) < json_real_value(json_object_get(json, "bits_per_weight_before")));
+    assert_true(json_real_value(json_object_get(json, "bits_per_weight")) <
+                json_real_value(json_object_get(json, "bits_per_weight_before")));
     assert_true(json_is_real(json_object_get(json, "seconds")));
-    assert_non_null(strstr(cli_last.err, "became q5_0: their rows are not whole blocks of 256 elements, which q4_K needs"));
+    assert_non_null(
+        strstr(cli_last.err, "became q5_0: their rows are not whole blocks of 256 elements, which q4_K needs"));
     const json_int_t bytes = number(json, "bytes_after");
     json_decref(json);
     cli("$A inspect o.gguf --json > j");
@@ -132,10 +135,12 @@ static void what_it_writes_runs(void **state)
     (void)state;
     static const char *const types[] = {"Q4_K_M", "Q2_K", "IQ4_XS", "Q5_1", "Q8_0", "BF16", "MXFP4_MOE --pure"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        cli("$A quantize f32.gguf o.gguf %s > /dev/null && $A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids -q", types[i]);
+        cli("$A quantize f32.gguf o.gguf %s > /dev/null && $A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids -q",
+            types[i]);
         if (cli_last.status || !cli_last.n_out) fail_msg("%s: %s", types[i], cli_last.err);
     }
-    cli("$A quantize q4_1.gguf o.gguf Q4_0 --allow-requantize && $A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids -q");
+    cli("$A quantize q4_1.gguf o.gguf Q4_0 --allow-requantize && $A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids "
+        "-q");
     assert_int_equal(cli_last.status, 0);
 }
 

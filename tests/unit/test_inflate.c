@@ -88,7 +88,8 @@ static double difference(const saying *a, const saying *b)
 {
     double most = 0;
     for (int i = 0; i < N_TOKENS; i++)
-        for (size_t v = 0; v < a->n_vocab; v++) most = fmax(most, fabs((double)a->logits[i][v] - (double)b->logits[i][v]));
+        for (size_t v = 0; v < a->n_vocab; v++)
+            most = fmax(most, fabs((double)a->logits[i][v] - (double)b->logits[i][v]));
     return most;
 }
 
@@ -111,12 +112,17 @@ static void the_function_stays(void **state)
         bool biases;
         uint32_t n_copies, group;
         bool plain;
-    } cases[] = {{"tiny", "llama", true, 3, 1, true}, {"tiny", "llama", true, 3, 0, false}, {"tiny-mha", "qwen2", true, 9, 64, false},
-                 {"tiny-gqa", "qwen3", false, 4, 32, true}, {"tiny-gqa", "llama", false, 5, 7, false}, {"tiny-gqa", "llama", false, 1, 1, false}};
+    } cases[] = {{"tiny", "llama", true, 3, 1, true},       {"tiny", "llama", true, 3, 0, false},
+                 {"tiny-mha", "qwen2", true, 9, 64, false}, {"tiny-gqa", "qwen3", false, 4, 32, true},
+                 {"tiny-gqa", "llama", false, 5, 7, false}, {"tiny-gqa", "llama", false, 1, 1, false}};
     static saying a, b;
     aerie_error error = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const inflate_options o = {.n_copies = cases[i].n_copies, .group = cases[i].group, .plain = cases[i].plain, .mix = ae_mix_by_name("F32"), .n_threads = 2};
+        const inflate_options o = {.n_copies = cases[i].n_copies,
+                                   .group = cases[i].group,
+                                   .plain = cases[i].plain,
+                                   .mix = ae_mix_by_name("F32"),
+                                   .n_threads = 2};
         uint64_t n_params = 0;
         uint32_t n_ff = 0, was = 0;
         char key[64];
@@ -125,7 +131,8 @@ static void the_function_stays(void **state)
         listen(&a, in);
         listen(&b, out);
         const double d = difference(&a, &b);
-        /* logits spread by 3; a key that is rounded to f16 the other way is seen, a neuron that is missing is 100 times more */
+        /* logits spread by 3; a key that is rounded to f16 the other way is seen, a neuron that is missing is 100 times
+         * more */
         if (!(d < 0.02)) fail_msg("case %zu: logits differ by %g", i, d);
         if (cases[i].n_copies == 1) assert_true(d == 0);
         assert_memory_equal(a.tokens, b.tokens, sizeof a.tokens);

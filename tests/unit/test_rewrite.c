@@ -1,5 +1,5 @@
-/* test_rewrite.c - a file written again in other types: which type a mix gives to what, bytes equal to the encoders' own,
- * metadata kept, heads, split sets, and every way in which it can fail.
+/* test_rewrite.c - a file written again in other types: which type a mix gives to what, bytes equal to the encoders'
+ * own, metadata kept, heads, split sets, and every way in which it can fail.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -65,7 +65,8 @@ static void make_model(const char *path, const char *shape, const char *type, ui
     need(mk_model(&o, path, &error), &error);
 }
 
-static aerie_status rewrite_with(const ae_rewrite_settings *s, const char *in, const char *out, uint32_t n_threads, aerie_error *error)
+static aerie_status rewrite_with(const ae_rewrite_settings *s, const char *in, const char *out, uint32_t n_threads,
+                                 aerie_error *error)
 {
     const ae_gguf_options how = {.index_only = true};
     ae_gguf *gguf = NULL;
@@ -87,11 +88,13 @@ static void no_parts_left(void)
     assert_int_not_equal(system(line), 0);
 }
 
-static void refused(const ae_rewrite_settings *s, const char *in, const char *out, aerie_status status, const char *text)
+static void refused(const ae_rewrite_settings *s, const char *in, const char *out, aerie_status status,
+                    const char *text)
 {
     aerie_error error = {0};
     const aerie_status found = rewrite_with(s, in, out, 1, &error);
-    if (found != status || !strstr(error.text, text)) fail_msg("expected %d and '%s', found %d: %s", status, text, found, error.text);
+    if (found != status || !strstr(error.text, text))
+        fail_msg("expected %d and '%s', found %d: %s", status, text, found, error.text);
     no_parts_left();
 }
 
@@ -112,30 +115,50 @@ static void mixes_choose_as_llama_cpp_does(void **state)
 {
     (void)state;
     const ae_mix_model m = {.n_layers = 32, .n_gqa = 4}, eight = {.n_layers = 32, .n_gqa = 4, .n_experts = 8};
-    const ae_mix_model large = {.n_layers = 80, .n_gqa = 8}, tied = {.n_layers = 30, .n_gqa = 3, .tied = true}, head = {.head = true};
+    const ae_mix_model large = {.n_layers = 80, .n_gqa = 8}, tied = {.n_layers = 30, .n_gqa = 3, .tied = true},
+                       head = {.head = true};
     static const struct {
         const char *mix, *name;
         uint32_t type;
     } cases[] = {
-        {"Q4_K_M", "token_embd.weight", AE_TYPE_Q4_K}, {"Q4_K_M", "output.weight", AE_TYPE_Q6_K},
-        {"Q4_K_M", "blk.3.attn_v.weight", AE_TYPE_Q6_K}, {"Q4_K_M", "blk.4.attn_v.weight", AE_TYPE_Q4_K},
-        {"Q4_K_M", "blk.6.ffn_down.weight", AE_TYPE_Q6_K}, {"Q4_K_M", "blk.28.ffn_down.weight", AE_TYPE_Q6_K},
-        {"Q4_K_M", "blk.27.ffn_down.weight", AE_TYPE_Q6_K}, {"Q4_K_M", "blk.26.ffn_down.weight", AE_TYPE_Q4_K},
-        {"Q4_K_M", "blk.0.attn_qkv.weight", AE_TYPE_Q5_K}, {"Q4_K_M", "blk.0.ffn_up.weight", AE_TYPE_Q4_K},
-        {"Q4_K_S", "blk.3.attn_v.weight", AE_TYPE_Q5_K}, {"Q4_K_S", "blk.4.attn_v.weight", AE_TYPE_Q4_K},
-        {"Q4_K_S", "blk.3.ffn_down.weight", AE_TYPE_Q5_K}, {"Q4_K_S", "blk.4.ffn_down.weight", AE_TYPE_Q4_K},
-        {"Q5_K_M", "blk.0.attn_v.weight", AE_TYPE_Q6_K}, {"Q5_K_S", "blk.0.attn_v.weight", AE_TYPE_Q5_K},
-        {"Q2_K", "blk.0.attn_v.weight", AE_TYPE_Q4_K}, {"Q2_K", "blk.9.ffn_down.weight", AE_TYPE_Q3_K},
-        {"Q2_K", "blk.9.attn_output.weight", AE_TYPE_Q3_K}, {"Q2_K_S", "blk.9.ffn_down.weight", AE_TYPE_Q2_K},
-        {"Q3_K_M", "blk.1.attn_v.weight", AE_TYPE_Q5_K}, {"Q3_K_M", "blk.2.attn_v.weight", AE_TYPE_Q4_K},
-        {"Q3_K_M", "blk.1.ffn_down.weight", AE_TYPE_Q5_K}, {"Q3_K_M", "blk.2.ffn_down.weight", AE_TYPE_Q4_K},
-        {"Q3_K_L", "blk.9.attn_output.weight", AE_TYPE_Q5_K}, {"Q3_K_S", "blk.0.ffn_down.weight", AE_TYPE_Q3_K},
-        {"IQ4_XS", "blk.9.attn_v.weight", AE_TYPE_Q5_K}, {"IQ4_NL", "blk.3.ffn_down.weight", AE_TYPE_Q5_K},
-        {"Q4_0", "blk.0.attn_v.weight", AE_TYPE_Q4_0}, {"Q4_0", "output.weight", AE_TYPE_Q6_K}, {"Q8_0", "output.weight", AE_TYPE_Q8_0},
-        {"F16", "output.weight", AE_TYPE_F16}, {"TQ1_0", "token_embd.weight", AE_TYPE_Q4_K},
-        {"MXFP4_MOE", "blk.0.attn_q.weight", AE_TYPE_Q8_0}, {"MXFP4_MOE", "blk.0.ffn_up_exps.weight", AE_TYPE_MXFP4},
+        {"Q4_K_M", "token_embd.weight", AE_TYPE_Q4_K},
+        {"Q4_K_M", "output.weight", AE_TYPE_Q6_K},
+        {"Q4_K_M", "blk.3.attn_v.weight", AE_TYPE_Q6_K},
+        {"Q4_K_M", "blk.4.attn_v.weight", AE_TYPE_Q4_K},
+        {"Q4_K_M", "blk.6.ffn_down.weight", AE_TYPE_Q6_K},
+        {"Q4_K_M", "blk.28.ffn_down.weight", AE_TYPE_Q6_K},
+        {"Q4_K_M", "blk.27.ffn_down.weight", AE_TYPE_Q6_K},
+        {"Q4_K_M", "blk.26.ffn_down.weight", AE_TYPE_Q4_K},
+        {"Q4_K_M", "blk.0.attn_qkv.weight", AE_TYPE_Q5_K},
+        {"Q4_K_M", "blk.0.ffn_up.weight", AE_TYPE_Q4_K},
+        {"Q4_K_S", "blk.3.attn_v.weight", AE_TYPE_Q5_K},
+        {"Q4_K_S", "blk.4.attn_v.weight", AE_TYPE_Q4_K},
+        {"Q4_K_S", "blk.3.ffn_down.weight", AE_TYPE_Q5_K},
+        {"Q4_K_S", "blk.4.ffn_down.weight", AE_TYPE_Q4_K},
+        {"Q5_K_M", "blk.0.attn_v.weight", AE_TYPE_Q6_K},
+        {"Q5_K_S", "blk.0.attn_v.weight", AE_TYPE_Q5_K},
+        {"Q2_K", "blk.0.attn_v.weight", AE_TYPE_Q4_K},
+        {"Q2_K", "blk.9.ffn_down.weight", AE_TYPE_Q3_K},
+        {"Q2_K", "blk.9.attn_output.weight", AE_TYPE_Q3_K},
+        {"Q2_K_S", "blk.9.ffn_down.weight", AE_TYPE_Q2_K},
+        {"Q3_K_M", "blk.1.attn_v.weight", AE_TYPE_Q5_K},
+        {"Q3_K_M", "blk.2.attn_v.weight", AE_TYPE_Q4_K},
+        {"Q3_K_M", "blk.1.ffn_down.weight", AE_TYPE_Q5_K},
+        {"Q3_K_M", "blk.2.ffn_down.weight", AE_TYPE_Q4_K},
+        {"Q3_K_L", "blk.9.attn_output.weight", AE_TYPE_Q5_K},
+        {"Q3_K_S", "blk.0.ffn_down.weight", AE_TYPE_Q3_K},
+        {"IQ4_XS", "blk.9.attn_v.weight", AE_TYPE_Q5_K},
+        {"IQ4_NL", "blk.3.ffn_down.weight", AE_TYPE_Q5_K},
+        {"Q4_0", "blk.0.attn_v.weight", AE_TYPE_Q4_0},
+        {"Q4_0", "output.weight", AE_TYPE_Q6_K},
+        {"Q8_0", "output.weight", AE_TYPE_Q8_0},
+        {"F16", "output.weight", AE_TYPE_F16},
+        {"TQ1_0", "token_embd.weight", AE_TYPE_Q4_K},
+        {"MXFP4_MOE", "blk.0.attn_q.weight", AE_TYPE_Q8_0},
+        {"MXFP4_MOE", "blk.0.ffn_up_exps.weight", AE_TYPE_MXFP4},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) type_is(cases[i].mix, &m, cases[i].name, 4096, cases[i].type);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        type_is(cases[i].mix, &m, cases[i].name, 4096, cases[i].type);
     type_is("Q4_K_M", &m, "output.weight", 576, AE_TYPE_Q8_0); /* rows of no whole blocks */
     type_is("Q4_0", &tied, "token_embd.weight", 576, AE_TYPE_Q6_K);
     type_is("Q4_K_M", &eight, "blk.5.attn_k.weight", 4096, AE_TYPE_Q8_0);
@@ -148,8 +171,9 @@ static void mixes_choose_as_llama_cpp_does(void **state)
 static void names_and_fallbacks(void **state)
 {
     (void)state;
-    static const uint32_t falls[][2] = {{AE_TYPE_Q4_K, AE_TYPE_Q5_0}, {AE_TYPE_Q5_K, AE_TYPE_Q5_1}, {AE_TYPE_Q6_K, AE_TYPE_Q8_0},
-                                        {AE_TYPE_Q2_K, AE_TYPE_Q4_0}, {AE_TYPE_Q3_K, AE_TYPE_Q4_0}, {AE_TYPE_IQ4_XS, AE_TYPE_IQ4_NL},
+    static const uint32_t falls[][2] = {{AE_TYPE_Q4_K, AE_TYPE_Q5_0},  {AE_TYPE_Q5_K, AE_TYPE_Q5_1},
+                                        {AE_TYPE_Q6_K, AE_TYPE_Q8_0},  {AE_TYPE_Q2_K, AE_TYPE_Q4_0},
+                                        {AE_TYPE_Q3_K, AE_TYPE_Q4_0},  {AE_TYPE_IQ4_XS, AE_TYPE_IQ4_NL},
                                         {AE_TYPE_TQ1_0, AE_TYPE_Q4_0}, {AE_TYPE_Q8_0, AE_TYPE_Q8_0}};
     for (size_t i = 0; i < sizeof falls / sizeof *falls; i++) {
         assert_int_equal(ae_mix_fit(falls[i][0], 512), falls[i][0]);
@@ -163,7 +187,8 @@ static void names_and_fallbacks(void **state)
     assert_null(ae_mix_by_name(""));
     for (size_t i = 0; i < ae_mix_count(); i++) {
         assert_ptr_equal(ae_mix_by_name(ae_mix_at(i)->name), ae_mix_at(i));
-        for (size_t k = 0; k < i; k++) assert_true(ae_mix_at(i)->file_type != ae_mix_at(k)->file_type || i == ae_mix_count() - 1);
+        for (size_t k = 0; k < i; k++)
+            assert_true(ae_mix_at(i)->file_type != ae_mix_at(k)->file_type || i == ae_mix_count() - 1);
     }
 }
 
@@ -191,7 +216,8 @@ static void check_encoded(const ae_gguf *a, const ae_gguf *b, uint32_t type)
         assert_non_null(wanted);
         for (size_t r = 0; r < n_rows; r++) {
             ae_type_get(y->type)->encode((const float *)(const void *)x->data + r * ne0, wanted, ne0);
-            if (memcmp(wanted, y->data + r * row, row)) fail_msg("row %zu of %.*s differs", r, (int)x->name.n, x->name.data);
+            if (memcmp(wanted, y->data + r * row, row))
+                fail_msg("row %zu of %.*s differs", r, (int)x->name.n, x->name.data);
         }
         free(wanted);
     }
@@ -269,12 +295,14 @@ static void nothing_to_do_copies(void **state)
     ae_rewrite_settings settings = ae_rewrite_settings_default(ae_mix_by_name("COPY"));
     need(rewrite_with(&settings, at("in"), at("out"), 2, &error), &error);
     same_file(at("in"), at("out"));
-    settings = ae_rewrite_settings_default(ae_mix_by_name("Q4_0")); /* the output alone changes its type, which is to be left */
+    settings = ae_rewrite_settings_default(
+        ae_mix_by_name("Q4_0")); /* the output alone changes its type, which is to be left */
     settings.pure = true;
     need(rewrite_with(&settings, at("in"), at("out"), 2, &error), &error);
     ae_gguf *a = open_file(at("in")), *b = open_file(at("out"));
     for (size_t i = 0; i < ae_gguf_n_tensors(a); i++)
-        assert_memory_equal(ae_gguf_tensor_at(a, i)->data, ae_gguf_tensor_at(b, i)->data, ae_gguf_tensor_at(a, i)->bytes);
+        assert_memory_equal(ae_gguf_tensor_at(a, i)->data, ae_gguf_tensor_at(b, i)->data,
+                            ae_gguf_tensor_at(a, i)->bytes);
     ae_gguf_close(a);
     ae_gguf_close(b);
 }
@@ -295,7 +323,8 @@ static void single_tensors_can_differ(void **state)
 {
     (void)state;
     aerie_error error = {0};
-    const ae_rewrite_rule rules[] = {{"blk\\.1\\..*DOWN", AE_TYPE_Q8_0}, {"ffn_", AE_TYPE_Q3_K}, {"down", AE_TYPE_F16}, {"nothing", AE_TYPE_F16}};
+    const ae_rewrite_rule rules[] = {
+        {"blk\\.1\\..*DOWN", AE_TYPE_Q8_0}, {"ffn_", AE_TYPE_Q3_K}, {"down", AE_TYPE_F16}, {"nothing", AE_TYPE_F16}};
     ae_rewrite_settings s = ae_rewrite_settings_default(ae_mix_by_name("Q4_0"));
     make_model(at("in"), "tiny-gqa", "f16", 0);
     s.rules = rules;
@@ -338,7 +367,8 @@ static void quantizing_twice_needs_leave(void **state)
     s = ae_rewrite_settings_default(ae_mix_by_name("F32")); /* loses nothing */
     need(rewrite_with(&s, at("in"), at("out"), 2, &error), &error);
     ae_gguf *a = open_file(at("in")), *b = open_file(at("out"));
-    const ae_gguf_tensor *x = ae_gguf_tensor_find(a, "blk.1.ffn_up.weight"), *y = ae_gguf_tensor_find(b, "blk.1.ffn_up.weight");
+    const ae_gguf_tensor *x = ae_gguf_tensor_find(a, "blk.1.ffn_up.weight"),
+                         *y = ae_gguf_tensor_find(b, "blk.1.ffn_up.weight");
     float *values = malloc(y->bytes);
     ae_type_get(x->type)->decode(x->data, values, y->bytes / 4);
     assert_memory_equal(values, y->data, y->bytes);
@@ -357,11 +387,16 @@ static void heads_get_one_type(void **state)
         uint32_t type, n_dims, after;
         int64_t ne[2];
     } parts[] = {
-        {"fc.weight", AE_TYPE_F32, 2, AE_TYPE_Q4_K, {768, 256}}, {"blk.0.attn_q.weight", AE_TYPE_F32, 2, AE_TYPE_Q4_K, {512, 256}},
-        {"blk.0.attn_v.weight", AE_TYPE_F32, 2, AE_TYPE_Q4_K, {512, 64}}, {"blk.0.ffn_down.weight", AE_TYPE_F32, 2, AE_TYPE_Q5_0, {96, 256}},
-        {"blk.0.hidden_norm.weight", AE_TYPE_F32, 1, AE_TYPE_F32, {256, 1}}, {"fc_norm.weight", AE_TYPE_F32, 2, AE_TYPE_F32, {256, 3}},
-        {"output.weight", AE_TYPE_F32, 2, AE_TYPE_Q4_K, {256, 40}}, {"fc.bias", AE_TYPE_F32, 1, AE_TYPE_F32, {256, 1}},
-        {"d2t", AE_TYPE_I64, 1, AE_TYPE_I64, {40, 1}}, {"d2t.weight", AE_TYPE_I32, 2, AE_TYPE_I32, {40, 2}},
+        {"fc.weight", AE_TYPE_F32, 2, AE_TYPE_Q4_K, {768, 256}},
+        {"blk.0.attn_q.weight", AE_TYPE_F32, 2, AE_TYPE_Q4_K, {512, 256}},
+        {"blk.0.attn_v.weight", AE_TYPE_F32, 2, AE_TYPE_Q4_K, {512, 64}},
+        {"blk.0.ffn_down.weight", AE_TYPE_F32, 2, AE_TYPE_Q5_0, {96, 256}},
+        {"blk.0.hidden_norm.weight", AE_TYPE_F32, 1, AE_TYPE_F32, {256, 1}},
+        {"fc_norm.weight", AE_TYPE_F32, 2, AE_TYPE_F32, {256, 3}},
+        {"output.weight", AE_TYPE_F32, 2, AE_TYPE_Q4_K, {256, 40}},
+        {"fc.bias", AE_TYPE_F32, 1, AE_TYPE_F32, {256, 1}},
+        {"d2t", AE_TYPE_I64, 1, AE_TYPE_I64, {40, 1}},
+        {"d2t.weight", AE_TYPE_I32, 2, AE_TYPE_I32, {40, 2}},
         {"token_embd.weight", AE_TYPE_F32, 2, AE_TYPE_Q4_K, {256, 64}},
     };
     static const char *const archs[] = {"eagle3", "eagle", "medusa"};
@@ -377,13 +412,15 @@ static void heads_get_one_type(void **state)
             need(ae_gguf_writer_tensor(w, parts[i].name, parts[i].type, parts[i].n_dims, parts[i].ne, &error), &error);
         need(ae_gguf_writer_begin(w, &error), &error);
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            need(ae_gguf_writer_data(w, zeros, (size_t)(parts[i].ne[0] * parts[i].ne[1]) * ae_type_block_bytes(parts[i].type), &error),
+            need(ae_gguf_writer_data(
+                     w, zeros, (size_t)(parts[i].ne[0] * parts[i].ne[1]) * ae_type_block_bytes(parts[i].type), &error),
                  &error);
         need(ae_gguf_writer_finish(w, &error), &error);
         ae_gguf_writer_free(w);
         const ae_rewrite_settings s = ae_rewrite_settings_default(ae_mix_by_name("Q4_K"));
         need(rewrite_with(&s, at("head"), at("out"), 2, &error), &error);
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) assert_int_equal(type_in(at("out"), parts[i].name), parts[i].after);
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            assert_int_equal(type_in(at("out"), parts[i].name), parts[i].after);
         ae_gguf *gguf = open_file(at("out"));
         uint32_t value = 0;
         assert_int_equal(ae_gguf_get_u32(gguf, "general.file_type", true, &value, NULL), AERIE_OK);
@@ -541,12 +578,18 @@ static void every_allocation_and_read_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixes_choose_as_llama_cpp_does), cmocka_unit_test(names_and_fallbacks),
-        cmocka_unit_test(bytes_are_the_encoders), cmocka_unit_test(chunks_and_threads_change_nothing),
-        cmocka_unit_test(nothing_to_do_copies), cmocka_unit_test(single_tensors_can_differ),
-        cmocka_unit_test(quantizing_twice_needs_leave), cmocka_unit_test(heads_get_one_type),
-        cmocka_unit_test(split_sets_are_joined), cmocka_unit_test(bad_requests),
-        cmocka_unit_test(weights_must_be_numbers), cmocka_unit_test(it_can_be_cancelled),
+        cmocka_unit_test(mixes_choose_as_llama_cpp_does),
+        cmocka_unit_test(names_and_fallbacks),
+        cmocka_unit_test(bytes_are_the_encoders),
+        cmocka_unit_test(chunks_and_threads_change_nothing),
+        cmocka_unit_test(nothing_to_do_copies),
+        cmocka_unit_test(single_tensors_can_differ),
+        cmocka_unit_test(quantizing_twice_needs_leave),
+        cmocka_unit_test(heads_get_one_type),
+        cmocka_unit_test(split_sets_are_joined),
+        cmocka_unit_test(bad_requests),
+        cmocka_unit_test(weights_must_be_numbers),
+        cmocka_unit_test(it_can_be_cancelled),
         cmocka_unit_test(every_allocation_and_read_may_fail),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
