@@ -1,7 +1,7 @@
 /* help.c - help, bash completion and man page, all from the tables of options_table.c. */
 #include <string.h>
 
-#include "options.h"
+#include "run.h"
 
 void app_print_usage(FILE *stream)
 {
@@ -95,14 +95,17 @@ void app_print_help(const app_command *command)
         }
         print_option(o);
     }
-    app_print("\nAccepted for llama.cpp's sake, without effect\n ");
+    if (command->bit == APP_QUANTIZE) app_quantize_types();
+    const char *heading = "\nAccepted for llama.cpp's sake, without effect\n ", *end = "";
     for (size_t i = 0; i < app_n_options(); i++) {
         const app_option *o = app_option_at(i);
         if (!(o->commands & command->bit) || o->type != APP_IGNORED) continue;
         app_option_name(o, 0, names);
-        app_print(" %s", names);
+        app_print("%s %s", heading, names);
+        heading = "";
+        end = "\n";
     }
-    app_print("\n");
+    app_print("%s", end);
 }
 
 /* ---- Bash ------------------------------------------------------------------------------------------- */
@@ -131,7 +134,7 @@ void app_print_completion(void)
               "    local command=${COMP_WORDS[1]} options= files=\n"
               "    COMPREPLY=()\n"
               "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
-              "        COMPREPLY=($(compgen -W 'run tokenize inspect bench help --help --version"
+              "        COMPREPLY=($(compgen -W 'run tokenize inspect quantize bench help --help --version"
               " --completion-bash --man' -- \"$word\"))\n"
               "        return\n"
               "    fi\n"

@@ -12,6 +12,7 @@ static int run_command(const app_options *options)
     case APP_TOKENIZE: return app_tokenize(options);
     case APP_INSPECT: return app_inspect(options);
     case APP_CONVERT: return app_convert(options);
+    case APP_QUANTIZE: return app_quantize(options);
     case APP_BENCH_SPEED: return app_bench_speed(options);
     case APP_BENCH_VERIFY: return app_bench_verify(options);
     case APP_BENCH_SPEC: return app_bench_spec(options);

@@ -33,6 +33,7 @@ void app_options_default(app_options *options)
 void app_options_free(app_options *options)
 {
     free(options->prompts.items);
+    free(options->tensor_types.items);
     free(options->arguments.items);
     free(options->ignored.items);
     free(options->convert_skip.items);
@@ -390,7 +391,7 @@ static int settle_cache_types(app_options *options)
 static int settle(app_options *options)
 {
     if (options->session.n_batch > options->n_batch_logical) options->session.n_batch = options->n_batch_logical;
-    if (options->command->bit & APP_LOADS) {
+    if (options->command->bit & APP_THREADS) {
         const int bad = app_cpus_settle(options);
         if (bad) return bad;
     }

@@ -21,10 +21,12 @@ enum {
     APP_BENCH_SPEC = 1u << 5,
     APP_BENCH_LOGITS = 1u << 6,
     APP_CONVERT = 1u << 8,
+    APP_QUANTIZE = 1u << 7,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
 #define APP_LOADS (APP_RUN | APP_BENCH) /* weights, and runs threads */
+#define APP_THREADS (APP_LOADS | APP_QUANTIZE)
 
 typedef struct app_command {
     unsigned bit;
@@ -84,7 +86,7 @@ typedef struct app_texts {
 typedef struct app_options {
     const app_command *command;
     const char *model, *draft_model;
-    uint32_t n_threads, n_batch_logical; /* threads: never 0 once parsed, for commands that load weights */
+    uint32_t n_threads, n_batch_logical; /* threads: never 0 once parsed, for commands of APP_THREADS */
     const char *cpu_mask, *cpu_range;
     const char *cache_type_k, *cache_type_v; /* llama.cpp's, both or none */
     aerie_model_params model_params;
@@ -107,6 +109,9 @@ typedef struct app_options {
     uint32_t bench_prompt, bench_predict, n_repetitions; /* bench */
     app_numbers contexts, rows, spec_types;              /* bench */
     const char *ids_file;                                /* bench logits */
+    const char *output_type, *embedding_type;            /* quantize */
+    app_texts tensor_types;                              /* quantize: PATTERN=TYPE */
+    bool pure, leave_output, allow_requantize, dry_run;  /* quantize */
 
     const char *convert_output, *convert_target, *convert_type, *convert_config, *convert_name; /* convert */
     const char *convert_producer, *convert_taps, *convert_feedback, *convert_residual, *convert_d2t, *convert_embedding;

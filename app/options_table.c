@@ -33,6 +33,15 @@ static const app_command commands[] = {
      "\n"
      "  aerie convert EAGLE3-LLaMA3.1-Instruct-8B/ --target llama-3.1-8b.gguf -o eagle3.gguf\n"
      "  aerie convert head/ -o head.gguf --outtype q8_0 --taps output --feedback post\n"},
+    {APP_QUANTIZE, "quantize", "IN.gguf OUT.gguf TYPE [THREADS]", "the same model in another tensor type",
+     "Writes IN again with its weights in TYPE: a mix of types under llama.cpp's names and by its rules\n"
+     "(Q4_K_M, Q4_0, Q8_0, F16 ...; --help ends with the list). Norms, vectors, routers and tables of\n"
+     "numbers stay as they are, and so does all metadata. Of a split model any part brings all of it, and OUT\n"
+     "is one file. Drafting heads work too: all their weights get the type.\n"
+     "Rows that are not whole blocks of a type get the next larger one, and it is said how many.\n"
+     "\n"
+     "  aerie quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
+     "  aerie quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type 'ffn_down=q6_K' --dry-run\n"},
     {APP_BENCH_SPEED, "bench speed", "", "tokens per second of prompt and generation",
      "Measures prefill of a prompt and plain decoding, without speculation.\n"},
     {APP_BENCH_VERIFY, "bench verify", "", "what a pass over n rows costs",
@@ -76,11 +85,11 @@ static const app_option options[] = {
      "prompt tokens per pass at most, as -ub; the smaller of both counts"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
-    {"-t --threads", "N", APP_U32, LOADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
+    {"-t --threads", "N", APP_U32, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
      "threads; 0: one per core that this process may use, fewer if a control group's quota is less"},
-    {"-C --cpu-mask", "M", APP_TEXT, LOADS, AT(cpu_mask), 0, 0, "Model",
+    {"-C --cpu-mask", "M", APP_TEXT, APP_THREADS, AT(cpu_mask), 0, 0, "Model",
      "run on these CPUs only: a number in hex, bit i for CPU i"},
-    {"-Cr --cpu-range", "LO-HI", APP_TEXT, LOADS, AT(cpu_range), 0, 0, "Model",
+    {"-Cr --cpu-range", "LO-HI", APP_TEXT, APP_THREADS, AT(cpu_range), 0, 0, "Model",
      "run on these CPUs only; with --cpu-mask on those of both"},
     {"--kv-type", "TYPE", APP_KV_TYPE, LOADS, AT(session.kv_type), 0, 0, "Model",
      "how keys and values are cached: f16, or q8_0 for half the memory and faster long contexts"},
@@ -213,6 +222,19 @@ static const app_option options[] = {
     {"--self-check-file", "FILE", APP_TEXT, APP_CONVERT, AT(convert_check_file), 0, 0, "Convert",
      "the text to compare them over, up to 512 tokens (default: a built-in one)"},
     {"--name", "TEXT", APP_TEXT, APP_CONVERT, AT(convert_name), 0, 0, "Convert", "general.name (default: that of the folder)"},
+    /* Quantize */
+    {"--output-tensor-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(output_type), 0, 0, "Quantize",
+     "of output.weight, or of the embeddings where they are the output too"},
+    {"--token-embedding-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(embedding_type), 0, 0, "Quantize", "of token_embd.weight"},
+    {"--tensor-type", "PATTERN=TYPE", APP_TEXTS, APP_QUANTIZE, AT(tensor_types), 0, 0, "Quantize",
+     "of weights whose name matches the regular expression; may be given several times, the first that matches counts"},
+    {"--pure", NULL, APP_FLAG, APP_QUANTIZE, AT(pure), 0, 0, "Quantize",
+     "no mix: all weights in one type, also the embeddings and the output"},
+    {"--leave-output-tensor", NULL, APP_FLAG, APP_QUANTIZE, AT(leave_output), 0, 0, "Quantize", "output.weight stays as it is"},
+    {"--allow-requantize", NULL, APP_FLAG, APP_QUANTIZE, AT(allow_requantize), 0, 0, "Quantize",
+     "quantize what is quantized already, which is worse than quantizing the original"},
+    {"--dry-run", NULL, APP_FLAG, APP_QUANTIZE, AT(dry_run), 0, 0, "Quantize",
+     "say what each tensor would become and how large the file, and write nothing"},
 
     /* Bench */
     {"-p --n-prompt", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY, AT(bench_prompt), 0, 1 << 16, "Bench",
@@ -229,12 +251,12 @@ static const app_option options[] = {
     /* Output */
     {"--ids", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE, AT(ids), 0, 0, "Output",
      "token ids instead of text, a line per prompt; tokenize does so anyway"},
-    {"--json", NULL, APP_FLAG, ALL & ~APP_BENCH_LOGITS, AT(json), 0, 0, "Output", "one JSON object"},
+    {"--json", NULL, APP_FLAG, (ALL & ~APP_BENCH_LOGITS) | APP_QUANTIZE, AT(json), 0, 0, "Output", "one JSON object"},
     {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(csv), 0, 0, "Output",
      "comma separated values"},
     {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output", "a line of figures on standard error at the end"},
-    {"-v --verbose", NULL, APP_FLAG, ALL, AT(verbose), 0, 0, "Output", "say more on standard error"},
-    {"-q --quiet", NULL, APP_FLAG, ALL, AT(quiet), 0, 0, "Output", "nothing but errors on standard error"},
+    {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(verbose), 0, 0, "Output", "say more on standard error"},
+    {"-q --quiet", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(quiet), 0, 0, "Output", "nothing but errors on standard error"},
 
     /* llama.cpp's */
     {"-fa --flash-attn", "[on|off|auto]", APP_IGNORED, LOADS, NONE, LLAMA, ""},

@@ -9,6 +9,8 @@ int app_chat(const app_options *options); /* app_run on a terminal without a pro
 int app_tokenize(const app_options *options);
 int app_inspect(const app_options *options);
 int app_convert(const app_options *options);
+int app_quantize(const app_options *options);
+void app_quantize_types(void); /* the list of mixes and types, behind quantize's --help */
 int app_bench_speed(const app_options *options);
 int app_bench_verify(const app_options *options);
 int app_bench_spec(const app_options *options);

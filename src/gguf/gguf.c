@@ -354,6 +354,18 @@ const char *ae_gguf_path(const ae_gguf *g)
     return g->path;
 }
 
+bool ae_gguf_reads(const ae_gguf *g, const char *path)
+{
+    ae_file_id id;
+    int fd;
+    bool reads = false;
+    if (ae_file_open(&fd, &id, path, NULL) != AERIE_OK) return false;
+    for (uint32_t i = 0; i < g->n_files; i++)
+        reads = reads || (g->files[i].map.id.inode == id.inode && g->files[i].map.id.device == id.device);
+    ae_file_close(fd);
+    return reads;
+}
+
 uint32_t ae_gguf_version(const ae_gguf *g)
 {
     return g->files[0].version;

@@ -77,6 +77,8 @@ void ae_gguf_close(ae_gguf *gguf);
 const char *ae_gguf_path(const ae_gguf *gguf); /* as given to open */
 uint32_t ae_gguf_version(const ae_gguf *gguf);
 uint32_t ae_gguf_alignment(const ae_gguf *gguf);
+/* Whether path is one of the files that were opened (under any name); false where there is no such file. */
+bool ae_gguf_reads(const ae_gguf *gguf, const char *path);
 uint32_t ae_gguf_n_files(const ae_gguf *gguf);
 uint64_t ae_gguf_file_bytes(const ae_gguf *gguf); /* all parts together */
 

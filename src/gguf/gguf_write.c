@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gguf/parse.h"
@@ -344,9 +345,17 @@ static aerie_status write_zeros(ae_gguf_writer *w, uint64_t n, aerie_error *erro
     return AERIE_OK;
 }
 
-/* A file of its own beside the target: the same file system, so that the rename is atomic. */
+/* A file of its own beside the target: the same file system, so that the rename is atomic. A device or a directory is
+ * no target: the rename would take its place, or fail at the very end. */
 static aerie_status open_temporary(ae_gguf_writer *w, aerie_error *error)
 {
+    struct stat there;
+    if (stat(w->path, &there) == 0 && !S_ISREG(there.st_mode)) {
+        w->failed = true;
+        const char *dots, *path = ae_gguf_path_end(w->path, &dots);
+        return ae_fail(error, AERIE_ERROR_IO, "%s%s: cannot be replaced: it is %s, not a regular file", dots, path,
+                       S_ISDIR(there.st_mode) ? "a directory" : "a device or a pipe");
+    }
     size_t n = strlen(w->path) + 32;
     char *name = ae_alloc(n, 1);
     if (!name) return ae_fail_memory(error, "a path", n);

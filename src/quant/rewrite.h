@@ -1,0 +1,86 @@
+/* rewrite.h - a GGUF file written again with other tensor types: quantizing, and what changes shapes on the way.
+ *
+ * Owns: the plan (what becomes of every tensor and key) and carrying it out. Does not own: the file that is read, which
+ * must outlive the plan; which type a mix chooses (mix.h).
+ * Invariants: tensors keep their order and names; a tensor whose type and shape stay is copied byte for byte; any other
+ * is decoded to f32 and encoded row by row by the encoders of types.h, so the bytes depend neither on threads nor on
+ * chunks. Keys stay but for split.*, general.file_type, general.quantization_version and those in settings. Memory: two
+ * chunks of some MiB and a row per thread, whatever the size of the file. Nothing lies at the target's path before all
+ * is well.
+ */
+#ifndef AE_QUANT_REWRITE_H
+#define AE_QUANT_REWRITE_H
+
+#include "quant/mix.h"
+
+typedef struct ae_rewrite_tensor {
+    const ae_gguf_tensor *from;
+    bool weight;            /* takes part (ae_mix_is_weight); others keep their type */
+    uint32_t type, wanted;  /* as written; what was asked for before the length of the rows was looked at */
+    uint32_t row_copies;    /* each row of a matrix, or element of a vector, stands that often in the new file */
+    uint32_t column_copies; /* each column of a matrix, divided by that number, likewise */
+    int64_t ne[4];          /* as written */
+    size_t bytes;           /* as written */
+} ae_rewrite_tensor;
+
+/* Weights whose name matches the regular expression (anywhere, any case) get the type. */
+typedef struct ae_rewrite_rule {
+    const char *pattern;
+    uint32_t type;
+} ae_rewrite_rule;
+
+typedef struct ae_rewrite_key {
+    const char *key;
+    uint32_t value;
+} ae_rewrite_key;
+
+/* Sets row_copies and column_copies of one tensor (1 before), or refuses the file. */
+typedef aerie_status ae_rewrite_shape(void *context, ae_rewrite_tensor *tensor, aerie_error *error);
+
+typedef struct ae_rewrite_settings {
+    const ae_mix *mix;
+    uint32_t output_type,
+        embedding_type;           /* of output.weight (tied: the embeddings) and token_embd.weight, or AE_MIX_AS_IS */
+    const ae_rewrite_rule *rules; /* [n_rules]; the first that matches counts */
+    size_t n_rules;
+    bool pure;                  /* all weights in the mix's own type */
+    bool leave_output;          /* output.weight stays as it is */
+    bool allow_requantize;      /* what is quantized already may be quantized again */
+    const ae_rewrite_key *keys; /* [n_keys] u32 keys with new values */
+    size_t n_keys;
+    ae_rewrite_shape *shape; /* NULL: shapes stay */
+    void *shape_context;
+    bool only_copied; /* weights without copies keep their type, whatever the mix says */
+    /* Copies: a group of so many rows or columns, then the same group again ... (1: the copies of each side by side). A
+     * length that is no multiple is one group. */
+    uint32_t copy_group;
+    /* Each copy makes good for the rounding of those before it, so that together they are r times as exact as one: of
+     * rows always, of columns where a group is whole blocks. */
+    bool copies_carry;
+} ae_rewrite_settings;
+
+ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix);
+
+typedef struct ae_rewrite ae_rewrite;
+
+/* Decides everything, reads no tensor data. Errors: ARGUMENT (a bad pattern, a type without encoder, quantizing again
+ * without leave), FORMAT, LIMIT (a shape that overflows), MEMORY, and what `shape` says. *out is NULL on failure. */
+aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rewrite_settings *settings,
+                             aerie_error *error);
+void ae_rewrite_free(ae_rewrite *rewrite);
+
+size_t ae_rewrite_n_tensors(const ae_rewrite *rewrite);
+const ae_rewrite_tensor *ae_rewrite_tensor_at(const ae_rewrite *rewrite, size_t i);
+/* Weights for which rule i was the first that matched. */
+size_t ae_rewrite_rule_uses(const ae_rewrite *rewrite, size_t i);
+/* Whether a tensor is copied byte for byte. */
+bool ae_rewrite_keeps(const ae_rewrite_tensor *tensor);
+
+/* Starts the new file beside `path`. Errors: ARGUMENT (path is a file that is being read), IO, MEMORY. */
+aerie_status ae_rewrite_begin(ae_rewrite *rewrite, const char *path, aerie_error *error);
+/* Writes it all and renames it into place. progress (bytes written; may be NULL) cancels by returning false.
+ * Errors: IO, FORMAT (a weight that is not a finite number), MEMORY, CANCELLED. */
+aerie_status ae_rewrite_run(ae_rewrite *rewrite, uint32_t n_threads, aerie_progress *progress, void *user,
+                            aerie_error *error);
+
+#endif

@@ -1,0 +1,228 @@
+/* rewrite_rows.c - the second half of rewrite.h: tensor data, chunk by chunk, rows shared out among threads.
+ *
+ * Owns the buffers while it runs. A chunk is read whole, its rows are decoded, spread and encoded by the pool, and
+ * it is written whole: reading and writing stay in order and in one thread.
+ */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "quant/rewrite_int.h"
+
+#define CHUNK ((size_t)8 << 20) /* bytes of f32 in a chunk, but at least a row */
+
+typedef struct running {
+    ae_rewrite *rewrite;
+    ae_pool *pool;
+    ae_gguf_reader reader;
+    aerie_progress *progress;
+    void *user;
+    uint64_t done; /* bytes written */
+    uint8_t *in, *out;
+    size_t in_bytes, out_bytes; /* of these */
+    float *rows;                /* [n_workers][row_floats] */
+    size_t row_floats, rows_bytes;
+} running;
+
+/* One tensor on its way, and a chunk of it. */
+typedef struct chunk {
+    const running *run;
+    const ae_rewrite_tensor *t;
+    const ae_type_info *from, *to;
+    size_t ne0, in_row, out_row; /* elements of a row that is read; bytes of rows */
+    size_t row_group;            /* rows that stand together in each copy; a chunk is whole groups */
+    _Atomic uint64_t bad_row;    /* the first one of the chunk with a weight that is no finite number, or UINT64_MAX */
+} chunk;
+
+/* What is copied as a whole: the group asked for, or all n. */
+static size_t group_of(const running *run, size_t n)
+{
+    const size_t group = run->rewrite->settings.copy_group;
+    return group && n % group == 0 ? group : n;
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------------------- */
+
+static bool all_finite(const float *x, size_t n)
+{
+    bool finite = true;
+    for (size_t i = 0; i < n; i++) finite = finite && isfinite(x[i]);
+    return finite;
+}
+
+/* x [n] / share encoded again and again, the k-th time at out + k * stride; each time with what the ones before have
+ * lost. scratch [3 n]. */
+static void encode_carrying(const ae_type_info *to, const float *x, size_t n, uint32_t copies, float share,
+                            float *scratch, uint8_t *out, size_t stride)
+{
+    float *lost = scratch, *wanted = scratch + n, *got = scratch + 2 * n;
+    memset(lost, 0, n * sizeof *lost);
+    for (uint32_t k = 0; k < copies; k++) {
+        for (size_t i = 0; i < n; i++) wanted[i] = x[i] / share + lost[i];
+        to->encode(wanted, out + k * stride, n);
+        to->decode(out + k * stride, got, n);
+        for (size_t i = 0; i < n; i++) lost[i] = wanted[i] - got[i];
+    }
+}
+
+/* A row whose columns stand c->t->column_copies times. scratch: the wide row, or [3 group]. */
+static void do_wide_row(const chunk *c, const float *x, float *scratch, uint8_t *out)
+{
+    const size_t copies = c->t->column_copies, group = group_of(c->run, c->ne0), block = c->to->n_block;
+    const float share = (float)copies;
+    if (c->run->rewrite->settings.copies_carry && group % block == 0) {
+        const size_t bytes = group / block * c->to->block_bytes;
+        for (size_t at = 0; at < c->ne0; at += group, out += copies * bytes)
+            encode_carrying(c->to, x + at, group, (uint32_t)copies, share, scratch, out, bytes);
+        return;
+    }
+    for (size_t i = 0; i < c->ne0; i++)
+        for (size_t k = 0; k < copies; k++) scratch[i / group * group * copies + k * group + i % group] = x[i] / share;
+    c->to->encode(scratch, out, c->ne0 * copies);
+}
+
+static void do_row(void *context, uint32_t item, uint32_t i_worker)
+{
+    chunk *c = context;
+    const running *run = c->run;
+    const size_t copies = c->t->row_copies, group = c->row_group;
+    float *x = run->rows + i_worker * run->row_floats, *scratch = x + c->ne0;
+    uint8_t *out = run->out + (item / group * group * copies + item % group) * c->out_row;
+    c->from->decode(run->in + item * c->in_row, x, c->ne0);
+    if (!all_finite(x, c->ne0)) {
+        uint64_t least = atomic_load(&c->bad_row);
+        while (item < least && !atomic_compare_exchange_weak(&c->bad_row, &least, item)) {
+        }
+    }
+    if (copies > 1 && c->t->column_copies == 1 && run->rewrite->settings.copies_carry) {
+        encode_carrying(c->to, x, c->ne0, (uint32_t)copies, 1.0f, scratch, out, group * c->out_row);
+        return;
+    }
+    if (c->t->column_copies > 1) do_wide_row(c, x, scratch, out);
+    else c->to->encode(x, out, c->ne0);
+    for (size_t k = 1; k < copies; k++) memcpy(out + k * group * c->out_row, out, c->out_row);
+}
+
+/* ---- Tensors -------------------------------------------------------------------------------------------- */
+
+static aerie_status grow(void *buffer, size_t *has, size_t n, aerie_error *error)
+{
+    void **at = buffer;
+    if (n <= *has) return AERIE_OK;
+    ae_free(*at);
+    *has = 0;
+    *at = ae_alloc_aligned(n, 1);
+    if (!*at) return ae_fail_memory(error, "a part of a tensor", n);
+    *has = n;
+    return AERIE_OK;
+}
+
+/* A row of so many floats for each worker. */
+static aerie_status grow_rows(running *run, size_t floats, aerie_error *error)
+{
+    size_t bytes;
+    if (floats <= run->row_floats) return AERIE_OK;
+    run->row_floats = (floats + 15) & ~(size_t)15;
+    if (!ae_mul_size(run->row_floats, sizeof(float) * ae_pool_n_workers(run->pool), &bytes))
+        return ae_fail_memory(error, "a row of a tensor", SIZE_MAX);
+    return grow(&run->rows, &run->rows_bytes, bytes, error);
+}
+
+static aerie_status put(running *run, const uint8_t *bytes, size_t n, aerie_error *error)
+{
+    AE_TRY(ae_gguf_writer_data(run->rewrite->writer, bytes, n, error));
+    run->done += n;
+    if (run->progress && !run->progress(run->user, run->done, run->rewrite->total))
+        return ae_fail(error, AERIE_ERROR_CANCELLED, "interrupted; no file was written");
+    return AERIE_OK;
+}
+
+static aerie_status copy_bytes(running *run, const ae_rewrite_tensor *t, aerie_error *error)
+{
+    AE_TRY(grow(&run->in, &run->in_bytes, t->bytes < CHUNK ? t->bytes : CHUNK, error));
+    for (size_t at = 0, n; at < t->bytes; at += n) {
+        n = t->bytes - at < CHUNK ? t->bytes - at : CHUNK;
+        AE_TRY(ae_gguf_read(&run->reader, t->from, at, run->in, n, error));
+        AE_TRY(put(run, run->in, n, error));
+    }
+    return AERIE_OK;
+}
+
+/* A vector whose elements are repeated: small, and f32. */
+static aerie_status copy_vector(running *run, const ae_rewrite_tensor *t, aerie_error *error)
+{
+    const size_t n = (size_t)t->from->ne[0], copies = t->row_copies, group = group_of(run, n);
+    AE_TRY(grow(&run->in, &run->in_bytes, t->from->bytes, error));
+    AE_TRY(grow(&run->out, &run->out_bytes, t->bytes, error));
+    AE_TRY(ae_gguf_read(&run->reader, t->from, 0, run->in, t->from->bytes, error));
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < copies; k++)
+            memcpy(run->out + 4 * (i / group * group * copies + k * group + i % group), run->in + 4 * i, 4);
+    return put(run, run->out, t->bytes, error);
+}
+
+static aerie_status do_chunk(running *run, chunk *c, size_t first, size_t n_rows, aerie_error *error)
+{
+    AE_TRY(ae_gguf_read(&run->reader, c->t->from, first * c->in_row, run->in, n_rows * c->in_row, error));
+    atomic_store(&c->bad_row, UINT64_MAX);
+    ae_pool_run(run->pool, do_row, c, (uint32_t)n_rows);
+    const uint64_t bad = atomic_load(&c->bad_row);
+    if (bad != UINT64_MAX)
+        return ae_rewrite_fail(
+            run->rewrite->gguf, c->t->from, error, AERIE_ERROR_FORMAT,
+            "has a weight in row %llu that is infinite or not a number: the file is damaged, or its training failed",
+            (unsigned long long)(first + bad));
+    return put(run, run->out, n_rows * c->t->row_copies * c->out_row, error);
+}
+
+static aerie_status do_tensor(running *run, const ae_rewrite_tensor *t, aerie_error *error)
+{
+    const ae_gguf_tensor *from = t->from;
+    const size_t n_rows = (size_t)(from->ne[1] * from->ne[2] * from->ne[3]), ne0 = (size_t)from->ne[0];
+    if (ae_rewrite_keeps(t)) return copy_bytes(run, t, error);
+    if (t->row_copies > 1 && n_rows == 1) return copy_vector(run, t, error);
+    chunk c = {.run = run,
+               .t = t,
+               .from = ae_type_get(from->type),
+               .to = ae_type_get(t->type),
+               .ne0 = ne0,
+               .in_row = ae_type_row_bytes(from->type, ne0),
+               .out_row = ae_type_row_bytes(t->type, (uint64_t)t->ne[0]),
+               .row_group = t->row_copies > 1 ? group_of(run, n_rows) : 1};
+    /* the plan knows that the new tensor's size does not overflow; f32 of it may */
+    size_t floats, f32_bytes = 0;
+    const size_t scratch = t->column_copies > 3 ? t->column_copies : 3;
+    if (!ae_mul_size(ne0, 1 + scratch, &floats) || !ae_mul_size(floats, sizeof(float), &f32_bytes) ||
+        !ae_mul_size(f32_bytes, t->row_copies, &f32_bytes))
+        return ae_fail_memory(error, "a row of a tensor", SIZE_MAX);
+    size_t at_once = CHUNK / f32_bytes / c.row_group * c.row_group, in_bytes, out_bytes;
+    if (at_once < c.row_group) at_once = c.row_group;
+    if (at_once > n_rows) at_once = n_rows;
+    if (!ae_mul_size(at_once, c.in_row, &in_bytes) || !ae_mul_size(at_once * t->row_copies, c.out_row, &out_bytes))
+        return ae_fail_memory(error, "a part of a tensor", SIZE_MAX);
+    AE_TRY(grow_rows(run, floats, error));
+    AE_TRY(grow(&run->in, &run->in_bytes, in_bytes, error));
+    AE_TRY(grow(&run->out, &run->out_bytes, out_bytes, error));
+    for (size_t first = 0; first < n_rows; first += at_once)
+        AE_TRY(do_chunk(run, &c, first, n_rows - first < at_once ? n_rows - first : at_once, error));
+    return AERIE_OK;
+}
+
+aerie_status ae_rewrite_run(ae_rewrite *r, uint32_t n_threads, aerie_progress *progress, void *user, aerie_error *error)
+{
+    running run = {.rewrite = r, .reader = ae_gguf_reader_open(r->gguf), .progress = progress, .user = user};
+    aerie_status status = ae_pool_create(&run.pool, n_threads ? n_threads : 1, error);
+    if (status == AERIE_OK && progress && !progress(user, 0, r->total))
+        status = ae_fail(error, AERIE_ERROR_CANCELLED, "interrupted; no file was written");
+    for (size_t i = 0; i < r->n_tensors && status == AERIE_OK; i++) status = do_tensor(&run, &r->tensors[i], error);
+    if (status == AERIE_OK) status = ae_gguf_writer_finish(r->writer, error);
+    ae_gguf_reader_close(&run.reader);
+    ae_pool_free(run.pool);
+    ae_free(run.in);
+    ae_free(run.out);
+    ae_free(run.rows);
+    return status;
+}

@@ -1,0 +1,167 @@
+/* test_quantize.c - aerie quantize from outside: command lines, reports, exit statuses, files that run. What the bytes
+ * are is unit/test_rewrite's subject.
+ */
+#include "cli.h"
+
+#include <jansson.h>
+
+#include "gguf_make.h"
+#include "mkmodel.h"
+#include "vocab_make.h"
+
+static void make(const char *name, const char *shape, const char *type)
+{
+    mk_options o;
+    char path[256];
+    aerie_error error = {0};
+    assert_true(mk_shape(shape, &o));
+    o.type = type;
+    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
+    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+}
+
+static int make_models(void **state)
+{
+    if (cli_setup(state)) return -1;
+    make("f32.gguf", "tiny-gqa", "f32");
+    make("odd.gguf", "tiny", "f16");
+    make("q4_1.gguf", "tiny-gqa", "q4_1");
+    return 0;
+}
+
+static void wrong_command_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        int status;
+        const char *line, *text, *other;
+    } cases[] = {
+        {2, "", "IN.gguf OUT.gguf Q4_K_M", "found 0"},
+        {2, "f32.gguf", "IN.gguf OUT.gguf Q4_K_M", "found 1"},
+        {2, "f32.gguf Q4_0", "IN.gguf OUT.gguf Q4_K_M", "found 2"},
+        {2, "f32.gguf o.gguf Q9_0", "no type 'Q9_0'", "Q4_K_M"},
+        {2, "f32.gguf o.gguf Q4_K_X", "did you mean 'Q4_K_", "IQ4_XS"},
+        {2, "f32.gguf o.gguf IQ2_XS", "can be read but not written", "Q2_K"},
+        {2, "f32.gguf o.gguf Q4_0 2 3", "found '3'", ""},
+        {2, "f32.gguf o.gguf Q4_0 many", "number of threads", "'many'"},
+        {2, "f32.gguf o.gguf Q4_0 --tensor-type ffn", "PATTERN=TYPE", "'ffn'"},
+        {2, "f32.gguf o.gguf Q4_0 --tensor-type =q8_0", "PATTERN=TYPE", "'=q8_0'"},
+        {2, "f32.gguf o.gguf Q4_0 --tensor-type ffn=q9", "no tensor type 'q9'", "q6_K"},
+        {2, "f32.gguf o.gguf Q4_0 --tensor-type '(=q8_0'", "no regular expression", "\"(\""},
+        {2, "f32.gguf o.gguf Q4_0 --output-tensor-type Q4_K_M", "--output-tensor-type", "mxfp4"},
+        {2, "f32.gguf o.gguf Q4_0 --token-embedding-type q8_1", "--token-embedding-type", "'q8_1'"},
+        {2, "f32.gguf o.gguf Q4_0 --imatrix x", "unknown option '--imatrix'", "help quantize"},
+        {2, "f32.gguf f32.gguf Q4_0", "f32.gguf is the file that is being read", ""},
+        {2, "q4_1.gguf o.gguf Q4_0", "quantized already (q4_1)", "--allow-requantize"},
+        {3, "missing.gguf o.gguf Q4_0", "missing.gguf", "No such file"},
+        {3, "f32.gguf no/o.gguf Q4_0", "no/o.gguf", "No such file"},
+        {3, "f32.gguf . Q4_0", "a directory", ""},
+        {3, "f32.gguf /dev/null Q4_0", "/dev/null", "a device"},
+        {3, "text.gguf o.gguf Q4_0", "text.gguf", ""},
+        {3, "vocab.gguf o.gguf Q4_0", "vocab.gguf holds no tensors", ""},
+    };
+    ae_buf vocab = {0};
+    vocab_make_bpe(&vocab, &(vocab_make){0});
+    cli_write("vocab.gguf", vocab.data, vocab.n);
+    cli_write("text.gguf", "no model\n", 9);
+    ae_buf_free(&vocab);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli("$A quantize %s", cases[i].line);
+        cli_refused(cases[i].status, cases[i].text, cases[i].other);
+        cli("test ! -e o.gguf && ! ls | grep part");
+        assert_int_equal(cli_last.status, 0);
+    }
+}
+
+static json_t *report(const char *line)
+{
+    cli("$A quantize %s --json", line);
+    if (cli_last.status) fail_msg("%s: %s", line, cli_last.err);
+    json_t *json = json_loads(cli_last.out, 0, NULL);
+    assert_non_null(json);
+    return json;
+}
+
+static json_int_t number(json_t *json, const char *key)
+{
+    assert_non_null(json_object_get(json, key));
+    return json_integer_value(json_object_get(json, key));
+}
+
+static void reports(void **state)
+{
+    (void)state;
+    json_t *json = report("odd.gguf o.gguf q4_k_m 1");
+    assert_string_equal(json_string_value(json_object_get(json, "type")), "Q4_K_M");
+    assert_int_equal(number(json, "n_threads"), 1);
+    assert_int_equal(number(json, "n_fallback"),
+                     22); /* 3 layers of 7, and embeddings: rows of 64 and 128; for output.weight Q8_0 is the rule */
+    assert_int_equal(number(json, "n_changed"), 23);
+    assert_true(json_real_value(json_object_get(json, "bits_per_weight")) <
+                json_real_value(json_object_get(json, "bits_per_weight_before")));
+    assert_true(json_is_real(json_object_get(json, "seconds")));
+    assert_non_null(
+        strstr(cli_last.err, "became q5_0: their rows are not whole blocks of 256 elements, which q4_K needs"));
+    const json_int_t bytes = number(json, "bytes_after");
+    json_decref(json);
+    cli("$A inspect o.gguf --json > j");
+    static char text[1 << 18];
+    cli_read("j", text, sizeof text);
+    json = json_loads(text, 0, NULL);
+    assert_int_equal(number(json, "weight_bytes"), bytes);
+    json_decref(json);
+    cli("rm o.gguf");
+    for (int named = 0; named < 2; named++) {
+        json = report(named ? "odd.gguf o.gguf Q4_K_M --dry-run" : "odd.gguf Q4_K_M --dry-run");
+        assert_int_equal(number(json, "bytes_after"), bytes);
+        assert_true(json_is_null(json_object_get(json, "seconds")));
+        json_decref(json);
+    }
+    cli("test ! -e o.gguf && $A quantize odd.gguf Q4_K_M --dry-run -q");
+    assert_int_equal(cli_last.status, 0);
+    assert_int_equal(cli_last.n_err, 0);
+    assert_non_null(strstr(cli_last.out, "blk.2.ffn_down.weight  (instead of q6_K)"));
+    assert_non_null(strstr(cli_last.out, "bits per weight"));
+    cli("$A quantize f32.gguf o.gguf Q4_0 --tensor-type fnn=q8_0");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.err, "no weight has a name that matches 'fnn'"));
+    cli("$A help quantize");
+    assert_non_null(strstr(cli_last.out, "Q3_K_L"));
+    assert_non_null(strstr(cli_last.out, "iq4_xs"));
+}
+
+static void what_it_writes_runs(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"Q4_K_M", "Q2_K", "IQ4_XS", "Q5_1", "Q8_0", "BF16", "MXFP4_MOE --pure"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        cli("$A quantize f32.gguf o.gguf %s > /dev/null && $A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids -q",
+            types[i]);
+        if (cli_last.status || !cli_last.n_out) fail_msg("%s: %s", types[i], cli_last.err);
+    }
+    cli("$A quantize q4_1.gguf o.gguf Q4_0 --allow-requantize && $A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids "
+        "-q");
+    assert_int_equal(cli_last.status, 0);
+}
+
+/* An old file stays whole until the new one is. */
+static void a_full_disk(void **state)
+{
+    (void)state;
+    cli_write("o.gguf", "old", 3);
+    cli("trap '' XFSZ; ulimit -f 100; $A quantize f32.gguf o.gguf F16");
+    cli_refused(1, "o.gguf: write failed", "");
+    cli("test \"$(cat o.gguf)\" = old && ! ls | grep part");
+    assert_int_equal(cli_last.status, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_command_lines),
+        cmocka_unit_test(reports),
+        cmocka_unit_test(what_it_writes_runs),
+        cmocka_unit_test(a_full_disk),
+    };
+    return cmocka_run_group_tests(tests, make_models, cli_teardown);
+}
