@@ -77,11 +77,12 @@ static json_t *cell_json(const bench_cell *c)
         "{s:s, s:o, s:f, s:f, s:f, s:f, s:o, s:b}", "drafter", c->drafter->name, "group",
         app_json_text(c->group, strlen(c->group)), "temperature", (double)c->temperature, "tokens_per_s",
         tokens_per_s(c), "plain_tokens_per_s", plain_tokens_per_s(c), "accepted_per_pass",
-        app_rate(s->n_accepted, c->n_passes), "acceptance_by_depth", depths_json(c, absolute_at), "same_bytes", (int)c->same);
+        app_rate(s->n_accepted, c->n_passes), "acceptance_by_depth", depths_json(c, absolute_at), "same_bytes",
+        (int)c->same);
     json_t *more = json_pack(
         "{s:f, s:I, s:I, s:s, s:I, s:f, s:o, s:f, s:f, s:f}", "ratio", app_rate(tokens_per_s(c), plain_tokens_per_s(c)),
-        "n_seqs", (json_int_t)c->n_seqs, "n_max", (json_int_t)c->drafter->n_max, "tree", aerie_tree_name(c->drafter->tree), "prompts",
-        (json_int_t)c->n_prompts, "accepted_per_round", app_rate(s->n_accepted, n_rounds(c)), "conditional_by_depth",
+        "n_seqs", (json_int_t)c->n_seqs, "n_max", (json_int_t)c->drafter->n_max, "tree", aerie_tree_name(c->drafter->tree),
+        "prompts", (json_int_t)c->n_prompts, "accepted_per_round", app_rate(s->n_accepted, n_rounds(c)), "conditional_by_depth",
         depths_json(c, conditional_at), "rows_per_pass", rows_per_pass(c), "pass_cost", pass_cost(c), "draft_share",
         draft_share(c));
     json_t *counts = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "generated", (json_int_t)s->n_generated, "passes",
