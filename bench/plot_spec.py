@@ -25,6 +25,11 @@ def is_spec(paths, fail):
     return kinds == {True}
 
 
+def shape(tree):
+    """of drafts, in words"""
+    return {"off": "chain", "auto": "tree"}.get(tree, f"{tree} tree")
+
+
 def numbers(text):
     return [float(x) for x in text.split()]
 
@@ -36,7 +41,7 @@ def read(paths, fail):
         try:
             with open(path, encoding="utf-8", newline="") as file:
                 for row in csv.DictReader(file):
-                    drafter = f"{row['drafter']} {'tree' if row['tree'] == 'on' else 'chain'} {int(row['n_max'])}"
+                    drafter = f"{row['drafter']} {shape(row['tree'])} {int(row['n_max'])}"
                     figures = {name: float(row[name]) for name in FIGURES}
                     figures |= {"depths": numbers(row["acceptance_by_depth"]), "tries": numbers(row["conditional_by_depth"]),
                                 "same": row["same_bytes"] == "yes", "prompts": int(row["prompts"])}
