@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import llama_server
+import plot_spec
 
 COLUMNS = ["date", "machine", "threads", "model", "engine", "configuration", "temperature", "group", "prompts", "tokens_per_s",
            "min", "max", "accepted_share", "rounds"]
@@ -57,7 +58,7 @@ def ours(options, model, prompts, fail):
     found = {}
     for r in runs:
         many = f", {r['n_seqs']} at once" if r["n_seqs"] > 1 else ""
-        name = f"{r['drafter']} {'tree' if r['tree'] else 'chain'} {r['n_max']}{many}"
+        name = f"{r['drafter']} {plot_spec.shape(r['tree'])} {r['n_max']}{many}"
         plain = f"plain{many}"
         share = r["accepted"] / r["drafted"] if r["drafted"] else None
         found["aerie", name, round(r["temperature"], 4), r["group"]] = (r["tokens_per_s"], share)
