@@ -4,7 +4,7 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify install clean help
+.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install clean help
 
 all: ## build the program and the libraries
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
@@ -48,6 +48,12 @@ bench-verify: all model ## T(n) of the real model as table and plots in build/ve
 	mkdir -p $(BUILD)/verify
 	$(BUILD)/aerie bench verify -m models/smollm2-135m-instruct-q4_1.gguf --contexts 0,4096 --csv > $(BUILD)/verify/verify.csv
 	bench/plot.py -o $(BUILD)/verify $(BUILD)/verify/verify.csv
+
+bench-spec: all model ## speculation on the held-out prompts as table and plots in build/spec (plots need gnuplot-nox)
+	mkdir -p $(BUILD)/spec
+	$(BUILD)/aerie bench spec -m models/smollm2-135m-instruct-q4_1.gguf --prompts bench/prompts --held-out only --temps 0,1 -s 1 -v --csv \
+	  > $(BUILD)/spec/spec.csv
+	bench/plot.py -o $(BUILD)/spec $(BUILD)/spec/spec.csv
 
 install: all ## into /usr/local, or DESTDIR and CMAKE_INSTALL_PREFIX
 	cmake --install $(BUILD)

@@ -61,7 +61,7 @@ void app_stats_add(aerie_stats *sum, const aerie_stats *stats);
 void app_say_stats(const aerie_stats *sum, size_t n_prompts, double seconds);
 json_t *app_json_stats(const aerie_stats *stats);
 json_t *app_json_settings(const app_models *models, const app_options *options, const aerie_session *session);
-/* [{"depth": 1, "drafted": n, "accepted": n}, ...] */
+/* [{"depth": 1, "drafted": n, "tried": n, "accepted": n}, ...] */
 json_t *app_json_depths(const aerie_stats *stats);
 double app_rate(double count, double seconds);
 

@@ -27,13 +27,17 @@ void app_options_default(app_options *options)
         .n_repetitions = 3,
         .rows = rows,
         .contexts = {{0}, 1},
+        .n_seqs = {{1}, 1},
     };
+    options->n_maxes = (app_numbers){{options->session.spec.n_max}, 1};
+    options->trees = (app_numbers){{options->session.spec.tree}, 1};
 }
 
 void app_options_free(app_options *options)
 {
     free(options->prompts.items);
     free(options->tensor_types.items);
+    free(options->prompt_paths.items);
     free(options->arguments.items);
     free(options->ignored.items);
     free(options->convert_skip.items);
@@ -142,8 +146,9 @@ static int wrong(const char *name, const app_option *o, const char *text)
                          text);
     }
     if (o->type == APP_ON_OFF) return app_error(APP_USAGE, "%s takes on or off; found '%s'", name, text);
-    const bool real = o->type == APP_F32;
-    const char *what = real                     ? "a number"
+    const bool real = o->type == APP_F32 || o->type == APP_REALS;
+    const char *what = o->type == APP_F32       ? "a number"
+                       : real                   ? "a list (0,0.5,1) of numbers"
                        : o->type == APP_NUMBERS ? "a list (1,2,3) of whole numbers"
                                                 : "a whole number";
     return app_error(APP_USAGE,
@@ -177,26 +182,54 @@ static int wrong_type(const char *name, const char *text, const char *type_name(
     return app_error(APP_USAGE, "%s takes one of %s; found '%s'", name, known, text);
 }
 
+/* The item at *p into out [64]; *p moves to the comma or the end behind it. */
+static void take_item(const char **p, char out[64])
+{
+    const size_t n = strcspn(*p, ",");
+    snprintf(out, 64, "%.*s", (int)(n < 63 ? n : 63), *p);
+    *p += n;
+}
+
+static int too_many(const char *name)
+{
+    return app_error(APP_USAGE, "%s takes at most %d values", name, APP_MAX_NUMBERS);
+}
+
+static int parse_reals(app_reals *list, const app_option *o, const char *name, const char *text)
+{
+    char item[64];
+    list->n = 0;
+    for (const char *p = text;; p++) {
+        double value = 0;
+        if (list->n == APP_MAX_NUMBERS) return too_many(name);
+        take_item(&p, item);
+        /* written so that NaN is out of range */
+        if (!parse_real(item, &value) || !(value >= o->min && value <= o->max)) return wrong(name, o, text);
+        list->items[list->n++] = (float)value;
+        if (*p == '\0') return APP_DONE;
+    }
+}
+
 static int parse_list(app_numbers *list, const app_option *o, const char *name, const char *text)
 {
     char item[64];
     list->n = 0;
     for (const char *p = text;; p++) {
-        const size_t n = strcspn(p, ",");
         long long value = 0;
         aerie_spec_type type;
-        if (list->n == APP_MAX_NUMBERS) {
-            return app_error(APP_USAGE, "%s takes at most %d values", name, APP_MAX_NUMBERS);
-        }
-        snprintf(item, sizeof item, "%.*s", (int)(n < 63 ? n : 63), p);
+        aerie_tree tree;
+        if (list->n == APP_MAX_NUMBERS) return too_many(name);
+        take_item(&p, item);
         if (o->type == APP_SPEC_TYPES) {
             if (!aerie_spec_type_parse(item, &type)) return wrong_type(name, item, spec_type_name);
             value = (long long)type;
+        } else if (o->type == APP_TREES) {
+            if (!aerie_tree_parse(item, &tree)) return wrong_type(name, item, tree_name);
+            value = (long long)tree;
         } else if (!parse_whole(item, &value) || (double)value < o->min || (double)value > o->max) {
             return wrong(name, o, text);
         }
         list->items[list->n++] = (uint32_t)value;
-        p += n;
         if (*p == '\0') return APP_DONE;
     }
 }
@@ -236,7 +269,9 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_SEED: return parse_seed(options, o, name, text);
     case APP_TEXT: *(const char **)place = text; return APP_DONE;
     case APP_TEXTS: return add_text(place, text) ? APP_DONE : app_error_memory("the options");
+    case APP_REALS: return parse_reals(place, o, name, text);
     case APP_NUMBERS:
+    case APP_TREES:
     case APP_SPEC_TYPES: return parse_list(place, o, name, text);
     case APP_SPEC_TYPE: return aerie_spec_type_parse(text, place) ? APP_DONE : wrong_type(name, text, spec_type_name);
     case APP_KV_TYPE: return aerie_kv_type_parse(text, place) ? APP_DONE : wrong_type(name, text, kv_type_name);
@@ -259,13 +294,16 @@ const char *app_option_default(const app_option *o, char out[256])
     case APP_SPEC_TYPE: snprintf(out, 256, "%s", aerie_spec_type_name(*(const aerie_spec_type *)place)); return out;
     case APP_KV_TYPE: snprintf(out, 256, "%s", aerie_kv_type_name(*(const aerie_kv_type *)place)); return out;
     case APP_TREE: snprintf(out, 256, "%s", aerie_tree_name(*(const aerie_tree *)place)); return out;
-    case APP_NUMBERS: {
+    case APP_NUMBERS:
+    case APP_TREES: {
         const app_numbers *list = place;
         size_t n = 0;
         for (size_t i = 0; i < list->n && n < 240; i++) {
-            n += (size_t)snprintf(out + n, 256 - n, "%s%u", i ? "," : "", (unsigned)list->items[i]);
+            const char *comma = i ? "," : "";
+            if (o->type == APP_TREES) n += (size_t)snprintf(out + n, 256 - n, "%s%s", comma, tree_name((int)list->items[i]));
+            else n += (size_t)snprintf(out + n, 256 - n, "%s%u", comma, (unsigned)list->items[i]);
         }
-        return out;
+        return list->n ? out : NULL;
     }
     default: return NULL;
     }
@@ -387,6 +425,17 @@ static int settle_cache_types(app_options *options)
                                 "--kv-type sets both", k ? k : f16, v ? v : f16, k && v ? "" : " (not given)");
 }
 
+/* bench spec takes a list. */
+static uint32_t least_n_max(const app_options *options)
+{
+    if (!(options->command->bit & APP_BENCH_SPEC)) return options->session.spec.n_max;
+    uint32_t least = AERIE_MAX_DRAFT;
+    for (size_t i = 0; i < options->n_maxes.n; i++) {
+        if (options->n_maxes.items[i] < least) least = options->n_maxes.items[i];
+    }
+    return least;
+}
+
 /* What the table cannot say: values that follow from others. */
 static int settle(app_options *options)
 {
@@ -399,9 +448,10 @@ static int settle(app_options *options)
     const int bad = settle_cache_types(options);
     if (bad) return bad;
     if (options->n_predict == 0) return app_error(APP_USAGE, "-n takes a whole number from 1, or -1; found '0'");
-    if (options->session.spec.n_min > options->session.spec.n_max) {
+    const uint32_t n_max = least_n_max(options);
+    if (options->session.spec.n_min > n_max) {
         return app_error(APP_USAGE, "--spec-draft-n-min %u is more than --spec-draft-n-max %u",
-                         (unsigned)options->session.spec.n_min, (unsigned)options->session.spec.n_max);
+                         (unsigned)options->session.spec.n_min, (unsigned)n_max);
     }
     if (options->seed_random) {
         struct timespec now;

@@ -50,6 +50,8 @@ typedef enum app_type {
     APP_TEXT,       /* const char * */
     APP_TEXTS,      /* app_texts: may be given several times */
     APP_NUMBERS,    /* app_numbers: list with commas, each in [min, max] */
+    APP_REALS,      /* app_reals: list with commas, each in [min, max] */
+    APP_TREES,      /* app_numbers of aerie_tree: list with commas */
     APP_SPEC_TYPE,  /* aerie_spec_type */
     APP_KV_TYPE,    /* aerie_kv_type */
     APP_TREE,       /* aerie_tree */
@@ -77,6 +79,11 @@ typedef struct app_numbers {
     uint32_t items[APP_MAX_NUMBERS];
     size_t n;
 } app_numbers;
+
+typedef struct app_reals {
+    float items[APP_MAX_NUMBERS];
+    size_t n;
+} app_reals;
 
 typedef struct app_texts {
     const char **items; /* [n] owned, the texts are not */
@@ -119,6 +126,11 @@ typedef struct app_options {
     uint32_t convert_window, convert_sinks;
     const char *convert_rope, *convert_check_file;
     bool convert_tokenizer, convert_self_check;
+    app_texts prompt_paths;                              /* bench spec */
+    const char *groups, *held_out;                       /* bench spec */
+    uint32_t n_per_group;                                /* bench spec; 0: all */
+    app_reals temperatures;                              /* bench spec; none: the one of sampling */
+    app_numbers n_seqs, n_maxes, trees;                  /* bench spec */
 
     app_texts arguments; /* what is not an option */
     app_texts ignored;   /* names of options given that have no effect */

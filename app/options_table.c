@@ -51,8 +51,21 @@ static const app_command commands[] = {
      "\n"
      "  aerie bench verify -m model.gguf --contexts 0,4096 --csv > verify.csv\n"},
     {APP_BENCH_SPEC, "bench spec", "", "speculation against plain decoding",
-     "Answers each prompt plainly and with each kind of speculation, in alternating runs; compares\n"
-     "tokens/s, counts accepted drafts and checks that the output is the same.\n"},
+     "Answers prompts plainly and with each kind of speculation, in alternating runs, and reports for\n"
+     "each drafter, temperature and group of prompts (and all groups together) tokens/s with and\n"
+     "without speculation, what was drafted and accepted, and whether the output was the same, which\n"
+     "it must be: exit status 1 if not.\n"
+     "--prompts reads a group from each .jsonl file, named like the file: a line is one object with\n"
+     "\"id\", \"prompt\" and \"held_out\" (true or false: not for training). Lists (--spec-types,\n"
+     "--spec-draft-n-max, --spec-tree, --temps, -np) are measured in all combinations.\n"
+     "tokens/s are tokens over the seconds of generation, prompts being in the cache: each prompt's\n"
+     "median over -r runs, and over a group all tokens by all those seconds. 'per pass' and 'per\n"
+     "round': accepted tokens per target pass, and per pass that verified a draft; 'rows': rows per\n"
+     "pass and sequence; 'T/T1': what a pass cost, in plain ones; 'drafting': its share of the time.\n"
+     "Acceptance by depth: rounds that accepted so deep over all rounds, and, in brackets, over the\n"
+     "rounds that got as far as to try it.\n"
+     "\n"
+     "  aerie bench spec -m model.gguf --prompts bench/prompts --held-out only --temps 0,1 --json\n"},
     {APP_BENCH_LOGITS, "bench logits", "", "raw logits of token windows",
      "Reads windows of token ids, one per line, and writes little-endian float32 logits, a row\n"
      "[n_vocab] for every token of every window, to standard output. Each window starts at position 0.\n"
@@ -85,6 +98,7 @@ static const app_option options[] = {
      "prompt tokens per pass at most, as -ub; the smaller of both counts"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
+    {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-t --threads", "N", APP_U32, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
      "threads; 0: one per core that this process may use, fewer if a control group's quota is less"},
     {"-C --cpu-mask", "M", APP_TEXT, APP_THREADS, AT(cpu_mask), 0, 0, "Model",
@@ -105,6 +119,13 @@ static const app_option options[] = {
      "read it from a file, - is standard input; run drops one newline at its end"},
     {"--prompts-file", "FILE", APP_TEXT, SPECULATES, AT(prompts_file), 0, 0, "Prompt",
      "a prompt on each line; empty lines are skipped"},
+    {"--prompts", "DIR|FILE", APP_TEXTS, APP_BENCH_SPEC, AT(prompt_paths), 0, 0, "Prompt",
+     "groups of prompts: a .jsonl file, or a folder of them; may be repeated"},
+    {"--groups", "LIST", APP_TEXT, APP_BENCH_SPEC, AT(groups), 0, 0, "Prompt", "only these groups of --prompts"},
+    {"--held-out", "only|all|no", APP_TEXT, APP_BENCH_SPEC, AT(held_out), 0, 0, "Prompt",
+     "of --prompts only those held out of training, all, or only the others (default: all)"},
+    {"--per-group", "N", APP_U32, APP_BENCH_SPEC, AT(n_per_group), 0, 1 << 20, "Prompt",
+     "prompts of a group at most; 0: all"},
     {"-sys --system-prompt", "TEXT", APP_TEXT, SPECULATES, AT(system_prompt), 0, 0, "Prompt",
      "system message of the conversation"},
     {"-no-cnv --no-conversation", NULL, APP_FLAG, SPECULATES, AT(no_conversation), 0, 0, "Prompt",
@@ -126,6 +147,8 @@ static const app_option options[] = {
      "same seed, same output; -1: another one each time (default: -1)"},
     {"--temp --temperature", "T", APP_F32, SPECULATES, AT(sampling.temperature), 0, 1000, "Sampling",
      "temperature; 0 is greedy"},
+    {"--temps", "LIST", APP_REALS, APP_BENCH_SPEC, AT(temperatures), 0, 1000, "Sampling",
+     "several temperatures, in place of --temp"},
     {"--top-k", "N", APP_I32, SPECULATES, AT(sampling.top_k), -1, INT32_MAX, "Sampling",
      "only the N most likely tokens; 0: off"},
     {"--top-p", "P", APP_F32, SPECULATES, AT(sampling.top_p), 0, 1, "Sampling",
@@ -146,15 +169,19 @@ static const app_option options[] = {
      "auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa; for tests oracle, random. auto: what -md is, or "
      "a drafting head beside the model (MODEL-eagle3.gguf), else n-gram"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
-     "kinds to compare with none (default: ngram, and what -md is)"},
-    {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, SPECULATES, AT(session.spec.n_max), 1,
+     "kinds to compare with none (default: ngram, and what -md is, or the drafting head beside the model)"},
+    {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN, AT(session.spec.n_max), 1,
+     AERIE_MAX_DRAFT, "Speculation", "tokens drafted ahead at most"},
+    {"--spec-draft-n-max --draft-max --draft --draft-n", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_maxes), 1,
      AERIE_MAX_DRAFT, "Speculation", "tokens drafted ahead at most"},
     {"--spec-draft-n-min --draft-min --draft-n-min", "N", APP_U32, SPECULATES, AT(session.spec.n_min), 0,
      AERIE_MAX_DRAFT, "Speculation", "shorter drafts are not verified"},
     {"--spec-draft-p-min --draft-p-min", "P", APP_F32, SPECULATES, AT(session.spec.p_min), 0, 1, "Speculation",
      "continuations less likely than P are not drafted"},
-    {"--spec-tree", "SHAPE", APP_TREE, SPECULATES, AT(session.spec.tree), 0, 0, "Speculation",
+    {"--spec-tree", "SHAPE", APP_TREE, APP_RUN, AT(session.spec.tree), 0, 0, "Speculation",
      "auto: drafts branch where that pays; off: chains; of heads also static (EAGLE-1's tree), dynamic (EAGLE-2's)"},
+    {"--spec-tree", "LIST", APP_TREES, APP_BENCH_SPEC, AT(trees), 0, 0, "Speculation",
+     "shapes of drafts: auto, off, static, dynamic, as for run"},
     {"--spec-tree-nodes", "N", APP_U32, SPECULATES, AT(session.spec.n_nodes), 0, AERIE_MAX_DRAFT, "Speculation",
      "tokens of a drafted tree at most; 0: 64"},
     {"--spec-tree-top-k", "N", APP_U32, SPECULATES, AT(session.spec.top_k), 0, 16, "Speculation",

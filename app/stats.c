@@ -19,6 +19,7 @@ void app_stats_add(aerie_stats *sum, const aerie_stats *stats)
     for (size_t i = 0; i < AERIE_MAX_DRAFT; i++) {
         sum->drafted_at[i] += stats->drafted_at[i];
         sum->accepted_at[i] += stats->accepted_at[i];
+        sum->tried_at[i] += stats->tried_at[i];
     }
     sum->prompt_seconds += stats->prompt_seconds;
     sum->decode_seconds += stats->decode_seconds;
@@ -62,8 +63,9 @@ json_t *app_json_depths(const aerie_stats *stats)
     json_t *list = json_array();
     for (size_t i = 0; list && i < AERIE_MAX_DRAFT; i++) {
         if (stats->drafted_at[i] == 0) continue;
-        json_array_append_new(list, json_pack("{s:I, s:I, s:I}", "depth", (json_int_t)(i + 1), "drafted",
-                                              (json_int_t)stats->drafted_at[i], "accepted",
+        json_array_append_new(list, json_pack("{s:I, s:I, s:I, s:I}", "depth", (json_int_t)(i + 1), "drafted",
+                                              (json_int_t)stats->drafted_at[i], "tried",
+                                              (json_int_t)stats->tried_at[i], "accepted",
                                               (json_int_t)stats->accepted_at[i]));
     }
     return list;

@@ -4,9 +4,12 @@
     bench/peers.py -m model.gguf --peer llama.cpp=/path/to/llama-bench --peer ik='/path/to/ik/llama-bench -rtr 1'
     bench/peers.py -m model.gguf --peer ... --verify        T(n), a pass over n rows, for n = 1..64, and prefill
     bench/peers.py -m model.gguf --levels avx2,avx512,amx   kernel levels of aerie against each other, like engines
+    bench/peers.py -m model.gguf --spec --peer llama.cpp=/path/to/its/bin --head eagle3.gguf --ours '-md head.gguf'
+                                                            speculation, on the prompts of bench/prompts (peers_spec.py)
 
 bench/plot.py makes tables and plots of --csv FILE. A peer is a program with llama-bench's options (-m -p -n -t -r -o json),
-given with any options of its own and, before the path, any VARIABLE=value of its environment. It builds nothing. Clocks and
+given with any options of its own and, before the path, any VARIABLE=value of its environment; with --spec it is the folder of
+llama-server, which measures speculation. It builds nothing. Clocks and
 bandwidth of shared machines move by a third within minutes, so every round runs every engine once (A B C, A B C, ...) and
 the ratios are of medians.
 Needs Python 3 and nothing else.
@@ -18,9 +21,12 @@ import json
 import os
 import platform
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
+
+import peers_spec
 
 COLUMNS = ["date", "machine", "threads", "model", "engine", "figure", "context", "n", "value", "unit", "min", "max", "rounds"]
 
@@ -30,12 +36,18 @@ def fail(text):
     sys.exit(1)
 
 
-def run(command, extra):
+def split(command):
+    """(words, environment) of [VARIABLE=value ...] word ..."""
     words = shlex.split(command)
     environment = dict(os.environ)
     while words and "=" in words[0] and "/" not in words[0].split("=", 1)[0]:
         name, value = words.pop(0).split("=", 1)
         environment[name] = value
+    return words, environment
+
+
+def run(command, extra):
+    words, environment = split(command)
     try:
         done = subprocess.run(words + extra, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     except OSError as error:
@@ -130,6 +142,37 @@ def machine():
     return platform.machine()
 
 
+def add_spec_options(parser):
+    spec = parser.add_argument_group("--spec", "aerie bench spec and llama-server's speculation on the same prompts")
+    spec.add_argument("--spec", action="store_true", help="speculation instead of tokens per second of plain decoding")
+    prompts = os.path.join(os.path.dirname(__file__), "prompts")
+    spec.add_argument("--prompts", default=prompts, help="folder of groups (bench/prompts)")
+    spec.add_argument("--groups", default="", help="only these, with commas")
+    spec.add_argument("--held-out", default="only", choices=["only", "all", "no"], help="held out of training (only)")
+    spec.add_argument("--per-group", type=int, default=0, help="prompts of a group at most; 0: all")
+    spec.add_argument("--temps", default="0,1", help="temperatures (0,1)")
+    spec.add_argument("-s", "--seed", type=int, default=1)
+    spec.add_argument("--head", help="EAGLE-3 head for the peers (GGUF)")
+    spec.add_argument("--draft-n", default="1,2,3,5,8", help="tokens drafted ahead by the peers (1,2,3,5,8): each is tried")
+    spec.add_argument("--config", action="append", default=[], metavar="NAME=OPTIONS", help="more of them; may be repeated")
+    spec.add_argument("--ours", default="", help="more options of aerie bench spec: -md, --spec-types, ...")
+    spec.add_argument("-c", "--context-size", type=int, default=2048, help="of llama-server (2048)")
+
+
+def settle_spec(parser, options):
+    try:
+        options.temps = [float(t) for t in options.temps.split(",")]
+        options.draft_n = [int(n) for n in options.draft_n.split(",")]
+        options.configurations = [(name, shlex.split(words)) for name, words in (c.split("=", 1) for c in options.config)]
+        options.ours = shlex.split(options.ours)
+    except ValueError:
+        parser.error("--temps and --draft-n take numbers with commas, --config takes NAME=OPTIONS")
+    peers = [(name, split(command)) for name, command in options.peers]
+    options.peers = [(name, (words[0], environment)) for name, (words, environment) in peers if len(words) == 1]
+    if len(options.peers) < len(peers):
+        parser.error("with --spec a peer is a folder: --peer 'NAME=[VARIABLE=value ...] FOLDER'")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", action="append", required=True, help="GGUF file; may be repeated")
@@ -145,7 +188,8 @@ def main():
     parser.add_argument("--rows", default="1,2,4,8,16,32,64", help="n of T(n)")
     parser.add_argument("--contexts", default="0", help="cached positions before --verify's rows; over 0 peers need -d")
     parser.add_argument("--json", metavar="FILE", help="all figures")
-    parser.add_argument("--csv", metavar="FILE", help="medians, what bench/plot.py reads")
+    parser.add_argument("--csv", metavar="FILE", help="medians, what bench/plot.py reads (but with --spec)")
+    add_spec_options(parser)
     options = parser.parse_args()
     try:
         options.rows = [int(n) for n in options.rows.split(",")]
@@ -157,6 +201,11 @@ def main():
         parser.error("--rows and --contexts take numbers with commas, --peer takes NAME=COMMAND")
     everything, rows = {}, []
     date = datetime.date.today().isoformat()
+    if options.spec:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server is left behind
+        settle_spec(parser, options)
+        peers_spec.main(options, date, machine(), fail)
+        return
     for model in options.model:
         results = measure(options, model)
         medians = {name: {f: statistics.median(v[3]) for f, v in figures.items()} for name, figures in results.items()}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""plot.py - tables (Markdown) and plots (SVG, PNG) of what bench/peers.py --csv and aerie bench verify --csv wrote.
+"""plot.py - tables (Markdown) and plots (SVG, PNG) of what bench/peers.py --csv, aerie bench verify --csv and aerie bench
+spec --csv wrote. Files of the last kind are drawn by plot_spec.py; one call takes files of one kind.
 
     aerie bench verify -m model.gguf --csv > run.csv && bench/plot.py -o results run.csv
     bench/plot.py -o results --command 'how it was made' verify.csv speed.csv
@@ -16,6 +17,8 @@ import shutil
 import statistics
 import subprocess
 import sys
+
+import plot_spec
 
 LARGEST_VERIFY = 64  # a pass over more rows is a prompt's: in the table, not in the plot
 
@@ -162,16 +165,22 @@ unset multiplot
 """
 
 
-def plot(model, engines, context, folder):
-    text = script(model, engines, context)
-    if not text:
-        return
-    for ending, terminal in (("svg", "svg size 1100,560 background 'white'"), ("png", "png size 1100,560")):
-        path = os.path.join(folder, f"{name_of(model, context)}.{ending}")
+def draw(name, size, text, folder):
+    """gnuplot's `text` as folder/name.svg and .png; with no gnuplot nothing but the tables, and exit status 1"""
+    if not shutil.which("gnuplot"):
+        fail("no plots: gnuplot is missing (Debian: apt-get install gnuplot-nox)")
+    for ending, terminal in (("svg", f"svg size {size} background 'white'"), ("png", f"png size {size}")):
+        path = os.path.join(folder, f"{name}.{ending}")
         done = subprocess.run(["gnuplot"], input=f"set terminal {terminal}\nset output {quoted(path)}\n{text}", text=True,
                               stderr=subprocess.PIPE)
         if done.returncode:
             fail(f"gnuplot could not draw {path}: {done.stderr.strip()}")
+
+
+def plot(model, engines, context, folder):
+    text = script(model, engines, context)
+    if text:
+        draw(name_of(model, context), "1100,560", text, folder)
 
 
 def main():
@@ -180,12 +189,13 @@ def main():
     parser.add_argument("-o", "--out", default=".", help="folder for tables and plots; made if need be")
     parser.add_argument("--command", action="append", default=[], help="how the figures were made, for the table; may be repeated")
     options = parser.parse_args()
+    if plot_spec.is_spec(options.files, fail):
+        plot_spec.main(options, markdown, quoted, draw, fail)
+        return
     found, about = read(options.files)
     os.makedirs(options.out, exist_ok=True)
     with open(os.path.join(options.out, "README.md"), "w", encoding="utf-8") as out:
         out.write(report(found, about, options))
-    if not shutil.which("gnuplot"):
-        fail("no plots: gnuplot is missing (Debian: apt-get install gnuplot-nox)")
     for model, engines in found.items():
         for context in contexts(engines):
             plot(model, engines, context, options.out)

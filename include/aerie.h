@@ -317,6 +317,8 @@ typedef struct aerie_stats {
     uint32_t n_drafted, n_accepted;
     uint32_t drafted_at[AERIE_MAX_DRAFT];  /* [depth - 1] nodes verified */
     uint32_t accepted_at[AERIE_MAX_DRAFT]; /* [depth - 1] */
+    uint32_t tried_at[AERIE_MAX_DRAFT];    /* [depth - 1] passes whose accepted path came to where the draft goes on to this
+                                            * depth; [0]: passes that verified a draft */
     double prompt_seconds, decode_seconds;
     double target_seconds, draft_seconds, sample_seconds; /* shares of decode_seconds */
     aerie_stop stop;

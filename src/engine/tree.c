@@ -7,6 +7,13 @@ int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token)
     return -1;
 }
 
+bool ae_tree_goes_on(const ae_tree *tree, int32_t node)
+{
+    for (uint32_t i = (uint32_t)(node + 1); i < tree->n; i++)
+        if (tree->parent[i] == node) return true;
+    return false;
+}
+
 int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p)
 {
     if (tree->n == AE_TREE_MAX || ae_tree_child(tree, parent, token) >= 0) return -1;

@@ -24,6 +24,8 @@ typedef struct ae_tree {
 int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p);
 /* The child of `node` (-1 = root) that carries token, or -1. */
 int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token);
+/* Whether `node` (-1 = root) has any child. */
+bool ae_tree_goes_on(const ae_tree *tree, int32_t node);
 /* Keeps the nodes with keep[i], whose parents must be kept too; order stays. */
 void ae_tree_prune(ae_tree *tree, const bool *keep);
 /* Parents before children, depths right, siblings distinct, tokens in [0, n_vocab). */

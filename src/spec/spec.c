@@ -344,7 +344,11 @@ static uint32_t verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void 
             continue;
         }
         for (uint32_t i = 0; i < s->tree.n; i++) s->stats.drafted_at[s->tree.depth[i] - 1]++;
-        for (uint32_t d = 0; d < n_path; d++) s->stats.accepted_at[d]++;
+        for (uint32_t d = 0; d < n_path; d++) {
+            s->stats.tried_at[d]++;
+            s->stats.accepted_at[d]++;
+        }
+        if (node < 0 && ae_tree_goes_on(&s->tree, n_path ? path[n_path - 1] : -1)) s->stats.tried_at[n_path]++;
         s->stats.n_drafted += s->tree.n;
         s->stats.n_accepted += n_path;
         /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */

@@ -1,0 +1,247 @@
+/* test_bench_spec.c - aerie bench spec from outside, on a generated model: every combination asked for has its row with all
+ * fields, counts agree with each other, bytes are the same, wrong input gets a sentence; and the prompts in bench/prompts.
+ */
+#include "cli.h"
+
+#include <jansson.h>
+
+#include "mkmodel.h"
+
+static char prompts_folder[4096];
+
+static int make_model(void **state)
+{
+    mk_options options;
+    char path[256], here[2048];
+    aerie_error error = {0};
+    if (cli_setup(state) || !mk_shape("tiny", &options) || !getcwd(here, sizeof here)) return -1;
+    snprintf(prompts_folder, sizeof prompts_folder, "%s/bench/prompts", here);
+    snprintf(path, sizeof path, "%s/m.gguf", cli_folder);
+    return mk_model(&options, path, &error) == AERIE_OK ? 0 : -1;
+}
+
+static void write_groups(void)
+{
+    static const char red[] = "{\"id\": \"r1\", \"held_out\": true, \"prompt\": \"a b a b a b\"}\n\n"
+                              "{\"id\": \"r2\", \"held_out\": false, \"prompt\": \"one two\"}\n"
+                              "{\"id\": \"r3\", \"held_out\": true, \"prompt\": \"c d e c d\", \"more\": 1}\n";
+    static const char blue[] = "{\"id\": \"b1\", \"held_out\": false, \"prompt\": \"x y z\"}\n"
+                               "{\"id\": \"b2\", \"held_out\": true, \"prompt\": \"nothing else\"}";
+    cli("mkdir -p g");
+    cli_write("g/red.jsonl", red, sizeof red - 1);
+    cli_write("g/blue.jsonl", blue, sizeof blue - 1);
+    cli_write("g/readme.txt", "no prompts\n", 11);
+}
+
+static double real(const json_t *run, const char *key)
+{
+    const json_t *value = json_object_get(run, key);
+    if (!json_is_number(value)) fail_msg("%s is missing", key);
+    return json_number_value(value);
+}
+
+static json_t *runs_of(json_t *json)
+{
+    json_t *runs = json_object_get(json, "runs");
+    if (!json_is_array(runs)) fail_msg("no runs: %s%s", cli_last.out, cli_last.err);
+    return runs;
+}
+
+/* What must hold of every row. */
+static void check_run(const json_t *run)
+{
+    const json_t *depths = json_object_get(run, "acceptance_by_depth"), *tries = json_object_get(run, "conditional_by_depth");
+    double sum = 0, before = 1;
+    assert_true(json_is_string(json_object_get(run, "drafter")) && json_is_string(json_object_get(run, "group")));
+    assert_true(json_is_true(json_object_get(run, "same_bytes")));
+    assert_true(json_is_string(json_object_get(run, "tree")));
+    assert_true(real(run, "tokens_per_s") > 0 && real(run, "plain_tokens_per_s") > 0 && real(run, "ratio") > 0);
+    assert_int_equal(json_array_size(depths), json_array_size(tries));
+    for (size_t i = 0; i < json_array_size(depths); i++) {
+        const double at = json_number_value(json_array_get(depths, i)), after = json_number_value(json_array_get(tries, i));
+        assert_true(at >= 0 && at <= before && after >= at && after <= 1);
+        before = at;
+        sum += at;
+    }
+    const double passes = real(run, "passes"), accepted = real(run, "accepted"), rounds = real(run, "rounds");
+    assert_true(json_array_size(depths) <= (size_t)real(run, "n_max"));
+    assert_true(sum - real(run, "accepted_per_round") < 1e-4 && real(run, "accepted_per_round") - sum < 1e-4);
+    assert_true(rounds <= passes && real(run, "accepted_per_pass") <= real(run, "accepted_per_round"));
+    assert_true(real(run, "rows_per_pass") >= 1 && real(run, "drafted") >= accepted);
+    /* a pass gives a token and what was accepted, but the last one of an answer may end with one accepted */
+    const double answers = real(run, "prompts") * 2, tokens = real(run, "generated");
+    assert_true(tokens <= passes + accepted && tokens >= passes + accepted - answers);
+}
+
+static void every_combination_has_its_row(void **state)
+{
+    (void)state;
+    write_groups();
+    cli("$A bench spec -m m.gguf --prompts g -n 12 -r 2 -s 3 --ignore-eos --temps 0,1 --spec-types ngram,oracle,random "
+        "--spec-tree on,off --spec-draft-n-max 3,6 -np 1,8 --spec-fixed --json");
+    assert_int_equal(cli_last.status, 0);
+    json_t *json = json_loads(cli_last.out, 0, NULL), *runs = runs_of(json);
+    assert_int_equal(json_array_size(runs), 2 * 2 * 3 * 2 * 2 * 3); /* the last: two groups and all */
+    size_t n_all = 0, n_eight = 0, n_hot = 0, n_trees = 0, n_oracle = 0;
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *run = json_array_get(runs, i);
+        const char *group = json_string_value(json_object_get(run, "group"));
+        const bool oracle = !strcmp(json_string_value(json_object_get(run, "drafter")), "oracle");
+        check_run(run);
+        assert_int_equal(real(run, "prompts"), !strcmp(group, "all") ? 5 : !strcmp(group, "red") ? 3 : 2);
+        assert_int_equal(real(run, "generated"), real(run, "prompts") * 2 * 12);
+        const bool tree = strcmp(json_string_value(json_object_get(run, "tree")), "off") != 0;
+        if (oracle && !tree) {
+            assert_int_equal(real(run, "drafted"), real(run, "accepted"));
+            assert_true(real(run, "accepted_per_round") > 2);
+        }
+        n_all += !strcmp(group, "all");
+        n_eight += real(run, "n_seqs") == 8;
+        n_hot += real(run, "temperature") == 1;
+        n_trees += tree;
+        n_oracle += oracle;
+    }
+    assert_int_equal(n_all, 48);
+    assert_int_equal(n_eight, 72);
+    assert_int_equal(n_hot, 72);
+    assert_int_equal(n_trees, 72);
+    assert_int_equal(n_oracle, 48);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(json, "settings"), "n_predict")), 12);
+    json_decref(json);
+}
+
+static void prompts_are_chosen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options;
+        size_t n_runs, n_prompts; /* of all groups */
+    } cases[] = {
+        {"--prompts g", 3, 5},
+        {"--prompts g/red.jsonl", 2, 3},
+        {"--prompts g/red.jsonl --prompts g/blue.jsonl", 3, 5},
+        {"--prompts g --groups blue", 2, 2},
+        {"--prompts g --groups red,blue --per-group 1", 3, 2},
+        {"--prompts g --held-out only", 3, 3},
+        {"--prompts g --held-out no", 3, 2},
+        {"--prompts g --held-out only --groups red --per-group 1", 2, 1},
+        {"-p one -p two", 2, 2},
+        {"", 2, 5},
+    };
+    write_groups();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli("$A bench spec -m m.gguf -n 5 -r 1 --temp 0 --json %s", cases[i].options);
+        json_t *json = json_loads(cli_last.out, 0, NULL), *runs = runs_of(json);
+        if (json_array_size(runs) != cases[i].n_runs) fail_msg("%s: %zu runs", cases[i].options, json_array_size(runs));
+        assert_int_equal(real(json_array_get(runs, cases[i].n_runs - 1), "prompts"), cases[i].n_prompts);
+        json_decref(json);
+    }
+}
+
+/* Columns of the header and of each row are as many, and the table is there without --csv. */
+static void csv_and_table(void **state)
+{
+    (void)state;
+    write_groups();
+    cli("$A bench spec -m m.gguf --prompts g -n 8 -r 1 --temps 0,1 --csv | awk -F, '{print NF}' | sort | uniq -c");
+    size_t n_rows = 0, n_columns = 0;
+    assert_int_equal(sscanf(cli_last.out, "%zu %zu", &n_rows, &n_columns), 2);
+    assert_int_equal(n_rows, 1 + 2 * 3);
+    assert_int_equal(n_columns, 25);
+    cli("$A bench spec -m m.gguf --prompts g -n 8 -r 1 --temp 0");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.out, "ngram        blue"));
+    assert_non_null(strstr(cli_last.out, "by depth:"));
+    assert_null(strstr(cli_last.out, " NO\n"));
+}
+
+static void wrong_prompts_are_answered(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options;
+        int status;
+        const char *text, *other;
+    } cases[] = {
+        {"--prompts missing", 3, "'missing'", "No such file"},
+        {"--prompts g --groups red,green", 2, "no group 'green'", "blue,red"},
+        {"--prompts g --groups ''", 2, "no group ''", "blue,red"},
+        {"--prompts g --held-out some", 2, "--held-out takes only, all or no", "'some'"},
+        {"--prompts g -p x", 2, "only one of", "--prompts"},
+        {"--prompts g --prompts g/red.jsonl", 2, "'red' twice", "g/red.jsonl"},
+        {"--groups red", 2, "--groups chooses from --prompts", "not given"},
+        {"--held-out no", 2, "--held-out chooses from --prompts", "not given"},
+        {"--per-group 1", 2, "--per-group chooses from --prompts", "not given"},
+        {"--prompts empty", 3, "'empty'", ".jsonl"},
+        {"--prompts t.jsonl", 3, "'t.jsonl' line 2", "no JSON"},
+        {"--prompts id.jsonl", 3, "'id.jsonl' line 1", "\"id\""},
+        {"--prompts held.jsonl", 3, "'held.jsonl' line 1", "\"held_out\""},
+        {"--prompts nul.jsonl", 3, "'nul.jsonl' line 1", ""},
+        {"--prompts list.jsonl", 3, "'list.jsonl' line 1", ""},
+        {"--prompts g --prompts again.jsonl", 3, "'r1'", "red.jsonl"},
+        {"--prompts none.jsonl --held-out only", 3, "no prompt", "only"},
+        {"--temps 0,,1", 2, "--temps takes a list", "'0,,1'"},
+        {"--temps nan", 2, "--temps takes a list", "'nan'"},
+        {"--spec-tree on,maybe", 2, "--spec-tree takes one of off, auto", "'maybe'"},
+        {"--spec-draft-n-max 3,65", 2, "from 1 to 64", "'3,65'"},
+        {"--spec-draft-n-min 4 --spec-draft-n-max 3,6", 2, "--spec-draft-n-min 4", "3"},
+        {"--spec-types draft", 2, "-md FILE", ""},
+        {"--prompts g -c 8", 2, "8", "-c"},
+    };
+    write_groups();
+    cli("mkdir -p empty; printf '{\"id\":\"a\",\"held_out\":false,\"prompt\":\"b\"}\\nhello\\n' > t.jsonl; "
+        "printf '{\"held_out\":false,\"prompt\":\"b\"}\\n' > id.jsonl; "
+        "printf '{\"id\":\"a\",\"held_out\":0,\"prompt\":\"b\"}' > held.jsonl; "
+        "printf '{\"id\":\"a\",\"held_out\":false,\"prompt\":\"b\\\\u0000c\"}' > nul.jsonl; printf '[1]' > list.jsonl; "
+        "printf '{\"id\":\"r1\",\"held_out\":false,\"prompt\":\"b\"}' > again.jsonl; "
+        "printf '{\"id\":\"n\",\"held_out\":false,\"prompt\":\"b\"}' > none.jsonl");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli("$A bench spec -m m.gguf -n 4 -r 1 --temp 0 %s", cases[i].options);
+        cli_refused(cases[i].status, cases[i].text, cases[i].other);
+    }
+}
+
+/* The repository's own: enough of each group, held out and not, ids distinct (the program checks that), passages where
+ * there should be some. */
+static void own_prompts(void **state)
+{
+    (void)state;
+    static const char *const groups[] = {"chat", "math", "qa", "retrieval", "summary", "translation"};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        char path[4200];
+        size_t n = 0, n_held_out = 0;
+        snprintf(path, sizeof path, "%s/%s.jsonl", prompts_folder, groups[i]);
+        FILE *file = fopen(path, "rb");
+        if (!file) fail_msg("%s is missing", path);
+        for (char line[8192]; fgets(line, sizeof line, file); n++) {
+            json_t *json = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+            const char *id = json_string_value(json_object_get(json, "id"));
+            assert_non_null(id);
+            assert_int_equal(strncmp(id, groups[i], strlen(groups[i])), 0);
+            n_held_out += json_is_true(json_object_get(json, "held_out"));
+            size_t n_words = 0;
+            for (const char *p = json_string_value(json_object_get(json, "prompt")); *p; p++) n_words += *p == ' ';
+            const bool passage = !strcmp(groups[i], "summary") || !strcmp(groups[i], "retrieval");
+            if (n_words < (passage ? 100 : 4) || n_words > (passage ? 340 : 100)) fail_msg("%s has %zu words", id, n_words);
+            json_decref(json);
+        }
+        fclose(file);
+        assert_true(n >= 20 && n_held_out >= n / 3 && n_held_out <= n - n / 3);
+    }
+    cli("$A bench spec -m m.gguf --prompts '%s' --per-group 1 -n 4 -r 1 --temp 0 --json", prompts_folder);
+    json_t *json = json_loads(cli_last.out, 0, NULL);
+    assert_int_equal(json_array_size(runs_of(json)), 7);
+    json_decref(json);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_combination_has_its_row),
+        cmocka_unit_test(prompts_are_chosen),
+        cmocka_unit_test(csv_and_table),
+        cmocka_unit_test(wrong_prompts_are_answered),
+        cmocka_unit_test(own_prompts),
+    };
+    return cmocka_run_group_tests(tests, make_model, cli_teardown);
+}
