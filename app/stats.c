@@ -77,6 +77,7 @@ static const char *stop_name(aerie_stop stop)
     case AERIE_STOP_LENGTH: return "length";
     case AERIE_STOP_CONTEXT: return "context";
     case AERIE_STOP_CALLER: return "interrupted";
+    case AERIE_STOP_STRING: return "stop string";
     }
     return "none";
 }

@@ -28,8 +28,9 @@ typedef struct ae_spec_options {
     bool fixed; /* no controller: verify all that is drafted */
 } ae_spec_options;
 
-/* For every emitted token; depth 0 = decoded, k = k-th token of an accepted path. false: end the sequence. */
-typedef bool ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth);
+/* For every emitted token; depth 0 = decoded, k = k-th token of an accepted path; logits [n_vocab]: the row that it was drawn from.
+ * AERIE_STOP_NONE goes on, anything else ends the sequence for that reason. */
+typedef aerie_stop ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits);
 
 typedef struct ae_spec_request {
     const int32_t *tokens; /* [n_tokens] >= 1, copied */
