@@ -11,7 +11,8 @@ bool app_wants_color(const app_options *options)
     const char *none = getenv("NO_COLOR");
     if (!options->color_drafts || options->json || options->ids || (none && *none) || !isatty(STDOUT_FILENO)) return false;
     if (!options->quiet)
-        app_note("colours: plain is decoded; green, cyan, blue, magenta and yellow were drafted, and accepted at depth 1, 2, 3, 4 and more");
+        app_note("colours: plain is decoded; green, cyan, blue, magenta and yellow were drafted, and accepted at depth 1, 2, 3, 4 "
+                 "and more");
     return true;
 }
 
@@ -131,6 +132,14 @@ json_t *app_json_logprobs(const app_models *models, const app_answer *answer)
     return list;
 }
 
+static bool on_progress(void *user, uint64_t done, uint64_t total)
+{
+    (void)user;
+    (void)done;
+    (void)total;
+    return !app_interrupted();
+}
+
 int app_generate(app_generation *g, aerie_session *session)
 {
     const size_t n = g->prompts->n;
@@ -144,6 +153,7 @@ int app_generate(app_generation *g, aerie_session *session)
     }
     for (size_t i = 0; i < n; i++) {
         requests[i] = app_request(g->options, &g->prompts->items[i]);
+        requests[i].progress = on_progress;
         if (g->known) {
             requests[i].oracle_tokens = g->known->answers[i].ids;
             requests[i].n_oracle_tokens = g->known->answers[i].n_ids;

@@ -130,7 +130,8 @@ static int settle_texts(app_options *options, app_texts *texts, const char *opti
         if (!copy) return app_error_memory("the options");
         lists->n_texts++;
         const size_t n = app_unescape(copy, strlen(copy));
-        if (strlen(copy) != n) return app_error(APP_USAGE, "%s: a text cannot hold a NUL byte; found '%s'", option, texts->items[i]);
+        if (strlen(copy) != n)
+            return app_error(APP_USAGE, "%s: a text cannot hold a NUL byte; found '%s'", option, texts->items[i]);
         texts->items[i] = copy;
     }
     return APP_DONE;
@@ -165,7 +166,8 @@ int app_sampling_settle(app_options *options)
     if (!(options->sampling_lists = calloc(1, sizeof *options->sampling_lists))) return app_error_memory("the options");
     if (options->sampling.mirostat == 1)
         return app_error(APP_USAGE, "--mirostat takes 0 (off) or 2 (mirostat 2.0); found '1'");
-    if (options->samplers && options->sampler_seq) return app_error(APP_USAGE, "--samplers and --sampling-seq exclude each other");
+    if (options->samplers && options->sampler_seq)
+        return app_error(APP_USAGE, "--samplers and --sampling-seq exclude each other");
     if (options->n_logprobs && !options->json) return app_error(APP_USAGE, "--logprobs shows in --json only; add --json");
     int bad = APP_DONE;
     if (options->samplers) bad = settle_names(options);

@@ -174,7 +174,8 @@ typedef struct aerie_sampling {
     float xtc_threshold;     /* all but the last of those at least this likely; > 0.5: off */
     float dynatemp_range;    /* temperature +- this, by entropy; <= 0: off */
     float dynatemp_exponent;
-    float dry_multiplier;    /* a token that would prolong a repetition of n tokens: logit - multiplier * base^(n - allowed length); 0: off */
+    float dry_multiplier;    /* 0: off; else a token that would prolong a repetition of n tokens loses multiplier * base^(n - allowed
+                              * length) */
     float dry_base;          /* >= 1 */
     int32_t dry_allowed_length, dry_penalty_last_n; /* shorter repetitions are free; tokens looked back at, 0: off, -1: all */
     const char *const *dry_breakers; /* [n_dry_breakers] texts over which no repetition reaches; lent */
@@ -336,6 +337,8 @@ typedef struct aerie_request {
     uint32_t n_logprobs;      /* likeliest tokens told with each token, up to AERIE_MAX_LOGPROBS; 0: no log-probabilities */
     const char *const *stop;  /* [n_stop] texts that end the answer, see AERIE_STOP_STRING */
     size_t n_stop;
+    aerie_progress *progress; /* called with aerie_generate's `user` between passes over the prompt, done of total tokens;
+                               * false ends the request (AERIE_STOP_CALLER). May be NULL */
     const int32_t *oracle_tokens; /* ORACLE: [n_oracle_tokens] the true continuation of the prompt */
     size_t n_oracle_tokens;
 } aerie_request;

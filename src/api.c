@@ -522,7 +522,8 @@ static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t dep
     aerie_logprob top[AERIE_MAX_LOGPROBS];
     aerie_token_event event = {.i_request = g->request_of[slot], .token = token, .draft_depth = depth, .top = top};
     if (r->n_logprobs)
-        event.logprob = ae_logprobs(logits, (uint32_t)ae_vocab_n_tokens(g->session->model->vocab), token, r->n_logprobs, top, &event.n_top);
+        event.logprob = ae_logprobs(logits, (uint32_t)ae_vocab_n_tokens(g->session->model->vocab), token, r->n_logprobs, top,
+                                    &event.n_top);
     const bool found = add_text(g, &g->out[slot], token);
     const bool failed = g->text.failed || g->certain.failed;
     if (!send(g, &event) || failed) return AERIE_STOP_CALLER;
@@ -550,6 +551,18 @@ static aerie_status start_next(generation *g, aerie_error *error)
     return AERIE_OK;
 }
 
+/* Those whose prompt goes on are asked whether it shall. */
+static void tell_progress(generation *g)
+{
+    for (uint32_t slot = 0; slot < g->session->params.n_seqs; slot++) {
+        const ae_spec *spec = g->session->spec;
+        if (!g->running[slot] || !ae_spec_is_active(spec, slot) || ae_spec_stats(spec, slot)->n_generated) continue;
+        const aerie_request *r = &g->requests[g->request_of[slot]];
+        if (r->progress && !r->progress(g->user, ae_spec_n_done(g->session->spec, slot), r->n_tokens))
+            ae_spec_stop(g->session->spec, slot, AERIE_STOP_CALLER);
+    }
+}
+
 /* Sequences that ended in the last pass: what was held back goes out, statistics are kept. */
 static void collect(generation *g)
 {
@@ -569,6 +582,7 @@ static aerie_status generate(generation *g, aerie_error *error)
         while (g->next < g->n_requests && ae_spec_n_free(g->session->spec)) AE_TRY(start_next(g, error));
         AE_TRY(ae_spec_step(g->session->spec, on_emit, g, error));
         if (g->text.failed || g->certain.failed) return ae_fail_memory(error, "the text of a token", g->text.n);
+        tell_progress(g);
         collect(g);
     }
     return AERIE_OK;
@@ -602,7 +616,8 @@ aerie_status aerie_generate(aerie_session *session, const aerie_request *request
     g.request_of = ae_alloc(n_seqs, sizeof *g.request_of);
     g.running = ae_alloc(n_seqs, sizeof *g.running);
     g.out = ae_alloc(n_seqs, sizeof *g.out);
-    aerie_status status = g.request_of && g.running && g.out ? AERIE_OK : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.out);
+    const bool ok = g.request_of && g.running && g.out;
+    aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.out);
     if (status == AERIE_OK) status = generate(&g, error);
     if (status != AERIE_OK) ae_spec_reset(session->spec);
     ae_free(g.request_of);

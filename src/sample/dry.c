@@ -53,7 +53,8 @@ static bool breaker_ends_at(const ae_sampler *s, const int32_t *tokens, size_t a
         const char *text = s->params.dry_breakers[b];
         const size_t length = strlen(text);
         for (size_t rest = 1; rest < length && rest <= n; rest++)
-            if (!memcmp(piece, text + (length - rest), rest) && text_before_ends_in(s, tokens, at, text, length - rest)) return true;
+            if (!memcmp(piece, text + (length - rest), rest) && text_before_ends_in(s, tokens, at, text, length - rest))
+                return true;
     }
     return false;
 }
@@ -101,7 +102,8 @@ void ae_step_dry(ae_sampler *s, const int32_t *tokens, size_t n_tokens)
 {
     const ae_sampling *p = &s->params;
     const uint32_t allowed = (uint32_t)p->dry_allowed_length;
-    size_t window = p->dry_penalty_last_n < 0 || (size_t)p->dry_penalty_last_n > n_tokens ? n_tokens : (size_t)p->dry_penalty_last_n;
+    size_t window = n_tokens;
+    if (p->dry_penalty_last_n >= 0 && (size_t)p->dry_penalty_last_n < window) window = (size_t)p->dry_penalty_last_n;
     if (window > s->n_ctx) window = s->n_ctx;
     const uint32_t n = (uint32_t)window;
     if (n <= allowed) return;

@@ -21,7 +21,8 @@ static bool has_effect(const ae_sampling *p, aerie_sampler step)
 {
     switch (step) {
     case AERIE_SAMPLER_PENALTIES:
-        return p->penalty_last_n != 0 && (p->repeat_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f);
+        return p->penalty_last_n != 0 &&
+               (p->repeat_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f);
     case AERIE_SAMPLER_DRY: return p->dry_multiplier != 0.0f && p->dry_penalty_last_n != 0;
     case AERIE_SAMPLER_TOP_N_SIGMA: return p->top_n_sigma > 0.0f;
     case AERIE_SAMPLER_TOP_K: return p->top_k > 0;
@@ -37,7 +38,8 @@ static bool has_effect(const ae_sampling *p, aerie_sampler step)
 
 static bool keeps_the_best(aerie_sampler step)
 {
-    return step == AERIE_SAMPLER_TOP_N_SIGMA || step == AERIE_SAMPLER_TOP_K || step == AERIE_SAMPLER_TOP_P || step == AERIE_SAMPLER_MIN_P;
+    return step == AERIE_SAMPLER_TOP_N_SIGMA || step == AERIE_SAMPLER_TOP_K || step == AERIE_SAMPLER_TOP_P ||
+           step == AERIE_SAMPLER_MIN_P;
 }
 
 /* The steps that have an effect. Greedy, nothing behind the temperature has, nor filters before it that keep the best. */
@@ -106,15 +108,15 @@ static bool allocate(ae_sampler *s)
     return !typical || (s->typical = ae_alloc(s->n_vocab, sizeof *s->typical));
 }
 
-aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, const ae_vocab *vocab, uint32_t n_vocab, size_t n_ctx,
-                               aerie_error *error)
+aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, const ae_vocab *vocab, uint32_t n_vocab,
+                               size_t n_ctx, aerie_error *error)
 {
     *out = NULL;
     AE_TRY(ae_sampling_check(sampling, n_vocab, error));
     ae_sampler *s = ae_alloc(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a sampler", sizeof *s);
-    *s = (ae_sampler){.params = *sampling, .vocab = vocab, .n_vocab = n_vocab, .n_ctx = n_ctx, .mu = 2.0 * (double)sampling->mirostat_tau,
-                      .drawn.token = -1};
+    *s = (ae_sampler){.params = *sampling, .vocab = vocab, .n_vocab = n_vocab, .n_ctx = n_ctx, .drawn.token = -1};
+    s->mu = 2.0 * (double)sampling->mirostat_tau;
     plan(s);
     if (!allocate(s)) {
         ae_sampler_free(s);
@@ -172,8 +174,8 @@ static void run_chain(ae_sampler *s, const float *logits, const int32_t *tokens,
     ae_to_list(s);
 }
 
-const ae_candidate *ae_sampler_candidates(ae_sampler *s, const float *logits, const int32_t *tokens, size_t n_tokens, uint32_t *n,
-                                          double *temperature)
+const ae_candidate *ae_sampler_candidates(ae_sampler *s, const float *logits, const int32_t *tokens, size_t n_tokens,
+                                          uint32_t *n, double *temperature)
 {
     run_chain(s, logits, tokens, n_tokens);
     *n = s->n;

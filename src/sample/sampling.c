@@ -52,8 +52,9 @@ ae_sampling ae_sampling_default(void)
         .typical_p = 1.0f, .top_n_sigma = -1.0f, .xtc_threshold = 0.1f, .dynatemp_exponent = 1.0f,
         .dry_base = 1.75f, .dry_allowed_length = 2, .dry_penalty_last_n = -1, .dry_breakers = breakers,
         .n_dry_breakers = sizeof breakers / sizeof breakers[0], .mirostat_tau = 5.0f, .mirostat_eta = 0.1f,
-        .samplers = {AERIE_SAMPLER_PENALTIES, AERIE_SAMPLER_DRY, AERIE_SAMPLER_TOP_N_SIGMA, AERIE_SAMPLER_TOP_K, AERIE_SAMPLER_TYPICAL_P,
-                     AERIE_SAMPLER_TOP_P, AERIE_SAMPLER_MIN_P, AERIE_SAMPLER_XTC, AERIE_SAMPLER_TEMPERATURE},
+        .samplers = {AERIE_SAMPLER_PENALTIES, AERIE_SAMPLER_DRY, AERIE_SAMPLER_TOP_N_SIGMA, AERIE_SAMPLER_TOP_K,
+                     AERIE_SAMPLER_TYPICAL_P, AERIE_SAMPLER_TOP_P, AERIE_SAMPLER_MIN_P, AERIE_SAMPLER_XTC,
+                     AERIE_SAMPLER_TEMPERATURE},
     };
 }
 
@@ -90,11 +91,13 @@ static aerie_status check_floats(const ae_sampling *s, aerie_error *error)
 static aerie_status check_lists(const ae_sampling *s, uint32_t n_vocab, aerie_error *error)
 {
     for (size_t i = 0; i < AERIE_MAX_SAMPLERS && s->samplers[i] != AERIE_SAMPLER_END; i++)
-        if (!is_sampler(s->samplers[i])) return ae_fail(error, AERIE_ERROR_ARGUMENT, "sampler %d is unknown", (int)s->samplers[i]);
+        if (!is_sampler(s->samplers[i]))
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "sampler %d is unknown", (int)s->samplers[i]);
     for (size_t i = 0; i < s->n_logit_bias; i++) {
         const aerie_logit_bias *b = &s->logit_bias[i];
         if (b->token < 0 || (uint32_t)b->token >= n_vocab)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "logit-bias names token %d; 0 to %u are possible", b->token, n_vocab - 1);
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "logit-bias names token %d; 0 to %u are possible", b->token,
+                           n_vocab - 1);
         if (b->bias != b->bias) return ae_fail(error, AERIE_ERROR_ARGUMENT, "logit-bias of token %d is not a number", b->token);
     }
     for (size_t i = 0; i < s->n_dry_breakers; i++)

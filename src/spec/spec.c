@@ -181,7 +181,8 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
 {
     AE_TRY(check_request(spec, request, error));
     ae_sampler *sampler;
-    AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx, error));
+    AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
+                             error));
     uint32_t donor, n_shared;
     const uint32_t i = choose_slot(spec, request, &donor, &n_shared);
     spec_slot *s = &spec->slots[i];
@@ -209,6 +210,16 @@ static void finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
     s->stats.stop = stop;
     s->stats.decode_seconds = ae_time_now() - s->start_time - s->stats.prompt_seconds;
     spec->n_active--;
+}
+
+void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop)
+{
+    if (spec->slots[slot].active) finish(spec, &spec->slots[slot], stop);
+}
+
+uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot)
+{
+    return ae_kv_n_live(ae_engine_kv(spec->engine), slot);
 }
 
 /* How deep a draft can be and still be of use: it emits up to depth + 1 tokens. */
@@ -311,7 +322,8 @@ static void commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t
 }
 
 /* Emits one token; false when the sequence is finished by it. */
-static bool emit_token(ae_spec *spec, uint32_t i_slot, int32_t token, uint32_t depth, const float *logits, ae_spec_emit *emit, void *user)
+static bool emit_token(ae_spec *spec, uint32_t i_slot, int32_t token, uint32_t depth, const float *logits, ae_spec_emit *emit,
+                       void *user)
 {
     spec_slot *s = &spec->slots[i_slot];
     if (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, token)) {

@@ -21,10 +21,11 @@ aerie_status ae_stops_check(const char *const *texts, size_t n, aerie_error *err
     if (n > AERIE_MAX_STOPS)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "there are %zu stop strings; at most %d are possible", n, AERIE_MAX_STOPS);
     for (size_t i = 0; i < n; i++) {
-        if (!texts[i] || !*texts[i]) return ae_fail(error, AERIE_ERROR_ARGUMENT, "stop string %zu is empty; a text is needed", i + 1);
+        if (!texts[i] || !*texts[i])
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "stop string %zu is empty; a text is needed", i + 1);
         if (strlen(texts[i]) > AERIE_MAX_STOP_BYTES)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "stop string %zu has %zu bytes; at most %d are possible", i + 1, strlen(texts[i]),
-                           AERIE_MAX_STOP_BYTES);
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "stop string %zu has %zu bytes; at most %d are possible", i + 1,
+                           strlen(texts[i]), AERIE_MAX_STOP_BYTES);
     }
     return AERIE_OK;
 }
