@@ -159,7 +159,7 @@ static void test_coupled_proposals(void **state)
     for (uint32_t i = 0; i < 400; i++) {
         make_logits(i, logits);
         for (int k = 0; k < 5; k++) logits[k * 100 + i % 100] += 9; /* a few likely tokens, as models have */
-        assert_int_equal(ae_sampler_propose(s, logits, N, i, 4, ids, prob), 4);
+        assert_int_equal(ae_sampler_propose(s, logits, N, NULL, i, 4, ids, prob), 4);
         same += ids[0] == ae_sampler_draw(s, logits, tokens, i);
         for (int k = 0; k < 4; k++) assert_true(prob[k] >= 0 && prob[k] <= 1);
     }

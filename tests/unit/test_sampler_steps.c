@@ -438,7 +438,7 @@ static void test_dry_breakers_are_found_in_the_text(void **state)
         const char *text;
         double penalty;
     } cases[] = {{"abcq.abc", 1.75}, {"abcq.a\nbc", 1}, {"a\nbcq.a\nbc", 1}, {"abcq.abc\n", 0}, {"abxyzcdq.xyzcd", 1}, {"abxyzcdq.xyzabxyzcd", 1},
-                 {"cxycdq.cxycd", 1.75 * 1.75 * 1.75}, {"xyzc\n.xyzc\n", 0}, {"q", 0}, {"", 0}};
+                 {"cxycdq.cxycd", 1.75 * 1.75 * 1.75}, {"xyzc\n.xyzc\n", 0}, {"abc\n.abc", 0}, {"q", 0}, {"", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ae_tokens tokens = {0};
         uint32_t n;
