@@ -103,6 +103,8 @@ double app_median(double *x, size_t n);
 
 /* From here the first Ctrl-C is only noted, the second one kills. */
 void app_interrupt_arm(void);
+/* The same, but later ones are only noted too: for who asks app_interrupted often and lives on. */
+void app_interrupt_watch(void);
 /* Ctrl-C kills again (waiting for input). */
 void app_interrupt_disarm(void);
 bool app_interrupted(void);

@@ -348,12 +348,22 @@ static void on_interrupt(int signal_number)
     interrupted = 1;
 }
 
-void app_interrupt_arm(void)
+static void note_interrupts(int flags)
 {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = flags}; /* without SA_RESTART: a read ends */
     interrupted = 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
+}
+
+void app_interrupt_arm(void)
+{
+    note_interrupts((int)SA_RESETHAND);
+}
+
+void app_interrupt_watch(void)
+{
+    note_interrupts(0);
 }
 
 void app_interrupt_disarm(void)

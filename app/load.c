@@ -226,8 +226,7 @@ void app_say_speculation(const aerie_session *session, const app_options *option
 
 /* ---- Prompts --------------------------------------------------------------------------------------------- */
 
-/* Replaces the escapes of -e in place; others stay as they are. Returns the new length. */
-static size_t unescape(char *text, size_t n)
+size_t app_unescape(char *text, size_t n)
 {
     static const char from[] = "nrt'\"\\", to[] = "\n\r\t'\"\\";
     size_t out = 0;
@@ -257,7 +256,7 @@ int app_prompts_add(app_prompts *prompts, const char *text, size_t n, bool escap
     app_prompt *prompt = &grown[prompts->n++];
     *prompt = (app_prompt){0};
     if (!app_text_add(&prompt->text, text, n)) return app_error_memory("the prompts");
-    if (escape) prompt->text.n = unescape(prompt->text.data, prompt->text.n);
+    if (escape) prompt->text.n = app_unescape(prompt->text.data, prompt->text.n);
     return APP_DONE;
 }
 
@@ -384,5 +383,8 @@ aerie_request app_request(const app_options *options, const app_prompt *prompt)
     request.n_predict = options->n_predict > 0 ? (uint32_t)options->n_predict : 0;
     request.ignore_eos = options->ignore_eos;
     request.sampling = options->sampling;
+    request.stop = options->stop.items;
+    request.n_stop = options->stop.n;
+    request.n_logprobs = options->n_logprobs;
     return request;
 }

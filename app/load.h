@@ -44,6 +44,8 @@ typedef struct app_prompts {
 /* From -p, -f, --prompts-file; from standard input if `standard_input` and there is none of these. */
 int app_prompts_read(app_prompts *prompts, const app_options *options, bool standard_input);
 int app_prompts_add(app_prompts *prompts, const char *text, size_t n, bool escape);
+/* Replaces the escapes of -e in place; others stay as they are. Returns the new length. */
+size_t app_unescape(char *text, size_t n);
 /* By the chat template, or raw. */
 int app_prompts_encode(app_prompts *prompts, const app_models *models, const app_options *options);
 void app_prompts_free(app_prompts *prompts);

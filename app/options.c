@@ -41,6 +41,7 @@ void app_options_free(app_options *options)
     free(options->arguments.items);
     free(options->ignored.items);
     free(options->convert_skip.items);
+    app_sampling_free(options);
 }
 
 static bool add_text(app_texts *texts, const char *text)
@@ -447,6 +448,8 @@ static int settle(app_options *options)
     options->model_params.n_threads = options->session.n_threads = options->n_threads;
     const int bad = settle_cache_types(options);
     if (bad) return bad;
+    const int bad_sampling = app_sampling_settle(options);
+    if (bad_sampling) return bad_sampling;
     if (options->n_predict == 0) return app_error(APP_USAGE, "-n takes a whole number from 1, or -1; found '0'");
     const uint32_t n_max = least_n_max(options);
     if (options->session.spec.n_min > n_max) {

@@ -101,6 +101,11 @@ typedef struct app_options {
     aerie_session_params session;
     aerie_sampling sampling;
     bool seed_random; /* the seed was drawn, not given */
+    const char *samplers, *sampler_seq;  /* NULL: the default order */
+    app_texts logit_bias, dry_breakers;  /* as given; what they mean is in sampling, made of `sampling_lists` */
+    app_texts stop;                      /* unescaped, if asked for, by app_sampling_settle */
+    struct app_sampling_lists *sampling_lists; /* owned */
+    uint32_t n_logprobs;
 
     app_texts prompts;
     const char *file, *prompts_file, *system_prompt;
@@ -109,6 +114,7 @@ typedef struct app_options {
     bool ignore_eos;
 
     bool ids, json, csv, stats, verbose, quiet;
+    bool color_drafts, no_history; /* run */
 
     bool decode, no_bos, no_parse_special, show_count;   /* tokenize */
     bool keys, tensors, full;                            /* inspect */
@@ -156,6 +162,11 @@ const char *app_nearest(const char *text, const char *best, const char *candidat
 /* ---- cpus.c: restricts the program to the CPUs asked for, resolves n_threads, says so if --verbose ----- */
 
 int app_cpus_settle(app_options *options);
+
+/* ---- options_sampling.c: what --samplers, --logit-bias, --dry-sequence-breaker and --stop mean ------------- */
+
+int app_sampling_settle(app_options *options);
+void app_sampling_free(app_options *options);
 
 /* ---- help.c: what the table says, for readers ------------------------------------------------------ */
 

@@ -7,7 +7,7 @@
 static const app_command commands[] = {
     {APP_RUN, "run", "", "one answer, or a chat on a terminal",
      "Answers the prompt given by -p, -f or standard input and prints the answer, nothing else, to\n"
-     "standard output. Without a prompt, on a terminal, it chats (/clear forgets, /exit ends).\n"
+     "standard output. Without a prompt, on a terminal, it chats: /help there says how.\n"
      "The prompt is put into the model's chat template, if it has one; -no-cnv continues raw text.\n"
      "Several prompts (-p repeated, --prompts-file) are answered in their order, -np N at once.\n"
      "Speculation is on by default and never changes a byte of the output.\n"
@@ -141,6 +141,8 @@ static const app_option options[] = {
      "tokens to generate at most; -1: until the answer ends or the context is full"},
     {"--ignore-eos", NULL, APP_FLAG, SPECULATES, AT(ignore_eos), 0, 0, "Generation",
      "do not stop where the model ends its answer"},
+    {"-r --stop --reverse-prompt", "TEXT", APP_TEXTS, APP_RUN, AT(stop), 0, 0, "Generation",
+     "end the answer before this text; may be given several times"},
 
     /* Sampling */
     {"-s --seed", "N", APP_SEED, SPECULATES, AT(sampling.seed), 0, 0, "Sampling",
@@ -163,6 +165,41 @@ static const app_option options[] = {
      "subtracted for each time a token was seen; 0: off"},
     {"--repeat-last-n", "N", APP_I32, SPECULATES, AT(sampling.penalty_last_n), -1, INT32_MAX, "Sampling",
      "how many of the newest tokens count as seen; 0: none, -1: all"},
+    {"--dry-multiplier", "X", APP_F32, SPECULATES, AT(sampling.dry_multiplier), 0, 1000, "Sampling",
+     "DRY weakens what would prolong a repetition of n tokens by X * base^(n - allowed length); 0: off"},
+    {"--dry-base", "X", APP_F32, SPECULATES, AT(sampling.dry_base), 1, 1000, "Sampling", "DRY's base"},
+    {"--dry-allowed-length", "N", APP_I32, SPECULATES, AT(sampling.dry_allowed_length), 0, INT32_MAX, "Sampling",
+     "shorter repetitions are not weakened"},
+    {"--dry-penalty-last-n", "N", APP_I32, SPECULATES, AT(sampling.dry_penalty_last_n), -1, INT32_MAX, "Sampling",
+     "how many of the newest tokens DRY looks at; 0: none, -1: all"},
+    {"--dry-sequence-breaker", "TEXT", APP_TEXTS, SPECULATES, AT(dry_breakers), 0, 0, "Sampling",
+     "no repetition reaches over this text; the first one given replaces newline, colon, quote and asterisk; none: no text "
+     "does"},
+    {"--top-n-sigma --top-nsigma", "N", APP_F32, SPECULATES, AT(sampling.top_n_sigma), -1, 1e6, "Sampling",
+     "only tokens whose logit is within N standard deviations of the best; 0 or less: off"},
+    {"--typical --typical-p", "P", APP_F32, SPECULATES, AT(sampling.typical_p), 0, 1, "Sampling",
+     "only the tokens of most typical surprise that together reach P; 1: off"},
+    {"--xtc-probability", "P", APP_F32, SPECULATES, AT(sampling.xtc_probability), 0, 1, "Sampling",
+     "how often XTC takes the likeliest tokens away; 0: never"},
+    {"--xtc-threshold", "P", APP_F32, SPECULATES, AT(sampling.xtc_threshold), 0, 1, "Sampling",
+     "XTC leaves one of the tokens at least as likely as P; above 0.5: off"},
+    {"--dynatemp-range", "X", APP_F32, SPECULATES, AT(sampling.dynatemp_range), 0, 1000, "Sampling",
+     "the temperature follows the entropy, from --temp - X to --temp + X; 0: off"},
+    {"--dynatemp-exp", "X", APP_F32, SPECULATES, AT(sampling.dynatemp_exponent), 0, 1000, "Sampling",
+     "how: (entropy / largest entropy)^X"},
+    {"--mirostat", "N", APP_I32, SPECULATES, AT(sampling.mirostat), 0, 2, "Sampling",
+     "2: mirostat 2.0, with logit bias and temperature as the only other steps; 0: off"},
+    {"--mirostat-ent", "X", APP_F32, SPECULATES, AT(sampling.mirostat_tau), 0, 1000, "Sampling",
+     "the surprise that mirostat aims at, in bits"},
+    {"--mirostat-lr", "X", APP_F32, SPECULATES, AT(sampling.mirostat_eta), 0, 1000, "Sampling", "how fast it learns"},
+    {"--min-keep", "N", APP_U32, SPECULATES, AT(sampling.min_keep), 0, INT32_MAX, "Sampling",
+     "typical, top-p, min-p and XTC leave at least N tokens"},
+    {"-l --logit-bias", "TOKEN(+|-)BIAS", APP_TEXTS, SPECULATES, AT(logit_bias), 0, 0, "Sampling",
+     "changes a token's logit: 15043+1, 15043-0.5, 15043-inf (never); may be given several times"},
+    {"--samplers", "LIST", APP_TEXT, SPECULATES, AT(samplers), 0, 0, "Sampling",
+     "steps in their order (default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)"},
+    {"--sampling-seq --sampler-seq", "LETTERS", APP_TEXT, SPECULATES, AT(sampler_seq), 0, 0, "Sampling",
+     "the same by letters (default: edskypmxt)"},
 
     /* Speculation */
     {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN, AT(session.spec.type), 0, 0, "Speculation",
@@ -281,6 +318,13 @@ static const app_option options[] = {
     {"--json", NULL, APP_FLAG, (ALL & ~APP_BENCH_LOGITS) | APP_QUANTIZE, AT(json), 0, 0, "Output", "one JSON object"},
     {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(csv), 0, 0, "Output",
      "comma separated values"},
+    {"--logprobs --n-probs", "N", APP_U32, APP_RUN, AT(n_logprobs), 0, AERIE_MAX_LOGPROBS, "Output",
+     "with --json: log-probabilities of each token and of the N likeliest, before sampling; 0: none"},
+    {"--color-drafts", NULL, APP_FLAG, APP_RUN, AT(color_drafts), 0, 0, "Output",
+     "on a terminal, colour the answer's tokens by origin: decoded, or drafted and accepted at depth 1, 2, ... "
+     "(NO_COLOR in the environment: never)"},
+    {"--no-history", NULL, APP_FLAG, APP_RUN, AT(no_history), 0, 0, "Output",
+     "the chat neither reads nor writes its history of lines ($XDG_STATE_HOME/aerie/history)"},
     {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output", "a line of figures on standard error at the end"},
     {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(verbose), 0, 0, "Output", "say more on standard error"},
     {"-q --quiet", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(quiet), 0, 0, "Output", "nothing but errors on standard error"},

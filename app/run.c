@@ -12,9 +12,10 @@ static int print_json(const app_generation *g, const aerie_stats *sum, const aer
     json_t *answers = json_array();
     for (size_t i = 0; answers && i < g->prompts->n; i++) {
         const app_answer *a = &g->answers[i];
-        json_array_append_new(answers,
-                              json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
-                                        app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i])));
+        json_t *one = json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
+                                app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i]));
+        if (g->options->n_logprobs) json_object_set_new(one, "logprobs", app_json_logprobs(g->models, a));
+        json_array_append_new(answers, one);
     }
     json_t *settings = app_json_settings(g->models, g->options, session);
     if (g->prompts->n != 1) {
@@ -55,6 +56,7 @@ static int answer(const app_models *models, const app_options *options, const ap
     if (!bad) bad = app_session_open(&session, models, options, options->session.spec.type);
     if (!bad) {
         app_say_speculation(session, options);
+        g.color = app_wants_color(options);
         bad = app_generate(&g, session);
         if (!bad || bad == APP_INTERRUPTED) {
             aerie_stats sum = {0};

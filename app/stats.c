@@ -79,6 +79,7 @@ static const char *stop_name(aerie_stop stop)
     case AERIE_STOP_LENGTH: return "length";
     case AERIE_STOP_CONTEXT: return "context";
     case AERIE_STOP_CALLER: return "interrupted";
+    case AERIE_STOP_STRING: return "stop string";
     }
     return "none";
 }
@@ -100,16 +101,41 @@ static json_t *text(const char *bytes)
     return app_json_text(bytes, strlen(bytes));
 }
 
+static json_t *json_sampling(const aerie_sampling *p)
+{
+    const struct {
+        const char *name;
+        double value;
+    } reals[] = {
+        {"temperature", (double)p->temperature}, {"top_p", (double)p->top_p}, {"min_p", (double)p->min_p},
+        {"typical_p", (double)p->typical_p}, {"top_n_sigma", (double)p->top_n_sigma},
+        {"repeat_penalty", (double)p->repeat_penalty}, {"presence_penalty", (double)p->presence_penalty},
+        {"frequency_penalty", (double)p->frequency_penalty}, {"dry_multiplier", (double)p->dry_multiplier},
+        {"dry_base", (double)p->dry_base}, {"xtc_probability", (double)p->xtc_probability},
+        {"xtc_threshold", (double)p->xtc_threshold}, {"dynatemp_range", (double)p->dynatemp_range},
+        {"dynatemp_exp", (double)p->dynatemp_exponent}, {"mirostat_ent", (double)p->mirostat_tau},
+        {"mirostat_lr", (double)p->mirostat_eta},
+    };
+    json_t *json = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "top_k", (int)p->top_k, "repeat_last_n", (int)p->penalty_last_n,
+                             "dry_allowed_length", (int)p->dry_allowed_length, "dry_penalty_last_n", (int)p->dry_penalty_last_n,
+                             "mirostat", (int)p->mirostat, "min_keep", (int)p->min_keep, "seed",
+                             p->seed <= INT64_MAX ? json_integer((json_int_t)p->seed) : json_real((double)p->seed));
+    for (size_t i = 0; json && i < sizeof reals / sizeof *reals; i++)
+        json_object_set_new(json, reals[i].name, json_real(reals[i].value));
+    json_t *samplers = json_array(), *bias = json_array();
+    for (size_t i = 0; i < AERIE_MAX_SAMPLERS && p->samplers[i] != AERIE_SAMPLER_END; i++)
+        json_array_append_new(samplers, json_string(aerie_sampler_name(p->samplers[i])));
+    for (size_t i = 0; i < p->n_logit_bias; i++)
+        json_array_append_new(bias, json_pack("[i, o]", (int)p->logit_bias[i].token, app_json_real((double)p->logit_bias[i].bias)));
+    json_object_set_new(json, "samplers", samplers);
+    json_object_set_new(json, "logit_bias", bias);
+    return json;
+}
+
 json_t *app_json_settings(const app_models *models, const app_options *options, const aerie_session *session)
 {
-    const aerie_sampling *p = &options->sampling;
     const aerie_spec *spec = &options->session.spec;
-    json_t *sampling =
-        json_pack("{s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:o}", "temperature", (double)p->temperature, "top_k",
-                  (int)p->top_k, "top_p", (double)p->top_p, "min_p", (double)p->min_p, "repeat_penalty",
-                  (double)p->repeat_penalty, "presence_penalty", (double)p->presence_penalty, "frequency_penalty",
-                  (double)p->frequency_penalty, "repeat_last_n", (int)p->penalty_last_n, "seed",
-                  p->seed <= INT64_MAX ? json_integer((json_int_t)p->seed) : json_real((double)p->seed));
+    json_t *sampling = json_sampling(&options->sampling);
     json_t *speculation = json_pack("{s:s, s:I, s:I, s:f, s:b, s:b}", "type", aerie_session_spec_name(session), "n_max",
                                     (json_int_t)spec->n_max, "n_min", (json_int_t)spec->n_min, "p_min",
                                     (double)spec->p_min, "tree", (int)spec->tree, "fixed", (int)spec->fixed);

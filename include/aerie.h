@@ -129,17 +129,63 @@ AERIE_API aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_m
 
 /* ---- Sampling ---------------------------------------------------------------------------------- */
 
+/* Steps that turn logits into candidates; each is off at its parameters' neutral values. docs/sampling.md. */
+typedef enum aerie_sampler {
+    AERIE_SAMPLER_END, /* behind the last step of a list */
+    AERIE_SAMPLER_PENALTIES,
+    AERIE_SAMPLER_DRY,
+    AERIE_SAMPLER_TOP_N_SIGMA,
+    AERIE_SAMPLER_TOP_K,
+    AERIE_SAMPLER_TYPICAL_P,
+    AERIE_SAMPLER_TOP_P,
+    AERIE_SAMPLER_MIN_P,
+    AERIE_SAMPLER_XTC,
+    AERIE_SAMPLER_TEMPERATURE,
+} aerie_sampler;
+
+#define AERIE_MAX_SAMPLERS 16 /* steps in a chain */
+
+/* llama.cpp's: "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature", and the letter of
+ * each ('e', 'd', 's', 'k', 'y', 'p', 'm', 'x', 't'). NULL and 0 for END and unknown values. */
+AERIE_API const char *aerie_sampler_name(aerie_sampler sampler);
+AERIE_API char aerie_sampler_letter(aerie_sampler sampler);
+/* Also by llama.cpp's other spellings ("top-k", "nucleus", "temp" ...). false for an unknown name. */
+AERIE_API bool aerie_sampler_parse(const char *name, aerie_sampler *sampler);
+
+typedef struct aerie_logit_bias {
+    int32_t token;
+    float bias; /* added to the logit; -INFINITY: never, INFINITY: always */
+} aerie_logit_bias;
+
 /* Same parameters, seed and prompt: same tokens, whatever speculation, threads or load (law 1). */
 typedef struct aerie_sampling {
     float temperature;       /* <= 0: greedy */
     int32_t top_k;           /* <= 0: off */
     float top_p;             /* >= 1: off */
     float min_p;             /* <= 0: off */
-    float repeat_penalty;    /* 1: off */
-    float presence_penalty;  /* 0: off */
-    float frequency_penalty; /* 0: off */
-    int32_t penalty_last_n;  /* tokens that count as seen; 0: off, -1: all */
+    float repeat_penalty;    /* 1: off; > 1 divides positive and multiplies other logits of seen tokens */
+    float presence_penalty;  /* 0: off; subtracted once for a seen token */
+    float frequency_penalty; /* 0: off; subtracted for each time it was seen */
+    int32_t penalty_last_n;  /* newest tokens that count as seen; 0: off, -1: all */
     uint64_t seed;
+    float typical_p;         /* >= 1: off */
+    float top_n_sigma;       /* <= 0: off */
+    float xtc_probability;   /* of taking the likeliest tokens away; <= 0: off */
+    float xtc_threshold;     /* all but the last of those at least this likely; > 0.5: off */
+    float dynatemp_range;    /* temperature +- this, by entropy; <= 0: off */
+    float dynatemp_exponent;
+    float dry_multiplier;    /* 0: off; else a token that would prolong a repetition of n tokens loses multiplier * base^(n - allowed
+                              * length) */
+    float dry_base;          /* >= 1 */
+    int32_t dry_allowed_length, dry_penalty_last_n; /* shorter repetitions are free; tokens looked back at, 0: off, -1: all */
+    const char *const *dry_breakers; /* [n_dry_breakers] texts over which no repetition reaches; lent */
+    size_t n_dry_breakers;
+    int32_t mirostat;        /* 0: off; 2: mirostat 2.0, after which only logit bias and temperature count of the rest */
+    float mirostat_tau, mirostat_eta; /* target surprise (bits), learning rate */
+    uint32_t min_keep;       /* typical-p, top-p, min-p and XTC leave at least so many candidates */
+    const aerie_logit_bias *logit_bias; /* [n_logit_bias] applied before everything else; lent */
+    size_t n_logit_bias;
+    aerie_sampler samplers[AERIE_MAX_SAMPLERS]; /* the order, ends at END; without TEMPERATURE it is 1 */
 } aerie_sampling;
 
 AERIE_API aerie_sampling aerie_sampling_default(void);
@@ -278,12 +324,21 @@ AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model
 
 /* ---- Generation ---------------------------------------------------------------------------------------- */
 
+#define AERIE_MAX_LOGPROBS 128
+#define AERIE_MAX_STOPS 64
+#define AERIE_MAX_STOP_BYTES 4096 /* of one stop string */
+
 typedef struct aerie_request {
     const int32_t *tokens; /* [n_tokens] the prompt, at least one */
     size_t n_tokens;
     uint32_t n_predict;    /* tokens to generate at most; 0 = until the context is full */
     bool ignore_eos;       /* do not stop at an end-of-generation token */
     aerie_sampling sampling;
+    uint32_t n_logprobs;      /* likeliest tokens told with each token, up to AERIE_MAX_LOGPROBS; 0: no log-probabilities */
+    const char *const *stop;  /* [n_stop] texts that end the answer, see AERIE_STOP_STRING */
+    size_t n_stop;
+    aerie_progress *progress; /* called with aerie_generate's `user` between passes over the prompt, done of total tokens;
+                               * false ends the request (AERIE_STOP_CALLER). May be NULL */
     const int32_t *oracle_tokens; /* ORACLE: [n_oracle_tokens] the true continuation of the prompt */
     size_t n_oracle_tokens;
 } aerie_request;
@@ -296,18 +351,32 @@ typedef enum aerie_stop {
     AERIE_STOP_LENGTH,  /* n_predict reached */
     AERIE_STOP_CONTEXT, /* the context is full */
     AERIE_STOP_CALLER,  /* the callback returned false */
+    AERIE_STOP_STRING,  /* the text came to a stop string. It may begin and end inside of tokens: of the texts' bytes, the first
+                         * stop string to end counts (of those that end together the longest), wherever tokens begin. The
+                         * text ends before it; the token that completed it is the last one, emitted and counted. */
 } aerie_stop;
+
+typedef struct aerie_logprob {
+    int32_t token;
+    float logprob; /* natural; -INFINITY where the model gives it no chance */
+} aerie_logprob;
 
 typedef struct aerie_token_event {
     size_t i_request;
     int32_t token;
-    const char *text;  /* [n_text] bytes that this token completes: whole UTF-8 characters; may be empty */
+    const char *text;  /* [n_text] bytes that are certain with this token: whole UTF-8 characters; may be empty. What may
+                        * begin a stop string comes with a later token. */
     size_t n_text;
     uint32_t draft_depth; /* 0: decoded by the target; k: the k-th token of an accepted draft */
+    /* With n_logprobs: by the target's softmax over its whole vocabulary, before all samplers and at temperature 1, so the same
+     * with and without speculation. */
+    float logprob;              /* of the token; 0 without n_logprobs */
+    const aerie_logprob *top;   /* [n_top] the likeliest, best first */
+    uint32_t n_top;
 } aerie_token_event;
 
 /* Called for every emitted token, in order per request; false ends that request. A request that has ended is told once
- * more with token -1, and with the bytes held back (an incomplete character), mostly none. */
+ * more with token -1, and with the bytes held back (an incomplete character, what began a stop string), mostly none. */
 typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
 
 typedef struct aerie_stats {

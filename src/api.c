@@ -6,15 +6,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "sample/logprobs.h"
 #include "text/chat.h"
+#include "text/stops.h"
 #include "text/vocab.h"
-
-/* The public structs mirror the internal ones; one conversion each. */
-static ae_sampling sampling_in(const aerie_sampling *s)
-{
-    return (ae_sampling){s->temperature, s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->presence_penalty,
-                         s->frequency_penalty, s->penalty_last_n, s->seed};
-}
 
 const char *aerie_version(void)
 {
@@ -235,9 +230,7 @@ aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *me
 
 aerie_sampling aerie_sampling_default(void)
 {
-    const ae_sampling s = ae_sampling_default();
-    return (aerie_sampling){s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.presence_penalty,
-                            s.frequency_penalty, s.penalty_last_n, s.seed};
+    return ae_sampling_default();
 }
 
 static const char *const spec_names[] = {
@@ -467,6 +460,12 @@ const char *aerie_session_spec_name(const aerie_session *session)
 
 /* ---- Generation ------------------------------------------------------------------------------------------------- */
 
+/* What a slot's answer becomes as text: tokens' bytes, up to a stop string, in whole characters. */
+typedef struct text_out {
+    ae_detok detok;
+    ae_stops *stops; /* NULL: none */
+} text_out;
+
 typedef struct generation {
     aerie_session *session;
     const aerie_request *requests;
@@ -476,38 +475,92 @@ typedef struct generation {
     aerie_stats *stats;  /* or NULL */
     size_t *request_of;  /* [n_seqs] */
     bool *running;       /* [n_seqs] */
-    ae_detok *detok;     /* [n_seqs] */
-    ae_buf text;
+    text_out *out;       /* [n_seqs] */
+    ae_buf certain, text; /* what stop strings let through; of it whole characters */
 } generation;
 
-static bool send(generation *g, uint32_t slot, int32_t token, uint32_t depth)
+static bool send(generation *g, aerie_token_event *event)
 {
-    const aerie_token_event event = {g->request_of[slot], token, g->text.data ? g->text.data : "", g->text.n, depth};
-    const bool more = !g->callback || g->callback(g->user, &event);
+    event->text = g->text.data ? g->text.data : "";
+    event->n_text = g->text.n;
+    const bool more = !g->callback || g->callback(g->user, event);
     ae_buf_clear(&g->text);
     return more;
 }
 
-static bool on_emit(void *user, uint32_t slot, int32_t token, uint32_t depth)
+/* Bytes of a new token; true when they complete a stop string. */
+static bool add_text(generation *g, text_out *out, int32_t token)
+{
+    uint32_t n;
+    const char *piece = ae_detok_piece(&out->detok, token, &n);
+    if (!out->stops) {
+        ae_detok_bytes(&out->detok, piece, n, &g->text);
+        return false;
+    }
+    const bool found = ae_stops_feed(out->stops, piece, n, &g->certain);
+    ae_detok_bytes(&out->detok, g->certain.data, g->certain.n, &g->text);
+    ae_buf_clear(&g->certain);
+    return found;
+}
+
+static void end_text(generation *g, text_out *out)
+{
+    if (out->stops) {
+        ae_stops_end(out->stops, &g->certain);
+        ae_detok_bytes(&out->detok, g->certain.data, g->certain.n, &g->text);
+        ae_buf_clear(&g->certain);
+    }
+    ae_detok_end(&out->detok, &g->text);
+    ae_stops_free(out->stops);
+    out->stops = NULL;
+}
+
+static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits)
 {
     generation *g = user;
-    ae_detok_add(&g->detok[slot], token, &g->text);
-    return send(g, slot, token, depth) && !g->text.failed;
+    const aerie_request *r = &g->requests[g->request_of[slot]];
+    aerie_logprob top[AERIE_MAX_LOGPROBS];
+    aerie_token_event event = {.i_request = g->request_of[slot], .token = token, .draft_depth = depth, .top = top};
+    if (r->n_logprobs)
+        event.logprob = ae_logprobs(logits, (uint32_t)ae_vocab_n_tokens(g->session->model->vocab), token, r->n_logprobs, top,
+                                    &event.n_top);
+    const bool found = add_text(g, &g->out[slot], token);
+    const bool failed = g->text.failed || g->certain.failed;
+    if (!send(g, &event) || failed) return AERIE_STOP_CALLER;
+    return found ? AERIE_STOP_STRING : AERIE_STOP_NONE;
 }
 
 static aerie_status start_next(generation *g, aerie_error *error)
 {
     const aerie_request *r = &g->requests[g->next];
-    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, sampling_in(&r->sampling)};
+    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling};
+    ae_stops *stops = NULL;
     uint32_t slot;
-    AE_TRY(ae_spec_start(g->session->spec, &request, &slot, error));
+    if (r->n_stop) AE_TRY(ae_stops_create(&stops, r->stop, r->n_stop, error));
+    const aerie_status status = ae_spec_start(g->session->spec, &request, &slot, error);
+    if (status != AERIE_OK) {
+        ae_stops_free(stops);
+        return status;
+    }
     if (g->session->params.spec.type == AERIE_SPEC_ORACLE)
         ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), slot, r->n_tokens, r->oracle_tokens, r->n_oracle_tokens);
     g->request_of[slot] = g->next++;
     g->running[slot] = true;
     /* the answer continues the prompt: its first piece keeps its leading space */
-    g->detok[slot] = (ae_detok){.vocab = g->session->model->vocab, .started = true};
+    g->out[slot] = (text_out){{.vocab = g->session->model->vocab, .started = true}, stops};
     return AERIE_OK;
+}
+
+/* Those whose prompt goes on are asked whether it shall. */
+static void tell_progress(generation *g)
+{
+    for (uint32_t slot = 0; slot < g->session->params.n_seqs; slot++) {
+        const ae_spec *spec = g->session->spec;
+        if (!g->running[slot] || !ae_spec_is_active(spec, slot) || ae_spec_stats(spec, slot)->n_generated) continue;
+        const aerie_request *r = &g->requests[g->request_of[slot]];
+        if (r->progress && !r->progress(g->user, ae_spec_n_done(g->session->spec, slot), r->n_tokens))
+            ae_spec_stop(g->session->spec, slot, AERIE_STOP_CALLER);
+    }
 }
 
 /* Sequences that ended in the last pass: what was held back goes out, statistics are kept. */
@@ -516,8 +569,9 @@ static void collect(generation *g)
     for (uint32_t slot = 0; slot < g->session->params.n_seqs; slot++) {
         if (!g->running[slot] || ae_spec_is_active(g->session->spec, slot)) continue;
         g->running[slot] = false;
-        ae_detok_end(&g->detok[slot], &g->text);
-        send(g, slot, -1, 0);
+        end_text(g, &g->out[slot]);
+        aerie_token_event event = {.i_request = g->request_of[slot], .token = -1};
+        send(g, &event);
         if (g->stats) g->stats[g->request_of[slot]] = *ae_spec_stats(g->session->spec, slot);
     }
 }
@@ -527,7 +581,8 @@ static aerie_status generate(generation *g, aerie_error *error)
     while (g->next < g->n_requests || ae_spec_n_active(g->session->spec)) {
         while (g->next < g->n_requests && ae_spec_n_free(g->session->spec)) AE_TRY(start_next(g, error));
         AE_TRY(ae_spec_step(g->session->spec, on_emit, g, error));
-        if (g->text.failed) return ae_fail_memory(error, "the text of a token", g->text.n);
+        if (g->text.failed || g->certain.failed) return ae_fail_memory(error, "the text of a token", g->text.n);
+        tell_progress(g);
         collect(g);
     }
     return AERIE_OK;
@@ -537,8 +592,11 @@ static aerie_status generate(generation *g, aerie_error *error)
 static aerie_status check_requests(const aerie_session *session, const aerie_request *requests, size_t n_requests, aerie_error *error)
 {
     for (size_t i = 0; i < n_requests; i++) {
-        const ae_sampling sampling = sampling_in(&requests[i].sampling);
-        AE_TRY(ae_sampling_check(&sampling, error));
+        AE_TRY(ae_sampling_check(&requests[i].sampling, (uint32_t)ae_vocab_n_tokens(session->model->vocab), error));
+        AE_TRY(ae_stops_check(requests[i].stop, requests[i].n_stop, error));
+        if (requests[i].n_logprobs > AERIE_MAX_LOGPROBS)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "log-probabilities of %u tokens are asked for; at most %d are possible",
+                           requests[i].n_logprobs, AERIE_MAX_LOGPROBS);
         if (requests[i].n_tokens >= session->params.n_ctx)
             return ae_fail(error, AERIE_ERROR_LIMIT,
                            "the prompt has %zu tokens, but the context holds %u and one must be left for the answer; "
@@ -557,13 +615,16 @@ aerie_status aerie_generate(aerie_session *session, const aerie_request *request
     if (stats) memset(stats, 0, n_requests * sizeof *stats);
     g.request_of = ae_alloc(n_seqs, sizeof *g.request_of);
     g.running = ae_alloc(n_seqs, sizeof *g.running);
-    g.detok = ae_alloc(n_seqs, sizeof *g.detok);
-    aerie_status status = g.request_of && g.running && g.detok ? AERIE_OK : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.detok);
+    g.out = ae_alloc(n_seqs, sizeof *g.out);
+    const bool ok = g.request_of && g.running && g.out;
+    aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.out);
     if (status == AERIE_OK) status = generate(&g, error);
     if (status != AERIE_OK) ae_spec_reset(session->spec);
     ae_free(g.request_of);
     ae_free(g.running);
-    ae_free(g.detok);
+    for (uint32_t i = 0; g.out && i < n_seqs; i++) ae_stops_free(g.out[i].stops);
+    ae_free(g.out);
+    ae_buf_free(&g.certain);
     ae_buf_free(&g.text);
     return status;
 }

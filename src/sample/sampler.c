@@ -1,90 +1,11 @@
 #include "sample/sampler.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/fmath.h"
-#include "base/mem.h"
 #include "base/rng.h"
-
-typedef struct candidate {
-    int32_t id;
-    float logit;
-} candidate;
-
-#define NOISE_BINS 1024 /* by the upper bits of a random word */
-
-struct ae_sampler {
-    ae_sampling params;
-    uint32_t n_vocab;
-    float *logits;          /* [n_vocab] working copy, when penalties change them */
-    candidate *candidates;  /* [n_vocab] */
-    double noise_bound[NOISE_BINS]; /* no noise made of bits in [i, i + 1) / NOISE_BINS is larger */
-};
+#include "sample/sampler_int.h"
 
 static double gumbel_of(uint32_t bits)
 {
     return -ae_log(-ae_log((double)ae_uniform_open(bits)));
-}
-
-ae_sampling ae_sampling_default(void)
-{
-    return (ae_sampling){.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1.0f,
-                         .penalty_last_n = 64};
-}
-
-aerie_status ae_sampling_check(const ae_sampling *s, aerie_error *error)
-{
-    const struct {
-        const char *name;
-        float value, lo, hi;
-    } fields[] = {
-        {"temperature", s->temperature, -1e6f, 1e6f},
-        {"top-p", s->top_p, 0.0f, 1e6f},
-        {"min-p", s->min_p, -1e6f, 1.0f},
-        {"repeat-penalty", s->repeat_penalty, 1e-3f, 1e3f},
-        {"presence-penalty", s->presence_penalty, -1e3f, 1e3f},
-        {"frequency-penalty", s->frequency_penalty, -1e3f, 1e3f},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-        if (!(fields[i].value >= fields[i].lo && fields[i].value <= fields[i].hi))
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %g; %g to %g are possible", fields[i].name,
-                           (double)fields[i].value, (double)fields[i].lo, (double)fields[i].hi);
-    if (s->penalty_last_n < -1)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "repeat-last-n is %d; -1 (all), 0 (off) or a count are possible", s->penalty_last_n);
-    return AERIE_OK;
-}
-
-aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, uint32_t n_vocab, aerie_error *error)
-{
-    *out = NULL;
-    AE_TRY(ae_sampling_check(sampling, error));
-    ae_sampler *s = ae_alloc(1, sizeof *s);
-    if (!s) return ae_fail_memory(error, "a sampler", sizeof *s);
-    *s = (ae_sampler){.params = *sampling, .n_vocab = n_vocab};
-    s->logits = ae_alloc(n_vocab, sizeof *s->logits);
-    s->candidates = ae_alloc(n_vocab, sizeof *s->candidates);
-    if (!s->logits || !s->candidates) {
-        ae_sampler_free(s);
-        return ae_fail_memory(error, "a sampler", n_vocab * (sizeof *s->logits + sizeof *s->candidates));
-    }
-    /* the noise grows with its bits, so a bin's last word bounds it; a hair for the rounding of the logarithms */
-    for (uint32_t i = 0; i < NOISE_BINS; i++) s->noise_bound[i] = gumbel_of(i << 22 | 0x3FFFFF) + 1e-9;
-    *out = s;
-    return AERIE_OK;
-}
-
-void ae_sampler_free(ae_sampler *sampler)
-{
-    if (!sampler) return;
-    ae_free(sampler->logits);
-    ae_free(sampler->candidates);
-    ae_free(sampler);
-}
-
-const ae_sampling *ae_sampler_params(const ae_sampler *sampler)
-{
-    return &sampler->params;
 }
 
 double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token)
@@ -94,148 +15,187 @@ double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token)
     return gumbel_of(bits[token % 4]);
 }
 
-/* The best id of a row: largest logit, lowest id among equals. Sixteen lanes so that it vectorizes. */
-static int32_t argmax(const float *logits, uint32_t n)
-{
-    float top[16];
-    for (int j = 0; j < 16; j++) top[j] = logits[0];
-    uint32_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int j = 0; j < 16; j++) top[j] = logits[i + j] > top[j] ? logits[i + j] : top[j];
-    float best = top[0];
-    for (int j = 1; j < 16; j++) best = top[j] > best ? top[j] : best;
-    for (; i < n; i++) best = logits[i] > best ? logits[i] : best;
-    for (i = 0; i < n; i++)
-        if (logits[i] == best) return (int32_t)i;
-    return 0; /* all NaN */
-}
+/* ---- Life -------------------------------------------------------------------------------------- */
 
-/* ---- Filters ------------------------------------------------------------------------------------- */
-
-static bool penalties_on(const ae_sampling *p)
+static bool has_effect(const ae_sampling *p, aerie_sampler step)
 {
-    return p->penalty_last_n != 0 && (p->repeat_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f);
-}
-
-/* Counts each seen token once per occurrence; a token's first visit from the end applies it all. */
-static void apply_penalties(const ae_sampling *p, float *logits, uint32_t n_vocab, const int32_t *tokens, size_t n)
-{
-    const size_t last = p->penalty_last_n < 0 || (size_t)p->penalty_last_n > n ? n : (size_t)p->penalty_last_n;
-    const int32_t *seen = tokens + (n - last);
-    for (size_t i = 0; i < last; i++) {
-        const int32_t id = seen[i];
-        if (id < 0 || (uint32_t)id >= n_vocab) continue;
-        size_t count = 1;
-        bool earlier = false;
-        for (size_t j = 0; j < i && !earlier; j++) earlier = seen[j] == id;
-        if (earlier) continue;
-        for (size_t j = i + 1; j < last; j++) count += seen[j] == id;
-        float x = logits[id];
-        x = x > 0 ? x / p->repeat_penalty : x * p->repeat_penalty;
-        logits[id] = x - (float)count * p->frequency_penalty - p->presence_penalty;
+    switch (step) {
+    case AERIE_SAMPLER_PENALTIES:
+        return p->penalty_last_n != 0 &&
+               (p->repeat_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f);
+    case AERIE_SAMPLER_DRY: return p->dry_multiplier != 0.0f && p->dry_penalty_last_n != 0;
+    case AERIE_SAMPLER_TOP_N_SIGMA: return p->top_n_sigma > 0.0f;
+    case AERIE_SAMPLER_TOP_K: return p->top_k > 0;
+    case AERIE_SAMPLER_TYPICAL_P: return p->typical_p < 1.0f;
+    case AERIE_SAMPLER_TOP_P: return p->top_p < 1.0f;
+    case AERIE_SAMPLER_MIN_P: return p->min_p > 0.0f;
+    case AERIE_SAMPLER_XTC: return p->xtc_probability > 0.0f && p->xtc_threshold <= 0.5f;
+    case AERIE_SAMPLER_TEMPERATURE: return p->temperature != 1.0f || p->dynatemp_range > 0.0f;
+    case AERIE_SAMPLER_END: break;
     }
+    return false;
 }
 
-/* Before means better: larger logit, then lower id. */
-static bool before(candidate a, candidate b)
+static bool keeps_the_best(aerie_sampler step)
 {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+    return step == AERIE_SAMPLER_TOP_N_SIGMA || step == AERIE_SAMPLER_TOP_K || step == AERIE_SAMPLER_TOP_P ||
+           step == AERIE_SAMPLER_MIN_P;
 }
 
-static void sift_down(candidate *heap, uint32_t n, uint32_t i)
+/* The steps that have an effect. Greedy, nothing behind the temperature has, nor filters before it that keep the best. */
+static void plan(ae_sampler *s)
 {
-    const candidate x = heap[i];
-    for (;;) {
-        uint32_t child = 2 * i + 1;
-        if (child >= n) break;
-        if (child + 1 < n && before(heap[child], heap[child + 1])) child++; /* the worse child rises */
-        if (!before(x, heap[child])) break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = x;
-}
-
-/* The k best of the row, best first; a heap whose top is the worst kept. */
-static uint32_t select_top(const float *logits, uint32_t n, uint32_t k, candidate *out)
-{
-    if (k > n) k = n;
-    for (uint32_t i = 0; i < k; i++) out[i] = (candidate){(int32_t)i, logits[i]};
-    for (uint32_t i = k / 2; i-- > 0;) sift_down(out, k, i);
-    for (uint32_t i = k; i < n; i++) {
-        if (!(logits[i] > out[0].logit)) continue;
-        out[0] = (candidate){(int32_t)i, logits[i]};
-        sift_down(out, k, 0);
-    }
-    for (uint32_t end = k; end > 1; end--) {
-        const candidate worst = out[0];
-        out[0] = out[end - 1];
-        out[end - 1] = worst;
-        sift_down(out, end - 1, 0);
-    }
-    return k;
-}
-
-/* Nucleus: the shortest prefix whose share of the candidates' probability reaches p. */
-static uint32_t top_p(const candidate *c, uint32_t n, double total, float p)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        sum += (double)ae_expf(c[i].logit - c[0].logit);
-        if (sum >= (double)p * total) return i + 1;
-    }
-    return n;
-}
-
-static double total_weight(const float *logits, uint32_t n, float top)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++) sum += (double)ae_expf(logits[i] - top);
-    return sum;
-}
-
-/* Candidates that pass top-k and top-p, best first where that was needed. */
-static uint32_t filter(ae_sampler *s, const float *logits)
-{
+    static const aerie_sampler with_mirostat[AERIE_MAX_SAMPLERS] = {AERIE_SAMPLER_TEMPERATURE};
     const ae_sampling *p = &s->params;
-    candidate *c = s->candidates;
-    const uint32_t n = s->n_vocab;
-    if (p->top_k > 0) {
-        uint32_t k = select_top(logits, n, (uint32_t)p->top_k, c);
-        if (p->top_p < 1.0f) {
-            double total = 0;
-            for (uint32_t i = 0; i < k; i++) total += (double)ae_expf(c[i].logit - c[0].logit);
-            k = top_p(c, k, total, p->top_p);
-        }
-        return k;
+    const aerie_sampler *order = p->mirostat ? with_mirostat : p->samplers;
+    s->draft_temperature = 1.0;
+    for (size_t i = 0; i < AERIE_MAX_SAMPLERS && order[i] != AERIE_SAMPLER_END; i++) {
+        if (!has_effect(p, order[i])) continue;
+        s->steps[s->n_steps++] = order[i];
+        if (order[i] != AERIE_SAMPLER_TEMPERATURE) continue;
+        s->draft_temperature *= p->temperature > 0.0f ? (double)p->temperature : 0.0;
+        if (p->temperature > 0.0f || p->dynatemp_range > 0.0f) continue;
+        s->n_steps--;
+        while (s->n_steps && keeps_the_best(s->steps[s->n_steps - 1])) s->n_steps--;
+        s->steps[s->n_steps++] = AERIE_SAMPLER_TEMPERATURE;
+        return;
     }
-    if (p->top_p < 1.0f) {
-        /* the nucleus is usually short: widen the selection until it holds enough */
-        const double total = total_weight(logits, n, logits[argmax(logits, n)]);
-        for (uint32_t k = 256;; k *= 8) {
-            const uint32_t got = select_top(logits, n, k, c), kept = top_p(c, got, total, p->top_p);
-            if (kept < got || got == n) return kept;
-        }
-    }
-    for (uint32_t i = 0; i < n; i++) c[i] = (candidate){(int32_t)i, logits[i]};
-    return n;
 }
 
-/* argmax of logit / temperature + noise over candidates not below `floor`. Most cannot win with the upper bits of
- * their noise alone; passing those over saves the logarithms and changes nothing. */
-static int32_t draw(const ae_sampler *s, uint32_t n, float top, float floor, uint64_t position)
+static bool plans(const ae_sampler *s, aerie_sampler step)
 {
-    const ae_sampling *p = &s->params;
-    const candidate *c = s->candidates;
+    for (uint32_t i = 0; i < s->n_steps; i++)
+        if (s->steps[i] == step) return true;
+    return false;
+}
+
+/* The parameters' lists outlive the request that lent them: breakers and biases in one block each. */
+static bool copy_lists(ae_sampler *s)
+{
+    ae_sampling *p = &s->params;
+    size_t n_bytes = p->n_dry_breakers * sizeof(char *);
+    for (size_t i = 0; i < p->n_dry_breakers; i++) n_bytes += strlen(p->dry_breakers[i]) + 1;
+    aerie_logit_bias *bias = ae_alloc(p->n_logit_bias, sizeof *bias);
+    s->texts = ae_alloc(n_bytes, 1);
+    if ((!bias && p->n_logit_bias) || (!s->texts && n_bytes)) {
+        ae_free(bias);
+        p->logit_bias = NULL;
+        return false;
+    }
+    if (p->n_logit_bias) memcpy(bias, p->logit_bias, p->n_logit_bias * sizeof *bias);
+    p->logit_bias = bias;
+    const char **list = (const char **)s->texts;
+    char *text = s->texts + p->n_dry_breakers * sizeof(char *);
+    for (size_t i = 0; i < p->n_dry_breakers; i++) {
+        const size_t n = strlen(p->dry_breakers[i]) + 1;
+        memcpy(text, p->dry_breakers[i], n);
+        list[i] = text;
+        text += n;
+    }
+    p->dry_breakers = list;
+    return true;
+}
+
+static bool allocate(ae_sampler *s)
+{
+    const bool dry = plans(s, AERIE_SAMPLER_DRY), typical = plans(s, AERIE_SAMPLER_TYPICAL_P);
+    if (!copy_lists(s)) return false;
+    s->row = ae_alloc(s->n_vocab, sizeof *s->row);
+    s->list = ae_alloc(s->n_vocab, sizeof *s->list);
+    if (!s->row || !s->list) return false;
+    if ((dry || plans(s, AERIE_SAMPLER_PENALTIES)) && !(s->seen = ae_alloc(s->n_vocab, sizeof *s->seen))) return false;
+    if (dry && !(s->repeats = ae_alloc(s->n_ctx, sizeof *s->repeats))) return false;
+    return !typical || (s->typical = ae_alloc(s->n_vocab, sizeof *s->typical));
+}
+
+aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, const ae_vocab *vocab, uint32_t n_vocab,
+                               size_t n_ctx, aerie_error *error)
+{
+    *out = NULL;
+    AE_TRY(ae_sampling_check(sampling, n_vocab, error));
+    ae_sampler *s = ae_alloc(1, sizeof *s);
+    if (!s) return ae_fail_memory(error, "a sampler", sizeof *s);
+    *s = (ae_sampler){.params = *sampling, .vocab = vocab, .n_vocab = n_vocab, .n_ctx = n_ctx, .drawn.token = -1};
+    s->mu = 2.0 * (double)sampling->mirostat_tau;
+    plan(s);
+    if (!allocate(s)) {
+        ae_sampler_free(s);
+        return ae_fail_memory(error, "a sampler", n_vocab * (sizeof *s->row + sizeof *s->list));
+    }
+    /* the noise grows with its bits, so a bin's last word bounds it; a hair for the rounding of the logarithms */
+    for (uint32_t i = 0; i < AE_NOISE_BINS; i++) s->noise_bound[i] = gumbel_of(i << 22 | 0x3FFFFF) + 1e-9;
+    *out = s;
+    return AERIE_OK;
+}
+
+void ae_sampler_free(ae_sampler *sampler)
+{
+    if (!sampler) return;
+    ae_free((void *)sampler->params.logit_bias);
+    ae_free(sampler->texts);
+    ae_free(sampler->row);
+    ae_free(sampler->list);
+    ae_free(sampler->seen);
+    ae_free(sampler->repeats);
+    ae_free(sampler->typical);
+    ae_free(sampler);
+}
+
+const ae_sampling *ae_sampler_params(const ae_sampler *sampler)
+{
+    return &sampler->params;
+}
+
+/* ---- The chain and the draw -------------------------------------------------------------------------- */
+
+static void run_step(ae_sampler *s, aerie_sampler step, const int32_t *tokens, size_t n_tokens)
+{
+    switch (step) {
+    case AERIE_SAMPLER_PENALTIES: ae_step_penalties(s, tokens, n_tokens); break;
+    case AERIE_SAMPLER_DRY: ae_step_dry(s, tokens, n_tokens); break;
+    case AERIE_SAMPLER_TOP_N_SIGMA: ae_step_top_n_sigma(s); break;
+    case AERIE_SAMPLER_TOP_K: ae_keep_top(s, (uint32_t)s->params.top_k); break;
+    case AERIE_SAMPLER_TYPICAL_P: ae_step_typical(s); break;
+    case AERIE_SAMPLER_TOP_P: ae_step_top_p(s); break;
+    case AERIE_SAMPLER_MIN_P: ae_step_min_p(s); break;
+    case AERIE_SAMPLER_XTC: ae_step_xtc(s, n_tokens); break;
+    case AERIE_SAMPLER_TEMPERATURE: ae_step_temperature(s); break;
+    case AERIE_SAMPLER_END: break;
+    }
+}
+
+static void run_chain(ae_sampler *s, const float *logits, const int32_t *tokens, size_t n_tokens)
+{
+    s->logits = logits;
+    s->t = 1.0;
+    if (s->params.n_logit_bias) ae_step_bias(s);
+    for (uint32_t i = 0; i < s->n_steps; i++) run_step(s, s->steps[i], tokens, n_tokens);
+    if (s->params.mirostat) ae_step_mirostat(s);
+    ae_to_list(s);
+}
+
+const ae_candidate *ae_sampler_candidates(ae_sampler *s, const float *logits, const int32_t *tokens, size_t n_tokens,
+                                          uint32_t *n, double *temperature)
+{
+    run_chain(s, logits, tokens, n_tokens);
+    *n = s->n;
+    *temperature = s->t;
+    return s->list;
+}
+
+/* argmax of logit / t + noise over the list. Most cannot win with the upper bits of their noise alone; passing those over
+ * saves the logarithms and changes nothing. */
+static int32_t draw(const ae_sampler *s, float top, uint64_t position)
+{
+    const ae_candidate *c = s->list;
     double best = -INFINITY;
-    int32_t best_id = -1;
+    int32_t best_id = c[0].id;
     uint32_t bits[4], block = UINT32_MAX;
-    for (uint32_t i = 0; i < n; i++) {
-        if (c[i].logit < floor) continue;
-        const double weight = ((double)c[i].logit - (double)top) / (double)p->temperature;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const double weight = ((double)c[i].logit - (double)top) / s->t;
         const uint32_t id = (uint32_t)c[i].id;
         if (weight + AE_GUMBEL_MAX < best) continue;
-        if (id / 4 != block) ae_philox(p->seed, position, block = id / 4, bits);
+        if (id / 4 != block) ae_philox(s->params.seed, position, block = id / 4, bits);
         if (weight + s->noise_bound[bits[id % 4] >> 22] < best) continue;
         const double score = weight + gumbel_of(bits[id % 4]);
         if (score > best || (score == best && c[i].id < best_id)) {
@@ -248,19 +208,23 @@ static int32_t draw(const ae_sampler *s, uint32_t n, float top, float floor, uin
 
 int32_t ae_sampler_draw(ae_sampler *s, const float *logits, const int32_t *tokens, size_t n_tokens)
 {
-    const ae_sampling *p = &s->params;
-    if (penalties_on(p)) {
-        memcpy(s->logits, logits, s->n_vocab * sizeof *s->logits);
-        apply_penalties(p, s->logits, s->n_vocab, tokens, n_tokens);
-        logits = s->logits;
+    run_chain(s, logits, tokens, n_tokens);
+    s->drawn.token = -1;
+    if (!s->n) return ae_argmax(logits, s->n_vocab);
+    const int32_t id = s->n == 1 ? s->list[0].id : draw(s, ae_list_top(s), n_tokens);
+    if (s->params.mirostat) {
+        s->drawn.token = id;
+        s->drawn.position = n_tokens;
+        s->drawn.mu = ae_mirostat_next(s, id);
     }
-    if (!(p->temperature > 0.0f)) return argmax(logits, s->n_vocab);
-    const uint32_t n = filter(s, logits);
-    float top = s->candidates[0].logit;
-    for (uint32_t i = 1; i < n; i++) top = s->candidates[i].logit > top ? s->candidates[i].logit : top;
-    const float floor = p->min_p > 0.0f ? top + (float)ae_log((double)p->min_p) : -INFINITY;
-    const int32_t id = draw(s, n, top, floor, n_tokens);
-    return id >= 0 ? id : argmax(logits, s->n_vocab);
+    return id;
+}
+
+void ae_sampler_accept(ae_sampler *s, int32_t token, size_t position)
+{
+    if (s->drawn.token != token || s->drawn.position != position) return;
+    s->mu = s->drawn.mu;
+    s->drawn.token = -1;
 }
 
 /* Sum of e^(logit - top); what adds less than 1e-7 of the top is left out. */
@@ -275,22 +239,22 @@ static double near_weight(const float *logits, uint32_t n, float top)
 uint32_t ae_sampler_propose(ae_sampler *s, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
                             uint32_t k, int32_t *ids, float *probs)
 {
-    const ae_sampling *p = &s->params;
-    candidate best[64];
+    const double temperature = s->draft_temperature;
+    ae_candidate best[64];
     double score[64], total = 0;
     /* noise moves few tokens past the front: rank a short list, not the vocabulary */
-    const bool noisy = p->temperature > 0.0f;
+    const bool noisy = temperature > 0;
     const uint32_t want = noisy && k < 40 ? 40 : k;
-    const uint32_t n = select_top(logits, n_logits, want < 64 ? want : 64, best);
+    const uint32_t n = ae_select_top(logits, n_logits, want < 64 ? want : 64, best);
     if (!n) return 0;
     /* noise counts in units of the temperature; what the drafter's logits are wrong by does not shrink with it */
-    const double unit = p->temperature < 1.0f ? (double)p->temperature : 1.0, noise = noisy ? unit : 0.0;
-    const double scale = p->temperature > 1.0f ? 1.0 / (double)p->temperature : 1.0;
+    const double unit = temperature < 1.0 ? temperature : 1.0, noise = noisy ? unit : 0.0;
+    const double scale = temperature > 1.0 ? 1.0 / temperature : 1.0;
     double top = -INFINITY;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t id = (uint32_t)(map ? map[best[i].id] : best[i].id);
         score[i] = ((double)best[i].logit - (double)best[0].logit) * scale;
-        if (noisy) score[i] += noise * ae_gumbel(p->seed, position, id);
+        if (noisy) score[i] += noise * ae_gumbel(s->params.seed, position, id);
         if (score[i] > top) top = score[i];
     }
     if (noisy) for (uint32_t i = 0; i < n; i++) total += (double)ae_expf((float)(score[i] - top));

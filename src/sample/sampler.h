@@ -1,43 +1,56 @@
-/* sampler.h - from logits to a token: a chain of filters, then one coupled draw.
+/* sampler.h - from logits to a token: a chain of steps, then one coupled draw.
  *
  * The chain turns a row of logits into candidates with weights; the token is the argmax of
  * log weight + Gumbel(seed, position, token id), ties to the lowest id; at temperature 0 there is no
- * noise. The draw is a pure function of the logits, the tokens before it, the parameters, the seed and
- * the position: nothing here remembers an earlier draw. That is why speculation cannot change it,
- * and why a drafter that uses the same noise is accepted more often (DESIGN section 2).
+ * noise. The draw is a pure function of the logits, the tokens before it, the parameters, the seed, the
+ * position and, with mirostat, of mu: nothing else is remembered. That is why speculation cannot change it,
+ * and why a drafter that uses the same noise is accepted more often (DESIGN section 2). XTC's coin is noise
+ * of seed and position too.
  *
- * Order of the chain (llama.cpp's default): penalties, top-k, top-p, min-p, temperature.
- * Owns: scratch for candidates. Arithmetic is scalar C with our own exp and log: the same everywhere.
+ * mu is a function of the emitted tokens and the logits they were drawn from: a draw leaves what mu would become if its token
+ * were emitted, and ae_sampler_accept, called for emitted tokens only, makes it so. A draw whose token is not emitted
+ * leaves no trace.
+ *
+ * A candidate whose logit is NaN or -infinity is none; +infinity counts as the largest float. When none is left, the
+ * token is the lowest id of the largest logit.
+ *
+ * Steps and their order are llama.cpp's (docs/sampling.md). Arithmetic is scalar C with our own exp and log: the same
+ * everywhere. Owns: copies of what the parameters point to, scratch for candidates. Borrows the vocabulary.
  */
 #ifndef AE_SAMPLE_SAMPLER_H
 #define AE_SAMPLE_SAMPLER_H
 
 #include "base/err.h"
 
-typedef struct ae_sampling {
-    float temperature;      /* <= 0: greedy */
-    int32_t top_k;          /* <= 0: off */
-    float top_p;            /* >= 1: off */
-    float min_p;            /* <= 0: off */
-    float repeat_penalty;   /* 1: off; > 1 divides positive and multiplies negative logits of seen tokens */
-    float presence_penalty; /* 0: off; subtracted once for a seen token */
-    float frequency_penalty; /* 0: off; subtracted per occurrence */
-    int32_t penalty_last_n; /* how many of the newest tokens count as seen; 0: off, -1: all */
-    uint64_t seed;
-} ae_sampling;
+typedef aerie_sampling ae_sampling;
 
 ae_sampling ae_sampling_default(void);
 /* ARGUMENT with the field and what would work. */
-aerie_status ae_sampling_check(const ae_sampling *sampling, aerie_error *error);
+aerie_status ae_sampling_check(const ae_sampling *sampling, uint32_t n_vocab, aerie_error *error);
 
 typedef struct ae_sampler ae_sampler;
+struct ae_vocab;
 
-aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, uint32_t n_vocab, aerie_error *error);
+/* For sequences of at most n_ctx tokens. vocab tells DRY the tokens' texts; NULL: it knows no breakers. */
+aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, const struct ae_vocab *vocab, uint32_t n_vocab,
+                               size_t n_ctx, aerie_error *error);
 void ae_sampler_free(ae_sampler *sampler);
 const ae_sampling *ae_sampler_params(const ae_sampler *sampler);
 
 /* The token at position n_tokens, given logits [n_vocab] and the tokens [n_tokens] before it. */
 int32_t ae_sampler_draw(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens);
+/* The token drawn at this position was emitted. */
+void ae_sampler_accept(ae_sampler *sampler, int32_t token, size_t position);
+
+typedef struct ae_candidate {
+    int32_t id;
+    float logit;
+} ae_candidate;
+
+/* What the draw chooses from: *n candidates in no certain order, and through *temperature what their logits are divided
+ * by to give log weights. Lent until the next call. */
+const ae_candidate *ae_sampler_candidates(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens,
+                                          uint32_t *n, double *temperature);
 
 /* For drafters: scores that rank tokens as the draw would, from a drafter's own logits: the k best, best first, their ids
  * [k] and the belief [k] that the draw takes them. map: target ids of the logits, or NULL. Uses the same noise and only the

@@ -181,7 +181,8 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
 {
     AE_TRY(check_request(spec, request, error));
     ae_sampler *sampler;
-    AE_TRY(ae_sampler_create(&sampler, &request->sampling, (uint32_t)ae_vocab_n_tokens(spec->vocab), error));
+    AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
+                             error));
     uint32_t donor, n_shared;
     const uint32_t i = choose_slot(spec, request, &donor, &n_shared);
     spec_slot *s = &spec->slots[i];
@@ -209,6 +210,16 @@ static void finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
     s->stats.stop = stop;
     s->stats.decode_seconds = ae_time_now() - s->start_time - s->stats.prompt_seconds;
     spec->n_active--;
+}
+
+void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop)
+{
+    if (spec->slots[slot].active) finish(spec, &spec->slots[slot], stop);
+}
+
+uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot)
+{
+    return ae_kv_n_live(ae_engine_kv(spec->engine), slot);
 }
 
 /* How deep a draft can be and still be of use: it emits up to depth + 1 tokens. */
@@ -311,16 +322,19 @@ static void commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t
 }
 
 /* Emits one token; false when the sequence is finished by it. */
-static bool emit_token(ae_spec *spec, uint32_t i_slot, int32_t token, uint32_t depth, ae_spec_emit *emit, void *user)
+static bool emit_token(ae_spec *spec, uint32_t i_slot, int32_t token, uint32_t depth, const float *logits, ae_spec_emit *emit,
+                       void *user)
 {
     spec_slot *s = &spec->slots[i_slot];
     if (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, token)) {
         finish(spec, s, AERIE_STOP_EOG);
         return false;
     }
+    ae_sampler_accept(s->sampler, token, s->n_tokens);
     s->tokens[s->n_tokens++] = token;
     s->stats.n_generated++;
-    if (!emit(user, i_slot, token, depth)) finish(spec, s, AERIE_STOP_CALLER);
+    const aerie_stop stop = emit(user, i_slot, token, depth, logits);
+    if (stop != AERIE_STOP_NONE) finish(spec, s, stop);
     else if (s->n_predict && s->stats.n_generated >= s->n_predict) finish(spec, s, AERIE_STOP_LENGTH);
     else if (s->n_tokens >= spec->n_ctx) finish(spec, s, AERIE_STOP_CONTEXT);
     return s->active;
@@ -334,11 +348,12 @@ static uint32_t verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void 
     uint32_t n_path = 0, row = s->first_chain + s->n_chain - 1;
     for (uint32_t n_emitted = 1;; n_emitted++) {
         const double start = ae_time_now();
-        const int32_t token = ae_sampler_draw(s->sampler, ae_engine_logits(spec->engine, row), s->tokens, s->n_tokens);
+        const float *logits = ae_engine_logits(spec->engine, row);
+        const int32_t token = ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
         s->stats.sample_seconds += ae_time_now() - start;
         node = ae_tree_child(&s->tree, node, token);
         if (node >= 0) path[n_path++] = node;
-        const bool more = emit_token(spec, i_slot, token, node >= 0 ? n_path : 0, emit, user);
+        const bool more = emit_token(spec, i_slot, token, node >= 0 ? n_path : 0, logits, emit, user);
         if (node >= 0 && more) {
             row = s->first_tree + (uint32_t)node;
             continue;

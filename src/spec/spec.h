@@ -28,8 +28,9 @@ typedef struct ae_spec_options {
     bool fixed; /* no controller: verify all that is drafted */
 } ae_spec_options;
 
-/* For every emitted token; depth 0 = decoded, k = k-th token of an accepted path. false: end the sequence. */
-typedef bool ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth);
+/* For every emitted token; depth 0 = decoded, k = k-th token of an accepted path; logits [n_vocab]: the row that it was
+ * drawn from. AERIE_STOP_NONE goes on, anything else ends the sequence for that reason. */
+typedef aerie_stop ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits);
 
 typedef struct ae_spec_request {
     const int32_t *tokens; /* [n_tokens] >= 1, copied */
@@ -52,6 +53,10 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
 uint32_t ae_spec_n_active(const ae_spec *spec);
 uint32_t ae_spec_n_free(const ae_spec *spec);
 bool ae_spec_is_active(const ae_spec *spec, uint32_t slot);
+/* Ends a sequence between passes; what the KV cache holds of it stays. */
+void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop);
+/* Prompt tokens that a sequence has behind it. */
+uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot);
 /* Ends every sequence and forgets what the KV cache holds: after a failure, or before measuring. */
 void ae_spec_reset(ae_spec *spec);
 

@@ -7,7 +7,7 @@
 #include "text/vocab_int.h"
 
 /* Bytes of a token; none for unused ones, for control tokens unless `special`. */
-static const char *piece_of(const ae_vocab *vocab, int32_t token, bool special, uint32_t *n)
+const char *ae_vocab_piece_view(const ae_vocab *vocab, int32_t token, bool special, uint32_t *n)
 {
     *n = 0;
     AE_ASSERT(token >= 0 && token < vocab->n_tokens);
@@ -19,31 +19,42 @@ static const char *piece_of(const ae_vocab *vocab, int32_t token, bool special, 
 void ae_vocab_piece(const ae_vocab *vocab, int32_t token, bool special, ae_buf *out)
 {
     uint32_t n;
-    const char *piece = piece_of(vocab, token, special, &n);
+    const char *piece = ae_vocab_piece_view(vocab, token, special, &n);
     ae_buf_add(out, piece, n);
 }
 
-void ae_detok_add(ae_detok *detok, int32_t token, ae_buf *out)
+const char *ae_detok_piece(ae_detok *detok, int32_t token, uint32_t *n)
 {
-    uint32_t n;
-    const char *piece = piece_of(detok->vocab, token, detok->special, &n);
-    if (n == 0) return;
+    const char *piece = ae_vocab_piece_view(detok->vocab, token, detok->special, n);
+    if (*n == 0) return piece;
     /* SPM writes a space before the first word; it belongs to the vocabulary, not to the text. */
     if (!detok->started && detok->vocab->add_space_prefix && piece[0] == ' ') {
         piece++;
-        n--;
+        --*n;
     }
     detok->started = true;
+    return piece;
+}
 
+void ae_detok_bytes(ae_detok *detok, const char *bytes, size_t n, ae_buf *out)
+{
+    if (!n) return;
     size_t begin = out->n;
     ae_buf_add(out, detok->pending, detok->n_pending);
-    ae_buf_add(out, piece, n);
+    ae_buf_add(out, bytes, n);
     if (out->failed) return;
     uint32_t held = ae_uni_incomplete(out->data + begin, out->n - begin);
     memcpy(detok->pending, out->data + out->n - held, held);
     detok->n_pending = held;
     out->n -= held;
     out->data[out->n] = 0;
+}
+
+void ae_detok_add(ae_detok *detok, int32_t token, ae_buf *out)
+{
+    uint32_t n;
+    const char *piece = ae_detok_piece(detok, token, &n);
+    ae_detok_bytes(detok, piece, n, out);
 }
 
 void ae_detok_end(ae_detok *detok, ae_buf *out)

@@ -52,6 +52,8 @@ aerie_status ae_vocab_encode(const ae_vocab *vocab, const char *text, size_t n, 
 /* The raw bytes of one token, appended (may be part of a UTF-8 sequence). Control tokens give
  * nothing unless `special`. token must be in range. */
 void ae_vocab_piece(const ae_vocab *vocab, int32_t token, bool special, ae_buf *out);
+/* The same bytes [*n], lent by the vocabulary. */
+const char *ae_vocab_piece_view(const ae_vocab *vocab, int32_t token, bool special, uint32_t *n);
 
 /* Streaming detokenizer: exact, holds back an incomplete UTF-8 sequence. The whole output equals
  * the detokenization of the whole token list. Zero-initialise, set vocab. */
@@ -64,6 +66,10 @@ typedef struct ae_detok {
 } ae_detok;
 
 void ae_detok_add(ae_detok *detok, int32_t token, ae_buf *out);
+/* The two halves of ae_detok_add, for those who look at the bytes between: bytes [*n] that the token adds to the text, lent by
+ * the vocabulary; and whole characters of what has come. */
+const char *ae_detok_piece(ae_detok *detok, int32_t token, uint32_t *n);
+void ae_detok_bytes(ae_detok *detok, const char *bytes, size_t n, ae_buf *out);
 void ae_detok_end(ae_detok *detok, ae_buf *out); /* whatever is pending, as it is */
 
 /* Can `draft` propose tokens for `target`? Same pieces under the same ids. UNSUPPORTED with the first difference. */

@@ -131,6 +131,87 @@ static void refusals(void **state)
     cli_refused(3, "'x'", "w");
 }
 
+static void samplers_are_asked_for_as_in_llama_cpp(void **state)
+{
+    (void)state;
+    static const char common[] = "-m m.gguf -no-cnv -p hello -n 24 --ignore-eos -q --ids -s 3";
+    cli("$A run %s --temp 1 > a && $A run %s --temp 1 --samplers 'penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature' | "
+        "cmp - a && $A run %s --temp 1 --sampling-seq edskypmxt | cmp - a && $A run %s --temp 1 --dry-sequence-breaker x -l 5+0 | cmp - a",
+        common, common, common, common);
+    assert_int_equal(cli_last.status, 0);
+    static const char *const kinds[] = {"--typical 0.5", "--top-nsigma 0.5", "--xtc-probability 1 --xtc-threshold 0.01", "--mirostat 2",
+                                        "--dynatemp-range 0.9", "--dry-multiplier 5 --dry-allowed-length 0", "-l 100+20", "--sampling-seq t",
+                                        "--samplers top-k;temp --top-k 2", "--repeat-penalty 5"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char quoted[128];
+        snprintf(quoted, sizeof quoted, "%s", kinds[i]);
+        for (char *c = quoted; *c; c++)
+            if (*c == ';') *c = '@'; /* no shell word */
+        cli("O=$(echo '%s' | tr @ ';'); $A run %s --temp 1 $O > b && ! cmp -s a b && $A run %s --temp 1 $O --spec-type random --spec-fixed | cmp - b",
+            quoted, common, common);
+        if (cli_last.status) fail_msg("%s: %s", kinds[i], cli_last.err);
+    }
+    cli("$A run %s --temp 0 -l 77+1e6", common);
+    assert_int_equal(strncmp(cli_last.out, "77 77 77", 8), 0);
+    cli("$A run %s --temp 0 -l 77+inf -l 77-inf -l 9+inf", common);
+    assert_int_equal(strncmp(cli_last.out, "9 9 9", 5), 0);
+}
+
+static void answers_end_before_stop_strings(void **state)
+{
+    (void)state;
+    cli("$A run -m m.gguf -no-cnv -p hello -n 40 --temp 0 --ignore-eos -q --json");
+    json_t *json = json_loads(cli_last.out, 0, NULL);
+    const char *text = json_string_value(json_object_get(json, "text"));
+    size_t from = strlen(text) / 2; /* a printable character in the middle */
+    while (text[from] && (text[from] < '0' || text[from] > 'z' || text[from] == '\\')) from++;
+    assert_true(text[from] != 0);
+    const char stop[] = {text[from], '\0'};
+    const size_t expected = (size_t)(strchr(text, text[from]) - text);
+    cli("$A run -m m.gguf -no-cnv -p hello -n 40 --temp 0 --ignore-eos -q --json -r never --stop '%s'", stop);
+    json_t *cut = json_loads(cli_last.out, 0, NULL);
+    assert_int_equal(strlen(json_string_value(json_object_get(cut, "text"))), expected);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(cut, "stats"), "stop")), "stop string");
+    json_decref(json);
+    json_decref(cut);
+    cli("$A run -m m.gguf -no-cnv -p hello -n 6 --temp 0.7 --ignore-eos -q --json --logprobs 4");
+    json = json_loads(cli_last.out, 0, NULL);
+    const json_t *rows = json_object_get(json, "logprobs");
+    assert_int_equal(json_array_size(rows), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *row = json_array_get(rows, i), *top = json_object_get(row, "top");
+        assert_int_equal(json_array_size(top), 4);
+        assert_int_equal(json_integer_value(json_object_get(row, "id")), json_integer_value(json_array_get(json_object_get(json, "ids"), i)));
+        double before = 0;
+        for (size_t k = 0; k < 4; k++) {
+            const double p = json_real_value(json_object_get(json_array_get(top, k), "logprob"));
+            assert_true(p <= before);
+            before = p;
+        }
+        assert_true(json_real_value(json_object_get(row, "logprob")) <= json_real_value(json_object_get(json_array_get(top, 0), "logprob")));
+    }
+    json_decref(json);
+}
+
+static void sampling_refusals(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"--samplers 'top_k;infill'", "infill", "penalties (e)"}, {"--sampling-seq kz", "'z'", "top_k (k)"},
+        {"--samplers top_k --sampling-seq k", "exclude", "--sampling-seq"}, {"--sampling-seq kkkkkkkkkkkkkkkkkkkk", "15", "--sampling-seq"},
+        {"-l 5", "--logit-bias", "'5'"}, {"-l +5", "--logit-bias", "15043+1"}, {"-l 5+", "--logit-bias", "'5+'"},
+        {"-l 5+nan", "--logit-bias", "nan"}, {"-l 5+0x1", "--logit-bias", "0x1"}, {"-l 99999999999+1", "--logit-bias", "number"},
+        {"-l 123456+1", "123456", "possible"}, {"--mirostat 1", "--mirostat", "2"}, {"--mirostat 3", "--mirostat", "3"},
+        {"--dry-base 0.5", "--dry-base", "0.5"}, {"--dry-sequence-breaker ''", "--dry-sequence-breaker", "empty"}, {"--stop ''", "--stop", "empty"},
+        {"-e --stop 'a\\x00b'", "--stop", "NUL"}, {"--logprobs 3", "--logprobs", "--json"}, {"--json --logprobs 500", "--logprobs", "128"},
+        {"--typical 2", "--typical", "from 0 to 1"}, {"--xtc-threshold x", "--xtc-threshold", "'x'"}, {"--min-keep -1", "--min-keep", "-1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli("$A run -m m.gguf -no-cnv -p hello -n 2 -q %s", cases[i][0]);
+        cli_refused(2, cases[i][1], cases[i][2]);
+    }
+}
+
 /* The program is signalled by the shell, after it has begun to write. */
 static void interruption(void **state)
 {
@@ -188,8 +269,11 @@ int main(void)
         cmocka_unit_test(loading_is_reported),
         cmocka_unit_test(oracle_knows),
         cmocka_unit_test(answers_keep_the_order_of_prompts),
+        cmocka_unit_test(samplers_are_asked_for_as_in_llama_cpp),
+        cmocka_unit_test(answers_end_before_stop_strings),
         cmocka_unit_test(refusals),
         cmocka_unit_test(a_head_is_no_model),
+        cmocka_unit_test(sampling_refusals),
         cmocka_unit_test(interruption),
         cmocka_unit_test(bench_tools),
     };

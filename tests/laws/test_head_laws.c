@@ -281,10 +281,10 @@ static void draft_again(const side *s, const record *r, ae_sampler *sampler, ae_
     need(s->drafter->ops->propose(s->drafter, &request, 1, &error), &error);
 }
 
-static bool drop_token(void *user, uint32_t slot, int32_t token, uint32_t depth)
+static aerie_stop drop_token(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits)
 {
-    (void)user, (void)slot, (void)token, (void)depth;
-    return true;
+    (void)user, (void)slot, (void)token, (void)depth, (void)logits;
+    return AERIE_STOP_NONE;
 }
 
 static void check_pure(const struct kind *kind, ae_draft_shape shape, uint32_t n_seqs, float temperature, bool fixed)
@@ -310,7 +310,7 @@ static void check_pure(const struct kind *kind, ae_draft_shape shape, uint32_t n
         need(ae_spec_step(spec, drop_token, NULL, &error), &error);
     }
     ae_sampler *sampler;
-    need(ae_sampler_create(&sampler, &sampling, b.model->hparams.n_vocab, &error), &error);
+    need(ae_sampler_create(&sampler, &sampling, NULL, b.model->hparams.n_vocab, 4096, &error), &error);
     uint32_t n_trees = 0;
     for (uint32_t i = 0; i < rec->n; i++) {
         const record *r = &rec->records[i];

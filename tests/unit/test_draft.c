@@ -383,7 +383,7 @@ static void test_ngram_limits(void **state)
     sampling.temperature = 1.0f;
     sampling.seed = 11;
     ae_sampler *sampler;
-    assert_int_equal(ae_sampler_create(&sampler, &sampling, 30, NULL), AERIE_OK);
+    assert_int_equal(ae_sampler_create(&sampler, &sampling, NULL, 30, 1500, NULL), AERIE_OK);
     ae_drafter *a = ngram(1), *b = ngram(1);
     ae_tree x, y;
     for (size_t n = 1; n < N;) {

@@ -26,6 +26,14 @@ static void make_logits(uint64_t seed, float *logits)
     }
 }
 
+/* Every filter off. */
+static ae_sampling plain_sampling(float temperature, uint64_t seed)
+{
+    ae_sampling p = ae_sampling_default();
+    p.temperature = temperature, p.top_k = 0, p.top_p = 1, p.min_p = 0, p.penalty_last_n = 0, p.seed = seed;
+    return p;
+}
+
 /* Token ids by logit, best first, lowest id first among equals. */
 static const float *sort_logits;
 static int by_logit(const void *a, const void *b)
@@ -82,7 +90,7 @@ static int32_t draw_plainly(const ae_sampling *p, const float *in, const int32_t
 static void test_chain_is_its_definition(void **state)
 {
     (void)state;
-    const ae_sampling plain = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 3};
+    const ae_sampling plain = plain_sampling(1, 3);
     ae_sampling cases[10];
     for (int i = 0; i < 10; i++) cases[i] = plain;
     cases[0].temperature = 0;
@@ -104,7 +112,7 @@ static void test_chain_is_its_definition(void **state)
     }
     for (int c = 0; c < 10; c++) {
         ae_sampler *s;
-        assert_int_equal(ae_sampler_create(&s, &cases[c], N, NULL), AERIE_OK);
+        assert_int_equal(ae_sampler_create(&s, &cases[c], NULL, N, 300, NULL), AERIE_OK);
         for (uint32_t i = 0; i < 200; i++) {
             make_logits(1000 * (uint64_t)c + i, logits);
             const int32_t id = ae_sampler_draw(s, logits, tokens, i);
@@ -120,9 +128,9 @@ static void test_frequencies(void **state)
 {
     (void)state;
     const float logits[8] = {0.0f, 1.0f, 2.0f, -1.0f, 0.5f, 1.5f, -0.5f, 0.25f};
-    ae_sampling p = {.temperature = 0.9f, .top_p = 1, .repeat_penalty = 1, .seed = 12345};
+    const ae_sampling p = plain_sampling(0.9f, 12345);
     ae_sampler *s;
-    assert_int_equal(ae_sampler_create(&s, &p, 8, NULL), AERIE_OK);
+    assert_int_equal(ae_sampler_create(&s, &p, NULL, 8, 40000, NULL), AERIE_OK);
     const int n = 40000;
     int count[8] = {0};
     int32_t *tokens = calloc((size_t)n, sizeof *tokens);
@@ -142,16 +150,16 @@ static void test_frequencies(void **state)
 static void test_coupled_proposals(void **state)
 {
     (void)state;
-    ae_sampling p = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 8};
+    const ae_sampling p = plain_sampling(1, 8);
     ae_sampler *s;
-    assert_int_equal(ae_sampler_create(&s, &p, N, NULL), AERIE_OK);
+    assert_int_equal(ae_sampler_create(&s, &p, NULL, N, 400, NULL), AERIE_OK);
     float logits[N], prob[4];
     int32_t ids[4], tokens[400] = {0};
     int same = 0;
     for (uint32_t i = 0; i < 400; i++) {
         make_logits(i, logits);
         for (int k = 0; k < 5; k++) logits[k * 100 + i % 100] += 9; /* a few likely tokens, as models have */
-        assert_int_equal(ae_sampler_propose(s, logits, N, i, 4, ids, prob), 4);
+        assert_int_equal(ae_sampler_propose(s, logits, N, NULL, i, 4, ids, prob), 4);
         same += ids[0] == ae_sampler_draw(s, logits, tokens, i);
         for (int k = 0; k < 4; k++) assert_true(prob[k] >= 0 && prob[k] <= 1);
     }
@@ -164,16 +172,16 @@ static void test_refuses_nonsense(void **state)
     (void)state;
     ae_sampling p = ae_sampling_default();
     aerie_error error;
-    assert_int_equal(ae_sampling_check(&p, &error), AERIE_OK);
+    assert_int_equal(ae_sampling_check(&p, N, &error), AERIE_OK);
     p.temperature = NAN;
-    assert_int_equal(ae_sampling_check(&p, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(ae_sampling_check(&p, N, &error), AERIE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.text, "temperature"));
     p = ae_sampling_default();
     p.penalty_last_n = -5;
-    assert_int_equal(ae_sampling_check(&p, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(ae_sampling_check(&p, N, &error), AERIE_ERROR_ARGUMENT);
     p = ae_sampling_default();
     p.repeat_penalty = 0;
-    assert_int_equal(ae_sampling_check(&p, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(ae_sampling_check(&p, N, &error), AERIE_ERROR_ARGUMENT);
 }
 
 int main(void)

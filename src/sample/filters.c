@@ -1,0 +1,211 @@
+/* filters.c - steps that take candidates away, and the temperature.
+ *
+ * Definitions are llama.cpp's (docs/sampling.md). p is the softmax of logit / t over the candidates that are left.
+ */
+#include "base/rng.h"
+#include "sample/sampler_int.h"
+
+#define LN2 0.693147180559945309417
+#define LEAST_T 1e-30 /* temperatures below are greedy: they would vanish in f32 */
+
+/* Those within n standard deviations of the best. Dividing all logits by t changes nothing here. */
+void ae_step_top_n_sigma(ae_sampler *s)
+{
+    ae_to_list(s);
+    if (s->n <= 1) return;
+    const float top = ae_list_top(s);
+    double sum = 0, squares = 0;
+    for (uint32_t i = 0; i < s->n; i++) sum += (double)s->list[i].logit;
+    const double mean = sum / s->n;
+    for (uint32_t i = 0; i < s->n; i++) squares += ((double)s->list[i].logit - mean) * ((double)s->list[i].logit - mean);
+    const double least = (double)top - (double)s->params.top_n_sigma * sqrt(squares / s->n);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        if ((double)s->list[i].logit >= least) s->list[n++] = s->list[i];
+    s->n = n;
+}
+
+/* The shortest prefix of a sorted list that reaches p of the total and holds min_keep; n if none does. */
+static uint32_t nucleus(const ae_sampler *s, uint32_t n, double total)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum += (double)ae_weight(s->list[i].logit, s->list[0].logit, s->t);
+        if (sum >= (double)s->params.top_p * total && i + 1 >= s->params.min_keep) return i + 1;
+    }
+    return n;
+}
+
+void ae_step_top_p(ae_sampler *s)
+{
+    if (s->logits) {
+        /* the nucleus is usually short: widen the selection until it holds enough */
+        const uint32_t n = s->n_vocab;
+        const double total = ae_total_weight(s->logits, n, ae_clean(s->logits[ae_argmax(s->logits, n)]), s->t);
+        for (uint32_t k = 256;; k = k < n / 8 ? k * 8 : n) {
+            const uint32_t got = ae_select_top(s->logits, n, k, s->list);
+            s->n = nucleus(s, got, total);
+            if (s->n < got || got < k || k >= n) break;
+        }
+        s->logits = NULL;
+        s->sorted = true;
+        return;
+    }
+    ae_keep_top(s, s->n);
+    if (s->n) s->n = nucleus(s, s->n, ae_list_total(s, s->list[0].logit));
+}
+
+/* Before means more typical. */
+static bool more_typical(const ae_typical *a, const ae_typical *b)
+{
+    return a->key < b->key || (a->key == b->key && ae_before(a->c, b->c));
+}
+
+static void sift_typical(ae_typical *heap, uint32_t n, uint32_t i)
+{
+    const ae_typical x = heap[i];
+    for (;;) {
+        uint32_t child = 2 * i + 1;
+        if (child >= n) break;
+        if (child + 1 < n && more_typical(&heap[child + 1], &heap[child])) child++; /* the more typical child rises */
+        if (!more_typical(&heap[child], &x)) break;
+        heap[i] = heap[child];
+        i = child;
+    }
+    heap[i] = x;
+}
+
+/* Those whose surprise is nearest to the entropy, until they reach more than p. */
+void ae_step_typical(ae_sampler *s)
+{
+    ae_to_list(s);
+    if (!s->n) return;
+    const float top = ae_list_top(s);
+    const double total = ae_list_total(s, top), log_total = ae_log(total);
+    double entropy = 0, sum = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const float x = s->list[i].logit;
+        const double surprise = log_total - ((double)x - (double)top) / s->t;
+        entropy += (double)ae_weight(x, top, s->t) / total * surprise;
+        s->typical[i] = (ae_typical){s->list[i], surprise};
+    }
+    for (uint32_t i = 0; i < s->n; i++) s->typical[i].key = fabs(s->typical[i].key - entropy);
+    for (uint32_t i = s->n / 2; i-- > 0;) sift_typical(s->typical, s->n, i);
+    uint32_t kept = 0;
+    for (uint32_t left = s->n; left > 0;) {
+        const ae_candidate best = s->typical[0].c;
+        s->list[kept++] = best;
+        sum += (double)ae_weight(best.logit, top, s->t);
+        if (sum > (double)s->params.typical_p * total && kept >= s->params.min_keep) break;
+        s->typical[0] = s->typical[--left];
+        sift_typical(s->typical, left, 0);
+    }
+    s->n = kept;
+    s->sorted = false;
+}
+
+void ae_step_min_p(ae_sampler *s)
+{
+    ae_to_list(s);
+    if (!s->n) return;
+    const float floor = ae_list_top(s) + (float)(s->t * ae_log((double)s->params.min_p));
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++) n += s->list[i].logit >= floor;
+    if (n < s->params.min_keep) {
+        ae_keep_top(s, s->params.min_keep);
+        return;
+    }
+    n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->list[i].logit >= floor) s->list[n++] = s->list[i];
+    s->n = n;
+}
+
+/* With the coin's probability all but the least of those that reach the threshold go. The coin: a counter that no token's
+ * noise uses. */
+void ae_step_xtc(ae_sampler *s, size_t position)
+{
+    uint32_t bits[4];
+    ae_philox(s->params.seed, position, (uint64_t)1 << 32, bits);
+    if (ae_uniform_open(bits[0]) > s->params.xtc_probability) return;
+    ae_to_list(s);
+    if (s->n < 2) return;
+    const float top = ae_list_top(s);
+    const double least = (double)s->params.xtc_threshold * ae_list_total(s, top);
+    uint32_t n_likely = 0;
+    ae_candidate last = {0};
+    for (uint32_t i = 0; i < s->n; i++) {
+        if ((double)ae_weight(s->list[i].logit, top, s->t) < least) continue;
+        if (!n_likely++ || ae_before(last, s->list[i])) last = s->list[i];
+    }
+    if (n_likely < 2 || s->n - (n_likely - 1) < s->params.min_keep) return;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!ae_before(s->list[i], last)) s->list[n++] = s->list[i];
+    s->n = n;
+}
+
+/* Between temperature - range and + range by the share of the largest entropy; 0: nothing to choose from. */
+static bool dynamic_temperature(ae_sampler *s, double *temperature)
+{
+    const ae_sampling *p = &s->params;
+    ae_to_list(s);
+    if (s->n <= 1) return false;
+    const float top = ae_list_top(s);
+    const double total = ae_list_total(s, top), log_total = ae_log(total);
+    double entropy = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const float x = s->list[i].logit;
+        entropy += (double)ae_weight(x, top, s->t) / total * (log_total - ((double)x - (double)top) / s->t);
+    }
+    const double share = entropy / ae_log((double)s->n);
+    const double low = p->temperature > p->dynatemp_range ? (double)p->temperature - (double)p->dynatemp_range : 0.0;
+    const double high = (double)p->temperature + (double)p->dynatemp_range;
+    const double power = share > 0 ? (double)ae_expf((float)((double)p->dynatemp_exponent * ae_log(share)))
+                                   : p->dynatemp_exponent > 0 ? 0.0 : 1.0;
+    *temperature = low + (high - low) * power;
+    return true;
+}
+
+void ae_step_temperature(ae_sampler *s)
+{
+    double temperature = (double)s->params.temperature;
+    if (s->params.dynatemp_range > 0 && !dynamic_temperature(s, &temperature)) return;
+    if (s->t * temperature > LEAST_T) {
+        s->t *= temperature;
+    } else if (s->logits) {
+        const int32_t id = ae_argmax(s->logits, s->n_vocab);
+        s->list[0] = (ae_candidate){id, ae_clean(s->logits[id])};
+        s->n = s->list[0].logit != -INFINITY;
+        s->logits = NULL;
+        s->sorted = true;
+    } else {
+        ae_keep_top(s, 1);
+    }
+}
+
+/* Those whose surprise is at most mu bits; the best at least. */
+void ae_step_mirostat(ae_sampler *s)
+{
+    ae_to_list(s);
+    if (!s->n) return;
+    const float top = ae_list_top(s);
+    const double log_total = ae_log(ae_list_total(s, top));
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const double surprise = (log_total - ((double)s->list[i].logit - (double)top) / s->t) / LN2;
+        if (surprise <= s->mu) s->list[n++] = s->list[i];
+    }
+    if (n) s->n = n;
+    else ae_keep_top(s, 1);
+}
+
+double ae_mirostat_next(const ae_sampler *s, int32_t id)
+{
+    const float top = ae_list_top(s);
+    double surprise = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->list[i].id == id)
+            surprise = (ae_log(ae_list_total(s, top)) - ((double)s->list[i].logit - (double)top) / s->t) / LN2;
+    return s->mu - (double)s->params.mirostat_eta * (surprise - (double)s->params.mirostat_tau);
+}

@@ -1,0 +1,107 @@
+/* sampler_int.h - what the files of the sampler share; nobody else includes it.
+ *
+ * During a draw the candidates are either a row (all tokens, logits [n_vocab], read only unless it is s->row) or a list.
+ * A step takes the form it needs: ae_to_list, ae_to_row, ae_keep_top. Log weights are logit / t.
+ */
+#ifndef AE_SAMPLE_SAMPLER_INT_H
+#define AE_SAMPLE_SAMPLER_INT_H
+
+#include <float.h>
+#include <math.h>
+
+#include "base/fmath.h"
+#include "base/mem.h"
+#include "sample/sampler.h"
+#include "text/vocab.h"
+
+#define AE_NOISE_BINS 1024 /* by the upper bits of a random word */
+
+/* A candidate with what typical-p sorts by. */
+typedef struct ae_typical {
+    ae_candidate c;
+    double key;
+} ae_typical;
+
+struct ae_sampler {
+    ae_sampling params;
+    const ae_vocab *vocab; /* NULL: texts of tokens are unknown */
+    uint32_t n_vocab;
+    size_t n_ctx;
+    aerie_sampler steps[AERIE_MAX_SAMPLERS]; /* those that have an effect */
+    uint32_t n_steps;
+    double draft_temperature; /* of the whole chain; <= 0: greedy */
+    char *texts;              /* owned: the breakers, one behind another */
+    float *row;               /* [n_vocab] working copy, when logits are changed */
+    ae_candidate *list;       /* [n_vocab] */
+    uint32_t *seen;           /* [n_vocab] zero between steps; penalties and DRY only */
+    uint32_t *repeats;        /* [n_ctx]; DRY only */
+    ae_typical *typical;      /* [n_vocab]; typical-p only */
+    double noise_bound[AE_NOISE_BINS]; /* no noise made of bits in [i, i + 1) / AE_NOISE_BINS is larger */
+
+    /* mirostat */
+    double mu;
+    struct {
+        size_t position;
+        int32_t token; /* -1: none */
+        double mu;
+    } drawn;
+
+    /* this draw */
+    const float *logits; /* the row; NULL: it is a list */
+    uint32_t n;          /* of the list */
+    bool sorted;         /* the list, best first */
+    double t;            /* product of the temperatures so far */
+};
+
+/* NaN and -infinity: no candidate; +infinity: the largest float. */
+static inline float ae_clean(float x)
+{
+    return x != x ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
+}
+
+/* Before means better: larger logit, then lower id. */
+static inline bool ae_before(ae_candidate a, ae_candidate b)
+{
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+/* Not normalized, 1 for the best. */
+static inline float ae_weight(float x, float top, double t)
+{
+    return ae_expf((x - top) / (float)t);
+}
+
+/* ---- candidates.c ---- */
+
+int32_t ae_argmax(const float *logits, uint32_t n);
+/* The k best of the row, best first; no candidates are left out. */
+uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate *out);
+double ae_total_weight(const float *logits, uint32_t n, float top, double t);
+void ae_to_list(ae_sampler *s);
+/* The row is s->row then and may be changed; t is 1. */
+void ae_to_row(ae_sampler *s);
+/* A list of the k best, best first. */
+void ae_keep_top(ae_sampler *s, uint32_t k);
+/* Of a list that is not empty. */
+float ae_list_top(const ae_sampler *s);
+double ae_list_total(const ae_sampler *s, float top);
+
+/* ---- penalties.c, dry.c: change logits ---- */
+
+void ae_step_bias(ae_sampler *s);
+void ae_step_penalties(ae_sampler *s, const int32_t *tokens, size_t n_tokens);
+void ae_step_dry(ae_sampler *s, const int32_t *tokens, size_t n_tokens);
+
+/* ---- filters.c: take candidates away, or set t ---- */
+
+void ae_step_top_n_sigma(ae_sampler *s);
+void ae_step_top_p(ae_sampler *s);
+void ae_step_typical(ae_sampler *s);
+void ae_step_min_p(ae_sampler *s);
+void ae_step_xtc(ae_sampler *s, size_t position);
+void ae_step_temperature(ae_sampler *s);
+void ae_step_mirostat(ae_sampler *s);
+/* What mu becomes when `id`, of the candidates left, is emitted. */
+double ae_mirostat_next(const ae_sampler *s, int32_t id);
+
+#endif

@@ -1,0 +1,26 @@
+/* stops.h - stop strings in a stream of bytes: what stands before the first one comes out, as early as it is certain.
+ *
+ * The first is the one that ends first; of several that end at the same byte, the longest. That depends on the bytes only,
+ * not on how they come in pieces. Bytes that may begin a stop string are held back until they cannot, or until the end.
+ * Owns: a matcher per string (Knuth, Morris, Pratt), and the bytes held back. Time: linear in bytes times strings.
+ */
+#ifndef AE_TEXT_STOPS_H
+#define AE_TEXT_STOPS_H
+
+#include "base/err.h"
+#include "base/mem.h"
+
+typedef struct ae_stops ae_stops;
+
+/* ARGUMENT: more than AERIE_MAX_STOPS, an empty one or one of more than AERIE_MAX_STOP_BYTES; which. */
+aerie_status ae_stops_check(const char *const *texts, size_t n, aerie_error *error);
+/* texts [n] are copied. */
+aerie_status ae_stops_create(ae_stops **out, const char *const *texts, size_t n, aerie_error *error);
+void ae_stops_free(ae_stops *stops);
+
+/* Appends what is certain now. True once a stop string is complete: neither it nor anything behind it comes out. */
+bool ae_stops_feed(ae_stops *stops, const char *bytes, size_t n, ae_buf *out);
+/* The text has ended: appends what was held back, unless a stop string was found. */
+void ae_stops_end(ae_stops *stops, ae_buf *out);
+
+#endif
