@@ -259,7 +259,7 @@ static void test_limits(void **state)
     check_failure(large, sizeof large - 1, AERIE_ERROR_LIMIT, "too large");
     text = malloc(70000 * 24);
     n = 0;
-    for (int i = 0; i < 70000; i++) n += (size_t)sprintf(text + n, "r%d ::= r%d\n", i, i + 1);
+    for (int i = 0; i < 70000; i++) n += (size_t)sprintf(text + n, "%x::=%x\n", i, i + 1);
     check_failure(text, n < 1 << 20 ? n : 1 << 20, AERIE_ERROR_LIMIT, "rules");
     free(text);
 }
