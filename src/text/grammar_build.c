@@ -13,7 +13,7 @@
 
 void ae_gbuild_init(ae_gbuild *b, aerie_error *error)
 {
-    *b = (ae_gbuild){.error = error};
+    *b = (ae_gbuild){.error = error, .cycle = AE_GNONE};
     ae_arena_init(&b->names, 4096);
 }
 

@@ -61,6 +61,7 @@ typedef struct ae_gbuild {
     uint32_t *table; /* [n_table] rules by name: rule + 1, or 0 */
     uint32_t n_nodes, nodes_capacity, n_edges, edges_capacity, n_rules, rules_capacity, n_table;
     aerie_status status; /* of the first failure */
+    uint32_t cycle;      /* a left-recursive rule that ae_gbuild_finish found, or AE_GNONE */
     aerie_error *error;
 } ae_gbuild;
 

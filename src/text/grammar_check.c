@@ -10,6 +10,7 @@
 /* Tables of one check. Nodes belong to one rule each, so walks over all rules visit a node once. */
 typedef struct check {
     const ae_gbuild *b;
+    uint32_t cycle;     /* a rule of the cycle that was found */
     bool *nullable;     /* [n_nodes] the rule's end can be reached from here without a byte */
     bool *seen;         /* [n_nodes] */
     uint32_t *source;   /* [n_edges] node of an edge */
@@ -126,7 +127,7 @@ static void find_callees(check *c)
 }
 
 /* The cycle lies on the stack from `from` on: names of the rules that have one, not too many. */
-static aerie_status fail_cycle(const check *c, const char *what, uint32_t from, uint32_t n, aerie_error *error)
+static aerie_status fail_cycle(check *c, const char *what, uint32_t from, uint32_t n, aerie_error *error)
 {
     const ae_gbuild *b = c->b;
     const ae_grule *first = NULL;
@@ -135,6 +136,7 @@ static aerie_status fail_cycle(const check *c, const char *what, uint32_t from, 
     uint32_t shown = 0;
     for (uint32_t i = from; i < n; i++) {
         const ae_grule *rule = &b->rules[c->stack[2 * i]];
+        c->cycle = c->stack[2 * i];
         if (!rule->name) continue;
         if (!first) first = rule;
         if (shown++ < 4) length += (size_t)snprintf(chain + length, sizeof chain - length, "%.40s -> ", rule->name);
@@ -183,7 +185,7 @@ static aerie_status find_cycle(check *c, const char *what, aerie_error *error)
     return AERIE_OK;
 }
 
-static aerie_status check_rules(const ae_gbuild *b, const char *what, aerie_error *error)
+static aerie_status check_rules(ae_gbuild *b, const char *what, aerie_error *error)
 {
     for (uint32_t i = 0; i < b->n_rules; i++) {
         const ae_grule *rule = &b->rules[i];
@@ -192,7 +194,7 @@ static aerie_status check_rules(const ae_gbuild *b, const char *what, aerie_erro
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s line %u, column %u: rule '%.60s' is used, but not defined", what,
                        rule->line, rule->column, rule->name);
     }
-    check c = {.b = b};
+    check c = {.b = b, .cycle = AE_GNONE};
     ae_layout l = {0};
     plan(&l, &c);
     void *block = l.overflow ? NULL : ae_alloc_aligned(1, l.bytes);
@@ -204,6 +206,7 @@ static aerie_status check_rules(const ae_gbuild *b, const char *what, aerie_erro
     find_callees(&c);
     const aerie_status status = find_cycle(&c, what, error);
     ae_free(block);
+    b->cycle = c.cycle;
     return status;
 }
 
