@@ -384,5 +384,6 @@ aerie_request app_request(const app_options *options, const app_prompt *prompt)
     request.n_predict = options->n_predict > 0 ? (uint32_t)options->n_predict : 0;
     request.ignore_eos = options->ignore_eos;
     request.sampling = options->sampling;
+    request.grammar = options->grammar;
     return request;
 }

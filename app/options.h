@@ -100,6 +100,8 @@ typedef struct app_options {
     bool no_conversation, single_turn, escape;
     int32_t n_predict;
     bool ignore_eos;
+    const char *grammar_text, *grammar_file, *schema_text, *schema_file; /* one at most */
+    aerie_grammar *grammar; /* compiled of it; NULL: any text. Owned */
 
     bool ids, json, csv, stats, verbose, quiet;
 
@@ -144,6 +146,10 @@ const char *app_nearest(const char *text, const char *best, const char *candidat
 /* ---- cpus.c: restricts the program to the CPUs asked for, resolves n_threads, says so if --verbose ----- */
 
 int app_cpus_settle(app_options *options);
+
+/* ---- grammar.c: compiles what --grammar and its like gave ------------------------------------------------- */
+
+int app_grammar_settle(app_options *options);
 
 /* ---- help.c: what the table says, for readers ------------------------------------------------------ */
 

@@ -120,6 +120,12 @@ static const app_option options[] = {
      "tokens to generate at most; -1: until the answer ends or the context is full"},
     {"--ignore-eos", NULL, APP_FLAG, SPECULATES, AT(ignore_eos), 0, 0, "Generation",
      "do not stop where the model ends its answer"},
+    {"--grammar", "GBNF", APP_TEXT, SPECULATES, AT(grammar_text), 0, 0, "Generation",
+     "the answer is a text of this grammar, in llama.cpp's GBNF: 'root ::= \"yes\" | \"no\"'"},
+    {"--grammar-file", "FILE", APP_TEXT, SPECULATES, AT(grammar_file), 0, 0, "Generation", "the grammar is read from a file"},
+    {"-j --json-schema", "SCHEMA", APP_TEXT, SPECULATES, AT(schema_text), 0, 0, "Generation",
+     "the answer is JSON that fits this JSON schema; {}: any object"},
+    {"-jf --json-schema-file", "FILE", APP_TEXT, SPECULATES, AT(schema_file), 0, 0, "Generation", "the schema is read from a file"},
 
     /* Sampling */
     {"-s --seed", "N", APP_SEED, SPECULATES, AT(sampling.seed), 0, 0, "Sampling",

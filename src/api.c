@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "text/chat.h"
+#include "text/grammar_match.h"
 #include "text/vocab.h"
 
 /* The public structs mirror the internal ones; one conversion each. */
@@ -229,6 +230,36 @@ aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *me
     ae_buf_free(&bos);
     ae_buf_free(&eos);
     return status;
+}
+
+/* ---- Grammars ------------------------------------------------------------------------------------------------ */
+
+aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error)
+{
+    return ae_grammar_from_gbnf(grammar, gbnf, n, error);
+}
+
+aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard, aerie_error *error)
+{
+    return ae_grammar_from_schema(grammar, json, n, standard, error);
+}
+
+void aerie_grammar_free(aerie_grammar *grammar)
+{
+    ae_grammar_free(grammar);
+}
+
+aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text, size_t n, bool *accepted, size_t *n_good, aerie_error *error)
+{
+    ae_matcher m;
+    AE_TRY(ae_matcher_init(&m, grammar, error));
+    *n_good = 0;
+    while (*n_good < n && ae_matcher_advance(&m, text + *n_good, 1)) (*n_good)++;
+    *accepted = *n_good == n && ae_matcher_may_end(&m, m.current);
+    const bool limit = m.limit_hit && *n_good < n;
+    ae_matcher_free(&m);
+    if (limit) return ae_fail(error, AERIE_ERROR_LIMIT, "the grammar has too many ways, or nests too deep, behind byte %zu", *n_good);
+    return AERIE_OK;
 }
 
 /* ---- Parameters --------------------------------------------------------------------------------------------- */
@@ -498,7 +529,7 @@ static bool on_emit(void *user, uint32_t slot, int32_t token, uint32_t depth)
 static aerie_status start_next(generation *g, aerie_error *error)
 {
     const aerie_request *r = &g->requests[g->next];
-    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, sampling_in(&r->sampling)};
+    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, sampling_in(&r->sampling), r->grammar};
     uint32_t slot;
     AE_TRY(ae_spec_start(g->session->spec, &request, &slot, error));
     if (g->session->params.spec.type == AERIE_SPEC_ORACLE)

@@ -27,7 +27,7 @@
 #define AE_GRAMMAR_MAX_NODES (1u << 20) /* of the automaton; edges too */
 #define AE_GRAMMAR_MAX_RULES (1u << 16)
 
-typedef struct ae_grammar ae_grammar;
+typedef struct aerie_grammar ae_grammar;
 
 /* Errors: FORMAT (line, column), LIMIT, MEMORY. */
 aerie_status ae_grammar_from_gbnf(ae_grammar **out, const char *text, size_t n, aerie_error *error);

@@ -35,7 +35,7 @@ typedef struct ae_gedge {
     uint32_t next;   /* edge of the same node, or AE_GNONE */
 } ae_gedge;
 
-struct ae_grammar {
+struct aerie_grammar {
     atomic_uint n_owners;
     ae_gnode *nodes; /* [n_nodes] */
     ae_gedge *edges; /* [n_edges] */
