@@ -62,7 +62,8 @@ size_t ae_matcher_bytes(const ae_grammar *grammar);
 
 /* Back to the beginning; what was learned is kept. false: no room even alone. */
 bool ae_matcher_restart(ae_matcher *matcher);
-/* Moves the current state along the bytes; false: not a text of the grammar (or limit_hit), the state stays. */
+/* Moves the current state along the bytes, which are few (a token's: the states behind all of them must have room at once);
+ * false: not a text of the grammar (or limit_hit), the state stays. */
 bool ae_matcher_advance(ae_matcher *matcher, const char *bytes, size_t n);
 /* Forgets all states but the current one. */
 void ae_matcher_flush(ae_matcher *matcher);

@@ -55,6 +55,19 @@ static uint32_t dice(uint32_t n)
     return (uint32_t)(random_state >> 33) % n;
 }
 
+static int32_t token_of(const char *text)
+{
+    for (int32_t t = 0; t < n_vocab; t++) {
+        ae_buf piece = {0};
+        ae_vocab_piece(vocab, t, false, &piece);
+        const bool same = piece.n == strlen(text) && !memcmp(piece.data, text, piece.n);
+        ae_buf_free(&piece);
+        if (same) return t;
+    }
+    fail_msg("no token '%s'", text);
+    return -1;
+}
+
 static bool bit(const uint64_t *mask, int32_t token)
 {
     return mask[token / 64] >> token % 64 & 1;
@@ -67,7 +80,7 @@ static void check_mask(ae_constraint *c, ae_matcher *m, const ae_buf *text)
     const uint64_t *mask = ae_constraint_mask(c, &n);
     assert_non_null(mask);
     assert_true(ae_matcher_restart(m));
-    assert_true(ae_matcher_advance(m, text->data, text->n));
+    for (size_t i = 0; i < text->n; i++) assert_true(ae_matcher_advance(m, text->data + i, 1));
     assert_int_equal(ae_matcher_may_end(m, m->current), ae_constraint_may_end(c));
     const ae_gstate here = m->current;
     for (int32_t t = 0; t < n_vocab; t++) {
@@ -110,7 +123,8 @@ static void walk(const char *gbnf, int n_texts, int n_tokens, int check_every)
         }
         ae_buf_free(&text);
     }
-    assert_true(ae_constraint_stats_get(c)->n_masks > 0);
+    const ae_constraint_stats *stats = ae_constraint_stats_get(c);
+    assert_true(stats->n_masks + stats->n_hits > 0 && stats->n_checks > 0);
     ae_matcher_free(&m);
     ae_constraint_free(c);
     ae_grammar_free(g);
@@ -150,7 +164,7 @@ static void test_kept(void **state)
     ae_constraint *c = constraint_of("root ::= [a-z]+ \".\"", &g);
     for (int i = 0; i < 50; i++) {
         assert_non_null(ae_constraint_mask(c, &n));
-        assert_true(ae_constraint_advance(c, 'a' - '!')); /* the byte tokens are in GPT-2's order */
+        assert_true(ae_constraint_advance(c, token_of("a")));
     }
     assert_int_equal(ae_constraint_stats_get(c)->n_masks, 2);
     assert_int_equal(ae_constraint_stats_get(c)->n_hits, 48);
