@@ -48,6 +48,13 @@ static bool find_place(const json_t *at, const json_t *target, ae_buf *path)
     return false;
 }
 
+/* Names come from the document: a message stays one line all the same. */
+static void one_line(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20) *text = ' ';
+}
+
 void ae_schema_fail(ae_schema *s, aerie_status status, const json_t *schema, const char *format, ...)
 {
     char sentence[400];
@@ -60,6 +67,8 @@ void ae_schema_fail(ae_schema *s, aerie_status status, const json_t *schema, con
     ae_buf_adds(&path, "#");
     if (!find_place(s->root, schema, &path) && path.data) path.n = 1;
     if (path.data) path.data[path.n] = 0;
+    one_line(sentence);
+    if (path.data) one_line(path.data);
     ae_gbuild_fail(&s->b, ae_fail(s->b.error, status, "schema at %.120s: %s", path.data ? path.data : "#", sentence));
     ae_buf_free(&path);
 }
@@ -484,8 +493,7 @@ static aerie_status read_json(ae_schema *s, const char *json, size_t n)
     s->root = json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
     if (s->root) return AERIE_OK;
     if (json_error_code(&e) == json_error_out_of_memory) return ae_fail_memory(s->b.error, "a schema", n);
-    for (char *p = e.text; *p; p++)
-        if ((unsigned char)*p < 0x20) *p = ' ';
+    one_line(e.text);
     return ae_fail(s->b.error, AERIE_ERROR_FORMAT, "the schema is not JSON: line %d, column %d: %.160s", e.line, e.column, e.text);
 }
 
