@@ -28,7 +28,8 @@ static int32_t best_child(const ae_tree *tree, int32_t node)
     return best;
 }
 
-void ae_guide_filter(ae_constraint *c, const ae_vocab *vocab, bool with_end, uint32_t max_depth, uint32_t max_nodes, ae_tree *tree)
+void ae_guide_filter(ae_constraint *c, const ae_vocab *vocab, bool with_end, uint32_t max_depth, uint32_t max_nodes,
+                     ae_tree *tree)
 {
     ae_gstate states[AE_TREE_MAX];
     bool keep[AE_TREE_MAX];

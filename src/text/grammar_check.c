@@ -190,7 +190,9 @@ static aerie_status check_rules(ae_gbuild *b, const char *what, aerie_error *err
     for (uint32_t i = 0; i < b->n_rules; i++) {
         const ae_grule *rule = &b->rules[i];
         if (rule->start != AE_GNONE) continue;
-        if (!rule->line) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: there is no rule '%.60s', with which a text begins", what, rule->name ? rule->name : "");
+        if (!rule->line)
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: there is no rule '%.60s', with which a text begins", what,
+                           rule->name ? rule->name : "");
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s line %u, column %u: rule '%.60s' is used, but not defined", what,
                        rule->line, rule->column, rule->name);
     }

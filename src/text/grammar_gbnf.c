@@ -98,12 +98,17 @@ static uint32_t read_hex(reader *r, int n)
         const char c = r->at < r->end ? *r->at : 0;
         const int digit = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
         if (digit < 0) {
-            fail_at(r, r->at, n == 2 ? "\\x takes 2 hex digits" : n == 4 ? "\\u takes 4 hex digits" : "\\U takes 8 hex digits", true);
+            fail_at(r, r->at,
+                    n == 2   ? "\\x takes 2 hex digits"
+                    : n == 4 ? "\\u takes 4 hex digits"
+                             : "\\U takes 8 hex digits",
+                    true);
             return 0;
         }
         value = value << 4 | (uint32_t)digit;
     }
-    if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) fail_at(r, begin, "this is the number of no character", false);
+    if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
+        fail_at(r, begin, "this is the number of no character", false);
     return value;
 }
 
@@ -137,7 +142,10 @@ static uint32_t read_char(reader *r)
     case '"': return '"';
     case '[': return '[';
     case ']': return ']';
-    default: fail_at(r, begin, "an unknown escape; \\n \\r \\t \\\\ \\\" \\[ \\] \\xNN \\uNNNN \\UNNNNNNNN are known", false); return 0;
+    default:
+        fail_at(r, begin, "an unknown escape; \\n \\r \\t \\\\ \\\" \\[ \\] \\xNN \\uNNNN \\UNNNNNNNN are known",
+                false);
+        return 0;
     }
 }
 
@@ -297,7 +305,8 @@ static bool read_element(reader *r, ae_gpiece *piece)
     } else if (is_name(c)) {
         *piece = read_name(r);
     } else {
-        if (c == '<' || c == '!') fail_at(r, r->at, "references to tokens (<...>) are not possible; write their text as a literal", false);
+        if (c == '<' || c == '!')
+            fail_at(r, r->at, "references to tokens (<...>) are not possible; write their text as a literal", false);
         return false;
     }
     return true;

@@ -123,7 +123,8 @@ aerie_status ae_token_trie_create(ae_token_trie **out, const ae_vocab *vocab, ae
     t->tokens = ok ? ae_alloc(t->n_tokens, sizeof *t->tokens) : NULL;
     ok = entries && t->tokens;
     for (uint32_t i = 0, k = 0; ok && i < t->n_vocab; i++)
-        if (t->begin[i + 1] > t->begin[i]) entries[k++] = (entry){t->bytes + t->begin[i], t->begin[i + 1] - t->begin[i], (int32_t)i};
+        if (t->begin[i + 1] > t->begin[i])
+            entries[k++] = (entry){t->bytes + t->begin[i], t->begin[i + 1] - t->begin[i], (int32_t)i};
     if (ok && t->n_tokens) qsort(entries, t->n_tokens, sizeof *entries, by_bytes);
     ok = ok && make_nodes(t, entries) && link_skips(t);
     ae_free(entries);
@@ -312,7 +313,10 @@ static uint32_t find_mask(ae_constraint *c)
         done = walk(c, words, &n_set);
         m->limit_hit |= !done;
     }
-    if (!done) n_set = 0; /* what the walk had found is not the answer */
+    if (!done) { /* what the walk had found is not the answer */
+        memset(words, 0, c->n_words * sizeof *words);
+        n_set = 0;
+    }
     c->masks[i] = (mask_entry){.state = m->current, .n_set = n_set};
     c->mask_of[m->current] = i + 1;
     link_newest(c, i);

@@ -33,7 +33,8 @@ typedef struct ae_constraint_stats {
 typedef struct ae_constraint ae_constraint;
 
 /* At the grammar's beginning. The trie is lent and must outlive it. Errors: as ae_matcher_init. */
-aerie_status ae_constraint_create(ae_constraint **out, const ae_grammar *grammar, const ae_token_trie *trie, aerie_error *error);
+aerie_status ae_constraint_create(ae_constraint **out, const ae_grammar *grammar, const ae_token_trie *trie,
+                                  aerie_error *error);
 void ae_constraint_free(ae_constraint *constraint);
 const ae_grammar *ae_constraint_grammar(const ae_constraint *constraint);
 /* Back to the beginning, statistics from zero; masks and states are kept. */
@@ -46,8 +47,8 @@ bool ae_constraint_advance(ae_constraint *constraint, int32_t token);
 bool ae_constraint_may_end(const ae_constraint *constraint);
 /* The text may end and nothing can follow. */
 bool ae_constraint_is_complete(const ae_constraint *constraint);
-/* Bit t % 64 of word t / 64: token t may come next. [(n_vocab + 63) / 64], valid until the next call. *n: how many. NULL
- * when the limits of the automaton leave no answer. */
+/* Bit t % 64 of word t / 64: token t may come next. [(n_vocab + 63) / 64], valid until the next call. *n: how many; 0
+ * also where the limits of the automaton leave no answer. NULL where no text goes on at all. */
 const uint64_t *ae_constraint_mask(ae_constraint *constraint, uint32_t *n);
 /* logits [n_vocab] to out [n_vocab], those of tokens that may not come next as -infinity. with_end: ends of generation may
  * come where the text may end. Returns how many may come; 0 where none can. */

@@ -49,8 +49,10 @@ aerie_status ae_matcher_init(ae_matcher *m, const ae_grammar *grammar, aerie_err
     m->grammar = ae_grammar_share(grammar);
     if (ae_matcher_restart(m)) return AERIE_OK;
     ae_matcher_free(m);
-    return ae_fail(error, AERIE_ERROR_LIMIT, "the grammar begins in too many ways at once: more than %u; fewer alternatives that "
-                   "begin alike would help", AE_MATCHER_MAX_STACKS);
+    return ae_fail(error, AERIE_ERROR_LIMIT,
+                   "the grammar begins in too many ways at once: more than %u; fewer alternatives that "
+                   "begin alike would help",
+                   AE_MATCHER_MAX_STACKS);
 }
 
 void ae_matcher_free(ae_matcher *m)

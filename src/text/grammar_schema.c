@@ -75,7 +75,8 @@ void ae_schema_fail(ae_schema *s, aerie_status status, const json_t *schema, con
 
 void ae_schema_fail_memory(ae_schema *s)
 {
-    if (ae_schema_ok(s)) ae_gbuild_fail(&s->b, ae_fail_memory(s->b.error, "a schema's grammar", s->b.n_nodes * sizeof *s->b.nodes));
+    if (ae_schema_ok(s))
+        ae_gbuild_fail(&s->b, ae_fail_memory(s->b.error, "a schema's grammar", s->b.n_nodes * sizeof *s->b.nodes));
 }
 
 uint32_t ae_schema_count(ae_schema *s, const json_t *schema, const char *keyword, uint32_t missing)
@@ -97,12 +98,54 @@ uint32_t ae_schema_count(ae_schema *s, const json_t *schema, const char *keyword
 /* ---- Keywords ------------------------------------------------------------------------------------------------- */
 
 static const char *const known[] = {
-    "type", "enum", "const", "properties", "required", "additionalProperties", "minProperties", "maxProperties", "items",
-    "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "minLength", "maxLength", "pattern", "format",
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "anyOf", "oneOf", "allOf", "$ref", "$defs", "definitions",
+    "type",
+    "enum",
+    "const",
+    "properties",
+    "required",
+    "additionalProperties",
+    "minProperties",
+    "maxProperties",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "format",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "$ref",
+    "$defs",
+    "definitions",
     /* annotations */
-    "title", "description", "default", "example", "examples", "$schema", "$id", "id", "$anchor", "$comment", "deprecated",
-    "readOnly", "writeOnly", "contentMediaType", "contentEncoding", "contentSchema", "discriminator", "nullable", "externalDocs",
+    "title",
+    "description",
+    "default",
+    "example",
+    "examples",
+    "$schema",
+    "$id",
+    "id",
+    "$anchor",
+    "$comment",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentMediaType",
+    "contentEncoding",
+    "contentSchema",
+    "discriminator",
+    "nullable",
+    "externalDocs",
 };
 
 static bool is_known(const char *keyword)
@@ -119,8 +162,10 @@ static void check_keywords(ae_schema *s, const json_t *schema)
     json_t *value;
     json_object_foreach((json_t *)schema, keyword, value) {
         if (!is_known(keyword))
-            ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema,
-                           "the keyword \"%.60s\" is not possible in a grammar here; without it the schema could be used", keyword);
+            ae_schema_fail(
+                s, AERIE_ERROR_UNSUPPORTED, schema,
+                "the keyword \"%.60s\" is not possible in a grammar here; without it the schema could be used",
+                keyword);
         if ((!strcmp(keyword, "uniqueItems") || !strcmp(keyword, "nullable")) && json_is_true(value))
             ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema, "\"%s\": true is not possible in a grammar here%s", keyword,
                            *keyword == 'n' ? "; a list of types with \"null\" is" : "");
@@ -156,13 +201,15 @@ static const json_t *resolve(ae_schema *s, const json_t *schema, const char *ref
     const char *p = ref;
     char key[256];
     if (*p++ != '#' || (*p && *p != '/')) {
-        ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema, "\"$ref\": \"%.80s\"; references begin with #/ and stay in the document", ref);
+        ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema,
+                       "\"$ref\": \"%.80s\"; references begin with #/ and stay in the document", ref);
         return NULL;
     }
     while (at && *p == '/') {
         p++;
         if (!read_step(&p, key, sizeof key)) at = NULL;
-        else if (json_is_array(at)) at = *key >= '0' && *key <= '9' && strlen(key) < 9 ? json_array_get(at, strtoul(key, NULL, 10)) : NULL;
+        else if (json_is_array(at))
+            at = *key >= '0' && *key <= '9' && strlen(key) < 9 ? json_array_get(at, strtoul(key, NULL, 10)) : NULL;
         else at = json_object_get(at, key);
     }
     if (!at) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"$ref\": \"%.80s\" leads nowhere", ref);
@@ -200,19 +247,23 @@ static void add(ae_schema *s, ae_conjuncts *set, const json_t *schema, const jso
         return;
     }
     if (++s->work > AE_SCHEMA_MAX_WORK)
-        ae_schema_fail(s, AERIE_ERROR_LIMIT, schema, "the schema is too large: its alternatives combine in more than %u ways", AE_SCHEMA_MAX_WORK);
+        ae_schema_fail(s, AERIE_ERROR_LIMIT, schema,
+                       "the schema is too large: its alternatives combine in more than %u ways", AE_SCHEMA_MAX_WORK);
     if (set->n == AE_SCHEMA_MAX_CONJUNCTS || depth == AE_GRAMMAR_MAX_DEPTH)
-        ae_schema_fail(s, AERIE_ERROR_LIMIT, schema, "more than %d schemas hold at once here (by $ref and allOf)", AE_SCHEMA_MAX_CONJUNCTS);
+        ae_schema_fail(s, AERIE_ERROR_LIMIT, schema, "more than %d schemas hold at once here (by $ref and allOf)",
+                       AE_SCHEMA_MAX_CONJUNCTS);
     if (ae_schema_ok(s)) check_keywords(s, schema);
     if (!ae_schema_ok(s)) return;
     set->items[set->n++] = (ae_conjunct){schema, false};
     const way here = {schema, before};
     const json_t *ref = json_object_get(schema, "$ref"), *all = json_object_get(schema, "allOf");
     if (ref && !json_is_string(ref)) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"$ref\" is a string");
-    if (all && (!json_is_array(all) || !json_array_size(all))) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"allOf\" is a list of schemas");
+    if (all && (!json_is_array(all) || !json_array_size(all)))
+        ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"allOf\" is a list of schemas");
     const json_t *target = ref && ae_schema_ok(s) ? resolve(s, schema, json_string_value(ref)) : NULL;
     if (target) add(s, set, target, schema, &here, depth + 1);
-    for (size_t i = 0; i < json_array_size(all) && ae_schema_ok(s); i++) add(s, set, json_array_get(all, i), schema, &here, depth + 1);
+    for (size_t i = 0; i < json_array_size(all) && ae_schema_ok(s); i++)
+        add(s, set, json_array_get(all, i), schema, &here, depth + 1);
 }
 
 void ae_schema_add(ae_schema *s, ae_conjuncts *set, const json_t *schema, const json_t *from)
@@ -263,7 +314,8 @@ static unsigned declared_types(ae_schema *s, const json_t *schema)
         bits |= one;
     }
     if (!bits)
-        ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"type\" is one or a list of null, boolean, object, array, string, integer, number");
+        ae_schema_fail(s, AERIE_ERROR_FORMAT, schema,
+                       "\"type\" is one or a list of null, boolean, object, array, string, integer, number");
     return bits;
 }
 
@@ -320,13 +372,15 @@ static bool add_values(ae_schema *s, const ae_conjuncts *set, unsigned types, ae
     const json_t *first = NULL;
     for (size_t i = 0; i < set->n && !first; i++) {
         const json_t *schema = set->items[i].schema, *list = json_object_get(schema, "enum");
-        if (list && (!json_is_array(list) || !json_array_size(list))) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"enum\" is a list of values");
+        if (list && (!json_is_array(list) || !json_array_size(list)))
+            ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"enum\" is a list of values");
         if (list || json_object_get(schema, "const")) first = schema;
     }
     if (!first) return false;
     for (size_t i = 0; i < set->n; i++)
         if (implied_types(set->items[i].schema))
-            ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, set->items[i].schema, "beside enum and const only \"type\" is possible; leave out "
+            ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, set->items[i].schema,
+                           "beside enum and const only \"type\" is possible; leave out "
                            "the values that the other keywords exclude");
     const json_t *list = json_object_get(first, "enum"), *one = json_object_get(first, "const");
     const size_t n = list ? json_array_size(list) : 1;
@@ -397,7 +451,8 @@ static bool compile_set(ae_schema *s, const ae_conjuncts *set, ae_gpiece choices
     return compile_types(s, set, choices);
 }
 
-/* ---- Sets that are known -------------------------------------------------------------------------------------------------- */
+/* ---- Sets that are known
+ * -------------------------------------------------------------------------------------------------- */
 
 static uint32_t hash_set(const ae_conjuncts *set)
 {
@@ -494,7 +549,8 @@ static aerie_status read_json(ae_schema *s, const char *json, size_t n)
     if (s->root) return AERIE_OK;
     if (json_error_code(&e) == json_error_out_of_memory) return ae_fail_memory(s->b.error, "a schema", n);
     one_line(e.text);
-    return ae_fail(s->b.error, AERIE_ERROR_FORMAT, "the schema is not JSON: line %d, column %d: %.160s", e.line, e.column, e.text);
+    return ae_fail(s->b.error, AERIE_ERROR_FORMAT, "the schema is not JSON: line %d, column %d: %.160s", e.line,
+                   e.column, e.text);
 }
 
 static uint32_t compile_root(ae_schema *s)

@@ -53,13 +53,15 @@ static void collect_names(ae_schema *s, const ae_conjuncts *set, members *m)
     bool ok = m->names != NULL;
     for (size_t i = 0; i < set->n; i++) {
         const json_t *schema = set->items[i].schema, *properties = json_object_get(schema, "properties");
-        if (properties && !json_is_object(properties)) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"properties\" is an object of schemas");
+        if (properties && !json_is_object(properties))
+            ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"properties\" is an object of schemas");
         json_object_foreach((json_t *)properties, name, value)
             if (!json_object_get(m->names, name)) ok &= !json_object_set_new(m->names, name, json_false());
     }
     for (size_t i = 0; i < set->n; i++) {
         const json_t *schema = set->items[i].schema, *required = json_object_get(schema, "required");
-        if (required && !json_is_array(required)) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"required\" is a list of names");
+        if (required && !json_is_array(required))
+            ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"required\" is a list of names");
         for (size_t k = 0; k < json_array_size(required); k++) {
             name = json_string_value(json_array_get(required, k));
             if (!name || strlen(name) != json_string_length(json_array_get(required, k)))
@@ -125,7 +127,8 @@ static ae_gpiece object_of_others(ae_schema *s, const members *m)
     ae_gpiece all = open_with(s, "{");
     if (m->max && m->other != AE_GNONE) {
         const ae_gpiece next = ae_gbuild_then(&s->b, comma(s), ae_gbuild_call(&s->b, m->other));
-        const ae_gpiece more = ae_gbuild_repeat(&s->b, next, m->min ? m->min - 1 : 0, m->max == AE_GNONE ? AE_GNONE : m->max - 1);
+        const ae_gpiece more =
+            ae_gbuild_repeat(&s->b, next, m->min ? m->min - 1 : 0, m->max == AE_GNONE ? AE_GNONE : m->max - 1);
         ae_gpiece some = ae_gbuild_then(&s->b, ae_gbuild_call(&s->b, m->other), more);
         some = ae_gbuild_then(&s->b, some, ae_schema_ws(s));
         all = ae_gbuild_then(&s->b, all, m->min ? some : ae_gbuild_repeat(&s->b, some, 0, 1));
@@ -226,7 +229,8 @@ static bool count_items(ae_schema *s, const ae_conjuncts *set, uint32_t *min, ui
     *min = 0, *max = AE_GNONE, *n_prefix = 0;
     for (size_t i = 0; i < set->n; i++) {
         const json_t *schema = set->items[i].schema, *prefix = prefix_of(schema);
-        if (prefix && !json_is_array(prefix)) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"prefixItems\" is a list of schemas");
+        if (prefix && !json_is_array(prefix))
+            ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"prefixItems\" is a list of schemas");
         if (json_array_size(prefix) > *n_prefix) *n_prefix = json_array_size(prefix);
         const uint32_t lo = ae_schema_count(s, schema, "minItems", 0), hi = ae_schema_count(s, schema, "maxItems", AE_GNONE);
         if (lo > *min) *min = lo;
@@ -288,7 +292,8 @@ static const char *format_pattern(ae_schema *s, const json_t *schema, const json
 {
     for (size_t i = 0; json_is_string(format) && i < sizeof formats / sizeof *formats; i++)
         if (!strcmp(formats[i].name, json_string_value(format))) return formats[i].pattern;
-    ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema, "\"format\": \"%.60s\" is not possible; date, time, date-time and uuid are",
+    ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema,
+                   "\"format\": \"%.60s\" is not possible; date, time, date-time and uuid are",
                    json_is_string(format) ? json_string_value(format) : "");
     return "";
 }
@@ -300,7 +305,8 @@ ae_gpiece ae_schema_string(ae_schema *s, const ae_conjuncts *set)
     const json_t *from = NULL;
     uint32_t min = 0, max = AE_GNONE;
     for (size_t i = 0; i < set->n; i++) {
-        const json_t *schema = set->items[i].schema, *regex = json_object_get(schema, "pattern"), *format = json_object_get(schema, "format");
+        const json_t *schema = set->items[i].schema, *regex = json_object_get(schema, "pattern"),
+                     *format = json_object_get(schema, "format");
         const uint32_t lo = ae_schema_count(s, schema, "minLength", 0), hi = ae_schema_count(s, schema, "maxLength", AE_GNONE);
         if (lo > min) min = lo;
         if (hi < max) max = hi;
@@ -311,7 +317,8 @@ ae_gpiece ae_schema_string(ae_schema *s, const ae_conjuncts *set)
     }
     if (!ae_schema_ok(s) || max < min) return nothing;
     if (n_patterns > 1 || (n_patterns && (min || max != AE_GNONE))) {
-        ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, from, "only one of pattern, format and lengths is possible of a string; a pattern can "
+        ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, from,
+                       "only one of pattern, format and lengths is possible of a string; a pattern can "
                        "bound lengths too: ^...{m,n}$");
         return nothing;
     }

@@ -28,7 +28,8 @@ typedef struct regex {
 
 static void fail(regex *r, aerie_status status, const char *sentence)
 {
-    ae_schema_fail(r->s, status, r->schema, "pattern '%.60s', character %zu: %s", r->text, (size_t)(r->at - r->text) + 1, sentence);
+    ae_schema_fail(r->s, status, r->schema, "pattern '%.60s', character %zu: %s", r->text,
+                   (size_t)(r->at - r->text) + 1, sentence);
 }
 
 static bool ok(const regex *r)
@@ -74,8 +75,9 @@ static bool add_named(regex *r, ranges *out, char letter)
 {
     static const ae_grange digits[] = {{'0', '9'}};
     static const ae_grange words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-    static const ae_grange spaces[] = {{9, 13}, {32, 32}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
-                                       {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+    static const ae_grange spaces[] = {{9, 13},          {32, 32},         {0xA0, 0xA0},     {0x1680, 0x1680},
+                                       {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
+                                       {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
     r->named.n = 0;
     switch (letter | 32) {
     case 'd': add_ranges(r, &r->named, digits, 1); break;
@@ -100,7 +102,8 @@ static uint32_t read_hex(regex *r, int n)
         }
         value = value << 4 | (uint32_t)d;
     }
-    if (value >= 0xD800 && value <= 0xDFFF) fail(r, AERIE_ERROR_UNSUPPORTED, "surrogates are not possible; write the character itself");
+    if (value >= 0xD800 && value <= 0xDFFF)
+        fail(r, AERIE_ERROR_UNSUPPORTED, "surrogates are not possible; write the character itself");
     return value;
 }
 
@@ -131,7 +134,8 @@ static uint32_t read_escape(regex *r, bool in_class)
         return '\b';
     }
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (uint8_t)c >= 0x80 || (uint8_t)c < 0x20) {
-        fail(r, AERIE_ERROR_UNSUPPORTED, "this escape is not possible; \\d \\w \\s, their opposites, \\n \\r \\t \\f \\v \\0 \\xNN \\uNNNN and "
+        fail(r, AERIE_ERROR_UNSUPPORTED,
+             "this escape is not possible; \\d \\w \\s, their opposites, \\n \\r \\t \\f \\v \\0 \\xNN \\uNNNN and "
              "punctuation are");
         return 0;
     }
@@ -224,7 +228,9 @@ static ae_gpiece read_atom(regex *r)
     case '?':
     case '{':
     case '}':
-    case ']': fail(r, AERIE_ERROR_FORMAT, "there is nothing to repeat, or a bracket without its other"); return ae_gbuild_empty(r->b);
+    case ']':
+        fail(r, AERIE_ERROR_FORMAT, "there is nothing to repeat, or a bracket without its other");
+        return ae_gbuild_empty(r->b);
     case '\\':
         r->at++;
         if (r->at < r->end && add_named(r, &r->named, *r->at)) {

@@ -28,8 +28,8 @@ static void answers_are_of_the_grammar(void **state)
     assert_int_equal(cli_last.status, 0);
     assert_int_equal(cli_last.n_out, 8);
     assert_int_equal(strspn(cli_last.out, "ab"), 7);
-    cli("echo '{\"properties\":{\"a\":{\"type\":\"integer\",\"minimum\":10,\"maximum\":99}},\"required\":[\"a\"]}' > s.json; " RUN "-q -jf s.json > a; "
-        RUN "-q -j \"$(cat s.json)\" | cmp - a && cat a");
+    cli("echo '{\"properties\":{\"a\":{\"type\":\"integer\",\"minimum\":10,\"maximum\":99}},\"required\":[\"a\"]}' > "
+        "s.json; " RUN "-q -jf s.json > a; " RUN "-q -j \"$(cat s.json)\" | cmp - a && cat a");
     assert_int_equal(cli_last.status, 0);
     json_error_t e;
     json_t *json = json_loads(cli_last.out, 0, &e);
@@ -46,7 +46,8 @@ static void answers_are_of_the_grammar(void **state)
 static void speculation_changes_nothing(void **state)
 {
     (void)state;
-    static const char *const kinds[] = {"ngram", "random --spec-fixed", "oracle --spec-fixed --spec-oracle-error 0.3", "draft -md m.gguf"};
+    static const char *const kinds[] = {"ngram", "random --spec-fixed", "oracle --spec-fixed --spec-oracle-error 0.3",
+                                        "draft -md m.gguf"};
     cli(RUN "-q --ids --spec-type none -j '{}' > a");
     assert_int_equal(cli_last.status, 0);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

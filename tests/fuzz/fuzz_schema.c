@@ -1,7 +1,7 @@
 /* fuzz_schema.c - any bytes as a JSON schema; texts of what compiles must be JSON.
  *
- * Looks for crashes, hangs, leaks, failures without a sentence, and for a grammar that allows what jansson cannot read. Input: a
- * byte (1: as the standard has it), then the schema.
+ * Looks for crashes, hangs, leaks, failures without a sentence, and for a grammar that allows what jansson cannot read.
+ * Input: a byte (1: as the standard has it), then the schema.
  */
 #include <jansson.h>
 #include <stdlib.h>
@@ -29,7 +29,9 @@ static void write_text(ae_matcher *m, const uint8_t *bytes, size_t n)
     json_error_t e;
     json_t *json = json_loadb(text, length, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
     /* numbers out of range and \u0000 in a key are JSON, but not jansson's */
-    if (!json && json_error_code(&e) != json_error_numeric_overflow && json_error_code(&e) != json_error_null_byte_in_key) abort();
+    if (!json && json_error_code(&e) != json_error_numeric_overflow &&
+        json_error_code(&e) != json_error_null_byte_in_key)
+        abort();
     json_decref(json);
 }
 

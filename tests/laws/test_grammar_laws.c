@@ -28,8 +28,11 @@ static const struct language {
     bool schema;
 } languages[] = {
     {"any JSON", "{}", true},
-    {"a schema", "{\"properties\": {\"the\": {\"type\": \"integer\", \"minimum\": 7, \"maximum\": 4321}, \"on\": {\"enum\": [\"the\", \"in\"]}, "
-                 "\"list\": {\"items\": {\"maxLength\": 6}, \"minItems\": 1, \"maxItems\": 3}}, \"required\": [\"the\", \"list\"]}", true},
+    {"a schema",
+     "{\"properties\": {\"the\": {\"type\": \"integer\", \"minimum\": 7, \"maximum\": 4321}, \"on\": {\"enum\": "
+     "[\"the\", \"in\"]}, "
+     "\"list\": {\"items\": {\"maxLength\": 6}, \"minItems\": 1, \"maxItems\": 3}}, \"required\": [\"the\", \"list\"]}",
+     true},
     {"words", "root ::= ((\"the\" | \"then\" | \"and\" | \"in\") \" \")* \"end\"", false},
     {"letters", "root ::= [a-z \\n]*", false},
     {"bits", "root ::= [01]{25} \"!\"", false},
@@ -38,7 +41,8 @@ static const struct language {
 
 static aerie_grammar *grammars[N_LANGUAGES];
 static aerie_model *models[2], *draft_model;
-static const int32_t prompts[N_PROMPTS][12] = {{5}, {9, 77, 130, 201, 9, 77, 130, 201, 9, 77, 130, 201}, {60, 61, 62, 63, 64, 65, 66}};
+static const int32_t prompts[N_PROMPTS][12] = {
+    {5}, {9, 77, 130, 201, 9, 77, 130, 201, 9, 77, 130, 201}, {60, 61, 62, 63, 64, 65, 66}};
 static const size_t prompt_lengths[N_PROMPTS] = {1, 12, 7};
 static const float temperatures[] = {0, 0.7f, 1.3f};
 
@@ -49,8 +53,9 @@ static int make_all(void **state)
     if (!mkdtemp(folder)) return 1;
     for (size_t i = 0; i < N_LANGUAGES; i++) {
         const struct language *l = &languages[i];
-        const aerie_status status = l->schema ? aerie_grammar_create_schema(&grammars[i], l->text, strlen(l->text), false, &error)
-                                              : aerie_grammar_create(&grammars[i], l->text, strlen(l->text), &error);
+        const aerie_status status =
+            l->schema ? aerie_grammar_create_schema(&grammars[i], l->text, strlen(l->text), false, &error)
+                      : aerie_grammar_create(&grammars[i], l->text, strlen(l->text), &error);
         if (status != AERIE_OK) {
             print_error("%s\n", error.text);
             return 1;
@@ -99,7 +104,8 @@ static void check_language(const answer *a, const aerie_grammar *grammar, const 
     size_t n_good;
     aerie_error error = {0};
     need(aerie_grammar_check(grammar, a->text, a->n_text, &accepted, &n_good, &error), &error);
-    if (n_good != a->n_text) fail_msg("%s: '%.*s' is not of the grammar behind byte %zu", name, (int)a->n_text, a->text, n_good);
+    if (n_good != a->n_text)
+        fail_msg("%s: '%.*s' is not of the grammar behind byte %zu", name, (int)a->n_text, a->text, n_good);
     if (a->stats.stop == AERIE_STOP_GRAMMAR || a->stats.stop == AERIE_STOP_EOG) assert_true(accepted);
     else assert_int_equal(a->stats.stop, AERIE_STOP_LENGTH);
     assert_true(a->stats.n_masks + a->stats.n_mask_hits + a->stats.n_mask_checks >= a->n);
@@ -142,13 +148,15 @@ static void check_case(size_t model, size_t language, size_t temperature, bool i
         requests[i].n_oracle_tokens = plain.answers[i].n;
     }
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
-        for (int how = (int)(t + language + temperature) % 2; how < 4; how += 2 + (language > 1)) { /* chain or tree, controlled or not */
+        for (int how = (int)(t + language + temperature) % 2; how < 4;
+             how += 2 + (language > 1)) { /* chain or tree, controlled or not */
             char what[128];
             spec.type = types[t], spec.tree = how & 1, spec.fixed = how & 2, spec.n_max = 3 + (uint32_t)how;
             spec.draft_model = types[t] == AERIE_SPEC_DRAFT ? draft_model : NULL;
             spec.oracle_error = 0.3f;
             snprintf(what, sizeof what, "model %zu, %s, temperature %g, %s, %s%s", model, languages[language].name,
-                     (double)temperatures[temperature], aerie_spec_type_name(types[t]), spec.tree ? "tree" : "chain", spec.fixed ? "" : ", controlled");
+                     (double)temperatures[temperature], aerie_spec_type_name(types[t]), spec.tree ? "tree" : "chain",
+                     spec.fixed ? "" : ", controlled");
             session = open_session(models[model], &spec, (uint32_t)(how < 2 ? 1 : 2), N_CTX);
             for (int again = 0; again < 1 + (how == 3); again++) { /* the second time with the masks of the first */
                 generate(session, models[model], requests, N_PROMPTS, &r);
@@ -167,9 +175,10 @@ static void test_law_1_with_grammars(void **state)
 {
     (void)state;
     for (size_t language = 0; language < N_LANGUAGES; language++)
-        for (size_t temperature = 0; temperature < 3; temperature++) check_case((language + temperature) % 2, language, temperature, temperature == 1);
-    print_message("%llu drafted, %llu accepted; %llu answers ended, %llu were cut\n", (unsigned long long)n_drafted, (unsigned long long)n_accepted,
-                  (unsigned long long)n_ends[0], (unsigned long long)n_ends[1]);
+        for (size_t temperature = 0; temperature < 3; temperature++)
+            check_case((language + temperature) % 2, language, temperature, temperature == 1);
+    print_message("%llu drafted, %llu accepted; %llu answers ended, %llu were cut\n", (unsigned long long)n_drafted,
+                  (unsigned long long)n_accepted, (unsigned long long)n_ends[0], (unsigned long long)n_ends[1]);
     assert_true(n_accepted > 1000 && n_accepted < n_drafted);
     assert_true(n_ends[0] > 5 && n_ends[1] > 5);
 }
@@ -206,7 +215,8 @@ static void test_lives_of_grammars(void **state)
     aerie_request request = aerie_request_default();
     aerie_grammar *g;
     need(aerie_grammar_create(&g, "root ::= [a-f]{9}", 17, &error), &error);
-    request.tokens = prompts[1], request.n_tokens = 12, request.n_predict = 20, request.sampling = sampling_of(0), request.ignore_eos = true;
+    request.tokens = prompts[1], request.n_tokens = 12, request.n_predict = 20, request.sampling = sampling_of(0),
+    request.ignore_eos = true;
     aerie_session *session = open_session(models[0], &spec, 2, N_CTX);
     generate(session, models[0], &request, 1, &before);
     request.grammar = g;
@@ -225,9 +235,12 @@ static void test_lives_of_grammars(void **state)
 
 /* ---- The real model -------------------------------------------------------------------------------------------- */
 
-static const char person[] = "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\", \"maxLength\": 30}, \"age\": {\"type\": "
-    "\"integer\", \"minimum\": 0, \"maximum\": 150}, \"born\": {\"type\": \"string\", \"format\": \"date\"}, \"job\": {\"enum\": [\"engineer\", "
-    "\"painter\", null]}, \"likes\": {\"type\": \"array\", \"items\": {\"type\": \"string\", \"maxLength\": 12}, \"minItems\": 1, \"maxItems\": 3}}, "
+static const char person[] =
+    "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\", \"maxLength\": 30}, \"age\": {\"type\": "
+    "\"integer\", \"minimum\": 0, \"maximum\": 150}, \"born\": {\"type\": \"string\", \"format\": \"date\"}, \"job\": "
+    "{\"enum\": [\"engineer\", "
+    "\"painter\", null]}, \"likes\": {\"type\": \"array\", \"items\": {\"type\": \"string\", \"maxLength\": 12}, "
+    "\"minItems\": 1, \"maxItems\": 3}}, "
     "\"required\": [\"name\", \"age\", \"born\", \"likes\"]}";
 
 static void check_person(const answer *a)

@@ -17,7 +17,8 @@ static bool accepts(ae_matcher *m, const char *text, size_t n)
 
 static void answer(const json_t *line)
 {
-    const json_t *schema = json_object_get(line, "schema"), *gbnf = json_object_get(line, "grammar"), *texts = json_object_get(line, "texts");
+    const json_t *schema = json_object_get(line, "schema"), *gbnf = json_object_get(line, "grammar"),
+                 *texts = json_object_get(line, "texts");
     const json_t *source = schema ? schema : gbnf;
     aerie_error error = {0};
     ae_grammar *g = NULL;

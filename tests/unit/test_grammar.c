@@ -101,11 +101,12 @@ static void test_chess(void **state)
 static void test_list(void **state)
 {
     (void)state;
-    check_members("root ::= item+\n"
-                  "# Excludes various line break characters\n"
-                  "item ::= \"- \" [^\\r\\n\\x0b\\x0c\\x85\\u2028\\u2029]+ \"\\n\"\n",
-                  LIST("- a\n", "- milk\n- \xC3\xA9ggs\n- \xE6\x9C\xAC\n", "- \xE2\x80\xA7\n", "- \xC2\x86\n"),
-                  LIST("", "- a", "-a\n", "- \n", "- a\r\n", "- \xE2\x80\xA8\n", "- \xE2\x80\xA9\n", "- \xC2\x85\n", "- \x0b\n"));
+    check_members(
+        "root ::= item+\n"
+        "# Excludes various line break characters\n"
+        "item ::= \"- \" [^\\r\\n\\x0b\\x0c\\x85\\u2028\\u2029]+ \"\\n\"\n",
+        LIST("- a\n", "- milk\n- \xC3\xA9ggs\n- \xE6\x9C\xAC\n", "- \xE2\x80\xA7\n", "- \xC2\x86\n"),
+        LIST("", "- a", "-a\n", "- \n", "- a\r\n", "- \xE2\x80\xA8\n", "- \xE2\x80\xA9\n", "- \xC2\x85\n", "- \x0b\n"));
 }
 
 static void test_c_like(void **state)
@@ -130,8 +131,8 @@ static void test_c_like(void **state)
                   "number ::= [0-9]+\n"
                   "singleLineComment ::= \"//\" [^\\n]* \"\\n\"\n"
                   "ws ::= ([ \\t\\n]+)\n",
-                  LIST("", "int main(){}", "int f(char c){int x = 1;return x;}", "int f(){while(a<=-(b+2)*3){if(a==1){x = 2;}else{}}}",
-                       "float g(){// note\n}"),
+                  LIST("", "int main(){}", "int f(char c){int x = 1;return x;}",
+                       "int f(){while(a<=-(b+2)*3){if(a==1){x = 2;}else{}}}", "float g(){// note\n}"),
                   LIST("int", "void f(){}", "int f(){x=1;}", "int f(){if(a){}}", "int f(){return ;}", "int f(){"));
 }
 
