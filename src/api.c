@@ -249,7 +249,8 @@ void aerie_grammar_free(aerie_grammar *grammar)
     ae_grammar_free(grammar);
 }
 
-aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text, size_t n, bool *accepted, size_t *n_good, aerie_error *error)
+aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text, size_t n, bool *accepted, size_t *n_good,
+                                 aerie_error *error)
 {
     ae_matcher m;
     AE_TRY(ae_matcher_init(&m, grammar, error));
@@ -258,8 +259,8 @@ aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text,
     *accepted = *n_good == n && ae_matcher_may_end(&m, m.current);
     const bool limit = m.limit_hit && *n_good < n;
     ae_matcher_free(&m);
-    if (limit) return ae_fail(error, AERIE_ERROR_LIMIT, "the grammar has too many ways, or nests too deep, behind byte %zu", *n_good);
-    return AERIE_OK;
+    if (!limit) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_LIMIT, "the grammar has too many ways, or nests too deep, behind byte %zu", *n_good);
 }
 
 /* ---- Parameters --------------------------------------------------------------------------------------------- */

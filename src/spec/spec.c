@@ -227,7 +227,8 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
     *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .tokens = tokens, .n_tokens = request->n_tokens,
-                     .n_predict = request->n_predict, .sampler = sampler, .constraint = s->constraint, .start_time = ae_time_now()};
+                     .n_predict = request->n_predict, .sampler = sampler, .constraint = s->constraint,
+                     .start_time = ae_time_now()};
     memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
     s->stats.n_prompt = (uint32_t)request->n_tokens;
     s->stats.n_cached = n_shared;
@@ -320,7 +321,8 @@ static aerie_status propose(ae_spec *spec, aerie_error *error)
     for (uint32_t i = 0; i < n; i++) {
         const ae_draft_request *r = &spec->requests[i];
         const spec_slot *s = &spec->slots[r->slot];
-        if (s->constraint) ae_guide_filter(s->constraint, spec->vocab, !s->ignore_eog, r->max_depth, r->max_nodes, r->tree);
+        if (s->constraint)
+            ae_guide_filter(s->constraint, spec->vocab, !s->ignore_eog, r->max_depth, r->max_nodes, r->tree);
     }
     spec->draft_seconds = ae_time_now() - start;
     uint32_t levels = 0;
