@@ -168,6 +168,11 @@ int app_generate(app_generation *g, aerie_session *session)
     if (began) show(g, true);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     if (app_interrupted()) return APP_INTERRUPTED;
+    for (size_t i = 0; i < n; i++) {
+        if (g->stats[i].stop != AERIE_STOP_DEAD_END) continue;
+        return app_error(APP_FAILED, "answer %zu is incomplete: the grammar leaves no token behind its %zu bytes, because the vocabulary "
+                         "cannot spell what would follow or the grammar is too ambiguous", i + 1, g->answers[i].text.n);
+    }
     if (g->failed && app_flush()) return app_error_memory("the answers");
     return g->failed ? APP_FAILED : APP_DONE; /* app_finish says what became of standard output */
 }

@@ -386,5 +386,6 @@ aerie_request app_request(const app_options *options, const app_prompt *prompt)
     request.stop = options->stop.items;
     request.n_stop = options->stop.n;
     request.n_logprobs = options->n_logprobs;
+    request.grammar = options->grammar;
     return request;
 }

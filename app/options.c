@@ -42,6 +42,7 @@ void app_options_free(app_options *options)
     free(options->ignored.items);
     free(options->convert_skip.items);
     app_sampling_free(options);
+    aerie_grammar_free(options->grammar);
 }
 
 static bool add_text(app_texts *texts, const char *text)
@@ -470,7 +471,7 @@ static int settle(app_options *options)
     for (size_t i = 0; options->verbose && i < options->ignored.n; i++) {
         app_note("%s: accepted, but without effect here", options->ignored.items[i]);
     }
-    return APP_DONE;
+    return app_grammar_settle(options);
 }
 
 int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, bool *help)

@@ -112,6 +112,8 @@ typedef struct app_options {
     bool no_conversation, single_turn, escape;
     int32_t n_predict;
     bool ignore_eos;
+    const char *grammar_text, *grammar_file, *schema_text, *schema_file; /* one at most */
+    aerie_grammar *grammar; /* compiled of it; NULL: any text. Owned */
 
     bool ids, json, csv, stats, verbose, quiet;
     bool color_drafts, no_history; /* run */
@@ -167,6 +169,9 @@ int app_cpus_settle(app_options *options);
 
 int app_sampling_settle(app_options *options);
 void app_sampling_free(app_options *options);
+/* ---- grammar.c: compiles what --grammar and its like gave ------------------------------------------------- */
+
+int app_grammar_settle(app_options *options);
 
 /* ---- help.c: what the table says, for readers ------------------------------------------------------ */
 

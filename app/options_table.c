@@ -143,6 +143,12 @@ static const app_option options[] = {
      "do not stop where the model ends its answer"},
     {"-r --stop --reverse-prompt", "TEXT", APP_TEXTS, APP_RUN, AT(stop), 0, 0, "Generation",
      "end the answer before this text; may be given several times"},
+    {"--grammar", "GBNF", APP_TEXT, SPECULATES, AT(grammar_text), 0, 0, "Generation",
+     "the answer is a text of this grammar, in llama.cpp's GBNF: 'root ::= \"yes\" | \"no\"'"},
+    {"--grammar-file", "FILE", APP_TEXT, SPECULATES, AT(grammar_file), 0, 0, "Generation", "the grammar is read from a file"},
+    {"-j --json-schema", "SCHEMA", APP_TEXT, SPECULATES, AT(schema_text), 0, 0, "Generation",
+     "the answer is JSON that fits this JSON schema; {}: any object"},
+    {"-jf --json-schema-file", "FILE", APP_TEXT, SPECULATES, AT(schema_file), 0, 0, "Generation", "the schema is read from a file"},
 
     /* Sampling */
     {"-s --seed", "N", APP_SEED, SPECULATES, AT(sampling.seed), 0, 0, "Sampling",

@@ -26,6 +26,10 @@ void app_stats_add(aerie_stats *sum, const aerie_stats *stats)
     sum->target_seconds += stats->target_seconds;
     sum->draft_seconds += stats->draft_seconds;
     sum->sample_seconds += stats->sample_seconds;
+    sum->n_masks += stats->n_masks;
+    sum->n_mask_hits += stats->n_mask_hits;
+    sum->n_mask_checks += stats->n_mask_checks;
+    sum->mask_seconds += stats->mask_seconds;
     sum->stop = stats->stop;
 }
 
@@ -48,14 +52,20 @@ void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds)
         snprintf(together, sizeof together, "; %zu prompts in %.2f s, %.2f tokens/s together", n_prompts, seconds,
                  app_rate(s->n_generated, seconds));
     }
+    char masks[160] = "";
+    if (s->n_masks || s->n_mask_hits || s->n_mask_checks) {
+        snprintf(masks, sizeof masks, "; grammar: %llu masks computed, %llu found, %llu tokens tried, %.1f%% of the time",
+                 (unsigned long long)s->n_masks, (unsigned long long)s->n_mask_hits, (unsigned long long)s->n_mask_checks,
+                 percent(s->mask_seconds, s->decode_seconds));
+    }
     const double rest = percent(s->target_seconds, s->decode_seconds);
     app_note("prompt %u tokens (%u cached), %.2f tokens/s; generated %u tokens, %.2f tokens/s; %u target passes; "
-             "drafted %u, accepted %u (%.0f%%)%s%s; time: target %.1f%%, draft %.1f%%, sampling %.1f%%%s",
+             "drafted %u, accepted %u (%.0f%%)%s%s; time: target %.1f%%, draft %.1f%%, sampling %.1f%%%s%s",
              (unsigned)s->n_prompt, (unsigned)s->n_cached, app_rate(s->n_prompt - s->n_cached, s->prompt_seconds),
              (unsigned)s->n_generated, app_rate(s->n_generated, s->decode_seconds), (unsigned)s->n_passes,
              (unsigned)s->n_drafted, (unsigned)s->n_accepted, percent(s->n_accepted, s->n_drafted),
              n ? ", by depth " : "", depths, rest, percent(s->draft_seconds, s->decode_seconds),
-             percent(s->sample_seconds, s->decode_seconds), together);
+             percent(s->sample_seconds, s->decode_seconds), masks, together);
 }
 
 json_t *app_json_depths(const aerie_stats *stats)
@@ -80,20 +90,24 @@ static const char *stop_name(aerie_stop stop)
     case AERIE_STOP_CONTEXT: return "context";
     case AERIE_STOP_CALLER: return "interrupted";
     case AERIE_STOP_STRING: return "stop string";
+    case AERIE_STOP_GRAMMAR: return "grammar";
+    case AERIE_STOP_DEAD_END: return "dead end";
     }
     return "none";
 }
 
 json_t *app_json_stats(const aerie_stats *s)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "n_prompt",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:f, s:s}", "n_prompt",
                      (json_int_t)s->n_prompt, "n_cached", (json_int_t)s->n_cached, "n_generated",
                      (json_int_t)s->n_generated, "n_passes", (json_int_t)s->n_passes, "n_drafted",
                      (json_int_t)s->n_drafted, "n_accepted", (json_int_t)s->n_accepted, "by_depth", app_json_depths(s),
                      "prompt_seconds", s->prompt_seconds, "decode_seconds", s->decode_seconds, "target_seconds",
                      s->target_seconds, "draft_seconds", s->draft_seconds, "sample_seconds", s->sample_seconds,
                      "prompt_per_second", app_rate(s->n_prompt - s->n_cached, s->prompt_seconds),
-                     "generated_per_second", app_rate(s->n_generated, s->decode_seconds), "stop", stop_name(s->stop));
+                     "generated_per_second", app_rate(s->n_generated, s->decode_seconds), "n_masks", (json_int_t)s->n_masks, "n_mask_hits",
+                     (json_int_t)s->n_mask_hits, "n_mask_checks", (json_int_t)s->n_mask_checks, "mask_seconds", s->mask_seconds,
+                     "stop", stop_name(s->stop));
 }
 
 static json_t *text(const char *bytes)

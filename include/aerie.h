@@ -190,6 +190,25 @@ typedef struct aerie_sampling {
 
 AERIE_API aerie_sampling aerie_sampling_default(void);
 
+/* ---- Grammars ------------------------------------------------------------------------------------ */
+
+/* What an answer may look like, as an automaton over bytes: each token drawn is one that a text of the grammar can go on
+ * with, with and without speculation the same (law 1). Immutable; may be shared by threads and sessions. */
+typedef struct aerie_grammar aerie_grammar;
+
+/* GBNF as llama.cpp has it; the text begins with the rule `root`. Errors: FORMAT (line and column), LIMIT, MEMORY. */
+AERIE_API aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error);
+/* A JSON schema; docs/grammars.md says which keywords. As in llama.cpp objects with properties have no others unless
+ * additionalProperties says so, and keywords of one type imply it; standard: all that the standard accepts. Errors: FORMAT
+ * (not JSON, not a schema), UNSUPPORTED (a keyword and its place), LIMIT, MEMORY. */
+AERIE_API aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard,
+                                                   aerie_error *error);
+/* Sessions that still use it keep it. */
+AERIE_API void aerie_grammar_free(aerie_grammar *grammar);
+/* Is text[0..n) a text of the grammar? *n_good: bytes of it that some text of the grammar begins with. */
+AERIE_API aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text, size_t n, bool *accepted,
+                                           size_t *n_good, aerie_error *error);
+
 /* ---- Speculation ---------------------------------------------------------------------------------- */
 
 #define AERIE_MAX_DRAFT 64 /* nodes of a draft tree */
@@ -339,6 +358,7 @@ typedef struct aerie_request {
     size_t n_stop;
     aerie_progress *progress; /* called with aerie_generate's `user` between passes over the prompt, done of total tokens;
                                * false ends the request (AERIE_STOP_CALLER). May be NULL */
+    const aerie_grammar *grammar; /* of the answer; NULL: any text */
     const int32_t *oracle_tokens; /* ORACLE: [n_oracle_tokens] the true continuation of the prompt */
     size_t n_oracle_tokens;
 } aerie_request;
@@ -354,6 +374,9 @@ typedef enum aerie_stop {
     AERIE_STOP_STRING,  /* the text came to a stop string. It may begin and end inside of tokens: of the texts' bytes, the first
                          * stop string to end counts (of those that end together the longest), wherever tokens begin. The
                          * text ends before it; the token that completed it is the last one, emitted and counted. */
+    AERIE_STOP_GRAMMAR, /* the grammar's text is complete: nothing can follow */
+    AERIE_STOP_DEAD_END, /* the grammar leaves no token here: the vocabulary cannot spell what would follow, or a limit of the
+                          * automaton was reached; the answer is incomplete */
 } aerie_stop;
 
 typedef struct aerie_logprob {
@@ -390,6 +413,9 @@ typedef struct aerie_stats {
                                             * depth; [0]: passes that verified a draft */
     double prompt_seconds, decode_seconds;
     double target_seconds, draft_seconds, sample_seconds; /* shares of decode_seconds */
+    uint64_t n_masks, n_mask_hits; /* of a grammar: masks over the vocabulary computed; found again */
+    uint64_t n_mask_checks;        /* single tokens tried instead */
+    double mask_seconds;           /* for all of these; a share of sample_seconds */
     aerie_stop stop;
 } aerie_stats;
 

@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "sample/logprobs.h"
 #include "text/chat.h"
+#include "text/grammar_match.h"
 #include "text/stops.h"
 #include "text/vocab.h"
 
@@ -224,6 +225,37 @@ aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *me
     ae_buf_free(&bos);
     ae_buf_free(&eos);
     return status;
+}
+
+/* ---- Grammars ------------------------------------------------------------------------------------------------ */
+
+aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error)
+{
+    return ae_grammar_from_gbnf(grammar, gbnf, n, error);
+}
+
+aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard, aerie_error *error)
+{
+    return ae_grammar_from_schema(grammar, json, n, standard, error);
+}
+
+void aerie_grammar_free(aerie_grammar *grammar)
+{
+    ae_grammar_free(grammar);
+}
+
+aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text, size_t n, bool *accepted, size_t *n_good,
+                                 aerie_error *error)
+{
+    ae_matcher m;
+    AE_TRY(ae_matcher_init(&m, grammar, error));
+    *n_good = 0;
+    while (*n_good < n && ae_matcher_advance(&m, text + *n_good, 1)) (*n_good)++;
+    *accepted = *n_good == n && ae_matcher_may_end(&m, m.current);
+    const bool limit = m.limit_hit && *n_good < n;
+    ae_matcher_free(&m);
+    if (!limit) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_LIMIT, "the grammar has too many ways, or nests too deep, behind byte %zu", *n_good);
 }
 
 /* ---- Parameters --------------------------------------------------------------------------------------------- */
@@ -533,7 +565,7 @@ static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t dep
 static aerie_status start_next(generation *g, aerie_error *error)
 {
     const aerie_request *r = &g->requests[g->next];
-    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling};
+    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling, r->grammar};
     ae_stops *stops = NULL;
     uint32_t slot;
     if (r->n_stop) AE_TRY(ae_stops_create(&stops, r->stop, r->n_stop, error));

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/os.h"
+#include "spec/guide.h"
 
 typedef struct spec_slot {
     bool active, ignore_eog;
@@ -11,6 +12,7 @@ typedef struct spec_slot {
     size_t n_tokens;
     uint32_t n_predict;
     ae_sampler *sampler;
+    ae_constraint *constraint; /* NULL: any text; kept for the next request with the same grammar */
     aerie_stats stats;
     double start_time;
     /* this pass */
@@ -28,6 +30,8 @@ struct ae_spec {
     const ae_vocab *vocab;
     uint32_t n_ctx, n_slots, n_active;
     spec_slot *slots; /* [n_slots] */
+    ae_token_trie *trie; /* made for the first grammar */
+    float *masked;       /* [n_vocab] with it */
     /* this pass */
     ae_round round;
     double draft_seconds;
@@ -44,8 +48,11 @@ void ae_spec_free(ae_spec *spec)
     for (uint32_t i = 0; spec->slots && i < spec->n_slots; i++) {
         ae_free(spec->slots[i].tokens);
         ae_sampler_free(spec->slots[i].sampler);
+        ae_constraint_free(spec->slots[i].constraint);
     }
     ae_free(spec->slots);
+    ae_token_trie_free(spec->trie);
+    ae_free(spec->masked);
     ae_free(spec->requests);
     ae_free(spec->trees);
     ae_free(spec->seen_rows);
@@ -177,6 +184,29 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
     return AERIE_OK;
 }
 
+/* The slot's constraint becomes that of the grammar (NULL: none), at its beginning. One left from an earlier request, here or
+ * in another free slot, knows masks already. */
+static aerie_status constrain(ae_spec *spec, uint32_t i_slot, const ae_grammar *grammar, aerie_error *error)
+{
+    ae_constraint **own = &spec->slots[i_slot].constraint;
+    for (uint32_t i = 0; grammar && i < spec->n_slots; i++) {
+        ae_constraint **other = &spec->slots[i].constraint, *found = *other;
+        if (!found || spec->slots[i].active || ae_constraint_grammar(found) != grammar) continue;
+        *other = *own;
+        *own = found;
+        ae_constraint_restart(found);
+        return AERIE_OK;
+    }
+    ae_constraint_free(*own);
+    *own = NULL;
+    if (!grammar) return AERIE_OK;
+    if (!spec->trie) AE_TRY(ae_token_trie_create(&spec->trie, spec->vocab, error));
+    const size_t n_vocab = (size_t)ae_vocab_n_tokens(spec->vocab);
+    if (!spec->masked && !(spec->masked = ae_alloc(n_vocab, sizeof *spec->masked)))
+        return ae_fail_memory(error, "a grammar's logits", n_vocab * sizeof *spec->masked);
+    return ae_constraint_create(own, grammar, spec->trie, error);
+}
+
 aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error)
 {
     AE_TRY(check_request(spec, request, error));
@@ -186,6 +216,11 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     uint32_t donor, n_shared;
     const uint32_t i = choose_slot(spec, request, &donor, &n_shared);
     spec_slot *s = &spec->slots[i];
+    const aerie_status status = constrain(spec, i, request->grammar, error);
+    if (status != AERIE_OK) {
+        ae_sampler_free(sampler);
+        return status;
+    }
     if (spec->drafter)
         n_shared = spec->drafter->ops->begin(spec->drafter, &(ae_draft_begin){i, donor, spec->slots[donor].tokens,
                                                                               spec->slots[donor].n_tokens, n_shared});
@@ -193,7 +228,8 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
     *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .tokens = tokens, .n_tokens = request->n_tokens,
-                     .n_predict = request->n_predict, .sampler = sampler, .start_time = ae_time_now()};
+                     .n_predict = request->n_predict, .sampler = sampler, .constraint = s->constraint,
+                     .start_time = ae_time_now()};
     memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
     s->stats.n_prompt = (uint32_t)request->n_tokens;
     s->stats.n_cached = n_shared;
@@ -209,6 +245,11 @@ static void finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
     s->active = false;
     s->stats.stop = stop;
     s->stats.decode_seconds = ae_time_now() - s->start_time - s->stats.prompt_seconds;
+    if (s->constraint) {
+        const ae_constraint_stats *c = ae_constraint_stats_get(s->constraint);
+        s->stats.n_masks = c->n_masks, s->stats.n_mask_hits = c->n_hits, s->stats.n_mask_checks = c->n_checks;
+        s->stats.mask_seconds = c->seconds;
+    }
     spec->n_active--;
 }
 
@@ -288,6 +329,12 @@ static aerie_status propose(ae_spec *spec, aerie_error *error)
     }
     const double start = ae_time_now();
     AE_TRY(spec->drafter->ops->propose(spec->drafter, spec->requests, n, error));
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_draft_request *r = &spec->requests[i];
+        const spec_slot *s = &spec->slots[r->slot];
+        if (s->constraint)
+            ae_guide_filter(s->constraint, spec->vocab, !s->ignore_eog, r->max_depth, r->max_nodes, r->tree);
+    }
     spec->draft_seconds = ae_time_now() - start;
     uint32_t levels = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -326,18 +373,26 @@ static bool emit_token(ae_spec *spec, uint32_t i_slot, int32_t token, uint32_t d
                        void *user)
 {
     spec_slot *s = &spec->slots[i_slot];
-    if (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, token)) {
-        finish(spec, s, AERIE_STOP_EOG);
+    if (token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, token))) {
+        finish(spec, s, token == AE_GUIDE_NONE ? AERIE_STOP_DEAD_END : AERIE_STOP_EOG);
         return false;
     }
     ae_sampler_accept(s->sampler, token, s->n_tokens);
+    if (s->constraint) ae_constraint_advance(s->constraint, token);
     s->tokens[s->n_tokens++] = token;
     s->stats.n_generated++;
     const aerie_stop stop = emit(user, i_slot, token, depth, logits);
     if (stop != AERIE_STOP_NONE) finish(spec, s, stop);
+    else if (s->constraint && ae_constraint_is_complete(s->constraint)) finish(spec, s, AERIE_STOP_GRAMMAR);
     else if (s->n_predict && s->stats.n_generated >= s->n_predict) finish(spec, s, AERIE_STOP_LENGTH);
     else if (s->n_tokens >= spec->n_ctx) finish(spec, s, AERIE_STOP_CONTEXT);
     return s->active;
+}
+
+static int32_t draw(ae_spec *spec, spec_slot *s, const float *logits)
+{
+    if (!s->constraint) return ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
+    return ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked);
 }
 
 /* The walk of the header comment; then the KV cache keeps what was accepted. Returns emitted tokens. */
@@ -349,7 +404,7 @@ static uint32_t verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void 
     for (uint32_t n_emitted = 1;; n_emitted++) {
         const double start = ae_time_now();
         const float *logits = ae_engine_logits(spec->engine, row);
-        const int32_t token = ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
+        const int32_t token = draw(spec, s, logits);
         s->stats.sample_seconds += ae_time_now() - start;
         node = ae_tree_child(&s->tree, node, token);
         if (node >= 0) path[n_path++] = node;

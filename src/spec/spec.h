@@ -7,7 +7,8 @@
  * pending. A pass takes from each slot a chunk of its pending tokens; a slot with one pending token decodes,
  * and may hang a drafted tree on it. The walk down the tree draws the target's token at each visited
  * node: if a child carries it, step into the child; else emit and stop. Every emitted token was drawn
- * from the target's logits of exactly its own prefix, so the output does not depend on the tree (law 1).
+ * from the target's logits of exactly its own prefix, so the output does not depend on the tree (law 1). With a grammar
+ * the draw is among what it allows behind that prefix (spec/guide.h); its state moves with emitted tokens only.
  */
 #ifndef AE_SPEC_SPEC_H
 #define AE_SPEC_SPEC_H
@@ -15,6 +16,7 @@
 #include "engine/engine.h"
 #include "spec/controller.h"
 #include "spec/drafter.h"
+#include "text/grammar.h"
 
 typedef struct ae_spec ae_spec;
 
@@ -38,6 +40,7 @@ typedef struct ae_spec_request {
     uint32_t n_predict;    /* 0 = until the context is full */
     bool ignore_eog;
     ae_sampling sampling;
+    const ae_grammar *grammar; /* of the text; NULL: any */
 } ae_spec_request;
 
 /* drafter (taken over, also on failure) may be NULL: plain decoding. */

@@ -1,0 +1,46 @@
+/* grammar.h - what an answer may look like: GBNF or a JSON schema, compiled to an automaton over bytes.
+ *
+ * Owns: compiled grammars. A grammar is immutable and counted by reference, so that threads and sessions share it.
+ * Does not own: where in a text one is (grammar_match.h), which tokens may come next (grammar_mask.h).
+ *
+ * The automaton is a set of rules over bytes, each a small nondeterministic automaton whose edges are byte ranges,
+ * empty moves and calls of rules: pushdown, since calls nest. Code points become ranges of UTF-8 bytes, so that a token
+ * may end inside of a character.
+ *
+ * GBNF as llama.cpp has it (grammars/README.md there): `name ::= ...` up to the end of the line or, inside of
+ * parentheses and behind `|`, further; "literals" and [classes] with \n \r \t \\ \" \[ \] \xNN \uNNNN \UNNNNNNNN (the
+ * numbers are code points), `.` any code point, groups, `|`, `*`, `+`, `?`, `{m}`, `{m,}`, `{m,n}`, # comments; the text
+ * begins with the rule `root`. Names may hold _ as well. Refused with line and column: rules that are not defined,
+ * defined twice or left-recursive, token references (<...>).
+ *
+ * JSON schemas: grammar_schema.h says which keywords.
+ *
+ * Hostile input: text, nesting, rules, nodes and edges are bounded (below); what exceeds a bound is refused with it.
+ */
+#ifndef AE_TEXT_GRAMMAR_H
+#define AE_TEXT_GRAMMAR_H
+
+#include "base/err.h"
+
+#define AE_GRAMMAR_MAX_TEXT (1u << 20)  /* bytes of GBNF or of a schema */
+#define AE_GRAMMAR_MAX_DEPTH 128        /* of groups, of schemas */
+#define AE_GRAMMAR_MAX_NODES (1u << 20) /* of the automaton; edges too */
+#define AE_GRAMMAR_MAX_RULES (1u << 16)
+
+typedef struct aerie_grammar ae_grammar;
+
+/* Errors: FORMAT (line, column), LIMIT, MEMORY. */
+aerie_status ae_grammar_from_gbnf(ae_grammar **out, const char *text, size_t n, aerie_error *error);
+/* standard: accept all that the standard accepts; grammar_schema.h says what is left out otherwise.
+ * Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (a keyword, with its place), LIMIT, MEMORY. */
+aerie_status ae_grammar_from_schema(ae_grammar **out, const char *json, size_t n, bool standard, aerie_error *error);
+
+/* One more owner. */
+ae_grammar *ae_grammar_share(const ae_grammar *grammar);
+/* One owner less; the last one frees. */
+void ae_grammar_free(ae_grammar *grammar);
+
+uint32_t ae_grammar_n_nodes(const ae_grammar *grammar);
+uint32_t ae_grammar_n_rules(const ae_grammar *grammar);
+
+#endif

@@ -1,0 +1,252 @@
+/* test_grammar_schema.c - schemas by hand: what is written how, what is refused with which place, limits, failing allocations.
+ *
+ * That random documents are accepted exactly when a validator accepts them is tests/schema's subject.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fail_alloc.h"
+#include "text/grammar_match.h"
+
+static void check(const char *schema, bool standard, const char *const *members, const char *const *others)
+{
+    aerie_error error = {0};
+    ae_grammar *g;
+    ae_matcher m;
+    if (ae_grammar_from_schema(&g, schema, strlen(schema), standard, &error) != AERIE_OK)
+        fail_msg("%s\n%s", error.text, schema);
+    assert_int_equal(ae_matcher_init(&m, g, NULL), AERIE_OK);
+    for (int k = 0; k < 2; k++)
+        for (const char *const *text = k ? others : members; *text; text++) {
+            assert_true(ae_matcher_restart(&m));
+            const bool accepted = ae_matcher_advance(&m, *text, strlen(*text)) && ae_matcher_may_end(&m, m.current);
+            if (accepted == (bool)k) fail_msg("%s %s: %s", schema, k ? "accepts" : "refuses", *text);
+        }
+    ae_matcher_free(&m);
+    ae_grammar_free(g);
+}
+
+#define LIST(...) (const char *const[]){__VA_ARGS__, NULL}
+
+static void test_spelling(void **state)
+{
+    (void)state;
+    check("{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}", false,
+          LIST("[]", "[ ]", "[1,2]", "[1, 2]", "[\n  1,\n\t2\n]"),
+          LIST(" []", "[] ", "[1 ,2]", "[  1]", "[\n\n1]", "[01]", "[1.0]", "[-]"));
+    check("{\"type\":\"string\"}", false, LIST("\"\"", "\"\\u00e9\\/\xC3\xA9\"", "\"\\ud83d\\ude00\"", "\"\x7f\""),
+          LIST("\"\\ud83d\"", "\"\\ude00\"", "\"\n\"", "\"\\x\"", "\"\\u12\"", "\"a"));
+    check("{\"type\":\"string\",\"minLength\":1,\"maxLength\":2}", false,
+          LIST("\"a\"", "\"\\n\\\"\"", "\"\\ud83d\\ude00\xF0\x9F\x98\x80\""), LIST("\"\"", "\"abc\"", "\"\\n\\n\\n\""));
+    check("{\"enum\":[\"a/\\u0001\\n\",1.0,1.50,1e300,{\"k\":[]}]}", false,
+          LIST("\"a/\\u0001\\n\"", "1", "1.5", "1e+300", "{\"k\": [ ]}"), LIST("\"a\\/\\u0001\\n\"", "1.0", "2", "{}"));
+    check("{\"type\":\"number\"}", false, LIST("0", "-0.5", "12e5", "1.25E-3"),
+          LIST("+1", ".5", "1.", "00", "1e", "- 1", "NaN"));
+}
+
+static void test_objects(void **state)
+{
+    (void)state;
+    check("{\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{\"type\":\"null\"},\"c\":{\"type\":\"null\"}},"
+          "\"required\":[\"b\"]}",
+          false,
+          LIST("{\"b\":null}", "{\"a\":null,\"b\":null}", "{\"b\": null, \"c\": null}",
+               "{\"a\":null,\n\"b\":null,\"c\":null }"),
+          LIST("{}", "{\"a\":null}", "{\"b\":null,\"a\":null}", "{\"b\":null,\"b\":null}", "{\"b\":null,}",
+               "{\"b\":null,\"d\":1}", "null"));
+    /* as the standard has it: other keys, but none of these; other types */
+    check("{\"properties\":{\"a\":{\"type\":\"null\"},\"ab\":{\"type\":\"null\"}}}", true,
+          LIST("{}", "7", "{\"x\":1,\"\":2,\"b\":3,\"abc\":4,\"aa\":5,\"A\":6}", "{\"ab\":null,\"\\n\":0}"),
+          LIST("{\"a\":1}", "{\"x\":1,\"a\":null}", "{\"x\":1,\"ab\":2}", "{\"\\u0061\":1}"));
+    check("{}", false, LIST("{}", "{\"a\":[1]}"), LIST("[]", "1"));
+    check("{}", true, LIST("{}", "[]", "1", "null"), LIST("", "nul"));
+    check(
+        "{\"type\":\"object\",\"minProperties\":1,\"maxProperties\":2,\"additionalProperties\":{\"type\":\"boolean\"}}",
+        false, LIST("{\"a\":true}", "{\"a\":true,\"b\":false}"),
+        LIST("{}", "{\"a\":1}", "{\"a\":true,\"b\":false,\"c\":true}"));
+    check("{\"allOf\":[{\"properties\":{\"a\":{\"minimum\":3}}},{\"properties\":{\"a\":{\"type\":\"integer\","
+          "\"maximum\":5}},\"required\":[\"a\"]}]}",
+          false, LIST("{\"a\":3}", "{\"a\":5}"), LIST("{\"a\":2}", "{\"a\":6}", "{}", "{\"a\":3.5}"));
+}
+
+static void test_recursion(void **state)
+{
+    (void)state;
+    check("{\"$ref\":\"#/$defs/"
+          "t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"l\":{\"$ref\":\"#/"
+          "$defs/t\"},"
+          "\"r\":{\"anyOf\":[{\"$ref\":\"#/$defs/t\"},{\"type\":\"null\"}]}},\"required\":[\"v\"]}}}",
+          false, LIST("{\"v\":1}", "{\"v\":1,\"l\":{\"v\":2,\"r\":null},\"r\":{\"v\":3,\"l\":{\"v\":4}}}"),
+          LIST("{}", "{\"v\":1,\"l\":null}", "{\"v\":1,\"l\":{}}"));
+    check("{\"type\":\"array\",\"items\":{\"$ref\":\"#\"},\"maxItems\":2}", false, LIST("[]", "[[],[[]]]"),
+          LIST("[[],[],[]]", "[1]"));
+    /* an escaped pointer; a reference beside other keywords */
+    check("{\"$ref\":\"#/definitions/a~1b%20c\",\"maximum\":4,\"definitions\":{\"a/b "
+          "c\":{\"type\":\"integer\",\"minimum\":2}}}",
+          false, LIST("2", "4"), LIST("1", "5"));
+}
+
+static void test_strings(void **state)
+{
+    (void)state;
+    check("{\"pattern\":\"^[a-c]{2,3}(x|\\\\d+)?$\"}", false, LIST("\"ab\"", "\"abcx\"", "\"ab12\""),
+          LIST("\"a\"", "\"abcd\"", "\"abxx\"", "ab"));
+    check("{\"pattern\":\"a.b\"}", false,
+          LIST("\"a-b\"", "\"xxa\\\"byy\"",
+               "\"a\xC3\xA9"
+               "b\""),
+          LIST("\"ab\"", "\"a\\nb\"", "\"\""));
+    check("{\"pattern\":\"^a|b$|\\\\u0063\"}", false, LIST("\"ax\"", "\"xb\"", "\"xcx\""), LIST("\"xa\"", "\"bx\"", "\"\""));
+    check("{\"format\":\"date-time\"}", false, LIST("\"2024-02-29T23:59:59Z\"", "\"1999-12-31T00:00:00.25+01:30\""),
+          LIST("\"2023-02-29T00:00:00Z\"", "\"2024-02-29 00:00:00Z\"", "\"2024-02-29T24:00:00Z\"", "\"2024-02-29T00:00:00\""));
+    check("{\"format\":\"uuid\"}", false, LIST("\"123e4567-e89b-12d3-a456-426614174000\""),
+          LIST("\"123e4567e89b12d3a456426614174000\""));
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    check("{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}", false, LIST("-12", "-9", "0", "99", "100", "105"),
+          LIST("-13", "-20", "106", "200", "-0"));
+    check("{\"type\":\"integer\",\"exclusiveMinimum\":9.5}", false, LIST("10", "99", "123456789012345678901234567890"),
+          LIST("9", "0", "-10"));
+    check("{\"type\":\"integer\",\"minimum\":-9223372036854775808,\"maximum\":9223372036854775807}", false,
+          LIST("-9223372036854775808", "9223372036854775807", "0"), LIST("-9223372036854775809", "9223372036854775808"));
+    check("{\"type\":\"number\",\"minimum\":-0.25,\"exclusiveMaximum\":1.05}", false,
+          LIST("-0.25", "-0.2", "0", "1", "1.0499", "1.0"),
+          LIST("-0.26", "-0.251", "1.05", "1.050", "1.1", "2", "1e0"));
+    check("{\"type\":\"number\",\"exclusiveMinimum\":0}", false, LIST("0.01", "1", "5.50"), LIST("0", "0.0", "-1", "0.00"));
+    check("{\"type\":\"number\",\"minimum\":2.5,\"maximum\":2.5}", false, LIST("2.5", "2.500"), LIST("2", "2.51", "2.49"));
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema;
+        aerie_status status;
+        const char *part;
+    } cases[] = {
+        {"", AERIE_ERROR_FORMAT, "not JSON: line 1"},
+        {"{\"a\":1,\"a\":2}", AERIE_ERROR_FORMAT, "duplicate"},
+        {"7", AERIE_ERROR_FORMAT, "schema at #: a schema is an object, true or false"},
+        {"{\"properties\":{\"a/b\":{\"items\":{\"not\":{}}}}}", AERIE_ERROR_UNSUPPORTED,
+         "schema at #/properties/a~1b/items: the keyword \"not\""},
+        {"{\"items\":{\"maxLenght\":3}}", AERIE_ERROR_UNSUPPORTED, "#/items: the keyword \"maxLenght\""},
+        {"{\"uniqueItems\":true}", AERIE_ERROR_UNSUPPORTED, "uniqueItems"},
+        {"{\"type\":\"strnig\"}", AERIE_ERROR_FORMAT, "\"type\" is one or a list of"},
+        {"{\"type\":[]}", AERIE_ERROR_FORMAT, "\"type\" is one or a list of"},
+        {"{\"format\":\"email\"}", AERIE_ERROR_UNSUPPORTED, "\"format\": \"email\" is not possible; date, time"},
+        {"{\"$ref\":\"http://x/y\"}", AERIE_ERROR_UNSUPPORTED, "references begin with #/"},
+        {"{\"$ref\":\"#/$defs/x\"}", AERIE_ERROR_FORMAT, "leads nowhere"},
+        {"{\"$ref\":\"#\"}", AERIE_ERROR_FORMAT, "schema at #: this schema refers to itself"},
+        {"{\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"allOf\":[{\"$ref\":\"#/$defs/"
+         "a\"}]}},\"items\":{\"$ref\":\"#/$defs/a\"}}",
+         AERIE_ERROR_FORMAT, "#/$defs/a: this schema refers to itself"},
+        {"{\"anyOf\":[{\"type\":\"null\"},{\"$ref\":\"#\"}]}", AERIE_ERROR_FORMAT, "refers to itself"},
+        {"{\"$defs\":{\"a\":{\"anyOf\":[{\"$ref\":\"#/$defs/b\"},{\"const\":1}]},\"b\":{\"anyOf\":[{\"$ref\":\"#/$defs/"
+         "a\"}]}},\"$ref\":\"#/$defs/a\"}",
+         AERIE_ERROR_FORMAT, "refers to itself"},
+        {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", AERIE_ERROR_FORMAT, "nothing satisfies"},
+        {"false", AERIE_ERROR_FORMAT, "nothing satisfies"},
+        {"{\"minimum\":1e300,\"type\":\"number\"}", AERIE_ERROR_UNSUPPORTED, "too large or too small"},
+        {"{\"minLength\":1,\"pattern\":\"a\"}", AERIE_ERROR_UNSUPPORTED, "only one of pattern, format and lengths"},
+        {"{\"enum\":[1],\"minimum\":0}", AERIE_ERROR_UNSUPPORTED, "beside enum and const"},
+        {"{\"minItems\":-1}", AERIE_ERROR_FORMAT, "\"minItems\" is a whole number from 0"},
+        {"{\"maxLength\":1e9}", AERIE_ERROR_LIMIT, "is the limit"},
+        {"{\"properties\":{\"a\":{}},\"minProperties\":2}", AERIE_ERROR_UNSUPPORTED,
+         "minProperties and maxProperties are possible only"},
+        {"{\"pattern\":\"a(?=b)\"}", AERIE_ERROR_UNSUPPORTED, "pattern 'a(?=b)', character 3: only plain groups"},
+        {"{\"pattern\":\"(a\"}", AERIE_ERROR_FORMAT, "not closed by )"},
+        {"{\"pattern\":\"a**\"}", AERIE_ERROR_FORMAT, "nothing to repeat"},
+        {"{\"pattern\":\"(a)\\\\1\"}", AERIE_ERROR_UNSUPPORTED, "this escape is not possible"},
+        {"{\"pattern\":\"a^b\"}", AERIE_ERROR_UNSUPPORTED, "at the ends only"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        aerie_error error = {0};
+        ae_grammar *g = (ae_grammar *)&error;
+        const aerie_status status = ae_grammar_from_schema(&g, cases[i].schema, strlen(cases[i].schema), false, &error);
+        if (status != cases[i].status || !strstr(error.text, cases[i].part))
+            fail_msg("%s: [%d] %s", cases[i].schema, (int)status, error.text);
+        assert_null(g);
+        assert_null(strchr(error.text, '\n'));
+    }
+}
+
+static void refuse_nested(const char *open, size_t count, const char *close, const char *part)
+{
+    ae_buf text = {0};
+    aerie_error error = {0};
+    ae_grammar *g;
+    for (size_t i = 0; i < count; i++) ae_buf_adds(&text, open);
+    ae_buf_adds(&text, "{}");
+    for (size_t i = 0; i < count; i++) ae_buf_adds(&text, close);
+    assert_true(ae_grammar_from_schema(&g, text.data, text.n, false, &error) != AERIE_OK);
+    if (!strstr(error.text, part)) fail_msg("%s", error.text);
+    ae_buf_free(&text);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    refuse_nested("{\"items\":", 60000, "}", "maximum parsing depth");
+    refuse_nested("{\"items\":", 1500, "}", "nested deeper than 128");
+    refuse_nested("{\"allOf\":[", 900, "]}", "schemas hold at once");
+    refuse_nested("{\"anyOf\":[", 900, "]}", "");
+    ae_buf text = {0};
+    aerie_error error = {0};
+    ae_grammar *g;
+    /* 2^40 combinations */
+    ae_buf_adds(&text, "{\"allOf\":[");
+    for (int i = 0; i < 31; i++)
+        ae_buf_addf(&text, "%s{\"anyOf\":[{\"minimum\":%d},{\"maximum\":%d}]}", i ? "," : "", i, 100 + i);
+    ae_buf_adds(&text, "]}");
+    assert_int_equal(ae_grammar_from_schema(&g, text.data, text.n, false, &error), AERIE_ERROR_LIMIT);
+    ae_buf_clear(&text);
+    ae_buf_adds(&text, "{\"pattern\":\"");
+    for (int i = 0; i < 60000; i++) ae_buf_adds(&text, "(");
+    ae_buf_adds(&text, "\"}");
+    assert_int_equal(ae_grammar_from_schema(&g, text.data, text.n, false, &error), AERIE_ERROR_LIMIT);
+    assert_non_null(strstr(error.text, "groups are nested deeper than 128"));
+    ae_buf_free(&text);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"pattern\":\"^[a-z]{2}$\"},\"b\":{\"items\":{\"type\":\"number\","
+        "\"minimum\":1.5}},"
+        "\"c\":{\"anyOf\":[{\"$ref\":\"#\"},{\"enum\":[\"x\",[1]]}]}},\"additionalProperties\":{\"maxLength\":3}}";
+    for (long n = 1;; n++) {
+        aerie_error error = {0};
+        ae_grammar *g = NULL;
+        fail_alloc_arm(n, false);
+        const aerie_status status = ae_grammar_from_schema(&g, schema, sizeof schema - 1, true, &error);
+        ae_grammar_free(g);
+        const bool failed = fail_alloc_disarm();
+        assert_int_equal(fail_alloc_live(), 0);
+        if (!failed) {
+            assert_int_equal(status, AERIE_OK);
+            assert_true(n > 20);
+            break;
+        }
+        assert_int_equal(status, AERIE_ERROR_MEMORY);
+        assert_non_null(strstr(error.text, "memory"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_spelling), cmocka_unit_test(test_objects),   cmocka_unit_test(test_recursion),
+        cmocka_unit_test(test_strings),  cmocka_unit_test(test_numbers),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_limits),   cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
