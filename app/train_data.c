@@ -215,7 +215,8 @@ static bool loops(const int32_t *ids, size_t n)
     return false;
 }
 
-static json_t *turn_line(work *w, job *j)
+/* What was generated as text; NULL with a message on failure. */
+static json_t *answer_text(const work *w, const job *j)
 {
     char *text = NULL;
     size_t n = 0;
@@ -225,18 +226,24 @@ static json_t *turn_line(work *w, job *j)
         app_report(APP_WORKING, status, &error);
         return NULL;
     }
-    json_object_set_new(j->line, "text", app_json_text(text, n));
+    json_t *json = app_json_text(text, n);
     aerie_free(text);
-    return json_incref(j->line);
+    return json;
 }
 
-static json_t *answer_line(job *j)
+static json_t *turn_line(const work *w, job *j)
+{
+    return json_object_set_new(j->line, "text", answer_text(w, j)) ? NULL : json_incref(j->line);
+}
+
+static json_t *answer_line(const work *w, job *j)
 {
     json_t *tokens = app_json_ids(j->tokens, j->n_tokens);
     for (size_t i = 0; tokens && i < j->n_answer; i++) json_array_append_new(tokens, json_integer(j->answer[i]));
     json_object_del(j->line, "text");
     json_object_del(j->line, "messages");
-    if (!tokens || json_object_set_new(j->line, "n_prompt", json_integer((json_int_t)j->n_tokens)) ||
+    if (!tokens || json_object_set_new(j->line, "answer", answer_text(w, j)) ||
+        json_object_set_new(j->line, "n_prompt", json_integer((json_int_t)j->n_tokens)) ||
         json_object_set_new(j->line, "looped", json_boolean(j->looped)) || json_object_set_new(j->line, "tokens", tokens))
         return NULL;
     return json_incref(j->line);
@@ -244,7 +251,7 @@ static json_t *answer_line(job *j)
 
 static void end_job(work *w, job *j)
 {
-    w->bad = app_lines_write(w->out, w->options->output, w->is_turns ? turn_line(w, j) : answer_line(j));
+    w->bad = app_lines_write(w->out, w->options->output, w->is_turns ? turn_line(w, j) : answer_line(w, j));
     free(j->answer);
     j->answer = NULL;
     w->progress.n_done++;

@@ -23,7 +23,7 @@ def tensors(state):
 
 def config(shape, taps, n_layers, n_vocab, n_ctx):
     return {
-        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "dtype": "float32",
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "float32",
         "hidden_size": shape["n_embd"], "target_hidden_size": shape["n_target_embd"], "intermediate_size": shape["n_ff"],
         "num_hidden_layers": 1, "num_attention_heads": shape["n_heads"], "num_key_value_heads": shape["n_kv_heads"],
         "head_dim": shape["head_dim"], "hidden_act": "silu", "rms_norm_eps": shape["eps"], "rope_theta": shape["rope_theta"],
