@@ -36,13 +36,15 @@ def arguments():
     data.add_argument("--likely", type=int, default=16, help="next tokens kept of the target's distribution")
     head = p.add_argument_group("head")
     head.add_argument("--draft-vocab", type=int, default=12288, help="tokens that can be drafted")
+    head.add_argument("--kv-heads", type=int, default=0, help="key and value heads; 0: as many as the target has query heads")
     head.add_argument("--ffn", type=int, default=0, help="width of the feed-forward part; 0: that of the target, a third more")
     head.add_argument("--type", default="Q8_0", help="tensor type of the written head; F16: as converted")
     train = p.add_argument_group("training")
     train.add_argument("--minutes", type=float, default=60, help="how long to train; 0: until --epochs")
     train.add_argument("--epochs", type=float, default=8, help="passes over the data at most")
     train.add_argument("--depths", type=int, default=5, help="steps unrolled: how far ahead the head learns to draft")
-    train.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate")
+    train.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate of norms (Adam); of output rows 0.3 of it")
+    train.add_argument("--lr-matrix", type=float, default=0.01, help="highest learning rate of the layer's matrices (Muon)")
     train.add_argument("--batch", type=int, default=512, help="chains per step and process")
     train.add_argument("--ce-share", type=float, default=0.5, help="share of the rows that the cross-entropy is computed for")
     train.add_argument("--eval-every", type=float, default=5, help="minutes between two lines of the log, each with a checkpoint")
@@ -133,7 +135,7 @@ def main():
     run = work / "run"
     train.train(train.Options(
         model=args.model, features=[str(f) for f in features], answers=[str(a) for a in answers], out=str(run), taps=taps,
-        n_draft=args.draft_vocab, n_ff=args.ffn or target.n_ff * 4 // 3, depths=args.depths, lr=args.lr, batch_rows=args.batch,
+        n_draft=args.draft_vocab, n_ff=args.ffn or target.n_ff * 4 // 3, n_kv_heads=args.kv_heads, depths=args.depths, lr=args.lr, lr_matrix=args.lr_matrix, batch_rows=args.batch,
         ce_share=args.ce_share, minutes=args.minutes, epochs=args.epochs, eval_every=args.eval_every, seed=args.seed))
     plot(run / "log.csv", run / "log.png")
 

@@ -16,9 +16,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from . import evaluate, target as target_file
+from . import evaluate, pointing, target as target_file
 from .features import Corpus, draft_vocabulary
 from .head import Batch, Head, unroll
+from .muon import Muon
 from .loss import SoftCrossEntropy, closeness, draft_targets
 
 
@@ -31,14 +32,17 @@ class Options:
     taps: list = field(default_factory=list)     # of those in the features file; empty: all
     n_draft: int = 8192
     n_ff: int = 2048
+    n_kv_heads: int = 0       # 0: as many as query heads, so that a token reaches the output through enough values
     depths: int = 5
-    grow: float = 0.4         # share of the run after which all depths are unrolled; it begins with two
+    stay: float = 0.5         # share of the run with two depths unrolled, which is cheaper
+    grow: float = 0.8         # share of the run after which all depths are
     decay: float = 0.8        # weight of a depth relative to the one before
     shares: list = field(default_factory=list)   # share of the chains that goes on at each depth; empty: all
     ce_share: float = 1.0     # share of the rows whose cross-entropy is computed
-    close: float = 1.0        # weight of closeness to the target's rows at the start, falling to 0 at the end
+    close: float = 0.2        # weight of closeness to the target's rows at the start, falling to 0 at the end
     lr: float = 1e-3
     lr_output: float = 0.3    # of the output rows, relative
+    lr_matrix: float = 0.01   # of the layer's matrices, by Muon
     weight_decay: float = 0.01
     batch_rows: int = 1024    # chains per step and worker
     minutes: float = 0.0
@@ -117,11 +121,13 @@ class Run:
             ids, covered = draft_vocabulary(answers, t.n_vocab, o.n_draft, self.target.ends)
             self.say(f"draft vocabulary: {len(ids)} of {t.n_vocab} tokens, {100 * covered:.2f}% of the answers")
             d2t = torch.from_numpy(ids)
-            shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads, n_kv_heads=t.n_kv_heads,
+            shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads, n_kv_heads=o.n_kv_heads or t.n_heads,
                          head_dim=t.head_dim, n_ff=o.n_ff, n_draft=len(d2t), eps=t.eps, rope_theta=t.rope_theta)
         head = Head(shape, torch.tensor(t.embedding), d2t)
-        head.start_from(torch.tensor(t.output), torch.tensor(t.output_norm), max(range(len(self.taps)), key=lambda i: self.taps[i]))
         self.head = head.to(self.device)
+        if not saved:
+            head.start_from(torch.tensor(t.output), torch.tensor(t.output_norm), max(range(len(self.taps)), key=lambda i: self.taps[i]))
+            self.point()
         self.output_norm = torch.tensor(t.output_norm).to(self.device)
         plain = [p for n, p in head.named_parameters() if p.dim() == 1]
         output = [head.lm_head.weight]
@@ -133,14 +139,28 @@ class Run:
             p.grad = self.flat[at:at + p.numel()].view_as(p)
             at += p.numel()
         self.optimizer = torch.optim.AdamW([
-            {"params": plain, "weight_decay": 0.0, "scale": 1.0}, {"params": output, "weight_decay": 0.0, "scale": o.lr_output},
-            {"params": rest, "weight_decay": o.weight_decay, "scale": 1.0}], lr=o.lr, betas=(0.9, 0.98), fused=True)
+            {"params": plain, "top": o.lr}, {"params": output, "top": o.lr * o.lr_output}], lr=o.lr, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+        self.muon = Muon([{"params": rest, "top": o.lr_matrix}], lr=o.lr_matrix, weight_decay=o.weight_decay)
         if saved:
             self.head.load_state_dict(saved["head"])
             self.optimizer.load_state_dict(saved["optimizer"])
+            self.muon.load_state_dict(saved["muon"])
+            for group, top in zip(self.optimizer.param_groups + self.muon.param_groups, (o.lr, o.lr * o.lr_output, o.lr_matrix)):
+                group["top"] = top
             self.step, self.seen, self.spent, self.progress = (saved[k] for k in ("step", "seen", "spent", "progress"))
             self.visits = saved["visits"]
             self.say(f"going on at step {self.step}, {self.spent / 60:.1f} minutes in")
+
+    def point(self):
+        """Some attention heads look at their own row and the ones before from the start."""
+        s = self.head.shape
+        if s["n_heads"] != s["n_kv_heads"]:
+            return
+        few = [i for i in range(len(self.corpus)) if self.corpus.size(i)[0] - self.corpus.size(i)[1] >= 2][:20]
+        batch = Batch([self.corpus[i] for i in few], self.columns, 0, self.device, torch.float32)
+        w, spread = pointing.constant(self.head, batch)
+        pointing.point(self.head, w, pointing.usual(s["n_heads"]))
+        self.say(f"attention heads that start as pointers: {pointing.usual(s['n_heads'])}; their constant varies by {100 * max(spread):.1f}%")
 
     def say(self, text):
         if self.rank == 0:
@@ -156,7 +176,8 @@ class Run:
         if self.rank:
             return
         path = Path(self.o.out) / "checkpoint.pt"
-        state = {"head": self.head.state_dict(), "optimizer": self.optimizer.state_dict(), "shape": self.head.shape, "taps": self.taps,
+        state = {"head": self.head.state_dict(), "optimizer": self.optimizer.state_dict(), "muon": self.muon.state_dict(),
+                 "shape": self.head.shape, "taps": self.taps,
                  "step": self.step, "seen": self.seen, "spent": self.spent, "progress": self.progress, "visits": self.visits, "options": asdict(self.o)}
         torch.save(state, path.with_suffix(".new"))
         os.replace(path.with_suffix(".new"), path)
@@ -174,7 +195,7 @@ class Run:
         o = self.o
         depths = o.depths
         if self.progress < o.grow:
-            depths = min(o.depths, 2 + int((o.depths - 1) * self.progress / o.grow))
+            depths = min(o.depths, 2 + int((o.depths - 1) * max(self.progress - o.stay, 0) / (o.grow - o.stay)))
         total, weights = 0.0, sum(o.decay ** d for d in range(depths))
         for depth, (rows, hidden) in enumerate(unroll(self.head, batch, depths, o.shares or None)):
             weight = o.decay ** depth / weights
@@ -223,9 +244,10 @@ class Run:
         self.flat *= (1.0 / norm.clamp(min=1.0))
         self.add("gradient", norm.item())
         rate = self.learning_rate()
-        for group in self.optimizer.param_groups:
-            group["lr"] = o.lr * rate * group["scale"]
-        self.optimizer.step()
+        for optimizer in (self.optimizer, self.muon):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["top"]
+            optimizer.step()
         self.step += 1
 
     def report(self):
@@ -291,6 +313,9 @@ class Run:
     def run(self):
         o = self.o
         self.sort_out()
+        if self.world > 1:
+            for p in self.head.parameters():
+                dist.broadcast(p.data, 0)
         self.say(f"{len(self.training)} conversations, {self.n_rows} chains; {len(self.held)} held out, {len(self.greedy)} of them greedy and measured; "
                  f"{sum(p.numel() for p in self.parameters) / 1e6:.1f} M weights; {self.world} worker(s) on {self.device.type}")
         self.clock = time.monotonic()
