@@ -47,8 +47,8 @@ class MLP(nn.Module):
         self.up_proj = nn.Linear(s["n_embd"], s["n_ff"], bias=False)
         self.down_proj = nn.Linear(s["n_ff"], s["n_embd"], bias=False)
 
-    def forward(self, x):
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+    def forward(self, x, dropout=0.0):
+        return self.down_proj(F.dropout(F.silu(self.gate_proj(x)) * self.up_proj(x), dropout))
 
 
 class Layer(nn.Module):
@@ -67,6 +67,7 @@ class Head(nn.Module):
     def __init__(self, shape, embedding, d2t):
         super().__init__()
         s = self.shape = dict(shape)
+        self.dropout = 0.0  # while training: of features, attention's output and the feed-forward part
         self.fc_norm = nn.ModuleList(RMSNorm(s["n_target_embd"], s["eps"]) for _ in range(s["n_taps"]))
         self.fc = nn.Linear(s["n_taps"] * s["n_target_embd"], s["n_embd"], bias=False)
         self.midlayer = Layer(s)
@@ -103,7 +104,10 @@ class Head(nn.Module):
 
     def fuse(self, features):
         """features [rows, n_taps, n_target_embd] -> [rows, n_embd]"""
-        return self.fc(torch.cat([norm(features[:, i]) for i, norm in enumerate(self.fc_norm)], -1))
+        return self.fc(F.dropout(torch.cat([norm(features[:, i]) for i, norm in enumerate(self.fc_norm)], -1), self._drop()))
+
+    def _drop(self):
+        return self.dropout if self.training else 0.0
 
     def mix(self, tokens, g):
         """The layer's input: [rows, 2 n_embd], embedding first."""
@@ -122,18 +126,19 @@ class Head(nn.Module):
 
     def finish(self, g, attended):
         """The layer's rest and the final norm: what the output multiplies, and what is fed back."""
-        y = g + self.midlayer.self_attn.o_proj(attended)
-        return self.norm(y + self.midlayer.mlp(self.midlayer.post_attention_layernorm(y)))
+        y = g + self.midlayer.self_attn.o_proj(F.dropout(attended, self._drop()))
+        return self.norm(y + self.midlayer.mlp(self.midlayer.post_attention_layernorm(y), self._drop()))
 
 
 class Batch:
     """Conversations as flat rows, chains at the rows that foresee answers.
 
     rows: every row P of every conversation (needs token P + 1); padded [n, longest] by `row_at`.
-    chains: start rows Q = n_prompt - 1 .. n - 2, flat, in the order of the conversations.
+    chains: start rows Q = n_prompt - 1 .. n - 2, flat, in the order of the conversations; with `first` those of the
+    prompt from that row on, too.
     """
 
-    def __init__(self, conversations, taps, last, device, dtype):
+    def __init__(self, conversations, taps, last, device, dtype, first=None):
         import numpy as np
         self.n, self.longest = len(conversations), max(len(c) - 1 for c in conversations)
         sizes = [len(c) - 1 for c in conversations]
@@ -150,7 +155,7 @@ class Batch:
         self.position = torch.cat([torch.arange(s) for s in sizes]).to(device)
         self.row_of = torch.cat([torch.full((s,), i) for i, s in enumerate(sizes)]).to(device)
         begin = torch.tensor([0] + sizes[:-1]).cumsum(0)
-        starts = [begin[i] + torch.arange(max(c.n_prompt - 1, 0), s) for i, (c, s) in enumerate(zip(conversations, sizes))]
+        starts = [begin[i] + torch.arange(max(min(c.n_prompt - 1, c.n_prompt if first is None else first), 0), s) for i, (c, s) in enumerate(zip(conversations, sizes))]
         self.chains = torch.cat(starts).to(device)                                     # flat rows Q
         self.left = torch.cat([begin[i] + s - t for i, (s, t) in enumerate(zip(sizes, starts))]).to(device)  # rows from Q on
         self.slot = torch.cat([torch.arange(len(t)) for t in starts]).to(device)       # place among its conversation's chains

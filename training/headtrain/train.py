@@ -38,6 +38,8 @@ class Options:
     grow: float = 0.8         # share of the run after which all depths are
     decay: float = 0.8        # weight of a depth relative to the one before
     shares: list = field(default_factory=list)   # share of the chains that goes on at each depth; empty: all
+    dropout: float = 0.1
+    prompts: bool = True      # train on the users' turns, too
     ce_share: float = 1.0     # share of the rows whose cross-entropy is computed
     close: float = 0.2        # weight of closeness to the target's rows at the start, falling to 0 at the end
     lr: float = 1e-3
@@ -223,7 +225,8 @@ class Run:
 
     def take(self, chosen):
         o = self.o
-        batch = Batch([self.corpus[i] for i in chosen], self.columns, self.last if self.last is not None else 0, self.device, torch.float32)
+        batch = Batch([self.corpus[i] for i in chosen], self.columns, self.last if self.last is not None else 0, self.device, torch.float32,
+                      self.common if o.prompts else None)
         self.flat.zero_()
         with self.autocast():
             loss = self.loss(batch)
@@ -286,6 +289,17 @@ class Run:
         if not self.training:
             raise SystemExit("the features hold nothing to train on")
 
+    def common_prefix(self):
+        """How many tokens all conversations begin with: what the template puts before the user's turn."""
+        first = self.corpus[0].tokens
+        n = len(first)
+        for i in range(0, len(self.corpus), max(1, len(self.corpus) // 100)):
+            other = self.corpus[i].tokens
+            n = min(n, len(other))
+            differs = (first[:n] != other[:n]).nonzero()[0]
+            n = int(differs[0]) if len(differs) and i else n
+        return n
+
     def portion(self):
         """The next batches of all workers: of the conversations that were seen least. Worker 0 decides for all."""
         plan = [None]
@@ -318,6 +332,9 @@ class Run:
                 dist.broadcast(p.data, 0)
         self.say(f"{len(self.training)} conversations, {self.n_rows} chains; {len(self.held)} held out, {len(self.greedy)} of them greedy and measured; "
                  f"{sum(p.numel() for p in self.parameters) / 1e6:.1f} M weights; {self.world} worker(s) on {self.device.type}")
+        self.common = self.common_prefix()
+        self.head.dropout = o.dropout
+        self.head.train()
         self.clock = time.monotonic()
         last_report = self.spent
         while self.progress < 1:
