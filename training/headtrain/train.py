@@ -193,6 +193,10 @@ class Run:
             return max(x / 0.03, 0.02)
         return 0.02 + 0.98 * 0.5 * (1 + torch.cos(torch.tensor((x - 0.03) / 0.97 * 3.141592653589793)).item())
 
+    def how_far(self):
+        by_time = self.spent / 60 / self.o.minutes if self.o.minutes else 0.0
+        return min(max(by_time, self.seen / self.n_rows / self.o.epochs), 1.0)
+
     def loss(self, batch):
         o = self.o
         depths = o.depths
@@ -236,8 +240,7 @@ class Run:
         self.clock = now
         self.seen += batch.n_chains * self.world
         if self.rank == 0:
-            by_time = self.spent / 60 / o.minutes if o.minutes else 0.0
-            self.flat[-1] = max(by_time, self.seen / self.n_rows / o.epochs)
+            self.flat[-1] = self.how_far()
         if self.world > 1:
             dist.all_reduce(self.flat)
         self.progress = min(self.flat[-1].item(), 1.0)
@@ -332,6 +335,7 @@ class Run:
                 dist.broadcast(p.data, 0)
         self.say(f"{len(self.training)} conversations, {self.n_rows} chains; {len(self.held)} held out, {len(self.greedy)} of them greedy and measured; "
                  f"{sum(p.numel() for p in self.parameters) / 1e6:.1f} M weights; {self.world} worker(s) on {self.device.type}")
+        self.progress = self.how_far()  # the limits may be others than before
         self.common = self.common_prefix()
         self.head.dropout = o.dropout
         self.head.train()
