@@ -126,9 +126,10 @@ class Run:
             shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads, n_kv_heads=o.n_kv_heads or t.n_heads,
                          head_dim=t.head_dim, n_ff=o.n_ff, n_draft=len(d2t), eps=t.eps, rope_theta=t.rope_theta)
         head = Head(shape, torch.tensor(t.embedding), d2t)
-        self.head = head.to(self.device)
         if not saved:
             head.start_from(torch.tensor(t.output), torch.tensor(t.output_norm), max(range(len(self.taps)), key=lambda i: self.taps[i]))
+        self.head = head.to(self.device)
+        if not saved:
             self.point()
         self.output_norm = torch.tensor(t.output_norm).to(self.device)
         plain = [p for n, p in head.named_parameters() if p.dim() == 1]
@@ -283,12 +284,16 @@ class Run:
     def sort_out(self):
         """Takes in new records; sides, and how many chains there are to train on."""
         self.corpus.scan()
+        if not len(self.corpus):
+            raise SystemExit("the features hold no conversation")
+        self.common = self.common_prefix()
         sized = [(i, *self.corpus.size(i)) for i in range(len(self.corpus))]
         sized = [(i, n - n_prompt, name) for i, n, n_prompt, name in sized if n - n_prompt >= 2]
         self.training = [(i, name) for i, _, name in sized if not is_held(name, self.o.hold_out, self.o.seed)]
         self.held = [i for i, _, name in sized if is_held(name, self.o.hold_out, self.o.seed)]
         self.greedy = [i for i in self.held if self.known.get(self.corpus.size(i)[2], ("", 0.0))[1] == 0.0][:self.o.eval_most]
-        self.n_rows = sum(self.corpus.size(i)[0] - self.corpus.size(i)[1] for i, _ in self.training)
+        self.n_rows = sum(n - (min(self.common, n_prompt) if self.o.prompts else n_prompt) for n, n_prompt, _ in
+                          (self.corpus.size(i) for i, _ in self.training))
         if not self.training:
             raise SystemExit("the features hold nothing to train on")
 
@@ -336,7 +341,6 @@ class Run:
         self.say(f"{len(self.training)} conversations, {self.n_rows} chains; {len(self.held)} held out, {len(self.greedy)} of them greedy and measured; "
                  f"{sum(p.numel() for p in self.parameters) / 1e6:.1f} M weights; {self.world} worker(s) on {self.device.type}")
         self.progress = self.how_far()  # the limits may be others than before
-        self.common = self.common_prefix()
         self.head.dropout = o.dropout
         self.head.train()
         self.clock = time.monotonic()
