@@ -23,7 +23,7 @@ int app_lines_read(const char *path, app_line_callback *callback, void *user)
         json_error_t why;
         line++;
         if (next > i) {
-            json_t *object = json_loadb(text.data + i, next - i, 0, &why);
+            json_t *object = json_loadb(text.data + i, next - i, JSON_ALLOW_NUL, &why);
             if (!json_is_object(object)) {
                 bad = app_error(APP_BAD_FILE, "'%s', line %zu: not a JSON object%s%s", path, line, object ? "" : ": ",
                                 object ? "" : why.text);
@@ -151,25 +151,33 @@ static int add_job(work *w, json_t *line, int32_t *tokens, size_t n_tokens)
     return APP_DONE;
 }
 
+/* A text under a key; NULL if there is none, or with a NUL byte, which no chat template can take. */
+static const char *text_at(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    const char *text = json_string_value(value);
+    return text && strlen(text) == json_string_length(value) ? text : NULL;
+}
+
 /* {"text": one user turn} or {"messages": [{"role", "content"}, ...]} as tokens. */
 static int encode_line(const work *w, json_t *object, size_t line, int32_t **tokens, size_t *n_tokens)
 {
     enum { MAX_MESSAGES = 64 };
     aerie_message messages[MAX_MESSAGES];
-    const char *text = json_string_value(json_object_get(object, "text"));
+    const char *text = text_at(object, "text");
     json_t *list = json_object_get(object, "messages"), *item;
     size_t n = 0, i;
     if (text) {
         messages[n++] = (aerie_message){"user", text};
     } else if (json_array_size(list) >= 1 && json_array_size(list) <= MAX_MESSAGES) {
         json_array_foreach(list, i, item) {
-            const char *role = json_string_value(json_object_get(item, "role"));
-            const char *content = json_string_value(json_object_get(item, "content"));
+            const char *role = text_at(item, "role"), *content = text_at(item, "content");
             if (role && content) messages[n++] = (aerie_message){role, content};
         }
     }
     if (n == 0 || (!text && n != json_array_size(list))) {
-        return app_error(APP_BAD_FILE, "'%s', line %zu: needs \"text\", or \"messages\" with 1 to %d objects of \"role\" and \"content\"",
+        return app_error(APP_BAD_FILE, "'%s', line %zu: needs \"text\", or \"messages\" with 1 to %d objects of \"role\" and \"content\"; texts "
+                         "without NUL",
                          w->path, line, MAX_MESSAGES);
     }
     if (w->models->info.has_chat_template && !w->options->no_conversation)

@@ -185,6 +185,7 @@ static void bad_input_is_refused(void **state)
     static const struct {
         const char *line, *text;
     } bad[] = {{"no json", "line 1"}, {"[1]", "JSON object"}, {"{\"text\": \"x\"}", "\"id\""}, {"{\"id\": \"x\"}", "\"messages\""},
+               {"{\"id\": \"x\", \"text\": \"a\\u0000b\"}", "NUL"},
                {"{\"id\": \"x\", \"messages\": [{\"role\": \"user\"}]}", "\"content\""}};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

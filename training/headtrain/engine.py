@@ -46,7 +46,8 @@ class Engine:
                 calls.append(["turns", "-o", files[-1], "--n-turns", here, "-n", tokens, "-np", parallel, "--temp", 1.0 if job % 2 else 0.8,
                               "--top-k", 0, "--top-p", 1, "--min-p", 0, "-s", seed + 1_000_000 * job])
         self.side_by_side(calls)
-        return [o["text"].strip() for f in files if f.exists() for o in read_lines(f) if 8 <= len(o["text"].strip()) <= 600]
+        texts = [o["text"].strip() for f in files if f.exists() for o in read_lines(f)]
+        return [t for t in texts if 8 <= len(t) <= 600 and "\0" not in t and "\ufffd" not in t]
 
     def answers(self, folder, name, prompts, tokens, parallel, seed):
         """Answers to prompts; returns the files, one per job."""
