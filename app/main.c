@@ -17,6 +17,7 @@ static int run_command(const app_options *options)
     case APP_BENCH_VERIFY: return app_bench_verify(options);
     case APP_BENCH_SPEC: return app_bench_spec(options);
     case APP_BENCH_LOGITS: return app_bench_logits(options);
+    case APP_TRAIN_DATA: return app_train_data(options);
     default: return APP_USAGE;
     }
 }

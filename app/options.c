@@ -25,6 +25,8 @@ void app_options_default(app_options *options)
         .bench_prompt = 512,
         .bench_predict = 128,
         .n_repetitions = 3,
+        .n_turns = 1000,
+        .n_likely = 16,
         .rows = rows,
         .contexts = {{0}, 1},
         .n_seqs = {{1}, 1},

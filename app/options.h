@@ -22,10 +22,11 @@ enum {
     APP_BENCH_LOGITS = 1u << 6,
     APP_CONVERT = 1u << 8,
     APP_QUANTIZE = 1u << 7,
+    APP_TRAIN_DATA = 1u << 10,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
-#define APP_LOADS (APP_RUN | APP_BENCH) /* weights, and runs threads */
+#define APP_LOADS (APP_RUN | APP_BENCH | APP_TRAIN_DATA) /* weights, and runs threads */
 #define APP_THREADS (APP_LOADS | APP_QUANTIZE)
 
 typedef struct app_command {
@@ -127,6 +128,9 @@ typedef struct app_options {
     const char *output_type, *embedding_type;            /* quantize */
     app_texts tensor_types;                              /* quantize: PATTERN=TYPE */
     bool pure, leave_output, allow_requantize, dry_run;  /* quantize */
+    const char *output;                                  /* train-data */
+    uint32_t n_turns, n_likely;                          /* train-data */
+    app_numbers taps;                                    /* train-data; none: the usual ones */
 
     const char *convert_output, *convert_target, *convert_type, *convert_config, *convert_name; /* convert */
     const char *convert_producer, *convert_taps, *convert_feedback, *convert_residual, *convert_d2t, *convert_embedding;

@@ -71,9 +71,18 @@ static const app_command commands[] = {
      "[n_vocab] for every token of every window, to standard output. Each window starts at position 0.\n"
      "\n"
      "  aerie bench logits -m model.gguf --ids-file windows.txt > logits.f32\n"},
+    {APP_TRAIN_DATA, "train-data", "STEP [FILE]", "data to train a drafting head with",
+     "The target model writes what its head is trained on, in three steps: user turns that it makes up\n"
+     "itself, answers to prompts, and features (hidden rows, likeliest next tokens) of the answers. Each\n"
+     "step goes on where an interrupted one stopped. The formats are in training/README.md.\n"
+     "\n"
+     "  aerie train-data turns -m model.gguf -o turns.jsonl --n-turns 1000 -np 32 -n 128 --temp 1\n"
+     "  aerie train-data answers turns.jsonl -m model.gguf -o answers.jsonl -np 32 -n 256 --temp 0\n"
+     "  aerie train-data features answers.jsonl -m model.gguf -o features.bin\n"},
 };
 
 #define SPECULATES (APP_RUN | APP_BENCH_SPEC)
+#define GENERATES (SPECULATES | APP_TRAIN_DATA)
 #define LOADS APP_LOADS
 #define READS (LOADS | APP_TOKENIZE | APP_INSPECT)
 #define ALL (READS | APP_CONVERT)
@@ -99,6 +108,7 @@ static const app_option options[] = {
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
+    {"-np --parallel", "N", APP_U32, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-t --threads", "N", APP_U32, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
      "threads; 0: one per core that this process may use, fewer if a control group's quota is less"},
     {"-C --cpu-mask", "M", APP_TEXT, APP_THREADS, AT(cpu_mask), 0, 0, "Model",
@@ -128,7 +138,7 @@ static const app_option options[] = {
      "prompts of a group at most; 0: all"},
     {"-sys --system-prompt", "TEXT", APP_TEXT, SPECULATES, AT(system_prompt), 0, 0, "Prompt",
      "system message of the conversation"},
-    {"-no-cnv --no-conversation", NULL, APP_FLAG, SPECULATES, AT(no_conversation), 0, 0, "Prompt",
+    {"-no-cnv --no-conversation", NULL, APP_FLAG, GENERATES, AT(no_conversation), 0, 0, "Prompt",
      "continue the text as it is, without the chat template"},
     {"-st --single-turn", NULL, APP_FLAG, APP_RUN, AT(single_turn), 0, 0, "Prompt", "end the chat after one answer"},
     {"-e --escape", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
@@ -137,7 +147,7 @@ static const app_option options[] = {
      "they stand for themselves, which is the default"},
 
     /* Generation */
-    {"-n --predict --n-predict", "N", APP_I32, SPECULATES, AT(n_predict), -2, INT32_MAX, "Generation",
+    {"-n --predict --n-predict", "N", APP_I32, GENERATES, AT(n_predict), -2, INT32_MAX, "Generation",
      "tokens to generate at most; -1: until the answer ends or the context is full"},
     {"--ignore-eos", NULL, APP_FLAG, SPECULATES, AT(ignore_eos), 0, 0, "Generation",
      "do not stop where the model ends its answer"},
@@ -151,25 +161,26 @@ static const app_option options[] = {
     {"-jf --json-schema-file", "FILE", APP_TEXT, SPECULATES, AT(schema_file), 0, 0, "Generation", "the schema is read from a file"},
 
     /* Sampling */
-    {"-s --seed", "N", APP_SEED, SPECULATES, AT(sampling.seed), 0, 0, "Sampling",
+    {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",
      "same seed, same output; -1: another one each time (default: -1)"},
-    {"--temp --temperature", "T", APP_F32, SPECULATES, AT(sampling.temperature), 0, 1000, "Sampling",
+    {"--temp --temperature", "T", APP_F32, GENERATES, AT(sampling.temperature), 0, 1000, "Sampling",
      "temperature; 0 is greedy"},
     {"--temps", "LIST", APP_REALS, APP_BENCH_SPEC, AT(temperatures), 0, 1000, "Sampling",
      "several temperatures, in place of --temp"},
     {"--top-k", "N", APP_I32, SPECULATES, AT(sampling.top_k), -1, INT32_MAX, "Sampling",
+    {"--top-k", "N", APP_I32, GENERATES, AT(sampling.top_k), -1, INT32_MAX, "Sampling",
      "only the N most likely tokens; 0: off"},
-    {"--top-p", "P", APP_F32, SPECULATES, AT(sampling.top_p), 0, 1, "Sampling",
+    {"--top-p", "P", APP_F32, GENERATES, AT(sampling.top_p), 0, 1, "Sampling",
      "only the most likely tokens that together reach P; 1: off"},
-    {"--min-p", "P", APP_F32, SPECULATES, AT(sampling.min_p), 0, 1, "Sampling",
+    {"--min-p", "P", APP_F32, GENERATES, AT(sampling.min_p), 0, 1, "Sampling",
      "only tokens at least P times as likely as the best; 0: off"},
-    {"--repeat-penalty", "X", APP_F32, SPECULATES, AT(sampling.repeat_penalty), 0.01, 100, "Sampling",
+    {"--repeat-penalty", "X", APP_F32, GENERATES, AT(sampling.repeat_penalty), 0.01, 100, "Sampling",
      "weakens tokens seen before; 1: off"},
-    {"--presence-penalty", "X", APP_F32, SPECULATES, AT(sampling.presence_penalty), -100, 100, "Sampling",
+    {"--presence-penalty", "X", APP_F32, GENERATES, AT(sampling.presence_penalty), -100, 100, "Sampling",
      "subtracted from the logit of a token seen before; 0: off"},
-    {"--frequency-penalty", "X", APP_F32, SPECULATES, AT(sampling.frequency_penalty), -100, 100, "Sampling",
+    {"--frequency-penalty", "X", APP_F32, GENERATES, AT(sampling.frequency_penalty), -100, 100, "Sampling",
      "subtracted for each time a token was seen; 0: off"},
-    {"--repeat-last-n", "N", APP_I32, SPECULATES, AT(sampling.penalty_last_n), -1, INT32_MAX, "Sampling",
+    {"--repeat-last-n", "N", APP_I32, GENERATES, AT(sampling.penalty_last_n), -1, INT32_MAX, "Sampling",
      "how many of the newest tokens count as seen; 0: none, -1: all"},
     {"--dry-multiplier", "X", APP_F32, SPECULATES, AT(sampling.dry_multiplier), 0, 1000, "Sampling",
      "DRY weakens what would prolong a repetition of n tokens by X * base^(n - allowed length); 0: off"},
@@ -318,10 +329,19 @@ static const app_option options[] = {
     {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(ids_file), 0, 0, "Bench",
      "token ids, one window per line, spaces between; - is standard input"},
 
+    /* Training */
+    {"-o --output", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(output), 0, 0, "Training",
+     "what is written; what it holds already is kept and not made again"},
+    {"--n-turns", "N", APP_U32, APP_TRAIN_DATA, AT(n_turns), 1, 1 << 24, "Training", "turns: how many"},
+    {"--taps", "LIST", APP_NUMBERS, APP_TRAIN_DATA, AT(taps), 0, 4096, "Training",
+     "features: the hidden rows before these layers (0 to the number of layers); default 2, L/2, L-3 of L layers"},
+    {"--n-likely", "N", APP_U32, APP_TRAIN_DATA, AT(n_likely), 1, 64, "Training",
+     "features: how many of the likeliest next tokens are kept for every position"},
+
     /* Output */
     {"--ids", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE, AT(ids), 0, 0, "Output",
      "token ids instead of text, a line per prompt; tokenize does so anyway"},
-    {"--json", NULL, APP_FLAG, (ALL & ~APP_BENCH_LOGITS) | APP_QUANTIZE, AT(json), 0, 0, "Output", "one JSON object"},
+    {"--json", NULL, APP_FLAG, (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA)) | APP_QUANTIZE, AT(json), 0, 0, "Output", "one JSON object"},
     {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(csv), 0, 0, "Output",
      "comma separated values"},
     {"--logprobs --n-probs", "N", APP_U32, APP_RUN, AT(n_logprobs), 0, AERIE_MAX_LOGPROBS, "Output",

@@ -15,6 +15,7 @@ int app_bench_speed(const app_options *options);
 int app_bench_verify(const app_options *options);
 int app_bench_spec(const app_options *options);
 int app_bench_logits(const app_options *options);
+int app_train_data(const app_options *options);
 
 /* Needs of internals, apart from inspect's: names for reports. */
 const char *app_cpu_level(void);                    /* version.c: the best kernels on this machine */

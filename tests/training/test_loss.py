@@ -1,0 +1,42 @@
+"""The fused cross-entropy against autograd, and what becomes of tokens that cannot be drafted."""
+import torch
+
+from headtrain.loss import SoftCrossEntropy, closeness, draft_targets
+from test_unroll import make_head
+
+
+def test_soft_cross_entropy_equals_autograd():
+    torch.manual_seed(3)
+    SoftCrossEntropy.CHUNK = 5
+    hidden, weight = torch.randn(12, 8, requires_grad=True), torch.randn(9, 8, requires_grad=True)
+    ids = torch.stack([torch.randperm(9)[:4] for _ in range(12)])
+    p = torch.rand(12, 4) * 0.25
+    p[2, 1] = 0.0
+    ids[2, 1] = -1
+    ours = SoftCrossEntropy.apply(hidden, weight, ids, p)
+    (2.5 * ours).backward()
+    got = hidden.grad.clone(), weight.grad.clone()
+    hidden.grad = weight.grad = None
+    log_q = (hidden @ weight.T).log_softmax(-1)
+    plain = -(p * log_q.gather(1, ids.clamp(min=0))).sum(-1).mean()
+    (2.5 * plain).backward()
+    torch.testing.assert_close(ours, plain)
+    torch.testing.assert_close(got[0], hidden.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(got[1], weight.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_targets_live_on_the_draft_vocabulary():
+    head = make_head()
+    inside, outside = head.d2t[:3], (head.t2d < 0).nonzero()[0]
+    likely = torch.stack([torch.cat((inside, outside)), torch.cat((outside, inside))])
+    log_p = torch.tensor([[0.5, 0.2, 0.1, 0.2]] * 2).log()
+    ids, p = draft_targets(head, likely, log_p)
+    assert ids.tolist() == [[0, 1, 2, -1], [-1, 0, 1, 2]]
+    torch.testing.assert_close(p[0], torch.tensor([0.625, 0.25, 0.125, 0.0]))
+    torch.testing.assert_close(p[1], torch.tensor([0.0, 0.2, 0.1, 0.2]))
+
+
+def test_closeness_is_zero_for_equal_rows():
+    rows = torch.randn(5, 16)
+    assert closeness(rows, rows).item() == 0
+    assert closeness(rows + 1, rows).item() > 0.1

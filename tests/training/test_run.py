@@ -1,0 +1,124 @@
+"""Features as the engine lays them out, a short run on a made-up target, its checkpoint, and going on from it."""
+import json
+import struct
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+from headtrain import checkpoint, features, prompts, train
+from headtrain.target import Target
+from test_unroll import N_VOCAB
+
+
+def write_features(path, conversations, taps=(1, 2, 4)):
+    """conversations: (id, tokens, n_prompt). The next token is mostly the last one plus three."""
+    rng = np.random.default_rng(5)
+    table = rng.standard_normal((N_VOCAB, len(taps), 16))
+    with open(path, "wb") as f:
+        f.write(struct.pack("<8s4I8I2I", b"AEFEAT01", 16, len(taps), 2, N_VOCAB, *taps, *[0] * (8 - len(taps)), 0, 0))
+        for name, tokens, n_prompt in conversations:
+            n, raw = len(tokens), name.encode()
+            tokens = np.array(tokens, dtype=np.int32)
+            f.write(struct.pack("<4I", n, n_prompt, len(raw), 0) + raw + b"\0" * (-len(raw) % 4) + tokens.tobytes())
+            f.write(np.stack([(tokens + 3) % N_VOCAB, (tokens + 5) % N_VOCAB], 1).astype(np.int32).tobytes())
+            f.write(np.tile(np.log(np.array([0.9, 0.05], dtype=np.float32)), (n, 1)).tobytes())
+            f.write(table[tokens].astype(np.float16).tobytes())
+
+
+def made_up(n):
+    rng = np.random.default_rng(6)
+    return [(f"c{i}", [(int(s) + 3 * k) % N_VOCAB for k in range(30)], 5) for i, s in enumerate(rng.integers(0, N_VOCAB, n))]
+
+
+@pytest.fixture
+def prepared(tmp_path, monkeypatch):
+    rng = np.random.default_rng(7)
+    table = rng.standard_normal((N_VOCAB, 16)).astype(np.float32)
+    target = Target("llama", N_VOCAB, 16, 4, 4, 2, 24, 128, 4, 1e-5, 100.0, [0], table, table, np.ones(16, dtype=np.float32))
+    monkeypatch.setattr(train.target_file, "read", lambda path: target)
+    conversations = made_up(60)
+    write_features(tmp_path / "f.bin", conversations)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": i, "n_prompt": n, "tokens": t, "group": "chat"}) + "\n" for i, t, n in conversations))
+    options = train.Options(model="", features=[str(tmp_path / "f.bin")], answers=[str(tmp_path / "a.jsonl")], out=str(tmp_path / "run"), n_draft=N_VOCAB,
+                            n_ff=32, depths=3, lr=5e-3, lr_matrix=0.03, batch_rows=300, epochs=30, hold_out=0.15, eval_every=1e9, workers=1, threads=1)
+    return options, target, tmp_path
+
+
+def test_features_are_read_and_grow(tmp_path):
+    path = tmp_path / "f.bin"
+    some = made_up(3)
+    write_features(path, some)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    corpus = features.Corpus([path])
+    assert [corpus.size(i) for i in range(len(corpus))] == [(30, 5, "c0"), (30, 5, "c1")]
+    path.write_bytes(whole)
+    corpus.scan()
+    assert len(corpus) == 3
+    assert corpus[2].tokens.tolist() == some[2][1]
+    assert corpus[2].features.shape == (30, 3, 16)
+    assert corpus[2].likely[0].tolist() == [(some[2][1][0] + 3) % N_VOCAB, (some[2][1][0] + 5) % N_VOCAB]
+
+
+def test_a_wrong_file_is_refused(tmp_path):
+    (tmp_path / "x.bin").write_bytes(b"something else")
+    with pytest.raises(SystemExit, match="x.bin"):
+        features.Corpus([tmp_path / "x.bin"])
+
+
+def test_a_run_learns_and_goes_on(prepared, capsys):
+    options, target, folder = prepared
+    train.train(options)
+    rows = (folder / "run" / "log.csv").read_text().splitlines()
+    last = dict(zip(rows[0].split(","), rows[-1].split(",")))
+    assert float(last["first"]) > 0.8 and float(last["accepted_3"]) > 2.2  # chance: 0.05
+    saved = torch.load(folder / "run" / "checkpoint.pt", weights_only=True)
+    options.epochs = 32
+    train.train(options)
+    again = torch.load(folder / "run" / "checkpoint.pt", weights_only=True)
+    assert again["step"] > saved["step"] and again["seen"] > saved["seen"]
+    assert f"going on at step {saved['step']}" in capsys.readouterr().out
+
+
+def test_the_checkpoint_is_as_published_heads_are(prepared):
+    options, target, folder = prepared
+    options.epochs = 0.1
+    train.train(options)
+    about = checkpoint.export(folder / "run" / "checkpoint.pt", folder / "hf", target)
+    assert json.loads((folder / "hf" / "config.json").read_text()) == about
+    assert about["draft_vocab_size"] == N_VOCAB and about["norm_output"] is True and about["eagle_aux_hidden_state_layer_ids"] == [1, 2, 4]
+    with safe_open(folder / "hf" / "model.safetensors", "pt") as f:
+        names = set(f.keys())
+        assert f.get_tensor("fc.weight").shape == (16, 48)
+        assert f.get_tensor("midlayer.self_attn.q_proj.weight").shape == (16, 32)
+        assert f.get_tensor("d2t").tolist() == [0] * N_VOCAB and bool(f.get_tensor("t2d").all())
+    layer = {f"midlayer.{n}.weight" for n in ("input_layernorm", "hidden_norm", "post_attention_layernorm", "self_attn.q_proj", "self_attn.k_proj",
+                                             "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")}
+    assert names == layer | {"fc.weight", "norm.weight", "lm_head.weight", "d2t", "t2d", "fc_norm.0.weight", "fc_norm.1.weight", "fc_norm.2.weight"}
+
+
+def test_the_draft_vocabulary_is_by_frequency():
+    ids, covered = features.draft_vocabulary([np.array([5, 5, 5, 9, 9, 2])], 12, 2)
+    assert ids.tolist() == [5, 9] and covered == pytest.approx(5 / 6)
+    ids, _ = features.draft_vocabulary([np.array([5, 5, 5, 9, 9, 2])], 12, 2, also=[11])
+    assert ids.tolist() == [5, 11]
+
+
+def test_prompts_follow_from_the_seed_and_spare_the_held_out(tmp_path):
+    counts = {"chat": 40, "qa": 20, "translation": 20, "math": 20, "passage": 10, "summary": 5, "retrieval": 5}
+    passages = ["The Danube rises in Germany. It flows through ten countries until it reaches the Black Sea in 1856."]
+    made = prompts.make(7, counts, passages=passages)
+    assert made == prompts.make(7, counts, passages=passages) != prompts.make(8, counts, passages=passages)
+    assert {p["group"] for p in made} == set(counts) and len({p["id"] for p in made}) == len(made)
+    held = tmp_path / "held.jsonl"
+    held.write_text(json.dumps({"prompt": made[0]["text"].upper() + " "}) + "\n")
+    assert made[0] not in prompts.without(made, [held]) and len(prompts.without(made, [held])) == len(made) - 1
+
+
+def test_paragraphs_are_taken_from_files(tmp_path):
+    good = "A lighthouse is a tower with a lamp. It warns the ships of rocks near the coast. " * 5
+    (tmp_path / "a.txt").write_text("TITLE\n\n" + good + "\n\n$ make install | grep -v {}\n")
+    import random
+    assert prompts.passages_from_files(random.Random(1), [tmp_path], 10) == [" ".join(good.split())]

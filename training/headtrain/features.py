@@ -1,0 +1,113 @@
+"""Reads what `aerie train-data features` wrote (app/train_features.c says how it lies in the file).
+
+Owns: the index of a features file; rows are mapped, not read. A torn last record is left out.
+"""
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+MAGIC = b"AEFEAT01"
+HEADER = 64
+
+
+@dataclass
+class Conversation:
+    id: str
+    n_prompt: int
+    tokens: np.ndarray    # i32 [n]
+    likely: np.ndarray    # i32 [n, n_likely]: likeliest next tokens, best first
+    log_p: np.ndarray     # f32 [n, n_likely]
+    features: np.ndarray  # f16 [n, n_taps, n_embd]
+
+    def __len__(self):
+        return len(self.tokens)
+
+
+class FeatureFile:
+    """A sequence of conversations."""
+
+    def __init__(self, path):
+        self.path = path
+        self.data = np.memmap(path, dtype=np.uint8, mode="r")
+        if len(self.data) < HEADER or bytes(self.data[:8]) != MAGIC:
+            raise SystemExit(f"{path}: not a file of 'aerie train-data features'")
+        fields = struct.unpack("<4I8I", bytes(self.data[8:56]))
+        self.n_embd, self.n_taps, self.n_likely, self.n_vocab = fields[:4]
+        self.taps = list(fields[4:4 + self.n_taps])
+        self.index = []  # (offset of the tokens, n_tokens, n_prompt, id)
+        self.end = HEADER
+        self.scan()
+
+    def scan(self):
+        """Takes in the records that were written since."""
+        self.data = np.memmap(self.path, dtype=np.uint8, mode="r")
+        at = self.end
+        while at + 16 <= len(self.data):
+            n, n_prompt, n_id, _ = struct.unpack("<4I", bytes(self.data[at:at + 16]))
+            start = at + 16 + (n_id + 3) // 4 * 4
+            end = start + n * (4 + self.n_likely * 8 + self.n_taps * self.n_embd * 2)
+            if end > len(self.data):
+                break
+            self.index.append((start, n, n_prompt, bytes(self.data[at + 16:at + 16 + n_id]).decode()))
+            self.end = at = end
+
+    def __len__(self):
+        return len(self.index)
+
+    def __getitem__(self, i):
+        at, n, n_prompt, name = self.index[i]
+
+        def take(dtype, *shape):
+            nonlocal at
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            part = self.data[at:at + size].view(dtype).reshape(shape)
+            at += size
+            return part
+        return Conversation(name, n_prompt, take(np.int32, n), take(np.int32, n, self.n_likely), take(np.float32, n, self.n_likely),
+                            take(np.float16, n, self.n_taps, self.n_embd))
+
+
+class Corpus:
+    """Several feature files of one target as one sequence."""
+
+    def __init__(self, paths):
+        self.files = [FeatureFile(p) for p in paths]
+        first = self.files[0]
+        for f in self.files[1:]:
+            if (f.n_embd, f.taps, f.n_likely, f.n_vocab) != (first.n_embd, first.taps, first.n_likely, first.n_vocab):
+                raise SystemExit(f"{f.path}: other taps or another target than {first.path}")
+        self.n_embd, self.taps, self.n_likely, self.n_vocab = first.n_embd, first.taps, first.n_likely, first.n_vocab
+        self.scan()
+
+    def scan(self):
+        """Takes in what the files have grown by; places of conversations may move."""
+        for f in self.files:
+            f.scan()
+        self.where = [(f, i) for f in self.files for i in range(len(f))]
+
+    def __len__(self):
+        return len(self.where)
+
+    def __getitem__(self, i):
+        f, k = self.where[i]
+        return f[k]
+
+    def size(self, i):
+        """(n_tokens, n_prompt, id) without touching the rows."""
+        f, k = self.where[i]
+        return f.index[k][1:]
+
+
+def draft_vocabulary(answers, n_vocab, size, also=()):
+    """The `size` ids that the answers (arrays of ids) use most, ascending, and the share that they cover.
+
+    also: ids that belong in whatever their count, such as what ends an answer.
+    """
+    counts = np.zeros(n_vocab, dtype=np.int64)
+    for tokens in answers:
+        counts += np.bincount(tokens, minlength=n_vocab)
+    ranked = counts.astype(np.float64)
+    ranked[list(also)] = np.inf
+    ranked = np.argsort(-ranked, kind="stable")[:min(size, n_vocab)]  # unseen ids in ascending order: often by frequency
+    return np.sort(ranked).astype(np.int64), counts[ranked].sum() / max(counts.sum(), 1)

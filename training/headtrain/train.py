@@ -1,0 +1,391 @@
+"""The training loop: on a GPU, or on a CPU by one process per core that average their gradients.
+
+Owns: batches, schedule, optimizer, checkpoints (resumable), the log (CSV) of loss and acceptance. The length of a run
+is given in minutes or in passes over the data, whatever comes first; the learning rate follows its progress, so that a
+run on a busy machine ends well all the same.
+"""
+import contextlib
+import csv
+import json
+import os
+import random
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from . import evaluate, pointing, target as target_file
+from .features import Corpus, draft_vocabulary
+from .head import Batch, Head, unroll
+from .muon import Muon
+from .loss import SoftCrossEntropy, closeness, draft_targets
+
+
+@dataclass
+class Options:
+    model: str = ""
+    features: list = field(default_factory=list)
+    answers: list = field(default_factory=list)  # JSON lines with groups and temperatures of the conversations
+    out: str = ""             # folder of checkpoints and log
+    taps: list = field(default_factory=list)     # of those in the features file; empty: all
+    n_draft: int = 8192
+    n_ff: int = 2048
+    n_kv_heads: int = 0       # 0: as many as query heads, so that a token reaches the output through enough values
+    depths: int = 5
+    stay: float = 0.5         # share of the run with two depths unrolled, which is cheaper
+    grow: float = 0.8         # share of the run after which all depths are
+    decay: float = 0.8        # weight of a depth relative to the one before
+    shares: list = field(default_factory=list)   # share of the chains that goes on at each depth; empty: all
+    dropout: float = 0.1
+    prompts: bool = True      # train on the users' turns, too
+    ce_share: float = 1.0     # share of the rows whose cross-entropy is computed
+    close: float = 0.2        # weight of closeness to the target's rows at the start, falling to 0 at the end
+    lr: float = 1e-3
+    lr_output: float = 0.3    # of the output rows, relative
+    lr_matrix: float = 0.01   # of the layer's matrices, by Muon
+    weight_decay: float = 0.01
+    batch_rows: int = 1024    # chains per step and worker
+    minutes: float = 0.0
+    epochs: float = 4.0
+    hold_out: float = 0.02
+    seed: int = 1
+    workers: int = 0          # 0: a process per core on a CPU, one on a GPU
+    eval_every: float = 5.0   # minutes
+    eval_most: int = 60       # conversations
+    threads: int = 1
+
+
+def batches(corpus, chosen, rows, rng):
+    """Lists of indices of about `rows` chains, conversations of like length together, in random order."""
+    order = list(chosen)
+    made = []
+    for at in range(0, len(order), 256):
+        part = sorted(order[at:at + 256], key=lambda i: corpus.size(i)[0])
+        batch, n = [], 0
+        for i in part:
+            batch.append(i)
+            n += corpus.size(i)[0] - corpus.size(i)[1]
+            if n >= rows:
+                made.append(batch)
+                batch, n = [], 0
+        if batch:
+            made.append(batch)
+    rng.shuffle(made)
+    return made
+
+
+def is_held(name, share, seed):
+    """By id, so that more data later does not move a conversation to the other side."""
+    return random.Random(f"{seed}/{name}").random() < share
+
+
+def describe(paths):
+    """id -> (group, temperature, ids of the answer), from the files of answers."""
+    known = {}
+    for path in paths:
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            o = json.loads(line)
+            known[o["id"]] = (o.get("group", "other"), float(o.get("temperature", 0.0)), o["tokens"][o["n_prompt"]:])
+    return known
+
+
+class Run:
+    def __init__(self, options, rank=0, world=1):
+        o = self.o = options
+        self.rank, self.world = rank, world
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.autocast = lambda: torch.autocast(self.device.type, torch.bfloat16)
+        self.target = target_file.read(o.model)
+        self.corpus = Corpus(o.features)
+        self.taps = o.taps or self.corpus.taps
+        missing = [t for t in self.taps if t not in self.corpus.taps]
+        if missing:
+            raise SystemExit(f"taps {missing} are not in the features, which have {self.corpus.taps}")
+        self.columns = [self.corpus.taps.index(t) for t in self.taps]
+        last = self.target.n_layers
+        self.last = self.corpus.taps.index(last) if last in self.corpus.taps else None
+        self.known = describe(o.answers)
+        self.visits = {}  # id of a conversation -> how often it was trained on
+        self.step, self.seen, self.spent, self.progress = 0, 0, 0.0, 0.0
+        self.sums = {}
+        self.build()
+
+    def build(self):
+        o, t = self.o, self.target
+        torch.manual_seed(o.seed)
+        saved = self.find_checkpoint()
+        if saved:
+            shape, d2t = saved["shape"], saved["head"]["d2t"]
+        else:
+            answers = [tokens for name, (_, _, tokens) in self.known.items() if not is_held(name, o.hold_out, o.seed)]
+            ids, covered = draft_vocabulary(answers, t.n_vocab, o.n_draft, self.target.ends)
+            self.say(f"draft vocabulary: {len(ids)} of {t.n_vocab} tokens, {100 * covered:.2f}% of the answers")
+            d2t = torch.from_numpy(ids)
+            shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads, n_kv_heads=o.n_kv_heads or t.n_heads,
+                         head_dim=t.head_dim, n_ff=o.n_ff, n_draft=len(d2t), eps=t.eps, rope_theta=t.rope_theta)
+        head = Head(shape, torch.tensor(t.embedding), d2t)
+        if not saved:
+            head.start_from(torch.tensor(t.output), torch.tensor(t.output_norm), max(range(len(self.taps)), key=lambda i: self.taps[i]))
+        self.head = head.to(self.device)
+        if not saved:
+            self.point()
+        self.output_norm = torch.tensor(t.output_norm).to(self.device)
+        plain = [p for n, p in head.named_parameters() if p.dim() == 1]
+        output = [head.lm_head.weight]
+        rest = [p for n, p in head.named_parameters() if p.dim() > 1 and p is not head.lm_head.weight]
+        self.parameters = plain + output + rest
+        self.flat = torch.zeros(sum(p.numel() for p in self.parameters) + 1, device=self.device)
+        at = 0
+        for p in self.parameters:
+            p.grad = self.flat[at:at + p.numel()].view_as(p)
+            at += p.numel()
+        self.optimizer = torch.optim.AdamW([
+            {"params": plain, "top": o.lr}, {"params": output, "top": o.lr * o.lr_output}], lr=o.lr, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+        self.muon = Muon([{"params": rest, "top": o.lr_matrix}], lr=o.lr_matrix, weight_decay=o.weight_decay)
+        if saved:
+            self.head.load_state_dict(saved["head"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.muon.load_state_dict(saved["muon"])
+            for group, top in zip(self.optimizer.param_groups + self.muon.param_groups, (o.lr, o.lr * o.lr_output, o.lr_matrix)):
+                group["top"] = top
+            self.step, self.seen, self.spent, self.progress = (saved[k] for k in ("step", "seen", "spent", "progress"))
+            self.visits = saved["visits"]
+            self.say(f"going on at step {self.step}, {self.spent / 60:.1f} minutes in")
+
+    def point(self):
+        """Some attention heads look at their own row and the ones before from the start."""
+        s = self.head.shape
+        if s["n_heads"] != s["n_kv_heads"]:
+            return
+        few = [i for i in range(len(self.corpus)) if self.corpus.size(i)[0] - self.corpus.size(i)[1] >= 2][:20]
+        batch = Batch([self.corpus[i] for i in few], self.columns, 0, self.device, torch.float32)
+        w, spread = pointing.constant(self.head, batch)
+        pointing.point(self.head, w, pointing.usual(s["n_heads"]))
+        self.say(f"attention heads that start as pointers: {pointing.usual(s['n_heads'])}; their constant varies by {100 * max(spread):.1f}%")
+
+    def say(self, text):
+        if self.rank == 0:
+            print(time.strftime("%H:%M:%S"), text, flush=True)
+
+    # ---- Checkpoints ----
+
+    def find_checkpoint(self):
+        path = Path(self.o.out) / "checkpoint.pt"
+        return torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
+
+    def save(self):
+        if self.rank:
+            return
+        path = Path(self.o.out) / "checkpoint.pt"
+        state = {"head": self.head.state_dict(), "optimizer": self.optimizer.state_dict(), "muon": self.muon.state_dict(),
+                 "shape": self.head.shape, "taps": self.taps,
+                 "step": self.step, "seen": self.seen, "spent": self.spent, "progress": self.progress, "visits": self.visits, "options": asdict(self.o)}
+        torch.save(state, path.with_suffix(".new"))
+        os.replace(path.with_suffix(".new"), path)
+
+    # ---- Steps ----
+
+    def learning_rate(self):
+        """Rises over the first 3% of the run, then falls along a cosine to 2%."""
+        x = self.progress
+        if x < 0.03:
+            return max(x / 0.03, 0.02)
+        return 0.02 + 0.98 * 0.5 * (1 + torch.cos(torch.tensor((x - 0.03) / 0.97 * 3.141592653589793)).item())
+
+    def how_far(self):
+        by_time = self.spent / 60 / self.o.minutes if self.o.minutes else 0.0
+        return min(max(by_time, self.seen / self.n_rows / self.o.epochs), 1.0)
+
+    def loss(self, batch):
+        o = self.o
+        depths = o.depths
+        if self.progress < o.grow:
+            depths = min(o.depths, 2 + int((o.depths - 1) * max(self.progress - o.stay, 0) / (o.grow - o.stay)))
+        total, weights = 0.0, sum(o.decay ** d for d in range(depths))
+        for depth, (rows, hidden) in enumerate(unroll(self.head, batch, depths, o.shares or None)):
+            weight = o.decay ** depth / weights
+            part, h = rows, hidden
+            if o.ce_share < 1:
+                pick = torch.randperm(len(rows), device=rows.device)[:max(1, int(o.ce_share * len(rows)))]
+                part, h = rows[pick], hidden[pick]
+            ids, p = draft_targets(self.head, batch.likely[part], batch.log_p[part])
+            ce = SoftCrossEntropy.apply(h, self.head.lm_head.weight, ids, p)
+            self.add(f"loss_{depth + 1}", ce.item())
+            total = total + weight * ce
+            scale = o.close * (1 - self.progress)
+            if scale > 0 and self.last is not None and self.target.n_embd == self.head.shape["n_embd"]:
+                ahead = batch.ahead[rows].float()
+                ahead = ahead * torch.rsqrt(ahead.pow(2).mean(-1, keepdim=True) + self.target.eps) * self.output_norm
+                near = closeness(hidden, ahead)
+                self.add(f"close_{depth + 1}", near.item())
+                total = total + weight * scale * near
+        return total
+
+    def add(self, name, value):
+        s = self.sums.setdefault(name, [0.0, 0])
+        s[0] += value
+        s[1] += 1
+
+    def take(self, chosen):
+        o = self.o
+        batch = Batch([self.corpus[i] for i in chosen], self.columns, self.last if self.last is not None else 0, self.device, torch.float32,
+                      self.common if o.prompts else None)
+        self.flat.zero_()
+        with self.autocast():
+            loss = self.loss(batch)
+        loss.backward()
+        now = time.monotonic()
+        self.spent += now - self.clock
+        self.clock = now
+        self.seen += batch.n_chains * self.world
+        if self.rank == 0:
+            self.flat[-1] = self.how_far()
+        if self.world > 1:
+            dist.all_reduce(self.flat)
+        self.progress = min(self.flat[-1].item(), 1.0)
+        self.flat[-1] = 0
+        self.flat /= self.world
+        norm = self.flat.norm()
+        self.flat *= (1.0 / norm.clamp(min=1.0))
+        self.add("gradient", norm.item())
+        rate = self.learning_rate()
+        for optimizer in (self.optimizer, self.muon):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["top"]
+            optimizer.step()
+        self.step += 1
+
+    def report(self):
+        """Held-out acceptance and the mean losses since the last report: one line, one row of the log."""
+        mean = {k: v[0] / max(v[1], 1) for k, v in self.sums.items()}
+        self.sums = {}
+        with torch.no_grad():
+            got = evaluate.acceptance(self.head, self.corpus, self.greedy, self.columns, self.o.depths, self.device, self.autocast)
+        got = got.get("all", {"first": 0.0, "per_round": [0.0] * self.o.depths})
+        for d in range(self.o.depths):
+            mean.setdefault(f"loss_{d + 1}", float("nan"))
+            mean.setdefault(f"close_{d + 1}", float("nan"))
+        row = {"minutes": self.spent / 60, "step": self.step, "chains": self.seen, "passes": self.seen / self.n_rows, "first": got["first"],
+               **{f"accepted_{d + 1}": a for d, a in enumerate(got["per_round"])}, **dict(sorted(mean.items()))}
+        path = Path(self.o.out) / "log.csv"
+        names = list(row) if not path.exists() else path.read_text().splitlines()[0].split(",")
+        with open(path, "a", newline="") as f:
+            writer = csv.DictWriter(f, names, extrasaction="ignore")
+            if f.tell() == 0:
+                writer.writeheader()
+            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+        losses = " ".join(f"{mean.get(f'loss_{d + 1}', float('nan')):.3f}" for d in range(self.o.depths))
+        accepted = " ".join(f"{a:.3f}" for a in got["per_round"])
+        self.say(f"{self.spent / 60:.1f} min, {100 * self.progress:.0f}%, step {self.step}, {self.seen / max(self.spent, 1):.0f} chains/s, "
+                 f"loss {losses}, first {got['first']:.3f}, accepted per round {accepted}")
+
+    def sort_out(self):
+        """Takes in new records; sides, and how many chains there are to train on."""
+        self.corpus.scan()
+        if not len(self.corpus):
+            raise SystemExit("the features hold no conversation")
+        self.common = self.common_prefix()
+        sized = [(i, *self.corpus.size(i)) for i in range(len(self.corpus))]
+        sized = [(i, n - n_prompt, name) for i, n, n_prompt, name in sized if n - n_prompt >= 2]
+        self.training = [(i, name) for i, _, name in sized if not is_held(name, self.o.hold_out, self.o.seed)]
+        self.held = [i for i, _, name in sized if is_held(name, self.o.hold_out, self.o.seed)]
+        self.greedy = [i for i in self.held if self.known.get(self.corpus.size(i)[2], ("", 0.0))[1] == 0.0][:self.o.eval_most]
+        self.n_rows = sum(n - (min(self.common, n_prompt) if self.o.prompts else n_prompt) for n, n_prompt, _ in
+                          (self.corpus.size(i) for i, _ in self.training))
+        if not self.training:
+            raise SystemExit("the features hold nothing to train on")
+
+    def common_prefix(self):
+        """How many tokens all conversations begin with: what the template puts before the user's turn."""
+        first = self.corpus[0].tokens
+        n = len(first)
+        for i in range(0, len(self.corpus), max(1, len(self.corpus) // 100)):
+            other = self.corpus[i].tokens
+            n = min(n, len(other))
+            differs = (first[:n] != other[:n]).nonzero()[0]
+            n = int(differs[0]) if len(differs) and i else n
+        return n
+
+    def portion(self):
+        """The next batches of all workers: of the conversations that were seen least. Worker 0 decides for all."""
+        plan = [None]
+        if self.rank == 0:
+            rng = random.Random(f"{self.o.seed}/{self.step}")
+            self.sort_out()
+            order = sorted(self.training, key=lambda x: (self.visits.get(x[1], 0), rng.random()))
+            chosen, rows = [], 0
+            for i, name in order:
+                chosen.append(i)
+                self.visits[name] = self.visits.get(name, 0) + 1
+                rows += self.corpus.size(i)[0] - self.corpus.size(i)[1]
+                if rows >= 24 * self.world * self.o.batch_rows:
+                    break
+            made = batches(self.corpus, chosen, self.o.batch_rows, rng)
+            made += made[:-len(made) % self.world]
+            plan[0] = [[self.corpus.size(i)[2] for i in batch] for batch in made]
+        if self.world > 1:
+            dist.broadcast_object_list(plan, 0)
+            if self.rank:
+                self.sort_out()
+        place = {self.corpus.size(i)[2]: i for i, _ in self.training}
+        return [[place[name] for name in batch] for batch in plan[0][self.rank::self.world]]
+
+    def run(self):
+        o = self.o
+        self.sort_out()
+        if self.world > 1:
+            for p in self.head.parameters():
+                dist.broadcast(p.data, 0)
+        self.say(f"{len(self.training)} conversations, {self.n_rows} chains; {len(self.held)} held out, {len(self.greedy)} of them greedy and measured; "
+                 f"{sum(p.numel() for p in self.parameters) / 1e6:.1f} M weights; {self.world} worker(s) on {self.device.type}")
+        self.progress = self.how_far()  # the limits may be others than before
+        self.head.dropout = o.dropout
+        self.head.train()
+        self.clock = time.monotonic()
+        last_report = self.spent
+        while self.progress < 1:
+            for chosen in self.portion():
+                self.take(chosen)
+                due = torch.tensor([1.0 if self.spent - last_report > 60 * o.eval_every or self.progress >= 1 else 0.0])
+                if self.world > 1:
+                    dist.broadcast(due, 0)
+                if due.item():
+                    last_report = self.spent
+                    if self.rank == 0:
+                        self.report()
+                        self.save()
+                    if self.world > 1:
+                        dist.barrier()
+                    self.clock = time.monotonic()
+                if self.progress >= 1:
+                    break
+
+
+def _worker(rank, world, options, port):
+    if options.threads == 1 and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    torch.set_num_threads(options.threads)
+    if world > 1:
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    with contextlib.suppress(KeyboardInterrupt):
+        Run(options, rank, world).run()
+    if world > 1:
+        dist.destroy_process_group()
+
+
+def train(options):
+    Path(options.out).mkdir(parents=True, exist_ok=True)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    world = options.workers or (1 if torch.cuda.is_available() else cores)
+    if world == 1:
+        torch.set_num_threads(options.threads if options.threads > 1 else cores)
+        Run(options).run()
+        return
+    import socket
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    torch.multiprocessing.spawn(_worker, (world, options, port), nprocs=world)

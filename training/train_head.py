@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""From a GGUF target to a drafting head, in one command: python3 training/train_head.py -m target.gguf -o head.gguf
+
+README.md beside this file describes the steps, the formats and what to expect. What a run leaves in --work lets the
+next one go on where it was stopped.
+"""
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p.add_argument("-m", "--model", required=True, help="the target (GGUF)")
+    p.add_argument("-o", "--output", required=True, help="the head to write (GGUF)")
+    p.add_argument("--work", help="folder for data and checkpoints (default: the output's name with .work)")
+    p.add_argument("--aerie", help="the program (default: build/aerie beside this folder, or the one on the PATH)")
+    data = p.add_argument_group("data")
+    data.add_argument("--turns", type=int, default=3000, help="user turns that the target makes up")
+    data.add_argument("--templates", type=int, default=5000,
+                      help="English prompts from templates: chat, questions, mathematics, translation, summary, retrieval; 0: none")
+    data.add_argument("--prompts", action="append", default=[], metavar="FILE",
+                      help='your own: JSON lines with "text" or "messages"; a .txt file has one on each line')
+    data.add_argument("--texts", action="append", default=[], metavar="DIR", help="text files whose paragraphs are summarized and asked about, too")
+    data.add_argument("--hold-out", action="append", default=[], metavar="FILE", dest="held", help="JSON lines with prompts that must not be used")
+    data.add_argument("--warm", type=float, default=0.2, help="share of the answers drawn at temperature 1; the rest are greedy")
+    data.add_argument("-n", "--tokens", type=int, default=256, help="longest answer")
+    data.add_argument("-c", "--context", type=int, default=1024, help="longest conversation")
+    data.add_argument("-np", "--parallel", type=int, default=40, help="answers generated at once by each process")
+    data.add_argument("--jobs", type=int, default=0, help="engine processes side by side; 0: one per core")
+    data.add_argument("--taps", help="layers tapped, by what they take in: 0 to L, L being after the last (default: 2,L/2,L of L layers)")
+    data.add_argument("--likely", type=int, default=16, help="next tokens kept of the target's distribution")
+    head = p.add_argument_group("head")
+    head.add_argument("--draft-vocab", type=int, default=12288, help="tokens that can be drafted")
+    head.add_argument("--kv-heads", type=int, default=0, help="key and value heads; 0: as many as the target has query heads")
+    head.add_argument("--ffn", type=int, default=0, help="width of the feed-forward part; 0: that of the target, a third more")
+    head.add_argument("--type", default="Q8_0", help="tensor type of the written head; F16: as converted")
+    train = p.add_argument_group("training")
+    train.add_argument("--minutes", type=float, default=60, help="how long to train; 0: until --epochs")
+    train.add_argument("--epochs", type=float, default=8, help="passes over the data at most")
+    train.add_argument("--depths", type=int, default=5, help="steps unrolled: how far ahead the head learns to draft")
+    train.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate of norms (Adam); of output rows 0.3 of it")
+    train.add_argument("--lr-matrix", type=float, default=0.01, help="highest learning rate of the layer's matrices (Muon)")
+    train.add_argument("--batch", type=int, default=512, help="chains per step and process")
+    train.add_argument("--ce-share", type=float, default=0.5, help="share of the rows that the cross-entropy is computed for")
+    train.add_argument("--eval-every", type=float, default=5, help="minutes between two lines of the log, each with a checkpoint")
+    train.add_argument("--seed", type=int, default=1)
+    return p.parse_args()
+
+
+def find_program(given):
+    beside = Path(__file__).resolve().parent.parent / "build" / "aerie"
+    found = given or (str(beside) if beside.exists() else shutil.which("aerie"))
+    if not found:
+        raise SystemExit("train_head: the program 'aerie' is neither in build/ nor on the PATH; build it, or say where it is by --aerie FILE")
+    return found
+
+
+def own_prompts(paths, warm, seed):
+    import random
+
+    from headtrain.engine import read_lines
+    rng, made = random.Random(seed), []
+    for path in paths:
+        if path.endswith(".txt"):
+            lines = [{"text": t} for t in Path(path).read_text(encoding="utf-8").splitlines() if t.strip()]
+        else:
+            lines = read_lines(path)
+        for i, line in enumerate(lines):
+            made.append({"group": "own", "temperature": 1.0 if rng.random() < warm else 0.0, "seed": i, **line, "id": f"own-{len(made)}"})
+    return made
+
+
+def passages_of(answers):
+    """Paragraphs that the target wrote, 280 to 900 characters, ending with a sentence."""
+    from headtrain.engine import read_lines
+    found = []
+    for path in answers:
+        for o in read_lines(path):
+            if o.get("group") != "passage" or o["looped"]:
+                continue
+            for part in o["answer"].split("\n\n"):
+                text = " ".join(part.split())[:900]
+                text = text[:text.rfind(".") + 1]
+                if len(text) >= 280:
+                    found.append(text)
+    return found
+
+
+def make_answers(args, engine, work):
+    import random
+
+    from headtrain import prompts
+    turns = engine.turns(work, args.turns, 128, args.parallel, args.seed) if args.turns else []
+    n = args.templates
+    first = prompts.make(1, {"turns": len(turns), "chat": n // 4, "qa": n // 8, "translation": n // 10, "math": n // 7, "passage": n // 5 if n else 0},
+                         turns, warm=args.warm)
+    first = prompts.without(first, args.held) + own_prompts(args.prompts, args.warm, args.seed)
+    if not first:
+        raise SystemExit("train_head: nothing to answer: give --turns, --templates or --prompts")
+    answers = engine.answers(work, "1", first, args.tokens, args.parallel, args.seed)
+    passages = passages_of(answers) if n else []
+    passages += prompts.passages_from_files(random.Random(args.seed), args.texts, max(300, len(passages) // 3)) if args.texts else []
+    if passages and n:
+        second = prompts.without(prompts.make(2, {"summary": n // 10, "retrieval": n // 10}, passages=passages, warm=args.warm), args.held)
+        answers += engine.answers(work, "2", second, args.tokens, args.parallel, args.seed)
+    return answers
+
+
+def main():
+    args = arguments()
+    program = find_program(args.aerie)
+    work = Path(args.work or args.output + ".work")
+    if not Path(args.model).is_file():
+        raise SystemExit(f"train_head: there is no target '{args.model}'")
+    try:
+        from headtrain import checkpoint, target as target_file, train
+        from headtrain.engine import Engine
+        from headtrain.plot import plot
+    except ImportError as missing:
+        raise SystemExit(f"train_head: {missing}; pip install -r {Path(__file__).resolve().parent / 'requirements.txt'}") from None
+    work.mkdir(parents=True, exist_ok=True)
+    target = target_file.read(args.model)
+    layers = target.n_layers
+    taps = [int(t) for t in args.taps.split(",")] if args.taps else sorted({min(2, layers - 1), layers // 2, layers})
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    engine = Engine(program, args.model, args.jobs or cores, args.context)
+
+    answers = make_answers(args, engine, work)
+    features = engine.features(answers, taps if layers in taps else taps + [layers], args.likely)
+    run = work / "run"
+    train.train(train.Options(
+        model=args.model, features=[str(f) for f in features], answers=[str(a) for a in answers], out=str(run), taps=taps,
+        n_draft=args.draft_vocab, n_ff=args.ffn or target.n_ff * 4 // 3, n_kv_heads=args.kv_heads, depths=args.depths, lr=args.lr, lr_matrix=args.lr_matrix, batch_rows=args.batch,
+        ce_share=args.ce_share, minutes=args.minutes, epochs=args.epochs, eval_every=args.eval_every, seed=args.seed))
+    plot(run / "log.csv", run / "log.png")
+
+    saved = work / "checkpoint"
+    checkpoint.export(run / "checkpoint.pt", saved, target)
+    full = str(work / "head-f16.gguf") if args.type.upper() != "F16" else args.output
+    engine.call("convert", saved, "-o", full, "--target", args.model, "--outtype", "f16", "--producer", "official",
+                "--taps", ",".join(map(str, taps)), "--feedback", "post", "--norm-before-residual", "off")
+    if full != args.output:
+        engine.call("quantize", full, args.output, args.type)
+    print(f"{args.output}: {Path(args.output).stat().st_size / 1e6:.1f} MB; use it as: aerie run -m {args.model} -md {args.output} --spec-type draft-eagle3")
+
+
+if __name__ == "__main__":
+    main()
