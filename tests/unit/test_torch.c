@@ -104,7 +104,7 @@ static void refuses_what_is_no_table(void **state)
 static void put(ae_buf *b, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++) {
-        const unsigned char byte = (unsigned char)(value >> 8 * i);
+        const unsigned char byte = i < 8 ? (unsigned char)(value >> 8 * i) : 0;
         ae_buf_add(b, &byte, 1);
     }
 }
