@@ -95,7 +95,7 @@ static const app_option options[] = {
     /* Model */
     {"-m --model", "FILE", APP_TEXT, READS, AT(model), 0, 0, "Model", "model file (GGUF); of a split model any part"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
-     "a small model with the same vocabulary that drafts"},
+     "a small model with the same vocabulary, or a drafting head made for the model, that drafts"},
     {"--mmap", NULL, APP_FLAG, READS, AT(model_params.mmap), 0, 0, "Model",
      "start at once: use the weights as they lie in the file, which stays mapped; same output, slower. "
      "Otherwise quantized weights are read and repacked in memory, and only tables and float weights are mapped"},
@@ -106,7 +106,6 @@ static const app_option options[] = {
     {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
      "prompt tokens per pass at most, as -ub; the smaller of both counts"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
-    {"-np --parallel", "N", APP_U32, APP_RUN, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-np --parallel", "N", APP_U32, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-t --threads", "N", APP_U32, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
@@ -167,7 +166,6 @@ static const app_option options[] = {
      "temperature; 0 is greedy"},
     {"--temps", "LIST", APP_REALS, APP_BENCH_SPEC, AT(temperatures), 0, 1000, "Sampling",
      "several temperatures, in place of --temp"},
-    {"--top-k", "N", APP_I32, SPECULATES, AT(sampling.top_k), -1, INT32_MAX, "Sampling",
     {"--top-k", "N", APP_I32, GENERATES, AT(sampling.top_k), -1, INT32_MAX, "Sampling",
      "only the N most likely tokens; 0: off"},
     {"--top-p", "P", APP_F32, GENERATES, AT(sampling.top_p), 0, 1, "Sampling",

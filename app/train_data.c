@@ -12,7 +12,7 @@
 
 /* ---- Lines ------------------------------------------------------------------------------------------ */
 
-int app_lines_read(const char *path, app_line_callback *callback, void *user)
+int app_records_read(const char *path, app_line_callback *callback, void *user)
 {
     app_text text = {0};
     int bad = app_read_file(&text, path);
@@ -43,7 +43,7 @@ static int cannot_write(const char *path)
     return app_error(APP_FAILED, "cannot write '%s': %s", path, strerror(errno));
 }
 
-int app_lines_open(FILE **file, const char *path)
+int app_records_open(FILE **file, const char *path)
 {
     app_text text = {0};
     size_t n_whole = 0;
@@ -60,7 +60,7 @@ int app_lines_open(FILE **file, const char *path)
     return *file ? APP_DONE : cannot_write(path);
 }
 
-int app_lines_write(FILE *file, const char *path, json_t *object)
+int app_records_write(FILE *file, const char *path, json_t *object)
 {
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
@@ -134,8 +134,8 @@ static int open_output(work *w)
     const char *path = w->options->output;
     w->done = json_object();
     if (!w->done) return app_error_memory("the ids");
-    const int bad = app_lines_open(&w->out, path);
-    return bad ? bad : app_lines_read(path, note_done, w);
+    const int bad = app_records_open(&w->out, path);
+    return bad ? bad : app_records_read(path, note_done, w);
 }
 
 /* Takes over tokens; line is kept by a reference. */
@@ -259,7 +259,7 @@ static json_t *answer_line(const work *w, job *j)
 
 static void end_job(work *w, job *j)
 {
-    w->bad = app_lines_write(w->out, w->options->output, w->is_turns ? turn_line(w, j) : answer_line(w, j));
+    w->bad = app_records_write(w->out, w->options->output, w->is_turns ? turn_line(w, j) : answer_line(w, j));
     free(j->answer);
     j->answer = NULL;
     w->progress.n_done++;
@@ -324,7 +324,7 @@ static int generate(work *w, const char *what)
 static int answers(work *w)
 {
     int bad = open_output(w);
-    if (!bad) bad = app_lines_read(w->path, add_line, w);
+    if (!bad) bad = app_records_read(w->path, add_line, w);
     if (!bad) bad = generate(w, "answers");
     if (w->n_long)
         app_note("%zu prompt%s left out: too long for a context of %u; see -c", w->n_long, w->n_long == 1 ? "" : "s",

@@ -15,11 +15,11 @@
 
 /* Calls back with every line's object (borrowed) and its number from 1; a status other than APP_DONE ends it. */
 typedef int app_line_callback(void *user, json_t *object, size_t line);
-int app_lines_read(const char *path, app_line_callback *callback, void *user);
+int app_records_read(const char *path, app_line_callback *callback, void *user);
 /* The file to append lines to; what stands behind its last newline (an interrupted write) is cut off. */
-int app_lines_open(FILE **file, const char *path);
+int app_records_open(FILE **file, const char *path);
 /* One line; the object is released. NULL (out of memory) is a failure. */
-int app_lines_write(FILE *file, const char *path, json_t *object);
+int app_records_write(FILE *file, const char *path, json_t *object);
 
 /* Progress on standard error, now and then: "what: done of total, rate tokens/s". */
 typedef struct app_progress_line {

@@ -292,11 +292,11 @@ int app_train_features(const app_models *models, const app_options *options, con
     exporter e = {.models = models, .options = options, .path = answers};
     int bad = open_session(&e);
     if (!bad) bad = open_output(&e);
-    if (!bad) bad = app_lines_read(answers, count_line, &e.n_lines);
+    if (!bad) bad = app_records_read(answers, count_line, &e.n_lines);
     if (!bad) {
         e.progress = (app_progress_line){.what = "features", .n_total = e.n_lines, .start = app_now(), .quiet = options->quiet};
         app_interrupt_arm();
-        bad = app_lines_read(answers, export_line, &e);
+        bad = app_records_read(answers, export_line, &e);
         if (!bad) app_progress_say(&e.progress, true);
     }
     if (e.out && fclose(e.out) && !bad) bad = cannot_write(&e);
