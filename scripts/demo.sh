@@ -1,26 +1,36 @@
 #!/bin/sh
-# The main job on a real model: the same prompt plain and with n-gram speculation. Fails unless both outputs are equal.
+# The main job on a real model: the same prompt plain, with n-grams, and with the drafting head that is kept in models/. Fails
+# unless all outputs are equal.
 set -eu
 cd "$(dirname "$0")/.."
 aerie=${AERIE:-build/aerie}
 model=${AERIE_MODEL:-models/smollm2-135m-instruct-q4_1.gguf}
+head=${AERIE_HEAD:-models/smollm2-135m-instruct-eagle3.gguf}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 prompt='Write a short story about an eagle that learns to guess the wind. Then write the same story again, word for word.'
 
-for kind in none ngram; do
-    "$aerie" run -m "$model" -p "$prompt" -n 400 --temp 0 --spec-type $kind --stats --quiet >"$tmp/$kind.txt" 2>"$tmp/$kind.stats" ||
-        { cat "$tmp/$kind.stats" >&2; exit 1; }
-done
+answer() { # name, then options
+    name=$1
+    shift
+    "$aerie" run -m "$model" -p "$prompt" -n 400 --temp 0 --stats --quiet "$@" >"$tmp/$name.txt" 2>"$tmp/$name.stats" ||
+        { cat "$tmp/$name.stats" >&2; exit 1; }
+}
+
+answer plain --spec-type none
+answer n-gram --spec-type ngram
+answer EAGLE-3.1 --spec-type draft-eagle3 -md "$head"
 echo "Prompt: $prompt"
 echo
-cat "$tmp/ngram.txt"
+cat "$tmp/EAGLE-3.1.txt"
 echo
-printf 'plain:      '; cat "$tmp/none.stats"
-printf 'n-gram:     '; cat "$tmp/ngram.stats"
-if cmp -s "$tmp/none.txt" "$tmp/ngram.txt"; then
-    echo "same bytes: yes, all $(wc -c <"$tmp/none.txt") of them"
-else
-    echo "same bytes: NO - this is a defect, please report it" >&2
+for name in plain n-gram EAGLE-3.1; do
+    printf '%-11s ' "$name:"
+    cat "$tmp/$name.stats"
+done
+for name in n-gram EAGLE-3.1; do
+    cmp -s "$tmp/plain.txt" "$tmp/$name.txt" && continue
+    echo "same bytes: NO ($name) - this is a defect, please report it" >&2
     exit 1
-fi
+done
+echo "same bytes: yes, all $(wc -c <"$tmp/plain.txt") of them, three times"
