@@ -9,6 +9,7 @@ import csv
 import json
 import os
 import random
+import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -373,7 +374,10 @@ def _worker(rank, world, options, port):
     with contextlib.suppress(KeyboardInterrupt):
         Run(options, rank, world).run()
     if world > 1:
+        dist.barrier()
         dist.destroy_process_group()
+        sys.stdout.flush()
+        os._exit(0)  # all is written; the threads of gloo can end a process by abort while it is taken down
 
 
 def train(options):
