@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -328,10 +329,21 @@ static void test_writer_misuse(void **state)
     assert_ok(ae_gguf_writer_create(&w, in_folder("absent/w.gguf"), &error));
     assert_fails(ae_gguf_writer_begin(w, &error), AERIE_ERROR_IO, "No such file or directory");
     ae_gguf_writer_free(w);
-    assert_ok(ae_gguf_writer_create(&w, folder, &error)); /* a folder cannot be replaced */
-    assert_fails(ae_gguf_writer_begin(w, &error), AERIE_ERROR_IO, "it is a directory, not a regular file");
+    /* a folder or a device cannot be replaced, also when it comes to stand there later */
+    static const char *const taken[] = {folder, "/dev/null"};
+    for (size_t i = 0; i < 2; i++) {
+        assert_ok(ae_gguf_writer_create(&w, taken[i], &error));
+        assert_fails(ae_gguf_writer_begin(w, &error), AERIE_ERROR_IO, i ? "it is a device" : "it is a directory");
+        ae_gguf_writer_free(w);
+    }
+    assert_ok(ae_gguf_writer_create(&w, in_folder("w.gguf"), &error));
+    assert_ok(ae_gguf_writer_begin(w, &error));
+    assert_int_equal(mkdir(in_folder("w.gguf"), 0700), 0);
+    assert_fails(ae_gguf_writer_finish(w, &error), AERIE_ERROR_IO, "renamed into place");
     assert_fails(ae_gguf_writer_data(w, "x", 1, &error), AERIE_ERROR_IO, "an earlier write failed");
     ae_gguf_writer_free(w);
+    assert_int_equal(rmdir(in_folder("w.gguf")), 0);
+    assert_int_equal(count_files(false), 0);
 }
 
 /* A disk that fills up: the reason is told, nothing remains, and what stood there before stays. */
