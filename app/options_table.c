@@ -297,7 +297,7 @@ static const app_option options[] = {
      "copy the target's tokenizer as well, which other programs want"},
     {"--self-check", NULL, APP_FLAG, APP_CONVERT, AT(convert_self_check), 0, 0, "Convert",
      "compare the head with the target over a text, and read taps, residual, rotation and feedback another way where that is clearly "
-     "right more often; what options settle stays"},
+     "closer to the target; what options settle stays"},
     {"--self-check-file", "FILE", APP_TEXT, APP_CONVERT, AT(convert_check_file), 0, 0, "Convert",
      "the text to compare them over, up to 512 tokens (default: a built-in one)"},
     {"--name", "TEXT", APP_TEXT, APP_CONVERT, AT(convert_name), 0, 0, "Convert", "general.name (default: that of the folder)"},
