@@ -80,7 +80,7 @@ static void check(uint32_t type, uint32_t n_out, uint32_t n_in, const uint8_t *p
 static void test_same_bytes(void **state)
 {
     (void)state;
-    const uint32_t outs[] = {1, 15, 16, 17, 32, 45, 100}, ins[] = {32, 64, 96, 128, 256, 512, 768, 1024};
+    const uint32_t outs[] = {1, 15, 16, 17, 32, 45, 100}, ins[] = {32, 64, 96, 128, 256, 512, 768, 1024, 2144, 2304};
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         if (!is_packed(type)) continue;
         for (size_t o = 0; o < sizeof outs / sizeof outs[0]; o++)

@@ -66,8 +66,8 @@ typedef struct ae_act {
 /* ---- Weights ------------------------------------------------------------------------------------ */
 
 /* P16: panels of 16 output rows (the last one padded with zero weights). Two streams per panel, both
- * walked in ascending k:
- *   codes   per 32 k, code_bits * 64 bytes. Group g holds k = 4g .. 4g + 3, j = k % 4:
+ * in ascending k, but for the places of blocks:
+ *   codes   per 32 k a block of code_bits * 64 bytes, at ae_block_place(). Group g holds k = 4g .. 4g + 3, j = k % 4:
  *             8 bits: byte [g * 64 + row * 4 + j]
  *             4 bits: byte [v * 64 + row * 4 + j] has group 2v in its low nibble, 2v + 1 in its high one
  *             5 bits: as 4, then 64 bytes: bit g of byte [row * 4 + j] is bit 4 of the code
@@ -88,10 +88,29 @@ typedef struct ae_packed {
     bool has_lut;       /* 4-bit indices of unevenly spaced codes */
     uint8_t lut[16];
     uint32_t n_units;   /* per row */
-    size_t code_stride, scale_stride; /* bytes per panel */
+    size_t code_stride, scale_stride; /* bytes per panel; its codes may end in up to three blocks that nobody reads */
     uint8_t *codes;     /* [n_panels][code_stride], 64-byte aligned */
     uint8_t *scales;    /* [n_panels][scale_stride], 64-byte aligned */
 } ae_packed;
+
+/* Blocks of a panel's codes do not stand in ascending k but in runs of AE_RUN (a last one takes what is left), and in a run
+ * first all whose number is 0 mod 4, then 1, 2, 3. So who walks k upwards reads four places in turn, of 4-bit codes four
+ * pages of memory. Processors fetch ahead inside a page only, and few lines of each: read so, memory gave two cores of a
+ * Sapphire Rapids VM 41 to 43 GB/s, a page after the other 25 to 28. More places gained nothing, shorter runs lost. */
+#define AE_RUN 64 /* 2048 k */
+
+/* From block i of a row of n to block i + 1 of the same four, in blocks. */
+static inline uint32_t ae_block_part(uint32_t n, uint32_t i)
+{
+    const uint32_t left = n - i / AE_RUN * AE_RUN;
+    return left < AE_RUN ? (left + 3) / 4 : AE_RUN / 4;
+}
+
+/* Where block i of a row of n stands, in blocks. */
+static inline uint32_t ae_block_place(uint32_t n, uint32_t i)
+{
+    return i / AE_RUN * AE_RUN + i % 4 * ae_block_part(n, i) + i % AE_RUN / 4;
+}
 
 #define AE_MM_SCRATCH ((size_t)16 << 10) /* bytes that a product may need for itself */
 

@@ -46,9 +46,9 @@ INLINE void add_sums(__m512i *p, const __m512i *s, __m512i sub, const bool narro
             p[r] = narrow ? _mm512_dpwssd_epi32(p[r], s[r], sub) : _mm512_add_epi32(p[r], _mm512_mullo_epi32(s[r], sub));
 }
 
-/* p[r] of one unit. The sums of 16 k of codes up to 16 stay within 16 * 127 * 16 = 32512. */
+/* p[r] of one unit, whose codes are walked. The sums of 16 k of codes up to 16 stay within 16 * 127 * 16 = 32512. */
 INLINE void sums(const job *j, uint32_t row, const int n, const int form, const int top, const uint32_t n_sub,
-                 const uint8_t *codes, const uint8_t *sub, uint32_t u, __m512i lut, __m512i p[GROUP])
+                 const uint8_t **codes, const uint8_t *sub, uint32_t u, __m512i lut, __m512i p[GROUP])
 {
     const int8_t *q = j->q + row * j->q_stride + u * 256;
     const size_t q_stride = j->q_stride;
@@ -57,10 +57,11 @@ INLINE void sums(const job *j, uint32_t row, const int n, const int form, const 
     const int most = halves == 2 && n > 8 ? 4 : TOGETHER, groups = 8 / halves;
     UNROLL
     for (int r = 0; r < n; r++) p[r] = _mm512_setzero_si512();
-    for (uint32_t b = 0; b < 8; b++, codes += block_bytes(form)) {
+    for (uint32_t b = 0; b < 8; b++) {
         __m512i w[8];
-        prefetch(codes, j->ahead, form);
-        unpack(codes, form, lut, w);
+        prefetch(fetched(j, *codes, 8 * u + b), form);
+        unpack(*codes, form, lut, w);
+        *codes += j->step[b % 4];
         UNROLL
         for (int h = 0; h < halves; h++) {
             const uint32_t i = n_sub == 16 ? 2 * b + (uint32_t)h : n_sub == 8 ? b : 0;
@@ -119,9 +120,8 @@ INLINE void body(const job *j, uint32_t row, const int n, const int form, const 
         __m512i p[GROUP];
         UNROLL
         for (uint32_t i = 0; i < unit_bytes; i += 64) _mm_prefetch((const char *)scales + 2 * unit_bytes + i, _MM_HINT_T0);
-        sums(j, row, n, form, top, n_sub, codes, scales + (has_min ? 128 : 64), u, lut, p);
+        sums(j, row, n, form, top, n_sub, &codes, scales + (has_min ? 128 : 64), u, lut, p);
         finish(j, row, n, n_sub, has_min, scales, u, p);
-        codes += 8 * block_bytes(form);
         scales += unit_bytes;
     }
 }

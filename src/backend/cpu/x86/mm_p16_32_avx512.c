@@ -40,14 +40,14 @@ INLINE void body(const job *j, uint32_t row, const int n, const int form, const 
     const int8_t *q = j->q + row * j->q_stride;
     const float *dx = j->dx + row * j->u_stride, *sx = j->sx + row * j->u_stride;
     float *out = j->acc + row * AE_PANEL;
-    const size_t q_stride = j->q_stride, u_stride = j->u_stride, ahead = j->ahead;
+    const size_t q_stride = j->q_stride, u_stride = j->u_stride;
     const __m512i lut = load_lut(j, form);
     __m512 acc[GROUP];
     UNROLL
     for (int r = 0; r < n; r++) acc[r] = _mm512_load_ps(out + r * AE_PANEL);
     for (uint32_t u = 0; u < j->n_units; u++) {
         __m512i w[8];
-        prefetch(codes, ahead, form);
+        prefetch(fetched(j, codes, u), form);
         unpack(codes, form, lut, w);
         const __m512 d0 = scale_at(scales, 0, f32), d1 = n_sub == 2 ? scale_at(scales, 1, f32) : d0;
         const __m512 m = has_min ? scale_at(scales, n_sub, f32) : d0;
@@ -69,7 +69,7 @@ INLINE void body(const job *j, uint32_t row, const int n, const int form, const 
             for (int i = 0; i < TOGETHER; i++)
                 if (i < rows) acc[r + i] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[(r + i) * u_stride + u]), acc[r + i]);
         }
-        codes += block_bytes(form);
+        codes += j->step[u % 4];
         scales += AE_PANEL * (n_sub + has_min) * (f32 ? 4 : 2);
     }
     UNROLL
