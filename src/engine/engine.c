@@ -231,13 +231,8 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
     AE_TRY(ae_kv_reserve(e->kv, e->stream, seq, e->n_added[seq] + tree->n, error));
     *first = e->n_rows;
     for (uint32_t i = 0; i < tree->n; i++) {
-        int32_t line[AE_TREE_MAX]; /* ancestors, root side first, ending with i */
         const uint32_t depth = (uint32_t)tree->depth[i];
-        uint32_t at = depth, in_place = 0;
-        for (int32_t a = (int32_t)i; a >= 0; a = tree->parent[a]) line[--at] = a;
-        while (in_place < depth && line[in_place] == (int32_t)in_place) in_place++;
-        int32_t *path = e->path + (size_t)e->n_rows * AE_TREE_MAX;
-        for (uint32_t d = in_place; d < depth; d++) path[d - in_place] = (int32_t)base + line[d];
+        const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, e->path + (size_t)e->n_rows * AE_TREE_MAX);
         add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, true);
     }
     return AERIE_OK;

@@ -35,6 +35,18 @@ struct ae_engine {
     float *features;     /* [n_batch][n_taps][n_embd] */
 };
 
+/* forward.c, for the passes of models and of heads: cos and sin of every row's position, the same for all layers, computed
+ * in double and rounded once. */
+typedef struct ae_rotation_args {
+    uint32_t n_rows, n_rot;
+    const int32_t *pos;  /* (host) [n_rows] */
+    const double *freq;  /* [n_rot / 2] radians per position */
+    double magnitude;
+    float *host;         /* [n_rows][n_rot] scratch */
+    float *cos, *sin;    /* (device, out) [n_rows][n_rot / 2] */
+} ae_rotation_args;
+void ae_rotation(const ae_backend *backend, ae_stream *stream, const ae_rotation_args *args);
+
 /* forward.c */
 void ae_forward(ae_engine *engine);
 

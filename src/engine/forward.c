@@ -4,21 +4,20 @@
 #include "base/fmath.h"
 #include "engine/engine_int.h"
 
-/* cos and sin of every row's position, the same for all layers: computed in double, rounded once. */
-static void rotation(ae_engine *e)
+void ae_rotation(const ae_backend *backend, ae_stream *stream, const ae_rotation_args *a)
 {
-    const uint32_t half = e->net->model->hparams.n_rot / 2;
-    float *cos = e->rope_host, *sin = cos + (size_t)e->n_rows * half;
-    for (uint32_t r = 0; r < e->n_rows; r++)
+    const uint32_t half = a->n_rot / 2;
+    float *cos = a->host, *sin = cos + (size_t)a->n_rows * half;
+    for (uint32_t r = 0; r < a->n_rows; r++)
         for (uint32_t i = 0; i < half; i++) {
             double s, c;
-            ae_sincos(e->pos[r] * e->net->rope_freq[i], &s, &c);
-            cos[(size_t)r * half + i] = (float)(c * e->net->rope_magnitude);
-            sin[(size_t)r * half + i] = (float)(s * e->net->rope_magnitude);
+            ae_sincos(a->pos[r] * a->freq[i], &s, &c);
+            cos[(size_t)r * half + i] = (float)(c * a->magnitude);
+            sin[(size_t)r * half + i] = (float)(s * a->magnitude);
         }
-    const size_t bytes = (size_t)e->n_rows * half * sizeof(float);
-    e->backend->ops->upload(e->stream, e->cos, cos, bytes);
-    e->backend->ops->upload(e->stream, e->sin, sin, bytes);
+    const size_t bytes = (size_t)a->n_rows * half * sizeof(float);
+    backend->ops->upload(stream, a->cos, cos, bytes);
+    backend->ops->upload(stream, a->sin, sin, bytes);
 }
 
 /* Queries or keys, each head by itself or all heads together. */
@@ -108,7 +107,8 @@ void ae_forward(ae_engine *e)
     const ae_backend_ops *ops = e->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
     const ae_places places = {e->n_rows, e->seq, e->pos, e->slot, e->n_inplace, e->path, AE_TREE_MAX, e->tables};
-    rotation(e);
+    ae_rotation(e->backend, e->stream, &(ae_rotation_args){e->n_rows, h->n_rot, e->pos, e->net->rope_freq, e->net->rope_magnitude,
+                                                           e->rope_host, e->cos, e->sin});
     ops->lookup(e->stream, e->net->embedding, e->token, e->n_rows, e->x, h->n_embd);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         tap(e, i);

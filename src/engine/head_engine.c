@@ -272,13 +272,8 @@ uint32_t ae_head_add_drafted(ae_head_engine *e, uint32_t seq, int32_t parent, in
     s->parent[i] = parent;
     s->depth[i] = parent < 0 ? 1 : s->depth[parent] + 1;
     reserve(e, seq, s->n_drafted);
-    int32_t line[AE_TREE_MAX]; /* ancestors, root side first, ending with i */
     const uint32_t depth = (uint32_t)s->depth[i];
-    uint32_t at = depth, in_place = 0;
-    for (int32_t a = (int32_t)i; a >= 0; a = s->parent[a]) line[--at] = a;
-    while (in_place < depth && line[in_place] == (int32_t)in_place) in_place++;
-    int32_t *path = e->path + (size_t)e->n_rows * AE_TREE_MAX;
-    for (uint32_t d = in_place; d < depth; d++) path[d - in_place] = (int32_t)base + line[d];
+    const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->path + (size_t)e->n_rows * AE_TREE_MAX);
     const uint32_t row = add_row(e, seq, token, base + depth - 1, base + i, base + in_place);
     e->fed_from[row] = (int32_t)(seq * (1 + AE_TREE_MAX)) + 1 + parent;
     *out = add_output(e, row, seq, 1 + i);

@@ -1,7 +1,7 @@
 /* head_forward.c - a pass of a drafting head, written over the backend's operations.
  *
  * The networks are those of model/head.h. What differs between kinds is which norms and matrices there are. */
-#include "base/fmath.h"
+#include "engine/engine_int.h"
 #include "engine/head_int.h"
 
 static void copy(ae_head_engine *e, uint32_t n, uint32_t dim, const float *x, size_t x_stride, const int32_t *rows, float *y, size_t y_stride)
@@ -21,23 +21,6 @@ static void product(ae_head_engine *e, uint32_t n_rows, const float *x, size_t x
 {
     e->backend->ops->matmul(e->stream, &(ae_matmul){.n_rows = n_rows, .input = AE_INPUT_PLAIN, .x = x, .x_stride = x_stride, .n_weights = 1,
                                                     .out = {{w, bias, y, y_stride, add}}});
-}
-
-/* As in forward.c: cos and sin of every row's position, in double, rounded once. */
-static void rotation(ae_head_engine *e)
-{
-    const uint32_t half = e->net->head->hparams.layer.n_rot / 2;
-    float *cos = e->rope_host, *sin = cos + (size_t)e->n_rows * half;
-    for (uint32_t r = 0; r < e->n_rows; r++)
-        for (uint32_t i = 0; i < half; i++) {
-            double s, c;
-            ae_sincos(e->rope_pos[r] * e->net->rope_freq[i], &s, &c);
-            cos[(size_t)r * half + i] = (float)(c * e->net->rope_magnitude);
-            sin[(size_t)r * half + i] = (float)(s * e->net->rope_magnitude);
-        }
-    const size_t bytes = (size_t)e->n_rows * half * sizeof(float);
-    e->backend->ops->upload(e->stream, e->cos, cos, bytes);
-    e->backend->ops->upload(e->stream, e->sin, sin, bytes);
 }
 
 /* g of true rows: the target's hidden rows through fc. EAGLE-1/2 use the one hidden row as it is. */
@@ -127,7 +110,8 @@ static void put_out(ae_head_engine *e)
 void ae_head_forward(ae_head_engine *e, bool drafted)
 {
     const uint32_t H = e->net->head->hparams.layer.n_embd;
-    rotation(e);
+    ae_rotation(e->backend, e->stream, &(ae_rotation_args){e->n_rows, e->net->head->hparams.layer.n_rot, e->rope_pos, e->net->rope_freq,
+                                                           e->net->rope_magnitude, e->rope_host, e->cos, e->sin});
     if (drafted) copy(e, e->n_rows, H, e->fed, H, e->fed_from, e->g, H);
     else fuse(e);
     combine(e);

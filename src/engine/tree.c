@@ -52,3 +52,13 @@ bool ae_tree_is_sound(const ae_tree *tree, int32_t n_vocab)
     }
     return true;
 }
+
+uint32_t ae_tree_path(const int32_t *parent, uint32_t node, uint32_t depth, uint32_t base, int32_t *path)
+{
+    int32_t line[AE_TREE_MAX]; /* ancestors, root side first, ending with the node */
+    uint32_t at = depth, in_place = 0;
+    for (int32_t a = (int32_t)node; a >= 0; a = parent[a]) line[--at] = a;
+    while (in_place < depth && line[in_place] == (int32_t)in_place) in_place++;
+    for (uint32_t d = in_place; d < depth; d++) path[d - in_place] = (int32_t)base + line[d];
+    return in_place;
+}

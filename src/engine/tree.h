@@ -26,6 +26,9 @@ int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p);
 int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token);
 /* Whether `node` (-1 = root) has any child. */
 bool ae_tree_goes_on(const ae_tree *tree, int32_t node);
+/* Where node i's ancestors and itself sit when node k has slot base + k: those of the first positions behind base that sit in
+ * their own slots are counted (returned), the slots of the others go to path, root side first. */
+uint32_t ae_tree_path(const int32_t *parent, uint32_t node, uint32_t depth, uint32_t base, int32_t *path);
 /* Keeps the nodes with keep[i], whose parents must be kept too; order stays. */
 void ae_tree_prune(ae_tree *tree, const bool *keep);
 /* Parents before children, depths right, siblings distinct, tokens in [0, n_vocab). */
