@@ -1,10 +1,7 @@
 /* test_head_laws.c - drafting heads: same bytes, and drafts that are a pure function of the sequence.
  *
  * Law 1 for heads of every kind and every shape of draft, through aerie.h. Then, one level below, what makes heads go
- * wrong elsewhere (frozen memory, rows of the wrong sequence, guesses that stay, positions that drift): every
- * draft of a run is made again from nothing, the whole text so far as true rows in one batch, and must be the same tree to the
- * last bit. Acceptance counted online then equals teacher-forced agreement (depth 1) and self-fed agreement (deeper)
- * on the same text by construction; the sums are compared all the same.
+ * wrong elsewhere (frozen memory, rows of the wrong sequence, guesses that stay, positions that drift): head_rig.inc.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -16,14 +13,14 @@
 
 #include <cmocka.h>
 
-#include "engine/head_engine.h"
 #include "mkhead.h"
-#include "spec/spec.h"
 #include "spec_rig.inc"
 
 #define N_PROMPTS 4
 #define N_PREDICT 40
 #define N_CTX 256
+
+#include "head_rig.inc"
 
 static const struct kind {
     const char *name;
@@ -159,190 +156,23 @@ static void test_refused(void **state)
 
 /* ---- Drafts are a function of the sequence -------------------------------------------------------------- */
 
-#define MAX_RECORDS 600
-
-/* What was asked of the drafter and what it said. */
-typedef struct record {
-    ae_draft_request request; /* tokens: a copy */
-    ae_tree tree;
-} record;
-
-typedef struct recorder {
-    ae_drafter base;
-    ae_drafter *inner;
-    record records[MAX_RECORDS];
-    uint32_t n;
-} recorder;
-
-static uint32_t recorder_begin(ae_drafter *d, const ae_draft_begin *b)
-{
-    return ((recorder *)d)->inner->ops->begin(((recorder *)d)->inner, b);
-}
-
-static void recorder_observe(ae_drafter *d, const ae_draft_seen *seen)
-{
-    ((recorder *)d)->inner->ops->observe(((recorder *)d)->inner, seen);
-}
-
-static aerie_status recorder_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
-{
-    recorder *d = (recorder *)drafter;
-    AE_TRY(d->inner->ops->propose(d->inner, requests, n, error));
-    for (uint32_t i = 0; i < n && d->n < MAX_RECORDS; i++) {
-        record *r = &d->records[d->n++];
-        int32_t *tokens = ae_alloc(requests[i].n_tokens, sizeof *tokens);
-        memcpy(tokens, requests[i].tokens, requests[i].n_tokens * sizeof *tokens);
-        r->request = requests[i];
-        r->request.tokens = tokens;
-        r->tree = *requests[i].tree;
-    }
-    return AERIE_OK;
-}
-
-static void recorder_destroy(ae_drafter *d)
-{
-    (void)d; /* the test keeps it */
-}
-
-static const ae_drafter_ops recorder_ops = {.name = "recorder", .begin = recorder_begin, .observe = recorder_observe,
-                                            .propose = recorder_propose, .destroy = recorder_destroy};
-
-/* A target's engine and a head's drafter on it. */
-typedef struct side {
-    ae_engine *engine;
-    ae_drafter *drafter;
-} side;
-
-typedef struct bench {
-    ae_backend *backend;
-    ae_model *model;
-    ae_net *net;
-    ae_head *head;
-    ae_head_net *head_net;
-} bench;
-
-static bench open_bench(const struct kind *kind)
-{
-    bench b = {0};
-    aerie_error error = {0};
-    const ae_load_options load_options = {.n_threads = 1};
-    const ae_head_net_options head_options = {.load = load_options};
-    need(ae_backend_cpu_create(&b.backend, "", &error), &error);
-    need(ae_model_load(&b.model, path_of("target"), NULL, &error), &error);
-    need(ae_net_create(&b.net, b.model, b.backend, &load_options, &error), &error);
-    need(ae_head_load(&b.head, path_of(kind->name), &error), &error);
-    need(ae_head_net_create(&b.head_net, b.head, b.net, &head_options, &error), &error);
-    return b;
-}
-
-static void close_bench(bench *b)
-{
-    ae_head_net_free(b->head_net);
-    ae_head_free(b->head);
-    ae_net_free(b->net);
-    ae_model_free(b->model);
-    ae_backend_cpu_free(b->backend);
-}
-
-static side open_side(const bench *b, uint32_t n_seqs)
-{
-    side s;
-    aerie_error error = {0};
-    ae_head_engine *head;
-    ae_engine_options o = {.n_ctx = N_CTX, .n_seqs = n_seqs, .n_batch = N_CTX, .n_threads = 1, .n_taps = b->head->hparams.n_taps};
-    memcpy(o.taps, b->head->hparams.taps, sizeof o.taps);
-    need(ae_engine_create(&s.engine, b->net, &o, &error), &error);
-    const ae_head_engine_options ho = {.n_ctx = N_CTX, .n_seqs = n_seqs, .n_batch = 300};
-    need(ae_head_engine_create(&head, b->head_net, s.engine, &ho, &error), &error);
-    need(ae_draft_head_create(&s.drafter, head, s.engine, n_seqs, &error), &error);
-    return s;
-}
-
-/* All tokens but the newest run at once, then the draft. */
-static void draft_again(const side *s, const record *r, ae_sampler *sampler, ae_tree *tree)
-{
-    aerie_error error = {0};
-    int32_t rows[N_CTX];
-    uint32_t first;
-    const uint32_t n = (uint32_t)r->request.n_tokens - 1;
-    s->drafter->ops->begin(s->drafter, &(ae_draft_begin){0});
-    ae_kv_truncate(ae_engine_kv(s->engine), 0, 0);
-    ae_engine_rows_clear(s->engine);
-    tree->n = 0;
-    if (n) {
-        need(ae_engine_add_chain(s->engine, 0, r->request.tokens, n, AE_EXPORT_NONE, &first, &error), &error);
-        ae_engine_pass(s->engine);
-        ae_engine_commit(s->engine, 0, n, NULL, 0);
-        for (uint32_t i = 0; i < n; i++) rows[i] = (int32_t)(first + i);
-        s->drafter->ops->observe(s->drafter, &(ae_draft_seen){0, rows, n, r->request.tokens, r->request.n_tokens});
-    }
-    ae_draft_request request = r->request;
-    request.slot = 0, request.sampler = sampler, request.tree = tree;
-    need(s->drafter->ops->propose(s->drafter, &request, 1, &error), &error);
-}
-
-static aerie_stop drop_token(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits)
-{
-    (void)user, (void)slot, (void)token, (void)depth, (void)logits;
-    return AERIE_STOP_NONE;
-}
-
-static void check_pure(const struct kind *kind, ae_draft_shape shape, uint32_t n_seqs, float temperature, bool fixed)
-{
-    bench b = open_bench(kind);
-    side online = open_side(&b, n_seqs), offline = open_side(&b, 1);
-    aerie_error error = {0};
-    recorder *rec = ae_alloc(1, sizeof *rec);
-    *rec = (recorder){.base = {&recorder_ops}, .inner = online.drafter};
-    ae_spec *spec;
-    const ae_spec_options so = {.n_chunk = 50, .n_max = 4, .shape = shape, .fixed = fixed};
-    need(ae_spec_create(&spec, online.engine, &rec->base, &so, &error), &error);
-    ae_sampling sampling = ae_sampling_default();
-    sampling.temperature = temperature;
-    sampling.seed = 11;
-    for (uint32_t started = 0; started < 6 || ae_spec_n_active(spec);) { /* the last two find their prefix in the cache */
-        while (started < 6 && ae_spec_n_free(spec)) {
-            uint32_t slot;
-            const uint32_t i = started++ % N_PROMPTS;
-            const ae_spec_request request = {.tokens = prompts[i], .n_tokens = prompt_lengths[i], .n_predict = N_PREDICT, .ignore_eog = true, .sampling = sampling};
-            need(ae_spec_start(spec, &request, &slot, &error), &error);
-        }
-        need(ae_spec_step(spec, drop_token, NULL, &error), &error);
-    }
-    ae_sampler *sampler;
-    need(ae_sampler_create(&sampler, &sampling, NULL, b.model->hparams.n_vocab, 4096, &error), &error);
-    uint32_t n_trees = 0;
-    for (uint32_t i = 0; i < rec->n; i++) {
-        const record *r = &rec->records[i];
-        ae_tree again;
-        draft_again(&offline, r, sampler, &again);
-        n_trees += again.n > 0;
-        if (again.n != r->tree.n || memcmp(again.token, r->tree.token, again.n * sizeof *again.token) ||
-            memcmp(again.parent, r->tree.parent, again.n * sizeof *again.parent) || memcmp(again.p, r->tree.p, again.n * sizeof *again.p))
-            fail_msg("%s, shape %d, %u sequences: draft %u, behind %zu tokens of slot %u, is another when made again (%u nodes, then %u)",
-                     kind->name, (int)shape, n_seqs, i, r->request.n_tokens, r->request.slot, r->tree.n, again.n);
-        ae_free((void *)r->request.tokens);
-    }
-    assert_true(n_trees > 30);
-    ae_sampler_free(sampler);
-    ae_spec_free(spec);
-    online.drafter->ops->destroy(online.drafter);
-    offline.drafter->ops->destroy(offline.drafter);
-    ae_engine_free(online.engine);
-    ae_engine_free(offline.engine);
-    ae_free(rec);
-    close_bench(&b);
-}
-
 static void test_drafts_are_a_function_of_the_sequence(void **state)
 {
     (void)state;
+    char model[128];
+    snprintf(model, sizeof model, "%s", path_of("target"));
+    pure_run task = {.target = model, .n_predict = N_PREDICT, .n_requests = 6}; /* the last two find their prefix in the cache */
+    for (size_t i = 0; i < task.n_requests; i++) task.prompts[i] = prompts[i % N_PROMPTS], task.n_prompt[i] = prompt_lengths[i % N_PROMPTS];
     for (size_t i = 0; i < N_KINDS; i++) {
         if (kinds[i].options.window) continue; /* what a window forgets depends on how rows came */
-        check_pure(&kinds[i], AE_DRAFT_CHAIN, 1, 0, true);
-        check_pure(&kinds[i], AE_DRAFT_DYNAMIC, 3, 0, true);
-        check_pure(&kinds[i], AE_DRAFT_TREE, 2, 1, true);
-        check_pure(&kinds[i], AE_DRAFT_STATIC, 1, 0.7f, true);
+        task.head = path_of(kinds[i].name);
+        tally t;
+        check_pure(&task, AE_DRAFT_CHAIN, 1, 0, &t);
+        check_pure(&task, AE_DRAFT_DYNAMIC, 3, 0, &t);
+        assert_true(t.n_trees > 30);
+        check_pure(&task, AE_DRAFT_TREE, 2, 1, &t);
+        check_pure(&task, AE_DRAFT_STATIC, 1, 0.7f, &t);
+        assert_true(t.n_trees > 30);
     }
 }
 
