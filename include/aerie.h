@@ -219,7 +219,7 @@ typedef enum aerie_spec_type {
     AERIE_SPEC_AUTO,   /* a drafting head or a draft model if one is given, else n-gram */
     AERIE_SPEC_NONE,
     AERIE_SPEC_NGRAM,  /* continues text seen before in prompt and output; needs nothing */
-    AERIE_SPEC_DRAFT,  /* a second model with the same vocabulary */
+    AERIE_SPEC_DRAFT,  /* a second model; its vocabulary may be another, see aerie_session_overlap */
     AERIE_SPEC_EAGLE,  /* "draft-eagle": a head trained for the model, from its hidden rows: EAGLE-1 and 2 */
     AERIE_SPEC_EAGLE3, /* "draft-eagle3": EAGLE-3 and 3.1 */
     AERIE_SPEC_MEDUSA, /* "draft-medusa" */
@@ -322,13 +322,25 @@ typedef struct aerie_session_params {
 } aerie_session_params;
 
 AERIE_API aerie_session_params aerie_session_params_default(void);
-/* Errors: ARGUMENT, MEMORY (needed and available), UNSUPPORTED (a draft model with another vocabulary). */
+/* Errors: ARGUMENT, MEMORY (needed and available), UNSUPPORTED (a draft model whose vocabulary shares too little). */
 AERIE_API aerie_status aerie_session_create(aerie_session **session, const aerie_model *model,
                                             const aerie_session_params *params, aerie_error *error);
 AERIE_API void aerie_session_free(aerie_session *session);
 AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
 /* The kind of drafter in use ("ngram", ...), after AUTO was resolved. */
 AERIE_API const char *aerie_session_spec_name(const aerie_session *session);
+
+/* A draft model with another vocabulary drafts with the tokens that both share: the same bytes, or for control tokens the same
+ * text or role. */
+typedef struct aerie_overlap {
+    uint32_t n_target, n_draft; /* tokens, without fillers */
+    uint32_t n_shared;
+    double vocab_share; /* n_shared / n_target; a session needs 0.05 */
+    double text_share;  /* of the bytes of a sample text those in shared tokens; a session needs 0.5 */
+} aerie_overlap;
+
+/* false: there is no draft model, or its vocabulary is the target's. */
+AERIE_API bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap);
 
 /* Memory that a model file and a session on it need, counted without loading any weights. */
 typedef struct aerie_memory_plan {

@@ -143,7 +143,7 @@ aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n
                             int32_t **tokens, size_t *n_tokens, aerie_error *error)
 {
     ae_tokens list = {0};
-    const ae_encode_options options = {add_special, parse_special};
+    const ae_encode_options options = {.add_special = add_special, .parse_special = parse_special};
     *tokens = NULL;
     *n_tokens = 0;
     const aerie_status status = ae_vocab_encode(model->vocab, text, n, options, &list, error);
@@ -409,22 +409,48 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
 
 /* ---- Sessions -------------------------------------------------------------------------------------------------- */
 
+/* NULL when both models have the same tokens. */
+static aerie_status map_vocabularies(aerie_session *s, const aerie_model *draft, ae_vocab_map **map, aerie_error *error)
+{
+    *map = NULL;
+    if (ae_vocab_check_same(s->model->vocab, draft->vocab, NULL) == AERIE_OK) return AERIE_OK;
+    AE_TRY(ae_vocab_map_create(map, s->model->vocab, draft->vocab, error));
+    const aerie_status status = ae_vocab_map_check(*map, s->model->model->name, draft->model->name, error);
+    if (status != AERIE_OK) {
+        ae_vocab_map_free(*map);
+        *map = NULL;
+        return status;
+    }
+    const ae_overlap *o = ae_vocab_map_overlap(*map);
+    s->mapped = true;
+    s->overlap = (aerie_overlap){.n_target = (uint32_t)o->n_target, .n_draft = (uint32_t)o->n_draft,
+                                 .n_shared = (uint32_t)o->n_shared, .vocab_share = o->vocab_share, .text_share = o->text_share};
+    return AERIE_OK;
+}
+
 static aerie_status create_draft_model(aerie_session *s, ae_drafter **drafter, aerie_error *error)
 {
     const aerie_model *draft = s->params.spec.draft_model;
     if (!draft->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the draft model was loaded without its weights");
-    AE_TRY(ae_vocab_check_same(s->model->vocab, draft->vocab, error));
+    ae_vocab_map *map;
+    AE_TRY(map_vocabularies(s, draft, &map, error));
     ae_engine_options o = engine_options(&s->params);
     o.n_taps = 0;
+    if (map) { /* the same texts may take more tokens there */
+        const double n_ctx = (double)o.n_ctx * ae_vocab_map_overlap(map)->length_ratio * 1.1;
+        if (n_ctx > (double)o.n_ctx) o.n_ctx = n_ctx < MAX_CTX ? (uint32_t)n_ctx : MAX_CTX;
+    }
     const uint32_t train = draft->model->hparams.n_ctx_train;
     if (train && o.n_ctx > train) o.n_ctx = train;
     o.n_outputs = AE_TREE_MAX + 1; /* it drafts for one sequence at a time */
     o.threads_of = s->engine;
     ae_engine *engine;
-    AE_TRY(ae_api_check_memory("the draft model's session", ae_engine_plan_bytes(draft->model, draft->backend, &o),
-                        "a smaller context (-c) would fit", error));
-    AE_TRY(ae_engine_create(&engine, draft->net, &o, error));
-    return ae_draft_model_create(drafter, engine, s->params.n_seqs, error);
+    aerie_status status = ae_api_check_memory("the draft model's session", ae_engine_plan_bytes(draft->model, draft->backend, &o),
+                                              "a smaller context (-c) would fit", error);
+    if (status == AERIE_OK) status = ae_engine_create(&engine, draft->net, &o, error);
+    if (status == AERIE_OK) return ae_draft_model_create(drafter, engine, map, s->params.n_seqs, error);
+    ae_vocab_map_free(map);
+    return status;
 }
 
 static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
@@ -443,6 +469,12 @@ static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie
     case AERIE_SPEC_RANDOM: return ae_draft_random_create(drafter, n_vocab, spec->oracle_seed, error);
     default: return AERIE_OK;
     }
+}
+
+bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap)
+{
+    if (session->mapped) *overlap = session->overlap;
+    return session->mapped;
 }
 
 void aerie_session_free(aerie_session *session)

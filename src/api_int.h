@@ -7,6 +7,7 @@
 #include "engine/head_net.h"
 #include "model/model.h"
 #include "spec/spec.h"
+#include "text/vocab_map.h"
 
 struct aerie_model {
     ae_backend *backend; /* NULL for vocab_only */
@@ -22,6 +23,8 @@ struct aerie_session {
     ae_engine *engine;
     ae_spec *spec;
     aerie_session_params params; /* resolved */
+    bool mapped;                 /* the draft model has another vocabulary */
+    aerie_overlap overlap;       /* with mapped */
 };
 
 struct aerie_head {

@@ -255,6 +255,26 @@ static aerie_status describe(void *context, const tensor *t, aerie_error *error)
     return ae_gguf_writer_tensor(w->writer, t->name, type_of(&w->plan, t->role, t->layer, t->n_in), n_dims, ne, error);
 }
 
+/* The rows of all tokens, in the order of the vocabulary's ids. */
+static aerie_status fill_in_order(writing *w, uint32_t type, size_t row, const tensor *t, float sd, uint64_t *state,
+                                  aerie_error *error)
+{
+    uint8_t *rows = ae_alloc(t->n_out, row);
+    uint32_t *order = ae_alloc(t->n_out, sizeof *order);
+    aerie_status status = AERIE_OK;
+    if (rows && order) {
+        mk_vocab_order(w->plan.o, order);
+        for (uint32_t i = 0; i < t->n_out; i++) mk_blocks(type, sd, w->plan.o->n_experts > 0, state, rows + i * row, t->n_in);
+        for (uint32_t i = 0; i < t->n_out && status == AERIE_OK; i++)
+            status = ae_gguf_writer_data(w->writer, rows + order[i] * row, row, error);
+    } else {
+        status = ae_fail_memory(error, "a tensor's rows", t->n_out * row);
+    }
+    ae_free(rows);
+    ae_free(order);
+    return status;
+}
+
 static aerie_status fill(void *context, const tensor *t, aerie_error *error)
 {
     writing *w = context;
@@ -271,6 +291,8 @@ static aerie_status fill(void *context, const tensor *t, aerie_error *error)
         return ae_gguf_writer_data(w->writer, w->buffer, row, error);
     }
     const float sd = gain_of(&w->plan, t->role, t->layer) / sqrtf((float)t->n_in);
+    if (w->plan.o->vocab_order && (t->role == EMBED || t->role == HEAD))
+        return fill_in_order(w, type, row, t, sd, &state, error);
     const uint32_t n_rows = t->n_out * t->n_stack;
     for (uint32_t done = 0, n; done < n_rows; done += n) {
         n = (uint32_t)(BUFFER_BYTES / row);
@@ -362,6 +384,8 @@ aerie_status mk_model(const mk_options *o, const char *path, aerie_error *error)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is no type for weights; q4_0, q8_0, q4_K, f16 ... and the mixes "
                        "q4_k_m and q5_k_m are", o->type);
     if (!arch_of(o)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is no architecture known here", o->arch);
+    if (!mk_vocab_known(o->vocab))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is no vocabulary; bpe, bpe-other, spm and foreign are", o->vocab);
     if (!shape_is_good(o))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model has this shape: counts must be positive, head counts divide, the "
                        "head dimension be even, and the vocabulary hold at least %d tokens", MK_MIN_VOCAB);

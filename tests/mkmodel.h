@@ -8,7 +8,8 @@
  * Weights are random bytes of the format with scales set so that decoded values have mean about 0 and
  * standard deviation gain / sqrt(n_in): no encoder is needed, every type works, and writing is fast. Gains
  * are such that attention looks back, logits spread by about 3, and a greedy continuation goes on changing.
- * The vocabulary is byte-level BPE: three control tokens, 256 bytes, some merges, then padding.
+ * The vocabulary is byte-level BPE: three control tokens, 256 bytes, some merges, then padding. Or another one, or the same
+ * with its ids in another order: for drafters that have another vocabulary than their target.
  */
 #ifndef AE_TEST_MKMODEL_H
 #define AE_TEST_MKMODEL_H
@@ -26,6 +27,8 @@ typedef struct mk_options {
     const char *type;  /* a tensor type ("q4_0", "IQ2_XS"), or a mix: "q4_k_m", "q5_k_m" */
     const char *pre;   /* tokenizer.ggml.pre: "smollm", "gpt-2" ... */
     uint64_t seed;
+    const char *vocab; /* "bpe" (NULL); "bpe-other": other merges and control tokens; "spm"; "foreign": no ASCII in it */
+    uint64_t vocab_order; /* ids in an order drawn from this, embedding and output rows with them: the same function of texts */
     const char *arch;  /* "llama" (NULL), "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "deepseek", "dots1" */
     /* experts; 0 = none */
     uint32_t n_experts, n_used, n_ff_expert;
@@ -41,7 +44,7 @@ bool mk_shape(const char *name, mk_options *options);
 /* "tiny, tiny-gqa, ..." */
 const char *mk_shapes_known(void);
 
-/* Tokens that every vocabulary starts with. */
+/* Tokens that the usual vocabulary starts with. */
 #define MK_TOKEN_END 0      /* <|endoftext|> */
 #define MK_TOKEN_IM_START 1 /* bos */
 #define MK_TOKEN_IM_END 2   /* eos */
@@ -70,6 +73,9 @@ static inline uint64_t mk_random(uint64_t *state)
 void mk_blocks(uint32_t type, float sd, bool balanced, uint64_t *state, void *blocks, size_t n);
 /* `type`, or what llama.cpp takes in its place when rows of n_in are not whole blocks. */
 uint32_t mk_type_for(uint32_t type, uint32_t n_in);
+bool mk_vocab_known(const char *vocab);
+/* order [n_vocab]: which token of the usual order stands under an id. */
+void mk_vocab_order(const mk_options *options, uint32_t *order);
 aerie_status mk_vocab(const mk_options *options, struct ae_gguf_writer *writer, aerie_error *error);
 
 #endif

@@ -11,6 +11,7 @@
  *         --experts N --used N --ff-expert N --ff-shared N --dense-layers N --fused 0|1
  *         --tied 0|1 --biases 0|1 --rope-freqs 0|1 --forgetful 0|1
  *         --pre NAME     pre-tokenizer (default smollm)
+ *         --vocab-kind NAME  bpe, bpe-other, spm, foreign (default bpe); --vocab-order N shuffles the ids
  *
  * A model with fewer --layers and the same seed shares its layers with the larger one: a draft model.
  * Exit status 0, 1 (could not write), 2 (command line).
@@ -54,6 +55,7 @@ static bool set_number(mk_options *o, const char *name, const char *value)
     if (!strcmp(name, "--rope-base")) return (o->rope_base = strtof(value, NULL)) > 1.0f;
     if (!strcmp(name, "--layer-decay")) return (o->layer_decay = strtof(value, NULL)) > 0.0f;
     if (!strcmp(name, "--seed")) return parse_count(value, UINT64_MAX, &o->seed);
+    if (!strcmp(name, "--vocab-order")) return parse_count(value, UINT64_MAX, &o->vocab_order);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         if (!strcmp(name, counts[i].name)) return parse_count(value, UINT32_MAX, &n) && ((*counts[i].to = (uint32_t)n), true);
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
@@ -80,6 +82,7 @@ int main(int argc, char **argv)
         if (!strcmp(name, "--type")) o.type = value;
         else if (!strcmp(name, "--pre")) o.pre = value;
         else if (!strcmp(name, "--arch")) o.arch = value;
+        else if (!strcmp(name, "--vocab-kind")) o.vocab = value;
         else if (!set_number(&o, name, value)) return usage("unknown option or bad value: ", name);
     }
     if (!path) return usage("no file is named", "");

@@ -1,22 +1,29 @@
-/* draft_model.c - a smaller model with the same vocabulary proposes.
+/* draft_model.c - a smaller model proposes.
  *
  * Owns an engine of its own (its KV cache mirrors the target's sequences, slot for sequence). Each call first
  * drops what was drafted and not accepted, catches up on the tokens emitted since, then drafts: a chain, one
  * pass per token; or a tree, one pass per level over all nodes so far (a pass over n rows costs about what one
  * over a single row costs, so evaluating the upper levels again is cheaper than keeping them).
  * Tokens are ranked under the target's own noise (sampler.h): at temperature 1 that is what keeps
- * acceptance high. */
+ * acceptance high.
+ *
+ * The model's vocabulary may be another than the target's (text/vocab_map.h). Then it reads the sequence in its own tokens, and
+ * what it proposes is chosen among the tokens that both have, under the noise of the target's ids; trees hold those. */
+#include <math.h>
 #include <string.h>
 
+#include "base/fmath.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "spec/drafter.h"
+#include "text/vocab_map.h"
 
 #define BRANCHES 3          /* children considered per node of a tree */
 #define TREE_P_FLOOR 0.02f  /* paths less likely than this are not worth a row */
 
 typedef struct model_slot {
-    int32_t *tokens; /* [n_ctx] what the KV cache holds; the first live ones count */
+    int32_t *tokens;  /* [n_ctx] what the KV cache holds, in the model's vocabulary; the first live ones count */
+    ae_retext retext; /* with a map: the sequence in the model's tokens */
 } model_slot;
 
 typedef struct draft_model {
@@ -24,13 +31,26 @@ typedef struct draft_model {
     ae_engine *engine;
     uint32_t n_slots, n_ctx, n_chunk;
     model_slot *slots;
+    ae_vocab_map *map; /* NULL: the target's vocabulary */
+    float *shared;     /* [pairs of the map] logits of the tokens that both have, in order of the target's ids */
 } draft_model;
+
+/* The sequence that a draft continues, in the model's own tokens. */
+typedef struct draft_text {
+    const int32_t *tokens;
+    size_t n;
+} draft_text;
 
 static void model_destroy(ae_drafter *drafter)
 {
     draft_model *d = (draft_model *)drafter;
-    for (uint32_t i = 0; d->slots && i < d->n_slots; i++) ae_free(d->slots[i].tokens);
+    for (uint32_t i = 0; d->slots && i < d->n_slots; i++) {
+        ae_free(d->slots[i].tokens);
+        ae_retext_free(&d->slots[i].retext);
+    }
     ae_free(d->slots);
+    ae_free(d->shared);
+    ae_vocab_map_free(d->map);
     ae_engine_free(d->engine);
     ae_free(d);
 }
@@ -59,13 +79,43 @@ static aerie_status extend(draft_model *d, uint32_t slot, const int32_t *tokens,
     return AERIE_OK;
 }
 
+/* The share of the model's belief that lies on tokens which the target has too: the rest cannot be proposed. */
+static float shared_belief(const float *logits, uint32_t n_logits, const float *shared, uint32_t n_shared)
+{
+    double inside = 0, all = 0;
+    float top = -INFINITY;
+    for (uint32_t i = 0; i < n_logits; i++) top = logits[i] > top ? logits[i] : top;
+    for (uint32_t i = 0; i < n_logits; i++)
+        if (logits[i] > top - 16.0f) all += (double)ae_expf(logits[i] - top);
+    for (uint32_t i = 0; i < n_shared; i++)
+        if (shared[i] > top - 16.0f) inside += (double)ae_expf(shared[i] - top);
+    return inside < all ? (float)(inside / all) : 1.0f;
+}
+
+/* The k likeliest next tokens behind a row, as the target's ids. */
 static uint32_t rank(draft_model *d, const ae_draft_request *r, uint32_t row, size_t position, uint32_t k, int32_t *ids, float *p)
 {
     const uint32_t n_vocab = ae_engine_net(d->engine)->model->hparams.n_vocab;
-    return ae_sampler_propose(r->sampler, ae_engine_logits(d->engine, row), n_vocab, NULL, position, k, ids, p);
+    const float *logits = ae_engine_logits(d->engine, row);
+    if (!d->map) return ae_sampler_propose(r->sampler, logits, n_vocab, NULL, position, k, ids, p);
+    const int32_t *targets, *drafts;
+    const uint32_t n_pairs = ae_vocab_map_pairs(d->map, &targets, &drafts);
+    for (uint32_t i = 0; i < n_pairs; i++) d->shared[i] = logits[drafts[i]];
+    const uint32_t n = ae_sampler_propose(r->sampler, d->shared, n_pairs, targets, position, k, ids, p);
+    if (n_pairs == n_vocab) return n;
+    const float belief = shared_belief(logits, n_vocab, d->shared, n_pairs);
+    for (uint32_t i = 0; i < n; i++) p[i] *= belief;
+    return n;
 }
 
-static aerie_status draft_chain(draft_model *d, const ae_draft_request *r, uint32_t row, ae_tree *tree, aerie_error *error)
+/* A proposed token in the model's vocabulary. */
+static int32_t own_token(const draft_model *d, int32_t id)
+{
+    return d->map ? ae_vocab_map_to_draft(d->map, id) : id;
+}
+
+static aerie_status draft_chain(draft_model *d, const ae_draft_request *r, const draft_text *text, uint32_t row, ae_tree *tree,
+                                aerie_error *error)
 {
     float reach = 1;
     for (uint32_t depth = 0; depth < r->max_depth && depth < r->max_nodes; depth++) {
@@ -75,8 +125,9 @@ static aerie_status draft_chain(draft_model *d, const ae_draft_request *r, uint3
         reach *= p;
         if (reach < r->min_p) return AERIE_OK;
         ae_tree_add(tree, (int32_t)depth - 1, id, p > 0 ? p : 1e-6f);
-        if (depth + 1 < r->max_depth && r->n_tokens + depth + 1 < d->n_ctx) AE_TRY(extend(d, r->slot, &id, 1, &row, error));
-        else break;
+        if (depth + 1 == r->max_depth || text->n + depth + 1 >= d->n_ctx) break;
+        id = own_token(d, id);
+        AE_TRY(extend(d, r->slot, &id, 1, &row, error));
     }
     return AERIE_OK;
 }
@@ -96,7 +147,20 @@ static void expand(draft_model *d, const ae_draft_request *r, ae_tree *tree, flo
     }
 }
 
-static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, uint32_t row, ae_tree *tree, aerie_error *error)
+/* The tree's rows run in the model's own vocabulary. */
+static aerie_status run_tree(draft_model *d, uint32_t slot, const ae_tree *tree, uint32_t *first, aerie_error *error)
+{
+    ae_tree own = *tree;
+    for (uint32_t i = 0; i < own.n; i++) own.token[i] = own_token(d, own.token[i]);
+    ae_engine_rows_clear(d->engine);
+    AE_TRY(ae_engine_add_tree(d->engine, slot, &own, first, error));
+    ae_engine_pass(d->engine);
+    ae_engine_commit(d->engine, slot, 0, NULL, 0);
+    return AERIE_OK;
+}
+
+static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, const draft_text *text, uint32_t row, ae_tree *tree,
+                               aerie_error *error)
 {
     float reach[AE_TREE_MAX];
     expand(d, r, tree, reach, -1, row);
@@ -104,11 +168,8 @@ static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, uint32
     for (uint32_t depth = 1; depth < r->max_depth && begin < tree->n && tree->n < r->max_nodes; depth++) {
         const uint32_t end = tree->n;
         uint32_t first;
-        if (r->n_tokens + depth >= d->n_ctx) break;
-        ae_engine_rows_clear(d->engine);
-        AE_TRY(ae_engine_add_tree(d->engine, r->slot, tree, &first, error));
-        ae_engine_pass(d->engine);
-        ae_engine_commit(d->engine, r->slot, 0, NULL, 0);
+        if (text->n + depth >= d->n_ctx) break;
+        AE_TRY(run_tree(d, r->slot, tree, &first, error));
         for (uint32_t i = begin; i < end; i++) expand(d, r, tree, reach, (int32_t)i, first + i);
         begin = end;
     }
@@ -118,13 +179,19 @@ static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, uint32
 static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tree, aerie_error *error)
 {
     ae_kv *kv = ae_engine_kv(d->engine);
-    if (r->n_tokens >= d->n_ctx) return AERIE_OK; /* its context is full: nothing to propose */
+    model_slot *slot = &d->slots[r->slot];
+    draft_text text = {r->tokens, r->n_tokens};
+    if (d->map) {
+        AE_TRY(ae_retext_update(&slot->retext, r->tokens, r->n_tokens, error));
+        text = (draft_text){slot->retext.drafts.data, slot->retext.drafts.n};
+    }
+    if (!text.n || text.n >= d->n_ctx) return AERIE_OK; /* its context is full, or all means nothing to it: nothing to propose */
     const uint32_t live = ae_kv_n_live(kv, r->slot);
     uint32_t same = 0, row = 0;
-    while (same < live && same < r->n_tokens - 1 && d->slots[r->slot].tokens[same] == r->tokens[same]) same++;
+    while (same < live && same < text.n - 1 && slot->tokens[same] == text.tokens[same]) same++;
     ae_kv_truncate(kv, r->slot, same);
-    AE_TRY(extend(d, r->slot, r->tokens + same, (uint32_t)r->n_tokens - same, &row, error));
-    return r->shape ? draft_tree(d, r, row, tree, error) : draft_chain(d, r, row, tree, error);
+    AE_TRY(extend(d, r->slot, text.tokens + same, (uint32_t)text.n - same, &row, error));
+    return r->shape ? draft_tree(d, r, &text, row, tree, error) : draft_chain(d, r, &text, row, tree, error);
 }
 
 static aerie_status model_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
@@ -140,20 +207,32 @@ static const ae_drafter_ops model_ops = {
     .destroy = model_destroy,
 };
 
-aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, uint32_t n_slots, aerie_error *error)
+static bool allocate(draft_model *d)
+{
+    const int32_t *unused;
+    d->slots = ae_alloc(d->n_slots, sizeof *d->slots);
+    if (!d->slots) return false;
+    for (uint32_t i = 0; i < d->n_slots; i++) {
+        d->slots[i].retext.map = d->map;
+        if (!(d->slots[i].tokens = ae_alloc(d->n_ctx, sizeof(int32_t)))) return false;
+    }
+    return !d->map || (d->shared = ae_alloc(ae_vocab_map_pairs(d->map, &unused, &unused), sizeof *d->shared));
+}
+
+aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, struct ae_vocab_map *map, uint32_t n_slots,
+                                   aerie_error *error)
 {
     *out = NULL;
     draft_model *d = ae_alloc(1, sizeof *d);
     if (!d) {
         ae_engine_free(engine);
+        ae_vocab_map_free(map);
         return ae_fail_memory(error, "the draft model's state", sizeof *d);
     }
     const ae_engine_options *o = ae_engine_options_get(engine);
-    *d = (draft_model){.base.ops = &model_ops, .engine = engine, .n_slots = n_slots, .n_ctx = o->n_ctx, .n_chunk = o->n_batch};
-    d->slots = ae_alloc(n_slots, sizeof *d->slots);
-    bool ok = d->slots;
-    for (uint32_t i = 0; ok && i < n_slots; i++) ok = (d->slots[i].tokens = ae_alloc(d->n_ctx, sizeof(int32_t)));
-    if (!ok) {
+    *d = (draft_model){.base.ops = &model_ops, .engine = engine, .n_slots = n_slots, .n_ctx = o->n_ctx, .n_chunk = o->n_batch,
+                       .map = map};
+    if (!allocate(d)) {
         const size_t bytes = (size_t)n_slots * d->n_ctx * sizeof(int32_t);
         model_destroy(&d->base);
         return ae_fail_memory(error, "the draft model's tokens", bytes);

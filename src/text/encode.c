@@ -107,9 +107,9 @@ static bool is_space(char c)
 }
 
 /* Finds special tokens and hands on what lies between. */
-static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_specials *set)
+static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_specials *set, bool inside)
 {
-    bool after_special = true;
+    bool after_special = !inside;
     size_t begin = 0, at = 0;
     while (set->n && at < n) {
         if (set->n_first == 1) { /* usually '<': let the C library look for it */
@@ -175,7 +175,7 @@ aerie_status ae_vocab_encode(const ae_vocab *vocab, const char *text, size_t n, 
         n = replaced.n;
     }
     if (status == AERIE_OK && n) {
-        status = add_text(&e, text, n, options.parse_special ? &vocab->special : &vocab->user);
+        status = add_text(&e, text, n, options.parse_special ? &vocab->special : &vocab->user, options.inside);
     }
     if (status == AERIE_OK && options.add_special && vocab->add_eos && vocab->eos >= 0 &&
         !ae_tokens_add(out, vocab->eos)) {

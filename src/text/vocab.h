@@ -30,6 +30,7 @@ int32_t ae_vocab_n_tokens(const ae_vocab *vocab);
 /* Special ids, -1 where the model has none. */
 int32_t ae_vocab_bos(const ae_vocab *vocab);
 int32_t ae_vocab_eos(const ae_vocab *vocab);
+int32_t ae_vocab_eot(const ae_vocab *vocab); /* end of a turn, where it is not EOS */
 /* Ends a generation: EOS, EOT, <|im_end|>, <|eot_id|>, <end_of_turn> ... */
 bool ae_vocab_is_eog(const ae_vocab *vocab, int32_t token);
 /* A control token: not text, never printed unless asked for. */
@@ -43,6 +44,7 @@ const char *ae_vocab_chat_template(const ae_vocab *vocab);
 typedef struct ae_encode_options {
     bool add_special;   /* BOS (and EOS) where the model wants them */
     bool parse_special; /* text such as "<|im_start|>" becomes its control token */
+    bool inside;        /* the text goes on from other text: no space comes before it (SPM) */
 } ae_encode_options;
 
 /* Appends the ids of text[0..n), any bytes. Time linear in n (up to a logarithm); stack bounded. */

@@ -24,7 +24,7 @@ static void check_again(const ae_vocab *vocab, const ae_buf *text, bool special,
     ae_buf again = {0};
     aerie_error error = {0};
     ae_detok detok = {.vocab = vocab, .special = special};
-    if (ae_vocab_encode(vocab, text->data, text->n, (ae_encode_options){false, special}, &tokens, &error) != AERIE_OK)
+    if (ae_vocab_encode(vocab, text->data, text->n, (ae_encode_options){.parse_special = special}, &tokens, &error) != AERIE_OK)
         fuzz_broken(error.text, i);
     for (size_t k = 0; k < tokens.n; k++) ae_detok_add(&detok, tokens.data[k], &again);
     ae_detok_end(&detok, &again);

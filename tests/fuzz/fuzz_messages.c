@@ -53,7 +53,7 @@ static const char *const templates[] = {
     /* everything written out, in ways that look at every kind of value */
     "{% for k, v in (messages[0] if messages else {}) | dictsort %}{{ k }}={{ v }}|{{ v | string | length }};{% endfor %}"
     "{{ messages | tojson }}{{ messages | string | replace('\\n', ' ') | truncate(100) }}"
-    "{% for m in messages %}{{ m | pprint if false else m }}{{ m.content | wordcount if m.content is string }}"
+    "{% for m in messages %}{{ m }}{{ m.content | wordcount if m.content is string }}"
     "{{ m.content[:20] if m.content is string }}{{ m.content | first | default('', true) if m.content }}"
     "{{ (m.content | int) + 1 if m.content is string }}{{ '%s' | format(m.role) }}"
     "{{ m.content == messages[-1].content }}{% endfor %}",

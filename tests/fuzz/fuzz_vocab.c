@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     aerie_error error = {0};
     ae_buf back = {0};
     ae_detok detok = {.vocab = vocab, .special = special};
-    if (ae_vocab_encode(vocab, text, n, (ae_encode_options){false, special}, &tokens, &error) != AERIE_OK) {
+    if (ae_vocab_encode(vocab, text, n, (ae_encode_options){.parse_special = special}, &tokens, &error) != AERIE_OK) {
         fuzz_broken(error.text, i);
     }
     for (size_t k = 0; k < tokens.n; k++) {

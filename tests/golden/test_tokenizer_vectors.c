@@ -57,7 +57,7 @@ static void check_text(const ae_vocab *vocab, const char *text, size_t n, const 
 {
     aerie_error error = {0};
     ae_tokens got = {0};
-    assert_int_equal(ae_vocab_encode(vocab, text, n, (ae_encode_options){false, false}, &got, &error), AERIE_OK);
+    assert_int_equal(ae_vocab_encode(vocab, text, n, (ae_encode_options){0}, &got, &error), AERIE_OK);
     bool same = got.n == want->n && (!got.n || memcmp(got.data, want->data, got.n * sizeof *got.data) == 0);
     if (!same) {
         print_error("%s: \"%.*s\"\n  want", ae_vocab_kind(vocab), (int)n, text);

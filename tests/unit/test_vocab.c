@@ -14,7 +14,7 @@
 #include "text/vocab_int.h"
 #include "vocab_make.h"
 
-static const ae_encode_options plain = {false, false}, full = {true, true};
+static const ae_encode_options plain = {0}, full = {.add_special = true, .parse_special = true};
 
 static ae_vocab *make(bool spm, vocab_make how)
 {
