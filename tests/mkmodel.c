@@ -264,7 +264,11 @@ static aerie_status fill_in_order(writing *w, uint32_t type, size_t row, const t
     aerie_status status = AERIE_OK;
     if (rows && order) {
         mk_vocab_order(w->plan.o, order);
-        for (uint32_t i = 0; i < t->n_out; i++) mk_blocks(type, sd, w->plan.o->n_experts > 0, state, rows + i * row, t->n_in);
+        for (uint32_t done = 0, n; done < t->n_out; done += n) { /* in the portions of the usual order: the same bytes */
+            n = (uint32_t)(BUFFER_BYTES / row);
+            if (n > t->n_out - done) n = t->n_out - done;
+            mk_blocks(type, sd, w->plan.o->n_experts > 0, state, rows + done * row, (size_t)n * t->n_in);
+        }
         for (uint32_t i = 0; i < t->n_out && status == AERIE_OK; i++)
             status = ae_gguf_writer_data(w->writer, rows + order[i] * row, row, error);
     } else {

@@ -1,8 +1,7 @@
 /* vocab_map.c - which tokens of two vocabularies are the same, and how much of a text they make up.
  *
  * Tokens are looked up by their bytes and by what kind of token they are (a word "</s>" of ordinary text is not the end of
- * a sequence). Where several tokens of a vocabulary have the same bytes (a letter and the byte token of SPM), the first one that
- * is no byte token stands for them: that is the one its tokenizer makes. Time linear in both vocabularies.
+ * a sequence; a letter of SPM is not its byte token, if the other vocabulary knows both). Time linear in both vocabularies.
  */
 #include "text/vocab_map.h"
 
@@ -11,7 +10,7 @@
 #include "text/unicode.h"
 #include "text/vocab_int.h"
 
-typedef enum token_class { CLASS_TEXT, CLASS_USER, CLASS_CONTROL, CLASS_FILLER } token_class;
+typedef enum token_class { CLASS_TEXT, CLASS_BYTE, CLASS_USER, CLASS_CONTROL, CLASS_FILLER } token_class;
 
 struct ae_vocab_map {
     const ae_vocab *target, *draft;
@@ -53,6 +52,7 @@ static const char sample[] =
 static token_class class_of(const ae_vocab *vocab, int32_t id)
 {
     switch (vocab->types[id]) {
+    case AE_TOKEN_BYTE: return CLASS_BYTE;
     case AE_TOKEN_USER: return CLASS_USER;
     case AE_TOKEN_UNUSED: return CLASS_FILLER;
     default: return ae_vocab_is_control(vocab, id) ? CLASS_CONTROL : CLASS_TEXT;
@@ -90,19 +90,21 @@ static aerie_status table_create(token_table *t, const ae_vocab *vocab, aerie_er
         uint32_t n;
         const char *piece = ae_strings_get(&vocab->pieces, id, &n);
         int32_t *slot = n ? table_slot(t, class_of(vocab, id), piece, n) : NULL;
-        if (!slot) continue;
-        if (*slot < 0 || (vocab->types[*slot] == AE_TOKEN_BYTE && vocab->types[id] != AE_TOKEN_BYTE)) *slot = id;
+        if (slot && *slot < 0) *slot = id;
     }
     return AERIE_OK;
 }
 
 /* ---- The map ------------------------------------------------------------------------------------------ */
 
-/* Where a token of each class may be found: special tokens are declared differently from file to file. */
-static const token_class looks[][3] = {
-    [CLASS_TEXT] = {CLASS_TEXT, CLASS_USER, CLASS_TEXT},
+/* Where a token of each class is looked for, best first: special tokens are declared differently from file to file, and the
+ * bytes of SPM are letters elsewhere. What is there already is not looked for again. */
+enum { N_LOOKS = 3 };
+static const token_class looks[][N_LOOKS] = {
+    [CLASS_TEXT] = {CLASS_TEXT, CLASS_BYTE, CLASS_USER},
+    [CLASS_BYTE] = {CLASS_BYTE, CLASS_TEXT, CLASS_TEXT},
     [CLASS_USER] = {CLASS_USER, CLASS_CONTROL, CLASS_TEXT},
-    [CLASS_CONTROL] = {CLASS_CONTROL, CLASS_USER, CLASS_CONTROL},
+    [CLASS_CONTROL] = {CLASS_CONTROL, CLASS_USER, CLASS_USER},
     [CLASS_FILLER] = {CLASS_FILLER, CLASS_FILLER, CLASS_FILLER},
 };
 
@@ -114,16 +116,15 @@ static void link(ae_vocab_map *map, int32_t target, int32_t draft)
     if (map->to_target[draft] < 0) map->to_target[draft] = target;
 }
 
-static void link_by_bytes(ae_vocab_map *map, const token_table *drafts, int look, bool byte_tokens)
+static void link_by_bytes(ae_vocab_map *map, const token_table *drafts, int look)
 {
     const ae_vocab *target = map->target;
     for (int32_t id = 0; id < target->n_tokens; id++) {
         uint32_t n;
         const char *piece = ae_strings_get(&target->pieces, id, &n);
-        const token_class *look_in = looks[class_of(target, id)];
-        if (!n || map->to_draft[id] >= 0 || (target->types[id] == AE_TOKEN_BYTE) != byte_tokens) continue;
-        if (look && look_in[look] == look_in[0]) continue;
-        link(map, id, *table_slot(drafts, look_in[look], piece, n));
+        const token_class *in = looks[class_of(target, id)];
+        if (!n || map->to_draft[id] >= 0 || (look && in[look] == in[look - 1])) continue;
+        link(map, id, *table_slot(drafts, in[look], piece, n));
     }
 }
 
@@ -219,10 +220,7 @@ aerie_status ae_vocab_map_create(ae_vocab_map **out, const ae_vocab *target, con
     if (!allocate(map)) status = ae_fail_memory(error, "a map of tokens", (size_t)target->n_tokens * 3 * sizeof(int32_t));
     if (status == AERIE_OK) status = table_create(&drafts, draft, error);
     if (status == AERIE_OK) {
-        for (int look = 0; look < 3; look++) { /* the most alike first; byte tokens when letters have had their choice */
-            link_by_bytes(map, &drafts, look, false);
-            link_by_bytes(map, &drafts, look, true);
-        }
+        for (int look = 0; look < N_LOOKS; look++) link_by_bytes(map, &drafts, look); /* the most alike first */
         link_by_role(map);
         list_pairs(map);
         status = measure(map, error);
@@ -284,7 +282,7 @@ void ae_retext_free(ae_retext *r)
 
 static bool is_plain(const ae_vocab *vocab, int32_t id)
 {
-    return class_of(vocab, id) == CLASS_TEXT;
+    return class_of(vocab, id) <= CLASS_BYTE;
 }
 
 static bool is_white(char c)
@@ -336,8 +334,9 @@ static aerie_status add_word(ae_retext *r, const int32_t *tokens, size_t begin, 
     const ae_vocab_map *map = r->map;
     bool ok = true, spell = false;
     for (size_t i = begin; i < end; i++) spell = spell || map->to_draft[tokens[i]] == AE_MAP_TEXT;
-    if (begin == 0 && ae_vocab_adds_bos(map->draft) && map->to_draft[tokens[0]] != map->draft->bos)
-        ok = ae_tokens_add(&r->drafts, map->draft->bos);
+    /* a drafter may need a BOS that the target does not know; one that both know is the sequence's own business */
+    const bool needs_bos = ae_vocab_adds_bos(map->draft) && !ae_vocab_adds_bos(map->target);
+    if (begin == 0 && needs_bos && map->to_draft[tokens[0]] != map->draft->bos) ok = ae_tokens_add(&r->drafts, map->draft->bos);
     if (spell) {
         r->n_spelled_bytes += r->spelling.n;
         AE_TRY(ae_vocab_encode(map->draft, r->spelling.data, r->spelling.n, (ae_encode_options){.inside = true}, &r->drafts,
@@ -351,7 +350,7 @@ static aerie_status add_word(ae_retext *r, const int32_t *tokens, size_t begin, 
     return ok ? AERIE_OK : ae_fail_memory(error, "the drafter's tokens", r->drafts.n * sizeof(int32_t));
 }
 
-/* Forgets what does not hold for these tokens: the word that the first other one may belong to, or the last, which may go on. */
+/* Forgets what does not hold for these tokens: the word that the first other one may belong to; or the last, which may go on. */
 static void keep_common(ae_retext *r, const int32_t *tokens, size_t n)
 {
     size_t same = 0;
