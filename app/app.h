@@ -94,6 +94,8 @@ json_t *app_json_real(double value);
 
 /* "1.5 GiB" into out [32]; returns out. */
 const char *app_bytes(char out[32], uint64_t bytes);
+/* "31,204" */
+const char *app_count(char out[32], uint64_t n);
 /* Monotonic seconds. */
 double app_now(void);
 /* Sorts x [n] and returns its median. */

@@ -196,7 +196,7 @@ static int run_command(chat *c, const char *name, const char *text)
     if (strcmp(name, "/quit") == 0 || strcmp(name, "/exit") == 0 || strcmp(name, "/bye") == 0) c->done = true;
     else if (strcmp(name, "/help") == 0 || strcmp(name, "/?") == 0) say_help();
     else if (strcmp(name, "/system") == 0) return set_system(c, text);
-    else if (strcmp(name, "/stats") == 0) app_say_stats(&c->sum, 1, 0);
+    else if (strcmp(name, "/stats") == 0) app_say_stats(&c->sum, 1, 0, c->session);
     else if (strcmp(name, "/save") == 0) return save(c, text);
     else if (strcmp(name, "/drop") == 0) drop_turns(c, text);
     else if (strcmp(name, "/reset") == 0 || strcmp(name, "/clear") == 0) {
@@ -316,7 +316,7 @@ int app_chat(const app_options *options)
         c.color = app_wants_color(options);
         bad = converse(&c);
     }
-    if (!bad && options->stats) app_say_stats(&c.sum, 1, 0);
+    if (!bad && options->stats) app_say_stats(&c.sum, 1, 0, c.session);
     app_lines_close(c.lines);
     drop(&c, 0, c.n);
     free(c.messages);

@@ -318,6 +318,19 @@ const char *app_bytes(char out[32], uint64_t bytes)
     return out;
 }
 
+const char *app_count(char out[32], uint64_t n)
+{
+    char digits[24];
+    const int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    size_t k = 0;
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0) out[k++] = ',';
+        out[k++] = digits[i];
+    }
+    out[k] = '\0';
+    return out;
+}
+
 double app_now(void)
 {
     struct timespec now;

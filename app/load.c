@@ -208,19 +208,46 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && type != AERIE_SPEC_DRAFT && !models->head)
         return app_error(APP_USAGE, "speculation of type %s needs a drafting head: -md FILE%s", aerie_spec_type_name(type),
                          models->draft ? " (the one given is a model)" : "");
-    return app_report(APP_WORKING, aerie_session_create(session, models->model, &params, &error), &error);
+    const aerie_status status = aerie_session_create(session, models->model, &params, &error);
+    if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the sentence must say which */
+        return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
+    return app_report(APP_WORKING, status, &error);
+}
+
+const char *app_shared_tokens(char out[96], const aerie_session *session)
+{
+    aerie_overlap o;
+    char shared[32], all[32];
+    *out = '\0';
+    if (session && aerie_session_overlap(session, &o))
+        snprintf(out, 96, "%s of %s tokens shared (%.1f%% of a sample text)", app_count(shared, o.n_shared),
+                 app_count(all, o.n_target), 100 * o.text_share);
+    return out;
 }
 
 void app_say_speculation(const aerie_session *session, const app_options *options)
 {
     const aerie_spec *spec = &options->session.spec;
     const char *name = aerie_session_spec_name(session);
+    char shared[96];
+    aerie_overlap o;
     if (options->quiet) return;
     if (strcmp(name, aerie_spec_type_name(AERIE_SPEC_NONE)) == 0) {
         app_note("speculation: none%s", options->draft_model ? " (the draft model is not used)" : "");
     } else {
-        app_note("speculation: %s, up to %u token%s ahead, %s%s", name, (unsigned)spec->n_max,
-                 spec->n_max == 1 ? "" : "s", spec->tree == AERIE_TREE_OFF ? "chain" : spec->tree == AERIE_TREE_AUTO ? "tree" : aerie_tree_name(spec->tree), spec->fixed ? ", all verified" : "");
+        const char *tree = spec->tree == AERIE_TREE_OFF    ? "chain"
+                           : spec->tree == AERIE_TREE_AUTO ? "tree"
+                                                           : aerie_tree_name(spec->tree);
+        app_shared_tokens(shared, session);
+        app_note("speculation: %s, up to %u token%s ahead, %s%s%s%s", name, (unsigned)spec->n_max,
+                 spec->n_max == 1 ? "" : "s", tree, spec->fixed ? ", all verified" : "",
+                 *shared ? "; another vocabulary: " : "", shared);
+    }
+    if (options->verbose && aerie_session_overlap(session, &o)) {
+        char n_target[32], n_draft[32];
+        app_note("vocabularies: the model has %s tokens, the draft model %s; they share %.1f%% of the model's, and drafts are "
+                 "made of those; words with others are spelled in the draft model's own tokens",
+                 app_count(n_target, o.n_target), app_count(n_draft, o.n_draft), 100 * o.vocab_share);
     }
 }
 

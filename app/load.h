@@ -28,6 +28,8 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
                      aerie_spec_type type);
 /* "speculation: ngram, up to 16 tokens ahead, tree" on standard error, unless --quiet. */
 void app_say_speculation(const aerie_session *session, const app_options *options);
+/* "31,204 of 49,152 tokens shared (97.1% of a sample text)" when the draft model has another vocabulary, else "". */
+const char *app_shared_tokens(char out[96], const aerie_session *session);
 
 /* A text to be answered: bytes, and tokens once app_prompt_encode ran. */
 typedef struct app_prompt {
@@ -60,7 +62,8 @@ aerie_request app_request(const app_options *options, const app_prompt *prompt);
 
 void app_stats_add(aerie_stats *sum, const aerie_stats *stats);
 /* The line of --stats on standard error. */
-void app_say_stats(const aerie_stats *sum, size_t n_prompts, double seconds);
+/* session may be NULL */
+void app_say_stats(const aerie_stats *sum, size_t n_prompts, double seconds, const aerie_session *session);
 json_t *app_json_stats(const aerie_stats *stats);
 json_t *app_json_settings(const app_models *models, const app_options *options, const aerie_session *session);
 /* [{"depth": 1, "drafted": n, "tried": n, "accepted": n}, ...] */

@@ -95,7 +95,8 @@ static const app_option options[] = {
     /* Model */
     {"-m --model", "FILE", APP_TEXT, READS, AT(model), 0, 0, "Model", "model file (GGUF); of a split model any part"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
-     "a small model with the same vocabulary, or a drafting head made for the model, that drafts"},
+     "a small model, or a drafting head made for the model, that drafts; with another vocabulary it drafts with the "
+     "tokens that both share, if these are enough"},
     {"--mmap", NULL, APP_FLAG, READS, AT(model_params.mmap), 0, 0, "Model",
      "start at once: use the weights as they lie in the file, which stays mapped; same output, slower. "
      "Otherwise quantized weights are read and repacked in memory, and only tables and float weights are mapped"},

@@ -62,7 +62,7 @@ static int answer(const app_models *models, const app_options *options, const ap
             aerie_stats sum = {0};
             for (size_t i = 0; i < prompts->n; i++) app_stats_add(&sum, &g.stats[i]);
             if (options->json && print_json(&g, &sum, session)) bad = APP_FAILED;
-            if (options->stats) app_say_stats(&sum, prompts->n, g.seconds);
+            if (options->stats) app_say_stats(&sum, prompts->n, g.seconds, session);
         }
     }
     aerie_session_free(session);

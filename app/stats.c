@@ -38,7 +38,7 @@ static double percent(double part, double whole)
     return whole > 0 ? 100 * part / whole : 0;
 }
 
-void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds)
+void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds, const aerie_session *session)
 {
     char depths[1024] = "";
     size_t n = 0;
@@ -58,13 +58,15 @@ void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds)
                  (unsigned long long)s->n_masks, (unsigned long long)s->n_mask_hits, (unsigned long long)s->n_mask_checks,
                  percent(s->mask_seconds, s->decode_seconds));
     }
+    char shared[96];
+    app_shared_tokens(shared, session);
     const double rest = percent(s->target_seconds, s->decode_seconds);
     app_note("prompt %u tokens (%u cached), %.2f tokens/s; generated %u tokens, %.2f tokens/s; %u target passes; "
-             "drafted %u, accepted %u (%.0f%%)%s%s; time: target %.1f%%, draft %.1f%%, sampling %.1f%%%s%s",
+             "drafted %u, accepted %u (%.0f%%)%s%s%s%s; time: target %.1f%%, draft %.1f%%, sampling %.1f%%%s%s",
              (unsigned)s->n_prompt, (unsigned)s->n_cached, app_rate(s->n_prompt - s->n_cached, s->prompt_seconds),
              (unsigned)s->n_generated, app_rate(s->n_generated, s->decode_seconds), (unsigned)s->n_passes,
              (unsigned)s->n_drafted, (unsigned)s->n_accepted, percent(s->n_accepted, s->n_drafted),
-             n ? ", by depth " : "", depths, rest, percent(s->draft_seconds, s->decode_seconds),
+             n ? ", by depth " : "", depths, *shared ? "; " : "", shared, rest, percent(s->draft_seconds, s->decode_seconds),
              percent(s->sample_seconds, s->decode_seconds), masks, together);
 }
 
@@ -153,6 +155,12 @@ json_t *app_json_settings(const app_models *models, const app_options *options, 
     json_t *speculation = json_pack("{s:s, s:I, s:I, s:f, s:b, s:b}", "type", aerie_session_spec_name(session), "n_max",
                                     (json_int_t)spec->n_max, "n_min", (json_int_t)spec->n_min, "p_min",
                                     (double)spec->p_min, "tree", (int)spec->tree, "fixed", (int)spec->fixed);
+    aerie_overlap o;
+    if (aerie_session_overlap(session, &o))
+        json_object_set_new(speculation, "overlap",
+                            json_pack("{s:I, s:I, s:I, s:f, s:f}", "n_target", (json_int_t)o.n_target, "n_draft",
+                                      (json_int_t)o.n_draft, "n_shared", (json_int_t)o.n_shared, "vocab_share", o.vocab_share,
+                                      "text_share", o.text_share));
     json_t *all = json_pack("{s:s, s:o, s:o, s:o, s:o, s:s}", "version", aerie_version(), "model", text(options->model),
                             "arch", text(models->info.arch), "name", text(models->info.name), "tokenizer",
                             text(models->info.tokenizer), "cpu_level", models->info.cpu_level);

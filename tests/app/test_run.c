@@ -245,6 +245,40 @@ static void bench_tools(void **state)
     assert_true(bytes > 0 && bytes % (5 * 4) == 0);
 }
 
+static void make_draft(const char *name, const char *vocab, uint64_t order)
+{
+    mk_options o;
+    char path[256];
+    aerie_error error = {0};
+    snprintf(path, sizeof path, "%s/%s.gguf", cli_folder, name);
+    mk_shape("tiny", &o);
+    o.vocab = vocab, o.vocab_order = order, o.n_layers = 1;
+    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+}
+
+static void a_draft_model_may_have_another_vocabulary(void **state)
+{
+    (void)state;
+    static const char how[] = "-m m.gguf -no-cnv -p 'and the rain in the hall' -n 40 --temp 0.7 -s 3";
+    make_draft("other", "bpe-other", 4);
+    make_draft("foreign", "foreign", 0);
+    cli("$A run %s -q --ids --spec-type none > a && $A run %s -q --ids -md other.gguf | cmp - a", how, how);
+    assert_int_equal(cli_last.status, 0);
+    cli("$A run %s -md other.gguf --stats -v", how);
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.err, "; another vocabulary: "));
+    assert_non_null(strstr(cli_last.err, " of 319 tokens shared ("));
+    assert_non_null(strstr(cli_last.err, "vocabularies: the model has 319 tokens"));
+    cli("$A run %s -md other.gguf -q --json", how);
+    json_t *json = json_loads(cli_last.out, 0, NULL), *settings = json_object_get(json, "settings");
+    json_t *overlap = json_object_get(json_object_get(settings, "speculation"), "overlap");
+    assert_int_equal(json_integer_value(json_object_get(overlap, "n_target")), 319);
+    assert_true(json_number_value(json_object_get(overlap, "text_share")) > 0.5);
+    json_decref(json);
+    cli("$A run %s -md foreign.gguf", how);
+    cli_refused(3, "'foreign.gguf' cannot draft for 'm.gguf': ", "of the 319 tokens");
+}
+
 static void a_head_is_no_model(void **state)
 {
     (void)state;
@@ -272,6 +306,7 @@ int main(void)
         cmocka_unit_test(samplers_are_asked_for_as_in_llama_cpp),
         cmocka_unit_test(answers_end_before_stop_strings),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(a_draft_model_may_have_another_vocabulary),
         cmocka_unit_test(a_head_is_no_model),
         cmocka_unit_test(sampling_refusals),
         cmocka_unit_test(interruption),
