@@ -21,7 +21,8 @@
 #define N_PREDICT 12
 #define N_SAMPLES 150 /* of each sweep in CTest */
 
-static char target_path[] = "/tmp/aerie_fail_XXXXXX", draft_path[] = "/tmp/aerie_fail_XXXXXX";
+static char target_path[] = "/tmp/aerie_fail_XXXXXX", draft_path[] = "/tmp/aerie_fail_XXXXXX",
+            other_path[] = "/tmp/aerie_fail_XXXXXX"; /* a draft model with another vocabulary */
 static const int32_t prompt[] = {5, 77, 130, 9, 201, 5, 77, 130, 9, 201, 5, 77, 130};
 
 static int make_files(void **state)
@@ -29,13 +30,13 @@ static int make_files(void **state)
     (void)state;
     mk_options o;
     aerie_error error;
-    char *paths[] = {target_path, draft_path};
-    for (int i = 0; i < 2; i++) {
+    char *paths[] = {target_path, draft_path, other_path};
+    for (int i = 0; i < 3; i++) {
         const int fd = mkstemp(paths[i]);
         if (fd < 0) return 1;
         close(fd);
         mk_shape("tiny", &o);
-        o.n_layers = 2u - (uint32_t)i, o.layer_decay = 0.25f;
+        o.n_layers = i ? 1 : 2, o.layer_decay = 0.25f, o.vocab = i == 2 ? "bpe-other" : NULL;
         if (mk_model(&o, paths[i], &error) != AERIE_OK) {
             print_error("%s\n", error.text);
             return 1;
@@ -47,7 +48,7 @@ static int make_files(void **state)
 static int drop_files(void **state)
 {
     (void)state;
-    return unlink(target_path) | unlink(draft_path);
+    return unlink(target_path) | unlink(draft_path) | unlink(other_path);
 }
 
 typedef struct told {
@@ -65,6 +66,7 @@ static bool on_token(void *user, const aerie_token_event *event)
 typedef struct life {
     aerie_spec_type type;
     bool mmap, no_mmap; /* how the models are loaded */
+    const char *draft;  /* DRAFT: the file */
 } life;
 
 /* Tokenize, load, session, two answers, again on the same session, free: the first failure ends it. */
@@ -89,7 +91,7 @@ static aerie_status whole_life(const life *l, told *t, aerie_error *error)
     }
     aerie_status status = aerie_memory_plan_get(target_path, &mp, NULL, &plan, error);
     if (status == AERIE_OK) status = aerie_model_load(&model, target_path, &mp, error);
-    if (status == AERIE_OK && l->type == AERIE_SPEC_DRAFT) status = aerie_model_load(&draft, draft_path, &mp, error);
+    if (status == AERIE_OK && l->type == AERIE_SPEC_DRAFT) status = aerie_model_load(&draft, l->draft, &mp, error);
     sp.spec.draft_model = draft;
     if (status == AERIE_OK) status = aerie_tokenize(model, "the hat is in the hall", 22, true, true, &tokens, &n_tokens, error);
     if (status == AERIE_OK) status = aerie_session_create(&session, model, &sp, error);
@@ -149,7 +151,13 @@ static void test_failing_allocations_with_ngram_speculation(void **state)
 static void test_failing_allocations_with_a_draft_model(void **state)
 {
     (void)state;
-    sweep(&(life){.type = AERIE_SPEC_DRAFT});
+    sweep(&(life){.type = AERIE_SPEC_DRAFT, .draft = draft_path});
+}
+
+static void test_failing_allocations_with_another_vocabulary(void **state)
+{
+    (void)state;
+    sweep(&(life){.type = AERIE_SPEC_DRAFT, .draft = other_path});
 }
 
 static void test_failing_allocations_with_weights_in_place(void **state)
@@ -169,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failing_allocations_with_ngram_speculation),
         cmocka_unit_test(test_failing_allocations_with_a_draft_model),
+        cmocka_unit_test(test_failing_allocations_with_another_vocabulary),
         cmocka_unit_test(test_failing_allocations_with_weights_in_place),
         cmocka_unit_test(test_failing_allocations_without_mapping),
     };
