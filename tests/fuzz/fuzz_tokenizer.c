@@ -3,14 +3,17 @@
  * Input, read by `reader`: a byte of switches and one for the pre-tokenizer; five special ids; then tokens, each a length,
  * a type and bytes; after a token of length 255 the merges (or, with SPM, what is behind the scores), each a length and bytes;
  * after another 255 the text. So mutations keep the shape of a file and reach what fuzz_gguf cannot. Looks for crashes,
- * hangs, leaks, ids out of range and failures without a sentence; the file may well not spell the text.
+ * hangs, leaks, ids out of range and failures without a sentence; the file may well not spell the text. Half of the inputs then
+ * make it the drafter of a usual vocabulary, and the other way round: pairs one to one, and sequences that do not depend on how
+ * they grew.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gguf_make.h"
-#include "text/vocab.h"
+#include "text/vocab_map.h"
+#include "vocab_make.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -143,6 +146,58 @@ static void use(const ae_vocab *vocab, const char *text, size_t n, bool special)
     ae_tokens_free(&tokens);
 }
 
+static void check_sequence(const ae_vocab_map *map, const ae_vocab *target, const ae_vocab *draft, const char *text,
+                           size_t n)
+{
+    ae_tokens tokens = {0};
+    ae_retext grown = {.map = map}, fresh = {.map = map};
+    aerie_error error = {0};
+    if (ae_vocab_encode(target, text, n, (ae_encode_options){.parse_special = true}, &tokens, &error) != AERIE_OK) return;
+    for (size_t k = 0; k < tokens.n; k += 1 + k % 5)
+        if (ae_retext_update(&grown, tokens.data, k, &error) != AERIE_OK) broken(error.text);
+    if (ae_retext_update(&grown, tokens.data, tokens.n, &error) != AERIE_OK) broken(error.text);
+    if (ae_retext_update(&fresh, tokens.data, tokens.n, &error) != AERIE_OK) broken(error.text);
+    if (grown.drafts.n != fresh.drafts.n ||
+        (fresh.drafts.n && memcmp(grown.drafts.data, fresh.drafts.data, fresh.drafts.n * sizeof(int32_t))))
+        broken("a sequence depends on how it grew");
+    for (size_t i = 0; i < fresh.drafts.n; i++)
+        if (fresh.drafts.data[i] < 0 || fresh.drafts.data[i] >= ae_vocab_n_tokens(draft)) broken("a drafter's id out of range");
+    ae_retext_free(&grown);
+    ae_retext_free(&fresh);
+    ae_tokens_free(&tokens);
+}
+
+static void check_map(const ae_vocab *target, const ae_vocab *draft, const char *text, size_t n)
+{
+    ae_vocab_map *map;
+    aerie_error error = {0};
+    const int32_t *targets, *drafts;
+    if (ae_vocab_map_create(&map, target, draft, &error) != AERIE_OK) broken(error.text);
+    const uint32_t n_pairs = ae_vocab_map_pairs(map, &targets, &drafts);
+    bool *taken = calloc((size_t)ae_vocab_n_tokens(draft), 1);
+    for (uint32_t i = 0; taken && i < n_pairs; i++) {
+        if (taken[drafts[i]] || (i && targets[i] <= targets[i - 1]) || ae_vocab_map_to_draft(map, targets[i]) != drafts[i])
+            broken("pairs that are not one to one");
+        taken[drafts[i]] = true;
+    }
+    free(taken);
+    if (ae_vocab_map_check(map, "a", "b", &error) != AERIE_OK && !error.text[0]) broken("a refusal without a sentence");
+    check_sequence(map, target, draft, text, n);
+    ae_vocab_map_free(map);
+}
+
+static const ae_vocab *usual(void)
+{
+    static ae_vocab *vocab;
+    ae_buf file = {0};
+    aerie_error error = {0};
+    if (vocab) return vocab;
+    vocab_make_bpe(&file, &(vocab_make){.pre = "gpt-2"});
+    if (vocab_make_load(&vocab, &file, &error) != AERIE_OK) broken(error.text);
+    ae_buf_free(&file);
+    return vocab;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     reader r = {data, size};
@@ -168,7 +223,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ae_gguf_close(gguf);
     if (status != AERIE_OK && (vocab || error.status != status || !error.text[0] || status == AERIE_ERROR_INTERNAL))
         broken("a failure without an error record");
-    if (status == AERIE_OK) use(vocab, (const char *)r.data, r.n < TEXT_MAX ? r.n : TEXT_MAX, how & 64);
+    const size_t n_text = r.n < TEXT_MAX ? r.n : TEXT_MAX;
+    if (status == AERIE_OK) use(vocab, (const char *)r.data, n_text, how & 64);
+    if (status == AERIE_OK && kind & 1) {
+        check_map(usual(), vocab, (const char *)r.data, n_text);
+        check_map(vocab, usual(), (const char *)r.data, n_text);
+    }
     ae_vocab_free(vocab);
     ae_buf_free(&l.tokens);
     ae_buf_free(&l.types);
