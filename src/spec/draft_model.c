@@ -93,7 +93,8 @@ static float shared_belief(const float *logits, uint32_t n_logits, const float *
 }
 
 /* The k likeliest next tokens behind a row, as the target's ids. */
-static uint32_t rank(draft_model *d, const ae_draft_request *r, uint32_t row, size_t position, uint32_t k, int32_t *ids, float *p)
+static uint32_t rank(draft_model *d, const ae_draft_request *r, uint32_t row, size_t position, uint32_t k, int32_t *ids,
+                     float *p)
 {
     const uint32_t n_vocab = ae_engine_net(d->engine)->model->hparams.n_vocab;
     const float *logits = ae_engine_logits(d->engine, row);
@@ -185,7 +186,7 @@ static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tr
         AE_TRY(ae_retext_update(&slot->retext, r->tokens, r->n_tokens, error));
         text = (draft_text){slot->retext.drafts.data, slot->retext.drafts.n};
     }
-    if (!text.n || text.n >= d->n_ctx) return AERIE_OK; /* its context is full, or all means nothing to it: nothing to propose */
+    if (!text.n || text.n >= d->n_ctx) return AERIE_OK; /* all means nothing to it, or its context is full: no draft */
     const uint32_t live = ae_kv_n_live(kv, r->slot);
     uint32_t same = 0, row = 0;
     while (same < live && same < text.n - 1 && slot->tokens[same] == text.tokens[same]) same++;

@@ -30,7 +30,8 @@ static const char sample[] =
     "your version is at least 3.11 and that the directory is writable:\n\n"
     "```python\nimport os\n\ndef read_lines(path, limit=100):\n    \"\"\"Return the first lines of a file.\"\"\"\n"
     "    result = []\n    with open(path, encoding=\"utf-8\") as handle:\n        for index, line in enumerate(handle):\n"
-    "            if index >= limit:\n                break\n            result.append(line.rstrip(\"\\n\"))\n    return result\n```\n\n"
+    "            if index >= limit:\n                break\n            result.append(line.rstrip(\"\\n\"))\n"
+    "    return result\n```\n\n"
     "1. What is 17 times 23? 17 * 20 = 340 and 17 * 3 = 51, so the answer is 391.\n"
     "2. Which of these cities lies furthest to the north: Lisbon, Helsinki, Athens or Vienna?\n\n"
     "{\"name\": \"lamp\", \"price\": 24.90, \"tags\": [\"home\", \"light\"], \"available\": true, \"stock\": null}\n\n"
@@ -260,8 +261,8 @@ aerie_status ae_vocab_map_check(const ae_vocab_map *map, const char *target_name
     if (o->vocab_share >= AE_OVERLAP_MIN_VOCAB && o->text_share >= AE_OVERLAP_MIN_TEXT) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
                    "the draft model \"%s\" (%s) shares %d of the %d tokens of \"%s\" (%s), %.1f%%, which make up %.1f%% of a "
-                   "sample text; to be of use at least %.0f%% of the tokens and %.0f%% of the text are needed; a draft model with "
-                   "a tokenizer more like the target's, or speculation without one (--spec-type ngram), would work",
+                   "sample text; to be of use at least %.0f%% of the tokens and %.0f%% of the text are needed; a draft model "
+                   "with a tokenizer more like the target's, or speculation without one (--spec-type ngram), would work",
                    draft_name, map->draft->kind, o->n_shared, o->n_target, target_name, map->target->kind, 100 * o->vocab_share,
                    100 * o->text_share, 100 * AE_OVERLAP_MIN_VOCAB, 100 * AE_OVERLAP_MIN_TEXT);
 }
@@ -350,7 +351,8 @@ static aerie_status add_word(ae_retext *r, const int32_t *tokens, size_t begin, 
     return ok ? AERIE_OK : ae_fail_memory(error, "the drafter's tokens", r->drafts.n * sizeof(int32_t));
 }
 
-/* Forgets what does not hold for these tokens: the word that the first other one may belong to; or the last, which may go on. */
+/* Forgets what does not hold for these tokens: the word that the first other one may belong to; or the last, which may
+ * go on. */
 static void keep_common(ae_retext *r, const int32_t *tokens, size_t n)
 {
     size_t same = 0;

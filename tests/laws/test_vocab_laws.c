@@ -149,8 +149,8 @@ static void check_case(size_t target, size_t draft, size_t temperature, size_t g
     aerie_session_free(session);
     for (int how = 0; how < 4; how++) {
         const bool tree = how & 1, fixed = how & 2;
-        snprintf(what, sizeof what, "%s by %s, temperature %g, grammar %zu, %s%s", made[target].name, made[N_TARGETS + draft].name,
-                 (double)temperatures[temperature], grammar, tree ? "tree" : "chain", fixed ? "" : ", controlled");
+        snprintf(what, sizeof what, "%s by %s, temperature %g, grammar %zu, %s%s", made[target].name,
+                 made[N_TARGETS + draft].name, (double)temperatures[temperature], grammar, tree ? "tree" : "chain", fixed ? "" : ", controlled");
         session = open_session(targets[target], drafts[draft], tree, fixed, how % 3 ? 1 : 3);
         for (int again = 0; again < 2; again++) { /* the second time from what the caches hold */
             answer_all(session, requests, N_PROMPTS, &r);
