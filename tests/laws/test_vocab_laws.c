@@ -21,16 +21,23 @@
 #define N_PREDICT 28
 
 enum { BPE, SENTENCE, N_TARGETS };
-enum { SAME, SHUFFLED, LARGER, SMALLER, OTHER, SPM, SPM_SHUFFLED, N_DRAFTS };
+enum { SAME, SHUFFLED, LARGER, SMALLER, OTHER, SPM, SPM_SHUFFLED, SHORT, N_DRAFTS };
 static const struct made {
     const char *name, *kind;
     uint64_t order;
-    uint32_t n_vocab, n_layers;
+    uint32_t n_vocab, n_layers, n_ctx;
 } made[] = {
-    {"bpe", "bpe", 0, 319, 2}, {"spm", "spm", 0, 380, 2}, /* targets */
-    {"d-same", "bpe", 0, 319, 1}, {"d-shuffled", "bpe", 5, 319, 1}, {"d-larger", "bpe", 2, 400, 1},
-    {"d-smaller", "bpe", 3, 290, 1},
-    {"d-other", "bpe-other", 0, 330, 1}, {"d-spm", "spm", 0, 380, 1}, {"d-spm-shuffled", "spm", 7, 380, 1},
+    {"bpe", "bpe", 0, 319, 2, 2048},
+    {"spm", "spm", 0, 380, 2, 2048},
+    /* drafters */
+    {"d-same", "bpe", 0, 319, 1, 2048},
+    {"d-shuffled", "bpe", 5, 319, 1, 2048},
+    {"d-larger", "bpe", 2, 400, 1, 2048},
+    {"d-smaller", "bpe", 3, 290, 1, 2048},
+    {"d-other", "bpe-other", 0, 330, 1, 2048},
+    {"d-spm", "spm", 0, 380, 1, 2048},
+    {"d-spm-shuffled", "spm", 7, 380, 1, 2048},
+    {"d-short", "bpe-other", 1, 330, 1, 40}, /* its context ends while the target goes on */
 };
 static aerie_model *targets[N_TARGETS], *drafts[N_DRAFTS], *foreign;
 static aerie_grammar *grammars[3];
@@ -41,7 +48,8 @@ static aerie_model *make(const struct made *m)
     mk_options o;
     aerie_error error = {0};
     mk_shape("tiny", &o);
-    o.vocab = m->kind, o.vocab_order = m->order, o.n_vocab = m->n_vocab, o.n_layers = m->n_layers, o.layer_decay = 0.25f;
+    o.vocab = m->kind, o.vocab_order = m->order, o.n_vocab = m->n_vocab, o.n_layers = m->n_layers, o.n_ctx = m->n_ctx;
+    o.layer_decay = 0.25f;
     need(mk_model(&o, path_of(m->name), &error), &error);
     aerie_model *model = load(path_of(m->name), NULL);
     unlink(path_of(m->name));
@@ -58,7 +66,7 @@ static int make_all(void **state)
     if (!mkdtemp(folder)) return 1;
     for (size_t i = 0; i < N_TARGETS; i++) targets[i] = make(&made[i]);
     for (size_t i = 0; i < N_DRAFTS; i++) drafts[i] = make(&made[N_TARGETS + i]);
-    foreign = make(&(struct made){"foreign", "foreign", 0, 319, 1});
+    foreign = make(&(struct made){"foreign", "foreign", 0, 319, 1, 2048});
     need(aerie_grammar_create(&grammars[1], gbnf, strlen(gbnf), &error), &error);
     need(aerie_grammar_create_schema(&grammars[2], schema, strlen(schema), false, &error), &error);
     return rmdir(folder);
@@ -150,7 +158,8 @@ static void check_case(size_t target, size_t draft, size_t temperature, size_t g
     for (int how = 0; how < 4; how++) {
         const bool tree = how & 1, fixed = how & 2;
         snprintf(what, sizeof what, "%s by %s, temperature %g, grammar %zu, %s%s", made[target].name,
-                 made[N_TARGETS + draft].name, (double)temperatures[temperature], grammar, tree ? "tree" : "chain", fixed ? "" : ", controlled");
+                 made[N_TARGETS + draft].name, (double)temperatures[temperature], grammar, tree ? "tree" : "chain",
+                 fixed ? "" : ", controlled");
         session = open_session(targets[target], drafts[draft], tree, fixed, how % 3 ? 1 : 3);
         for (int again = 0; again < 2; again++) { /* the second time from what the caches hold */
             answer_all(session, requests, N_PROMPTS, &r);
@@ -175,7 +184,7 @@ static void test_law_1_with_other_vocabularies(void **state)
     for (size_t d = 0; d < N_DRAFTS; d++) {
         print_message("%s: %llu drafted, %llu accepted\n", made[N_TARGETS + d].name, (unsigned long long)n_drafted[d],
                       (unsigned long long)n_accepted[d]);
-        assert_true(n_accepted[d] > 100 && n_accepted[d] < n_drafted[d]);
+        assert_true(n_accepted[d] > (d == SHORT ? 20 : 100) && n_accepted[d] < n_drafted[d]);
     }
 }
 
@@ -227,7 +236,7 @@ static void test_a_twin_with_other_ids_is_as_good_as_itself(void **state)
     static run twins, r;
     uint64_t drafted = 0, accepted = 0;
     if (!mkdtemp(strcpy(folder, "/tmp/aerie_spec_XXXXXX"))) fail();
-    aerie_model *twin = make(&(struct made){"twin", "bpe", 77, 319, 2});
+    aerie_model *twin = make(&(struct made){"twin", "bpe", 77, 319, 2, 2048});
     for (size_t temperature = 0; temperature < 3; temperature++) {
         aerie_request requests[N_PROMPTS];
         make_requests(BPE, temperatures[temperature], NULL, requests);
