@@ -127,7 +127,7 @@ static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_sp
         ae_strings_get(&e->vocab->pieces, id, &n_piece);
         AE_TRY(add_fragment(e, text, begin, at, after_special));
         if (!ae_tokens_add(e->out, id)) return fail_tokens(e);
-        after_special = true;
+        after_special = !inside;
         at += n_piece;
         while ((e->vocab->flags[id] & AE_TOKEN_RSTRIP) && at < n && is_space(text[at])) at++;
         begin = at;

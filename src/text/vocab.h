@@ -44,7 +44,7 @@ const char *ae_vocab_chat_template(const ae_vocab *vocab);
 typedef struct ae_encode_options {
     bool add_special;   /* BOS (and EOS) where the model wants them */
     bool parse_special; /* text such as "<|im_start|>" becomes its control token */
-    bool inside;        /* the text goes on from other text: no space comes before it (SPM) */
+    bool inside;        /* the text goes on from other text: no space is put before any of it (SPM) */
 } ae_encode_options;
 
 /* Appends the ids of text[0..n), any bytes. Time linear in n (up to a logarithm); stack bounded. */

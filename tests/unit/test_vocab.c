@@ -123,6 +123,9 @@ static void test_spm(void **state)
     check_pieces(v, "<s>", plain, " |<|s|>"); /* text does not become a control token */
     check_pieces(v, "hello<tool>world", plain, " hello|<tool>| world");
     check_pieces(v, "   world", plain, "  | | world");
+    /* text that goes on: just its bytes */
+    check_pieces(v, "hello<tool>world", (ae_encode_options){.inside = true}, "he|ll|o|<tool>|w|or|ld");
+    check_pieces(v, " hello", (ae_encode_options){.inside = true}, " hello");
     ae_vocab_free(v);
 }
 
