@@ -19,6 +19,8 @@ typedef struct vocab_make {
     bool no_tokens, no_merges, short_types, bad_merge, bad_type, bad_score, no_scores;
     uint32_t eos;              /* 0: the right one */
     const char *model;         /* NULL: gpt2 or llama */
+    const char *chat_template; /* NULL: no such key */
+    bool add_bos;              /* the key says so; otherwise there is none */
 } vocab_make;
 
 /* The bytes of a GGUF file. */
