@@ -101,9 +101,12 @@ static aerie_status add_fragment(encoder *e, const char *text, size_t begin, siz
     return ae_pretok_run(&e->vocab->pretok, text + begin, end - begin, add_word, e, e->error);
 }
 
-static bool is_space(char c)
+/* Where the white space at `at` ends. */
+static size_t skip_space(const char *text, size_t at, size_t n)
 {
-    return c == ' ' || (c >= '\t' && c <= '\r');
+    uint32_t n_bytes;
+    while (at < n && (ae_uni_class_at(text + at, n - at, &n_bytes) & AE_UNI_SPACE)) at += n_bytes;
+    return at;
 }
 
 /* Finds special tokens and hands on what lies between. */
@@ -129,7 +132,7 @@ static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_sp
         if (!ae_tokens_add(e->out, id)) return fail_tokens(e);
         after_special = true;
         at += n_piece;
-        while ((e->vocab->flags[id] & AE_TOKEN_RSTRIP) && at < n && is_space(text[at])) at++;
+        if (e->vocab->flags[id] & AE_TOKEN_RSTRIP) at = skip_space(text, at, n);
         begin = at;
     }
     return add_fragment(e, text, begin, n, after_special);
