@@ -138,6 +138,24 @@ void vocab_make_spm(ae_buf *buf, const vocab_make *how)
     list_free(&tokens);
 }
 
+void vocab_make_wpm(ae_buf *buf, const vocab_make *how)
+{
+    static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
+    static const char *const pieces[] = {"▁hell", "o", "▁hello", "▁w", "or", "▁world", "ld", "▁!", "▁'", "s", "▁s", "▁中", "▁e", "e", "▁[", "▁]",
+                                         "▁é", "▁cafe", "▁1", "1", "▁12", "a", "▁a", "aa", "aaaa", "▁cls"};
+    const bool cased = how->pre && strcmp(how->pre, "cased") == 0;
+    vocab_make plain = *how;
+    list tokens = {0};
+    plain.pre = NULL;
+    plain.no_scores = true;
+    for (size_t i = 0; i < 4; i++) list_add(&tokens, special[i], strlen(special[i]), AE_TOKEN_CONTROL, 0);
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
+        list_add(&tokens, pieces[i], strlen(pieces[i]), AE_TOKEN_NORMAL, 0);
+    if (cased) list_add(&tokens, "▁Hello", strlen("▁Hello"), AE_TOKEN_NORMAL, 0);
+    write_file(buf, &plain, "bert", &tokens, NULL, 2, 3);
+    list_free(&tokens);
+}
+
 aerie_status vocab_make_load(ae_vocab **out, const ae_buf *file, aerie_error *error)
 {
     ae_gguf *gguf;

@@ -26,6 +26,8 @@ typedef struct vocab_make {
 /* The bytes of a GGUF file. */
 void vocab_make_bpe(ae_buf *buf, const vocab_make *how);
 void vocab_make_spm(ae_buf *buf, const vocab_make *how);
+/* [PAD] [UNK] [CLS] [SEP], then pieces; with `pre` "cased" some have capitals. */
+void vocab_make_wpm(ae_buf *buf, const vocab_make *how);
 
 /* The vocabulary of such a file; the status of reading it. */
 aerie_status vocab_make_load(ae_vocab **out, const ae_buf *file, aerie_error *error);

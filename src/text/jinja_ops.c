@@ -220,6 +220,7 @@ aerie_status ae_jinja_contains(ae_jinja_run *r, ae_value item, ae_value containe
         return AERIE_OK;
     }
     case AE_VALUE_OBJECT:
+        if (item.kind == AE_VALUE_ARRAY && item.as.array->kind == AE_ARRAY_GENERATOR) return AERIE_OK; /* is only itself */
         if (item.kind == AE_VALUE_ARRAY || item.kind == AE_VALUE_OBJECT)
             return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a '%s' cannot be a key", ae_jinja_type_name(item));
         *out = ae_object_find(container.as.object, item) != NULL;

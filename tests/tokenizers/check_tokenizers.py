@@ -139,7 +139,7 @@ def main():
     n_bytes = args.megabytes * 1e6
     for path in args.vocab:
         tokenizer, name = families.load(path)
-        wanted = texts.assigned if name in families.BY_PATTERN else str
+        wanted = texts.settled if name.startswith("wordpiece") else texts.assigned if name in families.BY_PATTERN else str
         wrong += compare(f"{path} ({name})", ids(tokenizer), Ours(args.program, path), source(args, n_bytes, wanted))
     for name in filter(None, args.families.split(",")):
         wanted = texts.assigned if name in families.BY_PATTERN else str

@@ -102,8 +102,20 @@ def sentencepiece(reader):
     return tokenizer, "spm"
 
 
+def wordpiece(reader):
+    """BERT's: GGUF marks the tokens that begin a word, BERT's own files those that do not."""
+    tokens, types = field(reader, "tokens"), field(reader, "token_type")
+    cased = any(c in t for t, k in zip(tokens, types) if k == 1 for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    vocabulary = {t[1:] if t.startswith("\u2581") else "##" + t if k == 1 else t: i for i, (t, k) in enumerate(zip(tokens, types))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not cased)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    add_specials(tokenizer, tokens, types)
+    return tokenizer, "wordpiece, " + ("cased" if cased else "uncased")
+
+
 def load(path):
     from gguf import GGUFReader
     reader = GGUFReader(path)
     model = field(reader, "model")
-    return byte_level(reader) if model == "gpt2" else sentencepiece(reader)
+    return {"gpt2": byte_level, "llama": sentencepiece, "bert": wordpiece}[model](reader)

@@ -36,7 +36,17 @@ def lossy_bytes(rng, n):
 
 def assigned(text):
     """Without what this Python's Unicode does not know."""
-    return "".join(c for c in text if unicodedata.category(c) != "Cn")
+    kept = {c for c in set(text) if unicodedata.category(c) != "Cn"}
+    return "".join(c for c in text if c in kept)
+
+
+OLD = unicodedata.ucd_3_2_0
+
+
+def settled(text):
+    """Only characters that are what they were in Unicode 3.2: WordPiece's normalizer in tokenizers has old tables."""
+    kept = {c for c in set(text) if OLD.category(c) == unicodedata.category(c) != "Cn"}
+    return "".join(c for c in text if c in kept)
 
 
 def files(folders, rng, piece=1 << 16):
