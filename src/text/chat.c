@@ -84,11 +84,15 @@ static bool is_array(ae_value v) { return v.kind == AE_VALUE_ARRAY; }
 static bool is_object(ae_value v) { return v.kind == AE_VALUE_OBJECT; }
 
 /* Member `key`, or NULL; null counts as absent. */
-static const ae_value *member(ae_value_heap *heap, ae_value object, const char *key)
+static const ae_value *member(ae_value object, const char *key)
 {
-    const ae_string *name = ae_string_new(heap, key, strlen(key));
-    const ae_value *found = name ? ae_object_find_string(object.as.object, name) : NULL;
-    return found && found->kind != AE_VALUE_NONE ? found : NULL;
+    const ae_object *o = object.as.object;
+    for (size_t i = 0; i < o->n; i++) {
+        const ae_entry *e = &o->entries[i];
+        if (e->key.kind == AE_VALUE_STRING && ae_string_is(e->key.as.string, key))
+            return e->value.kind == AE_VALUE_NONE ? NULL : &e->value;
+    }
+    return NULL;
 }
 
 static aerie_status put_all(ae_value_heap *heap, ae_value root, ae_value from, aerie_error *error)
@@ -107,8 +111,8 @@ static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json,
 {
     AE_TRY(ae_value_parse_json(heap, json->text, json->n, json->name, list, error));
     if (is_object(*list)) {
-        const ae_value *messages = member(heap, *list, "messages"), *own_tools = member(heap, *list, "tools"),
-                       *own_kwargs = member(heap, *list, "chat_template_kwargs");
+        const ae_value *messages = member(*list, "messages"), *own_tools = member(*list, "tools"),
+                       *own_kwargs = member(*list, "chat_template_kwargs");
         if (own_tools) *tools = *own_tools;
         if (own_kwargs) *kwargs = *own_kwargs;
         if (own_tools && !is_array(*own_tools)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: \"tools\" is not a list", json->name);

@@ -71,6 +71,7 @@ bool ae_value_from_json(ae_value_heap *heap, const json_t *json, ae_value *out)
 
 static aerie_status fail_parse(const json_error_t *e, const char *name, size_t n, aerie_error *error)
 {
+    if (!e->text[0]) return ae_fail_memory(error, name, n); /* jansson has no sentence for it */
     switch (json_error_code(e)) {
     case json_error_out_of_memory: return ae_fail_memory(error, name, n);
     case json_error_stack_overflow:

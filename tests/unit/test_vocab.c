@@ -342,8 +342,8 @@ static void test_wordpiece(void **state)
     check_pieces(vocab, "Hello  HELLOo\tworld!", plain, " hello| hello|o| world| !");
     check_pieces(vocab, "h\xc3\xa9llo caf\xc3\xa9 cafe\xcc\x81 \xc3\xa9", plain, " hello| cafe| cafe| e");
     check_pieces(vocab, "wor\xc2\xadld\x01 e\xe4\xb8\xad\x65", plain, " world| e| \xe4\xb8\xad| e");
-    check_pieces(vocab, "hello's xyz 11 hellx", plain, " hello| '| s[[UNK]] 1|1[[UNK]]");
-    check_pieces(vocab, "hello[SEP]world [MASK]", around, "[[CLS]] hello[[SEP]] world| [[[UNK]]| ][[SEP]]");
+    check_pieces(vocab, "hello's xyz 11 hellx", plain, " hello| '| s[[UNK]]| 1|1[[UNK]]");
+    check_pieces(vocab, "hello[SEP]world [MASK]", around, "[[CLS]]| hello[[SEP]]| world| [[[UNK]]| ][[SEP]]");
     check_pieces(vocab, "[SEP]", plain, " [[[UNK]]| ]");
     check_pieces(vocab, "\xe2\x96\x81hello e\xe2\x96\x81hello", plain, "[[UNK]][[UNK]]");
     check_pieces(vocab, " \n ", around, "[[CLS]][[SEP]]");
@@ -403,14 +403,16 @@ static void test_check_same(void **state)
 static void test_memory(void **state)
 {
     (void)state;
-    static const char *const names[] = {"smollm", "gpt-4o", NULL};
+    static const char *const names[] = {"smollm", "gpt-4o", "cased", NULL};
     char text[600];
     for (size_t k = 0; k < sizeof text; k++) text[k] = "hello wor\xffld 123"[k % 16];
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         ae_buf file = {0};
         vocab_make how = {.pre = names[i]};
-        if (names[i]) {
+        if (i < 2) {
             vocab_make_bpe(&file, &how);
+        } else if (i == 2) {
+            vocab_make_wpm(&file, &how);
         } else {
             vocab_make_spm(&file, &how);
         }
