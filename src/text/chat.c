@@ -36,12 +36,12 @@ static bool build_root(ae_value_heap *heap, ae_value messages, const ae_chat_opt
            ae_value_object_put(heap, *root, "add_generation_prompt", ae_value_bool(options->add_generation_prompt));
 }
 
-/* Some templates walk over all messages for each message; long conversations must not hit the limit
- * that is meant for runaway templates. */
-static uint64_t steps_for(size_t n_messages)
+/* Some templates walk over all messages for each message, and looking at a text costs steps by its length; long
+ * conversations must not hit the limit that is meant for runaway templates. */
+static uint64_t steps_for(size_t n_messages, size_t n_bytes)
 {
     uint64_t n = n_messages < 1000 ? n_messages : 1000;
-    return ae_template_options_default().max_steps + 16 * n * n;
+    return ae_template_options_default().max_steps + 16 * n * n + n_bytes;
 }
 
 /* Puts the template's name in front of its sentence. */
@@ -53,12 +53,12 @@ static aerie_status named(aerie_status status, const ae_chat_options *options, a
     return ae_fail(error, status, "%s: %s", options->template_name, sentence[0] ? sentence : ae_status_text(status));
 }
 
-static aerie_status render(const char *template_text, size_t n_template, ae_value root, size_t n_messages,
+static aerie_status render(const char *template_text, size_t n_template, ae_value root, size_t n_messages, size_t n_bytes,
                            const ae_chat_options *options, ae_buf *out, aerie_error *error)
 {
     ae_template *tmpl;
     ae_template_options limits = ae_template_options_default();
-    limits.max_steps = steps_for(n_messages);
+    limits.max_steps = steps_for(n_messages, n_bytes);
     aerie_status status = ae_template_parse(&tmpl, template_text, n_template, error);
     if (status == AERIE_OK) status = ae_template_render(tmpl, root, &limits, out, error);
     ae_template_free(tmpl);
@@ -72,7 +72,7 @@ aerie_status ae_chat_render(const char *template_text, const ae_chat_message *me
     ae_value list, root;
     ae_value_heap_init(&heap, SIZE_MAX); /* as large as the conversation that the caller has in memory */
     aerie_status status = build_messages(&heap, messages, n_messages, &list) && build_root(&heap, list, options, &root)
-                              ? render(template_text, strlen(template_text), root, n_messages, options, out, error)
+                              ? render(template_text, strlen(template_text), root, n_messages, heap.arena.used_bytes, options, out, error)
                               : ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
     ae_value_heap_free(&heap);
     return status;
@@ -161,7 +161,7 @@ aerie_status ae_chat_render_json(const char *template_text, size_t n_template, a
     size_t n_messages = 0;
     ae_value_heap_init(&heap, SIZE_MAX);
     aerie_status status = read_root(&heap, &messages, &tools, &variables, options, &root, &n_messages, error);
-    if (status == AERIE_OK) status = render(template_text, n_template, root, n_messages, options, out, error);
+    if (status == AERIE_OK) status = render(template_text, n_template, root, n_messages, heap.arena.used_bytes, options, out, error);
     ae_value_heap_free(&heap);
     return status;
 }

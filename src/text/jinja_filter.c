@@ -130,7 +130,7 @@ static aerie_status wordcount(ae_jinja_run *r, const ae_jinja_call *call, ae_val
     const ae_string *s = text.as.string;
     int64_t count = 0;
     bool inside = false;
-    AE_JINJA_CHARGE(r, s->n / 64);
+    AE_JINJA_CHARGE(r, s->n / 32);
     for (size_t i = 0; i < s->n;) {
         uint32_t code;
         i += ae_utf8_decode(s->data + i, s->n - i, &code);

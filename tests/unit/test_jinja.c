@@ -188,6 +188,12 @@ static void test_run_limits(void **state)
         "{% set s = 'a' * 1000000 %}{{ s.replace('', s) }}",
         "{% set s = ' ' * 9000000 %}{% for i in range(90000) %}{{ s.isdigit() }}{{ s.split() }}{% endfor %}",
         "{% set s = '\xC3\xA4' * 1000000 %}{% for i in range(90000) %}{{ s[900000] }}{% endfor %}",
+        "{% set s = ' ' * 9000000 %}{% for i in range(90000) %}{{ s.split() }}{% endfor %}", /* looks long, finds nothing */
+        "{% set s = ' ' * 9000000 %}{% for i in range(90000) %}{{ s.rsplit() }}{% endfor %}",
+        "{% set s = ' ' * 9000000 %}{% for i in range(90000) %}{{ s.strip() }}{% endfor %}",
+        "{% set s = 'a' * 9000000 %}{% for i in range(90000) %}{{ s.splitlines()|length }}{% endfor %}",
+        "{% set s = 'a' * 9000000 %}{% for i in range(90000) %}{{ s.title()|length }}{% endfor %}",
+        "{% set s = 'a' * 1000000 %}{% set t = 'a' * 500000 + 'b' %}{{ s.rpartition(t) }}",
         "{{ 'x'.center(99999999999) }}",
         "{{ 'x'|indent(99999999999) }}",
         "{{ '%99999d' % 5 ~ ('%99999d' % 5) * 9999 }}",
