@@ -142,7 +142,8 @@ def main():
         wanted = texts.settled if name.startswith("wordpiece") else texts.assigned if name in families.BY_PATTERN else str
         wrong += compare(f"{path} ({name})", ids(tokenizer), Ours(args.program, path), source(args, n_bytes, wanted))
     for name in filter(None, args.families.split(",")):
-        wanted = texts.assigned if name in families.BY_PATTERN else str
+        newer = families.DIGITS in families.FAMILIES[name]  # those of tokenizers are the newest Unicode's: 13 more than ours
+        wanted = texts.assigned if name in families.BY_PATTERN or newer else str
         wrong += compare(f"words of {name}", words(name), Ours(args.program, "--words", name), source(args, n_bytes / 10, wanted))
     sys.exit(1 if wrong else 0)
 
