@@ -134,8 +134,12 @@ void app_print_completion(void)
               "    local command=${COMP_WORDS[1]} options= files=\n"
               "    COMPREPLY=()\n"
               "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
-              "        COMPREPLY=($(compgen -W 'run tokenize inspect quantize bench help --help --version"
-              " --completion-bash --man' -- \"$word\"))\n"
+              "        COMPREPLY=($(compgen -W '");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        const char *name = app_command_at(i)->name;
+        if (strncmp(name, "bench ", 6)) app_print("%s ", name);
+    }
+    app_print("bench help --help --version --completion-bash --man' -- \"$word\"))\n"
               "        return\n"
               "    fi\n"
               "    if [ \"$command\" = bench ] && [ \"$COMP_CWORD\" = 2 ]; then\n"

@@ -43,6 +43,7 @@ void app_options_free(app_options *options)
     free(options->arguments.items);
     free(options->ignored.items);
     free(options->convert_skip.items);
+    free(options->variables.items);
     app_sampling_free(options);
     aerie_grammar_free(options->grammar);
 }

@@ -22,6 +22,7 @@ enum {
     APP_BENCH_LOGITS = 1u << 6,
     APP_CONVERT = 1u << 8,
     APP_QUANTIZE = 1u << 7,
+    APP_TEMPLATE = 1u << 9,
     APP_TRAIN_DATA = 1u << 10,
 };
 
@@ -120,6 +121,10 @@ typedef struct app_options {
     bool color_drafts, no_history; /* run */
 
     bool decode, no_bos, no_parse_special, show_count;   /* tokenize */
+    const char *template_file, *messages, *tools, *bos, *eos; /* template */
+    app_texts variables;                                 /* template: NAME=JSON */
+    const char *template_kwargs;                         /* template */
+    bool no_generation_prompt, tokens;                   /* template */
     bool keys, tensors, full;                            /* inspect */
     const char *match;                                   /* inspect */
     uint32_t bench_prompt, bench_predict, n_repetitions; /* bench */

@@ -21,6 +21,15 @@ static const app_command commands[] = {
      "\n"
      "  aerie tokenize -m model.gguf -p 'Hello world'\n"
      "  aerie tokenize -m model.gguf --decode 9906 1917\n"},
+    {APP_TEMPLATE, "template", "", "a conversation as a chat template writes it",
+     "Renders the messages of a JSON file by a chat template, a file's or a model's own, and prints the prompt,\n"
+     "every byte of it and no more. The template sees what Hugging Face transformers shows to it: messages, tools,\n"
+     "documents, add_generation_prompt, bos_token, eos_token, and what --set adds.\n"
+     "The file holds a list of messages, or an object with the list as \"messages\" and perhaps \"tools\" and\n"
+     "\"chat_template_kwargs\", as chat APIs take it; what else is in the object is passed over.\n"
+     "\n"
+     "  aerie template -m model.gguf --messages chat.json\n"
+     "  aerie template --file qwen3.jinja --messages - --tools tools.json --set enable_thinking=false < chat.json\n"},
     {APP_INSPECT, "inspect", "[FILE]", "what a model file holds",
      "Prints metadata, tensors and totals of a GGUF file, also of one that aerie cannot run.\n"
      "\n"
@@ -84,7 +93,7 @@ static const app_command commands[] = {
 #define SPECULATES (APP_RUN | APP_BENCH_SPEC)
 #define GENERATES (SPECULATES | APP_TRAIN_DATA)
 #define LOADS APP_LOADS
-#define READS (LOADS | APP_TOKENIZE | APP_INSPECT)
+#define READS (LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT)
 #define ALL (READS | APP_CONVERT)
 
 #define AT(field) offsetof(app_options, field)
@@ -259,6 +268,26 @@ static const app_option options[] = {
     {"--show-count", NULL, APP_FLAG, APP_TOKENIZE, AT(show_count), 0, 0, "Tokenize",
      "the number of tokens, on standard error"},
     {"--stdin", NULL, APP_IGNORED, APP_TOKENIZE, NONE, LLAMA, ""},
+
+    /* Template */
+    {"--chat-template-file --file", "FILE", APP_TEXT, APP_TEMPLATE, AT(template_file), 0, 0, "Template",
+     "the template (Jinja); - is standard input (default: the model's own)"},
+    {"--messages", "FILE", APP_TEXT, APP_TEMPLATE, AT(messages), 0, 0, "Template",
+     "the conversation (JSON); - is standard input"},
+    {"--tools", "FILE", APP_TEXT, APP_TEMPLATE, AT(tools), 0, 0, "Template",
+     "a list of tools (JSON), in place of the one that may be in the messages' file; an empty list is none"},
+    {"--bos", "TEXT", APP_TEXT, APP_TEMPLATE, AT(bos), 0, 0, "Template",
+     "what the template sees as bos_token (default: the model's; without a model nothing)"},
+    {"--eos", "TEXT", APP_TEXT, APP_TEMPLATE, AT(eos), 0, 0, "Template",
+     "what it sees as eos_token (default: the model's; without a model nothing)"},
+    {"--no-generation-prompt", NULL, APP_FLAG, APP_TEMPLATE, AT(no_generation_prompt), 0, 0, "Template",
+     "end behind the last message, not where the answer begins"},
+    {"--set", "NAME=JSON", APP_TEXTS, APP_TEMPLATE, AT(variables), 0, 0, "Template",
+     "a variable for the template, e.g. enable_thinking=false; may be given several times"},
+    {"--chat-template-kwargs", "JSON", APP_TEXT, APP_TEMPLATE, AT(template_kwargs), 0, 0, "Template",
+     "several of them as an object; --set replaces"},
+    {"--tokens", NULL, APP_FLAG, APP_TEMPLATE, AT(tokens), 0, 0, "Template",
+     "print the prompt's token ids in its place, one line; needs a model"},
 
     /* Inspect */
     {"--keys", NULL, APP_FLAG, APP_INSPECT, AT(keys), 0, 0, "Inspect", "metadata only"},

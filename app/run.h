@@ -7,6 +7,7 @@
 int app_run(const app_options *options);
 int app_chat(const app_options *options); /* app_run on a terminal without a prompt */
 int app_tokenize(const app_options *options);
+int app_template(const app_options *options);
 int app_inspect(const app_options *options);
 int app_convert(const app_options *options);
 int app_quantize(const app_options *options);

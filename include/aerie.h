@@ -127,6 +127,33 @@ typedef struct aerie_message {
 AERIE_API aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
                                          bool add_generation_prompt, char **text, size_t *n, aerie_error *error);
 
+/* A text and what to call it in sentences, such as a file's name. data NULL: none. */
+typedef struct aerie_text {
+    const char *data; /* [n] */
+    size_t n;
+    const char *name; /* NULL: by what it is for */
+} aerie_text;
+
+/* A conversation of any shape, and the template that writes it (docs/templates.md). */
+typedef struct aerie_chat {
+    aerie_text template_text; /* Jinja; none: the model's own */
+    aerie_text messages;      /* JSON: a list of messages, or an object with "messages", "tools", "chat_template_kwargs" */
+    aerie_text tools;         /* JSON: a list; takes the place of the object's */
+    aerie_text variables;     /* JSON: an object; what else the template shall see, such as enable_thinking */
+    const char *bos, *eos;    /* what it sees as bos_token and eos_token; NULL: the model's, "" without a model */
+    bool no_generation_prompt;
+} aerie_chat;
+
+/* As Hugging Face transformers renders it. Limits, not the caller, end a hostile template. model may be NULL if a template is
+ * given. FORMAT and LIMIT: the template or one of the JSON texts, by name, line and column; what the template itself raises
+ * comes behind its name. */
+AERIE_API aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n,
+                                         aerie_error *error);
+/* Tokens of a prompt that was rendered with the model's BOS: as aerie_tokenize with add_special and parse_special, but a
+ * BOS that the template wrote is not doubled. */
+AERIE_API aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens,
+                                           size_t *n_tokens, aerie_error *error);
+
 /* ---- Sampling ---------------------------------------------------------------------------------- */
 
 /* Steps that turn logits into candidates; each is off at its parameters' neutral values. docs/sampling.md. */

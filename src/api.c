@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "sample/logprobs.h"
-#include "text/chat.h"
 #include "text/grammar_match.h"
 #include "text/stops.h"
 #include "text/vocab.h"
@@ -156,8 +155,7 @@ aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n
     return AERIE_OK;
 }
 
-/* Hands a buffer's bytes to the caller. */
-static aerie_status give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error)
+aerie_status ae_api_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error)
 {
     ae_buf_add(buf, "", 0); /* so that an empty text is "" */
     if (buf->failed) {
@@ -185,46 +183,12 @@ aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, s
         ae_detok_add(&detok, tokens[i], &buf);
     }
     ae_detok_end(&detok, &buf);
-    return give_text(&buf, text, n, error);
+    return ae_api_give_text(&buf, text, n, error);
 }
 
 bool aerie_token_is_eog(const aerie_model *model, int32_t token)
 {
     return token >= 0 && token < ae_vocab_n_tokens(model->vocab) && ae_vocab_is_eog(model->vocab, token);
-}
-
-static void add_piece(const aerie_model *model, int32_t token, ae_buf *out)
-{
-    if (token >= 0) ae_vocab_piece(model->vocab, token, true, out);
-    ae_buf_add(out, "", 0);
-}
-
-aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
-                               bool add_generation_prompt, char **text, size_t *n, aerie_error *error)
-{
-    *text = NULL;
-    *n = 0;
-    const char *source = ae_vocab_chat_template(model->vocab);
-    if (!source) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the model file carries no chat template; give the prompt as plain text");
-    ae_buf bos = {0}, eos = {0}, out = {0};
-    /* where the tokenizer adds BOS itself, the template's own would double it */
-    add_piece(model, ae_vocab_adds_bos(model->vocab) ? -1 : ae_vocab_bos(model->vocab), &bos);
-    add_piece(model, ae_vocab_eos(model->vocab), &eos);
-    ae_chat_message *copy = ae_alloc(n_messages, sizeof *copy);
-    aerie_status status;
-    if (!copy || bos.failed || eos.failed) {
-        status = ae_fail_memory(error, "a conversation", n_messages * sizeof *copy);
-    } else {
-        for (size_t i = 0; i < n_messages; i++) copy[i] = (ae_chat_message){messages[i].role, messages[i].content};
-        const ae_chat_options options = {bos.data, eos.data, add_generation_prompt};
-        status = ae_chat_render(source, copy, n_messages, &options, &out, error);
-    }
-    if (status == AERIE_OK) status = give_text(&out, text, n, error);
-    else ae_buf_free(&out);
-    ae_free(copy);
-    ae_buf_free(&bos);
-    ae_buf_free(&eos);
-    return status;
 }
 
 /* ---- Grammars ------------------------------------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* api_int.h - what the public objects are made of; shared by api.c and api_head.c. */
+/* api_int.h - what the public objects are made of; shared by api.c, api_chat.c and api_head.c. */
 #ifndef AE_API_INT_H
 #define AE_API_INT_H
 
@@ -35,6 +35,9 @@ struct aerie_head {
 
 /* MEMORY unless so much can be had now. advice: what would help. */
 aerie_status ae_api_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error);
+
+/* Hands a buffer's bytes to the caller, NUL-terminated. */
+aerie_status ae_api_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error);
 
 /* api_head.c: speculation by a head. Settles AUTO if a head is given, and asks the session for what the head taps. */
 aerie_status ae_api_resolve_head(aerie_session_params *params, aerie_error *error);

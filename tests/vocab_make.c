@@ -76,7 +76,8 @@ static void write_file(ae_buf *buf, const vocab_make *how, const char *model, co
                        uint32_t bos, uint32_t eos)
 {
     uint64_t n_types = how->short_types ? tokens->n - 1 : tokens->n;
-    uint64_t n_kv = 4u + !how->no_tokens + (how->pre != NULL) + (merges && !how->no_merges) + (!merges && !how->no_scores);
+    uint64_t n_kv = 4u + !how->no_tokens + (how->pre != NULL) + (merges && !how->no_merges) + (!merges && !how->no_scores) +
+                    (how->chat_template != NULL) + how->add_bos;
     gguf_make_header(buf, 3, 0, n_kv);
     gguf_make_kv_string(buf, "tokenizer.ggml.model", how->model ? how->model : model);
     if (how->pre) gguf_make_kv_string(buf, "tokenizer.ggml.pre", how->pre);
@@ -94,6 +95,8 @@ static void write_file(ae_buf *buf, const vocab_make *how, const char *model, co
     }
     gguf_make_kv_u32(buf, "tokenizer.ggml.bos_token_id", bos);
     gguf_make_kv_u32(buf, "tokenizer.ggml.eos_token_id", how->eos ? how->eos : eos);
+    if (how->chat_template) gguf_make_kv_string(buf, "tokenizer.chat_template", how->chat_template);
+    if (how->add_bos) gguf_make_kv(buf, "tokenizer.ggml.add_bos_token", AE_GGUF_BOOL, "\1", 1);
 }
 
 void vocab_make_bpe(ae_buf *buf, const vocab_make *how)
@@ -132,6 +135,24 @@ void vocab_make_spm(ae_buf *buf, const vocab_make *how)
     list_add(&tokens, VOCAB_TOOL, strlen(VOCAB_TOOL), AE_TOKEN_USER, 0);
     list_add(&tokens, VOCAB_TOOLS, strlen(VOCAB_TOOLS), AE_TOKEN_USER, 0);
     write_file(buf, how, "llama", &tokens, NULL, 1, 2);
+    list_free(&tokens);
+}
+
+void vocab_make_wpm(ae_buf *buf, const vocab_make *how)
+{
+    static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
+    static const char *const pieces[] = {"▁hell", "o", "▁hello", "▁w", "or", "▁world", "ld", "▁!", "▁'", "s", "▁s", "▁中", "▁e", "e", "▁[", "▁]",
+                                         "▁é", "▁cafe", "▁1", "1", "▁12", "a", "▁a", "aa", "aaaa", "▁cls"};
+    const bool cased = how->pre && strcmp(how->pre, "cased") == 0;
+    vocab_make plain = *how;
+    list tokens = {0};
+    plain.pre = NULL;
+    plain.no_scores = true;
+    for (size_t i = 0; i < 4; i++) list_add(&tokens, special[i], strlen(special[i]), AE_TOKEN_CONTROL, 0);
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
+        list_add(&tokens, pieces[i], strlen(pieces[i]), AE_TOKEN_NORMAL, 0);
+    if (cased) list_add(&tokens, "▁Hello", strlen("▁Hello"), AE_TOKEN_NORMAL, 0);
+    write_file(buf, &plain, "bert", &tokens, NULL, 2, 3);
     list_free(&tokens);
 }
 

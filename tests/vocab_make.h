@@ -19,11 +19,15 @@ typedef struct vocab_make {
     bool no_tokens, no_merges, short_types, bad_merge, bad_type, bad_score, no_scores;
     uint32_t eos;              /* 0: the right one */
     const char *model;         /* NULL: gpt2 or llama */
+    const char *chat_template; /* NULL: no such key */
+    bool add_bos;              /* the key says so; otherwise there is none */
 } vocab_make;
 
 /* The bytes of a GGUF file. */
 void vocab_make_bpe(ae_buf *buf, const vocab_make *how);
 void vocab_make_spm(ae_buf *buf, const vocab_make *how);
+/* [PAD] [UNK] [CLS] [SEP], then pieces; with `pre` "cased" some have capitals. */
+void vocab_make_wpm(ae_buf *buf, const vocab_make *how);
 
 /* The vocabulary of such a file; the status of reading it. */
 aerie_status vocab_make_load(ae_vocab **out, const ae_buf *file, aerie_error *error);

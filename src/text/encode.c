@@ -1,7 +1,7 @@
 /* encode.c - text to tokens: special tokens first, then what lies between them.
  *
  * Text between special tokens goes through the pre-tokenizer (BPE) or is cut before its spaces
- * (SPM), and each word is merged. Words repeat: a small direct-mapped cache remembers where in this
+ * (SPM), and each word is merged; WordPiece has rules of its own (wpm.c). Words repeat: a small direct-mapped cache remembers where in this
  * very call a word was seen and which tokens it became, so it owns no text. Everything here lives
  * for one call; the vocabulary is only read.
  */
@@ -95,15 +95,19 @@ static aerie_status add_spm(encoder *e, const char *text, size_t n, bool prefix)
 static aerie_status add_fragment(encoder *e, const char *text, size_t begin, size_t end, bool after_special)
 {
     if (begin == end) return AERIE_OK;
+    if (e->vocab->wpm) return ae_wpm_text(e->vocab, text + begin, end - begin, e->out, e->error);
     if (e->vocab->spm) return add_spm(e, text + begin, end - begin, e->vocab->add_space_prefix && after_special);
     e->text = text;
     e->base = begin;
     return ae_pretok_run(&e->vocab->pretok, text + begin, end - begin, add_word, e, e->error);
 }
 
-static bool is_space(char c)
+/* Where the white space at `at` ends. */
+static size_t skip_space(const char *text, size_t at, size_t n)
 {
-    return c == ' ' || (c >= '\t' && c <= '\r');
+    uint32_t n_bytes;
+    while (at < n && (ae_uni_class_at(text + at, n - at, &n_bytes) & AE_UNI_SPACE)) at += n_bytes;
+    return at;
 }
 
 /* Finds special tokens and hands on what lies between. */
@@ -129,7 +133,7 @@ static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_sp
         if (!ae_tokens_add(e->out, id)) return fail_tokens(e);
         after_special = !inside;
         at += n_piece;
-        while ((e->vocab->flags[id] & AE_TOKEN_RSTRIP) && at < n && is_space(text[at])) at++;
+        if (e->vocab->flags[id] & AE_TOKEN_RSTRIP) at = skip_space(text, at, n);
         begin = at;
     }
     return add_fragment(e, text, begin, n, after_special);
@@ -169,7 +173,7 @@ aerie_status ae_vocab_encode(const ae_vocab *vocab, const char *text, size_t n, 
         e.cache_mask = slots - 1;
     }
     if (options.add_special && ae_vocab_adds_bos(vocab) && !ae_tokens_add(out, vocab->bos)) status = fail_tokens(&e);
-    if (status == AERIE_OK && vocab->lacks_bytes && !ae_uni_is_valid(text, n)) {
+    if (status == AERIE_OK && vocab->lacks_bytes && !vocab->wpm && !ae_uni_is_valid(text, n)) {
         status = replace_unspellable(vocab, text, n, &replaced, error);
         text = replaced.data;
         n = replaced.n;

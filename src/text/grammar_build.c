@@ -178,6 +178,44 @@ ae_gpiece ae_gbuild_bytes(ae_gbuild *b, const char *bytes, size_t n)
     return (ae_gpiece){start, at};
 }
 
+int ae_gword_compare(const void *a, const void *b)
+{
+    const ae_gword *x = a, *y = b;
+    const int order = memcmp(x->bytes, y->bytes, x->n < y->n ? x->n : y->n);
+    return order ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+/* The way of the last word lies in `path`: path[i] is where its first i bytes lead. */
+static void add_words(ae_gbuild *b, const ae_gword *words, size_t n, uint32_t *path, uint32_t end)
+{
+    for (size_t i = 0; i < n && b->status == AERIE_OK; i++) {
+        const ae_gword *w = &words[i];
+        size_t shared = 0;
+        while (i && shared < w->n && shared < w[-1].n && w->bytes[shared] == w[-1].bytes[shared]) shared++;
+        if (shared == w->n) continue; /* the same word again */
+        for (size_t k = shared; k < w->n && b->status == AERIE_OK; k++) {
+            path[k + 1] = k + 1 < w->n ? add_node(b, AE_GNODE_BYTES) : end;
+            add_edge(b, path[k], (uint8_t)w->bytes[k], (uint8_t)w->bytes[k], path[k + 1]);
+        }
+    }
+}
+
+ae_gpiece ae_gbuild_words(ae_gbuild *b, const ae_gword *words, size_t n)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < n; i++) longest = words[i].n > longest ? words[i].n : longest;
+    const ae_gpiece piece = {add_node(b, AE_GNODE_BYTES), add_node(b, AE_GNODE_SPLIT)};
+    uint32_t *path = ae_alloc(longest + 1, sizeof *path);
+    if (!path) {
+        ae_gbuild_fail(b, ae_fail_memory(b->error, "a grammar", longest * sizeof *path));
+        return piece;
+    }
+    path[0] = piece.start;
+    add_words(b, words, n, path, piece.end);
+    ae_free(path);
+    return piece;
+}
+
 ae_gpiece ae_gbuild_text(ae_gbuild *b, const char *text)
 {
     return ae_gbuild_bytes(b, text, strlen(text));

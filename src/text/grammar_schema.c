@@ -356,14 +356,53 @@ static unsigned types_of(ae_schema *s, const ae_conjuncts *set)
     return !declared && !s->standard && is_one_type(implied) ? implied : bits;
 }
 
+enum { MAX_COMPARISONS = 4000000 }; /* of values of several lists that hold at once */
+
 /* ---- Sets with enum or const ------------------------------------------------------------------------------------------ */
 
-static bool is_allowed(const json_t *schema, const json_t *value)
+/* schema == from: the value is of its enum. */
+static bool is_allowed(const json_t *schema, const json_t *from, const json_t *value)
 {
     const json_t *list = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");
-    bool found = !list;
+    bool found = !list || schema == from;
     for (size_t i = 0; i < json_array_size(list) && !found; i++) found = json_equal(json_array_get(list, i), value);
     return found && (!one || json_equal(one, value));
+}
+
+/* How many values the other lists hold: each value of the first is looked for in them. */
+static size_t count_others(const ae_conjuncts *set, const json_t *first)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < set->n; i++)
+        if (set->items[i].schema != first) n += json_array_size(json_object_get(set->items[i].schema, "enum"));
+    return n;
+}
+
+static bool add_values_of(ae_schema *s, const ae_conjuncts *set, const json_t *first, unsigned types, ae_gpiece choices)
+{
+    const json_t *list = json_object_get(first, "enum"), *one = json_object_get(first, "const");
+    const size_t n = list ? json_array_size(list) : 1, n_others = count_others(set, first);
+    size_t n_texts = 0;
+    bool any = false;
+    if (n_others > MAX_COMPARISONS / n) {
+        ae_schema_fail(s, AERIE_ERROR_LIMIT, first, "lists of %zu and %zu values hold at once here; that is too many to compare", n,
+                       n_others);
+        return false;
+    }
+    const json_t **texts = ae_alloc(n, sizeof *texts);
+    if (!texts) ae_schema_fail_memory(s);
+    for (size_t k = 0; k < n && ae_schema_ok(s); k++) {
+        const json_t *value = list ? json_array_get(list, k) : one;
+        bool good = type_of(value) & types;
+        for (size_t i = 0; i < set->n && good; i++) good = is_allowed(set->items[i].schema, list ? first : NULL, value);
+        if (!good) continue;
+        any = true;
+        if (json_is_string(value)) texts[n_texts++] = value;
+        else ae_gbuild_or(&s->b, choices, ae_schema_literal(s, value));
+    }
+    if (n_texts && ae_schema_ok(s)) ae_gbuild_or(&s->b, choices, ae_schema_texts(s, texts, n_texts));
+    ae_free(texts);
+    return any;
 }
 
 /* Is there an enum or const? Their values that all conjuncts leave become choices. */
@@ -382,16 +421,7 @@ static bool add_values(ae_schema *s, const ae_conjuncts *set, unsigned types, ae
             ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, set->items[i].schema,
                            "beside enum and const only \"type\" is possible; leave out "
                            "the values that the other keywords exclude");
-    const json_t *list = json_object_get(first, "enum"), *one = json_object_get(first, "const");
-    const size_t n = list ? json_array_size(list) : 1;
-    for (size_t k = 0; k < n && ae_schema_ok(s); k++) {
-        const json_t *value = list ? json_array_get(list, k) : one;
-        bool good = type_of(value) & types;
-        for (size_t i = 0; i < set->n && good; i++) good = is_allowed(set->items[i].schema, value);
-        if (!good) continue;
-        ae_gbuild_or(&s->b, choices, ae_schema_literal(s, value));
-        *any = true;
-    }
+    *any = add_values_of(s, set, first, types, choices);
     return true;
 }
 

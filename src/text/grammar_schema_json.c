@@ -176,6 +176,31 @@ ae_gpiece ae_schema_text(ae_schema *s, const char *bytes, size_t n)
     return piece;
 }
 
+ae_gpiece ae_schema_texts(ae_schema *s, const json_t *const *values, size_t n)
+{
+    ae_buf out = {0};
+    ae_gword *words = ae_alloc(n + 1, sizeof *words);
+    ae_gpiece piece = {0, 0};
+    for (size_t i = 0; words && i < n; i++) {
+        const size_t begin = out.n;
+        ae_buf_adds(&out, "\"");
+        spell_text(&out, json_string_value(values[i]), json_string_length(values[i]));
+        ae_buf_adds(&out, "\"");
+        words[i].n = out.n - begin;
+    }
+    if (words && !out.failed) {
+        const char *at = out.data;
+        for (size_t i = 0; i < n; at += words[i++].n) words[i].bytes = at;
+        qsort(words, n, sizeof *words, ae_gword_compare);
+        piece = ae_gbuild_words(&s->b, words, n);
+    } else {
+        ae_schema_fail_memory(s);
+    }
+    ae_free(words);
+    ae_buf_free(&out);
+    return piece;
+}
+
 /* ---- Numbers and any value --------------------------------------------------------------------------------------- */
 
 static ae_gpiece whole_number(ae_schema *s)

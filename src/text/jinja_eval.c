@@ -39,7 +39,7 @@ aerie_status ae_jinja_fail(ae_jinja_run *r, aerie_status status, const char *for
         end += length;
     }
     clean[end] = 0;
-    return ae_fail(r->error, status, "template line %u: %s", (unsigned)r->line, clean);
+    return ae_fail(r->error, status, AE_JINJA_PLACE "%s", AE_JINJA_AT(r->place), clean);
 }
 
 aerie_status ae_jinja_fail_heap(ae_jinja_run *r)
@@ -106,7 +106,7 @@ static void recycle(ae_jinja_run *r, ae_jinja_scope *scope)
 static aerie_status assign_namespace(ae_jinja_run *r, const ae_jinja_node *target, ae_value value)
 {
     ae_value ns;
-    ae_jinja_node name = {.type = NODE_NAME, .line = target->line, .name = target->name};
+    ae_jinja_node name = {.type = NODE_NAME, .place = target->place, .name = target->name};
     AE_TRY(ae_jinja_eval(r, &name, &ns));
     if (ns.kind != AE_VALUE_NAMESPACE)
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%.80s' is not a namespace, so '%.80s' cannot be set on it",
@@ -362,7 +362,7 @@ aerie_status ae_jinja_call_macro(ae_jinja_run *r, const ae_jinja_callable *calla
     const ae_jinja_node *macro = callable->macro;
     ae_jinja_scope *outer = r->scope;
     ae_jinja_flow flow = r->flow;
-    uint32_t line = r->line;
+    ae_jinja_place place = r->place;
     size_t n_params = 0;
     bool has_caller = false;
     AE_TRY(ae_jinja_descend(r));
@@ -375,7 +375,7 @@ aerie_status ae_jinja_call_macro(ae_jinja_run *r, const ae_jinja_callable *calla
     AE_TRY(ae_jinja_capture(r, macro->b, out));
     r->flow = flow;
     r->scope = outer;
-    r->line = line;
+    r->place = place;
     r->depth--;
     return AERIE_OK;
 }
@@ -435,7 +435,7 @@ aerie_status ae_jinja_exec(ae_jinja_run *r, const ae_jinja_node *list)
 {
     AE_TRY(ae_jinja_descend(r));
     for (const ae_jinja_node *node = list; node && r->flow == FLOW_NORMAL; node = node->next) {
-        r->line = node->line;
+        r->place = node->place;
         AE_JINJA_CHARGE(r, 1);
         AE_TRY(exec_statement(r, node));
     }
@@ -462,7 +462,7 @@ aerie_status ae_template_render(const ae_template *tmpl, ae_value root, const ae
     if (!options) options = &usual;
     if (root.kind != AE_VALUE_OBJECT) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the root of a template must be an object");
     ae_jinja_text text = {0};
-    ae_jinja_run r = {.error = error, .line = 1, .steps_left = options->max_steps, .root = root,
+    ae_jinja_run r = {.error = error, .place = {1, 1}, .steps_left = options->max_steps, .root = root,
                       .max_output_bytes = options->max_output_bytes, .now = options->now, .output = &text};
     ae_value_heap_init(&r.heap, options->max_memory_bytes);
     aerie_status status;

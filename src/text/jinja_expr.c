@@ -7,8 +7,8 @@
  */
 #include "text/jinja_internal.h"
 
-#define NEW(p, node, type, line)                            \
-    ae_jinja_node *node = ae_jinja_node_new(p, type, line); \
+#define NEW(p, node, type, place)                            \
+    ae_jinja_node *node = ae_jinja_node_new(p, type, place); \
     if (!node) return (p)->tmpl->heap.limit_hit ? AERIE_ERROR_LIMIT : AERIE_ERROR_MEMORY
 
 static aerie_status parse_or(ae_jinja_parser *p, ae_jinja_node **out);
@@ -34,7 +34,7 @@ static aerie_status parse_name(ae_jinja_parser *p, bool with_namespace, ae_jinja
         if (ae_string_is(name, "kwargs")) p->uses |= AE_JINJA_USES_KWARGS;
         if (ae_string_is(name, "varargs")) p->uses |= AE_JINJA_USES_VARARGS;
         if (with_namespace && ae_jinja_skip(p, TOKEN_DOT)) {
-            NEW(p, attr, NODE_NAME, node->line);
+            NEW(p, attr, NODE_NAME, node->place);
             AE_TRY(ae_jinja_expect_name(p, &attr->name));
             node->type = NODE_NSREF;
             node->b = attr;
@@ -82,7 +82,7 @@ static aerie_status parse_dict_literal(ae_jinja_parser *p, ae_jinja_node *node)
     while (p->token->type != TOKEN_RBRACE) {
         if (node->a) AE_TRY(ae_jinja_expect(p, TOKEN_COMMA));
         if (p->token->type == TOKEN_RBRACE) break;
-        NEW(p, pair, NODE_PAIR, p->token->line);
+        NEW(p, pair, NODE_PAIR, p->token->place);
         AE_TRY(ae_jinja_parse_expression(p, &pair->a));
         AE_TRY(ae_jinja_expect(p, TOKEN_COLON));
         AE_TRY(ae_jinja_parse_expression(p, &pair->b));
@@ -103,7 +103,7 @@ static aerie_status parse_primary(ae_jinja_parser *p, int how, ae_jinja_node **o
         p->depth--;
         return ae_jinja_expect(p, TOKEN_RPAREN);
     }
-    NEW(p, node, NODE_CONST, token->line);
+    NEW(p, node, NODE_CONST, token->place);
     *out = node;
     switch (token->type) {
     case TOKEN_NAME: return parse_name(p, how & AE_JINJA_TUPLE_NAMESPACE, node);
@@ -136,7 +136,7 @@ aerie_status ae_jinja_parse_tuple(ae_jinja_parser *p, int how, ae_jinja_node **o
 {
     ae_jinja_node *first = NULL, **last = &first;
     bool is_tuple = false;
-    uint32_t line = p->token->line;
+    ae_jinja_place place = p->token->place;
     for (bool more = true; more;) {
         if (first) AE_TRY(ae_jinja_expect(p, TOKEN_COMMA));
         if (at_tuple_end(p, how)) break;
@@ -152,7 +152,7 @@ aerie_status ae_jinja_parse_tuple(ae_jinja_parser *p, int how, ae_jinja_node **o
         return AERIE_OK;
     }
     if (!is_tuple && !(how & AE_JINJA_TUPLE_PAREN)) return ae_jinja_unexpected(p, "an expression");
-    NEW(p, node, NODE_TUPLE, line);
+    NEW(p, node, NODE_TUPLE, place);
     node->a = first;
     *out = node;
     return AERIE_OK;
@@ -168,7 +168,7 @@ static aerie_status parse_args(ae_jinja_parser *p, ae_jinja_node **out)
     for (bool first = true; p->token->type != TOKEN_RPAREN; first = false) {
         if (!first) AE_TRY(ae_jinja_expect(p, TOKEN_COMMA));
         if (p->token->type == TOKEN_RPAREN) break;
-        NEW(p, arg, NODE_ARG, p->token->line);
+        NEW(p, arg, NODE_ARG, p->token->place);
         bool wrong;
         if (ae_jinja_skip(p, TOKEN_MUL)) {
             wrong = star || star_star;
@@ -201,7 +201,7 @@ static aerie_status parse_args(ae_jinja_parser *p, ae_jinja_node **out)
 
 static aerie_status parse_call(ae_jinja_parser *p, ae_jinja_node **inout)
 {
-    NEW(p, node, NODE_CALL, p->token->line);
+    NEW(p, node, NODE_CALL, p->token->place);
     node->a = *inout;
     AE_TRY(parse_args(p, &node->b));
     *inout = node;
@@ -217,7 +217,7 @@ static aerie_status parse_index(ae_jinja_parser *p, ae_jinja_node **out)
         *out = start;
         if (p->token->type != TOKEN_COLON) return AERIE_OK;
     }
-    NEW(p, slice, NODE_SLICE, p->token->line);
+    NEW(p, slice, NODE_SLICE, p->token->place);
     slice->a = start;
     p->token++;
     if (p->token->type != TOKEN_COLON && p->token->type != TOKEN_RBRACKET && p->token->type != TOKEN_COMMA)
@@ -230,16 +230,16 @@ static aerie_status parse_index(ae_jinja_parser *p, ae_jinja_node **out)
 
 static aerie_status parse_subscript(ae_jinja_parser *p, ae_jinja_node **inout)
 {
-    uint32_t line = p->token->line;
+    ae_jinja_place place = p->token->place;
     if (ae_jinja_skip(p, TOKEN_DOT)) {
         bool is_name = p->token->type == TOKEN_NAME;
         if (!is_name && p->token->type != TOKEN_INTEGER) return ae_jinja_unexpected(p, "a name or an index");
-        NEW(p, node, is_name ? NODE_ATTR : NODE_ITEM, line);
+        NEW(p, node, is_name ? NODE_ATTR : NODE_ITEM, place);
         node->a = *inout;
         if (is_name) {
             node->name = p->token->as.string;
         } else {
-            NEW(p, index, NODE_CONST, line);
+            NEW(p, index, NODE_CONST, place);
             index->value = ae_value_int(p->token->as.integer);
             node->b = index;
         }
@@ -247,7 +247,7 @@ static aerie_status parse_subscript(ae_jinja_parser *p, ae_jinja_node **inout)
         *inout = node;
         return AERIE_OK;
     }
-    NEW(p, node, NODE_ITEM, line);
+    NEW(p, node, NODE_ITEM, place);
     node->a = *inout;
     p->token++;
     AE_TRY(ae_jinja_enter(p));
@@ -261,7 +261,7 @@ static aerie_status parse_subscript(ae_jinja_parser *p, ae_jinja_node **inout)
     p->token++;
     p->depth--;
     if (n != 1) {
-        NEW(p, tuple, NODE_TUPLE, line);
+        NEW(p, tuple, NODE_TUPLE, place);
         for (const ae_jinja_node *item = first; item; item = item->next)
             if (item->type == NODE_SLICE)
                 return ae_jinja_parse_fail(p, AERIE_ERROR_UNSUPPORTED, "a slice cannot be part of a tuple");
@@ -296,7 +296,7 @@ aerie_status ae_jinja_parse_filters(ae_jinja_parser *p, ae_jinja_node *input, bo
 {
     *out = input;
     while (block || ae_jinja_skip(p, TOKEN_PIPE)) {
-        NEW(p, node, NODE_FILTER, p->token->line);
+        NEW(p, node, NODE_FILTER, p->token->place);
         block = false;
         AE_TRY(ae_jinja_expect_name(p, &node->name));
         if (p->token->type == TOKEN_DOT) return ae_jinja_unexpected(p, "the name of a filter without dots");
@@ -324,7 +324,7 @@ static bool at_test_argument(const ae_jinja_parser *p)
 
 static aerie_status parse_test(ae_jinja_parser *p, ae_jinja_node **inout)
 {
-    NEW(p, node, NODE_TEST, p->token->line);
+    NEW(p, node, NODE_TEST, p->token->place);
     p->token++;
     bool negated = ae_jinja_skip_name(p, "not");
     node->a = *inout;
@@ -337,7 +337,7 @@ static aerie_status parse_test(ae_jinja_parser *p, ae_jinja_node **inout)
     } else if (at_test_argument(p)) {
         if (ae_jinja_at_name(p, "is"))
             return ae_jinja_parse_fail(p, AERIE_ERROR_FORMAT, "tests cannot be chained with 'is'");
-        NEW(p, arg, NODE_ARG, p->token->line);
+        NEW(p, arg, NODE_ARG, p->token->place);
         AE_TRY(ae_jinja_enter(p));
         AE_TRY(parse_primary(p, 0, &arg->a));
         p->depth--;
@@ -346,7 +346,7 @@ static aerie_status parse_test(ae_jinja_parser *p, ae_jinja_node **inout)
     }
     *inout = node;
     if (negated) {
-        NEW(p, inverse, NODE_NOT, node->line);
+        NEW(p, inverse, NODE_NOT, node->place);
         inverse->a = node;
         *inout = inverse;
     }
@@ -367,9 +367,9 @@ static aerie_status parse_filters_and_tests(ae_jinja_parser *p, ae_jinja_node **
 
 static aerie_status parse_unary(ae_jinja_parser *p, bool with_filters, ae_jinja_node **out)
 {
-    uint32_t line = p->token->line;
+    ae_jinja_place place = p->token->place;
     if (p->token->type == TOKEN_SUB || p->token->type == TOKEN_ADD) {
-        NEW(p, node, p->token->type == TOKEN_SUB ? NODE_NEGATE : NODE_PLUS, line);
+        NEW(p, node, p->token->type == TOKEN_SUB ? NODE_NEGATE : NODE_PLUS, place);
         p->token++;
         AE_TRY(ae_jinja_enter(p));
         AE_TRY(parse_unary(p, false, &node->a));
@@ -385,7 +385,7 @@ static aerie_status parse_unary(ae_jinja_parser *p, bool with_filters, ae_jinja_
 static aerie_status binary(ae_jinja_parser *p, ae_jinja_op op, ae_jinja_node **left,
                            aerie_status (*parse)(ae_jinja_parser *, ae_jinja_node **))
 {
-    NEW(p, node, NODE_BINARY, p->token->line);
+    NEW(p, node, NODE_BINARY, p->token->place);
     p->token++;
     node->op = (uint8_t)op;
     node->a = *left;
@@ -419,10 +419,10 @@ static aerie_status parse_product(ae_jinja_parser *p, ae_jinja_node **out)
 
 static aerie_status parse_concat(ae_jinja_parser *p, ae_jinja_node **out)
 {
-    uint32_t line = p->token->line;
+    ae_jinja_place place = p->token->place;
     AE_TRY(parse_product(p, out));
     if (p->token->type != TOKEN_TILDE) return AERIE_OK;
-    NEW(p, node, NODE_CONCAT, line);
+    NEW(p, node, NODE_CONCAT, place);
     node->a = *out;
     for (ae_jinja_node *last = node->a; ae_jinja_skip(p, TOKEN_TILDE); last = last->next)
         AE_TRY(parse_product(p, &last->next));
@@ -460,17 +460,17 @@ static bool skip_comparison(ae_jinja_parser *p, uint8_t *op)
 
 static aerie_status parse_comparison(ae_jinja_parser *p, ae_jinja_node **out)
 {
-    uint32_t line = p->token->line;
+    ae_jinja_place place = p->token->place;
     AE_TRY(parse_sum(p, out));
     ae_jinja_node *first = NULL, **last = &first;
     for (uint8_t op; skip_comparison(p, &op); last = &(*last)->next) {
-        NEW(p, operand, NODE_OPERAND, p->token->line);
+        NEW(p, operand, NODE_OPERAND, p->token->place);
         operand->op = op;
         AE_TRY(parse_sum(p, &operand->a));
         *last = operand;
     }
     if (!first) return AERIE_OK;
-    NEW(p, node, NODE_COMPARE, line);
+    NEW(p, node, NODE_COMPARE, place);
     node->a = *out;
     node->b = first;
     *out = node;
@@ -480,7 +480,7 @@ static aerie_status parse_comparison(ae_jinja_parser *p, ae_jinja_node **out)
 static aerie_status parse_not(ae_jinja_parser *p, ae_jinja_node **out)
 {
     if (!ae_jinja_at_name(p, "not")) return parse_comparison(p, out);
-    NEW(p, node, NODE_NOT, p->token->line);
+    NEW(p, node, NODE_NOT, p->token->place);
     p->token++;
     AE_TRY(ae_jinja_enter(p));
     AE_TRY(parse_not(p, &node->a));
@@ -494,7 +494,7 @@ static aerie_status parse_logic(ae_jinja_parser *p, const char *word, ae_jinja_n
 {
     AE_TRY(parse(p, out));
     while (ae_jinja_at_name(p, word)) {
-        NEW(p, node, type, p->token->line);
+        NEW(p, node, type, p->token->place);
         p->token++;
         node->a = *out;
         AE_TRY(parse(p, &node->b));
@@ -527,7 +527,7 @@ aerie_status ae_jinja_parse_expression(ae_jinja_parser *p, ae_jinja_node **out)
     AE_TRY(parse_or(p, out));
     while (ae_jinja_skip_name(p, "if")) {
         p->unknown = unknown; /* what stands in front of this `if` may be wrong */
-        NEW(p, node, NODE_COND, p->token->line);
+        NEW(p, node, NODE_COND, p->token->place);
         bool soft = p->soft;
         p->soft = true;
         node->b = *out;

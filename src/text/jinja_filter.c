@@ -130,7 +130,7 @@ static aerie_status wordcount(ae_jinja_run *r, const ae_jinja_call *call, ae_val
     const ae_string *s = text.as.string;
     int64_t count = 0;
     bool inside = false;
-    AE_JINJA_CHARGE(r, s->n / 64);
+    AE_JINJA_CHARGE(r, s->n / 32);
     for (size_t i = 0; i < s->n;) {
         uint32_t code;
         i += ae_utf8_decode(s->data + i, s->n - i, &code);
@@ -185,7 +185,6 @@ static aerie_status truncate_text(ae_jinja_run *r, const ae_jinja_call *call, ae
 {
     int64_t limit = 255, leeway = 5;
     ae_value end = call->arg[2], part;
-    if (call->self.kind != AE_VALUE_STRING) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "truncate needs a string");
     if (!call->has[2]) AE_TRY(ae_jinja_string(r, "...", 3, &end));
     if ((call->has[0] && !ae_jinja_to_int(call->arg[0], &limit)) || end.kind != AE_VALUE_STRING ||
         (call->has[3] && call->arg[3].kind != AE_VALUE_NONE && !ae_jinja_to_int(call->arg[3], &leeway)))
@@ -193,8 +192,11 @@ static aerie_status truncate_text(ae_jinja_run *r, const ae_jinja_call *call, ae
     if (limit < (int64_t)end.as.string->n_chars || leeway < 0)
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "truncate: the length is less than that of the end");
     *out = call->self;
-    int64_t n = (int64_t)call->self.as.string->n_chars;
+    size_t length;
+    AE_TRY(ae_jinja_length(r, call->self, &length)); /* what is short enough may be anything */
+    int64_t n = (int64_t)length;
     if (n <= limit || n - limit <= leeway) return AERIE_OK;
+    if (call->self.kind != AE_VALUE_STRING) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "truncate needs a string");
     AE_TRY(ae_jinja_slice(r, call->self, ae_value_none(), ae_value_int(limit - (int64_t)end.as.string->n_chars), ae_value_none(), &part));
     const ae_string *s = part.as.string;
     size_t cut = s->n;

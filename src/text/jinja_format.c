@@ -219,6 +219,7 @@ aerie_status ae_jinja_percent(ae_jinja_run *r, ae_value format, ae_value args, a
         i++;
         if (i < s->n && s->data[i] == '(') {
             const char *end = memchr(s->data + i, ')', s->n - i);
+            if (end && args.kind == AE_VALUE_UNDEFINED) return ae_jinja_fail_undefined(r, args);
             if (!end || args.kind != AE_VALUE_OBJECT) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a named format needs a dict");
             ae_value key;
             AE_TRY(ae_jinja_string(r, s->data + i + 1, (size_t)(end - s->data) - i - 1, &key));
@@ -254,7 +255,8 @@ aerie_status ae_jinja_percent(ae_jinja_run *r, ae_value format, ae_value args, a
         if (format.safe && f.type == 's') AE_TRY(ae_jinja_escape(r, value, &value));
         AE_TRY(add_field(r, &t, &f, value));
     }
-    if (used < n_args && args.kind != AE_VALUE_OBJECT && !(args.kind == AE_VALUE_ARRAY && !is_tuple))
+    if (used < n_args && args.kind != AE_VALUE_OBJECT && args.kind != AE_VALUE_UNDEFINED &&
+        !(args.kind == AE_VALUE_ARRAY && (args.as.array->kind == AE_ARRAY_LIST || args.as.array->kind == AE_ARRAY_RANGE)))
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "there are more values than formats");
     AE_TRY(ae_jinja_text_value(r, &t, out));
     out->safe = format.safe;

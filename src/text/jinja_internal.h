@@ -64,9 +64,18 @@ typedef enum ae_jinja_token_type {
     TOKEN_SEMICOLON
 } ae_jinja_token_type;
 
+/* Where something stands in the template; both from 1, columns in characters. */
+typedef struct ae_jinja_place {
+    uint32_t line, column;
+} ae_jinja_place;
+
+/* A format and its arguments. */
+#define AE_JINJA_PLACE "template line %u, column %u: "
+#define AE_JINJA_AT(place) (unsigned)(place).line, (unsigned)(place).column
+
 typedef struct ae_jinja_token {
     uint8_t type; /* ae_jinja_token_type */
-    uint32_t line;
+    ae_jinja_place place;
     union {
         const ae_string *string; /* NAME, STRING, DATA */
         int64_t integer;
@@ -149,7 +158,7 @@ typedef struct ae_jinja_node {
     uint8_t type; /* ae_jinja_node_type */
     uint8_t op;
     bool flag;
-    uint32_t line;
+    ae_jinja_place place;
     struct ae_jinja_node *next; /* in the list it belongs to */
     struct ae_jinja_node *a, *b, *c, *d, *e;
     const ae_string *name;
@@ -183,7 +192,7 @@ typedef struct ae_jinja_parser {
 
 aerie_status ae_jinja_parse_fail(ae_jinja_parser *p, aerie_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-ae_jinja_node *ae_jinja_node_new(ae_jinja_parser *p, ae_jinja_node_type type, uint32_t line); /* NULL: failed */
+ae_jinja_node *ae_jinja_node_new(ae_jinja_parser *p, ae_jinja_node_type type, ae_jinja_place place); /* NULL: failed */
 bool ae_jinja_at_name(const ae_jinja_parser *p, const char *name);
 bool ae_jinja_skip(ae_jinja_parser *p, ae_jinja_token_type type);
 bool ae_jinja_skip_name(ae_jinja_parser *p, const char *name);
@@ -228,7 +237,7 @@ typedef enum ae_jinja_flow { FLOW_NORMAL, FLOW_BREAK, FLOW_CONTINUE } ae_jinja_f
 typedef struct ae_jinja_run {
     ae_value_heap heap;
     aerie_error *error;
-    uint32_t line;
+    ae_jinja_place place;
     uint64_t steps_left;
     int depth;
     size_t max_output_bytes;
@@ -290,7 +299,7 @@ typedef struct ae_jinja_loop {
 
 #define AE_JINJA_CHARGE(r, n) AE_TRY(ae_jinja_charge((r), (n)))
 
-/* "template line N: sentence" */
+/* "template line N, column M: sentence" */
 aerie_status ae_jinja_fail(ae_jinja_run *r, aerie_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 aerie_status ae_jinja_fail_heap(ae_jinja_run *r); /* the heap said no */

@@ -13,7 +13,7 @@ typedef struct lexer {
     aerie_error *error;
     const char *text; /* newlines are all \n, the last one dropped */
     size_t n, at;
-    uint32_t line;      /* of `at` */
+    ae_jinja_place place; /* of `at` */
     size_t n_capacity;  /* of tokens */
     bool line_starting; /* the last thing consumed ended with a newline */
     size_t n_open;
@@ -22,20 +22,23 @@ typedef struct lexer {
 
 static aerie_status fail(lexer *l, const char *reason)
 {
-    return ae_fail(l->error, AERIE_ERROR_FORMAT, "template line %u: %s", (unsigned)l->line, reason);
+    return ae_fail(l->error, AERIE_ERROR_FORMAT, AE_JINJA_PLACE "%s", AE_JINJA_AT(l->place), reason);
 }
 
 static aerie_status fail_heap(lexer *l)
 {
     if (l->tmpl->heap.limit_hit)
-        return ae_fail(l->error, AERIE_ERROR_LIMIT, "template line %u: the template needs more than %zu bytes parsed",
-                       (unsigned)l->line, l->tmpl->heap.limit_bytes);
+        return ae_fail(l->error, AERIE_ERROR_LIMIT, AE_JINJA_PLACE "the template needs more than %zu bytes parsed",
+                       AE_JINJA_AT(l->place), l->tmpl->heap.limit_bytes);
     return ae_fail_memory(l->error, "the template", l->n);
 }
 
 static void advance(lexer *l, size_t to)
 {
-    for (size_t i = l->at; i < to; i++) l->line += l->text[i] == '\n';
+    for (size_t i = l->at; i < to; i++) {
+        if (l->text[i] == '\n') l->place = (ae_jinja_place){l->place.line + 1, 1};
+        else l->place.column += ((unsigned char)l->text[i] & 0xC0) != 0x80;
+    }
     if (to > l->at) l->line_starting = l->text[to - 1] == '\n';
     l->at = to;
 }
@@ -53,7 +56,7 @@ static aerie_status push(lexer *l, ae_jinja_token_type type, ae_jinja_token **ou
         l->n_capacity = capacity;
     }
     ae_jinja_token *token = &t->tokens[t->n_tokens++];
-    *token = (ae_jinja_token){.type = (uint8_t)type, .line = l->line};
+    *token = (ae_jinja_token){.type = (uint8_t)type, .place = l->place};
     if (out) *out = token;
     return AERIE_OK;
 }
@@ -201,8 +204,8 @@ static aerie_status lex_integer(lexer *l)
         int digit = hex_digit(l->text[at]);
         if (digit < 0 || digit >= (zero ? 1 : base)) break;
         if (__builtin_mul_overflow(value, (int64_t)base, &value) || __builtin_add_overflow(value, (int64_t)digit, &value))
-            return ae_fail(l->error, AERIE_ERROR_LIMIT, "template line %u: this integer does not fit in 64 bits",
-                           (unsigned)l->line);
+            return ae_fail(l->error, AERIE_ERROR_LIMIT, AE_JINJA_PLACE "this integer does not fit in 64 bits",
+                           AE_JINJA_AT(l->place));
     }
     ae_jinja_token *token;
     AE_TRY(push(l, TOKEN_INTEGER, &token));
@@ -240,8 +243,8 @@ static aerie_status lex_escape(lexer *l, size_t *at, size_t end, char **to)
     if (c == 'x') return lex_hex(l, at, end, 2, to);
     if (c == 'u') return lex_hex(l, at, end, 4, to);
     if (c == 'U') return lex_hex(l, at, end, 8, to);
-    if (c == 'N') return ae_fail(l->error, AERIE_ERROR_UNSUPPORTED, "template line %u: \\N{name} escapes are not offered",
-                                 (unsigned)l->line);
+    if (c == 'N') return ae_fail(l->error, AERIE_ERROR_UNSUPPORTED, AE_JINJA_PLACE "\\N{name} escapes are not offered",
+                                 AE_JINJA_AT(l->place));
     if (c >= '0' && c <= '7') {
         uint32_t code = (uint32_t)(c - '0');
         for (int i = 0; i < 2 && *at < end && l->text[*at] >= '0' && l->text[*at] <= '7'; i++)
@@ -333,18 +336,18 @@ static aerie_status lex_operator(lexer *l)
     while (i < n && !looking_at(l, l->at, operators[i].text)) i++;
     if (i == n) {
         unsigned char c = (unsigned char)l->text[l->at];
-        return ae_fail(l->error, AERIE_ERROR_FORMAT, "template line %u: unexpected character %s%c%s", (unsigned)l->line,
+        return ae_fail(l->error, AERIE_ERROR_FORMAT, AE_JINJA_PLACE "unexpected character %s%c%s", AE_JINJA_AT(l->place),
                        c > 32 && c < 127 ? "'" : "(", c > 32 && c < 127 ? c : '?', c > 32 && c < 127 ? "'" : ")");
     }
     char c = operators[i].text[0];
     if (c == '(' || c == '[' || c == '{') {
         if (l->n_open == sizeof l->open)
-            return ae_fail(l->error, AERIE_ERROR_LIMIT, "template line %u: brackets are nested too deeply",
-                           (unsigned)l->line);
+            return ae_fail(l->error, AERIE_ERROR_LIMIT, AE_JINJA_PLACE "brackets are nested too deeply",
+                           AE_JINJA_AT(l->place));
         l->open[l->n_open++] = c == '(' ? ')' : c == '[' ? ']' : '}';
     } else if (c == ')' || c == ']' || c == '}') {
         if (l->n_open == 0 || l->open[l->n_open - 1] != c)
-            return ae_fail(l->error, AERIE_ERROR_FORMAT, "template line %u: '%c' closes nothing", (unsigned)l->line, c);
+            return ae_fail(l->error, AERIE_ERROR_FORMAT, AE_JINJA_PLACE "'%c' closes nothing", AE_JINJA_AT(l->place), c);
         l->n_open--;
     }
     AE_TRY(push(l, (ae_jinja_token_type)operators[i].type, NULL));
@@ -455,7 +458,7 @@ static aerie_status lex_all(lexer *l)
 
 aerie_status ae_jinja_lex(ae_template *tmpl, const char *text, size_t n, aerie_error *error)
 {
-    lexer l = {.tmpl = tmpl, .error = error, .line = 1, .n = n, .line_starting = true};
+    lexer l = {.tmpl = tmpl, .error = error, .place = {1, 1}, .n = n, .line_starting = true};
     char *copy = ae_value_alloc(&tmpl->heap, n + 1, 1);
     if (!copy) return fail_heap(&l);
     size_t n_copy = 0;

@@ -101,15 +101,20 @@ static aerie_status sort_items(ae_jinja_run *r, ae_value items, ae_value path, b
     return merge_sort(r, list, n, reverse);
 }
 
-/* "a,b" sorts by several attributes: the key is a list of their values. */
-static aerie_status several_keys(ae_jinja_run *r, ae_value item, const ae_string *paths, bool exact, ae_value *out)
+/* The keys of `sort` are lists, with one value for each of "a,b": so values that are equal need no order. */
+static aerie_status list_key(ae_jinja_run *r, ae_value item, ae_value paths, bool exact, ae_value *out)
 {
+    ae_value path, key;
     AE_TRY(new_array(r, AE_ARRAY_LIST, out));
-    for (size_t from = 0, to; from <= paths->n; from = to + 1) {
-        const char *comma = memchr(paths->data + from, ',', paths->n - from);
-        ae_value path, key;
-        to = comma ? (size_t)(comma - paths->data) : paths->n;
-        AE_TRY(ae_jinja_string(r, paths->data + from, to - from, &path));
+    if (paths.kind != AE_VALUE_STRING) {
+        AE_TRY(get_key(r, item, paths, exact, &key));
+        return add(r, *out, key);
+    }
+    const ae_string *s = paths.as.string;
+    for (size_t from = 0, to; from <= s->n; from = to + 1) {
+        const char *comma = memchr(s->data + from, ',', s->n - from);
+        to = comma ? (size_t)(comma - s->data) : s->n;
+        AE_TRY(ae_jinja_string(r, s->data + from, to - from, &path));
         AE_TRY(get_key(r, item, path, exact, &key));
         AE_TRY(add(r, *out, key));
     }
@@ -120,21 +125,15 @@ static aerie_status several_keys(ae_jinja_run *r, ae_value item, const ae_string
 static aerie_status sort(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
 {
     ae_value items;
-    sortable *list;
-    bool reverse = ae_jinja_truth(call->arg[0]), exact = ae_jinja_truth(call->arg[1]);
     AE_TRY(ae_jinja_items(r, call->self, false, &items));
     size_t n = items.as.array->n;
-    if (call->arg[2].kind == AE_VALUE_STRING && memchr(call->arg[2].as.string->data, ',', call->arg[2].as.string->n)) {
-        list = ae_value_alloc(&r->heap, n, sizeof *list);
-        if (!list) return ae_jinja_fail_heap(r);
-        for (size_t i = 0; i < n; i++) {
-            list[i].item = items.as.array->items[i];
-            AE_TRY(several_keys(r, list[i].item, call->arg[2].as.string, exact, &list[i].key));
-        }
-        AE_TRY(merge_sort(r, list, n, reverse));
-    } else {
-        AE_TRY(sort_items(r, items, call->arg[2], exact, reverse, &list));
+    sortable *list = ae_value_alloc(&r->heap, n, sizeof *list);
+    if (!list) return ae_jinja_fail_heap(r);
+    for (size_t i = 0; i < n; i++) {
+        list[i].item = items.as.array->items[i];
+        AE_TRY(list_key(r, list[i].item, call->arg[2], ae_jinja_truth(call->arg[1]), &list[i].key));
     }
+    AE_TRY(merge_sort(r, list, n, ae_jinja_truth(call->arg[0])));
     AE_TRY(new_array(r, AE_ARRAY_LIST, out));
     for (size_t i = 0; i < n; i++) AE_TRY(add(r, *out, list[i].item));
     return AERIE_OK;
@@ -158,7 +157,7 @@ static aerie_status dictsort(ae_jinja_run *r, const ae_jinja_call *call, ae_valu
         AE_TRY(add(r, pair, object->entries[i].value));
         AE_TRY(add(r, items, pair));
     }
-    sortable *list;
+    sortable *list = NULL;
     AE_TRY(sort_items(r, items, ae_value_int(by_value), ae_jinja_truth(call->arg[0]), ae_jinja_truth(call->arg[2]), &list));
     AE_TRY(new_array(r, AE_ARRAY_LIST, out));
     for (size_t i = 0; i < items.as.array->n; i++) AE_TRY(add(r, *out, list[i].item));
@@ -208,7 +207,6 @@ static aerie_status first(ae_jinja_run *r, const ae_jinja_call *call, ae_value *
     bool last = call->entry->detail;
     if (last && call->self.kind == AE_VALUE_ARRAY && call->self.as.array->kind == AE_ARRAY_GENERATOR)
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a 'generator' has no last item: put 'list' in front");
-    if (call->self.kind == AE_VALUE_UNDEFINED && last) return ae_jinja_fail_undefined(r, call->self);
     AE_TRY(ae_jinja_items(r, call->self, false, &items));
     const ae_array *array = items.as.array;
     if (array->n == 0) return ae_jinja_undefined(r, last ? "there is no last item" : "there is no first item", NULL, out);
@@ -301,11 +299,18 @@ static aerie_status reverse(ae_jinja_run *r, const ae_jinja_call *call, ae_value
 static aerie_status unique(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
 {
     ae_value items, seen, key;
+    bool seen_undefined = false;
     AE_TRY(ae_jinja_items(r, call->self, false, &items));
     AE_TRY(new_array(r, AE_ARRAY_GENERATOR, out));
     if (!ae_value_object(&r->heap, &seen)) return ae_jinja_fail_heap(r);
     for (size_t i = 0; i < items.as.array->n; i++) {
         AE_TRY(get_key(r, items.as.array->items[i], call->arg[1], ae_jinja_truth(call->arg[0]), &key));
+        if (key.kind == AE_VALUE_UNDEFINED) { /* equal to its like, and to nothing else */
+            if (seen_undefined) continue;
+            seen_undefined = true;
+            AE_TRY(add(r, *out, items.as.array->items[i]));
+            continue;
+        }
         if (!ae_value_is_key(key)) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "unique does not compare values of type '%s'", ae_jinja_type_name(key));
         if (ae_object_find(seen.as.object, key)) continue;
         if (!ae_value_object_set(&r->heap, seen, key, ae_value_none())) return ae_jinja_fail_heap(r);

@@ -85,6 +85,7 @@ static aerie_status change_case(ae_jinja_run *r, const ae_jinja_call *call, ae_v
     ae_jinja_text t = {0};
     int how = call->entry->detail;
     bool after_letter = false;
+    AE_JINJA_CHARGE(r, s->n / 16); /* by what a character costs: with this, a template that only does it ends in a second */
     for (size_t i = 0; i < s->n;) {
         uint32_t code;
         size_t n = ae_utf8_decode(s->data + i, s->n - i, &code);
@@ -105,7 +106,7 @@ static aerie_status test_chars(ae_jinja_run *r, const ae_jinja_call *call, ae_va
     const ae_string *s = call->self.as.string;
     int what = call->entry->detail;
     bool all = s->n > 0 || what == IS_ASCII, cased = false, after_letter = false;
-    AE_JINJA_CHARGE(r, s->n / 128);
+    AE_JINJA_CHARGE(r, s->n / 32);
     for (size_t i = 0; i < s->n && all;) {
         uint32_t code;
         size_t n = ae_utf8_decode(s->data + i, s->n - i, &code);
@@ -171,6 +172,7 @@ static aerie_status strip(ae_jinja_run *r, const ae_jinja_call *call, ae_value *
         AE_TRY(has_char(r, set, code, &drop));
         if (drop) to = at;
     }
+    AE_JINJA_CHARGE(r, (s->n - (to - from)) / 64);
     return result(r, call, s->data + from, to - from, out);
 }
 
@@ -307,6 +309,7 @@ static aerie_status split_space(ae_jinja_run *r, const ae_jinja_call *call, int6
     const ae_string *s = call->self.as.string;
     size_t from = SIZE_MAX, at = 0;
     uint32_t code;
+    AE_JINJA_CHARGE(r, s->n / 64);
     while (at < s->n) {
         size_t n = ae_utf8_decode(s->data + at, s->n - at, &code);
         bool space = ae_utf8_is_space(code);
@@ -331,6 +334,7 @@ static aerie_status rsplit_space(ae_jinja_run *r, const ae_jinja_call *call, int
     const ae_string *s = call->self.as.string;
     size_t to = SIZE_MAX, at = s->n;
     uint32_t code;
+    AE_JINJA_CHARGE(r, s->n / 64);
     while (at > 0) {
         size_t start = at - 1;
         while (start > 0 && ((unsigned char)s->data[start] & 0xC0) == 0x80) start--;
@@ -363,8 +367,10 @@ static aerie_status find_last(ae_jinja_run *r, const ae_string *s, size_t end, c
 {
     *at = SIZE_MAX;
     for (size_t i = end - (end >= part->n ? part->n : end) + 1; end >= part->n && i-- > 0;) {
-        if (i % 256 == 0) AE_JINJA_CHARGE(r, 1);
-        if (s->data[i] != part->data[0] || memcmp(s->data + i, part->data, part->n) != 0) continue;
+        if (i % 64 == 0) AE_JINJA_CHARGE(r, 1);
+        if (s->data[i] != part->data[0]) continue;
+        AE_JINJA_CHARGE(r, part->n / 256);
+        if (memcmp(s->data + i, part->data, part->n) != 0) continue;
         *at = i;
         return AERIE_OK;
     }
@@ -415,6 +421,7 @@ static aerie_status splitlines(ae_jinja_run *r, const ae_jinja_call *call, ae_va
     bool keep = ae_jinja_truth(call->arg[0]);
     if (!ae_value_array(&r->heap, AE_ARRAY_LIST, 0, out)) return ae_jinja_fail_heap(r);
     size_t from = 0;
+    AE_JINJA_CHARGE(r, s->n / 64);
     for (size_t at = 0; at < s->n;) {
         uint32_t code;
         size_t next = at + ae_utf8_decode(s->data + at, s->n - at, &code);

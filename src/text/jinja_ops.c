@@ -220,6 +220,7 @@ aerie_status ae_jinja_contains(ae_jinja_run *r, ae_value item, ae_value containe
         return AERIE_OK;
     }
     case AE_VALUE_OBJECT:
+        if (item.kind == AE_VALUE_ARRAY && item.as.array->kind == AE_ARRAY_GENERATOR) return AERIE_OK; /* is only itself */
         if (item.kind == AE_VALUE_ARRAY || item.kind == AE_VALUE_OBJECT)
             return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a '%s' cannot be a key", ae_jinja_type_name(item));
         *out = ae_object_find(container.as.object, item) != NULL;
@@ -400,7 +401,7 @@ aerie_status ae_jinja_binary(ae_jinja_run *r, ae_jinja_op op, ae_value a, ae_val
 {
     static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**"};
     int64_t x, y;
-    if (op == OP_MOD && a.kind == AE_VALUE_STRING && b.kind != AE_VALUE_UNDEFINED) return ae_jinja_percent(r, a, b, out);
+    if (op == OP_MOD && a.kind == AE_VALUE_STRING) return ae_jinja_percent(r, a, b, out);
     if (ae_jinja_is_number(a) && ae_jinja_is_number(b)) {
         bool integers = ae_jinja_to_int(a, &x) && ae_jinja_to_int(b, &y);
         if (integers && op != OP_DIV && !(op == OP_POW && y < 0)) return integer_arithmetic(r, op, x, y, out);

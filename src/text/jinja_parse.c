@@ -19,7 +19,7 @@ aerie_status ae_jinja_parse_fail(ae_jinja_parser *p, aerie_status status, const 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return ae_fail(p->error, status, "template line %u: %s", (unsigned)p->token->line, text);
+    return ae_fail(p->error, status, AE_JINJA_PLACE "%s", AE_JINJA_AT(p->token->place), text);
 }
 
 static aerie_status fail_heap(ae_jinja_parser *p)
@@ -28,7 +28,7 @@ static aerie_status fail_heap(ae_jinja_parser *p)
     return ae_jinja_parse_fail(p, AERIE_ERROR_LIMIT, "the template needs more than %zu bytes parsed", HEAP_BYTES);
 }
 
-ae_jinja_node *ae_jinja_node_new(ae_jinja_parser *p, ae_jinja_node_type type, uint32_t line)
+ae_jinja_node *ae_jinja_node_new(ae_jinja_parser *p, ae_jinja_node_type type, ae_jinja_place place)
 {
     ae_jinja_node *node = ae_value_alloc(&p->tmpl->heap, 1, sizeof *node);
     if (!node) {
@@ -36,7 +36,7 @@ ae_jinja_node *ae_jinja_node_new(ae_jinja_parser *p, ae_jinja_node_type type, ui
         return NULL;
     }
     node->type = (uint8_t)type;
-    node->line = line;
+    node->place = place;
     return node;
 }
 
@@ -111,8 +111,8 @@ aerie_status ae_jinja_enter(ae_jinja_parser *p)
     return AERIE_OK;
 }
 
-#define NEW(p, node, type, line)                            \
-    ae_jinja_node *node = ae_jinja_node_new(p, type, line); \
+#define NEW(p, node, type, place)                            \
+    ae_jinja_node *node = ae_jinja_node_new(p, type, place); \
     if (!node) return node_status(p)
 
 /* ---- Targets ---------------------------------------------------------------------------- */
@@ -206,7 +206,7 @@ static aerie_status parse_if(ae_jinja_parser *p, ae_jinja_node *node)
     bool soft = p->soft;
     p->soft = true;
     for (bool more = true, with_test = true; more;) {
-        NEW(p, branch, NODE_BRANCH, p->token->line);
+        NEW(p, branch, NODE_BRANCH, p->token->place);
         if (with_test) AE_TRY(ae_jinja_parse_tuple(p, AE_JINJA_TUPLE_NO_COND, &branch->a));
         if (with_test) AE_TRY(parse_body(p, ends, &branch->b));
         else AE_TRY(parse_body(p, ends + 2, &branch->b));
@@ -246,7 +246,7 @@ static aerie_status parse_signature(ae_jinja_parser *p, ae_jinja_node *node)
     AE_TRY(ae_jinja_expect(p, TOKEN_LPAREN));
     while (p->token->type != TOKEN_RPAREN) {
         if (node->a) AE_TRY(ae_jinja_expect(p, TOKEN_COMMA));
-        NEW(p, param, NODE_PARAM, p->token->line);
+        NEW(p, param, NODE_PARAM, p->token->place);
         AE_TRY(parse_target_name(p, &param->name));
         for (const ae_jinja_node *other = node->a; other; other = other->next)
             if (ae_string_equal(other->name, param->name))
@@ -290,7 +290,7 @@ static aerie_status parse_macro(ae_jinja_parser *p, ae_jinja_node *node)
 
 static aerie_status parse_call_block(ae_jinja_parser *p, ae_jinja_node *node)
 {
-    NEW(p, macro, NODE_MACRO, node->line);
+    NEW(p, macro, NODE_MACRO, node->place);
     if (p->token->type == TOKEN_LPAREN) AE_TRY(parse_signature(p, macro));
     AE_TRY(ae_jinja_parse_expression(p, &node->a));
     if (node->a->type != NODE_CALL) return ae_jinja_parse_fail(p, AERIE_ERROR_FORMAT, "expected a call");
@@ -305,10 +305,10 @@ static aerie_status parse_with(ae_jinja_parser *p, ae_jinja_node *node)
     p->soft = false;
     while (p->token->type != TOKEN_BLOCK_END) {
         if (node->a) AE_TRY(ae_jinja_expect(p, TOKEN_COMMA));
-        NEW(p, set, NODE_SET, p->token->line);
+        NEW(p, set, NODE_SET, p->token->place);
         /* Separated by commas, so a bare tuple cannot be a target here. */
         AE_TRY(parse_target_name(p, &set->name));
-        NEW(p, target, NODE_NAME, set->line);
+        NEW(p, target, NODE_NAME, set->place);
         target->name = set->name;
         set->a = target;
         AE_TRY(ae_jinja_expect(p, TOKEN_ASSIGN));
@@ -393,7 +393,7 @@ static aerie_status parse_statement(ae_jinja_parser *p, ae_jinja_node **out)
     if (p->token->type != TOKEN_NAME) return ae_jinja_unexpected(p, "the name of a statement");
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
         if (!ae_jinja_at_name(p, statements[i].name)) continue;
-        NEW(p, node, statements[i].type, p->token->line);
+        NEW(p, node, statements[i].type, p->token->place);
         p->token++;
         *out = node;
         return statements[i].parse(p, node);
@@ -409,14 +409,14 @@ static aerie_status parse_list(ae_jinja_parser *p, const char *const *ends, ae_j
 {
     ae_jinja_node **last = out;
     while (p->token->type != TOKEN_EOF) {
-        uint32_t line = p->token->line;
+        ae_jinja_place place = p->token->place;
         if (p->token->type == TOKEN_DATA) {
-            NEW(p, node, NODE_DATA, line);
+            NEW(p, node, NODE_DATA, place);
             node->value = ae_value_of_string(p->token->as.string);
             p->token++;
             *last = node;
         } else if (ae_jinja_skip(p, TOKEN_VARIABLE_BEGIN)) {
-            NEW(p, node, NODE_OUTPUT, line);
+            NEW(p, node, NODE_OUTPUT, place);
             AE_TRY(ae_jinja_parse_tuple(p, 0, &node->a));
             AE_TRY(ae_jinja_expect(p, TOKEN_VARIABLE_END));
             *last = node;

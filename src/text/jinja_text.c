@@ -73,6 +73,7 @@ static aerie_status write_string_repr(ae_jinja_run *r, ae_jinja_text *t, const a
     bool single = memchr(s->data, '\'', s->n), twice = memchr(s->data, '"', s->n);
     char quote = single && !twice ? '"' : '\'', escape[16];
     AE_TRY(ae_jinja_text_add(r, t, &quote, 1));
+    AE_JINJA_CHARGE(r, s->n / 64);
     for (size_t i = 0; i < s->n;) {
         uint32_t code;
         size_t n = ae_utf8_decode(s->data + i, s->n - i, &code);
@@ -238,6 +239,7 @@ static aerie_status json_string(ae_jinja_run *r, json *j, const ae_string *s)
 {
     char escape[16];
     AE_TRY(ae_jinja_text_adds(r, &j->text, "\""));
+    AE_JINJA_CHARGE(r, s->n / 64);
     size_t from = 0;
     for (size_t i = 0; i < s->n;) {
         uint32_t code;

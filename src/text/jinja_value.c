@@ -102,11 +102,13 @@ static aerie_status eval_item(ae_jinja_run *r, const ae_jinja_node *node, ae_val
     AE_TRY(ae_jinja_eval(r, node->a, &object));
     if (node->b->type != NODE_SLICE) {
         AE_TRY(ae_jinja_eval(r, node->b, &key));
+        r->place = node->place;
         return ae_jinja_get_item(r, object, key, out);
     }
     AE_TRY(eval_bound(r, node->b->a, &key));
     AE_TRY(eval_bound(r, node->b->b, &stop));
     AE_TRY(eval_bound(r, node->b->c, &step));
+    r->place = node->place;
     return ae_jinja_slice(r, object, key, stop, step, out);
 }
 
@@ -218,14 +220,14 @@ static aerie_status call_loop(ae_jinja_run *r, const ae_jinja_loop *loop, const 
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "only the loop of a 'recursive' for can be called, with one argument");
     ae_jinja_text text = {0}, *output = r->output;
     ae_jinja_scope *scope = r->scope;
-    uint32_t line = r->line;
+    ae_jinja_place place = r->place;
     AE_TRY(ae_jinja_descend(r));
     r->output = &text;
     r->scope = loop->scope;
     AE_TRY(ae_jinja_run_loop(r, loop->node, args->items[0], loop->depth0 + 1));
     r->scope = scope;
     r->output = output;
-    r->line = line;
+    r->place = place;
     r->depth--;
     return ae_jinja_text_value(r, &text, out);
 }
@@ -247,7 +249,7 @@ static aerie_status eval_call(ae_jinja_run *r, const ae_jinja_node *node, ae_val
     ae_jinja_args args;
     AE_TRY(ae_jinja_eval(r, node->a, &callee));
     AE_TRY(ae_jinja_eval_args(r, node->b, &args));
-    r->line = node->line;
+    r->place = node->place;
     return ae_jinja_call_value(r, callee, &args, out);
 }
 
@@ -258,7 +260,7 @@ static aerie_status call_filter(ae_jinja_run *r, const ae_jinja_node *node, ae_v
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "there is no %s called '%.80s'",
                              node->type == NODE_FILTER ? "filter" : "test", node->name->data);
     AE_TRY(ae_jinja_eval_args(r, node->b, &args));
-    r->line = node->line;
+    r->place = node->place;
     return ae_jinja_call_entry(r, node->entry, input, &args, out);
 }
 
@@ -291,7 +293,7 @@ static aerie_status eval_two(ae_jinja_run *r, const ae_jinja_node *node, ae_valu
         return AERIE_OK;
     }
     AE_TRY(ae_jinja_eval(r, node->b, &b));
-    r->line = node->line;
+    r->place = node->place;
     return ae_jinja_binary(r, (ae_jinja_op)node->op, a, b, out);
 }
 
@@ -299,9 +301,10 @@ static aerie_status eval_one(ae_jinja_run *r, const ae_jinja_node *node, ae_valu
 {
     ae_value a;
     AE_TRY(ae_jinja_eval(r, node->a, &a));
+    r->place = node->place;
     switch (node->type) {
     case NODE_NOT: *out = ae_value_bool(!ae_jinja_truth(a)); return AERIE_OK;
-    case NODE_ATTR: r->line = node->line; return ae_jinja_get_attr(r, a, node->name, out);
+    case NODE_ATTR: return ae_jinja_get_attr(r, a, node->name, out);
     default: return ae_jinja_negate(r, a, node->type == NODE_NEGATE, out);
     }
 }
@@ -336,6 +339,7 @@ aerie_status ae_jinja_eval(ae_jinja_run *r, const ae_jinja_node *node, ae_value 
 {
     AE_JINJA_CHARGE(r, 1);
     AE_TRY(ae_jinja_descend(r));
+    r->place = node->place;
     AE_TRY(eval_node(r, node, out));
     r->depth--;
     return AERIE_OK;

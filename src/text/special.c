@@ -111,18 +111,33 @@ static aerie_status load_id(const ae_vocab *vocab, const ae_gguf *gguf, const ch
     return AERIE_OK;
 }
 
+/* BERT's tokens by their texts, for files that do not number them. */
+static void find_bert(ae_vocab *vocab)
+{
+    for (int32_t id = vocab->n_tokens; id-- > 0;) {
+        if (piece_is(vocab, id, "[CLS]")) vocab->bos = id;
+        if (piece_is(vocab, id, "[SEP]")) vocab->eos = id;
+        if (piece_is(vocab, id, "[UNK]")) vocab->unknown = id;
+    }
+}
+
 static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     int32_t ends[3] = {-1, -1, -1};
-    if (vocab->spm) { /* what SentencePiece numbers them by default */
+    if (vocab->spm && !vocab->wpm) { /* what SentencePiece numbers them by default */
         vocab->unknown = 0;
         if (vocab->n_tokens > 2) {
             vocab->bos = 1;
             vocab->eos = 2;
         }
     }
+    if (vocab->wpm) find_bert(vocab);
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.bos_token_id", &vocab->bos, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eos_token_id", &vocab->eos, error));
+    if (vocab->wpm) { /* BERT's names for what stands around a text, the second one as it is misspelled in files */
+        AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.cls_token_id", &vocab->bos, error));
+        AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.seperator_token_id", &vocab->eos, error));
+    }
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eot_token_id", &vocab->eot, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eom_token_id", &vocab->eom, error));
     AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.unknown_token_id", &vocab->unknown, error));
@@ -256,7 +271,7 @@ aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
         if (ends[i] >= 0) vocab->flags[ends[i]] |= AE_TOKEN_EOG;
     }
     /* Text never merges into a control token, even one that only its name gives away. */
-    for (int32_t id = 0; vocab->spm && id < vocab->n_tokens; id++) {
+    for (int32_t id = 0; vocab->order && id < vocab->n_tokens; id++) {
         if (vocab->types[id] == AE_TOKEN_CONTROL) vocab->order[id] = UINT32_MAX;
     }
     AE_TRY(mark_strip(vocab, gguf, error));

@@ -155,7 +155,7 @@ static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     }
     vocab->n_tokens = (int32_t)kv->n;
     AE_TRY(load_types(vocab, gguf, error));
-    if (vocab->spm) AE_TRY(load_scores(vocab, gguf, error));
+    if (vocab->spm && !vocab->wpm) AE_TRY(load_scores(vocab, gguf, error));
     ae_buf scratch = {0};
     ae_gguf_string text;
     size_t cursor = 0;
@@ -173,7 +173,7 @@ static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     return ae_keys_build(vocab, error);
 }
 
-/* ---- The two kinds ------------------------------------------------------------------------ */
+/* ---- The kinds ---------------------------------------------------------------------------- */
 
 /* Does any token have a space behind something else? Then words cannot be merged one by one. */
 static bool splits_at_space(const ae_vocab *vocab)
@@ -200,6 +200,30 @@ static aerie_status load_spm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
         if (vocab->byte_token[byte] < 0) vocab->byte_token[byte] = ae_keys_find(vocab, &c, 1);
     }
     snprintf(vocab->kind, sizeof vocab->kind, "spm");
+    return AERIE_OK;
+}
+
+/* A capital in any token that is text says that the vocabulary tells cases apart. */
+static bool has_capitals(const ae_vocab *vocab)
+{
+    for (int32_t id = 0; id < vocab->n_tokens; id++) {
+        uint32_t n;
+        const char *key = ae_strings_get(&vocab->keys, id, &n);
+        const bool bracketed = n > 1 && key[0] == '[' && key[n - 1] == ']'; /* [UNK], whatever its type */
+        for (uint32_t i = 0; !bracketed && i < n; i++)
+            if (key[i] >= 'A' && key[i] <= 'Z') return true;
+    }
+    return false;
+}
+
+static aerie_status load_wpm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    vocab->spm = vocab->wpm = true;
+    vocab->add_bos = vocab->add_eos = true;
+    vocab->add_space_prefix = true; /* the first word's space is the vocabulary's */
+    AE_TRY(load_tokens(vocab, gguf, error));
+    vocab->folds_case = !has_capitals(vocab);
+    snprintf(vocab->kind, sizeof vocab->kind, "wordpiece/%s", vocab->folds_case ? "uncased" : "cased");
     return AERIE_OK;
 }
 
@@ -243,9 +267,11 @@ static aerie_status load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *erro
         AE_TRY(load_spm(vocab, gguf, error));
     } else if (model.n == 4 && memcmp(model.data, "gpt2", 4) == 0) {
         AE_TRY(load_bpe(vocab, gguf, error));
+    } else if (model.n == 4 && memcmp(model.data, "bert", 4) == 0) {
+        AE_TRY(load_wpm(vocab, gguf, error));
     } else {
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "tokenizer.ggml.model is \"%.*s\"; aerie knows gpt2 (byte-level BPE) and llama (SPM)",
+                       "tokenizer.ggml.model is \"%.*s\"; aerie knows gpt2 (byte-level BPE), llama (SPM) and bert (WordPiece)",
                        (int)(model.n > 40 ? 40 : model.n), model.data);
     }
     AE_TRY(ae_special_load(vocab, gguf, error));
@@ -325,7 +351,7 @@ static aerie_status check_fillers(const ae_vocab *vocab, int32_t begin, const ch
 aerie_status ae_vocab_check_same(const ae_vocab *target, const ae_vocab *draft, aerie_error *error)
 {
     int32_t n = target->n_tokens < draft->n_tokens ? target->n_tokens : draft->n_tokens;
-    if (target->spm != draft->spm) {
+    if (target->spm != draft->spm || target->wpm != draft->wpm) {
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the target's tokenizer is %s, the draft model's is %s",
                        target->kind, draft->kind);
     }

@@ -55,7 +55,9 @@ typedef struct ae_specials {
 } ae_specials;
 
 struct ae_vocab {
-    bool spm;
+    bool spm;            /* keys and pieces spell spaces by U+2581 */
+    bool wpm;            /* WordPiece; comes with spm */
+    bool folds_case;     /* WordPiece: no token has a capital, so text loses case and accents */
     bool add_bos, add_eos, add_space_prefix;
     bool ignore_merges;  /* a whole word that is a token is not merged */
     bool split_at_space; /* SPM: no token has U+2581 behind another character, so words are apart */
@@ -136,6 +138,8 @@ aerie_status ae_bpe_word(const ae_vocab *vocab, ae_merger *merger, const char *w
                          aerie_error *error);
 aerie_status ae_spm_word(const ae_vocab *vocab, ae_merger *merger, const char *word, size_t n, ae_tokens *out,
                          aerie_error *error);
+/* wpm.c: appends the tokens of a text without special tokens. */
+aerie_status ae_wpm_text(const ae_vocab *vocab, const char *text, size_t n, ae_tokens *out, aerie_error *error);
 /* Room for n symbols; false when out of memory. */
 bool ae_merger_reserve(ae_merger *merger, size_t n);
 /* symbols[0..n) in, the survivors stay linked by next. False when out of memory. */

@@ -14,7 +14,8 @@
 #include <cmocka.h>
 
 #include "base/os.h"
-#include "../jinja_json.h"
+#include "text/jinja.h"
+#include "text/value_json.h"
 
 static const struct tm fixed_now = {.tm_year = 125, .tm_mon = 6, .tm_mday = 4, .tm_hour = 15, .tm_min = 4, .tm_sec = 5,
                                     .tm_wday = 5, .tm_yday = 184};
@@ -78,7 +79,7 @@ static void run_conversation(const char *file)
     json_t *json = json_load_file(path, 0, &json_error);
     if (!json) fail_msg("%s: %s", path, json_error.text);
     ae_value_heap_init(&heap, SIZE_MAX);
-    assert_true(jinja_from_json(&heap, json_object_get(json, "variables"), &root));
+    assert_true(ae_value_from_json(&heap, json_object_get(json, "variables"), &root));
     json_object_foreach(json_object_get(json, "expected"), name, expected) compare(file, name, root, expected);
     ae_value_heap_free(&heap);
     json_decref(json);

@@ -191,6 +191,20 @@ static void refuse_nested(const char *open, size_t count, const char *close, con
     ae_buf_free(&text);
 }
 
+/* $ref from one to the next of n schemas, and back to the first. */
+static void refuse_chain(int n, const char *part)
+{
+    ae_buf text = {0};
+    aerie_error error = {0};
+    ae_grammar *g;
+    ae_buf_adds(&text, "{\"$ref\":\"#/$defs/s0\",\"$defs\":{");
+    for (int i = 0; i < n; i++) ae_buf_addf(&text, "%s\"s%d\":{\"$ref\":\"#/$defs/s%d\"}", i ? "," : "", i, (i + 1) % n);
+    ae_buf_adds(&text, "}}");
+    assert_true(ae_grammar_from_schema(&g, text.data, text.n, false, &error) != AERIE_OK);
+    if (!strstr(error.text, part)) fail_msg("%s", error.text);
+    ae_buf_free(&text);
+}
+
 static void test_limits(void **state)
 {
     (void)state;
@@ -213,6 +227,38 @@ static void test_limits(void **state)
     ae_buf_adds(&text, "\"}");
     assert_int_equal(ae_grammar_from_schema(&g, text.data, text.n, false, &error), AERIE_ERROR_LIMIT);
     assert_non_null(strstr(error.text, "groups are nested deeper than 128"));
+    ae_buf_free(&text);
+    refuse_chain(20, "this schema refers to itself");
+    refuse_chain(1000, "schemas hold at once");
+}
+
+/* Lists of texts become one tree of bytes: thousands of values are one way to begin, and cost their length. */
+static void test_long_enum(void **state)
+{
+    (void)state;
+    ae_buf text = {0};
+    aerie_error error = {0};
+    ae_grammar *g;
+    ae_buf_adds(&text, "{\"enum\":[7,null");
+    for (int i = 0; i < 60000; i++) ae_buf_addf(&text, ",\"e%d\"", i % 50000);
+    ae_buf_adds(&text, "]}");
+    check(text.data, false, LIST("7", "null", "\"e0\"", "\"e49999\"", "\"e100\""), LIST("\"e50000\"", "\"e\"", "\"e00\"", "\"f\"", "8"));
+    check("{\"enum\":[\"a\",\"ab\",\"\",\"a\\n\",\"b\",\"ab\"]}", false, LIST("\"\"", "\"a\"", "\"ab\"", "\"b\"", "\"a\\n\""),
+          LIST("\"abc\"", "\"a", "\"a\n\"", "\"ba\""));
+    check("{\"enum\":[\"a\",\"b\"],\"const\":\"b\"}", false, LIST("\"b\""), LIST("\"a\""));
+    check("{\"allOf\":[{\"enum\":[\"a\",\"b\",1]},{\"enum\":[\"b\",1,2]}]}", false, LIST("\"b\"", "1"), LIST("\"a\"", "2"));
+    /* Two lists that hold at once are compared, but not without end. */
+    ae_buf both = {0};
+    ae_buf_adds(&both, "{\"allOf\":[");
+    for (int k = 0; k < 2; k++) {
+        ae_buf_adds(&both, k ? ",{\"enum\":[0" : "{\"enum\":[0");
+        for (int i = 0; i < 40000; i++) ae_buf_addf(&both, ",\"%d\"", i);
+        ae_buf_adds(&both, "]}");
+    }
+    ae_buf_adds(&both, "]}");
+    assert_int_equal(ae_grammar_from_schema(&g, both.data, both.n, false, &error), AERIE_ERROR_LIMIT);
+    assert_non_null(strstr(error.text, "too many to compare"));
+    ae_buf_free(&both);
     ae_buf_free(&text);
 }
 
@@ -246,7 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spelling), cmocka_unit_test(test_objects),   cmocka_unit_test(test_recursion),
         cmocka_unit_test(test_strings),  cmocka_unit_test(test_numbers),   cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_limits),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_limits), cmocka_unit_test(test_long_enum),   cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,8 @@
 #include <cmocka.h>
 
 #include "text/chat.h"
-#include "../jinja_json.h"
+#include "text/jinja.h"
+#include "text/value_json.h"
 
 static const struct tm fixed_now = {.tm_year = 125, .tm_mon = 6, .tm_mday = 4, .tm_hour = 15, .tm_min = 4, .tm_sec = 5,
                                     .tm_wday = 5, .tm_yday = 184};
@@ -67,7 +68,7 @@ static void test_language(void **state)
     json_t *json = json_load_file("tests/unit/jinja_cases.json", JSON_ALLOW_NUL, &json_error);
     if (!json) fail_msg("jinja_cases.json: %s", json_error.text);
     ae_value_heap_init(&heap, SIZE_MAX);
-    assert_true(jinja_from_json(&heap, json_object_get(json, "variables"), &root));
+    assert_true(ae_value_from_json(&heap, json_object_get(json, "variables"), &root));
     json_array_foreach(json_object_get(json, "cases"), i, entry)
     {
         n_wrong += !check_case(entry, root);
@@ -187,6 +188,12 @@ static void test_run_limits(void **state)
         "{% set s = 'a' * 1000000 %}{{ s.replace('', s) }}",
         "{% set s = ' ' * 9000000 %}{% for i in range(90000) %}{{ s.isdigit() }}{{ s.split() }}{% endfor %}",
         "{% set s = '\xC3\xA4' * 1000000 %}{% for i in range(90000) %}{{ s[900000] }}{% endfor %}",
+        "{% set s = ' ' * 9000000 %}{% for i in range(90000) %}{{ s.split() }}{% endfor %}", /* looks long, finds nothing */
+        "{% set s = ' ' * 9000000 %}{% for i in range(90000) %}{{ s.rsplit() }}{% endfor %}",
+        "{% set s = ' ' * 9000000 %}{% for i in range(90000) %}{{ s.strip() }}{% endfor %}",
+        "{% set s = 'a' * 9000000 %}{% for i in range(90000) %}{{ s.splitlines()|length }}{% endfor %}",
+        "{% set s = 'a' * 9000000 %}{% for i in range(90000) %}{{ s.title()|length }}{% endfor %}",
+        "{% set s = 'a' * 1000000 %}{% set t = 'a' * 500000 + 'b' %}{{ s.rpartition(t) }}",
         "{{ 'x'.center(99999999999) }}",
         "{{ 'x'|indent(99999999999) }}",
         "{{ '%99999d' % 5 ~ ('%99999d' % 5) * 9999 }}",
@@ -327,7 +334,7 @@ static void test_chat(void **state)
                      AERIE_ERROR_FORMAT);
     assert_string_equal(error.text, "no 2");
     assert_int_equal(ae_chat_render("a\n\n{{ messages.x.y }}", messages, 2, &options, &out, &error), AERIE_ERROR_FORMAT);
-    assert_string_equal(error.text, "template line 3: a 'list' has no 'x'");
+    assert_string_equal(error.text, "template line 3, column 14: a 'list' has no 'x'");
     assert_int_equal(ae_chat_render("a\n{% if %}", messages, 2, &options, &out, NULL), AERIE_ERROR_FORMAT);
     assert_int_equal(out.n, 0);
     ae_buf_free(&out);

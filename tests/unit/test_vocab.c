@@ -331,12 +331,51 @@ static void check_refused(bool spm, vocab_make how, aerie_status want, const cha
     ae_buf_free(&file);
 }
 
+static void test_wordpiece(void **state)
+{
+    (void)state;
+    ae_buf file = {0};
+    aerie_error error = {0};
+    ae_vocab *vocab;
+    const ae_encode_options around = {true, true};
+    vocab_make_wpm(&file, &(vocab_make){0});
+    assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
+    assert_string_equal(ae_vocab_kind(vocab), "wordpiece/uncased");
+    assert_int_equal(ae_vocab_bos(vocab), 2);
+    check_pieces(vocab, "Hello  HELLOo\tworld!", plain, " hello| hello|o| world| !");
+    check_pieces(vocab, "h\xc3\xa9llo caf\xc3\xa9 cafe\xcc\x81 \xc3\xa9", plain, " hello| cafe| cafe| e");
+    check_pieces(vocab, "wor\xc2\xadld\x01 e\xe4\xb8\xad\x65", plain, " world| e| \xe4\xb8\xad| e");
+    check_pieces(vocab, "hello's xyz 11 hellx", plain, " hello| '| s[[UNK]]| 1|1[[UNK]]");
+    check_pieces(vocab, "hello[SEP]world [MASK]", around, "[[CLS]]| hello[[SEP]]| world| [[[UNK]]| ][[SEP]]");
+    check_pieces(vocab, "[SEP]", plain, " [[[UNK]]| ]");
+    check_pieces(vocab, "\xe2\x96\x81hello e\xe2\x96\x81hello", plain, "[[UNK]][[UNK]]");
+    check_pieces(vocab, " \n ", around, "[[CLS]][[SEP]]");
+    /* 100 characters are a word, 101 are none. */
+    char text[128];
+    memset(text, 'a', sizeof text);
+    ae_tokens tokens = encode(vocab, text, 100, plain);
+    assert_true(tokens.n > 10);
+    ae_tokens_free(&tokens);
+    tokens = encode(vocab, text, 101, plain);
+    assert_int_equal(tokens.n, 1);
+    assert_int_equal(tokens.data[0], 1);
+    ae_tokens_free(&tokens);
+    ae_vocab_free(vocab);
+
+    ae_buf_clear(&file);
+    vocab_make_wpm(&file, &(vocab_make){.pre = "cased"});
+    assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
+    check_pieces(vocab, "Hello hello caf\xc3\xa9 \xc3\xa9", plain, " Hello| hello[[UNK]]| \xc3\xa9");
+    ae_vocab_free(vocab);
+    ae_buf_free(&file);
+}
+
 static void test_hostile(void **state)
 {
     (void)state;
     check_refused(false, (vocab_make){.pre = "nonesuch"}, AERIE_ERROR_UNSUPPORTED, "smollm");
     check_refused(false, (vocab_make){.pre = "gpt-2 phi-2"}, AERIE_ERROR_UNSUPPORTED, "gpt-2 phi-2");
-    check_refused(false, (vocab_make){.pre = "gpt-2", .model = "bert"}, AERIE_ERROR_UNSUPPORTED, "bert");
+    check_refused(false, (vocab_make){.pre = "gpt-2", .model = "t5"}, AERIE_ERROR_UNSUPPORTED, "bert");
     check_refused(false, (vocab_make){.pre = "gpt-2", .no_tokens = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens");
     check_refused(false, (vocab_make){.pre = "gpt-2", .no_merges = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.merges");
     check_refused(false, (vocab_make){.pre = "gpt-2", .bad_merge = true}, AERIE_ERROR_FORMAT, "entry 22");
@@ -367,14 +406,16 @@ static void test_check_same(void **state)
 static void test_memory(void **state)
 {
     (void)state;
-    static const char *const names[] = {"smollm", "gpt-4o", NULL};
+    static const char *const names[] = {"smollm", "gpt-4o", "cased", NULL};
     char text[600];
     for (size_t k = 0; k < sizeof text; k++) text[k] = "hello wor\xffld 123"[k % 16];
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         ae_buf file = {0};
         vocab_make how = {.pre = names[i]};
-        if (names[i]) {
+        if (i < 2) {
             vocab_make_bpe(&file, &how);
+        } else if (i == 2) {
+            vocab_make_wpm(&file, &how);
         } else {
             vocab_make_spm(&file, &how);
         }
@@ -406,7 +447,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bpe),         cmocka_unit_test(test_spm),        cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_long_texts),  cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners),
-        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_check_same), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_wordpiece), cmocka_unit_test(test_hostile),     cmocka_unit_test(test_check_same), cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,14 +85,35 @@ CONVERSATIONS = {
                             m("assistant", [{"type": "text", "text": "Yes."}]), m("user", [{"type": "text", "text": "Ok"}])],
                   add_generation_prompt=True),
     "wrong_order": dict(messages=[m("assistant", "I begin."), m("assistant", "Again."), m("wizard", "?")], add_generation_prompt=False),
+    "developer": dict(messages=[m("developer", "Follow."), m("user", "Hi")], add_generation_prompt=True),
+    "tool_turns": dict(messages=[
+        m("system", "S"), m("user", "A?"),
+        m("assistant", None, reasoning_content="First.", tool_calls=[call("now", {}, "abcdefgh1"), call("get_weather", ARGS, "abcdefgh2")]),
+        m("tool", [{"type": "text", "text": "12:00"}], name="now", tool_call_id="abcdefgh1"),
+        m("tool", {"temp": 1, "list": [None, True, 2.5]}, name="get_weather", tool_call_id="abcdefgh2"),
+        m("assistant", "Then this.", reasoning_content="Second.", tool_calls=[call("search", {"query": "ü\n\"q\"", "filters": {}}, "abcdefgh3")]),
+        m("tool", "", name="search", tool_call_id="abcdefgh3"), m("assistant", "Done.", reasoning_content=""), m("user", "B?"),
+        m("assistant", "\n\nNo.", reasoning_content="\nThird.\n")], tools=[WEATHER, SEARCH, NOPARAM], add_generation_prompt=False),
+    "no_content": dict(messages=[m("user", None), {"role": "assistant"}, m("user", [])], add_generation_prompt=True),
+    "images": dict(messages=[m("user", [{"type": "image"}, {"type": "text", "text": "What?"}, {"type": "image_url", "image_url": {"url": "x"}}])],
+                   add_generation_prompt=True),
+    "documents": dict(messages=[m("user", "Who?")], documents=[{"title": "T", "text": "It was me."}], add_generation_prompt=True),
+    "plain": dict(messages=[m("user", "Hi"), m("assistant", "Ho"), m("user", "Hm")], add_generation_prompt=True, tools=[], documents=[],
+                  date_string="26 Jul 2024"),
     "no_messages": dict(messages=[], add_generation_prompt=True),
 }
+
+
+# Transformers says none where there are no tools or documents; these conversations leave the names undefined.
+BARE = ["user", "multi_turn", "tools"]
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
     target = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else pathlib.Path(__file__).parent
     for name, variables in CONVERSATIONS.items():
+        if name not in BARE:
+            variables = {"tools": None, "documents": None, **variables}
         variables = {"bos_token": "<s>", "eos_token": "</s>", **variables}
         expected = {t.stem: oracle.render(t.read_text(encoding="utf-8"), variables) for t in sorted(folder.glob("*.jinja"))}
         with open(target / f"{name}.json", "w", encoding="utf-8", newline="\n") as f:

@@ -44,11 +44,29 @@ def environment():
     return env
 
 
+class Context:
+    """One environment; long templates are compiled once."""
+
+    def __init__(self):
+        self.environment = environment()
+        self.compiled = {}
+
+    def compile(self, text):
+        if len(text) < 500:
+            return self.environment.from_string(text)
+        if text not in self.compiled:
+            self.compiled[text] = self.environment.from_string(text)
+        return self.compiled[text]
+
+    def render(self, text, variables):
+        """{"text": ...} or {"error": ...}"""
+        try:
+            out = self.compile(text).render(**variables)
+            out.encode("utf-8")
+            return {"text": out}
+        except Exception as e:  # every failure counts as one
+            return {"error": f"{type(e).__name__}: {e}"}
+
+
 def render(text, variables):
-    """{"text": ...} or {"error": ...}"""
-    try:
-        out = environment().from_string(text).render(**variables)
-        out.encode("utf-8")
-        return {"text": out}
-    except Exception as e:  # every failure counts as one
-        return {"error": f"{type(e).__name__}: {e}"}
+    return Context().render(text, variables)
