@@ -1,15 +1,14 @@
 /* fuzz_messages.c - any conversation under templates of the usual kinds: with tools, parts of content, reasoning, merging.
  *
- * Input: a byte that picks the template, then JSON: an object of what the template sees (messages, tools, ...), or its list
- * of messages; what is no JSON is cut into messages of plain text at zero bytes and goes the way of the API. Looks for
- * crashes, hangs, leaks, failures without a sentence, text that is not UTF-8, and a role or text of a plain conversation that
- * the simplest template loses.
+ * Input: a byte that picks the template, then JSON of messages, and behind a byte 1E each of tools and of variables. When that
+ * is refused, the input is cut at zero bytes into messages of plain text. Looks for crashes, hangs, leaks, failures without a
+ * sentence, text that is not UTF-8, and a role or text of a plain conversation that the simplest template loses.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "jinja_json.h"
 #include "text/chat.h"
+#include "text/value.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -76,21 +75,28 @@ static void check_status(aerie_status status, const aerie_error *error, const ae
     check_text(out);
 }
 
-static void render_json(const ae_template *tmpl, const json_t *json)
+/* The next part of the input as a document; *left bytes are behind it. */
+static ae_chat_json take_json(const char **data, size_t *left, const char *name)
 {
-    static const struct tm now = {.tm_year = 125, .tm_mday = 1, .tm_wday = 3};
-    ae_template_options options = {.max_steps = 50000, .max_output_bytes = 1 << 20, .max_memory_bytes = 8 << 20, .now = &now};
-    ae_value_heap heap;
-    ae_value root, value;
+    const char *end = *left ? memchr(*data, 0x1e, *left) : NULL;
+    const ae_chat_json part = {*left ? *data : NULL, end ? (size_t)(end - *data) : *left, name};
+    *data = end ? end + 1 : *data + part.n;
+    *left -= part.n + (end != NULL);
+    return part;
+}
+
+static bool render_json(unsigned which, const char *data, size_t size)
+{
+    const ae_chat_options options = {.bos_text = "<s>", .eos_text = "</s>", .add_generation_prompt = true};
     ae_buf out = {0};
     aerie_error error = {0};
-    ae_value_heap_init(&heap, SIZE_MAX);
-    bool ok = json_is_object(json) ? jinja_from_json(&heap, json, &root) : ae_value_object(&heap, &root);
-    if (ok && !json_is_object(json))
-        ok = jinja_from_json(&heap, json, &value) && ae_value_object_put(&heap, root, "messages", value);
-    if (ok) check_status(ae_template_render(tmpl, root, &options, &out, &error), &error, &out);
+    const ae_chat_json messages = take_json(&data, &size, "messages"), tools = take_json(&data, &size, "tools");
+    const ae_chat_json variables = take_json(&data, &size, "variables");
+    const aerie_status status = ae_chat_render_json(templates[which], strlen(templates[which]), messages, tools, variables,
+                                                    &options, &out, &error);
+    check_status(status, &error, &out);
     ae_buf_free(&out);
-    ae_value_heap_free(&heap);
+    return status == AERIE_OK;
 }
 
 /* role, zero byte, content, zero byte, ... */
@@ -121,17 +127,8 @@ static void render_plain(unsigned which, const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static ae_template *parsed[N_TEMPLATES];
     if (!size) return 0;
     const unsigned which = data[0] % N_TEMPLATES;
-    aerie_error error = {0};
-    json_error_t where;
-    if (!parsed[which] &&
-        ae_template_parse(&parsed[which], templates[which], strlen(templates[which]), &error) != AERIE_OK)
-        abort();
-    json_t *json = json_loadb((const char *)data + 1, size - 1, JSON_ALLOW_NUL, &where);
-    if (json) render_json(parsed[which], json);
-    else render_plain(which, data + 1, size - 1);
-    json_decref(json);
+    if (!render_json(which, (const char *)data + 1, size - 1)) render_plain(which, data + 1, size - 1);
     return 0;
 }

@@ -31,7 +31,7 @@ static bool answer(job *j, const char *text, size_t n)
 {
     aerie_error error = {0};
     j->out.n = 0;
-    const aerie_status status = j->vocab ? ae_vocab_encode(j->vocab, text, n, (ae_encode_options){false, true}, &j->out, &error)
+    const aerie_status status = j->vocab ? ae_vocab_encode(j->vocab, text, n, (ae_encode_options){.parse_special = true}, &j->out, &error)
                                          : ae_pretok_run(&j->pretok, text, n, add_end, j, &error);
     int32_t count = (int32_t)j->out.n;
     if (status != AERIE_OK) {

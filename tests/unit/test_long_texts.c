@@ -126,7 +126,8 @@ static void *work(void *context)
     job *j = context;
     const double start = cpu_seconds();
     if (j->words) j->status = ae_pretok_run(j->words, j->text, j->n, count_word, j, &j->error);
-    else j->status = ae_vocab_encode(j->vocab, j->text, j->n, (ae_encode_options){false, true}, &j->tokens, &j->error);
+    else
+        j->status = ae_vocab_encode(j->vocab, j->text, j->n, (ae_encode_options){.parse_special = true}, &j->tokens, &j->error);
     j->seconds = cpu_seconds() - start;
     if (!j->detokenize) return NULL;
     ae_detok detok = {.vocab = j->vocab, .special = true};
