@@ -337,7 +337,7 @@ static void test_wordpiece(void **state)
     ae_buf file = {0};
     aerie_error error = {0};
     ae_vocab *vocab;
-    const ae_encode_options around = {true, true};
+    const ae_encode_options around = {.add_special = true, .parse_special = true};
     vocab_make_wpm(&file, &(vocab_make){0});
     assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
     assert_string_equal(ae_vocab_kind(vocab), "wordpiece/uncased");
