@@ -10,46 +10,32 @@
 #include "backend/cpu/simd/p16_base.inc"
 
 #define CHUNK_BLOCKS 8
-#define MOST_BLOCKS 15 /* the last chunk of a row takes what is left */
-#define AHEAD_PIECES 3 /* how far loading is ahead of the tail */
+#define MOST_PIECES (2 * CHUNK_BLOCKS)
 
 struct scales { /* of a chunk of one panel */
-    float piece[2 * MOST_BLOCKS][AE_PANEL]; /* d of each piece */
-    float min[MOST_BLOCKS][AE_PANEL];       /* m of each block */
+    float piece[MOST_PIECES][AE_PANEL]; /* d of each piece */
+    float min[CHUNK_BLOCKS][AE_PANEL];  /* m of each block */
 };
 
 struct own {
-    const int8_t *q; /* tiles of the activations, at the batch */
-    uint32_t older; /* which of c holds the older product */
-    int32_t c[2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
-    int8_t codes[2][20][512] __attribute__((aligned(64))); /* [turn]; more than used: what is written at a step is not
-                                                      4 KB from what is read, which the processor takes for the same */
-    struct scales scale[2] __attribute__((aligned(64)));
+    int32_t c[1 + MOST_PIECES][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
+    int8_t codes[2][CHUNK_BLOCKS][512] __attribute__((aligned(64))); /* [turn] */
+    struct scales scale[2] __attribute__((aligned(64)));             /* [turn] */
 };
 
 #include "backend/cpu/x86/tiles.inc"
 
-/* A run, as its tails see it. */
-typedef struct run_args {
-    const struct scales *s;
-    float (*acc)[AE_PANEL];
-    const float *dx, *sx; /* [units][GROUP] */
-    const int8_t *a, *b, *next_a, *next_b; /* operands of this run and of the next one */
-    uint32_t n_pieces;
-    bool fresh; /* the sums begin */
-    bool first; /* group: unpacks */
-} run_args;
-
 /* ---- Unpacking ------------------------------------------------------------------------------ */
 
 /* One block of 32 k as signed codes: rows of a B tile, k ascending. */
-INLINE void unpack_signed(const walk *j, const uint8_t *codes, int8_t *to, const int form)
+INLINE void unpack_signed(const kind k, const walk *j, const uint8_t *codes, int8_t *to)
 {
     const __m512i zero = _mm512_set1_epi8((char)j->zero);
+    const bool lut = k.form == FORM_LUT;
     __m512i w[8];
-    unpack(codes, form, form == FORM_LUT ? _mm512_sub_epi8(lut_of(j), zero) : zero, w);
+    unpack(codes, k.form, lut ? _mm512_sub_epi8(lut_of(j), zero) : zero, w);
     UNROLL
-    for (int g = 0; g < 8; g++) _mm512_store_si512(to + 64 * g, form == FORM_LUT ? w[g] : _mm512_sub_epi8(w[g], zero));
+    for (int g = 0; g < 8; g++) _mm512_store_si512(to + 64 * g, lut || k.has_min ? w[g] : _mm512_sub_epi8(w[g], zero));
 }
 
 INLINE __m512 scale_at(const uint8_t *from, uint32_t i, bool f32)
@@ -58,127 +44,101 @@ INLINE __m512 scale_at(const uint8_t *from, uint32_t i, bool f32)
                : _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(from + 32 * i)));
 }
 
-/* Inlined where sums are in registers: a call would spill them all. */
-INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i, const uint8_t *codes, const uint8_t *from)
+INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 {
     struct scales *s = &j->own.scale[at->turn];
-    int8_t *to = j->own.codes[at->turn][i];
-    switch (j->form) {
-    case FORM_4: if (k.forms & HAS_4) unpack_signed(j, codes, to, FORM_4); break;
-    case FORM_5: if (k.forms & HAS_5) unpack_signed(j, codes, to, FORM_5); break;
-    case FORM_8: if (k.forms & HAS_8) unpack_signed(j, codes, to, FORM_8); break;
-    case FORM_LUT: if (k.forms & HAS_LUT) unpack_signed(j, codes, to, FORM_LUT); break;
-    }
+    const uint8_t *from = at->scales + i * j->scale_bytes;
+    unpack_signed(k, j, at->codes[i], j->own.codes[at->turn][i]);
+    UNROLL
     for (uint32_t n = 0; n < k.n_sub; n++) _mm512_store_ps(s->piece[i * k.n_sub + n], scale_at(from, n, k.scale_f32));
     if (k.has_min) _mm512_store_ps(s->min[i], scale_at(from, k.n_sub, k.scale_f32));
 }
 
-/* ---- The pipeline --------------------------------------------------------------------------- */
+/* ---- Products ------------------------------------------------------------------------------- */
 
-/* Where the operands of piece i are. */
-INLINE const int8_t *a_of(const kind k, const int8_t *a, uint32_t i)
-{
-    return a + (size_t)(i / k.n_sub) * GROUP * 32 + i % k.n_sub * 16;
-}
+/* One piece, and the one before it is stored. */
+#define PIECE(i, tc, before, ta, tb) \
+    do { \
+        TILE_LOAD(ta, a + (size_t)((i) / k.n_sub) * GROUP * 32 + (i) % k.n_sub * 16, 32); \
+        TILE_LOAD(tb, b + (size_t)(i) * (512 / k.n_sub), 64); \
+        TILE_ZERO(tc); \
+        TILE_DOT(tc, ta, tb); \
+        TILE_STORE(before, o->c[i]); \
+        if (first && (i) % k.n_sub == 0) unpack_some(k, j); \
+    } while (0)
 
-INLINE const int8_t *b_of(const kind k, const int8_t *b, uint32_t i)
-{
-    return b + (size_t)i * (512 / k.n_sub);
-}
-
-INLINE void tail(const kind k, const run_args *s, uint32_t i, const int32_t (*c)[AE_PANEL], __m512 *sum, const int rows)
-{
-    const uint32_t block = i / k.n_sub;
-    const float *dx = s->dx + block * GROUP, *sx = s->sx + block * GROUP;
-    const __m512 d = _mm512_load_ps(s->s->piece[i]);
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c[r])), _mm512_mul_ps(d, _mm512_set1_ps(dx[r])), sum[r]);
-    if (!k.has_min) return;
-    const __m512 m = _mm512_load_ps(s->s->min[block]);
-    UNROLL
-    for (int r = 0; r < rows; r++) sum[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r]), sum[r]);
-}
-
-/* One step of the pipeline, before the tail: what the step before stored is due then. */
-INLINE const int32_t (*step_tiles(struct own *o, const int8_t *a, const int8_t *b))[AE_PANEL]
-{
-    const int32_t(*due)[AE_PANEL] = (const int32_t(*)[AE_PANEL])o->c[o->older];
-    o->older ^= 1;
-    TILE_STORE(0, o->c[o->older]);
-    TILE_ZERO(0);
-    TILE_DOT(0, 4, 6);
-    TILE_LOAD(4, a, 32);
-    TILE_LOAD(6, b, 64);
-    return due;
-}
-
-INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
+/* A chunk times a group of rows, while the next chunk is unpacked. */
+INLINE void products(const kind k, walk *j, uint32_t group)
 {
     struct own *o = &j->own;
-    const uint32_t n = s->n_pieces;
+    const int8_t *a = j->act->t32 + ((size_t)(j->row / GROUP + group) * j->n_blocks + j->at->block) * GROUP * 32;
+    const int8_t *b = o->codes[j->at->turn][0];
+    const uint32_t n = j->at->n_blocks * k.n_sub;
+    const bool first = !group;
+    for (uint32_t i = 0;; i += 4) {
+        PIECE(i, 0, 3, 4, 6);
+        if (i + 1 == n) { TILE_STORE(0, o->c[n]); break; }
+        PIECE(i + 1, 1, 0, 5, 7);
+        if (i + 2 == n) { TILE_STORE(1, o->c[n]); break; }
+        PIECE(i + 2, 2, 1, 4, 6);
+        if (i + 3 == n) { TILE_STORE(2, o->c[n]); break; }
+        PIECE(i + 3, 3, 2, 5, 7);
+        if (i + 4 == n) { TILE_STORE(3, o->c[n]); break; }
+    }
+}
+
+/* ---- Tails ---------------------------------------------------------------------------------- */
+
+/* Convert, scale, add, with the sums in registers. */
+INLINE void tail(const kind k, walk *j, uint32_t group, const int rows)
+{
+    const struct scales *s = &j->own.scale[j->at->turn];
+    const size_t tile = (size_t)(j->row / GROUP + group) * j->n_blocks + j->at->block;
+    const float *dx = j->act->td32 + tile * GROUP, *sx = j->act->ts32 + tile * GROUP;
+    float(*acc)[AE_PANEL] = sums_of(j, group);
+    const uint32_t n = j->at->n_blocks * k.n_sub;
     __m512 sum[GROUP];
     UNROLL
-    for (int r = 0; r < rows; r++) sum[r] = s->fresh ? _mm512_setzero_ps() : _mm512_load_ps(s->acc[r]);
+    for (int r = 0; r < rows; r++) sum[r] = j->at->i_chunk ? _mm512_load_ps(acc[r]) : _mm512_setzero_ps();
     for (uint32_t i = 0; i < n; i++) {
-        const bool here = i + AHEAD_PIECES < n;
-        const uint32_t at = here ? i + AHEAD_PIECES : i + AHEAD_PIECES - n;
-        const int32_t(*c)[AE_PANEL] = step_tiles(o, a_of(k, here ? s->a : s->next_a, at), b_of(k, here ? s->b : s->next_b, at));
-        tail(k, s, i, c, sum, rows);
-        if (s->first && i % k.n_sub == 0) unpack_some(k, j);
+        const int32_t(*c)[AE_PANEL] = (const int32_t(*)[AE_PANEL])j->own.c[i + 1];
+        const __m512 d = _mm512_load_ps(s->piece[i]);
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c[r])), _mm512_mul_ps(d, _mm512_set1_ps(dx[r])), sum[r]);
+        if (k.has_min) {
+            const __m512 m = _mm512_load_ps(s->min[i]);
+            UNROLL
+            for (int r = 0; r < rows; r++) sum[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r]), sum[r]);
+            sx += GROUP;
+        }
+        if (k.n_sub == 1 || i % 2) dx += GROUP;
     }
     UNROLL
-    for (int r = 0; r < rows; r++) _mm512_store_ps(s->acc[r], sum[r]);
+    for (int r = 0; r < rows; r++) _mm512_store_ps(acc[r], sum[r]);
 }
 
 /* Rows are counted in fours, the surplus is not stored. */
-INLINE void run_rows(const kind k, walk *j, const run_args *s, uint32_t n)
+INLINE void tail_rows(const kind k, walk *j, uint32_t group, uint32_t n)
 {
     switch ((n + 3) / 4) {
-    case 1: run(k, j, s, 4); break;
-    case 2: run(k, j, s, 8); break;
-    case 3: run(k, j, s, 12); break;
-    default: run(k, j, s, 16); break;
+    case 1: tail(k, j, group, 4); break;
+    case 2: tail(k, j, group, 8); break;
+    case 3: tail(k, j, group, 12); break;
+    default: tail(k, j, group, 16); break;
     }
-}
-
-/* The tiles of the activations of a group, from a block on. */
-INLINE const int8_t *rows_at(const walk *j, uint32_t group, uint32_t block)
-{
-    return j->own.q + ((size_t)group * j->n_blocks + block) * GROUP * 32;
-}
-
-INLINE void begin_batch(const kind k, walk *j)
-{
-    struct own *o = &j->own;
-    o->q = j->act->t32 + (size_t)(j->row / GROUP) * j->n_blocks * GROUP * 32;
-    o->older = 0;
-    for (uint32_t i = 0; i < AHEAD_PIECES; i++) step_tiles(o, a_of(k, rows_at(j, 0, j->at.block), i), b_of(k, o->codes[j->at.turn][0], i));
 }
 
 INLINE void chunk(const kind k, walk *j)
 {
-    const bool last = j->at.i_chunk + 1 == j->n_chunks, more = j->next.n_blocks;
-    const int8_t *b = j->own.codes[j->at.turn][0];
+    const bool last = j->at->i_chunk + 1 == j->n_chunks;
     for (uint32_t g = 0; g < j->n_groups; g++) {
-        const uint32_t first = j->row + g * GROUP, m = j->n_rows - g * GROUP < GROUP ? j->n_rows - g * GROUP : GROUP;
-        const size_t tile = (size_t)(first / GROUP) * j->n_blocks + j->at.block;
-        const bool same = g + 1 < j->n_groups || !more; /* the next run is in this chunk; or there is none, and any will do */
-        const run_args s = {.s = &j->own.scale[j->at.turn], .acc = sums_of(j, &j->at, g), .n_pieces = j->at.n_blocks * k.n_sub,
-                            .dx = j->act->td32 + tile * GROUP, .sx = j->act->ts32 + tile * GROUP,
-                            .a = rows_at(j, g, j->at.block), .b = b,
-                            .next_a = rows_at(j, g + 1 < j->n_groups ? g + 1 : 0, same ? j->at.block : j->next.block),
-                            .next_b = same ? b : j->own.codes[j->next.turn][0],
-                            .fresh = !j->at.i_chunk, .first = !g};
-        if (last) fetch_out(j->out, first, m, j->at.panel * AE_PANEL);
-        run_rows(k, j, &s, m);
-        if (last) store(j->out, (const float(*)[AE_PANEL])s.acc, first, m, j->at.panel * AE_PANEL, j->w->n_out);
+        const uint32_t first = j->row + g * GROUP, n = rows_of(j, g), o = j->at->panel * AE_PANEL;
+        products(k, j, g);
+        if (last) fetch_out(j->out, first, n, o);
+        tail_rows(k, j, g, n);
+        if (last) store(j->out, (const float(*)[AE_PANEL])sums_of(j, g), first, n, o, j->w->n_out);
     }
-}
-
-INLINE void end_batch(const kind k, walk *j)
-{
-    (void)k, (void)j;
 }
 
 INLINE void drive_32(const kind k, const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
@@ -194,10 +154,19 @@ INLINE void drive_32(const kind k, const ae_weight *w, const ae_act *act, const 
 void ae_amx_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     const ae_packed *p = &w->packed;
-    _Static_assert(MIN_BLOCKS * 32 == AE_TILES_IN, "any weight that is given tiles has enough blocks");
+    const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
     AE_ASSERT(w->n_in >= AE_TILES_IN);
-    if (p->n_sub == 2) drive_32((kind){false, 2, false, true, HAS_LUT}, w, act, out, begin, end);
-    else if (p->scale_f32) drive_32((kind){false, 1, false, true, HAS_LUT}, w, act, out, begin, end);
-    else if (p->has_min) drive_32((kind){false, 1, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
-    else drive_32((kind){false, 1, false, false, HAS_4 | HAS_5 | HAS_8 | HAS_LUT}, w, act, out, begin, end);
+#define CASE(n, min, f32, f) \
+    if (p->n_sub == n && p->has_min == min && p->scale_f32 == f32 && form == f) \
+        return drive_32((kind){false, n, min, f32, f}, w, act, out, begin, end)
+    CASE(2, false, true, FORM_LUT);
+    CASE(1, false, true, FORM_LUT);
+    CASE(1, true, false, FORM_4);
+    CASE(1, true, false, FORM_5);
+    CASE(1, false, false, FORM_4);
+    CASE(1, false, false, FORM_5);
+    CASE(1, false, false, FORM_8);
+    CASE(1, false, false, FORM_LUT);
+#undef CASE
+    AE_ASSERT(false);
 }
