@@ -207,10 +207,8 @@ INLINE void chunk(const kind k, walk *j)
     for (; g + 2 <= j->n_groups; g += 2) products(k, j, g, true);
     if (g < j->n_groups) products(k, j, g, false);
     for (g = 0; g < j->n_groups; g++) {
-        const uint32_t first = j->row + g * GROUP, n = rows_of(j, g), o = j->at->panel * AE_PANEL;
-        if (last) fetch_out(j->out, first, n, o);
         tail(k, j, g);
-        if (last) store(j->out, (const float(*)[AE_PANEL])sums_of(j, g), first, n, o, j->w->n_out);
+        if (last) put(j, g);
     }
 }
 

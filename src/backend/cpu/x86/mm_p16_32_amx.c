@@ -18,7 +18,7 @@ struct scales { /* of a chunk of one panel */
 };
 
 struct own {
-    int32_t c[1 + MOST_PIECES][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
+    int32_t c[2 + MOST_PIECES][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
     int8_t codes[2][CHUNK_BLOCKS][512] __attribute__((aligned(64))); /* [turn] */
     struct scales scale[2] __attribute__((aligned(64)));             /* [turn] */
 };
@@ -67,6 +67,12 @@ INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
         if (first && (i) % k.n_sub == 0) unpack_some(k, j); \
     } while (0)
 
+#define LAST(c1, c2) \
+    do { \
+        TILE_STORE(c1, o->c[n]); \
+        TILE_STORE(c2, o->c[n + 1]); \
+    } while (0)
+
 /* A chunk times a group of rows, while the next chunk is unpacked. */
 INLINE void products(const kind k, walk *j, uint32_t group)
 {
@@ -76,14 +82,14 @@ INLINE void products(const kind k, walk *j, uint32_t group)
     const uint32_t n = j->at->n_blocks * k.n_sub;
     const bool first = !group;
     for (uint32_t i = 0;; i += 4) {
-        PIECE(i, 0, 3, 4, 6);
-        if (i + 1 == n) { TILE_STORE(0, o->c[n]); break; }
-        PIECE(i + 1, 1, 0, 5, 7);
-        if (i + 2 == n) { TILE_STORE(1, o->c[n]); break; }
-        PIECE(i + 2, 2, 1, 4, 6);
-        if (i + 3 == n) { TILE_STORE(2, o->c[n]); break; }
-        PIECE(i + 3, 3, 2, 5, 7);
-        if (i + 4 == n) { TILE_STORE(3, o->c[n]); break; }
+        PIECE(i, 0, 2, 4, 6);
+        if (i + 1 == n) { LAST(3, 0); break; }
+        PIECE(i + 1, 1, 3, 5, 7);
+        if (i + 2 == n) { LAST(0, 1); break; }
+        PIECE(i + 2, 2, 0, 4, 6);
+        if (i + 3 == n) { LAST(1, 2); break; }
+        PIECE(i + 3, 3, 1, 5, 7);
+        if (i + 4 == n) { LAST(2, 3); break; }
     }
 }
 
@@ -101,7 +107,7 @@ INLINE void tail(const kind k, walk *j, uint32_t group, const int rows)
     UNROLL
     for (int r = 0; r < rows; r++) sum[r] = j->at->i_chunk ? _mm512_load_ps(acc[r]) : _mm512_setzero_ps();
     for (uint32_t i = 0; i < n; i++) {
-        const int32_t(*c)[AE_PANEL] = (const int32_t(*)[AE_PANEL])j->own.c[i + 1];
+        const int32_t(*c)[AE_PANEL] = (const int32_t(*)[AE_PANEL])j->own.c[i + 2];
         const __m512 d = _mm512_load_ps(s->piece[i]);
         UNROLL
         for (int r = 0; r < rows; r++)
@@ -133,11 +139,9 @@ INLINE void chunk(const kind k, walk *j)
 {
     const bool last = j->at->i_chunk + 1 == j->n_chunks;
     for (uint32_t g = 0; g < j->n_groups; g++) {
-        const uint32_t first = j->row + g * GROUP, n = rows_of(j, g), o = j->at->panel * AE_PANEL;
         products(k, j, g);
-        if (last) fetch_out(j->out, first, n, o);
-        tail_rows(k, j, g, n);
-        if (last) store(j->out, (const float(*)[AE_PANEL])sums_of(j, g), first, n, o, j->w->n_out);
+        tail_rows(k, j, g, rows_of(j, g));
+        if (last) put(j, g);
     }
 }
 
