@@ -112,10 +112,16 @@ INLINE void take_scales(const kind k, const uint8_t *from, uint32_t block, struc
     _mm512_store_si512(to->pair[i / 2], _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b))));
 }
 
+/* Many rows leave no room in L1 for two units. */
+INLINE uint32_t turn_of(const walk *j, const place *p)
+{
+    return j->n_groups <= 2 ? p->turn : 0;
+}
+
 INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 {
     const uint8_t *sub = at->scales + (k.has_min ? 128 : 64);
-    int8_t(*high)[64] = j->own.codes[at->turn][0][0] + i * 8, (*low)[64] = j->own.codes[at->turn][1][0] + i * 8;
+    int8_t(*high)[64] = j->own.codes[turn_of(j, at)][0][0] + i * 8, (*low)[64] = j->own.codes[turn_of(j, at)][1][0] + i * 8;
     if (k.has_min) unpack_split(k, at->codes[i], sub, i, high, low);
     else unpack_bytes(k, j, at->codes[i], sub, i, high, low);
     take_scales(k, at->scales, i, &j->own.scale[at->turn]);
@@ -137,8 +143,7 @@ INLINE void products(const kind k, walk *j, uint32_t g, const bool two)
     struct own *o = &j->own;
     const int8_t *a = j->act->t256 + ((size_t)(j->row / GROUP + g) * j->n_blocks + j->at->block) * GROUP * 32;
     const int8_t *b = a + (size_t)j->n_blocks * GROUP * 32;
-    const int8_t *high = o->codes[j->at->turn][0][0][0], *low = o->codes[j->at->turn][1][0][0];
-    const bool hurry = j->n_groups <= 2; /* one run unpacks it all */
+    const int8_t *high = o->codes[turn_of(j, j->at)][0][0][0], *low = o->codes[turn_of(j, j->at)][1][0][0];
     TILE_ZERO(1);
     if (!one_of(k)) TILE_ZERO(0);
     if (two) TILE_ZERO(3);
@@ -151,13 +156,13 @@ INLINE void products(const kind k, walk *j, uint32_t g, const bool two)
             TILE_LOAD(6, high, 64);
             PRODUCT(k, 0, 4, 6);
         }
-        unpack_some(k, j);
+        if (j->n_groups <= 2) unpack_some(k, j);
         if (two) {
             TILE_LOAD(5, b, 64);
             PRODUCT(k, 3, 5, 7);
         }
         if (two && !one_of(k)) PRODUCT(k, 2, 5, 6);
-        if (hurry) unpack_some(k, j);
+        if (j->n_groups <= 2) unpack_some(k, j);
     }
     TILE_STORE(1, o->c[g][1]);
     if (!one_of(k)) TILE_STORE(0, o->c[g][0]);
@@ -198,6 +203,11 @@ INLINE void tail(const kind k, walk *j, uint32_t group)
         }
         _mm512_store_ps(acc + r * AE_PANEL, a);
     }
+}
+
+INLINE void begin_batch(const kind k, walk *j)
+{
+    (void)k, (void)j;
 }
 
 INLINE void chunk(const kind k, walk *j)

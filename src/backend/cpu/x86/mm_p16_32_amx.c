@@ -10,6 +10,7 @@
 #include "backend/cpu/simd/p16_base.inc"
 
 #define CHUNK_BLOCKS 8
+#define AHEAD 2 /* products that the tiles are ahead of the tails */
 #define MOST_PIECES (2 * CHUNK_BLOCKS)
 
 struct scales { /* of a chunk of one panel */
@@ -18,8 +19,9 @@ struct scales { /* of a chunk of one panel */
 };
 
 struct own {
-    int32_t c[2 + MOST_PIECES][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
-    int8_t codes[2][CHUNK_BLOCKS][512] __attribute__((aligned(64))); /* [turn] */
+    uint32_t turn; /* which of c, and of the tiles, the next product takes */
+    int32_t c[2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
+    int8_t codes[2][CHUNK_BLOCKS + 2][512] __attribute__((aligned(64))); /* [turn] */
     struct scales scale[2] __attribute__((aligned(64)));             /* [turn] */
 };
 
@@ -56,91 +58,118 @@ INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 
 /* ---- Products ------------------------------------------------------------------------------- */
 
-/* One piece, and the one before it is stored. */
-#define PIECE(i, tc, before, ta, tb) \
-    do { \
-        TILE_LOAD(ta, a + (size_t)((i) / k.n_sub) * GROUP * 32 + (i) % k.n_sub * 16, 32); \
-        TILE_LOAD(tb, b + (size_t)(i) * (512 / k.n_sub), 64); \
-        TILE_ZERO(tc); \
-        TILE_DOT(tc, ta, tb); \
-        TILE_STORE(before, o->c[i]); \
-        if (first && (i) % k.n_sub == 0) unpack_some(k, j); \
-    } while (0)
+/* A run, as its tails see it. */
+typedef struct run_args {
+    const struct scales *s;
+    float (*acc)[AE_PANEL];
+    const float *dx, *sx;                  /* [units][GROUP] */
+    const int8_t *a, *b, *next_a, *next_b; /* operands of this run and of the next one */
+    uint32_t n_pieces;
+    bool fresh; /* the sums begin */
+    bool first; /* group: unpacks */
+} run_args;
 
-#define LAST(c1, c2) \
-    do { \
-        TILE_STORE(c1, o->c[n]); \
-        TILE_STORE(c2, o->c[n + 1]); \
-    } while (0)
-
-/* A chunk times a group of rows, while the next chunk is unpacked. */
-INLINE void products(const kind k, walk *j, uint32_t group)
+/* Where the operands of piece i are. */
+INLINE const int8_t *a_of(const kind k, const int8_t *a, uint32_t i)
 {
-    struct own *o = &j->own;
-    const int8_t *a = j->act->t32 + ((size_t)(j->row / GROUP + group) * j->n_blocks + j->at->block) * GROUP * 32;
-    const int8_t *b = o->codes[j->at->turn][0];
-    const uint32_t n = j->at->n_blocks * k.n_sub;
-    const bool first = !group;
-    for (uint32_t i = 0;; i += 4) {
-        PIECE(i, 0, 2, 4, 6);
-        if (i + 1 == n) { LAST(3, 0); break; }
-        PIECE(i + 1, 1, 3, 5, 7);
-        if (i + 2 == n) { LAST(0, 1); break; }
-        PIECE(i + 2, 2, 0, 4, 6);
-        if (i + 3 == n) { LAST(1, 2); break; }
-        PIECE(i + 3, 3, 1, 5, 7);
-        if (i + 4 == n) { LAST(2, 3); break; }
-    }
+    return a + (size_t)(i / k.n_sub) * GROUP * 32 + i % k.n_sub * 16;
 }
 
-/* ---- Tails ---------------------------------------------------------------------------------- */
-
-/* Convert, scale, add, with the sums in registers. */
-INLINE void tail(const kind k, walk *j, uint32_t group, const int rows)
+INLINE const int8_t *b_of(const kind k, const int8_t *b, uint32_t i)
 {
-    const struct scales *s = &j->own.scale[j->at->turn];
-    const size_t tile = (size_t)(j->row / GROUP + group) * j->n_blocks + j->at->block;
-    const float *dx = j->act->td32 + tile * GROUP, *sx = j->act->ts32 + tile * GROUP;
-    float(*acc)[AE_PANEL] = sums_of(j, group);
-    const uint32_t n = j->at->n_blocks * k.n_sub;
+    return b + (size_t)i * (512 / k.n_sub);
+}
+
+/* One product more; the one before it is stored, and the one before that is due. */
+INLINE const int32_t (*step_tiles(struct own *o, const int8_t *a, const int8_t *b))[AE_PANEL]
+{
+    o->turn ^= 1;
+    if (o->turn) {
+        TILE_LOAD(5, a, 32);
+        TILE_LOAD(7, b, 64);
+        TILE_ZERO(1);
+        TILE_DOT(1, 5, 7);
+        TILE_STORE(0, o->c[0]);
+        return (const int32_t(*)[AE_PANEL])o->c[1];
+    }
+    TILE_LOAD(4, a, 32);
+    TILE_LOAD(6, b, 64);
+    TILE_ZERO(0);
+    TILE_DOT(0, 4, 6);
+    TILE_STORE(1, o->c[1]);
+    return (const int32_t(*)[AE_PANEL])o->c[0];
+}
+
+INLINE void tail(const kind k, const run_args *s, uint32_t i, const int32_t (*c)[AE_PANEL], __m512 *sum, const int rows)
+{
+    const uint32_t block = i / k.n_sub;
+    const float *dx = s->dx + block * GROUP, *sx = s->sx + block * GROUP;
+    const __m512 d = _mm512_load_ps(s->s->piece[i]);
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c[r])), _mm512_mul_ps(d, _mm512_set1_ps(dx[r])), sum[r]);
+    if (!k.has_min) return;
+    const __m512 m = _mm512_load_ps(s->s->min[block]);
+    UNROLL
+    for (int r = 0; r < rows; r++) sum[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r]), sum[r]);
+}
+
+INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
+{
+    struct own *o = &j->own;
+    const uint32_t n = s->n_pieces;
     __m512 sum[GROUP];
     UNROLL
-    for (int r = 0; r < rows; r++) sum[r] = j->at->i_chunk ? _mm512_load_ps(acc[r]) : _mm512_setzero_ps();
+    for (int r = 0; r < rows; r++) sum[r] = s->fresh ? _mm512_setzero_ps() : _mm512_load_ps(s->acc[r]);
     for (uint32_t i = 0; i < n; i++) {
-        const int32_t(*c)[AE_PANEL] = (const int32_t(*)[AE_PANEL])j->own.c[i + 2];
-        const __m512 d = _mm512_load_ps(s->piece[i]);
-        UNROLL
-        for (int r = 0; r < rows; r++)
-            sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c[r])), _mm512_mul_ps(d, _mm512_set1_ps(dx[r])), sum[r]);
-        if (k.has_min) {
-            const __m512 m = _mm512_load_ps(s->min[i]);
-            UNROLL
-            for (int r = 0; r < rows; r++) sum[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r]), sum[r]);
-            sx += GROUP;
-        }
-        if (k.n_sub == 1 || i % 2) dx += GROUP;
+        const bool here = i + AHEAD < n;
+        const uint32_t at = here ? i + AHEAD : i + AHEAD - n;
+        const int32_t(*c)[AE_PANEL] = step_tiles(o, a_of(k, here ? s->a : s->next_a, at), b_of(k, here ? s->b : s->next_b, at));
+        tail(k, s, i, c, sum, rows);
+        if (s->first && i % k.n_sub == 0) unpack_some(k, j);
     }
     UNROLL
-    for (int r = 0; r < rows; r++) _mm512_store_ps(acc[r], sum[r]);
+    for (int r = 0; r < rows; r++) _mm512_store_ps(s->acc[r], sum[r]);
 }
 
 /* Rows are counted in fours, the surplus is not stored. */
-INLINE void tail_rows(const kind k, walk *j, uint32_t group, uint32_t n)
+INLINE void run_rows(const kind k, walk *j, const run_args *s, uint32_t n)
 {
     switch ((n + 3) / 4) {
-    case 1: tail(k, j, group, 4); break;
-    case 2: tail(k, j, group, 8); break;
-    case 3: tail(k, j, group, 12); break;
-    default: tail(k, j, group, 16); break;
+    case 1: run(k, j, s, 4); break;
+    case 2: run(k, j, s, 8); break;
+    case 3: run(k, j, s, 12); break;
+    default: run(k, j, s, 16); break;
     }
+}
+
+/* The tiles of the activations of a group, from a block on. */
+INLINE const int8_t *rows_at(const walk *j, uint32_t group, uint32_t block)
+{
+    return j->act->t32 + ((size_t)(j->row / GROUP + group) * j->n_blocks + block) * GROUP * 32;
+}
+
+INLINE void begin_batch(const kind k, walk *j)
+{
+    struct own *o = &j->own;
+    o->turn = 0;
+    for (uint32_t i = 0; i < AHEAD; i++) step_tiles(o, a_of(k, rows_at(j, 0, j->at->block), i), b_of(k, o->codes[j->at->turn][0], i));
 }
 
 INLINE void chunk(const kind k, walk *j)
 {
-    const bool last = j->at->i_chunk + 1 == j->n_chunks;
+    const bool last = j->at->i_chunk + 1 == j->n_chunks, more = j->next->n_blocks;
+    const int8_t *b = j->own.codes[j->at->turn][0];
     for (uint32_t g = 0; g < j->n_groups; g++) {
-        products(k, j, g);
-        tail_rows(k, j, g, rows_of(j, g));
+        const size_t tile = (size_t)(j->row / GROUP + g) * j->n_blocks + j->at->block;
+        const bool same = g + 1 < j->n_groups || !more; /* the next run is in this chunk; or there is none, and any will do */
+        const run_args s = {.s = &j->own.scale[j->at->turn], .acc = sums_of(j, g), .n_pieces = j->at->n_blocks * k.n_sub,
+                            .dx = j->act->td32 + tile * GROUP, .sx = j->act->ts32 + tile * GROUP,
+                            .a = rows_at(j, g, j->at->block), .b = b,
+                            .next_a = rows_at(j, g + 1 < j->n_groups ? g + 1 : 0, same ? j->at->block : j->next->block),
+                            .next_b = same ? b : j->own.codes[j->next->turn][0],
+                            .fresh = !j->at->i_chunk, .first = !g};
+        run_rows(k, j, &s, rows_of(j, g));
         if (last) put(j, g);
     }
 }
