@@ -54,7 +54,7 @@ INLINE void unpack_split(const kind k, const uint8_t *codes, const uint8_t *sub,
 {
     const __m512i nibble = _mm512_set1_epi8(15);
     __m512i w[8], s0 = nibble, s1 = nibble, u0 = nibble, u1 = nibble;
-    if (k.form != FORM_4) unpack(codes, k.form, nibble, w);
+    if (k.form != FORM_4) unpack_gfni(codes, k.form, nibble, false, w);
     UNROLL
     for (int g = 0; g < 8; g++) {
         const bool upper = k.form == FORM_4 && g % 2;
@@ -84,7 +84,7 @@ INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, cons
     const __m512i lanes = _mm512_set4_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0);
     const __m512i lower = _mm512_add_epi8(up, lanes), upper = _mm512_add_epi8(down, lanes);
     __m512i w[8], even = zero, odd = zero, less = zero;
-    unpack(codes, k.form, k.form == FORM_LUT ? lut_of(j) : zero, w);
+    unpack_gfni(codes, k.form, k.form == FORM_LUT ? lut_of(j) : zero, false, w);
     UNROLL
     for (int g = 0; g < 8; g++) {
         if (g % (8 / (int)halves_of(k)) == 0) { /* in bytes 0 and 2 of a lane, then in 1 and 3 */
@@ -237,7 +237,7 @@ void ae_amx_mm_p16_256(const ae_weight *w, const ae_act *act, const ae_mm_out *o
     const ae_packed *p = &w->packed;
     const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
 #define CASE(n, min, f) \
-    if (p->n_sub == n && p->has_min == min && form == f) return drive_256((kind){true, n, min, false, f}, w, act, out, begin, end)
+    if (p->n_sub == n && p->has_min == min && form == f) return drive_256((kind){true, n, min, false, f, false}, w, act, out, begin, end)
     CASE(1, false, FORM_4);
     CASE(8, true, FORM_4);
     CASE(8, true, FORM_5);

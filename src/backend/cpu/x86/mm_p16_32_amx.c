@@ -33,11 +33,11 @@ struct own {
 INLINE void unpack_signed(const kind k, const walk *j, const uint8_t *codes, int8_t *to)
 {
     const __m512i zero = _mm512_set1_epi8((char)j->zero);
-    const bool lut = k.form == FORM_LUT;
+    const bool lut = k.form == FORM_LUT, minus = !lut && !k.half && !k.has_min;
     __m512i w[8];
-    unpack(codes, k.form, lut ? _mm512_sub_epi8(lut_of(j), zero) : zero, w);
+    unpack_gfni(codes, k.form, lut ? _mm512_sub_epi8(lut_of(j), zero) : zero, k.half, w);
     UNROLL
-    for (int g = 0; g < 8; g++) _mm512_store_si512(to + 64 * g, lut || k.has_min ? w[g] : _mm512_sub_epi8(w[g], zero));
+    for (int g = 0; g < 8; g++) _mm512_store_si512(to + 64 * g, minus ? _mm512_sub_epi8(w[g], zero) : w[g]);
 }
 
 INLINE __m512 scale_at(const uint8_t *from, uint32_t i, bool f32)
@@ -189,17 +189,18 @@ void ae_amx_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *ou
     const ae_packed *p = &w->packed;
     const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
     AE_ASSERT(w->n_in >= AE_TILES_IN);
-#define CASE(n, min, f32, f) \
-    if (p->n_sub == n && p->has_min == min && p->scale_f32 == f32 && form == f) \
-        return drive_32((kind){false, n, min, f32, f}, w, act, out, begin, end)
-    CASE(2, false, true, FORM_LUT);
-    CASE(1, false, true, FORM_LUT);
-    CASE(1, true, false, FORM_4);
-    CASE(1, true, false, FORM_5);
-    CASE(1, false, false, FORM_4);
-    CASE(1, false, false, FORM_5);
-    CASE(1, false, false, FORM_8);
-    CASE(1, false, false, FORM_LUT);
+#define CASE(n, min, f32, f, half) \
+    if (p->n_sub == n && p->has_min == min && p->scale_f32 == f32 && form == f && (!half || p->zero == half)) \
+        return drive_32((kind){false, n, min, f32, f, half}, w, act, out, begin, end)
+    CASE(2, false, true, FORM_LUT, 0);
+    CASE(1, false, true, FORM_LUT, 0);
+    CASE(1, true, false, FORM_4, 0);
+    CASE(1, true, false, FORM_5, 0);
+    CASE(1, false, false, FORM_4, 8);
+    CASE(1, false, false, FORM_4, 0);
+    CASE(1, false, false, FORM_5, 16);
+    CASE(1, false, false, FORM_8, 0);
+    CASE(1, false, false, FORM_LUT, 0);
 #undef CASE
     AE_ASSERT(false);
 }
