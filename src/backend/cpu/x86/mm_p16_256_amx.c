@@ -112,16 +112,22 @@ INLINE void take_scales(const kind k, const uint8_t *from, uint32_t block, struc
     _mm512_store_si512(to->pair[i / 2], _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b))));
 }
 
-/* Many rows leave no room in L1 for two units. */
-INLINE uint32_t turn_of(const walk *j, const place *p)
+/* Whether a unit is unpacked after the tails of the one before and not between its products: of four groups, because L1 has
+ * no room for two units; of one, if it is so much work that what may go on beside products is not enough. */
+INLINE bool apart(const kind k, const walk *j)
 {
-    return j->n_groups <= 2 ? p->turn : 0;
+    return j->n_groups > 2 || (!k.has_min && j->n_groups == 1);
+}
+
+INLINE uint32_t turn_of(const kind k, const walk *j, const place *p)
+{
+    return apart(k, j) ? 0 : p->turn;
 }
 
 INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 {
     const uint8_t *sub = at->scales + (k.has_min ? 128 : 64);
-    int8_t(*high)[64] = j->own.codes[turn_of(j, at)][0][0] + i * 8, (*low)[64] = j->own.codes[turn_of(j, at)][1][0] + i * 8;
+    int8_t(*high)[64] = j->own.codes[turn_of(k, j, at)][0][0] + i * 8, (*low)[64] = j->own.codes[turn_of(k, j, at)][1][0] + i * 8;
     if (k.has_min) unpack_split(k, at->codes[i], sub, i, high, low);
     else unpack_bytes(k, j, at->codes[i], sub, i, high, low);
     take_scales(k, at->scales, i, &j->own.scale[at->turn]);
@@ -143,7 +149,8 @@ INLINE void products(const kind k, walk *j, uint32_t g, const bool two)
     struct own *o = &j->own;
     const int8_t *a = j->act->t256 + ((size_t)(j->row / GROUP + g) * j->n_blocks + j->at->block) * GROUP * 32;
     const int8_t *b = a + (size_t)j->n_blocks * GROUP * 32;
-    const int8_t *high = o->codes[turn_of(j, j->at)][0][0][0], *low = o->codes[turn_of(j, j->at)][1][0][0];
+    const int8_t *high = o->codes[turn_of(k, j, j->at)][0][0][0], *low = o->codes[turn_of(k, j, j->at)][1][0][0];
+    const bool between = !apart(k, j);
     TILE_ZERO(1);
     if (!one_of(k)) TILE_ZERO(0);
     if (two) TILE_ZERO(3);
@@ -156,13 +163,13 @@ INLINE void products(const kind k, walk *j, uint32_t g, const bool two)
             TILE_LOAD(6, high, 64);
             PRODUCT(k, 0, 4, 6);
         }
-        if (j->n_groups <= 2) unpack_some(k, j);
+        if (between) unpack_some(k, j);
         if (two) {
             TILE_LOAD(5, b, 64);
             PRODUCT(k, 3, 5, 7);
         }
         if (two && !one_of(k)) PRODUCT(k, 2, 5, 6);
-        if (j->n_groups <= 2) unpack_some(k, j);
+        if (between) unpack_some(k, j);
     }
     TILE_STORE(1, o->c[g][1]);
     if (!one_of(k)) TILE_STORE(0, o->c[g][0]);
