@@ -4,13 +4,12 @@
  * digits of 8 bits, and two products gather the whole unit in 4 steps of 64 k each. What is left per row and unit is a
  * shift, an add and the float steps.
  *
- * The tail of a run (a unit times one or two groups of rows) is taken during the next one, when its products have been
- * stored; so it is `due` while the next is multiplied. */
+ * A chunk is a unit, and its work goes in phases: all its products, then all tails. Most of the unpacking of the next
+ * unit fits beside the products. */
 #include "backend/cpu/simd/p16_base.inc"
 
 #define CHUNK_BLOCKS 8 /* a unit */
 #define STEPS 4        /* of 64 k in it */
-#define BATCH_GROUPS 4
 
 struct scales { /* of a unit of one panel */
     float d[AE_PANEL], dmin[AE_PANEL];
@@ -18,12 +17,14 @@ struct scales { /* of a unit of one panel */
 };
 
 struct own {
-    int32_t c[BATCH_GROUPS][2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64))); /* [group][high, low] */
+    int32_t c[4][2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64))); /* [group of a batch][high, low] */
     int8_t codes[2][2][STEPS][16][64] __attribute__((aligned(64)));                  /* [turn][high, low] */
     struct scales scale[2] __attribute__((aligned(64)));                             /* [turn] */
 };
 
 #include "backend/cpu/x86/tiles.inc"
+
+_Static_assert(BATCH == 4 * GROUP, "room for the products of a batch");
 
 /* High digits count 2^base_of; one_of: there are only low ones, as scale * code is at most 15 * 3. */
 INLINE unsigned base_of(const kind k) { return k.has_min ? 3 : 8; }
@@ -50,7 +51,8 @@ INLINE __m512i sub_at(const kind k, const uint8_t *sub, uint32_t block, uint32_t
 /* Codes and scales are small and not negative: the scale is split, sub = high * 8 + low, and one product of 16 bits does
  * two codes at once, as neither carries into the other (31 * 7 < 256). one_of(k): the scale is small enough as it is.
  * Codes of 4 bits in upper nibbles stay there: the upper half of their product with 2^12 as much is the same. */
-INLINE void unpack_split(const kind k, const uint8_t *codes, const uint8_t *sub, uint32_t block, int8_t (*high)[64], int8_t (*low)[64])
+INLINE void unpack_split(const kind k, const uint8_t *codes, const uint8_t *sub, uint32_t block, int8_t (*high)[64],
+                         int8_t (*low)[64])
 {
     const __m512i nibble = _mm512_set1_epi8(15);
     __m512i w[8], s0 = nibble, s1 = nibble, u0 = nibble, u1 = nibble;
@@ -76,8 +78,8 @@ INLINE void unpack_split(const kind k, const uint8_t *codes, const uint8_t *sub,
 
 /* Any codes and scales: (stored - zero) * sub = high * 256 + low, both signed: with 128 added the upper byte is the high
  * digit and the lower one, its top bit turned, the low one. */
-INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block, int8_t (*high)[64],
-                         int8_t (*low)[64])
+INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block,
+                         int8_t (*high)[64], int8_t (*low)[64])
 {
     const __m512i zero = _mm512_set1_epi16((short)j->zero);
     const __m512i up = _mm512_set1_epi32(0x02020000), down = _mm512_set1_epi32(0x03030101); /* shift bytes */
@@ -109,7 +111,8 @@ INLINE void take_scales(const kind k, const uint8_t *from, uint32_t block, struc
     if (halves == 1 && block % 2) return;
     const uint8_t *submin = from + 128 + k.n_sub * AE_PANEL; /* i and i + 1: the minimums of two sub-blocks side by side */
     const __m128i a = bytes_at(submin, i), b = bytes_at(submin, i + 1);
-    _mm512_store_si512(to->pair[i / 2], _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b))));
+    const __m256i both = _mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b));
+    _mm512_store_si512(to->pair[i / 2], _mm512_cvtepu8_epi16(both));
 }
 
 /* Whether a unit is unpacked after the tails of the one before and not between its products: of four groups, because L1 has
@@ -127,7 +130,8 @@ INLINE uint32_t turn_of(const kind k, const walk *j, const place *p)
 INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 {
     const uint8_t *sub = at->scales + (k.has_min ? 128 : 64);
-    int8_t(*high)[64] = j->own.codes[turn_of(k, j, at)][0][0] + i * 8, (*low)[64] = j->own.codes[turn_of(k, j, at)][1][0] + i * 8;
+    int8_t(*digits)[STEPS][16][64] = j->own.codes[turn_of(k, j, at)];
+    int8_t(*high)[64] = digits[0][0] + i * 8, (*low)[64] = digits[1][0] + i * 8;
     if (k.has_min) unpack_split(k, at->codes[i], sub, i, high, low);
     else unpack_bytes(k, j, at->codes[i], sub, i, high, low);
     take_scales(k, at->scales, i, &j->own.scale[at->turn]);
@@ -179,6 +183,7 @@ INLINE void products(const kind k, walk *j, uint32_t g, const bool two)
 
 /* ---- Tails ---------------------------------------------------------------------------------- */
 
+/* Nothing is read again through pointers that what is stored could change: so it stays in registers. */
 INLINE void tail(const kind k, walk *j, uint32_t group)
 {
     static const float zeros[AE_PANEL] __attribute__((aligned(64)));
@@ -187,7 +192,8 @@ INLINE void tail(const kind k, walk *j, uint32_t group)
     const int32_t(*low)[AE_PANEL] = (const int32_t(*)[AE_PANEL])j->own.c[group][1];
     const size_t unit = (size_t)(j->row / GROUP + group) * j->n_blocks / 8 + j->at->block / 8;
     const float *dxs = j->act->td256 + unit * GROUP;
-    const int32_t *bsum = (const int32_t *)(const void *)(halves_of(k) == 2 ? j->act->tb16 : j->act->tb32) + unit * k.n_sub / 2 * GROUP;
+    const void *sums = halves_of(k) == 2 ? j->act->tb16 : j->act->tb32;
+    const int32_t *bsum = (const int32_t *)sums + unit * k.n_sub / 2 * GROUP;
     float *acc = sums_of(j, group)[0];
     const float *from = j->at->i_chunk ? acc : zeros;
     const size_t step_from = j->at->i_chunk ? AE_PANEL : 0;
@@ -205,7 +211,8 @@ INLINE void tail(const kind k, walk *j, uint32_t group)
         if (k.has_min) {
             __m512i less = _mm512_setzero_si512();
             UNROLL
-            for (uint32_t m = 0; m < k.n_sub / 2; m++) less = _mm512_dpwssd_epi32(less, pair[m], _mm512_set1_epi32(bsum[m * GROUP + r]));
+            for (uint32_t m = 0; m < k.n_sub / 2; m++)
+                less = _mm512_dpwssd_epi32(less, pair[m], _mm512_set1_epi32(bsum[m * GROUP + r]));
             a = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(less), _mm512_mul_ps(dmin, dx), a);
         }
         _mm512_store_ps(acc + r * AE_PANEL, a);
@@ -244,7 +251,8 @@ void ae_amx_mm_p16_256(const ae_weight *w, const ae_act *act, const ae_mm_out *o
     const ae_packed *p = &w->packed;
     const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
 #define CASE(n, min, f) \
-    if (p->n_sub == n && p->has_min == min && form == f) return drive_256((kind){true, n, min, false, f, false}, w, act, out, begin, end)
+    if (p->n_sub == n && p->has_min == min && form == f) \
+        return drive_256((kind){true, n, min, false, f, false}, w, act, out, begin, end)
     CASE(1, false, FORM_4);
     CASE(8, true, FORM_4);
     CASE(8, true, FORM_5);

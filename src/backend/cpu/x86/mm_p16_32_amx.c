@@ -1,12 +1,15 @@
 /* mm_p16_32_amx.c - packed AE_DOT_32 products with AMX: arithmetic and layout in kernels.h, the walk in tiles.inc.
  *
  * A run is one chunk times one group of rows; its pieces (32 or 16 k, one scale each) are products. Every step does
- * four things that wait for nothing younger than a step: store product i + 1, multiply product i + 2, load the
- * operands of product i + 3 (whatever run they belong to), and the tail of product i: convert, scale, add, with the
- * run's sums in registers. The tail bounds it.
+ * three things that wait for nothing younger than a step: product i + 2 with the loads of its operands (whatever run they
+ * belong to), store product i + 1, and the tail of product i: convert, scale, add, with the run's sums in registers. Tails
+ * of 16 rows are 48 instructions, one a cycle beside products, and bound it (tiles.inc).
  *
+ * Tried and slower: all products of a run, then all its tails; each half goes at full speed then, but not for the first
+ * 60 cycles, and 8 KB of products are in the way in L1 (16 rows of Q4_0: 33.5 ns for 16 outputs x 32 k against 32.6, 64
+ * rows: 122 against 110).
  * Tried and slower: bf16 tiles, whose products are exact and need no conversion. They move twice the bytes, and what L1
- * and L2 deliver bounded them (16 rows of Q4_0: 46 ns for 16 outputs x 32 k against 34). */
+ * and L2 deliver bounded them (16 rows of Q4_0: 46 ns against 34 then). */
 #include "backend/cpu/simd/p16_base.inc"
 
 #define CHUNK_BLOCKS 8
@@ -21,8 +24,9 @@ struct scales { /* of a chunk of one panel */
 struct own {
     uint32_t turn; /* which of c, and of the tiles, the next product takes */
     int32_t c[2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
-    int8_t codes[2][CHUNK_BLOCKS + 2][512] __attribute__((aligned(64))); /* [turn] */
-    struct scales scale[2] __attribute__((aligned(64)));             /* [turn] */
+    int8_t codes[2][CHUNK_BLOCKS + 2][512] __attribute__((aligned(64))); /* [turn]; more than used: what is written at a step is
+                                                     not 4 KB from what is read, which the processor takes for the same */
+    struct scales scale[2] __attribute__((aligned(64)));                 /* [turn] */
 };
 
 #include "backend/cpu/x86/tiles.inc"
@@ -153,12 +157,13 @@ INLINE void begin_batch(const kind k, walk *j)
 {
     struct own *o = &j->own;
     o->turn = 0;
-    for (uint32_t i = 0; i < AHEAD; i++) step_tiles(o, a_of(k, rows_at(j, 0, j->at->block), i), b_of(k, o->codes[j->at->turn][0], i));
+    const int8_t *a = rows_at(j, 0, j->at->block), *b = o->codes[j->at->turn][0];
+    for (uint32_t i = 0; i < AHEAD; i++) step_tiles(o, a_of(k, a, i), b_of(k, b, i));
 }
 
 INLINE void chunk(const kind k, walk *j)
 {
-    const bool last = j->at->i_chunk + 1 == j->n_chunks, more = j->next->n_blocks;
+    const bool last = j->at->i_chunk + 1 == j->n_chunks, more = j->next->n_blocks > 0;
     const int8_t *b = j->own.codes[j->at->turn][0];
     for (uint32_t g = 0; g < j->n_groups; g++) {
         const size_t tile = (size_t)(j->row / GROUP + g) * j->n_blocks + j->at->block;
@@ -188,6 +193,7 @@ void ae_amx_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *ou
 {
     const ae_packed *p = &w->packed;
     const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
+    _Static_assert(AE_TILES_IN / 32 >= AHEAD, "any weight that is given tiles has enough pieces in each chunk");
     AE_ASSERT(w->n_in >= AE_TILES_IN);
 #define CASE(n, min, f32, f, half) \
     if (p->n_sub == n && p->has_min == min && p->scale_f32 == f32 && form == f && (!half || p->zero == half)) \
