@@ -58,12 +58,14 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vnni");
 }
 
-/* Bits 24 and 25 of leaf 7's EDX (not every compiler has names for them), and the kernel's leave. */
+/* Bits 24 and 25 of leaf 7's EDX (not every compiler has names for them), bit 8 of its ECX (GFNI, which unpacks codes and which
+ * every CPU with tiles has), and the kernel's leave. */
 static bool has_amx(void)
 {
     unsigned a, b, c, d;
     const unsigned tiles = 1u << 24 | 1u << 25;
-    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & tiles) == tiles && ae_os_ask_for_tiles();
+    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & tiles) == tiles && (c >> 8 & 1) &&
+           ae_os_ask_for_tiles();
 }
 #elif defined(__aarch64__)
 /* The Linux kernel's bits; elsewhere what the compiler may assume. */

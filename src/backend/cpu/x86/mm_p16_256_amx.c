@@ -4,8 +4,8 @@
  * digits of 8 bits, and two products gather the whole unit in 4 steps of 64 k each. What is left per row and unit is a
  * shift, an add and the float steps.
  *
- * The tail of a run (a unit times one or two groups of rows) is taken during the next one, when its products have been
- * stored; so it is `due` while the next is multiplied. */
+ * A chunk is a unit, and its work goes in phases: all its products, then all tails. Most of the unpacking of the next
+ * unit fits beside the products. */
 #include "backend/cpu/simd/p16_base.inc"
 
 #define CHUNK_BLOCKS 8 /* a unit */
@@ -16,26 +16,15 @@ struct scales { /* of a unit of one panel */
     int32_t pair[8][AE_PANEL]; /* two sub-blocks' minimums, as int16 */
 };
 
-/* What the tail of a run needs; n_rows == 0: none. */
-struct due {
-    const struct scales *s;
-    float (*acc)[AE_PANEL];
-    const float *dx;     /* [GROUP] */
-    const int32_t *bsum; /* [n_sub / 2][GROUP] two sums of activation codes, as int16 */
-    uint32_t panel, row, n_rows;
-    bool fresh, last; /* the sums begin; end */
-};
-
 struct own {
-    const int8_t *q; /* tiles of the activations, at the batch */
-    struct due due[2]; /* of one or two groups */
-    int32_t c[2][2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64))); /* [group][high, low] */
-    int8_t codes[2][2][STEPS + 1][16][64] __attribute__((aligned(64)));   /* [turn][high, low]; one more than used: what is
-                                       written at a step is not 4 KB from what is read, which the processor takes for the same */
-    struct scales scale[3] __attribute__((aligned(64)));                  /* [slot] */
+    int32_t c[4][2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64))); /* [group of a batch][high, low] */
+    int8_t codes[2][2][STEPS][16][64] __attribute__((aligned(64)));                  /* [turn][high, low] */
+    struct scales scale[2] __attribute__((aligned(64)));                             /* [turn] */
 };
 
 #include "backend/cpu/x86/tiles.inc"
+
+_Static_assert(BATCH == 4 * GROUP, "room for the products of a batch");
 
 /* High digits count 2^base_of; one_of: there are only low ones, as scale * code is at most 15 * 3. */
 INLINE unsigned base_of(const kind k) { return k.has_min ? 3 : 8; }
@@ -48,62 +37,69 @@ INLINE __m128i bytes_at(const uint8_t *from, uint32_t i)
     return _mm_loadu_si128((const __m128i *)(const void *)(from + i * AE_PANEL));
 }
 
-/* The scale of each row, widened to both halves of its lane, for group g of a block. */
-INLINE __m512i sub_at(const kind k, const uint8_t *sub, uint32_t block, int g)
+/* The scale of each row, a byte, in both halves of its lane: for half h of a block. */
+INLINE __m512i sub_at(const kind k, const uint8_t *sub, uint32_t block, uint32_t h)
 {
     const uint32_t n = halves_of(k);
-    const __m512i s = _mm512_cvtepi8_epi32(bytes_at(sub, k.n_sub == 1 ? 0 : block * n + (uint32_t)g / 4 * (n - 1)));
-    return _mm512_or_si512(_mm512_slli_epi32(s, 16), _mm512_and_si512(s, _mm512_set1_epi32(0xFFFF)));
+    const __m512i lanes = _mm512_set_epi32(0x0F0F0F0F, 0x0E0E0E0E, 0x0D0D0D0D, 0x0C0C0C0C, 0x0B0B0B0B, 0x0A0A0A0A, 0x09090909,
+                                           0x08080808, 0x07070707, 0x06060606, 0x05050505, 0x04040404, 0x03030303, 0x02020202,
+                                           0x01010101, 0);
+    const __m512i all = _mm512_broadcast_i32x4(bytes_at(sub, k.n_sub == 1 ? 0 : block * n + h * (n - 1)));
+    return _mm512_maskz_shuffle_epi8(0x5555555555555555, all, lanes);
 }
 
 /* Codes and scales are small and not negative: the scale is split, sub = high * 8 + low, and one product of 16 bits does
- * two codes at once, as neither carries into the other (31 * 7 < 256). one_of(k): the scale is small enough as it is. */
-INLINE void unpack_split(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block, int8_t (*high)[64],
-                         int8_t (*low)[64], const int form)
+ * two codes at once, as neither carries into the other (31 * 7 < 256). one_of(k): the scale is small enough as it is.
+ * Codes of 4 bits in upper nibbles stay there: the upper half of their product with 2^12 as much is the same. */
+INLINE void unpack_split(const kind k, const uint8_t *codes, const uint8_t *sub, uint32_t block, int8_t (*high)[64],
+                         int8_t (*low)[64])
 {
-    __m512i w[8], s0 = _mm512_setzero_si512(), s1 = s0;
-    unpack(codes, form, _mm512_set1_epi8((char)j->zero), w);
+    const __m512i nibble = _mm512_set1_epi8(15);
+    __m512i w[8], s0 = nibble, s1 = nibble, u0 = nibble, u1 = nibble;
+    if (k.form != FORM_4) unpack_gfni(codes, k.form, nibble, false, w);
     UNROLL
     for (int g = 0; g < 8; g++) {
+        const bool upper = k.form == FORM_4 && g % 2;
         if (g % (8 / (int)halves_of(k)) == 0) {
-            const __m512i s = sub_at(k, sub, block, g);
+            const __m512i s = sub_at(k, sub, block, (uint32_t)g / 4);
             s0 = one_of(k) ? s : _mm512_and_si512(s, _mm512_set1_epi16(7));
             s1 = _mm512_srli_epi16(s, 3);
+            u0 = _mm512_slli_epi16(s0, 12);
+            u1 = _mm512_slli_epi16(s1, 12);
         }
-        _mm512_store_si512(low[g], _mm512_mullo_epi16(w[g], s0));
-        if (!one_of(k)) _mm512_store_si512(high[g], _mm512_mullo_epi16(w[g], s1));
+        if (k.form == FORM_4) {
+            const __m512i both = _mm512_load_si512(codes + g / 2 * 64);
+            w[g] = upper ? _mm512_andnot_si512(nibble, both) : _mm512_and_si512(both, nibble);
+        }
+        _mm512_store_si512(low[g], upper ? _mm512_mulhi_epu16(w[g], u0) : _mm512_mullo_epi16(w[g], s0));
+        if (!one_of(k)) _mm512_store_si512(high[g], upper ? _mm512_mulhi_epu16(w[g], u1) : _mm512_mullo_epi16(w[g], s1));
     }
 }
 
 /* Any codes and scales: (stored - zero) * sub = high * 256 + low, both signed: with 128 added the upper byte is the high
  * digit and the lower one, its top bit turned, the low one. */
-INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block, int8_t (*high)[64],
-                         int8_t (*low)[64], const int form)
+INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block,
+                         int8_t (*high)[64], int8_t (*low)[64])
 {
-    const __m512i first = _mm512_set1_epi32(0x00FF00FF), zero = _mm512_set1_epi16((short)j->zero);
-    __m512i w[8], even = first, odd = first, less = zero;
-    unpack(codes, form, form == FORM_LUT ? lut_of(j) : zero, w);
+    const __m512i zero = _mm512_set1_epi16((short)j->zero);
+    const __m512i up = _mm512_set1_epi32(0x02020000), down = _mm512_set1_epi32(0x03030101); /* shift bytes */
+    const __m512i lanes = _mm512_set4_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0);
+    const __m512i lower = _mm512_add_epi8(up, lanes), upper = _mm512_add_epi8(down, lanes);
+    __m512i w[8], even = zero, odd = zero, less = zero;
+    unpack_gfni(codes, k.form, k.form == FORM_LUT ? lut_of(j) : zero, false, w);
     UNROLL
     for (int g = 0; g < 8; g++) {
         if (g % (8 / (int)halves_of(k)) == 0) { /* in bytes 0 and 2 of a lane, then in 1 and 3 */
-            const __m512i s = sub_at(k, sub, block, g);
-            even = _mm512_and_si512(s, first);
-            odd = _mm512_slli_epi16(s, 8);
-            less = _mm512_sub_epi16(_mm512_mullo_epi16(s, zero), _mm512_set1_epi16(128));
+            even = sub_at(k, sub, block, (uint32_t)g / 4);
+            odd = _mm512_slli_epi16(even, 8);
+            less = _mm512_sub_epi16(_mm512_mullo_epi16(_mm512_srai_epi16(odd, 8), zero), _mm512_set1_epi16(128));
         }
         const __m512i e = _mm512_sub_epi16(_mm512_maddubs_epi16(w[g], even), less);
         const __m512i o = _mm512_sub_epi16(_mm512_maddubs_epi16(w[g], odd), less);
-        const __m512i both = _mm512_ternarylogic_epi32(first, e, _mm512_slli_epi16(o, 8), 0xCA);
+        const __m512i both = _mm512_mask_shuffle_epi8(e, 0xAAAAAAAAAAAAAAAA, o, lower);
         _mm512_store_si512(low[g], _mm512_xor_si512(both, _mm512_set1_epi8((char)128)));
-        _mm512_store_si512(high[g], _mm512_ternarylogic_epi32(first, _mm512_srli_epi16(e, 8), o, 0xCA));
+        _mm512_store_si512(high[g], _mm512_mask_shuffle_epi8(o, 0x5555555555555555, e, upper));
     }
-}
-
-INLINE void unpack_digits(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block, int8_t (*high)[64],
-                          int8_t (*low)[64], const int form)
-{
-    if (k.has_min) unpack_split(k, j, codes, sub, block, high, low, form);
-    else unpack_bytes(k, j, codes, sub, block, high, low, form);
 }
 
 INLINE void take_scales(const kind k, const uint8_t *from, uint32_t block, struct scales *to)
@@ -115,71 +111,33 @@ INLINE void take_scales(const kind k, const uint8_t *from, uint32_t block, struc
     if (halves == 1 && block % 2) return;
     const uint8_t *submin = from + 128 + k.n_sub * AE_PANEL; /* i and i + 1: the minimums of two sub-blocks side by side */
     const __m128i a = bytes_at(submin, i), b = bytes_at(submin, i + 1);
-    _mm512_store_si512(to->pair[i / 2], _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b))));
+    const __m256i both = _mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b));
+    _mm512_store_si512(to->pair[i / 2], _mm512_cvtepu8_epi16(both));
 }
 
-INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i, const uint8_t *codes, const uint8_t *from)
+/* Whether a unit is unpacked after the tails of the one before and not between its products: of four groups, because L1 has
+ * no room for two units; of one, if it is so much work that what may go on beside products is not enough. */
+INLINE bool apart(const kind k, const walk *j)
 {
-    const uint8_t *sub = from + (k.has_min ? 128 : 64);
-    int8_t(*high)[64] = j->own.codes[at->turn][0][i / 2] + i % 2 * 8, (*low)[64] = j->own.codes[at->turn][1][i / 2] + i % 2 * 8;
-    switch (j->form) {
-    case FORM_4: if (k.forms & HAS_4) unpack_digits(k, j, codes, sub, i, high, low, FORM_4); break;
-    case FORM_5: if (k.forms & HAS_5) unpack_digits(k, j, codes, sub, i, high, low, FORM_5); break;
-    case FORM_6: if (k.forms & HAS_6) unpack_digits(k, j, codes, sub, i, high, low, FORM_6); break;
-    case FORM_8: if (k.forms & HAS_8) unpack_digits(k, j, codes, sub, i, high, low, FORM_8); break;
-    case FORM_LUT: if (k.forms & HAS_LUT) unpack_digits(k, j, codes, sub, i, high, low, FORM_LUT); break;
-    }
-    take_scales(k, from, i, &j->own.scale[at->slot]);
+    return j->n_groups > 2 || (!k.has_min && j->n_groups == 1);
 }
 
-/* ---- The pipeline --------------------------------------------------------------------------- */
-
-/* Rows [r, r + 2) of a run that is due. */
-INLINE void tail(const kind k, const walk *j, uint32_t which, uint32_t r)
+INLINE uint32_t turn_of(const kind k, const walk *j, const place *p)
 {
-    const struct due *t = &j->own.due[which];
-    if (r >= t->n_rows) return;
-    const int32_t(*high)[AE_PANEL] = (const int32_t(*)[AE_PANEL])j->own.c[which][0];
-    const int32_t(*low)[AE_PANEL] = (const int32_t(*)[AE_PANEL])j->own.c[which][1];
-    const struct scales *s = t->s;
-    UNROLL
-    for (uint32_t i = 0; i < 2; i++, r++) {
-        const __m512 dx = _mm512_set1_ps(t->dx[r]);
-        __m512i sum = _mm512_load_si512(low[r]);
-        if (!one_of(k)) sum = _mm512_add_epi32(sum, _mm512_slli_epi32(_mm512_load_si512(high[r]), base_of(k)));
-        __m512 a = t->fresh ? _mm512_setzero_ps() : _mm512_load_ps(t->acc[r]);
-        a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(_mm512_load_ps(s->d), dx), a);
-        if (k.has_min) {
-            __m512i less = _mm512_setzero_si512();
-            UNROLL
-            for (uint32_t n = 0; n < k.n_sub / 2; n++)
-                less = _mm512_dpwssd_epi32(less, _mm512_load_si512(s->pair[n]), _mm512_set1_epi32(t->bsum[n * GROUP + r]));
-            a = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(less), _mm512_mul_ps(_mm512_load_ps(s->dmin), dx), a);
-        }
-        _mm512_store_ps(t->acc[r], a);
-    }
+    return apart(k, j) ? 0 : p->turn;
 }
 
-INLINE void tails_end(walk *j)
+INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 {
-    for (int i = 0; i < 2; i++) {
-        const struct due *t = &j->own.due[i];
-        if (t->n_rows && t->last) store(j->out, (const float(*)[AE_PANEL])t->acc, t->row, t->n_rows, t->panel * AE_PANEL, j->w->n_out);
-        j->own.due[i].n_rows = 0;
-    }
+    const uint8_t *sub = at->scales + (k.has_min ? 128 : 64);
+    int8_t(*digits)[STEPS][16][64] = j->own.codes[turn_of(k, j, at)];
+    int8_t(*high)[64] = digits[0][0] + i * 8, (*low)[64] = digits[1][0] + i * 8;
+    if (k.has_min) unpack_split(k, at->codes[i], sub, i, high, low);
+    else unpack_bytes(k, j, at->codes[i], sub, i, high, low);
+    take_scales(k, at->scales, i, &j->own.scale[at->turn]);
 }
 
-INLINE struct due due_of(const kind k, const walk *j, uint32_t group)
-{
-    const uint32_t first = j->row + group * GROUP, left = j->n_rows - group * GROUP;
-    if (j->at.i_chunk + 1 == j->n_chunks) fetch_out(j->out, first, left < GROUP ? left : GROUP, j->at.panel * AE_PANEL);
-    const size_t unit = (size_t)(first / GROUP) * j->n_blocks / 8 + j->at.block / 8;
-    return (struct due){
-        .s = &j->own.scale[j->at.slot], .acc = sums_of(j, &j->at, group), .dx = j->act->td256 + unit * GROUP,
-        .bsum = (const int32_t *)(const void *)(halves_of(k) == 2 ? j->act->tb16 : j->act->tb32) + unit * k.n_sub / 2 * GROUP,
-        .panel = j->at.panel, .row = first, .n_rows = left < GROUP ? left : GROUP,
-        .fresh = !j->at.i_chunk, .last = j->at.i_chunk + 1 == j->n_chunks};
-}
+/* ---- Products ------------------------------------------------------------------------------- */
 
 /* Both digits are signed or neither: changing from one instruction to the other costs half a product. */
 #define PRODUCT(k, c, a, b) \
@@ -188,66 +146,94 @@ INLINE struct due due_of(const kind k, const walk *j, uint32_t group)
         else TILE_DOT(c, a, b); \
     } while (0)
 
-/* Products of groups g and, if there are two, g + 1: four sums at a time hide the latency of a product. The tails
- * and the unpacking stand between them in small pieces, so that both go on at once. */
-INLINE void run(const kind k, walk *j, uint32_t g, const bool two)
+/* A unit times groups g and, if there are two, g + 1: two or four sums at a time hide the latency of a product. Between them
+ * the next unit is unpacked. */
+INLINE void products(const kind k, walk *j, uint32_t g, const bool two)
 {
     struct own *o = &j->own;
-    const int8_t *a = o->q + ((size_t)g * j->n_blocks + j->at.block) * GROUP * 32, *b = a + (size_t)j->n_blocks * GROUP * 32;
-    const bool hurry = j->n_groups <= 2; /* one run unpacks it all */
+    const int8_t *a = j->act->t256 + ((size_t)(j->row / GROUP + g) * j->n_blocks + j->at->block) * GROUP * 32;
+    const int8_t *b = a + (size_t)j->n_blocks * GROUP * 32;
+    const int8_t *high = o->codes[turn_of(k, j, j->at)][0][0][0], *low = o->codes[turn_of(k, j, j->at)][1][0][0];
+    const bool between = !apart(k, j);
     TILE_ZERO(1);
     if (!one_of(k)) TILE_ZERO(0);
     if (two) TILE_ZERO(3);
     if (two && !one_of(k)) TILE_ZERO(2);
-    for (uint32_t i = 0; i < STEPS; i++) {
-        TILE_LOAD(4, a + i * GROUP * 64, 64);
-        TILE_LOAD(7, o->codes[j->at.turn][1][i], 64);
+    for (uint32_t i = 0; i < STEPS; i++, high += 1024, low += 1024, a += GROUP * 64, b += GROUP * 64) {
+        TILE_LOAD(4, a, 64);
+        TILE_LOAD(7, low, 64);
         PRODUCT(k, 1, 4, 7);
-        tail(k, j, 0, 4 * i);
         if (!one_of(k)) {
-            TILE_LOAD(6, o->codes[j->at.turn][0][i], 64);
+            TILE_LOAD(6, high, 64);
             PRODUCT(k, 0, 4, 6);
         }
-        tail(k, j, 0, 4 * i + 2);
-        unpack_some(k, j);
+        if (between) unpack_some(k, j);
         if (two) {
-            TILE_LOAD(5, b + i * GROUP * 64, 64);
+            TILE_LOAD(5, b, 64);
             PRODUCT(k, 3, 5, 7);
         }
-        tail(k, j, 1, 4 * i);
-        if (hurry) unpack_some(k, j);
         if (two && !one_of(k)) PRODUCT(k, 2, 5, 6);
-        tail(k, j, 1, 4 * i + 2);
+        if (between) unpack_some(k, j);
     }
-    tails_end(j);
-    TILE_STORE(1, o->c[0][1]);
-    if (!one_of(k)) TILE_STORE(0, o->c[0][0]);
-    o->due[0] = due_of(k, j, g);
-    if (two) {
-        TILE_STORE(3, o->c[1][1]);
-        if (!one_of(k)) TILE_STORE(2, o->c[1][0]);
-        o->due[1] = due_of(k, j, g + 1);
+    TILE_STORE(1, o->c[g][1]);
+    if (!one_of(k)) TILE_STORE(0, o->c[g][0]);
+    if (two) TILE_STORE(3, o->c[g + 1][1]);
+    if (two && !one_of(k)) TILE_STORE(2, o->c[g + 1][0]);
+}
+
+/* ---- Tails ---------------------------------------------------------------------------------- */
+
+/* Nothing is read again through pointers that what is stored could change: so it stays in registers. */
+INLINE void tail(const kind k, walk *j, uint32_t group)
+{
+    static const float zeros[AE_PANEL] __attribute__((aligned(64)));
+    const struct scales *s = &j->own.scale[j->at->turn];
+    const int32_t(*high)[AE_PANEL] = (const int32_t(*)[AE_PANEL])j->own.c[group][0];
+    const int32_t(*low)[AE_PANEL] = (const int32_t(*)[AE_PANEL])j->own.c[group][1];
+    const size_t unit = (size_t)(j->row / GROUP + group) * j->n_blocks / 8 + j->at->block / 8;
+    const float *dxs = j->act->td256 + unit * GROUP;
+    const void *sums = halves_of(k) == 2 ? j->act->tb16 : j->act->tb32;
+    const int32_t *bsum = (const int32_t *)sums + unit * k.n_sub / 2 * GROUP;
+    float *acc = sums_of(j, group)[0];
+    const float *from = j->at->i_chunk ? acc : zeros;
+    const size_t step_from = j->at->i_chunk ? AE_PANEL : 0;
+    const uint32_t n = rows_of(j, group);
+    const __m512 d = _mm512_load_ps(s->d), dmin = k.has_min ? _mm512_load_ps(s->dmin) : d;
+    __m512i pair[8];
+    if (k.has_min)
+        UNROLL
+        for (uint32_t m = 0; m < k.n_sub / 2; m++) pair[m] = _mm512_load_si512(s->pair[m]);
+    for (uint32_t r = 0; r < n; r++, from += step_from) {
+        const __m512 dx = _mm512_set1_ps(dxs[r]);
+        __m512i sum = _mm512_load_si512(low[r]);
+        if (!one_of(k)) sum = _mm512_add_epi32(sum, _mm512_slli_epi32(_mm512_load_si512(high[r]), base_of(k)));
+        __m512 a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, dx), _mm512_load_ps(from));
+        if (k.has_min) {
+            __m512i less = _mm512_setzero_si512();
+            UNROLL
+            for (uint32_t m = 0; m < k.n_sub / 2; m++)
+                less = _mm512_dpwssd_epi32(less, pair[m], _mm512_set1_epi32(bsum[m * GROUP + r]));
+            a = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(less), _mm512_mul_ps(dmin, dx), a);
+        }
+        _mm512_store_ps(acc + r * AE_PANEL, a);
     }
 }
 
 INLINE void begin_batch(const kind k, walk *j)
 {
-    (void)k;
-    j->own.q = j->act->t256 + (size_t)(j->row / GROUP) * j->n_blocks * GROUP * 32;
-    j->own.due[0] = j->own.due[1] = (struct due){0};
+    (void)k, (void)j;
 }
 
 INLINE void chunk(const kind k, walk *j)
 {
+    const bool last = j->at->i_chunk + 1 == j->n_chunks;
     uint32_t g = 0;
-    for (; g + 2 <= j->n_groups; g += 2) run(k, j, g, true);
-    if (g < j->n_groups) run(k, j, g, false);
-}
-
-INLINE void end_batch(const kind k, walk *j)
-{
-    for (uint32_t r = 0; r < GROUP; r += 2) tail(k, j, 0, r), tail(k, j, 1, r);
-    tails_end(j);
+    for (; g + 2 <= j->n_groups; g += 2) products(k, j, g, true);
+    if (g < j->n_groups) products(k, j, g, false);
+    for (g = 0; g < j->n_groups; g++) {
+        tail(k, j, g);
+        if (last) put(j, g);
+    }
 }
 
 INLINE void drive_256(const kind k, const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
@@ -263,9 +249,21 @@ INLINE void drive_256(const kind k, const ae_weight *w, const ae_act *act, const
 void ae_amx_mm_p16_256(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     const ae_packed *p = &w->packed;
-    if (p->n_sub == 1) drive_256((kind){true, 1, false, false, HAS_4}, w, act, out, begin, end);
-    else if (p->n_sub == 8 && p->has_min) drive_256((kind){true, 8, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
-    else if (p->n_sub == 8) drive_256((kind){true, 8, false, false, HAS_LUT | HAS_5 | HAS_8}, w, act, out, begin, end);
-    else if (p->has_min) drive_256((kind){true, 16, true, false, HAS_4}, w, act, out, begin, end);
-    else drive_256((kind){true, 16, false, false, HAS_4 | HAS_5 | HAS_6 | HAS_8}, w, act, out, begin, end);
+    const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
+#define CASE(n, min, f) \
+    if (p->n_sub == n && p->has_min == min && form == f) \
+        return drive_256((kind){true, n, min, false, f, false}, w, act, out, begin, end)
+    CASE(1, false, FORM_4);
+    CASE(8, true, FORM_4);
+    CASE(8, true, FORM_5);
+    CASE(8, false, FORM_LUT);
+    CASE(8, false, FORM_5);
+    CASE(8, false, FORM_8);
+    CASE(16, true, FORM_4);
+    CASE(16, false, FORM_4);
+    CASE(16, false, FORM_5);
+    CASE(16, false, FORM_6);
+    CASE(16, false, FORM_8);
+#undef CASE
+    AE_ASSERT(false);
 }

@@ -1,55 +1,47 @@
 /* mm_p16_32_amx.c - packed AE_DOT_32 products with AMX: arithmetic and layout in kernels.h, the walk in tiles.inc.
  *
  * A run is one chunk times one group of rows; its pieces (32 or 16 k, one scale each) are products. Every step does
- * four things that wait for nothing younger than a step: store product i + 1, multiply product i + 2, load the
- * operands of product i + 3 (whatever run they belong to), and the tail of product i: convert, scale, add, with the
- * run's sums in registers. The tail bounds it.
+ * three things that wait for nothing younger than a step: product i + 2 with the loads of its operands (whatever run they
+ * belong to), store product i + 1, and the tail of product i: convert, scale, add, with the run's sums in registers. Tails
+ * of 16 rows are 48 instructions, one a cycle beside products, and bound it (tiles.inc).
  *
+ * Tried and slower: all products of a run, then all its tails; each half goes at full speed then, but not for the first
+ * 60 cycles, and 8 KB of products are in the way in L1 (16 rows of Q4_0: 33.5 ns for 16 outputs x 32 k against 32.6, 64
+ * rows: 122 against 110).
  * Tried and slower: bf16 tiles, whose products are exact and need no conversion. They move twice the bytes, and what L1
- * and L2 deliver bounded them (16 rows of Q4_0: 46 ns for 16 outputs x 32 k against 34). */
+ * and L2 deliver bounded them (16 rows of Q4_0: 46 ns against 34 then). */
 #include "backend/cpu/simd/p16_base.inc"
 
 #define CHUNK_BLOCKS 8
-#define MOST_BLOCKS 15 /* the last chunk of a row takes what is left */
-#define AHEAD_PIECES 3 /* how far loading is ahead of the tail */
+#define AHEAD 2 /* products that the tiles are ahead of the tails */
+#define MOST_PIECES (2 * CHUNK_BLOCKS)
 
 struct scales { /* of a chunk of one panel */
-    float piece[2 * MOST_BLOCKS][AE_PANEL]; /* d of each piece */
-    float min[MOST_BLOCKS][AE_PANEL];       /* m of each block */
+    float piece[MOST_PIECES][AE_PANEL]; /* d of each piece */
+    float min[CHUNK_BLOCKS][AE_PANEL];  /* m of each block */
 };
 
 struct own {
-    const int8_t *q; /* tiles of the activations, at the batch */
-    uint32_t older; /* which of c holds the older product */
+    uint32_t turn; /* which of c, and of the tiles, the next product takes */
     int32_t c[2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
-    int8_t codes[2][20][512] __attribute__((aligned(64))); /* [turn]; more than used: what is written at a step is not
-                                                      4 KB from what is read, which the processor takes for the same */
-    struct scales scale[2] __attribute__((aligned(64)));
+    int8_t codes[2][CHUNK_BLOCKS + 2][512] __attribute__((aligned(64))); /* [turn]; more than used: what is written at a step is
+                                                     not 4 KB from what is read, which the processor takes for the same */
+    struct scales scale[2] __attribute__((aligned(64)));                 /* [turn] */
 };
 
 #include "backend/cpu/x86/tiles.inc"
 
-/* A run, as its tails see it. */
-typedef struct run_args {
-    const struct scales *s;
-    float (*acc)[AE_PANEL];
-    const float *dx, *sx; /* [units][GROUP] */
-    const int8_t *a, *b, *next_a, *next_b; /* operands of this run and of the next one */
-    uint32_t n_pieces;
-    bool fresh; /* the sums begin */
-    bool first; /* group: unpacks */
-} run_args;
-
 /* ---- Unpacking ------------------------------------------------------------------------------ */
 
 /* One block of 32 k as signed codes: rows of a B tile, k ascending. */
-INLINE void unpack_signed(const walk *j, const uint8_t *codes, int8_t *to, const int form)
+INLINE void unpack_signed(const kind k, const walk *j, const uint8_t *codes, int8_t *to)
 {
     const __m512i zero = _mm512_set1_epi8((char)j->zero);
+    const bool lut = k.form == FORM_LUT, minus = !lut && !k.half && !k.has_min;
     __m512i w[8];
-    unpack(codes, form, form == FORM_LUT ? _mm512_sub_epi8(lut_of(j), zero) : zero, w);
+    unpack_gfni(codes, k.form, lut ? _mm512_sub_epi8(lut_of(j), zero) : zero, k.half, w);
     UNROLL
-    for (int g = 0; g < 8; g++) _mm512_store_si512(to + 64 * g, form == FORM_LUT ? w[g] : _mm512_sub_epi8(w[g], zero));
+    for (int g = 0; g < 8; g++) _mm512_store_si512(to + 64 * g, minus ? _mm512_sub_epi8(w[g], zero) : w[g]);
 }
 
 INLINE __m512 scale_at(const uint8_t *from, uint32_t i, bool f32)
@@ -58,22 +50,28 @@ INLINE __m512 scale_at(const uint8_t *from, uint32_t i, bool f32)
                : _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(from + 32 * i)));
 }
 
-/* Inlined where sums are in registers: a call would spill them all. */
-INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i, const uint8_t *codes, const uint8_t *from)
+INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 {
     struct scales *s = &j->own.scale[at->turn];
-    int8_t *to = j->own.codes[at->turn][i];
-    switch (j->form) {
-    case FORM_4: if (k.forms & HAS_4) unpack_signed(j, codes, to, FORM_4); break;
-    case FORM_5: if (k.forms & HAS_5) unpack_signed(j, codes, to, FORM_5); break;
-    case FORM_8: if (k.forms & HAS_8) unpack_signed(j, codes, to, FORM_8); break;
-    case FORM_LUT: if (k.forms & HAS_LUT) unpack_signed(j, codes, to, FORM_LUT); break;
-    }
+    const uint8_t *from = at->scales + i * j->scale_bytes;
+    unpack_signed(k, j, at->codes[i], j->own.codes[at->turn][i]);
+    UNROLL
     for (uint32_t n = 0; n < k.n_sub; n++) _mm512_store_ps(s->piece[i * k.n_sub + n], scale_at(from, n, k.scale_f32));
     if (k.has_min) _mm512_store_ps(s->min[i], scale_at(from, k.n_sub, k.scale_f32));
 }
 
-/* ---- The pipeline --------------------------------------------------------------------------- */
+/* ---- Products ------------------------------------------------------------------------------- */
+
+/* A run, as its tails see it. */
+typedef struct run_args {
+    const struct scales *s;
+    float (*acc)[AE_PANEL];
+    const float *dx, *sx;                  /* [units][GROUP] */
+    const int8_t *a, *b, *next_a, *next_b; /* operands of this run and of the next one */
+    uint32_t n_pieces;
+    bool fresh; /* the sums begin */
+    bool first; /* group: unpacks */
+} run_args;
 
 /* Where the operands of piece i are. */
 INLINE const int8_t *a_of(const kind k, const int8_t *a, uint32_t i)
@@ -84,6 +82,26 @@ INLINE const int8_t *a_of(const kind k, const int8_t *a, uint32_t i)
 INLINE const int8_t *b_of(const kind k, const int8_t *b, uint32_t i)
 {
     return b + (size_t)i * (512 / k.n_sub);
+}
+
+/* One product more; the one before it is stored, and the one before that is due. */
+INLINE const int32_t (*step_tiles(struct own *o, const int8_t *a, const int8_t *b))[AE_PANEL]
+{
+    o->turn ^= 1;
+    if (o->turn) {
+        TILE_LOAD(5, a, 32);
+        TILE_LOAD(7, b, 64);
+        TILE_ZERO(1);
+        TILE_DOT(1, 5, 7);
+        TILE_STORE(0, o->c[0]);
+        return (const int32_t(*)[AE_PANEL])o->c[1];
+    }
+    TILE_LOAD(4, a, 32);
+    TILE_LOAD(6, b, 64);
+    TILE_ZERO(0);
+    TILE_DOT(0, 4, 6);
+    TILE_STORE(1, o->c[1]);
+    return (const int32_t(*)[AE_PANEL])o->c[0];
 }
 
 INLINE void tail(const kind k, const run_args *s, uint32_t i, const int32_t (*c)[AE_PANEL], __m512 *sum, const int rows)
@@ -100,19 +118,6 @@ INLINE void tail(const kind k, const run_args *s, uint32_t i, const int32_t (*c)
     for (int r = 0; r < rows; r++) sum[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r]), sum[r]);
 }
 
-/* One step of the pipeline, before the tail: what the step before stored is due then. */
-INLINE const int32_t (*step_tiles(struct own *o, const int8_t *a, const int8_t *b))[AE_PANEL]
-{
-    const int32_t(*due)[AE_PANEL] = (const int32_t(*)[AE_PANEL])o->c[o->older];
-    o->older ^= 1;
-    TILE_STORE(0, o->c[o->older]);
-    TILE_ZERO(0);
-    TILE_DOT(0, 4, 6);
-    TILE_LOAD(4, a, 32);
-    TILE_LOAD(6, b, 64);
-    return due;
-}
-
 INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
 {
     struct own *o = &j->own;
@@ -121,8 +126,8 @@ INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
     UNROLL
     for (int r = 0; r < rows; r++) sum[r] = s->fresh ? _mm512_setzero_ps() : _mm512_load_ps(s->acc[r]);
     for (uint32_t i = 0; i < n; i++) {
-        const bool here = i + AHEAD_PIECES < n;
-        const uint32_t at = here ? i + AHEAD_PIECES : i + AHEAD_PIECES - n;
+        const bool here = i + AHEAD < n;
+        const uint32_t at = here ? i + AHEAD : i + AHEAD - n;
         const int32_t(*c)[AE_PANEL] = step_tiles(o, a_of(k, here ? s->a : s->next_a, at), b_of(k, here ? s->b : s->next_b, at));
         tail(k, s, i, c, sum, rows);
         if (s->first && i % k.n_sub == 0) unpack_some(k, j);
@@ -145,40 +150,33 @@ INLINE void run_rows(const kind k, walk *j, const run_args *s, uint32_t n)
 /* The tiles of the activations of a group, from a block on. */
 INLINE const int8_t *rows_at(const walk *j, uint32_t group, uint32_t block)
 {
-    return j->own.q + ((size_t)group * j->n_blocks + block) * GROUP * 32;
+    return j->act->t32 + ((size_t)(j->row / GROUP + group) * j->n_blocks + block) * GROUP * 32;
 }
 
 INLINE void begin_batch(const kind k, walk *j)
 {
     struct own *o = &j->own;
-    o->q = j->act->t32 + (size_t)(j->row / GROUP) * j->n_blocks * GROUP * 32;
-    o->older = 0;
-    for (uint32_t i = 0; i < AHEAD_PIECES; i++) step_tiles(o, a_of(k, rows_at(j, 0, j->at.block), i), b_of(k, o->codes[j->at.turn][0], i));
+    o->turn = 0;
+    const int8_t *a = rows_at(j, 0, j->at->block), *b = o->codes[j->at->turn][0];
+    for (uint32_t i = 0; i < AHEAD; i++) step_tiles(o, a_of(k, a, i), b_of(k, b, i));
 }
 
 INLINE void chunk(const kind k, walk *j)
 {
-    const bool last = j->at.i_chunk + 1 == j->n_chunks, more = j->next.n_blocks;
-    const int8_t *b = j->own.codes[j->at.turn][0];
+    const bool last = j->at->i_chunk + 1 == j->n_chunks, more = j->next->n_blocks > 0;
+    const int8_t *b = j->own.codes[j->at->turn][0];
     for (uint32_t g = 0; g < j->n_groups; g++) {
-        const uint32_t first = j->row + g * GROUP, m = j->n_rows - g * GROUP < GROUP ? j->n_rows - g * GROUP : GROUP;
-        const size_t tile = (size_t)(first / GROUP) * j->n_blocks + j->at.block;
+        const size_t tile = (size_t)(j->row / GROUP + g) * j->n_blocks + j->at->block;
         const bool same = g + 1 < j->n_groups || !more; /* the next run is in this chunk; or there is none, and any will do */
-        const run_args s = {.s = &j->own.scale[j->at.turn], .acc = sums_of(j, &j->at, g), .n_pieces = j->at.n_blocks * k.n_sub,
+        const run_args s = {.s = &j->own.scale[j->at->turn], .acc = sums_of(j, g), .n_pieces = j->at->n_blocks * k.n_sub,
                             .dx = j->act->td32 + tile * GROUP, .sx = j->act->ts32 + tile * GROUP,
-                            .a = rows_at(j, g, j->at.block), .b = b,
-                            .next_a = rows_at(j, g + 1 < j->n_groups ? g + 1 : 0, same ? j->at.block : j->next.block),
-                            .next_b = same ? b : j->own.codes[j->next.turn][0],
-                            .fresh = !j->at.i_chunk, .first = !g};
-        if (last) fetch_out(j->out, first, m, j->at.panel * AE_PANEL);
-        run_rows(k, j, &s, m);
-        if (last) store(j->out, (const float(*)[AE_PANEL])s.acc, first, m, j->at.panel * AE_PANEL, j->w->n_out);
+                            .a = rows_at(j, g, j->at->block), .b = b,
+                            .next_a = rows_at(j, g + 1 < j->n_groups ? g + 1 : 0, same ? j->at->block : j->next->block),
+                            .next_b = same ? b : j->own.codes[j->next->turn][0],
+                            .fresh = !j->at->i_chunk, .first = !g};
+        run_rows(k, j, &s, rows_of(j, g));
+        if (last) put(j, g);
     }
-}
-
-INLINE void end_batch(const kind k, walk *j)
-{
-    (void)k, (void)j;
 }
 
 INLINE void drive_32(const kind k, const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
@@ -194,10 +192,21 @@ INLINE void drive_32(const kind k, const ae_weight *w, const ae_act *act, const 
 void ae_amx_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     const ae_packed *p = &w->packed;
-    _Static_assert(MIN_BLOCKS * 32 == AE_TILES_IN, "any weight that is given tiles has enough blocks");
+    const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
+    _Static_assert(AE_TILES_IN / 32 >= AHEAD, "any weight that is given tiles has enough pieces in each chunk");
     AE_ASSERT(w->n_in >= AE_TILES_IN);
-    if (p->n_sub == 2) drive_32((kind){false, 2, false, true, HAS_LUT}, w, act, out, begin, end);
-    else if (p->scale_f32) drive_32((kind){false, 1, false, true, HAS_LUT}, w, act, out, begin, end);
-    else if (p->has_min) drive_32((kind){false, 1, true, false, HAS_4 | HAS_5}, w, act, out, begin, end);
-    else drive_32((kind){false, 1, false, false, HAS_4 | HAS_5 | HAS_8 | HAS_LUT}, w, act, out, begin, end);
+#define CASE(n, min, f32, f, half) \
+    if (p->n_sub == n && p->has_min == min && p->scale_f32 == f32 && form == f && (!half || p->zero == half)) \
+        return drive_32((kind){false, n, min, f32, f, half}, w, act, out, begin, end)
+    CASE(2, false, true, FORM_LUT, 0);
+    CASE(1, false, true, FORM_LUT, 0);
+    CASE(1, true, false, FORM_4, 0);
+    CASE(1, true, false, FORM_5, 0);
+    CASE(1, false, false, FORM_4, 8);
+    CASE(1, false, false, FORM_4, 0);
+    CASE(1, false, false, FORM_5, 16);
+    CASE(1, false, false, FORM_8, 0);
+    CASE(1, false, false, FORM_LUT, 0);
+#undef CASE
+    AE_ASSERT(false);
 }
