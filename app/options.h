@@ -136,6 +136,7 @@ typedef struct app_options {
     const char *output;                                  /* train-data */
     uint32_t n_turns, n_likely;                          /* train-data */
     app_numbers taps;                                    /* train-data; none: the usual ones */
+    const char *features;                                /* train-data answers: file of features, or NULL */
 
     const char *convert_output, *convert_target, *convert_type, *convert_config, *convert_name; /* convert */
     const char *convert_producer, *convert_taps, *convert_feedback, *convert_residual, *convert_d2t, *convert_embedding;

@@ -361,6 +361,8 @@ static const app_option options[] = {
     {"-o --output", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(output), 0, 0, "Training",
      "what is written; what it holds already is kept and not made again"},
     {"--n-turns", "N", APP_U32, APP_TRAIN_DATA, AT(n_turns), 1, 1 << 24, "Training", "turns: how many"},
+    {"--features", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(features), 0, 0, "Training",
+     "answers: write the features, too, while the answers are made; saves the step 'features'"},
     {"--taps", "LIST", APP_NUMBERS, APP_TRAIN_DATA, AT(taps), 0, 4096, "Training",
      "features: the hidden rows before these layers (0 to the number of layers); default 2, L/2, L-3 of L layers"},
     {"--n-likely", "N", APP_U32, APP_TRAIN_DATA, AT(n_likely), 1, 64, "Training",

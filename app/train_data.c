@@ -87,7 +87,10 @@ typedef struct job {
     size_t n_tokens;
     int32_t *answer; /* [n_answer] */
     size_t n_answer, capacity;
+    size_t i_line; /* of the prompts, from 0: for the seed */
     bool looped;
+    app_feature_rows rows; /* with features */
+    size_t n_rows;         /* positions that were run */
 } job;
 
 typedef struct work {
@@ -97,6 +100,7 @@ typedef struct work {
     job *jobs;          /* [n] */
     size_t n, capacity;
     json_t *done;       /* set of ids that are in the output already */
+    app_feature_file features; /* path NULL: none are wanted */
     aerie_session *session;
     uint32_t n_ctx;
     size_t n_long;      /* prompts left out, too long for the context */
@@ -112,6 +116,7 @@ static void work_free(work *w)
         json_decref(w->jobs[i].line);
         aerie_free(w->jobs[i].tokens);
         free(w->jobs[i].answer);
+        app_feature_rows_free(&w->jobs[i].rows);
     }
     free(w->jobs);
     json_decref(w->done);
@@ -139,7 +144,7 @@ static int open_output(work *w)
 }
 
 /* Takes over tokens; line is kept by a reference. */
-static int add_job(work *w, json_t *line, int32_t *tokens, size_t n_tokens)
+static int add_job(work *w, json_t *line, size_t i_line, int32_t *tokens, size_t n_tokens)
 {
     job *grown = app_grow(w->jobs, w->n, &w->capacity, sizeof *grown);
     if (!grown) {
@@ -147,7 +152,7 @@ static int add_job(work *w, json_t *line, int32_t *tokens, size_t n_tokens)
         return app_error_memory("the prompts");
     }
     w->jobs = grown;
-    grown[w->n++] = (job){.line = json_incref(line), .tokens = tokens, .n_tokens = n_tokens};
+    grown[w->n++] = (job){.line = json_incref(line), .i_line = i_line, .tokens = tokens, .n_tokens = n_tokens};
     return APP_DONE;
 }
 
@@ -196,7 +201,9 @@ static int add_line(void *user, json_t *object, size_t line)
     size_t n_tokens;
     const char *id = json_string_value(json_object_get(object, "id"));
     if (!id) return app_error(APP_BAD_FILE, "'%s', line %zu: needs \"id\", a text that no other line has", w->path, line);
-    if (json_object_get(w->done, id)) return APP_DONE;
+    if (strlen(id) > APP_MAX_ID)
+        return app_error(APP_BAD_FILE, "'%s', line %zu: the id has %zu bytes; at most %d are possible", w->path, line, strlen(id), APP_MAX_ID);
+    if (json_object_get(w->done, id) && (!w->features.path || json_object_get(w->features.done, id))) return APP_DONE;
     const int bad = encode_line(w, object, line, &tokens, &n_tokens);
     if (bad) return bad;
     if (n_tokens + MIN_ANSWER > w->n_ctx) {
@@ -204,7 +211,7 @@ static int add_line(void *user, json_t *object, size_t line)
         aerie_free(tokens);
         return APP_DONE;
     }
-    return add_job(w, object, tokens, n_tokens);
+    return add_job(w, object, line - 1, tokens, n_tokens);
 }
 
 /* ---- Generation -------------------------------------------------------------------------------------------- */
@@ -257,12 +264,42 @@ static json_t *answer_line(const work *w, job *j)
     return json_incref(j->line);
 }
 
+/* The record of the positions that were run; the last token of an answer that was cut may not be among them. */
+static int write_features(work *w, const job *j)
+{
+    const size_t n_prompt = j->n_tokens < j->n_rows ? j->n_tokens : j->n_rows;
+    int32_t *tokens = malloc((j->n_rows + 1) * sizeof *tokens);
+    if (!tokens) return app_error_memory("the tokens of a conversation");
+    memcpy(tokens, j->tokens, n_prompt * sizeof *tokens);
+    if (j->n_rows > n_prompt) memcpy(tokens + n_prompt, j->answer, (j->n_rows - n_prompt) * sizeof *tokens);
+    const int bad = app_feature_write(&w->features, &j->rows, json_string_value(json_object_get(j->line, "id")), tokens, j->n_rows, n_prompt);
+    free(tokens);
+    return bad;
+}
+
+/* Features first: what has a line is done. An id whose line or record was there before gets only the other one. */
 static void end_job(work *w, job *j)
 {
-    w->bad = app_records_write(w->out, w->options->output, w->is_turns ? turn_line(w, j) : answer_line(w, j));
+    const char *id = json_string_value(json_object_get(j->line, "id"));
+    if (w->features.path && !json_object_get(w->features.done, id)) w->bad = write_features(w, j);
+    if (!w->bad && !json_object_get(w->done, id))
+        w->bad = app_records_write(w->out, w->options->output, w->is_turns ? turn_line(w, j) : answer_line(w, j));
     free(j->answer);
     j->answer = NULL;
+    app_feature_rows_free(&j->rows);
     w->progress.n_done++;
+}
+
+static void on_row(void *user, size_t i_request, size_t position, const float *logits, const float *features)
+{
+    work *w = user;
+    job *j = &w->jobs[i_request];
+    const size_t wanted = position < j->n_tokens ? j->n_tokens : position + 1;
+    if (w->bad) return;
+    if (wanted > j->rows.capacity) w->bad = app_feature_reserve(&w->features, &j->rows, wanted + wanted / 4);
+    if (w->bad) return;
+    app_feature_row(&w->features, &j->rows, position, logits, features);
+    j->n_rows = position + 1;
 }
 
 static bool on_token(void *user, const aerie_token_event *event)
@@ -298,7 +335,8 @@ static aerie_request request_of(const work *w, size_t i)
     request.n_predict = w->options->n_predict > 0 ? (uint32_t)w->options->n_predict : 0;
     request.sampling = w->options->sampling;
     if (json_is_number(temperature)) request.sampling.temperature = (float)json_number_value(temperature);
-    request.sampling.seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : w->options->sampling.seed + i;
+    request.sampling.seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : w->options->sampling.seed + j->i_line;
+    if (w->features.path) request.row = on_row;
     return request;
 }
 
@@ -320,6 +358,20 @@ static int generate(work *w, const char *what)
 }
 
 /* ---- Steps ---------------------------------------------------------------------------------------------------- */
+
+/* The session, which taps where features are wanted; their file with it. */
+static int open_session(work *w)
+{
+    aerie_session_params params = w->options->session;
+    aerie_error error = {0};
+    int bad = APP_DONE;
+    params.spec.type = AERIE_SPEC_NONE;
+    if (w->options->features) bad = app_feature_taps(w->models, w->options, &params);
+    if (!bad) bad = app_report(APP_WORKING, aerie_session_create(&w->session, w->models->model, &params, &error), &error);
+    if (bad) return bad;
+    w->n_ctx = aerie_session_n_ctx(w->session);
+    return w->options->features ? app_feature_open(&w->features, w->options->features, w->models, w->options, &params) : APP_DONE;
+}
 
 static int answers(work *w)
 {
@@ -371,7 +423,7 @@ static int turns(work *w)
             aerie_free(tokens);
             return app_error_memory("the turns");
         }
-        bad = add_job(w, line, tokens, n_tokens);
+        bad = add_job(w, line, i, tokens, n_tokens);
         json_decref(line);
     }
     return bad ? bad : generate(w, "turns");
@@ -389,6 +441,8 @@ int app_train_data(const app_options *options)
         return app_error(APP_USAGE, "'train-data' needs a step: turns, answers or features; found '%s'", step);
     if (words->n != n_wanted)
         return app_error(APP_USAGE, is_turns ? "'train-data turns' takes no file" : "'train-data %s' takes one file", step);
+    if (options->features && !is_answers)
+        return app_error(APP_USAGE, "--features goes with the step 'answers'; 'train-data %s' cannot write them", step);
     if (!options->output) return app_error(APP_USAGE, "'train-data %s' needs a file to write: -o FILE", step);
     int bad = app_models_load(&models, options, false);
     if (bad) return bad;
@@ -398,12 +452,10 @@ int app_train_data(const app_options *options)
         return bad;
     }
     work w = {.models = &models, .options = options, .path = is_turns ? NULL : words->items[1]};
-    bad = app_session_open(&w.session, &models, options, AERIE_SPEC_NONE);
-    if (!bad) {
-        w.n_ctx = aerie_session_n_ctx(w.session);
-        bad = is_turns ? turns(&w) : answers(&w);
-    }
+    bad = open_session(&w);
+    if (!bad) bad = is_turns ? turns(&w) : answers(&w);
+    const int not_closed = app_feature_close(&w.features);
     work_free(&w);
     app_models_free(&models);
-    return bad;
+    return bad ? bad : not_closed;
 }

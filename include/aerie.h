@@ -386,6 +386,10 @@ AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model
 #define AERIE_MAX_STOPS 64
 #define AERIE_MAX_STOP_BYTES 4096 /* of one stop string */
 
+/* A position that a sequence keeps: logits [n_vocab]; features [n_taps][n_embd] f32 as of aerie_eval_features, NULL in a session
+ * without taps. Both are valid during the call. */
+typedef void aerie_row_callback(void *user, size_t i_request, size_t position, const float *logits, const float *features);
+
 typedef struct aerie_request {
     const int32_t *tokens; /* [n_tokens] the prompt, at least one */
     size_t n_tokens;
@@ -398,6 +402,9 @@ typedef struct aerie_request {
     aerie_progress *progress; /* called with aerie_generate's `user` between passes over the prompt, done of total tokens;
                                * false ends the request (AERIE_STOP_CALLER). May be NULL */
     const aerie_grammar *grammar; /* of the answer; NULL: any text */
+    aerie_row_callback *row; /* called with aerie_generate's `user` for every position of prompt and answer that is run, in order
+                              * and after the callback of the token drawn from it. The last token of an answer that does not
+                              * end by itself (EOG) may never be run. NULL: not called */
     const int32_t *oracle_tokens; /* ORACLE: [n_oracle_tokens] the true continuation of the prompt */
     size_t n_oracle_tokens;
 } aerie_request;

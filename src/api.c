@@ -505,7 +505,13 @@ typedef struct generation {
     bool *running;       /* [n_seqs] */
     text_out *out;       /* [n_seqs] */
     ae_buf certain, text; /* what stop strings let through; of it whole characters */
+    float *features;     /* [n_taps][n_embd] of a row, for those who are told of rows */
 } generation;
+
+static size_t features_of_row(const aerie_session *s)
+{
+    return (size_t)s->params.n_taps * s->model->model->hparams.n_embd;
+}
 
 static bool send(generation *g, aerie_token_event *event)
 {
@@ -558,10 +564,21 @@ static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t dep
     return found ? AERIE_STOP_STRING : AERIE_STOP_NONE;
 }
 
+static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
+{
+    const generation *g = user;
+    const aerie_session *s = g->session;
+    const size_t i = g->request_of[slot], bytes = features_of_row(s) * sizeof(float);
+    if (bytes)
+        s->model->backend->ops->download(ae_engine_stream(s->engine), g->features, ae_engine_features(s->engine, row), bytes);
+    g->requests[i].row(g->user, i, position, ae_engine_logits(s->engine, row), bytes ? g->features : NULL);
+}
+
 static aerie_status start_next(generation *g, aerie_error *error)
 {
     const aerie_request *r = &g->requests[g->next];
-    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling, r->grammar};
+    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling, r->grammar,
+                                     r->row ? on_row : NULL, g};
     ae_stops *stops = NULL;
     uint32_t slot;
     if (r->n_stop) AE_TRY(ae_stops_create(&stops, r->stop, r->n_stop, error));
@@ -644,12 +661,14 @@ aerie_status aerie_generate(aerie_session *session, const aerie_request *request
     g.request_of = ae_alloc(n_seqs, sizeof *g.request_of);
     g.running = ae_alloc(n_seqs, sizeof *g.running);
     g.out = ae_alloc(n_seqs, sizeof *g.out);
-    const bool ok = g.request_of && g.running && g.out;
+    g.features = ae_alloc(features_of_row(session) + 1, sizeof *g.features);
+    const bool ok = g.request_of && g.running && g.out && g.features;
     aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.out);
     if (status == AERIE_OK) status = generate(&g, error);
     if (status != AERIE_OK) ae_spec_reset(session->spec);
     ae_free(g.request_of);
     ae_free(g.running);
+    ae_free(g.features);
     for (uint32_t i = 0; g.out && i < n_seqs; i++) ae_stops_free(g.out[i].stops);
     ae_free(g.out);
     ae_buf_free(&g.certain);
@@ -671,7 +690,7 @@ static bool eval_row(aerie_session *session, const eval *e, size_t position, uin
 {
     const float *logits = ae_engine_logits(session->engine, row);
     if (e->logits) return e->logits(e->user, position, logits);
-    const size_t bytes = (size_t)session->params.n_taps * session->model->model->hparams.n_embd * sizeof(float);
+    const size_t bytes = features_of_row(session) * sizeof(float);
     session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row), bytes);
     return e->features(e->user, position, logits, e->row);
 }
@@ -710,7 +729,7 @@ aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_
 aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
                                  aerie_features_callback *callback, void *user, aerie_error *error)
 {
-    const size_t n = (size_t)session->params.n_taps * session->model->model->hparams.n_embd;
+    const size_t n = features_of_row(session);
     if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session was created without taps");
     float *row = ae_alloc(n, sizeof *row);
     if (!row) return ae_fail_memory(error, "a row of features", n * sizeof *row);

@@ -8,6 +8,8 @@
 
 typedef struct spec_slot {
     bool active, ignore_eog;
+    ae_spec_row *row; /* NULL: nobody is told of the rows */
+    void *row_user;
     int32_t *tokens; /* [n_ctx + 1] prompt and output; what the KV cache holds is a prefix of it */
     size_t n_tokens;
     uint32_t n_predict;
@@ -221,15 +223,19 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
         ae_sampler_free(sampler);
         return status;
     }
+    if (request->row) {
+        donor = i;
+        n_shared = 0;
+    }
     if (spec->drafter)
         n_shared = spec->drafter->ops->begin(spec->drafter, &(ae_draft_begin){i, donor, spec->slots[donor].tokens,
                                                                               spec->slots[donor].n_tokens, n_shared});
     ae_kv_share(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), i, donor, n_shared);
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
-    *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .tokens = tokens, .n_tokens = request->n_tokens,
-                     .n_predict = request->n_predict, .sampler = sampler, .constraint = s->constraint,
-                     .start_time = ae_time_now()};
+    *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
+                     .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict, .sampler = sampler,
+                     .constraint = s->constraint, .start_time = ae_time_now()};
     memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
     s->stats.n_prompt = (uint32_t)request->n_tokens;
     s->stats.n_cached = n_shared;
@@ -279,7 +285,9 @@ static void plan_chunks(ae_spec *spec)
         const spec_slot *s = &spec->slots[i];
         n_decoding += s->active && s->n_tokens == ae_kv_n_live(ae_engine_kv(spec->engine), i) + 1;
     }
-    uint32_t left = ae_engine_rows_left(spec->engine) - n_decoding * AE_TREE_MAX - spec->n_active;
+    const uint32_t n_reserved = n_decoding * AE_TREE_MAX + spec->n_active;
+    uint32_t left = ae_engine_rows_left(spec->engine) - n_reserved;
+    uint32_t exports = ae_engine_options_get(spec->engine)->n_outputs - n_reserved; /* for slots whose rows all have logits */
     spec->round = (ae_round){0};
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
@@ -287,7 +295,9 @@ static void plan_chunks(ae_spec *spec)
         const uint32_t pending = (uint32_t)s->n_tokens - ae_kv_n_live(ae_engine_kv(spec->engine), i);
         uint32_t n = pending < spec->options.n_chunk ? pending : spec->options.n_chunk;
         if (n > left + 1) n = left + 1; /* one row is each slot's own */
+        if (s->row && n > exports + 1) n = exports + 1;
         left -= n - 1;
+        if (s->row) exports -= n - 1;
         s->n_chain = n;
         s->decoding = n == pending;
         s->tree.n = 0;
@@ -351,8 +361,8 @@ static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
 {
     spec_slot *s = &spec->slots[i_slot];
     const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
-    AE_TRY(ae_engine_add_chain(spec->engine, i_slot, s->tokens + live, s->n_chain, s->decoding ? AE_EXPORT_LAST : AE_EXPORT_NONE,
-                               &s->first_chain, error));
+    const ae_export exported = s->row ? AE_EXPORT_ALL : s->decoding ? AE_EXPORT_LAST : AE_EXPORT_NONE;
+    AE_TRY(ae_engine_add_chain(spec->engine, i_slot, s->tokens + live, s->n_chain, exported, &s->first_chain, error));
     if (s->tree.n) AE_TRY(ae_engine_add_tree(spec->engine, i_slot, &s->tree, &s->first_tree, error));
     return AERIE_OK;
 }
@@ -361,7 +371,11 @@ static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
 static void commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t n_path)
 {
     const spec_slot *s = &spec->slots[i_slot];
+    const uint32_t position = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
     ae_engine_commit(spec->engine, i_slot, s->n_chain, path, n_path);
+    for (uint32_t i = 0; s->row && i < s->n_chain + n_path; i++)
+        s->row(s->row_user, i_slot, position + i,
+               i < s->n_chain ? s->first_chain + i : s->first_tree + (uint32_t)path[i - s->n_chain]);
     if (!spec->drafter || !spec->drafter->ops->observe) return;
     for (uint32_t i = 0; i < s->n_chain; i++) spec->seen_rows[i] = (int32_t)(s->first_chain + i);
     for (uint32_t i = 0; i < n_path; i++) spec->seen_rows[s->n_chain + i] = (int32_t)s->first_tree + path[i];

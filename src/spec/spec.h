@@ -34,6 +34,10 @@ typedef struct ae_spec_options {
  * drawn from. AERIE_STOP_NONE goes on, anything else ends the sequence for that reason. */
 typedef aerie_stop ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits);
 
+/* For every row that a sequence keeps, in the order of positions and after the tokens of its pass were emitted; row: of the
+ * engine's pass, its logits exported. */
+typedef void ae_spec_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
+
 typedef struct ae_spec_request {
     const int32_t *tokens; /* [n_tokens] >= 1, copied */
     size_t n_tokens;
@@ -41,6 +45,8 @@ typedef struct ae_spec_request {
     bool ignore_eog;
     ae_sampling sampling;
     const ae_grammar *grammar; /* of the text; NULL: any */
+    ae_spec_row *row;          /* NULL: not told. Else all of the prompt is run, whatever the KV cache holds of it */
+    void *row_user;
 } ae_spec_request;
 
 /* drafter (taken over, also on failure) may be NULL: plain decoding. */
