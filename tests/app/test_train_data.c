@@ -180,6 +180,80 @@ static void features_go_on(void **state)
     cli_refused(3, "h.bin", "remove it");
 }
 
+/* The records of a file by id, and that `made` holds of each what `wanted` does, less a last token that was not run. */
+typedef struct record {
+    uint32_t n_tokens, n_prompt;
+    const uint8_t *id, *tokens, *likely, *log_p, *features;
+} record;
+
+static size_t read_records(const uint8_t *file, size_t n, record *records, size_t most)
+{
+    uint32_t head[4], r[4];
+    size_t at = 64, found = 0;
+    memcpy(head, file + 8, sizeof head);
+    while (at < n) {
+        assert_true(found < most && at + sizeof r <= n);
+        memcpy(r, file + at, sizeof r);
+        record *c = &records[found++];
+        c->n_tokens = r[0];
+        c->n_prompt = r[1];
+        c->id = file + at + sizeof r;
+        c->tokens = c->id + (r[2] + 3) / 4 * 4;
+        c->likely = c->tokens + r[0] * 4;
+        c->log_p = c->likely + r[0] * head[2] * 4;
+        c->features = c->log_p + r[0] * head[2] * 4;
+        at = (size_t)(c->features - file) + (size_t)r[0] * head[1] * head[0] * 2;
+    }
+    assert_int_equal(at, n);
+    return found;
+}
+
+static void assert_same_records(const char *made_name, const char *wanted_name, size_t n_wanted)
+{
+    static uint8_t made[1 << 18], wanted[1 << 18];
+    record a[8], b[8];
+    uint32_t head[4];
+    const size_t n_a = cli_read(made_name, (char *)made, sizeof made), n_b = cli_read(wanted_name, (char *)wanted, sizeof wanted);
+    assert_memory_equal(made, wanted, 64);
+    memcpy(head, made + 8, sizeof head);
+    assert_int_equal(read_records(made, n_a, a, 8), n_wanted);
+    assert_int_equal(read_records(wanted, n_b, b, 8), n_wanted);
+    for (size_t i = 0; i < n_wanted; i++) {
+        size_t j = 0;
+        while (j < n_wanted && *b[j].id != *a[i].id) j++;
+        assert_true(j < n_wanted);
+        const size_t n = a[i].n_tokens;
+        assert_true(n + 1 == b[j].n_tokens || n == b[j].n_tokens);
+        assert_int_equal(a[i].n_prompt, b[j].n_prompt);
+        assert_memory_equal(a[i].tokens, b[j].tokens, n * 4);
+        assert_memory_equal(a[i].likely, b[j].likely, n * head[2] * 4);
+        assert_memory_equal(a[i].log_p, b[j].log_p, n * head[2] * 4);
+        assert_memory_equal(a[i].features, b[j].features, n * head[1] * head[0] * 2);
+    }
+}
+
+/* Prompts share their beginning, which the cache would give to the later ones; -ub 5 splits them, -np 2 mixes passes. */
+static void features_come_with_the_answers(void **state)
+{
+    (void)state;
+    write_prompts();
+    cli("rm -f a.jsonl b.jsonl f.bin g.bin; $A train-data answers p.jsonl -m m.gguf -o b.jsonl -n 12 --temp 0 -np 2 -q && "
+        "$A train-data answers p.jsonl -m m.gguf -o a.jsonl --features f.bin --taps 0,1,2 --n-likely 3 -n 12 --temp 0 -np 2 -ub 5 -q && "
+        "$A train-data features a.jsonl -m m.gguf -o g.bin --taps 0,1,2 --n-likely 3 -q && sort a.jsonl > x && sort b.jsonl | cmp - x");
+    assert_int_equal(cli_last.status, 0);
+    assert_same_records("f.bin", "g.bin", 3);
+    /* the record of one is torn, the line of another is missing */
+    cli("cp a.jsonl was; head -n 2 was > a.jsonl; truncate -s -5 f.bin; "
+        "$A train-data answers p.jsonl -m m.gguf -o a.jsonl --features f.bin --taps 0,1,2 --n-likely 3 -n 12 --temp 0 -q && "
+        "sort a.jsonl > a && sort was | cmp - a");
+    assert_int_equal(cli_last.status, 0);
+    assert_same_records("f.bin", "g.bin", 3);
+    cli("$A train-data features a.jsonl -m m.gguf -o h.bin --features i.bin --taps 1");
+    cli_refused(2, "--features", "answers");
+    cli("$A train-data answers p.jsonl -m m.gguf -o a.jsonl --features f.bin --taps 1");
+    cli_refused(3, "f.bin", "these taps");
+}
+
 static void bad_input_is_refused(void **state)
 {
     static const struct {
@@ -217,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns_are_written),       cmocka_unit_test(answers_are_what_run_prints),
         cmocka_unit_test(features_are_the_engines), cmocka_unit_test(features_go_on),
+        cmocka_unit_test(features_come_with_the_answers),
         cmocka_unit_test(bad_input_is_refused),
     };
     return cmocka_run_group_tests_name("train-data", tests, make_model, cli_teardown);

@@ -69,15 +69,16 @@ class FeatureFile:
 
 
 class Corpus:
-    """Several feature files of one target as one sequence."""
+    """Several feature files of one target as one sequence, with the taps that all of them have."""
 
     def __init__(self, paths):
         self.files = [FeatureFile(p) for p in paths]
         first = self.files[0]
+        self.taps = [t for t in first.taps if all(t in f.taps for f in self.files)]
         for f in self.files[1:]:
-            if (f.n_embd, f.taps, f.n_likely, f.n_vocab) != (first.n_embd, first.taps, first.n_likely, first.n_vocab):
+            if (f.n_embd, f.n_likely, f.n_vocab) != (first.n_embd, first.n_likely, first.n_vocab) or not self.taps:
                 raise SystemExit(f"{f.path}: other taps or another target than {first.path}")
-        self.n_embd, self.taps, self.n_likely, self.n_vocab = first.n_embd, first.taps, first.n_likely, first.n_vocab
+        self.n_embd, self.n_likely, self.n_vocab = first.n_embd, first.n_likely, first.n_vocab
         self.scan()
 
     def scan(self):
@@ -91,7 +92,10 @@ class Corpus:
 
     def __getitem__(self, i):
         f, k = self.where[i]
-        return f[k]
+        conversation = f[k]
+        if f.taps != self.taps:
+            conversation.features = conversation.features[:, [f.taps.index(t) for t in self.taps]]
+        return conversation
 
     def size(self, i):
         """(n_tokens, n_prompt, id) without touching the rows."""

@@ -48,7 +48,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(s["n_ff"], s["n_embd"], bias=False)
 
     def forward(self, x, dropout=0.0):
-        return self.down_proj(F.dropout(F.silu(self.gate_proj(x)) * self.up_proj(x), dropout))
+        return self.down_proj(drop(F.silu(self.gate_proj(x)) * self.up_proj(x), dropout))
 
 
 class Layer(nn.Module):
@@ -104,7 +104,7 @@ class Head(nn.Module):
 
     def fuse(self, features):
         """features [rows, n_taps, n_target_embd] -> [rows, n_embd]"""
-        return self.fc(F.dropout(torch.cat([norm(features[:, i]) for i, norm in enumerate(self.fc_norm)], -1), self._drop()))
+        return self.fc(drop(torch.cat([norm(features[:, i]) for i, norm in enumerate(self.fc_norm)], -1), self._drop()))
 
     def _drop(self):
         return self.dropout if self.training else 0.0
@@ -126,8 +126,12 @@ class Head(nn.Module):
 
     def finish(self, g, attended):
         """The layer's rest and the final norm: what the output multiplies, and what is fed back."""
-        y = g + self.midlayer.self_attn.o_proj(F.dropout(attended, self._drop()))
+        y = g + self.midlayer.self_attn.o_proj(drop(attended, self._drop()))
         return self.norm(y + self.midlayer.mlp(self.midlayer.post_attention_layernorm(y), self._drop()))
+
+
+def round_up(n, step):
+    return (n + step - 1) // step * step
 
 
 class Batch:
@@ -135,12 +139,15 @@ class Batch:
 
     rows: every row P of every conversation (needs token P + 1); padded [n, longest] by `row_at`.
     chains: start rows Q = n_prompt - 1 .. n - 2, flat, in the order of the conversations; with `first` those of the
-    prompt from that row on, too.
+    prompt from that row on, too, at random a share of them.
+    grid: numbers of rows are brought to multiples of it, since matrix products of ever new shapes are slow (oneDNN compiles
+    one for each); `unroll` then leaves some chains out, at random.
     """
 
-    def __init__(self, conversations, taps, last, device, dtype, first=None):
+    def __init__(self, conversations, taps, last, device, dtype, first=None, share=1.0, grid=1):
         import numpy as np
-        self.n, self.longest = len(conversations), max(len(c) - 1 for c in conversations)
+        self.grid = grid
+        self.n, self.longest = len(conversations), round_up(max(len(c) - 1 for c in conversations), min(grid, 32))
         sizes = [len(c) - 1 for c in conversations]
 
         def flat(parts, kind=None):
@@ -155,12 +162,49 @@ class Batch:
         self.position = torch.cat([torch.arange(s) for s in sizes]).to(device)
         self.row_of = torch.cat([torch.full((s,), i) for i, s in enumerate(sizes)]).to(device)
         begin = torch.tensor([0] + sizes[:-1]).cumsum(0)
-        starts = [begin[i] + torch.arange(max(min(c.n_prompt - 1, c.n_prompt if first is None else first), 0), s) for i, (c, s) in enumerate(zip(conversations, sizes))]
+        starts = []
+        for i, (c, s) in enumerate(zip(conversations, sizes)):
+            rows = torch.arange(max(min(c.n_prompt - 1, c.n_prompt if first is None else first), 0), s)
+            starts.append(begin[i] + (rows[(rows >= c.n_prompt - 1) | (torch.rand(len(rows)) < share)] if share < 1 else rows))
         self.chains = torch.cat(starts).to(device)                                     # flat rows Q
         self.left = torch.cat([begin[i] + s - t for i, (s, t) in enumerate(zip(sizes, starts))]).to(device)  # rows from Q on
         self.slot = torch.cat([torch.arange(len(t)) for t in starts]).to(device)       # place among its conversation's chains
-        self.most = max(len(t) for t in starts)
+        self.most = round_up(max(len(t) for t in starts), min(grid, 32))
+        self.n_rows = sum(sizes)
+        more = round_up(self.n_rows, grid) - self.n_rows                               # rows of zeros behind the others
+        self.features = F.pad(self.features, (0, 0, 0, 0, 0, more))
+        self.all_tokens, self.all_positions = F.pad(self.tokens, (0, more)), F.pad(self.position, (0, more))
         self.n_chains = len(self.chains)
+
+
+def thin(items, grid):
+    """The items less so many at random that their number is a multiple of grid; all of them if they are fewer than that."""
+    n = len(items) // grid * grid
+    if n in (0, len(items)):
+        return items
+    return items[torch.randperm(len(items), device=items.device)[:n].sort().values]
+
+
+class Masks:
+    """Dropout from a pool of random masks: drawing new ones takes longer than the products around them."""
+    SIZE = 1 << 23
+
+    def __init__(self):
+        self.pool, self.share = None, 0.0
+
+    def __call__(self, x, share):
+        if not share:
+            return x
+        if x.device.type != "cpu" or x.numel() * 2 > self.SIZE:
+            return F.dropout(x, share)
+        if self.pool is None or self.share != share:
+            self.share = share
+            self.pool = torch.empty(self.SIZE, dtype=torch.bfloat16).bernoulli_(1 - share).div_(1 - share)
+        at = int(torch.randint(self.SIZE - x.numel(), ()))
+        return x * self.pool[at:at + x.numel()].view(x.shape)
+
+
+drop = Masks()
 
 
 def unroll(head, batch, depths, shares=None):
@@ -171,23 +215,23 @@ def unroll(head, batch, depths, shares=None):
     s = head.shape
     n_kv, per_kv, d = s["n_kv_heads"], s["n_heads"] // s["n_kv_heads"], s["head_dim"]
     device = batch.tokens.device
-    cos, sin = head.rotation(batch.position)
+    cos, sin = head.rotation(batch.all_positions)
     g_all = head.fuse(batch.features)
-    c_all = head.mix(batch.tokens, g_all)
+    c_all = head.mix(batch.all_tokens, g_all)
     k_true, v_true = head.keys(c_all, (cos, sin))
     dtype = k_true.dtype
-    pad = lambda x: x.new_zeros(batch.n, batch.longest, n_kv, d).index_put((batch.row_of, batch.position), x)
+    pad = lambda x: x.new_zeros(batch.n, batch.longest, n_kv, d).index_put((batch.row_of, batch.position), x[:batch.n_rows])
     keys = pad(k_true).permute(0, 2, 3, 1)      # [n, kv, d, longest]
     values = pad(v_true).transpose(1, 2)        # [n, kv, longest, d]
-    chain = torch.arange(batch.n_chains, device=device)
-    g, c = g_all[batch.chains], c_all[batch.chains]
+    chain = thin(torch.arange(batch.n_chains, device=device), batch.grid)
+    g, c = g_all[batch.chains[chain]], c_all[batch.chains[chain]]
     own_k, own_v = [], []                       # per depth from 2: [chains going on, kv, d]
     for depth in range(depths):
         if depth:
             going = batch.left[chain] > depth
             if shares is not None:
                 going &= torch.rand(len(chain), device=device) < shares[depth] / shares[depth - 1]
-            keep = going.nonzero().squeeze(1)
+            keep = thin(going.nonzero().squeeze(1), batch.grid)
             if len(keep) == 0:
                 return
             chain, g = chain[keep], hidden[keep]
@@ -207,7 +251,7 @@ def unroll(head, batch, depths, shares=None):
         scores = (padded @ keys).view(batch.n, n_kv, per_kv, batch.most, batch.longest).permute(0, 3, 1, 2, 4)[b, slot]
         scores = scores.float() * d ** -0.5     # [chains, kv, per_kv, longest]
         future = torch.arange(batch.longest, device=device) > batch.position[start].unsqueeze(1)
-        scores = scores.masked_fill(future[:, None, None], float("-inf"))
+        scores = scores.masked_fill_(future[:, None, None], float("-inf"))
         if own_k:
             extra = torch.stack([(q * k.unsqueeze(2)).float().sum(-1) for k in own_k], -1) * d ** -0.5
             scores = torch.cat((scores, extra), -1)

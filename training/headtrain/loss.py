@@ -3,38 +3,39 @@ import torch
 
 
 class SoftCrossEntropy(torch.autograd.Function):
-    """Mean over rows of -sum_i p_i log softmax(hidden weight^T)_i, where p [rows, k] lives on ids [rows, k] (-1: none).
+    """Sum over rows of weight_r * -sum_i p_i log softmax(hidden output^T)_i, where p [rows, k] lives on ids [rows, k] (-1: none).
 
     The logits are made once, a chunk of rows at a time, and turned into their gradient in place; the backward pass scales.
+    Gives the losses of the rows, too, without gradient.
     """
     CHUNK = 512
 
     @staticmethod
-    def forward(ctx, hidden, weight, ids, p):
+    def forward(ctx, hidden, output, ids, p, weight):
         dtype = hidden.dtype
-        w = weight.to(dtype)
+        w = output.to(dtype)
         slopes = torch.empty(len(hidden), len(w), dtype=dtype, device=hidden.device)
-        total = hidden.new_zeros((), dtype=torch.float32)
-        scale = 1.0 / len(hidden)
+        losses = hidden.new_empty(len(hidden), dtype=torch.float32)
         for at in range(0, len(hidden), SoftCrossEntropy.CHUNK):
             here = slice(at, at + SoftCrossEntropy.CHUNK)
-            i, q = ids[here].clamp(min=0), p[here]
+            i, q, scale = ids[here].clamp(min=0), p[here], weight[here].unsqueeze(1)
             mass = q.sum(-1, keepdim=True)
             logits = (hidden[here] @ w.T).float()
             picked = logits.gather(1, i)
             top = logits.amax(-1, keepdim=True)
             logits.sub_(top).exp_()
             sums = logits.sum(-1, keepdim=True)
-            total += (mass * (top + sums.log())).sum() - (q * picked).sum()
+            losses[here] = (mass * (top + sums.log())).squeeze(1) - (q * picked).sum(-1)
             logits.mul_(mass * scale / sums).scatter_add_(1, i, q * -scale)
             slopes[here] = logits
-        ctx.save_for_backward(slopes @ w, slopes.T @ hidden)
-        return total * scale
+        ctx.save_for_backward(slopes @ w, (hidden.T.contiguous() @ slopes).T.contiguous())
+        ctx.mark_non_differentiable(losses)
+        return (losses * weight).sum(), losses
 
     @staticmethod
-    def backward(ctx, grad):
-        grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad.to(grad_hidden.dtype), grad_weight.float() * grad, None, None
+    def backward(ctx, grad, _):
+        grad_hidden, grad_output = ctx.saved_tensors
+        return grad_hidden * grad.to(grad_hidden.dtype), grad_output.float().mul_(grad), None, None, None
 
 
 def draft_targets(head, likely, log_p):

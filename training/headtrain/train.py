@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from . import evaluate, pointing, target as target_file
 from .features import Corpus, draft_vocabulary
-from .head import Batch, Head, unroll
+from .head import Batch, Head, round_up, unroll
 from .muon import Muon
 from .loss import SoftCrossEntropy, closeness, draft_targets
 
@@ -40,7 +40,7 @@ class Options:
     decay: float = 0.8        # weight of a depth relative to the one before
     shares: list = field(default_factory=list)   # share of the chains that goes on at each depth; empty: all
     dropout: float = 0.1
-    prompts: bool = True      # train on the users' turns, too
+    prompts: float = 1.0      # share of the rows of the users' turns that begin chains, too
     ce_share: float = 1.0     # share of the rows whose cross-entropy is computed
     close: float = 0.2        # weight of closeness to the target's rows at the start, falling to 0 at the end
     lr: float = 1e-3
@@ -48,6 +48,7 @@ class Options:
     lr_matrix: float = 0.01   # of the layer's matrices, by Muon
     weight_decay: float = 0.01
     batch_rows: int = 1024    # chains per step and worker
+    grid: int = 64            # numbers of rows are multiples of this (head.Batch)
     minutes: float = 0.0
     epochs: float = 4.0
     hold_out: float = 0.02
@@ -205,16 +206,16 @@ class Run:
         if self.progress < o.grow:
             depths = min(o.depths, 2 + int((o.depths - 1) * max(self.progress - o.stay, 0) / (o.grow - o.stay)))
         total, weights = 0.0, sum(o.decay ** d for d in range(depths))
+        parts = []  # per depth: hidden rows, ids, probabilities, weights of rows
         for depth, (rows, hidden) in enumerate(unroll(self.head, batch, depths, o.shares or None)):
             weight = o.decay ** depth / weights
             part, h = rows, hidden
             if o.ce_share < 1:
-                pick = torch.randperm(len(rows), device=rows.device)[:max(1, int(o.ce_share * len(rows)))]
+                wanted = max(1, int(o.ce_share * len(rows)))
+                pick = torch.randperm(len(rows), device=rows.device)[:min(round_up(wanted, o.grid), len(rows))]
                 part, h = rows[pick], hidden[pick]
             ids, p = draft_targets(self.head, batch.likely[part], batch.log_p[part])
-            ce = SoftCrossEntropy.apply(h, self.head.lm_head.weight, ids, p)
-            self.add(f"loss_{depth + 1}", ce.item())
-            total = total + weight * ce
+            parts.append((h, ids, p, p.new_full((len(part),), weight / len(part))))
             scale = o.close * (1 - self.progress)
             if scale > 0 and self.last is not None and self.target.n_embd == self.head.shape["n_embd"]:
                 ahead = batch.ahead[rows].float()
@@ -222,7 +223,15 @@ class Run:
                 near = closeness(hidden, ahead)
                 self.add(f"close_{depth + 1}", near.item())
                 total = total + weight * scale * near
-        return total
+        return total + self.entropy(parts)
+
+    def entropy(self, parts):
+        """Cross-entropy of all depths in one go: one product with the output rows, and one for their gradient."""
+        hidden, ids, p, weight = (torch.cat(x) for x in zip(*parts))
+        ce, losses = SoftCrossEntropy.apply(hidden, self.head.lm_head.weight, ids, p, weight)
+        for depth, part in enumerate(losses.split([len(x[0]) for x in parts])):
+            self.add(f"loss_{depth + 1}", part.mean().item())
+        return ce
 
     def add(self, name, value):
         s = self.sums.setdefault(name, [0.0, 0])
@@ -232,7 +241,7 @@ class Run:
     def take(self, chosen):
         o = self.o
         batch = Batch([self.corpus[i] for i in chosen], self.columns, self.last if self.last is not None else 0, self.device, torch.float32,
-                      self.common if o.prompts else None)
+                      self.common if o.prompts else None, o.prompts, o.grid)
         self.flat.zero_()
         with self.autocast():
             loss = self.loss(batch)
@@ -293,7 +302,7 @@ class Run:
         self.training = [(i, name) for i, _, name in sized if not is_held(name, self.o.hold_out, self.o.seed)]
         self.held = [i for i, _, name in sized if is_held(name, self.o.hold_out, self.o.seed)]
         self.greedy = [i for i in self.held if self.known.get(self.corpus.size(i)[2], ("", 0.0))[1] == 0.0][:self.o.eval_most]
-        self.n_rows = sum(n - (min(self.common, n_prompt) if self.o.prompts else n_prompt) for n, n_prompt, _ in
+        self.n_rows = sum(n - n_prompt + int(self.o.prompts * max(n_prompt - self.common, 0)) for n, n_prompt, _ in
                           (self.corpus.size(i) for i, _ in self.training))
         if not self.training:
             raise SystemExit("the features hold nothing to train on")
