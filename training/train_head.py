@@ -25,9 +25,10 @@ def arguments():
                       help="English prompts from templates: chat, questions, mathematics, translation, summary, retrieval; 0: none")
     data.add_argument("--prompts", action="append", default=[], metavar="FILE",
                       help='your own: JSON lines with "text" or "messages"; a .txt file has one on each line')
-    data.add_argument("--texts", action="append", default=[], metavar="DIR", help="text files whose paragraphs are summarized and asked about, too")
+    data.add_argument("--texts", action="append", default=[], metavar="DIR",
+                      help="text and HTML files whose paragraphs are summarized and asked about, and whose sentences are translated, too")
     data.add_argument("--hold-out", action="append", default=[], metavar="FILE", dest="held", help="JSON lines with prompts that must not be used")
-    data.add_argument("--warm", type=float, default=0.2, help="share of the answers drawn at temperature 1; the rest are greedy")
+    data.add_argument("--warm", type=float, default=0.1, help="share of the answers drawn at temperature 1; the rest are greedy")
     data.add_argument("-n", "--tokens", type=int, default=256, help="longest answer")
     data.add_argument("-c", "--context", type=int, default=1024, help="longest conversation")
     data.add_argument("-np", "--parallel", type=int, default=40, help="answers generated at once by each process")
@@ -91,24 +92,26 @@ def passages_of(answers):
     return found
 
 
-def make_answers(args, engine, work):
+def make_answers(args, engine, work, taps):
+    """Files of answers, and of their features."""
     import random
 
     from headtrain import prompts
     turns = engine.turns(work, args.turns, 128, args.parallel, args.seed) if args.turns else []
     n = args.templates
-    first = prompts.make(1, {"turns": len(turns), "chat": n // 4, "qa": n // 8, "translation": n // 10, "math": n // 7, "passage": n // 5 if n else 0},
-                         turns, warm=args.warm)
+    passages, sentences = prompts.texts_from_files(random.Random(args.seed), args.texts, max(300, n // 5)) if args.texts else ([], {})
+    first = prompts.make(1, {"turns": len(turns), "chat": n // 6, "qa": n // 8, "translation": n // 6, "math": n // 8, "passage": n // 8},
+                         turns, warm=args.warm, sentences=sentences)
     first = prompts.without(first, args.held) + own_prompts(args.prompts, args.warm, args.seed)
     if not first:
         raise SystemExit("train_head: nothing to answer: give --turns, --templates or --prompts")
-    answers = engine.answers(work, "1", first, args.tokens, args.parallel, args.seed)
-    passages = passages_of(answers) if n else []
-    passages += prompts.passages_from_files(random.Random(args.seed), args.texts, max(300, len(passages) // 3)) if args.texts else []
+    answers, features = engine.answers(work, "1", first, args.tokens, args.parallel, args.seed, taps, args.likely)
+    passages += passages_of(answers) if n else []
     if passages and n:
-        second = prompts.without(prompts.make(2, {"summary": n // 10, "retrieval": n // 10}, passages=passages, warm=args.warm), args.held)
-        answers += engine.answers(work, "2", second, args.tokens, args.parallel, args.seed)
-    return answers
+        second = prompts.without(prompts.make(2, {"summary": n // 6, "retrieval": n // 6}, passages=passages, warm=args.warm), args.held)
+        more = engine.answers(work, "2", second, args.tokens, args.parallel, args.seed, taps, args.likely)
+        answers, features = answers + more[0], features + more[1]
+    return answers, features
 
 
 def main():
@@ -130,8 +133,7 @@ def main():
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     engine = Engine(program, args.model, args.jobs or cores, args.context)
 
-    answers = make_answers(args, engine, work)
-    features = engine.features(answers, taps if layers in taps else taps + [layers], args.likely)
+    answers, features = make_answers(args, engine, work, taps if layers in taps else taps + [layers])
     run = work / "run"
     train.train(train.Options(
         model=args.model, features=[str(f) for f in features], answers=[str(a) for a in answers], out=str(run), taps=taps,

@@ -13,14 +13,17 @@ def test_soft_cross_entropy_equals_autograd():
     p = torch.rand(12, 4) * 0.25
     p[2, 1] = 0.0
     ids[2, 1] = -1
-    ours = SoftCrossEntropy.apply(hidden, weight, ids, p)
+    rows = torch.rand(12) / 12
+    ours, losses = SoftCrossEntropy.apply(hidden, weight, ids, p, rows)
     (2.5 * ours).backward()
     got = hidden.grad.clone(), weight.grad.clone()
     hidden.grad = weight.grad = None
     log_q = (hidden @ weight.T).log_softmax(-1)
-    plain = -(p * log_q.gather(1, ids.clamp(min=0))).sum(-1).mean()
+    each = -(p * log_q.gather(1, ids.clamp(min=0))).sum(-1)
+    plain = (each * rows).sum()
     (2.5 * plain).backward()
     torch.testing.assert_close(ours, plain)
+    torch.testing.assert_close(losses, each)
     torch.testing.assert_close(got[0], hidden.grad, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(got[1], weight.grad, rtol=1e-4, atol=1e-6)
 

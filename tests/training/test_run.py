@@ -1,5 +1,6 @@
 """Features as the engine lays them out, a short run on a made-up target, its checkpoint, and going on from it."""
 import json
+import random
 import struct
 
 import numpy as np
@@ -62,6 +63,15 @@ def test_features_are_read_and_grow(tmp_path):
     assert corpus[2].likely[0].tolist() == [(some[2][1][0] + 3) % N_VOCAB, (some[2][1][0] + 5) % N_VOCAB]
 
 
+def test_files_of_other_taps_share_what_both_have(tmp_path):
+    write_features(tmp_path / "a.bin", made_up(2))
+    write_features(tmp_path / "b.bin", made_up(2), taps=(1, 4))
+    corpus = features.Corpus([tmp_path / "a.bin", tmp_path / "b.bin"])
+    assert corpus.taps == [1, 4] and len(corpus) == 4
+    assert np.array_equal(corpus[0].features, features.FeatureFile(tmp_path / "a.bin")[0].features[:, [0, 2]])
+    assert corpus[2].features.shape == (30, 2, 16)
+
+
 def test_a_wrong_file_is_refused(tmp_path):
     (tmp_path / "x.bin").write_bytes(b"something else")
     with pytest.raises(SystemExit, match="x.bin"):
@@ -114,11 +124,23 @@ def test_prompts_follow_from_the_seed_and_spare_the_held_out(tmp_path):
     assert {p["group"] for p in made} == set(counts) and len({p["id"] for p in made}) == len(made)
     held = tmp_path / "held.jsonl"
     held.write_text(json.dumps({"prompt": made[0]["text"].upper() + " "}) + "\n")
-    assert made[0] not in prompts.without(made, [held]) and len(prompts.without(made, [held])) == len(made) - 1
+    assert made[0] not in prompts.without(made, [held])
 
 
-def test_paragraphs_are_taken_from_files(tmp_path):
-    good = "A lighthouse is a tower with a lamp. It warns the ships of rocks near the coast. " * 5
+def test_what_shares_a_passage_with_the_held_out_is_left_out(tmp_path):
+    frame, text = "Summarize the following text in three sentences.", "The Danube rises in the Black Forest and ends in the Black Sea."
+    held = tmp_path / "held.jsonl"
+    held.write_text("".join(json.dumps({"prompt": f"{frame} {t}"}) + "\n" for t in (text, "Salt was once worth more than gold to all.")))
+    made = [{"text": t} for t in (f"{frame} A lighthouse is a tower.", f"What is this? {text.upper()}", "The Danube rises in the Alps.")]
+    assert prompts.without(made, [held]) == [made[0], made[2]]
+
+
+def test_prose_is_taken_from_files(tmp_path):
+    good = "A lighthouse is a tower with a lamp of the coast. It warns the ships of rocks and of the shallows. " * 6
+    german = "Der Bäcker steht um drei Uhr auf, damit das Brot am Morgen frisch ist und nicht alt."
     (tmp_path / "a.txt").write_text("TITLE\n\n" + good + "\n\n$ make install | grep -v {}\n")
-    import random
-    assert prompts.passages_from_files(random.Random(1), [tmp_path], 10) == [" ".join(good.split())]
+    (tmp_path / "b.html").write_text(f"<p>{german}</p><pre>{german.replace('Brot', 'Obst')}</pre><script>x = 1</script>")
+    passages, sentences = prompts.texts_from_files(random.Random(1), [tmp_path], 10)
+    assert passages == [" ".join(good.split())] and sentences["de"] == [german] and sentences["fr"] == []
+    made = prompts.make(3, {"translation": 200}, sentences={"de": [german]})
+    assert any(german in p["text"] for p in made)

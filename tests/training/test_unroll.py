@@ -6,7 +6,7 @@ import torch
 
 from headtrain.features import Conversation
 from headtrain import pointing
-from headtrain.head import Batch, Head, rotate, unroll
+from headtrain.head import Batch, Head, drop, rotate, unroll
 from headtrain.muon import orthogonal
 
 SHAPE = dict(n_embd=16, n_target_embd=16, n_taps=3, n_heads=4, n_kv_heads=2, head_dim=4, n_ff=24, n_draft=11, eps=1e-5, rope_theta=100.0)
@@ -107,6 +107,35 @@ def test_shares_keep_some_chains():
     batch = Batch([make_conversation(200, 2, 4)], [0, 1, 2], 3, "cpu", torch.float32)
     sizes = [len(rows) for rows, _ in unroll(make_head(), batch, 3, [1.0, 0.5, 0.25])]
     assert sizes[0] == 198 and 70 < sizes[1] < 130 and 25 < sizes[2] < 75
+
+
+@torch.no_grad()
+def test_a_grid_leaves_some_chains_out_and_changes_none():
+    head, conversations = make_head(), [make_conversation(90, 4, 1), make_conversation(61, 9, 2), make_conversation(6, 5, 3)]
+    expected = {}
+    for depth, (rows, hidden) in enumerate(unroll(head, Batch(conversations, [0, 1, 3], 3, "cpu", torch.float32, 2), 3)):
+        expected.update({(row, depth): out for row, out in zip(rows.tolist(), hidden)})
+    batch = Batch(conversations, [0, 1, 3], 3, "cpu", torch.float32, 2, 0.5, 16)
+    assert batch.n_rows == 154 and len(batch.features) == 160 and batch.longest == 96
+    for depth, (rows, hidden) in enumerate(unroll(head, batch, 3)):
+        assert len(rows) % 16 == 0 and len(rows) >= 96
+        for row, out in zip(rows.tolist(), hidden):
+            torch.testing.assert_close(out, expected[row, depth], rtol=1e-4, atol=1e-5)
+
+
+def test_a_share_of_the_prompt_begins_chains():
+    torch.manual_seed(1)
+    chains = Batch([make_conversation(300, 200, 4)], [0, 1, 2], 3, "cpu", torch.float32, 10, 0.3).chains.tolist()
+    assert chains[-100:] == list(range(199, 299)) and 30 < len(chains) - 100 < 90 and min(chains) >= 10
+    assert chains == sorted(set(chains))
+
+
+def test_masks_drop_a_share_and_keep_the_mean():
+    x = torch.ones(300, 500)
+    dropped = drop(x, 0.1)
+    assert 0.08 < (dropped == 0).float().mean() < 0.12 and abs(dropped.mean() - 1) < 0.03
+    assert not torch.equal(dropped, drop(x, 0.1))
+    assert drop(x, 0.0) is x
 
 
 def test_gradients_reach_every_weight():

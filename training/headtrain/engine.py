@@ -49,25 +49,19 @@ class Engine:
         texts = [o["text"].strip() for f in files if f.exists() for o in read_lines(f)]
         return [t for t in texts if 8 <= len(t) <= 600 and "\0" not in t and "\ufffd" not in t]
 
-    def answers(self, folder, name, prompts, tokens, parallel, seed):
-        """Answers to prompts; returns the files, one per job."""
-        calls, files = [], []
+    def answers(self, folder, name, prompts, tokens, parallel, seed, taps, likely):
+        """Answers to prompts and their features; returns the files of both, one per job."""
+        calls, files, features = [], [], []
         for job in range(self.jobs):
             source, made = folder / f"prompts-{name}-{job}.jsonl", folder / f"answers-{name}-{job}.jsonl"
             if not source.exists():
                 write_lines(source, prompts[job::self.jobs])
             files.append(made)
-            calls.append(["answers", source, "-o", made, "-n", tokens, "-np", parallel, "--top-k", 0, "--top-p", 1, "--min-p", 0, "-s", seed])
+            features.append(folder / f"features-{name}-{job}.bin")
+            calls.append(["answers", source, "-o", made, "--features", features[-1], "--n-likely", likely,
+                          "--taps", ",".join(map(str, taps)), "-n", tokens, "-np", parallel, "--top-k", 0, "--top-p", 1, "--min-p", 0, "-s", seed])
         self.side_by_side(calls)
-        return files
-
-    def features(self, answers, taps, likely):
-        files = [Path(str(a).replace("answers-", "features-")).with_suffix(".bin") for a in answers]
-        taps = ["--taps", ",".join(map(str, taps))] if taps else []
-        for at in range(0, len(files), self.jobs):
-            self.side_by_side([["features", a, "-o", f, "--n-likely", likely, *taps]
-                               for a, f in zip(answers[at:at + self.jobs], files[at:at + self.jobs])])
-        return files
+        return files, features
 
 
 def read_lines(path):

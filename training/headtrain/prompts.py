@@ -3,13 +3,16 @@
 Owns: templates of six kinds (chat, translation, summary, question answering, mathematics, retrieval), their word
 lists, and the choice of text passages. A prompt is a dict {"id", "group", "temperature", "seed", "text"}, one JSON
 line of `aerie train-data answers`. Passages for summary and retrieval come from two places: the target writes them
-itself (passage_prompts, answered in a first round), and text files of the user (passages_from_files).
-Everything follows from the seed. No prompt of bench/prompts is ever produced: `without` removes those given to it.
+itself (passage_prompts, answered in a first round), and text files of the user (texts_from_files), which also give
+sentences to translate. Everything follows from the seed. No prompt of bench/prompts is ever produced: `without` removes
+those given to it, and what shares a passage with them.
 """
 import gzip
+import html
 import json
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 from .words import ACTIVITIES, ANIMALS, CHAT, FOODS, JOBS, NAMES, OBJECTS, PHENOMENA, PLACES, QUESTIONS, SENTENCES, TOPICS
@@ -42,18 +45,21 @@ def question(rng):
     return _fill(rng, rng.choice(QUESTIONS))
 
 
-def translation(rng):
+def translation(rng, sentences=None):
+    """sentences: of texts, by language; half of the prompts take one of them."""
+    def one(language):
+        real = (sentences or {}).get(language)
+        return rng.choice(real) if real and rng.random() < 0.5 else _sentence(rng, language)
     language = rng.choice(list(_LANGUAGES))
     name = _LANGUAGES[language]
     if rng.random() < 0.15:
-        other, sentence = name, _sentence(rng, "en")
-        source = "English"
+        source, sentence, other = "English", one("en"), name
     else:
-        source, sentence, other = name, _sentence(rng, language), "English"
-    style = rng.randrange(4)
-    if style < 2:
+        source, sentence, other = name, one(language), "English"
+    style = rng.randrange(6)
+    if style < 4:
         return f"Translate {source} to {other}: {sentence}"
-    if style == 2:
+    if style == 4:
         return f"Translate the following sentence from {source} to {other}.\n\n{sentence}"
     return f"What does this {source} sentence mean in {other}? \"{sentence}\""
 
@@ -115,17 +121,38 @@ def summary(rng, passage):
     return rng.choice(_SUMMARY).replace("{passage}", passage)
 
 
-def retrieval(rng, passage):
-    """A question about what a passage names: numbers and the words in capitals inside its sentences."""
+_WORDS_IN_FRONT = r"(?:The|A|An|Its|Their|His|Her|In|This|These)"
+_VERBS = {"is": "is", "are": "are", "was": "was", "were": "were", "can": "can", "must": "must", "should": "should", "will": "will",
+          "has": "does", "have": "do", "had": "did"}
+
+
+def _questions(rng, passage):
+    """What can be asked about a passage without understanding it: after its names, years, nouns and one of its sentences."""
     names = sorted(set(re.findall(r"(?<=[a-z,] )[A-Z][a-z]{3,}(?: [A-Z][a-z]+)*", passage)))
-    numbers = sorted(set(re.findall(r"\b(?:1[0-9]{3}|20[0-2][0-9])\b", passage)))
+    years = sorted(set(re.findall(r"\b(?:1[0-9]{3}|20[0-2][0-9])\b", passage)))
     words = sorted(set(re.findall(r"\b[a-z]{7,}\b", passage)))
-    pool = ["What is the main topic of the passage?", "Why is this important?", "Which facts does the passage give?"]
-    pool += [t.format(n) for n in names for t in ("What does the passage say about {}?", "What is {}?", "How is {} mentioned?")]
-    pool += [f"What happened in {n}?" for n in numbers] * 3
-    pool += [t.format(w) for w in rng.sample(words, min(4, len(words)))
-             for t in ("What does the text say about \"{}\"?", "What role does {} play?", "How does {} matter here?")]
-    return rng.choice(_RETRIEVAL).replace("{passage}", passage).replace("{question}", rng.choice(pool))
+    pairs = sorted(set(re.findall(r"\b(?:the|an?|this|these|of) ([a-z]{4,} [a-z]{5,})\b", passage)))
+    pool = ["What is the main topic of the passage?", "Which reasons does the passage give?", "What happens at the end of the passage?",
+            "Which facts does the passage give, and why do they matter?", "Why is this important?"]
+    pool += [t.format(n) for n in names for t in ("What does the passage say about {}?", "Who or what is {}, and why is it mentioned?",
+                                                  "What did {} do?", "Why is {} important?")]
+    pool += [t.format(y) for y in years for t in ("What happened in {}?", "What happened in {}, and why?")] * 2
+    pool += [t.format(p) for p in rng.sample(pairs, min(8, len(pairs)))
+             for t in ("What is said about the {}?", "How does the {} work?", "Why is the {} important?")]
+    pool += [t.format(w) for w in rng.sample(words, min(5, len(words)))
+             for t in ("What does the text say about \"{}\"?", "Why does the text mention {}?", "What is meant by {} here?")]
+    sentence = rng.choice(re.split(r"(?<=[.!?]) ", passage))
+    subject = re.match(_WORDS_IN_FRONT + r" (.{10,60}?) (" + "|".join(_VERBS) + r") ", sentence)
+    if subject:
+        pool += [f"What {_VERBS[subject.group(2)]} the {subject.group(1)}?", f"What does the passage say about the {subject.group(1)}?"] * 3
+    reason = re.search(r"^(.{20,140}?),? (?:because|in order to|so that) ", sentence)
+    if reason:
+        pool += [f"Why is it true that {reason.group(1)[0].lower() + reason.group(1)[1:]}?"] * 4
+    return pool
+
+
+def retrieval(rng, passage):
+    return rng.choice(_RETRIEVAL).replace("{question}", rng.choice(_questions(rng, passage))).replace("{passage}", passage)
 
 
 def passage_prompt(rng):
@@ -136,35 +163,64 @@ def passage_prompt(rng):
     return _fill(rng, rng.choice(forms))
 
 
-def passages_from_files(rng, roots, count, least=300, most=900):
-    """Paragraphs of prose from text files (also gzipped) under the roots; markup, code and lists are left out."""
-    suffixes = {".txt", ".md", ".rst", ".pod", ""}
-    files = [f for root in roots for f in sorted(Path(root).rglob("*"))
-             if (f.suffix in suffixes or (f.suffix == ".gz" and Path(f.stem).suffix in suffixes)) and f.is_file()]
+_COMMON = {"en": "the of and to is in that it for with as was are by this be on or not which from at have",
+           "de": "der die und das ist nicht mit den von sie ein zu auf es im dem eine wird sich als werden",
+           "fr": "le la les des et est une un dans pour pas que vous ce qui par sur avec du au sont plus nous",
+           "es": "el los las que y es una un por con para del se no su como al lo son sus",
+           "it": "il che di un una per non con del della sono le gli si nel questo anche alla da dei"}
+_COMMON = {language: set(words.split()) for language, words in _COMMON.items()}
+_SUFFIXES = {".txt", ".md", ".rst", ".pod", ".html", ".htm", ""}
+
+
+def _language(text):
+    """The one whose commonest words are plainly most frequent, or None."""
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    shares = sorted((sum(w in common for w in words) / max(len(words), 1), language) for language, common in _COMMON.items())
+    return shares[-1][1] if shares[-1][0] > 0.18 and shares[-1][0] > 1.4 * shares[-2][0] else None
+
+
+def _paragraphs(path):
+    try:
+        raw = gzip.open(path).read(2_000_000) if path.suffix == ".gz" else path.read_bytes()[:2_000_000]
+    except (OSError, EOFError):
+        return
+    text = raw.decode("utf-8", "ignore")
+    if (Path(path.stem).suffix if path.suffix == ".gz" else path.suffix) in (".html", ".htm"):
+        text = re.sub(r"(?is)<(script|style|pre|code)\b.*?</\1>", " ", text)
+        text = re.sub(r"(?i)</?(?:p|li|t[dh]|h[1-6]|div|d[td]|blockquote|title)\b[^>]*>", "\n\n", text)
+        text = html.unescape(re.sub(r"<[^>]+>", "", text))
+    for block in re.split(r"\n\s*\n", text):
+        yield " ".join(block.split())
+
+
+def texts_from_files(rng, roots, count, least=400, most=1000, per_file=40):
+    """(passages, {language: sentences}) of prose from text and HTML files (also gzipped) under the roots, at most `count`
+    passages and as many sentences of each language; markup, code and lists are left out."""
+    files = [f for root in roots for f in sorted(Path(root).rglob("*")) if f.is_file() and
+             (f.suffix in _SUFFIXES or (f.suffix == ".gz" and Path(f.stem).suffix in _SUFFIXES))]
     rng.shuffle(files)
-    found, seen = [], set()
+    passages, sentences, seen = [], {language: [] for language in _COMMON}, set()
     for path in files:
-        try:
-            raw = gzip.open(path).read(400_000) if path.suffix == ".gz" else path.read_bytes()[:400_000]
-        except OSError:
-            continue
         kept = 0
-        for block in re.split(r"\n\s*\n", raw.decode("utf-8", "ignore")):
-            text = " ".join(block.split())
-            plain = sum(ch.isalpha() or ch in " ,.'" for ch in text)
-            if least <= len(text) <= most and plain > 0.96 * len(text) and text[0].isupper() and text[-1] == "." \
-                    and text.count(". ") >= 2 and text[:80] not in seen:
-                seen.add(text[:80])
-                found.append(text)
-                kept += 1
-            if kept == 6:
-                break
-        if len(found) >= count:
-            break
-    return found
+        for text in _paragraphs(path):
+            plain = sum(ch.isalpha() or ch in " ,.'-" for ch in text)
+            if len(text) < 45 or plain < 0.95 * len(text) or not text[0].isupper() or text[:80] in seen or kept >= per_file:
+                continue
+            seen.add(text[:80])
+            language = _language(text)
+            if language is None:
+                continue
+            kept += 1
+            for s in re.split(r"(?<=[.!?]) (?=\w)", text):
+                if 45 <= len(s) <= 150 and s[-1] in ".!?" and len(sentences[language]) < count and _language(s) == language:
+                    sentences[language].append(s)
+            passage = text if len(text) <= most else text[:text.rfind(". ", 0, most) + 1]
+            if language == "en" and len(passage) >= least and passage[-1] == "." and passage.count(". ") >= 2 and len(passages) < count:
+                passages.append(passage)
+    return passages, sentences
 
 
-def make(seed, counts, turns=(), passages=(), warm=0.25):
+def make(seed, counts, turns=(), passages=(), warm=0.25, sentences=None):
     """counts: {"chat": n, ...}; "turns" takes the target's own user turns. A share `warm` is answered at temperature 1."""
     rng = random.Random(seed)
     made = []
@@ -180,9 +236,10 @@ def make(seed, counts, turns=(), passages=(), warm=0.25):
                 if not passages:
                     break
                 text = (summary if group == "summary" else retrieval)(rng, passages[rng.randrange(len(passages))])
+            elif group == "translation":
+                text = translation(rng, sentences)
             else:
-                text = {"chat": chat, "qa": question, "translation": translation, "math": mathematics,
-                        "passage": passage_prompt}[group](rng)
+                text = {"chat": chat, "qa": question, "math": mathematics, "passage": passage_prompt}[group](rng)
             made.append({"group": group, "text": text, "temperature": 1.0 if rng.random() < warm else 0.0})
     unique = list({p["text"]: p for p in made}.values())
     rng.shuffle(unique)
@@ -190,14 +247,22 @@ def make(seed, counts, turns=(), passages=(), warm=0.25):
 
 
 def without(prompts, files):
-    """The prompts less those that stand in the files (JSON lines with "prompt" or "text"), also in parts: held-out sets."""
+    """The prompts less those that stand in the files (JSON lines with "prompt" or "text"), or share a run of words with one
+    of them that no other of them has (frames as "Summarize the following text" are common to many): held-out sets."""
     held = set()
     for path in files:
         for line in Path(path).read_text(encoding="utf-8").splitlines():
             if line.strip():
                 object_ = json.loads(line)
                 held.add(_key(object_.get("prompt") or object_.get("text", "")))
-    return [p for p in prompts if _key(p["text"]) not in held]
+    count = Counter(run for text in held for run in _runs(text))
+    runs = {run for run, n in count.items() if n == 1}
+    return [p for p in prompts if _key(p["text"]) not in held and runs.isdisjoint(_runs(_key(p["text"])))]
+
+
+def _runs(text, length=7):
+    words = text.split()
+    return {tuple(words[i:i + length]) for i in range(len(words) - length + 1)}
 
 
 def _key(text):
