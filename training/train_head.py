@@ -47,7 +47,7 @@ def arguments():
     train.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate of norms (Adam); of output rows 0.3 of it")
     train.add_argument("--lr-matrix", type=float, default=0.01, help="highest learning rate of the layer's matrices (Muon)")
     train.add_argument("--batch", type=int, default=512, help="chains per step and process")
-    train.add_argument("--ce-share", type=float, default=0.5, help="share of the rows that the cross-entropy is computed for")
+    train.add_argument("--ce-share", type=float, default=0.5, help="share of the rows beyond the first depth that the cross-entropy is computed for")
     train.add_argument("--eval-every", type=float, default=5, help="minutes between two lines of the log, each with a checkpoint")
     train.add_argument("--seed", type=int, default=1)
     return p.parse_args()

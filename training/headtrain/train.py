@@ -41,7 +41,7 @@ class Options:
     shares: list = field(default_factory=list)   # share of the chains that goes on at each depth; empty: all
     dropout: float = 0.1
     prompts: float = 1.0      # share of the rows of the users' turns that begin chains, too
-    ce_share: float = 1.0     # share of the rows whose cross-entropy is computed
+    ce_share: float = 1.0     # share of the rows beyond the first depth whose cross-entropy is computed
     close: float = 0.2        # weight of closeness to the target's rows at the start, falling to 0 at the end
     lr: float = 1e-3
     lr_output: float = 0.3    # of the output rows, relative
@@ -210,7 +210,7 @@ class Run:
         for depth, (rows, hidden) in enumerate(unroll(self.head, batch, depths, o.shares or None)):
             weight = o.decay ** depth / weights
             part, h = rows, hidden
-            if o.ce_share < 1:
+            if depth and o.ce_share < 1:
                 wanted = max(1, int(o.ce_share * len(rows)))
                 pick = torch.randperm(len(rows), device=rows.device)[:min(round_up(wanted, o.grid), len(rows))]
                 part, h = rows[pick], hidden[pick]
