@@ -202,7 +202,8 @@ static int add_line(void *user, json_t *object, size_t line)
     const char *id = json_string_value(json_object_get(object, "id"));
     if (!id) return app_error(APP_BAD_FILE, "'%s', line %zu: needs \"id\", a text that no other line has", w->path, line);
     if (strlen(id) > APP_MAX_ID)
-        return app_error(APP_BAD_FILE, "'%s', line %zu: the id has %zu bytes; at most %d are possible", w->path, line, strlen(id), APP_MAX_ID);
+        return app_error(APP_BAD_FILE, "'%s', line %zu: the id has %zu bytes; at most %d are possible", w->path, line,
+                         strlen(id), APP_MAX_ID);
     if (json_object_get(w->done, id) && (!w->features.path || json_object_get(w->features.done, id))) return APP_DONE;
     const int bad = encode_line(w, object, line, &tokens, &n_tokens);
     if (bad) return bad;
@@ -272,7 +273,8 @@ static int write_features(work *w, const job *j)
     if (!tokens) return app_error_memory("the tokens of a conversation");
     memcpy(tokens, j->tokens, n_prompt * sizeof *tokens);
     if (j->n_rows > n_prompt) memcpy(tokens + n_prompt, j->answer, (j->n_rows - n_prompt) * sizeof *tokens);
-    const int bad = app_feature_write(&w->features, &j->rows, json_string_value(json_object_get(j->line, "id")), tokens, j->n_rows, n_prompt);
+    const char *id = json_string_value(json_object_get(j->line, "id"));
+    const int bad = app_feature_write(&w->features, &j->rows, id, tokens, j->n_rows, n_prompt);
     free(tokens);
     return bad;
 }
@@ -370,7 +372,8 @@ static int open_session(work *w)
     if (!bad) bad = app_report(APP_WORKING, aerie_session_create(&w->session, w->models->model, &params, &error), &error);
     if (bad) return bad;
     w->n_ctx = aerie_session_n_ctx(w->session);
-    return w->options->features ? app_feature_open(&w->features, w->options->features, w->models, w->options, &params) : APP_DONE;
+    if (!w->options->features) return APP_DONE;
+    return app_feature_open(&w->features, w->options->features, w->models, w->options, &params);
 }
 
 static int answers(work *w)

@@ -66,8 +66,8 @@ int app_feature_reserve(const app_feature_file *file, app_feature_rows *rows, si
 /* One position, for which there is room. */
 void app_feature_row(const app_feature_file *file, app_feature_rows *rows, size_t position, const float *logits,
                      const float *features);
-int app_feature_write(app_feature_file *file, const app_feature_rows *rows, const char *id, const int32_t *tokens, size_t n_tokens,
-                      size_t n_prompt);
+int app_feature_write(app_feature_file *file, const app_feature_rows *rows, const char *id, const int32_t *tokens,
+                      size_t n_tokens, size_t n_prompt);
 void app_feature_rows_free(app_feature_rows *rows);
 
 /* ---- train_features.c --------------------------------------------------------------------------------- */

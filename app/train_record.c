@@ -96,7 +96,8 @@ int app_feature_taps(const app_models *models, const app_options *o, aerie_sessi
     if (o->taps.n > AERIE_MAX_TAPS)
         return app_error(APP_USAGE, "--taps takes at most %d layers; found %zu", AERIE_MAX_TAPS, o->taps.n);
     if (o->taps.n == 0 && info->n_layers < 5)
-        return app_error(APP_USAGE, "the model has %u layers, too few for the usual taps: name them by --taps", (unsigned)info->n_layers);
+        return app_error(APP_USAGE, "the model has %u layers, too few for the usual taps: name them by --taps",
+                         (unsigned)info->n_layers);
     params->n_taps = o->taps.n ? (uint32_t)o->taps.n : 3;
     memcpy(params->taps, o->taps.n ? o->taps.items : usual, params->n_taps * sizeof *params->taps);
     return APP_DONE;
@@ -123,8 +124,8 @@ int app_feature_close(app_feature_file *f)
     return failed ? cannot_write(f) : APP_DONE;
 }
 
-int app_feature_write(app_feature_file *f, const app_feature_rows *rows, const char *id, const int32_t *tokens, size_t n_tokens,
-                      size_t n_prompt)
+int app_feature_write(app_feature_file *f, const app_feature_rows *rows, const char *id, const int32_t *tokens,
+                      size_t n_tokens, size_t n_prompt)
 {
     static const char zeros[4];
     const record_header r = {(uint32_t)n_tokens, (uint32_t)n_prompt, (uint32_t)strlen(id), 0};

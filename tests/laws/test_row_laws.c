@@ -37,7 +37,8 @@ static int make_model(void **state)
     if (mk_model(&o, path_of("m"), &error) != AERIE_OK) return 1;
     model = load(path_of("m"), NULL);
     for (int i = 0; i < N_REQUESTS; i++)
-        for (int k = 0; k < 40; k++) prompts[i][k] = k < 20 ? k % 5 + 3 : (k * (i + 7)) % 200 + 3; /* a beginning that all share */
+        for (int k = 0; k < 40; k++)
+            prompts[i][k] = k < 20 ? k % 5 + 3 : (k * (i + 7)) % 200 + 3; /* a beginning that all share */
     return 0;
 }
 
@@ -72,7 +73,8 @@ static bool check_row(void *user, size_t position, const float *logits, const fl
     const rows *r = e->rows;
     if (position >= r->n[e->i_request]) return false;
     const float *told = r->values + (e->i_request * N_POSITIONS + position) * (r->n_vocab + r->n_features);
-    if (memcmp(told, logits, r->n_vocab * sizeof *told)) fail_msg("request %zu, position %zu: other logits", e->i_request, position);
+    if (memcmp(told, logits, r->n_vocab * sizeof *told))
+        fail_msg("request %zu, position %zu: other logits", e->i_request, position);
     if (memcmp(told + r->n_vocab, features, r->n_features * sizeof *told))
         fail_msg("request %zu, position %zu: other features", e->i_request, position);
     return true;
@@ -169,7 +171,8 @@ static void without_taps_there_are_logits_only(void **state)
     assert_non_null(r->values);
     aerie_session *session = open_session(AERIE_SPEC_NONE, AERIE_TREE_OFF, 1, 64, 0);
     aerie_request request = aerie_request_default();
-    request.tokens = prompts[0], request.n_tokens = 30, request.n_predict = 5, request.row = on_row, request.sampling = sampling_of(0);
+    request.tokens = prompts[0], request.n_tokens = 30, request.n_predict = 5;
+    request.row = on_row, request.sampling = sampling_of(0);
     generate(session, model, &request, 1, &r->run);
     assert_in_range(r->n[0], 30 + r->run.answers[0].n - 1, 30 + r->run.answers[0].n);
     aerie_session_free(session);
@@ -179,6 +182,7 @@ static void without_taps_there_are_logits_only(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_those_of_the_text), cmocka_unit_test(without_taps_there_are_logits_only)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_those_of_the_text),
+                                       cmocka_unit_test(without_taps_there_are_logits_only)};
     return cmocka_run_group_tests_name("row laws", tests, make_model, drop_model);
 }
