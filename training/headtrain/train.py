@@ -56,7 +56,7 @@ class Options:
     workers: int = 0          # 0: a process per core on a CPU, one on a GPU
     eval_every: float = 5.0   # minutes
     eval_most: int = 60       # conversations
-    threads: int = 1
+    threads: int = 0          # of a process; 0: one, or a thread per core if there is one process only
 
 
 def batches(corpus, chosen, rows, rng):
@@ -374,10 +374,10 @@ class Run:
 
 
 def _worker(rank, world, options, port):
-    if options.threads == 1 and hasattr(os, "sched_setaffinity"):
+    if options.threads <= 1 and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(options.threads or 1)
     if world > 1:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     with contextlib.suppress(KeyboardInterrupt):
@@ -394,7 +394,7 @@ def train(options):
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     world = options.workers or (1 if torch.cuda.is_available() else cores)
     if world == 1:
-        torch.set_num_threads(options.threads if options.threads > 1 else cores)
+        torch.set_num_threads(options.threads or cores)
         Run(options).run()
         return
     import socket
