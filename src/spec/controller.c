@@ -8,6 +8,13 @@
 #define REST_FIRST 32     /* rounds of the first rest; doubled each time speculation fails again */
 #define REST_LAST 512
 #define PROBE_DEPTH 2
+#define N_PROBES 2        /* in a row */
+#define N_TRUSTED 3       /* times seen */
+#define FRESH 512         /* rounds that a time is trusted for */
+#define PLAIN_EVERY 256   /* rounds between two plain ones; */
+#define PLAIN_EARLY 16    /* until N_TRUSTED were seen, */
+#define PLAIN_DOUBTED 8   /* and while it seems slower than a larger pass */
+#define SLOW 2.0          /* times what was expected: somebody else had the cores */
 #define AE_CONTROLLER_NODES (16 * AE_TREE_MAX) /* of all trees of a pass; more are not verified */
 
 void ae_controller_init(ae_controller *c, const ae_controller_options *options)
@@ -17,25 +24,76 @@ void ae_controller_init(ae_controller *c, const ae_controller_options *options)
     c->rest_length = REST_FIRST;
 }
 
-/* ---- T(n) --------------------------------------------------------------------------------------- */
+/* ---- Times -------------------------------------------------------------------------------------- */
+
+static void add_sample(ae_samples *s, double seconds, uint32_t clock)
+{
+    s->seconds[s->n_seen++ % AE_SAMPLES] = (float)seconds;
+    s->last = clock;
+    const uint32_t n = s->n_seen < AE_SAMPLES ? s->n_seen : AE_SAMPLES;
+    float sorted[AE_SAMPLES];
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = i;
+        for (; at && sorted[at - 1] > s->seconds[i]; at--) sorted[at] = sorted[at - 1];
+        sorted[at] = s->seconds[i];
+    }
+    s->typical = sorted[n / 4];
+}
+
+static bool is_trusted(const ae_controller *c, const ae_samples *s)
+{
+    return s->n_seen >= N_TRUSTED && c->clock - s->last <= FRESH;
+}
 
 static uint32_t bucket_of(uint32_t n_context)
 {
     return n_context < 512 ? 0 : n_context < 2048 ? 1 : n_context < 8192 ? 2 : 3;
 }
 
-/* From the passes seen in one bucket; 0 if there are none. A pass costs no more than any larger one seen, so a
- * slow outlier that is never tried again does no harm. */
-static double estimate(const double *pass, uint32_t n)
+/* The next trusted number of rows from n on, downwards or upwards; 0 if there is none. */
+static uint32_t trusted_below(const ae_controller *c, const ae_samples *pass, uint32_t n)
 {
-    double below = 0, above = 0;
-    uint32_t m;
-    for (m = n; m > 0 && !pass[m]; m--) {}
-    if (m) below = pass[m] * (1 + STEP_GUESS * (n - m));
-    for (m = n; m < AE_T_ROWS; m++)
-        if (pass[m] && (!above || pass[m] < above)) above = pass[m];
-    if (!below) return above;
-    return above && above < below ? above : below;
+    while (n && !is_trusted(c, &pass[n])) n--;
+    return n;
+}
+
+static uint32_t trusted_above(const ae_controller *c, const ae_samples *pass, uint32_t n)
+{
+    while (n < AE_T_ROWS && !is_trusted(c, &pass[n])) n++;
+    return n < AE_T_ROWS ? n : 0;
+}
+
+/* T(n) where n itself is not trusted but m below it is: as the last rows went, but hoping for STEP_GUESS a row; halfway
+ * between that and the line to what is trusted above, so that not all numbers on the way to a dear one must be tried. */
+static double guess(const ae_controller *c, const ae_samples *pass, uint32_t n, uint32_t m)
+{
+    const double known = (double)pass[m].typical;
+    const uint32_t below = trusted_below(c, pass, m - 1), above = trusted_above(c, pass, n);
+    double step = STEP_GUESS * known;
+    if (below) {
+        const double seen = (known - (double)pass[below].typical) / (m - below);
+        step = seen < 0 ? 0 : seen < step ? seen : step;
+    }
+    if (above) {
+        const double line = ((double)pass[above].typical - known) / (above - m);
+        if (line > step) step = 0.5 * (step + line);
+    }
+    return known + step * (n - m);
+}
+
+/* T(n) from the passes seen in one bucket; 0 if there are none. */
+static double estimate(const ae_controller *c, const ae_samples *pass, uint32_t n)
+{
+    double t = (double)pass[n].typical;
+    if (!is_trusted(c, &pass[n])) {
+        const uint32_t m = trusted_below(c, pass, n);
+        const double hope = m ? guess(c, pass, n, m) : 0;
+        if (m && (!t || hope < t)) t = hope;
+    }
+    for (uint32_t m = n - 1; !t && m > 0; m--) t = (double)pass[m].typical * (1 + STEP_GUESS * (n - m));
+    for (uint32_t m = n + 1; m < AE_T_ROWS; m++) /* no pass costs more than a larger one */
+        if (pass[m].typical > 0 && (!t || (double)pass[m].typical < t)) t = (double)pass[m].typical;
+    return t;
 }
 
 double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint32_t n_context)
@@ -44,29 +102,26 @@ double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint3
     const uint32_t bucket = bucket_of(n_context);
     for (uint32_t distance = 0; distance < AE_T_BUCKETS; distance++) {
         double t = 0;
-        if (bucket >= distance) t = estimate(c->pass[bucket - distance], n_rows);
-        if (!t && bucket + distance < AE_T_BUCKETS) t = estimate(c->pass[bucket + distance], n_rows);
+        if (bucket >= distance) t = estimate(c, c->pass[bucket - distance], n_rows);
+        if (!t && bucket + distance < AE_T_BUCKETS) t = estimate(c, c->pass[bucket + distance], n_rows);
         if (t) return t;
     }
     return 1e-3 * (1 + STEP_GUESS * (n_rows - 1.0)); /* nothing seen yet: only ratios matter */
 }
 
+static const ae_samples *pass_of(const ae_controller *c, uint32_t n_rows, uint32_t n_context)
+{
+    return &c->pass[bucket_of(n_context)][n_rows < AE_T_ROWS ? n_rows : 0]; /* [0]: never seen */
+}
+
 void ae_controller_saw_pass(ae_controller *c, uint32_t n_rows, uint32_t n_context, double seconds)
 {
-    if (!n_rows || n_rows >= AE_T_ROWS || !(seconds > 0)) return;
-    double *t = &c->pass[bucket_of(n_context)][n_rows];
-    uint32_t *n = &c->n_pass[bucket_of(n_context)][n_rows];
-    if (*n == 0) *t = seconds;
-    else if (*n < 4) *t = seconds < *t ? seconds : *t; /* first passes meet cold caches: keep the best */
-    else *t += 0.1 * ((seconds < 1.5 * *t ? seconds : 1.5 * *t) - *t);
-    ++*n;
+    if (n_rows && n_rows < AE_T_ROWS && seconds > 0) add_sample(&c->pass[bucket_of(n_context)][n_rows], seconds, c->clock);
 }
 
 void ae_controller_saw_draft(ae_controller *c, uint32_t n_levels, double seconds)
 {
-    if (!n_levels) return;
-    const double step = seconds / n_levels;
-    c->draft_step = c->draft_step ? c->draft_step + 0.1 * (step - c->draft_step) : step;
+    if (n_levels) add_sample(&c->draft_step, seconds / n_levels, c->clock);
 }
 
 /* ---- Acceptance ------------------------------------------------------------------------------------ */
@@ -114,15 +169,23 @@ void ae_controller_saw_verdict(ae_controller *c, const ae_tree *tree, const int3
 
 /* ---- Choices ------------------------------------------------------------------------------------------ */
 
-void ae_controller_saw_round(ae_controller *c, const ae_round *round, uint32_t n_tokens, double seconds)
+static void rest(ae_controller *c)
 {
+    c->rest = c->rest_length;
+    c->rest_length = c->rest_length * 2 < REST_LAST ? c->rest_length * 2 : REST_LAST;
+}
+
+void ae_controller_saw_round(ae_controller *c, const ae_round *round, uint32_t n_rows, uint32_t n_levels, uint32_t n_tokens,
+                             double seconds)
+{
+    const double plain = ae_controller_pass_seconds(c, round->n_rows, round->n_context);
+    const double expected = ae_controller_pass_seconds(c, n_rows, round->n_context) + n_levels * (double)c->draft_step.typical;
+    if (is_trusted(c, pass_of(c, n_rows, round->n_context)) || seconds > SLOW * expected) seconds = expected;
     c->spec_tokens = 0.97 * c->spec_tokens + n_tokens;
-    c->plain_tokens = 0.97 * c->plain_tokens +
-                      seconds * round->n_drawing / ae_controller_pass_seconds(c, round->n_rows, round->n_context);
+    c->plain_tokens = 0.97 * c->plain_tokens + seconds * round->n_drawing / plain;
     if (c->options.fixed || ++c->n_rounds < 16) return;
     if (c->spec_tokens < 0.98 * c->plain_tokens) {
-        c->rest = c->rest_length;
-        c->rest_length = c->rest_length * 2 < REST_LAST ? c->rest_length * 2 : REST_LAST;
+        rest(c);
         c->spec_tokens = c->plain_tokens = 0;
         c->n_rounds = 8; /* the next trial is shorter */
     } else if (c->n_rounds > 64) {
@@ -135,11 +198,12 @@ static uint32_t paid_depth(const ae_controller *c, const ae_round *r, uint32_t n
 {
     double best = GAIN_NEEDED * r->n_drawing / ae_controller_pass_seconds(c, r->n_rows, r->n_context);
     double expected = r->n_drawing, reach = 1;
+    const double step = (double)c->draft_step.typical;
     uint32_t depth = 0;
     for (uint32_t k = 1; k <= c->options.n_max && k <= AE_TREE_MAX; k++) {
         reach *= (c->depth_hits[k] + 0.7 * 4) / (c->depth_tries[k] + 4);
         expected += reach * n_drafting;
-        const double rate = expected / (k * c->draft_step + ae_controller_pass_seconds(c, r->n_rows + k * n_drafting, r->n_context));
+        const double rate = expected / (k * step + ae_controller_pass_seconds(c, r->n_rows + k * n_drafting, r->n_context));
         if (rate > best) {
             best = rate;
             depth = k;
@@ -148,29 +212,43 @@ static uint32_t paid_depth(const ae_controller *c, const ae_round *r, uint32_t n
     return depth;
 }
 
+/* Plain decoding is due: never seen at this number of sequences, not lately, or slower than passes that do more. */
+static bool plain_is_due(const ae_controller *c, const ae_round *r)
+{
+    if (r->n_rows != r->n_drawing || r->n_rows >= AE_T_ROWS) return false;
+    const ae_samples *plain = pass_of(c, r->n_rows, r->n_context);
+    if (!plain->n_seen) return true;
+    const uint32_t age = c->clock - plain->last;
+    if (age >= (plain->n_seen < N_TRUSTED ? PLAIN_EARLY : PLAIN_EVERY)) return true;
+    return age >= PLAIN_DOUBTED && (double)plain->typical > 1.05 * ae_controller_pass_seconds(c, r->n_rows, r->n_context);
+}
+
 uint32_t ae_controller_depth(ae_controller *c, const ae_round *r, uint32_t n_drafting)
 {
+    c->clock++;
     if (c->options.fixed) return c->options.n_max;
     if (c->rest) {
         c->rest--;
         return 0;
     }
-    if (!c->n_rounds && r->n_rows < AE_T_ROWS && !c->pass[bucket_of(r->n_context)][r->n_rows] && r->n_rows == r->n_drawing)
-        return 0; /* the first round is plain: everything is compared with it */
+    if (plain_is_due(c, r)) return 0;
     if (c->options.free_draft) return c->options.n_max;
     const uint32_t depth = paid_depth(c, r, n_drafting);
-    if (depth) return depth;
-    c->rest = c->rest_length;
-    c->rest_length = c->rest_length * 2 < REST_LAST ? c->rest_length * 2 : REST_LAST;
+    if (depth) {
+        c->n_probes = 0;
+        return depth;
+    }
+    if (!c->n_probes) c->n_probes = N_PROBES;
+    if (!--c->n_probes) rest(c);
     return PROBE_DEPTH < c->options.n_max ? PROBE_DEPTH : c->options.n_max;
 }
 
 float ae_controller_floor(const ae_controller *c, const ae_round *r)
 {
-    if (c->options.fixed || c->options.free_draft || !c->draft_step) return 0;
+    if (c->options.fixed || c->options.free_draft || !c->draft_step.n_seen) return 0;
     const double plain = ae_controller_pass_seconds(c, r->n_rows, r->n_context);
     const double row = (ae_controller_pass_seconds(c, r->n_rows + 8, r->n_context) - plain) / 8;
-    const double floor = (c->draft_step / r->n_drawing + (row > 0 ? row : 0)) * r->n_drawing / plain;
+    const double floor = ((double)c->draft_step.typical / r->n_drawing + (row > 0 ? row : 0)) * r->n_drawing / plain;
     return floor < 0.5 ? (float)floor : 0.5f;
 }
 

@@ -4,6 +4,10 @@
  * seconds of a drafted token; and a calibration of the drafter's beliefs, tree.p against what was really
  * accepted. Everything is measured on the real passes: no model of the machine, no sweep at start.
  *
+ * Other programs take the cores now and then, so a time is the lower quartile of the last few seen, and what was seen less than
+ * three times or long ago only bounds T(n) from above: one slow pass never rules a depth out for good. Plain decoding,
+ * which everything is compared with, is measured again from time to time.
+ *
  * The choice (DESIGN section 3): sort the nodes of all drafted trees by calibrated path probability, keep
  * the prefix of n nodes that maximises (sequences + expected accepted) / (draft time + T(rows + n)). Chain, tree
  * and "do not speculate" are the same scan, n = 0 being plain decoding; many sequences at once share one T. A second guard
@@ -20,6 +24,7 @@
 #define AE_T_ROWS 129   /* passes of 1..128 rows are told apart */
 #define AE_T_BUCKETS 4  /* context below 512, 2048, 8192, above */
 #define AE_BELIEFS 16
+#define AE_SAMPLES 7    /* times that a typical one is taken of */
 
 typedef struct ae_controller_options {
     uint32_t n_max;   /* draft depth, and nodes of a chain */
@@ -28,17 +33,25 @@ typedef struct ae_controller_options {
     bool free_draft;  /* proposing costs next to nothing */
 } ae_controller_options;
 
+/* The last times that something took. */
+typedef struct ae_samples {
+    float seconds[AE_SAMPLES]; /* a ring */
+    float typical;             /* their lower quartile; 0 = none seen */
+    uint32_t n_seen, last;     /* last: the round of the newest one */
+} ae_samples;
+
 typedef struct ae_controller {
     ae_controller_options options;
-    double pass[AE_T_BUCKETS][AE_T_ROWS]; /* [bucket][n_rows] seconds, 0 = not seen */
-    uint32_t n_pass[AE_T_BUCKETS][AE_T_ROWS];
-    double draft_step;                    /* seconds per drafted level, 0 = not seen */
+    ae_samples pass[AE_T_BUCKETS][AE_T_ROWS]; /* [bucket][n_rows] */
+    ae_samples draft_step;                    /* of a drafted level */
+    uint32_t clock;                           /* rounds, drafted for or not */
     double belief_tries[AE_BELIEFS], belief_hits[AE_BELIEFS]; /* decayed counts by tree.p */
     double depth_tries[AE_TREE_MAX + 1], depth_hits[AE_TREE_MAX + 1]; /* by depth, given the parent was accepted */
     /* results of rounds that speculated, decayed: tokens, and those that plain decoding would have made in the same time */
     double spec_tokens, plain_tokens;
     uint32_t rest;        /* rounds left without speculation */
     uint32_t rest_length; /* of the next rest */
+    uint32_t n_probes;    /* rounds left that draft only to see what it brings now */
     uint32_t n_rounds;
 } ae_controller;
 
@@ -63,8 +76,9 @@ void ae_controller_saw_pass(ae_controller *c, uint32_t n_rows, uint32_t n_contex
 void ae_controller_saw_draft(ae_controller *c, uint32_t n_levels, double seconds);
 /* The verdict on a tree: path[0..n_accepted) are the accepted nodes. */
 void ae_controller_saw_verdict(ae_controller *c, const ae_tree *tree, const int32_t *path, uint32_t n_accepted);
-/* A pass that speculated: tokens emitted by its sequences and its seconds (drafts and pass). */
-void ae_controller_saw_round(ae_controller *c, const ae_round *round, uint32_t n_tokens, double seconds);
+/* A pass of n_rows in all that speculated: drafted levels, tokens emitted by its sequences, seconds of drafts and pass. */
+void ae_controller_saw_round(ae_controller *c, const ae_round *round, uint32_t n_rows, uint32_t n_levels, uint32_t n_tokens,
+                             double seconds);
 
 /* Expected seconds of a pass; for tests and statistics. */
 double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint32_t n_context);

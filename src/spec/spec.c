@@ -37,6 +37,7 @@ struct ae_spec {
     /* this pass */
     ae_round round;
     double draft_seconds;
+    uint32_t n_levels;          /* drafted */
     ae_draft_request *requests; /* [n_slots] */
     ae_tree **trees;            /* [n_slots] of the requests */
     int32_t *seen_rows;         /* [largest pass] */
@@ -346,13 +347,12 @@ static aerie_status propose(ae_spec *spec, aerie_error *error)
             ae_guide_filter(s->constraint, spec->vocab, !s->ignore_eog, r->max_depth, r->max_nodes, r->tree);
     }
     spec->draft_seconds = ae_time_now() - start;
-    uint32_t levels = 0;
     for (uint32_t i = 0; i < n; i++) {
         spec->slots[spec->requests[i].slot].draft_seconds = spec->draft_seconds / n;
         for (uint32_t j = 0; j < spec->trees[i]->n; j++)
-            if ((uint32_t)spec->trees[i]->depth[j] > levels) levels = (uint32_t)spec->trees[i]->depth[j];
+            if ((uint32_t)spec->trees[i]->depth[j] > spec->n_levels) spec->n_levels = (uint32_t)spec->trees[i]->depth[j];
     }
-    ae_controller_saw_draft(&spec->controller, levels, spec->draft_seconds);
+    ae_controller_saw_draft(&spec->controller, spec->n_levels, spec->draft_seconds);
     ae_controller_choose(&spec->controller, &spec->round, spec->draft_seconds, spec->trees, n);
     return AERIE_OK;
 }
@@ -449,6 +449,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
     bool prompts = false;
     ae_engine_rows_clear(spec->engine);
     spec->draft_seconds = 0;
+    spec->n_levels = 0;
     plan_chunks(spec);
     if (spec->drafter) AE_TRY(propose(spec, error));
     for (uint32_t i = 0; i < spec->n_slots; i++) {
@@ -459,7 +460,8 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
     const double start = ae_time_now();
     ae_engine_pass(spec->engine);
     const double seconds = ae_time_now() - start, share = seconds / (spec->n_active ? spec->n_active : 1);
-    if (!prompts) ae_controller_saw_pass(&spec->controller, ae_engine_n_rows(spec->engine), spec->round.n_context, seconds);
+    const uint32_t n_rows = ae_engine_n_rows(spec->engine);
+    if (!prompts) ae_controller_saw_pass(&spec->controller, n_rows, spec->round.n_context, seconds);
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
         if (!s->active) continue;
@@ -477,6 +479,6 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         n_emitted += verify(spec, i, emit, user);
     }
     if (spec->draft_seconds > 0 && !prompts)
-        ae_controller_saw_round(&spec->controller, &spec->round, n_emitted, seconds + spec->draft_seconds);
+        ae_controller_saw_round(&spec->controller, &spec->round, n_rows, spec->n_levels, n_emitted, seconds + spec->draft_seconds);
     return AERIE_OK;
 }
