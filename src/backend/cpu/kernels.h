@@ -112,7 +112,7 @@ static inline uint32_t ae_block_place(uint32_t n, uint32_t i)
     return i / AE_RUN * AE_RUN + i % 4 * ae_block_part(n, i) + i % AE_RUN / 4;
 }
 
-#define AE_MM_SCRATCH ((size_t)16 << 10) /* bytes that a product may need for itself */
+#define AE_MM_SCRATCH ((size_t)8 << 10) /* bytes that a product may need for itself */
 
 typedef struct ae_mm_out {
     float *y;          /* [n_rows][stride] */
