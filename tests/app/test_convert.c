@@ -355,8 +355,6 @@ static void medusa(void **state)
 static void make_target(const char *name, uint32_t n_layers, uint32_t n_vocab, bool tied)
 {
     mk_options o;
-    char path[256];
-    aerie_error error = {0};
     assert_true(mk_shape("tiny", &o));
     o.n_layers = n_layers;
     o.n_embd = 64;
@@ -366,8 +364,7 @@ static void make_target(const char *name, uint32_t n_layers, uint32_t n_vocab, b
     o.head_dim = 16;
     o.n_vocab = n_vocab;
     o.tied = tied;
-    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
-    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+    cli_model(name, &o);
 }
 
 static void taps_with_target(void **state)

@@ -6,17 +6,6 @@
 #include <jansson.h>
 
 #include "mkhead.h"
-#include "mkmodel.h"
-
-static int make_model(void **state)
-{
-    mk_options options;
-    char path[256];
-    aerie_error error = {0};
-    if (cli_setup(state) || !mk_shape("tiny", &options)) return -1;
-    snprintf(path, sizeof path, "%s/m.gguf", cli_folder);
-    return mk_model(&options, path, &error) == AERIE_OK ? 0 : -1;
-}
 
 static void streams_are_kept_apart(void **state)
 {
@@ -248,20 +237,17 @@ static void bench_tools(void **state)
 static void make_draft(const char *name, const char *vocab, uint64_t order)
 {
     mk_options o;
-    char path[256];
-    aerie_error error = {0};
-    snprintf(path, sizeof path, "%s/%s.gguf", cli_folder, name);
     mk_shape("tiny", &o);
     o.vocab = vocab, o.vocab_order = order, o.n_layers = 1;
-    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+    cli_model(name, &o);
 }
 
 static void a_draft_model_may_have_another_vocabulary(void **state)
 {
     (void)state;
     static const char how[] = "-m m.gguf -no-cnv -p 'and the rain in the hall' -n 40 --temp 0.7 -s 3";
-    make_draft("other", "bpe-other", 4);
-    make_draft("foreign", "foreign", 0);
+    make_draft("other.gguf", "bpe-other", 4);
+    make_draft("foreign.gguf", "foreign", 0);
     cli("$A run %s -q --ids --spec-type none > a && $A run %s -q --ids -md other.gguf | cmp - a", how, how);
     assert_int_equal(cli_last.status, 0);
     cli("$A run %s -md other.gguf --stats -v", how);
@@ -312,5 +298,5 @@ int main(void)
         cmocka_unit_test(interruption),
         cmocka_unit_test(bench_tools),
     };
-    return cmocka_run_group_tests(tests, make_model, cli_teardown);
+    return cmocka_run_group_tests(tests, cli_setup_model, cli_teardown);
 }

@@ -7,17 +7,6 @@
 #include <math.h>
 
 #include "aerie.h"
-#include "mkmodel.h"
-
-static int make_model(void **state)
-{
-    mk_options options;
-    char path[256];
-    aerie_error error = {0};
-    if (cli_setup(state) || !mk_shape("tiny", &options)) return -1;
-    snprintf(path, sizeof path, "%s/m.gguf", cli_folder);
-    return mk_model(&options, path, &error) == AERIE_OK ? 0 : -1;
-}
 
 static void write_prompts(void)
 {
@@ -294,5 +283,5 @@ int main(void)
         cmocka_unit_test(features_come_with_the_answers),
         cmocka_unit_test(bad_input_is_refused),
     };
-    return cmocka_run_group_tests_name("train-data", tests, make_model, cli_teardown);
+    return cmocka_run_group_tests_name("train-data", tests, cli_setup_model, cli_teardown);
 }
