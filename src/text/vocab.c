@@ -318,7 +318,6 @@ void ae_vocab_free(ae_vocab *vocab)
 int32_t ae_vocab_n_tokens(const ae_vocab *vocab) { return vocab->n_tokens; }
 int32_t ae_vocab_bos(const ae_vocab *vocab) { return vocab->bos; }
 int32_t ae_vocab_eos(const ae_vocab *vocab) { return vocab->eos; }
-int32_t ae_vocab_eot(const ae_vocab *vocab) { return vocab->eot; }
 bool ae_vocab_adds_bos(const ae_vocab *vocab) { return vocab->add_bos && vocab->bos >= 0; }
 const char *ae_vocab_kind(const ae_vocab *vocab) { return vocab->kind; }
 const char *ae_vocab_chat_template(const ae_vocab *vocab) { return vocab->chat_template; }

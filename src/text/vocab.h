@@ -30,7 +30,6 @@ int32_t ae_vocab_n_tokens(const ae_vocab *vocab);
 /* Special ids, -1 where the model has none. */
 int32_t ae_vocab_bos(const ae_vocab *vocab);
 int32_t ae_vocab_eos(const ae_vocab *vocab);
-int32_t ae_vocab_eot(const ae_vocab *vocab); /* end of a turn, where it is not EOS */
 /* Ends a generation: EOS, EOT, <|im_end|>, <|eot_id|>, <end_of_turn> ... */
 bool ae_vocab_is_eog(const ae_vocab *vocab, int32_t token);
 /* A control token: not text, never printed unless asked for. */
