@@ -363,7 +363,7 @@ int app_conversation_encode(const app_models *models, const aerie_message *messa
         app_note("the model's chat template failed; -no-cnv does without it");
         return bad;
     }
-    status = aerie_tokenize(models->model, text, n_text, true, true, tokens, n_tokens, &error);
+    status = aerie_chat_tokenize(models->model, text, n_text, tokens, n_tokens, &error);
     aerie_free(text);
     return app_report(APP_WORKING, status, &error);
 }

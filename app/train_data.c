@@ -404,7 +404,7 @@ static int user_prefix(const app_models *models, int32_t **tokens, size_t *n_tok
         aerie_free(text);
         return app_error(APP_BAD_FILE, "the chat template does not show the user's text, so no turn can be written from it");
     }
-    status = aerie_tokenize(models->model, text, (size_t)(at - text), true, true, tokens, n_tokens, &error);
+    status = aerie_chat_tokenize(models->model, text, (size_t)(at - text), tokens, n_tokens, &error);
     aerie_free(text);
     return app_report(APP_WORKING, status, &error);
 }

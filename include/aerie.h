@@ -122,8 +122,8 @@ typedef struct aerie_message {
     const char *content; /* UTF-8 */
 } aerie_message;
 
-/* The conversation as the model's own chat template writes it; text as in aerie_detokenize. Tokenize it with
- * add_special and parse_special. UNSUPPORTED when the model has no template. */
+/* The conversation as the model's own chat template writes it, for aerie_chat_tokenize; text as in aerie_detokenize.
+ * UNSUPPORTED when the model has no template. */
 AERIE_API aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
                                          bool add_generation_prompt, char **text, size_t *n, aerie_error *error);
 
@@ -149,8 +149,8 @@ typedef struct aerie_chat {
  * comes behind its name. */
 AERIE_API aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n,
                                          aerie_error *error);
-/* Tokens of a prompt that was rendered with the model's BOS: as aerie_tokenize with add_special and parse_special, but a
- * BOS that the template wrote is not doubled. */
+/* Tokens of what a template wrote: as aerie_tokenize with add_special and parse_special, but a BOS that the template wrote
+ * is not doubled. */
 AERIE_API aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens,
                                            size_t *n_tokens, aerie_error *error);
 
