@@ -18,7 +18,7 @@ static aerie_status plan_all(const app_options *options, const aerie_session_par
     if (status != AERIE_OK || !with_draft) return status;
     aerie_memory_plan draft;
     const aerie_status second =
-        aerie_memory_plan_get(options->draft_model, &options->model_params, params, &draft, error);
+        aerie_memory_plan_draft(options->model, options->draft_model, &options->model_params, params, &draft, error);
     if (second != AERIE_OK) return second;
     plan->weight_bytes += draft.weight_bytes;
     plan->session_bytes += draft.session_bytes;

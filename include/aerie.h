@@ -379,6 +379,11 @@ typedef struct aerie_memory_plan {
 AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
                                              const aerie_session_params *session_params, aerie_memory_plan *plan,
                                              aerie_error *error);
+/* What a draft model beside the model of `path` needs. Its context may have to be larger than the model's: with another
+ * tokenizer the same text may be more tokens. */
+AERIE_API aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,
+                                               const aerie_session_params *session_params, aerie_memory_plan *plan,
+                                               aerie_error *error);
 
 /* ---- Generation ---------------------------------------------------------------------------------------- */
 

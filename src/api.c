@@ -68,7 +68,7 @@ static aerie_status load_vocab(aerie_model *m, const char *path, const aerie_mod
     return ae_vocab_create(&m->vocab, m->gguf, error);
 }
 
-static ae_load_options net_options(const aerie_model_params *p)
+ae_load_options ae_api_net_options(const aerie_model_params *p)
 {
     return (ae_load_options){p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user, p->mmap};
 }
@@ -79,7 +79,7 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     AE_TRY(ae_backend_cpu_create(&m->backend, p->cpu_level, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     m->vocab = m->model->vocab;
-    const ae_load_options net = net_options(p);
+    const ae_load_options net = ae_api_net_options(p);
     AE_TRY(ae_api_check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net), "a smaller model or quantization would fit", error));
     return ae_net_create(&m->net, m->model, m->backend, &net, error);
 }
@@ -297,10 +297,10 @@ aerie_request aerie_request_default(void)
 }
 
 #define DEFAULT_CTX 8192
-#define MAX_CTX (1u << 24)
 #define MAX_SEQS 1024
 
-static aerie_status resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *p, aerie_error *error)
+aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *p,
+                            aerie_error *error)
 {
     *p = params ? *params : aerie_session_params_default();
     const uint32_t train = model->hparams.n_ctx_train;
@@ -310,7 +310,7 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
         const char *name;
         uint32_t value, lo, hi;
     } fields[] = {
-        {"the context size", p->n_ctx, 8, MAX_CTX},
+        {"the context size", p->n_ctx, 8, AE_API_MAX_CTX},
         {"the number of sequences", p->n_seqs, 1, MAX_SEQS},
         {"the batch size", p->n_batch, 1, 1u << 16},
         {"the number of threads", p->n_threads, 1, 1024},
@@ -340,7 +340,7 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
 
 _Static_assert(AERIE_MAX_TAPS == AE_MAX_TAPS && AERIE_TAP_NORMED == AE_TAP_NORMED, "one limit, two names");
 
-static ae_engine_options engine_options(const aerie_session_params *p)
+ae_engine_options ae_api_engine_options(const aerie_session_params *p)
 {
     ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch, .n_threads = p->n_threads,
                            .kv_type = kv_names[p->kv_type].type, .n_taps = p->n_taps};
@@ -359,10 +359,10 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     ae_model *model = NULL;
     AE_TRY(ae_backend_cpu_create(&backend, mp.cpu_level, error));
     aerie_status status = ae_model_load(&model, path, &options, error);
-    if (status == AERIE_OK) status = resolve(model, session_params, &sp, error);
+    if (status == AERIE_OK) status = ae_api_resolve(model, session_params, &sp, error);
     if (status == AERIE_OK) {
-        const ae_engine_options eo = engine_options(&sp);
-        const ae_load_options no = net_options(&mp);
+        const ae_engine_options eo = ae_api_engine_options(&sp);
+        const ae_load_options no = ae_api_net_options(&mp);
         plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
         plan->session_bytes = ae_engine_plan_bytes(model, backend, &eo);
     }
@@ -373,50 +373,6 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
 
 /* ---- Sessions -------------------------------------------------------------------------------------------------- */
 
-/* NULL when both models have the same tokens. */
-static aerie_status map_vocabularies(aerie_session *s, const aerie_model *draft, ae_vocab_map **map, aerie_error *error)
-{
-    *map = NULL;
-    if (ae_vocab_check_same(s->model->vocab, draft->vocab, NULL) == AERIE_OK) return AERIE_OK;
-    AE_TRY(ae_vocab_map_create(map, s->model->vocab, draft->vocab, error));
-    const aerie_status status = ae_vocab_map_check(*map, s->model->model->name, draft->model->name, error);
-    if (status != AERIE_OK) {
-        ae_vocab_map_free(*map);
-        *map = NULL;
-        return status;
-    }
-    const ae_overlap *o = ae_vocab_map_overlap(*map);
-    s->mapped = true;
-    s->overlap = (aerie_overlap){.n_target = (uint32_t)o->n_target, .n_draft = (uint32_t)o->n_draft,
-                                 .n_shared = (uint32_t)o->n_shared, .vocab_share = o->vocab_share, .text_share = o->text_share};
-    return AERIE_OK;
-}
-
-static aerie_status create_draft_model(aerie_session *s, ae_drafter **drafter, aerie_error *error)
-{
-    const aerie_model *draft = s->params.spec.draft_model;
-    if (!draft->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the draft model was loaded without its weights");
-    ae_vocab_map *map;
-    AE_TRY(map_vocabularies(s, draft, &map, error));
-    ae_engine_options o = engine_options(&s->params);
-    o.n_taps = 0;
-    if (map) { /* the same texts may take more tokens there */
-        const double n_ctx = (double)o.n_ctx * ae_vocab_map_overlap(map)->length_ratio * 1.1;
-        if (n_ctx > (double)o.n_ctx) o.n_ctx = n_ctx < MAX_CTX ? (uint32_t)n_ctx : MAX_CTX;
-    }
-    const uint32_t train = draft->model->hparams.n_ctx_train;
-    if (train && o.n_ctx > train) o.n_ctx = train;
-    o.n_outputs = AE_TREE_MAX + 1; /* it drafts for one sequence at a time */
-    o.threads_of = s->engine;
-    ae_engine *engine;
-    aerie_status status = ae_api_check_memory("the draft model's session", ae_engine_plan_bytes(draft->model, draft->backend, &o),
-                                              "a smaller context (-c) would fit", error);
-    if (status == AERIE_OK) status = ae_engine_create(&engine, draft->net, &o, error);
-    if (status == AERIE_OK) return ae_draft_model_create(drafter, engine, map, s->params.n_seqs, error);
-    ae_vocab_map_free(map);
-    return status;
-}
-
 static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
 {
     const aerie_spec *spec = &s->params.spec;
@@ -424,7 +380,7 @@ static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie
     *drafter = NULL;
     switch (spec->type) {
     case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, error);
-    case AERIE_SPEC_DRAFT: return create_draft_model(s, drafter, error);
+    case AERIE_SPEC_DRAFT: return ae_api_create_draft_model(s, drafter, error);
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
     case AERIE_SPEC_MEDUSA: return ae_api_create_head_drafter(s, drafter, error);
@@ -433,12 +389,6 @@ static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie
     case AERIE_SPEC_RANDOM: return ae_draft_random_create(drafter, n_vocab, spec->oracle_seed, error);
     default: return AERIE_OK;
     }
-}
-
-bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap)
-{
-    if (session->mapped) *overlap = session->overlap;
-    return session->mapped;
 }
 
 void aerie_session_free(aerie_session *session)
@@ -459,8 +409,8 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
     s->model = model;
     aerie_status status;
     ae_drafter *drafter;
-    AE_TRY_GOTO(status, resolve(model->model, params, &s->params, error), fail);
-    const ae_engine_options eo = engine_options(&s->params);
+    AE_TRY_GOTO(status, ae_api_resolve(model->model, params, &s->params, error), fail);
+    const ae_engine_options eo = ae_api_engine_options(&s->params);
     AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", ae_engine_plan_bytes(model->model, model->backend, &eo),
                                      "a smaller context (-c) or fewer sequences would fit", error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);

@@ -76,11 +76,11 @@ struct ae_drafter {
 aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_error *error);
 
 /* A second model. The drafter takes the engine over (n_seqs >= n_slots), and the map from the target's vocabulary to the
- * model's; NULL when they are the same. */
+ * model's; NULL when they are the same. n_target_ctx: positions of a sequence of the target. */
 struct ae_engine;
 struct ae_vocab_map;
 aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, struct ae_vocab_map *map, uint32_t n_slots,
-                                   aerie_error *error);
+                                   uint32_t n_target_ctx, aerie_error *error);
 
 /* A head that drafts from the target's hidden rows: EAGLE-1/2, 3, 3.1, Medusa. The drafter takes the head's engine over;
  * target exports just the rows that the head taps. */

@@ -26,6 +26,16 @@ bool ae_tokens_add(ae_tokens *tokens, int32_t token)
     return true;
 }
 
+bool ae_tokens_reserve(ae_tokens *tokens, size_t n)
+{
+    if (n <= tokens->capacity) return true;
+    int32_t *data = ae_realloc(tokens->data, n, sizeof *data);
+    if (!data) return false;
+    tokens->data = data;
+    tokens->capacity = n;
+    return true;
+}
+
 void ae_tokens_free(ae_tokens *tokens)
 {
     ae_free(tokens->data);

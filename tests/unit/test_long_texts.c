@@ -1,8 +1,8 @@
 /* test_long_texts.c - long texts of one kind of character through every tokenizer: nothing is lost, and 64 KiB of stack do.
  *
- * Long runs are what makes backtracking expressions recurse and merging go quadratic. Asserted: the tokens give the text back, no
- * limit is met (PCRE2's grows with the length of what it looks at, so a match must be linear), and a thread with a small stack
- * suffices. Time is not asserted but shown:
+ * Long runs are what makes backtracking expressions recurse and merging go quadratic. Asserted: the tokens give the text back,
+ * no limit is met (PCRE2's grows with the length of what it looks at, so a match must be linear), and a thread with a small
+ * stack suffices. Time is not asserted but shown:
  *
  *     unit_test_long_texts --bench [--megabytes N] [VOCABULARY.gguf ...]
  *
@@ -125,7 +125,7 @@ static void *work(void *context)
 {
     job *j = context;
     const double start = cpu_seconds();
-    if (j->words) j->status = ae_pretok_run(j->words, j->text, j->n, count_word, j, &j->error);
+    if (j->words) j->status = ae_pretok_run(j->words, NULL, j->text, j->n, count_word, j, &j->error);
     else
         j->status = ae_vocab_encode(j->vocab, j->text, j->n, (ae_encode_options){.parse_special = true}, &j->tokens, &j->error);
     j->seconds = cpu_seconds() - start;
@@ -175,9 +175,11 @@ static void check(const ae_vocab *vocab, const char *name, bool exact)
 }
 
 /* Doubling merges: runs become long tokens, in many steps. */
-static const char *const doubling[] = {"a", "a", "aa", "aa", "aaaa", "aaaa", " ", " ", "  ", "  ", "    ", "    ", "!", "!", "!!", "!!",
-                                       "\n", "\n", "\n\n", "\n\n", "7", "7", "77", "77", "'", "'", "'", "s", "\xe4", "\xb8", "\xe4\xb8", "\xad",
-                                       "\xcc", "\x81", "\xcc\x81", "\xcc\x81", "\xff", "\xff", "\x80", "\x80", "A", "A", "a", "B", NULL};
+static const char *const doubling[] = {"a",    "a",    "aa",   "aa",       "aaaa", "aaaa", " ",    " ",        "  ",
+                                       "  ",   "    ", "    ", "!",        "!",    "!!",   "!!",   "\n",       "\n",
+                                       "\n\n", "\n\n", "7",    "7",        "77",   "77",   "'",    "'",        "'",
+                                       "s",    "\xe4", "\xb8", "\xe4\xb8", "\xad", "\xcc", "\x81", "\xcc\x81", "\xcc\x81",
+                                       "\xff", "\xff", "\x80", "\x80",     "A",    "A",    "a",    "B",        NULL};
 
 static ae_vocab *make(void (*maker)(ae_buf *, const vocab_make *), const vocab_make *how)
 {
