@@ -80,7 +80,8 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     m->vocab = m->model->vocab;
     const ae_load_options net = ae_api_net_options(p);
-    AE_TRY(ae_api_check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net), "a smaller model or quantization would fit", error));
+    AE_TRY(ae_api_check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net),
+                               "a smaller model or quantization would fit", error));
     return ae_net_create(&m->net, m->model, m->backend, &net, error);
 }
 
@@ -322,17 +323,21 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         if (fields[i].value < fields[i].lo || fields[i].value > fields[i].hi)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %u; %u to %u are possible", fields[i].name, fields[i].value,
                            fields[i].lo, fields[i].hi);
-    if (!aerie_kv_type_name(p->kv_type)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "KV cache type %d is unknown", (int)p->kv_type);
+    if (!aerie_kv_type_name(p->kv_type))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "KV cache type %d is unknown", (int)p->kv_type);
     if (p->n_taps > AERIE_MAX_TAPS)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u taps are asked for; at most %d are possible", p->n_taps, AERIE_MAX_TAPS);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u taps are asked for; at most %d are possible", p->n_taps,
+                       AERIE_MAX_TAPS);
     for (uint32_t i = 0; i < p->n_taps; i++)
         if (p->taps[i] > model->hparams.n_layers && p->taps[i] != AERIE_TAP_NORMED)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "tap %u is before layer %u, but the model has %u layers", i, p->taps[i],
                            model->hparams.n_layers);
     AE_TRY(ae_api_resolve_head(p, error));
     if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
-    if (!aerie_tree_name(p->spec.tree)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);
-    if (!aerie_spec_type_name(p->spec.type)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
+    if (!aerie_tree_name(p->spec.tree))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);
+    if (!aerie_spec_type_name(p->spec.type))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
     return AERIE_OK;
@@ -411,13 +416,15 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
     ae_drafter *drafter;
     AE_TRY_GOTO(status, ae_api_resolve(model->model, params, &s->params, error), fail);
     const ae_engine_options eo = ae_api_engine_options(&s->params);
-    AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", ae_engine_plan_bytes(model->model, model->backend, &eo),
-                                     "a smaller context (-c) or fewer sequences would fit", error), fail);
+    const uint64_t bytes = ae_engine_plan_bytes(model->model, model->backend, &eo);
+    AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", bytes,
+                                            "a smaller context (-c) or fewer sequences would fit", error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     AE_TRY_GOTO(status, create_drafter(s, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
     const ae_spec_options so = {.n_chunk = s->params.n_batch, .n_max = spec->n_max, .n_min = spec->n_min, .p_min = spec->p_min,
-                                .shape = ae_api_shape(spec->tree), .n_nodes = spec->n_nodes, .top_k = spec->top_k, .fixed = spec->fixed};
+                                .shape = ae_api_shape(spec->tree), .n_nodes = spec->n_nodes, .top_k = spec->top_k,
+                                .fixed = spec->fixed};
     AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);
     *session = s;
     return AERIE_OK;
@@ -584,7 +591,8 @@ static aerie_status generate(generation *g, aerie_error *error)
 }
 
 /* Everything that can be refused is refused before anything is generated. */
-static aerie_status check_requests(const aerie_session *session, const aerie_request *requests, size_t n_requests, aerie_error *error)
+static aerie_status check_requests(const aerie_session *session, const aerie_request *requests, size_t n_requests,
+                                   aerie_error *error)
 {
     for (size_t i = 0; i < n_requests; i++) {
         AE_TRY(ae_sampling_check(&requests[i].sampling, (uint32_t)ae_vocab_n_tokens(session->model->vocab), error));
@@ -641,11 +649,13 @@ static bool eval_row(aerie_session *session, const eval *e, size_t position, uin
     const float *logits = ae_engine_logits(session->engine, row);
     if (e->logits) return e->logits(e->user, position, logits);
     const size_t bytes = features_of_row(session) * sizeof(float);
-    session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row), bytes);
+    session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row),
+                                           bytes);
     return e->features(e->user, position, logits, e->row);
 }
 
-static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e, aerie_error *error)
+static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e,
+                                aerie_error *error)
 {
     const ae_engine_options *o = ae_engine_options_get(session->engine);
     const uint32_t step = o->n_batch < o->n_outputs ? o->n_batch : o->n_outputs;
@@ -704,8 +714,9 @@ aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n
 {
     const ae_engine_options *o = ae_engine_options_get(session->engine);
     if (!n_rows || n_rows > o->n_batch || n_context + (uint64_t)n_rows > o->n_ctx)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u rows behind %u positions do not fit passes of %u rows in a context of %u",
-                       n_rows, n_context, o->n_batch, o->n_ctx);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "%u rows behind %u positions do not fit passes of %u rows in a context of %u", n_rows, n_context,
+                       o->n_batch, o->n_ctx);
     int32_t *tokens = ae_alloc(o->n_batch, sizeof *tokens);
     if (!tokens) return ae_fail_memory(error, "a pass", o->n_batch * sizeof *tokens);
     aerie_status status = AERIE_OK;

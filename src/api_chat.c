@@ -70,12 +70,13 @@ aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat,
     else if (model) add_piece(model, ae_vocab_bos(model->vocab), &bos);
     if (chat->eos) ae_buf_adds(&eos, chat->eos);
     else if (model) add_piece(model, ae_vocab_eos(model->vocab), &eos);
-    const ae_chat_options options = {bos.data, eos.data, !chat->no_generation_prompt, source.name ? source.name : "the chat template"};
+    const ae_chat_options options = {bos.data, eos.data, !chat->no_generation_prompt,
+                                     source.name ? source.name : "the chat template"};
     aerie_status status = bos.failed || eos.failed
                               ? ae_fail_memory(error, "a conversation", bos.n + eos.n)
                               : ae_chat_render_json(source.data, source.n, json_of(&chat->messages, "the messages"),
-                                                    json_of(&chat->tools, "the tools"), json_of(&chat->variables, "the variables"),
-                                                    &options, &out, error);
+                                                    json_of(&chat->tools, "the tools"),
+                                                    json_of(&chat->variables, "the variables"), &options, &out, error);
     if (status == AERIE_OK) status = ae_api_give_text(&out, text, n, error);
     else ae_buf_free(&out);
     ae_buf_free(&bos);

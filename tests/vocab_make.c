@@ -141,8 +141,9 @@ void vocab_make_spm(ae_buf *buf, const vocab_make *how)
 void vocab_make_wpm(ae_buf *buf, const vocab_make *how)
 {
     static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
-    static const char *const pieces[] = {"▁hell", "o", "▁hello", "▁w", "or", "▁world", "ld", "▁!", "▁'", "s", "▁s", "▁中", "▁e", "e", "▁[", "▁]",
-                                         "▁é", "▁cafe", "▁1", "1", "▁12", "a", "▁a", "aa", "aaaa", "▁cls"};
+    static const char *const pieces[] = {"▁hell", "o",  "▁hello", "▁w", "or", "▁world", "ld",   "▁!",  "▁'",
+                                         "s",     "▁s", "▁中",    "▁e", "e",  "▁[",     "▁]",   "▁é",  "▁cafe",
+                                         "▁1",    "1",  "▁12",    "a",  "▁a", "aa",     "aaaa", "▁cls"};
     const bool cased = how->pre && strcmp(how->pre, "cased") == 0;
     vocab_make plain = *how;
     list tokens = {0};

@@ -93,7 +93,8 @@ aerie_status ae_draft_medusa_create(ae_drafter **out, struct ae_head_engine *hea
                                     aerie_error *error);
 
 /* For tests and benchmarks. oracle: knows how each slot's sequence goes on (given by ae_draft_oracle_tell: tokens
- * [n_tokens] from position `first` on; lent until the next tell) and errs with probability `error_rate` at each node; random: any tokens. */
+ * [n_tokens] from position `first` on; lent until the next tell) and errs with probability `error_rate` at each node; random:
+ * any tokens. */
 aerie_status ae_draft_oracle_create(ae_drafter **out, uint32_t n_slots, uint32_t n_vocab, float error_rate, uint64_t seed,
                                     aerie_error *error);
 void ae_draft_oracle_tell(ae_drafter *drafter, uint32_t slot, size_t first, const int32_t *tokens, size_t n_tokens);

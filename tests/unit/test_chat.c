@@ -61,7 +61,8 @@ static count count_bos(const aerie_model *model, const char *text, size_t n)
 static void check(bool spm, vocab_make how, const char *tmpl, count wanted)
 {
     static const aerie_message messages[] = {{"user", "hello"}, {"assistant", "world"}, {"user", "hello"}};
-    static const char json[] = "[{\"role\": \"user\", \"content\": \"hello\"}, {\"role\": \"assistant\", \"content\": \"world\"}, "
+    static const char json[] = "[{\"role\": \"user\", \"content\": \"hello\"}, "
+                               "{\"role\": \"assistant\", \"content\": \"world\"}, "
                                "{\"role\": \"user\", \"content\": \"hello\"}]";
     const aerie_chat chat = {.messages = {json, sizeof json - 1, NULL}};
     char *text, *other;
@@ -74,8 +75,8 @@ static void check(bool spm, vocab_make how, const char *tmpl, count wanted)
     assert_string_equal(text, other);
     const count c = count_bos(model, text, n);
     if (c.first != wanted.first || c.all != wanted.all)
-        fail_msg("%s, spm %d, add %d: begins with %zu BOS of %zu, not %zu of %zu", text, spm, how.add_bos, c.first, c.all, wanted.first,
-                 wanted.all);
+        fail_msg("%s, spm %d, add %d: begins with %zu BOS of %zu, not %zu of %zu", text, spm, how.add_bos, c.first, c.all,
+                 wanted.first, wanted.all);
     aerie_free(text);
     aerie_free(other);
     aerie_model_free(model);
@@ -83,7 +84,8 @@ static void check(bool spm, vocab_make how, const char *tmpl, count wanted)
 
 static const char writes[] = "{{ bos_token }}{% for m in messages %}{{ m.role + m.content }}{% endfor %}",
                   writes_none[] = "{% for m in messages %}{{ m.role + m.content }}{% endfor %}",
-                  each_turn[] = "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token }}{% endif %}{{ m.content }}{% endfor %}";
+                  each_turn[] = "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token }}{% endif %}{{ m.content }}"
+                                "{% endfor %}";
 
 static void one_bos_whoever_writes_it(void **state)
 {
