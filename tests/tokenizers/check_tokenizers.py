@@ -4,8 +4,9 @@
 usage: check_tokenizers.py PROGRAM [--vocab FILE.gguf ...] [--megabytes N] [--texts FOLDER ...] [--families LIST] [--seed S]
 
 PROGRAM is build/tests/tokenize_stream. N megabytes of text go through each vocabulary: pieces of the files below the folders,
-as far as they reach, and at least a quarter of random text (tests/tokenizers/texts.py), and a tenth of that through each family of
-pre-tokenizers. No difference is allowed. The packages are `tokenizers` and `gguf`; exit status 77 without them.
+as far as they reach, and at least a quarter of random text (tests/tokenizers/texts.py), and a tenth of that through each
+family of pre-tokenizers. No difference is allowed. The packages are `tokenizers` and, with --vocab, `gguf`; exit status 77
+without them.
 """
 import argparse
 import random
