@@ -88,8 +88,9 @@ static int reply(chat *c)
     int bad = app_conversation_encode(&c->models, c->messages, c->n, &prompt.tokens, &prompt.n_tokens);
     if (!bad && prompt.n_tokens >= aerie_session_n_ctx(c->session)) {
         drop(c, c->n - 1, 1);
-        app_note("the conversation has %zu tokens with this message, but the context holds %u. The message was taken back (it is "
-                 "in the history), nothing else is lost: /drop forgets the oldest turn, /reset all of them, -c sets a larger context",
+        app_note("the conversation has %zu tokens with this message, but the context holds %u. The message was taken back "
+                 "(it is in the history), nothing else is lost: /drop forgets "
+                 "the oldest turn, /reset all of them, -c sets a larger context",
                  prompt.n_tokens, (unsigned)aerie_session_n_ctx(c->session));
     } else if (!bad) {
         bad = generate(c, &prompt, &answered);

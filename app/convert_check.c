@@ -2,8 +2,8 @@
  *
  * The target runs over a text once and says what it would have put behind each token. The head is then asked the same,
  * with true features and the text's own tokens (teacher forcing), one step ahead from a true row and two and three steps
- * ahead from what it feeds itself. Taps one layer off, the other start of the residual and rows of q and k in the other order show at
- * the first step, the wrong feedback from the second on. What options settle is not searched. Another reading is taken
+ * ahead from what it feeds itself. Taps one layer off, the other start of the residual and rows of q and k in the other order
+ * show at the first step, the wrong feedback from the second on. What options settle is not searched. Another reading is taken
  * only when it clearly gives the target's choices more probability on the same places (three standard deviations of the mean
  * difference of their logarithms): probabilities move long before answers do. On a real head taps one layer off cost 0.04 of
  * the answers, which 364 places do not tell from chance.
@@ -71,13 +71,15 @@ static int read_text(checker *k)
     const char *path = k->c->options->convert_check_file;
     const ae_encode_options how = {.add_special = true};
     app_text text = {0};
-    int bad = path ? app_read_file(&text, path) : app_text_add(&text, convert_check_text, strlen(convert_check_text)) ? APP_DONE : app_error_memory("a text");
+    int bad = APP_DONE;
+    if (path) bad = app_read_file(&text, path);
+    else if (!app_text_add(&text, convert_check_text, strlen(convert_check_text))) bad = app_error_memory("a text");
     if (!bad) bad = fail(k, ae_vocab_encode(k->model->vocab, text.data, text.n, how, &k->tokens, &k->error));
     app_text_free(&text);
     k->n_tokens = k->tokens.n < MAX_TOKENS ? (uint32_t)k->tokens.n : MAX_TOKENS;
     if (bad || k->n_tokens >= MIN_TOKENS) return bad;
-    return app_error(APP_USAGE, "%s: %u tokens are too few for --self-check; %d to %d are used", path, (unsigned)k->n_tokens, MIN_TOKENS,
-                     MAX_TOKENS);
+    return app_error(APP_USAGE, "%s: %u tokens are too few for --self-check; %d to %d are used", path, (unsigned)k->n_tokens,
+                     MIN_TOKENS, MAX_TOKENS);
 }
 
 /* A pass over the text that exports the taps of the head; the first one also finds what the target would say. */
@@ -85,14 +87,16 @@ static int run_target(checker *k, const ae_head *head, ae_engine **out)
 {
     const ae_head_hparams *h = &head->hparams;
     uint32_t first;
-    ae_engine_options options = {.n_ctx = k->n_tokens, .n_seqs = 1, .n_batch = k->n_tokens, .n_outputs = k->n_tokens, .n_threads = k->n_threads,
-                                 .n_taps = h->n_taps};
+    ae_engine_options options = {.n_ctx = k->n_tokens, .n_seqs = 1, .n_batch = k->n_tokens,
+                                 .n_outputs = k->n_tokens, .n_threads = k->n_threads, .n_taps = h->n_taps};
     memcpy(options.taps, h->taps, h->n_taps * sizeof *h->taps);
     CONVERT_TRY(fail(k, ae_engine_create(out, k->net, &options, &k->error)));
     ae_engine_rows_clear(*out);
-    CONVERT_TRY(fail(k, ae_engine_add_chain(*out, 0, k->tokens.data, k->n_tokens, k->has_own ? AE_EXPORT_NONE : AE_EXPORT_ALL, &first, &k->error)));
+    CONVERT_TRY(fail(k, ae_engine_add_chain(*out, 0, k->tokens.data, k->n_tokens, k->has_own ? AE_EXPORT_NONE : AE_EXPORT_ALL,
+                                            &first, &k->error)));
     ae_engine_pass(*out);
-    for (uint32_t i = 0; !k->has_own && i < k->n_tokens; i++) k->own[i] = best(ae_engine_logits(*out, first + i), k->model->hparams.n_vocab);
+    for (uint32_t i = 0; !k->has_own && i < k->n_tokens; i++)
+        k->own[i] = best(ae_engine_logits(*out, first + i), k->model->hparams.n_vocab);
     k->has_own = true;
     return APP_DONE;
 }
@@ -218,7 +222,8 @@ static bool is_better(const score *now, const score *other, uint32_t from, uint3
 }
 
 /* Takes `other` instead of *how if it is better. */
-static int try_other(checker *k, convert_head *how, score *now, const convert_head *other, uint32_t from, uint32_t to, bool *changed)
+static int try_other(checker *k, convert_head *how, score *now, const convert_head *other, uint32_t from, uint32_t to,
+                     bool *changed)
 {
     score s = {0};
     int bad = measure(k, other, &s);
@@ -274,11 +279,15 @@ static int search_once(checker *k, convert_head *how, score *now, bool *changed)
 static void say_change(const convert_head *was, const convert_head *is)
 {
     if (was->n_taps && was->taps[0] != is->taps[0])
-        app_note("self-check: the taps are one layer %s than the config seemed to say", is->taps[0] < was->taps[0] ? "lower" : "higher");
+        app_note("self-check: the taps are one layer %s than the config seemed to say",
+                 is->taps[0] < was->taps[0] ? "lower" : "higher");
     if (was->norm_before_residual != is->norm_before_residual)
         app_note("self-check: the residual starts from the %s feature", is->norm_before_residual ? "normed" : "raw");
-    if (was->pairs != is->pairs) app_note("self-check: rows of q and k %s", is->pairs ? "are in the order of neighbours already" : "are rotated by halves");
-    if (was->feedback_post != is->feedback_post) app_note("self-check: the output is fed back %s the final norm", is->feedback_post ? "behind" : "before");
+    if (was->pairs != is->pairs)
+        app_note("self-check: rows of q and k %s",
+                 is->pairs ? "are in the order of neighbours already" : "are rotated by halves");
+    if (was->feedback_post != is->feedback_post)
+        app_note("self-check: the output is fed back %s the final norm", is->feedback_post ? "behind" : "before");
 }
 
 static int search(checker *k)
@@ -322,8 +331,10 @@ int convert_self_check(convert *c)
     char line[96];
     size_t n = 0;
     line[0] = '\0';
-    for (uint32_t d = 0; d < c->check.n_depths; d++) n += (size_t)snprintf(line + n, sizeof line - n, "%s%.2f", d ? ", " : "", c->check.agreement[d]);
-    app_note("self-check: foresees %s of the target's own choices at 1 to %u steps (%u places)%s", line, (unsigned)c->check.n_depths,
-             (unsigned)c->check.n, c->check.agreement[0] < 0.1 ? "; hardly any: is it a head for this target?" : "");
+    for (uint32_t d = 0; d < c->check.n_depths; d++)
+        n += (size_t)snprintf(line + n, sizeof line - n, "%s%.2f", d ? ", " : "", c->check.agreement[d]);
+    app_note("self-check: foresees %s of the target's own choices at 1 to %u steps (%u places)%s", line,
+             (unsigned)c->check.n_depths, (unsigned)c->check.n,
+             c->check.agreement[0] < 0.1 ? "; hardly any: is it a head for this target?" : "");
     return APP_DONE;
 }

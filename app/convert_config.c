@@ -6,7 +6,8 @@
 
 #include "convert.h"
 
-static const char *const producers[CONVERT_N_PRODUCERS] = {"official", "specforge", "angelslim", "speculators", "nvidia", "medusa"};
+static const char *const producers[CONVERT_N_PRODUCERS] = {"official",    "specforge", "angelslim",
+                                                           "speculators", "nvidia",    "medusa"};
 
 const char *convert_producer_name(convert_producer producer)
 {
@@ -98,7 +99,8 @@ int convert_u32(const convert *c, const char *key, uint32_t lo, uint32_t hi, uin
 int convert_need_u32(const convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value)
 {
     if (!c->config) {
-        return app_error(APP_BAD_FILE, "%s: no config.json beside it, which must say '%s'; --config FILE names one", c->path, key);
+        return app_error(APP_BAD_FILE, "%s: no config.json beside it, which must say '%s'; --config FILE names one", c->path,
+                         key);
     }
     if (!convert_value(c, key)) return app_error(APP_BAD_FILE, "%s: '%s' is missing", c->config_path, key);
     return convert_u32(c, key, lo, hi, value);
@@ -166,7 +168,8 @@ static bool is_speculators(const convert *c)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (json_object_get(c->config, keys[i])) return true;
     }
-    return is_architecture(c, "Eagle3Speculator") || is_architecture(c, "Eagle3DraftModel") || is_architecture(c, "EagleSpeculator");
+    return is_architecture(c, "Eagle3Speculator") || is_architecture(c, "Eagle3DraftModel") ||
+           is_architecture(c, "EagleSpeculator");
 }
 
 int convert_find_producer(convert *c)
@@ -180,7 +183,8 @@ int convert_find_producer(convert *c)
                 return APP_DONE;
             }
         }
-        return app_error(APP_USAGE, "--producer takes official, specforge, angelslim, speculators or nvidia; found '%s'", given);
+        return app_error(APP_USAGE, "--producer takes official, specforge, angelslim, speculators or nvidia; found '%s'",
+                         given);
     }
     if (is_speculators(c)) *producer = CONVERT_SPECULATORS;
     else if (is_modelopt(c)) *producer = CONVERT_NVIDIA;

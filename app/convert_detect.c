@@ -12,7 +12,8 @@ static int check_layer_kind(const convert *c)
     const char *act = convert_text(c, "hidden_act");
     CONVERT_TRY(convert_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &n_layers));
     if (n_layers != 1) {
-        return app_error(APP_BAD_FILE, "%s: 'num_hidden_layers' is %u; heads of one layer can be used", c->config_path, (unsigned)n_layers);
+        return app_error(APP_BAD_FILE, "%s: 'num_hidden_layers' is %u; heads of one layer can be used", c->config_path,
+                         (unsigned)n_layers);
     }
     if (act && strcmp(act, "silu") && strcmp(act, "swish")) {
         return app_error(APP_BAD_FILE, "%s: 'hidden_act' is '%.40s'; silu is possible", c->config_path, act);
@@ -30,14 +31,15 @@ static int read_layer(convert *c)
     h->n_kv_heads = h->n_heads;
     CONVERT_TRY(convert_u32(c, "num_key_value_heads", 1, h->n_heads, &h->n_kv_heads));
     if (h->n_heads % h->n_kv_heads) {
-        return app_error(APP_BAD_FILE, "%s: 'num_attention_heads' %u is no multiple of 'num_key_value_heads' %u", c->config_path,
-                         (unsigned)h->n_heads, (unsigned)h->n_kv_heads);
+        return app_error(APP_BAD_FILE, "%s: 'num_attention_heads' %u is no multiple of 'num_key_value_heads' %u",
+                         c->config_path, (unsigned)h->n_heads, (unsigned)h->n_kv_heads);
     }
     CONVERT_TRY(convert_u32(c, "head_dim", 2, AE_MAX_HEAD_DIM, &h->head_dim));
     if (!h->head_dim) {
         h->head_dim = h->n_embd / h->n_heads;
         if (h->n_embd % h->n_heads || h->head_dim < 2 || h->head_dim > AE_MAX_HEAD_DIM) {
-            return app_error(APP_BAD_FILE, "%s: no 'head_dim', and 'hidden_size' %u is no suitable multiple of 'num_attention_heads' %u",
+            return app_error(APP_BAD_FILE,
+                             "%s: no 'head_dim', and 'hidden_size' %u is no suitable multiple of 'num_attention_heads' %u",
                              c->config_path, (unsigned)h->n_embd, (unsigned)h->n_heads);
         }
     }
@@ -97,8 +99,9 @@ static int read_feedback(convert *c)
     bool norm_output = false, said = false, *post = &c->head.feedback_post;
     CONVERT_TRY(convert_bool(c, "norm_output", &norm_output, &said));
     if (specforge && said && !norm_output) {
-        return app_error(APP_BAD_FILE, "%s: 'norm_output' is false, which at SpecForge is a head without norm before its lm_head; "
-                         "such heads cannot be used (if another program wrote it, say so by --producer)", c->config_path);
+        return app_error(APP_BAD_FILE, "%s: 'norm_output' is false, which at SpecForge is a head without norm before "
+                         "its lm_head; such heads cannot be used (if another program wrote it, say so by --producer)",
+                         c->config_path);
     }
     *post = norm_output && !specforge;
     if (!given) return APP_DONE;
@@ -219,12 +222,14 @@ static int detect_medusa(convert *c)
     while (h->n_blocks <= AE_HEAD_MAX_BLOCKS && convert_medusa(c, 0, (int)h->n_blocks, "weight")) h->n_blocks++;
     while (h->n_medusa <= AE_HEAD_MAX_MEDUSA && convert_medusa(c, h->n_medusa, 0, "weight")) h->n_medusa++;
     if (h->n_blocks > AE_HEAD_MAX_BLOCKS || h->n_medusa > AE_HEAD_MAX_MEDUSA) {
-        return app_error(APP_BAD_FILE, "%s: more than %d Medusa heads or more than %d blocks in one", c->path, AE_HEAD_MAX_MEDUSA,
-                         AE_HEAD_MAX_BLOCKS);
+        return app_error(APP_BAD_FILE, "%s: more than %d Medusa heads or more than %d blocks in one", c->path,
+                         AE_HEAD_MAX_MEDUSA, AE_HEAD_MAX_BLOCKS);
     }
     const ae_st_tensor *w = convert_medusa(c, 0, 0, "weight"), *out = convert_medusa(c, 0, -1, "weight");
-    if (!out) return app_error(APP_BAD_FILE, "%s: Medusa head 0 has no output weights (0.%u.weight)", c->path, (unsigned)h->n_blocks);
-    if (w->n_dims != 2 || w->shape[0] < 2 || w->shape[0] > AE_MAX_EMBD || out->n_dims != 2 || out->shape[0] < 1 || out->shape[0] > INT32_MAX) {
+    if (!out)
+        return app_error(APP_BAD_FILE, "%s: Medusa head 0 has no output weights (0.%u.weight)", c->path, (unsigned)h->n_blocks);
+    if (w->n_dims != 2 || w->shape[0] < 2 || w->shape[0] > AE_MAX_EMBD || out->n_dims != 2 || out->shape[0] < 1 ||
+        out->shape[0] > INT32_MAX) {
         char shape[128], of_out[128];
         return app_error(APP_BAD_FILE, "%s: tensor %s is %s and %s is %s; width x width and tokens x width are needed", c->path,
                          w->name, convert_shape(w, shape), out->name, convert_shape(out, of_out));
@@ -257,7 +262,8 @@ int convert_detect(convert *c)
         h->kind = AE_HEAD_MEDUSA;
         return detect_medusa(c);
     }
-    return app_error(APP_BAD_FILE, "%s: no drafting head: an EAGLE-3 head has midlayer.hidden_norm.weight, an EAGLE-1 or 2 head fc.weight, "
-                     "a Medusa head 0.0.linear.weight; found %zu tensors%s%s", c->path, c->n_entries, c->n_entries ? ", the first " : "",
-                     c->n_entries ? c->entries[0].tensor->name : "");
+    return app_error(APP_BAD_FILE,
+                     "%s: no drafting head: an EAGLE-3 head has midlayer.hidden_norm.weight, an EAGLE-1 or 2 head fc.weight, "
+                     "a Medusa head 0.0.linear.weight; found %zu tensors%s%s",
+                     c->path, c->n_entries, c->n_entries ? ", the first " : "", c->n_entries ? c->entries[0].tensor->name : "");
 }

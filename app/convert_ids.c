@@ -85,7 +85,8 @@ static int from_marks(convert *c, const map *m)
         n++;
     }
     if (n == h->n_draft) return APP_DONE;
-    return app_error(APP_BAD_FILE, "%s: t2d marks %u tokens, but there are %u draft tokens", c->path, (unsigned)n, (unsigned)h->n_draft);
+    return app_error(APP_BAD_FILE, "%s: t2d marks %u tokens, but there are %u draft tokens", c->path, (unsigned)n,
+                     (unsigned)h->n_draft);
 }
 
 static int read_marks(convert *c, map *m)
@@ -101,7 +102,8 @@ static int read_marks(convert *c, map *m)
     m->has = ae_arena_alloc(&c->arena, h->n_vocab, sizeof *m->has);
     if (!m->has) return app_error_memory("t2d");
     if (!convert_ints(t, 0, m->has, h->n_vocab)) {
-        return app_error(APP_BAD_FILE, "%s: tensor %s is of type %s; marks (BOOL) are needed", c->path, t->name, ae_st_dtype_name(t->dtype));
+        return app_error(APP_BAD_FILE, "%s: tensor %s is of type %s; marks (BOOL) are needed", c->path, t->name,
+                         ae_st_dtype_name(t->dtype));
     }
     return APP_DONE;
 }
@@ -112,14 +114,15 @@ static int read_map(convert *c, map *m)
     const ae_st_tensor *t = m->d2t;
     if (t->n_dims != 1 || t->n != h->n_draft) {
         char shape[128];
-        return app_error(APP_BAD_FILE, "%s: tensor %s is %s; an entry for each of the %u draft tokens is needed", c->path, t->name,
-                         convert_shape(t, shape), (unsigned)h->n_draft);
+        return app_error(APP_BAD_FILE, "%s: tensor %s is %s; an entry for each of the %u draft tokens is needed", c->path,
+                         t->name, convert_shape(t, shape), (unsigned)h->n_draft);
     }
     m->raw = ae_arena_alloc(&c->arena, h->n_draft, sizeof *m->raw);
     m->seen = ae_arena_alloc(&c->arena, h->n_vocab, 1);
     if (!m->raw || !m->seen) return app_error_memory("d2t");
     if (!convert_ints(t, 0, m->raw, h->n_draft)) {
-        return app_error(APP_BAD_FILE, "%s: tensor %s is of type %s; whole numbers are needed", c->path, t->name, ae_st_dtype_name(t->dtype));
+        return app_error(APP_BAD_FILE, "%s: tensor %s is of type %s; whole numbers are needed", c->path, t->name,
+                         ae_st_dtype_name(t->dtype));
     }
     return settle(c, m);
 }
@@ -136,16 +139,18 @@ int convert_read_ids(convert *c)
     m.d2t = plain ? plain : absolute;
     m.absolute = !plain;
     if (!h->n_vocab || !h->n_draft) {
-        return app_error(APP_BAD_FILE, "%s: the size of the vocabulary is said nowhere ('vocab_size'); --target FILE would do, too", c->path);
+        return app_error(APP_BAD_FILE,
+                         "%s: the size of the vocabulary is said nowhere ('vocab_size'); --target FILE would do, too", c->path);
     }
     if (h->n_draft > h->n_vocab) {
-        return app_error(APP_BAD_FILE, "%s: %u draft tokens of a vocabulary of %u", c->path, (unsigned)h->n_draft, (unsigned)h->n_vocab);
+        return app_error(APP_BAD_FILE, "%s: %u draft tokens of a vocabulary of %u", c->path, (unsigned)h->n_draft,
+                         (unsigned)h->n_vocab);
     }
     CONVERT_TRY(read_marks(c, &m));
     if (!m.d2t && h->n_draft == h->n_vocab) return APP_DONE;
     if (!m.d2t && !m.has) {
-        return app_error(APP_BAD_FILE, "%s: %u draft tokens of a vocabulary of %u, but no d2t says which", c->path, (unsigned)h->n_draft,
-                         (unsigned)h->n_vocab);
+        return app_error(APP_BAD_FILE, "%s: %u draft tokens of a vocabulary of %u, but no d2t says which", c->path,
+                         (unsigned)h->n_draft, (unsigned)h->n_vocab);
     }
     h->ids = ae_arena_alloc(&c->arena, h->n_draft, sizeof *h->ids);
     if (!h->ids) return app_error_memory("d2t");

@@ -50,7 +50,8 @@ int convert_read_names(convert *c)
         const ae_st_tensor *t = ae_safetensors_tensor_at(c->st, i);
         convert_entry *e = &c->entries[c->n_entries];
         bool skip = false;
-        for (size_t k = 0; k < c->options->convert_skip.n && !skip; k++) skip = strstr(t->name, c->options->convert_skip.items[k]) != NULL;
+        for (size_t k = 0; k < c->options->convert_skip.n && !skip; k++)
+            skip = strstr(t->name, c->options->convert_skip.items[k]) != NULL;
         if (skip) continue;
         *e = (convert_entry){.name = usual_name(c, t->name), .tensor = t};
         if (!e->name) return app_error_memory("the names of tensors");
@@ -59,8 +60,8 @@ int convert_read_names(convert *c)
     if (c->n_entries) qsort(c->entries, c->n_entries, sizeof *c->entries, by_name);
     for (size_t i = 1; i < c->n_entries; i++) {
         if (strcmp(c->entries[i].name, c->entries[i - 1].name) == 0) {
-            return app_error(APP_BAD_FILE, "%s: tensors %s and %s are the same part of the head; --skip leaves one out", c->path,
-                             c->entries[i - 1].tensor->name, c->entries[i].tensor->name);
+            return app_error(APP_BAD_FILE, "%s: tensors %s and %s are the same part of the head; --skip leaves one out",
+                             c->path, c->entries[i - 1].tensor->name, c->entries[i].tensor->name);
         }
     }
     return APP_DONE;
@@ -103,8 +104,8 @@ int convert_check_unused(const convert *c)
         char shape[128];
         if (e->used || is_ballast(e->name)) continue;
         if (strncmp(e->name, "layers.", 7) == 0 && strncmp(e->name, "layers.0.", 9)) {
-            return app_error(APP_BAD_FILE, "%s: tensor %s: this head has more than one layer; heads of one layer can be used", c->path,
-                             e->tensor->name);
+            return app_error(APP_BAD_FILE, "%s: tensor %s: this head has more than one layer; heads of one layer can be used",
+                             c->path, e->tensor->name);
         }
         return app_error(APP_BAD_FILE, "%s: tensor %s %s has no place in such a head, which would not draft right without it; "
                          "--skip %s leaves it out", c->path, e->tensor->name, convert_shape(e->tensor, shape), e->tensor->name);
@@ -129,8 +130,8 @@ int convert_check_shape(const convert *c, const ae_st_tensor *t, uint64_t rows, 
                            : t->n_dims == 1 && t->shape[0] == columns;
     if (fits) return APP_DONE;
     if (rows) {
-        return app_error(APP_BAD_FILE, "%s: tensor %s is %s; [%llu, %llu] is needed (%s)", c->path, t->name, convert_shape(t, shape),
-                         (unsigned long long)rows, (unsigned long long)columns, why);
+        return app_error(APP_BAD_FILE, "%s: tensor %s is %s; [%llu, %llu] is needed (%s)", c->path, t->name,
+                         convert_shape(t, shape), (unsigned long long)rows, (unsigned long long)columns, why);
     }
     return app_error(APP_BAD_FILE, "%s: tensor %s is %s; [%llu] is needed (%s)", c->path, t->name, convert_shape(t, shape),
                      (unsigned long long)columns, why);

@@ -69,7 +69,8 @@ static int plan_layer(convert *c)
         {"layers.0.self_attn.q_proj", "blk.0.attn_q", n_q, n_in, q_why, h->n_heads, false},
         {"layers.0.self_attn.k_proj", "blk.0.attn_k", n_kv, n_in, kv_why, h->n_kv_heads, false},
         {"layers.0.self_attn.v_proj", "blk.0.attn_v", n_kv, n_in, kv_why, 0, false},
-        {"layers.0.self_attn.o_proj", "blk.0.attn_output", h->n_embd, n_q, "hidden_size, num_attention_heads x head_dim", 0, false},
+        {"layers.0.self_attn.o_proj", "blk.0.attn_output", h->n_embd, n_q, "hidden_size, num_attention_heads x head_dim", 0,
+         false},
         {"layers.0.self_attn.q_norm", "blk.0.attn_q_norm", 0, h->head_dim, "head_dim", 1, true},
         {"layers.0.self_attn.k_norm", "blk.0.attn_k_norm", 0, h->head_dim, "head_dim", 1, true},
         {"layers.0.post_attention_layernorm", "blk.0.ffn_norm", 0, h->n_embd, "hidden_size", 0, false},
@@ -79,7 +80,8 @@ static int plan_layer(convert *c)
     };
     CONVERT_TRY(copy(c, list, sizeof list / sizeof *list));
     if (!h->divisors) return APP_DONE;
-    return add(c, &(convert_item){.name = "rope_freqs.weight", .how = CONVERT_VALUES, .values = h->divisors, .columns = h->n_rot / 2});
+    return add(c, &(convert_item){.name = "rope_freqs.weight", .how = CONVERT_VALUES, .values = h->divisors,
+                                  .columns = h->n_rot / 2});
 }
 
 /* ---- Fusion ------------------------------------------------------------------------------------------- */
@@ -89,11 +91,14 @@ static int plan_each_norm(convert *c)
     const convert_head *h = &c->head;
     char name[64];
     const ae_st_tensor *whole = convert_take(c, "fc_norm.weight");
-    if (whole) CONVERT_TRY(convert_check_shape(c, whole, 0, (uint64_t)h->n_taps * h->n_target_embd, "taps x width of the target"));
+    if (whole)
+        CONVERT_TRY(convert_check_shape(c, whole, 0, (uint64_t)h->n_taps * h->n_target_embd, "taps x width of the target"));
     for (uint32_t i = 0; i < h->n_taps; i++) {
         snprintf(name, sizeof name, "fc_norm.%u.weight", (unsigned)i);
         const ae_st_tensor *t = whole ? whole : convert_take(c, name);
-        if (!t) return app_error(APP_BAD_FILE, "%s: tensor %s is missing: %u taps have a norm each", c->path, name, (unsigned)h->n_taps);
+        if (!t)
+            return app_error(APP_BAD_FILE, "%s: tensor %s is missing: %u taps have a norm each", c->path, name,
+                             (unsigned)h->n_taps);
         if (!whole) CONVERT_TRY(convert_check_shape(c, t, 0, h->n_target_embd, "width of the target"));
         CONVERT_TRY(add(c, &(convert_item){.name = name, .from = t, .first = whole ? (uint64_t)i * h->n_target_embd : 0,
                                            .columns = h->n_target_embd}));
@@ -110,8 +115,8 @@ static int plan_last_norm(convert *c)
     aerie_error error = {0};
     if (!values) return app_error_memory("the target's final norm");
     if (t->type != AE_TYPE_F32) {
-        return app_error(APP_BAD_FILE, "%s: output_norm.weight is %s; F32 is needed to take it over", c->options->convert_target,
-                         ae_type_name(t->type));
+        return app_error(APP_BAD_FILE, "%s: output_norm.weight is %s; F32 is needed to take it over",
+                         c->options->convert_target, ae_type_name(t->type));
     }
     ae_gguf_reader reader = ae_gguf_reader_open(c->target->gguf);
     const aerie_status status = ae_gguf_read(&reader, t, 0, values, n * sizeof *values, &error);
@@ -165,8 +170,8 @@ static int choose_embedding(convert *c, const ae_st_tensor *embed, bool *keep)
     *keep = embed && narrow;
     if (!mode || strcmp(mode, "auto") == 0) {
         if (narrow && !embed) {
-            return app_error(APP_BAD_FILE, "%s: embed_tokens.weight is missing: the head is %u wide, the target %u, so it cannot borrow the "
-                             "target's", c->path, (unsigned)h->n_embd, (unsigned)h->n_target_embd);
+            return app_error(APP_BAD_FILE, "%s: embed_tokens.weight is missing: the head is %u wide, the target %u, so it "
+                             "cannot borrow the target's", c->path, (unsigned)h->n_embd, (unsigned)h->n_target_embd);
         }
         if (narrow || !embed || !c->target) return APP_DONE;
         CONVERT_TRY(convert_same_as_target(c, embed, c->target->embedding, &same));
@@ -202,7 +207,8 @@ static int plan_output(convert *c)
     if (!t && narrow && tied && h->n_draft == h->n_vocab) t = convert_take(c, "embed_tokens.weight");
     if (!t) {
         if (!narrow) return APP_DONE;
-        return app_error(APP_BAD_FILE, "%s: lm_head.weight is missing: the head is %u wide, the target %u, so it cannot borrow the target's",
+        return app_error(APP_BAD_FILE,
+                         "%s: lm_head.weight is missing: the head is %u wide, the target %u, so it cannot borrow the target's",
                          c->path, (unsigned)h->n_embd, (unsigned)h->n_target_embd);
     }
     CONVERT_TRY(check_table(c, t, h->n_draft));
@@ -220,8 +226,8 @@ static int fit_vocab(convert *c)
     convert_head *h = &c->head;
     const uint32_t of_target = c->target ? c->target->hparams.n_vocab : h->n_vocab;
     if (h->n_vocab == of_target) return APP_DONE;
-    app_note("%s: a vocabulary of %u, of which %s has %u: taken for padding", c->path, (unsigned)h->n_vocab, c->options->convert_target,
-             (unsigned)of_target);
+    app_note("%s: a vocabulary of %u, of which %s has %u: taken for padding", c->path, (unsigned)h->n_vocab,
+             c->options->convert_target, (unsigned)of_target);
     if (!h->ids && h->n_draft == h->n_vocab) {
         if (h->n_vocab > of_target) {
             h->n_draft = of_target;
@@ -250,8 +256,9 @@ static int plan_medusa(convert *c)
     for (uint32_t j = 0; j < h->n_medusa; j++) {
         for (uint32_t b = 0; b < h->n_blocks; b++) {
             const ae_st_tensor *w = convert_medusa(c, j, (int)b, "weight"), *bias = convert_medusa(c, j, (int)b, "bias");
-            if (!w) return app_error(APP_BAD_FILE, "%s: Medusa head %u has no block %u; head 0 has %u", c->path, (unsigned)j, (unsigned)b,
-                                     (unsigned)h->n_blocks);
+            if (!w)
+                return app_error(APP_BAD_FILE, "%s: Medusa head %u has no block %u; head 0 has %u", c->path, (unsigned)j,
+                                 (unsigned)b, (unsigned)h->n_blocks);
             CONVERT_TRY(convert_check_shape(c, w, h->n_embd, h->n_embd, "hidden_size, hidden_size"));
             snprintf(name, sizeof name, "medusa.%u.%u.weight", (unsigned)j, (unsigned)b);
             CONVERT_TRY(add(c, &(convert_item){.name = name, .from = w, .rows = h->n_embd, .columns = h->n_embd}));
@@ -262,7 +269,8 @@ static int plan_medusa(convert *c)
         }
         const ae_st_tensor *out = convert_medusa(c, j, -1, "weight");
         if (!out) return app_error(APP_BAD_FILE, "%s: Medusa head %u has no output weights", c->path, (unsigned)j);
-        if (j && out->n_dims == 2 && out->shape[0] < h->n_draft) CONVERT_TRY(convert_check_shape(c, out, h->n_draft, h->n_embd, "as head 0"));
+        if (j && out->n_dims == 2 && out->shape[0] < h->n_draft)
+            CONVERT_TRY(convert_check_shape(c, out, h->n_draft, h->n_embd, "as head 0"));
         CONVERT_TRY(check_table(c, out, h->n_draft));
         snprintf(name, sizeof name, "medusa.%u.output.weight", (unsigned)j);
         CONVERT_TRY(add(c, &(convert_item){.name = name, .from = out, .rows = h->n_draft, .columns = h->n_embd}));
@@ -279,8 +287,8 @@ static int choose_type(convert *c)
     if (!name || strcmp(name, "auto") == 0) return APP_DONE;
     info = ae_type_by_name(name);
     if (!info || !info->encode || info->dot == AE_DOT_NONE) {
-        return app_error(APP_USAGE, "--outtype takes auto, f32, f16, bf16, q8_0 or another type that can be written (q6_k, q5_k, q4_k, q4_0 ...); "
-                         "found '%s'", name);
+        return app_error(APP_USAGE, "--outtype takes auto, f32, f16, bf16, q8_0 or another type that can be written (q6_k, "
+                         "q5_k, q4_k, q4_0 ...); found '%s'", name);
     }
     c->out_type = info->type;
     return APP_DONE;
@@ -289,8 +297,9 @@ static int choose_type(convert *c)
 int convert_plan(convert *c)
 {
     const convert_head *h = &c->head;
-    const wanted fc = {"fc", "fc", h->n_embd, (uint64_t)h->n_embd + h->n_target_embd, "hidden_size, hidden_size + width of the target", 0,
-                       false};
+    const wanted fc = {
+        "fc", "fc", h->n_embd, (uint64_t)h->n_embd + h->n_target_embd, "hidden_size, hidden_size + width of the target",
+        0,    false};
     CONVERT_TRY(choose_type(c));
     CONVERT_TRY(fit_vocab(c));
     switch (h->kind) {

@@ -27,7 +27,8 @@ static int number(const convert *c, const json_t *scaling, const char *key, doub
 static int need(const convert *c, const json_t *scaling, const char *key, double lo, double hi, double *out)
 {
     const json_t *value = json_object_get(scaling, key);
-    if (!value || json_is_null(value)) return app_error(APP_BAD_FILE, "%s: 'rope_scaling': '%s' is missing", c->config_path, key);
+    if (!value || json_is_null(value))
+        return app_error(APP_BAD_FILE, "%s: 'rope_scaling': '%s' is missing", c->config_path, key);
     return convert_real(c, value, key, lo, hi, out);
 }
 
@@ -53,7 +54,8 @@ static int read_llama3(convert *c, const json_t *scaling)
     CONVERT_TRY(need(c, scaling, "high_freq_factor", 1e-6, 1e6, &high));
     CONVERT_TRY(need(c, scaling, "original_max_position_embeddings", 1, INT32_MAX, &n_ctx));
     if (!(high > low)) {
-        return app_error(APP_BAD_FILE, "%s: 'rope_scaling': 'high_freq_factor' %g is not above 'low_freq_factor' %g", c->config_path, high, low);
+        return app_error(APP_BAD_FILE, "%s: 'rope_scaling': 'high_freq_factor' %g is not above 'low_freq_factor' %g",
+                         c->config_path, high, low);
     }
     CONVERT_TRY(make_divisors(c));
     for (uint32_t i = 0; i < h->n_rot / 2; i++) {
@@ -91,7 +93,8 @@ static int check_magnitude(const convert *c, const json_t *scaling)
     if (m > 0 && m_all > 0) magnitude = (1 + 0.1 * m * log(c->head.rope_factor)) / (1 + 0.1 * m_all * log(c->head.rope_factor));
     CONVERT_TRY(number(c, scaling, "attention_factor", 0, 1e3, &magnitude));
     if (fabs(magnitude - usual) < 1e-3) return APP_DONE;
-    return app_error(APP_BAD_FILE, "%s: 'rope_scaling' wants YaRN with magnitude %g; %g, which follows from its factor, is possible",
+    return app_error(APP_BAD_FILE,
+                     "%s: 'rope_scaling' wants YaRN with magnitude %g; %g, which follows from its factor, is possible",
                      c->config_path, magnitude, usual);
 }
 
@@ -151,8 +154,8 @@ int convert_read_rope(convert *c)
     CONVERT_TRY(convert_real(c, share, "partial_rotary_factor", 0, 1, &part));
     h->n_rot = (uint32_t)(part * h->head_dim);
     if (h->n_rot < 2 || h->n_rot % 2) {
-        return app_error(APP_BAD_FILE, "%s: %u of %u elements of a head are rotated; an even number from 2 is needed", c->config_path,
-                         (unsigned)h->n_rot, (unsigned)h->head_dim);
+        return app_error(APP_BAD_FILE, "%s: %u of %u elements of a head are rotated; an even number from 2 is needed",
+                         c->config_path, (unsigned)h->n_rot, (unsigned)h->head_dim);
     }
     return scaling ? read_scaling(c, scaling) : APP_DONE;
 }

@@ -23,9 +23,10 @@ static int read_list(const convert *c, tap_list *list)
     if (!list->inside) json = convert_value(c, key);
     if (!json || json_array_size(json) == 0) return APP_DONE;
     json_array_foreach(json, i, item) {
-        if (i >= AE_HEAD_MAX_TAPS || !json_is_integer(item) || json_integer_value(item) < 0 || json_integer_value(item) > AE_MAX_LAYERS) {
-            return app_error(APP_BAD_FILE, "%s: '%s': element %zu is no layer from 0 to %d (at most %d of them)", c->config_path, key, i,
-                             AE_MAX_LAYERS, AE_HEAD_MAX_TAPS);
+        if (i >= AE_HEAD_MAX_TAPS || !json_is_integer(item) || json_integer_value(item) < 0 ||
+            json_integer_value(item) > AE_MAX_LAYERS) {
+            return app_error(APP_BAD_FILE, "%s: '%s': element %zu is no layer from 0 to %d (at most %d of them)",
+                             c->config_path, key, i, AE_MAX_LAYERS, AE_HEAD_MAX_TAPS);
         }
         list->items[list->n++] = (uint32_t)json_integer_value(item);
     }
@@ -39,7 +40,8 @@ static int parse_list(const char *text, tap_list *list)
         char *end;
         const unsigned long value = strtoul(p, &end, 10);
         if (*p < '0' || *p > '9' || value > AE_MAX_LAYERS || (*end && *end != ',') || list->n == AE_HEAD_MAX_TAPS) {
-            return app_error(APP_USAGE, "--taps takes input, output, or up to %d layers (2,15,27, the layers that the rows enter); found '%s'",
+            return app_error(APP_USAGE, "--taps takes input, output, or up to %d layers (2,15,27, "
+                             "the layers that the rows enter); found '%s'",
                              AE_HEAD_MAX_TAPS, text);
         }
         list->items[list->n++] = (uint32_t)value;
@@ -76,11 +78,14 @@ static int use_default(convert *c)
     convert_head *h = &c->head;
     const uint32_t n = h->n_target_layers;
     if (!n) {
-        return app_error(APP_BAD_FILE, "%s: names no layers ('eagle_aux_hidden_state_layer_ids'), and the usual ones, 2, L/2 and L-3, need "
-                         "the number of the target's layers: give --target FILE or --taps LIST", *c->config_path ? c->config_path : c->path);
+        return app_error(APP_BAD_FILE,
+                         "%s: names no layers ('eagle_aux_hidden_state_layer_ids'), and the usual ones, 2, L/2 and L-3, need "
+                         "the number of the target's layers: give --target FILE or --taps LIST",
+                         *c->config_path ? c->config_path : c->path);
     }
     if (n < 6) {
-        return app_error(APP_BAD_FILE, "%s: names no layers, and the usual ones, 2, L/2 and L-3, do not suit a target of %u; give --taps LIST",
+        return app_error(APP_BAD_FILE, "%s: names no layers, and the usual ones, 2, L/2 and L-3, do not suit a target of %u; "
+                         "give --taps LIST",
                          *c->config_path ? c->config_path : c->path, (unsigned)n);
     }
     h->n_taps = 3;
@@ -95,8 +100,8 @@ static int use_last(convert *c)
 {
     convert_head *h = &c->head;
     if (!c->target) {
-        return app_error(APP_BAD_FILE, "%s: 'use_aux_hidden_state' is false: this head listens to the target behind its final norm, which "
-                         "is taken from the target: give --target FILE", c->config_path);
+        return app_error(APP_BAD_FILE, "%s: 'use_aux_hidden_state' is false: this head listens to the target behind its final "
+                         "norm, which is taken from the target: give --target FILE", c->config_path);
     }
     if (h->fc_norm != AE_FC_NORM_NONE) {
         return app_error(APP_BAD_FILE, "%s: 'use_aux_hidden_state' is false, but there are norms for taps", c->config_path);
@@ -135,11 +140,12 @@ static int check_layers(const convert *c)
     const convert_head *h = &c->head;
     for (uint32_t i = 0; i < h->n_taps; i++) {
         if (h->n_target_layers && h->taps[i] > h->n_target_layers) {
-            return app_error(APP_BAD_FILE, "%s: listens before layer %u (%s), but %s has %u layers", c->path, (unsigned)h->taps[i], h->taps_from,
-                             c->options->convert_target, (unsigned)h->n_target_layers);
+            return app_error(APP_BAD_FILE, "%s: listens before layer %u (%s), but %s has %u layers", c->path,
+                             (unsigned)h->taps[i], h->taps_from, c->options->convert_target, (unsigned)h->n_target_layers);
         }
         for (uint32_t k = 0; k < i; k++) {
-            if (h->taps[k] == h->taps[i]) return app_error(APP_BAD_FILE, "%s: layer %u is listed twice", c->path, (unsigned)h->taps[i]);
+            if (h->taps[k] == h->taps[i])
+                return app_error(APP_BAD_FILE, "%s: layer %u is listed twice", c->path, (unsigned)h->taps[i]);
         }
     }
     return APP_DONE;

@@ -36,7 +36,8 @@ int convert_same_as_target(const convert *c, const ae_st_tensor *t, const ae_ggu
     aerie_error error = {0};
     ae_gguf_reader reader = ae_gguf_reader_open(c->target->gguf);
     for (uint64_t r = 0; r < rows && !bad; r++) {
-        bad = app_report(APP_LOADING, ae_gguf_read(&reader, of_target, (size_t)r * row_bytes, blocks, row_bytes, &error), &error);
+        const aerie_status status = ae_gguf_read(&reader, of_target, (size_t)r * row_bytes, blocks, row_bytes, &error);
+        bad = app_report(APP_LOADING, status, &error);
         if (bad || !convert_floats(t, r * n, x, n)) break;
         info->decode(blocks, y, n);
         for (size_t i = 0; i < n; i++) {

@@ -11,8 +11,8 @@ bool app_wants_color(const app_options *options)
     const char *none = getenv("NO_COLOR");
     if (!options->color_drafts || options->json || options->ids || (none && *none) || !isatty(STDOUT_FILENO)) return false;
     if (!options->quiet)
-        app_note("colours: plain is decoded; green, cyan, blue, magenta and yellow were drafted, and accepted at depth 1, 2, 3, 4 "
-                 "and more");
+        app_note("colours: plain is decoded; green, cyan, blue, magenta and yellow were drafted, and accepted at depth "
+                 "1, 2, 3, 4 and more");
     return true;
 }
 
@@ -170,8 +170,9 @@ int app_generate(app_generation *g, aerie_session *session)
     if (app_interrupted()) return APP_INTERRUPTED;
     for (size_t i = 0; i < n; i++) {
         if (g->stats[i].stop != AERIE_STOP_DEAD_END) continue;
-        return app_error(APP_FAILED, "answer %zu is incomplete: the grammar leaves no token behind its %zu bytes, because the vocabulary "
-                         "cannot spell what would follow or the grammar is too ambiguous", i + 1, g->answers[i].text.n);
+        return app_error(APP_FAILED, "answer %zu is incomplete: the grammar leaves no token behind its %zu bytes, because the "
+                         "vocabulary cannot spell what would follow or the grammar is too ambiguous",
+                         i + 1, g->answers[i].text.n);
     }
     if (g->failed && app_flush()) return app_error_memory("the answers");
     return g->failed ? APP_FAILED : APP_DONE; /* app_finish says what became of standard output */

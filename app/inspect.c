@@ -192,8 +192,8 @@ static void print_summary(const app_options *options, const ae_gguf *gguf)
     }
     app_print("%-14s%llu (%.2f M)\n", "parameters", (unsigned long long)t.n_params, (double)t.n_params / 1e6);
     if (t.n_experts) {
-        app_print("%-14s%u, of which a token uses %u: %.2f M parameters\n", "experts", (unsigned)t.n_experts, (unsigned)t.n_used,
-                  (double)t.n_active / 1e6);
+        app_print("%-14s%u, of which a token uses %u: %.2f M parameters\n", "experts", (unsigned)t.n_experts,
+                  (unsigned)t.n_used, (double)t.n_active / 1e6);
     }
     app_print("%-14s%s, %.3f bits per weight\n", "weights", app_bytes(size, t.n_bytes),
               bits_per_weight(t.n_bytes, t.n_params));
@@ -314,8 +314,9 @@ static int print_json(const app_options *options, const ae_gguf *gguf)
         "bits_per_weight", bits_per_weight(t.n_bytes, t.n_params), "types", types_json(&t));
     bool ok = json != NULL;
     if (ok && t.n_experts)
-        ok = json_object_set_new(json, "experts", json_pack("{s:I, s:I, s:I}", "n", (json_int_t)t.n_experts, "n_used", (json_int_t)t.n_used,
-                                                            "n_params_active", (json_int_t)t.n_active)) == 0;
+        ok = json_object_set_new(json, "experts",
+                                 json_pack("{s:I, s:I, s:I}", "n", (json_int_t)t.n_experts, "n_used", (json_int_t)t.n_used,
+                                           "n_params_active", (json_int_t)t.n_active)) == 0;
     if (ok && (options->keys || !options->tensors))
         ok = json_object_set_new(json, "keys", keys_json(options, gguf)) == 0;
     if (ok && (options->tensors || !options->keys))

@@ -119,9 +119,9 @@ static int get_char(EditLine *edit, wchar_t *c)
 static void set_keys(EditLine *edit)
 {
     static const char *const keys[][2] = {
-        {"\\e[1~", "ed-move-to-beg"}, {"\\e[4~", "ed-move-to-end"}, {"\\e[H", "ed-move-to-beg"}, {"\\e[F", "ed-move-to-end"},
-        {"\\e[3~", "ed-delete-next-char"}, {"\\e[1;5D", "ed-prev-word"}, {"\\e[1;5C", "em-next-word"}, {"^R", "em-inc-search-prev"},
-        {"^W", "ed-delete-prev-word"},
+        {"\\e[1~", "ed-move-to-beg"}, {"\\e[4~", "ed-move-to-end"},      {"\\e[H", "ed-move-to-beg"},
+        {"\\e[F", "ed-move-to-end"},  {"\\e[3~", "ed-delete-next-char"}, {"\\e[1;5D", "ed-prev-word"},
+        {"\\e[1;5C", "em-next-word"}, {"^R", "em-inc-search-prev"},      {"^W", "ed-delete-prev-word"},
     };
     el_set(edit, EL_EDITOR, "emacs");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) el_set(edit, EL_BIND, keys[i][0], keys[i][1], NULL);

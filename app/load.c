@@ -18,7 +18,7 @@ static aerie_status plan_all(const app_options *options, const aerie_session_par
     if (status != AERIE_OK || !with_draft) return status;
     aerie_memory_plan draft;
     const aerie_status second =
-        aerie_memory_plan_get(options->draft_model, &options->model_params, params, &draft, error);
+        aerie_memory_plan_draft(options->model, options->draft_model, &options->model_params, params, &draft, error);
     if (second != AERIE_OK) return second;
     plan->weight_bytes += draft.weight_bytes;
     plan->session_bytes += draft.session_bytes;
@@ -116,8 +116,8 @@ static int load_head(app_models *models, const char *path, const app_options *op
     const aerie_status status = aerie_head_load(&models->head, models->model, path, &params, &error);
     if (status == AERIE_OK && options->verbose) {
         aerie_head_info_get(models->head, &info);
-        app_note("drafting head '%s': %s, %.1f M parameters, width %u, drafts %u tokens", path, info.kind, (double)info.n_params / 1e6,
-                 (unsigned)info.n_embd, (unsigned)info.n_draft);
+        app_note("drafting head '%s': %s, %.1f M parameters, width %u, drafts %u tokens", path, info.kind,
+                 (double)info.n_params / 1e6, (unsigned)info.n_embd, (unsigned)info.n_draft);
     }
     return app_report(APP_LOADING, status, &error);
 }
@@ -204,7 +204,8 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     params.spec.draft_model = app_wants_draft(type) ? models->draft : NULL;
     params.spec.head = app_wants_draft(type) ? models->head : NULL;
     if (type == AERIE_SPEC_DRAFT && !models->draft)
-        return app_error(APP_USAGE, "speculation by a draft model needs one: -md FILE%s", models->head ? " (the one given is a drafting head)" : "");
+        return app_error(APP_USAGE, "speculation by a draft model needs one: -md FILE%s",
+                         models->head ? " (the one given is a drafting head)" : "");
     if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && type != AERIE_SPEC_DRAFT && !models->head)
         return app_error(APP_USAGE, "speculation of type %s needs a drafting head: -md FILE%s", aerie_spec_type_name(type),
                          models->draft ? " (the one given is a model)" : "");
@@ -363,7 +364,7 @@ int app_conversation_encode(const app_models *models, const aerie_message *messa
         app_note("the model's chat template failed; -no-cnv does without it");
         return bad;
     }
-    status = aerie_tokenize(models->model, text, n_text, true, true, tokens, n_tokens, &error);
+    status = aerie_chat_tokenize(models->model, text, n_text, tokens, n_tokens, &error);
     aerie_free(text);
     return app_report(APP_WORKING, status, &error);
 }

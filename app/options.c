@@ -426,8 +426,9 @@ static int settle_cache_types(app_options *options)
     if (v && !aerie_kv_type_parse(v, type)) return wrong_type("--cache-type-v", v, kv_type_name);
     const char *f16 = aerie_kv_type_name(AERIE_KV_F16);
     if (strcmp(k ? k : f16, v ? v : f16) == 0) return APP_DONE;
-    return app_error(APP_USAGE, "keys and values are cached in the same type, but --cache-type-k is %s and --cache-type-v %s%s; "
-                                "--kv-type sets both", k ? k : f16, v ? v : f16, k && v ? "" : " (not given)");
+    return app_error(APP_USAGE, "keys and values are cached in the same type, but --cache-type-k is %s and "
+                                "--cache-type-v %s%s; --kv-type sets both",
+                     k ? k : f16, v ? v : f16, k && v ? "" : " (not given)");
 }
 
 /* bench spec takes a list. */

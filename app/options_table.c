@@ -117,7 +117,8 @@ static const app_option options[] = {
      "prompt tokens per pass at most, as -ub; the smaller of both counts"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
-    {"-np --parallel", "N", APP_U32, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model", "prompts answered at once"},
+    {"-np --parallel", "N", APP_U32, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model",
+     "prompts answered at once"},
     {"-t --threads", "N", APP_U32, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
      "threads; 0: one per core that this process may use, fewer if a control group's quota is less"},
     {"-C --cpu-mask", "M", APP_TEXT, APP_THREADS, AT(cpu_mask), 0, 0, "Model",
@@ -129,7 +130,8 @@ static const app_option options[] = {
     {"-ctk --cache-type-k", "TYPE", APP_TEXT, LOADS, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
     {"-ctv --cache-type-v", "TYPE", APP_TEXT, LOADS, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT, AT(model_params.cpu_level), 0, 0, "Model",
-     "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same (default: the best there is)"},
+     "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
+     "(default: the best there is)"},
 
     /* Prompt */
     {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",
@@ -167,7 +169,8 @@ static const app_option options[] = {
     {"--grammar-file", "FILE", APP_TEXT, SPECULATES, AT(grammar_file), 0, 0, "Generation", "the grammar is read from a file"},
     {"-j --json-schema", "SCHEMA", APP_TEXT, SPECULATES, AT(schema_text), 0, 0, "Generation",
      "the answer is JSON that fits this JSON schema; {}: any object"},
-    {"-jf --json-schema-file", "FILE", APP_TEXT, SPECULATES, AT(schema_file), 0, 0, "Generation", "the schema is read from a file"},
+    {"-jf --json-schema-file", "FILE", APP_TEXT, SPECULATES, AT(schema_file), 0, 0, "Generation",
+     "the schema is read from a file"},
 
     /* Sampling */
     {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",
@@ -303,9 +306,11 @@ static const app_option options[] = {
     {"--outtype", "TYPE", APP_TEXT, APP_CONVERT, AT(convert_type), 0, 0, "Convert",
      "type of the matrices: f32, f16, bf16, q8_0 or another; auto: bf16 from bf16, else f16 (default: auto)"},
     {"--producer", "NAME", APP_TEXT, APP_CONVERT, AT(convert_producer), 0, 0, "Convert",
-     "who saved it, which decides what its config means: official, specforge, angelslim, speculators, nvidia (default: found out)"},
+     "who saved it, which decides what its config means: official, specforge, angelslim, speculators, nvidia "
+     "(default: found out)"},
     {"--taps", "input|output|LIST", APP_TEXT, APP_CONVERT, AT(convert_taps), 0, 0, "Convert",
-     "EAGLE-3: the layers of the config count by what they take in or put out; or a list, by what they take in (default: found out)"},
+     "EAGLE-3: the layers of the config count by what they take in or put out; or a list, by what they take in "
+     "(default: found out)"},
     {"--feedback", "pre|post", APP_TEXT, APP_CONVERT, AT(convert_feedback), 0, 0, "Convert",
      "EAGLE-3: what the next step starts from, the output before or after the final norm (default: found out)"},
     {"--norm-before-residual", "on|off", APP_TEXT, APP_CONVERT, AT(convert_residual), 0, 0, "Convert",
@@ -326,8 +331,8 @@ static const app_option options[] = {
     {"--tokenizer", NULL, APP_FLAG, APP_CONVERT, AT(convert_tokenizer), 0, 0, "Convert",
      "copy the target's tokenizer as well, which other programs want"},
     {"--self-check", NULL, APP_FLAG, APP_CONVERT, AT(convert_self_check), 0, 0, "Convert",
-     "compare the head with the target over a text, and read taps, residual, rotation and feedback another way where that is clearly "
-     "closer to the target; what options settle stays"},
+     "compare the head with the target over a text, and read taps, residual, rotation and feedback another way where that is "
+     "clearly closer to the target; what options settle stays"},
     {"--self-check-file", "FILE", APP_TEXT, APP_CONVERT, AT(convert_check_file), 0, 0, "Convert",
      "the text to compare them over, up to 512 tokens (default: a built-in one)"},
     {"--name", "TEXT", APP_TEXT, APP_CONVERT, AT(convert_name), 0, 0, "Convert", "general.name (default: that of the folder)"},
@@ -371,7 +376,8 @@ static const app_option options[] = {
     /* Output */
     {"--ids", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE, AT(ids), 0, 0, "Output",
      "token ids instead of text, a line per prompt; tokenize does so anyway"},
-    {"--json", NULL, APP_FLAG, (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA)) | APP_QUANTIZE, AT(json), 0, 0, "Output", "one JSON object"},
+    {"--json", NULL, APP_FLAG, (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA)) | APP_QUANTIZE, AT(json), 0, 0, "Output",
+     "one JSON object"},
     {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(csv), 0, 0, "Output",
      "comma separated values"},
     {"--logprobs --n-probs", "N", APP_U32, APP_RUN, AT(n_logprobs), 0, AERIE_MAX_LOGPROBS, "Output",

@@ -100,14 +100,14 @@ static const char *stop_name(aerie_stop stop)
 
 json_t *app_json_stats(const aerie_stats *s)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:f, s:s}", "n_prompt",
-                     (json_int_t)s->n_prompt, "n_cached", (json_int_t)s->n_cached, "n_generated",
-                     (json_int_t)s->n_generated, "n_passes", (json_int_t)s->n_passes, "n_drafted",
-                     (json_int_t)s->n_drafted, "n_accepted", (json_int_t)s->n_accepted, "by_depth", app_json_depths(s),
-                     "prompt_seconds", s->prompt_seconds, "decode_seconds", s->decode_seconds, "target_seconds",
-                     s->target_seconds, "draft_seconds", s->draft_seconds, "sample_seconds", s->sample_seconds,
-                     "prompt_per_second", app_rate(s->n_prompt - s->n_cached, s->prompt_seconds),
-                     "generated_per_second", app_rate(s->n_generated, s->decode_seconds), "n_masks", (json_int_t)s->n_masks, "n_mask_hits",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:f, s:s}",
+                     "n_prompt", (json_int_t)s->n_prompt, "n_cached", (json_int_t)s->n_cached, "n_generated",
+                     (json_int_t)s->n_generated, "n_passes", (json_int_t)s->n_passes, "n_drafted", (json_int_t)s->n_drafted,
+                     "n_accepted", (json_int_t)s->n_accepted, "by_depth", app_json_depths(s), "prompt_seconds",
+                     s->prompt_seconds, "decode_seconds", s->decode_seconds, "target_seconds", s->target_seconds,
+                     "draft_seconds", s->draft_seconds, "sample_seconds", s->sample_seconds, "prompt_per_second",
+                     app_rate(s->n_prompt - s->n_cached, s->prompt_seconds), "generated_per_second",
+                     app_rate(s->n_generated, s->decode_seconds), "n_masks", (json_int_t)s->n_masks, "n_mask_hits",
                      (json_int_t)s->n_mask_hits, "n_mask_checks", (json_int_t)s->n_mask_checks, "mask_seconds", s->mask_seconds,
                      "stop", stop_name(s->stop));
 }
@@ -132,9 +132,9 @@ static json_t *json_sampling(const aerie_sampling *p)
         {"dynatemp_exp", (double)p->dynatemp_exponent}, {"mirostat_ent", (double)p->mirostat_tau},
         {"mirostat_lr", (double)p->mirostat_eta},
     };
-    json_t *json = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "top_k", (int)p->top_k, "repeat_last_n", (int)p->penalty_last_n,
-                             "dry_allowed_length", (int)p->dry_allowed_length, "dry_penalty_last_n", (int)p->dry_penalty_last_n,
-                             "mirostat", (int)p->mirostat, "min_keep", (int)p->min_keep, "seed",
+    json_t *json = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "top_k", (int)p->top_k, "repeat_last_n",
+                             (int)p->penalty_last_n, "dry_allowed_length", (int)p->dry_allowed_length, "dry_penalty_last_n",
+                             (int)p->dry_penalty_last_n, "mirostat", (int)p->mirostat, "min_keep", (int)p->min_keep, "seed",
                              p->seed <= INT64_MAX ? json_integer((json_int_t)p->seed) : json_real((double)p->seed));
     for (size_t i = 0; json && i < sizeof reals / sizeof *reals; i++)
         json_object_set_new(json, reals[i].name, json_real(reals[i].value));
@@ -142,7 +142,8 @@ static json_t *json_sampling(const aerie_sampling *p)
     for (size_t i = 0; i < AERIE_MAX_SAMPLERS && p->samplers[i] != AERIE_SAMPLER_END; i++)
         json_array_append_new(samplers, json_string(aerie_sampler_name(p->samplers[i])));
     for (size_t i = 0; i < p->n_logit_bias; i++)
-        json_array_append_new(bias, json_pack("[i, o]", (int)p->logit_bias[i].token, app_json_real((double)p->logit_bias[i].bias)));
+        json_array_append_new(bias,
+                              json_pack("[i, o]", (int)p->logit_bias[i].token, app_json_real((double)p->logit_bias[i].bias)));
     json_object_set_new(json, "samplers", samplers);
     json_object_set_new(json, "logit_bias", bias);
     return json;
@@ -167,7 +168,8 @@ json_t *app_json_settings(const app_models *models, const app_options *options, 
     json_t *run = json_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:o, s:o}", "n_ctx",
                             (json_int_t)aerie_session_n_ctx(session), "n_batch", (json_int_t)options->session.n_batch,
                             "n_seqs", (json_int_t)options->session.n_seqs, "n_threads", (json_int_t)options->n_threads,
-                            "kv_type", aerie_kv_type_name(options->session.kv_type), "n_predict", (json_int_t)options->n_predict, "chat_template",
+                            "kv_type", aerie_kv_type_name(options->session.kv_type),
+                            "n_predict", (json_int_t)options->n_predict, "chat_template",
                             (int)app_uses_template(models, options), "sampling", sampling, "speculation", speculation);
     json_object_update(all, run);
     json_decref(run);

@@ -181,8 +181,8 @@ static int encode_line(const work *w, json_t *object, size_t line, int32_t **tok
         }
     }
     if (n == 0 || (!text && n != json_array_size(list))) {
-        return app_error(APP_BAD_FILE, "'%s', line %zu: needs \"text\", or \"messages\" with 1 to %d objects of \"role\" and \"content\"; texts "
-                         "without NUL",
+        return app_error(APP_BAD_FILE, "'%s', line %zu: needs \"text\", or \"messages\" with 1 to %d objects of \"role\" and "
+                         "\"content\"; texts without NUL",
                          w->path, line, MAX_MESSAGES);
     }
     if (w->models->info.has_chat_template && !w->options->no_conversation)
@@ -396,7 +396,8 @@ static int user_prefix(const app_models *models, int32_t **tokens, size_t *n_tok
     size_t n = 0;
     aerie_error error = {0};
     if (!models->info.has_chat_template)
-        return app_error(APP_BAD_FILE, "the model has no chat template, so it cannot write user turns; give prompts to 'answers' instead");
+        return app_error(APP_BAD_FILE, "the model has no chat template, so it cannot write user turns; "
+                         "give prompts to 'answers' instead");
     aerie_status status = aerie_chat_prompt(models->model, &message, 1, false, &text, &n, &error);
     if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
     const char *at = strstr(text, mark);
@@ -404,7 +405,7 @@ static int user_prefix(const app_models *models, int32_t **tokens, size_t *n_tok
         aerie_free(text);
         return app_error(APP_BAD_FILE, "the chat template does not show the user's text, so no turn can be written from it");
     }
-    status = aerie_tokenize(models->model, text, (size_t)(at - text), true, true, tokens, n_tokens, &error);
+    status = aerie_chat_tokenize(models->model, text, (size_t)(at - text), tokens, n_tokens, &error);
     aerie_free(text);
     return app_report(APP_WORKING, status, &error);
 }

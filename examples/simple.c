@@ -37,9 +37,8 @@ int main(int argc, char **argv)
     if (status != AERIE_OK) goto end;
     if (info.has_chat_template) status = aerie_chat_prompt(model, messages, 1, true, &text, &n_text, &error);
     if (status != AERIE_OK) goto end;
-    const char *prompt = text ? text : argv[2];
-    const size_t n_prompt = text ? n_text : strlen(argv[2]);
-    status = aerie_tokenize(model, prompt, n_prompt, true, true, &tokens, &request.n_tokens, &error);
+    if (text) status = aerie_chat_tokenize(model, text, n_text, &tokens, &request.n_tokens, &error);
+    else status = aerie_tokenize(model, argv[2], strlen(argv[2]), true, true, &tokens, &request.n_tokens, &error);
     if (status != AERIE_OK) goto end;
     request.tokens = tokens;
     request.n_predict = 256;

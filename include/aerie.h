@@ -73,7 +73,8 @@ typedef bool aerie_progress(void *user, uint64_t done, uint64_t total);
 
 typedef struct aerie_model_params {
     uint32_t n_threads;    /* for loading; 0 = a thread per core that this process may use */
-    const char *cpu_level; /* highest kernel level: "ref", "avx2", "avxvnni", "avx512", "amx"; "neon", "dotprod", "i8mm"; NULL, "": the best */
+    const char *cpu_level; /* highest kernel level: "ref", "avx2", "avxvnni", "avx512", "amx"; "neon", "dotprod", "i8mm"; NULL,
+                            * "": the best */
     /* Quantized weights are repacked in memory, for speed; tables and float weights are used from the mapped file. */
     bool mmap;             /* repack nothing, use all weights from the mapped file: loads at once, same output, slower */
     bool no_mmap;          /* map nothing: tables and float weights are read into memory too */
@@ -122,8 +123,8 @@ typedef struct aerie_message {
     const char *content; /* UTF-8 */
 } aerie_message;
 
-/* The conversation as the model's own chat template writes it; text as in aerie_detokenize. Tokenize it with
- * add_special and parse_special. UNSUPPORTED when the model has no template. */
+/* The conversation as the model's own chat template writes it, for aerie_chat_tokenize; text as in aerie_detokenize.
+ * UNSUPPORTED when the model has no template. */
 AERIE_API aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
                                          bool add_generation_prompt, char **text, size_t *n, aerie_error *error);
 
@@ -149,8 +150,8 @@ typedef struct aerie_chat {
  * comes behind its name. */
 AERIE_API aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n,
                                          aerie_error *error);
-/* Tokens of a prompt that was rendered with the model's BOS: as aerie_tokenize with add_special and parse_special, but a
- * BOS that the template wrote is not doubled. */
+/* Tokens of what a template wrote: as aerie_tokenize with add_special and parse_special, but a BOS that the template wrote
+ * is not doubled. */
 AERIE_API aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens,
                                            size_t *n_tokens, aerie_error *error);
 
@@ -201,8 +202,8 @@ typedef struct aerie_sampling {
     float xtc_threshold;     /* all but the last of those at least this likely; > 0.5: off */
     float dynatemp_range;    /* temperature +- this, by entropy; <= 0: off */
     float dynatemp_exponent;
-    float dry_multiplier;    /* 0: off; else a token that would prolong a repetition of n tokens loses multiplier * base^(n - allowed
-                              * length) */
+    float dry_multiplier;    /* 0: off; else a token that would prolong a repetition of n tokens loses
+                              * multiplier * base^(n - allowed length) */
     float dry_base;          /* >= 1 */
     int32_t dry_allowed_length, dry_penalty_last_n; /* shorter repetitions are free; tokens looked back at, 0: off, -1: all */
     const char *const *dry_breakers; /* [n_dry_breakers] texts over which no repetition reaches; lent */
@@ -266,7 +267,8 @@ typedef struct aerie_head aerie_head;
 typedef struct aerie_head_params {
     uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
     bool mmap, no_mmap; /* as in aerie_model_params */
-    uint32_t n_vocab;   /* a head that drafts from the model's whole vocabulary looks at its first n_vocab tokens only; 0: all */
+    uint32_t n_vocab;   /* a head that drafts from the model's whole vocabulary looks at its first n_vocab tokens only; 0:
+                         * at all */
 } aerie_head_params;
 
 AERIE_API aerie_head_params aerie_head_params_default(void);
@@ -312,8 +314,8 @@ typedef struct aerie_spec {
     aerie_tree tree;
     uint32_t n_nodes;               /* of a tree, at most; 0 = AERIE_MAX_DRAFT */
     uint32_t top_k;                 /* of a tree: children looked at per node; 0 = as the drafter likes */
-    uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64; 0: as the
-                                     * head was made */
+    uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64;
+                                     * 0: as the head was made */
     bool fixed;                     /* always verify all that was drafted: for tests; the controller is off */
     float oracle_error;             /* ORACLE: probability that a drafted token is wrong */
     uint64_t oracle_seed;           /* ORACLE, RANDOM */
@@ -379,6 +381,11 @@ typedef struct aerie_memory_plan {
 AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
                                              const aerie_session_params *session_params, aerie_memory_plan *plan,
                                              aerie_error *error);
+/* What a draft model beside the model of `path` needs. Its context may have to be larger than the model's: with another
+ * tokenizer the same text may be more tokens. */
+AERIE_API aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,
+                                               const aerie_session_params *session_params, aerie_memory_plan *plan,
+                                               aerie_error *error);
 
 /* ---- Generation ---------------------------------------------------------------------------------------- */
 
@@ -386,8 +393,8 @@ AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model
 #define AERIE_MAX_STOPS 64
 #define AERIE_MAX_STOP_BYTES 4096 /* of one stop string */
 
-/* A position that a sequence keeps: logits [n_vocab]; features [n_taps][n_embd] f32 as of aerie_eval_features, NULL in a session
- * without taps. Both are valid during the call. */
+/* A position that a sequence keeps: logits [n_vocab]; features [n_taps][n_embd] f32 as of aerie_eval_features, NULL in a
+ * session without taps. Both are valid during the call. */
 typedef void aerie_row_callback(void *user, size_t i_request, size_t position, const float *logits, const float *features);
 
 typedef struct aerie_request {
@@ -402,9 +409,9 @@ typedef struct aerie_request {
     aerie_progress *progress; /* called with aerie_generate's `user` between passes over the prompt, done of total tokens;
                                * false ends the request (AERIE_STOP_CALLER). May be NULL */
     const aerie_grammar *grammar; /* of the answer; NULL: any text */
-    aerie_row_callback *row; /* called with aerie_generate's `user` for every position of prompt and answer that is run, in order
-                              * and after the callback of the token drawn from it. The last token of an answer that does not
-                              * end by itself (EOG) may never be run. NULL: not called */
+    aerie_row_callback *row; /* called with aerie_generate's `user` for every position of prompt and answer that is run, in
+                              * order and after the callback of the token drawn from it. The last token of an answer that does
+                              * not end by itself (EOG) may never be run. NULL: not called */
     const int32_t *oracle_tokens; /* ORACLE: [n_oracle_tokens] the true continuation of the prompt */
     size_t n_oracle_tokens;
 } aerie_request;

@@ -68,7 +68,7 @@ static aerie_status load_vocab(aerie_model *m, const char *path, const aerie_mod
     return ae_vocab_create(&m->vocab, m->gguf, error);
 }
 
-static ae_load_options net_options(const aerie_model_params *p)
+ae_load_options ae_api_net_options(const aerie_model_params *p)
 {
     return (ae_load_options){p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), p->progress, p->user, p->mmap};
 }
@@ -79,8 +79,9 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     AE_TRY(ae_backend_cpu_create(&m->backend, p->cpu_level, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     m->vocab = m->model->vocab;
-    const ae_load_options net = net_options(p);
-    AE_TRY(ae_api_check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net), "a smaller model or quantization would fit", error));
+    const ae_load_options net = ae_api_net_options(p);
+    AE_TRY(ae_api_check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net),
+                               "a smaller model or quantization would fit", error));
     return ae_net_create(&m->net, m->model, m->backend, &net, error);
 }
 
@@ -297,10 +298,10 @@ aerie_request aerie_request_default(void)
 }
 
 #define DEFAULT_CTX 8192
-#define MAX_CTX (1u << 24)
 #define MAX_SEQS 1024
 
-static aerie_status resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *p, aerie_error *error)
+aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *p,
+                            aerie_error *error)
 {
     *p = params ? *params : aerie_session_params_default();
     const uint32_t train = model->hparams.n_ctx_train;
@@ -310,7 +311,7 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
         const char *name;
         uint32_t value, lo, hi;
     } fields[] = {
-        {"the context size", p->n_ctx, 8, MAX_CTX},
+        {"the context size", p->n_ctx, 8, AE_API_MAX_CTX},
         {"the number of sequences", p->n_seqs, 1, MAX_SEQS},
         {"the batch size", p->n_batch, 1, 1u << 16},
         {"the number of threads", p->n_threads, 1, 1024},
@@ -322,17 +323,21 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
         if (fields[i].value < fields[i].lo || fields[i].value > fields[i].hi)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %u; %u to %u are possible", fields[i].name, fields[i].value,
                            fields[i].lo, fields[i].hi);
-    if (!aerie_kv_type_name(p->kv_type)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "KV cache type %d is unknown", (int)p->kv_type);
+    if (!aerie_kv_type_name(p->kv_type))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "KV cache type %d is unknown", (int)p->kv_type);
     if (p->n_taps > AERIE_MAX_TAPS)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u taps are asked for; at most %d are possible", p->n_taps, AERIE_MAX_TAPS);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u taps are asked for; at most %d are possible", p->n_taps,
+                       AERIE_MAX_TAPS);
     for (uint32_t i = 0; i < p->n_taps; i++)
         if (p->taps[i] > model->hparams.n_layers && p->taps[i] != AERIE_TAP_NORMED)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "tap %u is before layer %u, but the model has %u layers", i, p->taps[i],
                            model->hparams.n_layers);
     AE_TRY(ae_api_resolve_head(p, error));
     if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
-    if (!aerie_tree_name(p->spec.tree)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);
-    if (!aerie_spec_type_name(p->spec.type)) return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
+    if (!aerie_tree_name(p->spec.tree))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);
+    if (!aerie_spec_type_name(p->spec.type))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
     return AERIE_OK;
@@ -340,7 +345,7 @@ static aerie_status resolve(const ae_model *model, const aerie_session_params *p
 
 _Static_assert(AERIE_MAX_TAPS == AE_MAX_TAPS && AERIE_TAP_NORMED == AE_TAP_NORMED, "one limit, two names");
 
-static ae_engine_options engine_options(const aerie_session_params *p)
+ae_engine_options ae_api_engine_options(const aerie_session_params *p)
 {
     ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch, .n_threads = p->n_threads,
                            .kv_type = kv_names[p->kv_type].type, .n_taps = p->n_taps};
@@ -359,10 +364,10 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     ae_model *model = NULL;
     AE_TRY(ae_backend_cpu_create(&backend, mp.cpu_level, error));
     aerie_status status = ae_model_load(&model, path, &options, error);
-    if (status == AERIE_OK) status = resolve(model, session_params, &sp, error);
+    if (status == AERIE_OK) status = ae_api_resolve(model, session_params, &sp, error);
     if (status == AERIE_OK) {
-        const ae_engine_options eo = engine_options(&sp);
-        const ae_load_options no = net_options(&mp);
+        const ae_engine_options eo = ae_api_engine_options(&sp);
+        const ae_load_options no = ae_api_net_options(&mp);
         plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
         plan->session_bytes = ae_engine_plan_bytes(model, backend, &eo);
     }
@@ -373,50 +378,6 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
 
 /* ---- Sessions -------------------------------------------------------------------------------------------------- */
 
-/* NULL when both models have the same tokens. */
-static aerie_status map_vocabularies(aerie_session *s, const aerie_model *draft, ae_vocab_map **map, aerie_error *error)
-{
-    *map = NULL;
-    if (ae_vocab_check_same(s->model->vocab, draft->vocab, NULL) == AERIE_OK) return AERIE_OK;
-    AE_TRY(ae_vocab_map_create(map, s->model->vocab, draft->vocab, error));
-    const aerie_status status = ae_vocab_map_check(*map, s->model->model->name, draft->model->name, error);
-    if (status != AERIE_OK) {
-        ae_vocab_map_free(*map);
-        *map = NULL;
-        return status;
-    }
-    const ae_overlap *o = ae_vocab_map_overlap(*map);
-    s->mapped = true;
-    s->overlap = (aerie_overlap){.n_target = (uint32_t)o->n_target, .n_draft = (uint32_t)o->n_draft,
-                                 .n_shared = (uint32_t)o->n_shared, .vocab_share = o->vocab_share, .text_share = o->text_share};
-    return AERIE_OK;
-}
-
-static aerie_status create_draft_model(aerie_session *s, ae_drafter **drafter, aerie_error *error)
-{
-    const aerie_model *draft = s->params.spec.draft_model;
-    if (!draft->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the draft model was loaded without its weights");
-    ae_vocab_map *map;
-    AE_TRY(map_vocabularies(s, draft, &map, error));
-    ae_engine_options o = engine_options(&s->params);
-    o.n_taps = 0;
-    if (map) { /* the same texts may take more tokens there */
-        const double n_ctx = (double)o.n_ctx * ae_vocab_map_overlap(map)->length_ratio * 1.1;
-        if (n_ctx > (double)o.n_ctx) o.n_ctx = n_ctx < MAX_CTX ? (uint32_t)n_ctx : MAX_CTX;
-    }
-    const uint32_t train = draft->model->hparams.n_ctx_train;
-    if (train && o.n_ctx > train) o.n_ctx = train;
-    o.n_outputs = AE_TREE_MAX + 1; /* it drafts for one sequence at a time */
-    o.threads_of = s->engine;
-    ae_engine *engine;
-    aerie_status status = ae_api_check_memory("the draft model's session", ae_engine_plan_bytes(draft->model, draft->backend, &o),
-                                              "a smaller context (-c) would fit", error);
-    if (status == AERIE_OK) status = ae_engine_create(&engine, draft->net, &o, error);
-    if (status == AERIE_OK) return ae_draft_model_create(drafter, engine, map, s->params.n_seqs, error);
-    ae_vocab_map_free(map);
-    return status;
-}
-
 static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
 {
     const aerie_spec *spec = &s->params.spec;
@@ -424,7 +385,7 @@ static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie
     *drafter = NULL;
     switch (spec->type) {
     case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, error);
-    case AERIE_SPEC_DRAFT: return create_draft_model(s, drafter, error);
+    case AERIE_SPEC_DRAFT: return ae_api_create_draft_model(s, drafter, error);
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
     case AERIE_SPEC_MEDUSA: return ae_api_create_head_drafter(s, drafter, error);
@@ -433,12 +394,6 @@ static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie
     case AERIE_SPEC_RANDOM: return ae_draft_random_create(drafter, n_vocab, spec->oracle_seed, error);
     default: return AERIE_OK;
     }
-}
-
-bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap)
-{
-    if (session->mapped) *overlap = session->overlap;
-    return session->mapped;
 }
 
 void aerie_session_free(aerie_session *session)
@@ -459,15 +414,17 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
     s->model = model;
     aerie_status status;
     ae_drafter *drafter;
-    AE_TRY_GOTO(status, resolve(model->model, params, &s->params, error), fail);
-    const ae_engine_options eo = engine_options(&s->params);
-    AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", ae_engine_plan_bytes(model->model, model->backend, &eo),
-                                     "a smaller context (-c) or fewer sequences would fit", error), fail);
+    AE_TRY_GOTO(status, ae_api_resolve(model->model, params, &s->params, error), fail);
+    const ae_engine_options eo = ae_api_engine_options(&s->params);
+    const uint64_t bytes = ae_engine_plan_bytes(model->model, model->backend, &eo);
+    AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", bytes,
+                                            "a smaller context (-c) or fewer sequences would fit", error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     AE_TRY_GOTO(status, create_drafter(s, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
     const ae_spec_options so = {.n_chunk = s->params.n_batch, .n_max = spec->n_max, .n_min = spec->n_min, .p_min = spec->p_min,
-                                .shape = ae_api_shape(spec->tree), .n_nodes = spec->n_nodes, .top_k = spec->top_k, .fixed = spec->fixed};
+                                .shape = ae_api_shape(spec->tree), .n_nodes = spec->n_nodes, .top_k = spec->top_k,
+                                .fixed = spec->fixed};
     AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);
     *session = s;
     return AERIE_OK;
@@ -634,7 +591,8 @@ static aerie_status generate(generation *g, aerie_error *error)
 }
 
 /* Everything that can be refused is refused before anything is generated. */
-static aerie_status check_requests(const aerie_session *session, const aerie_request *requests, size_t n_requests, aerie_error *error)
+static aerie_status check_requests(const aerie_session *session, const aerie_request *requests, size_t n_requests,
+                                   aerie_error *error)
 {
     for (size_t i = 0; i < n_requests; i++) {
         AE_TRY(ae_sampling_check(&requests[i].sampling, (uint32_t)ae_vocab_n_tokens(session->model->vocab), error));
@@ -691,11 +649,13 @@ static bool eval_row(aerie_session *session, const eval *e, size_t position, uin
     const float *logits = ae_engine_logits(session->engine, row);
     if (e->logits) return e->logits(e->user, position, logits);
     const size_t bytes = features_of_row(session) * sizeof(float);
-    session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row), bytes);
+    session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row),
+                                           bytes);
     return e->features(e->user, position, logits, e->row);
 }
 
-static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e, aerie_error *error)
+static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e,
+                                aerie_error *error)
 {
     const ae_engine_options *o = ae_engine_options_get(session->engine);
     const uint32_t step = o->n_batch < o->n_outputs ? o->n_batch : o->n_outputs;
@@ -754,8 +714,9 @@ aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n
 {
     const ae_engine_options *o = ae_engine_options_get(session->engine);
     if (!n_rows || n_rows > o->n_batch || n_context + (uint64_t)n_rows > o->n_ctx)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u rows behind %u positions do not fit passes of %u rows in a context of %u",
-                       n_rows, n_context, o->n_batch, o->n_ctx);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "%u rows behind %u positions do not fit passes of %u rows in a context of %u", n_rows, n_context,
+                       o->n_batch, o->n_ctx);
     int32_t *tokens = ae_alloc(o->n_batch, sizeof *tokens);
     if (!tokens) return ae_fail_memory(error, "a pass", o->n_batch * sizeof *tokens);
     aerie_status status = AERIE_OK;

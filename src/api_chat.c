@@ -1,4 +1,7 @@
-/* api_chat.c - aerie.h: conversations to prompts. Argument checks and defaults, then text/chat.h. */
+/* api_chat.c - aerie.h: conversations to prompts. Argument checks and defaults, then text/chat.h.
+ *
+ * A template always sees the model's BOS, and may write it; aerie_chat_tokenize alone sees to it that there is one only.
+ */
 #include <string.h>
 
 #include "api_int.h"
@@ -26,8 +29,7 @@ aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *me
     const char *source = ae_vocab_chat_template(model->vocab);
     if (!source) return fail_no_template(error);
     ae_buf bos = {0}, eos = {0}, out = {0};
-    /* where the tokenizer adds BOS itself, the template's own would double it */
-    add_piece(model, ae_vocab_adds_bos(model->vocab) ? -1 : ae_vocab_bos(model->vocab), &bos);
+    add_piece(model, ae_vocab_bos(model->vocab), &bos);
     add_piece(model, ae_vocab_eos(model->vocab), &eos);
     ae_chat_message *copy = ae_alloc(n_messages, sizeof *copy);
     aerie_status status;
@@ -68,12 +70,13 @@ aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat,
     else if (model) add_piece(model, ae_vocab_bos(model->vocab), &bos);
     if (chat->eos) ae_buf_adds(&eos, chat->eos);
     else if (model) add_piece(model, ae_vocab_eos(model->vocab), &eos);
-    const ae_chat_options options = {bos.data, eos.data, !chat->no_generation_prompt, source.name ? source.name : "the chat template"};
+    const ae_chat_options options = {bos.data, eos.data, !chat->no_generation_prompt,
+                                     source.name ? source.name : "the chat template"};
     aerie_status status = bos.failed || eos.failed
                               ? ae_fail_memory(error, "a conversation", bos.n + eos.n)
                               : ae_chat_render_json(source.data, source.n, json_of(&chat->messages, "the messages"),
-                                                    json_of(&chat->tools, "the tools"), json_of(&chat->variables, "the variables"),
-                                                    &options, &out, error);
+                                                    json_of(&chat->tools, "the tools"),
+                                                    json_of(&chat->variables, "the variables"), &options, &out, error);
     if (status == AERIE_OK) status = ae_api_give_text(&out, text, n, error);
     else ae_buf_free(&out);
     ae_buf_free(&bos);

@@ -16,7 +16,8 @@ bool aerie_file_is_head(const char *path)
     const ae_gguf_options options = {.index_only = true};
     ae_gguf_string arch = {0};
     if (!path || ae_gguf_open(&gguf, path, &options, NULL) != AERIE_OK) return false;
-    const bool is = ae_gguf_get_string(gguf, "general.architecture", true, &arch, NULL) == AERIE_OK && ae_head_is_arch(arch.data, arch.n);
+    const bool is = ae_gguf_get_string(gguf, "general.architecture", true, &arch, NULL) == AERIE_OK &&
+                    ae_head_is_arch(arch.data, arch.n);
     ae_gguf_close(gguf);
     return is;
 }
@@ -36,8 +37,10 @@ static aerie_status load(aerie_head *h, const char *path, const aerie_head_param
     AE_TRY(ae_gguf_open(&gguf, path, &options, error));
     AE_TRY(ae_head_bind(&h->head, gguf, error));
     AE_TRY(ae_head_fits(h->head, h->model->model, error));
-    const ae_head_net_options net = {{p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), NULL, NULL, p->mmap}, p->n_vocab};
-    AE_TRY(ae_api_check_memory("this drafting head", ae_head_net_plan_bytes(h->head, h->model->net, &net), "a smaller head would fit", error));
+    const ae_head_net_options net = {{p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), NULL, NULL, p->mmap},
+                                     p->n_vocab};
+    const size_t bytes = ae_head_net_plan_bytes(h->head, h->model->net, &net);
+    AE_TRY(ae_api_check_memory("this drafting head", bytes, "a smaller head would fit", error));
     return ae_head_net_create(&h->net, h->head, h->model->net, &net, error);
 }
 
@@ -47,7 +50,8 @@ aerie_status aerie_head_load(aerie_head **head, const aerie_model *model, const 
     *head = NULL;
     const aerie_head_params p = params ? *params : aerie_head_params_default();
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of a drafting head is named");
-    if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a drafting head needs its model loaded with its weights");
+    if (!model || !model->net)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a drafting head needs its model loaded with its weights");
     if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");
     aerie_head *h = ae_alloc(1, sizeof *h);
     if (!h) return ae_fail_memory(error, "a drafting head", sizeof *h);
@@ -71,7 +75,8 @@ void aerie_head_info_get(const aerie_head *head, aerie_head_info *info)
 {
     const ae_head_hparams *h = &head->head->hparams;
     *info = (aerie_head_info){.name = head->head->name, .kind = ae_head_kind_name(head->head), .type = type_of(head->head),
-                              .n_params = head->head->n_params, .weight_bytes = head->net->parts.bytes + head->net->trimmed_bytes,
+                              .n_params = head->head->n_params,
+                              .weight_bytes = head->net->parts.bytes + head->net->trimmed_bytes,
                               .n_embd = h->layer.n_embd, .n_draft = head->net->n_draft, .n_taps = h->n_taps};
     memcpy(info->taps, h->taps, h->n_taps * sizeof *info->taps);
 }
@@ -118,10 +123,12 @@ aerie_status ae_api_resolve_head(aerie_session_params *p, aerie_error *error)
     if (spec->type == AERIE_SPEC_AUTO && spec->head) spec->type = type_of(spec->head->head);
     else if (!wanted) return AERIE_OK;
     if (!spec->head)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type %s needs a drafting head (-md)", aerie_spec_type_name(spec->type));
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type %s needs a drafting head (-md)",
+                       aerie_spec_type_name(spec->type));
     if (spec->type != type_of(spec->head->head))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the drafting head is of kind %s, which serves --spec-type %s, not %s",
-                       ae_head_kind_name(spec->head->head), aerie_spec_type_name(type_of(spec->head->head)), aerie_spec_type_name(spec->type));
+                       ae_head_kind_name(spec->head->head), aerie_spec_type_name(type_of(spec->head->head)),
+                       aerie_spec_type_name(spec->type));
     const ae_head_hparams *h = &spec->head->head->hparams;
     p->n_taps = h->n_taps;
     memcpy(p->taps, h->taps, sizeof p->taps);
@@ -139,7 +146,8 @@ aerie_status ae_api_create_head_drafter(aerie_session *s, ae_drafter **drafter, 
     const ae_head_engine_options o = {.n_ctx = s->params.n_ctx, .n_seqs = s->params.n_seqs, .n_batch = HEAD_BATCH,
                                       .window = spec->window, .n_sinks = spec->n_sinks};
     ae_head_engine *engine;
-    AE_TRY(ae_api_check_memory("the drafting head's session", ae_head_engine_plan_bytes(net->head, net->target, &o, s->params.n_threads),
+    AE_TRY(ae_api_check_memory("the drafting head's session",
+                               ae_head_engine_plan_bytes(net->head, net->target, &o, s->params.n_threads),
                                "a smaller context (-c) or fewer sequences would fit", error));
     AE_TRY(ae_head_engine_create(&engine, net, s->engine, &o, error));
     return ae_draft_head_create(drafter, engine, s->engine, s->params.n_seqs, error);

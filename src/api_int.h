@@ -1,4 +1,4 @@
-/* api_int.h - what the public objects are made of; shared by api.c, api_chat.c and api_head.c. */
+/* api_int.h - what the public objects are made of; shared by api.c and the other api_*.c. */
 #ifndef AE_API_INT_H
 #define AE_API_INT_H
 
@@ -38,6 +38,17 @@ aerie_status ae_api_check_memory(const char *what, uint64_t needed, const char *
 
 /* Hands a buffer's bytes to the caller, NUL-terminated. */
 aerie_status ae_api_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error);
+
+#define AE_API_MAX_CTX (1u << 24)
+
+/* Parameters with their defaults filled in. ARGUMENT for what cannot be. */
+aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *resolved,
+                            aerie_error *error);
+ae_load_options ae_api_net_options(const aerie_model_params *params);
+ae_engine_options ae_api_engine_options(const aerie_session_params *params);
+
+/* api_draft.c: speculation by a draft model. */
+aerie_status ae_api_create_draft_model(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 
 /* api_head.c: speculation by a head. Settles AUTO if a head is given, and asks the session for what the head taps. */
 aerie_status ae_api_resolve_head(aerie_session_params *params, aerie_error *error);

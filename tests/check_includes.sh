@@ -17,7 +17,8 @@ for folder in $order; do
         done
     done
 done
-if grep -n -E '(^|[^a-zA-Z0-9_])(exit|abort|printf|puts|fputs|perror)[[:space:]]*\(' $(find src -name '*.c' -o -name '*.inc'); then
+calls='(^|[^a-zA-Z0-9_])(exit|abort|printf|puts|fputs|perror)[[:space:]]*\('
+if grep -n -E "$calls" $(find src -name '*.c' -o -name '*.inc'); then
     echo "the library neither prints nor ends the process"
     bad=1
 fi

@@ -125,7 +125,8 @@ static uint64_t sample_keys(ae_buf *buf, uint64_t *state, uint32_t alignment)
 
 void gguf_make_sample(ae_buf *buf, uint64_t seed)
 {
-    static const uint32_t types[] = {AE_TYPE_F32, AE_TYPE_Q4_0, AE_TYPE_Q6_K, AE_TYPE_F16, AE_TYPE_Q8_0, AE_TYPE_I8, AE_TYPE_Q4_K};
+    static const uint32_t types[] = {AE_TYPE_F32,  AE_TYPE_Q4_0, AE_TYPE_Q6_K, AE_TYPE_F16,
+                                     AE_TYPE_Q8_0, AE_TYPE_I8,   AE_TYPE_Q4_K};
     uint64_t state = seed, n_kv, at = 0, ends = 0;
     uint64_t n_tensors = gguf_make_random(&state) % 6;
     uint32_t alignment = (uint32_t)8 << gguf_make_random(&state) % 5;
@@ -176,7 +177,8 @@ static const char *check_kv(const ae_gguf *gguf, const ae_gguf_kv *kv, const uin
         *sum += touch(text.data, text.n);
         n_strings++;
     }
-    if (n_strings != (kv->element_type == AE_GGUF_STRING ? kv->n : 0)) return "a string array has not the length that it claims";
+    if (n_strings != (kv->element_type == AE_GGUF_STRING ? kv->n : 0))
+        return "a string array has not the length that it claims";
     for (uint64_t i = 0; i < kv->n && kv->element_type != AE_GGUF_STRING; i++) {
         int64_t x = 0;
         double y = 0;
@@ -240,10 +242,11 @@ const char *gguf_check_all(const ae_gguf *gguf, const uint8_t *base, size_t n)
     for (size_t i = 0; i < n_tensors && i < 256 && !wrong; i++)
         for (size_t k = 0; k < i && !wrong; k++) {
             const ae_gguf_tensor *a = ae_gguf_tensor_at(gguf, i), *b = ae_gguf_tensor_at(gguf, k);
-            if (a->i_file == b->i_file && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes) wrong = "two tensors overlap";
+            if (a->i_file == b->i_file && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
+                wrong = "two tensors overlap";
         }
-    if (!wrong && (ae_gguf_kv_at(gguf, n_kv) || ae_gguf_tensor_at(gguf,
-                                                                  n_tensors))) wrong = "an index beyond the end gives something";
+    if (!wrong && (ae_gguf_kv_at(gguf, n_kv) || ae_gguf_tensor_at(gguf, n_tensors)))
+        wrong = "an index beyond the end gives something";
     sink = sum;
     (void)sink;
     return wrong;

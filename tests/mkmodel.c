@@ -200,7 +200,8 @@ static bool has_part(const mk_options *o, const struct part *p, uint32_t i)
     if (!strcmp(p->name, "ffn_gate_inp.weight")) return experts;
     if (stack && starts(p->name, "ffn_down")) return experts;
     if (stack) return experts && o->fused == starts(p->name, "ffn_gate_up");
-    if (p->role == BIAS && !(o->biases && (!strcmp(a->name, "llama") || (starts(p->name, "attn_") && p->in != 'e')))) return false;
+    if (p->role == BIAS && !(o->biases && (!strcmp(a->name, "llama") || (starts(p->name, "attn_") && p->in != 'e'))))
+        return false;
     return !starts(p->name, "ffn_") || p->role == NORM || !experts;
 }
 
@@ -355,7 +356,8 @@ static aerie_status write_keys(const mk_options *o, ae_gguf_writer *w, aerie_err
     AE_TRY(ae_gguf_writer_string(w, "general.architecture", arch_of(o)->name, error));
     AE_TRY(ae_gguf_writer_string(w, "general.name", "random", error));
     AE_TRY(ae_gguf_writer_u32(w, "general.quantization_version", 2, error));
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) AE_TRY(key_u32(o, w, counts[i].suffix, counts[i].value, error));
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        AE_TRY(key_u32(o, w, counts[i].suffix, counts[i].value, error));
     AE_TRY(key_f32(o, w, "attention.layer_norm_rms_epsilon", 1e-5f, error));
     AE_TRY(key_f32(o, w, "rope.freq_base", o->rope_base, error));
     if (o->n_experts) AE_TRY(write_expert_keys(o, w, error));

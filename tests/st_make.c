@@ -5,8 +5,8 @@
 
 void st_make_raw(st_make *m, const char *name, const char *dtype, const char *shape, const void *bytes, size_t n)
 {
-    ae_buf_addf(&m->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", m->n ? "," : "{", name, dtype, shape,
-                m->data.n, m->data.n + n);
+    ae_buf_addf(&m->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", m->n ? "," : "{", name,
+                dtype, shape, m->data.n, m->data.n + n);
     ae_buf_add(&m->data, bytes, n);
     m->n++;
 }

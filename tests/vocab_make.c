@@ -93,7 +93,7 @@ static void write_file(ae_buf *buf, const vocab_make *how, const char *model, co
     if (!merges && !how->no_scores) {
         gguf_make_kv_array(buf, "tokenizer.ggml.scores", AE_GGUF_F32, tokens->n, tokens->scores.data, tokens->scores.n);
     }
-    gguf_make_kv_u32(buf, "tokenizer.ggml.bos_token_id", bos);
+    gguf_make_kv_u32(buf, "tokenizer.ggml.bos_token_id", how->no_bos ? UINT32_MAX : bos);
     gguf_make_kv_u32(buf, "tokenizer.ggml.eos_token_id", how->eos ? how->eos : eos);
     if (how->chat_template) gguf_make_kv_string(buf, "tokenizer.chat_template", how->chat_template);
     if (how->add_bos) gguf_make_kv(buf, "tokenizer.ggml.add_bos_token", AE_GGUF_BOOL, "\1", 1);
@@ -141,8 +141,9 @@ void vocab_make_spm(ae_buf *buf, const vocab_make *how)
 void vocab_make_wpm(ae_buf *buf, const vocab_make *how)
 {
     static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
-    static const char *const pieces[] = {"▁hell", "o", "▁hello", "▁w", "or", "▁world", "ld", "▁!", "▁'", "s", "▁s", "▁中", "▁e", "e", "▁[", "▁]",
-                                         "▁é", "▁cafe", "▁1", "1", "▁12", "a", "▁a", "aa", "aaaa", "▁cls"};
+    static const char *const pieces[] = {"▁hell", "o",  "▁hello", "▁w", "or", "▁world", "ld",   "▁!",  "▁'",
+                                         "s",     "▁s", "▁中",    "▁e", "e",  "▁[",     "▁]",   "▁é",  "▁cafe",
+                                         "▁1",    "1",  "▁12",    "a",  "▁a", "aa",     "aaaa", "▁cls"};
     const bool cased = how->pre && strcmp(how->pre, "cased") == 0;
     vocab_make plain = *how;
     list tokens = {0};

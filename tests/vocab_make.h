@@ -21,6 +21,7 @@ typedef struct vocab_make {
     const char *model;         /* NULL: gpt2 or llama */
     const char *chat_template; /* NULL: no such key */
     bool add_bos;              /* the key says so; otherwise there is none */
+    bool no_bos;               /* the file says that there is no BOS */
 } vocab_make;
 
 /* The bytes of a GGUF file. */

@@ -49,7 +49,8 @@ static bool set_number(mk_options *o, const char *name, const char *value)
     const struct {
         const char *name;
         bool *to;
-    } flags[] = {{"--tied", &o->tied}, {"--biases", &o->biases}, {"--rope-freqs", &o->rope_freqs}, {"--forgetful", &o->forgetful},
+    } flags[] = {{"--tied", &o->tied}, {"--biases", &o->biases}, {"--rope-freqs", &o->rope_freqs},
+                 {"--forgetful", &o->forgetful},
                  {"--fused", &o->fused}};
     uint64_t n;
     if (!strcmp(name, "--rope-base")) return (o->rope_base = strtof(value, NULL)) > 1.0f;

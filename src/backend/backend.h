@@ -249,7 +249,8 @@ typedef struct ae_backend_ops {
     void (*download)(ae_stream *stream, void *host, const void *device, size_t n);
 
     /* y[r * y_stride ..] = row tokens[r] of the table, as f32. tokens (host) [n_rows]. */
-    void (*lookup)(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y, size_t y_stride);
+    void (*lookup)(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
+                   size_t y_stride);
     void (*matmul)(ae_stream *stream, const ae_matmul *args);
     void (*norm)(ae_stream *stream, const ae_norm *args);
     void (*moe)(ae_stream *stream, const ae_moe *args);

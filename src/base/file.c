@@ -22,7 +22,8 @@ aerie_status ae_file_open(int *fd, ae_file_id *id, const char *path, aerie_error
     if (fstat(*fd, &st) != 0)
         status = ae_fail(error, AERIE_ERROR_IO, "%s: cannot stat: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
-        status = ae_fail(error, AERIE_ERROR_IO, "%s: not a regular file%s", path, S_ISDIR(st.st_mode) ? " but a directory" : "");
+        status = ae_fail(error, AERIE_ERROR_IO, "%s: not a regular file%s", path,
+                         S_ISDIR(st.st_mode) ? " but a directory" : "");
     if (status != AERIE_OK) {
         ae_file_close(*fd);
         *fd = -1;

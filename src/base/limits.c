@@ -94,7 +94,8 @@ static bool group_up(group *g)
 }
 
 static const char *const mounts_2[] = {"/sys/fs/cgroup/unified", "/sys/fs/cgroup", NULL};
-static const char *const mounts_cpu[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpuacct,cpu", NULL};
+static const char *const mounts_cpu[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpuacct,cpu",
+                                         NULL};
 static const char *const mounts_memory[] = {"/sys/fs/cgroup/memory", NULL};
 
 static void take_least(double *least, double value)
@@ -115,8 +116,9 @@ static double cpu_quota(const char *root)
         } while (group_up(&g));
     if (find_group(&g, root, "cpu", mounts_cpu))
         do {
-            if (group_text(&g, "cpu.cfs_quota_us", text, sizeof text) && group_text(&g, "cpu.cfs_period_us", period, sizeof period) &&
-                sscanf(text, "%lf", &quota) == 1 && sscanf(period, "%lf", &per) == 1 && per > 0)
+            if (group_text(&g, "cpu.cfs_quota_us", text, sizeof text) &&
+                group_text(&g, "cpu.cfs_period_us", period, sizeof period) && sscanf(text, "%lf", &quota) == 1 &&
+                sscanf(period, "%lf", &per) == 1 && per > 0)
                 take_least(&least, quota / per); /* -1 is no limit */
         } while (group_up(&g));
     return least;

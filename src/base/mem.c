@@ -112,7 +112,7 @@ void *ae_layout_add(ae_layout *layout, size_t n, size_t size)
     return part;
 }
 
-static bool buf_reserve(ae_buf *buf, size_t extra)
+bool ae_buf_reserve(ae_buf *buf, size_t extra)
 {
     size_t need;
     if (buf->failed) return false;
@@ -135,7 +135,7 @@ static bool buf_reserve(ae_buf *buf, size_t extra)
 
 void ae_buf_add(ae_buf *buf, const void *bytes, size_t n)
 {
-    if (!buf_reserve(buf, n)) return;
+    if (!ae_buf_reserve(buf, n)) return;
     if (n) memcpy(buf->data + buf->n, bytes, n);
     buf->n += n;
     buf->data[buf->n] = 0;
@@ -155,7 +155,7 @@ void ae_buf_addf(ae_buf *buf, const char *format, ...)
     va_end(args);
     if (n < 0) {
         buf->failed = true;
-    } else if (buf_reserve(buf, (size_t)n)) {
+    } else if (ae_buf_reserve(buf, (size_t)n)) {
         vsnprintf(buf->data + buf->n, (size_t)n + 1, format, again);
         buf->n += (size_t)n;
     }

@@ -69,6 +69,8 @@ typedef struct ae_buf {
     bool failed;     /* an append ran out of memory; later appends do nothing */
 } ae_buf;
 
+/* Room for so many bytes more; false, and failed, without. */
+bool ae_buf_reserve(ae_buf *buf, size_t extra);
 void ae_buf_add(ae_buf *buf, const void *bytes, size_t n);
 void ae_buf_adds(ae_buf *buf, const char *text);
 #if defined(__GNUC__)

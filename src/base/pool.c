@@ -67,7 +67,8 @@ static uint32_t work(ae_pool *pool, uint32_t i_worker)
             claim = now;
             continue;
         }
-        if (!atomic_compare_exchange_weak_explicit(&pool->claim, &claim, claim + 1, memory_order_acq_rel, memory_order_acquire)) continue;
+        if (!atomic_compare_exchange_weak_explicit(&pool->claim, &claim, claim + 1, memory_order_acq_rel, memory_order_acquire))
+            continue;
         job(context, item, i_worker);
         atomic_fetch_add_explicit(&pool->done, 1, memory_order_release);
         claim = atomic_load_explicit(&pool->claim, memory_order_acquire);
@@ -138,7 +139,8 @@ aerie_status ae_pool_create(ae_pool **out, uint32_t n_workers, aerie_error *erro
         const int code = pthread_create(&pool->worker[i].thread, NULL, worker_main, &pool->worker[i]);
         if (code) {
             ae_pool_free(pool);
-            return ae_fail(error, AERIE_ERROR_INTERNAL, "thread %u of %u could not be started: %s", i + 1, n_workers, strerror(code));
+            return ae_fail(error, AERIE_ERROR_INTERNAL, "thread %u of %u could not be started: %s", i + 1, n_workers,
+                           strerror(code));
         }
         pool->n_started++;
     }

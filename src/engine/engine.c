@@ -75,7 +75,8 @@ static ae_stream_options stream_options(const ae_model *m, const ae_engine_optio
         if (dims[i] > max_in) max_in = dims[i];
     return (ae_stream_options){
         .n_threads = o->threads_of ? o->threads_of->options.n_threads : o->n_threads, .max_rows = o->n_batch, .max_in = max_in,
-        .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared}, .threads_of = o->threads_of ? o->threads_of->stream : NULL};
+        .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared},
+        .threads_of = o->threads_of ? o->threads_of->stream : NULL};
 }
 
 size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options)
@@ -88,7 +89,8 @@ size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, co
     host_layout(&host, model, &o, &e);
     device_layout(&device, model, &o, &e);
     size_t total = 0;
-    const size_t parts[] = {host.bytes, device.bytes, ae_kv_plan_bytes(backend, &kv), backend->ops->stream_bytes(backend, &stream)};
+    const size_t parts[] = {host.bytes, device.bytes, ae_kv_plan_bytes(backend, &kv),
+                            backend->ops->stream_bytes(backend, &stream)};
     for (size_t i = 0; i < 4; i++)
         if (!ae_add_size(total, parts[i], &total)) return SIZE_MAX;
     return host.overflow || device.overflow ? SIZE_MAX : total;

@@ -83,7 +83,8 @@ static void expert_block(ae_engine *e, uint32_t i_layer)
                          : x->gate == AE_EXPERT_GATE_SOFTMAX_CHOSEN ? AE_GATE_SOFTMAX_CHOSEN : AE_GATE_SOFTMAX;
     e->backend->ops->moe(e->stream, &(ae_moe){
         .n_rows = e->n_rows, .routing = {x->n, x->n_used, gate, x->renorm, x->scale}, .x = e->x, .norm = l->ffn_norm,
-        .norm_eps = h->norm_eps, .router = l->router, .bias = l->router_bias, .gate = l->e_gate, .up = l->e_up, .down = l->e_down,
+        .norm_eps = h->norm_eps, .router = l->router, .bias = l->router_bias,
+        .gate = l->e_gate, .up = l->e_up, .down = l->e_down,
         .shared_gate = l->s_gate, .shared_up = l->s_up, .shared_down = l->s_down, .shared_router = l->s_router, .y = e->x});
 }
 
@@ -95,9 +96,11 @@ static void tap(ae_engine *e, uint32_t at)
         if (e->options.taps[i] != at) continue;
         float *y = e->features + (size_t)i * n_embd;
         const size_t stride = (size_t)n_taps * n_embd;
-        e->backend->ops->copy(e->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = e->x, .x_stride = n_embd, .y = y, .y_stride = stride});
+        e->backend->ops->copy(e->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = e->x, .x_stride = n_embd,
+                                                    .y = y, .y_stride = stride});
         if (at == AE_TAP_NORMED)
-            e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = n_embd, .x = y, .x_stride = stride,
+            e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = n_embd,
+                                                        .x = y, .x_stride = stride,
                                                         .weight = e->net->out_norm, .eps = e->net->model->hparams.norm_eps});
     }
 }
@@ -107,8 +110,9 @@ void ae_forward(ae_engine *e)
     const ae_backend_ops *ops = e->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
     const ae_places places = {e->n_rows, e->seq, e->pos, e->slot, e->n_inplace, e->path, AE_TREE_MAX, e->tables};
-    ae_rotation(e->backend, e->stream, &(ae_rotation_args){e->n_rows, h->n_rot, e->pos, e->net->rope_freq, e->net->rope_magnitude,
-                                                           e->rope_host, e->cos, e->sin});
+    ae_rotation(e->backend, e->stream,
+                &(ae_rotation_args){e->n_rows, h->n_rot, e->pos, e->net->rope_freq, e->net->rope_magnitude, e->rope_host,
+                                    e->cos, e->sin});
     ops->lookup(e->stream, e->net->embedding, e->token, e->n_rows, e->x, h->n_embd);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         tap(e, i);

@@ -42,7 +42,8 @@ static void host_layout(ae_layout *l, const ae_head *head, const ae_head_engine_
     e->rope_host = ae_layout_add(l, n * head->hparams.layer.n_rot, sizeof(float));
 }
 
-static void device_layout(ae_layout *l, const ae_head *head, uint32_t n_draft, const ae_head_engine_options *o, ae_head_engine *e)
+static void device_layout(ae_layout *l, const ae_head *head, uint32_t n_draft, const ae_head_engine_options *o,
+                          ae_head_engine *e)
 {
     const ae_head_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
@@ -61,7 +62,8 @@ static void device_layout(ae_layout *l, const ae_head *head, uint32_t n_draft, c
         {&e->x_out, n_out * H}, {&e->logits, n_out * n_draft},
         {&e->fed, medusa ? 0 : (size_t)o->n_seqs * (1 + AE_TREE_MAX) * H},
     };
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
 }
 
 static ae_kv_options kv_options(const ae_head *head, const ae_head_engine_options *o)
@@ -72,7 +74,8 @@ static ae_kv_options kv_options(const ae_head *head, const ae_head_engine_option
     return (ae_kv_options){1, h->n_kv_heads, h->head_dim, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16};
 }
 
-static ae_stream_options stream_options(const ae_head *head, const ae_head_engine_options *o, uint32_t n_threads, ae_stream *threads_of)
+static ae_stream_options stream_options(const ae_head *head, const ae_head_engine_options *o, uint32_t n_threads,
+                                        ae_stream *threads_of)
 {
     const ae_head_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
@@ -83,11 +86,13 @@ static ae_stream_options stream_options(const ae_head *head, const ae_head_engin
     return (ae_stream_options){.n_threads = n_threads, .max_rows = o->n_batch, .max_in = max_in, .threads_of = threads_of};
 }
 
-size_t ae_head_engine_plan_bytes(const ae_head *head, const ae_net *target, const ae_head_engine_options *options, uint32_t n_threads)
+size_t ae_head_engine_plan_bytes(const ae_head *head, const ae_net *target, const ae_head_engine_options *options,
+                                 uint32_t n_threads)
 {
     const ae_head_engine_options o = resolve(head, options);
-    const uint32_t n_draft = head->output || head->to_target || head->hparams.kind == AE_HEAD_MEDUSA ? head->hparams.n_draft
-                                                                                                   : target->model->hparams.n_vocab;
+    const uint32_t n_draft = head->output || head->to_target || head->hparams.kind == AE_HEAD_MEDUSA
+                                 ? head->hparams.n_draft
+                                 : target->model->hparams.n_vocab;
     const ae_stream_options stream = stream_options(head, &o, n_threads, NULL);
     const ae_kv_options kv = kv_options(head, &o);
     ae_head_engine e;
@@ -238,8 +243,8 @@ static uint32_t add_output(ae_head_engine *e, uint32_t row, uint32_t seq, uint32
     return e->n_out++;
 }
 
-void ae_head_add_true(ae_head_engine *e, uint32_t seq, const float *features, const int32_t *next_tokens, uint32_t n, bool output,
-                      uint32_t *out)
+void ae_head_add_true(ae_head_engine *e, uint32_t seq, const float *features, const int32_t *next_tokens, uint32_t n,
+                      bool output, uint32_t *out)
 {
     const ae_head_hparams *h = &e->net->head->hparams;
     const size_t width = (size_t)h->n_taps * h->n_target_embd;

@@ -29,7 +29,8 @@ typedef struct ae_head_engine_options {
     uint32_t window, n_sinks; /* rows seen, in whole pages of 64; 0: as the head says */
 } ae_head_engine_options;
 
-size_t ae_head_engine_plan_bytes(const ae_head *head, const ae_net *target, const ae_head_engine_options *options, uint32_t n_threads);
+size_t ae_head_engine_plan_bytes(const ae_head *head, const ae_net *target, const ae_head_engine_options *options,
+                                 uint32_t n_threads);
 aerie_status ae_head_engine_create(ae_head_engine **out, const ae_head_net *net, ae_engine *target,
                                    const ae_head_engine_options *options, aerie_error *error);
 void ae_head_engine_free(ae_head_engine *engine);

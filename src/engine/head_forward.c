@@ -4,23 +4,25 @@
 #include "engine/engine_int.h"
 #include "engine/head_int.h"
 
-static void copy(ae_head_engine *e, uint32_t n, uint32_t dim, const float *x, size_t x_stride, const int32_t *rows, float *y, size_t y_stride)
+static void copy(ae_head_engine *e, uint32_t n, uint32_t dim, const float *x, size_t x_stride, const int32_t *rows, float *y,
+                 size_t y_stride)
 {
     e->backend->ops->copy(e->stream, &(ae_copy){n, dim, x, x_stride, rows, y, y_stride});
 }
 
 /* Norms `dim` values of each row in place. */
-static void norm(ae_head_engine *e, uint32_t n_rows, uint32_t n_groups, uint32_t dim, float *x, size_t stride, const float *weight)
+static void norm(ae_head_engine *e, uint32_t n_rows, uint32_t n_groups, uint32_t dim, float *x, size_t stride,
+                 const float *weight)
 {
     e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = n_rows, .n_groups = n_groups, .dim = dim, .x = x, .x_stride = stride,
                                                 .weight = weight, .eps = e->net->head->hparams.layer.norm_eps});
 }
 
-static void product(ae_head_engine *e, uint32_t n_rows, const float *x, size_t x_stride, const ae_weight *w, const float *bias, float *y,
-                    size_t y_stride, bool add)
+static void product(ae_head_engine *e, uint32_t n_rows, const float *x, size_t x_stride, const ae_weight *w, const float *bias,
+                    float *y, size_t y_stride, bool add)
 {
-    e->backend->ops->matmul(e->stream, &(ae_matmul){.n_rows = n_rows, .input = AE_INPUT_PLAIN, .x = x, .x_stride = x_stride, .n_weights = 1,
-                                                    .out = {{w, bias, y, y_stride, add}}});
+    e->backend->ops->matmul(e->stream, &(ae_matmul){.n_rows = n_rows, .input = AE_INPUT_PLAIN, .x = x, .x_stride = x_stride,
+                                                    .n_weights = 1, .out = {{w, bias, y, y_stride, add}}});
 }
 
 /* g of true rows: the target's hidden rows through fc. EAGLE-1/2 use the one hidden row as it is. */
@@ -65,14 +67,18 @@ static void attention_block(ae_head_engine *e)
     const uint32_t q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
     const ae_places places = {e->n_rows, e->seq, e->pos, e->slot, e->n_inplace, e->path, AE_TREE_MAX, e->tables};
     ops->matmul(e->stream, &(ae_matmul){
-        .n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = eagle3 ? e->c : e->x, .x_stride = eagle3 ? 2 * (size_t)h->n_embd : h->n_embd,
+        .n_rows = e->n_rows, .input = AE_INPUT_PLAIN,
+        .x = eagle3 ? e->c : e->x, .x_stride = eagle3 ? 2 * (size_t)h->n_embd : h->n_embd,
         .n_weights = 3,
-        .out = {{net->wq, net->bq, e->q, q_dim, false}, {net->wk, net->bk, e->k, kv_dim, false}, {net->wv, net->bv, e->v, kv_dim, false}}});
+        .out = {{net->wq, net->bq, e->q, q_dim, false},
+                {net->wk, net->bk, e->k, kv_dim, false},
+                {net->wv, net->bv, e->v, kv_dim, false}}});
     if (net->q_norm) norm(e, e->n_rows, h->n_heads, h->head_dim, e->q, q_dim, net->q_norm);
     if (net->k_norm) norm(e, e->n_rows, h->n_kv_heads, h->head_dim, e->k, kv_dim, net->k_norm);
     ops->rope_kv(e->stream, &(ae_rope_kv){
         .places = &places, .kv = ae_kv_pages(e->kv), .layer = 0, .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads,
-        .head_dim = h->head_dim, .n_rot = h->n_rot, .kind = h->rope_neox ? AE_ROPE_NEOX : AE_ROPE_NORM, .cos = e->cos, .sin = e->sin,
+        .head_dim = h->head_dim, .n_rot = h->n_rot, .kind = h->rope_neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
+        .cos = e->cos, .sin = e->sin,
         .q = e->q, .k = e->k, .v = e->v});
     ops->attention(e->stream, &(ae_attention){
         .places = &places, .kv = ae_kv_pages(e->kv), .layer = 0, .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads,
@@ -85,8 +91,10 @@ static void ffn_block(ae_head_engine *e)
     const ae_hparams *h = &e->net->head->hparams.layer;
     const ae_head_net *net = e->net;
     e->backend->ops->matmul(e->stream, &(ae_matmul){
-        .n_rows = e->n_rows, .input = AE_INPUT_RMSNORM, .x = e->x, .x_stride = h->n_embd, .norm = net->ffn_norm, .norm_eps = h->norm_eps,
-        .n_weights = 2, .out = {{net->w_gate, net->b_gate, e->gate, h->n_ff, false}, {net->w_up, net->b_up, e->up, h->n_ff, false}}});
+        .n_rows = e->n_rows, .input = AE_INPUT_RMSNORM, .x = e->x, .x_stride = h->n_embd, .norm = net->ffn_norm,
+        .norm_eps = h->norm_eps,
+        .n_weights = 2, .out = {{net->w_gate, net->b_gate, e->gate, h->n_ff, false},
+                               {net->w_up, net->b_up, e->up, h->n_ff, false}}});
     e->backend->ops->matmul(e->stream, &(ae_matmul){
         .n_rows = e->n_rows, .input = AE_INPUT_SWIGLU, .x = e->gate, .x2 = e->up, .x_stride = h->n_ff, .n_weights = 1,
         .out = {{net->w_down, net->b_down, e->x, h->n_embd, true}}});
@@ -103,15 +111,17 @@ static void put_out(ae_head_engine *e)
         copy(e, 1, H, e->x_out + (size_t)i * H, H, NULL, e->fed + (size_t)e->out_fed[i] * H, H);
     const bool normed = h->feedback_normed || !e->net->out_norm;
     e->backend->ops->matmul(e->stream, &(ae_matmul){
-        .n_rows = e->n_out, .input = normed ? AE_INPUT_PLAIN : AE_INPUT_RMSNORM, .x = e->x_out, .x_stride = H, .norm = e->net->out_norm,
+        .n_rows = e->n_out, .input = normed ? AE_INPUT_PLAIN : AE_INPUT_RMSNORM, .x = e->x_out, .x_stride = H,
+        .norm = e->net->out_norm,
         .norm_eps = h->layer.norm_eps, .n_weights = 1, .out = {{e->net->output, NULL, e->logits, e->net->n_draft, false}}});
 }
 
 void ae_head_forward(ae_head_engine *e, bool drafted)
 {
     const uint32_t H = e->net->head->hparams.layer.n_embd;
-    ae_rotation(e->backend, e->stream, &(ae_rotation_args){e->n_rows, e->net->head->hparams.layer.n_rot, e->rope_pos, e->net->rope_freq,
-                                                           e->net->rope_magnitude, e->rope_host, e->cos, e->sin});
+    ae_rotation(e->backend, e->stream,
+                &(ae_rotation_args){e->n_rows, e->net->head->hparams.layer.n_rot, e->rope_pos, e->net->rope_freq,
+                                    e->net->rope_magnitude, e->rope_host, e->cos, e->sin});
     if (drafted) copy(e, e->n_rows, H, e->fed, H, e->fed_from, e->g, H);
     else fuse(e);
     combine(e);

@@ -5,7 +5,8 @@
 #include "engine/head_engine.h"
 
 typedef struct ae_head_seq {
-    uint32_t forgotten;  /* true rows dropped by the window, or never run: position of a row = its slot + forgotten, but for sinks */
+    uint32_t
+        forgotten; /* true rows dropped by the window, or never run: position of a row = its slot + forgotten, but for sinks */
     uint32_t n_added;    /* true rows of the pass being built */
     uint32_t n_drafted;
     int32_t parent[AE_TREE_MAX], depth[AE_TREE_MAX]; /* of drafted rows; depth 1 hangs on the newest true row */

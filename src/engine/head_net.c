@@ -22,7 +22,8 @@ static void list_layer(ae_head_net *net)
     } vectors[] = {{l->bq, &net->bq}, {l->bk, &net->bk}, {l->bv, &net->bv}, {l->bo, &net->bo}, {l->b_gate, &net->b_gate},
                    {l->b_up, &net->b_up}, {l->b_down, &net->b_down}, {l->q_norm, &net->q_norm}, {l->k_norm, &net->k_norm},
                    {l->ffn_norm, &net->ffn_norm}};
-    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) ae_parts_weight(p, weights[i].tensor, AE_WEIGHT_MATMUL, weights[i].field);
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
+        ae_parts_weight(p, weights[i].tensor, AE_WEIGHT_MATMUL, weights[i].field);
     for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) ae_parts_vector(p, vectors[i].tensor, vectors[i].field);
 }
 
@@ -167,8 +168,8 @@ size_t ae_head_net_plan_bytes(const ae_head *head, const ae_net *target, const a
     return bytes;
 }
 
-aerie_status ae_head_net_create(ae_head_net **out, const ae_head *head, const ae_net *target, const ae_head_net_options *options,
-                                aerie_error *error)
+aerie_status ae_head_net_create(ae_head_net **out, const ae_head *head, const ae_net *target,
+                                const ae_head_net_options *options, aerie_error *error)
 {
     *out = NULL;
     AE_TRY(ae_head_fits(head, target->model, error));

@@ -43,8 +43,8 @@ typedef struct ae_head_net_options {
 /* Device bytes that the head's weights will take. */
 size_t ae_head_net_plan_bytes(const ae_head *head, const ae_net *target, const ae_head_net_options *options);
 /* Errors: those of ae_head_fits and of loading. */
-aerie_status ae_head_net_create(ae_head_net **out, const ae_head *head, const ae_net *target, const ae_head_net_options *options,
-                                aerie_error *error);
+aerie_status ae_head_net_create(ae_head_net **out, const ae_head *head, const ae_net *target,
+                                const ae_head_net_options *options, aerie_error *error);
 void ae_head_net_free(ae_head_net *net);
 
 #endif

@@ -27,7 +27,8 @@ static void list_experts(ae_net *net, uint32_t i_layer)
 static void list_parts(ae_net *net)
 {
     const ae_model *m = net->model;
-    ae_parts_weight(&net->parts, m->embedding, m->tied ? AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL : AE_WEIGHT_LOOKUP, &net->embedding);
+    ae_parts_weight(&net->parts, m->embedding, m->tied ? AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL : AE_WEIGHT_LOOKUP,
+                    &net->embedding);
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
         const ae_layer *from = &m->layers[i];
         ae_net_layer *to = &net->layers[i];

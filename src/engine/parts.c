@@ -39,14 +39,16 @@ void ae_parts_vector(ae_parts *parts, ae_tensor_ref tensor, float **field)
 void ae_parts_expert(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field)
 {
     if (tensor)
-        add(parts, &(ae_part){.tensor = tensor, .use = AE_WEIGHT_MATMUL, .first = first, .n_rows = n, .is_expert = true, .weight = field});
+        add(parts, &(ae_part){.tensor = tensor, .use = AE_WEIGHT_MATMUL, .first = first, .n_rows = n,
+                              .is_expert = true, .weight = field});
 }
 
 static ae_weight_source source_of(const ae_part *part)
 {
     ae_tensor_ref t = part->tensor;
     const size_t at = part->first * ae_type_row_bytes(t->type, (uint64_t)t->ne[0]);
-    return (ae_weight_source){t->type, part->n_rows, (uint32_t)t->ne[0], t->data ? (const uint8_t *)t->data + at : NULL, part->use};
+    return (ae_weight_source){t->type, part->n_rows, (uint32_t)t->ne[0], t->data ? (const uint8_t *)t->data + at : NULL,
+                              part->use};
 }
 
 static size_t bytes_of(const ae_part *part, const ae_backend *backend)

@@ -159,7 +159,9 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
     const size_t row = row_bytes(c->part), bytes = c->n * row;
     aerie_error error = {0};
     if (atomic_load(&job->status) != AERIE_OK) return;
-    if (ahead) ae_gguf_advise(&l->reader, ahead->part->tensor, first_row(ahead) * row_bytes(ahead->part), ahead->n * row_bytes(ahead->part), AE_FILE_SOON);
+    if (ahead)
+        ae_gguf_advise(&l->reader, ahead->part->tensor, first_row(ahead) * row_bytes(ahead->part),
+                       ahead->n * row_bytes(ahead->part), AE_FILE_SOON);
     const aerie_status status = ae_gguf_read(&l->reader, c->part->tensor, first_row(c) * row, l->buffer, bytes, &error);
     if (status != AERIE_OK) {
         fail_job(job, status, &error);

@@ -133,11 +133,13 @@ static aerie_status split_number(const ae_gguf_file *file, const char *key, int6
     if (!kv) return AERIE_OK;
     const char *dots, *path = ae_gguf_path_end(file->path, &dots);
     if (kv->type == AE_GGUF_ARRAY || !ae_gguf_kv_int(kv, 0, value))
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: key \"%s\": the value is of type %s; it must be an integer (at byte %zu)", dots,
-                       path, key, ae_gguf_type_name(kv->type), (size_t)(kv->data - file->data));
+        return ae_fail(error, AERIE_ERROR_FORMAT,
+                       "%s%s: key \"%s\": the value is of type %s; it must be an integer (at byte %zu)", dots, path, key,
+                       ae_gguf_type_name(kv->type), (size_t)(kv->data - file->data));
     if (*value < 0 || *value > most)
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: key \"%s\": the value is %" PRId64 "; it must be from 0 to %" PRId64 " (at byte %zu)",
-                       dots, path, key, *value, most, (size_t)(kv->data - file->data));
+        return ae_fail(error, AERIE_ERROR_FORMAT,
+                       "%s%s: key \"%s\": the value is %" PRId64 "; it must be from 0 to %" PRId64 " (at byte %zu)", dots, path,
+                       key, *value, most, (size_t)(kv->data - file->data));
     return AERIE_OK;
 }
 
@@ -151,8 +153,8 @@ static aerie_status read_split(const ae_gguf_file *file, split *out, aerie_error
     AE_TRY(split_number(file, "split.no", count - 1, &has_no, &no, error));
     if (!has_no) {
         const char *dots, *path = ae_gguf_path_end(file->path, &dots);
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: key \"split.no\" is missing from a file with \"split.count\" %" PRId64, dots,
-                       path, count);
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s%s: key \"split.no\" is missing from a file with \"split.count\" %" PRId64,
+                       dots, path, count);
     }
     AE_TRY(split_number(file, "split.tensors.count", INT64_MAX, &out->has_tensors, &n_tensors, error));
     out->no = (uint32_t)no;
@@ -205,8 +207,8 @@ static aerie_status open_set(ae_gguf *g, ae_gguf_file *given, const split *set, 
         const char *dots, *path = ae_gguf_path_end(g->path, &dots);
         ae_gguf_file_free(given);
         return ae_fail(error, AERIE_ERROR_FORMAT,
-                       "%s%s: it is part %u of %u of a split model, so its name must end in \"%s\" for the other parts to be found", dots,
-                       path, set->no + 1, set->count, suffix);
+                       "%s%s: it is part %u of %u of a split model, so its name must end in \"%s\" for the other parts to be "
+                       "found", dots, path, set->no + 1, set->count, suffix);
     }
     aerie_status status = AERIE_OK;
     for (uint32_t i = 0; i < set->count && status == AERIE_OK; i++) {
@@ -222,8 +224,9 @@ static aerie_status open_set(ae_gguf *g, ae_gguf_file *given, const split *set, 
     if (status != AERIE_OK) return status;
     AE_TRY(index_tensors(g, error));
     if (set->has_tensors && set->n_tensors != g->n_tensors)
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: key \"split.tensors.count\" is %" PRIu64 ", but its %u parts have %zu tensors",
-                       g->path, set->n_tensors, set->count, g->n_tensors);
+        return ae_fail(error, AERIE_ERROR_FORMAT,
+                       "%s: key \"split.tensors.count\" is %" PRIu64 ", but its %u parts have %zu tensors", g->path,
+                       set->n_tensors, set->count, g->n_tensors);
     return AERIE_OK;
 }
 
@@ -275,8 +278,8 @@ aerie_status ae_gguf_open_memory(ae_gguf **out, const void *bytes, size_t n, con
     aerie_status status = file.path ? ae_gguf_file_parse(&file, error) : ae_fail_memory(error, "a name", strlen(name) + 1);
     if (status == AERIE_OK) status = read_split(&file, &set, error);
     if (status == AERIE_OK && set.count > 1)
-        status = ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: it is part %u of %u of a split model, which opens by path only", name,
-                         set.no + 1, set.count);
+        status = ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: it is part %u of %u of a split model, which opens by path only",
+                         name, set.no + 1, set.count);
     if (status == AERIE_OK) status = append_file(g, &file, error);
     else ae_gguf_file_free(&file);
     if (status == AERIE_OK) status = index_tensors(g, error);

@@ -11,7 +11,8 @@
 
 const char *ae_gguf_type_name(ae_gguf_type type)
 {
-    static const char *const names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+    static const char *const names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                        "bool", "string", "array", "u64", "i64", "f64"};
     return (size_t)type < sizeof names / sizeof names[0] ? names[type] : "unknown";
 }
 

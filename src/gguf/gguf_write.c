@@ -277,7 +277,8 @@ aerie_status ae_gguf_writer_tensor(ae_gguf_writer *w, const char *name, uint32_t
     if (!bytes)
         return ae_fail(error, AERIE_ERROR_ARGUMENT,
                        "%s%s: tensor \"%.80s\": its shape does not suit %s, whose rows are multiples of %" PRIu32
-                       " elements; 1 to 4 dimensions, each at least 1", dots, path, name, ae_type_name(type), ae_type_block_elements(type));
+                       " elements; 1 to 4 dimensions, each at least 1",
+                       dots, path, name, ae_type_name(type), ae_type_block_elements(type));
     if (!grow((void **)&w->tensors, w->n_tensors, &w->tensor_capacity, sizeof *w->tensors))
         return ae_fail_memory(error, "the tensor list of a new GGUF file", w->tensor_capacity * 2 * sizeof *w->tensors);
     planned_tensor *t = &w->tensors[w->n_tensors];

@@ -179,7 +179,8 @@ static aerie_status read_header(cursor *c, uint64_t *n_tensors, uint64_t *n_kv)
                            "GGUF version 1 is not supported; convert the model again (aerie reads versions 2 and 3)");
         if (f->version && !(f->version & 0xffff))
             return fail_at(c, AERIE_ERROR_UNSUPPORTED, 4, "the file is big-endian; aerie reads little-endian files only");
-        return fail_at(c, AERIE_ERROR_UNSUPPORTED, 4, "GGUF version %" PRIu32 " is not supported; aerie reads versions 2 and 3", f->version);
+        return fail_at(c, AERIE_ERROR_UNSUPPORTED, 4, "GGUF version %" PRIu32 " is not supported; aerie reads versions 2 and 3",
+                       f->version);
     }
     AE_TRY(take_u64(c, "the number of tensors", n_tensors));
     return take_u64(c, "the number of keys", n_kv);
@@ -189,8 +190,9 @@ static aerie_status read_header(cursor *c, uint64_t *n_tensors, uint64_t *n_kv)
 static aerie_status check_count(const cursor *c, uint64_t n, size_t bytes_min, size_t at, const char *what)
 {
     if (n > bytes_left(c) / bytes_min)
-        return fail_at(c, AERIE_ERROR_FORMAT, at, "it claims %" PRIu64 " %s, but only %zu bytes follow; the file is damaged or cut short",
-                       n, what, bytes_left(c));
+        return fail_at(c, AERIE_ERROR_FORMAT, at,
+                       "it claims %" PRIu64 " %s, but only %zu bytes follow; the file is damaged or cut short", n, what,
+                       bytes_left(c));
     if (n > AE_GGUF_MAX_ENTRIES)
         return fail_at(c, AERIE_ERROR_LIMIT, at, "it has %" PRIu64 " %s; aerie reads at most %" PRIu64, n, what,
                        AE_GGUF_MAX_ENTRIES);
@@ -214,8 +216,9 @@ static aerie_status read_elements(cursor *c, ae_gguf_kv *kv, size_t at)
     if (size) {
         const uint8_t *p = NULL;
         if (kv->n > bytes_left(c) / size)
-            return fail_at(c, AERIE_ERROR_FORMAT, at, "its array claims %" PRIu64 " elements of %zu bytes, but only %zu bytes follow",
-                           kv->n, size, bytes_left(c));
+            return fail_at(c, AERIE_ERROR_FORMAT, at,
+                           "its array claims %" PRIu64 " elements of %zu bytes, but only %zu bytes follow", kv->n, size,
+                           bytes_left(c));
         AE_TRY(take(c, (size_t)kv->n * size, "an array", &p));
     } else {
         if (kv->n > bytes_left(c) / 8)
@@ -319,7 +322,8 @@ static aerie_status read_alignment(cursor *c)
         return fail_at(c, AERIE_ERROR_FORMAT, at, "the value is of type %s; it must be u32", ae_gguf_type_name(kv->type));
     memcpy(&f->alignment, kv->data, sizeof f->alignment);
     if (f->alignment < 8 || f->alignment > 65536 || (f->alignment & (f->alignment - 1)))
-        return fail_at(c, AERIE_ERROR_FORMAT, at, "the alignment is %" PRIu32 "; it must be a power of two from 8 to 65536", f->alignment);
+        return fail_at(c, AERIE_ERROR_FORMAT, at, "the alignment is %" PRIu32 "; it must be a power of two from 8 to 65536",
+                       f->alignment);
     c->kind = NULL;
     return AERIE_OK;
 }
@@ -362,8 +366,9 @@ static aerie_status read_tensor(cursor *c, ae_gguf_tensor *t)
     }
     size_t row = ae_type_row_bytes(t->type, (uint64_t)t->ne[0]);
     if (t->ne[0] % block)
-        return fail_at(c, AERIE_ERROR_FORMAT, at, "its rows have %" PRId64 " elements, not a multiple of %" PRIu32 ", the block of %s",
-                       t->ne[0], block, ae_type_name(t->type));
+        return fail_at(c, AERIE_ERROR_FORMAT, at,
+                       "its rows have %" PRId64 " elements, not a multiple of %" PRIu32 ", the block of %s", t->ne[0], block,
+                       ae_type_name(t->type));
     t->bytes = row;
     for (int i = 1; row && i < 4; i++)
         if (!ae_mul_size(t->bytes, (size_t)t->ne[i], &t->bytes)) row = 0;
@@ -393,8 +398,8 @@ static aerie_status place_tensors(cursor *c, uint32_t *order)
         c->name = t->name;
         if (t->offset > section || t->bytes > section - t->offset)
             return fail_at(c, AERIE_ERROR_FORMAT, offset_of(c, t->name.data),
-                           "its %zu bytes at offset %" PRIu64 " of the data (which starts at byte %zu) reach beyond the end of the file "
-                           "at byte %zu: is the download complete?", t->bytes, t->offset, start, f->bytes);
+                           "its %zu bytes at offset %" PRIu64 " of the data (which starts at byte %zu) reach beyond the end of "
+                           "the file at byte %zu: is the download complete?", t->bytes, t->offset, start, f->bytes);
         t->offset += start;
         t->data = f->map.head ? NULL : f->data + t->offset;
         order[i] = (uint32_t)i;

@@ -1,7 +1,7 @@
 /* torch.c - implements torch.h: a machine for the pickles that torch.save writes.
  *
- * Values live in one arena; a step adds at most one, and each takes at least a byte of the pickle, so memory follows from its size.
- * Nothing is called but what the table of functions below has.
+ * Values live in one arena; a step adds at most one, and each takes at least a byte of the pickle, so memory follows from its
+ * size. Nothing is called but what the table of functions below has.
  */
 #include "gguf/torch.h"
 
@@ -88,7 +88,8 @@ static aerie_status pop(machine *m, value **out)
     return AERIE_OK;
 }
 
-/* The values above the newest mark: how many; the mark and they leave the stack, but stay where they are until the next push. */
+/* The values above the newest mark: how many; the mark and they leave the stack, but stay where they are until the next
+ * push. */
 static aerie_status pop_marked(machine *m, size_t *n)
 {
     size_t at = m->n_stack;
@@ -223,15 +224,16 @@ static aerie_status push_storage(machine *m)
         v->items[1]->kind != FUNCTION || v->items[2]->kind != TEXT)
         return FAIL(UNSUPPORTED, "%s: the pickle refers to something other than numbers in a record", m->path);
     if (v->items[1]->whole != STORAGE_TYPE)
-        return FAIL(UNSUPPORTED, "%s: numbers of the unknown kind %.*s", m->path, (int)(v->items[1]->text.n < 60 ? v->items[1]->text.n : 60),
-                    v->items[1]->text.data);
+        return FAIL(UNSUPPORTED, "%s: numbers of the unknown kind %.*s", m->path,
+                    (int)(v->items[1]->text.n < 60 ? v->items[1]->text.n : 60), v->items[1]->text.data);
     return push(m, (value){.kind = STORAGE, .dtype = v->items[1]->dtype, .text = v->items[2]->text});
 }
 
 static const ae_zip_record *find_record(const machine *m, const char *between, ae_gguf_string key)
 {
     char name[256];
-    const int n = snprintf(name, sizeof name, "%.*s%s%.*s", (int)m->folder.n, m->folder.data, between, key.n < 100 ? (int)key.n : 100, key.data);
+    const int n = snprintf(name, sizeof name, "%.*s%s%.*s", (int)m->folder.n, m->folder.data, between,
+                           key.n < 100 ? (int)key.n : 100, key.data);
     return n > 0 && (size_t)n < sizeof name && key.n < 100 ? ae_zip_find(&m->zip, name, (size_t)n) : NULL;
 }
 
@@ -240,7 +242,9 @@ static aerie_status read_sizes(machine *m, const value *size, const value *strid
     uint64_t expected = 1;
     if (size->kind != TUPLE || stride->kind != TUPLE || size->whole != stride->whole)
         return FAIL(FORMAT, "%s: a tensor in the pickle has no sizes and strides", m->path);
-    if (size->whole > AE_ST_MAX_DIMS) return FAIL(UNSUPPORTED, "%s: a tensor of %d dimensions; at most %d are known", m->path, (int)size->whole, AE_ST_MAX_DIMS);
+    if (size->whole > AE_ST_MAX_DIMS)
+        return FAIL(UNSUPPORTED, "%s: a tensor of %d dimensions; at most %d are known", m->path,
+                    (int)size->whole, AE_ST_MAX_DIMS);
     t->n_dims = (uint32_t)size->whole;
     for (uint32_t i = 0; i < AE_ST_MAX_DIMS; i++) t->shape[i] = 1;
     for (uint32_t i = t->n_dims; i-- > 0;) {
@@ -249,8 +253,10 @@ static aerie_status read_sizes(machine *m, const value *size, const value *strid
             return FAIL(FORMAT, "%s: a size or stride in the pickle is no whole number", m->path);
         t->shape[i] = (uint64_t)n->whole;
         if (n->whole > 1 && (uint64_t)step->whole != expected)
-            return FAIL(UNSUPPORTED, "%s: a tensor whose elements do not lie one behind the other; saving .contiguous() would help", m->path);
-        if (__builtin_mul_overflow(expected, t->shape[i], &expected)) return FAIL(FORMAT, "%s: a tensor of more elements than 64 bits count", m->path);
+            return FAIL(UNSUPPORTED, "%s: a tensor whose elements do not lie one behind the other; "
+                        "saving .contiguous() would help", m->path);
+        if (__builtin_mul_overflow(expected, t->shape[i], &expected))
+            return FAIL(FORMAT, "%s: a tensor of more elements than 64 bits count", m->path);
     }
     t->n = expected;
     return AERIE_OK;
@@ -264,7 +270,9 @@ static aerie_status push_tensor(machine *m, const value *args)
     const value *storage = args->items[0];
     const ae_zip_record *record = find_record(m, "/data/", storage->text);
     char quoted[AE_GGUF_QUOTE_BYTES];
-    if (!record) return FAIL(FORMAT, "%s: the numbers of a tensor, record %s, are missing", m->path, ae_gguf_quote(quoted, storage->text));
+    if (!record)
+        return FAIL(FORMAT, "%s: the numbers of a tensor, record %s, are missing", m->path,
+                    ae_gguf_quote(quoted, storage->text));
     ae_st_tensor *t = ae_arena_alloc(&m->st->arena, 1, sizeof *t);
     if (!t) return ae_fail_memory(m->error, "a tensor", sizeof *t);
     t->dtype = storage->dtype;
@@ -272,8 +280,8 @@ static aerie_status push_tensor(machine *m, const value *args)
     const size_t wide = ae_st_dtype_bytes(t->dtype), room = record->bytes / wide;
     const uint64_t first = (uint64_t)args->items[1]->whole;
     if (first > room || t->n > room - first)
-        return FAIL(FORMAT, "%s: a tensor of %llu elements from %llu on, but record %s has %zu", m->path, (unsigned long long)t->n,
-                    (unsigned long long)first, ae_gguf_quote(quoted, storage->text), room);
+        return FAIL(FORMAT, "%s: a tensor of %llu elements from %llu on, but record %s has %zu", m->path,
+                    (unsigned long long)t->n, (unsigned long long)first, ae_gguf_quote(quoted, storage->text), room);
     t->bytes = (size_t)t->n * wide;
     t->data = record->data + (size_t)first * wide;
     return push(m, (value){.kind = TENSOR, .tensor = t});
@@ -297,7 +305,8 @@ static aerie_status call(machine *m)
     case UNKNOWN: break;
     }
     char quoted[AE_GGUF_QUOTE_BYTES];
-    return FAIL(UNSUPPORTED, "%s: the pickle calls %s, which no table of tensors needs; it is not done", m->path, ae_gguf_quote(quoted, what->text));
+    return FAIL(UNSUPPORTED, "%s: the pickle calls %s, which no table of tensors needs; it is not done", m->path,
+                ae_gguf_quote(quoted, what->text));
 }
 
 /* ---- Tables ---------------------------------------------------------------------------------------------- */
@@ -376,7 +385,8 @@ static aerie_status step_more(machine *m, uint8_t code)
     case 'r': AE_TRY(take_number(m, 4, &at)); return remember(m, at);       /* LONG_BINPUT */
     case 'h': AE_TRY(take_number(m, 1, &at)); return recall(m, at);         /* BINGET */
     case 'j': AE_TRY(take_number(m, 4, &at)); return recall(m, at);         /* LONG_BINGET */
-    default: return FAIL(UNSUPPORTED, "%s: the pickle has an instruction 0x%02x, which no table of tensors needs", m->path, code);
+    default:
+        return FAIL(UNSUPPORTED, "%s: the pickle has an instruction 0x%02x, which no table of tensors needs", m->path, code);
     }
 }
 
@@ -435,14 +445,16 @@ static aerie_status collect(machine *m, const value *top)
         if (p->key->kind != TEXT || p->content->kind != TENSOR) continue;
         const ae_gguf_string name = p->key->text;
         char quoted[AE_GGUF_QUOTE_BYTES];
-        if (!name.n || memchr(name.data, 0, name.n)) return FAIL(FORMAT, "%s: tensor %s: such a name is not possible", m->path, ae_gguf_quote(quoted, name));
+        if (!name.n || memchr(name.data, 0, name.n))
+            return FAIL(FORMAT, "%s: tensor %s: such a name is not possible", m->path, ae_gguf_quote(quoted, name));
         list[n] = *p->content->tensor;
         list[n].name = ae_arena_strndup(&m->st->arena, name.data, name.n);
         if (!list[n++].name) return ae_fail_memory(m->error, "a tensor's name", name.n);
     }
     AE_TRY(ae_st_sort(&m->st->arena, &list, n, order, m->error));
     for (size_t i = 1; i < n; i++)
-        if (strcmp(list[i].name, list[i - 1].name) == 0) return FAIL(FORMAT, "%s: tensor \"%.60s\" is there twice", m->path, list[i].name);
+        if (strcmp(list[i].name, list[i - 1].name) == 0)
+            return FAIL(FORMAT, "%s: tensor \"%.60s\" is there twice", m->path, list[i].name);
     m->file->tensors = list;
     m->file->n_tensors = n;
     return AERIE_OK;
@@ -472,7 +484,8 @@ static aerie_status find_pickle(machine *m)
         if (r->name.n > k && r->name.n - k < 100 && memcmp(r->name.data + r->name.n - k, end, k) == 0) record = r;
     }
     if (!record) return FAIL(FORMAT, "%s: a zip archive without data.pkl is no PyTorch checkpoint", m->path);
-    if (record->bytes > MAX_PICKLE) return FAIL(LIMIT, "%s: a pickle of %zu bytes; at most %zu are read", m->path, record->bytes, MAX_PICKLE);
+    if (record->bytes > MAX_PICKLE)
+        return FAIL(LIMIT, "%s: a pickle of %zu bytes; at most %zu are read", m->path, record->bytes, MAX_PICKLE);
     m->folder = (ae_gguf_string){record->name.data, record->name.n - k};
     m->p = record->data;
     m->end = record->data + record->bytes;

@@ -87,7 +87,8 @@ static aerie_status read_record(const reader *r, const uint8_t *p, ae_zip_record
     ae_gguf_quote(quoted, out->name);
     if (number(p + 10, 2) != 0 || number(p + 8, 2) & 1)
         return FAIL(UNSUPPORTED, "%s: record %s is compressed or encrypted; torch.save does neither", r->path, quoted);
-    if (!read_zip64(p + 46 + n_name, n_extra, &e)) return FAIL(FORMAT, "%s: record %s: its extra field is cut short", r->path, quoted);
+    if (!read_zip64(p + 46 + n_name, n_extra, &e))
+        return FAIL(FORMAT, "%s: record %s: its extra field is cut short", r->path, quoted);
     const uint8_t *local = part(r, e.at, 30);
     if (!local || number(local, 4) != 0x04034b50 || e.size != e.packed)
         return FAIL(FORMAT, "%s: record %s is not where the table says", r->path, quoted);
@@ -135,7 +136,8 @@ aerie_status ae_zip_read(ae_zip *zip, ae_arena *arena, const uint8_t *data, size
     zip->records = ae_arena_alloc(arena, (size_t)d.n, sizeof *zip->records);
     if (!zip->records) return ae_fail_memory(error, "the records of an archive", (size_t)d.n * sizeof *zip->records);
     for (const uint8_t *end = p + d.bytes; zip->n < d.n; zip->n++) {
-        if ((size_t)(end - p) < 46 || number(p, 4) != 0x02014b50) return FAIL(FORMAT, "%s: record %zu of the table is broken", r.path, zip->n);
+        if ((size_t)(end - p) < 46 || number(p, 4) != 0x02014b50)
+            return FAIL(FORMAT, "%s: record %zu of the table is broken", r.path, zip->n);
         const size_t bytes = 46 + (size_t)(number(p + 28, 2) + number(p + 30, 2) + number(p + 32, 2));
         if (bytes > (size_t)(end - p)) return FAIL(FORMAT, "%s: record %zu of the table is cut short", r.path, zip->n);
         AE_TRY(read_record(&r, p, &zip->records[zip->n], error));

@@ -219,7 +219,8 @@ static void choose_frontier(head_slot *s)
     if (limit > AE_TREE_MAX - s->n_rows) limit = AE_TREE_MAX - s->n_rows;
     s->n_frontier = 0;
     s->level_begin = end;
-    if (begin == end || (uint32_t)s->pool[begin].depth >= r->max_depth || s->n_pool >= POOL - RANK_MAX * AE_HEAD_LEVEL_MAX) return;
+    if (begin == end || (uint32_t)s->pool[begin].depth >= r->max_depth || s->n_pool >= POOL - RANK_MAX * AE_HEAD_LEVEL_MAX)
+        return;
     for (uint32_t i = begin; i < end; i++) {
         if (is_static && !has_static_children((int32_t)i)) continue;
         uint32_t better = 0;
@@ -329,7 +330,8 @@ static aerie_status head_propose(ae_drafter *drafter, const ae_draft_request *re
 
 /* ---- Life ------------------------------------------------------------------------------------------------- */
 
-aerie_status ae_draft_head_create(ae_drafter **out, ae_head_engine *head, ae_engine *target, uint32_t n_slots, aerie_error *error)
+aerie_status ae_draft_head_create(ae_drafter **out, ae_head_engine *head, ae_engine *target, uint32_t n_slots,
+                                  aerie_error *error)
 {
     static const ae_drafter_ops eagle = {.name = "draft-eagle", .begin = head_begin, .observe = head_observe,
                                          .propose = head_propose, .destroy = head_destroy};

@@ -52,8 +52,10 @@ static void medusa_observe(ae_drafter *drafter, const ae_draft_seen *seen)
     if (!seen->n) return;
     d->n_seen[seen->slot] += seen->n;
     d->ops->copy(ae_engine_stream(d->target),
-                 &(ae_copy){.n = 1, .dim = d->width, .x = ae_engine_features(d->target, 0), .x_stride = d->width,
-                            .rows = seen->rows + seen->n - 1, .y = d->newest + (size_t)seen->slot * d->width, .y_stride = d->width});
+                 &(ae_copy){.n = 1, .dim = d->width, .x = ae_engine_features(d->target, 0),
+                            .x_stride = d->width,
+                            .rows = seen->rows + seen->n - 1,
+                            .y = d->newest + (size_t)seen->slot * d->width, .y_stride = d->width});
 }
 
 /* `first`: the output of head 0 for this slot. */
@@ -103,7 +105,8 @@ static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *
     return AERIE_OK;
 }
 
-aerie_status ae_draft_medusa_create(ae_drafter **out, ae_head_engine *head, ae_engine *target, uint32_t n_slots, aerie_error *error)
+aerie_status ae_draft_medusa_create(ae_drafter **out, ae_head_engine *head, ae_engine *target, uint32_t n_slots,
+                                    aerie_error *error)
 {
     static const ae_drafter_ops ops = {.name = "draft-medusa", .begin = medusa_begin, .observe = medusa_observe,
                                        .propose = medusa_propose, .destroy = medusa_destroy};

@@ -8,7 +8,8 @@
  * acceptance high.
  *
  * The model's vocabulary may be another than the target's (text/vocab_map.h). Then it reads the sequence in its own tokens, and
- * what it proposes is chosen among the tokens that both have, under the noise of the target's ids; trees hold those. */
+ * what it proposes is chosen among the tokens that both have, under the noise of the target's ids; trees hold those. Nothing
+ * here takes memory once the drafter stands (but see ae_encode_memory). */
 #include <math.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ typedef struct draft_model {
     model_slot *slots;
     ae_vocab_map *map; /* NULL: the target's vocabulary */
     float *shared;     /* [pairs of the map] logits of the tokens that both have, in order of the target's ids */
+    ae_encode_memory *memory; /* with a map: for the slots' retext, which take turns */
 } draft_model;
 
 /* The sequence that a draft continues, in the model's own tokens. */
@@ -50,6 +52,7 @@ static void model_destroy(ae_drafter *drafter)
     }
     ae_free(d->slots);
     ae_free(d->shared);
+    ae_encode_memory_free(d->memory);
     ae_vocab_map_free(d->map);
     ae_engine_free(d->engine);
     ae_free(d);
@@ -208,20 +211,26 @@ static const ae_drafter_ops model_ops = {
     .destroy = model_destroy,
 };
 
-static bool allocate(draft_model *d)
+/* n_target: tokens of the longest sequence. */
+static aerie_status allocate(draft_model *d, size_t n_target, aerie_error *error)
 {
     const int32_t *unused;
-    d->slots = ae_alloc(d->n_slots, sizeof *d->slots);
-    if (!d->slots) return false;
+    const ae_vocab *vocab = ae_engine_net(d->engine)->model->vocab;
+    bool ok = (d->slots = ae_alloc(d->n_slots, sizeof *d->slots)) != NULL;
+    for (uint32_t i = 0; ok && i < d->n_slots; i++) ok = (d->slots[i].tokens = ae_alloc(d->n_ctx, sizeof(int32_t))) != NULL;
+    if (ok && d->map) ok = (d->shared = ae_alloc(ae_vocab_map_pairs(d->map, &unused, &unused), sizeof *d->shared)) != NULL;
+    if (!ok) return ae_fail_memory(error, "the draft model's tokens", (size_t)d->n_slots * d->n_ctx * sizeof(int32_t));
+    if (!d->map) return AERIE_OK;
+    AE_TRY(ae_encode_memory_create(&d->memory, vocab, ae_vocab_map_word_bytes(d->map), error));
     for (uint32_t i = 0; i < d->n_slots; i++) {
-        d->slots[i].retext.map = d->map;
-        if (!(d->slots[i].tokens = ae_alloc(d->n_ctx, sizeof(int32_t)))) return false;
+        d->slots[i].retext = (ae_retext){.map = d->map, .memory = d->memory};
+        AE_TRY(ae_retext_reserve(&d->slots[i].retext, n_target, d->n_ctx, error)); /* beyond its context it does not draft */
     }
-    return !d->map || (d->shared = ae_alloc(ae_vocab_map_pairs(d->map, &unused, &unused), sizeof *d->shared));
+    return AERIE_OK;
 }
 
 aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, struct ae_vocab_map *map, uint32_t n_slots,
-                                   aerie_error *error)
+                                   uint32_t n_target_ctx, aerie_error *error)
 {
     *out = NULL;
     draft_model *d = ae_alloc(1, sizeof *d);
@@ -233,11 +242,9 @@ aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, s
     const ae_engine_options *o = ae_engine_options_get(engine);
     *d = (draft_model){.base.ops = &model_ops, .engine = engine, .n_slots = n_slots, .n_ctx = o->n_ctx, .n_chunk = o->n_batch,
                        .map = map};
-    if (!allocate(d)) {
-        const size_t bytes = (size_t)n_slots * d->n_ctx * sizeof(int32_t);
-        model_destroy(&d->base);
-        return ae_fail_memory(error, "the draft model's tokens", bytes);
-    }
-    *out = &d->base;
-    return AERIE_OK;
+    const size_t n_target = (size_t)n_target_ctx + 1; /* the last token may have no place in the cache */
+    const aerie_status status = allocate(d, n_target, error);
+    if (status == AERIE_OK) *out = &d->base;
+    else model_destroy(&d->base);
+    return status;
 }

@@ -76,11 +76,11 @@ struct ae_drafter {
 aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_error *error);
 
 /* A second model. The drafter takes the engine over (n_seqs >= n_slots), and the map from the target's vocabulary to the
- * model's; NULL when they are the same. */
+ * model's; NULL when they are the same. n_target_ctx: positions of a sequence of the target. */
 struct ae_engine;
 struct ae_vocab_map;
 aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, struct ae_vocab_map *map, uint32_t n_slots,
-                                   aerie_error *error);
+                                   uint32_t n_target_ctx, aerie_error *error);
 
 /* A head that drafts from the target's hidden rows: EAGLE-1/2, 3, 3.1, Medusa. The drafter takes the head's engine over;
  * target exports just the rows that the head taps. */
@@ -93,7 +93,8 @@ aerie_status ae_draft_medusa_create(ae_drafter **out, struct ae_head_engine *hea
                                     aerie_error *error);
 
 /* For tests and benchmarks. oracle: knows how each slot's sequence goes on (given by ae_draft_oracle_tell: tokens
- * [n_tokens] from position `first` on; lent until the next tell) and errs with probability `error_rate` at each node; random: any tokens. */
+ * [n_tokens] from position `first` on; lent until the next tell) and errs with probability `error_rate` at each node; random:
+ * any tokens. */
 aerie_status ae_draft_oracle_create(ae_drafter **out, uint32_t n_slots, uint32_t n_vocab, float error_rate, uint64_t seed,
                                     aerie_error *error);
 void ae_draft_oracle_tell(ae_drafter *drafter, uint32_t slot, size_t first, const int32_t *tokens, size_t n_tokens);

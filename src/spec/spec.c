@@ -379,7 +379,8 @@ static void commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t
     if (!spec->drafter || !spec->drafter->ops->observe) return;
     for (uint32_t i = 0; i < s->n_chain; i++) spec->seen_rows[i] = (int32_t)(s->first_chain + i);
     for (uint32_t i = 0; i < n_path; i++) spec->seen_rows[s->n_chain + i] = (int32_t)s->first_tree + path[i];
-    spec->drafter->ops->observe(spec->drafter, &(ae_draft_seen){i_slot, spec->seen_rows, s->n_chain + n_path, s->tokens, s->n_tokens});
+    spec->drafter->ops->observe(spec->drafter,
+                                &(ae_draft_seen){i_slot, spec->seen_rows, s->n_chain + n_path, s->tokens, s->n_tokens});
 }
 
 /* Emits one token; false when the sequence is finished by it. */
@@ -436,7 +437,8 @@ static uint32_t verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void 
         s->stats.n_drafted += s->tree.n;
         s->stats.n_accepted += n_path;
         /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */
-        const uint32_t n_keep = s->n_tokens < ae_kv_n_live(ae_engine_kv(spec->engine), i_slot) + s->n_chain + n_path ? n_path - 1 : n_path;
+        const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
+        const uint32_t n_keep = s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path;
         commit(spec, i_slot, path, n_keep);
         ae_controller_saw_verdict(&spec->controller, &s->tree, path, n_path);
         return n_emitted;

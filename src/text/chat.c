@@ -71,9 +71,11 @@ aerie_status ae_chat_render(const char *template_text, const ae_chat_message *me
     ae_value_heap heap;
     ae_value list, root;
     ae_value_heap_init(&heap, SIZE_MAX); /* as large as the conversation that the caller has in memory */
-    aerie_status status = build_messages(&heap, messages, n_messages, &list) && build_root(&heap, list, options, &root)
-                              ? render(template_text, strlen(template_text), root, n_messages, heap.arena.used_bytes, options, out, error)
-                              : ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
+    aerie_status status;
+    if (!build_messages(&heap, messages, n_messages, &list) || !build_root(&heap, list, options, &root))
+        status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
+    else
+        status = render(template_text, strlen(template_text), root, n_messages, heap.arena.used_bytes, options, out, error);
     ae_value_heap_free(&heap);
     return status;
 }
@@ -106,8 +108,8 @@ static aerie_status put_all(ae_value_heap *heap, ae_value root, ae_value from, a
 }
 
 /* The list of messages; what else the document holds goes to *tools and *kwargs, undefined where absent. */
-static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json, ae_value *list, ae_value *tools, ae_value *kwargs,
-                                  aerie_error *error)
+static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json, ae_value *list, ae_value *tools,
+                                  ae_value *kwargs, aerie_error *error)
 {
     AE_TRY(ae_value_parse_json(heap, json->text, json->n, json->name, list, error));
     if (is_object(*list)) {
@@ -115,7 +117,8 @@ static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json,
                        *own_kwargs = member(*list, "chat_template_kwargs");
         if (own_tools) *tools = *own_tools;
         if (own_kwargs) *kwargs = *own_kwargs;
-        if (own_tools && !is_array(*own_tools)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: \"tools\" is not a list", json->name);
+        if (own_tools && !is_array(*own_tools))
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: \"tools\" is not a list", json->name);
         if (own_kwargs && !is_object(*own_kwargs))
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: \"chat_template_kwargs\" is not an object", json->name);
         *list = messages ? *messages : ae_value_none();
@@ -125,8 +128,9 @@ static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json,
                        json->name);
     for (size_t i = 0; i < list->as.array->n; i++) {
         if (!is_object(list->as.array->items[i]))
-            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: message %zu is not an object such as {\"role\": \"user\", \"content\": \"...\"}",
-                           json->name, i + 1);
+            return ae_fail(error, AERIE_ERROR_FORMAT,
+                           "%s: message %zu is not an object such as {\"role\": \"user\", \"content\": \"...\"}", json->name,
+                           i + 1);
     }
     return AERIE_OK;
 }
@@ -161,7 +165,8 @@ aerie_status ae_chat_render_json(const char *template_text, size_t n_template, a
     size_t n_messages = 0;
     ae_value_heap_init(&heap, SIZE_MAX);
     aerie_status status = read_root(&heap, &messages, &tools, &variables, options, &root, &n_messages, error);
-    if (status == AERIE_OK) status = render(template_text, n_template, root, n_messages, heap.arena.used_bytes, options, out, error);
+    if (status == AERIE_OK)
+        status = render(template_text, n_template, root, n_messages, heap.arena.used_bytes, options, out, error);
     ae_value_heap_free(&heap);
     return status;
 }

@@ -40,7 +40,4 @@ ae_grammar *ae_grammar_share(const ae_grammar *grammar);
 /* One owner less; the last one frees. */
 void ae_grammar_free(ae_grammar *grammar);
 
-uint32_t ae_grammar_n_nodes(const ae_grammar *grammar);
-uint32_t ae_grammar_n_rules(const ae_grammar *grammar);
-
 #endif

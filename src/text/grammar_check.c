@@ -290,13 +290,3 @@ void ae_grammar_free(ae_grammar *g)
     ae_free(g->rules);
     ae_free(g);
 }
-
-uint32_t ae_grammar_n_nodes(const ae_grammar *grammar)
-{
-    return grammar->n_nodes;
-}
-
-uint32_t ae_grammar_n_rules(const ae_grammar *grammar)
-{
-    return grammar->n_rules;
-}

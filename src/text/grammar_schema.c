@@ -385,8 +385,8 @@ static bool add_values_of(ae_schema *s, const ae_conjuncts *set, const json_t *f
     size_t n_texts = 0;
     bool any = false;
     if (n_others > MAX_COMPARISONS / n) {
-        ae_schema_fail(s, AERIE_ERROR_LIMIT, first, "lists of %zu and %zu values hold at once here; that is too many to compare", n,
-                       n_others);
+        ae_schema_fail(s, AERIE_ERROR_LIMIT, first,
+                       "lists of %zu and %zu values hold at once here; that is too many to compare", n, n_others);
         return false;
     }
     const json_t **texts = ae_alloc(n, sizeof *texts);

@@ -235,7 +235,8 @@ static aerie_status string_items(ae_jinja_run *r, const ae_string *s, ae_value *
 aerie_status ae_jinja_items(ae_jinja_run *r, ae_value v, bool fresh, ae_value *out)
 {
     if (v.kind == AE_VALUE_STRING) return string_items(r, v.as.string, out);
-    if (v.kind == AE_VALUE_UNDEFINED || (v.kind == AE_VALUE_ARRAY && v.as.array->kind == AE_ARRAY_GENERATOR && v.as.array->walked))
+    if (v.kind == AE_VALUE_UNDEFINED ||
+        (v.kind == AE_VALUE_ARRAY && v.as.array->kind == AE_ARRAY_GENERATOR && v.as.array->walked))
         return ae_value_array(&r->heap, AE_ARRAY_LIST, 0, out) ? AERIE_OK : ae_jinja_fail_heap(r);
     if (v.kind == AE_VALUE_ARRAY) {
         ae_array *array = v.as.array;

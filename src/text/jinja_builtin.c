@@ -63,7 +63,8 @@ static aerie_status compares(ae_jinja_run *r, const ae_jinja_call *call, ae_valu
 static aerie_status divides(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
 {
     ae_value divisor = call->entry->detail == 2 ? call->arg[0] : ae_value_int(2), rest;
-    if (call->self.kind == AE_VALUE_STRING) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs a number", call->entry->name);
+    if (call->self.kind == AE_VALUE_STRING)
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs a number", call->entry->name);
     AE_TRY(ae_jinja_binary(r, OP_MOD, call->self, divisor, &rest));
     AE_TRY(ae_jinja_compare(r, OP_EQ, rest, ae_value_int(call->entry->detail == 1), &rest.as.boolean));
     *out = ae_value_bool(rest.as.boolean);
@@ -161,7 +162,8 @@ static aerie_status range(ae_jinja_run *r, const ae_jinja_call *call, ae_value *
     bool up = bound[2] > 0, some = up ? bound[1] > bound[0] : bound[1] < bound[0];
     uint64_t span = up ? (uint64_t)bound[1] - (uint64_t)bound[0] : (uint64_t)bound[0] - (uint64_t)bound[1];
     uint64_t step = up ? (uint64_t)bound[2] : 0 - (uint64_t)bound[2], n = some ? (span - 1) / step + 1 : 0;
-    if (n > AE_JINJA_MAX_RANGE) return ae_jinja_fail(r, AERIE_ERROR_LIMIT, "range gives more than %d numbers", AE_JINJA_MAX_RANGE);
+    if (n > AE_JINJA_MAX_RANGE)
+        return ae_jinja_fail(r, AERIE_ERROR_LIMIT, "range gives more than %d numbers", AE_JINJA_MAX_RANGE);
     AE_JINJA_CHARGE(r, n / 16);
     if (!ae_value_array(&r->heap, AE_ARRAY_RANGE, n, out)) return ae_jinja_fail_heap(r);
     ae_array *array = out->as.array;
@@ -178,12 +180,14 @@ static aerie_status make_dict(ae_jinja_run *r, const ae_jinja_call *call, ae_val
 {
     const ae_jinja_args *args = call->args;
     if (!ae_value_object(&r->heap, out)) return ae_jinja_fail_heap(r);
-    if (args->n > 1) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' takes at most one argument without a name", call->entry->name);
+    if (args->n > 1)
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' takes at most one argument without a name", call->entry->name);
     if (args->n && args->items[0].kind == AE_VALUE_OBJECT) {
         const ae_object *from = args->items[0].as.object;
         AE_JINJA_CHARGE(r, from->n);
         for (size_t i = 0; i < from->n; i++)
-            if (!ae_value_object_set(&r->heap, *out, from->entries[i].key, from->entries[i].value)) return ae_jinja_fail_heap(r);
+            if (!ae_value_object_set(&r->heap, *out, from->entries[i].key, from->entries[i].value))
+                return ae_jinja_fail_heap(r);
     } else if (args->n) {
         ae_value pairs, pair;
         AE_TRY(ae_jinja_items(r, args->items[0], false, &pairs));
@@ -192,11 +196,13 @@ static aerie_status make_dict(ae_jinja_run *r, const ae_jinja_call *call, ae_val
             AE_TRY(ae_jinja_items(r, pairs.as.array->items[i], false, &pair));
             if (pair.as.array->n != 2 || !ae_value_is_key(pair.as.array->items[0]))
                 return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs pairs of a key and a value", call->entry->name);
-            if (!ae_value_object_set(&r->heap, *out, pair.as.array->items[0], pair.as.array->items[1])) return ae_jinja_fail_heap(r);
+            if (!ae_value_object_set(&r->heap, *out, pair.as.array->items[0], pair.as.array->items[1]))
+                return ae_jinja_fail_heap(r);
         }
     }
     for (size_t i = 0; i < args->n_named; i++)
-        if (!ae_value_object_set(&r->heap, *out, ae_value_of_string(args->names[i]), args->named[i])) return ae_jinja_fail_heap(r);
+        if (!ae_value_object_set(&r->heap, *out, ae_value_of_string(args->names[i]), args->named[i]))
+            return ae_jinja_fail_heap(r);
     if (call->entry->detail) out->kind = AE_VALUE_NAMESPACE;
     return AERIE_OK;
 }

@@ -64,7 +64,8 @@ static aerie_status title(ae_jinja_run *r, const ae_jinja_call *call, ae_value *
     for (size_t i = 0; i <= s->n;) {
         uint32_t code = 0;
         size_t n = i < s->n ? ae_utf8_decode(s->data + i, s->n - i, &code) : 1;
-        bool is_break = i < s->n && (ae_utf8_is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<');
+        bool is_break = i < s->n &&
+                        (ae_utf8_is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<');
         if (i == s->n || (!start && is_break != was_break)) {
             if (!start) {
                 AE_TRY(ae_jinja_string(r, s->data + from, first_end - from, &part));
@@ -110,7 +111,8 @@ static aerie_status escape(ae_jinja_run *r, const ae_jinja_call *call, ae_value 
 static aerie_status default_value(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
 {
     *out = call->self;
-    if (call->self.kind != AE_VALUE_UNDEFINED && !(ae_jinja_truth(call->arg[1]) && !ae_jinja_truth(call->self))) return AERIE_OK;
+    if (call->self.kind != AE_VALUE_UNDEFINED && !(ae_jinja_truth(call->arg[1]) && !ae_jinja_truth(call->self)))
+        return AERIE_OK;
     *out = call->arg[0];
     return call->has[0] ? AERIE_OK : ae_jinja_string(r, "", 0, out);
 }
@@ -159,7 +161,8 @@ static aerie_status indent(ae_jinja_run *r, const ae_jinja_call *call, ae_value 
         indention = call->arg[0];
         if (text.safe) AE_TRY(ae_jinja_escape(r, indention, &indention));
     } else {
-        if (call->has[0] && !ae_jinja_to_int(call->arg[0], &width)) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "indent: the width must be a number or a string");
+        if (call->has[0] && !ae_jinja_to_int(call->arg[0], &width))
+            return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "indent: the width must be a number or a string");
         for (int64_t i = 0; i < width; i++) AE_TRY(ae_jinja_text_adds(r, &spaces, " "));
         AE_TRY(ae_jinja_text_value(r, &spaces, &indention));
     }
@@ -197,7 +200,8 @@ static aerie_status truncate_text(ae_jinja_run *r, const ae_jinja_call *call, ae
     int64_t n = (int64_t)length;
     if (n <= limit || n - limit <= leeway) return AERIE_OK;
     if (call->self.kind != AE_VALUE_STRING) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "truncate needs a string");
-    AE_TRY(ae_jinja_slice(r, call->self, ae_value_none(), ae_value_int(limit - (int64_t)end.as.string->n_chars), ae_value_none(), &part));
+    AE_TRY(ae_jinja_slice(r, call->self, ae_value_none(), ae_value_int(limit - (int64_t)end.as.string->n_chars),
+                          ae_value_none(), &part));
     const ae_string *s = part.as.string;
     size_t cut = s->n;
     for (size_t i = s->n; !ae_jinja_truth(call->arg[1]) && i-- > 0;) {
@@ -219,7 +223,8 @@ static aerie_status format(ae_jinja_run *r, const ae_jinja_call *call, ae_value 
     if (args->n_named) {
         if (!ae_value_object(&r->heap, &values)) return ae_jinja_fail_heap(r);
         for (size_t i = 0; i < args->n_named; i++)
-            if (!ae_value_object_set(&r->heap, values, ae_value_of_string(args->names[i]), args->named[i])) return ae_jinja_fail_heap(r);
+            if (!ae_value_object_set(&r->heap, values, ae_value_of_string(args->names[i]), args->named[i]))
+                return ae_jinja_fail_heap(r);
     } else {
         if (!ae_value_array(&r->heap, AE_ARRAY_TUPLE, args->n, &values)) return ae_jinja_fail_heap(r);
         if (args->n) memcpy(values.as.array->items, args->items, args->n * sizeof *args->items);
@@ -270,7 +275,8 @@ static bool parse_integer(const ae_string *s, int64_t base, int64_t *out, bool *
         char c = copy[at];
         int digit = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'z' ? (c | 32) - 'a' + 10 : 99;
         if (digit >= base) return false;
-        if (__builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, (int64_t)digit, &value)) *too_big = true;
+        if (__builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, (int64_t)digit, &value))
+            *too_big = true;
     }
     *out = negative ? -value : value;
     return true;
@@ -283,7 +289,8 @@ static bool parse_float(const ae_string *s, double *out)
     if (n == 0) return false;
     if (copy[0] == '-' || copy[0] == '+') at = 1;
     char word[10] = {0};
-    for (size_t i = 0; i + 1 < sizeof word && copy[at + i]; i++) word[i] = (char)(copy[at + i] >= 'A' && copy[at + i] <= 'Z' ? copy[at + i] | 32 : copy[at + i]);
+    for (size_t i = 0; i + 1 < sizeof word && copy[at + i]; i++)
+        word[i] = (char)(copy[at + i] >= 'A' && copy[at + i] <= 'Z' ? copy[at + i] | 32 : copy[at + i]);
     if (strcmp(word, "inf") == 0 || strcmp(word, "infinity") == 0 || strcmp(word, "nan") == 0) {
         *out = word[0] == 'n' ? NAN : copy[0] == '-' ? -INFINITY : INFINITY;
         return true;
@@ -321,7 +328,8 @@ static aerie_status to_int(ae_jinja_run *r, const ae_jinja_call *call, ae_value 
     int64_t base = 10, value;
     double number;
     bool too_big = false;
-    if (call->has[1] && !ae_jinja_to_int(call->arg[1], &base)) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "int: the base must be an integer");
+    if (call->has[1] && !ae_jinja_to_int(call->arg[1], &base))
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "int: the base must be an integer");
     switch (call->self.kind) {
     case AE_VALUE_UNDEFINED: return ae_jinja_fail_undefined(r, call->self);
     case AE_VALUE_BOOL:
@@ -384,9 +392,11 @@ static aerie_status round_number(ae_jinja_run *r, const ae_jinja_call *call, ae_
     bool up = method && ae_string_is(method, "ceil"), down = method && ae_string_is(method, "floor");
     if (call->has[1] && !up && !down && !(method && ae_string_is(method, "common")))
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "round: the method must be common, ceil or floor");
-    if (call->has[0] && !ae_jinja_to_int(call->arg[0], &precision)) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "round: the precision must be an integer");
+    if (call->has[0] && !ae_jinja_to_int(call->arg[0], &precision))
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "round: the precision must be an integer");
     if (call->self.kind == AE_VALUE_UNDEFINED) return ae_jinja_fail_undefined(r, call->self);
-    if (!ae_jinja_is_number(call->self)) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a '%s' cannot be rounded", ae_jinja_type_name(call->self));
+    if (!ae_jinja_is_number(call->self))
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a '%s' cannot be rounded", ae_jinja_type_name(call->self));
     double v = ae_jinja_to_double(call->self);
     if (up || down) {
         double scale = pow(10, (double)precision);
@@ -395,7 +405,8 @@ static aerie_status round_number(ae_jinja_run *r, const ae_jinja_call *call, ae_
         return AERIE_OK;
     }
     if (ae_jinja_to_int(call->self, &i)) {
-        if (precision < 0) return ae_jinja_fail(r, AERIE_ERROR_UNSUPPORTED, "round: integers with a negative precision are not offered");
+        if (precision < 0)
+            return ae_jinja_fail(r, AERIE_ERROR_UNSUPPORTED, "round: integers with a negative precision are not offered");
         *out = ae_value_int(i);
         return AERIE_OK;
     }

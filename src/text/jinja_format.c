@@ -93,7 +93,8 @@ aerie_status ae_jinja_strftime(ae_jinja_run *r, const ae_jinja_call *call, ae_va
         }
         bool no_pad = format->data[i + 1] == '-' && i + 2 < format->n;
         i += no_pad ? 2 : 1;
-        if ((unsigned char)format->data[i] >= 0x80) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "strftime_now: unknown directive");
+        if ((unsigned char)format->data[i] >= 0x80)
+            return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "strftime_now: unknown directive");
         AE_TRY(add_time(r, &t, format->data[i], no_pad, &now));
     }
     return ae_jinja_text_value(r, &t, out);
@@ -220,7 +221,8 @@ aerie_status ae_jinja_percent(ae_jinja_run *r, ae_value format, ae_value args, a
         if (i < s->n && s->data[i] == '(') {
             const char *end = memchr(s->data + i, ')', s->n - i);
             if (end && args.kind == AE_VALUE_UNDEFINED) return ae_jinja_fail_undefined(r, args);
-            if (!end || args.kind != AE_VALUE_OBJECT) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a named format needs a dict");
+            if (!end || args.kind != AE_VALUE_OBJECT)
+                return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a named format needs a dict");
             ae_value key;
             AE_TRY(ae_jinja_string(r, s->data + i + 1, (size_t)(end - s->data) - i - 1, &key));
             const ae_value *found = ae_object_find(args.as.object, key);
@@ -266,7 +268,8 @@ aerie_status ae_jinja_percent(ae_jinja_run *r, ae_value format, ae_value args, a
 /* ---- "...".format(...) -------------------------------------------------------------------- */
 
 /* The value that a field's name means: a number, a name, or nothing for the next one. */
-static aerie_status format_value(ae_jinja_run *r, const ae_jinja_args *args, const char *name, size_t n, size_t *next, ae_value *out)
+static aerie_status format_value(ae_jinja_run *r, const ae_jinja_args *args, const char *name, size_t n, size_t *next,
+                                 ae_value *out)
 {
     size_t at = 0, length = 0;
     while (length < n && name[length] != '.' && name[length] != '[') length++;
@@ -286,7 +289,8 @@ static aerie_status format_value(ae_jinja_run *r, const ae_jinja_args *args, con
     return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "format: an argument is missing");
 }
 
-static aerie_status format_field(ae_jinja_run *r, ae_jinja_text *t, const char *text, size_t n, const ae_jinja_args *args, size_t *next)
+static aerie_status format_field(ae_jinja_run *r, ae_jinja_text *t, const char *text, size_t n, const ae_jinja_args *args,
+                                 size_t *next)
 {
     field f = {.precision = -1, .width = -1};
     ae_value value;

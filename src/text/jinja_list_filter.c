@@ -145,9 +145,11 @@ static aerie_status dictsort(ae_jinja_run *r, const ae_jinja_call *call, ae_valu
     const ae_string *by = call->arg[1].kind == AE_VALUE_STRING ? call->arg[1].as.string : NULL;
     bool by_value = by && ae_string_is(by, "value");
     ae_value items;
-    if (call->has[1] && !by_value && !(by && ae_string_is(by, "key"))) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "dictsort sorts by \"key\" or \"value\"");
+    if (call->has[1] && !by_value && !(by && ae_string_is(by, "key")))
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "dictsort sorts by \"key\" or \"value\"");
     if (call->self.kind == AE_VALUE_UNDEFINED) return ae_jinja_fail_undefined(r, call->self);
-    if (call->self.kind != AE_VALUE_OBJECT) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "dictsort needs a dict, not a '%s'", ae_jinja_type_name(call->self));
+    if (call->self.kind != AE_VALUE_OBJECT)
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "dictsort needs a dict, not a '%s'", ae_jinja_type_name(call->self));
     AE_TRY(new_array(r, AE_ARRAY_LIST, &items));
     const ae_object *object = call->self.as.object;
     for (size_t i = 0; i < object->n; i++) {
@@ -271,7 +273,8 @@ static aerie_status items_of(ae_jinja_run *r, const ae_jinja_call *call, ae_valu
 {
     AE_TRY(new_array(r, AE_ARRAY_GENERATOR, out));
     if (call->self.kind == AE_VALUE_UNDEFINED) return AERIE_OK;
-    if (call->self.kind != AE_VALUE_OBJECT) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "items needs a dict, not a '%s'", ae_jinja_type_name(call->self));
+    if (call->self.kind != AE_VALUE_OBJECT)
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "items needs a dict, not a '%s'", ae_jinja_type_name(call->self));
     const ae_object *object = call->self.as.object;
     for (size_t i = 0; i < object->n; i++) {
         ae_value pair;
@@ -311,7 +314,8 @@ static aerie_status unique(ae_jinja_run *r, const ae_jinja_call *call, ae_value 
             AE_TRY(add(r, *out, items.as.array->items[i]));
             continue;
         }
-        if (!ae_value_is_key(key)) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "unique does not compare values of type '%s'", ae_jinja_type_name(key));
+        if (!ae_value_is_key(key))
+            return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "unique does not compare values of type '%s'", ae_jinja_type_name(key));
         if (ae_object_find(seen.as.object, key)) continue;
         if (!ae_value_object_set(&r->heap, seen, key, ae_value_none())) return ae_jinja_fail_heap(r);
         AE_TRY(add(r, *out, items.as.array->items[i]));
@@ -324,7 +328,8 @@ static aerie_status batch(ae_jinja_run *r, const ae_jinja_call *call, ae_value *
 {
     ae_value items, row = ae_value_none();
     int64_t width;
-    if (!ae_jinja_to_int(call->arg[0], &width)) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "batch: the count must be an integer");
+    if (!ae_jinja_to_int(call->arg[0], &width))
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "batch: the count must be an integer");
     AE_TRY(ae_jinja_items(r, call->self, false, &items));
     AE_TRY(new_array(r, AE_ARRAY_GENERATOR, out));
     for (size_t i = 0; i < items.as.array->n; i++) {
@@ -344,7 +349,8 @@ static aerie_status slice(ae_jinja_run *r, const ae_jinja_call *call, ae_value *
 {
     ae_value items, part;
     int64_t n_slices;
-    if (!ae_jinja_to_int(call->arg[0], &n_slices) || n_slices == 0) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "slice: the count must be an integer, not 0");
+    if (!ae_jinja_to_int(call->arg[0], &n_slices) || n_slices == 0)
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "slice: the count must be an integer, not 0");
     AE_TRY(ae_jinja_items(r, call->self, false, &items));
     AE_TRY(new_array(r, AE_ARRAY_GENERATOR, out));
     int64_t n = (int64_t)items.as.array->n, at = 0;

@@ -16,7 +16,8 @@ static aerie_status need_string(ae_jinja_run *r, const ae_jinja_call *call, ae_v
     *out = NULL;
     if (v.kind != AE_VALUE_STRING) {
         if (v.kind == AE_VALUE_UNDEFINED && v.as.undefined) return ae_jinja_fail_undefined(r, v);
-        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs a string, not a '%s'", call->entry->name, ae_jinja_type_name(v));
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs a string, not a '%s'", call->entry->name,
+                             ae_jinja_type_name(v));
     }
     *out = v.as.string;
     return AERIE_OK;
@@ -68,7 +69,8 @@ static aerie_status add_cased(ae_jinja_run *r, ae_jinja_text *t, uint32_t code, 
     for (size_t i = 0; how != CASE_LOWER && i < sizeof special / sizeof *special; i++)
         if (special[i].code == code) return ae_jinja_text_adds(r, t, how == CASE_UPPER ? special[i].upper : special[i].title);
     utf8proc_int32_t c = (utf8proc_int32_t)code;
-    return ae_jinja_text_code(r, t, (uint32_t)(how == CASE_UPPER ? utf8proc_toupper(c) : how == CASE_LOWER ? utf8proc_tolower(c) : utf8proc_totitle(c)));
+    c = how == CASE_UPPER ? utf8proc_toupper(c) : how == CASE_LOWER ? utf8proc_tolower(c) : utf8proc_totitle(c);
+    return ae_jinja_text_code(r, t, (uint32_t)c);
 }
 
 /* A sigma at the end of a word has its own lower case. */
@@ -114,7 +116,8 @@ static aerie_status test_chars(ae_jinja_run *r, const ae_jinja_call *call, ae_va
         bool alpha = c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
         bool digit = c == UTF8PROC_CATEGORY_ND;
         bool upper = c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LT;
-        bool mark = c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_PC || c == UTF8PROC_CATEGORY_NL;
+        bool mark = c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC ||
+                    c == UTF8PROC_CATEGORY_PC || c == UTF8PROC_CATEGORY_NL;
         switch (what) {
         case IS_DIGIT: all = digit; break;
         case IS_ALPHA: all = alpha; break;
@@ -245,7 +248,8 @@ static aerie_status find(ae_jinja_run *r, const ae_jinja_call *call, ae_value *o
         *out = ae_value_int(count);
         return AERIE_OK;
     }
-    if (last == SIZE_MAX && (what & FIND_INDEX)) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' does not find the text", call->entry->name);
+    if (last == SIZE_MAX && (what & FIND_INDEX))
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' does not find the text", call->entry->name);
     int64_t chars = last == SIZE_MAX ? -1 : 0;
     for (size_t i = 0; last != SIZE_MAX && i < last; i++) chars += ((unsigned char)s->data[i] & 0xC0) != 0x80;
     *out = ae_value_int(chars);
@@ -391,7 +395,8 @@ static aerie_status split(ae_jinja_run *r, const ae_jinja_call *call, ae_value *
         return AERIE_OK;
     }
     AE_TRY(need_string(r, call, call->arg[0], &separator));
-    if (separator->n == 0) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs a separator that is not empty", call->entry->name);
+    if (separator->n == 0)
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs a separator that is not empty", call->entry->name);
     size_t from = 0, to = s->n, at;
     for (; limit != 0; limit -= limit > 0) {
         if (from_right) AE_TRY(find_last(r, s, to, separator, &at));
@@ -442,7 +447,8 @@ static aerie_status partition(ae_jinja_run *r, const ae_jinja_call *call, ae_val
     size_t at;
     bool from_right = call->entry->detail;
     AE_TRY(need_string(r, call, call->arg[0], &part));
-    if (part->n == 0) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs a separator that is not empty", call->entry->name);
+    if (part->n == 0)
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs a separator that is not empty", call->entry->name);
     if (from_right) AE_TRY(find_last(r, s, s->n, part, &at));
     else AE_TRY(ae_jinja_find(r, s, 0, part, &at));
     size_t cuts[4] = {0, at, at + part->n, s->n};
@@ -480,7 +486,8 @@ static aerie_status pad(ae_jinja_run *r, const ae_jinja_call *call, ae_value *ou
     ae_jinja_text t = {0};
     AE_TRY(need_int(r, call, 0, 0, &width));
     if (call->has[1]) AE_TRY(need_string(r, call, call->arg[1], &fill));
-    if (fill && fill->n_chars != 1) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs one character to fill with", call->entry->name);
+    if (fill && fill->n_chars != 1)
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs one character to fill with", call->entry->name);
     if (width <= (int64_t)s->n_chars) return result(r, call, s->data, s->n, out);
     size_t missing = (size_t)width - s->n_chars, left = 0, at = 0;
     if (how == PAD_LEFT || how == PAD_ZERO) left = missing;
@@ -529,7 +536,8 @@ static aerie_status dict_copy(ae_jinja_run *r, const ae_jinja_call *call, ae_val
     AE_JINJA_CHARGE(r, object->n);
     if (!ae_value_object(&r->heap, out)) return ae_jinja_fail_heap(r);
     for (size_t i = 0; i < object->n; i++)
-        if (!ae_value_object_set(&r->heap, *out, object->entries[i].key, object->entries[i].value)) return ae_jinja_fail_heap(r);
+        if (!ae_value_object_set(&r->heap, *out, object->entries[i].key, object->entries[i].value))
+            return ae_jinja_fail_heap(r);
     return AERIE_OK;
 }
 
@@ -659,7 +667,8 @@ static bool is_one_of(const ae_string *name, const char *const *names)
 const ae_jinja_entry *ae_jinja_method_find(ae_value self, const ae_string *name, bool *hidden)
 {
     static const char *const dict_mutators[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
-    static const char *const list_mutators[] = {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove", NULL};
+    static const char *const list_mutators[] = {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove",
+                                                NULL};
     switch (self.kind) {
     case AE_VALUE_STRING: return FIND_IN(string_methods, name);
     case AE_VALUE_LOOP: return FIND_IN(loop_methods, name);

@@ -12,7 +12,8 @@ const char *ae_jinja_type_name(ae_value v)
 {
     static const char *const names[] = {"Undefined", "NoneType", "bool",   "int",       "float",      "str",
                                         "list",      "dict",     "function", "Namespace", "LoopContext"};
-    static const char *const arrays[] = {"list", "tuple", "range", "generator", "dict_keys", "dict_values", "dict_items", "tuple"};
+    static const char *const arrays[] = {"list", "tuple", "range", "generator", "dict_keys", "dict_values", "dict_items",
+                                         "tuple"};
     return v.kind == AE_VALUE_ARRAY ? arrays[v.as.array->kind] : names[v.kind];
 }
 
@@ -214,7 +215,8 @@ aerie_status ae_jinja_contains(ae_jinja_run *r, ae_value item, ae_value containe
     case AE_VALUE_STRING: {
         size_t at;
         if (item.kind != AE_VALUE_STRING)
-            return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'in' looks for a string in a string, not for a '%s'", ae_jinja_type_name(item));
+            return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'in' looks for a string in a string, not for a '%s'",
+                                 ae_jinja_type_name(item));
         AE_TRY(ae_jinja_find(r, container.as.string, 0, item.as.string, &at));
         *out = at != SIZE_MAX;
         return AERIE_OK;
@@ -249,7 +251,10 @@ aerie_status ae_jinja_compare(ae_jinja_run *r, ae_jinja_op op, ae_value a, ae_va
         return AERIE_OK;
     }
     AE_TRY(ae_jinja_order(r, a, b, &order));
-    *out = op == OP_LT ? order == -1 : op == OP_LE ? order == -1 || order == 0 : op == OP_GT ? order == 1 : order == 0 || order == 1;
+    *out = op == OP_LT   ? order == -1
+           : op == OP_LE ? order == -1 || order == 0
+           : op == OP_GT ? order == 1
+                         : order == 0 || order == 1;
     return AERIE_OK;
 }
 

@@ -112,7 +112,8 @@ static aerie_status write_array(ae_jinja_run *r, ae_jinja_text *t, const ae_arra
     case AE_ARRAY_ITEMS: return write_items(r, t, array, "dict_items([", "])");
     case AE_ARRAY_GENERATOR: return ae_jinja_text_adds(r, t, "<generator object>");
     case AE_ARRAY_RANGE:
-        if (array->step == 1) snprintf(range, sizeof range, "range(%lld, %lld)", (long long)array->start, (long long)array->stop);
+        if (array->step == 1)
+            snprintf(range, sizeof range, "range(%lld, %lld)", (long long)array->start, (long long)array->stop);
         else snprintf(range, sizeof range, "range(%lld, %lld, %lld)", (long long)array->start, (long long)array->stop,
                       (long long)array->step);
         return ae_jinja_text_adds(r, t, range);
@@ -251,7 +252,8 @@ static aerie_status json_string(ae_jinja_run *r, json *j, const ae_string *s)
         else if (code == '\t') strcpy(escape, "\\t");
         else if (code == '\b') strcpy(escape, "\\b");
         else if (code == '\f') strcpy(escape, "\\f");
-        else if (code < 0x20 || (j->ascii && code >= 0x7F && code < 0x10000)) snprintf(escape, sizeof escape, "\\u%04x", (unsigned)code);
+        else if (code < 0x20 || (j->ascii && code >= 0x7F && code < 0x10000))
+            snprintf(escape, sizeof escape, "\\u%04x", (unsigned)code);
         else if (j->ascii && code >= 0x10000)
             snprintf(escape, sizeof escape, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((code - 0x10000) >> 10)),
                      (unsigned)(0xDC00 + ((code - 0x10000) & 0x3FF)));

@@ -196,7 +196,8 @@ aerie_status ae_jinja_call_entry(ae_jinja_run *r, const ae_jinja_entry *entry, a
     if (entry->params[0] == '*') return entry->function(r, &call, out);
     find_param(entry->params, NULL, &n_params);
     if (args->n > n_params)
-        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' takes at most %zu arguments, not %zu", entry->name, n_params, args->n);
+        return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' takes at most %zu arguments, not %zu", entry->name, n_params,
+                             args->n);
     for (size_t i = 0; i < args->n; i++) {
         call.arg[i] = args->items[i];
         call.has[i] = true;
@@ -204,12 +205,14 @@ aerie_status ae_jinja_call_entry(ae_jinja_run *r, const ae_jinja_entry *entry, a
     for (size_t i = 0; i < args->n_named; i++) {
         size_t at = find_param(entry->params, args->names[i], &n_params);
         if (at >= AE_JINJA_MAX_ARGS || call.has[at])
-            return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' takes no argument '%.80s' here", entry->name, args->names[i]->data);
+            return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' takes no argument '%.80s' here", entry->name,
+                                 args->names[i]->data);
         call.arg[at] = args->named[i];
         call.has[at] = true;
     }
     for (size_t i = 0; i < entry->n_required; i++)
-        if (!call.has[i]) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs at least %d arguments", entry->name, entry->n_required);
+        if (!call.has[i])
+            return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs at least %d arguments", entry->name, entry->n_required);
     return entry->function(r, &call, out);
 }
 

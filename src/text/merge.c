@@ -4,7 +4,7 @@
  * equal orders go left to right. Short words use a plain scan; longer ones a heap of
  * candidates over a linked list of symbols, so a word of n symbols costs O(n log n). A candidate
  * is stale when its left symbol is gone or the pair has grown since; sizes only grow, so the sum of
- * the two lengths tells. All memory is heap memory that the caller reuses.
+ * the two lengths tells. All memory is heap memory that the caller reuses, and may have reserved.
  */
 #include "text/vocab_int.h"
 
@@ -27,6 +27,18 @@ bool ae_merger_reserve(ae_merger *merger, size_t n)
     if (!symbols) return false;
     merger->symbols = symbols;
     merger->capacity = capacity;
+    return true;
+}
+
+bool ae_merger_reserve_all(ae_merger *merger, size_t n)
+{
+    size_t capacity; /* a candidate for each pair, and two for each of the merges */
+    if (!ae_mul_size(n, 3, &capacity) || !ae_merger_reserve(merger, n)) return false;
+    if (capacity <= merger->heap_capacity) return true;
+    ae_candidate *heap = ae_realloc(merger->heap, capacity, sizeof *heap);
+    if (!heap) return false;
+    merger->heap = heap;
+    merger->heap_capacity = capacity;
     return true;
 }
 

@@ -135,8 +135,7 @@ typedef struct run {
     const char *matched; /* the same, well-formed: for the patterns */
     ae_pretok_word *word;
     void *context;
-    pcre2_match_context *limits;
-    pcre2_match_data *data[AE_PRETOK_STEPS];
+    ae_pretok_memory *memory; /* NULL without patterns */
     aerie_error *error;
 } run;
 
@@ -146,10 +145,11 @@ static aerie_status run_step(run *r, int i_step, size_t begin, size_t end);
 static aerie_status run_pattern(run *r, int i_step, size_t begin, size_t end)
 {
     size_t n = end - begin, limit = 100000 + 64 * n;
-    pcre2_set_match_limit(r->limits, limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit);
+    pcre2_match_data *data = r->memory->data[i_step];
+    pcre2_set_match_limit(r->memory->limits, limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit);
     for (size_t pos = begin; pos < end;) {
         int rc = pcre2_match(r->pretok->code[i_step], (PCRE2_SPTR)r->matched + begin, n, pos - begin,
-                             PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, r->data[i_step], r->limits);
+                             PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, r->memory->limits);
         if (rc == PCRE2_ERROR_NOMATCH) return run_step(r, i_step + 1, pos, end);
         if (rc == PCRE2_ERROR_NOMEMORY) return ae_fail_memory(r->error, "a pre-tokenizer's match", n);
         if (rc < 0) {
@@ -157,7 +157,7 @@ static aerie_status run_pattern(run *r, int i_step, size_t begin, size_t end)
                            "pre-tokenizer %s gives up on a stretch of %zu bytes (PCRE2 error %d)",
                            ae_pretok_name(r->pretok), n, rc);
         }
-        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->data[i_step]);
+        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(data);
         size_t from = begin + at[0], to = begin + at[1];
         if (from > pos) AE_TRY(run_step(r, i_step + 1, pos, from));
         AE_TRY(run_step(r, i_step + 1, from, to));
@@ -190,39 +190,78 @@ static aerie_status run_step(run *r, int i_step, size_t begin, size_t end)
     return AERIE_OK;
 }
 
-/* A copy in which each ill-formed byte is a control character, so that offsets stay what they are. */
-static char *well_formed(const char *text, size_t n)
+/* A copy in which each ill-formed byte is a control character, so that offsets stay what they are; NULL: no memory. */
+static const char *well_formed(ae_buf *copy, const char *text, size_t n)
 {
-    char *copy = ae_strndup(text, n);
-    for (size_t i = 0; copy && i < n;) {
+    ae_buf_clear(copy);
+    ae_buf_add(copy, text, n);
+    for (size_t i = 0; !copy->failed && i < n;) {
         uint32_t n_bytes;
-        if (ae_uni_decode(text + i, n - i, &n_bytes) == AE_UNI_BAD) copy[i] = 1;
+        if (ae_uni_decode(text + i, n - i, &n_bytes) == AE_UNI_BAD) copy->data[i] = 1;
         i += n_bytes;
     }
-    return copy;
+    return copy->failed ? NULL : copy->data;
 }
 
-aerie_status ae_pretok_run(const ae_pretok *pretok, const char *text, size_t n, ae_pretok_word *word, void *context,
-                           aerie_error *error)
+/* ---- Memory of the patterns --------------------------------------------------------------- */
+
+/* What is not there yet. */
+static bool complete(ae_pretok_memory *m, const ae_pretok *pretok)
+{
+    if (!m->general) m->general = pcre2_general_context_create(match_alloc, match_free, NULL);
+    if (m->general && !m->limits) m->limits = pcre2_match_context_create(m->general);
+    bool ok = m->limits != NULL;
+    for (int i = 0; ok && i < AE_PRETOK_STEPS; i++) {
+        if (pretok->code[i] && !m->data[i]) ok = (m->data[i] = pcre2_match_data_create(1, m->general)) != NULL;
+    }
+    return ok;
+}
+
+void ae_pretok_memory_free(ae_pretok_memory *m)
+{
+    for (int i = 0; i < AE_PRETOK_STEPS; i++) pcre2_match_data_free(m->data[i]);
+    pcre2_match_context_free(m->limits);
+    pcre2_general_context_free(m->general);
+    ae_buf_free(&m->copy);
+    *m = (ae_pretok_memory){0};
+}
+
+static aerie_status no_word(void *context, size_t begin, size_t end)
+{
+    (void)context, (void)begin, (void)end;
+    return AERIE_OK;
+}
+
+aerie_status ae_pretok_memory_reserve(ae_pretok_memory *memory, const ae_pretok *pretok, size_t n, aerie_error *error)
+{
+    static const char *const units[] = {"a", " ", "1", "!", "\n", "Aa ", "a1", "e\xcc\x81", "\xe4\xb8\xad", "\xff"};
+    aerie_status status = AERIE_OK;
+    ae_buf text = {0};
+    if (!pretok->has_pattern) return AERIE_OK;
+    for (size_t i = 0; status == AERIE_OK && i < sizeof units / sizeof *units; i++) {
+        ae_buf_clear(&text);
+        while (!text.failed && text.n < n) ae_buf_adds(&text, units[i]);
+        status = text.failed ? ae_fail_memory(error, "a pre-tokenizer", n)
+                             : ae_pretok_run(pretok, memory, text.data, text.n, no_word, NULL, error);
+    }
+    ae_buf_free(&text);
+    return status;
+}
+
+aerie_status ae_pretok_run(const ae_pretok *pretok, ae_pretok_memory *memory, const char *text, size_t n,
+                           ae_pretok_word *word, void *context, aerie_error *error)
 {
     if (n == 0) return AERIE_OK;
     if (!pretok->rule) return word(context, 0, n);
     run r = {.pretok = pretok, .text = text, .matched = text, .word = word, .context = context, .error = error};
     if (!pretok->has_pattern) return run_step(&r, 0, 0, n);
 
-    char *copy = ae_uni_is_valid(text, n) ? NULL : well_formed(text, n);
-    bool ok = copy || ae_uni_is_valid(text, n);
-    if (copy) r.matched = copy;
-    pcre2_general_context *general = pcre2_general_context_create(match_alloc, match_free, NULL);
-    r.limits = general ? pcre2_match_context_create(general) : NULL;
-    ok = ok && r.limits;
-    for (int i = 0; ok && i < AE_PRETOK_STEPS; i++) {
-        if (pretok->code[i]) ok = (r.data[i] = pcre2_match_data_create(1, general)) != NULL;
-    }
-    aerie_status status = ok ? run_step(&r, 0, 0, n) : ae_fail_memory(error, "a pre-tokenizer", n);
-    for (int i = 0; i < AE_PRETOK_STEPS; i++) pcre2_match_data_free(r.data[i]);
-    pcre2_match_context_free(r.limits);
-    pcre2_general_context_free(general);
-    ae_free(copy);
+    ae_pretok_memory own = {0};
+    r.memory = memory ? memory : &own;
+    if (!ae_uni_is_valid(text, n)) r.matched = well_formed(&r.memory->copy, text, n);
+    aerie_status status = r.matched && complete(r.memory, pretok) ? run_step(&r, 0, 0, n)
+                                                                  : ae_fail_memory(error, "a pre-tokenizer", n);
+    if (r.memory->copy.failed) ae_buf_free(&r.memory->copy); /* a failed buffer stays so */
+    ae_pretok_memory_free(&own);
     return status;
 }

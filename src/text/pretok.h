@@ -9,7 +9,7 @@
 #ifndef AE_TEXT_PRETOK_H
 #define AE_TEXT_PRETOK_H
 
-#include "base/err.h"
+#include "base/mem.h"
 
 enum { AE_PRETOK_STEPS = 6 };
 
@@ -29,9 +29,20 @@ const char *ae_pretok_name(const ae_pretok *pretok); /* of the family */
 bool ae_pretok_ignores_merges(const ae_pretok *pretok);
 bool ae_pretok_adds_bos(const ae_pretok *pretok);
 
-/* Stack bounded; time linear in n. Errors: the callback's, MEMORY, LIMIT. */
-aerie_status ae_pretok_run(const ae_pretok *pretok, const char *text, size_t n, ae_pretok_word *word, void *context,
-                           aerie_error *error);
+/* What patterns need while they run. Zero-initialise; of one ae_pretok only. */
+typedef struct ae_pretok_memory {
+    void *general, *limits;      /* pcre2_general_context, pcre2_match_context */
+    void *data[AE_PRETOK_STEPS]; /* pcre2_match_data, which keeps the frames of its matches */
+    ae_buf copy;                 /* of an ill-formed text */
+} ae_pretok_memory;
+
+/* All that texts of n bytes take, as far as trying some can tell (frames depend on the text). */
+aerie_status ae_pretok_memory_reserve(ae_pretok_memory *memory, const ae_pretok *pretok, size_t n, aerie_error *error);
+void ae_pretok_memory_free(ae_pretok_memory *memory);
+
+/* Stack bounded; time linear in n. memory NULL: that of this call only. Errors: the callback's, MEMORY, LIMIT. */
+aerie_status ae_pretok_run(const ae_pretok *pretok, ae_pretok_memory *memory, const char *text, size_t n,
+                           ae_pretok_word *word, void *context, aerie_error *error);
 
 /* For tests: the rule of `name` with the scanner of its last step replaced by the pattern that it
  * stands for. ARGUMENT if it has none. */

@@ -90,10 +90,12 @@ const ae_pretok_rule ae_pretok_rules[] = {
     {"tekken", AE_RULE_IGNORE_MERGES | AE_RULE_BOS, {CAMEL(1, false, CAMEL_PATTERN("", "\\p{N}"))}},
     {"youtu", AE_RULE_IGNORE_MERGES,
      {PATTERN("[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|"
-              "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|"
+              "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}"
+              "\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|"
               "[\\x{3105}-\\x{312f}]+|[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"),
       CAMEL(1, true, CAMEL_PATTERN(APOSTROPHES "?", "\\p{N}"))}},
-    {"bloom gpt3-finnish poro-chat", 0, {PATTERN(" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+")}},
+    {"bloom gpt3-finnish poro-chat", 0,
+     {PATTERN(" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+")}},
     {"viking", 0, {PATTERN(" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"), NUMBERS(1)}},
     {"chameleon", AE_RULE_BOS,
      {PATTERN("<sentinel:[0-9]+>"), PATTERN("IMGIMG[A-I]{1,4}Z"), PATTERN("[\\t\\n]|    |  "), NUMBERS(1),

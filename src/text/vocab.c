@@ -26,6 +26,16 @@ bool ae_tokens_add(ae_tokens *tokens, int32_t token)
     return true;
 }
 
+bool ae_tokens_reserve(ae_tokens *tokens, size_t n)
+{
+    if (n <= tokens->capacity) return true;
+    int32_t *data = ae_realloc(tokens->data, n, sizeof *data);
+    if (!data) return false;
+    tokens->data = data;
+    tokens->capacity = n;
+    return true;
+}
+
 void ae_tokens_free(ae_tokens *tokens)
 {
     ae_free(tokens->data);
@@ -318,7 +328,6 @@ void ae_vocab_free(ae_vocab *vocab)
 int32_t ae_vocab_n_tokens(const ae_vocab *vocab) { return vocab->n_tokens; }
 int32_t ae_vocab_bos(const ae_vocab *vocab) { return vocab->bos; }
 int32_t ae_vocab_eos(const ae_vocab *vocab) { return vocab->eos; }
-int32_t ae_vocab_eot(const ae_vocab *vocab) { return vocab->eot; }
 bool ae_vocab_adds_bos(const ae_vocab *vocab) { return vocab->add_bos && vocab->bos >= 0; }
 const char *ae_vocab_kind(const ae_vocab *vocab) { return vocab->kind; }
 const char *ae_vocab_chat_template(const ae_vocab *vocab) { return vocab->chat_template; }

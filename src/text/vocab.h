@@ -20,6 +20,7 @@ typedef struct ae_tokens {
 } ae_tokens;
 
 bool ae_tokens_add(ae_tokens *tokens, int32_t token); /* false when out of memory */
+bool ae_tokens_reserve(ae_tokens *tokens, size_t n); /* room for n in all; false when out of memory */
 void ae_tokens_free(ae_tokens *tokens);
 
 /* Errors: UNSUPPORTED (tokenizer.ggml.model or .pre unknown: named, with the known ones), FORMAT, MEMORY. */
@@ -30,7 +31,6 @@ int32_t ae_vocab_n_tokens(const ae_vocab *vocab);
 /* Special ids, -1 where the model has none. */
 int32_t ae_vocab_bos(const ae_vocab *vocab);
 int32_t ae_vocab_eos(const ae_vocab *vocab);
-int32_t ae_vocab_eot(const ae_vocab *vocab); /* end of a turn, where it is not EOS */
 /* Ends a generation: EOS, EOT, <|im_end|>, <|eot_id|>, <end_of_turn> ... */
 bool ae_vocab_is_eog(const ae_vocab *vocab, int32_t token);
 /* A control token: not text, never printed unless asked for. */
@@ -50,6 +50,15 @@ typedef struct ae_encode_options {
 /* Appends the ids of text[0..n), any bytes. Time linear in n (up to a logarithm); stack bounded. */
 aerie_status ae_vocab_encode(const ae_vocab *vocab, const char *text, size_t n, ae_encode_options options,
                              ae_tokens *out, aerie_error *error);
+
+/* The same, in memory that is kept from call to call; of one vocabulary, for one thread. Texts of up to n_bytes then take
+ * none but what *out lacks. Longer ones may grow it, and so may a pre-tokenizer's patterns (PCRE2) in texts unlike those
+ * that it was tried with. */
+typedef struct ae_encode_memory ae_encode_memory;
+aerie_status ae_encode_memory_create(ae_encode_memory **out, const ae_vocab *vocab, size_t n_bytes, aerie_error *error);
+void ae_encode_memory_free(ae_encode_memory *memory);
+aerie_status ae_vocab_encode_in(ae_encode_memory *memory, const char *text, size_t n, ae_encode_options options,
+                                ae_tokens *out, aerie_error *error);
 
 /* The raw bytes of one token, appended (may be part of a UTF-8 sequence). Control tokens give
  * nothing unless `special`. token must be in range. */

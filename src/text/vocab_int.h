@@ -142,6 +142,8 @@ aerie_status ae_spm_word(const ae_vocab *vocab, ae_merger *merger, const char *w
 aerie_status ae_wpm_text(const ae_vocab *vocab, const char *text, size_t n, ae_tokens *out, aerie_error *error);
 /* Room for n symbols; false when out of memory. */
 bool ae_merger_reserve(ae_merger *merger, size_t n);
+/* And for all candidates of a word of n symbols. */
+bool ae_merger_reserve_all(ae_merger *merger, size_t n);
 /* symbols[0..n) in, the survivors stay linked by next. False when out of memory. */
 bool ae_merger_run(const ae_vocab *vocab, ae_merger *merger, const char *word);
 

@@ -18,6 +18,7 @@ struct ae_vocab_map {
     int32_t *to_target;                /* [draft->n_tokens] -1: in no pair */
     int32_t *pair_target, *pair_draft; /* [n_pairs] */
     uint32_t n_pairs;
+    uint32_t longest; /* bytes of a token of the target */
     ae_overlap overlap;
 };
 
@@ -204,6 +205,7 @@ static bool allocate(ae_vocab_map *map)
     for (size_t i = 0; i < n; i++) {
         uint32_t length;
         ae_strings_get(&map->target->pieces, (int32_t)i, &length);
+        if (length > map->longest) map->longest = length;
         const bool silent = !length || map->target->types[i] == AE_TOKEN_UNUSED || map->target->types[i] == AE_TOKEN_UNKNOWN;
         map->to_draft[i] = silent ? AE_MAP_NOTHING : AE_MAP_TEXT;
     }
@@ -269,8 +271,9 @@ aerie_status ae_vocab_map_check(const ae_vocab_map *map, const char *target_name
 
 /* ---- A sequence in the drafter's tokens ------------------------------------------------------------------- */
 
-/* A word of more tokens than WORD_TOKENS ends at the next whole character, at the latest after WORD_TOKENS_MAX. */
-enum { WORD_TOKENS = 16, WORD_TOKENS_MAX = 24 };
+/* A word of more tokens than WORD_TOKENS ends at the next whole character, at the latest after WORD_TOKENS_MAX or where it has
+ * WORD_BYTES. Hostile files may have tokens of any length: memory is reserved for those of LONG_BYTES. */
+enum { WORD_TOKENS = 16, WORD_TOKENS_MAX = 24, WORD_BYTES = 1024, LONG_BYTES = 4096 };
 
 void ae_retext_free(ae_retext *r)
 {
@@ -278,7 +281,35 @@ void ae_retext_free(ae_retext *r)
     ae_tokens_free(&r->drafts);
     ae_free(r->words);
     ae_buf_free(&r->spelling);
-    *r = (ae_retext){.map = r->map};
+    *r = (ae_retext){.map = r->map, .memory = r->memory};
+}
+
+size_t ae_vocab_map_word_bytes(const ae_vocab_map *map)
+{
+    return WORD_BYTES + (map->longest < LONG_BYTES ? map->longest : LONG_BYTES);
+}
+
+static bool reserve_words(ae_retext *r, size_t capacity)
+{
+    if (capacity <= r->capacity) return true;
+    struct ae_retext_word *words = ae_realloc(r->words, capacity, sizeof *words);
+    if (!words) return false;
+    r->words = words;
+    r->capacity = capacity;
+    return true;
+}
+
+aerie_status ae_retext_reserve(ae_retext *r, size_t n_seen, size_t n_drafts, aerie_error *error)
+{
+    /* the last word goes beyond n_drafts: each byte may be a character that is unknown, three tokens by its bytes; and BOS */
+    const size_t n_word = ae_vocab_map_word_bytes(r->map);
+    size_t n_all;
+    r->most = n_drafts;
+    if (ae_add_size(n_drafts, 3 * n_word + 4, &n_all) && ae_tokens_reserve(&r->seen, n_seen) &&
+        ae_tokens_reserve(&r->drafts, n_all) && reserve_words(r, n_seen) && ae_buf_reserve(&r->spelling, n_word))
+        return AERIE_OK;
+    if (r->spelling.failed) ae_buf_free(&r->spelling); /* a failed buffer stays so */
+    return ae_fail_memory(error, "the drafter's tokens", n_seen);
 }
 
 static bool is_plain(const ae_vocab *vocab, int32_t id)
@@ -312,20 +343,14 @@ static size_t read_word(ae_retext *r, const int32_t *tokens, size_t n, size_t be
         uint32_t n_piece;
         const char *piece = ae_strings_get(&vocab->pieces, tokens[i++], &n_piece);
         ae_buf_add(&r->spelling, piece, n_piece);
-    } while (i < n && !r->spelling.failed &&
+    } while (i < n && !r->spelling.failed && r->spelling.n < WORD_BYTES &&
              !begins_word(vocab, tokens, begin, i, !ae_uni_incomplete(r->spelling.data, r->spelling.n)));
     return i;
 }
 
 static bool add_begin(ae_retext *r, size_t begin)
 {
-    if (r->n_words == r->capacity) {
-        const size_t capacity = r->capacity ? 2 * r->capacity : 64;
-        struct ae_retext_word *words = ae_realloc(r->words, capacity, sizeof *words);
-        if (!words) return false;
-        r->words = words;
-        r->capacity = capacity;
-    }
+    if (r->n_words == r->capacity && !reserve_words(r, r->capacity ? 2 * r->capacity : 64)) return false;
     r->words[r->n_words++] = (struct ae_retext_word){(uint32_t)begin, (uint32_t)r->drafts.n};
     return true;
 }
@@ -339,9 +364,10 @@ static aerie_status add_word(ae_retext *r, const int32_t *tokens, size_t begin, 
     const bool needs_bos = ae_vocab_adds_bos(map->draft) && !ae_vocab_adds_bos(map->target);
     if (begin == 0 && needs_bos && map->to_draft[tokens[0]] != map->draft->bos) ok = ae_tokens_add(&r->drafts, map->draft->bos);
     if (spell) {
+        const ae_encode_options inside = {.inside = true};
         r->n_spelled_bytes += r->spelling.n;
-        AE_TRY(ae_vocab_encode(map->draft, r->spelling.data, r->spelling.n, (ae_encode_options){.inside = true}, &r->drafts,
-                               error));
+        if (r->memory) AE_TRY(ae_vocab_encode_in(r->memory, r->spelling.data, r->spelling.n, inside, &r->drafts, error));
+        else AE_TRY(ae_vocab_encode(map->draft, r->spelling.data, r->spelling.n, inside, &r->drafts, error));
     }
     for (size_t i = begin; ok && i < end; i++) {
         const int32_t draft = map->to_draft[tokens[i]];
@@ -370,7 +396,7 @@ aerie_status ae_retext_update(ae_retext *r, const int32_t *tokens, size_t n, aer
 {
     keep_common(r, tokens, n);
     aerie_status status = AERIE_OK;
-    for (size_t i = r->seen.n; i < n && status == AERIE_OK;) {
+    for (size_t i = r->seen.n; i < n && status == AERIE_OK && !(r->most && r->drafts.n >= r->most);) {
         const size_t end = read_word(r, tokens, n, i);
         const struct ae_retext_word at = {(uint32_t)i, (uint32_t)r->drafts.n};
         if (r->spelling.failed || !add_begin(r, i)) status = ae_fail_memory(error, "a word's text", r->spelling.n);

@@ -46,8 +46,8 @@ int32_t ae_vocab_map_to_draft(const ae_vocab_map *map, int32_t target_token);
 /* A sequence of the target in the drafter's tokens, kept from call to call: a pure function of the sequence, however it
  * grew. Tokens go over one by one where that can be; a word with a token that cannot is spelled as a whole by the drafter's
  * tokenizer, so the drafter sees it as it learned it. A word begins behind a special token, at white space behind
- * something else, and after WORD_TOKENS tokens; so an added token changes nothing before the last word's beginning, and costs
- * no more than a word. Zero-initialise, set map. */
+ * something else, and after WORD_TOKENS tokens or WORD_BYTES bytes; so an added token changes nothing before the last word's
+ * beginning, and costs no more than a word. Zero-initialise, set map. */
 typedef struct ae_retext {
     const ae_vocab_map *map;
     ae_tokens seen;   /* of the target */
@@ -57,10 +57,18 @@ typedef struct ae_retext {
     } *words;         /* [n_words] */
     size_t n_words, capacity;
     ae_buf spelling;  /* scratch */
+    ae_encode_memory *memory; /* of the drafter's vocabulary, lent; NULL: each word spelled takes memory */
+    size_t most;              /* drafts end with the word that makes them as many or more; 0: never */
     uint64_t n_spelled_bytes; /* given to the drafter's tokenizer so far */
 } ae_retext;
 
-/* Makes r->drafts that of tokens [n]. On failure (MEMORY, LIMIT) it is that of a shorter beginning. */
+/* The bytes of a word that is spelled, as a rule: one with tokens of more than LONG_BYTES bytes may have more. */
+size_t ae_vocab_map_word_bytes(const ae_vocab_map *map);
+/* Memory for sequences of n_seen tokens, which end where they have n_drafts in the drafter's (r->most). With r->memory for
+ * ae_vocab_map_word_bytes() updates then take none. MEMORY. */
+aerie_status ae_retext_reserve(ae_retext *r, size_t n_seen, size_t n_drafts, aerie_error *error);
+
+/* Makes r->drafts that of tokens [n]. On failure (MEMORY, LIMIT), and at r->most, it is that of a shorter beginning. */
 aerie_status ae_retext_update(ae_retext *r, const int32_t *tokens, size_t n, aerie_error *error);
 void ae_retext_free(ae_retext *r);
 

@@ -109,7 +109,8 @@ static void add_folded(words *w, uint32_t code)
 {
     utf8proc_int32_t parts[MAX_DECOMPOSED];
     int boundary = 0;
-    const utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)code, parts, MAX_DECOMPOSED, UTF8PROC_DECOMPOSE, &boundary);
+    const utf8proc_ssize_t n =
+        utf8proc_decompose_char((utf8proc_int32_t)code, parts, MAX_DECOMPOSED, UTF8PROC_DECOMPOSE, &boundary);
     if (n < 0 || n > MAX_DECOMPOSED) {
         add_clean(w, code);
         return;

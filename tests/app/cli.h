@@ -1,7 +1,7 @@
 /* cli.h - runs the program as a user would, through a shell, and keeps what came out.
  *
  * The program's path is AERIE_BIN: from the environment, else as the build says. AERIE_* settings of the
- * caller's environment are removed first, so that they do not leak into the tests.
+ * caller's environment are removed first, so that they do not leak into the tests. Each program has a folder of its own.
  */
 #ifndef AE_TEST_CLI_H
 #define AE_TEST_CLI_H
@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+
+#include "mkmodel.h"
 
 typedef struct cli_result {
     int status;
@@ -94,6 +96,24 @@ static inline int cli_setup(void **state)
         else unsetenv(name), e = environ;
     }
     return mkdtemp(cli_folder) ? 0 : -1;
+}
+
+/* A random model in the folder of the test. */
+static inline void cli_model(const char *name, const mk_options *options)
+{
+    char path[256];
+    aerie_error error = {0};
+    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
+    if (mk_model(options, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+}
+
+/* The folder with a tiny m.gguf in it. */
+static inline int cli_setup_model(void **state)
+{
+    mk_options options;
+    if (cli_setup(state) || !mk_shape("tiny", &options)) return -1;
+    cli_model("m.gguf", &options);
+    return 0;
 }
 
 static inline int cli_teardown(void **state)

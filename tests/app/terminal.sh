@@ -1,6 +1,6 @@
 #!/bin/sh
-# terminal.sh PROGRAM MKMODEL - a chat on a terminal, driven through tmux: type, edit, continue, several lines, interrupt, reset, the
-# context full, save, history, colours, quit. Exit status 77: skipped (no tmux).
+# terminal.sh PROGRAM MKMODEL - a chat on a terminal, driven through tmux: type, edit, continue, several lines, interrupt,
+# reset, the context full, save, history, colours, quit. Exit status 77: skipped (no tmux).
 set -eu
 program=$1
 mkmodel=$2
@@ -42,8 +42,8 @@ line() { prompt; keys -l "$1"; keys Enter; }
 start() { # options of the program
     t kill-server 2>/dev/null || true
     n_servers=$((n_servers + 1))
-    t new-session -d -x 200 -y 50 "env -i HOME=$here XDG_STATE_HOME=$here/state TERM=screen PATH=$PATH ${environment:-} LC_ALL=C.UTF-8 \
-$program run -m $here/m.gguf --temp 0 --ignore-eos $* 2>&1; echo status \$?; sleep 600"
+    t new-session -d -x 200 -y 50 "env -i HOME=$here XDG_STATE_HOME=$here/state TERM=screen PATH=$PATH \
+${environment:-} LC_ALL=C.UTF-8 $program run -m $here/m.gguf --temp 0 --ignore-eos $* 2>&1; echo status \$?; sleep 600"
 }
 pass() { echo "ok: $1"; }
 

@@ -5,19 +5,14 @@
 
 #include <jansson.h>
 
-#include "mkmodel.h"
-
 static char prompts_folder[4096];
 
-static int make_model(void **state)
+static int setup(void **state)
 {
-    mk_options options;
-    char path[256], here[2048];
-    aerie_error error = {0};
-    if (cli_setup(state) || !mk_shape("tiny", &options) || !getcwd(here, sizeof here)) return -1;
+    char here[2048];
+    if (!getcwd(here, sizeof here)) return -1;
     snprintf(prompts_folder, sizeof prompts_folder, "%s/bench/prompts", here);
-    snprintf(path, sizeof path, "%s/m.gguf", cli_folder);
-    return mk_model(&options, path, &error) == AERIE_OK ? 0 : -1;
+    return cli_setup_model(state);
 }
 
 static void write_groups(void)
@@ -243,5 +238,5 @@ int main(void)
         cmocka_unit_test(wrong_prompts_are_answered),
         cmocka_unit_test(own_prompts),
     };
-    return cmocka_run_group_tests(tests, make_model, cli_teardown);
+    return cmocka_run_group_tests(tests, setup, cli_teardown);
 }

@@ -21,30 +21,41 @@ static const producer_case producers[] = {
     {"official", CONFIG("\"architectures\":[\"LlamaForCausalLM\"]," USUAL_TAPS), {TINY, MID}, {2, 4, 5}, false, false, "none"},
     {"official", CONFIG("\"architectures\":[\"LlamaForCausalLM\"],\"target_hidden_size\":128," USUAL_TAPS),
      {TINY, MID, .n_target_embd = 128, .embedding = true}, {2, 4, 5}, false, false, "none"},
-    {"specforge", CONFIG("\"architectures\":[\"LlamaForCausalLMEagle3\"],\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[1,23,44],"
-                         "\"use_aux_hidden_state\":true}"), {TINY, MID, .bias = true}, {2, 24, 45}, false, false, "none"},
+    {"specforge", CONFIG("\"architectures\":[\"LlamaForCausalLMEagle3\"],\"eagle_config\":{"
+                         "\"eagle_aux_hidden_state_layer_ids\":[1,23,44],\"use_aux_hidden_state\":true}"),
+     {TINY, MID, .bias = true}, {2, 24, 45}, false, false, "none"},
     {"specforge", CONFIG("\"architectures\":[\"LlamaForCausalLMEagle3\"],\"norm_output\":true,\"fc_norm\":true,"
                          "\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[3,7,9]}"),
      {TINY, MID, .fc_norm = "fc_norm.%u.weight"}, {4, 8, 10}, false, false, "each"},
     {"specforge", CONFIG("\"architectures\":[\"LlamaForCausalLMEagle3\"],\"norm_output\":true,\"head_dim\":32," USUAL_TAPS),
-     {TINY, .prefix = "", .layer = "layers.0.", .d2t = "d2t", .head_dim = 32, .qk_norm = true}, {2, 4, 5}, false, false, "none"},
-    {"angelslim", CONFIG("\"architectures\":[\"Eagle3LlamaForCausalLM\"],\"norm_output\":true," USUAL_TAPS), {TINY, MID}, {2, 4, 5}, false, true, "none"},
-    {"angelslim", CONFIG("\"architectures\":[\"Eagle3LlamaForCausalLM\"],\"norm_output\":true,\"fc_norm\":true,\"eagle_aux_hidden_state_layer_ids\":[3,7,9]"),
-     {TINY, .prefix = "model.", .layer = "layers.0.", .d2t = "d2t", .fc_norm = "fc_norm.%u.weight"}, {3, 7, 9}, false, true, "each"},
-    {"speculators", "{\"architectures\":[\"Eagle3Speculator\"],\"speculators_model_type\":\"eagle3\",\"draft_vocab_size\":100,\"target_hidden_size\":null,"
-                    "\"eagle_aux_hidden_state_layer_ids\":[2,14,25],\"norm_before_residual\":null,"
-                    "\"transformer_layer_config\":{" LAYER_CONFIG ",\"rope_theta\":500000.0}}",
-     {TINY, .prefix = "", .layer = "layers.0.", .d2t = "d2t", .embedding = true, .rope_base = 500000}, {2, 14, 25}, true, false, "none"},
-    {"speculators", "{\"architectures\":[\"Eagle3DraftModel\"],\"draft_vocab_size\":100,\"norm_before_residual\":false,\"norm_before_fc\":true,"
-                    "\"norm_output\":true," USUAL_TAPS ",\"transformer_layer_config\":{" LAYER_CONFIG "}}",
-     {TINY, .prefix = "", .layer = "layers.0.", .d2t = "d2t", .fc_norm = "input_norm.weight"}, {2, 4, 5}, false, true, "joint"},
-    {"nvidia", CONFIG("\"architectures\":[\"LlamaForCausalLMEagle3\"],\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[3,9,12],"
-                      "\"use_aux_hidden_state\":true,\"use_last_layernorm\":true,\"use_mtp_layernorm\":false}"),
-     {TINY, .prefix = "", .layer = "layers.0.", .d2t = "draft_id_to_target_id", .no_t2d = true}, {4, 10, 13}, false, false, "none"},
-    {"official", CONFIG("\"fc_norm\":true," USUAL_TAPS), {TINY, MID, .fc_norm = "fc_norm.weight"}, {2, 4, 5}, false, false, "each"},
-    {"official", CONFIG("\"norm_before_fc\":true," USUAL_TAPS), {TINY, MID, .fc_norm = "fc_norm.weight"}, {2, 4, 5}, false, false, "joint"},
-    {"official", CONFIG("\"partial_rotary_factor\":0.5,\"head_dim\":32," USUAL_TAPS), {TINY, MID, .head_dim = 32, .n_rot = 16, .bias = true, .qk_norm = true},
+     {TINY, .prefix = "", .layer = "layers.0.", .d2t = "d2t", .head_dim = 32, .qk_norm = true},
      {2, 4, 5}, false, false, "none"},
+    {"angelslim", CONFIG("\"architectures\":[\"Eagle3LlamaForCausalLM\"],\"norm_output\":true," USUAL_TAPS),
+     {TINY, MID}, {2, 4, 5}, false, true, "none"},
+    {"angelslim", CONFIG("\"architectures\":[\"Eagle3LlamaForCausalLM\"],\"norm_output\":true,\"fc_norm\":true,"
+                         "\"eagle_aux_hidden_state_layer_ids\":[3,7,9]"),
+     {TINY, .prefix = "model.", .layer = "layers.0.", .d2t = "d2t", .fc_norm = "fc_norm.%u.weight"},
+     {3, 7, 9}, false, true, "each"},
+    {"speculators", "{\"architectures\":[\"Eagle3Speculator\"],\"speculators_model_type\":\"eagle3\",\"draft_vocab_size\":100,"
+                    "\"target_hidden_size\":null,\"eagle_aux_hidden_state_layer_ids\":[2,14,25],\"norm_before_residual\":null,"
+                    "\"transformer_layer_config\":{" LAYER_CONFIG ",\"rope_theta\":500000.0}}",
+     {TINY, .prefix = "", .layer = "layers.0.", .d2t = "d2t", .embedding = true, .rope_base = 500000},
+     {2, 14, 25}, true, false, "none"},
+    {"speculators", "{\"architectures\":[\"Eagle3DraftModel\"],\"draft_vocab_size\":100,\"norm_before_residual\":false,"
+                    "\"norm_before_fc\":true,\"norm_output\":true," USUAL_TAPS
+                    ",\"transformer_layer_config\":{" LAYER_CONFIG "}}",
+     {TINY, .prefix = "", .layer = "layers.0.", .d2t = "d2t", .fc_norm = "input_norm.weight"}, {2, 4, 5}, false, true, "joint"},
+    {"nvidia", CONFIG("\"architectures\":[\"LlamaForCausalLMEagle3\"],\"eagle_config\":{"
+                      "\"eagle_aux_hidden_state_layer_ids\":[3,9,12],\"use_aux_hidden_state\":true,"
+                      "\"use_last_layernorm\":true,\"use_mtp_layernorm\":false}"),
+     {TINY, .prefix = "", .layer = "layers.0.", .d2t = "draft_id_to_target_id", .no_t2d = true},
+     {4, 10, 13}, false, false, "none"},
+    {"official", CONFIG("\"fc_norm\":true," USUAL_TAPS), {TINY, MID, .fc_norm = "fc_norm.weight"},
+     {2, 4, 5}, false, false, "each"},
+    {"official", CONFIG("\"norm_before_fc\":true," USUAL_TAPS), {TINY, MID, .fc_norm = "fc_norm.weight"},
+     {2, 4, 5}, false, false, "joint"},
+    {"official", CONFIG("\"partial_rotary_factor\":0.5,\"head_dim\":32," USUAL_TAPS),
+     {TINY, MID, .head_dim = 32, .n_rot = 16, .bias = true, .qk_norm = true}, {2, 4, 5}, false, false, "none"},
 };
 
 static void check_producer(const producer_case *p)
@@ -92,7 +103,8 @@ static void every_producer(void **state)
         write_head("h", &producers[i].head, producers[i].config);
         converts("$A convert h -o h.gguf --outtype f32 --json");
         check_producer(&producers[i]);
-        if (!strstr(cli_last.err, producers[i].producer) || !strstr(cli_last.err, "taps before layers")) fail_msg("%s", cli_last.err);
+        if (!strstr(cli_last.err, producers[i].producer) || !strstr(cli_last.err, "taps before layers"))
+            fail_msg("%s", cli_last.err);
     }
 }
 
@@ -102,7 +114,8 @@ static void options_overrule(void **state)
     static const spec head = {TINY, MID};
     (void)state;
     write_head("o", &head, CONFIG("\"norm_output\":true," USUAL_TAPS));
-    converts("$A convert o -o o.gguf --outtype f32 --taps output --feedback pre --norm-before-residual on --window 256 --sinks 4 --name Tim -q");
+    converts("$A convert o -o o.gguf --outtype f32 --taps output --feedback pre --norm-before-residual on "
+             "--window 256 --sinks 4 --name Tim -q");
     assert_int_equal(cli_last.n_err, 0);
     ae_gguf *gguf = open_file("o.gguf");
     key_taps(gguf, as_outputs, 3);
@@ -223,8 +236,9 @@ static void rope_llama3(void **state)
 {
     static const spec head = {TINY, MID, .rope_base = 500000};
     (void)state;
-    write_head("r", &head, CONFIG("\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
-                                  "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}," USUAL_TAPS));
+    write_head("r", &head, CONFIG("\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
+                                  "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+                                  "\"original_max_position_embeddings\":8192}," USUAL_TAPS));
     converts("$A convert r -o r.gguf --outtype f32");
     ae_gguf *gguf = open_file("r.gguf");
     const float *divisors = floats(gguf, "rope_freqs.weight", 0, 8);
@@ -237,7 +251,8 @@ static void rope_llama3(void **state)
             const double smooth = (8192 / wave - 1.0) / (4.0 - 1.0);
             scaled = (1 - smooth) * inv / 8 + smooth * inv;
         }
-        if (!(fabs(inv / scaled - (double)divisors[i]) < 1e-5)) fail_msg("pair %d: %g, not %g", i, (double)divisors[i], inv / scaled);
+        if (!(fabs(inv / scaled - (double)divisors[i]) < 1e-5))
+            fail_msg("pair %d: %g, not %g", i, (double)divisors[i], inv / scaled);
     }
     assert_true(divisors[0] == 1.0f && divisors[7] == 8.0f);
     same_scores(gguf, &head);
@@ -255,7 +270,8 @@ static void rope_others(void **state)
     key_text(gguf, "eagle3.rope.scaling.type", "linear");
     key_f32(gguf, "eagle3.rope.scaling.factor", 4);
     ae_gguf_close(gguf);
-    write_head("r", &head, CONFIG("\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":32.0,\"beta_fast\":32.0,\"beta_slow\":1.0,\"rope_theta\":150000,"
+    write_head("r", &head, CONFIG("\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":32.0,\"beta_fast\":32.0,"
+                                  "\"beta_slow\":1.0,\"rope_theta\":150000,"
                                   "\"original_max_position_embeddings\":4096}," USUAL_TAPS));
     converts("$A convert r -o r.gguf");
     gguf = open_file("r.gguf");
@@ -266,14 +282,17 @@ static void rope_others(void **state)
     assert_null(ae_gguf_tensor_find(gguf, "rope_freqs.weight"));
     ae_gguf_close(gguf);
     /* pairs are not rounded (gpt-oss): divisors make up for it */
-    write_head("r", &head, CONFIG("\"rope_theta\":150000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,\"truncate\":false,"
-                                  "\"original_max_position_embeddings\":4096}," USUAL_TAPS));
+    write_head("r", &head,
+               CONFIG("\"rope_theta\":150000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,\"truncate\":false,"
+                      "\"original_max_position_embeddings\":4096}," USUAL_TAPS));
     converts("$A convert r -o r.gguf");
     gguf = open_file("r.gguf");
     const float *divisors = floats(gguf, "rope_freqs.weight", 0, 8);
-    const double lo = 16 * log(4096 / (32 * 2 * 3.141592653589793)) / (2 * log(150000)), hi = 16 * log(4096 / (2 * 3.141592653589793)) / (2 * log(150000));
+    const double lo = 16 * log(4096 / (32 * 2 * 3.141592653589793)) / (2 * log(150000)),
+                 hi = 16 * log(4096 / (2 * 3.141592653589793)) / (2 * log(150000));
     for (int i = 0; i < 8; i++) {
-        const double wanted = fmin(fmax((i - lo) / (hi - lo), 0), 1), usual = fmin(fmax((i - floor(lo)) / (ceil(hi) - floor(lo)), 0), 1);
+        const double wanted = fmin(fmax((i - lo) / (hi - lo), 0), 1),
+                     usual = fmin(fmax((i - floor(lo)) / (ceil(hi) - floor(lo)), 0), 1);
         const double divisor = (1 - usual + usual / 32) / (1 - wanted + wanted / 32);
         if (!(fabs(divisor - (double)divisors[i]) < 1e-5)) fail_msg("pair %d: %g, not %g", i, (double)divisors[i], divisor);
     }
@@ -355,8 +374,6 @@ static void medusa(void **state)
 static void make_target(const char *name, uint32_t n_layers, uint32_t n_vocab, bool tied)
 {
     mk_options o;
-    char path[256];
-    aerie_error error = {0};
     assert_true(mk_shape("tiny", &o));
     o.n_layers = n_layers;
     o.n_embd = 64;
@@ -366,8 +383,7 @@ static void make_target(const char *name, uint32_t n_layers, uint32_t n_vocab, b
     o.head_dim = 16;
     o.n_vocab = n_vocab;
     o.tied = tied;
-    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
-    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+    cli_model(name, &o);
 }
 
 static void taps_with_target(void **state)
@@ -377,8 +393,9 @@ static void taps_with_target(void **state)
         uint32_t taps[3];
     } cases[] = {
         {CONFIG("\"rope_theta\":10000"), "", {2, 4, 5}},                                     /* the usual ones */
-        {CONFIG("\"eagle_aux_hidden_state_layer_ids\":[1,3,4]"), "", {2, 4, 5}},             /* the usual ones as outputs, wherever they stand */
-        {CONFIG("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[2,4,5]}"), "", {2, 4, 5}}, /* as inputs, although in eagle_config */
+        /* the usual ones as outputs, wherever they stand; as inputs, although in eagle_config */
+        {CONFIG("\"eagle_aux_hidden_state_layer_ids\":[1,3,4]"), "", {2, 4, 5}},
+        {CONFIG("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[2,4,5]}"), "", {2, 4, 5}},
         {CONFIG("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[]}"), "", {2, 4, 5}},
         {CONFIG("\"eagle_aux_hidden_state_layer_ids\":[0,3,8]"), "", {0, 3, 8}},             /* 8: behind the last layer */
         {CONFIG("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[0,3,7]}"), "", {1, 4, 8}},
@@ -537,7 +554,8 @@ static void types(void **state)
     static const struct {
         const char *option;
         uint32_t type;
-    } cases[] = {{"auto", AE_TYPE_F16}, {"F32", AE_TYPE_F32}, {"f16", AE_TYPE_F16}, {"bf16", AE_TYPE_BF16}, {"q8_0", AE_TYPE_Q8_0}, {"q4_k", AE_TYPE_Q8_0}};
+    } cases[] = {{"auto", AE_TYPE_F16},  {"F32", AE_TYPE_F32},   {"f16", AE_TYPE_F16},
+                 {"bf16", AE_TYPE_BF16}, {"q8_0", AE_TYPE_Q8_0}, {"q4_k", AE_TYPE_Q8_0}};
     static const spec head = {TINY, MID};
     char line[128];
     (void)state;
@@ -623,8 +641,10 @@ static void refuses(void **state)
         {{TINY, MID, .extra = "model.norm.weight"}, CONFIG(USUAL_TAPS), "the same part", "--skip"},
         {{TINY, MID, .leave = "norm.weight"}, CONFIG(USUAL_TAPS), "norm.weight is missing", "h"},
         {{TINY, MID, .leave = "layers.0.mlp.up_proj.weight"}, CONFIG(USUAL_TAPS), "layers.0.mlp.up_proj.weight is missing", ""},
-        {{TINY, MID, .leave = "layers.0.input_layernorm.weight"}, CONFIG(USUAL_TAPS), "layers.0.input_layernorm.weight is missing", ""},
-        {{TINY, MID, .leave = "layers.0.hidden_norm.weight", .no_fc = true}, CONFIG(USUAL_TAPS), "no drafting head", "hidden_norm"},
+        {{TINY, MID, .leave = "layers.0.input_layernorm.weight"}, CONFIG(USUAL_TAPS),
+         "layers.0.input_layernorm.weight is missing", ""},
+        {{TINY, MID, .leave = "layers.0.hidden_norm.weight", .no_fc = true}, CONFIG(USUAL_TAPS),
+         "no drafting head", "hidden_norm"},
         {{TINY, MID, .no_fc = true}, CONFIG(USUAL_TAPS), "fc.weight is missing", "3 taps"},
         {{TINY, MID, .n_taps = 2}, CONFIG(USUAL_TAPS), "fc.weight is [64, 128]", "3 taps"},
         {{TINY, MID, .n_ff = 80}, CONFIG(USUAL_TAPS), "gate_proj.weight is [80, 64]", "[96, 64]"},
@@ -635,7 +655,8 @@ static void refuses(void **state)
         {{TINY, MID, .fc_norm = "fc_norm.%u.weight"}, CONFIG("\"norm_before_fc\":true," USUAL_TAPS), "one of them", ""},
         {{TINY, MID}, CONFIG("\"fc_norm\":true," USUAL_TAPS), "fc_norm.0.weight is missing", ""},
         {{TINY, MID}, CONFIG("\"norm_before_fc\":true," USUAL_TAPS), "input_norm.weight is missing", ""},
-        {{TINY, MID}, CONFIG("\"architectures\":[\"LlamaForCausalLMEagle3\"],\"norm_output\":false," USUAL_TAPS), "'norm_output' is false", "--producer"},
+        {{TINY, MID}, CONFIG("\"architectures\":[\"LlamaForCausalLMEagle3\"],\"norm_output\":false," USUAL_TAPS),
+         "'norm_output' is false", "--producer"},
         {{TINY, MID}, CONFIG("\"norm_before_residual\":1," USUAL_TAPS), "'norm_before_residual' is 1", "true or false"},
         {{TINY, MID}, CONFIG("\"head_dim\":\"16\"," USUAL_TAPS), "'head_dim' is \"16\"", "whole number"},
         {{TINY, MID}, CONFIG("\"rope_theta\":-1," USUAL_TAPS), "'rope_theta' is -1", ""},
@@ -646,7 +667,8 @@ static void refuses(void **state)
         {{TINY, MID}, "[]", "no JSON object", ""},
         {{TINY, MID}, "{\"num_hidden_layers\":2,\"hidden_size\":64}", "'num_hidden_layers' is 2", ""},
         {{TINY, MID}, CONFIG("\"hidden_act\":\"gelu\""), "duplicate", ""},
-        {{TINY, .prefix = "", .layer = "layers.0.", .eagle1 = true, .n_target_embd = 0}, "{" LAYER_CONFIG "}", "[64, 64 + width of the target]", "fc.weight"},
+        {{TINY, .prefix = "", .layer = "layers.0.", .eagle1 = true, .n_target_embd = 0}, "{" LAYER_CONFIG "}",
+         "[64, 64 + width of the target]", "fc.weight"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -83,8 +83,10 @@ static void find_letters(int32_t letters[2])
     snprintf(path, sizeof path, "%s/letters.gguf", cli_folder);
     assert_true(mk_shape("tiny", &o));
     o.n_vocab = V;
-    if (mk_model(&o, path, &error) != AERIE_OK || ae_model_load(&model, path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
-    assert_int_equal(ae_vocab_encode(model->vocab, text, 4, (ae_encode_options){.add_special = false}, &tokens, &error), AERIE_OK);
+    if (mk_model(&o, path, &error) != AERIE_OK || ae_model_load(&model, path, NULL, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(ae_vocab_encode(model->vocab, text, 4, (ae_encode_options){.add_special = false}, &tokens, &error),
+                     AERIE_OK);
     assert_int_equal(tokens.n, 4); /* a token each */
     letters[0] = tokens.data[0];
     letters[1] = tokens.data[1];
@@ -101,7 +103,8 @@ static void read_features(const char *path, const int32_t letters[2], features *
     ae_engine *engine;
     aerie_error error = {0};
     uint32_t first;
-    const ae_engine_options options = {.n_ctx = 64, .n_seqs = 1, .n_batch = 8, .n_outputs = 8, .n_threads = 1, .n_taps = 7, .taps = {2, 3, 4, 5, 6, 7, 8}};
+    const ae_engine_options options = {
+        .n_ctx = 64, .n_seqs = 1, .n_batch = 8, .n_outputs = 8, .n_threads = 1, .n_taps = 7, .taps = {2, 3, 4, 5, 6, 7, 8}};
     if (ae_backend_cpu_create(&backend, "ref", &error) != AERIE_OK || ae_model_load(&model, path, NULL, &error) != AERIE_OK ||
         ae_net_create(&net, model, backend, &(ae_load_options){.n_threads = 1}, &error) != AERIE_OK ||
         ae_engine_create(&engine, net, &options, &error) != AERIE_OK)
@@ -113,7 +116,8 @@ static void read_features(const char *path, const int32_t letters[2], features *
         const float *x = ae_engine_features(engine, first + letter);
         assert_true(ae_engine_logits(engine, first + letter)[X] > 0.1f);
         for (uint32_t way = 0; way < 3; way++) {
-            for (uint32_t tap = 0; tap < TAPS; tap++) memcpy(&out->at[way][letter][tap * H], &x[(2 * tap + way) * H], H * sizeof *x);
+            for (uint32_t tap = 0; tap < TAPS; tap++)
+                memcpy(&out->at[way][letter][tap * H], &x[(2 * tap + way) * H], H * sizeof *x);
         }
     }
     ae_engine_free(engine);
@@ -219,7 +223,8 @@ static void write_sharp_head(const char *folder, const features *f, bool pairs, 
     dual(f, false, wrong);
     for (uint32_t i = 0; i < H; i++) {
         ones[i] = 1, w_h[i] = sign("w_h", i), w_out[i] = sign("w_out", i);
-        for (uint32_t k = 0; k < WIDE; k++) w[i * WIDE + k] = (float)(RHO * ((double)sign("u", i) * right[k] + (double)sign("u1", i) * wrong[k]));
+        for (uint32_t k = 0; k < WIDE; k++)
+            w[i * WIDE + k] = (float)(RHO * ((double)sign("u", i) * right[k] + (double)sign("u1", i) * wrong[k]));
     }
     add(&m, "fc.weight", H, WIDE, w);
     add_attention(&m, pairs);
@@ -249,7 +254,8 @@ static void finds_what_is_wrong(void **state)
         {HEAD("\"eagle_aux_hidden_state_layer_ids\":[3,5,7]"), "", NULL, false},
         {HEAD("\"eagle_aux_hidden_state_layer_ids\":[2,4,6]"), "", "taps are one layer higher", false},
         {HEAD("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[3,5,7]}"), "", "taps are one layer lower", false},
-        {HEAD("\"norm_before_residual\":true,\"eagle_aux_hidden_state_layer_ids\":[3,5,7]"), "", "residual starts from the raw", false},
+        {HEAD("\"norm_before_residual\":true,\"eagle_aux_hidden_state_layer_ids\":[3,5,7]"), "", "residual starts from the raw",
+         false},
         {HEAD("\"norm_output\":true,\"eagle_aux_hidden_state_layer_ids\":[3,5,7]"), "", "fed back before", false},
         {HEAD("\"eagle_aux_hidden_state_layer_ids\":[3,5,7]"), "", "neighbours already", true},
         {HEAD("\"eagle_aux_hidden_state_layer_ids\":[3,5,7]"), "--rope pairs", NULL, true},
@@ -268,19 +274,22 @@ static void finds_what_is_wrong(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const bool given = cases[i].says && cases[i].options[0]; /* what an option settles is not searched */
         write_sharp_head("h", &f, cases[i].pairs, cases[i].config);
-        cli("$A convert h --target t.gguf -o h.gguf --outtype f32 --self-check --self-check-file text --json %s", cases[i].options);
+        cli("$A convert h --target t.gguf -o h.gguf --outtype f32 --self-check --self-check-file text --json %s",
+            cases[i].options);
         if (cli_last.status) fail_msg("case %zu: %s", i, cli_last.err);
         json_t *json = json_loads(cli_last.out, 0, NULL), *check = json_object_get(json, "self_check");
         const bool changed = json_is_true(json_object_get(check, "changed"));
         const double first = json_real_value(json_array_get(json_object_get(check, "agreement"), 0));
         const double third = json_real_value(json_array_get(json_object_get(check, "agreement"), 2));
         double before = 1; /* signs taken twice cancel: not every depth shows every mistake */
-        for (size_t d = 0; d < 3; d++) before = fmin(before, json_real_value(json_array_get(json_object_get(check, "before"), d)));
+        for (size_t d = 0; d < 3; d++)
+            before = fmin(before, json_real_value(json_array_get(json_object_get(check, "before"), d)));
         json_decref(json);
         if (given ? changed || first > 0.2 : changed != (cases[i].says != NULL) || first < 0.9 || third < 0.9)
             fail_msg("case %zu: %d, %g, %g: %s", i, changed, first, third, cli_last.err);
         if (given) continue;
-        if (cases[i].says && (!strstr(cli_last.err, cases[i].says) || before > 0.2)) fail_msg("case %zu: before %g: %s", i, before, cli_last.err);
+        if (cases[i].says && (!strstr(cli_last.err, cases[i].says) || before > 0.2))
+            fail_msg("case %zu: before %g: %s", i, before, cli_last.err);
         ae_gguf *gguf = open_file("h.gguf");
         key_taps(gguf, taps, TAPS);
         key_bool(gguf, "eagle3.norm_before_residual", false);

@@ -4,18 +4,6 @@
 
 #include <jansson.h>
 
-#include "mkmodel.h"
-
-static int make_model(void **state)
-{
-    mk_options options;
-    char path[256];
-    aerie_error error = {0};
-    if (cli_setup(state) || !mk_shape("tiny", &options)) return -1;
-    snprintf(path, sizeof path, "%s/m.gguf", cli_folder);
-    return mk_model(&options, path, &error) == AERIE_OK ? 0 : -1;
-}
-
 #define RUN "$A run -m m.gguf -no-cnv -p hello -n 60 --temp 1 -s 3 "
 
 static void answers_are_of_the_grammar(void **state)
@@ -90,5 +78,5 @@ int main(void)
         cmocka_unit_test(speculation_changes_nothing),
         cmocka_unit_test(what_is_wrong_is_said),
     };
-    return cmocka_run_group_tests(tests, make_model, cli_teardown);
+    return cmocka_run_group_tests(tests, cli_setup_model, cli_teardown);
 }

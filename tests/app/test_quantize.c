@@ -6,18 +6,14 @@
 #include <jansson.h>
 
 #include "gguf_make.h"
-#include "mkmodel.h"
 #include "vocab_make.h"
 
 static void make(const char *name, const char *shape, const char *type)
 {
     mk_options o;
-    char path[256];
-    aerie_error error = {0};
     assert_true(mk_shape(shape, &o));
     o.type = type;
-    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
-    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+    cli_model(name, &o);
 }
 
 static int make_models(void **state)

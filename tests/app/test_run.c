@@ -6,17 +6,6 @@
 #include <jansson.h>
 
 #include "mkhead.h"
-#include "mkmodel.h"
-
-static int make_model(void **state)
-{
-    mk_options options;
-    char path[256];
-    aerie_error error = {0};
-    if (cli_setup(state) || !mk_shape("tiny", &options)) return -1;
-    snprintf(path, sizeof path, "%s/m.gguf", cli_folder);
-    return mk_model(&options, path, &error) == AERIE_OK ? 0 : -1;
-}
 
 static void streams_are_kept_apart(void **state)
 {
@@ -55,7 +44,8 @@ static void ids_do_not_depend_on_loading(void **state)
     (void)state;
     cli("$A run -m m.gguf -no-cnv -p hello -n 40 --temp 1 -s 7 -q --ids > a");
     assert_int_equal(cli_last.status, 0);
-    static const char *const ways[] = {"--mmap", "--no-mmap", "--mmap --cpu ref", "--mmap -t 3 -ub 5", "-C f", "-Cr 0-7 --cpu-strict 1"};
+    static const char *const ways[] = {
+        "--mmap", "--no-mmap", "--mmap --cpu ref", "--mmap -t 3 -ub 5", "-C f", "-Cr 0-7 --cpu-strict 1"};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         cli("$A run -m m.gguf -no-cnv -p hello -n 40 --temp 1 -s 7 -q --ids %s | cmp - a", ways[i]);
         if (cli_last.status) fail_msg("%s: %s%s", ways[i], cli_last.out, cli_last.err);
@@ -135,19 +125,22 @@ static void samplers_are_asked_for_as_in_llama_cpp(void **state)
 {
     (void)state;
     static const char common[] = "-m m.gguf -no-cnv -p hello -n 24 --ignore-eos -q --ids -s 3";
-    cli("$A run %s --temp 1 > a && $A run %s --temp 1 --samplers 'penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature' | "
-        "cmp - a && $A run %s --temp 1 --sampling-seq edskypmxt | cmp - a && $A run %s --temp 1 --dry-sequence-breaker x -l 5+0 | cmp - a",
+    cli("$A run %s --temp 1 > a && "
+        "$A run %s --temp 1 --samplers 'penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature' | cmp - a && "
+        "$A run %s --temp 1 --sampling-seq edskypmxt | cmp - a && $A run %s --temp 1 --dry-sequence-breaker x -l 5+0 | cmp - a",
         common, common, common, common);
     assert_int_equal(cli_last.status, 0);
-    static const char *const kinds[] = {"--typical 0.5", "--top-nsigma 0.5", "--xtc-probability 1 --xtc-threshold 0.01", "--mirostat 2",
-                                        "--dynatemp-range 0.9", "--dry-multiplier 5 --dry-allowed-length 0", "-l 100+20", "--sampling-seq t",
-                                        "--samplers top-k;temp --top-k 2", "--repeat-penalty 5"};
+    static const char *const kinds[] = {"--typical 0.5", "--top-nsigma 0.5", "--xtc-probability 1 --xtc-threshold 0.01",
+                                        "--mirostat 2", "--dynatemp-range 0.9", "--dry-multiplier 5 --dry-allowed-length 0",
+                                        "-l 100+20", "--sampling-seq t", "--samplers top-k;temp --top-k 2",
+                                        "--repeat-penalty 5"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         char quoted[128];
         snprintf(quoted, sizeof quoted, "%s", kinds[i]);
         for (char *c = quoted; *c; c++)
             if (*c == ';') *c = '@'; /* no shell word */
-        cli("O=$(echo '%s' | tr @ ';'); $A run %s --temp 1 $O > b && ! cmp -s a b && $A run %s --temp 1 $O --spec-type random --spec-fixed | cmp - b",
+        cli("O=$(echo '%s' | tr @ ';'); $A run %s --temp 1 $O > b && ! cmp -s a b && "
+            "$A run %s --temp 1 $O --spec-type random --spec-fixed | cmp - b",
             quoted, common, common);
         if (cli_last.status) fail_msg("%s: %s", kinds[i], cli_last.err);
     }
@@ -181,14 +174,16 @@ static void answers_end_before_stop_strings(void **state)
     for (size_t i = 0; i < 6; i++) {
         const json_t *row = json_array_get(rows, i), *top = json_object_get(row, "top");
         assert_int_equal(json_array_size(top), 4);
-        assert_int_equal(json_integer_value(json_object_get(row, "id")), json_integer_value(json_array_get(json_object_get(json, "ids"), i)));
+        assert_int_equal(json_integer_value(json_object_get(row, "id")),
+                         json_integer_value(json_array_get(json_object_get(json, "ids"), i)));
         double before = 0;
         for (size_t k = 0; k < 4; k++) {
             const double p = json_real_value(json_object_get(json_array_get(top, k), "logprob"));
             assert_true(p <= before);
             before = p;
         }
-        assert_true(json_real_value(json_object_get(row, "logprob")) <= json_real_value(json_object_get(json_array_get(top, 0), "logprob")));
+        const json_t *best = json_array_get(top, 0);
+        assert_true(json_real_value(json_object_get(row, "logprob")) <= json_real_value(json_object_get(best, "logprob")));
     }
     json_decref(json);
 }
@@ -198,13 +193,18 @@ static void sampling_refusals(void **state)
     (void)state;
     static const char *const cases[][3] = {
         {"--samplers 'top_k;infill'", "infill", "penalties (e)"}, {"--sampling-seq kz", "'z'", "top_k (k)"},
-        {"--samplers top_k --sampling-seq k", "exclude", "--sampling-seq"}, {"--sampling-seq kkkkkkkkkkkkkkkkkkkk", "15", "--sampling-seq"},
+        {"--samplers top_k --sampling-seq k", "exclude", "--sampling-seq"},
+        {"--sampling-seq kkkkkkkkkkkkkkkkkkkk", "15", "--sampling-seq"},
         {"-l 5", "--logit-bias", "'5'"}, {"-l +5", "--logit-bias", "15043+1"}, {"-l 5+", "--logit-bias", "'5+'"},
-        {"-l 5+nan", "--logit-bias", "nan"}, {"-l 5+0x1", "--logit-bias", "0x1"}, {"-l 99999999999+1", "--logit-bias", "number"},
+        {"-l 5+nan", "--logit-bias", "nan"}, {"-l 5+0x1", "--logit-bias", "0x1"},
+        {"-l 99999999999+1", "--logit-bias", "number"},
         {"-l 123456+1", "123456", "possible"}, {"--mirostat 1", "--mirostat", "2"}, {"--mirostat 3", "--mirostat", "3"},
-        {"--dry-base 0.5", "--dry-base", "0.5"}, {"--dry-sequence-breaker ''", "--dry-sequence-breaker", "empty"}, {"--stop ''", "--stop", "empty"},
-        {"-e --stop 'a\\x00b'", "--stop", "NUL"}, {"--logprobs 3", "--logprobs", "--json"}, {"--json --logprobs 500", "--logprobs", "128"},
-        {"--typical 2", "--typical", "from 0 to 1"}, {"--xtc-threshold x", "--xtc-threshold", "'x'"}, {"--min-keep -1", "--min-keep", "-1"},
+        {"--dry-base 0.5", "--dry-base", "0.5"}, {"--dry-sequence-breaker ''", "--dry-sequence-breaker", "empty"},
+        {"--stop ''", "--stop", "empty"},
+        {"-e --stop 'a\\x00b'", "--stop", "NUL"}, {"--logprobs 3", "--logprobs", "--json"},
+        {"--json --logprobs 500", "--logprobs", "128"},
+        {"--typical 2", "--typical", "from 0 to 1"}, {"--xtc-threshold x", "--xtc-threshold", "'x'"},
+        {"--min-keep -1", "--min-keep", "-1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli("$A run -m m.gguf -no-cnv -p hello -n 2 -q %s", cases[i][0]);
@@ -248,20 +248,17 @@ static void bench_tools(void **state)
 static void make_draft(const char *name, const char *vocab, uint64_t order)
 {
     mk_options o;
-    char path[256];
-    aerie_error error = {0};
-    snprintf(path, sizeof path, "%s/%s.gguf", cli_folder, name);
     mk_shape("tiny", &o);
     o.vocab = vocab, o.vocab_order = order, o.n_layers = 1;
-    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+    cli_model(name, &o);
 }
 
 static void a_draft_model_may_have_another_vocabulary(void **state)
 {
     (void)state;
     static const char how[] = "-m m.gguf -no-cnv -p 'and the rain in the hall' -n 40 --temp 0.7 -s 3";
-    make_draft("other", "bpe-other", 4);
-    make_draft("foreign", "foreign", 0);
+    make_draft("other.gguf", "bpe-other", 4);
+    make_draft("foreign.gguf", "foreign", 0);
     cli("$A run %s -q --ids --spec-type none > a && $A run %s -q --ids -md other.gguf | cmp - a", how, how);
     assert_int_equal(cli_last.status, 0);
     cli("$A run %s -md other.gguf --stats -v", how);
@@ -288,7 +285,8 @@ static void a_head_is_no_model(void **state)
         aerie_error error = {0};
         snprintf(model, sizeof model, "%s/m.gguf", cli_folder);
         snprintf(head, sizeof head, "%s/head.gguf", cli_folder);
-        if (mkhead_write(&(mkhead_options){.kind = kinds[i], .seed = 1}, model, head, &error) != AERIE_OK) fail_msg("%s", error.text);
+        if (mkhead_write(&(mkhead_options){.kind = kinds[i], .seed = 1}, model, head, &error) != AERIE_OK)
+            fail_msg("%s", error.text);
         cli("$A run -m head.gguf -no-cnv -p hello -n 12");
         cli_refused(3, "head.gguf: ", "is a drafter's head, not a model of its own; give it with -md");
     }
@@ -312,5 +310,5 @@ int main(void)
         cmocka_unit_test(interruption),
         cmocka_unit_test(bench_tools),
     };
-    return cmocka_run_group_tests(tests, make_model, cli_teardown);
+    return cmocka_run_group_tests(tests, cli_setup_model, cli_teardown);
 }

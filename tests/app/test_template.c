@@ -12,7 +12,8 @@
 
 static int make_files(void **state)
 {
-    static const char messages[] = "[{\"role\": \"system\", \"content\": \"Be \\u00fc.\"},\n {\"role\": \"user\", \"content\": \"Hi {{ 1 }}\"}]";
+    static const char messages[] = "[{\"role\": \"system\", \"content\": \"Be \\u00fc.\"},\n"
+                                   " {\"role\": \"user\", \"content\": \"Hi {{ 1 }}\"}]";
     ae_buf vocab = {0};
     if (cli_setup(state)) return -1;
     cli_write("t.jinja", CHATML, sizeof CHATML - 1);
@@ -42,7 +43,8 @@ static void prompts_to_the_byte(void **state)
     gives("--file t.jinja --messages - < m.json", TURNS "<|im_start|>assistant\n");
     gives("--file - --messages m.json < t.jinja", TURNS "<|im_start|>assistant\n");
     gives("--chat-template-file t.jinja --messages m.json --no-generation-prompt --bos '<s>' --eos '</s>'", "<s>" TURNS "</s>");
-    gives("--file t.jinja --messages m.json --set enable_thinking=false", TURNS "<|im_start|>assistant\n<think>\n\n</think>\n\n");
+    gives("--file t.jinja --messages m.json --set enable_thinking=false",
+          TURNS "<|im_start|>assistant\n<think>\n\n</think>\n\n");
     gives("--file t.jinja --messages m.json --set enable_thinking=true", TURNS "<|im_start|>assistant\n");
     gives("--file t.jinja --messages m.json --chat-template-kwargs '{\"enable_thinking\": false}'",
           TURNS "<|im_start|>assistant\n<think>\n\n</think>\n\n");
@@ -55,7 +57,8 @@ static void prompts_to_the_byte(void **state)
     cli("echo '{{ messages|length }} {{ tools }} {{ documents }} {{ x }} {{ y.z }}' > vars.jinja");
     gives("--file vars.jinja --messages m.json --set x='\"a b\"' --set 'y={\"z\": 1e2}'", "2 None None a b 100.0");
     /* What chat APIs take, and empty things. */
-    cli("echo '{\"model\": \"m\", \"messages\": [], \"tools\": [1], \"chat_template_kwargs\": {\"x\": 5, \"y\": {}}}' > body.json");
+    cli("echo '{\"model\": \"m\", \"messages\": [], \"tools\": [1], "
+        "\"chat_template_kwargs\": {\"x\": 5, \"y\": {}}}' > body.json");
     gives("--file vars.jinja --messages body.json", "0 [1] None 5 ");
     gives("--file vars.jinja --messages body.json --set x=6 --tools none.json", "0 None None 6 ");
     cli(": > empty.jinja");
@@ -120,7 +123,8 @@ static void what_is_wrong_is_said(void **state)
         {"--file t.jinja --messages deeper", 3, "deeper: ", "nested deeper than 128"},
         {"--file t.jinja --messages big", 3, "big: line 1, column", "too big"},
         {"--file syntax.jinja --messages m.json", 3, "syntax.jinja: template line 2, column 10: ", ""},
-        {"--file undefined.jinja --messages m.json", 3, "undefined.jinja: template line 3, column 16: 'nothing' is undefined", ""},
+        {"--file undefined.jinja --messages m.json", 3,
+         "undefined.jinja: template line 3, column 16: 'nothing' is undefined", ""},
         {"--file latin1.jinja --messages m.json", 3, "latin1.jinja: the template is not UTF-8", "byte 2"},
         {"--file raise.jinja --messages m.json", 3, "raise.jinja: Only 1 message, please\\n(found 2)", ""},
         {"--file m.gguf --messages m.json", 3, "m.gguf", ""},
@@ -138,12 +142,13 @@ static void what_is_wrong_is_said(void **state)
         "head -c 1000000 /dev/zero | tr '\\0' '[' > deeper");
     cli("printf 'x\\n{{ 1 + 1 2 }}' > syntax.jinja; printf 'x\\n\\n  \\303\\274 {{ [nothing.x] }}' > undefined.jinja; "
         "printf 'ab\\374' > latin1.jinja; head -c 3000 /dev/urandom > m.gguf; "
-        "echo '{% if messages|length > 1 %}{{ raise_exception(\"Only 1 message, please\\n(found \" ~ messages|length ~ \")\") }}"
-        "{% endif %}' > raise.jinja");
+        "echo '{% if messages|length > 1 %}{{ raise_exception(\"Only 1 message, please\\n(found \" ~ messages|length ~ \")\") "
+        "}}{% endif %}' > raise.jinja");
     cli("echo '{%% for a in range(99999) %%}{%% for b in range(99999) %%}x{%% endfor %%}{%% endfor %%}' > endless.jinja; "
         "echo '{%% for i in range(10**9) %%}{%% endfor %%}' > range.jinja; "
         "echo '{%% macro m() %%}{{ m() }}{%% endmacro %%}{{ m() }}' > recursive.jinja; "
-        "echo '{%% set ns = namespace(s=\"x\") %%}{%% for i in range(99) %%}{%% set ns.s = ns.s ~ ns.s %%}{%% endfor %%}' > doubling.jinja; "
+        "echo '{%% set ns = namespace(s=\"x\") %%}{%% for i in range(99) %%}{%% set ns.s = ns.s ~ ns.s %%}{%% endfor %%}' > "
+        "doubling.jinja; "
         "{ printf '{{ '; head -c 60000 /dev/zero | tr '\\0' '('; } > nested.jinja");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli("$A template %s", cases[i].arguments);
@@ -164,7 +169,8 @@ static void the_rest_of_the_program_knows_it(void **state)
     assert_non_null(strstr(cli_last.out, "--no-generation-prompt"));
     assert_non_null(strstr(cli_last.out, "'template') options="));
     assert_non_null(strstr(cli_last.out, "aerie template"));
-    cli("echo '{{ bos_token }}{{ tools }}' > e.jinja; AERIE_BOS=x AERIE_CHAT_TEMPLATE_FILE=e.jinja AERIE_MESSAGES=m.json $A template");
+    cli("echo '{{ bos_token }}{{ tools }}' > e.jinja; "
+        "AERIE_BOS=x AERIE_CHAT_TEMPLATE_FILE=e.jinja AERIE_MESSAGES=m.json $A template");
     assert_string_equal(cli_last.out, "xNone");
 }
 

@@ -7,24 +7,14 @@
 #include <math.h>
 
 #include "aerie.h"
-#include "mkmodel.h"
-
-static int make_model(void **state)
-{
-    mk_options options;
-    char path[256];
-    aerie_error error = {0};
-    if (cli_setup(state) || !mk_shape("tiny", &options)) return -1;
-    snprintf(path, sizeof path, "%s/m.gguf", cli_folder);
-    return mk_model(&options, path, &error) == AERIE_OK ? 0 : -1;
-}
 
 static void write_prompts(void)
 {
     static const char lines[] = "{\"id\": \"a\", \"text\": \"hello\", \"group\": \"x\"}\n"
                                 "{\"id\": \"b\", \"text\": \"what is it\", \"temperature\": 1, \"seed\": 5}\n\n"
-                                "{\"id\": \"c\", \"messages\": [{\"role\": \"user\", \"content\": \"one\"}, {\"role\": \"assistant\", "
-                                "\"content\": \"two\"}, {\"role\": \"user\", \"content\": \"three\"}]}\n";
+                                "{\"id\": \"c\", \"messages\": [{\"role\": \"user\", \"content\": \"one\"}, "
+                                "{\"role\": \"assistant\", \"content\": \"two\"}, "
+                                "{\"role\": \"user\", \"content\": \"three\"}]}\n";
     cli_write("p.jsonl", lines, sizeof lines - 1);
 }
 
@@ -76,8 +66,8 @@ static void answers_are_what_run_prints(void **state)
     }
     assert_string_equal(at, "\n");
     json_decref(answer);
-    cli("cp a.jsonl was; head -n 1 was > a.jsonl; printf x >> a.jsonl; $A train-data answers p.jsonl -m m.gguf -o a.jsonl -n 12 "
-        "--temp 0 -np 1 -q && sort a.jsonl > a && sort was | cmp - a");
+    cli("cp a.jsonl was; head -n 1 was > a.jsonl; printf x >> a.jsonl; $A train-data answers p.jsonl -m m.gguf "
+        "-o a.jsonl -n 12 --temp 0 -np 1 -q && sort a.jsonl > a && sort was | cmp - a");
     assert_int_equal(cli_last.status, 0);
 }
 
@@ -102,7 +92,8 @@ static bool check_row(void *user, size_t position, const float *logits, const fl
     float p;
     for (size_t i = 0; i < c->n_features; i++) {
         const float kept = from_f16(c->features + (position * c->n_features + i) * 2);
-        if (fabsf(kept - features[i]) > 1e-7f + fabsf(features[i]) / 2000) fail_msg("position %zu, value %zu: %g, not %g", position, i, kept, features[i]);
+        if (fabsf(kept - features[i]) > 1e-7f + fabsf(features[i]) / 2000)
+            fail_msg("position %zu, value %zu: %g, not %g", position, i, kept, features[i]);
     }
     double sum = 0;
     size_t best = 0, above = 0;
@@ -213,7 +204,8 @@ static void assert_same_records(const char *made_name, const char *wanted_name, 
     static uint8_t made[1 << 18], wanted[1 << 18];
     record a[8], b[8];
     uint32_t head[4];
-    const size_t n_a = cli_read(made_name, (char *)made, sizeof made), n_b = cli_read(wanted_name, (char *)wanted, sizeof wanted);
+    const size_t n_a = cli_read(made_name, (char *)made, sizeof made),
+                 n_b = cli_read(wanted_name, (char *)wanted, sizeof wanted);
     assert_memory_equal(made, wanted, 64);
     memcpy(head, made + 8, sizeof head);
     assert_int_equal(read_records(made, n_a, a, 8), n_wanted);
@@ -238,8 +230,9 @@ static void features_come_with_the_answers(void **state)
     (void)state;
     write_prompts();
     cli("rm -f a.jsonl b.jsonl f.bin g.bin; $A train-data answers p.jsonl -m m.gguf -o b.jsonl -n 12 --temp 0 -np 2 -q && "
-        "$A train-data answers p.jsonl -m m.gguf -o a.jsonl --features f.bin --taps 0,1,2 --n-likely 3 -n 12 --temp 0 -np 2 -ub 5 -q && "
-        "$A train-data features a.jsonl -m m.gguf -o g.bin --taps 0,1,2 --n-likely 3 -q && sort a.jsonl > x && sort b.jsonl | cmp - x");
+        "$A train-data answers p.jsonl -m m.gguf -o a.jsonl --features f.bin --taps 0,1,2 --n-likely 3 -n 12 --temp 0 -np 2 "
+        "-ub 5 -q && $A train-data features a.jsonl -m m.gguf -o g.bin --taps 0,1,2 --n-likely 3 -q && sort a.jsonl > x && "
+        "sort b.jsonl | cmp - x");
     assert_int_equal(cli_last.status, 0);
     assert_same_records("f.bin", "g.bin", 3);
     /* the record of one is torn, the line of another is missing */
@@ -258,7 +251,8 @@ static void bad_input_is_refused(void **state)
 {
     static const struct {
         const char *line, *text;
-    } bad[] = {{"no json", "line 1"}, {"[1]", "JSON object"}, {"{\"text\": \"x\"}", "\"id\""}, {"{\"id\": \"x\"}", "\"messages\""},
+    } bad[] = {{"no json", "line 1"}, {"[1]", "JSON object"}, {"{\"text\": \"x\"}", "\"id\""},
+               {"{\"id\": \"x\"}", "\"messages\""},
                {"{\"id\": \"x\", \"text\": \"a\\u0000b\"}", "NUL"},
                {"{\"id\": \"x\", \"messages\": [{\"role\": \"user\"}]}", "\"content\""}};
     (void)state;
@@ -267,8 +261,9 @@ static void bad_input_is_refused(void **state)
         cli("$A train-data answers x.jsonl -m m.gguf -o y.jsonl -q");
         cli_refused(3, "x.jsonl", bad[i].text);
     }
-    static const char *const lines[] = {"{\"id\": \"x\", \"tokens\": [], \"n_prompt\": 0}", "{\"id\": \"x\", \"tokens\": [1, 99999999], \"n_prompt\": 1}",
-                                        "{\"id\": \"x\", \"tokens\": [1, 2], \"n_prompt\": 3}", "{\"id\": \"x\", \"tokens\": [1, \"2\"], \"n_prompt\": 1}"};
+    static const char *const lines[] = {
+        "{\"id\": \"x\", \"tokens\": [], \"n_prompt\": 0}", "{\"id\": \"x\", \"tokens\": [1, 99999999], \"n_prompt\": 1}",
+        "{\"id\": \"x\", \"tokens\": [1, 2], \"n_prompt\": 3}", "{\"id\": \"x\", \"tokens\": [1, \"2\"], \"n_prompt\": 1}"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         cli_write("x.jsonl", lines[i], strlen(lines[i]));
         cli("rm -f y.bin; $A train-data features x.jsonl -m m.gguf -o y.bin --taps 1 -q");
@@ -294,5 +289,5 @@ int main(void)
         cmocka_unit_test(features_come_with_the_answers),
         cmocka_unit_test(bad_input_is_refused),
     };
-    return cmocka_run_group_tests_name("train-data", tests, make_model, cli_teardown);
+    return cmocka_run_group_tests_name("train-data", tests, cli_setup_model, cli_teardown);
 }

@@ -1,26 +1,7 @@
-/* fuzz_safetensors.c - any bytes opened as a safetensors file: refused with a sentence, or everything lent is readable. */
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "st_make.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* fuzz_safetensors.c - any bytes opened as a safetensors file (fuzz_st.inc). */
+#include "fuzz_st.inc"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    ae_safetensors *st;
-    aerie_error error = {0};
-    const aerie_status status = ae_safetensors_open_memory(&st, data, size, "fuzz.safetensors", &error);
-    const char *wrong = NULL;
-    if (status == AERIE_OK) {
-        wrong = st_check_all(st, data, size);
-        ae_safetensors_close(st);
-    } else if (st || error.status != status || !error.text[0]) {
-        wrong = "a failure without an error record";
-    }
-    if (wrong) {
-        fprintf(stderr, "fuzz_safetensors: %s\n", wrong);
-        abort();
-    }
-    return 0;
+    return fuzz_opened(ae_safetensors_open_memory, "fuzz.safetensors", data, size);
 }

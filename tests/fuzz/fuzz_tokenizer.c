@@ -134,7 +134,8 @@ static void use(const ae_vocab *vocab, const char *text, size_t n, bool special)
     ae_buf back = {0};
     aerie_error error = {0};
     ae_detok detok = {.vocab = vocab, .special = special};
-    const aerie_status status = ae_vocab_encode(vocab, text, n, (ae_encode_options){.add_special = special, .parse_special = special}, &tokens, &error);
+    const ae_encode_options options = {.add_special = special, .parse_special = special};
+    const aerie_status status = ae_vocab_encode(vocab, text, n, options, &tokens, &error);
     if (status != AERIE_OK && (tokens.n || !error.text[0] || status == AERIE_ERROR_INTERNAL))
         broken("a failure without a sentence");
     for (size_t i = 0; i < tokens.n; i++) {

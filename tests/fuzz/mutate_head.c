@@ -60,10 +60,12 @@ static int make_target(void)
     return 1;
 }
 
-static uint8_t *make_head(size_t i, size_t *n)
+static uint8_t *make_head(size_t i, uint64_t seed, size_t *n, const char **name)
 {
+    (void)seed; /* the same heads always */
     mkhead_options o = heads[i];
     aerie_error error;
+    *name = o.kind;
     o.type = "f32", o.seed = 1;
     if (mkhead_write(&o, target_path, head_path, &error) == AERIE_OK) return read_all(head_path, n);
     fprintf(stderr, MUTATE_NAME ": %s\n", error.text);
@@ -72,22 +74,8 @@ static uint8_t *make_head(size_t i, size_t *n)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3) {
-        fputs("usage: mutate_head N SEED [file...]\n", stderr);
-        return 2;
-    }
-    const uint64_t n = strtoull(argv[1], NULL, 10), seed = strtoull(argv[2], NULL, 10);
-    size_t n_bases = 0, n_most = N_HEADS + (size_t)(argc - 3);
-    base_file *bases = calloc(n_most, sizeof *bases);
-    int status = bases ? make_target() : 1;
-    for (size_t i = 0; i < n_most && status == 0; i++) {
-        size_t bytes = 0;
-        const char *name = i < N_HEADS ? heads[i].kind : argv[3 + i - N_HEADS];
-        uint8_t *data = i < N_HEADS ? make_head(i, &bytes) : read_all(name, &bytes);
-        status = data && base_init(&bases[n_bases++], data, bytes, name) ? 0 : 1;
-    }
+    int status = make_target();
+    if (status == 0) status = mutate(argc, argv, N_HEADS, make_head, &(use_info){use_head, 16384, 4});
     unlink(target_path), unlink(head_path);
-    if (status == 0) status = run(n, seed, bases, n_bases, &(use_info){use_head, 16384, 4});
-    bases_free(bases, n_bases);
     return status;
 }

@@ -37,7 +37,8 @@ static const char *run_pass(const ae_model *model)
         if (status == AERIE_OK) ae_engine_commit(engine, 0, 3, NULL, 0);
         if (!ae_kv_is_sound(ae_engine_kv(engine))) why = "the KV cache is not sound";
     }
-    if (status != AERIE_OK && (error.status != status || !error.text[0])) why = "a pass was refused without a proper error record";
+    if (status != AERIE_OK && (error.status != status || !error.text[0]))
+        why = "a pass was refused without a proper error record";
     ae_engine_free(engine);
     ae_net_free(net);
     return why;
@@ -53,7 +54,8 @@ static outcome use_model(const uint8_t *bytes, size_t n, const char **why)
     *why = "it was refused without a proper error record, or with a status that does not suit";
     if (status != AERIE_OK) {
         if (model || error.status != status || !error.text[0]) return BROKEN;
-        return status == AERIE_ERROR_FORMAT || status == AERIE_ERROR_UNSUPPORTED || status == AERIE_ERROR_LIMIT ? REFUSED : BROKEN;
+        return status == AERIE_ERROR_FORMAT || status == AERIE_ERROR_UNSUPPORTED || status == AERIE_ERROR_LIMIT ? REFUSED
+                                                                                                                : BROKEN;
     }
     *why = run_pass(model);
     ae_model_free(model);
@@ -65,7 +67,8 @@ static outcome use_model(const uint8_t *bytes, size_t n, const char **why)
 static const mk_options shapes[] = {
     {.type = "q4_0", .n_layers = 2, .n_embd = 32, .n_ff = 32, .n_heads = 2, .n_kv_heads = 1, .head_dim = 16, .n_vocab = 262,
      .biases = true, .rope_freqs = true},
-    {.type = "f16", .n_layers = 1, .n_embd = 24, .n_ff = 20, .n_heads = 3, .n_kv_heads = 3, .head_dim = 8, .n_vocab = 330, .tied = true},
+    {.type = "f16", .n_layers = 1, .n_embd = 24, .n_ff = 20, .n_heads = 3, .n_kv_heads = 3, .head_dim = 8, .n_vocab = 330,
+     .tied = true},
     {.type = "q4_k_m", .n_layers = 1, .n_embd = 256, .n_ff = 256, .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .n_vocab = 259,
      .tied = true},
     {.type = "q4_0", .n_layers = 2, .n_embd = 32, .n_ff = 32, .n_heads = 2, .n_kv_heads = 2, .head_dim = 16, .n_vocab = 262,
@@ -75,13 +78,15 @@ static const mk_options shapes[] = {
 };
 #define N_SHAPES (sizeof shapes / sizeof shapes[0])
 
-static uint8_t *make_model(size_t i, size_t *n)
+static uint8_t *make_model(size_t i, uint64_t seed, size_t *n, const char **name)
 {
+    (void)seed; /* the same models always */
     char path[] = "/tmp/aerie_mutate_XXXXXX";
     mk_options o = shapes[i];
     aerie_error error;
     const int fd = mkstemp(path);
     uint8_t *data = NULL;
+    *name = o.type;
     if (fd < 0) return NULL;
     close(fd);
     o.seed = 1, o.n_ctx = 64, o.rope_base = 10000.0f;
@@ -93,23 +98,9 @@ static uint8_t *make_model(size_t i, size_t *n)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3) {
-        fputs("usage: mutate_model N SEED [file...]\n", stderr);
-        return 2;
-    }
-    const uint64_t n = strtoull(argv[1], NULL, 10), seed = strtoull(argv[2], NULL, 10);
-    size_t n_bases = 0, n_most = N_SHAPES + (size_t)(argc - 3);
-    base_file *bases = calloc(n_most, sizeof *bases);
-    int status = bases && ae_backend_cpu_create(&backend, "ref", NULL) == AERIE_OK ? 0 : 1;
-    for (size_t i = 0; i < n_most && status == 0; i++) {
-        size_t bytes = 0;
-        const char *name = i < N_SHAPES ? shapes[i].type : argv[3 + i - N_SHAPES];
-        uint8_t *data = i < N_SHAPES ? make_model(i, &bytes) : read_all(name, &bytes);
-        status = data && base_init(&bases[n_bases++], data, bytes, name) ? 0 : 1;
-    }
+    if (ae_backend_cpu_create(&backend, "ref", NULL) != AERIE_OK) return 1;
     /* activations for a pass are as large as the widest tensor times the rows of a tree */
-    if (status == 0) status = run(n, seed, bases, n_bases, &(use_info){use_model, (size_t)64 << 20, 4});
-    bases_free(bases, n_bases);
-    if (backend) ae_backend_cpu_free(backend);
+    const int status = mutate(argc, argv, N_SHAPES, make_model, &(use_info){use_model, (size_t)64 << 20, 4});
+    ae_backend_cpu_free(backend);
     return status;
 }

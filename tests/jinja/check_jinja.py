@@ -4,8 +4,8 @@
 usage: check_jinja.py PROGRAM [--expressions N] [--conversations N] [--seed S] [--templates FOLDER]
 
 PROGRAM is build/tests/jinja_renders. Texts must be equal; where jinja2 raises, ours must return an error, and what a template
-itself raises must come through as it is. FOLDER: *.jinja; without it $AERIE_SHARED/data/templates, else ../shared/data/templates;
-absent, that half is left out. Exit status 77: no jinja2.
+itself raises must come through as it is. FOLDER: *.jinja; without it $AERIE_SHARED/data/templates, else
+../shared/data/templates; absent, that half is left out. Exit status 77: no jinja2.
 """
 import argparse
 import copy
@@ -92,10 +92,12 @@ PYTHON = re.compile(r" at 0x[0-9a-f]+>|<class |<built-in |<bound method |Undefin
 
 
 def known(theirs, ours):
-    """Differences that are stated: integers have 64 bits, there are no complex numbers, some things of jinja2 are not offered, nothing is an object of Python."""
+    """Differences that are stated: integers have 64 bits, there are no complex numbers, some things of jinja2 are not offered,
+    nothing is an object of Python."""
     if PYTHON.search(theirs.get("text", "")):
         return True
-    return isinstance(ours, dict) and ("64 bits" in ours["error"] or "finite real" in ours["error"] or ours["status"].startswith("well-formed"))
+    return isinstance(ours, dict) and ("64 bits" in ours["error"] or "finite real" in ours["error"] or
+                                       ours["status"].startswith("well-formed"))
 
 
 def main():

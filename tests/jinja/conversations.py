@@ -51,7 +51,8 @@ def schema(rng, depth=0):
 def tool(rng):
     f = {"name": rng.choice(NAMES), "description": rng.choice(TEXTS)}
     if rng.random() < 0.9:
-        f["parameters"] = {"type": "object", "properties": {n: schema(rng) for n in rng.sample(["location", "unit", "days"], rng.randrange(4))}}
+        f["parameters"] = {"type": "object", "properties": {
+            n: schema(rng) for n in rng.sample(["location", "unit", "days"], rng.randrange(4))}}
         if rng.random() < 0.6:
             f["parameters"]["required"] = list(f["parameters"]["properties"])[:2]
     if rng.random() < 0.2:
@@ -149,8 +150,10 @@ def conversation(rng):
         v["tools"] = [tool(rng) for _ in range(rng.randrange(1, 4))]
     if rng.random() < 0.1:
         v["documents"] = [{"title": "T", "text": rng.choice(TEXTS)} for _ in range(2)]
-    for name in ["enable_thinking", "thinking", "clear_thinking", "keep_reasoning", "preserve_thinking", "xml_tools", "python_tools",
+    for name in ["enable_thinking", "thinking", "clear_thinking", "keep_reasoning", "preserve_thinking", "xml_tools",
+                 "python_tools",
                  "custom_tools", "date_string", "reasoning_effort", "builtin_tools", "tools_in_user_message"]:
         if rng.random() < 0.15:
-            v[name] = rng.choice([True, False]) if name not in ("date_string", "reasoning_effort") else rng.choice(["low", "high", "26 Jul 2024"])
+            texts = name in ("date_string", "reasoning_effort")
+            v[name] = rng.choice(["low", "high", "26 Jul 2024"]) if texts else rng.choice([True, False])
     return v

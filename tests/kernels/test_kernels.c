@@ -109,8 +109,8 @@ static void check_kernel(const mm_case *c, ae_mm_fn *mm, uint32_t n_rows, uint32
     size_t at;
     if (!same_floats(y, want, n, &at))
         fail_msg("%s%s %s: n_out %u n_in %u rows %u [%u, %u) bias %d add %d: row %zu output %zu is %a, must be %a", c->k->level,
-                 mm == tiles_of(c->k, c->w) ? " (tiles)" : "", ae_type_get(c->w->type)->name, n_out, c->w->n_in, n_rows, begin, end, with_bias, add, at / stride,
-                 at % stride, (double)y[at], (double)want[at]);
+                 mm == tiles_of(c->k, c->w) ? " (tiles)" : "", ae_type_get(c->w->type)->name, n_out, c->w->n_in, n_rows, begin,
+                 end, with_bias, add, at / stride, at % stride, (double)y[at], (double)want[at]);
     ae_free(y), ae_free(want);
 }
 
@@ -159,7 +159,8 @@ static void check_shape(const ae_kernels *k, uint32_t type, uint32_t n_out, uint
 static void check_type(const ae_kernels *k, uint32_t type)
 {
     static const uint32_t outs[] = {1, 15, 16, 17, 48, 100};
-    const uint32_t unit = ae_type_get(type)->dot == AE_DOT_256 ? 256 : ae_type_block_elements(type) > 32 ? ae_type_block_elements(type) : 32;
+    const uint32_t block = ae_type_block_elements(type);
+    const uint32_t unit = ae_type_get(type)->dot == AE_DOT_256 ? 256 : block > 32 ? block : 32;
     for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++) {
         check_shape(k, type, outs[i], unit, 20, W_RANDOM, A_RANDOM);
         check_shape(k, type, outs[i], unit * 3, 20, W_RANDOM, A_RANDOM);

@@ -38,7 +38,8 @@ typedef struct case_model {
 #define SIZES(e, f, h, kv, d, v) .n_embd = e, .n_ff = f, .n_heads = h, .n_kv_heads = kv, .head_dim = d, .n_vocab = v
 static const case_model models[] = {
     M("q4_0", "tiny", .deep = true, .all_levels = true),
-    M("f32", "tiny"), M("f16", "tiny", .deep = true), M("bf16", "tiny"), M("q4_1", "tiny"), M("q5_0", "tiny"), M("q5_1", "tiny"),
+    M("f32", "tiny"), M("f16", "tiny", .deep = true), M("bf16", "tiny"), M("q4_1", "tiny"), M("q5_0", "tiny"),
+    M("q5_1", "tiny"),
     M("q8_0", "tiny"), M("iq4_nl", "tiny"), M("mxfp4", "tiny"), M("nvfp4", "tiny"),
     M("q4_k_m", "tiny-gqa", .deep = true, .all_levels = true),
     M("q2_K", "tiny-gqa"), M("q3_K", "tiny-gqa"), M("q4_K", "tiny-gqa"), M("q5_K", "tiny-gqa"), M("q6_K", "tiny-gqa"),
@@ -187,8 +188,8 @@ static void bench_open(bench *b, size_t i_model, size_t i_level, uint32_t n_thre
     b->n = models[i_model].deep ? N_ROWS : N_FEW;
     b->random = i_model;
     rig_open(&b->rig, model_path(i_model), levels[i_level], n_threads, 3, N_CTX, models[i_model].kv, models[i_model].window);
-    snprintf(b->name, sizeof b->name, "model %zu (%s %s, kv %d, window %u), %s, %u threads", i_model, models[i_model].shape, models[i_model].type,
-             (int)models[i_model].kv, models[i_model].window, levels[i_level], n_threads);
+    snprintf(b->name, sizeof b->name, "model %zu (%s %s, kv %d, window %u), %s, %u threads", i_model, models[i_model].shape,
+             models[i_model].type, (int)models[i_model].kv, models[i_model].window, levels[i_level], n_threads);
     for (size_t i = 0; i < N_ROWS; i++) b->tokens[i] = (int32_t)below(b, b->rig.n_vocab);
     if (!plains[i_model].rows) make_plain(i_model, b->tokens, b->n);
     b->plain = plains[i_model].rows;
@@ -392,8 +393,8 @@ static void law_d(bench *b)
             rig_tree(&b->rig, 0, b->tokens[live], &tree, b->rows);
             same_rows(b, b->rows, b->plain + (size_t)live * b->rig.n_vocab, 1, "behind committed drafts, position", live);
             for (uint32_t i = 0; i < n_path; i++)
-                same_rows(b, b->rows + (size_t)(1 + path[i]) * b->rig.n_vocab, b->plain + (size_t)(live + 1 + i) * b->rig.n_vocab, 1,
-                          "true node at position", live + 1 + i);
+                same_rows(b, b->rows + (size_t)(1 + path[i]) * b->rig.n_vocab,
+                          b->plain + (size_t)(live + 1 + i) * b->rig.n_vocab, 1, "true node at position", live + 1 + i);
             rig_commit(&b->rig, 0, 1, path, n_path);
             live += 1 + n_path;
             n_kept += n_path;
@@ -439,7 +440,8 @@ static void law_e(bench *b)
         ae_engine_pass(b->rig.engine);
         for (uint32_t s = 0; s < 3; s++) {
             for (uint32_t i = 0; i < n[s]; i++)
-                same_rows(b, ae_engine_logits(b->rig.engine, first[s] + i), b->plain + (live[s] + i) * nv, 1, "in a shared pass, sequence", s);
+                same_rows(b, ae_engine_logits(b->rig.engine, first[s] + i), b->plain + (live[s] + i) * nv, 1,
+                          "in a shared pass, sequence", s);
             for (uint32_t i = 0; brings[s] == 2 && i < 9; i++)
                 same_rows(b, ae_engine_logits(b->rig.engine, tree_first[s] + i), b->plain + (live[s] + 1 + i) * nv, 1,
                           "drafts in a shared pass, sequence", s);

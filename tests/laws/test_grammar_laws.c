@@ -277,7 +277,7 @@ static void test_smollm2_keeps_to_a_schema(void **state)
     const aerie_message message = {"user", "Describe a person as JSON."};
     need(aerie_chat_prompt(model, &message, 1, true, &text, &n, &error), &error);
     aerie_request request = aerie_request_default();
-    need(aerie_tokenize(model, text, n, true, true, &tokens, &request.n_tokens, &error), &error);
+    need(aerie_chat_tokenize(model, text, n, &tokens, &request.n_tokens, &error), &error);
     request.tokens = tokens, request.n_predict = MAX_PREDICT, request.grammar = g;
     for (size_t temperature = 0; temperature < 3; temperature++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {

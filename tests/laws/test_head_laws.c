@@ -124,8 +124,8 @@ static void test_same_tokens(void **state)
         spec.fixed = c % 4 != 3;
         spec.n_max = 1 + c % 7;
         spec.n_nodes = c % 3 ? 0 : 9;
-        snprintf(what, sizeof what, "head %s, %s, depth %u, %s, %u at once, sampling %u", kinds[kind].name, aerie_tree_name(spec.tree),
-                 spec.n_max, spec.fixed ? "fixed" : "controlled", n_seqs, sampling);
+        snprintf(what, sizeof what, "head %s, %s, depth %u, %s, %u at once, sampling %u", kinds[kind].name,
+                 aerie_tree_name(spec.tree), spec.n_max, spec.fixed ? "fixed" : "controlled", n_seqs, sampling);
         run_requests(&spec, n_seqs, c % 2 ? 512 : 37, sampling, &r);
         for (size_t i = 0; i < N_PROMPTS + 2; i++) {
             same_answer(&r.answers[i], &plain[sampling].answers[i], what, i);
@@ -151,7 +151,8 @@ static void test_refused(void **state)
     assert_int_equal(aerie_session_create(&session, target, &params, &error), AERIE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.text, "draft-eagle, not draft-eagle3"));
     assert_int_equal(aerie_head_load(&head, target, path_of("target"), NULL, &error), AERIE_ERROR_UNSUPPORTED);
-    assert_true(aerie_file_is_head(path_of("medusa")) && !aerie_file_is_head(path_of("target")) && !aerie_file_is_head("/nowhere"));
+    assert_true(aerie_file_is_head(path_of("medusa")) && !aerie_file_is_head(path_of("target")) &&
+                !aerie_file_is_head("/nowhere"));
 }
 
 /* ---- Drafts are a function of the sequence -------------------------------------------------------------- */
@@ -161,8 +162,10 @@ static void test_drafts_are_a_function_of_the_sequence(void **state)
     (void)state;
     char model[128];
     snprintf(model, sizeof model, "%s", path_of("target"));
-    pure_run task = {.target = model, .n_predict = N_PREDICT, .n_requests = 6}; /* the last two find their prefix in the cache */
-    for (size_t i = 0; i < task.n_requests; i++) task.prompts[i] = prompts[i % N_PROMPTS], task.n_prompt[i] = prompt_lengths[i % N_PROMPTS];
+    pure_run task = {
+        .target = model, .n_predict = N_PREDICT, .n_requests = 6}; /* the last two find their prefix in the cache */
+    for (size_t i = 0; i < task.n_requests; i++)
+        task.prompts[i] = prompts[i % N_PROMPTS], task.n_prompt[i] = prompt_lengths[i % N_PROMPTS];
     for (size_t i = 0; i < N_KINDS; i++) {
         if (kinds[i].options.window) continue; /* what a window forgets depends on how rows came */
         task.head = path_of(kinds[i].name);

@@ -57,7 +57,8 @@ static int find_files(void **state)
     if (access(model_path, R_OK) || !mkdtemp(folder)) return 0;
     target = load(model_path, NULL);
     for (size_t i = 0; i < N_TEXTS; i++)
-        if (aerie_tokenize(target, texts[i], strlen(texts[i]), true, true, &prompts[i], &n_prompt[i], &error) != AERIE_OK) return 1;
+        if (aerie_tokenize(target, texts[i], strlen(texts[i]), true, true, &prompts[i], &n_prompt[i], &error) != AERIE_OK)
+            return 1;
     for (size_t i = 0; i < N_KINDS; i++)
         if (mkhead_write(&kinds[i].options, model_path, path_of(kinds[i].name), &error) != AERIE_OK) {
             print_error("%s: %s\n", kinds[i].name, error.text);
@@ -187,8 +188,10 @@ static void test_the_trained_head_is_right_as_often_again(void **state)
     task.head = path_of("other");
     check_pure(&task, AE_DRAFT_CHAIN, 2, 0, &other);
     unlink(path_of("other"));
-    print_message("chains of 4, %u rounds: accepted %u %u %u %u by depth, %u and %u by prompt; in 4 bits, %u rounds: %u %u %u %u\n",
-                  chain.n_rounds, chain.online[1], chain.online[2], chain.online[3], chain.online[4], chain.accepted[0], chain.accepted[1],
+    print_message("chains of 4, %u rounds: accepted %u %u %u %u by depth, %u and %u by prompt; "
+                  "in 4 bits, %u rounds: %u %u %u %u\n",
+                  chain.n_rounds, chain.online[1], chain.online[2], chain.online[3], chain.online[4],
+                  chain.accepted[0], chain.accepted[1],
                   other.n_rounds, other.online[1], other.online[2], other.online[3], other.online[4]);
     assert_true(chain.online[1] * 4 > chain.n_rounds && chain.online[1] < chain.n_rounds);
     assert_true(chain.online[2] > 0 && chain.online[2] < chain.online[1]);

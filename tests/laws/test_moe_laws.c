@@ -128,7 +128,8 @@ static void check_route(ae_routing routing, const float *logits, const float *bi
     ae_ref_route(&routing, logits, bias, p, got, w);
     for (uint32_t i = 0; i < routing.n_used; i++) {
         if (got[i] != ids[i]) fail_msg("choice %u is expert %u, must be %u", i, got[i], ids[i]);
-        if (weights && !(fabs((double)w[i] - weights[i]) < 1e-6)) fail_msg("weight %u is %g, must be %g", i, (double)w[i], weights[i]);
+        if (weights && !(fabs((double)w[i] - weights[i]) < 1e-6))
+            fail_msg("weight %u is %g, must be %g", i, (double)w[i], weights[i]);
     }
 }
 
@@ -137,7 +138,8 @@ static void test_ties_go_to_the_lowest_id(void **state)
     (void)state;
     const float equal[6] = {1, 1, 1, 1, 1, 1}, pairs[6] = {0, 2, 1, 2, 1, 2}, edges[6] = {NAN, -INFINITY, 3, NAN, INFINITY, 3};
     const float nothing[3] = {NAN, NAN, NAN}, zeros[6] = {0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -1.0f};
-    check_route((ae_routing){6, 3, AE_GATE_SOFTMAX, true, 1}, equal, NULL, (uint32_t[]){0, 1, 2}, (double[]){1 / 3.0, 1 / 3.0, 1 / 3.0});
+    check_route((ae_routing){6, 3, AE_GATE_SOFTMAX, true, 1}, equal, NULL, (uint32_t[]){0, 1, 2},
+                (double[]){1 / 3.0, 1 / 3.0, 1 / 3.0});
     check_route((ae_routing){6, 2, AE_GATE_SOFTMAX, false, 1}, pairs, NULL, (uint32_t[]){1, 3}, NULL);
     check_route((ae_routing){6, 4, AE_GATE_SOFTMAX, false, 1}, pairs, NULL, (uint32_t[]){1, 2, 3, 5}, NULL);
     check_route((ae_routing){6, 3, AE_GATE_SIGMOID, false, 1}, edges, NULL, (uint32_t[]){2, 4, 5}, NULL);
@@ -156,7 +158,8 @@ static void test_weights_follow_the_rule(void **state)
     const double s[4] = {1 / (1 + exp(-0.5)), 1 / (1 + exp(1.0)), 1 / (1 + exp(-2.0)), 1 / (1 + exp(-1.0))};
     const uint32_t top[] = {2, 3};
     check_route((ae_routing){4, 2, AE_GATE_SOFTMAX, false, 1}, l, NULL, top, (double[]){q[2] / sum, q[3] / sum});
-    check_route((ae_routing){4, 2, AE_GATE_SOFTMAX, true, 1}, l, NULL, top, (double[]){q[2] / (q[2] + q[3]), q[3] / (q[2] + q[3])});
+    check_route((ae_routing){4, 2, AE_GATE_SOFTMAX, true, 1}, l, NULL, top,
+                (double[]){q[2] / (q[2] + q[3]), q[3] / (q[2] + q[3])});
     check_route((ae_routing){4, 2, AE_GATE_SOFTMAX_CHOSEN, false, 2}, l, NULL, top,
                 (double[]){2 * q[2] / (q[2] + q[3]), 2 * q[3] / (q[2] + q[3])});
     /* scores with the bias: 0.62, 1.17, 0.38, 0.73; the weights know nothing of it */
@@ -190,8 +193,8 @@ static double dot_row(ae_tensor_ref t, uint32_t i, uint32_t o, const double *x)
 }
 
 /* y += weight * expert(x): the rows of gate and up start at g0 and u0. */
-static void add_expert(ae_tensor_ref gate, uint32_t g0, ae_tensor_ref up, uint32_t u0, ae_tensor_ref down, uint32_t i, double weight,
-                       const double *x, double *y)
+static void add_expert(ae_tensor_ref gate, uint32_t g0, ae_tensor_ref up, uint32_t u0, ae_tensor_ref down, uint32_t i,
+                       double weight, const double *x, double *y)
 {
     const uint32_t n_ff = (uint32_t)down->ne[0];
     double *h = get(n_ff, sizeof *h);
@@ -252,7 +255,8 @@ static void reference(const rig *r, const float *x, double *y, double *gap)
         if (l->e_gate_up) add_expert(l->e_gate_up, 0, l->e_gate_up, h->experts.n_ff, l->e_down, e, weight[e], n, y);
         else add_expert(l->e_gate, 0, l->e_up, 0, l->e_down, e, weight[e], n, y);
     }
-    if (l->s_gate) add_expert(l->s_gate, 0, l->s_up, 0, l->s_down, 0, l->s_router ? 1 / (1 + exp(-dot_row(l->s_router, 0, 0, n))) : 1, n, y);
+    const double share = l->s_router ? 1 / (1 + exp(-dot_row(l->s_router, 0, 0, n))) : 1;
+    if (l->s_gate) add_expert(l->s_gate, 0, l->s_up, 0, l->s_down, 0, share, n, y);
     ae_free(n), ae_free(norm);
 }
 
@@ -278,7 +282,8 @@ static void test_the_block_equals_its_formulas_in_float64(void **state)
                 size += want[k] * want[k];
             }
             if (!(sqrt(off / size) < models[m].tolerance))
-                fail_msg("model %zu (%s %s): row %u is off by %g of its size", m, models[m].arch, models[m].type, i, sqrt(off / size));
+                fail_msg("model %zu (%s %s): row %u is off by %g of its size", m, models[m].arch, models[m].type, i,
+                         sqrt(off / size));
         }
         assert_true(n_clear >= n_rows - 2);
         ae_free(x), ae_free(y), ae_free(want);
@@ -298,8 +303,8 @@ static void same_as_alone(rig *r, size_t m, uint32_t n_used, const float *x, con
         run_block(r, n, n_used, x + first * n_embd, y);
         for (uint32_t i = 0; i < n; i++)
             if (memcmp(y + i * n_embd, alone + (first + i) * n_embd, n_embd * sizeof *y))
-                fail_msg("model %zu (%s %s), %s, %u threads, %u experts: row %u of %u differs from the row alone", m, models[m].arch,
-                         models[m].type, r->level, r->n_threads, n_used, i, n);
+                fail_msg("model %zu (%s %s), %s, %u threads, %u experts: row %u of %u differs from the row alone", m,
+                         models[m].arch, models[m].type, r->level, r->n_threads, n_used, i, n);
     }
     ae_free(y);
 }
@@ -341,7 +346,8 @@ static void counting_mm(const ae_weight *w, const ae_act *act, const ae_mm_out *
 {
     for (int s = 0; s < 3; s++)
         for (uint32_t e = 0; e < n_counted; e++)
-            for (uint32_t p = begin / AE_PANEL; w == counted[s][e] && p * AE_PANEL < end; p++) atomic_fetch_add(&n_walked[s][e][p], 1);
+            for (uint32_t p = begin / AE_PANEL; w == counted[s][e] && p * AE_PANEL < end; p++)
+                atomic_fetch_add(&n_walked[s][e][p], 1);
     real_mm(w, act, out, begin, end);
 }
 
@@ -353,7 +359,8 @@ static uint32_t experts_walked(uint32_t n_experts, bool *walked)
         const uint32_t times = atomic_load(&n_walked[0][e][0]);
         assert_in_range(times, 0, 1);
         for (int s = 0; s < 3; s++)
-            for (uint32_t p = 0; p * AE_PANEL < counted[s][e]->n_out; p++) assert_int_equal(atomic_load(&n_walked[s][e][p]), times);
+            for (uint32_t p = 0; p * AE_PANEL < counted[s][e]->n_out; p++)
+                assert_int_equal(atomic_load(&n_walked[s][e][p]), times);
         walked[e] |= times;
         n += times;
     }

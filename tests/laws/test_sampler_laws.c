@@ -1,5 +1,6 @@
-/* test_sampler_laws.c - law 1 for every sampler at temperature 0, 0.7 and 1.3: the same tokens, log-probabilities and text up to a
- * stop string as plain decoding, for n-gram, draft model, oracle and random drafts, chains and trees, several sequences at once.
+/* test_sampler_laws.c - law 1 for every sampler at temperature 0, 0.7 and 1.3: the same tokens, log-probabilities and text up
+ * to a stop string as plain decoding, for n-gram, draft model, oracle and random drafts, chains and trees, several sequences at
+ * once.
  *
  * Plain decoding runs on the reference kernels, one sequence and one thread; drafts on the best level of this machine. What a
  * stop string leaves is found by a plain search over plain decoding's text.
@@ -94,11 +95,13 @@ static aerie_sampling sampling_case(uint32_t i)
     case 6: s.dynatemp_range = 0.5f; break;
     case 7: s.logit_bias = bias, s.n_logit_bias = 3; break;
     case 8: { /* all of them, in another order */
-        static const aerie_sampler order[] = {AERIE_SAMPLER_TEMPERATURE, AERIE_SAMPLER_MIN_P, AERIE_SAMPLER_XTC, AERIE_SAMPLER_PENALTIES,
-                                              AERIE_SAMPLER_TOP_P, AERIE_SAMPLER_DRY, AERIE_SAMPLER_TYPICAL_P, AERIE_SAMPLER_END};
+        static const aerie_sampler order[] = {AERIE_SAMPLER_TEMPERATURE, AERIE_SAMPLER_MIN_P, AERIE_SAMPLER_XTC,
+                                              AERIE_SAMPLER_PENALTIES,   AERIE_SAMPLER_TOP_P, AERIE_SAMPLER_DRY,
+                                              AERIE_SAMPLER_TYPICAL_P,   AERIE_SAMPLER_END};
         const float t = s.temperature;
         s = aerie_sampling_default();
-        s.temperature = t, s.seed = 5, s.typical_p = 0.9f, s.xtc_probability = 0.3f, s.dry_multiplier = 1, s.repeat_penalty = 1.1f;
+        s.temperature = t, s.seed = 5, s.typical_p = 0.9f, s.xtc_probability = 0.3f, s.dry_multiplier = 1,
+        s.repeat_penalty = 1.1f;
         s.min_keep = 3, s.dynatemp_range = 0.2f;
         memcpy(s.samplers, order, sizeof order);
         break;
@@ -162,8 +165,8 @@ static bool collect(void *user, const aerie_token_event *event)
     return true;
 }
 
-static void run_all(const aerie_model *model, const aerie_model *draft, const aerie_spec *how, uint32_t n_seqs, uint32_t n_threads,
-                    const aerie_request *requests, outcome *outcomes)
+static void run_all(const aerie_model *model, const aerie_model *draft, const aerie_spec *how, uint32_t n_seqs,
+                    uint32_t n_threads, const aerie_request *requests, outcome *outcomes)
 {
     aerie_error error = {0};
     aerie_session *session;
@@ -196,15 +199,16 @@ static const aerie_spec_type types[] = {AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERI
 static aerie_spec spec_of(size_t type, bool tree)
 {
     aerie_spec how = aerie_spec_default();
-    how.type = types[type], how.tree = tree, how.n_max = tree ? 8 : 5, how.fixed = true, how.oracle_error = 0.3f, how.oracle_seed = 9;
+    how.type = types[type], how.tree = tree, how.n_max = tree ? 8 : 5, how.fixed = true, how.oracle_error = 0.3f,
+    how.oracle_seed = 9;
     return how;
 }
 
 static const char *case_name(size_t target, size_t type, bool tree, uint32_t i)
 {
     static char name[128];
-    snprintf(name, sizeof name, "model %s, %s, %s, sampler %u, temperature %u", targets[target].name, aerie_spec_type_name(types[type]),
-             tree ? "tree" : "chain", i / N_TEMPERATURES, i % N_TEMPERATURES);
+    snprintf(name, sizeof name, "model %s, %s, %s, sampler %u, temperature %u", targets[target].name,
+             aerie_spec_type_name(types[type]), tree ? "tree" : "chain", i / N_TEMPERATURES, i % N_TEMPERATURES);
     return name;
 }
 
@@ -228,7 +232,8 @@ static void test_law_1_every_sampler_with_every_drafter(void **state)
                 for (uint32_t i = 0; i < N_CASES; i++) {
                     const char *name = case_name(target, type, tree, i);
                     same_answer(&got[i].it, &expected[i].it, name, i);
-                    if (memcmp(got[i].rows, expected[i].rows, sizeof got[i].rows)) fail_msg("%s: other log-probabilities", name);
+                    if (memcmp(got[i].rows, expected[i].rows, sizeof got[i].rows))
+                        fail_msg("%s: other log-probabilities", name);
                     accepted[type] += got[i].it.stats.n_accepted;
                 }
             }
@@ -326,8 +331,10 @@ static void test_stop_strings_cut_as_a_plain_search_does(void **state)
                     const size_t end = search(w->text, w->n_text, (const char(*)[8])stops[i], 3, &begin);
                     const bool stopped = end <= w->n_text;
                     const size_t n = stopped ? tokens_until(models[target], w, end) : w->n;
-                    if (a->n_text != begin || memcmp(a->text, w->text, begin)) fail_msg("%s: text of %zu bytes, expected %zu", name, a->n_text, begin);
-                    if (a->n != n || memcmp(a->ids, w->ids, n * sizeof *w->ids)) fail_msg("%s: %zu tokens, expected %zu", name, a->n, n);
+                    if (a->n_text != begin || memcmp(a->text, w->text, begin))
+                        fail_msg("%s: text of %zu bytes, expected %zu", name, a->n_text, begin);
+                    if (a->n != n || memcmp(a->ids, w->ids, n * sizeof *w->ids))
+                        fail_msg("%s: %zu tokens, expected %zu", name, a->n, n);
                     assert_int_equal(a->stats.n_generated, n);
                     assert_int_equal(a->stats.stop, stopped ? AERIE_STOP_STRING : AERIE_STOP_LENGTH);
                     n_stopped += stopped;

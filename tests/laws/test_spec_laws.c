@@ -41,7 +41,8 @@ static int make(const char *name, const struct target *t, uint32_t n_layers)
     mk_options o;
     aerie_error error;
     mk_shape(t->shape, &o);
-    o.type = t->type, o.n_layers = n_layers, o.tied = t->tied, o.biases = t->biases, o.forgetful = t->forgetful, o.layer_decay = 0.25f;
+    o.type = t->type, o.n_layers = n_layers, o.tied = t->tied, o.biases = t->biases, o.forgetful = t->forgetful,
+    o.layer_decay = 0.25f;
     if (mk_model(&o, path_of(name), &error) == AERIE_OK) return 0;
     print_error("%s\n", error.text);
     return 1;
@@ -142,7 +143,8 @@ static const answer *plain_answer(size_t target, uint32_t sampling, bool ignore_
 
 enum { TYPE, N_MAX, TREE, FIXED, THREADS, LEVEL, BATCH, SEQS, SAMPLING, IGNORE_EOS, TARGET, ORACLE_ERROR, KV_TYPE, N_FACTORS };
 
-static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERIE_SPEC_ORACLE, AERIE_SPEC_RANDOM};
+static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERIE_SPEC_ORACLE,
+                                        AERIE_SPEC_RANDOM};
 static const uint32_t n_maxes[] = {1, 2, 3, 4, 8, 16}, batches[] = {1, 7, 64, 512}, seqs[] = {1, 8};
 static const float oracle_errors[] = {0, 0.3f};
 static const uint32_t n_values[N_FACTORS] = {5, 6, 2, 2, 3, N_LEVELS, 4, 2, N_SAMPLINGS, 2, N_TARGETS, 2, 2};
@@ -361,7 +363,8 @@ static void test_random_models_go_on_changing(void **state)
                 seen[a->ids[k]] = true;
             }
         }
-        print_message("model %s: %u different tokens in %u greedy answers of %u\n", targets[target].name, n_different, N_PROMPTS, N_PREDICT);
+        print_message("model %s: %u different tokens in %u greedy answers of %u\n", targets[target].name, n_different,
+                      N_PROMPTS, N_PREDICT);
         assert_true(n_different > 30);
     }
 }
@@ -406,9 +409,10 @@ static const struct real_case {
     uint16_t n_batch;
     uint8_t n_seqs;
 } real_cases[] = {
-    {1, 0, 1, false, true, 1, 1, 1}, {2, 0, 1, false, true, 2, 512, 1}, {2, 1, 8, true, false, 2, 64, 1}, {1, 1, 4, false, true, 3, 7, 1},
-    {2, 2, 3, false, true, 2, 512, 1}, {2, 2, 4, true, true, 1, 64, 1}, {2, 3, 16, true, true, 3, 7, 1}, {1, 3, 8, false, true, 2, 512, 2},
-    {2, 3, 2, true, false, 2, 64, 8}, {2, 4, 8, true, true, 2, 1, 1}, {1, 4, 3, false, true, 2, 64, 1}, {2, 4, 16, true, true, 2, 512, 8},
+    {1, 0, 1, false, true, 1, 1, 1}, {2, 0, 1, false, true, 2, 512, 1}, {2, 1, 8, true, false, 2, 64, 1},
+    {1, 1, 4, false, true, 3, 7, 1}, {2, 2, 3, false, true, 2, 512, 1}, {2, 2, 4, true, true, 1, 64, 1},
+    {2, 3, 16, true, true, 3, 7, 1}, {1, 3, 8, false, true, 2, 512, 2}, {2, 3, 2, true, false, 2, 64, 8},
+    {2, 4, 8, true, true, 2, 1, 1},  {1, 4, 3, false, true, 2, 64, 1},  {2, 4, 16, true, true, 2, 512, 8},
 };
 
 static void run_real(const struct real_case *c, aerie_model *const *models, const aerie_request *request, aerie_kv_type kv_type,
@@ -457,7 +461,8 @@ static void test_law_1_sample_of_the_matrix_on_smollm2(void **state)
         request.sampling = sampling_of(sampling);
         request.n_predict = 32;
         request.ignore_eos = true;
-        for (size_t i = 0; i < sizeof real_cases / sizeof real_cases[0]; i++) run_real(&real_cases[i], models, &request, kv_type, &expected);
+        for (size_t i = 0; i < sizeof real_cases / sizeof real_cases[0]; i++)
+            run_real(&real_cases[i], models, &request, kv_type, &expected);
         /* the plain C kernels: the first tokens, behind a prompt of one chunk */
         const struct real_case slow = {0, 3, 4, true, true, 2, 512, 1};
         expected.n = request.n_predict = 4;

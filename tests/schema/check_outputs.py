@@ -3,7 +3,8 @@
 
 check_outputs.py AERIE MODEL.gguf [--outputs N] [--predict N] [--seed S] [--spec-type TYPE] [-t N]
 
-AERIE: the program. Answers cut by their length are counted and passed over; one that ends in a dead end is a failure. Exit status
+AERIE: the program. Answers cut by their length are counted and passed over; one that ends in a dead end is a failure.
+Exit status
 77: no jsonschema.
 """
 import argparse
@@ -23,8 +24,10 @@ def answers(args, schema, seed):
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as f:
         json.dump(schema, f)
         f.flush()
-        command = [args.aerie, "run", "-m", args.model, "-jf", f.name, "--temp", "1", "--top-k", "0", "--top-p", "1", "--min-p", "0",
-                   "-s", str(seed), "-n", str(args.predict), "--json", "-q", "-t", str(args.threads), "--spec-type", args.spec_type]
+        command = [args.aerie, "run", "-m", args.model, "-jf", f.name, "--temp", "1", "--top-k", "0", "--top-p", "1",
+                   "--min-p", "0",
+                   "-s", str(seed), "-n", str(args.predict), "--json", "-q", "-t", str(args.threads),
+                   "--spec-type", args.spec_type]
         for prompt in PROMPTS:
             command += ["-p", prompt]
         done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")

@@ -22,8 +22,9 @@ except ImportError:
     sys.exit(77)
 
 CHARS = "abcXYZ019 _-.,:/\"\\\t\n\u00e9\u20ac\U0001f600\x01\x7f"
-PATTERNS = ["^[a-c]+$", "^x?[0-9]{2,4}$", "ab", "^ab", "ab$", "^(foo|ba[rz])*$", "[^a-z]", "^[^\"\\\\]*$", "^\\d+(\\.\\d{1,2})?$",
-            "^a.c$", "^$", "", "^[A-Z][a-z]*( [A-Z][a-z]*)*$", "(a|b){3}", "^a|b$", "\\x41|\\u0042", "^\\S+@\\S+$", "^(?:x|yy?)+?z$"]
+PATTERNS = ["^[a-c]+$", "^x?[0-9]{2,4}$", "ab", "^ab", "ab$", "^(foo|ba[rz])*$", "[^a-z]", "^[^\"\\\\]*$",
+            "^\\d+(\\.\\d{1,2})?$", "^a.c$", "^$", "", "^[A-Z][a-z]*( [A-Z][a-z]*)*$", "(a|b){3}", "^a|b$", "\\x41|\\u0042",
+            "^\\S+@\\S+$", "^(?:x|yy?)+?z$"]
 FORMATS = ["date", "uuid"]
 NAMES = ["a", "ab", "abc", "b", "c\"d", "d\\e", "e", "f\u00e9"]
 EXTRA = ["z", "zz", "z\"", "z\u00e9", "z1"]
@@ -44,7 +45,8 @@ class Maker:
         if depth <= 0:
             kind = r.choice(["null", "boolean", "string", "integer", "number", "enum", "const"])
         else:
-            kind = r.choice(["null", "boolean", "string", "string", "integer", "number", "enum", "const", "object", "object", "object",
+            kind = r.choice(["null", "boolean", "string", "string", "integer", "number", "enum", "const", "object", "object",
+                             "object",
                              "array", "array", "anyOf", "oneOf", "allOf", "ref", "list", "any"])
         return getattr(self, "make_" + kind)(depth)
 
@@ -181,7 +183,8 @@ class Maker:
         if self.chance(0.5):
             self.defs = ["node", "other"]
             defs["node"] = {"type": "object", "additionalProperties": False,
-                            "properties": {"a": self.schema(0), "b": {"type": "array", "items": {"$ref": "#/$defs/node"}, "maxItems": 2},
+                            "properties": {"a": self.schema(0),
+                                           "b": {"type": "array", "items": {"$ref": "#/$defs/node"}, "maxItems": 2},
                                            "c\"d": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}}}
             defs["other"] = self.schema(1)
         schema = self.schema(r.randint(1, 3))
@@ -200,9 +203,11 @@ class Maker:
         if kind == 0:
             return str(uuid.UUID(int=r.getrandbits(128)))
         if kind == 1:
-            return "%04d-%02d-%02d" % (r.choice([1900, 2000, 2023, 2024, r.randint(1, 9999)]), r.randint(1, 13), r.choice([1, 28, 29, 30, 31, 32]))
+            return "%04d-%02d-%02d" % (r.choice([1900, 2000, 2023, 2024, r.randint(1, 9999)]), r.randint(1, 13),
+                                       r.choice([1, 28, 29, 30, 31, 32]))
         if kind == 2:
-            return r.choice(["abc", "foobar", "12", "x123", "ab", "aXc", "Ada Lovelace", "1.5", "a@b", "xyz", "xyyz", "bab", "A", ""])
+            return r.choice(["abc", "foobar", "12", "x123", "ab", "aXc", "Ada Lovelace", "1.5", "a@b", "xyz", "xyyz", "bab",
+                             "A", ""])
         text = "".join(r.choice(CHARS if kind < 5 else "abc01xyzfo") for _ in range(r.randint(0, 6)))
         return text.rstrip("\n")
 
@@ -257,9 +262,11 @@ class Maker:
         if kind == "array":
             low = schema.get("minItems", 0)
             prefix, n = schema.get("prefixItems", []), r.randint(low, max(low, schema.get("maxItems", 4)))
-            return [self.instance(prefix[i] if i < len(prefix) else schema.get("items", True), root, depth - 1) for i in range(n)]
+            items = schema.get("items", True)
+            return [self.instance(prefix[i] if i < len(prefix) else items, root, depth - 1) for i in range(n)]
         if kind in ("integer", "number"):
-            return self.near(schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum", schema.get("exclusiveMaximum")),
+            return self.near(schema.get("minimum", schema.get("exclusiveMinimum")),
+                             schema.get("maximum", schema.get("exclusiveMaximum")),
                              kind == "integer")
         if kind == "string" or "pattern" in schema or "minLength" in schema or "maxLength" in schema:
             return self.text()
@@ -335,7 +342,8 @@ def main():
             if verdict != (ours == "1") and len(answer) == len(texts):
                 bad += 1
                 if bad < 20:
-                    print("schema %s (standard: %s)\n  document %s\n  validator: %s, grammar: %s" % (json.dumps(schema), standard, text, verdict, ours))
+                    print("schema %s (standard: %s)\n  document %s\n  validator: %s, grammar: %s"
+                          % (json.dumps(schema), standard, text, verdict, ours))
     process.stdin.close()
     process.wait()
     print("%d documents, %d valid, of %d schemas: %d differences; %d more schemas that nothing satisfies, %d refused"

@@ -3,9 +3,10 @@
 
 usage: check_tokenizers.py PROGRAM [--vocab FILE.gguf ...] [--megabytes N] [--texts FOLDER ...] [--families LIST] [--seed S]
 
-PROGRAM is build/tests/tokenize_stream. N megabytes of text go through each vocabulary: pieces of the files below the folders, as far
-as they reach, and at least a quarter of random text (tests/tokenizers/texts.py), and a tenth of that through each family of
-pre-tokenizers. No difference is allowed. The packages are `tokenizers` and `gguf`; exit status 77 without them.
+PROGRAM is build/tests/tokenize_stream. N megabytes of text go through each vocabulary: pieces of the files below the folders,
+as far as they reach, and at least a quarter of random text (tests/tokenizers/texts.py), and a tenth of that through each
+family of pre-tokenizers. No difference is allowed. The packages are `tokenizers` and, with --vocab, `gguf`; exit status 77
+without them.
 """
 import argparse
 import random
@@ -122,7 +123,8 @@ def compare(name, theirs, ours, stream):
             flush()
     flush()
     ours.close()
-    print(f"{name}: {n_bytes / 1e6:.1f} MB, {n_texts} texts, {n_numbers} numbers, {n_wrong} texts differ ({time.time() - start:.0f} s)", flush=True)
+    print(f"{name}: {n_bytes / 1e6:.1f} MB, {n_texts} texts, {n_numbers} numbers, {n_wrong} texts differ "
+          f"({time.time() - start:.0f} s)", flush=True)
     return n_wrong
 
 
@@ -144,7 +146,8 @@ def main():
     for name in filter(None, args.families.split(",")):
         newer = families.DIGITS in families.FAMILIES[name]  # those of tokenizers are the newest Unicode's: 13 more than ours
         wanted = texts.assigned if name in families.BY_PATTERN or newer else str
-        wrong += compare(f"words of {name}", words(name), Ours(args.program, "--words", name), source(args, n_bytes / 10, wanted))
+        wrong += compare(f"words of {name}", words(name), Ours(args.program, "--words", name),
+                         source(args, n_bytes / 10, wanted))
     sys.exit(1 if wrong else 0)
 
 

@@ -18,7 +18,8 @@ def o200k(number, fold):
 
 
 DIGITS = "digits"  # tokenizers' own Digits(individual_digits=True)
-# Name in GGUF: the regular expressions in their order. Those of llama.cpp's table where a tokenizer.json has other means to the same end.
+# Name in GGUF: the regular expressions in their order. Those of llama.cpp's table where a tokenizer.json has other means to
+# the same end.
 FAMILIES = {
     "gpt-2": [GPT2],
     "smollm": [DIGITS, GPT2],
@@ -28,7 +29,8 @@ FAMILIES = {
     "seed-coder": [cl100k(r"\p{N}", newlines="")],
     "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\ud7ff]+", DIGITS],
     "deepseek-v3": [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
-                    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + TAIL],
+                    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
+                    r" ?[\p{P}\p{S}]+[\r\n]*|" + TAIL],
     "gpt-4o": [o200k(r"\p{N}{1,3}", FOLD + "?")],
     "tekken": [o200k(r"\p{N}", "")],
     "falcon": [r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"],
@@ -59,7 +61,8 @@ def field(reader, key):
 def add_specials(tokenizer, tokens, types, strip=False):
     """Control, unknown and user-defined tokens, looked for in the text as they are. strip: as Phi-3's, which swallow spaces."""
     def added(token, special):
-        return AddedToken(token, normalized=False, special=special, rstrip=strip and token not in ("<unk>", "<s>", "<|endoftext|>"))
+        return AddedToken(token, normalized=False, special=special,
+                          rstrip=strip and token not in ("<unk>", "<s>", "<|endoftext|>"))
     tokenizer.add_special_tokens([added(t, True) for t, k in zip(tokens, types) if k in (2, 3)])
     tokenizer.add_tokens([added(t, False) for t, k in zip(tokens, types) if k == 4])
 
@@ -106,7 +109,8 @@ def wordpiece(reader):
     """BERT's: GGUF marks the tokens that begin a word, BERT's own files those that do not."""
     tokens, types = field(reader, "tokens"), field(reader, "token_type")
     cased = any(c in t for t, k in zip(tokens, types) if k == 1 for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    vocabulary = {t[1:] if t.startswith("\u2581") else "##" + t if k == 1 else t: i for i, (t, k) in enumerate(zip(tokens, types))}
+    vocabulary = {t[1:] if t.startswith("\u2581") else "##" + t if k == 1 else t: i
+                  for i, (t, k) in enumerate(zip(tokens, types))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not cased)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -36,7 +36,8 @@ def main():
             yield text
         yield from texts.synthetic(1, 200000)
 
-    tokenizer.train_from_iterator(pieces(), trainers.WordPieceTrainer(vocab_size=args.size, special_tokens=SPECIAL, limit_alphabet=6000))
+    tokenizer.train_from_iterator(pieces(), trainers.WordPieceTrainer(vocab_size=args.size, special_tokens=SPECIAL,
+                                                                      limit_alphabet=6000))
     tokens = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     writer = gguf.GGUFWriter(args.out, "bert")
     writer.add_tokenizer_model("bert")

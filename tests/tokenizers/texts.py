@@ -5,14 +5,17 @@ import sys
 import unicodedata
 
 # Characters on both sides of every rule of the pre-tokenizers: spaces, newlines, apostrophes and what folds to letters behind
-# them, digits, letters with and without case, marks, punctuation, symbols, joiners, what looks like them, private and unassigned.
-MEAN = [" ", " ", "  ", "\n", "\r", "\r\n", "\t", "\u000b", "\u00a0", "\u0085", "\u2003", "\u3000", "\u200b", "\u180e", "\ufeff",
-        "'", "'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'LL", "'\u017f", "\u2019s", "a", "B", "sS", "\u00e9", "e\u0301", "\u01c5",
-        "\u02b0", "\u00df", "\u0130", "\u4e2d", "\u65e5\u672c", "\u3042", "\u30ab", "\uac00", "\u0e01\u0e33", "\u0915\u094d\u0937", "\u0627\u0644",
-        "\u05d0", "1", "23", "456", "7890", "\u0663", "\u2167", "\u00bd", "\u00b2", "_", "-", ".", ",", "!?", "...", "/", "//", "\\", "\"", "(", ")", "[",
-        "{", "$", "+", "<", "=", ">", "^", "`", "|", "~", "\u3002", "\uff0c", "\u2026", "\u00a1", "\u20ac", "\u2603", "\U0001f600",
-        "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\ufe0f", "\u0301\u0308", "\u0000", "\u0001", "\u007f", "\ue000",
-        "\U0010ffff", "\U000e0001", "\ufffd", "\u0378", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "</s>", "<s>", "<unk>", "\u2581", "\u0120", "\u010a"]
+# them, digits, letters with and without case, marks, punctuation, symbols, joiners, what looks like them, private and
+# unassigned.
+MEAN = [" ", " ", "  ", "\n", "\r", "\r\n", "\t", "\u000b", "\u00a0", "\u0085", "\u2003", "\u3000", "\u200b", "\u180e",
+        "\ufeff", "'", "'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'LL", "'\u017f", "\u2019s", "a", "B", "sS",
+        "\u00e9", "e\u0301", "\u01c5", "\u02b0", "\u00df", "\u0130", "\u4e2d", "\u65e5\u672c", "\u3042", "\u30ab", "\uac00",
+        "\u0e01\u0e33", "\u0915\u094d\u0937", "\u0627\u0644", "\u05d0", "1", "23", "456", "7890", "\u0663", "\u2167",
+        "\u00bd", "\u00b2", "_", "-", ".", ",", "!?", "...", "/", "//", "\\", "\"", "(", ")", "[", "{", "$", "+", "<", "=",
+        ">", "^", "`", "|", "~", "\u3002", "\uff0c", "\u2026", "\u00a1", "\u20ac", "\u2603", "\U0001f600",
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\ufe0f", "\u0301\u0308", "\u0000", "\u0001",
+        "\u007f", "\ue000", "\U0010ffff", "\U000e0001", "\ufffd", "\u0378", "<|endoftext|>", "<|im_start|>", "<|im_end|>",
+        "</s>", "<s>", "<unk>", "\u2581", "\u0120", "\u010a"]
 
 
 def mean(rng, n):
@@ -57,7 +60,8 @@ def files(folders, rng, piece=1 << 16):
     for path in paths:
         with open(path, "rb") as f:
             data = f.read(1 << 22)
-        if data.startswith((b"\x89PNG", b"\xff\xd8", b"PK", b"\x1f\x8b", b"\x7fELF", b"%PDF", b"GIF8")) or data[:4096].count(0) > 64:
+        magic = (b"\x89PNG", b"\xff\xd8", b"PK", b"\x1f\x8b", b"\x7fELF", b"%PDF", b"GIF8")
+        if data.startswith(magic) or data[:4096].count(0) > 64:
             continue
         text = data.decode("utf-8", errors="replace")
         for i in range(0, len(text), piece):

@@ -31,8 +31,9 @@ static bool answer(job *j, const char *text, size_t n)
 {
     aerie_error error = {0};
     j->out.n = 0;
-    const aerie_status status = j->vocab ? ae_vocab_encode(j->vocab, text, n, (ae_encode_options){.parse_special = true}, &j->out, &error)
-                                         : ae_pretok_run(&j->pretok, text, n, add_end, j, &error);
+    const ae_encode_options options = {.parse_special = true};
+    const aerie_status status = j->vocab ? ae_vocab_encode(j->vocab, text, n, options, &j->out, &error)
+                                         : ae_pretok_run(&j->pretok, NULL, text, n, add_end, j, &error);
     int32_t count = (int32_t)j->out.n;
     if (status != AERIE_OK) {
         fprintf(stderr, "tokenize_stream: %s\n", error.text);

@@ -41,9 +41,12 @@ def prepared(tmp_path, monkeypatch):
     monkeypatch.setattr(train.target_file, "read", lambda path: target)
     conversations = made_up(60)
     write_features(tmp_path / "f.bin", conversations)
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": i, "n_prompt": n, "tokens": t, "group": "chat"}) + "\n" for i, t, n in conversations))
-    options = train.Options(model="", features=[str(tmp_path / "f.bin")], answers=[str(tmp_path / "a.jsonl")], out=str(tmp_path / "run"), n_draft=N_VOCAB,
-                            n_ff=32, depths=3, lr=5e-3, lr_matrix=0.03, batch_rows=300, epochs=30, hold_out=0.15, eval_every=1e9, workers=1, threads=1)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": i, "n_prompt": n, "tokens": t, "group": "chat"}) + "\n"
+                                              for i, t, n in conversations))
+    options = train.Options(model="", features=[str(tmp_path / "f.bin")], answers=[str(tmp_path / "a.jsonl")],
+                            out=str(tmp_path / "run"), n_draft=N_VOCAB,
+                            n_ff=32, depths=3, lr=5e-3, lr_matrix=0.03, batch_rows=300, epochs=30, hold_out=0.15,
+                            eval_every=1e9, workers=1, threads=1)
     return options, target, tmp_path
 
 
@@ -98,15 +101,19 @@ def test_the_checkpoint_is_as_published_heads_are(prepared):
     train.train(options)
     about = checkpoint.export(folder / "run" / "checkpoint.pt", folder / "hf", target)
     assert json.loads((folder / "hf" / "config.json").read_text()) == about
-    assert about["draft_vocab_size"] == N_VOCAB and about["norm_output"] is True and about["eagle_aux_hidden_state_layer_ids"] == [1, 2, 4]
+    assert about["draft_vocab_size"] == N_VOCAB and about["norm_output"] is True
+    assert about["eagle_aux_hidden_state_layer_ids"] == [1, 2, 4]
     with safe_open(folder / "hf" / "model.safetensors", "pt") as f:
         names = set(f.keys())
         assert f.get_tensor("fc.weight").shape == (16, 48)
         assert f.get_tensor("midlayer.self_attn.q_proj.weight").shape == (16, 32)
         assert f.get_tensor("d2t").tolist() == [0] * N_VOCAB and bool(f.get_tensor("t2d").all())
-    layer = {f"midlayer.{n}.weight" for n in ("input_layernorm", "hidden_norm", "post_attention_layernorm", "self_attn.q_proj", "self_attn.k_proj",
-                                             "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")}
-    assert names == layer | {"fc.weight", "norm.weight", "lm_head.weight", "d2t", "t2d", "fc_norm.0.weight", "fc_norm.1.weight", "fc_norm.2.weight"}
+    layer = {f"midlayer.{n}.weight" for n in ("input_layernorm", "hidden_norm", "post_attention_layernorm",
+                                              "self_attn.q_proj", "self_attn.k_proj",
+                                             "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
+                                              "mlp.down_proj")}
+    assert names == layer | {"fc.weight", "norm.weight", "lm_head.weight", "d2t", "t2d", "fc_norm.0.weight",
+                             "fc_norm.1.weight", "fc_norm.2.weight"}
 
 
 def test_the_draft_vocabulary_is_by_frequency():
@@ -128,10 +135,13 @@ def test_prompts_follow_from_the_seed_and_spare_the_held_out(tmp_path):
 
 
 def test_what_shares_a_passage_with_the_held_out_is_left_out(tmp_path):
-    frame, text = "Summarize the following text in three sentences.", "The Danube rises in the Black Forest and ends in the Black Sea."
+    frame = "Summarize the following text in three sentences."
+    text = "The Danube rises in the Black Forest and ends in the Black Sea."
     held = tmp_path / "held.jsonl"
-    held.write_text("".join(json.dumps({"prompt": f"{frame} {t}"}) + "\n" for t in (text, "Salt was once worth more than gold to all.")))
-    made = [{"text": t} for t in (f"{frame} A lighthouse is a tower.", f"What is this? {text.upper()}", "The Danube rises in the Alps.")]
+    held.write_text("".join(json.dumps({"prompt": f"{frame} {t}"}) + "\n"
+                            for t in (text, "Salt was once worth more than gold to all.")))
+    made = [{"text": t} for t in (f"{frame} A lighthouse is a tower.", f"What is this? {text.upper()}",
+                                  "The Danube rises in the Alps.")]
     assert prompts.without(made, [held]) == [made[0], made[2]]
 
 

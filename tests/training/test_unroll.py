@@ -9,7 +9,8 @@ from headtrain import pointing
 from headtrain.head import Batch, Head, drop, rotate, unroll
 from headtrain.muon import orthogonal
 
-SHAPE = dict(n_embd=16, n_target_embd=16, n_taps=3, n_heads=4, n_kv_heads=2, head_dim=4, n_ff=24, n_draft=11, eps=1e-5, rope_theta=100.0)
+SHAPE = dict(n_embd=16, n_target_embd=16, n_taps=3, n_heads=4, n_kv_heads=2, head_dim=4, n_ff=24, n_draft=11, eps=1e-5,
+             rope_theta=100.0)
 N_VOCAB = 20
 
 
@@ -56,7 +57,8 @@ def step(head, token, g, position, keys, values):
         heads.append(sum(w * v[h // 2] for w, v in zip(scores.softmax(0), values)))
     y = g + a.o_proj.weight @ torch.cat(heads)
     m = norm(y, layer.post_attention_layernorm.weight)
-    z = y + layer.mlp.down_proj.weight @ (torch.nn.functional.silu(layer.mlp.gate_proj.weight @ m) * (layer.mlp.up_proj.weight @ m))
+    gate = torch.nn.functional.silu(layer.mlp.gate_proj.weight @ m)
+    z = y + layer.mlp.down_proj.weight @ (gate * (layer.mlp.up_proj.weight @ m))
     return norm(z, head.norm.weight)
 
 
@@ -156,7 +158,8 @@ def test_pointers_look_where_they_should():
     w, _ = pointing.constant(head, batch)
     pointing.point(head, w, {0: 0, 1: 1, 2: 2})
     rotation, c = head.rotation(batch.position), batch.tokens
-    k = rotate((head.midlayer.self_attn.k_proj.weight @ w / (w @ w)).view(1, 4, 32).expand(len(c), -1, -1), *rotation)  # as if the constant were perfect
+    # as if the constant were perfect
+    k = rotate((head.midlayer.self_attn.k_proj.weight @ w / (w @ w)).view(1, 4, 32).expand(len(c), -1, -1), *rotation)
     q = rotate((head.midlayer.self_attn.q_proj.weight @ w / (w @ w)).view(1, 4, 32).expand(len(c), -1, -1), *rotation)
     scores = torch.einsum("qhd,khd->hqk", q, k) / 32 ** 0.5
     weights = scores.masked_fill(torch.ones(119, 119).triu(1).bool(), float("-inf")).softmax(-1)

@@ -990,7 +990,8 @@ b{{ name }}
 
 
 # Python prints an address, or has what a 64-bit machine lacks, or what only inheritance needs.
-LEFT_OUT = {"numbers|items", "words|map(\"upper\")", "numbers|reverse", "d.items", "d.pop is callable", "keyed.items", "keyed.get", "name|attr(\"upper\")",
+LEFT_OUT = {"numbers|items", "words|map(\"upper\")", "numbers|reverse", "d.items", "d.pop is callable", "keyed.items",
+            "keyed.get", "name|attr(\"upper\")",
             "100000000000000000000", "99999999999999999999999", "{{ self is defined }}", "\"\\N{DASH}\"", "n.real is defined"}
 
 

@@ -363,7 +363,8 @@ static void test_ngram_branches(void **state)
         if (i) assert_true(path[i] <= path[i - 1]);
     }
     propose(
-        d, (ae_draft_request){.tokens = t, .n_tokens = n, .max_depth = 4, .max_nodes = 32, .shape = AE_DRAFT_TREE, .min_p = 0.1f},
+        d,
+        (ae_draft_request){.tokens = t, .n_tokens = n, .max_depth = 4, .max_nodes = 32, .shape = AE_DRAFT_TREE, .min_p = 0.1f},
         50, &tree);
     for (uint32_t i = 0; i < tree.n; i++) {
         path[i] = tree.p[i] * (tree.parent[i] < 0 ? 1.0f : path[tree.parent[i]]);

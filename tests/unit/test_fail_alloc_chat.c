@@ -21,11 +21,13 @@
 static const char tmpl[] =
     "{{ bos_token }}{% macro show(m, n=1) %}{{ m.role|upper }}{{ caller() if caller is defined }}{% endmacro %}"
     "{% set ns = namespace(n=0) %}{% for m in messages if m.content %}{% set ns.n = ns.n + 1 %}{{ show(m) ~ m.content }}"
-    "{% for call in m.tool_calls %}{{ call|tojson(indent=1) }}{% endfor %}{% endfor %}{{ tools|map(attribute='name')|join(', ') }}"
+    "{% for call in m.tool_calls %}{{ call|tojson(indent=1) }}{% endfor %}{% endfor %}"
+    "{{ tools|map(attribute='name')|join(', ') }}"
     "{% if enable_thinking is false %}{{ 'a,b'.split(',')|sort|first }}{% endif %}{{ ns.n }}{{ eos_token }}";
-static const char messages[] =
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"H\\u00e9 \"}, {\"role\": \"assistant\", \"content\": \"x\", \"tool_calls\": "
-    "[{\"name\": \"f\", \"arguments\": {\"a\": [1, 2.5, null, true]}}]}], \"chat_template_kwargs\": {\"enable_thinking\": false}}";
+static const char messages[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"H\\u00e9 \"}, {\"role\": \"assistant\", "
+                               "\"content\": \"x\", \"tool_calls\": "
+                               "[{\"name\": \"f\", \"arguments\": {\"a\": [1, 2.5, null, true]}}]}], \"chat_template_kwargs\": "
+                               "{\"enable_thinking\": false}}";
 static const char tools[] = "[{\"name\": \"f\"}, {\"name\": \"g\"}]", variables[] = "{\"x\": {\"y\": []}}";
 
 static int make_model(void **state)
@@ -81,7 +83,8 @@ static void sweep(const aerie_model *model, bool forever)
         const bool failed = fail_alloc_disarm();
         assert_int_equal(fail_alloc_live(), 0);
         if (status != AERIE_OK) {
-            if (status != AERIE_ERROR_MEMORY || !strstr(error.text, "memory")) fail_msg("allocation %ld: status %d, %s", n, (int)status, error.text);
+            if (status != AERIE_ERROR_MEMORY || !strstr(error.text, "memory"))
+                fail_msg("allocation %ld: status %d, %s", n, (int)status, error.text);
             n_failed++;
         }
         if (!failed) break;

@@ -59,7 +59,8 @@ typedef struct told {
 static bool on_token(void *user, const aerie_token_event *event)
 {
     told *t = user;
-    if (event->token >= 0 && t->n[event->i_request] < N_PREDICT) t->ids[event->i_request][t->n[event->i_request]++] = event->token;
+    if (event->token >= 0 && t->n[event->i_request] < N_PREDICT)
+        t->ids[event->i_request][t->n[event->i_request]++] = event->token;
     return true;
 }
 
@@ -113,7 +114,8 @@ static void try_one(const life *l, long n, bool forever, const told *expected, u
     const aerie_status status = whole_life(l, &got, &error);
     const bool hit = fail_alloc_disarm();
     if (!hit) fail_msg("allocation %ld was not reached", n);
-    if (fail_alloc_live()) fail_msg("allocation %ld%s: %zu blocks were left behind", n, forever ? " and later" : "", fail_alloc_live());
+    if (fail_alloc_live())
+        fail_msg("allocation %ld%s: %zu blocks were left behind", n, forever ? " and later" : "", fail_alloc_live());
     if (status == AERIE_OK) { /* done without it */
         assert_memory_equal(&got, expected, sizeof got);
         ++*n_survived;
@@ -137,8 +139,8 @@ static void sweep(const life *l)
     const long step = getenv("AERIE_FAIL_ALLOC_ALL") || calls < N_SAMPLES ? 1 : calls / N_SAMPLES;
     for (long n = 1; n <= calls; n += step, n_tried++)
         for (int forever = 0; forever < 2; forever++) try_one(l, n, forever, &expected, &n_survived);
-    print_message("%s: %ld allocations, %u tried once and for ever, %u times done without it\n", aerie_spec_type_name(l->type), calls,
-                  n_tried, n_survived);
+    print_message("%s: %ld allocations, %u tried once and for ever, %u times done without it\n", aerie_spec_type_name(l->type),
+                  calls, n_tried, n_survived);
     assert_true(n_survived < n_tried);
 }
 

@@ -282,7 +282,8 @@ static void test_writer_misuse(void **state)
     (void)state;
     aerie_error error;
     ae_gguf_writer *w;
-    const int64_t ne[4] = {32, 1, 1, 1}, bad[4] = {33, 1, 1, 1}, zero[4] = {32, 0, 1, 1}, huge[4] = {INT64_MAX / 32 * 32, 2, 1, 1};
+    const int64_t ne[4] = {32, 1, 1, 1}, bad[4] = {33, 1, 1, 1}, zero[4] = {32, 0, 1, 1},
+                  huge[4] = {INT64_MAX / 32 * 32, 2, 1, 1};
     assert_ok(ae_gguf_writer_create(&w, in_folder("w.gguf"), &error));
     assert_ok(ae_gguf_writer_u32(w, "k", 1, &error));
     assert_fails(ae_gguf_writer_string(w, "k", "x", &error), AERIE_ERROR_ARGUMENT, "key \"k\" already has a value");
@@ -483,8 +484,8 @@ static void test_files(void **state)
     b.n = 0;
     save("empty.gguf", &b);
     for (int no_mmap = 0; no_mmap < 2; no_mmap++)
-        assert_fails(ae_gguf_open(&g, in_folder("empty.gguf"), &(ae_gguf_options){.no_mmap = no_mmap}, &error), AERIE_ERROR_FORMAT,
-                     "the file is empty");
+        assert_fails(ae_gguf_open(&g, in_folder("empty.gguf"), &(ae_gguf_options){.no_mmap = no_mmap}, &error),
+                     AERIE_ERROR_FORMAT, "the file is empty");
     /* no tensors, no padding behind the last key: a vocabulary */
     gguf_make_header(&b, 3, 0, 1);
     gguf_make_kv_u32(&b, "x", 1);

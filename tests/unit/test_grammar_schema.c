@@ -242,7 +242,8 @@ static void test_long_enum(void **state)
     ae_buf_adds(&text, "{\"enum\":[7,null");
     for (int i = 0; i < 60000; i++) ae_buf_addf(&text, ",\"e%d\"", i % 50000);
     ae_buf_adds(&text, "]}");
-    check(text.data, false, LIST("7", "null", "\"e0\"", "\"e49999\"", "\"e100\""), LIST("\"e50000\"", "\"e\"", "\"e00\"", "\"f\"", "8"));
+    check(text.data, false, LIST("7", "null", "\"e0\"", "\"e49999\"", "\"e100\""),
+          LIST("\"e50000\"", "\"e\"", "\"e00\"", "\"f\"", "8"));
     check("{\"enum\":[\"a\",\"ab\",\"\",\"a\\n\",\"b\",\"ab\"]}", false, LIST("\"\"", "\"a\"", "\"ab\"", "\"b\"", "\"a\\n\""),
           LIST("\"abc\"", "\"a", "\"a\n\"", "\"ba\""));
     check("{\"enum\":[\"a\",\"b\"],\"const\":\"b\"}", false, LIST("\"b\""), LIST("\"a\""));

@@ -128,7 +128,8 @@ static void check(const rig *r, uint32_t out, int row, const char *what)
     const uint32_t n = r->head_net->n_draft;
     assert_true(n <= 4096);
     /* rows that the engine trimmed the target's head to */
-    for (uint32_t i = 0; i < n; i++) all[i] = r->head_net->trimmed && !r->head->to_target ? logits[r->head_net->to_target[i]] : logits[i];
+    for (uint32_t i = 0; i < n; i++)
+        all[i] = r->head_net->trimmed && !r->head->to_target ? logits[r->head_net->to_target[i]] : logits[i];
     const double dl = distance(ae_head_logits(r->head_engine, out), all, n);
     if (!(dl < TOLERANCE)) fail_msg("%s: logits differ by %g", what, dl);
 }
@@ -194,25 +195,32 @@ static void test_eagle(void **state)
 {
     (void)state;
     walk(&(mkhead_options){.kind = "eagle", .type = "f32"}, 0, "EAGLE-1");
-    walk(&(mkhead_options){.kind = "eagle", .type = "f32", .biases = true, .own_embedding = true}, 100, "EAGLE-1 of the first 100 tokens");
-    walk(&(mkhead_options){.kind = "eagle", .type = "f32", .n_draft = 64, .n_kv_heads = 1}, 0, "EAGLE-1 with a draft vocabulary");
+    walk(&(mkhead_options){.kind = "eagle", .type = "f32", .biases = true, .own_embedding = true}, 100,
+         "EAGLE-1 of the first 100 tokens");
+    walk(&(mkhead_options){.kind = "eagle", .type = "f32", .n_draft = 64, .n_kv_heads = 1}, 0,
+         "EAGLE-1 with a draft vocabulary");
 }
 
 static void test_eagle3(void **state)
 {
     (void)state;
     walk(&(mkhead_options){.type = "f32", .n_draft = 128}, 0, "EAGLE-3");
-    walk(&(mkhead_options){.type = "f32", .norm_before_residual = true, .biases = true, .rope_freqs = true}, 0, "norm_before_residual");
-    walk(&(mkhead_options){.type = "f32", .norm_before_fc = true, .n_draft = 50, .no_output = true}, 0, "norm_before_fc, output borrowed");
-    walk(&(mkhead_options){.type = "f32", .n_embd = 96, .n_heads = 6, .n_kv_heads = 3, .head_dim = 16, .n_draft = 128}, 0, "a narrower head");
-    walk(&(mkhead_options){.type = "f32", .qk_norm = true, .own_embedding = true, .head_dim = 64, .n_taps = 2, .taps = {0, 1}}, 0, "qk norm, two taps");
+    walk(&(mkhead_options){.type = "f32", .norm_before_residual = true, .biases = true, .rope_freqs = true},
+         0, "norm_before_residual");
+    walk(&(mkhead_options){.type = "f32", .norm_before_fc = true, .n_draft = 50, .no_output = true},
+         0, "norm_before_fc, output borrowed");
+    walk(&(mkhead_options){.type = "f32", .n_embd = 96, .n_heads = 6, .n_kv_heads = 3, .head_dim = 16, .n_draft = 128},
+         0, "a narrower head");
+    walk(&(mkhead_options){.type = "f32", .qk_norm = true, .own_embedding = true, .head_dim = 64, .n_taps = 2, .taps = {0, 1}},
+         0, "qk norm, two taps");
 }
 
 static void test_eagle31(void **state)
 {
     (void)state;
     walk(&(mkhead_options){.kind = "eagle3.1", .type = "f32", .n_draft = 128}, 0, "EAGLE-3.1");
-    walk(&(mkhead_options){.kind = "eagle3.1", .type = "f32", .whole_fc_norm = true, .norm_before_residual = true}, 0, "EAGLE-3.1, one norm tensor");
+    walk(&(mkhead_options){.kind = "eagle3.1", .type = "f32", .whole_fc_norm = true, .norm_before_residual = true},
+         0, "EAGLE-3.1, one norm tensor");
 }
 
 static void test_medusa(void **state)
@@ -272,7 +280,8 @@ static void test_window(void **state)
     (void)state;
     rig r = open_rig(&(mkhead_options){.type = "q8_0", .n_draft = 128, .window = 100, .n_sinks = 4}, 0);
     uint32_t out = 0;
-    for (uint32_t at = 0; at < 12; at++) out = add_true(&r, 0, 0, N_TEXT - 1); /* the same rows again and again, at later positions */
+    for (uint32_t at = 0; at < 12; at++)
+        out = add_true(&r, 0, 0, N_TEXT - 1); /* the same rows again and again, at later positions */
     assert_int_equal(ae_head_n_true(r.head_engine, 0), 12 * (N_TEXT - 1));
     for (uint32_t i = 0; i < r.head_net->n_draft; i++) assert_true(isfinite(ae_head_logits(r.head_engine, out)[i]));
     uint32_t kept = 12 * (N_TEXT - 1) - 5;

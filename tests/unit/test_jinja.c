@@ -266,7 +266,8 @@ static void test_bytes(void **state)
     assert_null(tmpl);
     assert_int_equal(ae_template_parse(&tmpl, "", AE_TEMPLATE_MAX_BYTES + 1, &error), AERIE_ERROR_LIMIT);
     /* Every prefix of a template parses or fails, and nothing else. */
-    static const char text[] = "{%- for a, b in d.items() if a -%}{{ a|join('\\x41') ~ [1, 2][0:1] }}{# c #}{% endfor %}{% raw %}{% endraw %}";
+    static const char text[] = "{%- for a, b in d.items() if a -%}{{ a|join('\\x41') ~ [1, 2][0:1] }}{# c #}{% endfor %}"
+                               "{% raw %}{% endraw %}";
     for (size_t n = 0; n < sizeof text; n++) {
         if (ae_template_parse(&tmpl, text, n, &error) == AERIE_OK) ae_template_free(tmpl);
     }

@@ -1,4 +1,5 @@
-/* test_load.c - the ways to load a model: same output from all, failing reads, a file that changes, cancelling. */
+/* test_load.c - the ways to load a model: same output from all, failing reads, a file that changes, cancelling; what is said
+ * about memory before. */
 #define _XOPEN_SOURCE 700 /* mkstemp, truncate */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,7 +102,8 @@ static sums logits_of(const aerie_model_params *p)
 static void test_same_logits_however_loaded(void **state)
 {
     (void)state;
-    static const char *const types[] = {"q4_0", "q8_0", "q5_1", "q4_k", "q6_k", "q2_k", "iq4_nl", "mxfp4", "f16", "f32", "q4_k_m"};
+    static const char *const types[] = {"q4_0",   "q8_0",  "q5_1", "q4_k", "q6_k",  "q2_k",
+                                        "iq4_nl", "mxfp4", "f16",  "f32",  "q4_k_m"};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         make_model("tiny-gqa", types[t], t % 2);
         const aerie_model_params first = params_of(&ways[0], "ref");
@@ -145,6 +147,36 @@ static void test_what_is_read(void **state)
     assert_int_equal(aerie_model_load(&model, path, &both, &error), AERIE_ERROR_ARGUMENT);
 }
 
+/* A draft model whose tokenizer makes more tokens of a text gets a larger context, and that is counted; if it shares too
+ * little to draft, a session will say so. */
+static void test_memory_of_a_draft_model(void **state)
+{
+    (void)state;
+    static const char *const vocabs[] = {"bpe", "bpe", "spm", "foreign"}; /* the target's, then drafters' */
+    char paths[4][32];
+    aerie_memory_plan plans[4], alone;
+    aerie_session_params sp = aerie_session_params_default();
+    aerie_error error;
+    sp.n_ctx = 1024, sp.n_batch = 16;
+    for (int i = 0; i < 4; i++) {
+        mk_options o;
+        snprintf(paths[i], sizeof paths[i], "/tmp/aerie_load_XXXXXX");
+        const int fd = mkstemp(paths[i]);
+        assert_true(fd >= 0 && close(fd) == 0 && mk_shape("tiny", &o));
+        o.vocab = vocabs[i], o.n_vocab = 420;
+        if (mk_model(&o, paths[i], &error) != AERIE_OK) fail_msg("%s", error.text);
+        if (aerie_memory_plan_draft(paths[0], paths[i], NULL, &sp, &plans[i], &error) != AERIE_OK) fail_msg("%s", error.text);
+    }
+    assert_int_equal(aerie_memory_plan_get(paths[0], NULL, &sp, &alone, &error), AERIE_OK);
+    assert_int_equal(plans[1].weight_bytes, alone.weight_bytes);
+    assert_true(plans[2].session_bytes > plans[1].session_bytes);
+    assert_int_equal(plans[3].session_bytes, plans[1].session_bytes);
+    assert_int_equal(aerie_memory_plan_draft(paths[0], "/nowhere", NULL, &sp, &alone, &error), AERIE_ERROR_IO);
+    sp.n_ctx = 4;
+    assert_int_equal(aerie_memory_plan_draft(paths[0], paths[1], NULL, &sp, &alone, &error), AERIE_ERROR_ARGUMENT);
+    for (int i = 0; i < 4; i++) unlink(paths[i]);
+}
+
 /* ---- Reads that fail ---------------------------------------------------------------------------------- */
 
 static void try_read(const way *w, long n, fail_read_kind kind, bool forever)
@@ -157,7 +189,8 @@ static void try_read(const way *w, long n, fail_read_kind kind, bool forever)
     const aerie_status status = aerie_model_load(&model, path, &p, &error);
     fail_read_disarm();
     const bool harmless = kind == FAIL_READ_SHORT || (kind == FAIL_READ_INTERRUPT && !forever);
-    if (status != (harmless ? AERIE_OK : AERIE_ERROR_IO)) fail_msg("%s: read %ld, kind %d: status %d, \"%s\"", w->name, n, (int)kind, (int)status, error.text);
+    if (status != (harmless ? AERIE_OK : AERIE_ERROR_IO))
+        fail_msg("%s: read %ld, kind %d: status %d, \"%s\"", w->name, n, (int)kind, (int)status, error.text);
     if (!harmless && (!strstr(error.text, path) || model)) fail_msg("%s: read %ld: \"%s\"", w->name, n, error.text);
     aerie_model_free(model);
     assert_int_equal(open_files(), before);
@@ -250,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_logits_however_loaded),
         cmocka_unit_test(test_what_is_read),
+        cmocka_unit_test(test_memory_of_a_draft_model),
         cmocka_unit_test(test_failing_reads),
         cmocka_unit_test(test_progress_and_cancel),
         cmocka_unit_test(test_file_cut_while_loading),

@@ -1,8 +1,8 @@
 /* test_long_texts.c - long texts of one kind of character through every tokenizer: nothing is lost, and 64 KiB of stack do.
  *
- * Long runs are what makes backtracking expressions recurse and merging go quadratic. Asserted: the tokens give the text back, no
- * limit is met (PCRE2's grows with the length of what it looks at, so a match must be linear), and a thread with a small stack
- * suffices. Time is not asserted but shown:
+ * Long runs are what makes backtracking expressions recurse and merging go quadratic. Asserted: the tokens give the text back,
+ * no limit is met (PCRE2's grows with the length of what it looks at, so a match must be linear), and a thread with a small
+ * stack suffices. Time is not asserted but shown:
  *
  *     unit_test_long_texts --bench [--megabytes N] [VOCABULARY.gguf ...]
  *
@@ -125,7 +125,7 @@ static void *work(void *context)
 {
     job *j = context;
     const double start = cpu_seconds();
-    if (j->words) j->status = ae_pretok_run(j->words, j->text, j->n, count_word, j, &j->error);
+    if (j->words) j->status = ae_pretok_run(j->words, NULL, j->text, j->n, count_word, j, &j->error);
     else
         j->status = ae_vocab_encode(j->vocab, j->text, j->n, (ae_encode_options){.parse_special = true}, &j->tokens, &j->error);
     j->seconds = cpu_seconds() - start;
@@ -175,36 +175,42 @@ static void check(const ae_vocab *vocab, const char *name, bool exact)
 }
 
 /* Doubling merges: runs become long tokens, in many steps. */
-static const char *const doubling[] = {"a", "a", "aa", "aa", "aaaa", "aaaa", " ", " ", "  ", "  ", "    ", "    ", "!", "!", "!!", "!!",
-                                       "\n", "\n", "\n\n", "\n\n", "7", "7", "77", "77", "'", "'", "'", "s", "\xe4", "\xb8", "\xe4\xb8", "\xad",
-                                       "\xcc", "\x81", "\xcc\x81", "\xcc\x81", "\xff", "\xff", "\x80", "\x80", "A", "A", "a", "B", NULL};
+static const char *const doubling[] = {"a",    "a",    "aa",   "aa",       "aaaa", "aaaa", " ",    " ",        "  ",
+                                       "  ",   "    ", "    ", "!",        "!",    "!!",   "!!",   "\n",       "\n",
+                                       "\n\n", "\n\n", "7",    "7",        "77",   "77",   "'",    "'",        "'",
+                                       "s",    "\xe4", "\xb8", "\xe4\xb8", "\xad", "\xcc", "\x81", "\xcc\x81", "\xcc\x81",
+                                       "\xff", "\xff", "\x80", "\x80",     "A",    "A",    "a",    "B",        NULL};
+
+static ae_vocab *make(void (*maker)(ae_buf *, const vocab_make *), const vocab_make *how)
+{
+    ae_buf file = {0};
+    aerie_error error = {0};
+    ae_vocab *vocab;
+    maker(&file, how);
+    if (vocab_make_load(&vocab, &file, &error) != AERIE_OK) fail_msg("%s", error.text);
+    ae_buf_free(&file);
+    return vocab;
+}
 
 static void test_every_pretokenizer(void **state)
 {
     (void)state;
-    ae_buf file = {0};
     aerie_error error = {0};
-    ae_vocab *vocab = NULL;
-    vocab_make_bpe(&file, &(vocab_make){.pre = "gpt-2", .merges = doubling});
-    assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
+    ae_vocab *vocab = make(vocab_make_bpe, &(vocab_make){.pre = "gpt-2", .merges = doubling});
     for (const ae_pretok_rule *rule = ae_pretok_rules; rule->names; rule++) {
         ae_pretok_free(&vocab->pretok);
         assert_int_equal(ae_pretok_init(&vocab->pretok, rule->names, strcspn(rule->names, " "), &error), AERIE_OK);
         check(vocab, ae_pretok_name(&vocab->pretok), true);
     }
     ae_vocab_free(vocab);
-    ae_buf_free(&file);
 }
 
 /* The patterns that scanners stand for, and that oracles run. */
 static void test_every_pattern(void **state)
 {
     (void)state;
-    ae_buf file = {0};
     aerie_error error = {0};
-    ae_vocab *vocab = NULL;
-    vocab_make_bpe(&file, &(vocab_make){.pre = "gpt-2", .merges = doubling});
-    assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
+    ae_vocab *vocab = make(vocab_make_bpe, &(vocab_make){.pre = "gpt-2", .merges = doubling});
     static const char *const names[] = {"gpt-2", "llama-bpe", "qwen2", "gpt-4o", "tekken"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         ae_pretok_free(&vocab->pretok);
@@ -212,35 +218,24 @@ static void test_every_pattern(void **state)
         check(vocab, names[i], true);
     }
     ae_vocab_free(vocab);
-    ae_buf_free(&file);
 }
 
 static void test_spm(void **state)
 {
     (void)state;
-    ae_buf file = {0};
-    aerie_error error = {0};
-    ae_vocab *vocab = NULL;
-    vocab_make_spm(&file, &(vocab_make){0});
-    assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
+    ae_vocab *vocab = make(vocab_make_spm, &(vocab_make){0});
     check(vocab, "spm", false); /* the first space is the tokenizer's */
     vocab->split_at_space = false; /* the whole text is one word */
     check(vocab, "spm, unsplit", false);
     ae_vocab_free(vocab);
-    ae_buf_free(&file);
 }
 
 static void test_wordpiece(void **state)
 {
     (void)state;
-    ae_buf file = {0};
-    aerie_error error = {0};
-    ae_vocab *vocab = NULL;
-    vocab_make_wpm(&file, &(vocab_make){0});
-    assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
+    ae_vocab *vocab = make(vocab_make_wpm, &(vocab_make){0});
     check(vocab, "wordpiece", false);
     ae_vocab_free(vocab);
-    ae_buf_free(&file);
 }
 
 /* ---- Figures ------------------------------------------------------------------------------------------------------- */

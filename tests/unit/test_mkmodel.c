@@ -23,7 +23,8 @@ static ae_gguf *make(const mk_options *o)
     const ae_gguf_options options = {.no_mmap = true};
     assert_true(fd >= 0);
     close(fd);
-    if (mk_model(o, path, &error) != AERIE_OK || ae_gguf_open(&gguf, path, &options, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (mk_model(o, path, &error) != AERIE_OK || ae_gguf_open(&gguf, path, &options, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
     unlink(path);
     return gguf;
 }

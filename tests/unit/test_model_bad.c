@@ -100,7 +100,8 @@ static void test_counts_that_cannot_be(void **state)
         {"llama", "llama.expert_used_count", 7, AERIE_ERROR_FORMAT, "llama.expert_used_count is 7; 1 to 6 are possible"},
         {"llama", "llama.expert_used_count", 0, AERIE_ERROR_FORMAT, "llama.expert_used_count is 0; 1 to 6 are possible"},
         {"llama", "llama.expert_count", 513, AERIE_ERROR_FORMAT, "llama.expert_count is 513; 1 to 512 are possible"},
-        {"llama", "llama.expert_count", 4294967295u, AERIE_ERROR_FORMAT, "llama.expert_count is 4294967295; 1 to 512 are possible"},
+        {"llama", "llama.expert_count", 4294967295u, AERIE_ERROR_FORMAT,
+         "llama.expert_count is 4294967295; 1 to 512 are possible"},
         {"llama", "llama.expert_count", 5, AERIE_ERROR_FORMAT,
          "tensor blk.0.ffn_gate_inp.weight has shape [64, 6, 1, 1], expected [64, 5]"},
         {"olmoe", "olmoe.expert_count", 0, AERIE_ERROR_FORMAT, "olmoe.expert_count is 0; 1 to 512 are possible"},
@@ -112,7 +113,8 @@ static void test_counts_that_cannot_be(void **state)
         {"deepseek", "deepseek.expert_shared_count", 50000000, AERIE_ERROR_FORMAT, "expert_shared_count is 50000000"},
         {"deepseek", "deepseek.expert_shared_count", 2, AERIE_ERROR_FORMAT,
          "tensor blk.0.ffn_gate_shexp.weight has shape [64, 96, 1, 1], expected [64, 192]"},
-        {"deepseek", "deepseek.leading_dense_block_count", 2, AERIE_ERROR_FORMAT, "leading_dense_block_count is 2; 0 to 1 are possible"},
+        {"deepseek", "deepseek.leading_dense_block_count", 2, AERIE_ERROR_FORMAT,
+         "leading_dense_block_count is 2; 0 to 1 are possible"},
         {"deepseek", "deepseek.leading_dense_block_count", 1, AERIE_ERROR_FORMAT, "tensor blk.0.ffn_gate.weight is missing"},
         {"dots1", "dots1.expert_gating_func", 4, AERIE_ERROR_FORMAT, "dots1.expert_gating_func is 4; 1 to 3 are possible"},
     };
@@ -127,8 +129,9 @@ static void test_counts_that_cannot_be(void **state)
 static void test_tensors_that_are_missing_or_misshapen(void **state)
 {
     (void)state;
-    static const char *const needed[] = {"blk.0.ffn_gate_inp.weight", "blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight",
-                                         "blk.0.ffn_down_exps.weight", "blk.0.ffn_gate_shexp.weight", "blk.0.ffn_up_shexp.weight",
+    static const char *const needed[] = {"blk.0.ffn_gate_inp.weight",   "blk.0.ffn_gate_exps.weight",
+                                         "blk.0.ffn_up_exps.weight",    "blk.0.ffn_down_exps.weight",
+                                         "blk.0.ffn_gate_shexp.weight", "blk.0.ffn_up_shexp.weight",
                                          "blk.0.ffn_down_shexp.weight", "blk.0.ffn_gate_inp_shexp.weight"};
     size_t n;
     uint8_t *bytes;

@@ -55,7 +55,8 @@ static void write_made(const char *name, st_make *m)
     ae_buf_free(&file);
 }
 
-static void refused(aerie_status status, ae_safetensors *const *st, const aerie_error *error, aerie_status wanted, const char *text)
+static void refused(aerie_status status, ae_safetensors *const *st, const aerie_error *error, aerie_status wanted,
+                    const char *text)
 {
     assert_null(*st);
     if (status != wanted || error->status != wanted || !strstr(error->text, text))
@@ -114,7 +115,8 @@ static void reads_what_was_written(void **state)
 
 static void metadata_and_nothing(void **state)
 {
-    static const char *const good[] = {"{}", "{} ", "{\"__metadata__\":{\"format\":\"pt\"}}", "{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0],\"more\":1}}"};
+    static const char *const good[] = {"{}", "{} ", "{\"__metadata__\":{\"format\":\"pt\"}}",
+                                       "{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0],\"more\":1}}"};
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         ae_buf file = {0};
@@ -156,7 +158,8 @@ static void files_and_folders(void **state)
 
 static void shards(void **state)
 {
-    static const char index[] = "{\"metadata\":{},\"weight_map\":{\"a\":\"s1.safetensors\",\"c\":\"s1.safetensors\",\"b\":\"s2.safetensors\"}}";
+    static const char index[] = "{\"metadata\":{},"
+                                "\"weight_map\":{\"a\":\"s1.safetensors\",\"c\":\"s1.safetensors\",\"b\":\"s2.safetensors\"}}";
     static const struct {
         const char *index, *text;
         aerie_status status;
@@ -241,10 +244,12 @@ static void broken_headers(void **state)
         {T("\"F32\"", "[2]", "[0,7]"), 7, AERIE_ERROR_FORMAT, "2 elements of 4 bytes, but 7"},
         {T("\"U8\"", "[1]", "[1,2]"), 2, AERIE_ERROR_FORMAT, "1 bytes before"},
         {T("\"U8\"", "[1]", "[0,1]"), 2, AERIE_ERROR_FORMAT, "last 1 bytes"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3,
-         AERIE_ERROR_FORMAT, "overlaps"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2,
-         AERIE_ERROR_FORMAT, "overlaps"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
+         "offsets\":[1,3]}}",
+         3, AERIE_ERROR_FORMAT, "overlaps"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
+         "offsets\":[0,2]}}",
+         2, AERIE_ERROR_FORMAT, "overlaps"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -292,7 +297,8 @@ static void cut_anywhere(void **state)
         aerie_error error = {0};
         void *copy = malloc(n ? n : 1);
         memcpy(copy, file.data, n);
-        if (ae_safetensors_open_memory(&st, copy, n, "x", &error) == AERIE_OK) fail_msg("opened although cut at %zu of %zu", n, file.n);
+        if (ae_safetensors_open_memory(&st, copy, n, "x", &error) == AERIE_OK)
+            fail_msg("opened although cut at %zu of %zu", n, file.n);
         assert_null(st);
         free(copy);
     }
@@ -327,8 +333,9 @@ static void memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_what_was_written), cmocka_unit_test(metadata_and_nothing),   cmocka_unit_test(files_and_folders),
-        cmocka_unit_test(shards),                 cmocka_unit_test(broken_headers),         cmocka_unit_test(too_deep_and_too_large),
+        cmocka_unit_test(reads_what_was_written), cmocka_unit_test(metadata_and_nothing),
+        cmocka_unit_test(files_and_folders),      cmocka_unit_test(shards),
+        cmocka_unit_test(broken_headers),         cmocka_unit_test(too_deep_and_too_large),
         cmocka_unit_test(cut_anywhere),           cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -78,7 +78,8 @@ static int32_t draw_plainly(const ae_sampling *p, const float *in, const int32_t
     for (uint32_t i = 0; i < n; i++) {
         const float x = logits[order[i]];
         if (p->min_p > 0 && x < logits[order[0]] + (float)ae_log((double)p->min_p)) continue;
-        const double score = ((double)x - (double)logits[order[0]]) / (double)p->temperature + ae_gumbel(p->seed, n_tokens, (uint32_t)order[i]);
+        const double score = ((double)x - (double)logits[order[0]]) / (double)p->temperature +
+                             ae_gumbel(p->seed, n_tokens, (uint32_t)order[i]);
         if (score > best || (score == best && order[i] < best_id)) {
             best = score;
             best_id = order[i];

@@ -1,8 +1,9 @@
 /* test_sampler_steps.c - every step of the chain, alone and in random chains, against the slow and obvious definition in double
  * precision, written from llama.cpp's documented behaviour; mirostat's state; hostile logits; what is refused.
  *
- * The chain's candidates are compared as sets, log weights within 1e-4 (of more than one: else they do not matter). Where a candidate lies within rounding of a border
- * (1e-5) either answer is right; the definition says so, and those few rows are counted and left out.
+ * The chain's candidates are compared as sets, log weights within 1e-4 (of more than one: else they do not matter). Where a
+ * candidate lies within rounding of a border (1e-5) either answer is right; the definition says so, and those few rows are
+ * counted and left out.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,7 +113,8 @@ static void dry(plain *c, const ae_sampling *p, const int32_t *tokens, size_t n,
     }
     const int most = p->dry_base > 1.000001f ? (int)(88.7228391 / log((double)p->dry_base)) : 1 << 20;
     for (int id = 0; id < N; id++) {
-        if (longest[id] < p->dry_allowed_length || (is_breaker && is_breaker[id]) || window <= (size_t)p->dry_allowed_length) continue;
+        if (longest[id] < p->dry_allowed_length || (is_breaker && is_breaker[id]) || window <= (size_t)p->dry_allowed_length)
+            continue;
         int exponent = longest[id] - p->dry_allowed_length;
         if (exponent > most) exponent = most;
         c->x[id] -= (double)p->dry_multiplier * pow((double)p->dry_base, exponent);
@@ -226,7 +228,8 @@ static void temperature(plain *c, const ae_sampling *s)
         for (int i = 0; i < N; i++) c->x[i] /= t;
 }
 
-static void chain(plain *c, const ae_sampling *s, const float *logits, const int32_t *tokens, size_t n_tokens, const bool *is_breaker)
+static void chain(plain *c, const ae_sampling *s, const float *logits, const int32_t *tokens, size_t n_tokens,
+                  const bool *is_breaker)
 {
     static int order[N];
     memset(c, 0, sizeof *c);
@@ -324,10 +327,12 @@ static bool compare(ae_sampler *s, const ae_sampling *p, const float *logits, co
         got[list[i].id] = true;
         const double d = (double)list[i].logit / t - c.x[list[i].id];
         if (n > 1 && c.in[list[i].id] && !(fabs(d) < 1e-4 * (1 + fabs(c.x[list[i].id]))))
-            fail_msg("%s: token %d has log weight %.8g, by definition %.8g", what, list[i].id, (double)list[i].logit / t, c.x[list[i].id]);
+            fail_msg("%s: token %d has log weight %.8g, by definition %.8g", what, list[i].id, (double)list[i].logit / t,
+                     c.x[list[i].id]);
     }
     for (int i = 0; i < N; i++)
-        if (got[i] != c.in[i]) fail_msg("%s: token %d is %s, by definition %s", what, i, got[i] ? "in" : "out", c.in[i] ? "in" : "out");
+        if (got[i] != c.in[i])
+            fail_msg("%s: token %d is %s, by definition %s", what, i, got[i] ? "in" : "out", c.in[i] ? "in" : "out");
     const int32_t id = draw_from(&c, p->seed, n_tokens);
     if (id >= 0 && gumbel_argmax_gap > 1e-4) assert_int_equal(ae_sampler_draw(s, logits, tokens, n_tokens), id);
     return true;
@@ -372,7 +377,8 @@ static void test_each_step_is_its_definition(void **state)
         p = off(), p.dynatemp_range = 2 * shares[i], p.dynatemp_exponent = 0.5f + (float)i, compare_rows(&p, 10, 100, what);
         p = off(), p.repeat_penalty = 1 + shares[i], p.presence_penalty = 0.5f, p.frequency_penalty = 0.25f;
         p.penalty_last_n = i ? 20 * i : -1, compare_rows(&p, 11, 50, what);
-        p = off(), p.dry_multiplier = 0.8f, p.dry_base = 1 + shares[i], p.dry_allowed_length = i, p.dry_penalty_last_n = i == 1 ? 30 : -1;
+        p = off(), p.dry_multiplier = 0.8f, p.dry_base = 1 + shares[i], p.dry_allowed_length = i,
+        p.dry_penalty_last_n = i == 1 ? 30 : -1;
         compare_rows(&p, 12, 150, what);
         p = off(), p.top_k = 1 + 30 * i, compare_rows(&p, 13, 50, what);
         p = off(), p.temperature = shares[i] * 2, compare_rows(&p, 14, 50, what);
@@ -437,7 +443,8 @@ static void test_dry_breakers_are_found_in_the_text(void **state)
     const struct {
         const char *text;
         double penalty;
-    } cases[] = {{"abcq.abc", 1.75}, {"abcq.a\nbc", 1}, {"a\nbcq.a\nbc", 1}, {"abcq.abc\n", 0}, {"abxyzcdq.xyzcd", 1}, {"abxyzcdq.xyzabxyzcd", 1},
+    } cases[] = {{"abcq.abc", 1.75}, {"abcq.a\nbc", 1}, {"a\nbcq.a\nbc", 1}, {"abcq.abc\n", 0}, {"abxyzcdq.xyzcd", 1},
+                 {"abxyzcdq.xyzabxyzcd", 1},
                  {"cxycdq.cxycd", 1.75 * 1.75 * 1.75}, {"xyzc\n.xyzc\n", 0}, {"abc\n.abc", 0}, {"q", 0}, {"", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ae_tokens tokens = {0};
@@ -529,7 +536,8 @@ static void test_rows_without_sense(void **state)
         for (int i = 0; i < 9; i++) p.samplers[i] = (aerie_sampler)(1 + mk_random(&random) % 9);
         p.samplers[9] = AERIE_SAMPLER_END;
         p.temperature = round % 3 ? 0.8f : 0;
-        p.top_k = 20, p.top_p = 0.9f, p.typical_p = 0.9f, p.min_p = 0.05f, p.top_n_sigma = 1, p.xtc_probability = 1, p.xtc_threshold = 0.1f;
+        p.top_k = 20, p.top_p = 0.9f, p.typical_p = 0.9f, p.min_p = 0.05f, p.top_n_sigma = 1, p.xtc_probability = 1,
+        p.xtc_threshold = 0.1f;
         p.dry_multiplier = 1, p.repeat_penalty = 1.5f, p.penalty_last_n = -1, p.dynatemp_range = round % 4 ? 0 : 0.5f;
         p.mirostat = round % 10 ? 0 : 2;
         ae_sampler *s;

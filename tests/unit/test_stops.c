@@ -49,7 +49,8 @@ static void test_any_text_any_cuts_any_stops(void **state)
         const char *stops[6];
         const uint32_t n_letters = 1 + (uint32_t)(mk_random(&random) % 4);
         const size_t n = mk_random(&random) % 60, n_stops = 1 + mk_random(&random) % 6;
-        for (size_t i = 0; i < n; i++) text[i] = (char)(mk_random(&random) % 9 == 0 ? 0xe2 : 'a' + mk_random(&random) % n_letters);
+        for (size_t i = 0; i < n; i++)
+            text[i] = (char)(mk_random(&random) % 9 == 0 ? 0xe2 : 'a' + mk_random(&random) % n_letters);
         for (size_t i = 0; i < n_stops; i++) {
             const size_t length = 1 + mk_random(&random) % 8;
             for (size_t k = 0; k < length; k++) stop_texts[i][k] = (char)('a' + mk_random(&random) % n_letters);
@@ -118,7 +119,8 @@ static void test_logprobs_are_the_softmax(void **state)
         const int32_t token = (int32_t)(mk_random(&random) % N);
         uint32_t n_top;
         const float got = ae_logprobs(logits, N, token, n, top, &n_top);
-        if (logits[token] > -INFINITY) assert_true(fabs((double)got - ((double)logits[token] - log(total))) < 2e-6 * (1 + fabs((double)got)));
+        if (logits[token] > -INFINITY)
+            assert_true(fabs((double)got - ((double)logits[token] - log(total))) < 2e-6 * (1 + fabs((double)got)));
         else assert_true(got == -INFINITY);
         assert_int_equal(n_top, n);
         for (uint32_t i = 0; i < n; i++) {
@@ -126,7 +128,8 @@ static void test_logprobs_are_the_softmax(void **state)
             const int32_t id = top[i].token;
             for (int32_t k = 0; k < N; k++) n_before += logits[k] > logits[id] || (logits[k] == logits[id] && k < id);
             assert_int_equal(n_before, i);
-            assert_true(fabs((double)top[i].logprob - ((double)logits[id] - log(total))) < 2e-6 * (1 + fabs((double)top[i].logprob)));
+            assert_true(fabs((double)top[i].logprob - ((double)logits[id] - log(total))) <
+                        2e-6 * (1 + fabs((double)top[i].logprob)));
         }
     }
     uint32_t n_top;

@@ -17,7 +17,8 @@
 
 #define SAMPLES "tests/golden/torch/"
 
-static void refused(aerie_status status, ae_safetensors *const *st, const aerie_error *error, aerie_status wanted, const char *text)
+static void refused(aerie_status status, ae_safetensors *const *st, const aerie_error *error, aerie_status wanted,
+                    const char *text)
 {
     assert_null(*st);
     if (status != wanted || error->status != wanted || !strstr(error->text, text))
@@ -30,7 +31,8 @@ static const ae_st_tensor *tensor(const ae_safetensors *st, const char *name, ae
 {
     const ae_st_tensor *t = ae_safetensors_tensor_find(st, name);
     if (!t) fail_msg("%s is missing", name);
-    if (t->dtype != dtype || t->n_dims != n_dims || t->n != n) fail_msg("%s: %s, %u dimensions, %llu", name, ae_st_dtype_name(t->dtype), t->n_dims, (unsigned long long)t->n);
+    if (t->dtype != dtype || t->n_dims != n_dims || t->n != n)
+        fail_msg("%s: %s, %u dimensions, %llu", name, ae_st_dtype_name(t->dtype), t->n_dims, (unsigned long long)t->n);
     return t;
 }
 

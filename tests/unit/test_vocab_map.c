@@ -1,7 +1,8 @@
 /* test_vocab_map.c - two vocabularies: which tokens are the same, and sequences of one in the tokens of the other.
  *
  * Vocabularies that differ in order, merges, size and kind, all pairs of them. What must hold of every pair, roles, what is
- * refused; sequences that grow, shrink and change, compared with the same made from nothing; cost; every allocation failing.
+ * refused; sequences that grow, shrink and change, compared with the same made from nothing; cost, and memory; every
+ * allocation failing.
  */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <setjmp.h>
@@ -22,8 +23,10 @@ static const struct made {
     const char *kind;
     uint64_t order;
     uint32_t n_vocab;
+    const char *pre; /* NULL: the usual one */
 } made[] = {
-    {"bpe", 0, 319}, {"bpe", 5, 319}, {"bpe", 0, 400}, {"bpe", 9, 290}, {"bpe-other", 0, 330}, {"spm", 0, 420}, {"spm", 3, 420},
+    {"bpe", 0, 319, NULL}, {"bpe", 5, 319, NULL}, {"bpe", 0, 400, NULL}, {"bpe", 9, 290, NULL}, {"bpe-other", 0, 330, NULL},
+    {"spm", 0, 420, NULL}, {"spm", 3, 420, NULL},
 };
 enum { N_MADE = sizeof made / sizeof made[0], USUAL = 0, SHUFFLED = 1, LARGER = 2, SMALLER = 3, OTHER = 4, SENTENCE = 5 };
 static ae_vocab *vocabs[N_MADE], *foreign;
@@ -37,7 +40,7 @@ static ae_vocab *make(const struct made *m)
     aerie_error error = {0};
     const int file = mkstemp(path);
     assert_true(file >= 0 && close(file) == 0 && mk_shape("tiny", &o));
-    o.vocab = m->kind, o.vocab_order = m->order, o.n_vocab = m->n_vocab, o.n_layers = 1;
+    o.vocab = m->kind, o.vocab_order = m->order, o.n_vocab = m->n_vocab, o.n_layers = 1, o.pre = m->pre;
     if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
     if (ae_gguf_open(&gguf, path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
     if (ae_vocab_create(&vocab, gguf, &error) != AERIE_OK) fail_msg("%s", error.text);
@@ -50,7 +53,7 @@ static int make_all(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_MADE; i++) vocabs[i] = make(&made[i]);
-    foreign = make(&(struct made){"foreign", 0, 319});
+    foreign = make(&(struct made){"foreign", 0, 319, NULL});
     return 0;
 }
 
@@ -349,6 +352,80 @@ static void test_each_token_costs_a_word_at_most(void **state)
     ae_vocab_map_free(map);
 }
 
+/* What was reserved is all that a sequence takes, whatever its tokens are. Returns how many bytes were spelled. */
+static uint64_t check_memory(const ae_vocab *target, const ae_vocab *draft, uint64_t seed)
+{
+    enum { N = 220, ROUNDS = 6 };
+    int32_t tokens[N];
+    aerie_error error = {0};
+    ae_vocab_map *map = map_of(target, draft);
+    ae_retext r = {.map = map};
+    if (ae_encode_memory_create(&r.memory, draft, ae_vocab_map_word_bytes(map), &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (ae_retext_reserve(&r, N, 64 * N, &error) != AERIE_OK) fail_msg("%s", error.text);
+    uint64_t random = seed;
+    for (int round = 0; round < ROUNDS; round++) {
+        write_tokens(target, &random, tokens, N);
+        for (int32_t id = 0, n = 0; round == 1 && id < ae_vocab_n_tokens(target); id++) { /* one word, as long as can be */
+            uint32_t length;
+            ae_strings_get(&target->pieces, id, &length);
+            if (length < 3 || ae_vocab_map_to_draft(map, id) != AE_MAP_TEXT) continue;
+            while (n < N) tokens[n++] = id;
+        }
+        fail_alloc_arm(0, false);
+        for (size_t n = 1; n <= N; n += 1 + n % 5) assert_int_equal(ae_retext_update(&r, tokens, n, &error), AERIE_OK);
+        assert_int_equal(ae_retext_update(&r, tokens, N, &error), AERIE_OK);
+        const long n_calls = fail_alloc_calls();
+        fail_alloc_disarm();
+        if (n_calls) fail_msg("%s for %s, round %d: %ld allocations", draft->kind, target->kind, round, n_calls);
+        same_as_from_nothing(&r, tokens, N);
+    }
+    const uint64_t n_spelled = r.n_spelled_bytes;
+    ae_encode_memory_free(r.memory);
+    ae_retext_free(&r);
+    ae_vocab_map_free(map);
+    return n_spelled;
+}
+
+static void test_what_is_reserved_is_all_that_is_taken(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"deepseek-v3", "falcon", "bloom", "exaone-moe"};
+    for (size_t i = 0; i < N_MADE; i++)
+        for (size_t k = 0; k < N_MADE; k++) check_memory(vocabs[i], vocabs[k], 300 + i * N_MADE + k);
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) { /* words are cut by PCRE2 */
+        ae_vocab *draft = make(&(struct made){"bpe-other", 0, 330, patterns[i]});
+        assert_true(check_memory(vocabs[USUAL], draft, 400 + i) > 0);
+        assert_true(check_memory(vocabs[SENTENCE], draft, 500 + i) > 0);
+        ae_vocab_free(draft);
+    }
+}
+
+/* A drafter's context may be full while the target goes on. */
+static void test_a_sequence_ends_where_no_more_is_wanted(void **state)
+{
+    (void)state;
+    enum { N = 220, MOST = 70 };
+    int32_t tokens[N];
+    uint64_t random = 23;
+    aerie_error error = {0};
+    ae_vocab_map *map = map_of(vocabs[USUAL], vocabs[SENTENCE]);
+    ae_retext r = {.map = map}, whole = {.map = map};
+    write_tokens(vocabs[USUAL], &random, tokens, N);
+    update(&whole, tokens, N);
+    assert_int_equal(ae_retext_reserve(&r, N, MOST, &error), AERIE_OK);
+    for (size_t n = 1; n <= N; n++) {
+        assert_int_equal(ae_retext_update(&r, tokens, n, &error), AERIE_OK);
+        assert_true(r.seen.n == n || r.drafts.n >= MOST);
+    }
+    assert_true(r.seen.n < N && r.drafts.n >= MOST && r.drafts.n < whole.drafts.n);
+    assert_memory_equal(r.drafts.data, whole.drafts.data, r.drafts.n * sizeof(int32_t));
+    update(&r, tokens, 9);
+    same_as_from_nothing(&r, tokens, 9);
+    ae_retext_free(&r);
+    ae_retext_free(&whole);
+    ae_vocab_map_free(map);
+}
+
 /* ---- Failures ------------------------------------------------------------------------------------------------- */
 
 static void test_memory(void **state)
@@ -364,6 +441,10 @@ static void test_memory(void **state)
             fail_alloc_arm(n, forever);
             aerie_status status = ae_vocab_map_create(&map, vocabs[USUAL], vocabs[SENTENCE], &error);
             ae_retext r = {.map = map};
+            if (status == AERIE_OK) {
+                status = ae_encode_memory_create(&r.memory, vocabs[SENTENCE], ae_vocab_map_word_bytes(map), &error);
+            }
+            if (status == AERIE_OK) status = ae_retext_reserve(&r, 16, 4096, &error); /* for some of them */
             for (size_t k = 8; status == AERIE_OK && k <= 64; k += 8) {
                 status = ae_retext_update(&r, tokens, k, &error);
                 assert_true(r.seen.n <= k);
@@ -374,6 +455,7 @@ static void test_memory(void **state)
                 update(&r, tokens, 64);
                 same_as_from_nothing(&r, tokens, 64);
             }
+            ae_encode_memory_free(r.memory);
             ae_retext_free(&r);
             ae_vocab_map_free(map);
             if (failed) continue;
@@ -393,6 +475,8 @@ int main(void)
         cmocka_unit_test(test_shared_tokens_go_over_one_by_one),
         cmocka_unit_test(test_words_are_spelled_as_the_drafter_learned_them),
         cmocka_unit_test(test_each_token_costs_a_word_at_most),
+        cmocka_unit_test(test_what_is_reserved_is_all_that_is_taken),
+        cmocka_unit_test(test_a_sequence_ends_where_no_more_is_wanted),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests_name("vocabulary map", tests, make_all, drop_all);

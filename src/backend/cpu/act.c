@@ -31,7 +31,8 @@ ae_act ae_act_slice(const ae_act *all, uint32_t first, uint32_t i_tile, uint32_t
 {
     const size_t k = (size_t)first * all->n_in, t = (size_t)i_tile * AE_TILE_ROWS * all->n_in;
     const size_t b32 = first * (size_t)(all->n_in / 32), b256 = first * (size_t)(all->n_in / 256);
-    const size_t g32 = (size_t)i_tile * AE_TILE_ROWS * (all->n_in / 32), g256 = (size_t)i_tile * AE_TILE_ROWS * (all->n_in / 256);
+    const size_t g32 = (size_t)i_tile * AE_TILE_ROWS * (all->n_in / 32),
+                 g256 = (size_t)i_tile * AE_TILE_ROWS * (all->n_in / 256);
     return (ae_act){
         .n_rows = n, .n_in = all->n_in, .x = all->x + k,
         .q32 = all->q32 + k, .d32 = all->d32 + b32, .sum32 = all->sum32 + b32, .s32 = all->s32 + b32,

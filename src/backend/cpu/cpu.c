@@ -64,7 +64,8 @@ static void cpu_stream_free(ae_stream *stream)
     ae_free(stream);
 }
 
-static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error)
+static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_options *options, ae_stream **out,
+                                      aerie_error *error)
 {
     *out = NULL;
     ae_stream *s = ae_alloc_aligned(1, sizeof *s);
@@ -107,7 +108,8 @@ static void cpu_copy_out(ae_stream *stream, void *host, const void *device, size
 
 /* ---- Row operations -------------------------------------------------------------------------------- */
 
-static void cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y, size_t y_stride)
+static void cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
+                       size_t y_stride)
 {
     (void)stream;
     ae_decode_fn *decode = ae_type_get(table->type)->decode;
@@ -249,7 +251,8 @@ static void cpu_norm(ae_stream *stream, const ae_norm *args)
     else for (uint32_t r = 0; r < args->n_rows; r++) norm_item(&job, r, 0);
 }
 
-static void cpu_silu_add(ae_stream *stream, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y, size_t y_stride)
+static void cpu_silu_add(ae_stream *stream, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y,
+                         size_t y_stride)
 {
     enum { PART = 64 };
     float ones[PART], part[PART];
@@ -303,7 +306,8 @@ aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_er
     bool supported;
     if (!ae_kernels_select(&b->kernels, level, &supported)) {
         ae_free(b);
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "CPU level \"%s\" is unknown; the known levels are %s", level, ae_kernels_known());
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "CPU level \"%s\" is unknown; the known levels are %s", level,
+                       ae_kernels_known());
     }
     if (!supported) {
         ae_free(b);

@@ -28,7 +28,8 @@ static void rope_item(void *context, uint32_t r, uint32_t i_worker)
     k->rope(kr, a->n_kv_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
     uint8_t *page = kv_page(a->kv, table[slot / AE_KV_PAGE]) + (size_t)a->layer * a->n_kv_heads * a->kv->head_bytes;
     for (uint32_t h = 0; h < a->n_kv_heads; h++, page += a->kv->head_bytes)
-        k->kv_write[a->kv->shape.type](kr + h * a->head_dim, vr + h * a->head_dim, a->head_dim, page, (uint32_t)slot % AE_KV_PAGE);
+        k->kv_write[a->kv->shape.type](kr + h * a->head_dim, vr + h * a->head_dim, a->head_dim, page,
+                                       (uint32_t)slot % AE_KV_PAGE);
 }
 
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args)

@@ -97,9 +97,11 @@ static void route(moe_job *job)
     ae_stream *s = job->stream;
     const ae_weight *readers[] = {a->router, a->gate[0], a->up[0], a->shared_gate, a->shared_up, a->shared_router};
     ae_matmul in = {.n_rows = a->n_rows, .input = AE_INPUT_RMSNORM, .x = a->x, .x_stride = a->router->n_in, .norm = a->norm,
-                    .norm_eps = a->norm_eps, .n_weights = 1, .out = {{a->router, NULL, job->m->logits, a->routing.n_experts, false}}};
+                    .norm_eps = a->norm_eps, .n_weights = 1,
+                    .out = {{a->router, NULL, job->m->logits, a->routing.n_experts, false}}};
     ae_act_need need = {0};
-    if (a->shared_router) in.out[in.n_weights++] = (struct ae_matmul_out){a->shared_router, NULL, job->m->shared_weight, 1, false};
+    if (a->shared_router)
+        in.out[in.n_weights++] = (struct ae_matmul_out){a->shared_router, NULL, job->m->shared_weight, 1, false};
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
         if (readers[i]) ae_act_need_add(&need, readers[i]);
     s->act.n_rows = a->n_rows;

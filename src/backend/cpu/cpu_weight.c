@@ -122,7 +122,8 @@ size_t ae_weight_panel_bytes(uint32_t n_in)
     size_t most = 0;
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         ae_packed p;
-        if (ae_pack_plan(type, AE_PANEL, n_in, &p) && p.code_stride + p.scale_stride > most) most = p.code_stride + p.scale_stride;
+        if (ae_pack_plan(type, AE_PANEL, n_in, &p) && p.code_stride + p.scale_stride > most)
+            most = p.code_stride + p.scale_stride;
     }
     return most;
 }

@@ -173,7 +173,8 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  * first chunk: M = m, L = l, O = o; later: N = max(M, m), a = e(M - N), b = e(m - N),
  *   L = fmaf(L, a, l * b), O[i] = fmaf(O[i], a, o[i] * b), M = N.
  * y[i] = O[i] * (1 / L). e(x) = ae_expf(max(x, AE_ATTN_LOWEST)) (NaN: of AE_ATTN_LOWEST).
- * f16:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j ascending from 0.
+ * f16:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j ascending
+ *       from 0.
  * q8_0: rows of K and V, one by one, become codes and a scale as AE_DOT_32 activations do (ae_act: the best of AE_QUANT_TOPS,
  *   squared errors summed over i % 16). Before, K is turned, as is the query: in blocks of h, the largest power of two that
  *   divides head_dim, (a, b) = (a + b, a - b) of elements 1, 2, 4 .. h / 2 apart. That multiplies products by h and

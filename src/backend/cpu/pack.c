@@ -1,9 +1,9 @@
 /* pack.c - weights from the file's layout to P16 (kernels.h), any type through its integer view.
  *
- * The definition of the packed form; pack_fast.c gives the same bytes for the common types. Owns the form that each type takes; the memory belongs to the caller. Packing is exact: the
- * packed kernels see the same integers and scales as the reference. Codes take as few bits as their
- * range allows, since decoding is bound by the bytes read: 4, 5, 6 or 8, or 4-bit indices where the
- * 16 values are unevenly spaced. */
+ * The definition of the packed form; pack_fast.c gives the same bytes for the common types. Owns the form that each type takes;
+ * the memory belongs to the caller. Packing is exact: the packed kernels see the same integers and scales as the reference.
+ * Codes take as few bits as their range allows, since decoding is bound by the bytes read: 4, 5, 6 or 8, or 4-bit indices where
+ * the 16 values are unevenly spaced. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"

@@ -44,7 +44,8 @@ static void values_f16(const view *w, int32_t first, int32_t last, const float *
     memset(o, 0, t->head_dim * sizeof *o);
     for (int32_t pos = first; pos <= last; pos++) {
         const int32_t slot = slot_of(w->query, pos);
-        const uint16_t *v = (const uint16_t *)slot_page(t, slot) + AE_KV_K_ELEMENTS(t->head_dim) + (size_t)(slot % AE_KV_PAGE) * t->head_dim;
+        const uint16_t *page = slot_page(t, slot);
+        const uint16_t *v = page + AE_KV_K_ELEMENTS(t->head_dim) + (size_t)(slot % AE_KV_PAGE) * t->head_dim;
         for (uint32_t i = 0; i < t->head_dim; i++) o[i] = fmaf(p[pos % AE_KV_PAGE], ae_f16_to_f32(v[i]), o[i]);
     }
 }

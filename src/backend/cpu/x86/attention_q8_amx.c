@@ -1,12 +1,13 @@
-/* attention_q8_amx.c - attention over q8_0 caches with tiles for many queries; the body is in simd/attention_q8.inc. DOTS_n: vectors of 16 sums that
- * n rows take at once. */
+/* attention_q8_amx.c - attention over q8_0 caches with tiles for many queries; the body is in simd/attention_q8.inc. DOTS_n:
+ * vectors of 16 sums that n rows take at once. */
 #include "backend/cpu/x86/vec_avx512.inc"
 #include "backend/cpu/ref/ref.h"
 #define ENTRY(name) ae_amx_##name
 #include "backend/cpu/simd/rows.inc"
 #include "backend/cpu/x86/bytes_avx512.inc"
 #include "backend/cpu/simd/attn_chunk.inc"
-#define TILE_ROWS 16 /* fewer are faster by VNNI: 8 rows of 64 took 174 ns a row and chunk, against 130, on a Sapphire Rapids VM */
+/* Fewer are faster by VNNI: 8 rows of 64 took 174 ns a row and chunk, against 130, on a Sapphire Rapids VM. */
+#define TILE_ROWS 16
 #define DOTS_1 4
 #define DOTS_2 4
 #define DOTS_4 2

@@ -1,4 +1,5 @@
-/* kernels_amx.c - what the amx level improves over avx512: products of several rows with packed weights, attention over q8_0 caches. */
+/* kernels_amx.c - what the amx level improves over avx512: products of several rows with packed weights, attention over q8_0
+ * caches. */
 #include "backend/cpu/x86/x86.h"
 
 void ae_kernels_amx(ae_kernels *k)

@@ -30,6 +30,9 @@ _Static_assert(BATCH == 4 * GROUP, "room for the products of a batch");
 INLINE unsigned base_of(const kind k) { return k.has_min ? 3 : 8; }
 INLINE bool one_of(const kind k) { return k.has_min && k.n_sub == 16; }
 
+/* Sub-blocks in 32 k, if that is more than one. */
+INLINE uint32_t halves_of(const kind k) { return k.n_sub == 16 ? 2 : 1; }
+
 /* ---- Unpacking ------------------------------------------------------------------------------ */
 
 INLINE __m128i bytes_at(const uint8_t *from, uint32_t i)
@@ -217,11 +220,6 @@ INLINE void tail(const kind k, walk *j, uint32_t group)
         }
         _mm512_store_ps(acc + r * AE_PANEL, a);
     }
-}
-
-INLINE void begin_batch(const kind k, walk *j)
-{
-    (void)k, (void)j;
 }
 
 INLINE void chunk(const kind k, walk *j)

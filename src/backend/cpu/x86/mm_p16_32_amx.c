@@ -14,6 +14,7 @@
 
 #define CHUNK_BLOCKS 8
 #define AHEAD 2 /* products that the tiles are ahead of the tails */
+#define BEGINS_BATCH
 #define MOST_PIECES (2 * CHUNK_BLOCKS)
 
 struct scales { /* of a chunk of one panel */
@@ -193,7 +194,10 @@ void ae_amx_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *ou
 {
     const ae_packed *p = &w->packed;
     const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
-    _Static_assert(AE_TILES_IN / 32 >= AHEAD, "any weight that is given tiles has enough pieces in each chunk");
+    /* A run of n pieces unpacks n - 1 blocks before it takes piece AHEAD - 1 of the next chunk. Rows are cut into chunks of
+     * half of CHUNK_BLOCKS at least, if at all. */
+    _Static_assert(AE_TILES_IN / 32 >= AHEAD + 1 && CHUNK_BLOCKS / 2 >= AHEAD + 1,
+                   "any weight that is given tiles has enough pieces in each chunk");
     AE_ASSERT(w->n_in >= AE_TILES_IN);
 #define CASE(n, min, f32, f, half) \
     if (p->n_sub == n && p->has_min == min && p->scale_f32 == f32 && form == f && (!half || p->zero == half)) \

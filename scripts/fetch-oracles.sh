@@ -1,0 +1,18 @@
+#!/bin/sh
+# Brings the Python packages that our tests compare with, where python3 lacks them, into FOLDER (build/python unless named),
+# which CMake gives to those tests as PYTHONPATH. Without them the tests are skipped and say so.
+set -eu
+cd "$(dirname "$0")/.."
+folder=${1:-build/python}
+
+has() { PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH} python3 -c "import $1" 2>/dev/null; }
+bring() {
+    python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location --root-user-action ignore \
+        --retries 1 --timeout 30 --target "$folder" "$@"
+}
+
+for module in jinja2 jsonschema numpy; do # Debian's packages have them, other Pythons than Debian's may not
+    has "$module" || bring "$module"
+done
+# the newest Unicode's rules are those of a version; what it depends on is for downloading models
+has tokenizers || bring --no-deps tokenizers==0.23.3
