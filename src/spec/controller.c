@@ -280,7 +280,8 @@ void ae_controller_choose(const ae_controller *c, const ae_round *r, double draf
         }
     }
     qsort(nodes, n_nodes, sizeof *nodes, by_reach);
-    const double plain = r->n_drawing / (ae_controller_pass_seconds(c, r->n_rows, r->n_context) + (c->options.free_draft ? 0 : draft_seconds));
+    const double spent = c->options.free_draft ? 0 : draft_seconds; /* whatever is verified */
+    const double plain = r->n_drawing / (ae_controller_pass_seconds(c, r->n_rows, r->n_context) + spent);
     double expected = r->n_drawing, best = c->options.free_draft ? GAIN_NEEDED * plain : plain;
     uint32_t n_keep = 0;
     for (uint32_t k = 0; k < n_nodes; k++) {

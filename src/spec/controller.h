@@ -65,10 +65,12 @@ typedef struct ae_round {
 
 /* Depth worth drafting now for n_drafting sequences; 0 = none. Once per pass. */
 uint32_t ae_controller_depth(ae_controller *c, const ae_round *round, uint32_t n_drafting);
-/* Path probability below which a node is not worth drafting: what it would add is less than its time. 0 while nothing is known. */
+/* Path probability below which a node is not worth drafting: what it would add is less than its time. 0 while nothing is
+ * known. */
 float ae_controller_floor(const ae_controller *c, const ae_round *round);
 /* Cut the trees of n sequences to what is worth verifying; may leave nothing. draft_seconds: what proposing them took. */
-void ae_controller_choose(const ae_controller *c, const ae_round *round, double draft_seconds, ae_tree *const *trees, uint32_t n);
+void ae_controller_choose(const ae_controller *c, const ae_round *round, double draft_seconds, ae_tree *const *trees,
+                          uint32_t n);
 
 /* A pass of decode rows took this long. */
 void ae_controller_saw_pass(ae_controller *c, uint32_t n_rows, uint32_t n_context, double seconds);

@@ -480,7 +480,8 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         }
         n_emitted += verify(spec, i, emit, user);
     }
+    const double both = seconds + spec->draft_seconds;
     if (spec->draft_seconds > 0 && !prompts)
-        ae_controller_saw_round(&spec->controller, &spec->round, n_rows, spec->n_levels, n_emitted, seconds + spec->draft_seconds);
+        ae_controller_saw_round(&spec->controller, &spec->round, n_rows, spec->n_levels, n_emitted, both);
     return AERIE_OK;
 }
