@@ -255,6 +255,31 @@ static double near_weight(const float *logits, uint32_t n, float top)
     return all;
 }
 
+/* How many of a drafter's n best the chain's filters would leave, were they the target's: what they cut is never drawn, so
+ * noise must not lift it to the front. */
+static uint32_t left_by_filters(const ae_sampler *s, const ae_candidate *best, uint32_t n)
+{
+    double temperature = 1.0;
+    for (uint32_t i = 0; i < s->n_steps; i++) {
+        if (s->steps[i] == AERIE_SAMPLER_TEMPERATURE) {
+            temperature = s->draft_temperature;
+        } else if (s->steps[i] == AERIE_SAMPLER_TOP_K) {
+            if (n > (uint32_t)s->params.top_k) n = (uint32_t)s->params.top_k;
+        } else if (s->steps[i] == AERIE_SAMPLER_MIN_P) {
+            const float least = best[0].logit + (float)temperature * (float)ae_log((double)s->params.min_p);
+            while (n > 1 && best[n - 1].logit < least) n--;
+        } else if (s->steps[i] == AERIE_SAMPLER_TOP_P) {
+            double weight[64], total = 0, sum = 0;
+            for (uint32_t j = 0; j < n; j++)
+                total += weight[j] = (double)ae_expf((best[j].logit - best[0].logit) / (float)temperature);
+            uint32_t m = 0;
+            while (m < n && sum < (double)s->params.top_p * total) sum += weight[m++];
+            n = m ? m : 1;
+        }
+    }
+    return n;
+}
+
 uint32_t ae_sampler_propose(ae_sampler *s, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
                             uint32_t k, int32_t *ids, float *probs)
 {
@@ -264,8 +289,9 @@ uint32_t ae_sampler_propose(ae_sampler *s, const float *logits, uint32_t n_logit
     /* noise moves few tokens past the front: rank a short list, not the vocabulary */
     const bool noisy = temperature > 0;
     const uint32_t want = noisy && k < 40 ? 40 : k;
-    const uint32_t n = ae_select_top(logits, n_logits, want < 64 ? want : 64, best);
+    uint32_t n = ae_select_top(logits, n_logits, want < 64 ? want : 64, best);
     if (!n) return 0;
+    if (noisy) n = left_by_filters(s, best, n);
     /* noise counts in units of the temperature; what the drafter's logits are wrong by does not shrink with it */
     const double unit = temperature < 1.0 ? temperature : 1.0, noise = noisy ? unit : 0.0;
     const double scale = temperature > 1.0 ? 1.0 / temperature : 1.0;

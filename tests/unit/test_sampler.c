@@ -168,6 +168,31 @@ static void test_coupled_proposals(void **state)
     ae_sampler_free(s);
 }
 
+/* With filters too: then always, since what they leave is among the drafter's best. */
+static void test_filtered_proposals(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 5; kind++) {
+        ae_sampling p = ae_sampling_default();
+        p.seed = 11;
+        p.temperature = kind == 4 ? 0.8f : 1.0f;
+        p.top_k = kind == 1 || kind == 4 ? 5 : 40;
+        p.top_p = kind == 2 || kind == 4 ? 0.7f : 1.0f;
+        p.min_p = kind == 3 || kind == 4 ? 0.2f : 0.0f;
+        ae_sampler *s;
+        assert_int_equal(ae_sampler_create(&s, &p, NULL, N, 400, NULL), AERIE_OK);
+        float logits[N], prob[4];
+        int32_t ids[4], tokens[400] = {0};
+        for (uint32_t i = 0; i < 400; i++) {
+            make_logits(i, logits);
+            for (int k = 0; k < 5; k++) logits[k * 100 + i % 100] += 9 + (float)k / 3;
+            assert_true(ae_sampler_propose(s, logits, N, NULL, i, 4, ids, prob) >= 1);
+            assert_int_equal(ids[0], ae_sampler_draw(s, logits, tokens, i));
+        }
+        ae_sampler_free(s);
+    }
+}
+
 static void test_refuses_nonsense(void **state)
 {
     (void)state;
@@ -191,6 +216,7 @@ int main(void)
         cmocka_unit_test(test_chain_is_its_definition),
         cmocka_unit_test(test_frequencies),
         cmocka_unit_test(test_coupled_proposals),
+        cmocka_unit_test(test_filtered_proposals),
         cmocka_unit_test(test_refuses_nonsense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
