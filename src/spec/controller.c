@@ -283,10 +283,14 @@ void ae_controller_choose(const ae_controller *c, const ae_round *r, double draf
     const double spent = c->options.free_draft ? 0 : draft_seconds; /* whatever is verified */
     const double plain = r->n_drawing / (ae_controller_pass_seconds(c, r->n_rows, r->n_context) + spent);
     double expected = r->n_drawing, best = c->options.free_draft ? GAIN_NEEDED * plain : plain;
+    double seconds = draft_seconds + ae_controller_pass_seconds(c, r->n_rows, r->n_context);
     uint32_t n_keep = 0;
     for (uint32_t k = 0; k < n_nodes; k++) {
+        /* no longer prefix can win: T does not fall, and no node behind is likelier */
+        if (expected + (n_nodes - k) * nodes[k].reach <= best * seconds) break;
         expected += nodes[k].reach;
-        const double rate = expected / (draft_seconds + ae_controller_pass_seconds(c, r->n_rows + k + 1, r->n_context));
+        seconds = draft_seconds + ae_controller_pass_seconds(c, r->n_rows + k + 1, r->n_context);
+        const double rate = expected / seconds;
         if (rate > best) {
             best = rate;
             n_keep = k + 1;
