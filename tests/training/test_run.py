@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from headtrain import checkpoint, features, prompts, train
+from headtrain import checkpoint, features, prompts, train, widen
 from headtrain.target import Target
 from test_unroll import N_VOCAB
 
@@ -95,6 +95,37 @@ def test_a_run_learns_and_goes_on(prepared, capsys):
     assert f"going on at step {saved['step']}" in capsys.readouterr().out
 
 
+def test_a_run_goes_on_with_more_draft_ids(prepared, capsys):
+    options, target, folder = prepared
+    options.n_draft, options.epochs = 12, 10
+    train.train(options)
+    saved = torch.load(folder / "run" / "checkpoint.pt", weights_only=True)
+    options.n_draft, options.epochs, options.n_common, options.n_rare = N_VOCAB, 60, 8, 10
+    train.train(options)
+    again = torch.load(folder / "run" / "checkpoint.pt", weights_only=True)
+    assert saved["shape"]["n_draft"] == 12 and again["shape"]["n_draft"] == N_VOCAB
+    assert again["head"]["lm_head.weight"].shape == (N_VOCAB, 16) and again["head"]["d2t"].tolist() == list(range(N_VOCAB))
+    assert f"12 and {N_VOCAB - 12} more of {N_VOCAB} tokens" in capsys.readouterr().out
+    rows = (folder / "run" / "log.csv").read_text().splitlines()
+    before, after = (float(dict(zip(rows[0].split(","), r.split(",")))["first"]) for r in (rows[1], rows[-1]))
+    assert before < 0.7 and after > 0.8  # 12 of 20 next tokens, then all of them
+
+
+def test_widening_keeps_what_was_learnt():
+    head = {"d2t": torch.tensor([1, 4, 7]), "norm.weight": torch.ones(2), "lm_head.weight": torch.arange(6.0).view(3, 2)}
+    moments = {"exp_avg": torch.full((3, 2), 5.0), "exp_avg_sq": torch.arange(6.0).view(3, 2) + 1, "step": torch.tensor(3.0)}
+    saved = {"head": head, "optimizer": {"state": {1: dict(moments)}}, "shape": {"n_draft": 3}}
+    output = torch.arange(20.0).view(10, 2) / 10
+    assert widen.widen(saved, torch.tensor([1, 3, 9]), [0, 9, 0, 8, 2, 0, 0, 9, 0, 7], output, 1) == 2
+    assert head["d2t"].tolist() == [1, 3, 4, 7, 9] and saved["shape"]["n_draft"] == 5
+    assert torch.equal(head["lm_head.weight"][[0, 2, 3]], torch.arange(6.0).view(3, 2))
+    moved = torch.tensor([2.0, 3.0]) - output[4]  # token 4 is used least
+    torch.testing.assert_close(head["lm_head.weight"][[1, 4]], output[[3, 9]] + moved)
+    state = saved["optimizer"]["state"][1]
+    assert state["exp_avg"][[1, 4]].abs().sum() == 0 and (state["exp_avg"][[0, 2, 3]] == 5).all()
+    assert torch.equal(state["exp_avg_sq"][1], moments["exp_avg_sq"][1]) and torch.equal(state["exp_avg_sq"][[0, 2, 3]], moments["exp_avg_sq"])
+
+
 def test_the_checkpoint_is_as_published_heads_are(prepared):
     options, target, folder = prepared
     options.epochs = 0.1
@@ -117,9 +148,9 @@ def test_the_checkpoint_is_as_published_heads_are(prepared):
 
 
 def test_the_draft_vocabulary_is_by_frequency():
-    ids, covered = features.draft_vocabulary([np.array([5, 5, 5, 9, 9, 2])], 12, 2)
+    ids, covered = features.draft_vocabulary(features.count_tokens([np.array([5, 5, 5, 9, 9, 2])], 12), 2)
     assert ids.tolist() == [5, 9] and covered == pytest.approx(5 / 6)
-    ids, _ = features.draft_vocabulary([np.array([5, 5, 5, 9, 9, 2])], 12, 2, also=[11])
+    ids, _ = features.draft_vocabulary(features.count_tokens([np.array([5, 5, 5, 9, 9, 2])], 12), 2, also=[11])
     assert ids.tolist() == [5, 11]
 
 

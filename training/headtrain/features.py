@@ -103,15 +103,20 @@ class Corpus:
         return f.index[k][1:]
 
 
-def draft_vocabulary(answers, n_vocab, size, also=()):
-    """The `size` ids that the answers (arrays of ids) use most, ascending, and the share that they cover.
+def count_tokens(answers, n_vocab):
+    """[n_vocab] how often the answers (arrays of ids) use each id."""
+    counts = np.zeros(n_vocab, dtype=np.int64)
+    for tokens in answers:
+        counts += np.bincount(np.asarray(tokens, dtype=np.int64), minlength=n_vocab)
+    return counts
+
+
+def draft_vocabulary(counts, size, also=()):
+    """The `size` ids that are used most, ascending, and the share of all uses that they cover.
 
     also: ids that belong in whatever their count, such as what ends an answer.
     """
-    counts = np.zeros(n_vocab, dtype=np.int64)
-    for tokens in answers:
-        counts += np.bincount(tokens, minlength=n_vocab)
     ranked = counts.astype(np.float64)
     ranked[list(also)] = np.inf
-    ranked = np.argsort(-ranked, kind="stable")[:min(size, n_vocab)]  # unseen ids in ascending order: often by frequency
+    ranked = np.argsort(-ranked, kind="stable")[:size]  # unseen ids in ascending order: often by frequency
     return np.sort(ranked).astype(np.int64), counts[ranked].sum() / max(counts.sum(), 1)

@@ -18,10 +18,11 @@ import torch
 import torch.distributed as dist
 
 from . import evaluate, pointing, target as target_file
-from .features import Corpus, draft_vocabulary
+from .features import Corpus, count_tokens, draft_vocabulary
 from .head import Batch, Head, round_up, unroll
 from .muon import Muon
-from .loss import SoftCrossEntropy, closeness, draft_targets
+from .loss import SoftCrossEntropy, Tail, closeness, draft_targets
+from .widen import widen
 
 
 @dataclass
@@ -41,6 +42,8 @@ class Options:
     shares: list = field(default_factory=list)   # share of the chains that goes on at each depth; empty: all
     dropout: float = 0.1
     prompts: float = 1.0      # share of the rows of the users' turns that begin chains, too
+    n_common: int = 0         # draft ids that the cross-entropy always has rows of; 0: all
+    n_rare: int = 4096        # of the others, rows drawn for each step
     ce_share: float = 1.0     # share of the rows beyond the first depth whose cross-entropy is computed
     close: float = 0.2        # weight of closeness to the target's rows at the start, falling to 0 at the end
     lr: float = 1e-3
@@ -119,10 +122,11 @@ class Run:
         torch.manual_seed(o.seed)
         saved = self.find_checkpoint()
         if saved:
+            if o.n_draft > len(saved["head"]["d2t"]):
+                self.widen(saved)
             shape, d2t = saved["shape"], saved["head"]["d2t"]
         else:
-            answers = [tokens for name, (_, _, tokens) in self.known.items() if not is_held(name, o.hold_out, o.seed)]
-            ids, covered = draft_vocabulary(answers, t.n_vocab, o.n_draft, self.target.ends)
+            ids, covered = draft_vocabulary(self.uses(), o.n_draft, self.target.ends)
             self.say(f"draft vocabulary: {len(ids)} of {t.n_vocab} tokens, {100 * covered:.2f}% of the answers")
             d2t = torch.from_numpy(ids)
             shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads, n_kv_heads=o.n_kv_heads or t.n_heads,
@@ -134,6 +138,9 @@ class Run:
         if not saved:
             self.point()
         self.output_norm = torch.tensor(t.output_norm).to(self.device)
+        self.tail = None
+        if 0 < o.n_common and o.n_common + o.n_rare < len(d2t):
+            self.tail = Tail(torch.from_numpy(self.uses()).to(self.device)[self.head.d2t], o.n_common, o.n_rare)
         plain = [p for n, p in head.named_parameters() if p.dim() == 1]
         output = [head.lm_head.weight]
         rest = [p for n, p in head.named_parameters() if p.dim() > 1 and p is not head.lm_head.weight]
@@ -155,6 +162,19 @@ class Run:
             self.step, self.seen, self.spent, self.progress = (saved[k] for k in ("step", "seen", "spent", "progress"))
             self.visits = saved["visits"]
             self.say(f"going on at step {self.step}, {self.spent / 60:.1f} minutes in")
+
+    def widen(self, saved):
+        """More draft ids than the checkpoint has."""
+        uses, before = self.uses(), len(saved["head"]["d2t"])
+        which = sum(1 for name, x in saved["head"].items() if x.dim() == 1 and name != "d2t")  # norms come first (build)
+        ids, covered = draft_vocabulary(uses, self.o.n_draft, self.target.ends)
+        added = widen(saved, ids, uses, torch.tensor(self.target.output), which)
+        self.say(f"draft vocabulary: {before} and {added} more of {self.target.n_vocab} tokens; those most used are {100 * covered:.2f}% of the answers")
+
+    def uses(self):
+        """[n_vocab] how often the answers that are trained on use each token."""
+        return count_tokens((tokens for name, (_, _, tokens) in self.known.items() if not is_held(name, self.o.hold_out, self.o.seed)),
+                            self.target.n_vocab)
 
     def point(self):
         """Some attention heads look at their own row and the ones before from the start."""
@@ -228,7 +248,11 @@ class Run:
     def entropy(self, parts):
         """Cross-entropy of all depths in one go: one product with the output rows, and one for their gradient."""
         hidden, ids, p, weight = (torch.cat(x) for x in zip(*parts))
-        ce, losses = SoftCrossEntropy.apply(hidden, self.head.lm_head.weight, ids, p, weight)
+        output, counts = self.head.lm_head.weight, None
+        if self.tail:
+            rows, counts, ids, p = self.tail.rows(ids, p)
+            output = output.index_select(0, rows)
+        ce, losses = SoftCrossEntropy.apply(hidden, output, ids, p, weight, counts)
         for depth, part in enumerate(losses.split([len(x[0]) for x in parts])):
             self.add(f"loss_{depth + 1}", part.mean().item())
         return ce

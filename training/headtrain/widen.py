@@ -1,0 +1,30 @@
+"""A checkpoint with more draft ids than it was saved with: output rows and the optimizer's moments for those that are new."""
+import torch
+
+
+def widen(saved, ids, uses, output, which):
+    """saved: train.py's checkpoint, changed in place. ids: draft ids wanted, ascending; those that it has stay beside them.
+
+    uses [n_vocab]: how often each token occurs. output [n_vocab, n_embd]: the target's output rows. which: the output
+    rows' number among the optimizer's parameters. A new row begins as the target's, moved as the head's least used rows were
+    moved by training, so that it does not win where they have learned not to; its moments are theirs, on average.
+    """
+    head = saved["head"]
+    old = head["d2t"]
+    new = torch.tensor(sorted(set(ids.tolist()) | set(old.tolist())))
+    at = torch.searchsorted(new, old)
+    fresh = torch.ones(len(new), dtype=torch.bool)
+    fresh[at] = False
+    few = torch.as_tensor(uses)[old].argsort(stable=True)[:max(1, len(old) // 8)]
+    rows = output[new].clone()
+    rows[fresh] += (head["lm_head.weight"][few] - output[old[few]]).mean(0)
+    rows[at] = head["lm_head.weight"]
+    moments = saved["optimizer"]["state"].get(which, {})
+    for name in ("exp_avg", "exp_avg_sq"):
+        if name in moments:
+            wide = moments[name][few].mean(0).expand(len(new), -1).clone() if name == "exp_avg_sq" else torch.zeros_like(rows)
+            wide[at] = moments[name]
+            moments[name] = wide
+    head["d2t"], head["lm_head.weight"] = new, rows
+    saved["shape"] = dict(saved["shape"], n_draft=len(new))
+    return int(fresh.sum())
