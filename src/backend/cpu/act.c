@@ -62,11 +62,15 @@ void ae_act_copy_row(const ae_act *x, uint32_t from, const ae_act *y, uint32_t t
 
 static void tile_32(ae_act *act, uint32_t block, uint32_t first, uint32_t n)
 {
+    const uint32_t m = ae_act_pair_rows(act), half = block % 2;
     const size_t n_blocks = act->n_in / 32, tile = first / AE_TILE_ROWS * n_blocks + block;
     const int8_t *q = act->q32 + (size_t)first * act->n_in + (size_t)block * 32;
     const size_t from = first * n_blocks + block, to = tile * AE_TILE_ROWS;
+    int8_t *t = act->t32 + (m ? (tile - half) * AE_TILE_ROWS * 32 + half * (m * 64 + 32) : to * 32);
+    const size_t t_row = m ? 64 : 32;
     for (uint32_t r = 0; r < n; r++) {
-        memcpy(act->t32 + (to + r) * 32, q + (size_t)r * act->n_in, 32);
+        memcpy(t + r * t_row, q + (size_t)r * act->n_in, 32);
+        if (m) memset(half ? t + r * t_row - 32 : t + r * t_row + 32, 0, 32);
         act->td32[to + r] = act->d32[from + r * n_blocks];
         act->ts32[to + r] = act->s32[from + r * n_blocks];
     }

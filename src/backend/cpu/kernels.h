@@ -56,12 +56,22 @@ typedef struct ae_act {
     int16_t *bsum;  /* [n_rows][n_in / 16] sum of 16 q */
     /* The same by tiles, for the kernels that want it (ae_kernels.mm_tiles_*): rows in groups of 16, a tile is 16 rows x 32 or
      * 64 k and contiguous, tiles of a group in ascending k. The last group's missing rows are undefined. */
-    int8_t *t32;          /* [n_groups][n_in / 32][16][32] q32 */
+    int8_t *t32;          /* [n_groups][n_in / 32][16][32] q32; of few rows [n_in / 64][2][m][2][32], see ae_act_pair_rows */
     float *td32, *ts32;   /* [n_groups][n_in / 32][16] d32, s32 */
     int8_t *t256;         /* [n_groups][n_in / 64][16][64] q256 */
     float *td256;         /* [n_groups][n_in / 256][16] d256 */
     int16_t *tb16, *tb32; /* [n_groups][n_in / 256][8 or 4][16][2] sums of 16 and of 32 q256, two neighbours side by side */
 } ae_act;
+
+/* Few rows leave most of a tile empty, and a product takes as long. So two blocks of 32 k stand in one tile of 64 k, one
+ * below the other in 2 m rows: the first m have the first block's k and zeros, the others zeros and the second block's k. m is
+ * 4 or 8; 0: there are more rows, or too few columns for chunks of six blocks. A function of n_rows and n_in alone. */
+static inline uint32_t ae_act_pair_rows(const ae_act *act)
+{
+    const uint32_t pairs = act->n_in / 64, chunks = (act->n_in + 255) / 256;
+    if (act->n_rows > 8 || act->n_in % 64 || pairs < 3 * chunks) return 0;
+    return act->n_rows > 4 ? 8 : 4;
+}
 
 /* ---- Weights ------------------------------------------------------------------------------------ */
 

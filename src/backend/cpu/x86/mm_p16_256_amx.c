@@ -250,7 +250,7 @@ void ae_amx_mm_p16_256(const ae_weight *w, const ae_act *act, const ae_mm_out *o
     const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
 #define CASE(n, min, f) \
     if (p->n_sub == n && p->has_min == min && form == f) \
-        return drive_256((kind){true, n, min, false, f, false}, w, act, out, begin, end)
+        return drive_256((kind){true, n, min, false, f, false, false}, w, act, out, begin, end)
     CASE(1, false, FORM_4);
     CASE(8, true, FORM_4);
     CASE(8, true, FORM_5);

@@ -69,35 +69,46 @@ typedef struct run_args {
     float (*acc)[AE_PANEL];
     const float *dx, *sx;                  /* [units][GROUP] */
     const int8_t *a, *b, *next_a, *next_b; /* operands of this run and of the next one */
-    uint32_t n_pieces;
+    uint32_t n_pieces;  /* or pairs */
+    uint32_t pair_rows; /* ae_act_pair_rows; 0 where that is known from the kind */
     bool fresh; /* the sums begin */
     bool first; /* group: unpacks */
 } run_args;
 
-/* Where the operands of piece i are. */
-INLINE const int8_t *a_of(const kind k, const int8_t *a, uint32_t i)
+/* Where the operands of piece i are, or of pair i. Pieces of half a block are in every form of the tiles: m is
+ * ae_act_pair_rows. */
+INLINE const int8_t *a_of(const kind k, const int8_t *a, uint32_t i, uint32_t m)
 {
-    return a + (size_t)(i / k.n_sub) * GROUP * 32 + i % k.n_sub * 16;
+    if (k.pairs) return a + (size_t)i * GROUP * 64;
+    const uint32_t block = i / k.n_sub;
+    a += i % k.n_sub * 16;
+    return k.n_sub > 1 && m ? a + (size_t)(block / 2) * GROUP * 64 + block % 2 * (m * 64 + 32) : a + (size_t)block * GROUP * 32;
 }
 
 INLINE const int8_t *b_of(const kind k, const int8_t *b, uint32_t i)
 {
-    return b + (size_t)i * (512 / k.n_sub);
+    return b + (size_t)i * (k.pairs ? 1024 : 512 / k.n_sub);
+}
+
+/* Bytes from row to row of A. */
+INLINE size_t a_stride(const kind k, uint32_t m)
+{
+    return k.pairs || (k.n_sub > 1 && m) ? 64 : 32;
 }
 
 /* One product more; the one before it is stored, and the one before that is due. */
-INLINE const int32_t (*step_tiles(struct own *o, const int8_t *a, const int8_t *b))[AE_PANEL]
+INLINE const int32_t (*step_tiles(struct own *o, const int8_t *a, const int8_t *b, size_t stride))[AE_PANEL]
 {
     o->turn ^= 1;
     if (o->turn) {
-        TILE_LOAD(5, a, 32);
+        TILE_LOAD(5, a, stride);
         TILE_LOAD(7, b, 64);
         TILE_ZERO(1);
         TILE_DOT(1, 5, 7);
         TILE_STORE(0, o->c[0]);
         return (const int32_t(*)[AE_PANEL])o->c[1];
     }
-    TILE_LOAD(4, a, 32);
+    TILE_LOAD(4, a, stride);
     TILE_LOAD(6, b, 64);
     TILE_ZERO(0);
     TILE_DOT(0, 4, 6);
@@ -122,14 +133,23 @@ INLINE void tail(const kind k, const run_args *s, uint32_t i, const int32_t (*c)
 INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
 {
     struct own *o = &j->own;
-    const uint32_t n = s->n_pieces;
+    const uint32_t n = s->n_pieces, m = s->pair_rows;
+    const size_t stride = a_stride(k, m);
     __m512 sum[GROUP];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r] = s->fresh ? _mm512_setzero_ps() : _mm512_load_ps(s->acc[r]);
     for (uint32_t i = 0; i < n; i++) {
         const bool here = i + AHEAD < n;
         const uint32_t at = here ? i + AHEAD : i + AHEAD - n;
-        const int32_t(*c)[AE_PANEL] = step_tiles(o, a_of(k, here ? s->a : s->next_a, at), b_of(k, here ? s->b : s->next_b, at));
+        const int8_t *a = a_of(k, here ? s->a : s->next_a, at, m), *b = b_of(k, here ? s->b : s->next_b, at);
+        const int32_t(*c)[AE_PANEL] = step_tiles(o, a, b, stride);
+        if (k.pairs) {
+            tail(k, s, 2 * i, c, sum, rows);
+            unpack_some(k, j);
+            tail(k, s, 2 * i + 1, c + rows, sum, rows);
+            unpack_some(k, j);
+            continue;
+        }
         tail(k, s, i, c, sum, rows);
         if (s->first && i % k.n_sub == 0) unpack_some(k, j);
     }
@@ -140,6 +160,11 @@ INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
 /* Rows are counted in fours, the surplus is not stored. */
 INLINE void run_rows(const kind k, walk *j, const run_args *s, uint32_t n)
 {
+    if (k.pairs) {
+        if (n > 4) run(k, j, s, 8);
+        else run(k, j, s, 4);
+        return;
+    }
     switch ((n + 3) / 4) {
     case 1: run(k, j, s, 4); break;
     case 2: run(k, j, s, 8); break;
@@ -158,8 +183,9 @@ INLINE void begin_batch(const kind k, walk *j)
 {
     struct own *o = &j->own;
     o->turn = 0;
+    const uint32_t m = ae_act_pair_rows(j->act);
     const int8_t *a = rows_at(j, 0, j->at->block), *b = o->codes[j->at->turn][0];
-    for (uint32_t i = 0; i < AHEAD; i++) step_tiles(o, a_of(k, a, i), b_of(k, b, i));
+    for (uint32_t i = 0; i < AHEAD; i++) step_tiles(o, a_of(k, a, i, m), b_of(k, b, i), a_stride(k, m));
 }
 
 INLINE void chunk(const kind k, walk *j)
@@ -169,7 +195,8 @@ INLINE void chunk(const kind k, walk *j)
     for (uint32_t g = 0; g < j->n_groups; g++) {
         const size_t tile = (size_t)(j->row / GROUP + g) * j->n_blocks + j->at->block;
         const bool same = g + 1 < j->n_groups || !more; /* the next run is in this chunk; or there is none, and any will do */
-        const run_args s = {.s = &j->own.scale[j->at->turn], .acc = sums_of(j, g), .n_pieces = j->at->n_blocks * k.n_sub,
+        const run_args s = {.s = &j->own.scale[j->at->turn], .acc = sums_of(j, g), .n_pieces = k.pairs ? j->at->n_blocks / 2 : j->at->n_blocks * k.n_sub,
+                            .pair_rows = k.n_sub > 1 ? ae_act_pair_rows(j->act) : 0,
                             .dx = j->act->td32 + tile * GROUP, .sx = j->act->ts32 + tile * GROUP,
                             .a = rows_at(j, g, j->at->block), .b = b,
                             .next_a = rows_at(j, g + 1 < j->n_groups ? g + 1 : 0, same ? j->at->block : j->next->block),
@@ -183,9 +210,11 @@ INLINE void chunk(const kind k, walk *j)
 INLINE void drive_32(const kind k, const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
 {
     walk j;
+    const uint32_t rows = act->n_rows < GROUP ? (act->n_rows + 3) / 4 * 4 : GROUP;
     begin_walk(k, &j, w, act, out);
     AE_ASSERT(act->t32);
-    tiles_begin(32 / k.n_sub, act->n_rows < GROUP ? (act->n_rows + 3) / 4 * 4 : GROUP);
+    if (k.pairs) tiles_begin(64, 2 * rows);
+    else tiles_begin(32 / k.n_sub, rows);
     drive(k, &j, begin, end);
     tiles_end();
 }
@@ -195,22 +224,25 @@ void ae_amx_mm_p16_32(const ae_weight *w, const ae_act *act, const ae_mm_out *ou
     const ae_packed *p = &w->packed;
     const int form = p->has_lut ? FORM_LUT : (int)p->code_bits;
     /* A run of n pieces unpacks n - 1 blocks before it takes piece AHEAD - 1 of the next chunk. Rows are cut into chunks of
-     * half of CHUNK_BLOCKS at least, if at all. */
+     * half of CHUNK_BLOCKS at least, if at all. With pairs a run unpacks two blocks at each of its three steps or more. */
     _Static_assert(AE_TILES_IN / 32 >= AHEAD + 1 && CHUNK_BLOCKS / 2 >= AHEAD + 1,
                    "any weight that is given tiles has enough pieces in each chunk");
     AE_ASSERT(w->n_in >= AE_TILES_IN);
+    const bool pairs = ae_act_pair_rows(act) > 0;
 #define CASE(n, min, f32, f, half) \
-    if (p->n_sub == n && p->has_min == min && p->scale_f32 == f32 && form == f && (!half || p->zero == half)) \
-        return drive_32((kind){false, n, min, f32, f, half}, w, act, out, begin, end)
-    CASE(2, false, true, FORM_LUT, 0);
-    CASE(1, false, true, FORM_LUT, 0);
-    CASE(1, true, false, FORM_4, 0);
-    CASE(1, true, false, FORM_5, 0);
-    CASE(1, false, false, FORM_4, 8);
-    CASE(1, false, false, FORM_4, 0);
-    CASE(1, false, false, FORM_5, 16);
-    CASE(1, false, false, FORM_8, 0);
-    CASE(1, false, false, FORM_LUT, 0);
+    if (p->n_sub == n && p->has_min == min && p->scale_f32 == f32 && form == f && (!half || p->zero == half)) { \
+        if (n == 1 && pairs) return drive_32((kind){false, n, min, f32, f, half, n == 1}, w, act, out, begin, end); \
+        return drive_32((kind){false, n, min, f32, f, half, false}, w, act, out, begin, end); \
+    }
+    CASE(2, false, true, FORM_LUT, 0)
+    CASE(1, false, true, FORM_LUT, 0)
+    CASE(1, true, false, FORM_4, 0)
+    CASE(1, true, false, FORM_5, 0)
+    CASE(1, false, false, FORM_4, 8)
+    CASE(1, false, false, FORM_4, 0)
+    CASE(1, false, false, FORM_5, 16)
+    CASE(1, false, false, FORM_8, 0)
+    CASE(1, false, false, FORM_LUT, 0)
 #undef CASE
     AE_ASSERT(false);
 }
