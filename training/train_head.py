@@ -36,10 +36,11 @@ def arguments():
     data.add_argument("--taps", help="layers tapped, by what they take in: 0 to L, L being after the last (default: 2,L/2,L of L layers)")
     data.add_argument("--likely", type=int, default=16, help="next tokens kept of the target's distribution")
     head = p.add_argument_group("head")
-    head.add_argument("--draft-vocab", type=int, default=12288, help="tokens that can be drafted")
+    head.add_argument("--draft-vocab", type=int, default=24576, help="tokens that can be drafted")
     head.add_argument("--kv-heads", type=int, default=0, help="key and value heads; 0: as many as the target has query heads")
     head.add_argument("--ffn", type=int, default=0, help="width of the feed-forward part; 0: that of the target, a third more")
     head.add_argument("--type", default="Q8_0", help="tensor type of the written head; F16: as converted")
+    head.add_argument("--output-type", default="", help="of its output rows, if another (the most of it with a large draft vocabulary): iq4_nl, q5_0 ...")
     train = p.add_argument_group("training")
     train.add_argument("--minutes", type=float, default=60, help="how long to train; 0: until --epochs")
     train.add_argument("--epochs", type=float, default=8, help="passes over the data at most")
@@ -48,6 +49,8 @@ def arguments():
     train.add_argument("--lr-matrix", type=float, default=0.01, help="highest learning rate of the layer's matrices (Muon)")
     train.add_argument("--batch", type=int, default=512, help="chains per step and process")
     train.add_argument("--ce-share", type=float, default=0.5, help="share of the rows beyond the first depth that the cross-entropy is computed for")
+    train.add_argument("--common", type=int, default=8192, help="draft ids whose output rows are in every step; the others' are drawn, --rare in each")
+    train.add_argument("--rare", type=int, default=4096, help="see --common")
     train.add_argument("--eval-every", type=float, default=5, help="minutes between two lines of the log, each with a checkpoint")
     train.add_argument("--seed", type=int, default=1)
     return p.parse_args()
@@ -138,7 +141,7 @@ def main():
     train.train(train.Options(
         model=args.model, features=[str(f) for f in features], answers=[str(a) for a in answers], out=str(run), taps=taps,
         n_draft=args.draft_vocab, n_ff=args.ffn or target.n_ff * 4 // 3, n_kv_heads=args.kv_heads, depths=args.depths, lr=args.lr, lr_matrix=args.lr_matrix, batch_rows=args.batch,
-        ce_share=args.ce_share, minutes=args.minutes, epochs=args.epochs, eval_every=args.eval_every, seed=args.seed))
+        ce_share=args.ce_share, n_common=args.common, n_rare=args.rare, minutes=args.minutes, epochs=args.epochs, eval_every=args.eval_every, seed=args.seed))
     plot(run / "log.csv", run / "log.png")
 
     saved = work / "checkpoint"
@@ -147,7 +150,7 @@ def main():
     engine.call("convert", saved, "-o", full, "--target", args.model, "--outtype", "f16", "--producer", "official",
                 "--taps", ",".join(map(str, taps)), "--feedback", "post", "--norm-before-residual", "off")
     if full != args.output:
-        engine.call("quantize", full, args.output, args.type)
+        engine.call("quantize", full, args.output, args.type, *(["--output-tensor-type", args.output_type] if args.output_type else []))
     print(f"{args.output}: {Path(args.output).stat().st_size / 1e6:.1f} MB; use it as: aerie run -m {args.model} -md {args.output} --spec-type draft-eagle3")
 
 

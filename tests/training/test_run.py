@@ -111,6 +111,33 @@ def test_a_run_goes_on_with_more_draft_ids(prepared, capsys):
     assert before < 0.7 and after > 0.8  # 12 of 20 next tokens, then all of them
 
 
+def test_workers_take_rows_by_their_speed():
+    assert train.shares_of([0.0, 900.0]) == [0.5, 0.5]  # not all have been measured
+    assert train.shares_of([600.0, 300.0]) == pytest.approx([2 / 3, 1 / 3])
+    assert train.shares_of([5.0, 10.0, 9985.0]) == pytest.approx([1 / 11, 1 / 11, 9 / 11], rel=0.01)  # at least a third of equal speed, at most thrice
+
+
+def test_a_gradient_is_the_mean_over_all_workers_rows(prepared, monkeypatch):
+    options, target, folder = prepared
+    options.depths, options.dropout, options.close, options.prompts, options.grid = 1, 0.0, 0.0, 0.0, 1
+    run = train.Run(options)
+    run.sort_out()
+    run.clock = 0.0
+    seen, other = [], []
+    run.optimizer.step = run.muon.step = lambda: seen.append(run.flat.clone())
+    run.world = 2
+    monkeypatch.setattr(train.dist, "all_reduce", lambda flat: other.append(flat.clone()))
+    run.take([1, 2, 3])
+    other[0][-1] = 0  # progress comes from worker 0
+    monkeypatch.setattr(train.dist, "all_reduce", lambda flat: flat.add_(other[0]))
+    run.take([0])
+    run.world = 1
+    run.take([0, 1, 2, 3])
+    assert (seen[2] - seen[4]).norm() < 0.01 * seen[4].norm() < 0.2 * (seen[0] - seen[4]).norm()  # gradients are bf16
+    rows = [run.corpus.size(i)[0] - run.corpus.size(i)[1] for i in range(4)]
+    assert run.seen == sum(rows[1:]) + 2 * sum(rows)
+
+
 def test_widening_keeps_what_was_learnt():
     head = {"d2t": torch.tensor([1, 4, 7]), "norm.weight": torch.ones(2), "lm_head.weight": torch.arange(6.0).view(3, 2)}
     moments = {"exp_avg": torch.full((3, 2), 5.0), "exp_avg_sq": torch.arange(6.0).view(3, 2) + 1, "step": torch.tensor(3.0)}

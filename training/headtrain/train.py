@@ -96,6 +96,16 @@ def describe(paths):
     return known
 
 
+def shares_of(speeds):
+    """The share of a step's rows that each worker takes, from rows per second: cores that other programs use are slower, and
+    a step waits for the slowest worker. Not below a third or above thrice of an equal share; None: not measured yet."""
+    if not all(speeds):
+        return [1 / len(speeds)] * len(speeds)
+    mean = sum(speeds) / len(speeds)
+    clamped = [min(max(s, mean / 3), mean * 3) for s in speeds]
+    return [s / sum(clamped) for s in clamped]
+
+
 class Run:
     def __init__(self, options, rank=0, world=1):
         o = self.o = options
@@ -115,6 +125,7 @@ class Run:
         self.visits = {}  # id of a conversation -> how often it was trained on
         self.step, self.seen, self.spent, self.progress = 0, 0, 0.0, 0.0
         self.sums = {}
+        self.busy = [0, 0.0]  # rows, seconds of this worker since the last portion
         self.build()
 
     def build(self):
@@ -145,7 +156,7 @@ class Run:
         output = [head.lm_head.weight]
         rest = [p for n, p in head.named_parameters() if p.dim() > 1 and p is not head.lm_head.weight]
         self.parameters = plain + output + rest
-        self.flat = torch.zeros(sum(p.numel() for p in self.parameters) + 1, device=self.device)
+        self.flat = torch.zeros(sum(p.numel() for p in self.parameters) + 2, device=self.device)  # and rows, progress
         at = 0
         for p in self.parameters:
             p.grad = self.flat[at:at + p.numel()].view_as(p)
@@ -263,7 +274,7 @@ class Run:
         s[1] += 1
 
     def take(self, chosen):
-        o = self.o
+        o, begin = self.o, time.monotonic()
         batch = Batch([self.corpus[i] for i in chosen], self.columns, self.last if self.last is not None else 0, self.device, torch.float32,
                       self.common if o.prompts else None, o.prompts, o.grid)
         self.flat.zero_()
@@ -273,14 +284,17 @@ class Run:
         now = time.monotonic()
         self.spent += now - self.clock
         self.clock = now
-        self.seen += batch.n_chains * self.world
+        self.busy = [self.busy[0] + batch.n_chains, self.busy[1] + now - begin]
+        self.flat *= batch.n_chains  # a mean over all workers' rows
+        self.flat[-2] = batch.n_chains
         if self.rank == 0:
             self.flat[-1] = self.how_far()
         if self.world > 1:
             dist.all_reduce(self.flat)
-        self.progress = min(self.flat[-1].item(), 1.0)
-        self.flat[-1] = 0
-        self.flat /= self.world
+        n, self.progress = int(self.flat[-2].item()), min(self.flat[-1].item(), 1.0)
+        self.seen += n
+        self.flat[-2:] = 0
+        self.flat /= n
         norm = self.flat.norm()
         self.flat *= (1.0 / norm.clamp(min=1.0))
         self.add("gradient", norm.item())
@@ -344,7 +358,12 @@ class Run:
 
     def portion(self):
         """The next batches of all workers: of the conversations that were seen least. Worker 0 decides for all."""
-        plan = [None]
+        plan, speeds = [None], [self.busy[0] / self.busy[1] if self.busy[1] else 0.0]
+        if self.world > 1:
+            every = [None] * self.world
+            dist.all_gather_object(every, speeds[0])
+            speeds = every
+        self.busy = [0, 0.0]
         if self.rank == 0:
             rng = random.Random(f"{self.o.seed}/{self.step}")
             self.sort_out()
@@ -356,15 +375,22 @@ class Run:
                 rows += self.corpus.size(i)[0] - self.corpus.size(i)[1]
                 if rows >= 24 * self.world * self.o.batch_rows:
                     break
-            made = batches(self.corpus, chosen, self.o.batch_rows, rng)
-            made += made[:-len(made) % self.world]
-            plan[0] = [[self.corpus.size(i)[2] for i in batch] for batch in made]
+            rng.shuffle(chosen)
+            made, at, total = [], 0.0, 0.0
+            for share in shares_of(speeds):
+                total += share
+                end = round(total * len(chosen))
+                made.append(batches(self.corpus, chosen[round(at):end], share * self.world * self.o.batch_rows, rng))
+                at = end
+            most = max(made, key=len)
+            made = [m or most for m in made]  # fewer conversations than workers
+            plan[0] = [[[self.corpus.size(i)[2] for i in m[n % len(m)]] for n in range(len(most))] for m in made]
         if self.world > 1:
             dist.broadcast_object_list(plan, 0)
             if self.rank:
                 self.sort_out()
         place = {self.corpus.size(i)[2]: i for i, _ in self.training}
-        return [[place[name] for name in batch] for batch in plan[0][self.rank::self.world]]
+        return [[place[name] for name in batch] for batch in plan[0][self.rank]]
 
     def run(self):
         o = self.o
