@@ -25,34 +25,36 @@ void ae_step_top_n_sigma(ae_sampler *s)
     s->n = n;
 }
 
-/* The shortest prefix of a sorted list that reaches p of the total and holds min_keep; n if none does. */
-static uint32_t nucleus(const ae_sampler *s, uint32_t n, double total)
+/* The shortest prefix of the sorted list that reaches p of the total and holds min_keep; more than there are if none does. */
+static uint32_t nucleus(const ae_sampler *s, double total)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        sum += (double)ae_weight(s->list[i].logit, s->list[0].logit, s->t);
-        if (sum >= (double)s->params.top_p * total && i + 1 >= s->params.min_keep) return i + 1;
-    }
-    return n;
+    double all;
+    return s->n ? ae_list_reaching(s, s->list[0].logit, (double)s->params.top_p * total, s->params.min_keep, &all) : 1;
 }
+
+#define FEW 256 /* most nuclei are shorter */
 
 void ae_step_top_p(ae_sampler *s)
 {
-    if (s->logits) {
-        /* the nucleus is usually short: widen the selection until it holds enough */
+    double total = 0;
+    const bool row = s->logits != NULL;
+    if (row) {
         const uint32_t n = s->n_vocab;
-        const double total = ae_total_weight(s->logits, n, ae_clean(s->logits[ae_argmax(s->logits, n)]), s->t);
-        for (uint32_t k = 256;; k = k < n / 8 ? k * 8 : n) {
-            const uint32_t got = ae_select_top(s->logits, n, k, s->list);
-            s->n = nucleus(s, got, total);
-            if (s->n < got || got < k || k >= n) break;
+        total = ae_total_weight(s->logits, n, ae_clean(s->logits[ae_argmax(s->logits, n)]), s->t);
+        s->n = ae_select_top(s->logits, n, FEW, s->list);
+        const uint32_t kept = nucleus(s, total);
+        if (kept <= s->n) {
+            s->logits = NULL;
+            s->sorted = true;
+            s->n = kept;
+            return;
         }
-        s->logits = NULL;
-        s->sorted = true;
-        return;
+        ae_to_list(s);
     }
-    ae_keep_top(s, s->n);
-    if (s->n) s->n = nucleus(s, s->n, ae_list_total(s, s->list[0].logit));
+    ae_sort_list(s);
+    if (!row && s->n) total = ae_list_total(s, s->list[0].logit);
+    const uint32_t kept = nucleus(s, total);
+    if (kept < s->n) s->n = kept;
 }
 
 /* Before means more typical. */

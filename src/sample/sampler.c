@@ -69,6 +69,16 @@ static bool plans(const ae_sampler *s, aerie_sampler step)
     return false;
 }
 
+/* Whether top-p may meet more candidates than top-k leaves. */
+static bool sorts_many(const ae_sampler *s)
+{
+    for (uint32_t i = 0; i < s->n_steps; i++) {
+        if (s->steps[i] == AERIE_SAMPLER_TOP_K) return false;
+        if (s->steps[i] == AERIE_SAMPLER_TOP_P) return true;
+    }
+    return false;
+}
+
 /* The parameters' lists outlive the request that lent them: breakers and biases in one block each. */
 static bool copy_lists(ae_sampler *s)
 {
@@ -105,6 +115,7 @@ static bool allocate(ae_sampler *s)
     if (!s->row || !s->list) return false;
     if ((dry || plans(s, AERIE_SAMPLER_PENALTIES)) && !(s->seen = ae_alloc(s->n_vocab, sizeof *s->seen))) return false;
     if (dry && !(s->repeats = ae_alloc(s->n_ctx, sizeof *s->repeats))) return false;
+    if (sorts_many(s) && !(s->spare = ae_alloc(s->n_vocab, sizeof *s->spare))) return false;
     return !typical || (s->typical = ae_alloc(s->n_vocab, sizeof *s->typical));
 }
 
@@ -135,6 +146,7 @@ void ae_sampler_free(ae_sampler *sampler)
     ae_free(sampler->texts);
     ae_free(sampler->row);
     ae_free(sampler->list);
+    ae_free(sampler->spare);
     ae_free(sampler->seen);
     ae_free(sampler->repeats);
     ae_free(sampler->typical);

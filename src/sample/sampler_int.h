@@ -33,6 +33,7 @@ struct ae_sampler {
     char *texts;              /* owned: the breakers, one behind another */
     float *row;               /* [n_vocab] working copy, when logits are changed */
     ae_candidate *list;       /* [n_vocab] */
+    ae_candidate *spare;      /* [n_vocab]; top-p without top-k before it, else NULL */
     uint32_t *seen;           /* [n_vocab] zero between steps; penalties and DRY only */
     uint32_t *repeats;        /* [n_ctx]; DRY only */
     ae_typical *typical;      /* [n_vocab]; typical-p only */
@@ -85,6 +86,11 @@ void ae_keep_top(ae_sampler *s, uint32_t k);
 /* Of a list that is not empty. */
 float ae_list_top(const ae_sampler *s);
 double ae_list_total(const ae_sampler *s, float top);
+/* How many of the list, from its front, have weights of at least `wanted` together and are `least` or more; more than there
+ * are if none, and their total then. */
+uint32_t ae_list_reaching(const ae_sampler *s, float top, double wanted, uint32_t least, double *total);
+/* A list, best first. */
+void ae_sort_list(ae_sampler *s);
 
 /* ---- penalties.c, dry.c: change logits ---- */
 
