@@ -241,6 +241,7 @@ static int parse_list(app_numbers *list, const app_option *o, const char *name, 
 
 static int parse_seed(app_options *options, const app_option *o, const char *name, const char *text)
 {
+    options->seed_given = true;
     options->seed_random = strcmp(text, "-1") == 0;
     if (options->seed_random) return APP_DONE;
     char *end;
@@ -461,6 +462,8 @@ static int settle(app_options *options)
         return app_error(APP_USAGE, "--spec-draft-n-min %u is more than --spec-draft-n-max %u",
                          (unsigned)options->session.spec.n_min, (unsigned)n_max);
     }
+    /* a benchmark that nobody gave a seed repeats itself, so that two of its runs compare */
+    if (options->command->bit & APP_BENCH_SPEC && !options->seed_given) options->seed_random = false;
     if (options->seed_random) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);

@@ -103,6 +103,7 @@ typedef struct app_options {
     aerie_session_params session;
     aerie_sampling sampling;
     bool seed_random; /* the seed was drawn, not given */
+    bool seed_given;  /* by --seed, be it -1 */
     const char *samplers, *sampler_seq;  /* NULL: the default order */
     app_texts logit_bias, dry_breakers;  /* as given; what they mean is in sampling, made of `sampling_lists` */
     app_texts stop;                      /* unescaped, if asked for, by app_sampling_settle */

@@ -72,7 +72,7 @@ static const app_command commands[] = {
      "round': accepted tokens per target pass, and per pass that verified a draft; 'rows': rows per\n"
      "pass and sequence; 'T/T1': what a pass cost, in plain ones; 'drafting': its share of the time.\n"
      "Acceptance by depth: rounds that accepted so deep over all rounds, and, in brackets, over the\n"
-     "rounds that got as far as to try it.\n"
+     "rounds that got as far as to try it. Without --seed it is 0, so that runs can be compared.\n"
      "\n"
      "  aerie bench spec -m model.gguf --prompts bench/prompts --held-out only --temps 0,1 --json\n"},
     {APP_BENCH_LOGITS, "bench logits", "", "raw logits of token windows",
