@@ -243,6 +243,8 @@ static const app_option options[] = {
      AERIE_MAX_DRAFT, "Speculation", "shorter drafts are not verified"},
     {"--spec-draft-p-min --draft-p-min", "P", APP_F32, SPECULATES, AT(session.spec.p_min), 0, 1, "Speculation",
      "continuations less likely than P are not drafted"},
+    {"--spec-ngram", "on|off", APP_ON_OFF, SPECULATES, AT(session.spec.ngram), 0, 0, "Speculation",
+     "a head or draft model drafts beside the n-gram drafter, in one tree (auto) or the better chain of the two (off)"},
     {"--spec-tree", "SHAPE", APP_TREE, APP_RUN, AT(session.spec.tree), 0, 0, "Speculation",
      "auto: drafts branch where that pays; off: chains; of heads also static (EAGLE-1's tree), dynamic (EAGLE-2's)"},
     {"--spec-tree", "LIST", APP_TREES, APP_BENCH_SPEC, AT(trees), 0, 0, "Speculation",

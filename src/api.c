@@ -243,6 +243,14 @@ static const char *const spec_names[] = {
 };
 #define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
 
+/* Beside n-grams. */
+static const char *const joined_names[N_SPEC_TYPES] = {
+    [AERIE_SPEC_DRAFT] = "draft+ngram",
+    [AERIE_SPEC_EAGLE] = "draft-eagle+ngram",
+    [AERIE_SPEC_EAGLE3] = "draft-eagle3+ngram",
+    [AERIE_SPEC_MEDUSA] = "draft-medusa+ngram",
+};
+
 const char *aerie_spec_type_name(aerie_spec_type type)
 {
     return (size_t)type < N_SPEC_TYPES ? spec_names[type] : NULL;
@@ -284,7 +292,7 @@ bool aerie_kv_type_parse(const char *name, aerie_kv_type *type)
 
 aerie_spec aerie_spec_default(void)
 {
-    return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO};
+    return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true};
 }
 
 aerie_session_params aerie_session_params_default(void)
@@ -340,6 +348,8 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
+    p->spec.ngram = p->spec.ngram && joined_names[p->spec.type] &&
+                    (p->spec.tree == AERIE_TREE_AUTO || p->spec.tree == AERIE_TREE_OFF);
     return AERIE_OK;
 }
 
@@ -378,7 +388,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
 
 /* ---- Sessions -------------------------------------------------------------------------------------------------- */
 
-static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+static aerie_status create_one(aerie_session *s, ae_drafter **drafter, aerie_error *error)
 {
     const aerie_spec *spec = &s->params.spec;
     const uint32_t n_vocab = (uint32_t)ae_vocab_n_tokens(s->model->vocab);
@@ -394,6 +404,16 @@ static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie
     case AERIE_SPEC_RANDOM: return ae_draft_random_create(drafter, n_vocab, spec->oracle_seed, error);
     default: return AERIE_OK;
     }
+}
+
+static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+{
+    ae_drafter *one;
+    *drafter = NULL;
+    AE_TRY(create_one(s, &one, error));
+    if (s->params.spec.ngram) return ae_draft_joined_create(drafter, one, s->params.n_seqs, error);
+    *drafter = one;
+    return AERIE_OK;
 }
 
 void aerie_session_free(aerie_session *session)
@@ -440,7 +460,8 @@ uint32_t aerie_session_n_ctx(const aerie_session *session)
 
 const char *aerie_session_spec_name(const aerie_session *session)
 {
-    return aerie_spec_type_name(session->params.spec.type);
+    const aerie_spec *spec = &session->params.spec;
+    return spec->ngram ? joined_names[spec->type] : aerie_spec_type_name(spec->type);
 }
 
 /* ---- Generation ------------------------------------------------------------------------------------------------- */

@@ -75,6 +75,10 @@ struct ae_drafter {
 /* Suffix automaton over prompt and output: continues the longest context seen before. Needs no weights. */
 aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_error *error);
 
+/* Another drafter and the n-gram one, in one tree; takes the other over, also on failure. Shapes STATIC and DYNAMIC are the
+ * other's alone. */
+aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_t n_slots, aerie_error *error);
+
 /* A second model. The drafter takes the engine over (n_seqs >= n_slots), and the map from the target's vocabulary to the
  * model's; NULL when they are the same. n_target_ctx: positions of a sequence of the target. */
 struct ae_engine;

@@ -122,6 +122,7 @@ static void test_same_tokens(void **state)
         spec.head = heads[kind];
         spec.tree = trees[c / N_KINDS % 4];
         spec.fixed = c % 4 != 3;
+        spec.ngram = c % 3 == 1;
         spec.n_max = 1 + c % 7;
         spec.n_nodes = c % 3 ? 0 : 9;
         snprintf(what, sizeof what, "head %s, %s, depth %u, %s, %u at once, sampling %u", kinds[kind].name,

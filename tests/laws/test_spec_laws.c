@@ -141,13 +141,14 @@ static const answer *plain_answer(size_t target, uint32_t sampling, bool ignore_
 
 /* ---- The walk ----------------------------------------------------------------------------------------- */
 
-enum { TYPE, N_MAX, TREE, FIXED, THREADS, LEVEL, BATCH, SEQS, SAMPLING, IGNORE_EOS, TARGET, ORACLE_ERROR, KV_TYPE, N_FACTORS };
+enum { TYPE, N_MAX, TREE, FIXED, THREADS, LEVEL, BATCH, SEQS, SAMPLING, IGNORE_EOS, TARGET, ORACLE_ERROR, KV_TYPE, NGRAM,
+       N_FACTORS };
 
 static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERIE_SPEC_ORACLE,
                                         AERIE_SPEC_RANDOM};
 static const uint32_t n_maxes[] = {1, 2, 3, 4, 8, 16}, batches[] = {1, 7, 64, 512}, seqs[] = {1, 8};
 static const float oracle_errors[] = {0, 0.3f};
-static const uint32_t n_values[N_FACTORS] = {5, 6, 2, 2, 3, N_LEVELS, 4, 2, N_SAMPLINGS, 2, N_TARGETS, 2, 2};
+static const uint32_t n_values[N_FACTORS] = {5, 6, 2, 2, 3, N_LEVELS, 4, 2, N_SAMPLINGS, 2, N_TARGETS, 2, 2, 2};
 #define MAX_VALUES 6
 #define MAX_CASES 160
 
@@ -206,11 +207,11 @@ static const char *case_name(const kase c)
 {
     static char name[256];
     snprintf(name, sizeof name,
-             "model %s, %s, %s, n_max %u, %s, %s, %u threads, chunk %u, %u at once, sampling %u, kv %s, oracle error %g%s",
+             "model %s, %s, %s, n_max %u, %s, %s, %u threads, chunk %u, %u at once, sampling %u, kv %s, oracle error %g%s%s",
              targets[c[TARGET]].name, levels[c[LEVEL]], aerie_spec_type_name(types[c[TYPE]]), n_maxes[c[N_MAX]],
              c[TREE] ? "tree" : "chain", c[FIXED] ? "fixed" : "controlled", c[THREADS] + 1u, batches[c[BATCH]], seqs[c[SEQS]],
              c[SAMPLING], aerie_kv_type_name((aerie_kv_type)c[KV_TYPE]), (double)oracle_errors[c[ORACLE_ERROR]],
-             c[IGNORE_EOS] ? ", past EOS" : "");
+             c[IGNORE_EOS] ? ", past EOS" : "", c[NGRAM] ? ", beside n-grams" : "");
     return name;
 }
 
@@ -222,6 +223,7 @@ static aerie_spec spec_of(const kase c)
     spec.n_max = n_maxes[c[N_MAX]];
     spec.tree = c[TREE];
     spec.fixed = c[FIXED];
+    spec.ngram = c[NGRAM];
     spec.oracle_error = oracle_errors[c[ORACLE_ERROR]];
     spec.oracle_seed = 5;
     return spec;
@@ -252,7 +254,8 @@ static void run_case(const kase c, size_t number)
     }
     aerie_session *session = open_session(model, &spec, seqs[c[SEQS]], batches[c[BATCH]], 1 + c[THREADS],
                                           (aerie_kv_type)c[KV_TYPE]);
-    assert_string_equal(aerie_session_spec_name(session), aerie_spec_type_name(types[c[TYPE]]));
+    const bool joined = c[NGRAM] && types[c[TYPE]] == AERIE_SPEC_DRAFT;
+    assert_string_equal(aerie_session_spec_name(session), joined ? "draft+ngram" : aerie_spec_type_name(types[c[TYPE]]));
     for (int again = 0; again < 2; again++) { /* the second time with what the cache holds of the first */
         generate(session, model, requests, n, &r);
         for (size_t i = 0; i < n; i++) {

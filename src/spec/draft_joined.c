@@ -1,0 +1,169 @@
+/* draft_joined.c - a drafter with weights and the n-gram one, in one tree.
+ *
+ * Heads and draft models foresee new text and know nothing of what was said word for word a page ago; the n-gram drafter
+ * knows nothing else, and costs next to nothing. Both draft; a token that both propose at the same place is one node, and
+ * believed in more than by either; what only one proposes hangs beside it. The controller cuts the whole by path
+ * probability as ever. A chain is the one of the two that promises more tokens.
+ *
+ * Where text seen before goes on so surely that the drafter with weights could add little, it is not asked: its time is saved.
+ *
+ * Owns both drafters and room for the n-gram trees. Invariant: what is proposed for a slot is a function of its sequence and of
+ * the n-gram drafter's learned rates alone.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "spec/drafter.h"
+
+#define SURE 0.75f     /* of the wanted depth, in expected tokens: then n-grams suffice */
+#define MOST_P 0.999f
+
+typedef struct joined {
+    ae_drafter base;
+    ae_drafter *ngram, *other;
+    ae_tree *trees;             /* [n_slots] the n-gram drafter's, by request */
+    ae_draft_request *requests; /* [n_slots] */
+    uint32_t n_slots;
+} joined;
+
+/* The expected number of accepted tokens of the most probable chain of a tree. */
+static float promise(const ae_tree *tree)
+{
+    float reach = 1.0f, sum = 0.0f;
+    for (int32_t node = -1;;) {
+        int32_t best = -1;
+        for (uint32_t i = (uint32_t)(node + 1); i < tree->n; i++)
+            if (tree->parent[i] == node && (best < 0 || tree->p[i] > tree->p[best])) best = (int32_t)i;
+        if (best < 0) return sum;
+        reach *= tree->p[best];
+        sum += reach;
+        node = best;
+    }
+}
+
+/* ---- Two trees in one ------------------------------------------------------------------------------ */
+
+typedef struct union_tree {
+    uint32_t n;
+    int32_t token[2 * AE_TREE_MAX], parent[2 * AE_TREE_MAX]; /* parent: < own index, -1 = the root */
+    float p[2 * AE_TREE_MAX], reach[2 * AE_TREE_MAX];
+} union_tree;
+
+static int32_t child_of(const union_tree *u, int32_t parent, int32_t token)
+{
+    for (uint32_t i = (uint32_t)(parent + 1); i < u->n; i++)
+        if (u->parent[i] == parent && u->token[i] == token) return (int32_t)i;
+    return -1;
+}
+
+static void add(union_tree *u, const ae_tree *tree)
+{
+    int32_t place[AE_TREE_MAX];
+    for (uint32_t i = 0; i < tree->n; i++) {
+        const int32_t parent = tree->parent[i] < 0 ? -1 : place[tree->parent[i]];
+        const int32_t there = child_of(u, parent, tree->token[i]);
+        if (there >= 0) {
+            const float both = 1.0f - (1.0f - u->p[there]) * (1.0f - tree->p[i]);
+            u->p[there] = both < MOST_P ? both : MOST_P;
+            place[i] = there;
+            continue;
+        }
+        u->token[u->n] = tree->token[i];
+        u->parent[u->n] = parent;
+        u->p[u->n] = tree->p[i];
+        place[i] = (int32_t)u->n++;
+    }
+}
+
+/* The most probable paths of both, max_nodes at most. A child is never more probable than its parent, and the earlier of equals
+ * is taken, so parents are kept with their children. */
+static void join(ae_tree *tree, const ae_tree *more, uint32_t max_nodes)
+{
+    union_tree u;
+    bool keep[2 * AE_TREE_MAX] = {false};
+    int32_t place[2 * AE_TREE_MAX];
+    u.n = 0;
+    add(&u, tree);
+    add(&u, more);
+    for (uint32_t i = 0; i < u.n; i++) u.reach[i] = (u.parent[i] < 0 ? 1.0f : u.reach[u.parent[i]]) * u.p[i];
+    if (max_nodes > AE_TREE_MAX) max_nodes = AE_TREE_MAX;
+    for (uint32_t n = 0; n < u.n && n < max_nodes; n++) {
+        uint32_t best = u.n;
+        for (uint32_t i = 0; i < u.n; i++)
+            if (!keep[i] && (best == u.n || u.reach[i] > u.reach[best])) best = i;
+        keep[best] = true;
+    }
+    tree->n = 0;
+    for (uint32_t i = 0; i < u.n; i++)
+        if (keep[i]) place[i] = ae_tree_add(tree, u.parent[i] < 0 ? -1 : place[u.parent[i]], u.token[i], u.p[i]);
+}
+
+/* ---- The drafter ----------------------------------------------------------------------------------- */
+
+static uint32_t joined_begin(ae_drafter *drafter, const ae_draft_begin *begin)
+{
+    joined *d = (joined *)drafter;
+    d->ngram->ops->begin(d->ngram, begin);
+    return d->other->ops->begin(d->other, begin);
+}
+
+static void joined_observe(ae_drafter *drafter, const ae_draft_seen *seen)
+{
+    joined *d = (joined *)drafter;
+    if (d->other->ops->observe) d->other->ops->observe(d->other, seen);
+}
+
+static aerie_status joined_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    joined *d = (joined *)drafter;
+    if (n > d->n_slots) return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are wanted of a drafter for %u slots", n, d->n_slots);
+    if (n && requests[0].shape != AE_DRAFT_CHAIN && requests[0].shape != AE_DRAFT_TREE) /* a session drafts in one shape */
+        return d->other->ops->propose(d->other, requests, n, error);
+    for (uint32_t i = 0; i < n; i++) {
+        d->requests[i] = requests[i];
+        d->requests[i].tree = &d->trees[i];
+        d->trees[i].n = 0;
+    }
+    AE_TRY(d->ngram->ops->propose(d->ngram, d->requests, n, error));
+    uint32_t n_asked = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (promise(&d->trees[i]) < SURE * (float)requests[i].max_depth) d->requests[n_asked++] = requests[i];
+    if (n_asked) AE_TRY(d->other->ops->propose(d->other, d->requests, n_asked, error));
+    for (uint32_t i = 0; i < n; i++) {
+        ae_tree *tree = requests[i].tree;
+        if (requests[i].shape != AE_DRAFT_CHAIN) join(tree, &d->trees[i], requests[i].max_nodes);
+        else if (promise(&d->trees[i]) > promise(tree)) *tree = d->trees[i];
+    }
+    return AERIE_OK;
+}
+
+static void joined_destroy(ae_drafter *drafter)
+{
+    joined *d = (joined *)drafter;
+    if (d->ngram) d->ngram->ops->destroy(d->ngram);
+    d->other->ops->destroy(d->other);
+    ae_free(d->trees);
+    ae_free(d->requests);
+    ae_free(d);
+}
+
+aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_t n_slots, aerie_error *error)
+{
+    static const ae_drafter_ops ops = {.name = "joined", .begin = joined_begin, .observe = joined_observe,
+                                       .propose = joined_propose, .destroy = joined_destroy};
+    *out = NULL;
+    joined *d = ae_alloc(1, sizeof *d);
+    if (!d) {
+        other->ops->destroy(other);
+        return ae_fail_memory(error, "a drafter beside n-grams", sizeof *d);
+    }
+    *d = (joined){.base = {&ops}, .other = other, .n_slots = n_slots, .trees = ae_alloc(n_slots, sizeof *d->trees),
+                  .requests = ae_alloc(n_slots, sizeof *d->requests)};
+    aerie_status status = AERIE_OK;
+    if (!d->trees || !d->requests)
+        status = ae_fail_memory(error, "a drafter beside n-grams", n_slots * (sizeof *d->trees + sizeof *d->requests));
+    if (status == AERIE_OK) status = ae_draft_ngram_create(&d->ngram, n_slots, error);
+    if (status == AERIE_OK) *out = &d->base;
+    else joined_destroy(&d->base);
+    return status;
+}
