@@ -1,6 +1,6 @@
 #!/bin/sh
-# The main job on a real model: the same prompt plain, with n-grams, and with the drafting head that is kept in models/. Fails
-# unless all outputs are equal.
+# The main job on a real model: the same prompt plain, with n-grams, with the drafting head that is kept in models/, and with both, which
+# is what happens when nothing is said. Fails unless all outputs are equal.
 set -eu
 cd "$(dirname "$0")/.."
 aerie=${AERIE:-build/aerie}
@@ -19,18 +19,19 @@ answer() { # name, then options
 
 answer plain --spec-type none
 answer n-gram --spec-type ngram
-answer EAGLE-3.1 --spec-type draft-eagle3 -md "$head"
+answer EAGLE-3.1 --spec-type draft-eagle3 -md "$head" --spec-ngram off
+answer both -md "$head"
 echo "Prompt: $prompt"
 echo
-cat "$tmp/EAGLE-3.1.txt"
+cat "$tmp/both.txt"
 echo
-for name in plain n-gram EAGLE-3.1; do
+for name in plain n-gram EAGLE-3.1 both; do
     printf '%-11s ' "$name:"
     cat "$tmp/$name.stats"
 done
-for name in n-gram EAGLE-3.1; do
+for name in n-gram EAGLE-3.1 both; do
     cmp -s "$tmp/plain.txt" "$tmp/$name.txt" && continue
     echo "same bytes: NO ($name) - this is a defect, please report it" >&2
     exit 1
 done
-echo "same bytes: yes, all $(wc -c <"$tmp/plain.txt") of them, three times"
+echo "same bytes: yes, all $(wc -c <"$tmp/plain.txt") of them, four times"

@@ -15,7 +15,8 @@
 #include "base/mem.h"
 #include "spec/drafter.h"
 
-#define SURE 0.75f     /* of the wanted depth, in expected tokens: then n-grams suffice */
+#define SURE 0.75f     /* of the wanted depth, or ... */
+#define MANY 4.0f      /* ... so many tokens expected of n-grams: the other one could add little */
 #define MOST_P 0.999f
 
 typedef struct joined {
@@ -39,6 +40,12 @@ static float promise(const ae_tree *tree)
         sum += reach;
         node = best;
     }
+}
+
+static bool suffices(const ae_tree *tree, uint32_t max_depth)
+{
+    const float tokens = promise(tree);
+    return tokens >= MANY || tokens >= SURE * (float)max_depth;
 }
 
 /* ---- Two trees in one ------------------------------------------------------------------------------ */
@@ -127,7 +134,7 @@ static aerie_status joined_propose(ae_drafter *drafter, const ae_draft_request *
     AE_TRY(d->ngram->ops->propose(d->ngram, d->requests, n, error));
     uint32_t n_asked = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (promise(&d->trees[i]) < SURE * (float)requests[i].max_depth) d->requests[n_asked++] = requests[i];
+        if (!suffices(&d->trees[i], requests[i].max_depth)) d->requests[n_asked++] = requests[i];
     if (n_asked) AE_TRY(d->other->ops->propose(d->other, d->requests, n_asked, error));
     for (uint32_t i = 0; i < n; i++) {
         ae_tree *tree = requests[i].tree;
