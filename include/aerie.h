@@ -316,8 +316,8 @@ typedef struct aerie_spec {
     uint32_t top_k;                 /* of a tree: children looked at per node; 0 = as the drafter likes */
     uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64;
                                      * 0: as the head was made */
-    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA: text seen before is continued beside their drafts; trees AUTO
-                                     * and OFF */
+    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, trees AUTO and OFF: text seen before is continued beside
+                                     * their drafts */
     bool fixed;                     /* always verify all that was drafted: for tests; the controller is off */
     float oracle_error;             /* ORACLE: probability that a drafted token is wrong */
     uint64_t oracle_seed;           /* ORACLE, RANDOM */

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The main job on a real model: the same prompt plain, with n-grams, with the drafting head that is kept in models/, and with both, which
-# is what happens when nothing is said. Fails unless all outputs are equal.
+# The main job on a real model: the same prompt plain, with n-grams, with the drafting head that is kept in models/, and with both,
+# which is what happens when nothing is said. Fails unless all outputs are equal.
 set -eu
 cd "$(dirname "$0")/.."
 aerie=${AERIE:-build/aerie}

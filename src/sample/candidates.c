@@ -62,7 +62,9 @@ uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate
     return k;
 }
 
-/* ---- Weights of many: where the CPU has fused multiplication the same steps run eight at a time, and give the same bits ---- */
+/* ---- Weights of many ---- */
+
+/* Where the CPU has fused multiplication the same steps run eight at a time, and give the same bits. */
 
 #define PART 256
 

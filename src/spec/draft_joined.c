@@ -123,7 +123,8 @@ static void joined_observe(ae_drafter *drafter, const ae_draft_seen *seen)
 static aerie_status joined_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     joined *d = (joined *)drafter;
-    if (n > d->n_slots) return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are wanted of a drafter for %u slots", n, d->n_slots);
+    if (n > d->n_slots)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are wanted of a drafter for %u slots", n, d->n_slots);
     if (n && requests[0].shape != AE_DRAFT_CHAIN && requests[0].shape != AE_DRAFT_TREE) /* a session drafts in one shape */
         return d->other->ops->propose(d->other, requests, n, error);
     for (uint32_t i = 0; i < n; i++) {

@@ -195,7 +195,8 @@ INLINE void chunk(const kind k, walk *j)
     for (uint32_t g = 0; g < j->n_groups; g++) {
         const size_t tile = (size_t)(j->row / GROUP + g) * j->n_blocks + j->at->block;
         const bool same = g + 1 < j->n_groups || !more; /* the next run is in this chunk; or there is none, and any will do */
-        const run_args s = {.s = &j->own.scale[j->at->turn], .acc = sums_of(j, g), .n_pieces = k.pairs ? j->at->n_blocks / 2 : j->at->n_blocks * k.n_sub,
+        const run_args s = {.s = &j->own.scale[j->at->turn], .acc = sums_of(j, g),
+                            .n_pieces = k.pairs ? j->at->n_blocks / 2 : j->at->n_blocks * k.n_sub,
                             .pair_rows = k.n_sub > 1 ? ae_act_pair_rows(j->act) : 0,
                             .dx = j->act->td32 + tile * GROUP, .sx = j->act->ts32 + tile * GROUP,
                             .a = rows_at(j, g, j->at->block), .b = b,
