@@ -2,7 +2,7 @@
  *
  * Since the sum over a unit is exact, the scale of a sub-block goes into the weights: code * sub is unpacked as two
  * digits of 8 bits, and two products gather the whole unit in 4 steps of 64 k each. What is left per row and unit is a
- * shift, an add and the float steps.
+ * shift, an add and the float steps. Of Q2_K and Q3_K one digit is enough.
  *
  * A chunk is a unit, and its work goes in phases: all its products, then all tails. Most of the unpacking of the next
  * unit fits beside the products. */
@@ -26,9 +26,12 @@ struct own {
 
 _Static_assert(BATCH == 4 * GROUP, "room for the products of a batch");
 
-/* High digits count 2^base_of; one_of: there are only low ones, as scale * code is at most 15 * 3. */
+/* Q3_K: scale * code is from -124 to 128, so its negative is a byte. */
+INLINE bool negated(const kind k) { return !k.has_min && k.n_sub == 16 && k.form == FORM_4; }
+
+/* High digits count 2^base_of; one_of: there are only low ones, as scale * code is at most 15 * 3, or a byte. */
 INLINE unsigned base_of(const kind k) { return k.has_min ? 3 : 8; }
-INLINE bool one_of(const kind k) { return k.has_min && k.n_sub == 16; }
+INLINE bool one_of(const kind k) { return (k.has_min && k.n_sub == 16) || negated(k); }
 
 /* Sub-blocks in 32 k, if that is more than one. */
 INLINE uint32_t halves_of(const kind k) { return k.n_sub == 16 ? 2 : 1; }
@@ -105,6 +108,25 @@ INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, cons
     }
 }
 
+/* (zero - stored) * sub, which is a byte. */
+INLINE void unpack_negated(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block, int8_t (*low)[64])
+{
+    const __m512i zero = _mm512_set1_epi16((short)j->zero), lower = _mm512_set1_epi16(255);
+    __m512i w[8], even = zero, odd = zero, from = zero;
+    unpack_gfni(codes, k.form, zero, false, w);
+    UNROLL
+    for (int g = 0; g < 8; g++) {
+        if (g % 4 == 0) { /* in bytes 0 and 2 of a lane, then in 1 and 3 */
+            even = sub_at(k, sub, block, (uint32_t)g / 4);
+            odd = _mm512_slli_epi16(even, 8);
+            from = _mm512_mullo_epi16(_mm512_srai_epi16(odd, 8), zero);
+        }
+        const __m512i e = _mm512_sub_epi16(from, _mm512_maddubs_epi16(w[g], even));
+        const __m512i o = _mm512_sub_epi16(from, _mm512_maddubs_epi16(w[g], odd));
+        _mm512_store_si512(low[g], _mm512_ternarylogic_epi32(lower, e, _mm512_slli_epi16(o, 8), 0xCA));
+    }
+}
+
 INLINE void take_scales(const kind k, const uint8_t *from, uint32_t block, struct scales *to)
 {
     const uint32_t halves = halves_of(k), i = block * halves;
@@ -136,6 +158,7 @@ INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
     int8_t(*digits)[STEPS][16][64] = j->own.codes[turn_of(k, j, at)];
     int8_t(*high)[64] = digits[0][0] + i * 8, (*low)[64] = digits[1][0] + i * 8;
     if (k.has_min) unpack_split(k, at->codes[i], sub, i, high, low);
+    else if (negated(k)) unpack_negated(k, j, at->codes[i], sub, i, low);
     else unpack_bytes(k, j, at->codes[i], sub, i, high, low);
     take_scales(k, at->scales, i, &j->own.scale[at->turn]);
 }
@@ -210,7 +233,8 @@ INLINE void tail(const kind k, walk *j, uint32_t group)
         const __m512 dx = _mm512_set1_ps(dxs[r]);
         __m512i sum = _mm512_load_si512(low[r]);
         if (!one_of(k)) sum = _mm512_add_epi32(sum, _mm512_slli_epi32(_mm512_load_si512(high[r]), base_of(k)));
-        __m512 a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, dx), _mm512_load_ps(from));
+        const __m512 f = _mm512_cvtepi32_ps(sum), by = _mm512_mul_ps(d, dx), was = _mm512_load_ps(from);
+        __m512 a = negated(k) ? _mm512_fnmadd_ps(f, by, was) : _mm512_fmadd_ps(f, by, was);
         if (k.has_min) {
             __m512i less = _mm512_setzero_si512();
             UNROLL
@@ -238,7 +262,7 @@ INLINE void drive_256(const kind k, const ae_weight *w, const ae_act *act, const
 {
     walk j;
     begin_walk(k, &j, w, act, out);
-    AE_ASSERT(act->t256);
+    AE_ASSERT(act->t256 && (!negated(k) || w->packed.zero == 4));
     tiles_begin(64, act->n_rows < GROUP ? (act->n_rows + 3) / 4 * 4 : GROUP);
     drive(k, &j, begin, end);
     tiles_end();
