@@ -109,7 +109,8 @@ INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, cons
 }
 
 /* (zero - stored) * sub, which is a byte. */
-INLINE void unpack_negated(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block, int8_t (*low)[64])
+INLINE void unpack_negated(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block,
+                           int8_t (*low)[64])
 {
     const __m512i zero = _mm512_set1_epi16((short)j->zero), lower = _mm512_set1_epi16(255);
     __m512i w[8], even = zero, odd = zero, from = zero;
