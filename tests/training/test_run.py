@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from headtrain import checkpoint, features, prompts, train, widen
+from headtrain import average, checkpoint, features, prompts, train, widen
 from headtrain.target import Target
 from test_unroll import N_VOCAB
 
@@ -151,6 +151,16 @@ def test_widening_keeps_what_was_learnt():
     state = saved["optimizer"]["state"][1]
     assert state["exp_avg"][[1, 4]].abs().sum() == 0 and (state["exp_avg"][[0, 2, 3]] == 5).all()
     assert torch.equal(state["exp_avg_sq"][1], moments["exp_avg_sq"][1]) and torch.equal(state["exp_avg_sq"][[0, 2, 3]], moments["exp_avg_sq"])
+
+
+def test_heads_are_averaged():
+    def head(x, d2t=(1, 4)):
+        return {"shape": {"n_draft": 2}, "taps": [1], "step": 9, "spent": 5.0, "head": {"d2t": torch.tensor(d2t), "norm.weight": torch.full((3,), x)}}
+    mean = average.average([head(1.0), head(3.0)], [3, 1])
+    assert mean["head"]["norm.weight"].tolist() == [1.5] * 3 and mean["head"]["d2t"].tolist() == [1, 4]
+    assert mean["step"] == 0 and mean["spent"] == 0.0
+    with pytest.raises(SystemExit, match="draft vocabulary"):
+        average.average([head(1.0), head(3.0, (1, 5))], [1, 1])
 
 
 def test_the_checkpoint_is_as_published_heads_are(prepared):
