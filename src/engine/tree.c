@@ -7,6 +7,14 @@ int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token)
     return -1;
 }
 
+int32_t ae_tree_best_child(const ae_tree *tree, int32_t node)
+{
+    int32_t best = -1;
+    for (uint32_t i = (uint32_t)(node + 1); i < tree->n; i++)
+        if (tree->parent[i] == node && (best < 0 || tree->p[i] > tree->p[best])) best = (int32_t)i;
+    return best;
+}
+
 bool ae_tree_goes_on(const ae_tree *tree, int32_t node)
 {
     for (uint32_t i = (uint32_t)(node + 1); i < tree->n; i++)

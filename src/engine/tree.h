@@ -24,6 +24,8 @@ typedef struct ae_tree {
 int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p);
 /* The child of `node` (-1 = root) that carries token, or -1. */
 int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token);
+/* The child of `node` (-1 = root) that is believed in most, the first of equals; -1 where it is a leaf. */
+int32_t ae_tree_best_child(const ae_tree *tree, int32_t node);
 /* Whether `node` (-1 = root) has any child. */
 bool ae_tree_goes_on(const ae_tree *tree, int32_t node);
 /* Where node i's ancestors and itself sit when node k has slot base + k: those of the first positions behind base that sit in

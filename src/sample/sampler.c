@@ -239,34 +239,6 @@ void ae_sampler_accept(ae_sampler *s, int32_t token, size_t position)
     s->drawn.token = -1;
 }
 
-/* About e^x for x in [-16, 0], within 0.04%: beliefs need no more. Multiplications and additions alone, so that compilers make
- * vectors of it on any machine, and the same bits. */
-static inline float rough_exp(float x)
-{
-    const float t = x * 1.44269504f, whole = (float)(int32_t)t, f = t - whole; /* f in (-1, 0] */
-    const float p = 1.0f + f * (0.69302815f + f * (0.23971277f + f * (0.05316994f + f * 0.00666278f)));
-    const int32_t bits = ((int32_t)whole + 127) << 23;
-    float scale;
-    memcpy(&scale, &bits, 4);
-    return p * scale;
-}
-
-/* Sum of e^(logit - top), near enough for a belief; logits far below the top (or NaN) count as 16 below. */
-static double near_weight(const float *logits, uint32_t n, float top)
-{
-    float sum[16] = {0};
-    uint32_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (uint32_t j = 0; j < 16; j++) {
-            const float x = logits[i + j] - top;
-            sum[j] += rough_exp(x > -16.0f ? x : -16.0f);
-        }
-    double all = 0;
-    for (; i < n; i++) all += logits[i] - top > -16.0f ? (double)rough_exp(logits[i] - top) : 0.0;
-    for (uint32_t j = 0; j < 16; j++) all += (double)sum[j];
-    return all;
-}
-
 /* How many of a drafter's n best the chain's filters would leave, were they the target's: what they cut is never drawn, so
  * noise must not lift it to the front. */
 static uint32_t left_by_filters(const ae_sampler *s, const ae_candidate *best, uint32_t n)
@@ -315,7 +287,7 @@ uint32_t ae_sampler_propose(ae_sampler *s, const float *logits, uint32_t n_logit
         if (score[i] > top) top = score[i];
     }
     if (noisy) for (uint32_t i = 0; i < n; i++) total += (double)ae_expf((float)(score[i] - top));
-    else total = near_weight(logits, n_logits, best[0].logit);
+    else total = ae_total_weight(logits, n_logits, best[0].logit, 1.0);
     if (k > n) k = n;
     for (uint32_t j = 0; j < k; j++) {
         uint32_t at = 0;

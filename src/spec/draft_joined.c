@@ -31,15 +31,11 @@ typedef struct joined {
 static float promise(const ae_tree *tree)
 {
     float reach = 1.0f, sum = 0.0f;
-    for (int32_t node = -1;;) {
-        int32_t best = -1;
-        for (uint32_t i = (uint32_t)(node + 1); i < tree->n; i++)
-            if (tree->parent[i] == node && (best < 0 || tree->p[i] > tree->p[best])) best = (int32_t)i;
-        if (best < 0) return sum;
-        reach *= tree->p[best];
+    for (int32_t node = -1; (node = ae_tree_best_child(tree, node)) >= 0;) {
+        reach *= tree->p[node];
         sum += reach;
-        node = best;
     }
+    return sum;
 }
 
 static bool suffices(const ae_tree *tree, uint32_t max_depth)

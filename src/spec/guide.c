@@ -19,15 +19,6 @@ int32_t ae_guide_draw(ae_constraint *c, ae_sampler *sampler, const float *logits
     return token >= 0 && masked[token] > -INFINITY ? token : AE_GUIDE_NONE;
 }
 
-/* The child of `node` that is believed in most, -1 where it is a leaf. */
-static int32_t best_child(const ae_tree *tree, int32_t node)
-{
-    int32_t best = -1;
-    for (uint32_t i = 0; i < tree->n; i++)
-        if (tree->parent[i] == node && (best < 0 || tree->p[i] > tree->p[best])) best = (int32_t)i;
-    return best;
-}
-
 void ae_guide_filter(ae_constraint *c, const ae_vocab *vocab, bool with_end, uint32_t max_depth, uint32_t max_nodes,
                      ae_tree *tree)
 {
@@ -46,7 +37,7 @@ void ae_guide_filter(ae_constraint *c, const ae_vocab *vocab, bool with_end, uin
         if (keep[i]) states[kept++] = states[i]; /* as ae_tree_prune moves the nodes */
     ae_tree_prune(tree, keep);
     int32_t node = -1;
-    for (int32_t child; (child = best_child(tree, node)) >= 0;) node = child;
+    for (int32_t child; (child = ae_tree_best_child(tree, node)) >= 0;) node = child;
     ae_gstate state = node < 0 ? now : states[node];
     uint32_t depth = node < 0 ? 0 : (uint32_t)tree->depth[node];
     while (depth < max_depth && tree->n < max_nodes && tree->n < AE_TREE_MAX) {

@@ -98,7 +98,7 @@ def describe(paths):
 
 def shares_of(speeds):
     """The share of a step's rows that each worker takes, from rows per second: cores that other programs use are slower, and
-    a step waits for the slowest worker. Not below a third or above thrice of an equal share; None: not measured yet."""
+    a step waits for the slowest worker. Speeds count as a third of their mean at least and thrice at most; 0: not measured yet."""
     if not all(speeds):
         return [1 / len(speeds)] * len(speeds)
     mean = sum(speeds) / len(speeds)
@@ -376,11 +376,11 @@ class Run:
                 if rows >= 24 * self.world * self.o.batch_rows:
                     break
             rng.shuffle(chosen)
-            made, at, total = [], 0.0, 0.0
+            made, at, total = [], 0, 0.0
             for share in shares_of(speeds):
                 total += share
                 end = round(total * len(chosen))
-                made.append(batches(self.corpus, chosen[round(at):end], share * self.world * self.o.batch_rows, rng))
+                made.append(batches(self.corpus, chosen[at:end], share * self.world * self.o.batch_rows, rng))
                 at = end
             most = max(made, key=len)
             made = [m or most for m in made]  # fewer conversations than workers
