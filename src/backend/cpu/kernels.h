@@ -68,7 +68,7 @@ typedef struct ae_act {
  * 4 or 8; 0: there are more rows, or too few columns for chunks of six blocks. A function of n_rows and n_in alone. */
 static inline uint32_t ae_act_pair_rows(const ae_act *act)
 {
-    const uint32_t pairs = act->n_in / 64, chunks = (act->n_in + 255) / 256;
+    const uint32_t pairs = act->n_in / 64, chunks = (act->n_in + 511) / 512;
     if (act->n_rows > 8 || act->n_in % 64 || pairs < 3 * chunks) return 0;
     return act->n_rows > 4 ? 8 : 4;
 }

@@ -3,18 +3,18 @@
  * A run is one chunk times one group of rows; its pieces (32 or 16 k, one scale each) are products. Every step does
  * three things that wait for nothing younger than a step: product i + 2 with the loads of its operands (whatever run they
  * belong to), store product i + 1, and the tail of product i: convert, scale, add, with the run's sums in registers. Tails
- * of 16 rows are 48 instructions, one a cycle beside products, and bound it (tiles.inc).
+ * of 16 rows are 48 instructions for the one port that products leave them (tiles.inc): 20 of the 27 to 32 ns that 16 outputs
+ * x 32 k take.
  *
  * Tried and slower: all products of a run, then all its tails; each half goes at full speed then, but not for the first
- * 60 cycles, and 8 KB of products are in the way in L1 (16 rows of Q4_0: 33.5 ns for 16 outputs x 32 k against 32.6, 64
- * rows: 122 against 110).
+ * 60 cycles, and 8 KB of products are in the way in L1 (16 rows of Q4_0: 33.5 ns against 32.6, 64 rows: 122 against 110).
  * Tried and slower: bf16 tiles, whose products are exact and need no conversion. They move twice the bytes, and what L1
- * and L2 deliver bounded them (16 rows of Q4_0: 46 ns against 34 then). */
+ * and L2 deliver bounds them, though all of it in L1 they are faster (64 rows of Q4_0: 114 ns against 107; in L1 84 and 96).
+ * Tried without gain: four tiles in turn, unpacking by the port that shuffles. */
 #include "backend/cpu/simd/p16_base.inc"
 
-#define CHUNK_BLOCKS 8
+#define CHUNK_BLOCKS 16
 #define AHEAD 2 /* products that the tiles are ahead of the tails */
-#define BEGINS_BATCH
 #define MOST_PIECES (2 * CHUNK_BLOCKS)
 
 struct scales { /* of a chunk of one panel */
@@ -25,9 +25,9 @@ struct scales { /* of a chunk of one panel */
 struct own {
     uint32_t turn; /* which of c, and of the tiles, the next product takes */
     int32_t c[2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64)));
-    int8_t codes[2][CHUNK_BLOCKS + 2][512] __attribute__((aligned(64))); /* [turn]; more than used: what is written at a step is
-                                                     not 4 KB from what is read, which the processor takes for the same */
-    struct scales scale[2] __attribute__((aligned(64)));                 /* [turn] */
+    /* Where a block was multiplied for the last time, that of the next chunk takes its place: L1 is small. */
+    int8_t codes[CHUNK_BLOCKS][512] __attribute__((aligned(64)));
+    struct scales scale[2] __attribute__((aligned(64))); /* [i of the place % 2] */
 };
 
 #include "backend/cpu/x86/tiles.inc"
@@ -53,9 +53,9 @@ INLINE __m512 scale_at(const uint8_t *from, uint32_t i, bool f32)
 
 INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 {
-    struct scales *s = &j->own.scale[at->turn];
+    struct scales *s = &j->own.scale[at->i % 2];
     const uint8_t *from = at->scales + i * j->scale_bytes;
-    unpack_signed(k, j, at->codes[i], j->own.codes[at->turn][i]);
+    unpack_signed(k, j, at->codes[i], j->own.codes[i]);
     UNROLL
     for (uint32_t n = 0; n < k.n_sub; n++) _mm512_store_ps(s->piece[i * k.n_sub + n], scale_at(from, n, k.scale_f32));
     if (k.has_min) _mm512_store_ps(s->min[i], scale_at(from, k.n_sub, k.scale_f32));
@@ -68,11 +68,11 @@ typedef struct run_args {
     const struct scales *s;
     float (*acc)[AE_PANEL];
     const float *dx, *sx;                  /* [units][GROUP] */
-    const int8_t *a, *b, *next_a, *next_b; /* operands of this run and of the next one */
+    const int8_t *a, *next_a; /* operands of this run and of the next one */
     uint32_t n_pieces;  /* or pairs */
     uint32_t pair_rows; /* ae_act_pair_rows; 0 where that is known from the kind */
     bool fresh; /* the sums begin */
-    bool first; /* group: unpacks */
+    bool last;  /* group: unpacks */
 } run_args;
 
 /* Where the operands of piece i are, or of pair i. Pieces of half a block are in every form of the tiles: m is
@@ -141,7 +141,7 @@ INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
     for (uint32_t i = 0; i < n; i++) {
         const bool here = i + AHEAD < n;
         const uint32_t at = here ? i + AHEAD : i + AHEAD - n;
-        const int8_t *a = a_of(k, here ? s->a : s->next_a, at, m), *b = b_of(k, here ? s->b : s->next_b, at);
+        const int8_t *a = a_of(k, here ? s->a : s->next_a, at, m), *b = b_of(k, o->codes[0], at);
         const int32_t(*c)[AE_PANEL] = step_tiles(o, a, b, stride);
         if (k.pairs) {
             tail(k, s, 2 * i, c, sum, rows);
@@ -151,7 +151,7 @@ INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
             continue;
         }
         tail(k, s, i, c, sum, rows);
-        if (s->first && i % k.n_sub == 0) unpack_some(k, j);
+        if (s->last && i % k.n_sub == 0) unpack_some(k, j);
     }
     UNROLL
     for (int r = 0; r < rows; r++) _mm512_store_ps(s->acc[r], sum[r]);
@@ -184,27 +184,27 @@ INLINE void begin_batch(const kind k, walk *j)
     struct own *o = &j->own;
     o->turn = 0;
     const uint32_t m = ae_act_pair_rows(j->act);
-    const int8_t *a = rows_at(j, 0, j->at->block), *b = o->codes[j->at->turn][0];
+    const int8_t *a = rows_at(j, 0, j->at->block), *b = o->codes[0];
     for (uint32_t i = 0; i < AHEAD; i++) step_tiles(o, a_of(k, a, i, m), b_of(k, b, i), a_stride(k, m));
 }
+
+INLINE void end_batch(const kind k, walk *j) { (void)k, (void)j; }
 
 INLINE void chunk(const kind k, walk *j)
 {
     const bool last = j->at->i_chunk + 1 == j->n_chunks, more = j->next->n_blocks > 0;
-    const int8_t *b = j->own.codes[j->at->turn][0];
     for (uint32_t g = 0; g < j->n_groups; g++) {
         const size_t tile = (size_t)(j->row / GROUP + g) * j->n_blocks + j->at->block;
         const bool same = g + 1 < j->n_groups || !more; /* the next run is in this chunk; or there is none, and any will do */
-        const run_args s = {.s = &j->own.scale[j->at->turn], .acc = sums_of(j, g),
+        const run_args s = {.s = &j->own.scale[j->at->i % 2], .acc = sums_of(j, g),
                             .n_pieces = k.pairs ? j->at->n_blocks / 2 : j->at->n_blocks * k.n_sub,
                             .pair_rows = k.n_sub > 1 ? ae_act_pair_rows(j->act) : 0,
                             .dx = j->act->td32 + tile * GROUP, .sx = j->act->ts32 + tile * GROUP,
-                            .a = rows_at(j, g, j->at->block), .b = b,
+                            .a = rows_at(j, g, j->at->block),
                             .next_a = rows_at(j, g + 1 < j->n_groups ? g + 1 : 0, same ? j->at->block : j->next->block),
-                            .next_b = same ? b : j->own.codes[j->next->turn][0],
-                            .fresh = !j->at->i_chunk, .first = !g};
+                            .fresh = !j->at->i_chunk, .last = g + 1 == j->n_groups};
         run_rows(k, j, &s, rows_of(j, g));
-        if (last) put(j, g);
+        if (last) put(j, j->at->panel, g, sums_of(j, g)[0]);
     }
 }
 
