@@ -257,16 +257,16 @@ INLINE void products(const kind k, walk *j, uint32_t g, const bool two)
     if (two) TILE_ZERO(3);
     if (two && !one_of(k)) TILE_ZERO(2);
     for (uint32_t i = 0; i < STEPS; i++, high += 1024, low += 1024, a += GROUP * 64, b += GROUP * 64) {
-        TILE_LOAD(4, a, 64);
-        TILE_LOAD(7, low, 64);
+        TILE_LOAD_64(4, a);
+        TILE_LOAD_64(7, low);
         PRODUCT(k, 1, 4, 7);
         if (!one_of(k)) {
-            TILE_LOAD(6, high, 64);
+            TILE_LOAD_64(6, high);
             PRODUCT(k, 0, 4, 6);
         }
         if (between(k, j)) unpack_some(k, j);
         if (two) {
-            TILE_LOAD(5, b, 64);
+            TILE_LOAD_64(5, b);
             PRODUCT(k, 3, 5, 7);
         }
         if (two && !one_of(k)) PRODUCT(k, 2, 5, 6);
@@ -297,11 +297,11 @@ INLINE void chunk_in_phases(const kind k, walk *j)
     do { \
         if ((n) == 0) TILE_ZERO(low_c); \
         if ((n) == 0 && !one_of(k)) TILE_ZERO(high_c); \
-        TILE_LOAD(a_tile, a, 64); \
-        TILE_LOAD(7, low, 64); \
+        TILE_LOAD_64(a_tile, a); \
+        TILE_LOAD_64(7, low); \
         PRODUCT(k, low_c, a_tile, 7); \
         if (!one_of(k)) { \
-            TILE_LOAD(6, high, 64); \
+            TILE_LOAD_64(6, high); \
             PRODUCT(k, high_c, a_tile, 6); \
         } \
         if ((n) == 1) TILE_STORE(low_was, o->c[was][1]); \

@@ -96,36 +96,41 @@ INLINE size_t a_stride(const kind k, uint32_t m)
     return k.pairs || (k.n_sub > 1 && m) ? 64 : 32;
 }
 
-/* One product more; the one before it is stored, and the one before that is due. */
-INLINE const int32_t (*step_tiles(struct own *o, const int8_t *a, const int8_t *b, size_t stride))[AE_PANEL]
+#define LOAD_A(tile) \
+    do { \
+        if (k.pairs) TILE_LOAD_64(tile, a); \
+        else if (k.n_sub == 1) TILE_LOAD_32(tile, a); \
+        else TILE_LOAD(tile, a, stride); \
+    } while (0)
+
+/* One product more, and the one before it is stored. */
+INLINE void step_tiles(const kind k, struct own *o, uint32_t turn, const int8_t *a, const int8_t *b, size_t stride)
 {
-    o->turn ^= 1;
-    if (o->turn) {
-        TILE_LOAD(5, a, stride);
-        TILE_LOAD(7, b, 64);
+    if (turn) {
+        LOAD_A(5);
+        TILE_LOAD_64(7, b);
         TILE_ZERO(1);
         TILE_DOT(1, 5, 7);
         TILE_STORE(0, o->c[0]);
-        return (const int32_t(*)[AE_PANEL])o->c[1];
+    } else {
+        LOAD_A(4);
+        TILE_LOAD_64(6, b);
+        TILE_ZERO(0);
+        TILE_DOT(0, 4, 6);
+        TILE_STORE(1, o->c[1]);
     }
-    TILE_LOAD(4, a, stride);
-    TILE_LOAD(6, b, 64);
-    TILE_ZERO(0);
-    TILE_DOT(0, 4, 6);
-    TILE_STORE(1, o->c[1]);
-    return (const int32_t(*)[AE_PANEL])o->c[0];
 }
 
-INLINE void tail(const kind k, const run_args *s, uint32_t i, const int32_t (*c)[AE_PANEL], __m512 *sum, const int rows)
+/* piece, min [AE_PANEL]; dx, sx [GROUP]. Plain pointers, which the compiler keeps in registers. */
+INLINE void tail(const kind k, const float *piece, const float *min, const float *dx, const float *sx,
+                 const int32_t (*c)[AE_PANEL], __m512 *sum, const int rows)
 {
-    const uint32_t block = i / k.n_sub;
-    const float *dx = s->dx + block * GROUP, *sx = s->sx + block * GROUP;
-    const __m512 d = _mm512_load_ps(s->s->piece[i]);
+    const __m512 d = _mm512_load_ps(piece);
     UNROLL
     for (int r = 0; r < rows; r++)
         sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c[r])), _mm512_mul_ps(d, _mm512_set1_ps(dx[r])), sum[r]);
     if (!k.has_min) return;
-    const __m512 m = _mm512_load_ps(s->s->min[block]);
+    const __m512 m = _mm512_load_ps(min);
     UNROLL
     for (int r = 0; r < rows; r++) sum[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[r]), sum[r]);
 }
@@ -135,24 +140,32 @@ INLINE void run(const kind k, walk *j, const run_args *s, const int rows)
     struct own *o = &j->own;
     const uint32_t n = s->n_pieces, m = s->pair_rows;
     const size_t stride = a_stride(k, m);
+    uint32_t turn = o->turn;
+    const float *piece = s->s->piece[0], *min = s->s->min[0], *dx = s->dx, *sx = s->sx;
+    const int8_t *a = a_of(k, s->a, AHEAD, m), *b = b_of(k, o->codes[0], AHEAD);
     __m512 sum[GROUP];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r] = s->fresh ? _mm512_setzero_ps() : _mm512_load_ps(s->acc[r]);
     for (uint32_t i = 0; i < n; i++) {
-        const bool here = i + AHEAD < n;
-        const uint32_t at = here ? i + AHEAD : i + AHEAD - n;
-        const int8_t *a = a_of(k, here ? s->a : s->next_a, at, m), *b = b_of(k, o->codes[0], at);
-        const int32_t(*c)[AE_PANEL] = step_tiles(o, a, b, stride);
+        if (i + AHEAD == n) a = s->next_a, b = o->codes[0];
+        turn ^= 1;
+        const int32_t(*c)[AE_PANEL] = (const int32_t(*)[AE_PANEL])o->c[turn];
+        step_tiles(k, o, turn, a, b, stride);
+        const uint32_t next = i + 1 + AHEAD;
+        b = b_of(k, b, 1);
+        if (k.n_sub == 1) a = a_of(k, a, 1, 0);
+        else a = next < n ? a_of(k, s->a, next, m) : a_of(k, s->next_a, next - n, m);
+        tail(k, piece, min, dx, sx, c, sum, rows);
+        piece += AE_PANEL;
+        if (k.n_sub == 1 || i % k.n_sub) dx += GROUP, sx += GROUP, min += AE_PANEL;
         if (k.pairs) {
-            tail(k, s, 2 * i, c, sum, rows);
             unpack_some(k, j);
-            tail(k, s, 2 * i + 1, c + rows, sum, rows);
-            unpack_some(k, j);
-            continue;
+            tail(k, piece, min, dx, sx, c + rows, sum, rows);
+            piece += AE_PANEL, dx += GROUP, sx += GROUP, min += AE_PANEL;
         }
-        tail(k, s, i, c, sum, rows);
-        if (s->last && i % k.n_sub == 0) unpack_some(k, j);
+        if (k.pairs || (s->last && i % k.n_sub == 0)) unpack_some(k, j);
     }
+    o->turn = turn;
     UNROLL
     for (int r = 0; r < rows; r++) _mm512_store_ps(s->acc[r], sum[r]);
 }
@@ -185,7 +198,7 @@ INLINE void begin_batch(const kind k, walk *j)
     o->turn = 0;
     const uint32_t m = ae_act_pair_rows(j->act);
     const int8_t *a = rows_at(j, 0, j->at->block), *b = o->codes[0];
-    for (uint32_t i = 0; i < AHEAD; i++) step_tiles(o, a_of(k, a, i, m), b_of(k, b, i), a_stride(k, m));
+    for (uint32_t i = 0; i < AHEAD; i++) step_tiles(k, o, o->turn ^= 1, a_of(k, a, i, m), b_of(k, b, i), a_stride(k, m));
 }
 
 INLINE void end_batch(const kind k, walk *j) { (void)k, (void)j; }
