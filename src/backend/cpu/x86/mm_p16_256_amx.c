@@ -30,10 +30,10 @@ typedef struct job { /* a unit times a group of rows: what its tails need */
 
 struct own {
     int32_t c[4][2][AE_TILE_ROWS][AE_PANEL] __attribute__((aligned(64))); /* [group of a batch, or i_job % 2][high, low] */
-    int8_t codes[2][2][STEPS][16][64] __attribute__((aligned(64)));                  /* [turn_of][high, low] */
-    struct scales scale[4] __attribute__((aligned(64)));                             /* [i of the place % 4] */
-    job jobs[3];   /* [i_job % 3] */
-    uint32_t i_job; /* the next one */
+    int8_t codes[2][2][STEPS][16][64] __attribute__((aligned(64)));       /* [turn_of][high, low] */
+    struct scales scale[4] __attribute__((aligned(64)));                  /* [i of the place % 4] */
+    job jobs[3];                                                          /* [i_job % 3] */
+    uint32_t i_job;                                                       /* the next one */
 };
 
 #include "backend/cpu/x86/tiles.inc"
