@@ -163,7 +163,7 @@ INLINE bool beside(const kind k, const walk *j)
 
 /* When the next unit is unpacked. Between products, into another buffer; or else in the place of this one, since L1 is small:
  * as the last group takes its steps, or after all of them. */
-INLINE bool between(const kind k, const walk *j) { return !k.has_min && j->n_groups > 1 && (j->n_groups == 2 || beside(k, j)); }
+INLINE bool between(const kind k, const walk *j) { return !k.has_min && (j->n_groups == 2 || beside(k, j)); }
 INLINE bool at_last(const kind k) { return k.has_min && k.form == FORM_4; }
 
 /* Which of two buffers holds a unit's codes. */
@@ -347,7 +347,7 @@ INLINE void finish(const kind k, walk *j)
     struct own *o = &j->own;
     for (uint32_t i = 0; i < 2; i++, o->i_job++) {
         const job *due = &o->jobs[(o->i_job + 1) % 3];
-        if (!i && o->i_job % 2) {
+        if (!i && o->i_job % 2) { /* the last one's products are in the tiles yet */
             TILE_STORE(0, o->c[0][0]);
             TILE_STORE(1, o->c[0][1]);
         } else if (!i) {

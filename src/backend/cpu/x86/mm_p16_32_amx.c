@@ -13,7 +13,7 @@
  * Tried without gain: four tiles in turn, unpacking by the port that shuffles. */
 #include "backend/cpu/simd/p16_base.inc"
 
-#define CHUNK_BLOCKS 16
+#define CHUNK_BLOCKS 16 /* 8 rows of Q4_0, 2-core Sapphire Rapids VM: 8, 16, 32 blocks took 19.3, 18.6, 23 ns */
 #define AHEAD 2 /* products that the tiles are ahead of the tails */
 #define MOST_PIECES (2 * CHUNK_BLOCKS)
 
