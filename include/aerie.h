@@ -262,34 +262,34 @@ AERIE_API bool aerie_spec_type_parse(const char *name, aerie_spec_type *type);
 
 /* ---- Drafting heads: small networks that draft for one model (docs/heads.md) -------------------------- */
 
-typedef struct aerie_head aerie_head;
+typedef struct aerie_drafter_head aerie_drafter_head;
 
-typedef struct aerie_head_params {
+typedef struct aerie_drafter_head_params {
     uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
     bool mmap, no_mmap; /* as in aerie_model_params */
     uint32_t n_vocab;   /* a head that drafts from the model's whole vocabulary looks at its first n_vocab tokens only; 0:
                          * at all */
-} aerie_head_params;
+} aerie_drafter_head_params;
 
-AERIE_API aerie_head_params aerie_head_params_default(void);
+AERIE_API aerie_drafter_head_params aerie_drafter_head_params_default(void);
 
 /* Whether the file is a drafting head, going by its architecture. false also when it cannot be read. */
-AERIE_API bool aerie_file_is_head(const char *path);
+AERIE_API bool aerie_file_is_drafter_head(const char *path);
 /* The model must outlive the head. Errors: IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what
  * differs), MEMORY. */
-AERIE_API aerie_status aerie_head_load(aerie_head **head, const aerie_model *model, const char *path,
-                                       const aerie_head_params *params, aerie_error *error);
-AERIE_API void aerie_head_free(aerie_head *head);
+AERIE_API aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,
+                                       const aerie_drafter_head_params *params, aerie_error *error);
+AERIE_API void aerie_drafter_head_free(aerie_drafter_head *head);
 
-typedef struct aerie_head_info {
+typedef struct aerie_drafter_head_info {
     const char *name, *kind; /* lent; kind: "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa" */
     aerie_spec_type type;    /* the speculation that it serves */
     uint64_t n_params, weight_bytes;
     uint32_t n_embd, n_draft; /* width; tokens that it can draft */
     uint32_t n_taps, taps[AERIE_MAX_TAPS];
-} aerie_head_info;
+} aerie_drafter_head_info;
 
-AERIE_API void aerie_head_info_get(const aerie_head *head, aerie_head_info *info);
+AERIE_API void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *info);
 
 /* The shape of drafts. */
 typedef enum aerie_tree {
@@ -307,7 +307,7 @@ AERIE_API bool aerie_tree_parse(const char *name, aerie_tree *tree);
 typedef struct aerie_spec {
     aerie_spec_type type;
     const aerie_model *draft_model; /* for DRAFT; outlives the session */
-    const aerie_head *head;         /* for EAGLE, EAGLE3, MEDUSA; outlives the session */
+    const aerie_drafter_head *head;         /* for EAGLE, EAGLE3, MEDUSA; outlives the session */
     uint32_t n_max;                 /* tokens drafted ahead, 1 to AERIE_MAX_DRAFT */
     uint32_t n_min;                 /* drafts shorter than this are not verified */
     float p_min;                    /* paths less likely than this are not drafted */

@@ -7,9 +7,9 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "sample/logprobs.h"
-#include "text/grammar_match.h"
+#include "text/grammar/grammar_match.h"
 #include "text/stops.h"
-#include "text/vocab.h"
+#include "text/token/vocab.h"
 
 const char *aerie_version(void)
 {
@@ -340,7 +340,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         if (p->taps[i] > model->hparams.n_layers && p->taps[i] != AERIE_TAP_NORMED)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "tap %u is before layer %u, but the model has %u layers", i, p->taps[i],
                            model->hparams.n_layers);
-    AE_TRY(ae_api_resolve_head(p, error));
+    AE_TRY(ae_api_resolve_drafter_head(p, error));
     if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
     if (!aerie_tree_name(p->spec.tree))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);

@@ -1,4 +1,4 @@
-/* api_chat.c - aerie.h: conversations to prompts. Argument checks and defaults, then text/chat.h.
+/* api_chat.c - aerie.h: conversations to prompts. Argument checks and defaults, then text/template/chat.h.
  *
  * A template always sees the model's BOS, and may write it; aerie_chat_tokenize alone sees to it that there is one only.
  */
@@ -7,8 +7,8 @@
 #include "api_int.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "text/chat.h"
-#include "text/vocab.h"
+#include "text/template/chat.h"
+#include "text/token/vocab.h"
 
 static aerie_status fail_no_template(aerie_error *error)
 {

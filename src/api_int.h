@@ -4,10 +4,10 @@
 
 #include "aerie.h"
 #include "engine/engine.h"
-#include "engine/head_net.h"
+#include "spec/drafter_head/dhead_net.h"
 #include "model/model.h"
 #include "spec/spec.h"
-#include "text/vocab_map.h"
+#include "text/token/vocab_map.h"
 
 struct aerie_model {
     ae_backend *backend; /* NULL for vocab_only */
@@ -27,10 +27,10 @@ struct aerie_session {
     aerie_overlap overlap;       /* with mapped */
 };
 
-struct aerie_head {
+struct aerie_drafter_head {
     const aerie_model *model;
-    ae_head *head;
-    ae_head_net *net;
+    ae_dhead *head;
+    ae_dhead_net *net;
 };
 
 /* MEMORY unless so much can be had now. advice: what would help. */
@@ -50,8 +50,8 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *params);
 /* api_draft.c: speculation by a draft model. */
 aerie_status ae_api_create_draft_model(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 
-/* api_head.c: speculation by a head. Settles AUTO if a head is given, and asks the session for what the head taps. */
-aerie_status ae_api_resolve_head(aerie_session_params *params, aerie_error *error);
+/* api_drafter_head.c: speculation by a head. Settles AUTO if a head is given, and asks the session for what the head taps. */
+aerie_status ae_api_resolve_drafter_head(aerie_session_params *params, aerie_error *error);
 aerie_status ae_api_create_head_drafter(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 ae_draft_shape ae_api_shape(aerie_tree tree);
 

@@ -3,7 +3,7 @@
 # Also: nothing in src/ ends the process or prints, and every header opens with its guard.
 set -eu
 cd "$(dirname "$0")/.."
-order="base gguf quant text model backend engine sample spec"
+order="base formats quant text model backend engine sample spec"
 bad=0
 allowed=""
 for folder in $order; do

@@ -8,7 +8,7 @@
 #define AE_TEST_GGUF_MAKE_H
 
 #include "base/mem.h"
-#include "gguf/gguf.h"
+#include "formats/gguf.h"
 
 void gguf_make_u32(ae_buf *buf, uint32_t value);
 void gguf_make_u64(ae_buf *buf, uint64_t value);

@@ -16,7 +16,7 @@ typedef struct row {
 } row;
 
 struct head_ref {
-    const ae_head *head;
+    const ae_dhead *head;
     ae_tensor_ref embedding, output; /* the head's own or the target's */
     bool borrowed_output;            /* its rows are the target's tokens */
     row *rows;
@@ -91,7 +91,7 @@ static double silu(double x)
 /* ---- Rotation ------------------------------------------------------------------------------------------- */
 
 /* Radians per position of the pair (2i, 2i+1). */
-static double frequency(const ae_head *head, uint32_t i)
+static double frequency(const ae_dhead *head, uint32_t i)
 {
     const ae_hparams *h = &head->hparams.layer;
     const double d = h->n_rot, base = (double)h->rope_base, factor = (double)h->rope_factor, two_pi = 2 * acos(-1.0);
@@ -109,7 +109,7 @@ static double frequency(const ae_head *head, uint32_t i)
     return (1 - ramp) * theta + ramp * theta / factor;
 }
 
-static void rotate(const ae_head *head, double *x, uint32_t n_heads, int64_t position)
+static void rotate(const ae_dhead *head, double *x, uint32_t n_heads, int64_t position)
 {
     const ae_hparams *h = &head->hparams.layer;
     const bool yarn = h->rope_scaling == AE_ROPE_SCALING_YARN && h->rope_n_ctx_orig;
@@ -135,7 +135,7 @@ static bool head_norms(const head_ref *r, ae_tensor_ref weight, double *x, uint3
 
 static bool sees(const head_ref *r, int64_t from, int64_t to)
 {
-    const ae_head_hparams *h = &r->head->hparams;
+    const ae_dhead_hparams *h = &r->head->hparams;
     return !h->window || from - to < (int64_t)h->window || to < (int64_t)h->n_sinks;
 }
 
@@ -165,7 +165,7 @@ static void attend(const head_ref *r, int i, uint32_t j, const double *q, double
 /* y [n_embd] = Wo attention(c); keys and values of row i are set. */
 static bool attention(const head_ref *r, int i, const double *c, double *y)
 {
-    const ae_head *head = r->head;
+    const ae_dhead *head = r->head;
     const ae_layer *l = &head->layer;
     const ae_hparams *h = &head->hparams.layer;
     row *self = &r->rows[i];
@@ -203,7 +203,7 @@ static bool feed_forward(const head_ref *r, double *z)
 /* The taps [n_taps * n_target_embd] through the norms before fc, into out. */
 static bool fc_norms(const head_ref *r, const double *taps, double *out)
 {
-    const ae_head_hparams *h = &r->head->hparams;
+    const ae_dhead_hparams *h = &r->head->hparams;
     const size_t all = (size_t)h->n_taps * h->n_target_embd;
     memcpy(out, taps, all * sizeof *out);
     if (h->fc_norm == AE_FC_NORM_NONE) return true;
@@ -223,8 +223,8 @@ static bool fc_norms(const head_ref *r, const double *taps, double *out)
 /* EAGLE-3: g, then c = norm(e) | norm(g); self->hidden becomes the residual. */
 static bool enter_eagle3(const head_ref *r, row *self, const double *e, const double *taps, double *c)
 {
-    const ae_head *head = r->head;
-    const ae_head_hparams *h = &head->hparams;
+    const ae_dhead *head = r->head;
+    const ae_dhead_hparams *h = &head->hparams;
     const size_t n = h->layer.n_embd;
     bool ok = true;
     if (taps) {
@@ -243,7 +243,7 @@ static bool enter_eagle3(const head_ref *r, row *self, const double *e, const do
 /* EAGLE-1/2: x = fc(e | f), which is the layer's input and the residual. */
 static bool enter_eagle(const head_ref *r, row *self, const double *e, const double *feature, double *c)
 {
-    const ae_head *head = r->head;
+    const ae_dhead *head = r->head;
     const size_t n = head->hparams.layer.n_embd, nt = head->hparams.n_target_embd;
     double *x = numbers(n + nt);
     if (!x) return false;
@@ -258,7 +258,7 @@ static bool enter_eagle(const head_ref *r, row *self, const double *e, const dou
 
 static bool leave(const head_ref *r, row *self)
 {
-    const ae_head *head = r->head;
+    const ae_dhead *head = r->head;
     const size_t n = head->hparams.layer.n_embd;
     double *w = numbers(n);
     bool ok = w != NULL;
@@ -278,7 +278,7 @@ static bool compute(const head_ref *r, int i, int32_t token, const double *featu
     row *self = &r->rows[i];
     double *e = numbers(n), *c = numbers(2 * n), *y = numbers(n);
     bool ok = e && c && y && decode_row(r->embedding, token, e);
-    ok = ok && (r->head->hparams.kind == AE_HEAD_EAGLE3 ? enter_eagle3 : enter_eagle)(r, self, e, features, c);
+    ok = ok && (r->head->hparams.kind == AE_DHEAD_EAGLE3 ? enter_eagle3 : enter_eagle)(r, self, e, features, c);
     ok = ok && attention(r, i, c, y);
     for (size_t k = 0; k < n && ok; k++) self->hidden[k] += y[k];
     ok = ok && feed_forward(r, self->hidden) && leave(r, self);
@@ -293,7 +293,7 @@ static void free_row(row *x)
 
 int head_ref_add(head_ref *ref, int parent, int32_t token, const double *features)
 {
-    const ae_head_hparams *h = &ref->head->hparams;
+    const ae_dhead_hparams *h = &ref->head->hparams;
     const size_t n = h->layer.n_embd, kv = (size_t)h->layer.n_kv_heads * h->layer.head_dim;
     if (parent < 0 && !features) return -1;
     row *rows = realloc(ref->rows, ((size_t)ref->n_rows + 1) * sizeof *rows);
@@ -325,7 +325,7 @@ int head_ref_chain(head_ref *ref, int parent, const int32_t *tokens, int n)
 
 /* ---- The rest -------------------------------------------------------------------------------------------------- */
 
-head_ref *head_ref_create(const ae_head *head, const ae_model *target)
+head_ref *head_ref_create(const ae_dhead *head, const ae_model *target)
 {
     head_ref *r = calloc(1, sizeof *r);
     if (!r) return NULL;
@@ -366,8 +366,8 @@ const double *head_ref_logits(const head_ref *ref, int i)
 
 bool head_ref_medusa(head_ref *ref, uint32_t j, const double *feature, double *hidden, double *logits)
 {
-    const ae_head *head = ref->head;
-    const ae_head_hparams *h = &head->hparams;
+    const ae_dhead *head = ref->head;
+    const ae_dhead_hparams *h = &head->hparams;
     double *y = numbers(h->layer.n_embd);
     bool ok = y != NULL;
     memcpy(hidden, feature, h->layer.n_embd * sizeof *hidden);

@@ -11,13 +11,13 @@
 #ifndef AE_TEST_HEAD_REF_H
 #define AE_TEST_HEAD_REF_H
 
-#include "model/head.h"
+#include "spec/drafter_head/dhead.h"
 
 typedef struct head_ref head_ref;
 
 /* The target lends embedding and output where the head has none, else may be NULL. Both must have their tensors in memory
  * (no index_only, no no_mmap) and outlive the reference. NULL when out of memory. */
-head_ref *head_ref_create(const ae_head *head, const ae_model *target);
+head_ref *head_ref_create(const ae_dhead *head, const ae_model *target);
 void head_ref_free(head_ref *ref);
 
 /* Appends a row behind `parent` (-1: the first of a sequence, at position 0). features: [n_taps * n_target_embd], or NULL for

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "gguf/gguf_write.h"
+#include "formats/gguf_write.h"
 #include "mkmodel.h"
 #include "quant/types.h"
 
-#define MAX_TENSORS (64 + AE_HEAD_MAX_MEDUSA * (2 * AE_HEAD_MAX_BLOCKS + 1))
+#define MAX_TENSORS (64 + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
 #define MAX_SHAPE (1u << 17)
 
 typedef enum fill_kind { FILL_MATRIX, FILL_NORM, FILL_BIAS, FILL_DIVISORS, FILL_MAP } fill_kind;
@@ -33,7 +33,7 @@ typedef struct maker {
     uint32_t type;
     bool medusa, three, three_one, old;
     char arch[16], prefix[32]; /* of keys: "eagle3", "eagle3.eagle3" */
-    uint32_t e, et, ff, heads, kv_heads, head_dim, n_rot, n_draft, n_vocab, n_taps, taps[AE_HEAD_MAX_TAPS], n_medusa, n_blocks;
+    uint32_t e, et, ff, heads, kv_heads, head_dim, n_rot, n_draft, n_vocab, n_taps, taps[AE_DHEAD_MAX_TAPS], n_medusa, n_blocks;
     int32_t *map; /* [n_draft] target ids, ascending; NULL: no d2t */
     tensor tensors[MAX_TENSORS];
     size_t n_tensors;
@@ -73,7 +73,7 @@ static void set_taps(maker *m)
 {
     const uint32_t n = m->target->hparams.n_layers;
     m->n_taps = m->three ? or_else(m->o->n_taps, 3) : 1;
-    if (m->o->n_taps && m->o->n_taps <= AE_HEAD_MAX_TAPS) {
+    if (m->o->n_taps && m->o->n_taps <= AE_DHEAD_MAX_TAPS) {
         memcpy(m->taps, m->o->taps, sizeof m->taps);
         return;
     }
@@ -94,7 +94,7 @@ static aerie_status set_shape(maker *m)
     const bool good = m->e <= MAX_SHAPE && m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
                       m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 &&
                           m->n_draft <= t->n_vocab &&
-                      m->n_taps <= AE_HEAD_MAX_TAPS && m->n_medusa <= AE_HEAD_MAX_MEDUSA && m->n_blocks <= AE_HEAD_MAX_BLOCKS &&
+                      m->n_taps <= AE_DHEAD_MAX_TAPS && m->n_medusa <= AE_DHEAD_MAX_MEDUSA && m->n_blocks <= AE_DHEAD_MAX_BLOCKS &&
                       !(!m->three && m->e != m->et) && !(m->e != m->et && o->no_output) && !(m->three_one && o->norm_before_fc);
     if (!good)
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "no head has this shape: head counts must divide, the head dimension "
@@ -415,12 +415,12 @@ static bool good(ae_tensor_ref t, bool required, uint32_t n_out, uint32_t n_in)
     return t ? readable(t, n_out, n_in) : !required;
 }
 
-static bool good_layer(const ae_head *head)
+static bool good_layer(const ae_dhead *head)
 {
     const ae_hparams *h = &head->hparams.layer;
     const ae_layer *l = &head->layer;
     const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
-    const uint32_t in = head->hparams.kind == AE_HEAD_EAGLE3 ? 2 * e : e;
+    const uint32_t in = head->hparams.kind == AE_DHEAD_EAGLE3 ? 2 * e : e;
     const bool normed = h->qk_norm == AE_QK_NORM_HEAD;
     const bool sizes = h->n_layers == 1 && e && e <= AE_MAX_EMBD && h->n_ff && h->n_ff <= AE_MAX_FF && h->n_kv_heads &&
                        h->n_heads <= AE_MAX_HEADS && h->n_heads % h->n_kv_heads == 0 && h->head_dim >= 2 &&
@@ -434,9 +434,9 @@ static bool good_layer(const ae_head *head)
            good(l->b_gate, false, 0, h->n_ff) && good(l->b_up, false, 0, h->n_ff) && good(l->b_down, false, 0, e);
 }
 
-static bool good_norms(const ae_head *head)
+static bool good_norms(const ae_dhead *head)
 {
-    const ae_head_hparams *h = &head->hparams;
+    const ae_dhead_hparams *h = &head->hparams;
     const bool whole = h->fc_norm == AE_FC_NORM_JOINT || (h->fc_norm == AE_FC_NORM_EACH && h->n_taps > 1 && !head->fc_norm[1]);
     if (h->fc_norm == AE_FC_NORM_NONE) return !head->fc_norm[0];
     if (whole) return good(head->fc_norm[0], true, 0, h->n_taps * h->n_target_embd);
@@ -445,10 +445,10 @@ static bool good_norms(const ae_head *head)
     return true;
 }
 
-static bool good_eagle(const ae_head *head)
+static bool good_eagle(const ae_dhead *head)
 {
-    const ae_head_hparams *h = &head->hparams;
-    const bool three = h->kind == AE_HEAD_EAGLE3, narrow = h->layer.n_embd != h->n_target_embd;
+    const ae_dhead_hparams *h = &head->hparams;
+    const bool three = h->kind == AE_DHEAD_EAGLE3, narrow = h->layer.n_embd != h->n_target_embd;
     const uint32_t e = h->layer.n_embd, features = h->n_taps * h->n_target_embd;
     double freq[AE_MAX_HEAD_DIM / 2], magnitude;
     if (!good_layer(head) || !good_norms(head) || (narrow && !three)) return false;
@@ -461,32 +461,32 @@ static bool good_eagle(const ae_head *head)
            three == (head->out_norm != NULL);
 }
 
-static bool good_medusa(const ae_head *head)
+static bool good_medusa(const ae_dhead *head)
 {
-    const ae_head_hparams *h = &head->hparams;
+    const ae_dhead_hparams *h = &head->hparams;
     const uint32_t e = h->layer.n_embd;
     for (uint32_t j = 0; j < h->n_medusa; j++) {
         if (!good(head->medusa_out[j], true, h->n_draft, e)) return false;
         for (uint32_t i = 0; i < h->n_blocks; i++)
             if (!good(head->medusa_w[j][i], true, e, e) || !good(head->medusa_b[j][i], false, 0, e)) return false;
     }
-    return h->n_medusa && h->n_medusa <= AE_HEAD_MAX_MEDUSA && h->n_blocks && h->n_blocks <= AE_HEAD_MAX_BLOCKS &&
+    return h->n_medusa && h->n_medusa <= AE_DHEAD_MAX_MEDUSA && h->n_blocks && h->n_blocks <= AE_DHEAD_MAX_BLOCKS &&
            e == h->n_target_embd;
 }
 
-const char *mkhead_check(const ae_head *head)
+const char *mkhead_check(const ae_dhead *head)
 {
-    const ae_head_hparams *h = &head->hparams;
+    const ae_dhead_hparams *h = &head->hparams;
     if (!h->n_target_embd || h->n_target_embd > AE_MAX_EMBD) return "the target's width";
-    if (!h->n_taps || h->n_taps > AE_HEAD_MAX_TAPS) return "the number of taps";
+    if (!h->n_taps || h->n_taps > AE_DHEAD_MAX_TAPS) return "the number of taps";
     const uint32_t last = h->n_target_layers ? h->n_target_layers : AE_MAX_LAYERS;
     for (uint32_t i = 0; i < h->n_taps; i++)
-        if (h->kind == AE_HEAD_EAGLE3 ? h->taps[i] > last : h->taps[i] != AE_HEAD_TAP_NORMED) return "a tap";
+        if (h->kind == AE_DHEAD_EAGLE3 ? h->taps[i] > last : h->taps[i] != AE_DHEAD_TAP_NORMED) return "a tap";
     if (!h->n_draft || h->n_draft > INT32_MAX || h->n_vocab > INT32_MAX || (h->n_vocab && h->n_draft > h->n_vocab))
         return "a vocabulary";
     if (!head->to_target && h->n_draft != h->n_vocab) return "a draft vocabulary without a map";
     for (uint32_t i = 0; head->to_target && i < h->n_draft; i++)
         if (head->to_target[i] < 0 || (h->n_vocab && (uint32_t)head->to_target[i] >= h->n_vocab)) return "an entry of the map";
-    if (!(h->kind == AE_HEAD_MEDUSA ? good_medusa(head) : good_eagle(head))) return "a weight or a size";
-    return ae_head_kind_name(head)[0] && head->name ? NULL : "the names";
+    if (!(h->kind == AE_DHEAD_MEDUSA ? good_medusa(head) : good_eagle(head))) return "a weight or a size";
+    return ae_dhead_kind_name(head)[0] && head->name ? NULL : "the names";
 }

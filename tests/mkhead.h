@@ -7,7 +7,7 @@
 #ifndef AE_TEST_MKHEAD_H
 #define AE_TEST_MKHEAD_H
 
-#include "model/head.h"
+#include "spec/drafter_head/dhead.h"
 
 typedef struct mkhead_options {
     const char *kind;   /* "eagle", "eagle3" (NULL), "eagle3.1", "medusa" */
@@ -17,7 +17,7 @@ typedef struct mkhead_options {
     /* 0: as the target. Another n_embd implies its own embedding and output (and EAGLE-3). */
     uint32_t n_embd, n_ff, n_heads, n_kv_heads, head_dim;
     uint32_t n_draft; /* tokens drafted from, a random subset under d2t; 0: all, and no d2t */
-    uint32_t n_taps, taps[AE_HEAD_MAX_TAPS]; /* EAGLE-3; none: 2, L/2, L-3, or 1, L/2, L if the target has fewer than six */
+    uint32_t n_taps, taps[AE_DHEAD_MAX_TAPS]; /* EAGLE-3; none: 2, L/2, L-3, or 1, L/2, L if the target has fewer than six */
     uint32_t window, n_sinks;
     uint32_t n_medusa, n_blocks; /* 0: 4 and 1 */
     bool norm_before_residual, norm_before_fc;
@@ -35,6 +35,6 @@ typedef struct mkhead_options {
 aerie_status mkhead_write(const mkhead_options *options, const char *target, const char *path, aerie_error *error);
 
 /* Whether a loaded head holds what head.h promises: shapes, ranges, weights that can be read. NULL, or what does not hold. */
-const char *mkhead_check(const ae_head *head);
+const char *mkhead_check(const ae_dhead *head);
 
 #endif

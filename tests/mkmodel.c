@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "gguf/gguf_write.h"
+#include "formats/gguf_write.h"
 #include "quant/types.h"
 
 /* ---- Shapes -------------------------------------------------------------------------------------- */

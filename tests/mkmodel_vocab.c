@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "gguf/gguf_write.h"
+#include "formats/gguf_write.h"
 #include "mkmodel.h"
 
 /* Left and right part of each merge; "_" stands for the byte-level spelling of a space. */

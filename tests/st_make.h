@@ -6,7 +6,7 @@
 #define AE_TEST_ST_MAKE_H
 
 #include "base/mem.h"
-#include "gguf/safetensors.h"
+#include "formats/safetensors.h"
 
 typedef struct st_make {
     ae_buf header, data;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "gguf_make.h"
-#include "text/unicode.h"
-#include "text/vocab_int.h"
+#include "text/token/unicode.h"
+#include "text/token/vocab_int.h"
 
 static const char *const usual[] = {"h", "e", "l", "l", "he", "ll", "hell", "o", " ", "w", "o", "r", " w", "or",
                                     " wor", "l", " worl", "d", "\xc3", "\xa9", "\xe4", "\xb8", "\xe4\xb8", "\xad",

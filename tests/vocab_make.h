@@ -6,7 +6,7 @@
 #ifndef AE_TEST_VOCAB_MAKE_H
 #define AE_TEST_VOCAB_MAKE_H
 
-#include "text/vocab.h"
+#include "text/token/vocab.h"
 
 #define VOCAB_START "<|im_start|>"
 #define VOCAB_END "<|im_end|>"

@@ -11,8 +11,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "gguf/gguf.h"
-#include "text/vocab.h"
+#include "formats/gguf.h"
+#include "text/token/vocab.h"
 
 #define AE_MAX_LAYERS 512
 #define AE_MAX_HEADS 1024

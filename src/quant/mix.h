@@ -10,7 +10,7 @@
 #ifndef AE_QUANT_MIX_H
 #define AE_QUANT_MIX_H
 
-#include "gguf/gguf.h"
+#include "formats/gguf.h"
 #include "quant/types.h"
 
 #define AE_MIX_AS_IS AE_TYPE_COUNT /* no type: what the file has, or what the mix says */

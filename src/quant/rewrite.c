@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "gguf/parse.h"
+#include "formats/parse.h"
 #include "quant/rewrite_int.h"
 
 ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix)

@@ -2,7 +2,7 @@
 #ifndef AE_QUANT_REWRITE_INT_H
 #define AE_QUANT_REWRITE_INT_H
 
-#include "gguf/gguf_write.h"
+#include "formats/gguf_write.h"
 #include "quant/rewrite.h"
 #include "quant/rule.h"
 

@@ -1,6 +1,6 @@
 /* types.c - the table of tensor types: how each is summed, decoded and encoded.
  *
- * Owns the table. Sizes come from gguf/type.h alone. Retired ids have no entry (n_block is 0).
+ * Owns the table. Sizes come from formats/type.h alone. Retired ids have no entry (n_block is 0).
  */
 #include "quant/types.h"
 

@@ -1,7 +1,7 @@
 /* types.h - the table of tensor types, and the plain-C definition of each format.
  *
  * Decode to f32, encode from f32 where we write a format, and the integer view that all matrix
- * kernels share. Names, ids and sizes stand in gguf/type.h, where the file reader needs them;
+ * kernels share. Names, ids and sizes stand in formats/type.h, where the file reader needs them;
  * block structs, with static asserts against those sizes, in blocks.h.
  */
 #ifndef AE_QUANT_TYPES_H
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gguf/type.h"
+#include "formats/type.h"
 
 /* How a type's dot products are summed (DESIGN section 2). */
 typedef enum ae_dot {
@@ -27,7 +27,7 @@ typedef void ae_encode_fn(const float *x, void *blocks, size_t n);
 typedef struct ae_type_info {
     const char *name;     /* as in ggml, lower case: "q4_0", "f16", "iq4_xs" */
     uint32_t type;        /* ae_type */
-    uint32_t n_block;     /* elements per block, from gguf/type.h */
+    uint32_t n_block;     /* elements per block, from formats/type.h */
     uint32_t block_bytes; /* likewise */
     ae_dot dot;
     ae_decode_fn *decode; /* NULL for I8..I64, F64 is decoded */

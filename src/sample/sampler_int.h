@@ -12,7 +12,7 @@
 #include "base/fmath.h"
 #include "base/mem.h"
 #include "sample/sampler.h"
-#include "text/vocab.h"
+#include "text/token/vocab.h"
 
 #define AE_NOISE_BINS 1024 /* by the upper bits of a random word */
 

@@ -7,7 +7,7 @@
  * Tokens are ranked under the target's own noise (sampler.h): at temperature 1 that is what keeps
  * acceptance high.
  *
- * The model's vocabulary may be another than the target's (text/vocab_map.h). Then it reads the sequence in its own tokens, and
+ * The model's vocabulary may be another than the target's (text/token/vocab_map.h). Then it reads the sequence in its own tokens, and
  * what it proposes is chosen among the tokens that both have, under the noise of the target's ids; trees hold those. Nothing
  * here takes memory once the drafter stands (but see ae_encode_memory). */
 #include <math.h>
@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "spec/drafter.h"
-#include "text/vocab_map.h"
+#include "text/token/vocab_map.h"
 
 #define BRANCHES 3          /* children considered per node of a tree */
 #define TREE_P_FLOOR 0.02f  /* paths less likely than this are not worth a row */

@@ -88,12 +88,12 @@ aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, s
 
 /* A head that drafts from the target's hidden rows: EAGLE-1/2, 3, 3.1, Medusa. The drafter takes the head's engine over;
  * target exports just the rows that the head taps. */
-struct ae_head_engine;
-aerie_status ae_draft_head_create(ae_drafter **out, struct ae_head_engine *head, struct ae_engine *target, uint32_t n_slots,
+struct ae_dhead_engine;
+aerie_status ae_draft_eagle_create(ae_drafter **out, struct ae_dhead_engine *head, struct ae_engine *target, uint32_t n_slots,
                                   aerie_error *error);
 
-/* The same for Medusa's heads; ae_draft_head_create calls it. */
-aerie_status ae_draft_medusa_create(ae_drafter **out, struct ae_head_engine *head, struct ae_engine *target, uint32_t n_slots,
+/* The same for Medusa's heads; ae_draft_eagle_create calls it. */
+aerie_status ae_draft_medusa_create(ae_drafter **out, struct ae_dhead_engine *head, struct ae_engine *target, uint32_t n_slots,
                                     aerie_error *error);
 
 /* For tests and benchmarks. oracle: knows how each slot's sequence goes on (given by ae_draft_oracle_tell: tokens

@@ -9,7 +9,7 @@
 
 #include "engine/tree.h"
 #include "sample/sampler.h"
-#include "text/grammar_mask.h"
+#include "text/grammar/grammar_mask.h"
 
 #define AE_GUIDE_NONE (-1) /* the grammar leaves no token */
 

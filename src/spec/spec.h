@@ -16,7 +16,7 @@
 #include "engine/engine.h"
 #include "spec/controller.h"
 #include "spec/drafter.h"
-#include "text/grammar.h"
+#include "text/grammar/grammar.h"
 
 typedef struct ae_spec ae_spec;
 

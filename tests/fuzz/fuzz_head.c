@@ -9,14 +9,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     ae_gguf *gguf;
-    ae_head *head = NULL;
+    ae_dhead *head = NULL;
     aerie_error error = {0};
     aerie_status status = ae_gguf_open_memory(&gguf, data, size, "fuzz.gguf", &error);
-    if (status == AERIE_OK) status = ae_head_bind(&head, gguf, &error);
+    if (status == AERIE_OK) status = ae_dhead_bind(&head, gguf, &error);
     const char *wrong = NULL;
     if (status == AERIE_OK) wrong = mkhead_check(head);
     else if (head || error.status != status || !error.text[0]) wrong = "a failure without an error record";
-    ae_head_free(head);
+    ae_dhead_free(head);
     if (wrong) {
         fprintf(stderr, "fuzz_head: %s\n", wrong);
         abort();

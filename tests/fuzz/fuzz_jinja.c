@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "text/jinja.h"
+#include "text/template/jinja.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/chat.h"
-#include "text/value.h"
+#include "text/template/chat.h"
+#include "text/template/value.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

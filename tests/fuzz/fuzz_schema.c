@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/grammar_match.h"
+#include "text/grammar/grammar_match.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

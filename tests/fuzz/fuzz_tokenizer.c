@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "gguf_make.h"
-#include "text/vocab_map.h"
+#include "text/token/vocab_map.h"
 #include "vocab_make.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

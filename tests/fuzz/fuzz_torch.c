@@ -1,7 +1,7 @@
 /* fuzz_torch.c - any bytes opened as a PyTorch checkpoint (fuzz_st.inc). */
 #include "fuzz_st.inc"
 
-#include "gguf/torch.h"
+#include "formats/torch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -2,7 +2,7 @@
  *
  *     mutate_head N SEED [file...]
  *
- * Mutants of tiny heads of every kind, and of the files given, go through ae_head_bind; of those accepted everything that
+ * Mutants of tiny heads of every kind, and of the files given, go through ae_dhead_bind; of those accepted everything that
  * head.h promises is checked and read. Exit status 1 when something does not hold.
  */
 #define _XOPEN_SOURCE 700 /* mkstemp */
@@ -17,10 +17,10 @@
 static outcome use_head(const uint8_t *bytes, size_t n, const char **why)
 {
     ae_gguf *gguf;
-    ae_head *head = NULL;
+    ae_dhead *head = NULL;
     aerie_error error = {0};
     aerie_status status = ae_gguf_open_memory(&gguf, bytes, n, "mutant.gguf", &error);
-    if (status == AERIE_OK) status = ae_head_bind(&head, gguf, &error);
+    if (status == AERIE_OK) status = ae_dhead_bind(&head, gguf, &error);
     *why = "it was refused without a proper error record, or with a status that does not suit";
     if (status != AERIE_OK) {
         if (head || error.status != status || !strstr(error.text, "mutant.gguf: ")) return BROKEN;
@@ -28,7 +28,7 @@ static outcome use_head(const uint8_t *bytes, size_t n, const char **why)
                status == AERIE_ERROR_LIMIT ? REFUSED : BROKEN;
     }
     *why = mkhead_check(head);
-    ae_head_free(head);
+    ae_dhead_free(head);
     return *why ? BROKEN : OPENED;
 }
 

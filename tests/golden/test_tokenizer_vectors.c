@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/os.h"
-#include "text/vocab.h"
+#include "text/token/vocab.h"
 
 static const char separator[] = "\n__ggml_vocab_test__\n";
 

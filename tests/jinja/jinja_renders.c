@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "text/jinja.h"
-#include "text/value_json.h"
+#include "text/template/jinja.h"
+#include "text/template/value_json.h"
 
 static const struct tm fixed_now = {.tm_year = 125, .tm_mon = 6, .tm_mday = 4, .tm_hour = 15, .tm_min = 4, .tm_sec = 5,
                                     .tm_wday = 5, .tm_yday = 184};

@@ -37,7 +37,7 @@ static const struct kind {
 #define N_KINDS (sizeof kinds / sizeof kinds[0])
 
 static aerie_model *target;
-static aerie_head *heads[N_KINDS];
+static aerie_drafter_head *heads[N_KINDS];
 static int32_t prompts[N_PROMPTS][160];
 static const size_t prompt_lengths[N_PROMPTS] = {2, 63, 130, 100};
 static const enum aerie_tree trees[] = {AERIE_TREE_OFF, AERIE_TREE_AUTO, AERIE_TREE_STATIC, AERIE_TREE_DYNAMIC};
@@ -56,7 +56,7 @@ static int make_files(void **state)
     target = load(model, NULL);
     for (size_t i = 0; i < N_KINDS; i++) {
         if (mkhead_write(&kinds[i].options, model, path_of(kinds[i].name), &error) != AERIE_OK ||
-            aerie_head_load(&heads[i], target, path_of(kinds[i].name), NULL, &error) != AERIE_OK) {
+            aerie_drafter_head_load(&heads[i], target, path_of(kinds[i].name), NULL, &error) != AERIE_OK) {
             print_error("%s: %s\n", kinds[i].name, error.text);
             return 1;
         }
@@ -72,7 +72,7 @@ static int drop_files(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_KINDS; i++) {
-        aerie_head_free(heads[i]);
+        aerie_drafter_head_free(heads[i]);
         unlink(path_of(kinds[i].name));
     }
     aerie_model_free(target);
@@ -143,7 +143,7 @@ static void test_refused(void **state)
     (void)state;
     aerie_error error = {0};
     aerie_session *session;
-    aerie_head *head;
+    aerie_drafter_head *head;
     aerie_session_params params = aerie_session_params_default();
     params.spec.type = AERIE_SPEC_EAGLE3;
     assert_int_equal(aerie_session_create(&session, target, &params, &error), AERIE_ERROR_ARGUMENT);
@@ -151,9 +151,9 @@ static void test_refused(void **state)
     params.spec.head = heads[0];
     assert_int_equal(aerie_session_create(&session, target, &params, &error), AERIE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.text, "draft-eagle, not draft-eagle3"));
-    assert_int_equal(aerie_head_load(&head, target, path_of("target"), NULL, &error), AERIE_ERROR_UNSUPPORTED);
-    assert_true(aerie_file_is_head(path_of("medusa")) && !aerie_file_is_head(path_of("target")) &&
-                !aerie_file_is_head("/nowhere"));
+    assert_int_equal(aerie_drafter_head_load(&head, target, path_of("target"), NULL, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_true(aerie_file_is_drafter_head(path_of("medusa")) && !aerie_file_is_drafter_head(path_of("target")) &&
+                !aerie_file_is_drafter_head("/nowhere"));
 }
 
 /* ---- Drafts are a function of the sequence -------------------------------------------------------------- */

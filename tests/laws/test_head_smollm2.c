@@ -131,10 +131,10 @@ static void test_bounds_and_same_tokens(void **state)
     spec.tree = AERIE_TREE_DYNAMIC;
     for (size_t k = 0; k < N_KINDS; k++) {
         spec.type = kinds[k].type;
-        need(aerie_head_load((aerie_head **)&spec.head, target, path_of(kinds[k].name), NULL, &error), &error);
+        need(aerie_drafter_head_load((aerie_drafter_head **)&spec.head, target, path_of(kinds[k].name), NULL, &error), &error);
         answer_all(&spec, 1 + (uint32_t)k % 2, NULL, &r);
         for (size_t i = 0; i < N_TEXTS; i++) same_answer(&r.answers[i], &plain.answers[i], kinds[k].name, i);
-        aerie_head_free((aerie_head *)spec.head);
+        aerie_drafter_head_free((aerie_drafter_head *)spec.head);
     }
 }
 

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/vocab.h"
-#include "text/vocab_int.h"
+#include "text/token/vocab.h"
+#include "text/token/vocab_int.h"
 
 typedef struct job {
     ae_vocab *vocab; /* NULL: words */

@@ -18,10 +18,10 @@ static void sweep(const char *path)
     for (long n = 1;; n++)
         for (int forever = 0; forever < 2; forever++) {
             aerie_error error = {0};
-            ae_head *head = NULL;
+            ae_dhead *head = NULL;
             fail_alloc_arm(n, forever);
-            const aerie_status status = ae_head_load(&head, path, &error);
-            ae_head_free(head);
+            const aerie_status status = ae_dhead_load(&head, path, &error);
+            ae_dhead_free(head);
             const bool hit = fail_alloc_disarm();
             if (fail_alloc_live()) fail_msg("allocation %ld: %zu blocks were left behind", n, fail_alloc_live());
             if (!hit && status == AERIE_OK && n > 3) return;

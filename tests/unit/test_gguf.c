@@ -17,7 +17,7 @@
 
 #include "base/os.h"
 #include "fail_alloc.h"
-#include "gguf/gguf_write.h"
+#include "formats/gguf_write.h"
 #include "gguf_make.h"
 
 static char folder[256];

@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "gguf/gguf_write.h"
+#include "formats/gguf_write.h"
 
 #define N_PARTS 3
 #define LARGE_BYTES ((size_t)5 << 19) /* a head is read by steps of 1 MiB */

@@ -43,13 +43,13 @@ static int drop_paths(void **state)
     return unlink(target_path) | unlink(head_path);
 }
 
-static ae_head *make(mkhead_options o)
+static ae_dhead *make(mkhead_options o)
 {
     aerie_error error = {0};
-    ae_head *head = NULL;
+    ae_dhead *head = NULL;
     o.seed = 7;
     if (!o.type) o.type = "f32";
-    if (mkhead_write(&o, target_path, head_path, &error) != AERIE_OK || ae_head_load(&head, head_path, &error) != AERIE_OK)
+    if (mkhead_write(&o, target_path, head_path, &error) != AERIE_OK || ae_dhead_load(&head, head_path, &error) != AERIE_OK)
         fail_msg("%s", error.text);
     return head;
 }
@@ -70,12 +70,12 @@ static void name_is(ae_tensor_ref t, const char *name)
     assert_memory_equal(t->name.data, name, t->name.n);
 }
 
-static void fits(const ae_head *head)
+static void fits(const ae_dhead *head)
 {
     ae_model *target;
     aerie_error error = {0};
     if (ae_model_load(&target, target_path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
-    if (ae_head_fits(head, target, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (ae_dhead_fits(head, target, &error) != AERIE_OK) fail_msg("%s", error.text);
     ae_model_free(target);
 }
 
@@ -86,11 +86,11 @@ static void test_eagle3_in_every_schema(void **state)
     int32_t first[3][100];
     for (int i = 0; i < 3; i++)
         for (int i32 = 0; i32 < 2; i32++) {
-            ae_head *head = make((mkhead_options){.schema = schemas[i], .n_draft = 100, .map_i32 = i32,
+            ae_dhead *head = make((mkhead_options){.schema = schemas[i], .n_draft = 100, .map_i32 = i32,
                                                   .norm_before_residual = i32, .n_taps = 3, .taps = {0, 3, 4}});
-            const ae_head_hparams *h = &head->hparams;
-            assert_int_equal(h->kind, AE_HEAD_EAGLE3);
-            assert_string_equal(ae_head_kind_name(head), "EAGLE-3");
+            const ae_dhead_hparams *h = &head->hparams;
+            assert_int_equal(h->kind, AE_DHEAD_EAGLE3);
+            assert_string_equal(ae_dhead_kind_name(head), "EAGLE-3");
             assert_string_equal(head->name, "random head");
             assert_int_equal(h->n_target_embd, 64);
             assert_int_equal(h->n_target_layers, i ? 0 : 4);
@@ -140,7 +140,7 @@ static void test_eagle3_in_every_schema(void **state)
             }
             assert_true(head->n_params > 0);
             fits(head);
-            ae_head_free(head);
+            ae_dhead_free(head);
         }
     assert_memory_equal(first[0], first[1], sizeof first[0]);
     assert_memory_equal(first[0], first[2], sizeof first[0]);
@@ -151,10 +151,10 @@ static void test_norms_before_fc(void **state)
     (void)state;
     static const char *const schemas[] = {"new", "old", "double"};
     for (int i = 0; i < 3; i++) {
-        ae_head *head = make((mkhead_options){.kind = "eagle3.1", .schema = schemas[i]});
+        ae_dhead *head = make((mkhead_options){.kind = "eagle3.1", .schema = schemas[i]});
         assert_int_equal(head->hparams.fc_norm, AE_FC_NORM_EACH);
         assert_true(head->hparams.feedback_normed);
-        assert_string_equal(ae_head_kind_name(head), "EAGLE-3.1");
+        assert_string_equal(ae_dhead_kind_name(head), "EAGLE-3.1");
         for (int k = 0; k < 3; k++) shape_is(head->fc_norm[k], 0, 64);
         name_is(head->fc_norm[2], "fc_norm.2.weight");
         assert_null(head->fc_norm[3]);
@@ -163,29 +163,29 @@ static void test_norms_before_fc(void **state)
         assert_int_equal(head->hparams.taps[0], 1); /* of four layers: 1, 2, 4 */
         assert_int_equal(head->hparams.taps[2], 4);
         fits(head);
-        ae_head_free(head);
+        ae_dhead_free(head);
         head = make((mkhead_options){.kind = "eagle3.1", .schema = schemas[i], .whole_fc_norm = true, .n_taps = 2,
                                      .taps = {4, 4}});
         assert_int_equal(head->hparams.fc_norm, AE_FC_NORM_EACH);
         shape_is(head->fc_norm[0], 0, 128);
         assert_null(head->fc_norm[1]);
-        ae_head_free(head);
+        ae_dhead_free(head);
         head = make((mkhead_options){.schema = schemas[i], .norm_before_fc = true});
         assert_int_equal(head->hparams.fc_norm, AE_FC_NORM_JOINT);
         assert_false(head->hparams.feedback_normed);
         name_is(head->fc_norm[0], i ? "fc_norm.weight" : "enc.output_norm.weight");
         shape_is(head->fc_norm[0], 0, 192);
-        assert_string_equal(ae_head_kind_name(head), "EAGLE-3");
-        ae_head_free(head);
+        assert_string_equal(ae_dhead_kind_name(head), "EAGLE-3");
+        ae_dhead_free(head);
     }
 }
 
 static void test_variants(void **state)
 {
     (void)state;
-    ae_head *head = make((mkhead_options){.n_embd = 32, .n_ff = 96, .n_heads = 3, .n_kv_heads = 3, .head_dim = 16,
+    ae_dhead *head = make((mkhead_options){.n_embd = 32, .n_ff = 96, .n_heads = 3, .n_kv_heads = 3, .head_dim = 16,
                                           .biases = true, .rope_freqs = true, .qk_norm = true, .window = 5, .n_sinks = 2});
-    const ae_head_hparams *h = &head->hparams;
+    const ae_dhead_hparams *h = &head->hparams;
     assert_int_equal(h->layer.n_embd, 32);
     assert_int_equal(h->n_target_embd, 64);
     assert_int_equal(h->layer.qk_norm, AE_QK_NORM_HEAD);
@@ -202,17 +202,17 @@ static void test_variants(void **state)
     assert_float_equal(head->rope_divisors[0], 1, 0);
     assert_float_equal(head->rope_divisors[7], 8, 0);
     fits(head);
-    ae_head_free(head);
+    ae_dhead_free(head);
     head = make((mkhead_options){.own_embedding = true, .no_output = true});
     shape_is(head->embedding, 320, 64);
     assert_null(head->output);
     assert_int_equal(head->hparams.n_draft, 320);
-    ae_head_free(head);
+    ae_dhead_free(head);
     head = make((mkhead_options){.no_output = true, .n_draft = 9}); /* rows of the target's output */
     assert_null(head->output);
     assert_int_equal(head->hparams.n_draft, 9);
     fits(head);
-    ae_head_free(head);
+    ae_dhead_free(head);
 }
 
 static void test_eagle_and_medusa(void **state)
@@ -220,11 +220,11 @@ static void test_eagle_and_medusa(void **state)
     (void)state;
     static const char *const schemas[] = {"new", "old", "double"};
     for (int i = 0; i < 3; i++) {
-        ae_head *head = make((mkhead_options){.kind = "eagle", .schema = schemas[i], .n_draft = 50, .biases = true});
-        assert_int_equal(head->hparams.kind, AE_HEAD_EAGLE);
-        assert_string_equal(ae_head_kind_name(head), "EAGLE-1/2");
+        ae_dhead *head = make((mkhead_options){.kind = "eagle", .schema = schemas[i], .n_draft = 50, .biases = true});
+        assert_int_equal(head->hparams.kind, AE_DHEAD_EAGLE);
+        assert_string_equal(ae_dhead_kind_name(head), "EAGLE-1/2");
         assert_int_equal(head->hparams.n_taps, 1);
-        assert_true(head->hparams.taps[0] == AE_HEAD_TAP_NORMED);
+        assert_true(head->hparams.taps[0] == AE_DHEAD_TAP_NORMED);
         assert_int_equal(head->hparams.n_target_embd, 64);
         assert_int_equal(head->hparams.n_draft, 50);
         shape_is(head->fc, 64, 128);
@@ -234,26 +234,26 @@ static void test_eagle_and_medusa(void **state)
         assert_null(head->embd_norm);
         assert_null(head->hidden_norm);
         fits(head);
-        ae_head_free(head);
+        ae_dhead_free(head);
         head = make((mkhead_options){.kind = "eagle", .schema = schemas[i], .own_embedding = true, .own_output = true});
         shape_is(head->embedding, 320, 64);
         shape_is(head->output, 320, 64);
         fits(head);
-        ae_head_free(head);
+        ae_dhead_free(head);
         head = make((mkhead_options){.kind = "medusa", .schema = schemas[i], .n_draft = 50, .n_medusa = 3, .n_blocks = 2,
                                      .biases = true});
-        assert_int_equal(head->hparams.kind, AE_HEAD_MEDUSA);
-        assert_string_equal(ae_head_kind_name(head), "Medusa");
+        assert_int_equal(head->hparams.kind, AE_DHEAD_MEDUSA);
+        assert_string_equal(ae_dhead_kind_name(head), "Medusa");
         assert_int_equal(head->hparams.n_medusa, 3);
         assert_int_equal(head->hparams.n_blocks, 2);
         assert_int_equal(head->hparams.layer.n_embd, 64);
-        assert_true(head->hparams.taps[0] == AE_HEAD_TAP_NORMED);
+        assert_true(head->hparams.taps[0] == AE_DHEAD_TAP_NORMED);
         shape_is(head->medusa_w[2][1], 64, 64);
         shape_is(head->medusa_b[2][1], 0, 64);
         shape_is(head->medusa_out[2], 50, 64);
         assert_null(head->medusa_w[3][0]);
         fits(head);
-        ae_head_free(head);
+        ae_dhead_free(head);
     }
 }
 
@@ -263,7 +263,7 @@ static void test_types_that_rows_do_not_suit(void **state)
     static const char *const types[] = {"f16", "q8_0", "q4_K", "q3_K", "q2_K", "q4_0"};
     static const char *const kinds[] = {"eagle", "eagle3", "eagle3.1", "medusa"};
     for (int i = 0; i < 6; i++)
-        for (int k = 0; k < 4; k++) ae_head_free(make((mkhead_options){.kind = kinds[k], .type = types[i], .n_draft = 33}));
+        for (int k = 0; k < 4; k++) ae_dhead_free(make((mkhead_options){.kind = kinds[k], .type = types[i], .n_draft = 33}));
 }
 
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* what an edit or a case leaves out is 0 */
@@ -391,17 +391,17 @@ static ae_buf edited(const edit *edits)
     return out;
 }
 
-static aerie_status bind_bytes(ae_head **head, const ae_buf *bytes, aerie_error *error)
+static aerie_status bind_bytes(ae_dhead **head, const ae_buf *bytes, aerie_error *error)
 {
     ae_gguf *gguf;
     *head = NULL;
     if (ae_gguf_open_memory(&gguf, bytes->data, bytes->n, "h.gguf", error) != AERIE_OK) fail_msg("%s", error->text);
-    return ae_head_bind(head, gguf, error);
+    return ae_dhead_bind(head, gguf, error);
 }
 
-static ae_head *loads(const edit *edits, ae_buf *bytes)
+static ae_dhead *loads(const edit *edits, ae_buf *bytes)
 {
-    ae_head *head;
+    ae_dhead *head;
     aerie_error error = {0};
     *bytes = edited(edits);
     if (bind_bytes(&head, bytes, &error) != AERIE_OK) fail_msg("%s", error.text);
@@ -410,7 +410,7 @@ static ae_head *loads(const edit *edits, ae_buf *bytes)
 
 static void is_refused(const edit *edits, aerie_status status, const char *sentence)
 {
-    ae_head *head;
+    ae_dhead *head;
     aerie_error error = {0};
     ae_buf bytes = edited(edits);
     const aerie_status found = bind_bytes(&head, &bytes, &error);
@@ -428,15 +428,15 @@ static void test_names_that_differ(void **state)
 {
     (void)state;
     ae_buf bytes;
-    ae_head_free(make((mkhead_options){.n_draft = 40}));
+    ae_dhead_free(make((mkhead_options){.n_draft = 40}));
     /* every alias, every default */
-    ae_head *head = loads((edit[N_EDITS]){{RENAME, "eagle3.target_layers", .text = "eagle3.target_layer_ids"},
+    ae_dhead *head = loads((edit[N_EDITS]){{RENAME, "eagle3.target_layers", .text = "eagle3.target_layer_ids"},
                                           {RENAME, "d2t", .text = "d2t.weight"}, {DROP, "eagle3.target_hidden_size"},
                                           {DROP, "eagle3.block_count"}}, &bytes);
     assert_int_equal(head->hparams.n_target_embd, 64);
     assert_int_equal(head->hparams.n_taps, 3);
     assert_non_null(head->to_target);
-    ae_head_free(head), ae_buf_free(&bytes);
+    ae_dhead_free(head), ae_buf_free(&bytes);
     head = loads((edit[N_EDITS]){{DROP, "eagle3.target_layers"}, {DROP, "eagle3.vocab_size"}, {DROP, "eagle3.feedback"},
                                  {DROP, "eagle3.norm_before_residual"}}, &bytes);
     assert_int_equal(head->hparams.taps[0], 2); /* 2, L/2, L-3 of 4 */
@@ -445,47 +445,47 @@ static void test_names_that_differ(void **state)
     assert_int_equal(head->hparams.n_vocab, 0); /* nobody says it */
     assert_false(head->hparams.norm_before_residual);
     fits(head);
-    ae_head_free(head), ae_buf_free(&bytes);
+    ae_dhead_free(head), ae_buf_free(&bytes);
     head = loads((edit[N_EDITS]){{DROP, "eagle3.feedback"}, {BOOL, "eagle3.norm_output", .a = 1}}, &bytes);
     assert_true(head->hparams.feedback_normed);
-    ae_head_free(head), ae_buf_free(&bytes);
+    ae_dhead_free(head), ae_buf_free(&bytes);
     /* the single key wins over the doubled */
     head = loads((edit[N_EDITS]){{BOOL, "eagle3.eagle3.norm_before_residual", .a = 1},
                                  {U32, "eagle3.eagle3.attention.window", .a = 9}}, &bytes);
     assert_false(head->hparams.norm_before_residual);
     assert_int_equal(head->hparams.window, 9);
-    ae_head_free(head), ae_buf_free(&bytes);
+    ae_dhead_free(head), ae_buf_free(&bytes);
     /* encoder norm without a key */
     head = loads((edit[N_EDITS]){{NEW, "enc.output_norm.weight", .a = 192}}, &bytes);
     assert_int_equal(head->hparams.fc_norm, AE_FC_NORM_JOINT);
-    ae_head_free(head), ae_buf_free(&bytes);
-    ae_head_free(make((mkhead_options){.kind = "eagle"}));
+    ae_dhead_free(head), ae_buf_free(&bytes);
+    ae_dhead_free(make((mkhead_options){.kind = "eagle"}));
     head = loads((edit[N_EDITS]){{DROP, "eagle.target_hidden_size"}}, &bytes);
     assert_int_equal(head->hparams.n_target_embd, 64);
-    ae_head_free(head), ae_buf_free(&bytes);
-    ae_head_free(make((mkhead_options){.kind = "medusa"}));
+    ae_dhead_free(head), ae_buf_free(&bytes);
+    ae_dhead_free(make((mkhead_options){.kind = "medusa"}));
     head = loads((edit[N_EDITS]){{DROP, "medusa.target_hidden_size"}, {DROP, "medusa.embedding_length"},
                                  {DROP, "medusa.block_count"}, {DROP, "medusa.vocab_size"}}, &bytes);
     assert_int_equal(head->hparams.n_target_embd, 64);
     assert_int_equal(head->hparams.n_blocks, 1);
     assert_int_equal(head->hparams.n_vocab, 320);
-    ae_head_free(head), ae_buf_free(&bytes);
+    ae_dhead_free(head), ae_buf_free(&bytes);
 }
 
 static void map_is(const edit *edits, const int32_t *ids, size_t n)
 {
     ae_buf bytes;
-    ae_head *head = loads(edits, &bytes);
+    ae_dhead *head = loads(edits, &bytes);
     assert_int_equal(head->hparams.n_draft, n);
     for (size_t i = 0; i < n; i++)
         if (head->to_target[i] != ids[i]) fail_msg("entry %zu is %d, not %d", i, head->to_target[i], ids[i]);
-    ae_head_free(head), ae_buf_free(&bytes);
+    ae_dhead_free(head), ae_buf_free(&bytes);
 }
 
 static void test_draft_maps(void **state)
 {
     (void)state;
-    ae_head_free(make((mkhead_options){.n_draft = 4}));
+    ae_dhead_free(make((mkhead_options){.n_draft = 4}));
 #define MAPS(kind, key, ...) (edit[N_EDITS]){{kind, "d2t", .a = 4, .list = L(__VA_ARGS__)}, key}
     const edit drop = {DROP, "eagle3.draft_map"}, offset = {TEXT, "eagle3.draft_map", .text = "offset"};
     for (edit_kind kind = MAP; kind <= MAP32; kind++) {
@@ -508,7 +508,7 @@ typedef struct bad {
 
 static void all_refused(mkhead_options o, const bad *cases, size_t n)
 {
-    ae_head_free(make(o));
+    ae_dhead_free(make(o));
     for (size_t i = 0; i < n; i++)
         is_refused(cases[i].edits, cases[i].status ? cases[i].status : AERIE_ERROR_FORMAT, cases[i].sentence);
 }
@@ -696,13 +696,13 @@ static void test_bad_eagle_and_medusa(void **state)
 
 /* ---- With a target ------------------------------------------------------------------------------------ */
 
-static void does_not_fit(const ae_head *head, uint32_t n_layers, uint32_t n_embd, uint32_t n_vocab, const char *sentence)
+static void does_not_fit(const ae_dhead *head, uint32_t n_layers, uint32_t n_embd, uint32_t n_vocab, const char *sentence)
 {
     ae_model *target;
     aerie_error error = {0};
     write_target(n_layers, n_embd, n_vocab);
     if (ae_model_load(&target, target_path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
-    assert_int_equal(ae_head_fits(head, target, &error), AERIE_ERROR_FORMAT);
+    assert_int_equal(ae_dhead_fits(head, target, &error), AERIE_ERROR_FORMAT);
     const char *path = ae_gguf_path(head->gguf);
     if (!strstr(error.text, sentence) || !strstr(error.text, target_path) || strncmp(error.text, path, strlen(path)))
         fail_msg("it says \"%s\", not \"%s\"", error.text, sentence);
@@ -714,18 +714,18 @@ static void test_heads_of_other_targets(void **state)
 {
     (void)state;
     ae_buf bytes;
-    ae_head *head = make((mkhead_options){.schema = "old", .n_draft = 40});
+    ae_dhead *head = make((mkhead_options){.schema = "old", .n_draft = 40});
     does_not_fit(head, 4, 96, 320, "with an embedding length of 64; ");
     does_not_fit(head, 4, 96, 320, " has 96");
     does_not_fit(head, 4, 64, 321, "with a vocabulary of 320; ");
     does_not_fit(head, 3, 64, 320, "the head reads layer 4 of its target; ");
-    ae_head_free(head);
+    ae_dhead_free(head);
     head = make((mkhead_options){.n_draft = 40});
     does_not_fit(head, 5, 64, 320, "with a layer count of 4; ");
-    ae_head_free(head);
+    ae_dhead_free(head);
     head = loads((edit[N_EDITS]){{DROP, "eagle3.vocab_size"}}, &bytes);
     does_not_fit(head, 4, 64, 260, "of the output stands for token ");
-    ae_head_free(head), ae_buf_free(&bytes);
+    ae_dhead_free(head), ae_buf_free(&bytes);
 }
 
 static void test_a_head_is_no_model(void **state)
@@ -736,16 +736,16 @@ static void test_a_head_is_no_model(void **state)
         ae_model *model;
         aerie_error error = {0};
         char sentence[64];
-        ae_head_free(make((mkhead_options){.kind = kinds[i]}));
+        ae_dhead_free(make((mkhead_options){.kind = kinds[i]}));
         assert_int_equal(ae_model_load(&model, head_path, NULL, &error), AERIE_ERROR_UNSUPPORTED);
         assert_null(model);
         snprintf(sentence, sizeof sentence, "\"%s\" is a drafter's head, not a model of its own", kinds[i]);
         if (!strstr(error.text, sentence)) fail_msg("it says \"%s\"", error.text);
-        assert_true(ae_head_is_arch(kinds[i], strlen(kinds[i])));
+        assert_true(ae_dhead_is_arch(kinds[i], strlen(kinds[i])));
     }
-    assert_false(ae_head_is_arch("llama", 5));
-    assert_false(ae_head_is_arch("eagle", 4));
-    assert_false(ae_head_is_arch(NULL, 0));
+    assert_false(ae_dhead_is_arch("llama", 5));
+    assert_false(ae_dhead_is_arch("eagle", 4));
+    assert_false(ae_dhead_is_arch(NULL, 0));
 }
 
 int main(void)

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "engine/head_engine.h"
+#include "spec/drafter_head/dhead_engine.h"
 #include "head_ref.h"
 #include "mkhead.h"
 #include "mkmodel.h"
@@ -25,9 +25,9 @@ typedef struct rig {
     ae_model *model;
     ae_net *net;
     ae_engine *engine;
-    ae_head *head;
-    ae_head_net *head_net;
-    ae_head_engine *head_engine;
+    ae_dhead *head;
+    ae_dhead_net *head_net;
+    ae_dhead_engine *head_engine;
     head_ref *ref;
     uint32_t width; /* features of a position */
     int32_t tokens[N_TEXT];
@@ -77,14 +77,14 @@ static rig open_rig(const mkhead_options *o, uint32_t n_vocab)
     OK(ae_model_load(&r.model, target_path, NULL, &ok_error));
     const ae_load_options load = {.n_threads = 1};
     OK(ae_net_create(&r.net, r.model, r.backend, &load, &ok_error));
-    OK(ae_head_load(&r.head, head_path, &ok_error));
-    const ae_head_net_options head_load = {.load = load, .n_vocab = n_vocab};
-    OK(ae_head_net_create(&r.head_net, r.head, r.net, &head_load, &ok_error));
+    OK(ae_dhead_load(&r.head, head_path, &ok_error));
+    const ae_dhead_net_options head_load = {.load = load, .n_vocab = n_vocab};
+    OK(ae_dhead_net_create(&r.head_net, r.head, r.net, &head_load, &ok_error));
     ae_engine_options eo = {.n_ctx = 512, .n_seqs = 2, .n_threads = 1, .n_taps = r.head->hparams.n_taps};
     memcpy(eo.taps, r.head->hparams.taps, sizeof eo.taps);
     OK(ae_engine_create(&r.engine, r.net, &eo, &ok_error));
-    const ae_head_engine_options ho = {.n_ctx = 512, .n_seqs = 2, .n_batch = 64};
-    OK(ae_head_engine_create(&r.head_engine, r.head_net, r.engine, &ho, &ok_error));
+    const ae_dhead_engine_options ho = {.n_ctx = 512, .n_seqs = 2, .n_batch = 64};
+    OK(ae_dhead_engine_create(&r.head_engine, r.head_net, r.engine, &ho, &ok_error));
     r.width = eo.n_taps * r.model->hparams.n_embd;
     assert_non_null(r.ref = head_ref_create(r.head, r.model));
     run_target(&r);
@@ -96,10 +96,10 @@ static void close_rig(rig *r)
     head_ref_free(r->ref);
     ae_free(r->features);
     ae_free(r->features64);
-    ae_head_engine_free(r->head_engine);
+    ae_dhead_engine_free(r->head_engine);
     ae_engine_free(r->engine);
-    ae_head_net_free(r->head_net);
-    ae_head_free(r->head);
+    ae_dhead_net_free(r->head_net);
+    ae_dhead_free(r->head);
     ae_net_free(r->net);
     ae_model_free(r->model);
     ae_backend_cpu_free(r->backend);
@@ -119,9 +119,9 @@ static double distance(const float *a, const double *b, size_t n)
 /* An output of the engine against a row of the reference. */
 static void check(const rig *r, uint32_t out, int row, const char *what)
 {
-    const ae_head_hparams *h = &r->head->hparams;
+    const ae_dhead_hparams *h = &r->head->hparams;
     const double *hidden = h->feedback_normed ? head_ref_normed(r->ref, row) : head_ref_hidden(r->ref, row);
-    const double dh = distance(ae_head_hidden(r->head_engine, out), hidden, h->layer.n_embd);
+    const double dh = distance(ae_dhead_hidden(r->head_engine, out), hidden, h->layer.n_embd);
     if (!(dh < TOLERANCE)) fail_msg("%s: hidden row differs by %g", what, dh);
     const double *logits = head_ref_logits(r->ref, row);
     double all[4096];
@@ -130,7 +130,7 @@ static void check(const rig *r, uint32_t out, int row, const char *what)
     /* rows that the engine trimmed the target's head to */
     for (uint32_t i = 0; i < n; i++)
         all[i] = r->head_net->trimmed && !r->head->to_target ? logits[r->head_net->to_target[i]] : logits[i];
-    const double dl = distance(ae_head_logits(r->head_engine, out), all, n);
+    const double dl = distance(ae_dhead_logits(r->head_engine, out), all, n);
     if (!(dl < TOLERANCE)) fail_msg("%s: logits differ by %g", what, dl);
 }
 
@@ -138,17 +138,17 @@ static void check(const rig *r, uint32_t out, int row, const char *what)
 static uint32_t add_true(const rig *r, uint32_t seq, uint32_t at, uint32_t n)
 {
     uint32_t out = 0;
-    ae_head_clear(r->head_engine);
-    ae_head_add_true(r->head_engine, seq, r->features + (size_t)at * r->width, r->tokens + at + 1, n, true, &out);
-    ae_head_run_true(r->head_engine);
+    ae_dhead_clear(r->head_engine);
+    ae_dhead_add_true(r->head_engine, seq, r->features + (size_t)at * r->width, r->tokens + at + 1, n, true, &out);
+    ae_dhead_run_true(r->head_engine);
     return out;
 }
 
 static uint32_t draft_row(const rig *r, uint32_t seq, int32_t parent, int32_t token, uint32_t *out)
 {
-    ae_head_clear(r->head_engine);
-    const uint32_t row = ae_head_add_drafted(r->head_engine, seq, parent, token, out);
-    ae_head_run_drafted(r->head_engine);
+    ae_dhead_clear(r->head_engine);
+    const uint32_t row = ae_dhead_add_drafted(r->head_engine, seq, parent, token, out);
+    ae_dhead_run_drafted(r->head_engine);
     return row;
 }
 
@@ -172,21 +172,21 @@ static void walk(const mkhead_options *o, uint32_t n_vocab, const char *what)
             ref_row = head_ref_add(r.ref, ref_row, t[i], NULL);
             check(&r, out, ref_row, what);
         }
-        ae_head_drop_drafted(r.head_engine, 1);
+        ae_dhead_drop_drafted(r.head_engine, 1);
         /* a tree, two rows a level, whose second path is scattered over the slots */
         uint32_t outs[2];
         int32_t rows[2] = {-1, -1};
         int ref_rows[2] = {row, row};
         for (int level = 0; level < 3; level++) {
-            ae_head_clear(r.head_engine);
+            ae_dhead_clear(r.head_engine);
             for (int i = 0; i < 2; i++) {
-                rows[i] = (int32_t)ae_head_add_drafted(r.head_engine, 1, rows[i], t[2 * i + level], &outs[i]);
+                rows[i] = (int32_t)ae_dhead_add_drafted(r.head_engine, 1, rows[i], t[2 * i + level], &outs[i]);
                 ref_rows[i] = head_ref_add(r.ref, ref_rows[i], t[2 * i + level], NULL);
             }
-            ae_head_run_drafted(r.head_engine);
+            ae_dhead_run_drafted(r.head_engine);
             for (int i = 0; i < 2; i++) check(&r, outs[i], ref_rows[i], what);
         }
-        ae_head_drop_drafted(r.head_engine, 1);
+        ae_dhead_drop_drafted(r.head_engine, 1);
     }
     close_rig(&r);
 }
@@ -230,11 +230,11 @@ static void test_medusa(void **state)
     rig r = open_rig(&o, 0);
     const uint32_t H = r.head->hparams.layer.n_embd;
     double *hidden = ae_alloc(H, sizeof *hidden), *logits = ae_alloc(200, sizeof *logits);
-    ae_head_run_medusa(r.head_engine, r.features + 3 * (size_t)r.width, 2);
+    ae_dhead_run_medusa(r.head_engine, r.features + 3 * (size_t)r.width, 2);
     for (uint32_t row = 0; row < 2; row++)
         for (uint32_t j = 0; j < 3; j++) {
             assert_true(head_ref_medusa(r.ref, j, r.features64 + (3 + row) * (size_t)r.width, hidden, logits));
-            const double d = distance(ae_head_logits(r.head_engine, row * 3 + j), logits, 200);
+            const double d = distance(ae_dhead_logits(r.head_engine, row * 3 + j), logits, 200);
             if (!(d < TOLERANCE)) fail_msg("head %u of row %u differs by %g", j, row, d);
         }
     ae_free(hidden);
@@ -250,10 +250,10 @@ static void test_batches(void **state)
     const uint32_t n = r.head_net->n_draft, n_rows = 30;
     float *want = ae_alloc(n, sizeof *want);
     uint32_t out = add_true(&r, 0, 0, n_rows), steps[] = {1, 2, 3, 7};
-    memcpy(want, ae_head_logits(r.head_engine, out), n * sizeof *want);
+    memcpy(want, ae_dhead_logits(r.head_engine, out), n * sizeof *want);
     for (size_t s = 0; s < 4; s++) {
         uint32_t kept = 0;
-        ae_head_share(r.head_engine, 1, 0, &kept); /* empties it */
+        ae_dhead_share(r.head_engine, 1, 0, &kept); /* empties it */
         for (uint32_t at = 0; at < n_rows; at += steps[s]) {
             out = add_true(&r, 1, at, at + steps[s] < n_rows ? steps[s] : n_rows - at);
             if (at + steps[s] >= n_rows) break;
@@ -261,15 +261,15 @@ static void test_batches(void **state)
             const uint32_t row = draft_row(&r, 1, -1, 9, &drafted);
             draft_row(&r, 1, (int32_t)row, 11, &drafted);
         }
-        assert_memory_equal(ae_head_logits(r.head_engine, out), want, n * sizeof *want);
+        assert_memory_equal(ae_dhead_logits(r.head_engine, out), want, n * sizeof *want);
     }
     /* a prefix shared from another sequence, then its own rows */
     uint32_t kept = 17;
-    ae_head_share(r.head_engine, 1, 0, &kept);
+    ae_dhead_share(r.head_engine, 1, 0, &kept);
     assert_int_equal(kept, 17);
-    assert_int_equal(ae_head_n_true(r.head_engine, 1), 17);
+    assert_int_equal(ae_dhead_n_true(r.head_engine, 1), 17);
     out = add_true(&r, 1, 17, n_rows - 17);
-    assert_memory_equal(ae_head_logits(r.head_engine, out), want, n * sizeof *want);
+    assert_memory_equal(ae_dhead_logits(r.head_engine, out), want, n * sizeof *want);
     ae_free(want);
     close_rig(&r);
 }
@@ -282,18 +282,18 @@ static void test_window(void **state)
     uint32_t out = 0;
     for (uint32_t at = 0; at < 12; at++)
         out = add_true(&r, 0, 0, N_TEXT - 1); /* the same rows again and again, at later positions */
-    assert_int_equal(ae_head_n_true(r.head_engine, 0), 12 * (N_TEXT - 1));
-    for (uint32_t i = 0; i < r.head_net->n_draft; i++) assert_true(isfinite(ae_head_logits(r.head_engine, out)[i]));
+    assert_int_equal(ae_dhead_n_true(r.head_engine, 0), 12 * (N_TEXT - 1));
+    for (uint32_t i = 0; i < r.head_net->n_draft; i++) assert_true(isfinite(ae_dhead_logits(r.head_engine, out)[i]));
     uint32_t kept = 12 * (N_TEXT - 1) - 5;
-    ae_head_share(r.head_engine, 1, 0, &kept);
+    ae_dhead_share(r.head_engine, 1, 0, &kept);
     assert_int_equal(kept, 12 * (N_TEXT - 1) - 5);
     kept = 70; /* forgotten by now */
-    ae_head_share(r.head_engine, 1, 0, &kept);
+    ae_dhead_share(r.head_engine, 1, 0, &kept);
     assert_int_equal(kept, 0);
-    ae_head_restart(r.head_engine, 1, 33);
-    assert_int_equal(ae_head_n_true(r.head_engine, 1), 33);
+    ae_dhead_restart(r.head_engine, 1, 33);
+    assert_int_equal(ae_dhead_n_true(r.head_engine, 1), 33);
     add_true(&r, 1, 33, 3);
-    assert_int_equal(ae_head_n_true(r.head_engine, 1), 36);
+    assert_int_equal(ae_dhead_n_true(r.head_engine, 1), 36);
     close_rig(&r);
 }
 

@@ -87,25 +87,25 @@ static void put_layer(small *s, uint64_t n_in, const float *values)
     put(s, "blk.0.ffn_down.weight", 1, 2, F(1, 0));
 }
 
-static ae_head *finish(small *s)
+static ae_dhead *finish(small *s)
 {
     ae_gguf *gguf;
-    ae_head *head = NULL;
+    ae_dhead *head = NULL;
     aerie_error error = {0};
     memcpy(s->head.data + 8, &s->n_tensors, 8);
     memcpy(s->head.data + 16, &s->n_kv, 8);
     gguf_make_pad(&s->head, 32);
     ae_buf_add(&s->head, s->data.data, s->data.n);
     if (ae_gguf_open_memory(&gguf, s->head.data, s->head.n, "small.gguf", &error) != AERIE_OK ||
-        ae_head_bind(&head, gguf, &error) != AERIE_OK)
+        ae_dhead_bind(&head, gguf, &error) != AERIE_OK)
         fail_msg("%s", error.text);
     return head;
 }
 
-static void done(small *s, ae_head *head, head_ref *ref)
+static void done(small *s, ae_dhead *head, head_ref *ref)
 {
     head_ref_free(ref);
-    ae_head_free(head);
+    ae_dhead_free(head);
     ae_buf_free(&s->head);
     ae_buf_free(&s->data);
 }
@@ -149,7 +149,7 @@ static void test_eagle3_by_hand(void **state)
         put(&s, "blk.0.hidden_norm.weight", 2, 0, F(1, 1));
         put(&s, "output_norm.weight", 2, 0, F(1, 2));
         put_layer(&s, 4, F(1, 0, 0, 0, 0, 0, 0, 1)); /* of the embedding the first, of the feature the second */
-        ae_head *head = finish(&s);
+        ae_dhead *head = finish(&s);
         head_ref *ref = head_ref_create(head, NULL);
         assert_int_equal(head_ref_text(ref, text, features, 2), 1);
         is(head_ref_feature(ref, 0), (double[]){2, 2}, 2);
@@ -178,7 +178,7 @@ static void test_eagle_by_hand(void **state)
     put_layer_keys(&s, "eagle");
     put(&s, "fc.weight", 4, 2, F(1, 0, 0, 1, 0, 0, 1, 0)); /* e0 + f1, f0 */
     put_layer(&s, 2, F(1, 0, 0, 1));
-    ae_head *head = finish(&s);
+    ae_dhead *head = finish(&s);
     head_ref *ref = head_ref_create(head, NULL);
     assert_int_equal(head_ref_chain(ref, head_ref_text(ref, text, features, 2), &next, 1), 2);
     for (int k = 0; k < 3; k++) {
@@ -200,7 +200,7 @@ static void test_medusa_by_hand(void **state)
     put(&s, "medusa.0.0.bias", 2, 0, F(0.5f, 0));
     put(&s, "medusa.0.1.weight", 2, 2, F(0, 1, 1, 0));
     put(&s, "medusa.0.output.weight", 2, 3, F(1, 0, 0, 1, 1, -1));
-    ae_head *head = finish(&s);
+    ae_dhead *head = finish(&s);
     head_ref *ref = head_ref_create(head, NULL);
     assert_true(head_ref_medusa(ref, 0, (double[]){1, -2}, hidden, logits));
     is(hidden, (double[]){0.7061691587861968, 0.32326643744532757}, 2);
@@ -212,7 +212,7 @@ static void test_medusa_by_hand(void **state)
 
 typedef struct pair {
     ae_model *target;
-    ae_head *head;
+    ae_dhead *head;
     double *features; /* [8] rows */
 } pair;
 
@@ -232,7 +232,7 @@ static pair make(mkhead_options o)
     assert_true(mk_shape("tiny", &m));
     o.type = "f16", o.n_draft = 40;
     if (mk_model(&m, paths[0], &error) != AERIE_OK || mkhead_write(&o, paths[0], paths[1], &error) != AERIE_OK ||
-        ae_model_load(&p.target, paths[0], NULL, &error) != AERIE_OK || ae_head_load(&p.head, paths[1], &error) != AERIE_OK)
+        ae_model_load(&p.target, paths[0], NULL, &error) != AERIE_OK || ae_dhead_load(&p.head, paths[1], &error) != AERIE_OK)
         fail_msg("%s", error.text);
     unlink(paths[0]), unlink(paths[1]);
     const size_t n = 8 * (size_t)p.head->hparams.n_taps * p.head->hparams.n_target_embd;
@@ -244,7 +244,7 @@ static pair make(mkhead_options o)
 static void drop(pair *p)
 {
     free(p->features);
-    ae_head_free(p->head);
+    ae_dhead_free(p->head);
     ae_model_free(p->target);
 }
 

@@ -21,8 +21,8 @@
 
 #include <cmocka.h>
 
-#include "text/pretok_int.h"
-#include "text/vocab_int.h"
+#include "text/token/pretok_int.h"
+#include "text/token/vocab_int.h"
 #include "vocab_make.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

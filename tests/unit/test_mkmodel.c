@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "gguf/gguf.h"
+#include "formats/gguf.h"
 #include "mkmodel.h"
 #include "quant/types.h"
 

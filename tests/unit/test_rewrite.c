@@ -13,7 +13,7 @@
 
 #include "fail_alloc.h"
 #include "fail_read.h"
-#include "gguf/gguf_write.h"
+#include "formats/gguf_write.h"
 #include "mkmodel.h"
 #include "quant/rewrite.h"
 

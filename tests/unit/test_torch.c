@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "fail_alloc.h"
-#include "gguf/torch.h"
+#include "formats/torch.h"
 #include "quant/types.h"
 #include "st_make.h"
 

@@ -10,8 +10,8 @@
 
 #include "fail_alloc.h"
 #include "gguf_make.h"
-#include "text/unicode.h"
-#include "text/vocab_int.h"
+#include "text/token/unicode.h"
+#include "text/token/vocab_int.h"
 #include "vocab_make.h"
 
 static const ae_encode_options plain = {0}, full = {.add_special = true, .parse_special = true};

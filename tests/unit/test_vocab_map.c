@@ -16,8 +16,8 @@
 
 #include "fail_alloc.h"
 #include "mkmodel.h"
-#include "text/vocab_int.h"
-#include "text/vocab_map.h"
+#include "text/token/vocab_int.h"
+#include "text/token/vocab_map.h"
 
 static const struct made {
     const char *kind;

@@ -1,0 +1,106 @@
+/* bandwidth.c - how fast the cores read memory together, as fast as kernels that stream weights can.
+ *
+ * Owns: a buffer larger than the last cache and a team of threads. A reading visits the buffer once, in pieces that the
+ * threads claim, as the engine's passes do. Each piece is read as several streams that lie apart, with prefetches ahead: a
+ * single stream leaves a third of the bandwidth unused (2-core Sapphire Rapids, medians of 25: one to two streams 13 to
+ * 18 GB/s, four 21.3, eight 21.8, sixteen 20.6; wider loads than the 16 bytes of every x86-64 gain 1 %).
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/bench.h"
+
+#include "base/os.h"   /* free memory and huge pages, which aerie.h does not tell */
+#include "base/pool.h" /* the threads that passes run on */
+
+enum {
+    PIECE = 1 << 20, /* bytes that a thread claims */
+    STREAMS = 8,     /* per piece */
+    STREAM = PIECE / STREAMS,
+    AHEAD = 2048, /* bytes from a load to its prefetch */
+    LINE = 64,
+};
+
+struct app_reader {
+    ae_pool *pool;
+    const unsigned char *bytes; /* [n_pieces * PIECE] */
+    uint32_t n_pieces;
+    uint64_t *sums; /* [n_pieces] so that the reading cannot be left out */
+};
+
+static void read_piece(void *context, uint32_t item, uint32_t i_worker)
+{
+    app_reader *r = context;
+    const unsigned char *piece = r->bytes + (size_t)item * PIECE;
+    uint64_t sum[LINE / 8] = {0}; /* independent chains: the loads are the limit, not the additions */
+    (void)i_worker;
+    for (size_t at = 0; at < STREAM; at += LINE) {
+        for (size_t s = 0; s < STREAMS; s++) {
+            const unsigned char *line = piece + s * STREAM + at;
+            uint64_t words[LINE / 8];
+#if defined(__GNUC__)
+            __builtin_prefetch(line + AHEAD);
+#endif
+            memcpy(words, line, LINE);
+            for (size_t k = 0; k < LINE / 8; k++) sum[k] += words[k];
+        }
+    }
+    for (size_t k = 0; k < LINE / 8; k++) r->sums[item] += sum[k];
+}
+
+/* As much as is asked for, so that the cache keeps the same share of it; at least four times the last cache and 256 MiB, at
+ * most 2 GiB and a quarter of what is free. */
+static size_t buffer_pieces(uint64_t bytes)
+{
+    if (bytes < (uint64_t)256 << 20) bytes = (uint64_t)256 << 20;
+    const uint64_t available = ae_os_memory_available();
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (cache > 0 && (uint64_t)cache * 4 > bytes) bytes = (uint64_t)cache * 4;
+#endif
+    if (bytes > (uint64_t)2 << 30) bytes = (uint64_t)2 << 30;
+    if (available && bytes > available / 4) bytes = available / 4;
+    return (size_t)(bytes / PIECE);
+}
+
+int app_reader_open(app_reader **out, uint32_t n_threads, uint64_t bytes_wanted)
+{
+    const size_t n_pieces = buffer_pieces(bytes_wanted);
+    aerie_error error = {0};
+    app_reader *r = *out = calloc(1, sizeof *r);
+    if (!r) return app_error_memory("the read bandwidth");
+    if (n_pieces == 0) return APP_DONE; /* no memory to spare: readings say 0 */
+    r->n_pieces = (uint32_t)n_pieces;
+    r->sums = calloc(n_pieces, sizeof *r->sums);
+    unsigned char *bytes = ae_os_pages_alloc(n_pieces * PIECE + AHEAD);
+    r->bytes = bytes;
+    if (!r->sums || !bytes) return app_error_memory("the read bandwidth");
+    memset(bytes, 1, n_pieces * PIECE); /* pages of their own, not the shared zero page */
+    const aerie_status status = ae_pool_create(&r->pool, n_threads, &error);
+    return status == AERIE_OK ? APP_DONE : app_report(APP_WORKING, status, &error);
+}
+
+double app_reader_read(app_reader *r)
+{
+    if (!r->pool) return 0;
+    const double start = app_now();
+    ae_pool_run(r->pool, read_piece, r, r->n_pieces);
+    const double seconds = app_now() - start;
+    return seconds > 0 ? (double)app_reader_bytes(r) / seconds : 0;
+}
+
+uint64_t app_reader_bytes(const app_reader *r)
+{
+    return (uint64_t)r->n_pieces * PIECE;
+}
+
+void app_reader_free(app_reader *r)
+{
+    if (!r) return;
+    ae_pool_free(r->pool);
+    ae_os_pages_free((void *)r->bytes, (size_t)r->n_pieces * PIECE + AHEAD);
+    free(r->sums);
+    free(r);
+}

@@ -1,0 +1,69 @@
+/* bench_spec.h - what the parts of aerie bench spec share: prompts in groups, drafters, figures.
+ *
+ * Owns: nothing of the other parts' business: bench_spec.c measures, bench_spec_prompts.c reads,
+ * bench_spec_print.c shows. Nothing here knows a kind of drafter by name.
+ */
+#ifndef AERIE_APP_BENCH_SPEC_H
+#define AERIE_APP_BENCH_SPEC_H
+
+#include "bench/bench.h"
+
+/* ---- bench_spec_prompts.c ------------------------------------------------------------------------------ */
+
+typedef struct bench_group {
+    char *name; /* owned */
+    size_t first, n; /* its prompts */
+} bench_group;
+
+typedef struct bench_prompts {
+    app_prompts prompts; /* group after group */
+    bench_group *groups; /* [n_groups] */
+    size_t n_groups, capacity;
+} bench_prompts;
+
+/* From --prompts, as --groups, --held-out and --per-group want it; else from -p or --prompts-file; else a built-in few. */
+int bench_prompts_read(bench_prompts *prompts, const app_options *options);
+void bench_prompts_free(bench_prompts *prompts);
+
+/* ---- Figures --------------------------------------------------------------------------------------------- */
+
+/* A kind of speculation and its settings; plain decoding is compared with each. */
+typedef struct bench_drafter {
+    aerie_spec_type type;
+    const char *name; /* what the type came to; static */
+    uint32_t n_max;
+    aerie_tree tree;
+} bench_drafter;
+
+/* One drafter on one group (or all of them) at one temperature and number of sequences at once. */
+typedef struct bench_cell {
+    const bench_drafter *drafter;
+    const char *group;
+    float temperature;
+    uint32_t n_seqs;
+    size_t n_prompts;
+    double n_tokens, seconds, plain_seconds; /* of one repetition: sums of medians */
+    aerie_stats stats, plain_stats;          /* of all repetitions */
+    uint32_t n_passes;                       /* stats.n_passes and the first passes: prompts being in the cache, they decode */
+    double all_seconds;                      /* of the drafted runs of all repetitions */
+    bool same;                               /* ids and text equal to the plain ones, each time */
+} bench_cell;
+
+typedef struct bench_spec {
+    app_options options; /* complete: nothing left open */
+    app_models models;
+    bench_prompts prompts;
+    bench_drafter *drafters; /* [n_drafters] */
+    size_t n_drafters;
+    aerie_session *plain, **drafted; /* [n_drafters] for the number of sequences and the temperature at hand */
+    struct app_answer *truth;        /* [temperatures][prompts] the first plain answers */
+    bench_cell *cells; /* [n_seqs][temperatures][drafters][groups, and the sum of all], each index from its list */
+    size_t n_cells;
+    json_t *settings; /* for --json */
+} bench_spec;
+
+/* ---- bench_spec_print.c ------------------------------------------------------------------------------------ */
+
+int bench_spec_print(const bench_spec *b);
+
+#endif

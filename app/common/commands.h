@@ -1,0 +1,25 @@
+/* run.h - the subcommands. Each returns the program's exit status. */
+#ifndef AERIE_APP_RUN_H
+#define AERIE_APP_RUN_H
+
+#include "common/options.h"
+
+int app_run(const app_options *options);
+int app_chat(const app_options *options); /* app_run on a terminal without a prompt */
+int app_tokenize(const app_options *options);
+int app_template(const app_options *options);
+int app_inspect(const app_options *options);
+int app_convert(const app_options *options);
+int app_quantize(const app_options *options);
+void app_quantize_types(void); /* the list of mixes and types, behind quantize's --help */
+int app_bench_speed(const app_options *options);
+int app_bench_verify(const app_options *options);
+int app_bench_spec(const app_options *options);
+int app_bench_logits(const app_options *options);
+int app_train_data(const app_options *options);
+
+/* Needs of internals, apart from inspect's: names for reports. */
+const char *app_cpu_level(void);                    /* version.c: the best kernels on this machine */
+void app_main_type(const char *path, char out[16]); /* version.c: the tensor type that takes most bytes; "?" */
+
+#endif

@@ -1,0 +1,392 @@
+/* common.c - implements app.h: messages, standard output, bytes, interruption. */
+#define _POSIX_C_SOURCE 200809L
+#include "common/app.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- Messages -------------------------------------------------------------------------------- */
+
+size_t app_utf8_char(const char *text, size_t n, uint32_t *code)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    if (n == 0) return 0;
+    if (p[0] < 0x80) {
+        *code = p[0];
+        return 1;
+    }
+    const size_t length = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || n < length) return 0;
+    uint32_t c = p[0] & (0x7f >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((p[i] & 0xc0) != 0x80) return 0;
+        c = c << 6 | (p[i] & 0x3f);
+    }
+    if (length == 3 && (c < 0x800 || (c >= 0xd800 && c <= 0xdfff))) return 0;
+    if (length == 4 && (c < 0x10000 || c > 0x10ffff)) return 0;
+    *code = c;
+    return length;
+}
+
+/* Characters that move the cursor, colour the screen or reorder what stands there. */
+static bool is_unsafe(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
+}
+
+void app_escape(FILE *stream, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        uint32_t c = 0;
+        const size_t length = app_utf8_char(text + i, n - i, &c);
+        if (length == 0) {
+            fprintf(stream, "\\x%02x", (unsigned char)text[i]);
+            i++;
+            continue;
+        }
+        if (c == '\n') {
+            fputs("\\n", stream);
+        } else if (c == '\t') {
+            fputs("\\t", stream);
+        } else if (is_unsafe(c)) {
+            fprintf(stream, c < 0x80 ? "\\x%02x" : "\\u{%04x}", (unsigned)c);
+        } else {
+            fwrite(text + i, 1, length, stream);
+        }
+        i += length;
+    }
+}
+
+static void say(const char *format, va_list args)
+{
+    char text[2048];
+    const int n = vsnprintf(text, sizeof text, format, args);
+    if (n < 0) return;
+    fputs("aerie: ", stderr);
+    app_escape(stderr, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+    fputc('\n', stderr);
+}
+
+int app_error(int exit_status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    return exit_status;
+}
+
+void app_note(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+}
+
+int app_error_memory(const char *what)
+{
+    return app_error(APP_FAILED, "not enough memory for %s", what);
+}
+
+int app_report(app_stage stage, aerie_status status, const aerie_error *error)
+{
+    const char *text = error && error->status == status && error->text[0] ? error->text : aerie_status_text(status);
+    int exit_status = APP_FAILED;
+    switch (status) {
+    case AERIE_OK: return APP_DONE;
+    case AERIE_ERROR_IO:
+    case AERIE_ERROR_FORMAT:
+    case AERIE_ERROR_UNSUPPORTED: exit_status = APP_BAD_FILE; break;
+    case AERIE_ERROR_LIMIT: exit_status = stage == APP_LOADING ? APP_BAD_FILE : APP_USAGE; break;
+    case AERIE_ERROR_ARGUMENT: exit_status = APP_USAGE; break;
+    case AERIE_ERROR_CANCELLED: exit_status = APP_INTERRUPTED; break;
+    case AERIE_ERROR_MEMORY:
+    case AERIE_ERROR_INTERNAL: break;
+    }
+    return app_error(exit_status, "%s", text);
+}
+
+/* ---- Standard output --------------------------------------------------------------------------- */
+
+static bool out_used;
+static int out_errno; /* of the first failed write; 0 = none */
+
+static bool out_check(bool ok)
+{
+    out_used = true;
+    if (!ok && out_errno == 0) out_errno = errno ? errno : EIO;
+    return out_errno == 0;
+}
+
+bool app_write(const void *bytes, size_t n)
+{
+    if (n == 0 || out_errno) return out_errno == 0;
+    errno = 0;
+    return out_check(fwrite(bytes, 1, n, stdout) == n);
+}
+
+bool app_print(const char *format, ...)
+{
+    va_list args;
+    if (out_errno) return false;
+    errno = 0;
+    va_start(args, format);
+    const int n = vfprintf(stdout, format, args);
+    va_end(args);
+    return out_check(n >= 0);
+}
+
+bool app_write_escaped(const char *text, size_t n)
+{
+    if (out_errno) return false;
+    errno = 0;
+    app_escape(stdout, text, n);
+    return out_check(!ferror(stdout));
+}
+
+bool app_flush(void)
+{
+    if (out_errno) return false;
+    errno = 0;
+    return out_check(fflush(stdout) == 0);
+}
+
+static int dump(const char *bytes, size_t n, void *user)
+{
+    (void)user;
+    return app_write(bytes, n) ? 0 : -1;
+}
+
+int app_print_json(json_t *json)
+{
+    if (!json) return app_error_memory("the JSON output");
+    const int bad = json_dump_callback(json, dump, NULL, JSON_INDENT(2) | JSON_REAL_PRECISION(7));
+    json_decref(json);
+    if (bad && out_errno == 0) return app_error_memory("the JSON output");
+    app_write("\n", 1);
+    return APP_DONE;
+}
+
+int app_finish(int exit_status)
+{
+    errno = 0;
+    /* Standard output may be closed from the start; that is an error only for who writes to it. */
+    if (fclose(stdout) && (out_used || errno != EBADF)) out_check(false);
+    if (out_errno == 0) return exit_status;
+    app_error(0, "cannot write to standard output: %s", strerror(out_errno));
+    return exit_status ? exit_status : APP_FAILED;
+}
+
+/* ---- Bytes, text, ids ---------------------------------------------------------------------------- */
+
+void *app_grow(void *items, size_t n, size_t *capacity, size_t size)
+{
+    if (n < *capacity) return items;
+    const size_t wanted = *capacity ? *capacity * 2 : 64;
+    if (wanted > SIZE_MAX / 2 / size) return NULL;
+    void *grown = realloc(items, wanted * size);
+    if (grown) *capacity = wanted;
+    return grown;
+}
+
+bool app_text_add(app_text *text, const void *bytes, size_t n)
+{
+    if (n >= SIZE_MAX / 4 - text->n) return false;
+    if (text->n + n >= text->capacity) {
+        const size_t wanted = (text->n + n + 1) * 2;
+        char *grown = realloc(text->data, wanted);
+        if (!grown) return false;
+        text->data = grown;
+        text->capacity = wanted;
+    }
+    if (n) memcpy(text->data + text->n, bytes, n);
+    text->n += n;
+    text->data[text->n] = '\0';
+    return true;
+}
+
+void app_text_free(app_text *text)
+{
+    free(text->data);
+    *text = (app_text){0};
+}
+
+int app_read_file(app_text *text, const char *path)
+{
+    const bool standard = strcmp(path, "-") == 0;
+    const char *name = standard ? "standard input" : path;
+    FILE *file = standard ? stdin : fopen(path, "rb");
+    if (!file) return app_error(APP_BAD_FILE, "cannot open '%s': %s", path, strerror(errno));
+    char chunk[16384];
+    bool fits = app_text_add(text, "", 0);
+    errno = 0;
+    for (size_t n; fits && (n = fread(chunk, 1, sizeof chunk, file)) > 0;) fits = app_text_add(text, chunk, n);
+    const int bad = ferror(file) ? (errno ? errno : EIO) : 0;
+    if (!standard) fclose(file);
+    if (!fits) return app_error_memory(name);
+    if (bad) return app_error(APP_BAD_FILE, "cannot read '%s': %s", name, strerror(bad));
+    return APP_DONE;
+}
+
+static bool is_separator(char c)
+{
+    return c == ' ' || c == ',' || c == '\n' || c == '\t' || c == '\r' || c == '[' || c == ']';
+}
+
+int app_parse_ids(const char *text, size_t n, const char *source, int exit_status, int32_t **ids, size_t *n_ids)
+{
+    size_t capacity = 0;
+    *ids = NULL;
+    *n_ids = 0;
+    for (size_t i = 0; i < n;) {
+        if (is_separator(text[i])) {
+            i++;
+            continue;
+        }
+        size_t end = i;
+        int64_t value = 0;
+        while (end < n && text[end] >= '0' && text[end] <= '9' && value <= INT32_MAX) {
+            value = value * 10 + (text[end++] - '0');
+        }
+        if (end == i || value > INT32_MAX || (end < n && !is_separator(text[end]))) {
+            while (end < n && end < i + 40 && !is_separator(text[end])) end++;
+            free(*ids);
+            *ids = NULL;
+            *n_ids = 0;
+            return app_error(exit_status, "%s: '%.*s' is not a token id (a whole number from 0)", source,
+                             (int)(end - i), text + i);
+        }
+        int32_t *grown = app_grow(*ids, *n_ids, &capacity, sizeof **ids);
+        if (!grown) {
+            free(*ids);
+            *ids = NULL;
+            *n_ids = 0;
+            return app_error_memory("the token ids");
+        }
+        *ids = grown;
+        grown[(*n_ids)++] = (int32_t)value;
+        i = end;
+    }
+    return APP_DONE;
+}
+
+json_t *app_json_text(const char *text, size_t n)
+{
+    app_text clean = {0};
+    bool ok = app_text_add(&clean, "", 0);
+    for (size_t i = 0; ok && i < n;) {
+        uint32_t code;
+        const size_t length = app_utf8_char(text + i, n - i, &code);
+        ok = length ? app_text_add(&clean, text + i, length) : app_text_add(&clean, "\xef\xbf\xbd", 3);
+        i += length ? length : 1;
+    }
+    json_t *json = ok ? json_stringn(clean.data, clean.n) : NULL;
+    app_text_free(&clean);
+    return json;
+}
+
+json_t *app_json_ids(const int32_t *ids, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < n; i++) json_array_append_new(list, json_integer(ids[i]));
+    return list;
+}
+
+json_t *app_json_real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+const char *app_bytes(char out[32], uint64_t bytes)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(out, 32, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+    return out;
+}
+
+const char *app_count(char out[32], uint64_t n)
+{
+    char digits[24];
+    const int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    size_t k = 0;
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0) out[k++] = ',';
+        out[k++] = digits[i];
+    }
+    out[k] = '\0';
+    return out;
+}
+
+double app_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double app_median(double *x, size_t n)
+{
+    if (n == 0) return 0;
+    qsort(x, n, sizeof *x, by_value);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+/* ---- Interruption ---------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+static void note_interrupts(int flags)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = flags}; /* without SA_RESTART: a read ends */
+    interrupted = 0;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+void app_interrupt_arm(void)
+{
+    note_interrupts((int)SA_RESETHAND);
+}
+
+void app_interrupt_watch(void)
+{
+    note_interrupts(0);
+}
+
+void app_interrupt_disarm(void)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+bool app_interrupted(void)
+{
+    return interrupted != 0;
+}

@@ -1,0 +1,227 @@
+/* help.c - help, bash completion and man page, all from the tables of options_table.c. */
+#include <string.h>
+
+#include "common/commands.h"
+
+void app_print_usage(FILE *stream)
+{
+    fputs("usage: aerie COMMAND [options]\n", stream);
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        fprintf(stream, "  %-13s %s\n", app_command_at(i)->name, app_command_at(i)->summary);
+    }
+    fputs("See 'aerie help' or 'aerie help COMMAND'.\n", stream);
+}
+
+void app_print_overview(void)
+{
+    app_print("aerie %s - runs GGUF language models, drafts ahead, never changes a byte of the output\n\n",
+              aerie_version());
+    app_print("usage: aerie COMMAND [options]\n\n");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        app_print("  %-13s %s\n", app_command_at(i)->name, app_command_at(i)->summary);
+    }
+    app_print("  %-13s %s\n", "help", "this text, or 'aerie help COMMAND'");
+    app_print("\n  --version          version, compiler and CPU level\n"
+              "  --completion-bash  a completion script: source <(aerie --completion-bash)\n"
+              "  --man              a manual page: aerie --man > aerie.1\n"
+              "\n"
+              "Every option may also be given in the environment (AERIE_THREADS=2 is -t 2); the command line wins.\n"
+              "Exit status: 0 done, 1 failed while running, 2 the command line is wrong, 3 a file is unusable,\n"
+              "130 interrupted. Answers go to standard output, everything else to standard error.\n");
+}
+
+/* Words of text from column `left` to 100, starting in column `at`. */
+static void print_wrapped(const char *text, size_t at, size_t left)
+{
+    while (*text) {
+        const size_t n = strcspn(text, " ");
+        if (at > left && at + 1 + n > 100) {
+            app_print("\n%*s", (int)left, "");
+            at = left;
+        } else if (at > left) {
+            app_print(" ");
+            at++;
+        }
+        app_print("%.*s", (int)n, text);
+        at += n;
+        text += n;
+        while (*text == ' ') text++;
+    }
+    app_print("\n");
+}
+
+/* "-n, --predict, --n-predict N" into out [256]; its length. */
+static size_t names_of(const app_option *o, char out[256])
+{
+    char name[64];
+    size_t n = 0;
+    for (size_t k = 0; app_option_name(o, k, name) && n < 200; k++) {
+        n += (size_t)snprintf(out + n, 256 - n, "%s%s", k ? ", " : "", name);
+    }
+    if (o->argument && n < 200) n += (size_t)snprintf(out + n, 256 - n, " %s", o->argument);
+    return n;
+}
+
+static void print_option(const app_option *o)
+{
+    enum { LEFT = 34 };
+    char names[256], text[640], fallback[256], environment[64];
+    size_t at = 2 + names_of(o, names);
+    app_print("  %s", names);
+    if (at + 2 > LEFT) {
+        app_print("\n");
+        at = 0;
+    }
+    app_print("%*s", (int)(LEFT - at), "");
+    const char *value = app_option_default(o, fallback);
+    snprintf(text, sizeof text, "%s%s%s%s [%s]", o->help, value ? " (default: " : "", value ? value : "",
+             value ? ")" : "", app_option_environment(o, environment));
+    print_wrapped(text, LEFT, LEFT);
+}
+
+/* Groups stand together in the table; each is a heading when the command takes any of it. */
+void app_print_help(const app_command *command)
+{
+    const char *group = "";
+    char names[256];
+    app_print("usage: aerie %s [options]%s%s\n\n%s", command->name, *command->arguments ? " " : "", command->arguments,
+              command->about);
+    for (size_t i = 0; i < app_n_options(); i++) {
+        const app_option *o = app_option_at(i);
+        if (!(o->commands & command->bit) || o->type == APP_IGNORED) continue;
+        if (strcmp(group, o->group)) {
+            group = o->group;
+            app_print("\n%s\n", group);
+        }
+        print_option(o);
+    }
+    if (command->bit == APP_QUANTIZE) app_quantize_types();
+    const char *heading = "\nAccepted for llama.cpp's sake, without effect\n ", *end = "";
+    for (size_t i = 0; i < app_n_options(); i++) {
+        const app_option *o = app_option_at(i);
+        if (!(o->commands & command->bit) || o->type != APP_IGNORED) continue;
+        app_option_name(o, 0, names);
+        app_print("%s %s", heading, names);
+        heading = "";
+        end = "\n";
+    }
+    app_print("%s", end);
+}
+
+/* ---- Bash ------------------------------------------------------------------------------------------- */
+
+static void print_names(const app_command *command, bool only_files)
+{
+    char name[64];
+    const char *space = "";
+    for (size_t i = 0; i < app_n_options(); i++) {
+        const app_option *o = app_option_at(i);
+        if (!(o->commands & command->bit)) continue;
+        if (only_files && (!o->argument || strcmp(o->argument, "FILE"))) continue;
+        for (size_t k = 0; app_option_name(o, k, name); k++) {
+            app_print("%s%s", space, name);
+            space = only_files ? "|" : " ";
+        }
+    }
+}
+
+void app_print_completion(void)
+{
+    app_print("# bash completion for aerie\n"
+              "_aerie()\n"
+              "{\n"
+              "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
+              "    local command=${COMP_WORDS[1]} options= files=\n"
+              "    COMPREPLY=()\n"
+              "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
+              "        COMPREPLY=($(compgen -W '");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        const char *name = app_command_at(i)->name;
+        if (strncmp(name, "bench ", 6)) app_print("%s ", name);
+    }
+    app_print("bench help --help --version --completion-bash --man' -- \"$word\"))\n"
+              "        return\n"
+              "    fi\n"
+              "    if [ \"$command\" = bench ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
+              "        COMPREPLY=($(compgen -W 'speed verify spec logits' -- \"$word\"))\n"
+              "        return\n"
+              "    fi\n"
+              "    [ \"$command\" = bench ] && command=\"bench ${COMP_WORDS[2]}\"\n"
+              "    case $command in\n");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        app_print("    '%s') options='", app_command_at(i)->name);
+        print_names(app_command_at(i), false);
+        app_print(" --help' ; files='");
+        print_names(app_command_at(i), true);
+        app_print("' ;;\n");
+    }
+    app_print("    esac\n"
+              "    if [[ \"|$files|\" == *\"|$before|\"* ]]; then\n"
+              "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
+              "    elif [ \"$before\" = --spec-type ]; then\n"
+              "        COMPREPLY=($(compgen -W '");
+    for (int i = 0; aerie_spec_type_name((aerie_spec_type)i); i++) {
+        app_print("%s%s", i ? " " : "", aerie_spec_type_name((aerie_spec_type)i));
+    }
+    app_print("' -- \"$word\"))\n"
+              "    elif [[ $word == -* ]]; then\n"
+              "        COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
+              "    else\n"
+              "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
+              "    fi\n"
+              "}\n"
+              "complete -o filenames -F _aerie aerie\n");
+}
+
+/* ---- Man page ------------------------------------------------------------------------------------------ */
+
+/* Text with what troff would take for a request or an escape made harmless. */
+static void print_troff(const char *text)
+{
+    bool start = true;
+    for (; *text; text++) {
+        if (start && (*text == '.' || *text == '\'')) app_print("\\&");
+        if (*text == '\\') app_print("\\e");
+        else if (*text == '-') app_print("\\-");
+        else app_print("%c", *text);
+        start = *text == '\n';
+    }
+}
+
+void app_print_man(void)
+{
+    char names[256], fallback[256];
+    app_print(
+        ".TH AERIE 1 \"\" \"aerie %s\" \"User Commands\"\n.SH NAME\naerie \\- runs language models, drafts ahead\n",
+        aerie_version());
+    app_print(".SH SYNOPSIS\n.B aerie\n.I command\n[options]\n.SH COMMANDS\n");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        const app_command *c = app_command_at(i);
+        app_print(".SS aerie %s %s\n.nf\n", c->name, c->arguments);
+        print_troff(c->about);
+        app_print(".fi\n");
+    }
+    app_print(".SH OPTIONS\nEach may be given in the environment too; the command line wins.\n");
+    for (size_t i = 0; i < app_n_options(); i++) {
+        const app_option *o = app_option_at(i);
+        if (o->type == APP_IGNORED) continue;
+        names_of(o, names);
+        app_print(".TP\n.B ");
+        print_troff(names);
+        app_print("\n");
+        print_troff(o->help);
+        const char *value = app_option_default(o, fallback);
+        if (value) {
+            app_print(" (default: ");
+            print_troff(value);
+            app_print(")");
+        }
+        app_print(". Environment: %s. Commands:", app_option_environment(o, fallback));
+        for (size_t k = 0, n = 0; k < app_n_commands(); k++) {
+            if (o->commands & app_command_at(k)->bit) app_print("%s %s", n++ ? "," : "", app_command_at(k)->name);
+        }
+        app_print(".\n");
+    }
+    app_print(".SH EXIT STATUS\n0 done, 1 failed while running, 2 the command line is wrong, 3 a file is unusable, "
+              "130 interrupted.\n");
+}

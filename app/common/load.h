@@ -1,0 +1,73 @@
+/* load.h - models and sessions as the options ask for them, prompts as tokens, figures as text.
+ *
+ * Owns: the check that memory suffices before anything is loaded, the progress bar, the line that
+ * says which speculation is active. Lends nothing: callers free what they get.
+ */
+#ifndef AERIE_APP_LOAD_H
+#define AERIE_APP_LOAD_H
+
+#include "common/options.h"
+
+typedef struct app_models {
+    aerie_model *model;
+    aerie_model *draft; /* -md is a model; NULL if not */
+    aerie_drafter_head *head;   /* -md is a drafting head, or one was found beside the model; NULL if not */
+    aerie_model_info info;
+} app_models;
+
+/* Checks memory, then loads -m and, with with_draft, -md, or without -md a drafting head beside the model. */
+int app_models_load(app_models *models, const app_options *options, bool with_draft);
+/* Whether a kind of speculation has a use for a draft model or head. */
+bool app_wants_draft(aerie_spec_type type);
+void app_models_free(app_models *models);
+/* A vocabulary is enough. */
+int app_vocabulary_load(app_models *models, const app_options *options);
+
+/* A session with the given speculation (the rest as in the options). */
+int app_session_open(aerie_session **session, const app_models *models, const app_options *options,
+                     aerie_spec_type type);
+/* "speculation: ngram, up to 16 tokens ahead, tree" on standard error, unless --quiet. */
+void app_say_speculation(const aerie_session *session, const app_options *options);
+/* "31,204 of 49,152 tokens shared (97.1% of a sample text)" when the draft model has another vocabulary, else "". */
+const char *app_shared_tokens(char out[96], const aerie_session *session);
+
+/* A text to be answered: bytes, and tokens once app_prompt_encode ran. */
+typedef struct app_prompt {
+    app_text text;
+    int32_t *tokens; /* [n_tokens] released by aerie_free */
+    size_t n_tokens;
+} app_prompt;
+
+typedef struct app_prompts {
+    app_prompt *items;
+    size_t n, capacity;
+} app_prompts;
+
+/* From -p, -f, --prompts-file; from standard input if `standard_input` and there is none of these. */
+int app_prompts_read(app_prompts *prompts, const app_options *options, bool standard_input);
+int app_prompts_add(app_prompts *prompts, const char *text, size_t n, bool escape);
+/* Replaces the escapes of -e in place; others stay as they are. Returns the new length. */
+size_t app_unescape(char *text, size_t n);
+/* By the chat template, or raw. */
+int app_prompts_encode(app_prompts *prompts, const app_models *models, const app_options *options);
+void app_prompts_free(app_prompts *prompts);
+bool app_uses_template(const app_models *models, const app_options *options);
+/* Tokens of a conversation. */
+int app_conversation_encode(const app_models *models, const aerie_message *messages, size_t n, int32_t **tokens,
+                            size_t *n_tokens);
+
+aerie_request app_request(const app_options *options, const app_prompt *prompt);
+
+/* ---- stats.c ------------------------------------------------------------------------------------------- */
+
+void app_stats_add(aerie_stats *sum, const aerie_stats *stats);
+/* The line of --stats on standard error. */
+/* session may be NULL */
+void app_say_stats(const aerie_stats *sum, size_t n_prompts, double seconds, const aerie_session *session);
+json_t *app_json_stats(const aerie_stats *stats);
+json_t *app_json_settings(const app_models *models, const app_options *options, const aerie_session *session);
+/* [{"depth": 1, "drafted": n, "tried": n, "accepted": n}, ...] */
+json_t *app_json_depths(const aerie_stats *stats);
+double app_rate(double count, double seconds);
+
+#endif

@@ -1,0 +1,141 @@
+/* main.c - aerie: which subcommand, and the exit status. */
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
+#include <string.h>
+
+#include "common/commands.h"
+
+static int run_command(const app_options *options)
+{
+    switch (options->command->bit) {
+    case APP_RUN: return app_run(options);
+    case APP_TOKENIZE: return app_tokenize(options);
+    case APP_TEMPLATE: return app_template(options);
+    case APP_INSPECT: return app_inspect(options);
+    case APP_CONVERT: return app_convert(options);
+    case APP_QUANTIZE: return app_quantize(options);
+    case APP_BENCH_SPEED: return app_bench_speed(options);
+    case APP_BENCH_VERIFY: return app_bench_verify(options);
+    case APP_BENCH_SPEC: return app_bench_spec(options);
+    case APP_BENCH_LOGITS: return app_bench_logits(options);
+    case APP_TRAIN_DATA: return app_train_data(options);
+    default: return APP_USAGE;
+    }
+}
+
+static int print_version(void)
+{
+#if defined(__clang__)
+    const char *compiler = "clang " __clang_version__;
+#elif defined(__GNUC__)
+    const char *compiler = "gcc " __VERSION__;
+#else
+    const char *compiler = "another compiler";
+#endif
+    app_print("aerie %s\ncompiler: %s\ncpu level: %s\n", aerie_version(), compiler, app_cpu_level());
+    return APP_DONE;
+}
+
+static int unknown_command(const char *name)
+{
+    if (name[0] == '-')
+        return app_error(APP_USAGE, "a command comes before the options: aerie run %s ...; see 'aerie help'", name);
+    const char *best = app_nearest(name, NULL, "help");
+    char known[256] = "help", first[64];
+    best = app_nearest(name, best, "bench");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        const char *command = app_command_at(i)->name;
+        const size_t n = strlen(known);
+        snprintf(first, sizeof first, "%s", command);
+        best = app_nearest(name, best, command);
+        /* "speed" alone is near, too */
+        if (strncmp(command, "bench ", 6) == 0 && strcmp(name, command + 6) == 0) best = command;
+        snprintf(known + n, sizeof known - n, ", %s", first);
+    }
+    if (best) return app_error(APP_USAGE, "unknown command '%s'; did you mean '%s'? Known: %s", name, best, known);
+    return app_error(APP_USAGE, "unknown command '%s'; known: %s", name, known);
+}
+
+/* The command at words[0..n); *n_used: how many words name it. NULL with a message if there is none. */
+static const app_command *find_command(int n, char **words, int *n_used)
+{
+    char name[64];
+    const bool bench = strcmp(words[0], "bench") == 0;
+    const char *what = bench && n > 1 ? words[1] : "";
+    snprintf(name, sizeof name, bench ? "%.20s %.40s" : "%.60s", words[0], what);
+    *n_used = bench ? 2 : 1;
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        if (strcmp(app_command_at(i)->name, name) == 0) return app_command_at(i);
+    }
+    if (!bench) unknown_command(words[0]);
+    else if (n > 1 && what[0] != '-')
+        app_error(APP_USAGE, "'bench' measures speed, verify, spec or logits; found '%s'", what);
+    else app_error(APP_USAGE, "'bench' needs to know what to measure: speed, verify, spec or logits");
+    return NULL;
+}
+
+static int bench_overview(void)
+{
+    app_print("usage: aerie bench WHAT [options]\n\n");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        const app_command *command = app_command_at(i);
+        if (strncmp(command->name, "bench ", 6) == 0) app_print("  %-13s %s\n", command->name, command->summary);
+    }
+    return APP_DONE;
+}
+
+static int help(int n, char **words)
+{
+    int used;
+    if (n == 0) {
+        app_print_overview();
+        return APP_DONE;
+    }
+    if (n == 1 && strcmp(words[0], "bench") == 0) return bench_overview();
+    const app_command *command = find_command(n, words, &used);
+    if (!command) return APP_USAGE;
+    app_print_help(command);
+    return APP_DONE;
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+static int start(int argc, char **argv)
+{
+    app_options options;
+    bool wants_help = false;
+    int used;
+    if (argc < 2) {
+        app_print_usage(stderr);
+        return APP_USAGE;
+    }
+    const char *first = argv[1];
+    if (strcmp(first, "help") == 0 || is_help(first)) return help(argc - 2, argv + 2);
+    if (strcmp(first, "bench") == 0 && argc > 2 && is_help(argv[2])) return bench_overview();
+    if (strcmp(first, "--version") == 0 || strcmp(first, "version") == 0) return print_version();
+    if (strcmp(first, "--completion-bash") == 0) {
+        app_print_completion();
+        return APP_DONE;
+    }
+    if (strcmp(first, "--man") == 0) {
+        app_print_man();
+        return APP_DONE;
+    }
+    const app_command *command = find_command(argc - 1, argv + 1, &used);
+    if (!command) return APP_USAGE;
+    app_options_default(&options);
+    int status = app_options_parse(&options, command, argc - 1 - used, argv + 1 + used, &wants_help);
+    if (!status && wants_help) app_print_help(command);
+    else if (!status) status = run_command(&options);
+    app_options_free(&options);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, said in words */
+    return app_finish(start(argc, argv));
+}

@@ -1,0 +1,512 @@
+/* options.c - reads command line and environment by the table of options_table.c. */
+#define _POSIX_C_SOURCE 200809L
+#include "common/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- Defaults --------------------------------------------------------------------------------- */
+
+void app_options_default(app_options *options)
+{
+    static const app_numbers rows = {{1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 64}, 11};
+    *options = (app_options){
+        .model_params = aerie_model_params_default(),
+        .session = aerie_session_params_default(),
+        .sampling = aerie_sampling_default(),
+        .seed_random = true,
+        .n_batch_logical = 2048,
+        .n_predict = -1,
+        .bench_prompt = 512,
+        .bench_predict = 128,
+        .n_repetitions = 3,
+        .n_turns = 1000,
+        .n_likely = 16,
+        .rows = rows,
+        .contexts = {{0}, 1},
+        .n_seqs = {{1}, 1},
+    };
+    options->n_maxes = (app_numbers){{options->session.spec.n_max}, 1};
+    options->trees = (app_numbers){{options->session.spec.tree}, 1};
+}
+
+void app_options_free(app_options *options)
+{
+    free(options->prompts.items);
+    free(options->tensor_types.items);
+    free(options->prompt_paths.items);
+    free(options->arguments.items);
+    free(options->ignored.items);
+    free(options->convert_skip.items);
+    free(options->variables.items);
+    app_sampling_free(options);
+    aerie_grammar_free(options->grammar);
+}
+
+static bool add_text(app_texts *texts, const char *text)
+{
+    const char **grown = app_grow(texts->items, texts->n, &texts->capacity, sizeof *grown);
+    if (!grown) return false;
+    texts->items = grown;
+    grown[texts->n++] = text;
+    return true;
+}
+
+/* ---- Names --------------------------------------------------------------------------------------- */
+
+const char *app_option_name(const app_option *option, size_t i, char out[64])
+{
+    const char *name = option->names;
+    for (; i > 0 && name; i--) {
+        name = strchr(name, ' ');
+        if (name) name++;
+    }
+    if (!name) return NULL;
+    const size_t n = strcspn(name, " ");
+    snprintf(out, 64, "%.*s", (int)n, name);
+    return out;
+}
+
+const char *app_option_environment(const app_option *option, char out[64])
+{
+    char name[64];
+    size_t i = 0;
+    while (app_option_name(option, i, name) && strncmp(name, "--", 2)) i++;
+    snprintf(out, 64, "AERIE_%.50s", name + 2);
+    for (char *p = out; *p; p++) *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    return out;
+}
+
+/* Edits (insert, delete, replace, swap neighbours) that turn a into b; both shorter than 64. */
+static unsigned distance(const char *a, const char *b)
+{
+    const size_t na = strlen(a), nb = strlen(b);
+    unsigned d[65][65];
+    if (na > 64 || nb > 64) return 1000;
+    for (size_t i = 0; i <= na; i++) d[i][0] = (unsigned)i;
+    for (size_t j = 0; j <= nb; j++) d[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= na; i++) {
+        for (size_t j = 1; j <= nb; j++) {
+            unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best) {
+                best = d[i - 2][j - 2] + 1;
+            }
+            d[i][j] = best;
+        }
+    }
+    return d[na][nb];
+}
+
+const char *app_nearest(const char *text, const char *best, const char *candidate)
+{
+    const unsigned d = distance(text, candidate);
+    if (d > strlen(text) / 2 + 1) return best;
+    return !best || d < distance(text, best) ? candidate : best;
+}
+
+/* ---- Values ---------------------------------------------------------------------------------------- */
+
+/* Whole numbers without rest, in base 10. */
+static bool parse_whole(const char *text, long long *value)
+{
+    char *end;
+    if (!isdigit((unsigned char)*text) && *text != '-' && *text != '+') return false;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return errno == 0 && end != text && *end == '\0';
+}
+
+static bool parse_real(const char *text, double *value)
+{
+    char *end;
+    if (isspace((unsigned char)*text) || strpbrk(text, "xX")) return false;
+    errno = 0;
+    *value = strtod(text, &end);
+    return errno == 0 && end != text && *end == '\0';
+}
+
+static bool parse_switch(const char *text, bool *value)
+{
+    static const char *const words[] = {"off", "on", "false", "true", "0", "1", "no", "yes"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(text, words[i]) == 0) {
+            *value = i % 2;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int wrong(const char *name, const app_option *o, const char *text)
+{
+    if (o->type == APP_SEED) {
+        return app_error(APP_USAGE, "%s takes a whole number from 0 to 18446744073709551615, or -1; found '%s'", name,
+                         text);
+    }
+    if (o->type == APP_ON_OFF) return app_error(APP_USAGE, "%s takes on or off; found '%s'", name, text);
+    const bool real = o->type == APP_F32 || o->type == APP_REALS;
+    const char *what = o->type == APP_F32       ? "a number"
+                       : real                   ? "a list (0,0.5,1) of numbers"
+                       : o->type == APP_NUMBERS ? "a list (1,2,3) of whole numbers"
+                                                : "a whole number";
+    return app_error(APP_USAGE,
+                     real ? "%s takes %s from %g to %g; found '%s'" : "%s takes %s from %.0f to %.0f; found '%s'", name,
+                     what, o->min, o->max, text);
+}
+
+static const char *spec_type_name(int i)
+{
+    return aerie_spec_type_name((aerie_spec_type)i);
+}
+
+static const char *kv_type_name(int i)
+{
+    return aerie_kv_type_name((aerie_kv_type)i);
+}
+
+static const char *tree_name(int i)
+{
+    return aerie_tree_name((aerie_tree)i);
+}
+
+/* type_name: of the i-th type, NULL behind the last. */
+static int wrong_type(const char *name, const char *text, const char *type_name(int i))
+{
+    char known[256] = "";
+    for (int i = 0; type_name(i); i++) {
+        const size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", type_name(i));
+    }
+    return app_error(APP_USAGE, "%s takes one of %s; found '%s'", name, known, text);
+}
+
+/* The item at *p into out [64]; *p moves to the comma or the end behind it. */
+static void take_item(const char **p, char out[64])
+{
+    const size_t n = strcspn(*p, ",");
+    snprintf(out, 64, "%.*s", (int)(n < 63 ? n : 63), *p);
+    *p += n;
+}
+
+static int too_many(const char *name)
+{
+    return app_error(APP_USAGE, "%s takes at most %d values", name, APP_MAX_NUMBERS);
+}
+
+static int parse_reals(app_reals *list, const app_option *o, const char *name, const char *text)
+{
+    char item[64];
+    list->n = 0;
+    for (const char *p = text;; p++) {
+        double value = 0;
+        if (list->n == APP_MAX_NUMBERS) return too_many(name);
+        take_item(&p, item);
+        /* written so that NaN is out of range */
+        if (!parse_real(item, &value) || !(value >= o->min && value <= o->max)) return wrong(name, o, text);
+        list->items[list->n++] = (float)value;
+        if (*p == '\0') return APP_DONE;
+    }
+}
+
+static int parse_list(app_numbers *list, const app_option *o, const char *name, const char *text)
+{
+    char item[64];
+    list->n = 0;
+    for (const char *p = text;; p++) {
+        long long value = 0;
+        aerie_spec_type type;
+        aerie_tree tree;
+        if (list->n == APP_MAX_NUMBERS) return too_many(name);
+        take_item(&p, item);
+        if (o->type == APP_SPEC_TYPES) {
+            if (!aerie_spec_type_parse(item, &type)) return wrong_type(name, item, spec_type_name);
+            value = (long long)type;
+        } else if (o->type == APP_TREES) {
+            if (!aerie_tree_parse(item, &tree)) return wrong_type(name, item, tree_name);
+            value = (long long)tree;
+        } else if (!parse_whole(item, &value) || (double)value < o->min || (double)value > o->max) {
+            return wrong(name, o, text);
+        }
+        list->items[list->n++] = (uint32_t)value;
+        if (*p == '\0') return APP_DONE;
+    }
+}
+
+static int parse_seed(app_options *options, const app_option *o, const char *name, const char *text)
+{
+    options->seed_given = true;
+    options->seed_random = strcmp(text, "-1") == 0;
+    if (options->seed_random) return APP_DONE;
+    char *end;
+    errno = 0;
+    options->sampling.seed = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)*text) || errno || *end) return wrong(name, o, text);
+    return APP_DONE;
+}
+
+/* Puts the value into its place. `name`: as the user wrote it. */
+static int set_value(app_options *options, const app_option *o, const char *name, const char *text)
+{
+    void *place = (char *)options + o->offset;
+    long long whole = 0;
+    double real = 0;
+    switch (o->type) {
+    case APP_FLAG: *(bool *)place = true; return APP_DONE;
+    case APP_FLAG_OFF: *(bool *)place = false; return APP_DONE;
+    case APP_ON_OFF: return parse_switch(text, place) ? APP_DONE : wrong(name, o, text);
+    case APP_I32:
+    case APP_U32:
+        if (!parse_whole(text, &whole) || (double)whole < o->min || (double)whole > o->max) return wrong(name, o, text);
+        if (o->type == APP_I32) *(int32_t *)place = (int32_t)whole;
+        else *(uint32_t *)place = (uint32_t)whole;
+        return APP_DONE;
+    case APP_F32:
+        /* written so that NaN is out of range */
+        if (!parse_real(text, &real) || !(real >= o->min && real <= o->max)) return wrong(name, o, text);
+        *(float *)place = (float)real;
+        return APP_DONE;
+    case APP_SEED: return parse_seed(options, o, name, text);
+    case APP_TEXT: *(const char **)place = text; return APP_DONE;
+    case APP_TEXTS: return add_text(place, text) ? APP_DONE : app_error_memory("the options");
+    case APP_REALS: return parse_reals(place, o, name, text);
+    case APP_NUMBERS:
+    case APP_TREES:
+    case APP_SPEC_TYPES: return parse_list(place, o, name, text);
+    case APP_SPEC_TYPE: return aerie_spec_type_parse(text, place) ? APP_DONE : wrong_type(name, text, spec_type_name);
+    case APP_KV_TYPE: return aerie_kv_type_parse(text, place) ? APP_DONE : wrong_type(name, text, kv_type_name);
+    case APP_TREE: return aerie_tree_parse(text, place) ? APP_DONE : wrong_type(name, text, tree_name);
+    case APP_IGNORED: return add_text(&options->ignored, o->names) ? APP_DONE : app_error_memory("the options");
+    }
+    return APP_DONE;
+}
+
+const char *app_option_default(const app_option *o, char out[256])
+{
+    app_options defaults;
+    app_options_default(&defaults);
+    const void *place = (const char *)&defaults + o->offset;
+    switch (o->type) {
+    case APP_ON_OFF: snprintf(out, 256, "%s", *(const bool *)place ? "on" : "off"); return out;
+    case APP_I32: snprintf(out, 256, "%d", (int)*(const int32_t *)place); return out;
+    case APP_U32: snprintf(out, 256, "%u", (unsigned)*(const uint32_t *)place); return out;
+    case APP_F32: snprintf(out, 256, "%g", (double)*(const float *)place); return out;
+    case APP_SPEC_TYPE: snprintf(out, 256, "%s", aerie_spec_type_name(*(const aerie_spec_type *)place)); return out;
+    case APP_KV_TYPE: snprintf(out, 256, "%s", aerie_kv_type_name(*(const aerie_kv_type *)place)); return out;
+    case APP_TREE: snprintf(out, 256, "%s", aerie_tree_name(*(const aerie_tree *)place)); return out;
+    case APP_NUMBERS:
+    case APP_TREES: {
+        const app_numbers *list = place;
+        size_t n = 0;
+        for (size_t i = 0; i < list->n && n < 240; i++) {
+            const char *comma = i ? "," : "";
+            if (o->type == APP_TREES) n += (size_t)snprintf(out + n, 256 - n, "%s%s", comma, tree_name((int)list->items[i]));
+            else n += (size_t)snprintf(out + n, 256 - n, "%s%u", comma, (unsigned)list->items[i]);
+        }
+        return list->n ? out : NULL;
+    }
+    default: return NULL;
+    }
+}
+
+/* ---- Command line ------------------------------------------------------------------------------------- */
+
+/* The option called name[0..n) that takes one of the commands; the index, or app_n_options(). */
+static size_t find(const char *name, size_t n, unsigned commands)
+{
+    for (size_t i = 0; i < app_n_options(); i++) {
+        const app_option *o = app_option_at(i);
+        char known[64];
+        if (!(o->commands & commands)) continue;
+        for (size_t k = 0; app_option_name(o, k, known); k++) {
+            if (strlen(known) == n && memcmp(known, name, n) == 0) return i;
+        }
+    }
+    return app_n_options();
+}
+
+static int unknown_option(const app_command *command, const char *name, size_t n)
+{
+    char text[64], known[64], nearest[64];
+    const size_t other = find(name, n, ~0u);
+    if (other < app_n_options()) {
+        char who[256] = "";
+        for (size_t i = 0; i < app_n_commands(); i++) {
+            if (!(app_option_at(other)->commands & app_command_at(i)->bit)) continue;
+            const size_t used = strlen(who);
+            snprintf(who + used, sizeof who - used, "%s'%s'", used ? ", " : "", app_command_at(i)->name);
+        }
+        return app_error(APP_USAGE, "'%s' has no option '%.*s' (it belongs to %s); see 'aerie help %s'", command->name,
+                         (int)n, name, who, command->name);
+    }
+    snprintf(text, sizeof text, "%.*s", (int)(n < 63 ? n : 63), name);
+    const char *best = NULL;
+    for (size_t i = 0; i < app_n_options(); i++) {
+        if (!(app_option_at(i)->commands & command->bit)) continue;
+        for (size_t k = 0; app_option_name(app_option_at(i), k, known); k++) {
+            /* the dashes are no part of the resemblance: -temp is near --temp */
+            const char *winner = app_nearest(text, best, known);
+            if (winner == known) {
+                memcpy(nearest, known, sizeof nearest);
+                best = nearest;
+            }
+        }
+    }
+    if (best) {
+        return app_error(APP_USAGE, "unknown option '%s'; did you mean '%s'? See 'aerie help %s'", text, best,
+                         command->name);
+    }
+    return app_error(APP_USAGE, "unknown option '%s'; see 'aerie help %s'", text, command->name);
+}
+
+static bool is_optional_value(const char *text)
+{
+    bool ignored;
+    return strcmp(text, "auto") == 0 || parse_switch(text, &ignored);
+}
+
+/* One option at argv[*at]; moves *at to its last word. */
+static int parse_option(app_options *options, bool *given, int argc, char **argv, int *at)
+{
+    const char *word = argv[*at], *value = NULL;
+    const char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
+    const size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    const size_t i = find(word, n, options->command->bit);
+    if (i == app_n_options()) return unknown_option(options->command, word, n);
+    const app_option *o = app_option_at(i);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)n, word);
+    if (equals) value = equals + 1;
+    if (!o->argument) {
+        if (value) return app_error(APP_USAGE, "%s takes no value; found '%s'", name, value);
+    } else if (o->argument[0] == '[') {
+        if (!value && *at + 1 < argc && is_optional_value(argv[*at + 1])) value = argv[++*at];
+    } else if (!value) {
+        if (*at + 1 >= argc) return app_error(APP_USAGE, "%s needs a value: %s %s", name, name, o->argument);
+        value = argv[++*at];
+    }
+    given[i] = true;
+    return set_value(options, o, name, value);
+}
+
+/* What the command line left open. */
+static int apply_environment(app_options *options, const bool *given)
+{
+    for (size_t i = 0; i < app_n_options(); i++) {
+        const app_option *o = app_option_at(i);
+        char name[64];
+        if (given[i] || !(o->commands & options->command->bit) || o->type == APP_IGNORED) continue;
+        const char *value = getenv(app_option_environment(o, name));
+        if (!value || !*value) continue;
+        if (o->type == APP_FLAG || o->type == APP_FLAG_OFF) {
+            bool on;
+            if (!parse_switch(value, &on)) {
+                return app_error(APP_USAGE, "%s (environment) takes on or off; found '%s'", name, value);
+            }
+            if (!on) continue;
+        }
+        const int bad = set_value(options, o, name, value);
+        if (bad) return bad;
+    }
+    return APP_DONE;
+}
+
+/* llama.cpp's two options for one thing: keys and values have the same type here. */
+static int settle_cache_types(app_options *options)
+{
+    const char *k = options->cache_type_k, *v = options->cache_type_v;
+    aerie_kv_type *type = &options->session.kv_type;
+    if (!k && !v) return APP_DONE;
+    if (k && !aerie_kv_type_parse(k, type)) return wrong_type("--cache-type-k", k, kv_type_name);
+    if (v && !aerie_kv_type_parse(v, type)) return wrong_type("--cache-type-v", v, kv_type_name);
+    const char *f16 = aerie_kv_type_name(AERIE_KV_F16);
+    if (strcmp(k ? k : f16, v ? v : f16) == 0) return APP_DONE;
+    return app_error(APP_USAGE, "keys and values are cached in the same type, but --cache-type-k is %s and "
+                                "--cache-type-v %s%s; --kv-type sets both",
+                     k ? k : f16, v ? v : f16, k && v ? "" : " (not given)");
+}
+
+/* bench spec takes a list. */
+static uint32_t least_n_max(const app_options *options)
+{
+    if (!(options->command->bit & APP_BENCH_SPEC)) return options->session.spec.n_max;
+    uint32_t least = AERIE_MAX_DRAFT;
+    for (size_t i = 0; i < options->n_maxes.n; i++) {
+        if (options->n_maxes.items[i] < least) least = options->n_maxes.items[i];
+    }
+    return least;
+}
+
+/* What the table cannot say: values that follow from others. */
+static int settle(app_options *options)
+{
+    if (options->session.n_batch > options->n_batch_logical) options->session.n_batch = options->n_batch_logical;
+    if (options->command->bit & APP_THREADS) {
+        const int bad = app_cpus_settle(options);
+        if (bad) return bad;
+    }
+    options->model_params.n_threads = options->session.n_threads = options->n_threads;
+    const int bad = settle_cache_types(options);
+    if (bad) return bad;
+    const int bad_sampling = app_sampling_settle(options);
+    if (bad_sampling) return bad_sampling;
+    if (options->n_predict == 0) return app_error(APP_USAGE, "-n takes a whole number from 1, or -1; found '0'");
+    const uint32_t n_max = least_n_max(options);
+    if (options->session.spec.n_min > n_max) {
+        return app_error(APP_USAGE, "--spec-draft-n-min %u is more than --spec-draft-n-max %u",
+                         (unsigned)options->session.spec.n_min, (unsigned)n_max);
+    }
+    /* a benchmark that nobody gave a seed repeats itself, so that two of its runs compare */
+    if (options->command->bit & APP_BENCH_SPEC && !options->seed_given) options->seed_random = false;
+    if (options->seed_random) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        options->sampling.seed = ((uint64_t)now.tv_sec << 20 ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 40) >> 1;
+    }
+    if (options->model_params.mmap && options->model_params.no_mmap) {
+        return app_error(APP_USAGE, "--mmap and --no-mmap exclude each other");
+    }
+    if (options->verbose && options->quiet) {
+        return app_error(APP_USAGE, "--verbose and --quiet exclude each other");
+    }
+    for (size_t i = 0; options->verbose && i < options->ignored.n; i++) {
+        app_note("%s: accepted, but without effect here", options->ignored.items[i]);
+    }
+    return app_grammar_settle(options);
+}
+
+int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, bool *help)
+{
+    bool *given = calloc(app_n_options(), sizeof *given);
+    bool only_arguments = false;
+    int bad = given ? APP_DONE : app_error_memory("the options");
+    options->command = command;
+    *help = false;
+    for (int i = 0; i < argc && !bad; i++) {
+        const char *word = argv[i];
+        if (only_arguments || word[0] != '-' || word[1] == '\0') {
+            if (!add_text(&options->arguments, word)) bad = app_error_memory("the options");
+        } else if (strcmp(word, "--") == 0) {
+            only_arguments = true;
+        } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            *help = true;
+            break;
+        } else {
+            bad = parse_option(options, given, argc, argv, &i);
+        }
+    }
+    if (!bad && !*help) bad = apply_environment(options, given);
+    if (!bad && !*help) bad = settle(options);
+    if (!bad && !*help && options->arguments.n && !*command->arguments) {
+        bad = app_error(APP_USAGE, "'%s' takes options only; found '%s' (a prompt is given by -p)", command->name,
+                        options->arguments.items[0]);
+    }
+    free(given);
+    return bad;
+}

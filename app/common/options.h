@@ -1,0 +1,195 @@
+/* options.h - the one table of commands and options, and what was asked for.
+ *
+ * Owns: names, types, defaults, ranges and help of every option. The command line, AERIE_*
+ * environment names, --help, bash completion and the man page all come from this table.
+ * Names are llama.cpp's wherever it has one. Values lie in app_options, mostly inside the
+ * library's own option structs, so defaults are the library's.
+ * The environment name of an option is AERIE_ and its first long name in capitals, '-' as '_'.
+ */
+#ifndef AERIE_APP_OPTIONS_H
+#define AERIE_APP_OPTIONS_H
+
+#include "common/app.h"
+
+/* One bit per command: which commands take an option. */
+enum {
+    APP_RUN = 1u << 0,
+    APP_TOKENIZE = 1u << 1,
+    APP_INSPECT = 1u << 2,
+    APP_BENCH_SPEED = 1u << 3,
+    APP_BENCH_VERIFY = 1u << 4,
+    APP_BENCH_SPEC = 1u << 5,
+    APP_BENCH_LOGITS = 1u << 6,
+    APP_CONVERT = 1u << 8,
+    APP_QUANTIZE = 1u << 7,
+    APP_TEMPLATE = 1u << 9,
+    APP_TRAIN_DATA = 1u << 10,
+};
+
+#define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
+#define APP_LOADS (APP_RUN | APP_BENCH | APP_TRAIN_DATA) /* weights, and runs threads */
+#define APP_THREADS (APP_LOADS | APP_QUANTIZE)
+
+typedef struct app_command {
+    unsigned bit;
+    const char *name;      /* "run", "bench speed" */
+    const char *arguments; /* behind the options in the usage line; "" if it takes none */
+    const char *summary;   /* one line */
+    const char *about;     /* paragraphs for --help, ends with a newline */
+} app_command;
+
+size_t app_n_commands(void);
+const app_command *app_command_at(size_t i);
+
+typedef enum app_type {
+    APP_FLAG,       /* bool: true when given */
+    APP_FLAG_OFF,   /* bool: false when given */
+    APP_ON_OFF,     /* bool: on or off */
+    APP_I32,        /* int32_t in [min, max] */
+    APP_U32,        /* uint32_t in [min, max] */
+    APP_SEED,       /* uint64_t app_options.sampling.seed; -1 is a random one */
+    APP_F32,        /* float in [min, max] */
+    APP_TEXT,       /* const char * */
+    APP_TEXTS,      /* app_texts: may be given several times */
+    APP_NUMBERS,    /* app_numbers: list with commas, each in [min, max] */
+    APP_REALS,      /* app_reals: list with commas, each in [min, max] */
+    APP_TREES,      /* app_numbers of aerie_tree: list with commas */
+    APP_SPEC_TYPE,  /* aerie_spec_type */
+    APP_KV_TYPE,    /* aerie_kv_type */
+    APP_TREE,       /* aerie_tree */
+    APP_SPEC_TYPES, /* app_numbers of aerie_spec_type: list with commas */
+    APP_IGNORED,    /* llama.cpp's, without effect here; argument "[...]" is optional */
+} app_type;
+
+typedef struct app_option {
+    const char *names;    /* with spaces between, as written: "-n --predict --n-predict" */
+    const char *argument; /* NULL for a flag */
+    app_type type;
+    unsigned commands;
+    size_t offset; /* of the value in app_options */
+    double min, max;
+    const char *group;
+    const char *help;
+} app_option;
+
+size_t app_n_options(void);
+const app_option *app_option_at(size_t i);
+
+#define APP_MAX_NUMBERS 64
+
+typedef struct app_numbers {
+    uint32_t items[APP_MAX_NUMBERS];
+    size_t n;
+} app_numbers;
+
+typedef struct app_reals {
+    float items[APP_MAX_NUMBERS];
+    size_t n;
+} app_reals;
+
+typedef struct app_texts {
+    const char **items; /* [n] owned, the texts are not */
+    size_t n, capacity;
+} app_texts;
+
+typedef struct app_options {
+    const app_command *command;
+    const char *model, *draft_model;
+    uint32_t n_threads, n_batch_logical; /* threads: never 0 once parsed, for commands of APP_THREADS */
+    const char *cpu_mask, *cpu_range;
+    const char *cache_type_k, *cache_type_v; /* llama.cpp's, both or none */
+    aerie_model_params model_params;
+    uint32_t draft_vocab;
+    aerie_session_params session;
+    aerie_sampling sampling;
+    bool seed_random; /* the seed was drawn, not given */
+    bool seed_given;  /* by --seed, be it -1 */
+    const char *samplers, *sampler_seq;  /* NULL: the default order */
+    app_texts logit_bias, dry_breakers;  /* as given; what they mean is in sampling, made of `sampling_lists` */
+    app_texts stop;                      /* unescaped, if asked for, by app_sampling_settle */
+    struct app_sampling_lists *sampling_lists; /* owned */
+    uint32_t n_logprobs;
+
+    app_texts prompts;
+    const char *file, *prompts_file, *system_prompt;
+    bool no_conversation, single_turn, escape;
+    int32_t n_predict;
+    bool ignore_eos;
+    const char *grammar_text, *grammar_file, *schema_text, *schema_file; /* one at most */
+    aerie_grammar *grammar; /* compiled of it; NULL: any text. Owned */
+
+    bool ids, json, csv, stats, verbose, quiet;
+    bool color_drafts, no_history; /* run */
+
+    bool decode, no_bos, no_parse_special, show_count;   /* tokenize */
+    const char *template_file, *messages, *tools, *bos, *eos; /* template */
+    app_texts variables;                                 /* template: NAME=JSON */
+    const char *template_kwargs;                         /* template */
+    bool no_generation_prompt, tokens;                   /* template */
+    bool keys, tensors, full;                            /* inspect */
+    const char *match;                                   /* inspect */
+    uint32_t bench_prompt, bench_predict, n_repetitions; /* bench */
+    app_numbers contexts, rows, spec_types;              /* bench */
+    const char *ids_file;                                /* bench logits */
+    const char *output_type, *embedding_type;            /* quantize */
+    app_texts tensor_types;                              /* quantize: PATTERN=TYPE */
+    bool pure, leave_output, allow_requantize, dry_run;  /* quantize */
+    const char *output;                                  /* train-data */
+    uint32_t n_turns, n_likely;                          /* train-data */
+    app_numbers taps;                                    /* train-data; none: the usual ones */
+    const char *features;                                /* train-data answers: file of features, or NULL */
+
+    const char *convert_output, *convert_target, *convert_type, *convert_config, *convert_name; /* convert */
+    const char *convert_producer, *convert_taps, *convert_feedback, *convert_residual, *convert_d2t, *convert_embedding;
+    app_texts convert_skip;
+    uint32_t convert_window, convert_sinks;
+    const char *convert_rope, *convert_check_file;
+    bool convert_tokenizer, convert_self_check;
+    app_texts prompt_paths;                              /* bench spec */
+    const char *groups, *held_out;                       /* bench spec */
+    uint32_t n_per_group;                                /* bench spec; 0: all */
+    app_reals temperatures;                              /* bench spec; none: the one of sampling */
+    app_numbers n_seqs, n_maxes, trees;                  /* bench spec */
+
+    app_texts arguments; /* what is not an option */
+    app_texts ignored;   /* names of options given that have no effect */
+} app_options;
+
+/* Every value as it is when nothing is given. */
+void app_options_default(app_options *options);
+/* Command line, then the environment for what it left open. Arguments borrow from argv and environment.
+ * *help: --help was among them (nothing else is checked then). */
+int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, bool *help);
+void app_options_free(app_options *options);
+
+/* Environment name of an option into out [64]; returns out. */
+const char *app_option_environment(const app_option *option, char out[64]);
+/* Name i of an option into out [64], or NULL behind the last one. */
+const char *app_option_name(const app_option *option, size_t i, char out[64]);
+/* The default as --help shows it into out [256]; NULL if there is nothing to show. */
+const char *app_option_default(const app_option *option, char out[256]);
+
+/* The candidate that takes the fewest edits from `text`; NULL when none is near. */
+const char *app_nearest(const char *text, const char *best, const char *candidate);
+
+/* ---- cpus.c: restricts the program to the CPUs asked for, resolves n_threads, says so if --verbose ----- */
+
+int app_cpus_settle(app_options *options);
+
+/* ---- options_sampling.c: what --samplers, --logit-bias, --dry-sequence-breaker and --stop mean ------------- */
+
+int app_sampling_settle(app_options *options);
+void app_sampling_free(app_options *options);
+/* ---- grammar.c: compiles what --grammar and its like gave ------------------------------------------------- */
+
+int app_grammar_settle(app_options *options);
+
+/* ---- help.c: what the table says, for readers ------------------------------------------------------ */
+
+void app_print_usage(FILE *stream); /* a few lines */
+void app_print_overview(void);      /* aerie help */
+void app_print_help(const app_command *command);
+void app_print_completion(void);
+void app_print_man(void);
+
+#endif

@@ -1,0 +1,340 @@
+/* convert_check.c - --self-check: does the head foresee what the target does, and would it do better read another way?
+ *
+ * The target runs over a text once and says what it would have put behind each token. The head is then asked the same,
+ * with true features and the text's own tokens (teacher forcing), one step ahead from a true row and two and three steps
+ * ahead from what it feeds itself. Taps one layer off, the other start of the residual and rows of q and k in the other order
+ * show at the first step, the wrong feedback from the second on. What options settle is not searched. Another reading is taken
+ * only when it clearly gives the target's choices more probability on the same places (three standard deviations of the mean
+ * difference of their logarithms): probabilities move long before answers do. On a real head taps one layer off cost 0.04 of
+ * the answers, which 364 places do not tell from chance.
+ * Source: reference of DESIGN, speculation, 1.7 (c) and (d).
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "convert/convert.h"
+#include "convert/convert_check_text.h"
+#include "spec/drafter_head/dhead_engine.h"
+
+#define DEPTHS CONVERT_DEPTHS
+#define MAX_TOKENS 512
+#define MIN_TOKENS 32
+
+typedef struct score {
+    uint32_t n;            /* places */
+    double *log_p;         /* [n][DEPTHS] of the target's choice; 0 where the head cannot say it */
+    uint32_t sums[DEPTHS];
+} score;
+
+typedef struct checker {
+    convert *c;
+    ae_backend *backend;
+    ae_model *model;
+    ae_net *net;
+    uint32_t n_threads, n_tokens;
+    ae_tokens tokens;
+    int32_t own[MAX_TOKENS]; /* what the target puts behind token i */
+    bool has_own;
+    char *turned;            /* path of the file with rows in the other order; NULL: not written yet */
+    aerie_error error;
+} checker;
+
+static int fail(const checker *k, aerie_status status)
+{
+    return app_report(APP_LOADING, status, &k->error);
+}
+
+static int32_t best(const float *x, uint32_t n)
+{
+    uint32_t top = 0;
+    for (uint32_t i = 1; i < n; i++) {
+        if (x[i] > x[top]) top = i;
+    }
+    return (int32_t)top;
+}
+
+/* ---- The target ----------------------------------------------------------------------------------------- */
+
+static int load_target(checker *k)
+{
+    const ae_load_options load = {.n_threads = k->n_threads};
+    const app_options *o = k->c->options;
+    CONVERT_TRY(fail(k, ae_backend_cpu_create(&k->backend, o->model_params.cpu_level, &k->error)));
+    CONVERT_TRY(fail(k, ae_model_load(&k->model, o->convert_target, NULL, &k->error)));
+    return fail(k, ae_net_create(&k->net, k->model, k->backend, &load, &k->error));
+}
+
+static int read_text(checker *k)
+{
+    const char *path = k->c->options->convert_check_file;
+    const ae_encode_options how = {.add_special = true};
+    app_text text = {0};
+    int bad = APP_DONE;
+    if (path) bad = app_read_file(&text, path);
+    else if (!app_text_add(&text, convert_check_text, strlen(convert_check_text))) bad = app_error_memory("a text");
+    if (!bad) bad = fail(k, ae_vocab_encode(k->model->vocab, text.data, text.n, how, &k->tokens, &k->error));
+    app_text_free(&text);
+    k->n_tokens = k->tokens.n < MAX_TOKENS ? (uint32_t)k->tokens.n : MAX_TOKENS;
+    if (bad || k->n_tokens >= MIN_TOKENS) return bad;
+    return app_error(APP_USAGE, "%s: %u tokens are too few for --self-check; %d to %d are used", path, (unsigned)k->n_tokens,
+                     MIN_TOKENS, MAX_TOKENS);
+}
+
+/* A pass over the text that exports the taps of the head; the first one also finds what the target would say. */
+static int run_target(checker *k, const ae_dhead *head, ae_engine **out)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    uint32_t first;
+    ae_engine_options options = {.n_ctx = k->n_tokens, .n_seqs = 1, .n_batch = k->n_tokens,
+                                 .n_outputs = k->n_tokens, .n_threads = k->n_threads, .n_taps = h->n_taps};
+    memcpy(options.taps, h->taps, h->n_taps * sizeof *h->taps);
+    CONVERT_TRY(fail(k, ae_engine_create(out, k->net, &options, &k->error)));
+    ae_engine_rows_clear(*out);
+    CONVERT_TRY(fail(k, ae_engine_add_chain(*out, 0, k->tokens.data, k->n_tokens, k->has_own ? AE_EXPORT_NONE : AE_EXPORT_ALL,
+                                            &first, &k->error)));
+    ae_engine_pass(*out);
+    for (uint32_t i = 0; !k->has_own && i < k->n_tokens; i++)
+        k->own[i] = best(ae_engine_logits(*out, first + i), k->model->hparams.n_vocab);
+    k->has_own = true;
+    return APP_DONE;
+}
+
+/* ---- The head ------------------------------------------------------------------------------------------- */
+
+/* The row of the head's output that stands for a token; n_draft if none does. */
+static uint32_t row_of(const ae_dhead_net *net, int32_t token)
+{
+    uint32_t row = 0;
+    if (!net->to_target) return (uint32_t)token < net->n_draft ? (uint32_t)token : net->n_draft;
+    while (row < net->n_draft && net->to_target[row] != token) row++;
+    return row;
+}
+
+static void note_answer(const checker *k, const ae_dhead_engine *e, uint32_t out, uint32_t place, uint32_t depth, score *s)
+{
+    const ae_dhead_net *net = ae_dhead_engine_net(e);
+    const float *x = ae_dhead_logits(e, out);
+    const uint32_t top = (uint32_t)best(x, net->n_draft), row = row_of(net, k->own[place + 1 + depth]);
+    double sum = 0, *log_p = &s->log_p[place * DEPTHS + depth];
+    for (uint32_t i = 0; i < net->n_draft; i++) sum += exp((double)x[i] - (double)x[top]);
+    *log_p = row < net->n_draft ? (double)x[row] - (double)x[top] - log(sum) : 0;
+    s->sums[depth] += row == top;
+}
+
+static void ask_eagle(const checker *k, const ae_engine *target, ae_dhead_engine *e, score *s)
+{
+    const int32_t *tokens = k->tokens.data;
+    for (uint32_t p = 0; p < s->n; p++) {
+        uint32_t out = 0;
+        ae_dhead_clear(e);
+        ae_dhead_add_true(e, 0, ae_engine_features(target, p), &tokens[p + 1], 1, true, &out);
+        ae_dhead_run_true(e);
+        note_answer(k, e, out, p, 0, s);
+        for (uint32_t depth = 1; depth < DEPTHS; depth++) {
+            ae_dhead_clear(e);
+            ae_dhead_add_drafted(e, 0, (int32_t)depth - 2, tokens[p + 1 + depth], &out);
+            ae_dhead_run_drafted(e);
+            note_answer(k, e, out, p, depth, s);
+        }
+        ae_dhead_drop_drafted(e, 0);
+    }
+}
+
+static void ask_medusa(const checker *k, const ae_engine *target, ae_dhead_engine *e, score *s)
+{
+    const uint32_t n_heads = ae_dhead_engine_net(e)->head->hparams.n_medusa;
+    for (uint32_t p = 0; p < s->n; p++) {
+        ae_dhead_run_medusa(e, ae_engine_features(target, p), 1);
+        for (uint32_t j = 0; j < n_heads && j < DEPTHS; j++) note_answer(k, e, j, p, j, s);
+    }
+}
+
+static int ask(checker *k, const ae_dhead *head, score *s)
+{
+    const ae_dhead_net_options net_options = {.load = {.n_threads = k->n_threads}};
+    const ae_dhead_engine_options options = {.n_ctx = k->n_tokens, .n_seqs = 1, .n_batch = 1};
+    ae_engine *target = NULL;
+    ae_dhead_net *net = NULL;
+    ae_dhead_engine *e = NULL;
+    int bad = run_target(k, head, &target);
+    if (!bad) bad = fail(k, ae_dhead_net_create(&net, head, k->net, &net_options, &k->error));
+    if (!bad) bad = fail(k, ae_dhead_engine_create(&e, net, target, &options, &k->error));
+    if (!bad && head->hparams.kind == AE_DHEAD_MEDUSA) ask_medusa(k, target, e, s);
+    else if (!bad) ask_eagle(k, target, e, s);
+    ae_dhead_engine_free(e);
+    ae_dhead_net_free(net);
+    ae_engine_free(target);
+    return bad;
+}
+
+/* The head as the checkpoint would be read by `how`. */
+static int measure(checker *k, const convert_head *how, score *s)
+{
+    convert *c = k->c;
+    const char *path = c->options->convert_output;
+    ae_dhead *head;
+    if (how->pairs != c->head.pairs) {
+        if (!k->turned) {
+            const size_t n = strlen(path) + 16;
+            k->turned = ae_alloc(n, 1);
+            if (!k->turned) return app_error_memory("a path");
+            snprintf(k->turned, n, "%s.turned", path);
+            c->head.pairs = how->pairs;
+            const int bad = convert_write(c, k->turned);
+            c->head.pairs = !how->pairs;
+            if (bad) return bad;
+        }
+        path = k->turned;
+    }
+    s->n = k->n_tokens - DEPTHS - 1;
+    memset(s->sums, 0, sizeof s->sums);
+    if (!s->log_p) s->log_p = calloc((size_t)s->n * DEPTHS, sizeof *s->log_p);
+    if (!s->log_p) return app_error_memory("the self-check");
+    CONVERT_TRY(fail(k, ae_dhead_load(&head, path, &k->error)));
+    if (how->kind == AE_DHEAD_EAGLE3) {
+        memcpy(head->hparams.taps, how->taps, how->n_taps * sizeof *how->taps);
+        head->hparams.norm_before_residual = how->norm_before_residual;
+        head->hparams.feedback_normed = how->feedback_post;
+    }
+    const int bad = ask(k, head, s);
+    ae_dhead_free(head);
+    return bad;
+}
+
+/* ---- The search ------------------------------------------------------------------------------------------ */
+
+/* Whether `other` gives the target's choices clearly more probability than `now` does at depths from..to. */
+static bool is_better(const score *now, const score *other, uint32_t from, uint32_t to)
+{
+    double sum = 0, squares = 0;
+    const double n = (double)now->n * (to - from + 1);
+    for (uint32_t p = 0; p < now->n; p++) {
+        for (uint32_t d = from; d <= to; d++) {
+            const double more = other->log_p[p * DEPTHS + d] - now->log_p[p * DEPTHS + d];
+            sum += more;
+            squares += more * more;
+        }
+    }
+    const double mean = sum / n, variance = squares / n - mean * mean;
+    return mean > 0.005 && mean > 3 * sqrt(fmax(variance, 0) / n); /* a NaN is not better */
+}
+
+/* Takes `other` instead of *how if it is better. */
+static int try_other(checker *k, convert_head *how, score *now, const convert_head *other, uint32_t from, uint32_t to,
+                     bool *changed)
+{
+    score s = {0};
+    int bad = measure(k, other, &s);
+    if (!bad && is_better(now, &s, from, to)) {
+        const score old = *now;
+        *how = *other;
+        *now = s;
+        s = old;
+        *changed = true;
+    }
+    free(s.log_p);
+    return bad;
+}
+
+/* All taps one layer down or up; false where they would leave the target. */
+static bool shift(convert_head *how, int by)
+{
+    for (uint32_t i = 0; i < how->n_taps; i++) {
+        if ((by < 0 && how->taps[i] == 0) || (by > 0 && how->taps[i] == how->n_target_layers)) return false;
+        how->taps[i] += (uint32_t)by;
+    }
+    return true;
+}
+
+static int search_once(checker *k, convert_head *how, score *now, bool *changed)
+{
+    const app_options *o = k->c->options;
+    const bool three = how->kind == AE_DHEAD_EAGLE3;
+    const convert_head from = *how;
+    for (int by = -1; by <= 1 && three && !how->no_aux && !o->convert_taps; by += 2) {
+        convert_head other = from;
+        if (shift(&other, by)) CONVERT_TRY(try_other(k, how, now, &other, 0, 0, changed));
+    }
+    if (three && !o->convert_residual) {
+        convert_head other = *how;
+        other.norm_before_residual = !other.norm_before_residual;
+        CONVERT_TRY(try_other(k, how, now, &other, 0, 0, changed));
+    }
+    if (!o->convert_rope) {
+        convert_head other = *how;
+        other.pairs = !other.pairs;
+        CONVERT_TRY(try_other(k, how, now, &other, 0, 0, changed));
+    }
+    if (three && !o->convert_feedback) {
+        convert_head other = *how;
+        other.feedback_post = !other.feedback_post;
+        CONVERT_TRY(try_other(k, how, now, &other, 1, DEPTHS - 1, changed));
+    }
+    return APP_DONE;
+}
+
+/* What is now read another way than the rules of convert_taps.c and convert_detect.c had it. */
+static void say_change(const convert_head *was, const convert_head *is)
+{
+    if (was->n_taps && was->taps[0] != is->taps[0])
+        app_note("self-check: the taps are one layer %s than the config seemed to say",
+                 is->taps[0] < was->taps[0] ? "lower" : "higher");
+    if (was->norm_before_residual != is->norm_before_residual)
+        app_note("self-check: the residual starts from the %s feature", is->norm_before_residual ? "normed" : "raw");
+    if (was->pairs != is->pairs)
+        app_note("self-check: rows of q and k %s",
+                 is->pairs ? "are in the order of neighbours already" : "are rotated by halves");
+    if (was->feedback_post != is->feedback_post)
+        app_note("self-check: the output is fed back %s the final norm", is->feedback_post ? "behind" : "before");
+}
+
+static int search(checker *k)
+{
+    convert *c = k->c;
+    const convert_head was = c->head;
+    convert_head how = was;
+    score now = {0};
+    int bad = measure(k, &how, &now);
+    bool changed = how.kind != AE_DHEAD_MEDUSA;
+    c->check.n_depths = how.kind == AE_DHEAD_MEDUSA && how.n_medusa < DEPTHS ? how.n_medusa : DEPTHS;
+    for (uint32_t d = 0; d < DEPTHS && !bad; d++) c->check.before[d] = (double)now.sums[d] / now.n;
+    for (int round = 0; round < 3 && changed && !bad; round++) {
+        changed = false;
+        bad = search_once(k, &how, &now, &changed);
+        c->check.changed |= changed;
+    }
+    for (uint32_t d = 0; d < DEPTHS && !bad; d++) c->check.agreement[d] = (double)now.sums[d] / now.n;
+    c->check.n = now.n;
+    free(now.log_p);
+    if (bad || !c->check.changed) return bad;
+    c->head = how;
+    if (was.n_taps && was.taps[0] != how.taps[0]) c->head.taps_from = "self-check";
+    say_change(&was, &how);
+    return convert_write(c, c->options->convert_output);
+}
+
+int convert_self_check(convert *c)
+{
+    checker k = {.c = c, .n_threads = c->options->n_threads ? c->options->n_threads : (uint32_t)ae_os_n_cores()};
+    int bad = load_target(&k);
+    if (!bad) bad = read_text(&k);
+    if (!bad) bad = search(&k);
+    if (k.turned) unlink(k.turned);
+    ae_free(k.turned);
+    ae_tokens_free(&k.tokens);
+    ae_net_free(k.net);
+    ae_model_free(k.model);
+    ae_backend_cpu_free(k.backend);
+    if (bad || c->options->quiet) return bad;
+    char line[96];
+    size_t n = 0;
+    line[0] = '\0';
+    for (uint32_t d = 0; d < c->check.n_depths; d++)
+        n += (size_t)snprintf(line + n, sizeof line - n, "%s%.2f", d ? ", " : "", c->check.agreement[d]);
+    app_note("self-check: foresees %s of the target's own choices at 1 to %u steps (%u places)%s", line,
+             (unsigned)c->check.n_depths, (unsigned)c->check.n,
+             c->check.agreement[0] < 0.1 ? "; hardly any: is it a head for this target?" : "");
+    return APP_DONE;
+}

@@ -1,0 +1,61 @@
+/* generate.h - answers to a list of prompts, collected, and shown in the prompts' order while they grow.
+ *
+ * Owns: the answers. Invariant: what is on standard output is always a prefix of the answers one
+ * after another, each with a newline behind it; several may grow at once, but only the first
+ * unfinished one is seen growing.
+ */
+#ifndef AERIE_APP_GENERATE_H
+#define AERIE_APP_GENERATE_H
+
+#include "common/load.h"
+
+/* A token's log-probability, followed by those of the likeliest at its place. */
+typedef struct app_logprob {
+    aerie_logprob it;
+    bool alternative;
+} app_logprob;
+
+/* Where a token's text ends, and the token's depth in an accepted draft, 0 if it was decoded. */
+typedef struct app_origin {
+    size_t end;
+    uint32_t depth;
+} app_origin;
+
+typedef struct app_answer {
+    app_text text;
+    app_logprob *logprobs; /* [n_logprobs] */
+    size_t n_logprobs, logprob_capacity;
+    app_origin *origins;   /* [n_origins], if colour is on */
+    size_t n_origins, origin_capacity;
+    int32_t *ids; /* [n_ids] */
+    size_t n_ids, capacity;
+    bool ended;
+} app_answer;
+
+typedef enum app_show { APP_SHOW_NOTHING, APP_SHOW_TEXT, APP_SHOW_IDS } app_show;
+
+typedef struct app_generation {
+    const app_models *models;
+    const app_options *options;
+    const app_prompts *prompts;
+    const struct app_generation *known; /* ORACLE: the plain answers; else NULL */
+    app_show show;
+    app_answer *answers; /* [prompts->n] */
+    aerie_stats *stats;  /* [prompts->n] */
+    double seconds;      /* of wall clock */
+    bool color;          /* of tokens by origin, on a terminal */
+
+    size_t i_shown, n_shown; /* the answer being shown, and how much of it (bytes or ids) */
+    size_t i_origin;         /* of the next byte to show */
+    bool failed;             /* out of memory, or standard output is gone */
+} app_generation;
+
+/* models, options, prompts, known and show are set; the rest is zero. */
+int app_generate(app_generation *generation, aerie_session *session);
+/* --color-drafts, and standard output is a terminal that may be coloured; says which colour means what. */
+bool app_wants_color(const app_options *options);
+/* [{"id", "token", "logprob", "top": [...]}, ...] */
+json_t *app_json_logprobs(const app_models *models, const app_answer *answer);
+void app_generation_free(app_generation *generation);
+
+#endif

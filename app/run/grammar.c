@@ -1,0 +1,45 @@
+/* grammar.c - the grammar of the answers: from the options' text or file, compiled once. */
+#include <string.h>
+
+#include "common/options.h"
+
+typedef struct source {
+    const char *option, *text; /* as given: the grammar, or its file */
+    bool file, schema;
+} source;
+
+static int compile(app_options *options, const source *s)
+{
+    app_text text = {0};
+    aerie_error error = {0};
+    if (s->file) {
+        const int bad = app_read_file(&text, s->text);
+        if (bad) return bad;
+    }
+    const char *bytes = s->file ? text.data ? text.data : "" : s->text;
+    const size_t n = s->file ? text.n : strlen(s->text);
+    const aerie_status status = s->schema ? aerie_grammar_create_schema(&options->grammar, bytes, n, false, &error)
+                                          : aerie_grammar_create(&options->grammar, bytes, n, &error);
+    app_text_free(&text);
+    if (status == AERIE_OK) return APP_DONE;
+    if (status == AERIE_ERROR_MEMORY) return app_report(APP_WORKING, status, &error);
+    if (s->file) return app_error(APP_BAD_FILE, "%s: %s", s->text, error.text);
+    return app_error(APP_USAGE, "%s: %s", s->option, error.text);
+}
+
+int app_grammar_settle(app_options *options)
+{
+    const source sources[] = {
+        {"--grammar", options->grammar_text, false, false},
+        {"--grammar-file", options->grammar_file, true, false},
+        {"--json-schema", options->schema_text, false, true},
+        {"--json-schema-file", options->schema_file, true, true},
+    };
+    const source *given = NULL;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        if (!sources[i].text) continue;
+        if (given) return app_error(APP_USAGE, "%s and %s exclude each other", given->option, sources[i].option);
+        given = &sources[i];
+    }
+    return given ? compile(options, given) : APP_DONE;
+}

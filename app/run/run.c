@@ -1,0 +1,93 @@
+/* run.c - aerie run: answers to prompts. The chat is in chat.c. */
+#define _POSIX_C_SOURCE 200809L
+#include "common/commands.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "run/generate.h"
+
+static int print_json(const app_generation *g, const aerie_stats *sum, const aerie_session *session)
+{
+    json_t *answers = json_array();
+    for (size_t i = 0; answers && i < g->prompts->n; i++) {
+        const app_answer *a = &g->answers[i];
+        json_t *one = json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
+                                app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i]));
+        if (g->options->n_logprobs) json_object_set_new(one, "logprobs", app_json_logprobs(g->models, a));
+        json_array_append_new(answers, one);
+    }
+    json_t *settings = app_json_settings(g->models, g->options, session);
+    if (g->prompts->n != 1) {
+        return app_print_json(json_pack("{s:o, s:o, s:f, s:o}", "answers", answers, "stats", app_json_stats(sum),
+                                        "seconds", g->seconds, "settings", settings));
+    }
+    json_t *only = json_incref(json_array_get(answers, 0));
+    json_decref(answers);
+    if (!only || json_object_set_new(only, "settings", settings)) {
+        json_decref(only);
+        only = NULL;
+    }
+    return app_print_json(only);
+}
+
+/* The plain answers that the oracle is to know, made silently. */
+static int consult(app_generation *plain)
+{
+    aerie_session *session = NULL;
+    int bad = app_session_open(&session, plain->models, plain->options, AERIE_SPEC_NONE);
+    if (!bad) bad = app_generate(plain, session);
+    aerie_session_free(session);
+    return bad;
+}
+
+static int answer(const app_models *models, const app_options *options, const app_prompts *prompts)
+{
+    const bool oracle = options->session.spec.type == AERIE_SPEC_ORACLE;
+    app_generation plain = {.models = models, .options = options, .prompts = prompts};
+    app_generation g = plain;
+    aerie_session *session = NULL;
+    int bad = APP_DONE;
+    g.show = options->json ? APP_SHOW_NOTHING : options->ids ? APP_SHOW_IDS : APP_SHOW_TEXT;
+    if (oracle) {
+        g.known = &plain;
+        bad = consult(&plain);
+    }
+    if (!bad) bad = app_session_open(&session, models, options, options->session.spec.type);
+    if (!bad) {
+        app_say_speculation(session, options);
+        g.color = app_wants_color(options);
+        bad = app_generate(&g, session);
+        if (!bad || bad == APP_INTERRUPTED) {
+            aerie_stats sum = {0};
+            for (size_t i = 0; i < prompts->n; i++) app_stats_add(&sum, &g.stats[i]);
+            if (options->json && print_json(&g, &sum, session)) bad = APP_FAILED;
+            if (options->stats) app_say_stats(&sum, prompts->n, g.seconds, session);
+        }
+    }
+    aerie_session_free(session);
+    app_generation_free(&g);
+    app_generation_free(&plain);
+    return bad;
+}
+
+int app_run(const app_options *options)
+{
+    const aerie_spec_type type = options->session.spec.type;
+    const bool prompted = options->prompts.n || options->file || options->prompts_file;
+    app_prompts prompts = {0};
+    app_models models = {0};
+    if (!options->model) return app_error(APP_USAGE, "'run' needs a model: -m FILE (or AERIE_MODEL)");
+    if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && !options->draft_model)
+        return app_error(APP_USAGE, "--spec-type %s needs a %s: -md FILE", aerie_spec_type_name(type),
+                         type == AERIE_SPEC_DRAFT ? "draft model" : "drafting head");
+    if (!prompted && isatty(STDIN_FILENO)) return app_chat(options);
+    int bad = app_prompts_read(&prompts, options, true);
+    if (!bad) bad = app_models_load(&models, options, app_wants_draft(type));
+    if (!bad) bad = app_prompts_encode(&prompts, &models, options);
+    app_interrupt_arm();
+    if (!bad) bad = answer(&models, options, &prompts);
+    app_prompts_free(&prompts);
+    app_models_free(&models);
+    return bad;
+}

@@ -1,0 +1,77 @@
+/* train_data.h - aerie train-data: what the training of a drafting head needs from its target, written by the target itself.
+ *
+ * Three steps, each resumable: what an interrupted run left is kept, a torn end is cut off, the rest follows.
+ *   turns     user turns: the target continues its own chat template's user turn
+ *   answers   the target answers prompts; with --features, what the next step makes is kept of its passes
+ *   features  the answers run through the target once more: tapped hidden rows and the likeliest next tokens
+ * The formats (JSON lines, and a binary file of features) are described in training/README.md.
+ */
+#ifndef AERIE_APP_TRAIN_DATA_H
+#define AERIE_APP_TRAIN_DATA_H
+
+#include "common/load.h"
+
+/* ---- train_data.c: files of JSON lines -------------------------------------------------------------- */
+
+/* Calls back with every line's object (borrowed) and its number from 1; a status other than APP_DONE ends it. */
+typedef int app_line_callback(void *user, json_t *object, size_t line);
+int app_records_read(const char *path, app_line_callback *callback, void *user);
+/* The file to append lines to; what stands behind its last newline (an interrupted write) is cut off. */
+int app_records_open(FILE **file, const char *path);
+/* One line; the object is released. NULL (out of memory) is a failure. */
+int app_records_write(FILE *file, const char *path, json_t *object);
+
+/* Progress on standard error, now and then: "what: done of total, rate tokens/s". */
+typedef struct app_progress_line {
+    const char *what;
+    size_t n_total, n_done, n_tokens;
+    double start, said;
+    bool quiet;
+} app_progress_line;
+void app_progress_say(app_progress_line *progress, bool last);
+
+/* ---- train_record.c: the file of features ------------------------------------------------------------ */
+
+enum { APP_MAX_ID = 1024 }; /* bytes of a conversation's id */
+
+typedef struct app_feature_header {
+    char magic[8]; /* "AEFEAT01" */
+    uint32_t n_embd, n_taps, n_likely, n_vocab;
+    uint32_t taps[AERIE_MAX_TAPS]; /* input indices: the residual stream before this layer */
+    uint32_t zero[2];
+} app_feature_header;
+
+typedef struct app_feature_file {
+    const char *path;
+    app_feature_header header;
+    FILE *out;
+    json_t *done; /* ids of the records that it holds */
+} app_feature_file;
+
+/* What a record holds of a conversation's positions; released by app_feature_rows_free. */
+typedef struct app_feature_rows {
+    size_t capacity;    /* positions */
+    int32_t *likely;    /* [n_tokens][n_likely] */
+    float *log_p;       /* [n_tokens][n_likely] */
+    uint16_t *features; /* f16 [n_tokens][n_taps][n_embd] */
+} app_feature_rows;
+
+/* The taps that the options name, or the usual ones, into a session's parameters. */
+int app_feature_taps(const app_models *models, const app_options *options, aerie_session_params *params);
+/* Goes on behind the last whole record, or begins the file. To be closed on failure, too. */
+int app_feature_open(app_feature_file *file, const char *path, const app_models *models, const app_options *options,
+                     const aerie_session_params *params);
+int app_feature_close(app_feature_file *file);
+int app_feature_reserve(const app_feature_file *file, app_feature_rows *rows, size_t n_tokens);
+/* One position, for which there is room. */
+void app_feature_row(const app_feature_file *file, app_feature_rows *rows, size_t position, const float *logits,
+                     const float *features);
+int app_feature_write(app_feature_file *file, const app_feature_rows *rows, const char *id, const int32_t *tokens,
+                      size_t n_tokens, size_t n_prompt);
+void app_feature_rows_free(app_feature_rows *rows);
+
+/* ---- train_features.c --------------------------------------------------------------------------------- */
+
+int app_train_features(const app_models *models, const app_options *options, const char *answers);
+
+#endif

@@ -1,0 +1,154 @@
+/* api_drafter_head.c - aerie.h: drafting heads, and the shapes of drafts. */
+#include <string.h>
+
+#include "api_int.h"
+#include "base/os.h"
+#include "spec/drafter_head/dhead_engine.h"
+
+aerie_drafter_head_params aerie_drafter_head_params_default(void)
+{
+    return (aerie_drafter_head_params){0};
+}
+
+bool aerie_file_is_drafter_head(const char *path)
+{
+    ae_gguf *gguf;
+    const ae_gguf_options options = {.index_only = true};
+    ae_gguf_string arch = {0};
+    if (!path || ae_gguf_open(&gguf, path, &options, NULL) != AERIE_OK) return false;
+    const bool is = ae_gguf_get_string(gguf, "general.architecture", true, &arch, NULL) == AERIE_OK &&
+                    ae_dhead_is_arch(arch.data, arch.n);
+    ae_gguf_close(gguf);
+    return is;
+}
+
+void aerie_drafter_head_free(aerie_drafter_head *head)
+{
+    if (!head) return;
+    ae_dhead_net_free(head->net);
+    ae_dhead_free(head->head);
+    ae_free(head);
+}
+
+static aerie_status load(aerie_drafter_head *h, const char *path, const aerie_drafter_head_params *p, aerie_error *error)
+{
+    const ae_gguf_options options = {.index_only = p->no_mmap};
+    ae_gguf *gguf;
+    AE_TRY(ae_gguf_open(&gguf, path, &options, error));
+    AE_TRY(ae_dhead_bind(&h->head, gguf, error));
+    AE_TRY(ae_dhead_fits(h->head, h->model->model, error));
+    const ae_dhead_net_options net = {{p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), NULL, NULL, p->mmap},
+                                     p->n_vocab};
+    const size_t bytes = ae_dhead_net_plan_bytes(h->head, h->model->net, &net);
+    AE_TRY(ae_api_check_memory("this drafting head", bytes, "a smaller head would fit", error));
+    return ae_dhead_net_create(&h->net, h->head, h->model->net, &net, error);
+}
+
+aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path, const aerie_drafter_head_params *params,
+                             aerie_error *error)
+{
+    *head = NULL;
+    const aerie_drafter_head_params p = params ? *params : aerie_drafter_head_params_default();
+    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of a drafting head is named");
+    if (!model || !model->net)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a drafting head needs its model loaded with its weights");
+    if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");
+    aerie_drafter_head *h = ae_alloc(1, sizeof *h);
+    if (!h) return ae_fail_memory(error, "a drafting head", sizeof *h);
+    h->model = model;
+    const aerie_status status = load(h, path, &p, error);
+    if (status == AERIE_OK) *head = h;
+    else aerie_drafter_head_free(h);
+    return status;
+}
+
+static aerie_spec_type type_of(const ae_dhead *head)
+{
+    switch (head->hparams.kind) {
+    case AE_DHEAD_EAGLE: return AERIE_SPEC_EAGLE;
+    case AE_DHEAD_EAGLE3: return AERIE_SPEC_EAGLE3;
+    default: return AERIE_SPEC_MEDUSA;
+    }
+}
+
+void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *info)
+{
+    const ae_dhead_hparams *h = &head->head->hparams;
+    *info = (aerie_drafter_head_info){.name = head->head->name, .kind = ae_dhead_kind_name(head->head), .type = type_of(head->head),
+                              .n_params = head->head->n_params,
+                              .weight_bytes = head->net->parts.bytes + head->net->trimmed_bytes,
+                              .n_embd = h->layer.n_embd, .n_draft = head->net->n_draft, .n_taps = h->n_taps};
+    memcpy(info->taps, h->taps, h->n_taps * sizeof *info->taps);
+}
+
+static const char *const tree_names[] = {
+    [AERIE_TREE_OFF] = "off",
+    [AERIE_TREE_AUTO] = "auto",
+    [AERIE_TREE_STATIC] = "static",
+    [AERIE_TREE_DYNAMIC] = "dynamic",
+};
+#define N_TREES (sizeof tree_names / sizeof tree_names[0])
+
+const char *aerie_tree_name(aerie_tree tree)
+{
+    return (size_t)tree < N_TREES ? tree_names[tree] : NULL;
+}
+
+bool aerie_tree_parse(const char *name, aerie_tree *tree)
+{
+    if (!strcmp(name, "on")) name = "auto";
+    for (size_t i = 0; i < N_TREES; i++)
+        if (!strcmp(tree_names[i], name)) {
+            *tree = (aerie_tree)i;
+            return true;
+        }
+    return false;
+}
+
+ae_draft_shape ae_api_shape(aerie_tree tree)
+{
+    static const ae_draft_shape shapes[] = {
+        [AERIE_TREE_OFF] = AE_DRAFT_CHAIN,
+        [AERIE_TREE_AUTO] = AE_DRAFT_TREE,
+        [AERIE_TREE_STATIC] = AE_DRAFT_STATIC,
+        [AERIE_TREE_DYNAMIC] = AE_DRAFT_DYNAMIC,
+    };
+    return shapes[tree];
+}
+
+aerie_status ae_api_resolve_drafter_head(aerie_session_params *p, aerie_error *error)
+{
+    aerie_spec *spec = &p->spec;
+    const bool wanted = spec->type == AERIE_SPEC_EAGLE || spec->type == AERIE_SPEC_EAGLE3 || spec->type == AERIE_SPEC_MEDUSA;
+    if (spec->type == AERIE_SPEC_AUTO && spec->head) spec->type = type_of(spec->head->head);
+    else if (!wanted) return AERIE_OK;
+    if (!spec->head)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type %s needs a drafting head (-md)",
+                       aerie_spec_type_name(spec->type));
+    if (spec->type != type_of(spec->head->head))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the drafting head is of kind %s, which serves --spec-type %s, not %s",
+                       ae_dhead_kind_name(spec->head->head), aerie_spec_type_name(type_of(spec->head->head)),
+                       aerie_spec_type_name(spec->type));
+    const ae_dhead_hparams *h = &spec->head->head->hparams;
+    p->n_taps = h->n_taps;
+    memcpy(p->taps, h->taps, sizeof p->taps);
+    return AERIE_OK;
+}
+
+#define HEAD_BATCH 256 /* true rows of a pass of a head */
+
+aerie_status ae_api_create_head_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+{
+    const aerie_spec *spec = &s->params.spec;
+    const ae_dhead_net *net = spec->head->net;
+    if (spec->head->model != s->model)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the drafting head was loaded for another model than the session's");
+    const ae_dhead_engine_options o = {.n_ctx = s->params.n_ctx, .n_seqs = s->params.n_seqs, .n_batch = HEAD_BATCH,
+                                      .window = spec->window, .n_sinks = spec->n_sinks};
+    ae_dhead_engine *engine;
+    AE_TRY(ae_api_check_memory("the drafting head's session",
+                               ae_dhead_engine_plan_bytes(net->head, net->target, &o, s->params.n_threads),
+                               "a smaller context (-c) or fewer sequences would fit", error));
+    AE_TRY(ae_dhead_engine_create(&engine, net, s->engine, &o, error));
+    return ae_draft_eagle_create(drafter, engine, s->engine, s->params.n_seqs, error);
+}

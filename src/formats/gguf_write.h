@@ -1,0 +1,43 @@
+/* gguf_write.h - writing GGUF v3 files.
+ *
+ * Use: create, add keys and tensor descriptions, then ae_gguf_writer_begin (writes the header to
+ * a temporary file beside the target), then each tensor's data in the order in which it was
+ * described, in pieces of any size, then ae_gguf_writer_finish, which renames the file into place.
+ * A writer freed before finish leaves no file behind.
+ * general.alignment, if added, must be a u32, a power of two from 8 to 65536; else 32 is used.
+ * Errors: ARGUMENT (wrong order of calls, a name twice, a shape that does not suit its type, too
+ * much or too little data), IO (with the system's reason), MEMORY. After IO only free is useful.
+ */
+#ifndef AE_GGUF_GGUF_WRITE_H
+#define AE_GGUF_GGUF_WRITE_H
+
+#include "formats/gguf.h"
+
+typedef struct ae_gguf_writer ae_gguf_writer;
+
+aerie_status ae_gguf_writer_create(ae_gguf_writer **out, const char *path, aerie_error *error);
+void ae_gguf_writer_free(ae_gguf_writer *writer);
+
+/* Keys; a second value for a key is ARGUMENT. */
+aerie_status ae_gguf_writer_u32(ae_gguf_writer *writer, const char *key, uint32_t value, aerie_error *error);
+aerie_status ae_gguf_writer_f32(ae_gguf_writer *writer, const char *key, float value, aerie_error *error);
+aerie_status ae_gguf_writer_bool(ae_gguf_writer *writer, const char *key, bool value, aerie_error *error);
+aerie_status ae_gguf_writer_string(ae_gguf_writer *writer, const char *key, const char *value, aerie_error *error);
+/* Scalars of `element` type, packed as in the file (little-endian). */
+aerie_status ae_gguf_writer_array(ae_gguf_writer *writer, const char *key, ae_gguf_type element, const void *values,
+                                  size_t n, aerie_error *error);
+aerie_status ae_gguf_writer_strings(ae_gguf_writer *writer, const char *key, const ae_gguf_string *values, size_t n,
+                                    aerie_error *error);
+/* Copies a key with its value, whatever its type. (The split.* keys of a part do not suit a whole file.) */
+aerie_status ae_gguf_writer_copy(ae_gguf_writer *writer, const ae_gguf_kv *kv, aerie_error *error);
+
+/* Describe a tensor: ne[n_dims], fastest first; ne[0] a multiple of the type's block. */
+aerie_status ae_gguf_writer_tensor(ae_gguf_writer *writer, const char *name, uint32_t type, uint32_t n_dims,
+                                   const int64_t *ne, aerie_error *error);
+/* A tensor described twice is ARGUMENT here. */
+aerie_status ae_gguf_writer_begin(ae_gguf_writer *writer, aerie_error *error);
+/* The next n bytes of tensor data; padding between tensors is the writer's business. */
+aerie_status ae_gguf_writer_data(ae_gguf_writer *writer, const void *bytes, size_t n, aerie_error *error);
+aerie_status ae_gguf_writer_finish(ae_gguf_writer *writer, aerie_error *error);
+
+#endif

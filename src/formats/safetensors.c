@@ -1,0 +1,438 @@
+/* safetensors.c - implements safetensors.h.
+ *
+ * A file is: u64 n, n bytes of JSON {name: {dtype, shape, data_offsets}, "__metadata__": {...}}, then the data section
+ * in which the offsets count. JSON is jansson's business; it bounds its depth and refuses duplicate names for us.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "formats/safetensors.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "formats/parse.h"
+#include "formats/safetensors_int.h"
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtypes[AE_ST_DTYPE_COUNT] = {
+#define ENTRY(name, bytes) {#name, bytes},
+    AE_ST_DTYPE_LIST(ENTRY)
+#undef ENTRY
+};
+
+const char *ae_st_dtype_name(ae_st_dtype dtype)
+{
+    return dtype < AE_ST_DTYPE_COUNT ? dtypes[dtype].name : "?";
+}
+
+size_t ae_st_dtype_bytes(ae_st_dtype dtype)
+{
+    return dtype < AE_ST_DTYPE_COUNT ? dtypes[dtype].bytes : 0;
+}
+
+/* ---- One tensor's description ------------------------------------------------------------------- */
+
+#define FAIL(kind, ...) ae_fail(error, AERIE_ERROR_##kind, __VA_ARGS__)
+
+/* "path: tensor "name"" in pieces, as printf arguments of "%s%s: tensor %s" */
+#define WHO dots, path, ae_gguf_quote(quoted, (ae_gguf_string){name, strlen(name)})
+
+static aerie_status read_shape(const char *file, const char *name, const json_t *shape, ae_st_tensor *t, aerie_error *error)
+{
+    char quoted[AE_GGUF_QUOTE_BYTES];
+    const char *dots, *path = ae_gguf_path_end(file, &dots);
+    if (!json_is_array(shape)) return FAIL(FORMAT, "%s%s: tensor %s has no list 'shape'", WHO);
+    const size_t n_dims = json_array_size(shape);
+    if (n_dims > AE_ST_MAX_DIMS)
+        return FAIL(UNSUPPORTED, "%s%s: tensor %s has %zu dimensions; at most %d are known", WHO, n_dims, AE_ST_MAX_DIMS);
+    t->n_dims = (uint32_t)n_dims;
+    t->n = 1;
+    for (size_t i = 0; i < AE_ST_MAX_DIMS; i++) {
+        t->shape[i] = 1;
+        if (i >= n_dims) continue;
+        const json_t *item = json_array_get(shape, i);
+        if (!json_is_integer(item) || json_integer_value(item) < 0)
+            return FAIL(FORMAT, "%s%s: tensor %s: dimension %zu is no whole number from 0", WHO, i);
+        t->shape[i] = (uint64_t)json_integer_value(item);
+        if (__builtin_mul_overflow(t->n, t->shape[i], &t->n))
+            return FAIL(FORMAT, "%s%s: tensor %s has more elements than 64 bits count", WHO);
+    }
+    return AERIE_OK;
+}
+
+static aerie_status read_place(const ae_st_file *f, const char *name, const json_t *offsets, size_t start, ae_st_tensor *t,
+                               aerie_error *error)
+{
+    char quoted[AE_GGUF_QUOTE_BYTES];
+    const char *dots, *path = ae_gguf_path_end(f->path, &dots);
+    const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last))
+        return FAIL(FORMAT, "%s%s: tensor %s has no 'data_offsets' [begin, end]", WHO);
+    const long long begin = json_integer_value(first), end = json_integer_value(last);
+    const size_t room = f->bytes - start;
+    if (begin < 0 || end < begin || (unsigned long long)end > room)
+        return FAIL(FORMAT, "%s%s: tensor %s lies at bytes %lld to %lld of a data section of %zu; is the file cut short?",
+                    WHO, begin, end, room);
+    size_t bytes;
+    if (t->n > SIZE_MAX || !ae_mul_size((size_t)t->n, ae_st_dtype_bytes(t->dtype), &bytes) || bytes != (size_t)(end - begin))
+        return FAIL(FORMAT, "%s%s: tensor %s has %llu elements of %zu bytes, but %lld bytes of data", WHO,
+                    (unsigned long long)t->n, ae_st_dtype_bytes(t->dtype), end - begin);
+    t->bytes = bytes;
+    t->data = f->data + start + (size_t)begin;
+    return AERIE_OK;
+}
+
+static aerie_status read_tensor(ae_safetensors *st, const ae_st_file *f, const char *name, json_t *entry, size_t start,
+                                ae_st_tensor *t, aerie_error *error)
+{
+    char quoted[AE_GGUF_QUOTE_BYTES];
+    const char *dots, *path = ae_gguf_path_end(f->path, &dots);
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    *t = (ae_st_tensor){.dtype = AE_ST_DTYPE_COUNT};
+    if (!*name) return FAIL(FORMAT, "%s%s: a tensor has an empty name", dots, path);
+    if (!dtype) return FAIL(FORMAT, "%s%s: tensor %s has no 'dtype'", WHO);
+    for (int i = 0; i < AE_ST_DTYPE_COUNT; i++) {
+        if (strcmp(dtypes[i].name, dtype) == 0) t->dtype = (ae_st_dtype)i;
+    }
+    if (t->dtype == AE_ST_DTYPE_COUNT)
+        return FAIL(UNSUPPORTED, "%s%s: tensor %s is of type '%.20s', which is not known here", WHO, dtype);
+    AE_TRY(read_shape(f->path, name, json_object_get(entry, "shape"), t, error));
+    AE_TRY(read_place(f, name, json_object_get(entry, "data_offsets"), start, t, error));
+    char *copy = ae_arena_strndup(&st->arena, name, strlen(name));
+    if (!copy) return ae_fail_memory(error, "a tensor's name", strlen(name));
+    t->name = copy;
+    return AERIE_OK;
+}
+
+/* ---- One file ------------------------------------------------------------------------------------- */
+
+static bool before_by_place(const void *context, uint32_t a, uint32_t b)
+{
+    const ae_st_tensor *t = context;
+    if (t[a].data != t[b].data) return t[a].data < t[b].data;
+    return t[a].bytes < t[b].bytes; /* empty ones first */
+}
+
+static bool before_by_name(const void *context, uint32_t a, uint32_t b)
+{
+    const ae_st_tensor *t = context;
+    return strcmp(t[a].name, t[b].name) < 0;
+}
+
+/* Tensors fill the data section: no overlap, no hole, nothing behind. */
+static aerie_status check_places(const ae_st_file *f, const uint32_t *order, size_t start, aerie_error *error)
+{
+    char quoted[AE_GGUF_QUOTE_BYTES];
+    const char *dots, *path = ae_gguf_path_end(f->path, &dots);
+    const uint8_t *at = f->data + start;
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        const ae_st_tensor *t = &f->tensors[order[i]];
+        const char *name = t->name;
+        if (t->data < at) return FAIL(FORMAT, "%s%s: tensor %s overlaps another one", WHO);
+        if (t->data > at)
+            return FAIL(FORMAT, "%s%s: %zu bytes before tensor %s belong to no tensor", dots, path, (size_t)(t->data - at),
+                        ae_gguf_quote(quoted, (ae_gguf_string){name, strlen(name)}));
+        at += t->bytes;
+    }
+    const size_t rest = (size_t)(f->data + f->bytes - at);
+    if (rest) return FAIL(FORMAT, "%s%s: its last %zu bytes belong to no tensor", dots, path, rest);
+    return AERIE_OK;
+}
+
+aerie_status ae_st_sort(ae_arena *arena, ae_st_tensor **tensors, size_t n, uint32_t *order, aerie_error *error)
+{
+    ae_st_tensor *sorted = ae_arena_alloc(arena, n, sizeof *sorted);
+    if (!sorted) return ae_fail_memory(error, "the list of tensors", n * sizeof *sorted);
+    for (size_t i = 0; i < n; i++) order[i] = (uint32_t)i;
+    ae_gguf_sort(order, n, before_by_name, *tensors);
+    for (size_t i = 0; i < n; i++) sorted[i] = (*tensors)[order[i]];
+    *tensors = sorted;
+    return AERIE_OK;
+}
+
+static aerie_status read_entries(ae_safetensors *st, ae_st_file *f, json_t *header, size_t start, aerie_error *error)
+{
+    const char *dots, *path = ae_gguf_path_end(f->path, &dots), *name;
+    const size_t n = json_object_size(header);
+    json_t *entry;
+    f->tensors = ae_arena_alloc(&st->arena, n, sizeof *f->tensors);
+    if (!f->tensors) return ae_fail_memory(error, "the list of tensors", n * sizeof *f->tensors);
+    json_object_foreach(header, name, entry) {
+        if (!json_is_object(entry)) {
+            char quoted[AE_GGUF_QUOTE_BYTES];
+            return FAIL(FORMAT, "%s%s: the header says nothing of tensor %s but its name", WHO);
+        }
+        if (strcmp(name, "__metadata__") == 0) continue;
+        AE_TRY(read_tensor(st, f, name, entry, start, &f->tensors[f->n_tensors], error));
+        f->n_tensors++;
+    }
+    uint32_t *order = ae_alloc(f->n_tensors ? f->n_tensors : 1, sizeof *order);
+    if (!order) return ae_fail_memory(error, "the order of tensors", f->n_tensors * sizeof *order);
+    for (size_t i = 0; i < f->n_tensors; i++) order[i] = (uint32_t)i;
+    ae_gguf_sort(order, f->n_tensors, before_by_place, f->tensors);
+    aerie_status status = check_places(f, order, start, error);
+    if (status == AERIE_OK) status = ae_st_sort(&st->arena, &f->tensors, f->n_tensors, order, error);
+    ae_free(order);
+    return status;
+}
+
+static aerie_status parse_object(json_t **out, const char *file, const char *what, const uint8_t *bytes, size_t n,
+                                 aerie_error *error)
+{
+    const char *dots, *path = ae_gguf_path_end(file, &dots);
+    json_error_t where;
+    *out = json_loadb((const char *)bytes, n, JSON_REJECT_DUPLICATES, &where);
+    if (json_is_object(*out)) return AERIE_OK;
+    if (!*out && json_error_code(&where) == json_error_out_of_memory) return ae_fail_memory(error, what, n);
+    if (!*out) return FAIL(FORMAT, "%s%s: %s is not JSON: byte %d: %.100s", dots, path, what, where.position, where.text);
+    json_decref(*out);
+    *out = NULL;
+    return FAIL(FORMAT, "%s%s: %s is no JSON object", dots, path, what);
+}
+
+static aerie_status parse_file(ae_safetensors *st, ae_st_file *f, aerie_error *error)
+{
+    const char *dots, *path = ae_gguf_path_end(f->path, &dots);
+    uint64_t n = 0;
+    if (f->bytes < 8)
+        return FAIL(FORMAT, "%s%s: %zu bytes are no safetensors file, which starts with the size of its header", dots, path,
+                    f->bytes);
+    memcpy(&n, f->data, 8);
+    if (n > f->bytes - 8)
+        return FAIL(FORMAT, "%s%s: a header of %llu bytes in a file of %zu: not a safetensors file, or cut short", dots, path,
+                    (unsigned long long)n, f->bytes);
+    if (n > AE_ST_MAX_HEADER)
+        return FAIL(LIMIT, "%s%s: a header of %llu bytes; at most %zu are read", dots, path, (unsigned long long)n,
+                    AE_ST_MAX_HEADER);
+    json_t *header;
+    AE_TRY(parse_object(&header, f->path, "its header", f->data + 8, (size_t)n, error));
+    const aerie_status status = read_entries(st, f, header, 8 + (size_t)n, error);
+    json_decref(header);
+    return status;
+}
+
+/* ---- Files together --------------------------------------------------------------------------------- */
+
+aerie_status ae_st_start(ae_safetensors **out, uint32_t n_files, aerie_error *error)
+{
+    ae_safetensors *st = ae_alloc(1, sizeof *st);
+    if (st) st->files = ae_alloc(n_files, sizeof *st->files);
+    *out = st;
+    if (!st || !st->files) return ae_fail_memory(error, "a reader of checkpoints", sizeof *st);
+    ae_arena_init(&st->arena, 16384);
+    return AERIE_OK;
+}
+
+void ae_safetensors_close(ae_safetensors *st)
+{
+    if (!st) return;
+    for (uint32_t i = 0; i < st->n_files; i++) ae_file_map_close(&st->files[i].map);
+    if (st->files) ae_arena_free(&st->arena);
+    ae_free(st->files);
+    ae_free(st);
+}
+
+aerie_status ae_st_add(ae_safetensors *st, const char *path, const void *bytes, size_t n, ae_st_file **out, aerie_error *error)
+{
+    ae_st_file *f = *out = &st->files[st->n_files]; /* there is room */
+    *f = (ae_st_file){.path = ae_arena_strndup(&st->arena, path, strlen(path))};
+    if (!f->path) return ae_fail_memory(error, "a path", strlen(path));
+    if (!bytes) AE_TRY(ae_file_map_open(&f->map, path, true, error));
+    st->n_files++;
+    f->data = bytes ? bytes : f->map.data;
+    f->bytes = bytes ? n : f->map.bytes;
+    return AERIE_OK;
+}
+
+static aerie_status add_file(ae_safetensors *st, const char *path, const void *bytes, size_t n, aerie_error *error)
+{
+    ae_st_file *f;
+    AE_TRY(ae_st_add(st, path, bytes, n, &f, error));
+    return parse_file(st, f, error);
+}
+
+static const ae_st_tensor *find(const ae_st_tensor *tensors, size_t n, const char *name)
+{
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        const int order = strcmp(tensors[mid].name, name);
+        if (order == 0) return &tensors[mid];
+        if (order < 0) lo = mid + 1;
+        else hi = mid;
+    }
+    return NULL;
+}
+
+static aerie_status open_one(ae_safetensors **out, const char *path, aerie_error *error)
+{
+    AE_TRY(ae_st_start(out, 1, error));
+    return add_file(*out, path, NULL, 0, error);
+}
+
+/* The file that an index names, beside the index; opened when met first. */
+static aerie_status shard(ae_safetensors *st, const char *index, const char *name, uint32_t *i_file, aerie_error *error)
+{
+    char quoted[AE_GGUF_QUOTE_BYTES], file[4096];
+    const char *dots, *path = ae_gguf_path_end(index, &dots), *slash = strrchr(index, '/');
+    const size_t n_folder = slash ? (size_t)(slash - index) + 1 : 0;
+    if (!*name || *name == '.' || strchr(name, '/') || strchr(name, '\\'))
+        return FAIL(FORMAT, "%s%s: %s is no file name; the shards lie beside the index", WHO);
+    const int n = snprintf(file, sizeof file, "%.*s%s", (int)n_folder, index, name);
+    if (n < 0 || (size_t)n >= sizeof file) return FAIL(FORMAT, "%s%s: the path of shard %s is too long", WHO);
+    for (*i_file = 0; *i_file < st->n_files; ++*i_file) {
+        if (strcmp(st->files[*i_file].path, file) == 0) return AERIE_OK;
+    }
+    if (st->n_files == AE_ST_MAX_FILES) return FAIL(LIMIT, "%s%s: more than %d shards", dots, path, AE_ST_MAX_FILES);
+    return add_file(st, file, NULL, 0, error);
+}
+
+static aerie_status read_map(ae_safetensors *st, const char *index, json_t *map, aerie_error *error)
+{
+    char quoted[AE_GGUF_QUOTE_BYTES];
+    const char *dots, *path = ae_gguf_path_end(index, &dots), *name;
+    json_t *value;
+    const size_t n = json_object_size(map);
+    st->tensors = ae_arena_alloc(&st->arena, n, sizeof *st->tensors);
+    uint32_t *order = ae_arena_alloc(&st->arena, n, sizeof *order);
+    if (!st->tensors || !order) return ae_fail_memory(error, "the list of tensors", n * sizeof *st->tensors);
+    json_object_foreach(map, name, value) {
+        uint32_t i_file;
+        if (!json_is_string(value)) return FAIL(FORMAT, "%s%s: the shard of tensor %s is not named", WHO);
+        AE_TRY(shard(st, index, json_string_value(value), &i_file, error));
+        const ae_st_file *f = &st->files[i_file];
+        const ae_st_tensor *t = find(f->tensors, f->n_tensors, name);
+        if (!t) return FAIL(FORMAT, "%s%s: tensor %s is not in %.100s, where it should be", WHO, json_string_value(value));
+        st->tensors[st->n_tensors] = *t;
+        st->tensors[st->n_tensors++].i_file = i_file;
+    }
+    return ae_st_sort(&st->arena, &st->tensors, st->n_tensors, order, error);
+}
+
+static aerie_status open_index(ae_safetensors **out, const char *index, aerie_error *error)
+{
+    const char *dots, *path = ae_gguf_path_end(index, &dots);
+    ae_file_map map;
+    AE_TRY(ae_st_start(out, AE_ST_MAX_FILES, error));
+    AE_TRY(ae_file_map_open(&map, index, true, error));
+    aerie_status status = AERIE_OK;
+    json_t *json = NULL;
+    if (map.bytes > AE_ST_MAX_HEADER) {
+        status = FAIL(LIMIT, "%s%s: an index of %zu bytes; at most %zu are read", dots, path, map.bytes, AE_ST_MAX_HEADER);
+    } else {
+        status = parse_object(&json, index, "the index", map.data, map.bytes, error);
+    }
+    if (json) {
+        json_t *weights = json_object_get(json, "weight_map");
+        status = json_is_object(weights) ? read_map(*out, index, weights, error)
+                                         : FAIL(FORMAT, "%s%s: the index has no object 'weight_map'", dots, path);
+    }
+    json_decref(json);
+    ae_file_map_close(&map);
+    return status;
+}
+
+/* ---- Folders ------------------------------------------------------------------------------------------ */
+
+static bool ends_in(const char *text, const char *end)
+{
+    const size_t n = strlen(text), k = strlen(end);
+    return n > k && strcmp(text + n - k, end) == 0;
+}
+
+static bool is_file(const char *folder, const char *name, char out[4096])
+{
+    struct stat st;
+    const int n = snprintf(out, 4096, "%s/%s", folder, name);
+    return n > 0 && n < 4096 && stat(out, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* The one *.safetensors of a folder that has no file of a usual name. */
+static aerie_status only_one(const char *folder, char out[4096], aerie_error *error)
+{
+    const char *dots, *path = ae_gguf_path_end(folder, &dots);
+    char found[4096];
+    size_t n = 0;
+    DIR *dir = opendir(folder);
+    if (!dir) return FAIL(IO, "%s%s: cannot list it: %s", dots, path, strerror(errno));
+    for (const struct dirent *e; (e = readdir(dir));) {
+        if (!ends_in(e->d_name, ".safetensors") || !is_file(folder, e->d_name, found)) continue;
+        if (n++ == 0) memcpy(out, found, sizeof found);
+    }
+    closedir(dir);
+    if (n == 1) return AERIE_OK;
+    if (n) return FAIL(FORMAT, "%s%s: holds %zu *.safetensors and no index of them; name the one that is meant", dots, path, n);
+    return FAIL(IO, "%s%s: holds no model.safetensors, no model.safetensors.index.json and no other *.safetensors", dots, path);
+}
+
+static aerie_status open_path(ae_safetensors **out, const char *path, aerie_error *error)
+{
+    struct stat info;
+    char file[4096];
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        if (is_file(path, "model.safetensors", file)) return open_one(out, file, error);
+        if (is_file(path, "model.safetensors.index.json", file)) return open_index(out, file, error);
+        AE_TRY(only_one(path, file, error));
+        return open_one(out, file, error);
+    }
+    return ends_in(path, ".json") ? open_index(out, path, error) : open_one(out, path, error);
+}
+
+aerie_status ae_st_settle(ae_safetensors **out, aerie_status status)
+{
+    if (status == AERIE_OK) {
+        ae_safetensors *st = *out;
+        if (!st->tensors && st->n_files) { /* no index: all of the one file */
+            st->tensors = st->files[0].tensors;
+            st->n_tensors = st->files[0].n_tensors;
+        }
+        return status;
+    }
+    ae_safetensors_close(*out);
+    *out = NULL;
+    return status;
+}
+
+aerie_status ae_safetensors_open(ae_safetensors **out, const char *path, aerie_error *error)
+{
+    *out = NULL;
+    return ae_st_settle(out, open_path(out, path, error));
+}
+
+aerie_status ae_safetensors_open_memory(ae_safetensors **out, const void *bytes, size_t n, const char *name,
+                                        aerie_error *error)
+{
+    aerie_status status = ae_st_start(out, 1, error);
+    if (status == AERIE_OK) status = add_file(*out, name, bytes ? bytes : "", n, error);
+    return ae_st_settle(out, status);
+}
+
+uint32_t ae_safetensors_n_files(const ae_safetensors *st)
+{
+    return st->n_files;
+}
+
+const char *ae_safetensors_file(const ae_safetensors *st, uint32_t i_file)
+{
+    return i_file < st->n_files ? st->files[i_file].path : "?";
+}
+
+size_t ae_safetensors_n_tensors(const ae_safetensors *st)
+{
+    return st->n_tensors;
+}
+
+const ae_st_tensor *ae_safetensors_tensor_at(const ae_safetensors *st, size_t i)
+{
+    return &st->tensors[i];
+}
+
+const ae_st_tensor *ae_safetensors_tensor_find(const ae_safetensors *st, const char *name)
+{
+    return find(st->tensors, st->n_tensors, name);
+}

@@ -1,0 +1,199 @@
+/* dhead.c - see dhead.h: loading, the tensors, and whether a head suits a target. */
+#include "spec/drafter_head/dhead.h"
+
+#include <stdio.h>
+
+#include "spec/drafter_head/dhead_int.h"
+
+/* ---- Tensors -------------------------------------------------------------------------------------- */
+
+static aerie_status bind_fc_norms(ae_binder *b, ae_dhead *head)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    const uint32_t all = h->n_taps * h->n_target_embd;
+    char name[32];
+    if (h->fc_norm == AE_FC_NORM_NONE) return AERIE_OK;
+    if (h->fc_norm == AE_FC_NORM_JOINT) {
+        const bool encoder = ae_gguf_tensor_find(b->gguf, "fc_norm.weight") == NULL;
+        return ae_bind(b, encoder ? "enc.output_norm.weight" : "fc_norm.weight", true, 0, all, &head->fc_norm[0]);
+    }
+    if (ae_gguf_tensor_find(b->gguf, "fc_norm.weight")) return ae_bind(b, "fc_norm.weight", true, 0, all, &head->fc_norm[0]);
+    for (uint32_t i = 0; i < h->n_taps; i++) {
+        snprintf(name, sizeof name, "fc_norm.%u.weight", i);
+        AE_TRY(ae_bind(b, name, true, 0, h->n_target_embd, &head->fc_norm[i]));
+    }
+    snprintf(name, sizeof name, "fc_norm.%u.weight", h->n_taps);
+    if (!ae_gguf_tensor_find(b->gguf, name)) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: there is a tensor %s, but only %u layers of the target are tapped",
+                   ae_gguf_path(b->gguf), name, h->n_taps);
+}
+
+/* What a head lacks it takes from the target, if it is as wide. */
+static aerie_status may_borrow(ae_binder *b, const ae_dhead *head, const char *name)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    if (h->layer.n_embd == h->n_target_embd) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; the target's, %u wide, does not suit a head that "
+                   "is %u wide", ae_gguf_path(b->gguf), name, h->n_target_embd, h->layer.n_embd);
+}
+
+static aerie_status bind_eagle(ae_binder *b, ae_dhead *head)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    const ae_hparams *l = &h->layer;
+    const bool three = h->kind == AE_DHEAD_EAGLE3;
+    const uint32_t e = l->n_embd, n_features = h->n_taps * h->n_target_embd;
+    AE_TRY(ae_bind(b, "token_embd.weight", false, h->n_vocab, e, &head->embedding));
+    AE_TRY(ae_bind(b, "output.weight", false, h->n_draft, e, &head->output));
+    AE_TRY(ae_bind(b, "fc.weight", true, e, three ? n_features : e + n_features, &head->fc));
+    AE_TRY(ae_bind(b, "fc.bias", false, 0, e, &head->fc_bias));
+    if (three) {
+        const bool old = !ae_gguf_tensor_find(b->gguf, "blk.0.attn_norm_2.weight") &&
+                         ae_gguf_tensor_find(b->gguf, "blk.0.hidden_norm.weight");
+        AE_TRY(bind_fc_norms(b, head));
+        AE_TRY(ae_bind_layer(b, 0, "attn_norm.weight", true, 0, e, &head->embd_norm));
+        AE_TRY(ae_bind_layer(b, 0, old ? "hidden_norm.weight" : "attn_norm_2.weight", true, 0, e, &head->hidden_norm));
+        AE_TRY(ae_bind(b, "output_norm.weight", true, 0, e, &head->out_norm));
+    }
+    if (!head->embedding) AE_TRY(may_borrow(b, head, "token_embd.weight"));
+    if (!head->output) AE_TRY(may_borrow(b, head, "output.weight"));
+    AE_TRY(ae_bind_attention(b, 0, l, three ? 2 * e : e, &head->layer));
+    AE_TRY(ae_bind_layer(b, 0, "attn_q_norm.weight", false, 0, l->head_dim, &head->layer.q_norm));
+    AE_TRY(ae_bind_layer(b, 0, "attn_k_norm.weight", false, 0, l->head_dim, &head->layer.k_norm));
+    if (!head->layer.q_norm != !head->layer.k_norm)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: blk.0.attn_%c_norm.weight is missing; norms of queries and keys "
+                       "come together", ae_gguf_path(b->gguf), head->layer.q_norm ? 'k' : 'q');
+    AE_TRY(ae_bind_layer(b, 0, "ffn_norm.weight", true, 0, e, &head->layer.ffn_norm));
+    AE_TRY(ae_bind_dense(b, 0, l, &head->layer));
+    return ae_bind_rope_divisors(b, &head->arena, l->n_rot / 2, &head->rope_divisors);
+}
+
+static aerie_status bind_medusa(ae_binder *b, ae_dhead *head)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    const uint32_t e = h->layer.n_embd;
+    char name[48];
+    for (uint32_t j = 0; j < h->n_medusa; j++) {
+        for (uint32_t i = 0; i < h->n_blocks; i++) {
+            snprintf(name, sizeof name, "medusa.%u.%u.weight", j, i);
+            AE_TRY(ae_bind(b, name, true, e, e, &head->medusa_w[j][i]));
+            snprintf(name, sizeof name, "medusa.%u.%u.bias", j, i);
+            AE_TRY(ae_bind(b, name, false, 0, e, &head->medusa_b[j][i]));
+        }
+        snprintf(name, sizeof name, "medusa.%u.%u.weight", j, h->n_blocks);
+        if (ae_gguf_tensor_find(b->gguf, name))
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: there is a tensor %s, but %s is %u", ae_gguf_path(b->gguf), name,
+                           ae_bind_key(b, "block_count"), h->n_blocks);
+        snprintf(name, sizeof name, "medusa.%u.output.weight", j);
+        AE_TRY(ae_bind(b, name, true, h->n_draft, e, &head->medusa_out[j]));
+    }
+    return AERIE_OK;
+}
+
+/* ---- Load ------------------------------------------------------------------------------------------- */
+
+bool ae_dhead_is_arch(const char *arch, size_t n)
+{
+    const ae_arch *a = ae_arch_find(arch, n);
+    return a && a->drafter;
+}
+
+static aerie_status bind_head(ae_dhead *head, aerie_error *error)
+{
+    ae_binder b = {.gguf = head->gguf, .error = error};
+    ae_gguf_string arch = {0}, name = {0};
+    AE_TRY(ae_gguf_get_string(b.gguf, "general.architecture", true, &arch, error));
+    b.arch = ae_arch_find(arch.data, arch.n);
+    if (!b.arch || !b.arch->drafter)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafting head; these are "
+                       "eagle3, eagle and medusa", ae_gguf_path(b.gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data,
+                       b.arch ? "a model of its own" : "unknown");
+    AE_TRY(ae_gguf_get_string(b.gguf, "general.name", false, &name, error));
+    head->name = ae_arena_strndup(&head->arena, name.data ? name.data : "", name.data ? name.n : 0);
+    if (!head->name) return ae_fail_memory(error, "the head's name", name.n);
+    AE_TRY(ae_dhead_read_hparams(&b, head));
+    AE_TRY(head->hparams.kind == AE_DHEAD_MEDUSA ? bind_medusa(&b, head) : bind_eagle(&b, head));
+    AE_TRY(ae_dhead_read_map(&b, head));
+    head->n_params = ae_bind_n_params(b.gguf);
+    return AERIE_OK;
+}
+
+aerie_status ae_dhead_bind(ae_dhead **out, ae_gguf *gguf, aerie_error *error)
+{
+    *out = NULL;
+    ae_dhead *head = ae_alloc(1, sizeof *head);
+    if (!head) {
+        ae_gguf_close(gguf);
+        return ae_fail_memory(error, "a head", sizeof *head);
+    }
+    ae_arena_init(&head->arena, 4096);
+    head->gguf = gguf;
+    const aerie_status status = bind_head(head, error);
+    if (status != AERIE_OK) {
+        ae_dhead_free(head);
+        return status;
+    }
+    *out = head;
+    return AERIE_OK;
+}
+
+aerie_status ae_dhead_load(ae_dhead **out, const char *path, aerie_error *error)
+{
+    *out = NULL;
+    ae_gguf *gguf;
+    AE_TRY(ae_gguf_open(&gguf, path, NULL, error));
+    return ae_dhead_bind(out, gguf, error);
+}
+
+void ae_dhead_free(ae_dhead *head)
+{
+    if (!head) return;
+    ae_gguf_close(head->gguf);
+    ae_arena_free(&head->arena);
+    ae_free(head);
+}
+
+/* ---- With a target ------------------------------------------------------------------------------------- */
+
+typedef struct pairing {
+    const char *head, *target; /* paths */
+    aerie_error *error;
+} pairing;
+
+static aerie_status need_equal(const pairing *p, const char *what, uint32_t wanted, uint32_t found)
+{
+    if (wanted == found) return AERIE_OK;
+    return ae_fail(p->error, AERIE_ERROR_FORMAT, "%s: the head is made for a target with %s of %u; %s has %u", p->head, what,
+                   wanted, p->target, found);
+}
+
+aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_error *error)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    const ae_hparams *t = &target->hparams;
+    const pairing p = {ae_gguf_path(head->gguf), ae_gguf_path(target->gguf), error};
+    AE_TRY(need_equal(&p, "an embedding length", h->n_target_embd, t->n_embd));
+    if (h->n_target_layers) AE_TRY(need_equal(&p, "a layer count", h->n_target_layers, t->n_layers));
+    for (uint32_t i = 0; i < h->n_taps; i++)
+        if (h->taps[i] != AE_DHEAD_TAP_NORMED && h->taps[i] > t->n_layers)
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head reads layer %u of its target; %s has %u layers", p.head,
+                           h->taps[i], p.target, t->n_layers);
+    if (h->n_vocab) AE_TRY(need_equal(&p, "a vocabulary", h->n_vocab, t->n_vocab));
+    for (uint32_t i = 0; head->to_target && i < h->n_draft; i++)
+        if ((uint32_t)head->to_target[i] >= t->n_vocab)
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: row %u of the output stands for token %d; %s has %u tokens", p.head,
+                           i, head->to_target[i], p.target, t->n_vocab);
+    const bool borrows = h->kind != AE_DHEAD_MEDUSA && (!head->embedding || !head->output);
+    if (borrows && h->layer.n_embd != t->n_embd)
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head, %u wide, has no %s of its own, and that of %s is %u wide",
+                       p.head, h->layer.n_embd, head->embedding ? "output.weight" : "token_embd.weight", p.target, t->n_embd);
+    return AERIE_OK;
+}
+
+const char *ae_dhead_kind_name(const ae_dhead *head)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    if (h->kind == AE_DHEAD_MEDUSA) return "Medusa";
+    if (h->kind == AE_DHEAD_EAGLE) return "EAGLE-1/2";
+    return h->fc_norm == AE_FC_NORM_EACH || h->feedback_normed ? "EAGLE-3.1" : "EAGLE-3";
+}

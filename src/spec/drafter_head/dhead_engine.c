@@ -1,0 +1,313 @@
+#include "spec/drafter_head/dhead_pass.h"
+
+#include <string.h>
+
+/* ---- Life ------------------------------------------------------------------------------------- */
+
+static uint32_t whole_pages(uint32_t n)
+{
+    return (n + AE_KV_PAGE - 1) / AE_KV_PAGE * AE_KV_PAGE;
+}
+
+static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engine_options *o)
+{
+    ae_dhead_engine_options r = *o;
+    const uint32_t level = r.n_seqs * AE_DHEAD_LEVEL_MAX;
+    if (r.n_batch < level) r.n_batch = level;
+    if (!r.window) {
+        r.window = head->hparams.window;
+        r.n_sinks = head->hparams.n_sinks;
+    }
+    r.window = whole_pages(r.window);
+    r.n_sinks = r.window ? whole_pages(r.n_sinks) : 0;
+    return r;
+}
+
+/* Logits of drafted rows, or of each head of Medusa. */
+static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *o)
+{
+    return o->n_seqs * (head->hparams.kind == AE_DHEAD_MEDUSA ? head->hparams.n_medusa : AE_DHEAD_LEVEL_MAX);
+}
+
+static void host_layout(ae_layout *l, const ae_dhead *head, const ae_dhead_engine_options *o, ae_dhead_engine *e)
+{
+    const size_t n = o->n_batch, n_out = outputs_of(head, o);
+    int32_t **const rows[] = {&e->token, &e->pos, &e->rope_pos, &e->seq, &e->slot, &e->n_inplace, &e->fed_from};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) *rows[i] = ae_layout_add(l, n, sizeof(int32_t));
+    e->path = ae_layout_add(l, n * AE_TREE_MAX, sizeof(int32_t));
+    e->out_rows = ae_layout_add(l, n_out, sizeof(int32_t));
+    e->out_fed = ae_layout_add(l, n_out, sizeof(int32_t));
+    e->tables = ae_layout_add(l, o->n_seqs, sizeof *e->tables);
+    e->seqs = ae_layout_add(l, o->n_seqs, sizeof *e->seqs);
+    e->rope_host = ae_layout_add(l, n * head->hparams.layer.n_rot, sizeof(float));
+}
+
+static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, const ae_dhead_engine_options *o,
+                          ae_dhead_engine *e)
+{
+    const ae_dhead_hparams *hp = &head->hparams;
+    const ae_hparams *h = &hp->layer;
+    const bool medusa = hp->kind == AE_DHEAD_MEDUSA;
+    const size_t n = medusa ? 0 : o->n_batch, n_out = outputs_of(head, o), H = h->n_embd;
+    const size_t q_dim = (size_t)h->n_heads * h->head_dim, kv_dim = (size_t)h->n_kv_heads * h->head_dim;
+    const struct {
+        float **field;
+        size_t n;
+    } arrays[] = {
+        {&e->features, n * hp->n_taps * hp->n_target_embd},
+        {&e->g, n * H}, {&e->c, n * 2 * H}, {&e->x, n * H},
+        {&e->q, n * q_dim}, {&e->attn, n * q_dim}, {&e->k, n * kv_dim}, {&e->v, n * kv_dim},
+        {&e->gate, medusa ? n_out * H : n * h->n_ff}, {&e->up, n * h->n_ff},
+        {&e->cos, n * h->n_rot / 2}, {&e->sin, n * h->n_rot / 2},
+        {&e->x_out, n_out * H}, {&e->logits, n_out * n_draft},
+        {&e->fed, medusa ? 0 : (size_t)o->n_seqs * (1 + AE_TREE_MAX) * H},
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
+}
+
+static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o)
+{
+    const ae_hparams *h = &head->hparams.layer;
+    const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch;
+    const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
+    return (ae_kv_options){1, h->n_kv_heads, h->head_dim, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16};
+}
+
+static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_engine_options *o, uint32_t n_threads,
+                                        ae_stream *threads_of)
+{
+    const ae_dhead_hparams *hp = &head->hparams;
+    const ae_hparams *h = &hp->layer;
+    const uint32_t dims[] = {2 * h->n_embd, h->n_ff, h->n_heads * h->head_dim, hp->n_taps * hp->n_target_embd};
+    uint32_t max_in = 0;
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        if (dims[i] > max_in) max_in = dims[i];
+    return (ae_stream_options){.n_threads = n_threads, .max_rows = o->n_batch, .max_in = max_in, .threads_of = threads_of};
+}
+
+size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_engine_options *options,
+                                 uint32_t n_threads)
+{
+    const ae_dhead_engine_options o = resolve(head, options);
+    const uint32_t n_draft = head->output || head->to_target || head->hparams.kind == AE_DHEAD_MEDUSA
+                                 ? head->hparams.n_draft
+                                 : target->model->hparams.n_vocab;
+    const ae_stream_options stream = stream_options(head, &o, n_threads, NULL);
+    const ae_kv_options kv = kv_options(head, &o);
+    ae_dhead_engine e;
+    ae_layout host = {0}, device = {0};
+    host_layout(&host, head, &o, &e);
+    device_layout(&device, head, n_draft, &o, &e);
+    size_t total = 0;
+    const size_t parts[] = {host.bytes, device.bytes, target->backend->ops->stream_bytes(target->backend, &stream),
+                            head->hparams.kind == AE_DHEAD_MEDUSA ? 0 : ae_kv_plan_bytes(target->backend, &kv)};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (!ae_add_size(total, parts[i], &total)) return SIZE_MAX;
+    return host.overflow || device.overflow ? SIZE_MAX : total;
+}
+
+static aerie_status create_buffers(ae_dhead_engine *e, aerie_error *error)
+{
+    const ae_dhead *head = e->net->head;
+    ae_layout l = {0};
+    host_layout(&l, head, &e->options, e);
+    e->host = l.overflow ? NULL : ae_alloc_aligned(1, l.bytes);
+    if (!e->host) return ae_fail_memory(error, "the rows of a head's pass", l.bytes);
+    l = (ae_layout){.base = e->host};
+    host_layout(&l, head, &e->options, e);
+    l = (ae_layout){0};
+    device_layout(&l, head, e->net->n_draft, &e->options, e);
+    e->device_bytes = l.bytes;
+    e->device = l.overflow ? NULL : e->backend->ops->alloc(e->backend, l.bytes);
+    if (!e->device) return ae_fail_memory(error, "a head's activations", l.bytes);
+    l = (ae_layout){.base = e->device};
+    device_layout(&l, head, e->net->n_draft, &e->options, e);
+    return AERIE_OK;
+}
+
+aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *net, ae_engine *target,
+                                   const ae_dhead_engine_options *options, aerie_error *error)
+{
+    *out = NULL;
+    ae_dhead_engine *e = ae_alloc(1, sizeof *e);
+    if (!e) return ae_fail_memory(error, "a drafting head's state", sizeof *e);
+    e->net = net;
+    e->backend = net->backend;
+    e->options = resolve(net->head, options);
+    e->n_outputs = outputs_of(net->head, &e->options);
+    const ae_stream_options stream =
+        stream_options(net->head, &e->options, ae_engine_options_get(target)->n_threads, ae_engine_stream(target));
+    const ae_kv_options kv = kv_options(net->head, &e->options);
+    aerie_status status;
+    AE_TRY_GOTO(status, create_buffers(e, error), fail);
+    AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);
+    if (net->head->hparams.kind != AE_DHEAD_MEDUSA) AE_TRY_GOTO(status, ae_kv_create(&e->kv, e->backend, &kv, error), fail);
+    *out = e;
+    return AERIE_OK;
+fail:
+    ae_dhead_engine_free(e);
+    return status;
+}
+
+void ae_dhead_engine_free(ae_dhead_engine *engine)
+{
+    if (!engine) return;
+    ae_kv_free(engine->kv);
+    if (engine->stream) engine->backend->ops->stream_free(engine->stream);
+    if (engine->device) engine->backend->ops->free(engine->backend, engine->device, engine->device_bytes);
+    ae_free(engine->host);
+    ae_free(engine);
+}
+
+const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine)
+{
+    return engine->net;
+}
+
+/* ---- Sequences ------------------------------------------------------------------------------------ */
+
+uint32_t ae_dhead_n_true(const ae_dhead_engine *e, uint32_t seq)
+{
+    return ae_kv_n_live(e->kv, seq) + e->seqs[seq].forgotten;
+}
+
+void ae_dhead_share(ae_dhead_engine *e, uint32_t to, uint32_t from, uint32_t *n)
+{
+    const ae_dhead_seq *f = &e->seqs[from];
+    const uint32_t n_true = ae_dhead_n_true(e, from), first = f->forgotten ? f->forgotten + e->options.n_sinks : 0;
+    if (*n > n_true) *n = n_true;
+    if (*n < first) *n = 0;
+    ae_dhead_drop_drafted(e, from);
+    ae_kv_share(e->kv, e->stream, to, from, *n ? *n - f->forgotten : 0);
+    e->seqs[to] = (ae_dhead_seq){.forgotten = *n ? f->forgotten : 0};
+}
+
+void ae_dhead_restart(ae_dhead_engine *e, uint32_t seq, uint32_t position)
+{
+    ae_kv_truncate(e->kv, seq, 0);
+    e->seqs[seq] = (ae_dhead_seq){.forgotten = position};
+}
+
+/* Drops the oldest pages until n more rows leave no more than the window and a page behind the sinks. */
+static void forget(ae_dhead_engine *e, uint32_t seq, uint32_t n)
+{
+    const ae_dhead_engine_options *o = &e->options;
+    const uint32_t keep = o->n_sinks + o->window + AE_KV_PAGE + n;
+    while (o->window && ae_kv_n_live(e->kv, seq) + n > keep && ae_kv_n_live(e->kv, seq) >= o->n_sinks + AE_KV_PAGE) {
+        ae_kv_forget(e->kv, seq, o->n_sinks / AE_KV_PAGE);
+        e->seqs[seq].forgotten += AE_KV_PAGE;
+    }
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------------- */
+
+uint32_t ae_dhead_rows_left(const ae_dhead_engine *e)
+{
+    return e->options.n_batch - e->n_rows;
+}
+
+void ae_dhead_clear(ae_dhead_engine *e)
+{
+    e->n_rows = e->n_out = 0;
+    for (uint32_t i = 0; i < e->options.n_seqs; i++) e->seqs[i].n_added = 0;
+}
+
+/* The slots were asked for when the cache was made: there is room for a context and a tree. */
+static void reserve(ae_dhead_engine *e, uint32_t seq, uint32_t n)
+{
+    const aerie_status status = ae_kv_reserve(e->kv, e->stream, seq, n, NULL);
+    AE_ASSERT(status == AERIE_OK);
+    (void)status;
+    e->tables[seq] = ae_kv_table(e->kv, seq);
+}
+
+static uint32_t add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace)
+{
+    const uint32_t r = e->n_rows++;
+    AE_ASSERT(r < e->options.n_batch);
+    e->token[r] = token;
+    e->seq[r] = (int32_t)seq;
+    e->pos[r] = (int32_t)pos;
+    e->rope_pos[r] = (int32_t)(pos + e->seqs[seq].forgotten);
+    e->slot[r] = (int32_t)slot;
+    e->n_inplace[r] = (int32_t)n_inplace;
+    return r;
+}
+
+static uint32_t add_output(ae_dhead_engine *e, uint32_t row, uint32_t seq, uint32_t i_fed)
+{
+    AE_ASSERT(e->n_out < e->n_outputs);
+    e->out_rows[e->n_out] = (int32_t)row;
+    e->out_fed[e->n_out] = (int32_t)(seq * (1 + AE_TREE_MAX) + i_fed);
+    return e->n_out++;
+}
+
+void ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *features, const int32_t *next_tokens, uint32_t n,
+                      bool output, uint32_t *out)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const size_t width = (size_t)h->n_taps * h->n_target_embd;
+    ae_dhead_seq *s = &e->seqs[seq];
+    AE_ASSERT(!s->n_added && n);
+    ae_dhead_drop_drafted(e, seq);
+    forget(e, seq, n);
+    const uint32_t live = ae_kv_n_live(e->kv, seq);
+    reserve(e, seq, n);
+    e->backend->ops->copy(e->stream, &(ae_copy){.n = n, .dim = (uint32_t)width, .x = features, .x_stride = width,
+                                                .y = e->features + e->n_rows * width, .y_stride = width});
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < n; i++) row = add_row(e, seq, next_tokens[i], live + i, live + i, live + i + 1);
+    s->n_added = n;
+    if (output) *out = add_output(e, row, seq, 0);
+}
+
+void ae_dhead_run_true(ae_dhead_engine *e)
+{
+    if (e->n_rows) ae_dhead_forward(e, false);
+    for (uint32_t i = 0; i < e->options.n_seqs; i++)
+        if (e->seqs[i].n_added) ae_kv_commit(e->kv, e->stream, i, e->seqs[i].n_added, NULL, 0);
+}
+
+uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, int32_t token, uint32_t *out)
+{
+    ae_dhead_seq *s = &e->seqs[seq];
+    const uint32_t base = ae_kv_n_live(e->kv, seq), i = s->n_drafted++;
+    AE_ASSERT(i < AE_TREE_MAX && parent < (int32_t)i && base);
+    s->parent[i] = parent;
+    s->depth[i] = parent < 0 ? 1 : s->depth[parent] + 1;
+    reserve(e, seq, s->n_drafted);
+    const uint32_t depth = (uint32_t)s->depth[i];
+    const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->path + (size_t)e->n_rows * AE_TREE_MAX);
+    const uint32_t row = add_row(e, seq, token, base + depth - 1, base + i, base + in_place);
+    e->fed_from[row] = (int32_t)(seq * (1 + AE_TREE_MAX)) + 1 + parent;
+    *out = add_output(e, row, seq, 1 + i);
+    return i;
+}
+
+void ae_dhead_run_drafted(ae_dhead_engine *e)
+{
+    if (e->n_rows) ae_dhead_forward(e, true);
+}
+
+void ae_dhead_drop_drafted(ae_dhead_engine *e, uint32_t seq)
+{
+    e->seqs[seq].n_drafted = 0;
+    ae_kv_commit(e->kv, e->stream, seq, 0, NULL, 0);
+}
+
+void ae_dhead_run_medusa(ae_dhead_engine *e, const float *features, uint32_t n)
+{
+    AE_ASSERT(n <= e->options.n_seqs);
+    if (n) ae_dhead_forward_medusa(e, features, n);
+}
+
+const float *ae_dhead_logits(const ae_dhead_engine *e, uint32_t out)
+{
+    return e->logits + (size_t)out * e->net->n_draft;
+}
+
+const float *ae_dhead_hidden(const ae_dhead_engine *e, uint32_t out)
+{
+    return e->fed + (size_t)e->out_fed[out] * e->net->head->hparams.layer.n_embd;
+}

@@ -1,0 +1,68 @@
+/* dhead_engine.h - a drafting head at work: true rows in, drafted rows on top of them, logits out.
+ *
+ * Owns: the head's own KV cache (one layer), activations, and the features that drafted rows feed back. Runs on the
+ * threads of its target's engine.
+ *
+ * Row P of a sequence takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the
+ * token at P + 2. There are two kinds, and a pass runs rows of one kind, of any sequences:
+ *   true rows     their feature came from the target. They stay, in order: row P sits behind row P - 1.
+ *   drafted rows  their feature is what the head itself put out for the row before: the newest true row (parent -1) or
+ *                 another drafted row. They form a tree on the newest true row, and are dropped all together.
+ * Since accepted tokens come back as true rows, the head's memory never holds a guess (reference: "catch-up").
+ *
+ * With a window the oldest rows are forgotten by whole pages, but for the first `sinks`; rotations keep their positions.
+ */
+#ifndef AE_SPEC_DHEAD_ENGINE_H
+#define AE_SPEC_DHEAD_ENGINE_H
+
+#include "engine/engine.h"
+#include "spec/drafter_head/dhead_net.h"
+
+#define AE_DHEAD_LEVEL_MAX 16 /* drafted rows of a sequence in one pass */
+
+typedef struct ae_dhead_engine ae_dhead_engine;
+
+typedef struct ae_dhead_engine_options {
+    uint32_t n_ctx;   /* true rows of a sequence */
+    uint32_t n_seqs;
+    uint32_t n_batch; /* rows of a pass; raised to AE_DHEAD_LEVEL_MAX for each sequence */
+    uint32_t window, n_sinks; /* rows seen, in whole pages of 64; 0: as the head says */
+} ae_dhead_engine_options;
+
+size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_engine_options *options,
+                                 uint32_t n_threads);
+aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *net, ae_engine *target,
+                                   const ae_dhead_engine_options *options, aerie_error *error);
+void ae_dhead_engine_free(ae_dhead_engine *engine);
+const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine);
+
+/* True rows of a sequence so far, forgotten ones included: the position of the next. */
+uint32_t ae_dhead_n_true(const ae_dhead_engine *engine, uint32_t seq);
+/* `to` gets the first n true rows of `from`; *n is cut to what there is. With forgotten rows that may be none at all. */
+void ae_dhead_share(ae_dhead_engine *engine, uint32_t to, uint32_t from, uint32_t *n);
+/* The sequence is empty, and its first row will be that of `position`. */
+void ae_dhead_restart(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
+
+/* A pass of true rows: clear, add for each sequence (at most once), run. n features (device) [n][n_taps * n_target_embd] and
+ * the tokens behind them. With `output` the last row exports logits, *out says which, and drafts may hang on it. */
+uint32_t ae_dhead_rows_left(const ae_dhead_engine *engine);
+void ae_dhead_clear(ae_dhead_engine *engine);
+void ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const float *features, const int32_t *next_tokens, uint32_t n,
+                      bool output, uint32_t *out);
+void ae_dhead_run_true(ae_dhead_engine *engine);
+
+/* A pass of drafted rows: clear, add up to AE_DHEAD_LEVEL_MAX for each sequence, run; all export logits. A row is known
+ * by its number among the sequence's drafted rows, which is returned; parents ran in an earlier pass. */
+uint32_t ae_dhead_add_drafted(ae_dhead_engine *engine, uint32_t seq, int32_t parent, int32_t token, uint32_t *out);
+void ae_dhead_run_drafted(ae_dhead_engine *engine);
+void ae_dhead_drop_drafted(ae_dhead_engine *engine, uint32_t seq);
+
+/* Medusa: n features (device, [n_target_embd], stride of one), of sequences that want a draft; all heads run. */
+void ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n);
+
+/* (host) [n_draft] f32, of output `out` of the last pass; of Medusa row r and head j: out = r * n_medusa + j. */
+const float *ae_dhead_logits(const ae_dhead_engine *engine, uint32_t out);
+/* For tests: (device) [n_embd] f32, what output `out` feeds back. */
+const float *ae_dhead_hidden(const ae_dhead_engine *engine, uint32_t out);
+
+#endif

@@ -1,0 +1,50 @@
+/* dhead_net.h - a drafting head on a device: its own weights, and what it borrows from its target.
+ *
+ * Owns: the head's device weights, and, where the head drafts from some rows of the target's output head, a copy of
+ * those rows. Borrows: the head, the target's network (both must outlive it) and its backend. Immutable, shared.
+ */
+#ifndef AE_SPEC_DHEAD_NET_H
+#define AE_SPEC_DHEAD_NET_H
+
+#include "engine/net.h"
+#include "spec/drafter_head/dhead.h"
+
+typedef struct ae_dhead_net {
+    const ae_dhead *head;
+    const ae_net *target;
+    ae_backend *backend;
+    uint32_t n_draft;          /* rows of output */
+    const int32_t *to_target;  /* [n_draft] target ids, or NULL: the same */
+    ae_weight *embedding;      /* [n_vocab, n_embd] lookup */
+    ae_weight *output;         /* [n_draft, n_embd]; NULL for Medusa */
+    ae_weight *fc;             /* as in ae_dhead */
+    ae_weight *wq, *wk, *wv, *wo, *w_gate, *w_up, *w_down;
+    float *fc_bias, *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down; /* device f32 or NULL */
+    float *fc_norm[AE_DHEAD_MAX_TAPS]; /* EACH: one of [n_target_embd] a tap; JOINT: the first, [n_taps * n_target_embd] */
+    float *embd_norm, *hidden_norm, *ffn_norm, *out_norm, *q_norm, *k_norm; /* device f32 or NULL */
+    ae_weight *medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS], *medusa_out[AE_DHEAD_MAX_MEDUSA];
+    float *medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS];
+    double *rope_freq;         /* [n_rot / 2] radians per position */
+    double rope_magnitude;
+    ae_parts parts;
+    ae_weight *own_embedding, *own_output, *trimmed; /* NULL: borrowed, or not trimmed */
+    void *trimmed_memory;
+    size_t trimmed_bytes;
+    int32_t *trimmed_map;      /* [n_draft] */
+    size_t step_bytes;         /* what one drafted row reads */
+} ae_dhead_net;
+
+typedef struct ae_dhead_net_options {
+    ae_load_options load;
+    uint32_t n_vocab; /* of a head that drafts from all of the target's output: from its first n_vocab ids only (tokenizers
+                       * number what is frequent first) and those that end a text; 0: all */
+} ae_dhead_net_options;
+
+/* Device bytes that the head's weights will take. */
+size_t ae_dhead_net_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_net_options *options);
+/* Errors: those of ae_dhead_fits and of loading. */
+aerie_status ae_dhead_net_create(ae_dhead_net **out, const ae_dhead *head, const ae_net *target,
+                                const ae_dhead_net_options *options, aerie_error *error);
+void ae_dhead_net_free(ae_dhead_net *net);
+
+#endif

@@ -1,0 +1,53 @@
+/* dhead_pass.h - the head's state, shared by dhead_engine.c (rows, life) and dhead_forward.c (the pass). */
+#ifndef AE_SPEC_DHEAD_INT_H
+#define AE_SPEC_DHEAD_INT_H
+
+#include "spec/drafter_head/dhead_engine.h"
+
+typedef struct ae_dhead_seq {
+    uint32_t
+        forgotten; /* true rows dropped by the window, or never run: position of a row = its slot + forgotten, but for sinks */
+    uint32_t n_added;    /* true rows of the pass being built */
+    uint32_t n_drafted;
+    int32_t parent[AE_TREE_MAX], depth[AE_TREE_MAX]; /* of drafted rows; depth 1 hangs on the newest true row */
+} ae_dhead_seq;
+
+struct ae_dhead_engine {
+    const ae_dhead_net *net;
+    ae_backend *backend;
+    ae_dhead_engine_options options; /* with defaults resolved */
+    uint32_t n_outputs;
+    ae_stream *stream;
+    ae_kv *kv; /* NULL for Medusa */
+    void *host, *device;
+    size_t device_bytes;
+    ae_dhead_seq *seqs; /* [n_seqs] */
+
+    /* the rows of the pass being built (host), [n_batch] each */
+    uint32_t n_rows, n_out;
+    int32_t *token, *pos, *rope_pos, *seq, *slot, *n_inplace;
+    int32_t *path;      /* [n_batch][AE_TREE_MAX] */
+    int32_t *fed_from;  /* of a drafted row: index into fed */
+    int32_t *out_rows, *out_fed; /* [n_outputs] row of each output; index into fed where its feedback is kept */
+    const int32_t **tables; /* [n_seqs] */
+    float *rope_host;   /* [n_batch][n_rot] cos, then sin */
+
+    /* device, f32; H = n_embd, F = n_taps * n_target_embd */
+    float *features;    /* [n_batch][F] */
+    float *g;           /* [n_batch][H] the feature, fused or fed back */
+    float *c;           /* [n_batch][2H] embedding | feature, normed for EAGLE-3 */
+    float *x;           /* [n_batch][H] residual stream */
+    float *q, *attn;    /* [n_batch][n_heads * head_dim] */
+    float *k, *v;       /* [n_batch][n_kv_heads * head_dim] */
+    float *gate, *up;   /* [n_batch][n_ff]; Medusa: [n_outputs][H] */
+    float *cos, *sin;   /* [n_batch][n_rot / 2] */
+    float *x_out;       /* [n_outputs][H] */
+    float *logits;      /* [n_outputs][n_draft] */
+    float *fed;         /* [n_seqs][1 + AE_TREE_MAX][H] feedback: of the newest true row, then of each drafted row */
+};
+
+/* dhead_forward.c: rows that are all true, or all drafted. */
+void ae_dhead_forward(ae_dhead_engine *engine, bool drafted);
+void ae_dhead_forward_medusa(ae_dhead_engine *engine, const float *features, uint32_t n);
+
+#endif

@@ -1,0 +1,365 @@
+/* draft_eagle.c - a head that drafts from the target's hidden rows: EAGLE-1/2, EAGLE-3, 3.1.
+ *
+ * Owns the head's engine and, per slot, the features of the newest positions that the head has not run yet. Every pass
+ * of the target brings features (observe); they are run as true rows in one batch when a draft is wanted, or when the
+ * room for them is full. The newest always waits: row P needs the token at P + 1, and its output begins the draft.
+ *
+ * Invariant: true rows of the head + waiting features = positions of the target's cache (those of a slot that began
+ * without the features of its cached prefix count as run). Drafted rows never outlive propose.
+ *
+ * Shapes of a draft (drafter.h). A node is a token; its row is run when its children are wanted. Levels run in one
+ * batch over all slots. TREE keeps what is likely enough and lets the controller cut it; DYNAMIC is EAGLE-2
+ * (arXiv 2406.16858): the top_k best of a level go on, then the best of all levels are kept; STATIC is EAGLE-1's table.
+ */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "spec/drafter_head/dhead_engine.h"
+#include "spec/drafter.h"
+
+#define TREE_CHILDREN 4      /* looked at per node of a TREE */
+#define TREE_P_FLOOR 0.01f   /* paths less likely than this are not worth a row */
+#define DYNAMIC_TOP_K 10
+#define POOL 1024            /* nodes seen while a draft grows */
+#define RANK_MAX 16
+
+/* A node of a draft that grows. */
+typedef struct grown {
+    int32_t token, parent, depth; /* parent: index into the pool, -1 = the root */
+    int32_t row;                  /* drafted row of the head, -1 = none */
+    float p, reach;
+} grown;
+
+typedef struct head_slot {
+    float *waiting;       /* (device) [n_room][width] */
+    uint32_t n_waiting;
+    /* this draft */
+    const ae_draft_request *request;
+    grown *pool;          /* [POOL] */
+    uint32_t n_pool, level_begin; /* nodes of the newest level: [level_begin, n_pool) */
+    uint32_t frontier[AE_DHEAD_LEVEL_MAX], out[AE_DHEAD_LEVEL_MAX], n_frontier; /* nodes whose rows run now; their outputs */
+    uint32_t n_rows;      /* drafted rows so far */
+} head_slot;
+
+typedef struct head_drafter {
+    ae_drafter base;
+    ae_dhead_engine *head;
+    ae_engine *target;
+    const ae_backend_ops *ops;
+    ae_backend *backend;
+    uint32_t n_slots, n_room, width; /* width: floats of one position's features */
+    head_slot *slots;  /* [n_slots] */
+    float *waiting;    /* device memory of all slots */
+    grown *pools;      /* [n_slots][POOL] */
+} head_drafter;
+
+static size_t waiting_bytes(const head_drafter *d)
+{
+    return (size_t)d->n_slots * d->n_room * d->width * sizeof(float);
+}
+
+static void head_destroy(ae_drafter *drafter)
+{
+    head_drafter *d = (head_drafter *)drafter;
+    if (d->waiting) d->ops->free(d->backend, d->waiting, waiting_bytes(d));
+    ae_free(d->slots);
+    ae_free(d->pools);
+    ae_dhead_engine_free(d->head);
+    ae_free(d);
+}
+
+/* ---- Catching up ------------------------------------------------------------------------------------- */
+
+static float *waiting_at(const head_drafter *d, const head_slot *s, uint32_t i)
+{
+    return s->waiting + (size_t)i * d->width;
+}
+
+/* The first n features have been run. */
+static void drop_waiting(head_drafter *d, head_slot *s, uint32_t n)
+{
+    const uint32_t left = s->n_waiting - n;
+    ae_stream *stream = ae_engine_stream(d->target);
+    for (uint32_t done = 0; done < left;) { /* pieces that do not overlap */
+        const uint32_t step = left - done < n ? left - done : n;
+        d->ops->copy(stream, &(ae_copy){.n = step, .dim = d->width, .x = waiting_at(d, s, n + done), .x_stride = d->width,
+                                        .y = waiting_at(d, s, done), .y_stride = d->width});
+        done += step;
+    }
+    s->n_waiting = left;
+}
+
+/* Runs all that waits but the newest `keep`, as far as the tokens behind are known. */
+static void flush(head_drafter *d, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t keep)
+{
+    head_slot *s = &d->slots[slot];
+    while (s->n_waiting > keep) {
+        const uint32_t first = ae_dhead_n_true(d->head, slot);
+        uint32_t n = s->n_waiting - keep;
+        if (first + 1 >= n_tokens) return;
+        if (n > n_tokens - first - 1) n = (uint32_t)(n_tokens - first - 1);
+        ae_dhead_clear(d->head);
+        if (n > ae_dhead_rows_left(d->head)) n = ae_dhead_rows_left(d->head);
+        ae_dhead_add_true(d->head, slot, s->waiting, tokens + first + 1, n, false, NULL);
+        ae_dhead_run_true(d->head);
+        drop_waiting(d, s, n);
+    }
+}
+
+static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
+{
+    head_drafter *d = (head_drafter *)drafter;
+    if (b->slot >= d->n_slots) return 0;
+    if (b->n_shared) flush(d, b->donor, b->tokens, b->n_tokens, 1);
+    /* row n - 1 needs the token at n, which is the new sequence's own: the target runs position n - 1 again */
+    uint32_t n = b->n_shared ? b->n_shared - 1 : 0;
+    ae_dhead_share(d->head, b->slot, b->donor, &n);
+    d->slots[b->slot].n_waiting = 0;
+    if (!n && b->n_shared > 1) { /* the window has forgotten the donor's beginning: the head begins behind what is cached */
+        ae_dhead_restart(d->head, b->slot, b->n_shared - 1);
+        return b->n_shared - 1;
+    }
+    return n;
+}
+
+static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
+{
+    head_drafter *d = (head_drafter *)drafter;
+    head_slot *s = &d->slots[seen->slot];
+    for (uint32_t done = 0; done < seen->n;) {
+        if (s->n_waiting == d->n_room) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
+        uint32_t n = seen->n - done;
+        if (n > d->n_room - s->n_waiting) n = d->n_room - s->n_waiting;
+        d->ops->copy(ae_engine_stream(d->target),
+                     &(ae_copy){.n = n, .dim = d->width, .x = ae_engine_features(d->target, 0), .x_stride = d->width,
+                                .rows = seen->rows + done, .y = waiting_at(d, s, s->n_waiting), .y_stride = d->width});
+        s->n_waiting += n;
+        done += n;
+    }
+    /* a long chunk of prompt runs now, while its features are warm; single tokens wait for the next draft */
+    if (s->n_waiting > AE_TREE_MAX + 1) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
+}
+
+/* ---- Growing -------------------------------------------------------------------------------------------- */
+
+/* EAGLE-1's tree (SafeAILab/EAGLE v1): parent of each node and its rank among the parent's children. */
+static const int8_t static_tree[25][2] = {
+    {-1, 0}, {-1, 1}, {-1, 2}, {-1, 3},                                     /* 0 1 2 3 */
+    {0, 0},  {0, 1},  {0, 2},  {1, 0},  {1, 1}, {2, 0}, {2, 1}, {3, 0},     /* 00 01 02 10 11 20 21 30 */
+    {4, 0},  {4, 1},  {4, 2},  {5, 0},  {5, 1}, {6, 0}, {6, 1}, {7, 0},     /* 000 001 002 010 011 020 021 100 */
+    {12, 0}, {12, 1}, {12, 2},                                              /* 0000 0001 0002 */
+    {20, 0}, {20, 1},                                                       /* 00000 00001 */
+};
+
+/* How many children of a node the shape may want. */
+static uint32_t n_children(const ae_draft_request *r)
+{
+    uint32_t k = r->top_k ? r->top_k : r->shape == AE_DRAFT_DYNAMIC ? DYNAMIC_TOP_K : TREE_CHILDREN;
+    if (r->shape == AE_DRAFT_CHAIN) k = 1;
+    return k < RANK_MAX ? k : RANK_MAX;
+}
+
+static float least_reach(const ae_draft_request *r)
+{
+    if (r->shape == AE_DRAFT_CHAIN || r->shape == AE_DRAFT_TREE) {
+        const float floor = r->shape == AE_DRAFT_TREE ? TREE_P_FLOOR : 0;
+        return r->min_p > floor ? r->min_p : floor;
+    }
+    return 0;
+}
+
+static void add_node(head_slot *s, int32_t parent, int32_t token, float p)
+{
+    if (s->n_pool == POOL) return;
+    if (!(p > 1e-6f)) p = 1e-6f;
+    const grown *up = parent < 0 ? NULL : &s->pool[parent];
+    s->pool[s->n_pool++] = (grown){token, parent, up ? up->depth + 1 : 1, -1, p, (up ? up->reach : 1.0f) * p};
+}
+
+/* The children of `node` (-1 = the root), from the logits that its row put out. */
+static void add_children(const head_drafter *d, head_slot *s, int32_t node, uint32_t out)
+{
+    const ae_draft_request *r = s->request;
+    const ae_dhead_net *net = ae_dhead_engine_net(d->head);
+    const uint32_t depth = node < 0 ? 0 : (uint32_t)s->pool[node].depth;
+    int32_t ids[RANK_MAX];
+    float p[RANK_MAX];
+    uint32_t want = n_children(r);
+    if (r->shape == AE_DRAFT_STATIC) want = 4;
+    const uint32_t n = ae_sampler_propose(r->sampler, ae_dhead_logits(d->head, out), net->n_draft, net->to_target,
+                                          r->n_tokens + depth, want, ids, p);
+    const float up = node < 0 ? 1.0f : s->pool[node].reach, floor = least_reach(r);
+    for (uint32_t i = 0; i < n; i++) {
+        if (r->shape == AE_DRAFT_STATIC) { /* pool index = index in the table: children come in its order */
+            bool wanted = false;
+            for (uint32_t j = 0; j < sizeof static_tree / sizeof static_tree[0]; j++)
+                wanted = wanted || (static_tree[j][0] == node && static_tree[j][1] == (int8_t)i);
+            if (wanted) add_node(s, node, ids[i], p[i]);
+        } else if (up * p[i] >= floor) {
+            add_node(s, node, ids[i], p[i]);
+        }
+    }
+}
+
+static bool has_static_children(int32_t node)
+{
+    for (uint32_t j = 0; j < sizeof static_tree / sizeof static_tree[0]; j++)
+        if (static_tree[j][0] == node) return true;
+    return false;
+}
+
+/* Which nodes of the newest level go on: the best by reach, ascending by index. */
+static void choose_frontier(head_slot *s)
+{
+    const ae_draft_request *r = s->request;
+    const uint32_t begin = s->level_begin, end = s->n_pool;
+    const bool is_static = r->shape == AE_DRAFT_STATIC;
+    uint32_t limit = r->shape == AE_DRAFT_DYNAMIC && n_children(r) < AE_DHEAD_LEVEL_MAX ? n_children(r) : AE_DHEAD_LEVEL_MAX;
+    if (limit > AE_TREE_MAX - s->n_rows) limit = AE_TREE_MAX - s->n_rows;
+    s->n_frontier = 0;
+    s->level_begin = end;
+    if (begin == end || (uint32_t)s->pool[begin].depth >= r->max_depth || s->n_pool >= POOL - RANK_MAX * AE_DHEAD_LEVEL_MAX)
+        return;
+    for (uint32_t i = begin; i < end; i++) {
+        if (is_static && !has_static_children((int32_t)i)) continue;
+        uint32_t better = 0;
+        for (uint32_t j = begin; j < end && !is_static; j++)
+            better += s->pool[j].reach > s->pool[i].reach || (s->pool[j].reach == s->pool[i].reach && j < i);
+        if (better < limit && s->n_frontier < limit) s->frontier[s->n_frontier++] = i;
+    }
+}
+
+/* True rows of all slots in one batch, as far as they fit; the newest row of each begins its draft. */
+static void catch_up(head_drafter *d, const ae_draft_request *requests, uint32_t n)
+{
+    for (uint32_t begin = 0; begin < n;) {
+        uint32_t end = begin;
+        ae_dhead_clear(d->head);
+        for (; end < n; end++) {
+            const ae_draft_request *r = &requests[end];
+            head_slot *s = &d->slots[r->slot];
+            const uint32_t first = ae_dhead_n_true(d->head, r->slot);
+            s->request = NULL;
+            s->n_frontier = 0;
+            if (!s->n_waiting || first + s->n_waiting + 1 != r->n_tokens) continue; /* nothing to begin with */
+            if (s->n_waiting > ae_dhead_rows_left(d->head)) break;
+            ae_dhead_add_true(d->head, r->slot, s->waiting, r->tokens + first + 1, s->n_waiting, true, &s->out[0]);
+            s->request = r;
+        }
+        AE_ASSERT(end > begin);
+        ae_dhead_run_true(d->head);
+        for (; begin < end; begin++) {
+            head_slot *s = &d->slots[requests[begin].slot];
+            if (!s->request) continue;
+            s->n_waiting = 0;
+            s->n_pool = s->level_begin = s->n_rows = 0;
+            add_children(d, s, -1, s->out[0]);
+        }
+    }
+}
+
+/* The next level of all slots in one batch; false when none goes on. */
+static bool run_level(head_drafter *d, const ae_draft_request *requests, uint32_t n)
+{
+    bool any = false;
+    ae_dhead_clear(d->head);
+    for (uint32_t i = 0; i < n; i++) {
+        head_slot *s = &d->slots[requests[i].slot];
+        if (!s->request) continue;
+        choose_frontier(s);
+        for (uint32_t f = 0; f < s->n_frontier; f++) {
+            grown *g = &s->pool[s->frontier[f]];
+            const int32_t parent = g->parent < 0 ? -1 : s->pool[g->parent].row;
+            g->row = (int32_t)ae_dhead_add_drafted(d->head, requests[i].slot, parent, g->token, &s->out[f]);
+            s->n_rows++;
+            any = true;
+        }
+    }
+    if (!any) return false;
+    ae_dhead_run_drafted(d->head);
+    for (uint32_t i = 0; i < n; i++) {
+        head_slot *s = &d->slots[requests[i].slot];
+        for (uint32_t f = 0; s->request && f < s->n_frontier; f++) add_children(d, s, (int32_t)s->frontier[f], s->out[f]);
+    }
+    return true;
+}
+
+static int by_reach(const void *a, const void *b)
+{
+    const grown *const *x = a, *const *y = b;
+    if ((*x)->reach != (*y)->reach) return (*x)->reach > (*y)->reach ? -1 : 1;
+    return *x < *y ? -1 : 1;
+}
+
+/* The best max_nodes of the pool; a child never reaches further than its parent, so with ties to the elder the kept nodes
+ * are closed under parents. */
+static void give_tree(const head_slot *s)
+{
+    const ae_draft_request *r = s->request;
+    const uint32_t limit = r->max_nodes < AE_TREE_MAX ? r->max_nodes : AE_TREE_MAX;
+    const grown *order[POOL];
+    int32_t place[POOL]; /* in the tree; -1 = left out, -2 = to be added */
+    for (uint32_t i = 0; i < s->n_pool; i++) {
+        order[i] = &s->pool[i];
+        place[i] = -1;
+    }
+    if (s->n_pool > limit) qsort(order, s->n_pool, sizeof *order, by_reach);
+    for (uint32_t i = 0; i < s->n_pool && i < limit; i++) place[order[i] - s->pool] = -2;
+    for (uint32_t i = 0; i < s->n_pool; i++) {
+        const grown *g = &s->pool[i];
+        if (place[i] == -2) place[i] = ae_tree_add(r->tree, g->parent < 0 ? -1 : place[g->parent], g->token, g->p);
+    }
+}
+
+static aerie_status head_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    head_drafter *d = (head_drafter *)drafter;
+    for (uint32_t i = 0; i < n; i++)
+        if (requests[i].slot >= d->n_slots)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafting head has %u", requests[i].slot, d->n_slots);
+    catch_up(d, requests, n);
+    while (run_level(d, requests, n)) {}
+    for (uint32_t i = 0; i < n; i++) {
+        head_slot *s = &d->slots[requests[i].slot];
+        if (s->request) give_tree(s);
+        ae_dhead_drop_drafted(d->head, requests[i].slot);
+    }
+    return AERIE_OK;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------- */
+
+aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_engine *target, uint32_t n_slots,
+                                  aerie_error *error)
+{
+    static const ae_drafter_ops eagle = {.name = "draft-eagle", .begin = head_begin, .observe = head_observe,
+                                         .propose = head_propose, .destroy = head_destroy};
+    static const ae_drafter_ops eagle3 = {.name = "draft-eagle3", .begin = head_begin, .observe = head_observe,
+                                          .propose = head_propose, .destroy = head_destroy};
+    const ae_dhead_net *net = ae_dhead_engine_net(head);
+    *out = NULL;
+    if (net->head->hparams.kind == AE_DHEAD_MEDUSA) return ae_draft_medusa_create(out, head, target, n_slots, error);
+    head_drafter *d = ae_alloc(1, sizeof *d);
+    if (!d) {
+        ae_dhead_engine_free(head);
+        return ae_fail_memory(error, "a drafting head's state", sizeof *d);
+    }
+    *d = (head_drafter){.base.ops = net->head->hparams.kind == AE_DHEAD_EAGLE ? &eagle : &eagle3, .head = head, .target = target,
+                        .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
+                        .n_room = 4 * AE_TREE_MAX, .width = net->head->hparams.n_taps * net->head->hparams.n_target_embd};
+    d->slots = ae_alloc(n_slots, sizeof *d->slots);
+    d->pools = ae_alloc((size_t)n_slots * POOL, sizeof *d->pools);
+    d->waiting = d->ops->alloc(d->backend, waiting_bytes(d));
+    if (!d->slots || !d->pools || !d->waiting) {
+        const size_t bytes = waiting_bytes(d);
+        head_destroy(&d->base);
+        return ae_fail_memory(error, "a drafting head's features", bytes);
+    }
+    for (uint32_t i = 0; i < n_slots; i++) {
+        d->slots[i].waiting = d->waiting + (size_t)i * d->n_room * d->width;
+        d->slots[i].pool = d->pools + (size_t)i * POOL;
+    }
+    *out = &d->base;
+    return AERIE_OK;
+}

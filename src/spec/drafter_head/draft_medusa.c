@@ -1,0 +1,132 @@
+/* draft_medusa.c - Medusa's heads: each foresees one of the next tokens from the newest hidden row alone.
+ *
+ * Owns the heads' engine and, per slot, the feature of the newest position. There is no memory to catch up with. Head j
+ * does not know what head j - 1 chose, so the children of all nodes of a level are the same: a tree is the product of
+ * the heads' lists (arXiv 2401.10774), likeliest paths first. */
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "spec/drafter_head/dhead_engine.h"
+#include "spec/drafter.h"
+
+#define TREE_CHILDREN 4
+#define RANK_MAX 16
+#define TREE_P_FLOOR 0.01f
+
+typedef struct medusa {
+    ae_drafter base;
+    ae_dhead_engine *head;
+    ae_engine *target;
+    const ae_backend_ops *ops;
+    ae_backend *backend;
+    uint32_t n_slots, width;
+    uint32_t *n_seen;   /* [n_slots] positions whose newest feature is kept */
+    float *newest;      /* (device) [n_slots][width] */
+    float *wanted;      /* (device) [n_slots][width] of the slots that draft */
+} medusa;
+
+static size_t feature_bytes(const medusa *d)
+{
+    return 2 * (size_t)d->n_slots * d->width * sizeof(float);
+}
+
+static void medusa_destroy(ae_drafter *drafter)
+{
+    medusa *d = (medusa *)drafter;
+    if (d->newest) d->ops->free(d->backend, d->newest, feature_bytes(d));
+    ae_free(d->n_seen);
+    ae_dhead_engine_free(d->head);
+    ae_free(d);
+}
+
+static uint32_t medusa_begin(ae_drafter *drafter, const ae_draft_begin *begin)
+{
+    medusa *d = (medusa *)drafter;
+    /* only the newest row counts, and the last token of a prompt always runs */
+    if (begin->slot < d->n_slots) d->n_seen[begin->slot] = begin->n_shared;
+    return begin->n_shared;
+}
+
+static void medusa_observe(ae_drafter *drafter, const ae_draft_seen *seen)
+{
+    medusa *d = (medusa *)drafter;
+    if (!seen->n) return;
+    d->n_seen[seen->slot] += seen->n;
+    d->ops->copy(ae_engine_stream(d->target),
+                 &(ae_copy){.n = 1, .dim = d->width, .x = ae_engine_features(d->target, 0),
+                            .x_stride = d->width,
+                            .rows = seen->rows + seen->n - 1,
+                            .y = d->newest + (size_t)seen->slot * d->width, .y_stride = d->width});
+}
+
+/* `first`: the output of head 0 for this slot. */
+static void grow(const medusa *d, const ae_draft_request *r, uint32_t first)
+{
+    const ae_dhead_net *net = ae_dhead_engine_net(d->head);
+    const bool chain = r->shape == AE_DRAFT_CHAIN;
+    uint32_t begin = 0, k = r->top_k ? r->top_k : TREE_CHILDREN;
+    float reach[AE_TREE_MAX];
+    const float floor = chain || r->min_p > TREE_P_FLOOR ? r->min_p : TREE_P_FLOOR;
+    k = chain ? 1 : k < RANK_MAX ? k : RANK_MAX;
+    for (uint32_t j = 0; j < net->head->hparams.n_medusa && j < r->max_depth; j++) {
+        int32_t ids[RANK_MAX];
+        float p[RANK_MAX];
+        const uint32_t n = ae_sampler_propose(r->sampler, ae_dhead_logits(d->head, first + j), net->n_draft, net->to_target,
+                                              r->n_tokens + j, k, ids, p);
+        const uint32_t end = r->tree->n;
+        for (uint32_t parent = begin; parent < (j ? end : 1); parent++)
+            for (uint32_t i = 0; i < n && r->tree->n < r->max_nodes; i++) {
+                const float up = j ? reach[parent] : 1.0f, q = p[i] > 1e-6f ? p[i] : 1e-6f;
+                if (up * q < floor) break; /* best first */
+                const int32_t node = ae_tree_add(r->tree, j ? (int32_t)parent : -1, ids[i], q);
+                if (node >= 0) reach[node] = up * q;
+            }
+        if (r->tree->n == end) return;
+        begin = end;
+    }
+}
+
+static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    medusa *d = (medusa *)drafter;
+    const uint32_t n_heads = ae_dhead_engine_net(d->head)->head->hparams.n_medusa;
+    uint32_t n_wanted = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_draft_request *r = &requests[i];
+        if (r->slot >= d->n_slots) return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: Medusa has %u", r->slot, d->n_slots);
+        if (d->n_seen[r->slot] + 1 != r->n_tokens) continue;
+        d->ops->copy(ae_engine_stream(d->target),
+                     &(ae_copy){.n = 1, .dim = d->width, .x = d->newest + (size_t)r->slot * d->width, .x_stride = d->width,
+                                .y = d->wanted + (size_t)n_wanted++ * d->width, .y_stride = d->width});
+    }
+    ae_dhead_run_medusa(d->head, d->wanted, n_wanted);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (d->n_seen[requests[i].slot] + 1 == requests[i].n_tokens) grow(d, &requests[i], n_heads * at++);
+    return AERIE_OK;
+}
+
+aerie_status ae_draft_medusa_create(ae_drafter **out, ae_dhead_engine *head, ae_engine *target, uint32_t n_slots,
+                                    aerie_error *error)
+{
+    static const ae_drafter_ops ops = {.name = "draft-medusa", .begin = medusa_begin, .observe = medusa_observe,
+                                       .propose = medusa_propose, .destroy = medusa_destroy};
+    const ae_dhead_net *net = ae_dhead_engine_net(head);
+    *out = NULL;
+    medusa *d = ae_alloc(1, sizeof *d);
+    if (!d) {
+        ae_dhead_engine_free(head);
+        return ae_fail_memory(error, "Medusa's state", sizeof *d);
+    }
+    *d = (medusa){.base.ops = &ops, .head = head, .target = target, .ops = net->backend->ops, .backend = net->backend,
+                  .n_slots = n_slots, .width = net->head->hparams.n_target_embd};
+    d->n_seen = ae_alloc(n_slots, sizeof *d->n_seen);
+    d->newest = d->ops->alloc(d->backend, feature_bytes(d));
+    if (!d->n_seen || !d->newest) {
+        const size_t bytes = feature_bytes(d);
+        medusa_destroy(&d->base);
+        return ae_fail_memory(error, "Medusa's features", bytes);
+    }
+    d->wanted = d->newest + (size_t)n_slots * d->width;
+    *out = &d->base;
+    return AERIE_OK;
+}

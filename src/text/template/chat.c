@@ -1,0 +1,172 @@
+/* chat.c - conversations to prompt text: the values that a chat template expects, then jinja.h.
+ *
+ * Source of the names: what tokenizers hand to their templates (messages, tools, documents, bos_token, eos_token,
+ * add_generation_prompt).
+ */
+#include "text/template/chat.h"
+
+#include "text/template/jinja.h"
+#include "text/template/value_json.h"
+
+static bool put_text(ae_value_heap *heap, ae_value object, const char *key, const char *text)
+{
+    ae_value value;
+    if (!text) text = "";
+    return ae_value_string(heap, text, strlen(text), &value) && ae_value_object_put(heap, object, key, value);
+}
+
+static bool build_messages(ae_value_heap *heap, const ae_chat_message *messages, size_t n_messages, ae_value *list)
+{
+    ae_value message;
+    if (!ae_value_array(heap, AE_ARRAY_LIST, n_messages, list)) return false;
+    for (size_t i = 0; i < n_messages; i++) {
+        if (!ae_value_object(heap, &message) || !put_text(heap, message, "role", messages[i].role) ||
+            !put_text(heap, message, "content", messages[i].content) || !ae_value_array_add(heap, *list, message))
+            return false;
+    }
+    return true;
+}
+
+static bool build_root(ae_value_heap *heap, ae_value messages, const ae_chat_options *options, ae_value *root)
+{
+    return ae_value_object(heap, root) && ae_value_object_put(heap, *root, "messages", messages) &&
+           ae_value_object_put(heap, *root, "tools", ae_value_none()) &&
+           ae_value_object_put(heap, *root, "documents", ae_value_none()) &&
+           put_text(heap, *root, "bos_token", options->bos_text) && put_text(heap, *root, "eos_token", options->eos_text) &&
+           ae_value_object_put(heap, *root, "add_generation_prompt", ae_value_bool(options->add_generation_prompt));
+}
+
+/* Some templates walk over all messages for each message, and looking at a text costs steps by its length; long
+ * conversations must not hit the limit that is meant for runaway templates. */
+static uint64_t steps_for(size_t n_messages, size_t n_bytes)
+{
+    uint64_t n = n_messages < 1000 ? n_messages : 1000;
+    return ae_template_options_default().max_steps + 16 * n * n + n_bytes;
+}
+
+/* Puts the template's name in front of its sentence. */
+static aerie_status named(aerie_status status, const ae_chat_options *options, aerie_error *error)
+{
+    char sentence[sizeof error->text];
+    if (status == AERIE_OK || !options->template_name || !error || error->status != status) return status;
+    memcpy(sentence, error->text, sizeof sentence);
+    return ae_fail(error, status, "%s: %s", options->template_name, sentence[0] ? sentence : ae_status_text(status));
+}
+
+static aerie_status render(const char *template_text, size_t n_template, ae_value root, size_t n_messages, size_t n_bytes,
+                           const ae_chat_options *options, ae_buf *out, aerie_error *error)
+{
+    ae_template *tmpl;
+    ae_template_options limits = ae_template_options_default();
+    limits.max_steps = steps_for(n_messages, n_bytes);
+    aerie_status status = ae_template_parse(&tmpl, template_text, n_template, error);
+    if (status == AERIE_OK) status = ae_template_render(tmpl, root, &limits, out, error);
+    ae_template_free(tmpl);
+    return named(status, options, error);
+}
+
+aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
+                            const ae_chat_options *options, ae_buf *out, aerie_error *error)
+{
+    ae_value_heap heap;
+    ae_value list, root;
+    ae_value_heap_init(&heap, SIZE_MAX); /* as large as the conversation that the caller has in memory */
+    aerie_status status;
+    if (!build_messages(&heap, messages, n_messages, &list) || !build_root(&heap, list, options, &root))
+        status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
+    else
+        status = render(template_text, strlen(template_text), root, n_messages, heap.arena.used_bytes, options, out, error);
+    ae_value_heap_free(&heap);
+    return status;
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------------------- */
+
+static bool is_array(ae_value v) { return v.kind == AE_VALUE_ARRAY; }
+static bool is_object(ae_value v) { return v.kind == AE_VALUE_OBJECT; }
+
+/* Member `key`, or NULL; null counts as absent. */
+static const ae_value *member(ae_value object, const char *key)
+{
+    const ae_object *o = object.as.object;
+    for (size_t i = 0; i < o->n; i++) {
+        const ae_entry *e = &o->entries[i];
+        if (e->key.kind == AE_VALUE_STRING && ae_string_is(e->key.as.string, key))
+            return e->value.kind == AE_VALUE_NONE ? NULL : &e->value;
+    }
+    return NULL;
+}
+
+static aerie_status put_all(ae_value_heap *heap, ae_value root, ae_value from, aerie_error *error)
+{
+    const ae_object *object = from.as.object;
+    for (size_t i = 0; i < object->n; i++) {
+        if (!ae_value_object_set(heap, root, object->entries[i].key, object->entries[i].value))
+            return ae_fail_memory(error, "the variables of a template", heap->arena.used_bytes);
+    }
+    return AERIE_OK;
+}
+
+/* The list of messages; what else the document holds goes to *tools and *kwargs, undefined where absent. */
+static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json, ae_value *list, ae_value *tools,
+                                  ae_value *kwargs, aerie_error *error)
+{
+    AE_TRY(ae_value_parse_json(heap, json->text, json->n, json->name, list, error));
+    if (is_object(*list)) {
+        const ae_value *messages = member(*list, "messages"), *own_tools = member(*list, "tools"),
+                       *own_kwargs = member(*list, "chat_template_kwargs");
+        if (own_tools) *tools = *own_tools;
+        if (own_kwargs) *kwargs = *own_kwargs;
+        if (own_tools && !is_array(*own_tools))
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: \"tools\" is not a list", json->name);
+        if (own_kwargs && !is_object(*own_kwargs))
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: \"chat_template_kwargs\" is not an object", json->name);
+        *list = messages ? *messages : ae_value_none();
+    }
+    if (!is_array(*list))
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: neither a list of messages nor an object with the list as \"messages\"",
+                       json->name);
+    for (size_t i = 0; i < list->as.array->n; i++) {
+        if (!is_object(list->as.array->items[i]))
+            return ae_fail(error, AERIE_ERROR_FORMAT,
+                           "%s: message %zu is not an object such as {\"role\": \"user\", \"content\": \"...\"}", json->name,
+                           i + 1);
+    }
+    return AERIE_OK;
+}
+
+static aerie_status read_root(ae_value_heap *heap, const ae_chat_json *messages, const ae_chat_json *tools,
+                              const ae_chat_json *variables, const ae_chat_options *options, ae_value *root, size_t *n_messages,
+                              aerie_error *error)
+{
+    ae_value list, own_tools = ae_value_undefined(), kwargs = ae_value_undefined(), more;
+    AE_TRY(read_messages(heap, messages, &list, &own_tools, &kwargs, error));
+    *n_messages = list.as.array->n;
+    if (tools->text) {
+        AE_TRY(ae_value_parse_json(heap, tools->text, tools->n, tools->name, &own_tools, error));
+        if (!is_array(own_tools)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a list of tools", tools->name);
+    }
+    /* An empty list is none, as in every API that takes tools. */
+    const bool has_tools = is_array(own_tools) && own_tools.as.array->n;
+    if (!build_root(heap, list, options, root) || (has_tools && !ae_value_object_put(heap, *root, "tools", own_tools)))
+        return ae_fail_memory(error, "the messages of a chat", heap->arena.used_bytes);
+    if (is_object(kwargs)) AE_TRY(put_all(heap, *root, kwargs, error));
+    if (!variables->text) return AERIE_OK;
+    AE_TRY(ae_value_parse_json(heap, variables->text, variables->n, variables->name, &more, error));
+    if (!is_object(more)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a JSON object", variables->name);
+    return put_all(heap, *root, more, error);
+}
+
+aerie_status ae_chat_render_json(const char *template_text, size_t n_template, ae_chat_json messages, ae_chat_json tools,
+                                 ae_chat_json variables, const ae_chat_options *options, ae_buf *out, aerie_error *error)
+{
+    ae_value_heap heap;
+    ae_value root;
+    size_t n_messages = 0;
+    ae_value_heap_init(&heap, SIZE_MAX);
+    aerie_status status = read_root(&heap, &messages, &tools, &variables, options, &root, &n_messages, error);
+    if (status == AERIE_OK)
+        status = render(template_text, n_template, root, n_messages, heap.arena.used_bytes, options, out, error);
+    ae_value_heap_free(&heap);
+    return status;
+}

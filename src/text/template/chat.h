@@ -1,0 +1,43 @@
+/* chat.h - conversations to prompt text, by the model's own template or another.
+ *
+ * The template is hostile input: bounded in depth, steps and output; it can reach nothing but
+ * the values it is given (text/template/jinja.h). It sees what Hugging Face transformers shows to it: messages, tools and
+ * documents (none where there are none), add_generation_prompt, bos_token, eos_token, and further variables.
+ */
+#ifndef AE_TEXT_CHAT_H
+#define AE_TEXT_CHAT_H
+
+#include "base/err.h"
+#include "base/mem.h"
+
+typedef struct ae_chat_message {
+    const char *role;    /* "system", "user", "assistant", "tool" */
+    const char *content; /* UTF-8, NUL-terminated */
+} ae_chat_message;
+
+typedef struct ae_chat_options {
+    const char *bos_text; /* what the template sees as bos_token; "" if none */
+    const char *eos_text;
+    bool add_generation_prompt;
+    const char *template_name; /* opens the sentences about the template; NULL: they stand alone */
+} ae_chat_options;
+
+/* Appends the prompt. Errors: FORMAT (template line, column and reason, or the template's own raise_exception
+ * text), LIMIT, MEMORY. */
+aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
+                            const ae_chat_options *options, ae_buf *out, aerie_error *error);
+
+/* A JSON document; `name` opens the sentences about it. text NULL: none. */
+typedef struct ae_chat_json {
+    const char *text; /* [n] */
+    size_t n;
+    const char *name;
+} ae_chat_json;
+
+/* The same with messages of any shape: a list, or an object that holds it as "messages" and may hold "tools" and
+ * "chat_template_kwargs". `tools`: a list, replaces the object's; `variables`: an object, whose members come last and
+ * replace all others of their names. */
+aerie_status ae_chat_render_json(const char *template_text, size_t n_template, ae_chat_json messages, ae_chat_json tools,
+                                 ae_chat_json variables, const ae_chat_options *options, ae_buf *out, aerie_error *error);
+
+#endif

@@ -1,0 +1,21 @@
+/* value_json.h - JSON documents as the values that templates see.
+ *
+ * Owns nothing: values live in the given heap, texts are the caller's. Numbers, strings and the order of keys are kept as
+ * they are; of equal keys the last value counts, as in Python. Hostile input: depth and the size of numbers are bounded.
+ */
+#ifndef AE_TEXT_VALUE_JSON_H
+#define AE_TEXT_VALUE_JSON_H
+
+#include <jansson.h>
+
+#include "text/template/value.h"
+
+#define AE_JSON_MAX_DEPTH 128 /* lists and objects in each other */
+
+/* Any JSON value. `name` opens the sentence. Errors: FORMAT (line and column), LIMIT (too deep, too large), MEMORY. */
+aerie_status ae_value_parse_json(ae_value_heap *heap, const char *text, size_t n, const char *name, ae_value *out,
+                                 aerie_error *error);
+/* The same of a document at hand; false when the heap is exhausted. The caller vouches for the depth. */
+bool ae_value_from_json(ae_value_heap *heap, const json_t *json, ae_value *out);
+
+#endif

@@ -1,0 +1,52 @@
+/* pretok_int.h - steps of the pre-tokenizer: kinds, the rule table, the scanners. */
+#ifndef AE_TEXT_PRETOK_INT_H
+#define AE_TEXT_PRETOK_INT_H
+
+#include "text/token/pretok.h"
+#include "text/token/unicode.h"
+
+typedef enum ae_step_kind {
+    AE_STEP_END = 0,
+    AE_STEP_GPT2,     /* contractions, " ?letters", " ?numbers", " ?others", spaces */
+    AE_STEP_LLAMA3,   /* the cl100k family; details in ae_scan */
+    AE_STEP_CAMEL,    /* the o200k family: words also end where a capital begins the next */
+    AE_STEP_NUMBERS,  /* numbers apart, in groups of n (0: any), from everything else */
+    AE_STEP_NEWLINES, /* each \r and \n apart */
+    AE_STEP_TRAILING, /* white space at the end apart */
+    AE_STEP_PATTERN,
+} ae_step_kind;
+
+/* What tells the members of the cl100k and o200k families apart. */
+typedef struct ae_scan {
+    uint8_t letters;   /* class bits that make a word; 0 for CAMEL */
+    uint8_t n_numbers; /* numbers to a group; 0: any */
+    char tail;         /* newlines and this character stick to the punctuation before them; 0: none do */
+    bool apostrophes;  /* CAMEL: a contraction ends a word */
+} ae_scan;
+
+typedef struct ae_step {
+    ae_step_kind kind;
+    ae_scan scan;
+    const char *pattern; /* of AE_STEP_PATTERN; else what the scanner stands for, or NULL */
+} ae_step;
+
+enum { AE_RULE_IGNORE_MERGES = 1, AE_RULE_BOS = 2 };
+
+typedef struct ae_pretok_rule {
+    const char *names; /* separated by spaces; the first names the family */
+    unsigned flags;
+    ae_step steps[AE_PRETOK_STEPS];
+} ae_pretok_rule;
+
+extern const ae_pretok_rule ae_pretok_rules[]; /* ends with names == NULL */
+
+/* End of the piece that begins at pos < end. */
+size_t ae_scan_gpt2(const char *text, size_t pos, size_t end);
+size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *scan);
+size_t ae_scan_camel(const char *text, size_t pos, size_t end, const ae_scan *scan);
+size_t ae_scan_numbers(const char *text, size_t pos, size_t end, uint32_t n_group);
+size_t ae_scan_newlines(const char *text, size_t pos, size_t end);
+/* Where the trailing white space of text[begin, end) begins. */
+size_t ae_scan_trailing(const char *text, size_t begin, size_t end);
+
+#endif

@@ -1,0 +1,280 @@
+/* special.c - tokens that are more than text: BOS and EOS, ends of a generation, control tokens.
+ *
+ * Owns: the special ids and flags, and the two sets of tokens that are looked for in the text
+ * before anything else (user-defined: always; control and unknown: with parse_special).
+ * A match is the longest token at the leftmost place. Names of ending tokens as in llama.cpp:
+ * files often lack the key or the control type.
+ */
+#include <stdlib.h>
+
+#include "text/token/vocab_int.h"
+
+enum { ENDS = 1, CONTROLS = 2 };
+
+/* Tokens known by their text. All are control tokens, whatever type the file gives them. */
+static const struct {
+    const char *text;
+    int what;
+} known[] = {
+    {"<|eot_id|>", ENDS},       {"<|im_end|>", ENDS},         {"<|end|>", ENDS},
+    {"<|return|>", ENDS},       {"<|call|>", ENDS},           {"<|flush|>", ENDS},
+    {"<|calls|>", ENDS},        {"<end_of_turn>", ENDS},      {"<|endoftext|>", ENDS},
+    {"</s>", ENDS},             {"<|eom_id|>", ENDS},         {"<EOT>", ENDS},
+    {"_<EOT>", ENDS},           {"[EOT]", ENDS},              {"[EOS]", ENDS},
+    {"<|end_of_text|>", ENDS},  {"<end_of_utterance>", ENDS}, {"<eos>", ENDS},
+    {"<turn|>", ENDS},          {"<|tool_response>", ENDS},   {"<｜end▁of▁sentence｜>", ENDS},
+    {"<|fim_pad|>", ENDS},      {"<fim-pad>", ENDS},          {"<fim_pad>", ENDS},
+    {"<PAD>", ENDS},            {"[PAD]", ENDS},              {"<|fim_repo|>", ENDS},
+    {"<|repo_name|>", ENDS},    {"<fim-repo>", ENDS},         {"<REPO>", ENDS},
+    {"<reponame>", ENDS},       {"<|file_sep|>", ENDS},       {"<|fim_prefix|>", CONTROLS},
+    {"<fim-prefix>", CONTROLS}, {"<fim_prefix>", CONTROLS},   {"<｜fim▁begin｜>", CONTROLS},
+    {"<PRE>", CONTROLS},         {"<|fim_suffix|>", CONTROLS},
+    {"<fim-suffix>", CONTROLS}, {"<fim_suffix>", CONTROLS},   {"<｜fim▁hole｜>", CONTROLS},
+    {"<SUF>", CONTROLS},         {"<|fim_middle|>", CONTROLS},
+    {"<fim-middle>", CONTROLS}, {"<fim_middle>", CONTROLS},   {"<｜fim▁end｜>", CONTROLS},
+    {"<MID>", CONTROLS},
+};
+
+/* Tokens that gpt-oss prints as part of its answer's structure. */
+static const char *const shown[] = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"};
+
+static bool piece_is(const ae_vocab *vocab, int32_t id, const char *text)
+{
+    uint32_t n;
+    const char *piece = ae_strings_get(&vocab->pieces, id, &n);
+    return strlen(text) == n && memcmp(piece, text, n) == 0;
+}
+
+/* A token that merges make is ordinary text, and "</s>" may well be HTML: it keeps its type. */
+static void apply_known(ae_vocab *vocab, int32_t id)
+{
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (!piece_is(vocab, id, known[i].text)) continue;
+        if (vocab->flags[id] & AE_TOKEN_MERGED) return;
+        vocab->types[id] = AE_TOKEN_CONTROL;
+        if (known[i].what == ENDS) vocab->flags[id] |= AE_TOKEN_EOG;
+    }
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        if (piece_is(vocab, id, shown[i]) && !(vocab->flags[id] & AE_TOKEN_MERGED)) vocab->types[id] = AE_TOKEN_USER;
+    }
+}
+
+/* Ids of the few texts that change what others mean; -1 where there is none. */
+typedef struct landmarks {
+    int32_t ret, call, flush, end, tool_response, s;
+} landmarks;
+
+static void note_landmark(const ae_vocab *vocab, int32_t id, landmarks *l)
+{
+    if (piece_is(vocab, id, "<|return|>")) l->ret = id;
+    if (piece_is(vocab, id, "<|call|>") || piece_is(vocab, id, "<|calls|>")) l->call = id;
+    if (piece_is(vocab, id, "<|flush|>")) l->flush = id;
+    if (piece_is(vocab, id, "<|end|>")) l->end = id;
+    if (piece_is(vocab, id, "<|tool_response>")) l->tool_response = id;
+    if (piece_is(vocab, id, "</s>")) l->s = id;
+}
+
+static void mark_known(ae_vocab *vocab)
+{
+    landmarks l = {-1, -1, -1, -1, -1, -1};
+    for (int32_t id = 0; id < vocab->n_tokens; id++) {
+        uint32_t n;
+        const char *piece = ae_strings_get(&vocab->pieces, id, &n);
+        if (n < 4 || n > 40 || (piece[n - 1] != '>' && piece[n - 1] != ']')) continue; /* the shortest is "</s>" */
+        apply_known(vocab, id);
+        if (vocab->flags[id] & AE_TOKEN_EOG) note_landmark(vocab, id, &l);
+    }
+    /* Harmony and Solar end messages with <|end|>, generations with the others. */
+    if (l.end >= 0 && l.call >= 0 && (l.ret >= 0 || l.flush >= 0) && l.end != vocab->eos) {
+        vocab->flags[l.end] &= (uint8_t)~AE_TOKEN_EOG;
+        vocab->types[l.end] = AE_TOKEN_USER;
+    }
+    if (l.tool_response >= 0 && l.s >= 0 && l.s != vocab->eos) {
+        vocab->flags[l.s] &= (uint8_t)~AE_TOKEN_EOG;
+        vocab->types[l.s] = AE_TOKEN_NORMAL;
+    }
+}
+
+/* ---- Ids and switches --------------------------------------------------------------------- */
+
+static aerie_status load_id(const ae_vocab *vocab, const ae_gguf *gguf, const char *key, int32_t *id,
+                            aerie_error *error)
+{
+    uint32_t value = UINT32_MAX;
+    AE_TRY(ae_gguf_get_u32(gguf, key, false, &value, error));
+    if (value == UINT32_MAX) return AERIE_OK; /* absent, or written as -1 */
+    if (value >= (uint32_t)vocab->n_tokens) {
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s is %u, but the vocabulary has %d tokens", key, value,
+                       vocab->n_tokens);
+    }
+    *id = (int32_t)value;
+    return AERIE_OK;
+}
+
+/* BERT's tokens by their texts, for files that do not number them. */
+static void find_bert(ae_vocab *vocab)
+{
+    for (int32_t id = vocab->n_tokens; id-- > 0;) {
+        if (piece_is(vocab, id, "[CLS]")) vocab->bos = id;
+        if (piece_is(vocab, id, "[SEP]")) vocab->eos = id;
+        if (piece_is(vocab, id, "[UNK]")) vocab->unknown = id;
+    }
+}
+
+static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    int32_t ends[3] = {-1, -1, -1};
+    if (vocab->spm && !vocab->wpm) { /* what SentencePiece numbers them by default */
+        vocab->unknown = 0;
+        if (vocab->n_tokens > 2) {
+            vocab->bos = 1;
+            vocab->eos = 2;
+        }
+    }
+    if (vocab->wpm) find_bert(vocab);
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.bos_token_id", &vocab->bos, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eos_token_id", &vocab->eos, error));
+    if (vocab->wpm) { /* BERT's names for what stands around a text, the second one as it is misspelled in files */
+        AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.cls_token_id", &vocab->bos, error));
+        AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.seperator_token_id", &vocab->eos, error));
+    }
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eot_token_id", &vocab->eot, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eom_token_id", &vocab->eom, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.unknown_token_id", &vocab->unknown, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.padding_token_id", &vocab->padding, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_pad_token_id", &ends[0], error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_rep_token_id", &ends[1], error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_sep_token_id", &ends[2], error));
+    for (int i = 0; i < 3; i++) {
+        if (ends[i] >= 0) vocab->flags[ends[i]] |= AE_TOKEN_EOG;
+    }
+    AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_bos_token", false, &vocab->add_bos, error));
+    AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_eos_token", false, &vocab->add_eos, error));
+    bool prefix = vocab->add_space_prefix;
+    AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", false, &prefix, error));
+    vocab->add_space_prefix = prefix && vocab->spm;
+    return AERIE_OK;
+}
+
+/* Phi-3's special tokens swallow the white space behind them; the file says so by its name only. */
+static aerie_status mark_strip(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    ae_gguf_string name = {NULL, 0};
+    AE_TRY(ae_gguf_get_string(gguf, "general.name", false, &name, error));
+    bool phi3 = false;
+    for (size_t i = 0; i + 4 <= name.n && !phi3; i++) {
+        const char *p = name.data + i;
+        if ((p[0] | 0x20) != 'p' || (p[1] | 0x20) != 'h' || (p[2] | 0x20) != 'i') continue;
+        phi3 = p[3] == '3' || (p[3] == '-' && i + 5 <= name.n && p[4] == '3');
+    }
+    for (int32_t id = 0; phi3 && id < vocab->n_tokens; id++) {
+        uint8_t type = vocab->types[id];
+        bool special = type == AE_TOKEN_CONTROL || type == AE_TOKEN_USER || type == AE_TOKEN_UNKNOWN;
+        if (special && !piece_is(vocab, id, "<unk>") && !piece_is(vocab, id, "<s>") &&
+            !piece_is(vocab, id, "<|endoftext|>")) {
+            vocab->flags[id] |= AE_TOKEN_RSTRIP;
+        }
+    }
+    return AERIE_OK;
+}
+
+/* ---- Tokens to look for ------------------------------------------------------------------- */
+
+typedef struct entry {
+    const char *text;
+    uint32_t n;
+    int32_t id;
+} entry;
+
+static int entry_compare(const void *left, const void *right)
+{
+    const entry *a = left, *b = right;
+    int order = memcmp(a->text, b->text, a->n < b->n ? a->n : b->n);
+    if (order) return order;
+    if (a->n != b->n) return a->n < b->n ? -1 : 1;
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+static aerie_status build_set(const ae_vocab *vocab, bool with_control, ae_specials *set, aerie_error *error)
+{
+    entry *entries = ae_alloc((size_t)vocab->n_tokens, sizeof *entries);
+    if (!entries) return ae_fail_memory(error, "the special tokens", (size_t)vocab->n_tokens * sizeof *entries);
+    uint32_t n = 0;
+    for (int32_t id = 0; id < vocab->n_tokens; id++) {
+        uint8_t type = vocab->types[id];
+        bool control = type == AE_TOKEN_CONTROL || type == AE_TOKEN_UNKNOWN;
+        if (type != AE_TOKEN_USER && !(with_control && control)) continue;
+        entry e = {.id = id};
+        e.text = ae_strings_get(&vocab->pieces, id, &e.n);
+        if (e.n) entries[n++] = e;
+    }
+    if (n) qsort(entries, n, sizeof *entries, entry_compare);
+    set->ids = ae_alloc(n, sizeof *set->ids);
+    for (uint32_t i = 0; set->ids && i < n; i++) {
+        uint8_t first = (uint8_t)entries[i].text[0];
+        set->ids[set->n++] = entries[i].id;
+        set->n_first += !set->first[first];
+        set->first[first] = 1;
+    }
+    ae_free(entries);
+    return set->ids ? AERIE_OK : ae_fail_memory(error, "the special tokens", n * sizeof *set->ids);
+}
+
+void ae_special_free(ae_specials *set)
+{
+    ae_free(set->ids);
+    *set = (ae_specials){0};
+}
+
+/* First index in [lo, hi) whose byte at `depth` is >= wanted. All are longer than depth. */
+static uint32_t lower(const ae_vocab *vocab, const ae_specials *set, uint32_t lo, uint32_t hi, uint32_t depth,
+                      unsigned wanted)
+{
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2, n;
+        const char *text = ae_strings_get(&vocab->pieces, set->ids[mid], &n);
+        if ((uint8_t)text[depth] < wanted) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo;
+}
+
+/* The sorted set serves as a trie: each byte narrows the range; the shortest string comes first. */
+int32_t ae_special_match(const ae_vocab *vocab, const ae_specials *set, const char *text, size_t n)
+{
+    int32_t found = -1;
+    uint32_t lo = 0, hi = set->n;
+    if (!n || !set->first[(uint8_t)text[0]]) return -1;
+    for (uint32_t depth = 0; depth < n && lo < hi; depth++) {
+        unsigned byte = (uint8_t)text[depth];
+        lo = lower(vocab, set, lo, hi, depth, byte);
+        hi = lower(vocab, set, lo, hi, depth, byte + 1);
+        for (bool first = true; lo < hi; lo++, first = false) {
+            uint32_t n_text;
+            ae_strings_get(&vocab->pieces, set->ids[lo], &n_text);
+            if (n_text != depth + 1) break;
+            if (first) found = set->ids[lo];
+        }
+    }
+    return found;
+}
+
+aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    AE_TRY(load_ids(vocab, gguf, error));
+    mark_known(vocab);
+    const int32_t ends[] = {vocab->eos, vocab->eot, vocab->eom};
+    for (int i = 0; i < 3; i++) {
+        if (ends[i] >= 0) vocab->flags[ends[i]] |= AE_TOKEN_EOG;
+    }
+    /* Text never merges into a control token, even one that only its name gives away. */
+    for (int32_t id = 0; vocab->order && id < vocab->n_tokens; id++) {
+        if (vocab->types[id] == AE_TOKEN_CONTROL) vocab->order[id] = UINT32_MAX;
+    }
+    AE_TRY(mark_strip(vocab, gguf, error));
+    AE_TRY(build_set(vocab, false, &vocab->user, error));
+    return build_set(vocab, true, &vocab->special, error);
+}

@@ -1,0 +1,382 @@
+/* vocab.c - builds a vocabulary from the keys of a GGUF file, and answers questions about it.
+ *
+ * The file is hostile: counts, ids and types are checked here; whatever is wrong is FORMAT with the
+ * key and the entry. Loading is linear in the size of the vocabulary.
+ * Source: the GGUF specification, "Tokenizer"; defaults as llama.cpp's.
+ */
+#include "text/token/vocab.h"
+
+#include <stdio.h>
+
+#include "text/token/unicode.h"
+#include "text/token/vocab_int.h"
+
+#define SPACE_MARK "\xe2\x96\x81" /* U+2581, how SPM spells a space */
+
+bool ae_tokens_add(ae_tokens *tokens, int32_t token)
+{
+    if (tokens->n == tokens->capacity) {
+        size_t capacity = tokens->capacity ? tokens->capacity * 2 : 64;
+        int32_t *data = capacity > tokens->capacity ? ae_realloc(tokens->data, capacity, sizeof *data) : NULL;
+        if (!data) return false;
+        tokens->data = data;
+        tokens->capacity = capacity;
+    }
+    tokens->data[tokens->n++] = token;
+    return true;
+}
+
+bool ae_tokens_reserve(ae_tokens *tokens, size_t n)
+{
+    if (n <= tokens->capacity) return true;
+    int32_t *data = ae_realloc(tokens->data, n, sizeof *data);
+    if (!data) return false;
+    tokens->data = data;
+    tokens->capacity = n;
+    return true;
+}
+
+void ae_tokens_free(ae_tokens *tokens)
+{
+    ae_free(tokens->data);
+    *tokens = (ae_tokens){0};
+}
+
+/* ---- Tokens ------------------------------------------------------------------------------- */
+
+static aerie_status load_types(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    static const char key[] = "tokenizer.ggml.token_type";
+    size_t n = (size_t)vocab->n_tokens;
+    vocab->types = ae_alloc(n, 1);
+    vocab->flags = ae_alloc(n, 1);
+    if (!vocab->types || !vocab->flags) return ae_fail_memory(error, "the token types", 2 * n);
+    memset(vocab->types, AE_TOKEN_NORMAL, n);
+    const ae_gguf_kv *kv = ae_gguf_kv_find(gguf, key);
+    if (!kv) return AERIE_OK;
+    if (kv->type != AE_GGUF_ARRAY || kv->n < n) {
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s must be an array with one integer for each of the %zu tokens", key,
+                       n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        int64_t type;
+        if (!ae_gguf_kv_int(kv, i, &type) || type < 0 || type > AE_TOKEN_BYTE) {
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: entry %zu is not a token type (0 to %d)", key, i,
+                           AE_TOKEN_BYTE);
+        }
+        vocab->types[i] = type ? (uint8_t)type : AE_TOKEN_NORMAL;
+    }
+    return AERIE_OK;
+}
+
+/* Scores become the order in which pairs merge: the best score first, as an unsigned integer. */
+static aerie_status load_scores(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    static const char key[] = "tokenizer.ggml.scores";
+    size_t n = (size_t)vocab->n_tokens;
+    const ae_gguf_kv *kv = ae_gguf_kv_find(gguf, key);
+    if (!kv || kv->type != AE_GGUF_ARRAY || kv->n < n) {
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s must be an array with one number for each of the %zu tokens", key,
+                       n);
+    }
+    vocab->order = ae_alloc(n, sizeof *vocab->order);
+    if (!vocab->order) return ae_fail_memory(error, "the token scores", n * sizeof *vocab->order);
+    for (size_t i = 0; i < n; i++) {
+        double value;
+        if (!ae_gguf_kv_float(kv, i, &value) || value != value) {
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: entry %zu is not a number", key, i);
+        }
+        float score = (float)value + 0.0f; /* -0 and 0 are one score */
+        uint32_t bits;
+        memcpy(&bits, &score, sizeof bits);
+        vocab->order[i] = ~(bits & 0x80000000u ? ~bits : bits | 0x80000000u);
+    }
+    return AERIE_OK;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The byte of "<0xAB>", or -1. */
+static int byte_of(const char *text, size_t n)
+{
+    if (n != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
+    int hi = hex_digit(text[3]), lo = hex_digit(text[4]);
+    return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
+}
+
+/* What the token prints, left in `out`. */
+static void make_piece(const ae_vocab *vocab, uint8_t type, ae_gguf_string text, ae_buf *out)
+{
+    int byte = type == AE_TOKEN_BYTE ? byte_of(text.data, text.n) : -1;
+    ae_buf_clear(out);
+    if (byte >= 0) {
+        char c = (char)byte;
+        ae_buf_add(out, &c, 1);
+    } else if (type != AE_TOKEN_NORMAL && type != AE_TOKEN_UNUSED) {
+        ae_buf_add(out, text.data, text.n);
+    } else if (vocab->spm) {
+        for (size_t i = 0; i < text.n;) {
+            bool space = text.n - i >= 3 && memcmp(text.data + i, SPACE_MARK, 3) == 0;
+            ae_buf_add(out, space ? " " : text.data + i, 1);
+            i += space ? 3 : 1;
+        }
+    } else {
+        size_t n;
+        ae_buf_add(out, text.data, text.n);
+        if (!out->failed && text.n && ae_bytemap_decode(text.data, text.n, out->data, &n)) out->n = n;
+    }
+}
+
+/* One token's piece and key (see vocab_int.h for which tokens have a key). */
+static bool add_token(ae_vocab *vocab, int32_t id, ae_gguf_string text, ae_buf *scratch)
+{
+    uint8_t type = vocab->types[id];
+    make_piece(vocab, type, text, scratch);
+    if (scratch->failed || !ae_strings_add(&vocab->pieces, scratch->data, scratch->n)) return false;
+    if (type == AE_TOKEN_BYTE) {
+        int byte = byte_of(text.data, text.n);
+        if (byte >= 0 && vocab->byte_token[byte] < 0) vocab->byte_token[byte] = id;
+    }
+    if (type == AE_TOKEN_BYTE || type == AE_TOKEN_CONTROL || type == AE_TOKEN_UNKNOWN) {
+        return ae_strings_add(&vocab->keys, NULL, 0);
+    }
+    if (vocab->spm) return ae_strings_add(&vocab->keys, text.data, text.n);
+    /* User-defined tokens are found in the text as it is; merging never makes them. */
+    size_t n = 0;
+    ae_buf_clear(scratch);
+    ae_buf_add(scratch, text.data, text.n);
+    if (scratch->failed) return false;
+    if (type == AE_TOKEN_USER || !ae_bytemap_decode(text.data, text.n, scratch->data, &n)) n = 0;
+    return ae_strings_add(&vocab->keys, scratch->data, n);
+}
+
+static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    const ae_gguf_kv *kv;
+    AE_TRY(ae_gguf_get_array(gguf, "tokenizer.ggml.tokens", true, AE_GGUF_STRING, &kv, error));
+    if (kv->n == 0 || kv->n > INT32_MAX / 4) {
+        return ae_fail(error, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens has %llu entries; a vocabulary has 1 to %d",
+                       (unsigned long long)kv->n, INT32_MAX / 4);
+    }
+    vocab->n_tokens = (int32_t)kv->n;
+    AE_TRY(load_types(vocab, gguf, error));
+    if (vocab->spm && !vocab->wpm) AE_TRY(load_scores(vocab, gguf, error));
+    ae_buf scratch = {0};
+    ae_gguf_string text;
+    size_t cursor = 0;
+    int32_t id = 0;
+    bool ok = true;
+    for (; ok && id < vocab->n_tokens && ae_gguf_kv_next_string(kv, &cursor, &text); id++) {
+        ok = add_token(vocab, id, text, &scratch);
+    }
+    ae_buf_free(&scratch);
+    if (!ok) return ae_fail_memory(error, "the token texts", vocab->pieces.n_bytes);
+    if (id != vocab->n_tokens) {
+        return ae_fail(error, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens ends after %d of %d strings", id,
+                       vocab->n_tokens);
+    }
+    return ae_keys_build(vocab, error);
+}
+
+/* ---- The kinds ---------------------------------------------------------------------------- */
+
+/* Does any token have a space behind something else? Then words cannot be merged one by one. */
+static bool splits_at_space(const ae_vocab *vocab)
+{
+    for (int32_t id = 0; id < vocab->n_tokens; id++) {
+        uint32_t n;
+        const char *key = ae_strings_get(&vocab->keys, id, &n);
+        for (uint32_t i = 1; i + 3 <= n; i++) {
+            if (memcmp(key + i, SPACE_MARK, 3) != 0) continue;
+            if (i < 3 || memcmp(key + i - 3, SPACE_MARK, 3) != 0) return false;
+        }
+    }
+    return true;
+}
+
+static aerie_status load_spm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    vocab->add_bos = true;
+    vocab->add_space_prefix = true;
+    AE_TRY(load_tokens(vocab, gguf, error));
+    vocab->split_at_space = splits_at_space(vocab);
+    for (int byte = 0; byte < 256; byte++) {
+        char c = (char)byte;
+        if (vocab->byte_token[byte] < 0) vocab->byte_token[byte] = ae_keys_find(vocab, &c, 1);
+    }
+    snprintf(vocab->kind, sizeof vocab->kind, "spm");
+    return AERIE_OK;
+}
+
+/* A capital in any token that is text says that the vocabulary tells cases apart. */
+static bool has_capitals(const ae_vocab *vocab)
+{
+    for (int32_t id = 0; id < vocab->n_tokens; id++) {
+        uint32_t n;
+        const char *key = ae_strings_get(&vocab->keys, id, &n);
+        const bool bracketed = n > 1 && key[0] == '[' && key[n - 1] == ']'; /* [UNK], whatever its type */
+        for (uint32_t i = 0; !bracketed && i < n; i++)
+            if (key[i] >= 'A' && key[i] <= 'Z') return true;
+    }
+    return false;
+}
+
+static aerie_status load_wpm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    vocab->spm = vocab->wpm = true;
+    vocab->add_bos = vocab->add_eos = true;
+    vocab->add_space_prefix = true; /* the first word's space is the vocabulary's */
+    AE_TRY(load_tokens(vocab, gguf, error));
+    vocab->folds_case = !has_capitals(vocab);
+    snprintf(vocab->kind, sizeof vocab->kind, "wordpiece/%s", vocab->folds_case ? "uncased" : "cased");
+    return AERIE_OK;
+}
+
+static aerie_status load_bpe(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    ae_gguf_string pre = {"default", 7};
+    AE_TRY(ae_gguf_get_string(gguf, "tokenizer.ggml.pre", false, &pre, error));
+    if (pre.n == 0) pre = (ae_gguf_string){"default", 7};
+    AE_TRY(ae_pretok_init(&vocab->pretok, pre.data, pre.n, error));
+    vocab->ignore_merges = ae_pretok_ignores_merges(&vocab->pretok);
+    vocab->add_bos = ae_pretok_adds_bos(&vocab->pretok);
+    AE_TRY(load_tokens(vocab, gguf, error));
+    for (int byte = 0; byte < 256; byte++) {
+        char c = (char)byte;
+        int32_t symbol = ae_keys_intern(vocab, &c, 1);
+        if (symbol < 0) return ae_fail_memory(error, "the byte symbols", 256);
+        vocab->byte_symbol[byte] = symbol;
+        vocab->byte_token[byte] = symbol < vocab->n_tokens ? symbol : -1;
+        if (symbol >= vocab->n_tokens) vocab->lacks_bytes = true;
+    }
+    AE_TRY(ae_merges_load(vocab, gguf, error));
+    snprintf(vocab->kind, sizeof vocab->kind, "bpe/%.*s", (int)(pre.n < 50 ? pre.n : 50), pre.data);
+    return AERIE_OK;
+}
+
+static aerie_status load_template(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    ae_gguf_string text = {NULL, 0};
+    AE_TRY(ae_gguf_get_string(gguf, "tokenizer.chat_template", false, &text, error));
+    if (!text.data) return AERIE_OK;
+    vocab->chat_template = ae_strndup(text.data, text.n);
+    return vocab->chat_template ? AERIE_OK : ae_fail_memory(error, "the chat template", text.n);
+}
+
+static aerie_status load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    ae_gguf_string model = {NULL, 0};
+    AE_TRY(ae_gguf_get_string(gguf, "tokenizer.ggml.model", true, &model, error));
+    if (model.n == 5 && memcmp(model.data, "llama", 5) == 0) {
+        vocab->spm = true;
+        AE_TRY(load_spm(vocab, gguf, error));
+    } else if (model.n == 4 && memcmp(model.data, "gpt2", 4) == 0) {
+        AE_TRY(load_bpe(vocab, gguf, error));
+    } else if (model.n == 4 && memcmp(model.data, "bert", 4) == 0) {
+        AE_TRY(load_wpm(vocab, gguf, error));
+    } else {
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "tokenizer.ggml.model is \"%.*s\"; aerie knows gpt2 (byte-level BPE), llama (SPM) and bert (WordPiece)",
+                       (int)(model.n > 40 ? 40 : model.n), model.data);
+    }
+    AE_TRY(ae_special_load(vocab, gguf, error));
+    return load_template(vocab, gguf, error);
+}
+
+aerie_status ae_vocab_create(ae_vocab **out, const ae_gguf *gguf, aerie_error *error)
+{
+    *out = NULL;
+    ae_vocab *vocab = ae_alloc(1, sizeof *vocab);
+    if (!vocab) return ae_fail_memory(error, "a vocabulary", sizeof *vocab);
+    /* The address is random enough to keep a file from choosing collisions; results do not depend on it. */
+    vocab->seed = (uint64_t)(uintptr_t)vocab * 0x9E3779B97F4A7C15u | 1;
+    vocab->bos = vocab->eos = vocab->eot = vocab->eom = vocab->unknown = vocab->padding = -1;
+    for (int i = 0; i < 256; i++) vocab->byte_token[i] = -1;
+    aerie_status status = load(vocab, gguf, error);
+    if (status != AERIE_OK) {
+        ae_vocab_free(vocab);
+        return status;
+    }
+    *out = vocab;
+    return AERIE_OK;
+}
+
+void ae_vocab_free(ae_vocab *vocab)
+{
+    if (!vocab) return;
+    ae_strings_free(&vocab->keys);
+    ae_strings_free(&vocab->pieces);
+    ae_free(vocab->types);
+    ae_free(vocab->flags);
+    ae_free(vocab->order);
+    ae_free(vocab->slots);
+    ae_free(vocab->merges);
+    ae_special_free(&vocab->user);
+    ae_special_free(&vocab->special);
+    ae_pretok_free(&vocab->pretok);
+    ae_free(vocab->chat_template);
+    ae_free(vocab);
+}
+
+/* ---- Questions ---------------------------------------------------------------------------- */
+
+int32_t ae_vocab_n_tokens(const ae_vocab *vocab) { return vocab->n_tokens; }
+int32_t ae_vocab_bos(const ae_vocab *vocab) { return vocab->bos; }
+int32_t ae_vocab_eos(const ae_vocab *vocab) { return vocab->eos; }
+bool ae_vocab_adds_bos(const ae_vocab *vocab) { return vocab->add_bos && vocab->bos >= 0; }
+const char *ae_vocab_kind(const ae_vocab *vocab) { return vocab->kind; }
+const char *ae_vocab_chat_template(const ae_vocab *vocab) { return vocab->chat_template; }
+
+bool ae_vocab_is_eog(const ae_vocab *vocab, int32_t token)
+{
+    return token >= 0 && token < vocab->n_tokens && (vocab->flags[token] & AE_TOKEN_EOG);
+}
+
+bool ae_vocab_is_control(const ae_vocab *vocab, int32_t token)
+{
+    return token >= 0 && token < vocab->n_tokens &&
+           (vocab->types[token] == AE_TOKEN_CONTROL || vocab->types[token] == AE_TOKEN_UNKNOWN);
+}
+
+/* Ids beyond the shorter list must be fillers: they are never drawn nor fed. */
+static aerie_status check_fillers(const ae_vocab *vocab, int32_t begin, const char *which, const char *other,
+                                  aerie_error *error)
+{
+    for (int32_t id = begin; id < vocab->n_tokens; id++) {
+        if (vocab->types[id] == AE_TOKEN_UNUSED) continue;
+        uint32_t n;
+        const char *piece = ae_strings_get(&vocab->pieces, id, &n);
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the %s has a token %d (\"%.*s\") that the %s model lacks", which,
+                       id, (int)(n > 40 ? 40 : n), piece, other);
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_vocab_check_same(const ae_vocab *target, const ae_vocab *draft, aerie_error *error)
+{
+    int32_t n = target->n_tokens < draft->n_tokens ? target->n_tokens : draft->n_tokens;
+    if (target->spm != draft->spm || target->wpm != draft->wpm) {
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the target's tokenizer is %s, the draft model's is %s",
+                       target->kind, draft->kind);
+    }
+    for (int32_t id = 0; id < n; id++) {
+        uint32_t n_target, n_draft;
+        const char *a = ae_strings_get(&target->pieces, id, &n_target);
+        const char *b = ae_strings_get(&draft->pieces, id, &n_draft);
+        if (n_target == n_draft && memcmp(a, b, n_target) == 0 &&
+            ae_vocab_is_control(target, id) == ae_vocab_is_control(draft, id)) {
+            continue;
+        }
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "token %d is \"%.*s\" in the target and \"%.*s\" in the draft model%s", id,
+                       (int)(n_target > 40 ? 40 : n_target), a, (int)(n_draft > 40 ? 40 : n_draft), b,
+                       n_target == n_draft && memcmp(a, b, n_target) == 0 ? ", a control token in one only" : "");
+    }
+    AE_TRY(check_fillers(target, n, "target", "draft", error));
+    return check_fillers(draft, n, "draft model", "target", error);
+}
