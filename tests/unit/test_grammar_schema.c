@@ -162,6 +162,10 @@ static void test_refused(void **state)
         {"{\"properties\":{\"a\":{}},\"minProperties\":2}", AERIE_ERROR_UNSUPPORTED,
          "minProperties and maxProperties are possible only"},
         {"{\"pattern\":\"a(?=b)\"}", AERIE_ERROR_UNSUPPORTED, "pattern 'a(?=b)', character 3: only plain groups"},
+        {"{\"enum\":[]}", AERIE_ERROR_FORMAT, "\"enum\" is a list of at least one value"},
+        {"{\"enum\":{}}", AERIE_ERROR_FORMAT, "\"enum\" is a list of at least one value"},
+        {"{\"enum\":null}", AERIE_ERROR_FORMAT, "\"enum\" is a list of at least one value"},
+        {"{\"allOf\":[{\"const\":1},{\"enum\":{}}]}", AERIE_ERROR_FORMAT, "at #/allOf/1: \"enum\" is a list of"},
         {"{\"pattern\":\"(a\"}", AERIE_ERROR_FORMAT, "not closed by )"},
         {"{\"pattern\":\"a**\"}", AERIE_ERROR_FORMAT, "nothing to repeat"},
         {"{\"pattern\":\"(a)\\\\1\"}", AERIE_ERROR_UNSUPPORTED, "this escape is not possible"},
@@ -176,6 +180,34 @@ static void test_refused(void **state)
         assert_null(g);
         assert_null(strchr(error.text, '\n'));
     }
+}
+
+/* Every keyword with a value of every kind, alone, beside a type, and held together with a schema that is well-formed:
+ * an answer or a sentence, never a fault. */
+static void test_values_of_any_kind(void **state)
+{
+    (void)state;
+    static const char *const keywords[] = {
+        "type", "enum", "const", "properties", "required", "additionalProperties", "minProperties", "maxProperties", "items",
+        "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "minLength", "maxLength", "pattern", "format",
+        "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "anyOf", "oneOf", "allOf", "$ref", "$defs", "not"};
+    static const char *const values[] = {"null", "true", "false", "0", "-1", "1e308", "2.5", "\"\"", "\"a\"", "[]", "{}", "[[]]",
+                                         "[{}]", "[null]", "[1,1]", "[false]", "{\"a\":null}", "{\"a\":{}}", "[\"string\"]"};
+    static const char *const forms[] = {
+        "{\"%s\":%s}", "{\"allOf\":[{\"%s\":%s},{\"enum\":[1,\"a\",[],{}]}]}",
+        "{\"allOf\":[{\"const\":[]},{\"%s\":%s}]}", "{\"items\":{\"%s\":%s},\"type\":[\"array\",\"string\"]}"};
+    for (size_t k = 0; k < sizeof keywords / sizeof *keywords; k++)
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++)
+            for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+                char schema[200];
+                aerie_error error = {0};
+                ae_grammar *g;
+                snprintf(schema, sizeof schema, forms[f], keywords[k], values[v]);
+                const aerie_status status = ae_grammar_from_schema(&g, schema, strlen(schema), f % 2, &error);
+                if ((status == AERIE_OK) != (g != NULL) || (status == AERIE_OK) != !*error.text)
+                    fail_msg("%s: [%d] %s", schema, (int)status, error.text);
+                ae_grammar_free(g);
+            }
 }
 
 static void refuse_nested(const char *open, size_t count, const char *close, const char *part)
@@ -293,6 +325,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spelling), cmocka_unit_test(test_objects),   cmocka_unit_test(test_recursion),
         cmocka_unit_test(test_strings),  cmocka_unit_test(test_numbers),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_values_of_any_kind),
         cmocka_unit_test(test_limits), cmocka_unit_test(test_long_enum),   cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

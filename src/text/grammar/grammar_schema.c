@@ -409,13 +409,13 @@ static bool add_values_of(ae_schema *s, const ae_conjuncts *set, const json_t *f
 static bool add_values(ae_schema *s, const ae_conjuncts *set, unsigned types, ae_gpiece choices, bool *any)
 {
     const json_t *first = NULL;
-    for (size_t i = 0; i < set->n && !first; i++) {
+    for (size_t i = 0; i < set->n; i++) {
         const json_t *schema = set->items[i].schema, *list = json_object_get(schema, "enum");
         if (list && (!json_is_array(list) || !json_array_size(list)))
-            ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"enum\" is a list of values");
-        if (list || json_object_get(schema, "const")) first = schema;
+            ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"enum\" is a list of at least one value");
+        if (!first && (list || json_object_get(schema, "const"))) first = schema;
     }
-    if (!first) return false;
+    if (!first || !ae_schema_ok(s)) return first != NULL;
     for (size_t i = 0; i < set->n; i++)
         if (implied_types(set->items[i].schema))
             ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, set->items[i].schema,
