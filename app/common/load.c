@@ -104,36 +104,48 @@ static void say_loaded(const aerie_model_info *info, double seconds)
     if (*info->cpu_tiles) app_note("kernels: by matrix tiles go, as measured, %s", info->cpu_tiles);
 }
 
-static int load_head(app_models *models, const char *path, const app_options *options)
+static aerie_status load_head(app_models *models, const char *path, const app_options *options, aerie_error *error)
 {
     aerie_drafter_head_params params = aerie_drafter_head_params_default();
     aerie_drafter_head_info info;
-    aerie_error error = {0};
     params.n_threads = options->model_params.n_threads;
     params.mmap = options->model_params.mmap;
     params.no_mmap = options->model_params.no_mmap;
     params.n_vocab = options->draft_vocab;
-    const aerie_status status = aerie_drafter_head_load(&models->head, models->model, path, &params, &error);
+    const aerie_status status = aerie_drafter_head_load(&models->head, models->model, path, &params, error);
     if (status == AERIE_OK && options->verbose) {
         aerie_drafter_head_info_get(models->head, &info);
         app_note("drafting head '%s': %s, %.1f M parameters, width %u, drafts %u tokens", path, info.kind,
                  (double)info.n_params / 1e6, (unsigned)info.n_embd, (unsigned)info.n_draft);
     }
-    return app_report(APP_LOADING, status, &error);
+    return status;
 }
 
-/* MODEL.gguf, or MODEL without its quantization ("-q4_1", ".Q4_K_M"), with "-eagle3.gguf" behind. NULL if there is none. */
+/* A head that nobody asked for never stops the program: what keeps it from drafting costs one line. */
+static void say_head_unused(const aerie_error *error, const app_options *options)
+{
+    if (!options->quiet) app_note("the drafter head beside the model is not used: %s", error->text);
+}
+
+static void load_head_beside(app_models *models, const char *path, const app_options *options)
+{
+    aerie_error error = {0};
+    if (load_head(models, path, options, &error) == AERIE_OK) models->head_found = true;
+    else say_head_unused(&error, options);
+}
+
+/* MODEL.gguf, or MODEL without its quantization ("-q4_1", ".Q4_K_M"), with "-eagle3.gguf" after it. NULL if there is none. */
 static const char *head_beside(const char *model, char out[PATH_MAX])
 {
     const size_t n = strlen(model), suffix = strlen(".gguf");
     if (n <= suffix || n + 16 > PATH_MAX || strcmp(model + n - suffix, ".gguf")) return NULL;
     snprintf(out, PATH_MAX, "%.*s-eagle3.gguf", (int)(n - suffix), model);
-    if (access(out, R_OK) == 0) return out;
+    if (access(out, F_OK) == 0) return out;
     size_t end = n - suffix;
     while (end > 0 && model[end - 1] != '-' && model[end - 1] != '.' && model[end - 1] != '/') end--;
     if (end < 2 || model[end - 1] == '/') return NULL;
     snprintf(out, PATH_MAX, "%.*s-eagle3.gguf", (int)(end - 1), model);
-    return access(out, R_OK) == 0 ? out : NULL;
+    return access(out, F_OK) == 0 ? out : NULL;
 }
 
 bool app_wants_draft(aerie_spec_type type)
@@ -156,12 +168,15 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     }
     const double start = app_now();
     char beside[PATH_MAX];
-    const char *draft = with_draft ? options->draft_model ? options->draft_model : head_beside(options->model, beside) : NULL;
+    aerie_error error = {0};
+    const char *draft = with_draft ? options->draft_model : NULL;
+    const char *found = with_draft && !draft ? head_beside(options->model, beside) : NULL;
     const bool is_head = draft && aerie_file_is_drafter_head(draft);
     int bad = check_memory(options, draft && !is_head);
     if (!bad) bad = load_one(&models->model, options->model, options);
-    if (!bad && is_head) bad = load_head(models, draft, options);
+    if (!bad && is_head) bad = app_report(APP_LOADING, load_head(models, draft, options, &error), &error);
     else if (!bad && draft) bad = load_one(&models->draft, draft, options);
+    else if (!bad && found) load_head_beside(models, found, options);
     if (bad) {
         app_models_free(models);
         return bad;
@@ -209,7 +224,14 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && type != AERIE_SPEC_DRAFT && !models->head)
         return app_error(APP_USAGE, "speculation of type %s needs a drafting head: -md FILE%s", aerie_spec_type_name(type),
                          models->draft ? " (the one given is a model)" : "");
-    const aerie_status status = aerie_session_create(session, models->model, &params, &error);
+    aerie_status status = aerie_session_create(session, models->model, &params, &error);
+    if (status != AERIE_OK && models->head_found && type == AERIE_SPEC_AUTO) {
+        params.spec.head = NULL;
+        aerie_error second = {0};
+        status = aerie_session_create(session, models->model, &params, &second);
+        if (status == AERIE_OK) say_head_unused(&error, options);
+        error = second;
+    }
     if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the sentence must say which */
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
     return app_report(APP_WORKING, status, &error);

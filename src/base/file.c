@@ -12,18 +12,26 @@
 
 #define HEAD_STEP ((size_t)1 << 20) /* bytes read at a time while the head of a file grows */
 
+static const char *file_kind(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "a directory"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISCHR(mode)  ? "a character device"
+           : S_ISBLK(mode)  ? "a block device"
+                            : "a special file";
+}
+
 aerie_status ae_file_open(int *fd, ae_file_id *id, const char *path, aerie_error *error)
 {
     struct stat st;
     *id = (ae_file_id){0};
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not wait for who writes into it */
     if (*fd < 0) return ae_fail(error, AERIE_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     aerie_status status = AERIE_OK;
     if (fstat(*fd, &st) != 0)
         status = ae_fail(error, AERIE_ERROR_IO, "%s: cannot stat: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
-        status = ae_fail(error, AERIE_ERROR_IO, "%s: not a regular file%s", path,
-                         S_ISDIR(st.st_mode) ? " but a directory" : "");
+        status = ae_fail(error, AERIE_ERROR_IO, "%s: not a regular file but %s", path, file_kind(st.st_mode));
     if (status != AERIE_OK) {
         ae_file_close(*fd);
         *fd = -1;

@@ -292,6 +292,52 @@ static void a_head_is_no_model(void **state)
     }
 }
 
+/* What lies beside the model under a head's name but is none costs one line. */
+static void a_broken_head_beside_the_model_stops_nothing(void **state)
+{
+    (void)state;
+    static const char *const make[] = {
+        ": > b-eagle3.gguf",
+        "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:00\\nsize 15545504\\n' > b-eagle3.gguf",
+        "head -c 3000 head.gguf > b-eagle3.gguf",
+        "mkdir b-eagle3.gguf",
+        "mkfifo b-eagle3.gguf",
+        "cp b.gguf b-eagle3.gguf",     /* a model, no head */
+        "cp other-head.gguf b-eagle3.gguf", /* made for another model */
+    };
+    char model[256], head[256];
+    aerie_error error = {0};
+    mk_options options;
+    assert_true(mk_shape("tiny", &options));
+    options.n_embd *= 2;
+    options.n_ff *= 2;
+    cli_model("wide.gguf", &options);
+    for (int i = 0; i < 2; i++) {
+        snprintf(model, sizeof model, "%s/%s", cli_folder, i ? "wide.gguf" : "m.gguf");
+        snprintf(head, sizeof head, "%s/%s", cli_folder, i ? "other-head.gguf" : "head.gguf");
+        if (mkhead_write(&(mkhead_options){.kind = "eagle3", .seed = 1}, model, head, &error) != AERIE_OK) fail_msg("%s", error.text);
+    }
+    cli("cp m.gguf b.gguf && $A run -m b.gguf -no-cnv -p hello -n 12 --temp 0 > plain");
+    for (size_t i = 0; i < sizeof make / sizeof *make; i++) {
+        cli("rm -rf b-eagle3.gguf && %s", make[i]);
+        cli("timeout 60 $A run -m b.gguf -no-cnv -p hello -n 12 --temp 0");
+        if (cli_last.status) fail_msg("%s: status %d: %s", make[i], cli_last.status, cli_last.err);
+        const char *line = strstr(cli_last.err, "aerie: the drafter head beside the model is not used: ");
+        if (!line || !strstr(line, "b-eagle3.gguf")) fail_msg("%s: %s", make[i], cli_last.err);
+        assert_null(strstr(strstr(line, "not used") + 1, "not used"));
+        assert_non_null(strstr(cli_last.err, "speculation: ngram"));
+        cli("timeout 60 $A run -m b.gguf -no-cnv -p hello -n 12 --temp 0 -q | cmp - plain");
+        assert_int_equal(cli_last.status, 0);
+        assert_int_equal(cli_last.n_err, 0);
+        cli("timeout 60 $A bench spec -m b.gguf -no-cnv -p hello -n 4 -r 1 --json");
+        if (cli_last.status) fail_msg("%s: bench spec: status %d: %s", make[i], cli_last.status, cli_last.err);
+    }
+    cli("rm -rf b-eagle3.gguf && : > b-eagle3.gguf && $A run -m b.gguf -md b-eagle3.gguf -no-cnv -p hello");
+    assert_int_equal(cli_last.status, 3); /* asked for, it must be usable */
+    cli("cp head.gguf b-eagle3.gguf 2>/dev/null; $A run -m b.gguf -no-cnv -p hello -n 12 --temp 0");
+    assert_non_null(strstr(cli_last.err, "speculation: draft-eagle3+ngram"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +352,7 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(a_draft_model_may_have_another_vocabulary),
         cmocka_unit_test(a_head_is_no_model),
+        cmocka_unit_test(a_broken_head_beside_the_model_stops_nothing),
         cmocka_unit_test(sampling_refusals),
         cmocka_unit_test(interruption),
         cmocka_unit_test(bench_tools),
