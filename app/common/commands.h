@@ -6,12 +6,13 @@
 
 int app_run(const app_options *options);
 int app_chat(const app_options *options); /* app_run on a terminal without a prompt */
+void app_print_chat_commands(void);       /* what /help in a chat lists, to standard output */
 int app_tokenize(const app_options *options);
 int app_template(const app_options *options);
 int app_inspect(const app_options *options);
 int app_convert(const app_options *options);
 int app_quantize(const app_options *options);
-void app_quantize_types(void); /* the list of mixes and types, behind quantize's --help */
+void app_quantize_types(void); /* the list of mixes and types that ends quantize's --help */
 int app_bench_speed(const app_options *options);
 int app_bench_verify(const app_options *options);
 int app_bench_spec(const app_options *options);

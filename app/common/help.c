@@ -2,33 +2,7 @@
 #include <string.h>
 
 #include "common/commands.h"
-
-void app_print_usage(FILE *stream)
-{
-    fputs("usage: aerie COMMAND [options]\n", stream);
-    for (size_t i = 0; i < app_n_commands(); i++) {
-        fprintf(stream, "  %-13s %s\n", app_command_at(i)->name, app_command_at(i)->summary);
-    }
-    fputs("See 'aerie help' or 'aerie help COMMAND'.\n", stream);
-}
-
-void app_print_overview(void)
-{
-    app_print("aerie %s - runs GGUF language models, drafts ahead, never changes a byte of the output\n\n",
-              aerie_version());
-    app_print("usage: aerie COMMAND [options]\n\n");
-    for (size_t i = 0; i < app_n_commands(); i++) {
-        app_print("  %-13s %s\n", app_command_at(i)->name, app_command_at(i)->summary);
-    }
-    app_print("  %-13s %s\n", "help", "this text, or 'aerie help COMMAND'");
-    app_print("\n  --version          version, compiler and CPU level\n"
-              "  --completion-bash  a completion script: source <(aerie --completion-bash)\n"
-              "  --man              a manual page: aerie --man > aerie.1\n"
-              "\n"
-              "Every option may also be given in the environment (AERIE_THREADS=2 is -t 2); the command line wins.\n"
-              "Exit status: 0 done, 1 failed while running, 2 the command line is wrong, 3 a file is unusable,\n"
-              "130 interrupted. Answers go to standard output, everything else to standard error.\n");
-}
+#include "common/foreign.h"
 
 /* Words of text from column `left` to 100, starting in column `at`. */
 static void print_wrapped(const char *text, size_t at, size_t left)
@@ -50,6 +24,122 @@ static void print_wrapped(const char *text, size_t at, size_t left)
     app_print("\n");
 }
 
+/* ---- Topics ----------------------------------------------------------------------------------------- */
+
+static void print_environment(void)
+{
+    app_print("Every option may also be given in the environment: AERIE_ and its first long name in capitals, with _ for\n"
+              "each dash after the first two. AERIE_THREADS=2 is --threads 2, AERIE_STATS=1 is --stats. The command line\n"
+              "wins. 'aerie help COMMAND --all' shows the name beside each option.\n"
+              "\n"
+              "  NO_COLOR         any value: no colours\n"
+              "  XDG_STATE_HOME   where the chat keeps its history of lines (aerie/history; default: ~/.local/state)\n");
+}
+
+static void print_status(void)
+{
+    app_print("  0    done\n"
+              "  1    it failed while running\n"
+              "  2    the command line is wrong\n"
+              "  3    a file is unusable\n"
+              "  130  interrupted\n"
+              "\n"
+              "Answers go to standard output, everything else to standard error.\n");
+}
+
+static void print_foreign(app_foreign_kind kind, const char *heading)
+{
+    app_print("\n%s\n", heading);
+    for (size_t i = 0; i < app_n_foreign_options(); i++) {
+        const app_foreign *f = app_foreign_option_at(i);
+        if (f->kind != kind) continue;
+        app_print("  ");
+        print_wrapped(f->names, 2, 2);
+        app_print("      ");
+        print_wrapped(f->text, 6, 6);
+    }
+}
+
+static void print_llama(void)
+{
+    app_print("An option of llama.cpp that 'aerie help COMMAND --all' lists means the same here. The others:\n");
+    print_foreign(APP_NO_EFFECT, "Accepted without effect");
+    print_foreign(APP_OTHERWISE, "Done in another way");
+    print_foreign(APP_NOT_YET, "Not supported yet");
+    print_foreign(APP_ABSENT, "Not supported");
+}
+
+static void print_topics(void);
+
+static const struct {
+    const char *name, *summary;
+    void (*print)(void);
+} topics[] = {
+    {"chat", "the commands of a chat on a terminal", app_print_chat_commands},
+    {"environment", "options in the environment", print_environment},
+    {"exit-status", "what the program returns", print_status},
+    {"llama.cpp", "what the options of llama.cpp and other programs are here", print_llama},
+    {"topics", "this list", print_topics},
+};
+enum { n_topics = sizeof topics / sizeof *topics };
+
+static void print_topics(void)
+{
+    for (size_t i = 0; i < n_topics; i++) app_print("  aerie help %-12s %s\n", topics[i].name, topics[i].summary);
+}
+
+bool app_print_topic(const char *name)
+{
+    for (size_t i = 0; i < n_topics; i++) {
+        if (strcmp(topics[i].name, name)) continue;
+        topics[i].print();
+        return true;
+    }
+    return false;
+}
+
+/* ---- Help --------------------------------------------------------------------------------------------- */
+
+bool app_is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--usage") == 0;
+}
+
+bool app_is_all(const char *word)
+{
+    return strcmp(word, "all") == 0 || strcmp(word, "--all") == 0;
+}
+
+void app_print_usage(FILE *stream)
+{
+    fputs("usage: aerie COMMAND [options]\n", stream);
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        fprintf(stream, "  %-13s %s\n", app_command_at(i)->name, app_command_at(i)->summary);
+    }
+    fputs("See 'aerie help' or 'aerie help COMMAND'.\n", stream);
+}
+
+void app_print_overview(void)
+{
+    app_print("aerie %s - runs GGUF language models, drafts ahead, never changes a byte of the output\n\n",
+              aerie_version());
+    app_print("usage: aerie COMMAND [options]\n\n");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        app_print("  %-13s %s\n", app_command_at(i)->name, app_command_at(i)->summary);
+    }
+    app_print("  %-13s %s\n", "help", "this text; 'aerie help COMMAND' or 'aerie help TOPIC' for more");
+    app_print("\nTopics:");
+    for (size_t i = 0; i < n_topics; i++) app_print("%s %s", i ? "," : "", topics[i].name);
+    app_print("\n");
+    app_print("\n  --version          version, compiler and CPU level\n"
+              "  --completion-bash  a completion script: source <(aerie --completion-bash)\n"
+              "  --man              a manual page: aerie --man > aerie.1\n"
+              "\n"
+              "Every option may also be given in the environment (AERIE_THREADS=2 is -t 2); the command line wins.\n"
+              "Exit status: 0 done, 1 failed while running, 2 the command line is wrong, 3 a file is unusable,\n"
+              "130 interrupted. Answers go to standard output, everything else to standard error.\n");
+}
+
 /* "-n, --predict, --n-predict N" into out [256]; its length. */
 static size_t names_of(const app_option *o, char out[256])
 {
@@ -62,7 +152,8 @@ static size_t names_of(const app_option *o, char out[256])
     return n;
 }
 
-static void print_option(const app_option *o)
+/* brief: only the first clause of the help. */
+static void print_option(const app_option *o, bool brief)
 {
     enum { LEFT = 34 };
     char names[256], text[640], fallback[256], environment[64];
@@ -74,38 +165,66 @@ static void print_option(const app_option *o)
     }
     app_print("%*s", (int)(LEFT - at), "");
     const char *value = app_option_default(o, fallback);
-    snprintf(text, sizeof text, "%s%s%s%s [%s]", o->help, value ? " (default: " : "", value ? value : "",
-             value ? ")" : "", app_option_environment(o, environment));
+    const char *rest = strstr(o->help, " (default");
+    size_t n = strlen(o->help);
+    if (brief && rest) n = (size_t)(rest - o->help);
+    if (brief && strcspn(o->help, ";") < n) n = strcspn(o->help, ";");
+    size_t used = (size_t)snprintf(text, sizeof text, "%.*s", (int)n, o->help);
+    if (value && used < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, " (default: %s)", value);
+    if (!brief && used < sizeof text) snprintf(text + used, sizeof text - used, " [%s]", app_option_environment(o, environment));
     print_wrapped(text, LEFT, LEFT);
 }
 
 /* Groups stand together in the table; each is a heading when the command takes any of it. */
-void app_print_help(const app_command *command)
+static void print_options(const app_command *command)
 {
     const char *group = "";
-    char names[256];
-    app_print("usage: aerie %s [options]%s%s\n\n%s", command->name, *command->arguments ? " " : "", command->arguments,
-              command->about);
     for (size_t i = 0; i < app_n_options(); i++) {
         const app_option *o = app_option_at(i);
-        if (!(o->commands & command->bit) || o->type == APP_IGNORED) continue;
+        if (!(o->commands & command->bit)) continue;
         if (strcmp(group, o->group)) {
             group = o->group;
             app_print("\n%s\n", group);
         }
-        print_option(o);
+        print_option(o, false);
     }
+}
+
+/* The options that most people need, of commands that have many. */
+static const char *essentials(unsigned command)
+{
+    switch (command) {
+    case APP_RUN: return "-m -p -f -sys -no-cnv -n -c -t --temp -s -j -md --spec-type --stats --json";
+    case APP_BENCH_SPEC: return "-m -md -p --prompts --held-out -np -n -c -t --temps --spec-types -r --json --csv";
+    case APP_TRAIN_DATA: return "-m -o --n-turns --features --taps -np -n -c -t --temp -s";
+    case APP_CONVERT: return "-o --target --outtype --self-check --tokenizer -t --json -v";
+    default: return NULL;
+    }
+}
+
+static void print_essentials(const app_command *command, const char *names)
+{
+    size_t n_all = 0;
+    for (size_t i = 0; i < app_n_options(); i++) n_all += (app_option_at(i)->commands & command->bit) != 0;
+    app_print("\nThe options that most people need\n");
+    while (*names) {
+        const size_t n = strcspn(names, " ");
+        const size_t i = app_option_find(names, n, command->bit);
+        if (i < app_n_options()) print_option(app_option_at(i), true);
+        names += n;
+        names += *names == ' ';
+    }
+    app_print("\nAll %zu options: aerie help %s --all\n", n_all, command->name);
+}
+
+void app_print_help(const app_command *command, app_help help)
+{
+    const char *names = essentials(command->bit);
+    app_print("usage: aerie %s [options]%s%s\n\n%s", command->name, *command->arguments ? " " : "", command->arguments,
+              command->about);
+    if (names && help != APP_HELP_ALL) print_essentials(command, names);
+    else print_options(command);
     if (command->bit == APP_QUANTIZE) app_quantize_types();
-    const char *heading = "\nAccepted for llama.cpp's sake, without effect\n ", *end = "";
-    for (size_t i = 0; i < app_n_options(); i++) {
-        const app_option *o = app_option_at(i);
-        if (!(o->commands & command->bit) || o->type != APP_IGNORED) continue;
-        app_option_name(o, 0, names);
-        app_print("%s %s", heading, names);
-        heading = "";
-        end = "\n";
-    }
-    app_print("%s", end);
 }
 
 /* ---- Bash ------------------------------------------------------------------------------------------- */
@@ -204,7 +323,6 @@ void app_print_man(void)
     app_print(".SH OPTIONS\nEach may be given in the environment too; the command line wins.\n");
     for (size_t i = 0; i < app_n_options(); i++) {
         const app_option *o = app_option_at(i);
-        if (o->type == APP_IGNORED) continue;
         names_of(o, names);
         app_print(".TP\n.B ");
         print_troff(names);

@@ -36,26 +36,6 @@ static int print_version(void)
     return APP_DONE;
 }
 
-static int unknown_command(const char *name)
-{
-    if (name[0] == '-')
-        return app_error(APP_USAGE, "a command comes before the options: aerie run %s ...; see 'aerie help'", name);
-    const char *best = app_nearest(name, NULL, "help");
-    char known[256] = "help", first[64];
-    best = app_nearest(name, best, "bench");
-    for (size_t i = 0; i < app_n_commands(); i++) {
-        const char *command = app_command_at(i)->name;
-        const size_t n = strlen(known);
-        snprintf(first, sizeof first, "%s", command);
-        best = app_nearest(name, best, command);
-        /* "speed" alone is near, too */
-        if (strncmp(command, "bench ", 6) == 0 && strcmp(name, command + 6) == 0) best = command;
-        snprintf(known + n, sizeof known - n, ", %s", first);
-    }
-    if (best) return app_error(APP_USAGE, "unknown command '%s'; did you mean '%s'? Known: %s", name, best, known);
-    return app_error(APP_USAGE, "unknown command '%s'; known: %s", name, known);
-}
-
 /* The command at words[0..n); *n_used: how many words name it. NULL with a message if there is none. */
 static const app_command *find_command(int n, char **words, int *n_used)
 {
@@ -67,7 +47,7 @@ static const app_command *find_command(int n, char **words, int *n_used)
     for (size_t i = 0; i < app_n_commands(); i++) {
         if (strcmp(app_command_at(i)->name, name) == 0) return app_command_at(i);
     }
-    if (!bench) unknown_command(words[0]);
+    if (!bench) app_unknown_command(words[0]);
     else if (n > 1 && what[0] != '-')
         app_error(APP_USAGE, "'bench' measures speed, verify, spec or logits; found '%s'", what);
     else app_error(APP_USAGE, "'bench' needs to know what to measure: speed, verify, spec or logits");
@@ -92,29 +72,31 @@ static int help(int n, char **words)
         return APP_DONE;
     }
     if (n == 1 && strcmp(words[0], "bench") == 0) return bench_overview();
+    const app_help first_all = app_is_all(words[0]) ? APP_HELP_ALL : APP_HELP_SHORT;
+    if (first_all == APP_HELP_ALL && --n == 0) { /* "help --all run" is "help run --all" */
+        app_print_overview();
+        return APP_DONE;
+    }
+    words += first_all == APP_HELP_ALL;
+    if (n == 1 && app_print_topic(words[0])) return APP_DONE;
     const app_command *command = find_command(n, words, &used);
     if (!command) return APP_USAGE;
-    app_print_help(command);
+    app_print_help(command, n > used && app_is_all(words[used]) ? APP_HELP_ALL : first_all);
     return APP_DONE;
-}
-
-static bool is_help(const char *word)
-{
-    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
 static int start(int argc, char **argv)
 {
     app_options options;
-    bool wants_help = false;
+    app_help wanted = APP_HELP_NONE;
     int used;
     if (argc < 2) {
         app_print_usage(stderr);
         return APP_USAGE;
     }
     const char *first = argv[1];
-    if (strcmp(first, "help") == 0 || is_help(first)) return help(argc - 2, argv + 2);
-    if (strcmp(first, "bench") == 0 && argc > 2 && is_help(argv[2])) return bench_overview();
+    if (strcmp(first, "help") == 0 || app_is_help(first)) return help(argc - 2, argv + 2);
+    if (strcmp(first, "bench") == 0 && argc > 2 && app_is_help(argv[2])) return bench_overview();
     if (strcmp(first, "--version") == 0 || strcmp(first, "version") == 0) return print_version();
     if (strcmp(first, "--completion-bash") == 0) {
         app_print_completion();
@@ -127,8 +109,8 @@ static int start(int argc, char **argv)
     const app_command *command = find_command(argc - 1, argv + 1, &used);
     if (!command) return APP_USAGE;
     app_options_default(&options);
-    int status = app_options_parse(&options, command, argc - 1 - used, argv + 1 + used, &wants_help);
-    if (!status && wants_help) app_print_help(command);
+    int status = app_options_parse(&options, command, argc - 1 - used, argv + 1 + used, &wanted);
+    if (!status && wanted != APP_HELP_NONE) app_print_help(command, wanted);
     else if (!status) status = run_command(&options);
     app_options_free(&options);
     return status;

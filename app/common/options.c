@@ -1,5 +1,6 @@
 /* options.c - reads command line and environment by the table of options_table.c. */
 #define _POSIX_C_SOURCE 200809L
+#include "common/foreign.h"
 #include "common/options.h"
 
 #include <ctype.h>
@@ -59,19 +60,6 @@ static bool add_text(app_texts *texts, const char *text)
 
 /* ---- Names --------------------------------------------------------------------------------------- */
 
-const char *app_option_name(const app_option *option, size_t i, char out[64])
-{
-    const char *name = option->names;
-    for (; i > 0 && name; i--) {
-        name = strchr(name, ' ');
-        if (name) name++;
-    }
-    if (!name) return NULL;
-    const size_t n = strcspn(name, " ");
-    snprintf(out, 64, "%.*s", (int)n, name);
-    return out;
-}
-
 const char *app_option_environment(const app_option *option, char out[64])
 {
     char name[64];
@@ -80,35 +68,6 @@ const char *app_option_environment(const app_option *option, char out[64])
     snprintf(out, 64, "AERIE_%.50s", name + 2);
     for (char *p = out; *p; p++) *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
     return out;
-}
-
-/* Edits (insert, delete, replace, swap neighbours) that turn a into b; both shorter than 64. */
-static unsigned distance(const char *a, const char *b)
-{
-    const size_t na = strlen(a), nb = strlen(b);
-    unsigned d[65][65];
-    if (na > 64 || nb > 64) return 1000;
-    for (size_t i = 0; i <= na; i++) d[i][0] = (unsigned)i;
-    for (size_t j = 0; j <= nb; j++) d[0][j] = (unsigned)j;
-    for (size_t i = 1; i <= na; i++) {
-        for (size_t j = 1; j <= nb; j++) {
-            unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best) {
-                best = d[i - 2][j - 2] + 1;
-            }
-            d[i][j] = best;
-        }
-    }
-    return d[na][nb];
-}
-
-const char *app_nearest(const char *text, const char *best, const char *candidate)
-{
-    const unsigned d = distance(text, candidate);
-    if (d > strlen(text) / 2 + 1) return best;
-    return !best || d < distance(text, best) ? candidate : best;
 }
 
 /* ---- Values ---------------------------------------------------------------------------------------- */
@@ -282,7 +241,6 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_SPEC_TYPE: return aerie_spec_type_parse(text, place) ? APP_DONE : wrong_type(name, text, spec_type_name);
     case APP_KV_TYPE: return aerie_kv_type_parse(text, place) ? APP_DONE : wrong_type(name, text, kv_type_name);
     case APP_TREE: return aerie_tree_parse(text, place) ? APP_DONE : wrong_type(name, text, tree_name);
-    case APP_IGNORED: return add_text(&options->ignored, o->names) ? APP_DONE : app_error_memory("the options");
     }
     return APP_DONE;
 }
@@ -317,54 +275,6 @@ const char *app_option_default(const app_option *o, char out[256])
 
 /* ---- Command line ------------------------------------------------------------------------------------- */
 
-/* The option called name[0..n) that takes one of the commands; the index, or app_n_options(). */
-static size_t find(const char *name, size_t n, unsigned commands)
-{
-    for (size_t i = 0; i < app_n_options(); i++) {
-        const app_option *o = app_option_at(i);
-        char known[64];
-        if (!(o->commands & commands)) continue;
-        for (size_t k = 0; app_option_name(o, k, known); k++) {
-            if (strlen(known) == n && memcmp(known, name, n) == 0) return i;
-        }
-    }
-    return app_n_options();
-}
-
-static int unknown_option(const app_command *command, const char *name, size_t n)
-{
-    char text[64], known[64], nearest[64];
-    const size_t other = find(name, n, ~0u);
-    if (other < app_n_options()) {
-        char who[256] = "";
-        for (size_t i = 0; i < app_n_commands(); i++) {
-            if (!(app_option_at(other)->commands & app_command_at(i)->bit)) continue;
-            const size_t used = strlen(who);
-            snprintf(who + used, sizeof who - used, "%s'%s'", used ? ", " : "", app_command_at(i)->name);
-        }
-        return app_error(APP_USAGE, "'%s' has no option '%.*s' (it belongs to %s); see 'aerie help %s'", command->name,
-                         (int)n, name, who, command->name);
-    }
-    snprintf(text, sizeof text, "%.*s", (int)(n < 63 ? n : 63), name);
-    const char *best = NULL;
-    for (size_t i = 0; i < app_n_options(); i++) {
-        if (!(app_option_at(i)->commands & command->bit)) continue;
-        for (size_t k = 0; app_option_name(app_option_at(i), k, known); k++) {
-            /* the dashes are no part of the resemblance: -temp is near --temp */
-            const char *winner = app_nearest(text, best, known);
-            if (winner == known) {
-                memcpy(nearest, known, sizeof nearest);
-                best = nearest;
-            }
-        }
-    }
-    if (best) {
-        return app_error(APP_USAGE, "unknown option '%s'; did you mean '%s'? See 'aerie help %s'", text, best,
-                         command->name);
-    }
-    return app_error(APP_USAGE, "unknown option '%s'; see 'aerie help %s'", text, command->name);
-}
-
 static bool is_optional_value(const char *text)
 {
     bool ignored;
@@ -377,20 +287,23 @@ static int parse_option(app_options *options, bool *given, int argc, char **argv
     const char *word = argv[*at], *value = NULL;
     const char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
     const size_t n = equals ? (size_t)(equals - word) : strlen(word);
-    const size_t i = find(word, n, options->command->bit);
-    if (i == app_n_options()) return unknown_option(options->command, word, n);
-    const app_option *o = app_option_at(i);
+    const size_t i = app_option_find(word, n, options->command->bit);
+    const app_option *o = i < app_n_options() ? app_option_at(i) : NULL;
+    const app_foreign *f = o ? NULL : app_foreign_option(word, n);
+    if (!o && (!f || f->kind != APP_NO_EFFECT)) return app_unknown_option(options->command, word, n);
+    const char *argument = o ? o->argument : f->argument;
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)n, word);
     if (equals) value = equals + 1;
-    if (!o->argument) {
+    if (!argument) {
         if (value) return app_error(APP_USAGE, "%s takes no value; found '%s'", name, value);
-    } else if (o->argument[0] == '[') {
+    } else if (argument[0] == '[') {
         if (!value && *at + 1 < argc && is_optional_value(argv[*at + 1])) value = argv[++*at];
     } else if (!value) {
-        if (*at + 1 >= argc) return app_error(APP_USAGE, "%s needs a value: %s %s", name, name, o->argument);
+        if (*at + 1 >= argc) return app_error(APP_USAGE, "%s needs a value: %s %s", name, name, argument);
         value = argv[++*at];
     }
+    if (f) return add_text(&options->ignored, word) ? APP_DONE : app_error_memory("the options");
     given[i] = true;
     return set_value(options, o, name, value);
 }
@@ -401,7 +314,7 @@ static int apply_environment(app_options *options, const bool *given)
     for (size_t i = 0; i < app_n_options(); i++) {
         const app_option *o = app_option_at(i);
         char name[64];
-        if (given[i] || !(o->commands & options->command->bit) || o->type == APP_IGNORED) continue;
+        if (given[i] || !(o->commands & options->command->bit)) continue;
         const char *value = getenv(app_option_environment(o, name));
         if (!value || !*value) continue;
         if (o->type == APP_FLAG || o->type == APP_FLAG_OFF) {
@@ -476,26 +389,34 @@ static int settle(app_options *options)
         return app_error(APP_USAGE, "--verbose and --quiet exclude each other");
     }
     for (size_t i = 0; options->verbose && i < options->ignored.n; i++) {
-        app_note("%s: accepted, but without effect here", options->ignored.items[i]);
+        const char *word = options->ignored.items[i];
+        const size_t n = strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : strlen(word);
+        app_note("%.*s is accepted, but has no effect: %s", (int)n, word, app_foreign_option(word, n)->text);
     }
     return app_grammar_settle(options);
 }
 
-int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, bool *help)
+static const char *advice_on(const char *argument)
+{
+    const size_t n = strlen(argument), suffix = strlen(".gguf");
+    return n > suffix && strcmp(argument + n - suffix, ".gguf") == 0 ? "a model is given by -m" : "a prompt is given by -p";
+}
+
+int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, app_help *help)
 {
     bool *given = calloc(app_n_options(), sizeof *given);
     bool only_arguments = false;
     int bad = given ? APP_DONE : app_error_memory("the options");
     options->command = command;
-    *help = false;
+    *help = APP_HELP_NONE;
     for (int i = 0; i < argc && !bad; i++) {
         const char *word = argv[i];
         if (only_arguments || word[0] != '-' || word[1] == '\0') {
             if (!add_text(&options->arguments, word)) bad = app_error_memory("the options");
         } else if (strcmp(word, "--") == 0) {
             only_arguments = true;
-        } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            *help = true;
+        } else if (app_is_help(word)) {
+            *help = i + 1 < argc && app_is_all(argv[i + 1]) ? APP_HELP_ALL : APP_HELP_SHORT;
             break;
         } else {
             bad = parse_option(options, given, argc, argv, &i);
@@ -504,8 +425,8 @@ int app_options_parse(app_options *options, const app_command *command, int argc
     if (!bad && !*help) bad = apply_environment(options, given);
     if (!bad && !*help) bad = settle(options);
     if (!bad && !*help && options->arguments.n && !*command->arguments) {
-        bad = app_error(APP_USAGE, "'%s' takes options only; found '%s' (a prompt is given by -p)", command->name,
-                        options->arguments.items[0]);
+        bad = app_error(APP_USAGE, "'%s' takes options only; found '%s' (%s)", command->name, options->arguments.items[0],
+                        advice_on(options->arguments.items[0]));
     }
     free(given);
     return bad;

@@ -29,6 +29,7 @@ enum {
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
 #define APP_LOADS (APP_RUN | APP_BENCH | APP_TRAIN_DATA) /* weights, and runs threads */
 #define APP_THREADS (APP_LOADS | APP_QUANTIZE)
+#define APP_READS (APP_LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT) /* takes -m */
 
 typedef struct app_command {
     unsigned bit;
@@ -58,12 +59,11 @@ typedef enum app_type {
     APP_KV_TYPE,    /* aerie_kv_type */
     APP_TREE,       /* aerie_tree */
     APP_SPEC_TYPES, /* app_numbers of aerie_spec_type: list with commas */
-    APP_IGNORED,    /* llama.cpp's, without effect here; argument "[...]" is optional */
 } app_type;
 
 typedef struct app_option {
     const char *names;    /* with spaces between, as written: "-n --predict --n-predict" */
-    const char *argument; /* NULL for a flag */
+    const char *argument; /* NULL for a flag; "[...]" may be left out */
     app_type type;
     unsigned commands;
     size_t offset; /* of the value in app_options */
@@ -152,25 +152,41 @@ typedef struct app_options {
     app_numbers n_seqs, n_maxes, trees;                  /* bench spec */
 
     app_texts arguments; /* what is not an option */
-    app_texts ignored;   /* names of options given that have no effect */
+    app_texts ignored;   /* options given that have no effect, as written (foreign.h) */
 } app_options;
 
 /* Every value as it is when nothing is given. */
 void app_options_default(app_options *options);
+typedef enum app_help {
+    APP_HELP_NONE,
+    APP_HELP_SHORT, /* the options that most people need */
+    APP_HELP_ALL,
+} app_help;
+
 /* Command line, then the environment for what it left open. Arguments borrow from argv and environment.
- * *help: --help was among them (nothing else is checked then). */
-int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, bool *help);
+ * *help: whether --help was among them (nothing else is checked then). */
+int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, app_help *help);
 void app_options_free(app_options *options);
 
 /* Environment name of an option into out [64]; returns out. */
 const char *app_option_environment(const app_option *option, char out[64]);
-/* Name i of an option into out [64], or NULL behind the last one. */
+/* Name i of an option into out [64], or NULL after the last one. */
 const char *app_option_name(const app_option *option, size_t i, char out[64]);
+/* The same of a list of names with spaces between. */
+const char *app_name_at(const char *names, size_t i, char out[64]);
 /* The default as --help shows it into out [256]; NULL if there is nothing to show. */
 const char *app_option_default(const app_option *option, char out[256]);
 
-/* The candidate that takes the fewest edits from `text`; NULL when none is near. */
+/* The first option called name[0..n) that takes one of the commands of `bits`; app_n_options() if there is none. */
+size_t app_option_find(const char *name, size_t n, unsigned bits);
+
+/* ---- suggest.c: what an unknown name may have meant, by meaning first and by spelling second --------- */
+
+/* The better of two candidates for a misspelt `text`: `best` (or NULL) and `candidate`, if that is near at all. */
 const char *app_nearest(const char *text, const char *best, const char *candidate);
+/* Prints a sentence; returns APP_USAGE. */
+int app_unknown_option(const app_command *command, const char *name, size_t n);
+int app_unknown_command(const char *name);
 
 /* ---- cpus.c: restricts the program to the CPUs asked for, resolves n_threads, says so if --verbose ----- */
 
@@ -188,7 +204,11 @@ int app_grammar_settle(app_options *options);
 
 void app_print_usage(FILE *stream); /* a few lines */
 void app_print_overview(void);      /* aerie help */
-void app_print_help(const app_command *command);
+void app_print_help(const app_command *command, app_help help);
+/* The help topic called `name`; false if there is none. */
+bool app_print_topic(const char *name);
+bool app_is_help(const char *word); /* --help and its like */
+bool app_is_all(const char *word);  /* "all" or "--all" after it */
 void app_print_completion(void);
 void app_print_man(void);
 

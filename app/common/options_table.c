@@ -1,6 +1,10 @@
-/* options_table.c - the table of commands and the table of options (options.h says what they mean). */
+/* options_table.c - the table of commands and the table of options (options.h says what they mean), and finding names in
+ * them.
+ */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "common/options.h"
 
@@ -93,12 +97,10 @@ static const app_command commands[] = {
 #define SPECULATES (APP_RUN | APP_BENCH_SPEC)
 #define GENERATES (SPECULATES | APP_TRAIN_DATA)
 #define LOADS APP_LOADS
-#define READS (LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT)
+#define READS APP_READS
 #define ALL (READS | APP_CONVERT)
 
 #define AT(field) offsetof(app_options, field)
-#define NONE 0, 0, 0
-#define LLAMA "Accepted for llama.cpp's sake, without effect"
 
 static const app_option options[] = {
     /* Model */
@@ -272,7 +274,6 @@ static const app_option options[] = {
      "text like <|im_start|> is plain text"},
     {"--show-count", NULL, APP_FLAG, APP_TOKENIZE, AT(show_count), 0, 0, "Tokenize",
      "the number of tokens, on standard error"},
-    {"--stdin", NULL, APP_IGNORED, APP_TOKENIZE, NONE, LLAMA, ""},
 
     /* Template */
     {"--chat-template-file --file", "FILE", APP_TEXT, APP_TEMPLATE, AT(template_file), 0, 0, "Template",
@@ -392,29 +393,6 @@ static const app_option options[] = {
     {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output", "a line of figures on standard error at the end"},
     {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(verbose), 0, 0, "Output", "say more on standard error"},
     {"-q --quiet", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(quiet), 0, 0, "Output", "nothing but errors on standard error"},
-
-    /* llama.cpp's */
-    {"-fa --flash-attn", "[on|off|auto]", APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"-ngl --gpu-layers --n-gpu-layers", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"-ngld --gpu-layers-draft --n-gpu-layers-draft", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"-tb --threads-batch", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--mlock", NULL, APP_IGNORED, READS, NONE, LLAMA, ""},
-    {"--jinja", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"-cnv --conversation", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--warmup", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--no-warmup", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"-co --color", "[on|off|auto]", APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--no-display-prompt", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--simple-io", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--no-perf", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--perf", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--no-context-shift", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"-nkvo --no-kv-offload", NULL, APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--cpu-strict", "0|1", APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--numa", "TYPE", APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--prio", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--poll", "N", APP_IGNORED, LOADS, NONE, LLAMA, ""},
-    {"--log-disable", NULL, APP_IGNORED, ALL, NONE, LLAMA, ""},
 };
 
 size_t app_n_commands(void)
@@ -435,4 +413,35 @@ size_t app_n_options(void)
 const app_option *app_option_at(size_t i)
 {
     return &options[i];
+}
+
+const char *app_name_at(const char *names, size_t i, char out[64])
+{
+    const char *name = names;
+    for (; i > 0 && name; i--) {
+        name = strchr(name, ' ');
+        if (name) name++;
+    }
+    if (!name) return NULL;
+    const size_t n = strcspn(name, " ");
+    snprintf(out, 64, "%.*s", (int)n, name);
+    return out;
+}
+
+const char *app_option_name(const app_option *option, size_t i, char out[64])
+{
+    return app_name_at(option->names, i, out);
+}
+
+size_t app_option_find(const char *name, size_t n, unsigned bits)
+{
+    for (size_t i = 0; i < app_n_options(); i++) {
+        const app_option *o = app_option_at(i);
+        char known[64];
+        if (!(o->commands & bits)) continue;
+        for (size_t k = 0; app_option_name(o, k, known); k++) {
+            if (strlen(known) == n && memcmp(known, name, n) == 0) return i;
+        }
+    }
+    return app_n_options();
 }

@@ -105,19 +105,25 @@ static int reply(chat *c)
 
 /* ---- Commands ------------------------------------------------------------------------------------------ */
 
+static const char *const commands_text[] = {
+    "/reset            forget the conversation (the system message stays)",
+    "/drop [N]         forget the N oldest turns, one if N is not given",
+    "/system [TEXT]    set the system message; without TEXT remove it",
+    "/stats            figures of the conversation so far, as --stats prints them",
+    "/save FILE        the conversation as JSON: a list of {role, content}",
+    "/quit             end; so do Ctrl-D and Ctrl-C twice",
+    "Ctrl-C stops an answer. A line that ends in \\ goes on in the next one; \"\"\" begins and ends a",
+    "message of several lines. A message that begins with / needs a space before it.",
+};
+
 static void say_help(void)
 {
-    static const char *const text[] = {
-        "/reset            forget the conversation (the system message stays)",
-        "/drop [N]         forget the N oldest turns, one if N is not given",
-        "/system [TEXT]    set the system message; without TEXT remove it",
-        "/stats            figures of the conversation so far, as --stats prints them",
-        "/save FILE        the conversation as JSON: a list of {role, content}",
-        "/quit             end; so do Ctrl-D and Ctrl-C twice",
-        "Ctrl-C stops an answer. A line that ends in \\ goes on in the next one; \"\"\" begins and ends a",
-        "message of several lines. A message that begins with / needs a space before it.",
-    };
-    for (size_t i = 0; i < sizeof text / sizeof *text; i++) fprintf(stderr, "%s\n", text[i]);
+    for (size_t i = 0; i < sizeof commands_text / sizeof *commands_text; i++) fprintf(stderr, "%s\n", commands_text[i]);
+}
+
+void app_print_chat_commands(void)
+{
+    for (size_t i = 0; i < sizeof commands_text / sizeof *commands_text; i++) app_print("%s\n", commands_text[i]);
 }
 
 static int set_system(chat *c, const char *text)

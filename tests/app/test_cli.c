@@ -31,7 +31,7 @@ static void help_goes_where_it_should(void **state)
         if (cli_last.status != 0 || cli_last.n_err || !cli_last.n_out)
             fail_msg("%s: %d %s", asks[i], cli_last.status, cli_last.err);
     }
-    cli("$A help run");
+    cli("$A help run --all");
     assert_non_null(strstr(cli_last.out, "AERIE_SPEC_DRAFT_N_MAX"));
     assert_non_null(strstr(cli_last.out, "--predict"));
     assert_null(strstr(cli_last.out, "--ids-file"));

@@ -1,0 +1,207 @@
+/* test_foreign.c - every spelling that llama.cpp knows has an answer here, and no name has two: the tables of options.h and
+ * foreign.h against each other, and the program's sentences for each.
+ */
+#include "cli.h"
+
+#include "common/foreign.h"
+
+/* All option names of llama.cpp's common/arg.cpp, llama-bench and llama-quantize (28 May 2026). */
+static const char *const llama_names[] = {
+#include "llama_options.inc"
+};
+
+static bool in_table(const char *name)
+{
+    return app_option_find(name, strlen(name), ~0u) < app_n_options();
+}
+
+static bool is_help(const char *name)
+{
+    return strcmp(name, "-h") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "--usage") == 0;
+}
+
+static void every_spelling_of_llama_has_an_answer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof llama_names / sizeof *llama_names; i++) {
+        const char *name = llama_names[i];
+        if (!in_table(name) && !app_foreign_option(name, strlen(name)) && !is_help(name)) fail_msg("%s: no answer", name);
+    }
+}
+
+static void no_name_has_two_answers(void **state)
+{
+    (void)state;
+    char name[64];
+    for (size_t i = 0; i < app_n_foreign_options(); i++) {
+        const app_foreign *f = app_foreign_option_at(i);
+        assert_true(*f->text);
+        for (size_t k = 0; app_name_at(f->names, k, name); k++) {
+            if (in_table(name)) fail_msg("%s is in the table of options: take it out of foreign.c", name);
+            if (app_foreign_option(name, strlen(name)) != f) fail_msg("%s is twice in foreign.c", name);
+            if (name[0] != '-' || is_help(name)) fail_msg("%s is not an option", name);
+        }
+    }
+    for (size_t i = 0; i < app_n_foreign_commands(); i++) {
+        const app_foreign *f = app_foreign_command_at(i);
+        for (size_t k = 0; app_name_at(f->names, k, name); k++) {
+            if (app_foreign_command(name) != f) fail_msg("%s is twice in foreign.c", name);
+            for (size_t c = 0; c < app_n_commands(); c++) assert_string_not_equal(app_command_at(c)->name, name);
+        }
+    }
+}
+
+/* Runs `aerie run` with the option; what it says must fit what the table says. */
+static void check_option(const app_foreign *f, const char *name)
+{
+    char sentence[512];
+    const bool needs_value = f->argument && f->argument[0] != '[';
+    cli("$A run -v -p y -m missing.gguf %s%s", name, needs_value && f->kind == APP_NO_EFFECT ? " 1" : "");
+    switch (f->kind) {
+    case APP_NO_EFFECT:
+        snprintf(sentence, sizeof sentence, "aerie: %s is accepted, but has no effect: %s\n", name, f->text);
+        if (cli_last.status != 3 || !strstr(cli_last.err, sentence) || !strstr(cli_last.err, "missing.gguf"))
+            fail_msg("%s: status %d, %s", name, cli_last.status, cli_last.err);
+        return;
+    case APP_OTHERWISE: snprintf(sentence, sizeof sentence, "'run' has no option '%s': %s; see", name, f->text); break;
+    case APP_NOT_YET: snprintf(sentence, sizeof sentence, "'%s' is not supported yet: %s", name, f->text); break;
+    case APP_ABSENT: snprintf(sentence, sizeof sentence, "'%s' is not supported: %s", name, f->text); break;
+    }
+    cli_refused(2, sentence, "");
+}
+
+static void the_program_says_what_the_table_says(void **state)
+{
+    (void)state;
+    char name[64];
+    for (size_t i = 0; i < app_n_foreign_options(); i++) {
+        for (size_t k = 0; app_name_at(app_foreign_option_at(i)->names, k, name); k++)
+            check_option(app_foreign_option_at(i), name);
+    }
+    for (size_t i = 0; i < app_n_foreign_commands(); i++) {
+        for (size_t k = 0; app_name_at(app_foreign_command_at(i)->names, k, name); k++) {
+            cli("$A %s -m x", name);
+            cli_refused(2, "there is no command", app_foreign_command_at(i)->text);
+        }
+    }
+    cli("$A run -m missing.gguf -p y --split-mode=row --no-mmap"); /* a value after = */
+    cli_refused(3, "missing.gguf", "");
+    cli("$A run -m missing.gguf -fa on -p y -co -fa");
+    cli_refused(3, "missing.gguf", "");
+    cli("$A run -m missing.gguf --mlock=1");
+    cli_refused(2, "--mlock takes no value", "'1'");
+    cli("$A run -m missing.gguf -ngl");
+    cli_refused(2, "-ngl needs a value", "-ngl N");
+}
+
+/* By meaning where the name means something, by letters only where it is a misspelling. */
+static void suggestions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *text, *not;
+    } cases[] = {
+        {"server", "there is no command 'server' yet", "convert"},
+        {"serve", "there is no command 'serve' yet", "convert"},
+        {"llama-cli", "use 'aerie run'", "known"},
+        {"pull", "there is no command 'pull' yet", "known"},
+        {"show", "use 'aerie inspect FILE'", "known"},
+        {"urn", "unknown command 'urn'; known: ", "did you mean"},
+        {"inspekt", "did you mean 'inspect'", "yet"},
+        {"Run", "did you mean 'run'", "yet"},
+        {"quantise", "use 'aerie quantize'", "known"},
+        {"xyz", "unknown command 'xyz'; known: ", "did you mean"},
+        {"run --lora x", "'--lora' is not supported yet", "mlock"},
+        {"run --mlok", "did you mean '--mlock'", "lora"},
+        {"run --loar x", "did you mean '--lora' (aerie does not apply adapters", "mlock"},
+        {"run --top_k 4", "did you mean '--top-k'", "top-p"},
+        {"run --TEMP 1", "did you mean '--temp'", ""},
+        {"run --cnv", "did you mean '-cnv'", "ctv"},
+        {"run --n-gpu-layer 3", "did you mean '--n-gpu-layers'", ""},
+        {"run --max-tokens 3", "use -n N", "did you mean"},
+        {"run --temper 1", "did you mean '--temperature'", ""},
+        {"run --zzz", "unknown option '--zzz'; 'aerie help run --all'", "did you mean"},
+        {"run -x", "unknown option '-x'; 'aerie help run --all'", "did you mean"},
+        {"run -", "takes options only; found '-'", ""},
+        {"run model.gguf", "a model is given by -m", "a prompt"},
+        {"run hello", "a prompt is given by -p", "a model"},
+        {"convert --lora x", "'--lora' is not supported yet", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli("$A %s", cases[i].line);
+        cli_refused(2, cases[i].text, "");
+        if (*cases[i].not && strstr(cli_last.err, cases[i].not)) fail_msg("%s: %s", cases[i].line, cli_last.err);
+    }
+    cli("$A run --$(printf 'a%%.0s' $(seq 3000)) 1"); /* longer than any name */
+    cli_refused(2, "unknown option '--aaaa", "");
+    cli("$A $(printf 'r%%.0s' $(seq 3000))");
+    cli_refused(2, "unknown command 'rrrr", "");
+}
+
+static size_t n_lines(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++) n += *text == '\n';
+    return n;
+}
+
+static void help_is_short_at_first(void **state)
+{
+    (void)state;
+    cli("$A help run");
+    const size_t brief = n_lines(cli_last.out);
+    const char *options = strstr(cli_last.out, "The options that most people need\n");
+    assert_non_null(options);
+    size_t n = 0;
+    for (const char *p = options; (p = strstr(p, "\n  -")); p++) n++;
+    assert_int_equal(n, 15);
+    assert_true(n_lines(options) <= 20);
+    assert_null(strstr(cli_last.out, "AERIE_"));
+    assert_null(strstr(cli_last.out, "--dry-base"));
+    assert_non_null(strstr(cli_last.out, "aerie help run --all\n"));
+    static const char *const shorts[] = {"run --help", "run -h", "run -m x -h", "run --usage"};
+    static const char *const alls[] = {"help run --all", "help run all", "help --all run", "run --help --all", "run -h all"};
+    cli("$A help run > short; $A help run --all > long");
+    for (size_t i = 0; i < sizeof shorts / sizeof *shorts; i++) {
+        cli("$A %s | cmp - short", shorts[i]);
+        if (cli_last.status) fail_msg("%s differs", shorts[i]);
+    }
+    for (size_t i = 0; i < sizeof alls / sizeof *alls; i++) {
+        cli("$A %s | cmp - long", alls[i]);
+        if (cli_last.status) fail_msg("%s differs", alls[i]);
+    }
+    cli("cat long");
+    assert_true(n_lines(cli_last.out) > 4 * brief);
+    assert_non_null(strstr(cli_last.out, "AERIE_DRY_BASE"));
+    assert_non_null(strstr(cli_last.out, "\nSampling\n"));
+    /* what each command's short list names exists: as many options as names, and no line is too long */
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        cli("$A help %s", app_command_at(i)->name);
+        assert_int_equal(cli_last.status, 0);
+        assert_true(n_lines(cli_last.out) < 90);
+        cli("$A help %s --all | grep -c -e '.\\{121\\}'", app_command_at(i)->name);
+        assert_string_equal(cli_last.out, "0\n");
+    }
+    static const char *const topics[] = {"chat", "environment", "exit-status", "llama.cpp", "topics"};
+    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++) {
+        cli("$A help %s", topics[i]);
+        assert_int_equal(cli_last.status, 0);
+        assert_true(cli_last.n_out && !cli_last.n_err);
+    }
+    cli("$A help llama.cpp | tr -s ' \\n' ' ' | grep -c -e '--control-vector-layer-range'");
+    assert_string_equal(cli_last.out, "1\n");
+    cli("$A help nonsense");
+    cli_refused(2, "unknown command 'nonsense'", "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_spelling_of_llama_has_an_answer),
+        cmocka_unit_test(no_name_has_two_answers),
+        cmocka_unit_test(the_program_says_what_the_table_says),
+        cmocka_unit_test(suggestions),
+        cmocka_unit_test(help_is_short_at_first),
+    };
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}
