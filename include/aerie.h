@@ -275,6 +275,11 @@ AERIE_API aerie_drafter_head_params aerie_drafter_head_params_default(void);
 
 /* Whether the file is a drafting head, going by its architecture. false also when it cannot be read. */
 AERIE_API bool aerie_file_is_drafter_head(const char *path);
+/* The head kept beside a model's file, under its name: for "DIR/NAME-Q4_K_M.gguf" it is "DIR/NAME-Q4_K_M-eagle3.gguf", or else
+ * "DIR/NAME-eagle3.gguf"; the number of a split file ("-00001-of-00003") does not count. Only names are compared: loading it
+ * tells whether it is a head, and one that fits. *path is owned by the caller (aerie_free); NULL: there is no such file.
+ * Errors: ARGUMENT, MEMORY. */
+AERIE_API aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error);
 /* The model must outlive the head. Errors: IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what
  * differs), MEMORY. */
 AERIE_API aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,

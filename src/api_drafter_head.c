@@ -22,6 +22,44 @@ bool aerie_file_is_drafter_head(const char *path)
     return is;
 }
 
+/* Length of a model's path without ".gguf" and without the number of a split file; 0 if it is no such path. */
+static size_t stem_length(const char *path)
+{
+    static const char suffix[] = ".gguf", part[] = "-00000-of-00000"; /* a 0 stands for any digit */
+    size_t n = strlen(path), i = 0;
+    if (n < sizeof suffix || strcmp(path + n - (sizeof suffix - 1), suffix)) return 0;
+    n -= sizeof suffix - 1;
+    if (n < sizeof part) return n;
+    const char *tail = path + n - (sizeof part - 1);
+    while (part[i] && (part[i] == '0' ? tail[i] >= '0' && tail[i] <= '9' : tail[i] == part[i])) i++;
+    return part[i] ? n : n - (sizeof part - 1);
+}
+
+aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error)
+{
+    static const char name[] = "-eagle3.gguf";
+    *path = NULL;
+    if (!model_path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
+    const size_t n = stem_length(model_path);
+    if (n == 0 || model_path[n - 1] == '/') return AERIE_OK;
+    char *found = ae_alloc(n + sizeof name, 1);
+    if (!found) return ae_fail_memory(error, "a path", n + sizeof name);
+    memcpy(found, model_path, n);
+    memcpy(found + n, name, sizeof name);
+    if (!ae_file_exists(found)) { /* without the last part of the name, which may be a tensor type */
+        size_t end = n;
+        while (end > 0 && found[end - 1] != '-' && found[end - 1] != '.' && found[end - 1] != '/') end--;
+        const bool named = end >= 2 && found[end - 1] != '/' && found[end - 2] != '/';
+        if (named) memcpy(found + end - 1, name, sizeof name);
+        if (!named || !ae_file_exists(found)) {
+            ae_free(found);
+            return AERIE_OK;
+        }
+    }
+    *path = found;
+    return AERIE_OK;
+}
+
 void aerie_drafter_head_free(aerie_drafter_head *head)
 {
     if (!head) return;

@@ -3,7 +3,6 @@
 #include "common/load.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -134,20 +133,6 @@ static void load_head_beside(app_models *models, const char *path, const app_opt
     else say_head_unused(&error, options);
 }
 
-/* MODEL.gguf, or MODEL without its quantization ("-q4_1", ".Q4_K_M"), with "-eagle3.gguf" after it. NULL if there is none. */
-static const char *head_beside(const char *model, char out[PATH_MAX])
-{
-    const size_t n = strlen(model), suffix = strlen(".gguf");
-    if (n <= suffix || n + 16 > PATH_MAX || strcmp(model + n - suffix, ".gguf")) return NULL;
-    snprintf(out, PATH_MAX, "%.*s-eagle3.gguf", (int)(n - suffix), model);
-    if (access(out, F_OK) == 0) return out;
-    size_t end = n - suffix;
-    while (end > 0 && model[end - 1] != '-' && model[end - 1] != '.' && model[end - 1] != '/') end--;
-    if (end < 2 || model[end - 1] == '/') return NULL;
-    snprintf(out, PATH_MAX, "%.*s-eagle3.gguf", (int)(end - 1), model);
-    return access(out, F_OK) == 0 ? out : NULL;
-}
-
 bool app_wants_draft(aerie_spec_type type)
 {
     switch (type) {
@@ -167,16 +152,18 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
         return app_error(APP_USAGE, "'%s' needs a model: -m FILE (or AERIE_MODEL)", options->command->name);
     }
     const double start = app_now();
-    char beside[PATH_MAX];
+    char *found = NULL;
     aerie_error error = {0};
+    int bad = APP_DONE;
     const char *draft = with_draft ? options->draft_model : NULL;
-    const char *found = with_draft && !draft ? head_beside(options->model, beside) : NULL;
+    if (with_draft && !draft) bad = app_report(APP_LOADING, aerie_drafter_head_find(&found, options->model, &error), &error);
     const bool is_head = draft && aerie_file_is_drafter_head(draft);
-    int bad = check_memory(options, draft && !is_head);
+    if (!bad) bad = check_memory(options, draft && !is_head);
     if (!bad) bad = load_one(&models->model, options->model, options);
     if (!bad && is_head) bad = app_report(APP_LOADING, load_head(models, draft, options, &error), &error);
     else if (!bad && draft) bad = load_one(&models->draft, draft, options);
     else if (!bad && found) load_head_beside(models, found, options);
+    aerie_free(found);
     if (bad) {
         app_models_free(models);
         return bad;

@@ -42,6 +42,11 @@ aerie_status ae_file_open(int *fd, ae_file_id *id, const char *path, aerie_error
     return AERIE_OK;
 }
 
+bool ae_file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
 void ae_file_close(int fd)
 {
     if (fd >= 0) close(fd);

@@ -52,6 +52,8 @@ static inline bool ae_file_id_same(const ae_file_id *a, const ae_file_id *b)
 /* A regular file for reading; *fd is -1 on failure. Errors: IO with path and reason. */
 aerie_status ae_file_open(int *fd, ae_file_id *id, const char *path, aerie_error *error);
 void ae_file_close(int fd); /* -1 is fine */
+/* Whether there is something of that name, whatever it is. */
+bool ae_file_exists(const char *path);
 /* Exactly n bytes at `offset` into out; any thread. Errors: IO with `path`, place and reason, also where the file ends
  * early. */
 aerie_status ae_file_read(int fd, const char *path, uint64_t offset, void *out, size_t n, aerie_error *error);

@@ -1,0 +1,78 @@
+/* test_head_find.c - aerie_drafter_head_find: which file beside a model is taken for its drafting head, going by names. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "aerie.h"
+
+static void beside(const char *folder, const char *model, const char *head)
+{
+    char path[256], expected[256] = "";
+    char *found = (char *)1;
+    aerie_error error = {0};
+    snprintf(path, sizeof path, "%s%s", folder, model);
+    if (head) snprintf(expected, sizeof expected, "%s%s", folder, head);
+    assert_int_equal(aerie_drafter_head_find(&found, path, &error), AERIE_OK);
+    if (!head && found) fail_msg("'%s': there is no head, but '%s' was found", model, found);
+    if (head && !found) fail_msg("'%s': '%s' was not found", model, head);
+    if (head) assert_string_equal(found, expected);
+    aerie_free(found);
+}
+
+static void touch(const char *folder, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fclose(file);
+}
+
+static void test_beside(void **state)
+{
+    (void)state;
+    static const char *const heads[] = {"a-eagle3.gguf", "b-q4_0-eagle3.gguf", "b-eagle3.gguf", "-eagle3.gguf"};
+    char folder[64] = "/tmp/aerie_beside_XXXXXX", path[128];
+    aerie_error error = {0};
+    char *found;
+    assert_non_null(mkdtemp(folder));
+    strcat(folder, "/");
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) touch(folder, heads[i]);
+    beside(folder, "a.gguf", "a-eagle3.gguf");
+    beside(folder, "a-q4_1.gguf", "a-eagle3.gguf");
+    beside(folder, "a.Q4_K_M.gguf", "a-eagle3.gguf");
+    beside(folder, "a-00001-of-00003.gguf", "a-eagle3.gguf");
+    beside(folder, "a-q8_0-00001-of-00003.gguf", "a-eagle3.gguf");
+    beside(folder, "b-q4_0.gguf", "b-q4_0-eagle3.gguf"); /* the closer name counts */
+    beside(folder, "b-q8_0.gguf", "b-eagle3.gguf");
+    beside(folder, "c-q4_1.gguf", NULL);
+    beside(folder, "a-instruct-q4_1.gguf", NULL); /* only one part of the name is left away */
+    beside(folder, "a.bin", NULL);
+    beside(folder, "-q4_1.gguf", NULL);
+    beside(folder, ".gguf", NULL);
+    beside(folder, "", NULL);
+    beside("", "", NULL);
+    beside("", ".gguf", NULL);
+    beside("", "-00001-of-00003.gguf", NULL);
+    assert_int_equal(aerie_drafter_head_find(&found, NULL, &error), AERIE_ERROR_ARGUMENT);
+    assert_null(found);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        snprintf(path, sizeof path, "%s%s", folder, heads[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_beside)};
+    return cmocka_run_group_tests_name("the head beside a model", tests, NULL, NULL);
+}
