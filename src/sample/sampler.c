@@ -158,6 +158,17 @@ const ae_sampling *ae_sampler_params(const ae_sampler *sampler)
     return &sampler->params;
 }
 
+/* plan() has left out the filters that change nothing before a greedy step, and whatever would follow it. */
+bool ae_sampler_is_best_of_any(const ae_sampler *s)
+{
+    const ae_sampling *p = &s->params;
+    if (p->mirostat || p->temperature > 0.0f || p->dynatemp_range > 0.0f) return false;
+    if (!s->n_steps || s->steps[s->n_steps - 1] != AERIE_SAMPLER_TEMPERATURE) return false;
+    for (uint32_t i = 0; i + 1 < s->n_steps; i++)
+        if (s->steps[i] != AERIE_SAMPLER_PENALTIES && s->steps[i] != AERIE_SAMPLER_DRY) return false;
+    return true;
+}
+
 /* ---- The chain and the draw -------------------------------------------------------------------------- */
 
 static void run_step(ae_sampler *s, aerie_sampler step, const int32_t *tokens, size_t n_tokens)

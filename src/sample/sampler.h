@@ -37,6 +37,12 @@ aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, co
 void ae_sampler_free(ae_sampler *sampler);
 const ae_sampling *ae_sampler_params(const ae_sampler *sampler);
 
+/* Whether the draw is the largest of logits that were changed token by token at most (penalties, DRY, biases), ties to the
+ * lowest id. Then the token drawn from all is also the one drawn from any subset that holds it: taking other logits away
+ * changes neither its own nor the order of the rest. False for chains with noise, and for those with a filter or an
+ * entropy before the greedy step, whose outcome depends on which candidates there are. */
+bool ae_sampler_is_best_of_any(const ae_sampler *sampler);
+
 /* The token at position n_tokens, given logits [n_vocab] and the tokens [n_tokens] before it. */
 int32_t ae_sampler_draw(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens);
 /* The token drawn at this position was emitted. */

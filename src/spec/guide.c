@@ -8,10 +8,12 @@
 int32_t ae_guide_draw(ae_constraint *c, ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens,
                       bool with_end, float *masked)
 {
-    /* greedy: the best of all tokens is the best of those allowed if it is one of them, and no mask is needed */
-    if (!(ae_sampler_params(sampler)->temperature > 0.0f)) {
+    /* The best of all tokens is the best of those allowed if it is one of them, and no mask is needed. That holds only where
+     * the draw compares tokens one by one: what looks at all candidates together (XTC, typical-p, entropy, a top-k before
+     * penalties) sees others once some are masked. */
+    if (ae_sampler_is_best_of_any(sampler)) {
         const int32_t token = ae_sampler_draw(sampler, logits, tokens, n_tokens);
-        if (ae_constraint_allows(c, token)) return token;
+        if (ae_constraint_allows(c, token) && logits[token] > -INFINITY) return token;
     }
     if (!ae_constraint_apply(c, logits, with_end, masked)) return AE_GUIDE_NONE;
     const int32_t token = ae_sampler_draw(sampler, masked, tokens, n_tokens);

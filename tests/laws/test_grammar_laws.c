@@ -6,6 +6,7 @@
  * or models/ holds it: answers under a schema always parse.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +16,10 @@
 
 #include <cmocka.h>
 #include <jansson.h>
+
+#include "sample/sampler.h"
+#include "spec/guide.h"
+#include "vocab_make.h"
 
 #define MAX_PREDICT 160
 #include "spec_rig.inc"
@@ -183,6 +188,94 @@ static void test_law_1_with_grammars(void **state)
     assert_true(n_ends[0] > 5 && n_ends[1] > 5);
 }
 
+/* ---- The draw is the draw among the allowed tokens, whatever the chain ------------------------------------------------- */
+
+static const aerie_logit_bias some_bias[] = {{4, 3.0f}, {9, -INFINITY}, {17, 1.5f}};
+
+static const char *chain_of(int i, aerie_sampling *p)
+{
+    static const aerie_sampler no_temperature[AERIE_MAX_SAMPLERS] = {AERIE_SAMPLER_TOP_K, AERIE_SAMPLER_MIN_P};
+    static const aerie_sampler cut_then_penalize[AERIE_MAX_SAMPLERS] = {AERIE_SAMPLER_TOP_K, AERIE_SAMPLER_PENALTIES,
+                                                                        AERIE_SAMPLER_TEMPERATURE};
+    *p = aerie_sampling_default();
+    p->temperature = 0, p->seed = 5, p->top_k = 0, p->top_p = 1, p->min_p = 0;
+    switch (i) {
+    case 0: return "greedy";
+    case 1: p->repeat_penalty = 1.7f, p->presence_penalty = 0.5f, p->penalty_last_n = -1; return "penalties";
+    case 2: p->dry_multiplier = 1.5f, p->dry_allowed_length = 1, p->dry_penalty_last_n = -1; return "DRY";
+    case 3: p->logit_bias = some_bias, p->n_logit_bias = 3; return "biases";
+    case 4: p->top_k = 20, p->top_p = 0.7f, p->min_p = 0.1f; return "filters that keep the best";
+    case 5: p->xtc_probability = 1, p->xtc_threshold = 0.01f; return "XTC";
+    case 6: p->typical_p = 0.3f; return "typical-p";
+    case 7: p->dynatemp_range = 1.5f; return "dynamic temperature";
+    case 8: memcpy(p->samplers, no_temperature, sizeof no_temperature), p->top_k = 30; return "no temperature in the chain";
+    case 9:
+        memcpy(p->samplers, cut_then_penalize, sizeof cut_then_penalize), p->top_k = 3, p->repeat_penalty = 3;
+        return "top-k before penalties";
+    case 10: p->mirostat = 2; return "mirostat";
+    case 11: p->temperature = 0.9f, p->top_k = 25; return "noise";
+    default: return NULL;
+    }
+}
+
+static void check_draws(const char *name, const aerie_sampling *params, const ae_vocab *vocab, const ae_token_trie *trie)
+{
+    static const char text[] = "root ::= [a-m <e]+ (\"\\n\" [0-9]+)?";
+    const uint32_t n_vocab = (uint32_t)ae_vocab_n_tokens(vocab);
+    aerie_error error = {0};
+    ae_grammar *g;
+    ae_constraint *c, *twin;
+    ae_sampler *sampler, *plain;
+    int32_t tokens[160];
+    float *logits = calloc(n_vocab * 3, sizeof *logits), *masked = logits + n_vocab, *expected = masked + n_vocab;
+    need(ae_grammar_from_gbnf(&g, text, strlen(text), &error), &error);
+    need(ae_constraint_create(&c, g, trie, &error), &error);
+    need(ae_constraint_create(&twin, g, trie, &error), &error);
+    need(ae_sampler_create(&sampler, params, vocab, n_vocab, 160, &error), &error);
+    need(ae_sampler_create(&plain, params, vocab, n_vocab, 160, &error), &error);
+    uint64_t random = 99;
+    for (size_t i = 0; i < 150; i++) {
+        for (uint32_t t = 0; t < n_vocab; t++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            logits[t] = (float)(random >> 40 & 0xFFFF) / 10000.0f; /* no certain favourite */
+        }
+        assert_true(ae_constraint_apply(twin, logits, true, expected) > 0);
+        const int32_t wanted = ae_sampler_draw(plain, expected, tokens, i);
+        const int32_t token = ae_guide_draw(c, sampler, logits, tokens, i, true, masked);
+        if (token != wanted) fail_msg("%s: draw %zu is %d, among the allowed tokens it is %d", name, i, token, wanted);
+        ae_sampler_accept(sampler, token, i);
+        ae_sampler_accept(plain, token, i);
+        tokens[i] = token;
+        if (!ae_constraint_advance(c, token)) ae_constraint_restart(c); /* an end */
+        if (!ae_constraint_advance(twin, token)) ae_constraint_restart(twin);
+    }
+    const uint64_t n_checks = ae_constraint_stats_get(c)->n_checks;
+    if (ae_sampler_is_best_of_any(sampler) != (n_checks > 0)) fail_msg("%s: %d", name, (int)n_checks);
+    ae_sampler_free(sampler);
+    ae_sampler_free(plain);
+    ae_constraint_free(c);
+    ae_constraint_free(twin);
+    ae_grammar_free(g);
+    free(logits);
+}
+
+static void test_draws_among_allowed(void **state)
+{
+    (void)state;
+    ae_buf file = {0};
+    ae_vocab *vocab;
+    ae_token_trie *trie;
+    aerie_sampling params;
+    vocab_make_bpe(&file, &(vocab_make){0});
+    assert_int_equal(vocab_make_load(&vocab, &file, NULL), AERIE_OK);
+    assert_int_equal(ae_token_trie_create(&trie, vocab, NULL), AERIE_OK);
+    const char *name;
+    for (int i = 0; (name = chain_of(i, &params)); i++) check_draws(name, &params, vocab, trie);
+    ae_token_trie_free(trie);
+    ae_vocab_free(vocab);
+    ae_buf_free(&file);
+}
+
 /* What must come is drafted whoever drafts: the random drafter is never right, and yet much is accepted. */
 static void test_what_is_forced_is_drafted(void **state)
 {
@@ -302,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_law_1_with_grammars),
+        cmocka_unit_test(test_draws_among_allowed),
         cmocka_unit_test(test_what_is_forced_is_drafted),
         cmocka_unit_test(test_lives_of_grammars),
         cmocka_unit_test(test_smollm2_keeps_to_a_schema),
