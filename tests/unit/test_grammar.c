@@ -285,6 +285,24 @@ static void test_ambiguity(void **state)
     ae_buf_free(&text);
 }
 
+/* Too many ways at the beginning are told before anything is walked; the same ways after a byte are no obstacle to starting. */
+static void test_start(void **state)
+{
+    (void)state;
+    ae_buf text = {0};
+    for (int k = 0; k < 2; k++) {
+        aerie_error error = {0};
+        ae_buf_clear(&text);
+        ae_buf_adds(&text, k ? "root ::= \"x\" all\nall ::= \"a\"" : "root ::= \"a\"");
+        for (int i = 0; i < 5000; i++) ae_buf_addf(&text, " | \"a%d\"", i);
+        ae_grammar *g = grammar_of(text.data);
+        assert_int_equal(ae_grammar_check_start(g, &error), k ? AERIE_OK : AERIE_ERROR_LIMIT);
+        if (!k) assert_non_null(strstr(error.text, "the grammar begins in too many ways at once: more than 4096"));
+        ae_grammar_free(g);
+    }
+    ae_buf_free(&text);
+}
+
 /* ---- States --------------------------------------------------------------------------------------------- */
 
 /* The same state whatever was walked before, also when the room was used up on the way. */
@@ -381,7 +399,7 @@ int main(void)
         cmocka_unit_test(test_list),     cmocka_unit_test(test_c_like),     cmocka_unit_test(test_japanese),
         cmocka_unit_test(test_syntax),   cmocka_unit_test(test_failures),   cmocka_unit_test(test_limits),
         cmocka_unit_test(test_ambiguity), cmocka_unit_test(test_states),    cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

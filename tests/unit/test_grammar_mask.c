@@ -140,6 +140,66 @@ static const char json[] =
     "string ::= \"\\\"\" ( [^\"\\\\\\x00-\\x1F] | \"\\\\\" [\"\\\\n] )* \"\\\"\"\n"
     "ws ::= | \" \" | \"\\n\" [ \\t]{0,3}\n";
 
+/* ---- Many states ---- */
+
+#define N_LETTERS 27
+static const char letters[] = "abcdefghijklmnopqrstuvwxyzA";
+
+/* A token for every three letters, and a list of all of them as texts: after the quotation mark each token leads to a state
+ * of its own, more than there is room for at once. */
+static void test_more_states_than_room(void **state)
+{
+    (void)state;
+    enum { N_PAIRS = N_LETTERS * N_LETTERS, N_TRIPLES = N_PAIRS * N_LETTERS };
+    assert_true(N_TRIPLES > AE_MATCHER_STATES);
+    const char **merges = calloc((size_t)(N_PAIRS + N_TRIPLES) * 2 + 1, sizeof *merges);
+    char (*pieces)[4] = calloc(N_LETTERS + N_PAIRS, sizeof *pieces);
+    size_t n = 0;
+    for (int i = 0; i < N_LETTERS; i++) pieces[i][0] = letters[i];
+    for (int i = 0; i < N_PAIRS; i++) {
+        pieces[N_LETTERS + i][0] = letters[i / N_LETTERS], pieces[N_LETTERS + i][1] = letters[i % N_LETTERS];
+        merges[n++] = pieces[i / N_LETTERS], merges[n++] = pieces[i % N_LETTERS];
+    }
+    for (int i = 0; i < N_TRIPLES; i++)
+        merges[n++] = pieces[N_LETTERS + i / N_LETTERS], merges[n++] = pieces[i % N_LETTERS];
+    ae_buf many = {0}, schema = {0};
+    ae_vocab *large;
+    ae_token_trie *large_trie;
+    ae_grammar *g;
+    ae_constraint *c;
+    aerie_error error = {0};
+    vocab_make_bpe(&many, &(vocab_make){.merges = merges});
+    assert_int_equal(vocab_make_load(&large, &many, &error), AERIE_OK);
+    assert_int_equal(ae_token_trie_create(&large_trie, large, &error), AERIE_OK);
+    for (int i = 0; i < N_TRIPLES; i += 1 + (i < 5)) /* not all: aab is none of them */
+        ae_buf_addf(&schema, "%s\"%s%c\"", i ? "," : "{\"enum\":[", pieces[N_LETTERS + i / N_LETTERS], letters[i % N_LETTERS]);
+    ae_buf_adds(&schema, "]}");
+    if (ae_grammar_from_schema(&g, schema.data, schema.n, false, &error) != AERIE_OK) fail_msg("%s", error.text);
+    assert_int_equal(ae_constraint_create(&c, g, large_trie, &error), AERIE_OK);
+    for (int again = 0; again < 2; again++) {
+        uint32_t n_set;
+        assert_true(ae_constraint_advance(c, '"'));
+        const size_t n_words = ((size_t)ae_vocab_n_tokens(large) + 63) / 64;
+        uint64_t *mask = malloc(n_words * sizeof *mask);
+        memcpy(mask, ae_constraint_mask(c, &n_set), n_words * sizeof *mask);
+        assert_int_equal(n_set, N_LETTERS + N_PAIRS + N_TRIPLES - 3);
+        for (int32_t t = 0; t < ae_vocab_n_tokens(large); t++) assert_int_equal(bit(mask, t), ae_constraint_allows(c, t));
+        free(mask);
+        assert_true(ae_constraint_advance(c, 256 + N_PAIRS + 4)); /* aae */
+        ae_constraint_mask(c, &n_set);
+        assert_int_equal(n_set, 1);
+        ae_constraint_restart(c);
+    }
+    ae_constraint_free(c);
+    ae_grammar_free(g);
+    ae_token_trie_free(large_trie);
+    ae_vocab_free(large);
+    ae_buf_free(&schema);
+    ae_buf_free(&many);
+    free(pieces);
+    free(merges);
+}
+
 static void test_masks(void **state)
 {
     (void)state;
@@ -259,6 +319,7 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_more_states_than_room),
         cmocka_unit_test(test_masks), cmocka_unit_test(test_room),   cmocka_unit_test(test_kept),
         cmocka_unit_test(test_apply), cmocka_unit_test(test_forced), cmocka_unit_test(test_no_memory),
     };

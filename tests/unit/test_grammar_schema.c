@@ -278,6 +278,19 @@ static void test_long_enum(void **state)
           LIST("\"e50000\"", "\"e\"", "\"e00\"", "\"f\"", "8"));
     check("{\"enum\":[\"a\",\"ab\",\"\",\"a\\n\",\"b\",\"ab\"]}", false, LIST("\"\"", "\"a\"", "\"ab\"", "\"b\"", "\"a\\n\""),
           LIST("\"abc\"", "\"a", "\"a\n\"", "\"ba\""));
+    /* so do numbers, lists and objects; a value may begin another */
+    ae_buf_clear(&text);
+    for (int i = 0; i < 100000; i++) ae_buf_addf(&text, "%s%d", i ? "," : "{\"enum\":[", i * 7);
+    ae_buf_adds(&text, "]}");
+    check(text.data, false, LIST("0", "7", "70", "700", "699993"), LIST("1", "71", "-7", "00", "7.0", "700000", "7000000", ""));
+    ae_buf_clear(&text);
+    for (int i = 0; i < 20000; i++) ae_buf_addf(&text, "%s[%d,{\"k\":%d}]", i ? "," : "{\"enum\":[", i, i);
+    ae_buf_adds(&text, "]}");
+    check(text.data, false, LIST("[0,{\"k\":0}]", "[ 12, {\n  \"k\": 12 } ]", "[19999,\n {\"k\":19999}]"),
+          LIST("[1,{\"k\":2}]", "[1 ,{\"k\":1}]", "[20000,{\"k\":20000}]", "[1"));
+    check("{\"enum\":[1,12,12,1.5,[],[1],[[1]],[1,2],{},{\"1\":[]},true,\"\",\"1\"]}", false,
+          LIST("1", "12", "1.5", "[ ]", "[1]", "[ [1] ]", "[1, 2]", "{}", "{ \"1\": [] }", "true", "\"\"", "\"1\""),
+          LIST("122", "1.", "2", "[12]", "[1,]", "[1,2,]", "{\"1\":[1]}", "\"12\"", "tru"));
     check("{\"enum\":[\"a\",\"b\"],\"const\":\"b\"}", false, LIST("\"b\""), LIST("\"a\""));
     check("{\"allOf\":[{\"enum\":[\"a\",\"b\",1]},{\"enum\":[\"b\",1,2]}]}", false, LIST("\"b\"", "1"), LIST("\"a\"", "2"));
     /* Two lists that hold at once are compared, but not without end. */

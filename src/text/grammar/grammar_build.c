@@ -185,33 +185,82 @@ int ae_gword_compare(const void *a, const void *b)
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-/* The way of the last word lies in `path`: path[i] is where its first i bytes lead. */
-static void add_words(ae_gbuild *b, const ae_gword *words, size_t n, uint32_t *path, uint32_t end)
+/* A place in the tree of words. */
+typedef struct word_place {
+    uint32_t entry; /* node that leads here */
+    uint32_t bytes; /* BYTES node of the bytes that follow: the entry, unless something else may follow too */
+} word_place;
+
+static word_place new_place(ae_gbuild *b)
 {
-    for (size_t i = 0; i < n && b->status == AERIE_OK; i++) {
+    const uint32_t node = add_node(b, AE_GNODE_BYTES);
+    return (word_place){node, node};
+}
+
+/* Makes an empty move from the place to `node` possible beside its bytes. */
+static void add_way(ae_gbuild *b, word_place *place, uint32_t node)
+{
+    if (place->entry == place->bytes) {
+        place->bytes = add_node(b, AE_GNODE_BYTES);
+        if (b->status != AERIE_OK) return;
+        b->nodes[place->bytes].a = b->nodes[place->entry].a;
+        b->nodes[place->entry] = (ae_gnode){.kind = AE_GNODE_SPLIT, .a = AE_GNONE, .b = AE_GNONE};
+        ae_gbuild_move(b, place->entry, place->bytes);
+    }
+    ae_gbuild_move(b, place->entry, node);
+}
+
+static void add_word_step(ae_gbuild *b, word_place *from, uint8_t byte, uint32_t to, uint32_t rule)
+{
+    if (byte != AE_GWORD_CALL) {
+        add_edge(b, from->bytes, byte, byte, to);
+        return;
+    }
+    const uint32_t call = add_node(b, AE_GNODE_CALL);
+    if (b->status != AERIE_OK) return;
+    b->nodes[call].a = rule;
+    b->nodes[call].b = to;
+    add_way(b, from, call);
+}
+
+static size_t shared_bytes(const ae_gword *a, const ae_gword *b)
+{
+    size_t n = 0;
+    while (n < a->n && n < b->n && a->bytes[n] == b->bytes[n]) n++;
+    return n;
+}
+
+/* The way of the last word lies in `path`: path[i] is where its first i bytes lead. A word that begins the next one comes
+ * before it, and its end is a place like any other. */
+static void add_words(ae_gbuild *b, const ae_gword *words, size_t n, word_place *path, uint32_t end, uint32_t rule)
+{
+    for (size_t i = 0, last = SIZE_MAX; i < n && b->status == AERIE_OK; i++) {
         const ae_gword *w = &words[i];
-        size_t shared = 0;
-        while (i && shared < w->n && shared < w[-1].n && w->bytes[shared] == w[-1].bytes[shared]) shared++;
-        if (shared == w->n) continue; /* the same word again */
-        for (size_t k = shared; k < w->n && b->status == AERIE_OK; k++) {
-            path[k + 1] = k + 1 < w->n ? add_node(b, AE_GNODE_BYTES) : end;
-            add_edge(b, path[k], (uint8_t)w->bytes[k], (uint8_t)w->bytes[k], path[k + 1]);
+        if (i + 1 < n && w->n == w[1].n && shared_bytes(w, w + 1) == w->n) continue; /* the same word follows */
+        const bool goes_on = i + 1 < n && shared_bytes(w, w + 1) == w->n;
+        for (size_t k = last == SIZE_MAX ? 0 : shared_bytes(w, &words[last]); k < w->n && b->status == AERIE_OK; k++) {
+            const bool leaf = k + 1 == w->n && !goes_on;
+            const word_place to = leaf ? (word_place){end, end} : new_place(b);
+            add_word_step(b, &path[k], (uint8_t)w->bytes[k], to.entry, rule);
+            path[k + 1] = to;
         }
+        if (goes_on) add_way(b, &path[w->n], end);
+        last = i;
     }
 }
 
-ae_gpiece ae_gbuild_words(ae_gbuild *b, const ae_gword *words, size_t n)
+ae_gpiece ae_gbuild_words(ae_gbuild *b, const ae_gword *words, size_t n, uint32_t rule)
 {
     size_t longest = 0;
     for (size_t i = 0; i < n; i++) longest = words[i].n > longest ? words[i].n : longest;
-    const ae_gpiece piece = {add_node(b, AE_GNODE_BYTES), add_node(b, AE_GNODE_SPLIT)};
-    uint32_t *path = ae_alloc(longest + 1, sizeof *path);
+    word_place *path = ae_alloc(longest + 1, sizeof *path);
     if (!path) {
         ae_gbuild_fail(b, ae_fail_memory(b->error, "a grammar", longest * sizeof *path));
-        return piece;
+        return (ae_gpiece){0, 0};
     }
-    path[0] = piece.start;
-    add_words(b, words, n, path, piece.end);
+    path[0] = new_place(b);
+    const ae_gpiece piece = {path[0].entry, add_node(b, AE_GNODE_SPLIT)};
+    add_words(b, words, n, path, piece.end, rule);
     ae_free(path);
     return piece;
 }

@@ -83,13 +83,15 @@ ae_gpiece ae_gbuild_empty(ae_gbuild *build);
 ae_gpiece ae_gbuild_never(ae_gbuild *build);
 ae_gpiece ae_gbuild_bytes(ae_gbuild *build, const char *bytes, size_t n);
 ae_gpiece ae_gbuild_text(ae_gbuild *build, const char *text);
-/* One of the words, sorted by their bytes, none of which begins another: what they share at the beginning is walked once. */
+/* One of the words, sorted by ae_gword_compare; what they share at the beginning is walked once, so that a step has few ways
+ * however many words there are. A byte AE_GWORD_CALL in a word, which UTF-8 has not, stands for a text of `rule`. */
+#define AE_GWORD_CALL 0xFF
 typedef struct ae_gword {
-    const char *bytes; /* [n] */
+    const char *bytes; /* [n] n > 0 */
     size_t n;
 } ae_gword;
 int ae_gword_compare(const void *a, const void *b); /* for qsort */
-ae_gpiece ae_gbuild_words(ae_gbuild *build, const ae_gword *words, size_t n);
+ae_gpiece ae_gbuild_words(ae_gbuild *build, const ae_gword *words, size_t n, uint32_t rule);
 /* One code point of the ranges; surrogates are left out. */
 ae_gpiece ae_gbuild_class(ae_gbuild *build, const ae_grange *ranges, size_t n);
 ae_gpiece ae_gbuild_call(ae_gbuild *build, uint32_t rule);

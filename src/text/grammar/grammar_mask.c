@@ -251,16 +251,17 @@ static void link_newest(ae_constraint *c, uint32_t i)
     c->newest = i;
 }
 
-/* One pass over the trie. false: no room for the states on the way. */
-static bool walk(ae_constraint *c, uint64_t *words, uint32_t *n_set)
+/* The tokens that begin with one byte: the child of the trie's root at `i` and what lies below. *n: how many of them may come.
+ * false: no room for the states on the way. */
+static bool walk_part(ae_constraint *c, uint32_t i, uint64_t *words, uint32_t *n)
 {
     const ae_token_trie *t = c->trie;
+    const uint32_t after = t->nodes[i].skip;
     ae_matcher *m = &c->matcher;
     ae_gstate *path = c->path;
-    memset(words, 0, c->n_words * sizeof *words);
-    *n_set = 0;
+    *n = 0;
     path[0] = m->current;
-    for (uint32_t i = 0; i < t->n_nodes;) {
+    while (i < after) {
         const trie_node *node = &t->nodes[i];
         const ae_gstate s = ae_matcher_step(m, path[node->depth - 1], node->byte);
         if (s == AE_GSTATE_FULL) return false;
@@ -275,8 +276,26 @@ static bool walk(ae_constraint *c, uint64_t *words, uint32_t *n_set)
             const uint32_t token = (uint32_t)t->tokens[k];
             words[token / 64] |= (uint64_t)1 << token % 64;
         }
-        *n_set += end - node->first_token;
+        *n += end - node->first_token;
         i++;
+    }
+    return true;
+}
+
+/* One pass over the trie. may_flush: where there is no room for a part, all other states are forgotten and it is tried once
+ * more, so that each part needs room for itself alone. false: no room even so. */
+static bool walk(ae_constraint *c, bool may_flush, uint64_t *words, uint32_t *n_set)
+{
+    const ae_token_trie *t = c->trie;
+    memset(words, 0, c->n_words * sizeof *words);
+    *n_set = 0;
+    for (uint32_t i = 0, n; i < t->n_nodes; i = t->nodes[i].skip) {
+        if (!walk_part(c, i, words, &n)) {
+            if (!may_flush) return false;
+            ae_matcher_flush(&c->matcher);
+            if (!walk_part(c, i, words, &n)) return false;
+        }
+        *n_set += n;
     }
     return true;
 }
@@ -304,13 +323,14 @@ static uint32_t find_mask(ae_constraint *c)
     }
     uint64_t *words = c->words + (size_t)i * c->n_words;
     uint32_t n_set = 0;
-    bool done = walk(c, words, &n_set);
+    bool done = walk(c, false, words, &n_set);
     if (!done) { /* once more, alone */
         ae_matcher_flush(m);
         drop_masks(c);
         i = c->n_used++;
         words = c->words;
-        done = walk(c, words, &n_set);
+        done = walk(c, true, words, &n_set);
+        c->generation = m->generation;
         m->limit_hit |= !done;
     }
     if (!done) { /* what the walk had found is not the answer */

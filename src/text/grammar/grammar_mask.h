@@ -3,8 +3,9 @@
  * Owns: the trie of a vocabulary's tokens (immutable, shared by threads); and a constraint: a grammar's current state in
  * one text, with the masks of the states met lately.
  *
- * A mask has a bit for each token whose bytes the grammar allows at the current state. All masks of a walk come from one
- * pass over the trie, which leaves out what lies under a byte that is refused. Masks are kept by state, the least lately
+ * A mask has a bit for each token whose bytes the grammar allows at the current state. All bits come from one pass over the
+ * trie, which leaves out what lies under a byte that is refused. Where the states met on the way have no room together, the
+ * tokens are walked by their first bytes, each part with room of its own. Masks are kept by state, the least lately
  * used makes room; their memory is bounded by AE_CONSTRAINT_MASK_BYTES. Tokens without bytes (control tokens) are in no
  * mask, ends of generation neither: these are allowed exactly where the text may end (ae_constraint_may_end).
  *

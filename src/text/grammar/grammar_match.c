@@ -63,6 +63,14 @@ void ae_matcher_free(ae_matcher *m)
     *m = (ae_matcher){0};
 }
 
+aerie_status ae_grammar_check_start(const ae_grammar *grammar, aerie_error *error)
+{
+    ae_matcher m; /* its memory comes as zero pages, of which a start touches few */
+    AE_TRY(ae_matcher_init(&m, grammar, error));
+    ae_matcher_free(&m);
+    return AERIE_OK;
+}
+
 /* ---- Cells and states ------------------------------------------------------------------------------------ */
 
 static uint32_t mix(uint32_t a, uint32_t b)

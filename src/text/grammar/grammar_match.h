@@ -54,6 +54,10 @@ typedef struct ae_matcher {
     ae_gstate current;
 } ae_matcher;
 
+/* Whether a text of the grammar can begin within the limits, so that a request is refused before anything is computed for it:
+ * the errors of ae_matcher_init, without a matcher that stays. */
+aerie_status ae_grammar_check_start(const ae_grammar *grammar, aerie_error *error);
+
 /* The current state is the grammar's beginning. MEMORY; LIMIT when even that is too ambiguous. */
 aerie_status ae_matcher_init(ae_matcher *matcher, const ae_grammar *grammar, aerie_error *error);
 void ae_matcher_free(ae_matcher *matcher);

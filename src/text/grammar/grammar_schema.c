@@ -382,27 +382,23 @@ static bool add_values_of(ae_schema *s, const ae_conjuncts *set, const json_t *f
 {
     const json_t *list = json_object_get(first, "enum"), *one = json_object_get(first, "const");
     const size_t n = list ? json_array_size(list) : 1, n_others = count_others(set, first);
-    size_t n_texts = 0;
-    bool any = false;
+    size_t n_left = 0;
     if (n_others > MAX_COMPARISONS / n) {
         ae_schema_fail(s, AERIE_ERROR_LIMIT, first,
                        "lists of %zu and %zu values hold at once here; that is too many to compare", n, n_others);
         return false;
     }
-    const json_t **texts = ae_alloc(n, sizeof *texts);
-    if (!texts) ae_schema_fail_memory(s);
+    const json_t **left = ae_alloc(n, sizeof *left);
+    if (!left) ae_schema_fail_memory(s);
     for (size_t k = 0; k < n && ae_schema_ok(s); k++) {
         const json_t *value = list ? json_array_get(list, k) : one;
         bool good = type_of(value) & types;
         for (size_t i = 0; i < set->n && good; i++) good = is_allowed(set->items[i].schema, list ? first : NULL, value);
-        if (!good) continue;
-        any = true;
-        if (json_is_string(value)) texts[n_texts++] = value;
-        else ae_gbuild_or(&s->b, choices, ae_schema_literal(s, value));
+        if (good) left[n_left++] = value;
     }
-    if (n_texts && ae_schema_ok(s)) ae_gbuild_or(&s->b, choices, ae_schema_texts(s, texts, n_texts));
-    ae_free(texts);
-    return any;
+    if (n_left && ae_schema_ok(s)) ae_gbuild_or(&s->b, choices, ae_schema_values(s, left, n_left));
+    ae_free(left);
+    return n_left > 0;
 }
 
 /* Is there an enum or const? Their values that all conjuncts leave become choices. */

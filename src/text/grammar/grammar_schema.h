@@ -110,10 +110,8 @@ uint32_t ae_schema_string_char(ae_schema *s);
 ae_gpiece ae_schema_char(ae_schema *s, const ae_grange *ranges, size_t n);
 /* A string, with its quotation marks. */
 ae_gpiece ae_schema_text(ae_schema *s, const char *text, size_t n);
-/* One of n values, all of them strings. */
-ae_gpiece ae_schema_texts(ae_schema *s, const json_t *const *values, size_t n);
-/* One value and no other. */
-ae_gpiece ae_schema_literal(ae_schema *s, const json_t *value);
+/* One of n values. */
+ae_gpiece ae_schema_values(ae_schema *s, const json_t *const *values, size_t n);
 /* A key that is none of the object's keys. */
 ae_gpiece ae_schema_other_key(ae_schema *s, const json_t *keys);
 

@@ -39,7 +39,7 @@ static bool have(ae_schema *s, uint32_t *rule)
     return false;
 }
 
-ae_gpiece ae_schema_ws(ae_schema *s)
+static uint32_t ws_rule(ae_schema *s)
 {
     if (!have(s, &s->ws)) {
         const ae_gpiece choices = ae_gbuild_never(&s->b);
@@ -48,7 +48,12 @@ ae_gpiece ae_schema_ws(ae_schema *s)
         ae_gbuild_or(&s->b, choices, then(s, text(s, "\n"), ae_gbuild_repeat(&s->b, one_of(s, " \t"), 0, MAX_INDENT)));
         ae_gbuild_define(&s->b, s->ws, choices);
     }
-    return ae_gbuild_call(&s->b, s->ws);
+    return s->ws;
+}
+
+ae_gpiece ae_schema_ws(ae_schema *s)
+{
+    return ae_gbuild_call(&s->b, ws_rule(s));
 }
 
 /* ---- Strings ------------------------------------------------------------------------------------------------ */
@@ -176,31 +181,6 @@ ae_gpiece ae_schema_text(ae_schema *s, const char *bytes, size_t n)
     return piece;
 }
 
-ae_gpiece ae_schema_texts(ae_schema *s, const json_t *const *values, size_t n)
-{
-    ae_buf out = {0};
-    ae_gword *words = ae_alloc(n + 1, sizeof *words);
-    ae_gpiece piece = {0, 0};
-    for (size_t i = 0; words && i < n; i++) {
-        const size_t begin = out.n;
-        ae_buf_adds(&out, "\"");
-        spell_text(&out, json_string_value(values[i]), json_string_length(values[i]));
-        ae_buf_adds(&out, "\"");
-        words[i].n = out.n - begin;
-    }
-    if (words && !out.failed) {
-        const char *at = out.data;
-        for (size_t i = 0; i < n; at += words[i++].n) words[i].bytes = at;
-        qsort(words, n, sizeof *words, ae_gword_compare);
-        piece = ae_gbuild_words(&s->b, words, n);
-    } else {
-        ae_schema_fail_memory(s);
-    }
-    ae_free(words);
-    ae_buf_free(&out);
-    return piece;
-}
-
 /* ---- Numbers and any value --------------------------------------------------------------------------------------- */
 
 static ae_gpiece whole_number(ae_schema *s)
@@ -276,65 +256,93 @@ uint32_t ae_schema_any(ae_schema *s)
     return s->value;
 }
 
-/* ---- One value ------------------------------------------------------------------------------------------------------ */
+/* ---- Values one by one ---------------------------------------------------------------------------------------------- */
 
-static ae_gpiece number_literal(ae_schema *s, const json_t *value)
+static void write_number(ae_buf *out, const json_t *value)
 {
     char digits[AE_DOUBLE_TEXT];
     const double x = json_number_value(value);
     if (json_is_integer(value)) snprintf(digits, sizeof digits, "%lld", (long long)json_integer_value(value));
     else if (x == floor(x) && fabs(x) < 1e15) snprintf(digits, sizeof digits, "%.0f", x == 0 ? 0.0 : x);
     else ae_double_repr(x, digits);
-    return text(s, digits);
+    ae_buf_adds(out, digits);
 }
 
-static ae_gpiece literal(ae_schema *s, const json_t *value, int depth);
-
-static ae_gpiece members_literal(ae_schema *s, const json_t *value, int depth)
+static void write_text(ae_buf *out, const char *bytes, size_t n)
 {
+    ae_buf_adds(out, "\"");
+    spell_text(out, bytes, n);
+    ae_buf_adds(out, "\"");
+}
+
+static void write_value(ae_schema *s, ae_buf *out, const json_t *value, int depth);
+
+/* AE_GWORD_CALL: where white space may stand. */
+static void write_members(ae_schema *s, ae_buf *out, const json_t *value, int depth)
+{
+    static const char ws[] = {(char)AE_GWORD_CALL, 0};
     const bool object = json_is_object(value);
-    ae_gpiece all = then(s, text(s, object ? "{" : "["), ae_schema_ws(s));
     const char *key;
     json_t *item;
     size_t i = 0;
+    ae_buf_adds(out, object ? "{" : "[");
+    ae_buf_adds(out, ws);
     if (object) {
         json_object_foreach((json_t *)value, key, item) {
-            if (i++) all = then(s, all, then(s, text(s, ","), ae_schema_ws(s)));
-            all = then(s, all, ae_schema_text(s, key, strlen(key)));
-            all = then(s, all, then(s, text(s, ":"), ae_schema_ws(s)));
-            all = then(s, all, literal(s, item, depth + 1));
-            if (!ae_schema_ok(s)) return all;
+            if (i++) ae_buf_adds(out, ","), ae_buf_adds(out, ws);
+            write_text(out, key, strlen(key));
+            ae_buf_adds(out, ":");
+            ae_buf_adds(out, ws);
+            write_value(s, out, item, depth + 1);
         }
     } else {
         json_array_foreach((json_t *)value, i, item) {
-            if (i) all = then(s, all, then(s, text(s, ","), ae_schema_ws(s)));
-            all = then(s, all, literal(s, item, depth + 1));
-            if (!ae_schema_ok(s)) return all;
+            if (i) ae_buf_adds(out, ","), ae_buf_adds(out, ws);
+            write_value(s, out, item, depth + 1);
         }
     }
-    if (i) all = then(s, all, ae_schema_ws(s));
-    return then(s, all, text(s, object ? "}" : "]"));
+    if (i) ae_buf_adds(out, ws);
+    ae_buf_adds(out, object ? "}" : "]");
 }
 
-static ae_gpiece literal(ae_schema *s, const json_t *value, int depth)
+static void write_value(ae_schema *s, ae_buf *out, const json_t *value, int depth)
 {
     if (depth > AE_GRAMMAR_MAX_DEPTH)
         ae_schema_fail(s, AERIE_ERROR_LIMIT, value, "a value is nested deeper than %d", AE_GRAMMAR_MAX_DEPTH);
-    if (!ae_schema_ok(s)) return (ae_gpiece){0, 0};
+    if (!ae_schema_ok(s)) return;
     switch (json_typeof(value)) {
-    case JSON_NULL: return text(s, "null");
-    case JSON_TRUE: return text(s, "true");
-    case JSON_FALSE: return text(s, "false");
-    case JSON_STRING: return ae_schema_text(s, json_string_value(value), json_string_length(value));
+    case JSON_NULL: ae_buf_adds(out, "null"); break;
+    case JSON_TRUE: ae_buf_adds(out, "true"); break;
+    case JSON_FALSE: ae_buf_adds(out, "false"); break;
+    case JSON_STRING: write_text(out, json_string_value(value), json_string_length(value)); break;
     case JSON_INTEGER:
-    case JSON_REAL: return number_literal(s, value);
-    default: return members_literal(s, value, depth);
+    case JSON_REAL: write_number(out, value); break;
+    default: write_members(s, out, value, depth);
     }
 }
 
-ae_gpiece ae_schema_literal(ae_schema *s, const json_t *value)
+ae_gpiece ae_schema_values(ae_schema *s, const json_t *const *values, size_t n)
 {
-    return literal(s, value, 0);
+    ae_buf out = {0};
+    ae_gword *words = ae_alloc(n + 1, sizeof *words);
+    ae_gpiece piece = {0, 0};
+    const uint32_t ws = ws_rule(s);
+    for (size_t i = 0; words && i < n; i++) {
+        const size_t begin = out.n;
+        write_value(s, &out, values[i], 0);
+        words[i].n = out.n - begin;
+    }
+    if (words && !out.failed && ae_schema_ok(s)) {
+        const char *at = out.data;
+        for (size_t i = 0; i < n; at += words[i++].n) words[i].bytes = at;
+        qsort(words, n, sizeof *words, ae_gword_compare);
+        piece = ae_gbuild_words(&s->b, words, n, ws);
+    } else {
+        ae_schema_fail_memory(s);
+    }
+    ae_free(words);
+    ae_buf_free(&out);
+    return piece;
 }
 
 /* ---- Other keys -------------------------------------------------------------------------------------------------------- */
