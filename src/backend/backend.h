@@ -243,6 +243,8 @@ typedef struct ae_backend_ops {
     /* The K and V bytes of one slot, all layers, to (host) out[kv_slot_bytes]: for tests and saved sessions. */
     size_t (*kv_slot_bytes)(const ae_kv_store *kv);
     void (*kv_read)(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
+    /* The other way: what kv_read gave, from (host) bytes[kv_slot_bytes] into a slot. */
+    void (*kv_write)(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes);
 
     /* (host) to device and back; n bytes. upload: stream may be NULL while a model is loaded. */
     void (*upload)(ae_stream *stream, void *device, const void *host, size_t n);

@@ -9,10 +9,8 @@
 static ae_engine_options resolve(const ae_engine_options *o)
 {
     ae_engine_options r = *o;
-    const uint32_t trees = r.n_seqs * (AE_TREE_MAX + 1);
-    if (r.n_batch < trees) r.n_batch = trees;
-    if (!r.n_outputs) r.n_outputs = trees;
-    if (r.n_outputs > r.n_batch) r.n_outputs = r.n_batch;
+    if (!r.n_outputs) r.n_outputs = r.n_seqs * (AE_TREE_MAX + 1);
+    if (r.n_batch < r.n_outputs) r.n_batch = r.n_outputs;
     return r;
 }
 
@@ -60,8 +58,9 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
 static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
-    /* drafts may reach behind the last position of the context */
-    return (ae_kv_options){h->n_layers, h->n_kv_heads, h->head_dim, o->n_seqs, o->n_ctx + AE_TREE_MAX, o->kv_type};
+    /* drafts may reach beyond the last position of the context */
+    return (ae_kv_options){h->n_layers, h->n_kv_heads, h->head_dim, o->n_seqs, o->n_ctx + AE_TREE_MAX, o->kv_type,
+                           o->n_kv_pages};
 }
 
 static ae_stream_options stream_options(const ae_model *m, const ae_engine_options *o)

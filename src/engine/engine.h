@@ -24,8 +24,9 @@ typedef struct ae_engine ae_engine;
 typedef struct ae_engine_options {
     uint32_t n_ctx;     /* positions per sequence */
     uint32_t n_seqs;
-    uint32_t n_batch;   /* rows of a pass, at most; raised to what n_seqs trees may need if smaller */
+    uint32_t n_batch;   /* rows of a pass, at most; raised to n_outputs if smaller */
     uint32_t n_outputs; /* rows of a pass that may export logits; 0 = what n_seqs trees may need */
+    uint32_t n_kv_pages; /* of the KV cache, for all sequences; 0 = enough for n_seqs whole contexts */
     uint32_t n_threads;
     ae_kv_type kv_type;
     uint32_t n_taps;       /* hidden rows that every row of a pass exports, for drafting heads */

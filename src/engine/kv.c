@@ -1,25 +1,8 @@
-#include "engine/kv.h"
-
+/* kv.c - pages and tables of the KV cache: what a sequence may read and write. The rules stand in kv.h. */
 #include <string.h>
 
 #include "base/mem.h"
-
-typedef struct kv_seq {
-    int32_t *table; /* [max_pages] */
-    uint32_t n_pages, n_live, n_reserved;
-} kv_seq;
-
-struct ae_kv {
-    ae_backend *backend;
-    ae_kv_store *store;
-    void *memory;
-    uint32_t n_seqs, n_slots, max_pages, n_pages;
-    kv_seq *seqs;       /* [n_seqs] */
-    int32_t *tables;    /* [n_seqs][max_pages] */
-    uint32_t *count;    /* [n_pages] tables that hold the page */
-    int32_t *free_list; /* [n_free] */
-    uint32_t n_free;
-};
+#include "engine/kv_int.h"
 
 static uint32_t pages_of(uint32_t n_slots)
 {
@@ -29,13 +12,9 @@ static uint32_t pages_of(uint32_t n_slots)
 static ae_kv_shape shape_of(const ae_kv_options *o)
 {
     /* one spare page per sequence: copying a shared page must not fail for want of it */
-    return (ae_kv_shape){o->n_layers, o->n_kv_heads, o->head_dim, o->n_seqs * (pages_of(o->n_slots) + 1), o->type};
-}
-
-size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options)
-{
-    const ae_kv_shape shape = shape_of(options);
-    return backend->ops->kv_bytes(backend, &shape);
+    const uint32_t one = pages_of(o->n_slots) + 1;
+    const uint32_t n_pages = !o->n_pages ? o->n_seqs * one : o->n_pages < one ? one : o->n_pages;
+    return (ae_kv_shape){o->n_layers, o->n_kv_heads, o->head_dim, n_pages, o->type};
 }
 
 static void layout_tables(ae_layout *l, ae_kv *kv)
@@ -44,6 +23,19 @@ static void layout_tables(ae_layout *l, ae_kv *kv)
     kv->tables = ae_layout_add(l, (size_t)kv->n_seqs * kv->max_pages, sizeof *kv->tables);
     kv->count = ae_layout_add(l, kv->n_pages, sizeof *kv->count);
     kv->free_list = ae_layout_add(l, kv->n_pages, sizeof *kv->free_list);
+    kv->nodes = ae_layout_add(l, kv->n_pages, sizeof *kv->nodes);
+    kv->node_tokens = ae_layout_add(l, (size_t)kv->n_pages * AE_KV_PAGE, sizeof *kv->node_tokens);
+}
+
+size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options)
+{
+    const ae_kv_shape shape = shape_of(options);
+    ae_kv kv = {.n_seqs = options->n_seqs, .max_pages = pages_of(options->n_slots), .n_pages = shape.n_pages};
+    ae_layout tables = {0};
+    size_t bytes;
+    layout_tables(&tables, &kv);
+    if (tables.overflow || !ae_add_size(backend->ops->kv_bytes(backend, &shape), tables.bytes, &bytes)) return SIZE_MAX;
+    return bytes;
 }
 
 aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, aerie_error *error)
@@ -53,7 +45,8 @@ aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options 
     ae_kv *kv = ae_alloc(1, sizeof *kv);
     if (!kv) return ae_fail_memory(error, "the KV cache", sizeof *kv);
     *kv = (ae_kv){.backend = backend, .n_seqs = options->n_seqs, .n_slots = options->n_slots,
-                  .max_pages = pages_of(options->n_slots), .n_pages = shape.n_pages};
+                  .max_pages = pages_of(options->n_slots), .n_pages = shape.n_pages, .root_child = AE_KV_NONE,
+                  .newest = AE_KV_NONE, .oldest = AE_KV_NONE};
     ae_layout layout = {0};
     layout_tables(&layout, kv);
     kv->memory = layout.overflow ? NULL : ae_alloc_aligned(1, layout.bytes);
@@ -97,28 +90,47 @@ const int32_t *ae_kv_table(const ae_kv *kv, uint32_t seq)
     return kv->seqs[seq].table;
 }
 
-static int32_t page_take(ae_kv *kv)
+int32_t ae_kv_page_take(ae_kv *kv)
 {
-    AE_ASSERT(kv->n_free > 0);
+    if (!kv->n_free && !ae_kv_evict(kv)) return AE_KV_NONE;
     const int32_t page = kv->free_list[--kv->n_free];
     kv->count[page] = 1;
     return page;
 }
 
-static void page_drop(ae_kv *kv, int32_t page)
+void ae_kv_page_hold(ae_kv *kv, int32_t page)
 {
-    if (--kv->count[page] == 0) kv->free_list[kv->n_free++] = page;
+    if (kv->count[page]++ == 1 && kv->nodes[page].n_tokens) kv->n_idle--;
+}
+
+void ae_kv_page_drop(ae_kv *kv, int32_t page)
+{
+    const uint32_t left = --kv->count[page];
+    if (!left) kv->free_list[kv->n_free++] = page;
+    else if (left == 1 && kv->nodes[page].n_tokens) kv->n_idle++;
+}
+
+uint32_t ae_kv_n_available(const ae_kv *kv)
+{
+    return kv->n_free + kv->n_idle;
+}
+
+uint32_t ae_kv_n_pages(const ae_kv *kv)
+{
+    return kv->n_pages;
 }
 
 /* Invariant 3: the page of the first draft slot may be shared; the sequence gets its own copy. */
-static void own_page(ae_kv *kv, ae_stream *stream, kv_seq *s, uint32_t i_page)
+static bool must_copy(const ae_kv *kv, const kv_seq *s)
 {
-    const int32_t page = s->table[i_page];
-    if (kv->count[page] == 1) return;
-    const int32_t copy = page_take(kv);
-    kv->backend->ops->kv_copy_page(stream, kv->store, page, copy, AE_KV_PAGE);
-    s->table[i_page] = copy;
-    page_drop(kv, page);
+    return s->n_live % AE_KV_PAGE && kv->count[s->table[s->n_live / AE_KV_PAGE]] > 1;
+}
+
+uint32_t ae_kv_n_missing(const ae_kv *kv, uint32_t seq, uint32_t n)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    const uint32_t need = pages_of(s->n_live + n), copy = n && must_copy(kv, s);
+    return (need > s->n_pages ? need - s->n_pages : 0) + copy;
 }
 
 aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, aerie_error *error)
@@ -127,9 +139,18 @@ aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t 
     if (n > kv->n_slots - s->n_live)
         return ae_fail(error, AERIE_ERROR_LIMIT, "the context of %u positions is full: %u are used and %u more are needed",
                        kv->n_slots, s->n_live, n);
-    const uint32_t need = pages_of(s->n_live + n);
-    if (s->n_live % AE_KV_PAGE && n) own_page(kv, stream, s, s->n_live / AE_KV_PAGE);
-    while (s->n_pages < need) s->table[s->n_pages++] = page_take(kv);
+    const uint32_t missing = ae_kv_n_missing(kv, seq, n);
+    if (missing > ae_kv_n_available(kv))
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the KV cache of %u positions is full: %u pages of %d are needed and %u can be had",
+                       kv->n_pages * AE_KV_PAGE, missing, AE_KV_PAGE, ae_kv_n_available(kv));
+    if (n && must_copy(kv, s)) {
+        const uint32_t i = s->n_live / AE_KV_PAGE;
+        const int32_t shared = s->table[i], copy = ae_kv_page_take(kv);
+        kv->backend->ops->kv_copy_page(stream, kv->store, shared, copy, s->n_live % AE_KV_PAGE);
+        s->table[i] = copy;
+        ae_kv_page_drop(kv, shared);
+    }
+    while (s->n_pages < pages_of(s->n_live + n)) s->table[s->n_pages++] = ae_kv_page_take(kv);
     s->n_reserved = s->n_live + n;
     return AERIE_OK;
 }
@@ -153,7 +174,7 @@ void ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n)
     kv_seq *s = &kv->seqs[seq];
     AE_ASSERT(n <= s->n_live);
     s->n_live = s->n_reserved = n;
-    while (s->n_pages > pages_of(n)) page_drop(kv, s->table[--s->n_pages]);
+    while (s->n_pages > pages_of(n)) ae_kv_page_drop(kv, s->table[--s->n_pages]);
 }
 
 void ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page)
@@ -161,7 +182,7 @@ void ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page)
     kv_seq *s = &kv->seqs[seq];
     ae_kv_truncate(kv, seq, s->n_live);
     AE_ASSERT((i_page + 1) * AE_KV_PAGE <= s->n_live);
-    page_drop(kv, s->table[i_page]);
+    ae_kv_page_drop(kv, s->table[i_page]);
     s->n_pages--;
     memmove(s->table + i_page, s->table + i_page + 1, (s->n_pages - i_page) * sizeof *s->table);
     s->n_live = s->n_reserved -= AE_KV_PAGE;
@@ -179,14 +200,15 @@ void ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint3
     if (n > f->n_live) n = f->n_live;
     for (uint32_t i = 0; i < n / AE_KV_PAGE; i++) {
         t->table[t->n_pages++] = f->table[i];
-        kv->count[f->table[i]]++;
+        ae_kv_page_hold(kv, f->table[i]);
     }
-    if (n % AE_KV_PAGE) {
-        const int32_t copy = page_take(kv);
-        kv->backend->ops->kv_copy_page(stream, kv->store, f->table[n / AE_KV_PAGE], copy, n % AE_KV_PAGE);
+    const uint32_t rest = n % AE_KV_PAGE;
+    const int32_t copy = rest ? ae_kv_page_take(kv) : AE_KV_NONE;
+    if (copy >= 0) {
+        kv->backend->ops->kv_copy_page(stream, kv->store, f->table[n / AE_KV_PAGE], copy, rest);
         t->table[t->n_pages++] = copy;
     }
-    t->n_live = t->n_reserved = n;
+    t->n_live = t->n_reserved = copy >= 0 ? n : n - rest;
 }
 
 size_t ae_kv_slot_bytes(const ae_kv *kv)
@@ -199,11 +221,18 @@ void ae_kv_read(const ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot,
     kv->backend->ops->kv_read(stream, kv->store, kv->seqs[seq].table, (int32_t)slot, out);
 }
 
+void ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    AE_ASSERT(slot >= s->n_live && slot < s->n_reserved);
+    kv->backend->ops->kv_write(stream, kv->store, s->table, (int32_t)slot, bytes);
+}
+
 bool ae_kv_is_sound(const ae_kv *kv)
 {
     uint32_t held = 0, counted = 0;
     for (uint32_t p = 0; p < kv->n_pages; p++) {
-        uint32_t n = 0;
+        uint32_t n = kv->nodes[p].n_tokens > 0;
         for (uint32_t i = 0; i < kv->n_seqs; i++)
             for (uint32_t j = 0; j < kv->seqs[i].n_pages; j++) n += kv->seqs[i].table[j] == (int32_t)p;
         if (n != kv->count[p]) return false;
@@ -217,5 +246,5 @@ bool ae_kv_is_sound(const ae_kv *kv)
         for (uint32_t slot = s->n_live; slot < s->n_reserved; slot++)
             if (kv->count[s->table[slot / AE_KV_PAGE]] != 1) return false;
     }
-    return true;
+    return ae_kv_prefix_is_sound(kv);
 }

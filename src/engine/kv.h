@@ -1,32 +1,38 @@
 /* kv.h - the paged KV cache: which slot of which sequence holds what, and who may write it.
  *
- * Owns: the device's page store, the page tables, the reference counts. Does not own: the values,
+ * Owns: the device's page store, the page tables, the reference counts, the prefix tree. Does not own: the values,
  * which the forward pass writes through the tables.
  *
- * A page holds AE_KV_PAGE positions of all layers. A sequence has a table of pages and numbers its
- * slots through it; committed position p sits in slot p. States of a slot, and the one function
- * that makes each transition:
+ * A page holds AE_KV_PAGE positions of all layers. All sequences take their pages from one pool, as they need them. A
+ * sequence has a table of pages and numbers its slots through it; committed position p sits in slot p. States of a slot,
+ * and the one function that makes each transition:
  *
  *                     ae_kv_reserve                    ae_kv_commit
  *        [free] -------------------------> [draft] -----------------------> [live]
  *          ^                                  |                              |  ^
- *          |      ae_kv_commit (the rest),    |                              |  | ae_kv_reserve copies the
- *          |<----- ae_kv_truncate ------------+                ae_kv_share   |  | page before it is written
- *          |                                                                 v  |
+ *          |      ae_kv_commit (the rest),    |                  ae_kv_share |  | ae_kv_reserve copies the
+ *          |<----- ae_kv_truncate ------------+                  ae_kv_keep  |  | page before it is written
+ *          |                                                     ae_kv_adopt v  |
  *          +<---------------- ae_kv_truncate ----------------------------- [shared]
  *
- *   free    no page, or a page slot behind n_reserved: its bytes mean nothing.
+ *   free    no page, or a slot of a page that is not reserved: its bytes mean nothing.
  *   draft   slots [n_live, n_reserved): the pass may write them; nothing but that pass's own rows
  *           reads them. A path of drafts becomes live by moving into slots n_live, n_live + 1, ...
  *   live    slots [0, n_live): exact, never written again while live.
- *   shared  live, in a page that several tables hold (count > 1): never written by anyone.
+ *   shared  live, in a page with other holders (count > 1): never written by anyone.
+ *
+ * The prefix tree keeps pages of sequences that have ended. A node is a page with the tokens of its positions; its parent
+ * is the page before it. A node of fewer than AE_KV_PAGE tokens has no children. A page that only the tree holds is given up
+ * when the pool has no free one, least recently used first, leaves before their parents.
  *
  * Invariants
- *   1. A page is in a free list or has count = number of tables that hold it.
- *   2. Slots of a table below n_live were computed from exactly this sequence's tokens.
+ *   1. A page is in the free list, or its count is the number of its holders: tables, and the tree if it is a node.
+ *   2. Slots of a table below n_live were computed from exactly this sequence's tokens; so were the positions of a node
+ *      from the tokens on its path.
  *   3. A page that covers a draft slot has count 1.
  *   4. After ae_kv_commit or ae_kv_truncate no draft slot exists: rejected rows leave no trace (law:
  *      the live rows equal those of a run that never drafted).
+ *   5. A table that holds a node's page holds the pages of the node's ancestors too.
  */
 #ifndef AE_ENGINE_KV_H
 #define AE_ENGINE_KV_H
@@ -40,6 +46,7 @@ typedef struct ae_kv_options {
     uint32_t n_seqs;
     uint32_t n_slots; /* per sequence, drafts included */
     ae_kv_type type;
+    uint32_t n_pages; /* of the pool, raised to what one sequence may need; 0: enough for all sequences at their longest */
 } ae_kv_options;
 
 /* Device bytes of a cache, for planning. SIZE_MAX when it cannot be counted. */
@@ -52,23 +59,46 @@ ae_kv_store *ae_kv_pages(const ae_kv *kv);
 /* [n_pages of the sequence] page numbers; valid until the next change of the sequence. */
 const int32_t *ae_kv_table(const ae_kv *kv, uint32_t seq);
 
-/* Make slots [n_live, n_live + n) writable. LIMIT when n_slots would be passed; nothing changes then. */
+/* Pages that can be had now: free ones, and those that only the prefix tree holds. */
+uint32_t ae_kv_n_available(const ae_kv *kv);
+/* Pages of the pool. */
+uint32_t ae_kv_n_pages(const ae_kv *kv);
+/* Pages that ae_kv_reserve would take for n slots after the live ones. */
+uint32_t ae_kv_n_missing(const ae_kv *kv, uint32_t seq, uint32_t n);
+/* Makes slots [n_live, n_live + n) writable, giving up pages of the prefix tree if need be. LIMIT when n_slots would be
+ * passed or the pool has too few pages; nothing changes then. */
 aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, aerie_error *error);
 /* The next n_chain drafts become live where they are; then those in slots path[0..n) (ascending) become the
- * positions behind them. All other drafts are dropped. */
+ * positions after them. All other drafts are dropped. */
 void ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n);
-/* Keep positions [0, n); n <= n_live. Drafts are dropped, pages without a live slot freed. */
+/* Keeps positions [0, n); n <= n_live. Drafts are dropped, pages without a live slot released. */
 void ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n);
-/* Drops a page of live slots and numbers those behind it anew, 64 lower: for caches with a window. Drafts are dropped. */
+/* Drops a page of live slots and numbers those after it anew, 64 lower: for caches with a window. Drafts are dropped. */
 void ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page);
-/* `to` (emptied first) gets positions [0, n) of `from`: whole pages shared, the last part copied.
- * n is cut to what `from` has live. */
+/* `to` (emptied first) gets positions [0, n) of `from`: whole pages shared, the last part copied. n is cut to what `from`
+ * has live, and to whole pages when there is no page for the copy. */
 void ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n);
 
-/* For tests: bytes of one slot's K and V, and their values. */
+/* ---- kv_prefix.c: the prefix tree -------------------------------------------------------------------- */
+
+/* The live positions of a sequence enter the tree; tokens [n_live]. The sequence keeps them too. Where the tree has a page of
+ * the same tokens already, the sequence's own is released and the tree's takes its place: their bytes are equal. Where another sequence
+ * holds that own page as well, the tree takes nothing from there on. */
+void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens);
+/* How many of tokens[0..n) the tree holds, from the first on. */
+uint32_t ae_kv_match(const ae_kv *kv, const int32_t *tokens, uint32_t n);
+/* The sequence (emptied first) gets what the tree holds of tokens[0..n): whole pages shared, the last part copied. Returns
+ * n_live. */
+uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n);
+/* Drops everything that only the tree holds. */
+void ae_kv_forget_prefixes(ae_kv *kv);
+
+/* A slot's K and V of all layers as canonical bytes, whatever the device's layout: for saved sequences and tests. */
 size_t ae_kv_slot_bytes(const ae_kv *kv);
 void ae_kv_read(const ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out);
-/* For tests: checks invariants 1 and 3. */
+/* Into a reserved slot. */
+void ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes);
+/* For tests: checks invariants 1, 3 and 5. */
 bool ae_kv_is_sound(const ae_kv *kv);
 
 #endif

@@ -286,6 +286,7 @@ static const ae_backend_ops cpu_ops = {
     .kv_move = ae_cpu_kv_move,
     .kv_slot_bytes = ae_cpu_kv_slot_bytes,
     .kv_read = ae_cpu_kv_read,
+    .kv_write = ae_cpu_kv_write,
     .upload = cpu_copy_in,
     .download = cpu_copy_out,
     .lookup = cpu_lookup,

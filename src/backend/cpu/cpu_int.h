@@ -93,6 +93,7 @@ void ae_cpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32
 void ae_cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n);
 size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv);
 void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
+void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes);
 
 /* cpu_attention.c */
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);

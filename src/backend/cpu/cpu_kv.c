@@ -137,3 +137,15 @@ void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *tab
         memcpy((uint8_t *)out + h * row_bytes(&kv->shape), row, row_bytes(&kv->shape));
     }
 }
+
+void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes)
+{
+    (void)stream;
+    uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE]);
+    const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
+    uint16_t row[2 * MAX_HEAD_DIM]; /* bytes may be at any address */
+    for (uint32_t h = 0; h < n_heads; h++, page += kv->head_bytes) {
+        memcpy(row, (const uint8_t *)bytes + h * row_bytes(&kv->shape), row_bytes(&kv->shape));
+        place_put(&kv->shape, page, (uint32_t)slot % AE_KV_PAGE, row);
+    }
+}

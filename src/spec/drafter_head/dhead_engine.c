@@ -71,7 +71,7 @@ static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_opti
     const ae_hparams *h = &head->hparams.layer;
     const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch;
     const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
-    return (ae_kv_options){1, h->n_kv_heads, h->head_dim, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16};
+    return (ae_kv_options){1, h->n_kv_heads, h->head_dim, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16, 0};
 }
 
 static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_engine_options *o, uint32_t n_threads,

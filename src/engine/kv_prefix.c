@@ -1,0 +1,223 @@
+/* kv_prefix.c - the prefix tree: pages of sequences that have ended, found again by their tokens.
+ *
+ * Owns nothing of its own: nodes are pages of the pool (kv_int.h), the rules stand in kv.h. The list by last use has every
+ * node; a use moves a path to its new end from the deepest node up, so a parent is always newer than its children and the
+ * oldest node that nobody else holds is a leaf. */
+#include <string.h>
+
+#include "engine/kv_int.h"
+
+static const int32_t *tokens_of(const ae_kv *kv, int32_t node)
+{
+    return kv->node_tokens + (size_t)node * AE_KV_PAGE;
+}
+
+static int32_t *first_child(ae_kv *kv, int32_t parent)
+{
+    return parent < 0 ? &kv->root_child : &kv->nodes[parent].child;
+}
+
+/* ---- The list by last use ------------------------------------------------------------------------------ */
+
+static void list_remove(ae_kv *kv, int32_t node)
+{
+    const kv_node *x = &kv->nodes[node];
+    if (x->newer >= 0) kv->nodes[x->newer].older = x->older;
+    else kv->newest = x->older;
+    if (x->older >= 0) kv->nodes[x->older].newer = x->newer;
+    else kv->oldest = x->newer;
+}
+
+static void list_add(ae_kv *kv, int32_t node)
+{
+    kv_node *x = &kv->nodes[node];
+    x->newer = AE_KV_NONE;
+    x->older = kv->newest;
+    if (kv->newest >= 0) kv->nodes[kv->newest].newer = node;
+    else kv->oldest = node;
+    kv->newest = node;
+}
+
+static void touch_path(ae_kv *kv, int32_t node)
+{
+    for (; node >= 0; node = kv->nodes[node].parent) {
+        list_remove(kv, node);
+        list_add(kv, node);
+    }
+}
+
+/* ---- Nodes ------------------------------------------------------------------------------------------------ */
+
+static void node_add(ae_kv *kv, int32_t page, int32_t parent, const int32_t *tokens, uint32_t n)
+{
+    kv_node *x = &kv->nodes[page];
+    int32_t *first = first_child(kv, parent);
+    *x = (kv_node){.n_tokens = n, .parent = parent, .child = AE_KV_NONE, .next = *first, .prev = AE_KV_NONE};
+    if (*first >= 0) kv->nodes[*first].prev = page;
+    *first = page;
+    memcpy(kv->node_tokens + (size_t)page * AE_KV_PAGE, tokens, n * sizeof *tokens);
+    list_add(kv, page);
+    kv->count[page]++; /* the sequence that computed it is the other holder */
+}
+
+/* A leaf leaves the tree. */
+static void node_remove(ae_kv *kv, int32_t page)
+{
+    kv_node *x = &kv->nodes[page];
+    AE_ASSERT(x->child < 0);
+    if (x->prev >= 0) kv->nodes[x->prev].next = x->next;
+    else *first_child(kv, x->parent) = x->next;
+    if (x->next >= 0) kv->nodes[x->next].prev = x->prev;
+    list_remove(kv, page);
+    if (kv->count[page] == 1) kv->n_idle--;
+    x->n_tokens = 0;
+    ae_kv_page_drop(kv, page);
+}
+
+bool ae_kv_evict(ae_kv *kv)
+{
+    for (int32_t node = kv->oldest; node >= 0; node = kv->nodes[node].newer) {
+        if (kv->count[node] > 1 || kv->nodes[node].child >= 0) continue;
+        node_remove(kv, node);
+        return true;
+    }
+    return false;
+}
+
+void ae_kv_forget_prefixes(ae_kv *kv)
+{
+    while (ae_kv_evict(kv)) {}
+}
+
+static uint32_t n_equal(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && a[i] == b[i]) i++;
+    return i;
+}
+
+/* The child that has most of tokens[0..n) from their first on, *n_same of them; NONE: no child has any. */
+static int32_t best_child(const ae_kv *kv, int32_t parent, const int32_t *tokens, uint32_t n, uint32_t *n_same)
+{
+    int32_t best = AE_KV_NONE;
+    *n_same = 0;
+    if (n > AE_KV_PAGE) n = AE_KV_PAGE;
+    for (int32_t c = parent < 0 ? kv->root_child : kv->nodes[parent].child; c >= 0 && *n_same < n; c = kv->nodes[c].next) {
+        const uint32_t has = kv->nodes[c].n_tokens, same = n_equal(tokens_of(kv, c), tokens, has < n ? has : n);
+        if (same <= *n_same) continue;
+        *n_same = same;
+        best = c;
+    }
+    return best;
+}
+
+/* The deepest node whose page is full and equal; *part: the child that goes on best, with *n_part tokens, or NONE. */
+static uint32_t walk(const ae_kv *kv, const int32_t *tokens, uint32_t n, int32_t *node, int32_t *part, uint32_t *n_part)
+{
+    uint32_t done = 0;
+    *node = AE_KV_NONE;
+    for (;;) {
+        *part = best_child(kv, *node, tokens + done, n - done, n_part);
+        if (*n_part < AE_KV_PAGE) return done;
+        *node = *part;
+        done += AE_KV_PAGE;
+    }
+}
+
+/* ---- In and out -------------------------------------------------------------------------------------------- */
+
+/* Leaves below `parent` that say nothing beyond tokens[0..n). */
+static void drop_shorter(ae_kv *kv, int32_t parent, const int32_t *tokens, uint32_t n)
+{
+    for (int32_t c = *first_child(kv, parent), next; c >= 0; c = next) {
+        const uint32_t has = kv->nodes[c].n_tokens;
+        next = kv->nodes[c].next;
+        if (has < n && n_equal(tokens_of(kv, c), tokens, has) == has) node_remove(kv, c);
+    }
+}
+
+void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens)
+{
+    kv_seq *s = &kv->seqs[seq];
+    int32_t parent = AE_KV_NONE;
+    ae_kv_truncate(kv, seq, s->n_live);
+    for (uint32_t i = 0; i < s->n_pages; i++) {
+        const int32_t *own = tokens + (size_t)i * AE_KV_PAGE;
+        const uint32_t left = s->n_live - i * AE_KV_PAGE, n = left < AE_KV_PAGE ? left : AE_KV_PAGE;
+        uint32_t n_same;
+        const int32_t known = best_child(kv, parent, own, n, &n_same);
+        if (n_same == n && n < AE_KV_PAGE) { /* the tree has the last part already */
+            parent = known;
+            break;
+        }
+        if (n_same == n) {
+            if (s->table[i] != known) {
+                if (kv->count[s->table[i]] > 1) break; /* others hold it with what comes after (invariant 5) */
+                ae_kv_page_hold(kv, known);
+                ae_kv_page_drop(kv, s->table[i]);
+                s->table[i] = known;
+            }
+        } else {
+            drop_shorter(kv, parent, own, n);
+            node_add(kv, s->table[i], parent, own, n);
+        }
+        parent = s->table[i];
+    }
+    touch_path(kv, parent);
+}
+
+uint32_t ae_kv_match(const ae_kv *kv, const int32_t *tokens, uint32_t n)
+{
+    int32_t node, part;
+    uint32_t n_part;
+    const uint32_t done = walk(kv, tokens, n, &node, &part, &n_part);
+    return done + n_part;
+}
+
+uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n)
+{
+    kv_seq *s = &kv->seqs[seq];
+    int32_t node, part;
+    uint32_t n_part;
+    ae_kv_truncate(kv, seq, 0);
+    uint32_t done = walk(kv, tokens, n, &node, &part, &n_part);
+    touch_path(kv, n_part ? part : node);
+    s->n_pages = done / AE_KV_PAGE;
+    uint32_t i = s->n_pages;
+    for (int32_t up = node; up >= 0; up = kv->nodes[up].parent) {
+        s->table[--i] = up;
+        ae_kv_page_hold(kv, up);
+    }
+    s->n_live = s->n_reserved = done;
+    if (!n_part) return done;
+    ae_kv_page_hold(kv, part); /* so that it is not given up for its own copy */
+    const int32_t copy = ae_kv_page_take(kv);
+    if (copy >= 0) {
+        kv->backend->ops->kv_copy_page(stream, kv->store, part, copy, n_part);
+        s->table[s->n_pages++] = copy;
+        s->n_live = s->n_reserved = done += n_part;
+    }
+    ae_kv_page_drop(kv, part);
+    return done;
+}
+
+bool ae_kv_prefix_is_sound(const ae_kv *kv)
+{
+    uint32_t n_nodes = 0, n_listed = 0, n_idle = 0;
+    for (uint32_t p = 0; p < kv->n_pages; p++) {
+        const kv_node *x = &kv->nodes[p];
+        if (!x->n_tokens) continue;
+        n_nodes++;
+        n_idle += kv->count[p] == 1;
+        if (x->parent >= 0 && kv->nodes[x->parent].n_tokens != AE_KV_PAGE) return false;
+    }
+    for (int32_t node = kv->newest; node >= 0 && n_listed <= n_nodes; node = kv->nodes[node].older) n_listed++;
+    for (uint32_t i = 0; i < kv->n_seqs; i++) {
+        const kv_seq *s = &kv->seqs[i];
+        for (uint32_t j = 0; j < s->n_pages; j++) {
+            const kv_node *x = &kv->nodes[s->table[j]];
+            if (x->n_tokens && x->parent != (j ? s->table[j - 1] : AE_KV_NONE)) return false;
+        }
+    }
+    return n_listed == n_nodes && n_idle == kv->n_idle;
+}

@@ -1,0 +1,221 @@
+/* test_kv.c - the KV cache's pages: random lives of sequences in a small pool, against a plain model of what each slot holds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "engine/kv.h"
+
+#define N_SEQS 5
+#define N_SLOTS 400
+#define N_POOL 14 /* pages; a sequence at its longest needs 8 with its spare one */
+#define HEAD_DIM 32
+
+/* What a position's bytes are here: a hash of the tokens up to it, so a page that was computed from other tokens shows. */
+static uint64_t mix(uint64_t h, int32_t token)
+{
+    h = (h ^ (uint32_t)token) * 0x9E3779B97F4A7C15u;
+    return h ^ h >> 29;
+}
+
+typedef struct model_seq {
+    int32_t tokens[N_SLOTS];
+    uint64_t hash[N_SLOTS];
+    uint32_t n;
+} model_seq;
+
+typedef struct cache {
+    ae_backend *backend;
+    ae_kv *kv;
+    model_seq seqs[N_SEQS];
+    uint64_t random;
+} cache;
+
+static uint32_t draw(cache *c, uint32_t n)
+{
+    c->random = c->random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(c->random >> 33) % n;
+}
+
+static void open_cache(cache *c, uint32_t n_pages, ae_kv_type type)
+{
+    aerie_error error = {0};
+    memset(c, 0, sizeof *c);
+    c->random = 12345;
+    assert_int_equal(ae_backend_cpu_create(&c->backend, "ref", &error), AERIE_OK);
+    const ae_kv_options options = {1, 1, HEAD_DIM, N_SEQS, N_SLOTS, type, n_pages};
+    assert_int_equal(ae_kv_create(&c->kv, c->backend, &options, &error), AERIE_OK);
+}
+
+static void close_cache(cache *c)
+{
+    ae_kv_free(c->kv);
+    ae_backend_cpu_free(c->backend);
+}
+
+static void put(cache *c, uint32_t seq, uint32_t slot, uint64_t hash)
+{
+    uint8_t bytes[2 * HEAD_DIM * 2 + 8];
+    for (size_t i = 0; i < ae_kv_slot_bytes(c->kv); i++) bytes[i] = (uint8_t)(hash >> i % 8 * 8);
+    ae_kv_write(c->kv, NULL, seq, slot, bytes);
+}
+
+static void check_slot(const cache *c, uint32_t seq, uint32_t slot)
+{
+    uint8_t bytes[2 * HEAD_DIM * 2 + 8];
+    ae_kv_read(c->kv, NULL, seq, slot, bytes);
+    for (size_t i = 0; i < ae_kv_slot_bytes(c->kv); i++)
+        if (bytes[i] != (uint8_t)(c->seqs[seq].hash[slot] >> i % 8 * 8)) fail_msg("sequence %u, slot %u is not its own", seq, slot);
+}
+
+static void check_all(const cache *c)
+{
+    assert_true(ae_kv_is_sound(c->kv));
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        assert_int_equal(ae_kv_n_live(c->kv, i), c->seqs[i].n);
+        for (uint32_t s = 0; s < c->seqs[i].n; s++) check_slot(c, i, s);
+    }
+}
+
+static void set_token(model_seq *m, uint32_t i, int32_t token)
+{
+    m->tokens[i] = token;
+    m->hash[i] = mix(i ? m->hash[i - 1] : 1, token);
+}
+
+/* Texts that share beginnings: few tokens to choose from, and mostly the same one at a position. */
+static int32_t some_token(cache *c, uint32_t position)
+{
+    return draw(c, 60) ? (int32_t)(position % 7) : (int32_t)draw(c, 3);
+}
+
+/* Adds n positions and, after them, drafts of which some are kept. True: there was room. */
+static bool extend(cache *c, uint32_t seq, uint32_t n)
+{
+    model_seq *m = &c->seqs[seq];
+    const uint32_t n_drafts = draw(c, 3) ? 0 : draw(c, 6), available = ae_kv_n_available(c->kv);
+    if (m->n + n + n_drafts > N_SLOTS) return true;
+    const uint32_t missing = ae_kv_n_missing(c->kv, seq, n + n_drafts);
+    const aerie_status status = ae_kv_reserve(c->kv, NULL, seq, n + n_drafts, NULL);
+    assert_int_equal(status, missing > available ? AERIE_ERROR_LIMIT : AERIE_OK);
+    if (status != AERIE_OK) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        set_token(m, m->n + i, some_token(c, m->n + i));
+        put(c, seq, m->n + i, m->hash[m->n + i]);
+    }
+    int32_t path[8];
+    uint32_t n_path = 0;
+    for (uint32_t i = 0; i < n_drafts; i++) {
+        const bool keep = draw(c, 2);
+        put(c, seq, m->n + n + i, 99 + i);
+        if (!keep) continue;
+        set_token(m, m->n + n + n_path, (int32_t)(i % 3));
+        put(c, seq, m->n + n + i, m->hash[m->n + n + n_path]);
+        path[n_path++] = (int32_t)(m->n + n + i);
+    }
+    ae_kv_commit(c->kv, NULL, seq, n, path, n_path);
+    m->n += n + n_path;
+    return true;
+}
+
+static void adopt(cache *c, uint32_t seq)
+{
+    int32_t tokens[N_SLOTS];
+    const uint32_t n = 1 + draw(c, 300);
+    for (uint32_t i = 0; i < n; i++) tokens[i] = some_token(c, i);
+    const uint32_t has = ae_kv_match(c->kv, tokens, n), got = ae_kv_adopt(c->kv, NULL, seq, tokens, n);
+    assert_true(got == has || got == has - has % AE_KV_PAGE);
+    for (uint32_t i = 0; i < got; i++) set_token(&c->seqs[seq], i, tokens[i]);
+    c->seqs[seq].n = got;
+}
+
+static void live(ae_kv_type type)
+{
+    cache c;
+    open_cache(&c, N_POOL, type);
+    uint32_t n_full = 0, n_adopted = 0;
+    for (uint32_t step = 0; step < 20000; step++) {
+        const uint32_t seq = draw(&c, N_SEQS), what = draw(&c, 10);
+        model_seq *m = &c.seqs[seq];
+        if (what < 5) {
+            n_full += !extend(&c, seq, draw(&c, 150));
+        } else if (what == 5) {
+            const uint32_t n = draw(&c, m->n + 1);
+            ae_kv_truncate(c.kv, seq, n);
+            m->n = n;
+        } else if (what == 6) {
+            ae_kv_keep(c.kv, seq, m->tokens);
+        } else if (what == 7) { /* the sequence ends, and the tree keeps it */
+            ae_kv_keep(c.kv, seq, m->tokens);
+            ae_kv_truncate(c.kv, seq, 0);
+            m->n = 0;
+        } else if (what == 8) {
+            adopt(&c, seq);
+            n_adopted += m->n > 0;
+        } else {
+            const uint32_t from = draw(&c, N_SEQS), n = draw(&c, N_SLOTS);
+            ae_kv_share(c.kv, NULL, seq, from, n);
+            const uint32_t got = ae_kv_n_live(c.kv, seq);
+            assert_true(got <= c.seqs[from].n || seq == from);
+            if (seq != from) *m = c.seqs[from];
+            m->n = got;
+        }
+        if (step % 16 == 0) check_all(&c);
+    }
+    print_message("%u reservations refused, %u adoptions\n", n_full, n_adopted);
+    assert_true(n_full > 100 && n_adopted > 100); /* else the pool was no test */
+    for (uint32_t i = 0; i < N_SEQS; i++) ae_kv_truncate(c.kv, i, 0);
+    assert_int_equal(ae_kv_n_available(c.kv), N_POOL);
+    ae_kv_forget_prefixes(c.kv);
+    const int32_t zero = 0;
+    assert_int_equal(ae_kv_match(c.kv, &zero, 1), 0);
+    assert_true(ae_kv_is_sound(c.kv));
+    close_cache(&c);
+}
+
+static void test_random_lives(void **state)
+{
+    (void)state;
+    live(AE_KV_F16);
+    live(AE_KV_Q8_0);
+}
+
+/* The page that was used longest ago goes first, and never one that a sequence holds. */
+static void test_least_recently_used_goes_first(void **state)
+{
+    (void)state;
+    cache c;
+    open_cache(&c, 8, AE_KV_F16);
+    int32_t text[3][2 * AE_KV_PAGE];
+    for (uint32_t t = 0; t < 3; t++)
+        for (uint32_t i = 0; i < 2 * AE_KV_PAGE; i++) text[t][i] = (int32_t)(t * 1000 + i);
+    for (uint32_t t = 0; t < 3; t++) {
+        assert_int_equal(ae_kv_reserve(c.kv, NULL, t, 2 * AE_KV_PAGE, NULL), AERIE_OK);
+        ae_kv_commit(c.kv, NULL, t, 2 * AE_KV_PAGE, NULL, 0);
+        ae_kv_keep(c.kv, t, text[t]);
+        if (t != 2) ae_kv_truncate(c.kv, t, 0);
+    }
+    assert_int_equal(ae_kv_adopt(c.kv, NULL, 0, text[0], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE); /* text 1 is the oldest now */
+    ae_kv_truncate(c.kv, 0, 0);
+    assert_int_equal(ae_kv_reserve(c.kv, NULL, 3, 3 * AE_KV_PAGE, NULL), AERIE_OK);
+    assert_int_equal(ae_kv_match(c.kv, text[0], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE);
+    assert_int_equal(ae_kv_match(c.kv, text[1], 2 * AE_KV_PAGE), AE_KV_PAGE); /* the leaf went, its parent is left */
+    assert_int_equal(ae_kv_reserve(c.kv, NULL, 3, 6 * AE_KV_PAGE, NULL), AERIE_OK);
+    assert_int_equal(ae_kv_match(c.kv, text[0], 2 * AE_KV_PAGE), 0);
+    assert_int_equal(ae_kv_match(c.kv, text[2], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE); /* sequence 2 holds it */
+    assert_int_equal(ae_kv_reserve(c.kv, NULL, 1, 1, NULL), AERIE_ERROR_LIMIT);
+    assert_true(ae_kv_is_sound(c.kv));
+    close_cache(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_lives),
+        cmocka_unit_test(test_least_recently_used_goes_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
