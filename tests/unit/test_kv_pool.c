@@ -1,4 +1,4 @@
-/* test_kv.c - the KV cache's pages: random lives of sequences in a small pool, against a plain model of what each slot holds. */
+/* test_kv_pool.c - the KV cache's pages: random lives of sequences in a small pool, against a plain model of what each slot holds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
