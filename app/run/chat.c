@@ -1,8 +1,9 @@
 /* chat.c - aerie run on a terminal: a conversation, kept through the model's chat template.
  *
- * Owns: the messages so far. An answer that was interrupted stays in the conversation as far as it went; a message that cannot
- * be answered (the context is full), or whose answer was stopped before it began, is taken back. Nothing is ever forgotten
- * unasked. What the KV cache holds of the last turn is used for the next one.
+ * Owns: what stands around the messages (conversation.h). An answer that was interrupted stays in the conversation as far as
+ * it went. When the context is full, the oldest turns are forgotten, which is said. A message that cannot be answered (it is
+ * longer than the context), or whose answer was stopped before it began, is taken back. What the KV cache holds of the last
+ * turn is used for the next one.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
@@ -10,51 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/commands.h"
+#include "run/conversation.h"
 #include "run/generate.h"
 #include "run/lines.h"
-#include "common/commands.h"
 
 typedef struct chat {
-    const app_options *options;
+    const app_options *options; /* &own */
+    app_options own;            /* as given, but for the seed; what it points to is the caller's */
     app_models models;
     aerie_session *session;
     app_lines *lines;
-    aerie_message *messages; /* [n], contents owned, roles static; a system message first, if there is one */
-    size_t n, capacity;
+    app_conversation talk;
+    app_text attached; /* by /read: the beginning of the next message */
     aerie_stats sum;
     bool color, done;
-    char *saved; /* the file of the last /save, which may be written again */
+    app_saved saved;
 } chat;
-
-static bool insert(chat *c, size_t at, const char *role, const char *content, size_t n)
-{
-    aerie_message *grown = app_grow(c->messages, c->n, &c->capacity, sizeof *grown);
-    if (!grown) return false;
-    c->messages = grown;
-    char *copy = strndup(content, n);
-    if (!copy) return false;
-    memmove(grown + at + 1, grown + at, (c->n - at) * sizeof *grown);
-    grown[at] = (aerie_message){role, copy};
-    c->n++;
-    return true;
-}
 
 static bool add(chat *c, const char *role, const char *content, size_t n)
 {
-    return insert(c, c->n, role, content, n);
-}
-
-static void drop(chat *c, size_t at, size_t n)
-{
-    for (size_t i = 0; i < n; i++) free((char *)c->messages[at + i].content);
-    memmove(c->messages + at, c->messages + at + n, (c->n - at - n) * sizeof *c->messages);
-    c->n -= n;
-}
-
-/* Where the turns begin. */
-static size_t first_turn(const chat *c)
-{
-    return c->n && strcmp(c->messages[0].role, "system") == 0;
+    return app_conversation_insert(&c->talk, c->talk.n, role, content, n);
 }
 
 /* ---- Answers ---------------------------------------------------------------------------------------- */
@@ -73,156 +50,312 @@ static int generate(chat *c, app_prompt *prompt, bool *answered)
         if (!add(c, "assistant", text->data ? text->data : "", text->n)) bad = app_error_memory("the conversation");
         app_stats_add(&c->sum, &g.stats[0]);
         if (g.stats[0].stop == AERIE_STOP_CONTEXT)
-            app_note("the context of %u tokens is full, so the answer ends here. Nothing is lost: /drop forgets the oldest "
-                     "turn, /reset all of them, -c sets a larger context", (unsigned)aerie_session_n_ctx(c->session));
+            app_note("the context of %u tokens is full, so the answer ends here; your next message makes room by forgetting the "
+                     "oldest turns, and -c sets a larger context", (unsigned)aerie_session_n_ctx(c->session));
     }
     app_generation_free(&g);
+    return bad;
+}
+
+/* Tokens of the conversation without its n oldest turns. */
+static int encode_without(const chat *c, size_t n, app_prompt *prompt)
+{
+    const app_conversation *talk = &c->talk;
+    const size_t first = app_conversation_first(talk), at = n ? app_conversation_turn(talk, n) : first;
+    aerie_message *kept = malloc((talk->n + 1) * sizeof *kept);
+    if (!kept) return app_error_memory("the conversation");
+    if (first) kept[0] = talk->messages[0];
+    memcpy(kept + first, talk->messages + at, (talk->n - at) * sizeof *kept);
+    aerie_free(prompt->tokens);
+    prompt->tokens = NULL;
+    const int bad = app_conversation_encode(&c->models, kept, first + talk->n - at, &prompt->tokens, &prompt->n_tokens);
+    free(kept);
+    return bad;
+}
+
+/* Tokens that an answer should find room for. */
+static size_t answer_room(const chat *c)
+{
+    const size_t n_ctx = aerie_session_n_ctx(c->session);
+    const size_t room = n_ctx / 4 < 1024 ? n_ctx / 4 : 1024;
+    const int32_t n_predict = c->options->n_predict;
+    return n_predict > 0 && (size_t)n_predict < room ? (size_t)n_predict : room;
+}
+
+/* The conversation as tokens. Forgets as many of the oldest turns as it takes to leave room for an answer. */
+static int encode(chat *c, app_prompt *prompt)
+{
+    const size_t n_ctx = aerie_session_n_ctx(c->session), limit = n_ctx - answer_room(c);
+    const size_t n_turns = app_conversation_turns(&c->talk);
+    int bad = encode_without(c, 0, prompt);
+    if (bad || prompt->n_tokens <= limit || n_turns < 2) return bad;
+    size_t low = 0, high = n_turns - 1; /* without `low` turns it does not fit; without `high` it does, or nothing helps */
+    while (!bad && high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        bad = encode_without(c, middle, prompt);
+        if (prompt->n_tokens <= limit) high = middle;
+        else low = middle;
+    }
+    if (!bad) bad = encode_without(c, high, prompt);
+    if (bad || prompt->n_tokens >= n_ctx) return bad; /* not even the last message fits: keep the others */
+    const size_t first = app_conversation_first(&c->talk);
+    app_conversation_drop(&c->talk, first, app_conversation_turn(&c->talk, high) - first);
+    if (high == 1) app_note("the context of %zu tokens is full: the oldest turn is forgotten", n_ctx);
+    else app_note("the context of %zu tokens is full: the %zu oldest turns are forgotten", n_ctx, high);
+    return APP_DONE;
+}
+
+/* Answers the last message; says so if it cannot. */
+static int answer(chat *c, bool *answered)
+{
+    const unsigned n_ctx = (unsigned)aerie_session_n_ctx(c->session);
+    app_prompt prompt = {0};
+    *answered = false;
+    int bad = encode(c, &prompt);
+    if (!bad && prompt.n_tokens >= n_ctx) {
+        app_note("the message is too long: it takes %zu tokens, but the context holds %u; -c sets a larger one",
+                 prompt.n_tokens, n_ctx);
+    } else if (!bad) {
+        bad = generate(c, &prompt, answered);
+        if (!bad && !*answered) app_note("stopped before the answer began");
+    }
+    aerie_free(prompt.tokens);
     return bad;
 }
 
 /* Answers the last message, or takes it back. */
 static int reply(chat *c)
 {
-    app_prompt prompt = {0};
     bool answered = false;
-    int bad = app_conversation_encode(&c->models, c->messages, c->n, &prompt.tokens, &prompt.n_tokens);
-    if (!bad && prompt.n_tokens >= aerie_session_n_ctx(c->session)) {
-        drop(c, c->n - 1, 1);
-        app_note("the conversation has %zu tokens with this message, but the context holds %u. The message was taken back "
-                 "(it is in the history), nothing else is lost: /drop forgets "
-                 "the oldest turn, /reset all of them, -c sets a larger context",
-                 prompt.n_tokens, (unsigned)aerie_session_n_ctx(c->session));
-    } else if (!bad) {
-        bad = generate(c, &prompt, &answered);
-        if (!bad && !answered) {
-            drop(c, c->n - 1, 1);
-            app_note("stopped before the answer began; the message was taken back");
-        }
+    const int bad = answer(c, &answered);
+    if (!bad && !answered) {
+        app_conversation_drop(&c->talk, c->talk.n - 1, 1);
+        app_note("the message was taken back; the arrow keys bring it again");
     }
-    aerie_free(prompt.tokens);
     return bad;
 }
 
 /* ---- Commands ------------------------------------------------------------------------------------------ */
 
-static const char *const commands_text[] = {
-    "/reset            forget the conversation (the system message stays)",
-    "/drop [N]         forget the N oldest turns, one if N is not given",
-    "/system [TEXT]    set the system message; without TEXT remove it",
-    "/stats            figures of the conversation so far, as --stats prints them",
-    "/save FILE        the conversation as JSON: a list of {role, content}",
-    "/quit             end; so do Ctrl-D and Ctrl-C twice",
-    "Ctrl-C stops an answer. A line that ends in \\ goes on in the next one; \"\"\" begins and ends a",
-    "message of several lines. A message that begins with / needs a space before it.",
-};
-
-static void say_help(void)
+static int reset(chat *c, const char *text)
 {
-    for (size_t i = 0; i < sizeof commands_text / sizeof *commands_text; i++) fprintf(stderr, "%s\n", commands_text[i]);
-}
-
-void app_print_chat_commands(void)
-{
-    for (size_t i = 0; i < sizeof commands_text / sizeof *commands_text; i++) app_print("%s\n", commands_text[i]);
-}
-
-static int set_system(chat *c, const char *text)
-{
-    if (first_turn(c)) drop(c, 0, 1);
-    if (!*text) app_note("there is no system message now");
-    else if (!insert(c, 0, "system", text, strlen(text))) return app_error_memory("the conversation");
-    else app_note("the system message is set; the turns so far stay");
+    (void)text;
+    app_conversation *talk = &c->talk;
+    app_conversation_drop(talk, app_conversation_first(talk), talk->n - app_conversation_first(talk));
+    c->attached.n = 0;
+    app_note("the conversation is forgotten%s", talk->n ? "; the system message stays" : "");
     return APP_DONE;
 }
 
-static void drop_turns(chat *c, const char *text)
+static int forget(chat *c, const char *text)
 {
-    const size_t first = first_turn(c), n_turns = (c->n - first) / 2;
+    const size_t first = app_conversation_first(&c->talk), n_turns = app_conversation_turns(&c->talk);
     char *end;
     errno = 0;
     const long long n = *text ? strtoll(text, &end, 10) : 1;
     if (*text && (*end || errno || n < 1)) {
         app_note("/drop takes a number of turns from 1; found '%s'", text);
-        return;
-    }
-    const size_t dropped = (unsigned long long)n < n_turns ? (size_t)n : n_turns;
-    drop(c, first, 2 * dropped);
-    app_note("forgot %zu turn%s; %zu left", dropped, dropped == 1 ? "" : "s", n_turns - dropped);
-}
-
-/* Writes to a new file, or over the one saved to before. */
-static bool write_json(const chat *c, const char *path, const json_t *json)
-{
-    const bool again = c->saved && strcmp(c->saved, path) == 0;
-    FILE *file = fopen(path, again ? "w" : "wx");
-    if (!file) {
-        app_note("cannot save to '%s': %s%s", path, strerror(errno), errno == EEXIST ? "; give another name" : "");
-        return false;
-    }
-    errno = 0;
-    const bool bad = json_dumpf(json, file, JSON_INDENT(2)) || fputc('\n', file) == EOF;
-    if (!fclose(file) && !bad) return true;
-    app_note("cannot write '%s': %s", path, errno ? strerror(errno) : "the text could not be written");
-    return false;
-}
-
-static int save(chat *c, const char *name)
-{
-    const char *home = getenv("HOME");
-    app_text path = {0};
-    json_t *list = json_array();
-    if (!*name) {
-        app_note("/save needs the name of a file");
-        json_decref(list);
         return APP_DONE;
     }
-    bool ok = list != NULL;
-    if (name[0] == '~' && name[1] == '/' && home) {
-        ok = ok && app_text_add(&path, home, strlen(home));
-        name++;
-    }
-    ok = ok && app_text_add(&path, name, strlen(name));
-    for (size_t i = 0; ok && i < c->n; i++) {
-        const aerie_message *m = &c->messages[i];
-        json_t *content = app_json_text(m->content, strlen(m->content));
-        ok = !json_array_append_new(list, json_pack("{s:s, s:o}", "role", m->role, "content", content));
-    }
-    if (ok && write_json(c, path.data, list)) {
-        app_note("saved %zu message%s to '%s'", c->n, c->n == 1 ? "" : "s", path.data);
-        free(c->saved);
-        c->saved = strdup(path.data);
-    }
-    json_decref(list);
-    app_text_free(&path);
-    return ok ? APP_DONE : app_error_memory("the conversation");
+    const size_t dropped = (unsigned long long)n < n_turns ? (size_t)n : n_turns;
+    app_conversation_drop(&c->talk, first, app_conversation_turn(&c->talk, dropped) - first);
+    app_note("forgot %zu turn%s; %zu left", dropped, dropped == 1 ? "" : "s", n_turns - dropped);
+    return APP_DONE;
 }
 
-/* `text`: what stands behind the command's name. */
-static int run_command(chat *c, const char *name, const char *text)
+static int set_system(chat *c, const char *text)
 {
-    if (strcmp(name, "/quit") == 0 || strcmp(name, "/exit") == 0 || strcmp(name, "/bye") == 0) c->done = true;
-    else if (strcmp(name, "/help") == 0 || strcmp(name, "/?") == 0) say_help();
-    else if (strcmp(name, "/system") == 0) return set_system(c, text);
-    else if (strcmp(name, "/stats") == 0) app_say_stats(&c->sum, 1, 0, c->session);
-    else if (strcmp(name, "/save") == 0) return save(c, text);
-    else if (strcmp(name, "/drop") == 0) drop_turns(c, text);
-    else if (strcmp(name, "/reset") == 0 || strcmp(name, "/clear") == 0) {
-        drop(c, first_turn(c), c->n - first_turn(c));
-        app_note("the conversation is forgotten%s", c->n ? "; the system message stays" : "");
-    } else {
-        app_note("there is no command '%s'; /help lists them (a space before it sends it as a message)", name);
-    }
+    if (app_conversation_first(&c->talk)) app_conversation_drop(&c->talk, 0, 1);
+    if (!*text) app_note("there is no system message now");
+    else if (!app_conversation_insert(&c->talk, 0, "system", text, strlen(text))) return app_error_memory("the conversation");
+    else app_note("the system message is set; the turns so far stay");
     return APP_DONE;
+}
+
+/* Another answer in place of the last one, which stays if this one does not begin. */
+static int regenerate(chat *c, const char *text)
+{
+    (void)text;
+    app_conversation *talk = &c->talk;
+    const bool had = talk->n > app_conversation_first(talk) && strcmp(talk->messages[talk->n - 1].role, "assistant") == 0;
+    if (talk->n < app_conversation_first(talk) + 1 + had) {
+        app_note("there is no message to answer again");
+        return APP_DONE;
+    }
+    const aerie_message old = talk->messages[talk->n - 1];
+    bool answered = false;
+    talk->n -= had;
+    if (had && c->own.sampling.temperature > 0) c->own.sampling.seed++;
+    else if (had) app_note("at temperature 0 the same message gets the same answer");
+    const int bad = answer(c, &answered);
+    if (!had) return bad;
+    if (answered) {
+        free((char *)old.content);
+        return bad;
+    }
+    talk->messages[talk->n++] = old; /* its place is still there: nothing was added */
+    if (!bad) app_note("the old answer stays");
+    return bad;
+}
+
+static int show_stats(chat *c, const char *text)
+{
+    (void)text;
+    app_say_stats(&c->sum, 1, 0, c->session);
+    return APP_DONE;
+}
+
+/* The name of a file: ~/ is $HOME/, and quotes around it are dropped. */
+static bool file_name(app_text *path, const char *text)
+{
+    const char *home = getenv("HOME");
+    size_t n = strlen(text);
+    while (n && isspace((unsigned char)text[n - 1])) n--;
+    if (n > 1 && (*text == '"' || *text == '\'') && text[n - 1] == *text) text++, n -= 2;
+    bool ok = true;
+    if (n > 1 && text[0] == '~' && text[1] == '/' && home) {
+        ok = app_text_add(path, home, strlen(home));
+        text++, n--;
+    }
+    return ok && app_text_add(path, text, n);
+}
+
+static int save_to(chat *c, const char *text, bool force)
+{
+    app_text path = {0};
+    if (!*text && !c->saved.path) {
+        app_note("/save needs the name of a file");
+        return APP_DONE;
+    }
+    const bool ok = file_name(&path, *text ? text : c->saved.path);
+    if (ok) app_conversation_save(&c->talk, path.data, force, &c->saved);
+    app_text_free(&path);
+    return ok ? APP_DONE : app_error_memory("the name of a file");
+}
+
+static int save(chat *c, const char *text)
+{
+    const bool force = strncmp(text, "-f", 2) == 0 && (text[2] == ' ' || text[2] == '\0');
+    return save_to(c, text + (force ? 2 + strspn(text + 2, " ") : 0), force);
+}
+
+static int save_anyway(chat *c, const char *text)
+{
+    return save_to(c, text, true);
+}
+
+static int load(chat *c, const char *text)
+{
+    app_text path = {0};
+    if (!*text) {
+        app_note("/load needs the name of a file that /save wrote");
+        return APP_DONE;
+    }
+    const bool ok = file_name(&path, text);
+    const size_t before = c->talk.n - app_conversation_first(&c->talk);
+    if (ok && app_conversation_load(&c->talk, path.data)) {
+        const size_t n = c->talk.n, n_turns = app_conversation_turns(&c->talk);
+        app_note("loaded %zu message%s (%zu turn%s) from '%s'%s%s", n, n == 1 ? "" : "s", n_turns, n_turns == 1 ? "" : "s",
+                 path.data, before ? ", in place of the conversation so far" : "",
+                 n > app_conversation_first(&c->talk) && strcmp(c->talk.messages[n - 1].role, "user") == 0
+                     ? "; /regen answers the last one" : "");
+    }
+    app_text_free(&path);
+    return ok ? APP_DONE : app_error_memory("the name of a file");
+}
+
+static int attach(chat *c, const char *text)
+{
+    enum { LIMIT = 4 << 20 }; /* of all that is attached to one message */
+    app_text path = {0};
+    char size[32];
+    if (!*text) {
+        app_note("/read needs the name of a text file");
+        return APP_DONE;
+    }
+    const size_t before = c->attached.n;
+    bool ok = file_name(&path, text);
+    if (ok && app_text_read(&c->attached, path.data, LIMIT - before)) {
+        if (c->attached.n == before) app_note("'%s' is empty", path.data);
+        else {
+            app_note("read %s from '%s': they begin your next message, and an empty line sends them alone",
+                     app_bytes(size, c->attached.n - before), path.data);
+            ok = c->attached.data[c->attached.n - 1] == '\n' || app_text_add(&c->attached, "\n", 1);
+        }
+    }
+    app_text_free(&path);
+    return ok ? APP_DONE : app_error_memory("the file");
+}
+
+static int quit(chat *c, const char *text)
+{
+    (void)text;
+    c->done = true;
+    return APP_DONE;
+}
+
+static int say_help(chat *c, const char *text);
+
+/* Names of one command stand together; the first row of them has its help. */
+static const struct {
+    const char *name, *usage, *help;
+    int (*run)(chat *c, const char *text);
+} commands[] = {
+    {"/reset", "/reset", "forget the conversation; the system message stays", reset},
+    {"/clear", NULL, NULL, reset},
+    {"/drop", "/drop [N]", "forget the N oldest turns (default: 1)", forget},
+    {"/system", "/system [TEXT]", "set the system message; without TEXT remove it", set_system},
+    {"/regen", "/regen", "answer the last message again, with another seed", regenerate},
+    {"/read", "/read FILE", "put a text file at the beginning of the next message", attach},
+    {"/save", "/save FILE", "write the conversation as JSON: a list of {role, content}; '/save!' replaces a file", save},
+    {"/save!", NULL, NULL, save_anyway},
+    {"/load", "/load FILE", "go on with a conversation that /save wrote", load},
+    {"/stats", "/stats", "figures of the conversation so far, as --stats prints them", show_stats},
+    {"/help", "/help", "this list", say_help},
+    {"/?", NULL, NULL, say_help},
+    {"/quit", "/quit", "end; so do Ctrl-D, and Ctrl-C twice", quit},
+    {"/exit", NULL, NULL, quit},
+    {"/bye", NULL, NULL, quit},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static const char help_end[] =
+    "Ctrl-C stops an answer. A line that ends in \\ is continued on the next one. \"\"\" begins and ends a message\n"
+    "of several lines. To begin a message with /, put a space before it.\n";
+
+static int say_help(chat *c, const char *text)
+{
+    (void)c;
+    (void)text;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (commands[i].usage) fprintf(stderr, "%-15s %s\n", commands[i].usage, commands[i].help);
+    }
+    fputs(help_end, stderr);
+    return APP_DONE;
+}
+
+void app_print_chat_commands(void)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (commands[i].usage) app_print("%-15s %s\n", commands[i].usage, commands[i].help);
+    }
+    app_print("%s", help_end);
 }
 
 static int command(chat *c, const char *line)
 {
     char name[32];
     const size_t n = strcspn(line, " \t");
-    const char *text = line + n;
+    const char *text = line + n, *best = NULL;
     while (*text == ' ' || *text == '\t') text++;
     snprintf(name, sizeof name, "%.*s", (int)(n < 31 ? n : 31), line);
-    return run_command(c, name, text);
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(name, commands[i].name) == 0) return commands[i].run(c, text);
+        best = app_nearest(name, best, commands[i].name);
+    }
+    if (best) app_note("there is no command '%s'; did you mean '%s'?", name, best);
+    else app_note("there is no command '%s'; /help lists them. To send it as a message, put a space before it", name);
+    return APP_DONE;
 }
 
 /* ---- Messages of one or several lines --------------------------------------------------------------------- */
@@ -234,7 +367,7 @@ static bool ends_in_fence(const char *text, size_t n)
     return n >= 3 && memcmp(text + n - 3, FENCE, 3) == 0;
 }
 
-/* Adds the lines of a """ block behind its first three quotes, which are there already; or those behind a '\'. */
+/* Adds the lines of a """ block after its first three quotes, which are there already; or those after a '\'. */
 static app_line read_rest(chat *c, app_text *message, bool fenced)
 {
     for (;;) {
@@ -276,6 +409,19 @@ static bool is_blank(const app_text *text)
     return true;
 }
 
+/* What /read attached, and the message. */
+static int send(chat *c, const app_text *message)
+{
+    app_text whole = {0};
+    bool ok = app_text_add(&whole, c->attached.data, c->attached.n) && app_text_add(&whole, message->data, message->n);
+    ok = ok && add(c, "user", whole.data, whole.n);
+    c->attached.n = 0;
+    app_text_free(&whole);
+    const int bad = ok ? reply(c) : app_error_memory("the conversation");
+    c->done |= c->options->single_turn;
+    return bad;
+}
+
 static int converse(chat *c)
 {
     app_text message = {0};
@@ -289,13 +435,12 @@ static int converse(chat *c)
         if (result == APP_LINE_END || (result == APP_LINE_INTERRUPTED && warned)) break;
         if (result == APP_LINE_INTERRUPTED) app_note("Ctrl-C again or Ctrl-D ends the chat");
         warned = result == APP_LINE_INTERRUPTED;
-        if (result != APP_LINE_READ || is_blank(&message)) continue;
+        if (result != APP_LINE_READ || (is_blank(&message) && !c->attached.n)) continue;
         if (is_command) {
             bad = command(c, message.data);
             continue;
         }
-        bad = add(c, "user", message.data, message.n) ? reply(c) : app_error_memory("the conversation");
-        c->done |= c->options->single_turn;
+        bad = send(c, &message);
     }
     app_interrupt_disarm();
     app_text_free(&message);
@@ -305,7 +450,8 @@ static int converse(chat *c)
 int app_chat(const app_options *options)
 {
     const aerie_spec_type type = options->session.spec.type;
-    chat c = {.options = options};
+    chat c = {.own = *options};
+    c.options = &c.own;
     if (type == AERIE_SPEC_ORACLE) return app_error(APP_USAGE, "--spec-type oracle needs a prompt (-p)");
     if (options->json) return app_error(APP_USAGE, "--json needs a prompt (-p)");
     if (options->no_conversation) return app_error(APP_USAGE, "-no-cnv needs a prompt (-p, -f or standard input)");
@@ -325,9 +471,9 @@ int app_chat(const app_options *options)
     }
     if (!bad && options->stats) app_say_stats(&c.sum, 1, 0, c.session);
     app_lines_close(c.lines);
-    drop(&c, 0, c.n);
-    free(c.messages);
-    free(c.saved);
+    app_conversation_free(&c.talk);
+    app_text_free(&c.attached);
+    free(c.saved.path);
     aerie_session_free(c.session);
     app_models_free(&c.models);
     return bad;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # terminal.sh PROGRAM MKMODEL - a chat on a terminal, driven through tmux: type, edit, continue, several lines, interrupt,
-# reset, the context full, save, history, colours, quit. Exit status 77: skipped (no tmux).
+# reset, the context full, save, load, read, regenerate, history, colours, quit. Exit status 77: skipped (no tmux).
 set -eu
 program=$1
 mkmodel=$2
@@ -81,12 +81,36 @@ expect "saved 6 messages"
 grep -F -q '"two lines \nend here"' "$here/three.json"
 grep -F -q '"a block\nits end"' "$here/three.json"
 line "/save $here/one.json"
-expect "give another name"
+expect "it exists; '/save! $here/one.json' replaces it"
+grep -F -q '"content": "hello world"' "$here/one.json"
+[ "$(grep -c role "$here/one.json")" = 2 ] || { echo "one.json was overwritten"; exit 1; }
+line "/save! $here/one.json"
+expect "saved 6 messages to '$here/one.json', replacing what it held"
+line "/save -f $here/three.json"
+expect "saved 6 messages to '$here/three.json', replacing what it held"
+cmp "$here/one.json" "$here/three.json"
+line "/save"
+expect "saved 6 messages to '$here/three.json', replacing what it held" 2
+echo "[]" >"$here/three.json" # by somebody else
+line "/save $here/three.json"
+expect "it exists; '/save! $here/three.json'"
+line "/save! $here"
+expect "it is a folder"
+line "/save $here/nowhere/x.json"
+expect "No such file or directory"
+ln -s one.json "$here/link.json"
+chmod 640 "$here/one.json"
+line "/save! $here/link.json"
+expect "saved 6 messages to '$here/link.json'"
+[ -L "$here/link.json" ] && [ "$(stat -c %a "$here/one.json")" = 640 ] || { echo "link or mode is gone"; ls -l "$here"; exit 1; }
+[ -z "$(find "$here" -name '*.part')" ] || { echo "a temporary file is left"; exit 1; }
 pass "turns, messages of several lines, /save"
 
 # ---- commands ----
 line "/nonsense"
-expect "there is no command '/nonsense'"
+expect "there is no command '/nonsense'; /help"
+line "/sav x"
+expect "did you mean '/save'?"
 line "/system be brief"
 expect "the system message is set"
 line "/drop"
@@ -97,7 +121,79 @@ line "/save $here/reset.json"
 expect "saved 1 message to"
 line "/help"
 expect "/drop [N]"
+for name in /reset /system /regen /read /save /load /stats /quit; do expect "$name "; done
 pass "/system, /drop, /reset, /help"
+
+# ---- load, read, regenerate ----
+line "/load $here/one.json"
+expect "loaded 6 messages (3 turns) from '$here/one.json'"
+line "/save $here/again.json"
+expect "saved 6 messages to '$here/again.json'"
+cmp "$here/one.json" "$here/again.json"
+line "/regen"
+expect "the same message gets the same answer"
+line "/save $here/regen.json"
+expect "saved 6 messages to '$here/regen.json'"
+cmp "$here/one.json" "$here/regen.json"
+line "/drop 2"
+expect "forgot 2 turns; 1 left"
+refuse() { # text of the file, sentence
+    printf "$1" >"$here/bad.json"
+    line "/load $here/bad.json"
+    expect "$2"
+}
+refuse '[{"role":' "is not JSON: line 1"
+refuse '{}' "holds no list of messages"
+refuse '[{"role":"tool","content":"x"}]' "message 1 has the role 'tool'; known are"
+refuse '[{"role":"user","content":"x"},{"role":"system","content":"x"}]' "message 2 is a system message"
+refuse '[{"role":"user","content":7}]' "the content of message 1 is not a string"
+refuse '[7]' "message 1 has the role ''"
+refuse 'a\000b' "is not a file of UTF-8 text: byte 1 is 0x00"
+mkfifo "$here/pipe"
+line "/load $here/pipe"
+expect "cannot read '$here/pipe': it is a pipe"
+line "/read $here/pipe"
+expect "cannot read '$here/pipe': it is a pipe" 2
+line "/read $here"
+expect "cannot read '$here': it is a folder"
+line "/read /dev/zero"
+expect "cannot read '/dev/zero': it is a device"
+line "/read $here/missing"
+expect "cannot read '$here/missing': No such file"
+line "/read $program"
+expect "is not a file of UTF-8 text: byte"
+truncate -s 5M "$here/large"
+line "/read $here/large"
+expect "is larger than 4.00 MiB"
+line "/read"
+expect "/read needs the name"
+line "/load"
+expect "/load needs the name"
+line "/save $here/left.json" # nothing of this changed the conversation
+expect "saved 2 messages to '$here/left.json'"
+printf 'from a file' >"$here/some text.txt"
+line "/read '$here/some text.txt'"
+expect "read 11 bytes from '$here/some text.txt'"
+line "and more"
+line "/read $here/some text.txt"
+expect "read 11 bytes from '$here/some text.txt'" 2
+prompt
+keys Enter
+line "/save $here/read.json"
+expect "saved 6 messages to '$here/read.json'"
+grep -F -q '"content": "from a file\nand more"' "$here/read.json"
+grep -F -q '"content": "from a file\n"' "$here/read.json"
+echo '{"messages": [{"role": "user", "content": "asked before"}]}' >"$here/asked.json"
+line "/load $here/asked.json"
+expect "loaded 1 message (1 turn) from '$here/asked.json', in place of the conversation so far; /regen answers"
+line "/regen"
+line "/save $here/answered.json"
+expect "saved 2 messages to '$here/answered.json'"
+line "/reset"
+expect "the conversation is forgotten"
+line "/regen"
+expect "there is no message to answer again"
+pass "/load, /read, /regen"
 
 # ---- history: the newest message again ----
 prompt
@@ -140,22 +236,64 @@ expect "status 0"
 pass "Ctrl-C stops an answer, drops a line, ends at the second"
 
 # ---- the context is full ----
-start -c 120
+start -c 160 -n 24 -sys short
 expect "/help lists commands"
-line "fill it up"
-expect "so the answer ends here. Nothing is lost"
-line "one more"
-expect "The message was taken back"
+for i in 1 2 3 4 5 6; do line "fill it up with turn number $i"; done
+expect "the context of 160 tokens is full: the oldest turn is forgotten"
 line "/save $here/full.json"
-expect "saved 2 messages"
-line "/reset"
-expect "the conversation is forgotten"
-line "again"
-expect "so the answer ends here. Nothing is lost" 2
+expect "messages to '$here/full.json'"
+grep -F -q '"role": "system"' "$here/full.json"
+grep -F -q 'turn number 6' "$here/full.json"
+if grep -F -q 'turn number 1"' "$here/full.json"; then echo "the oldest turn is still there"; exit 1; fi
+[ $(($(grep -c role "$here/full.json") % 2)) = 1 ] || { echo "half a turn was forgotten"; cat "$here/full.json"; exit 1; }
+line "$(printf 'long %.0s' $(seq 60))"
+expect "the message is too long: it takes"
+line "/save $here/kept.json"
+expect "messages to '$here/kept.json'"
+cmp "$here/full.json" "$here/kept.json"
+printf '[' >"$here/many.json"
+for i in $(seq 40); do printf '{"role":"user","content":"q%s"},{"role":"assistant","content":"a"},' $i; done >>"$here/many.json"
+printf '{"role":"user","content":"the last one"}]' >>"$here/many.json"
+line "/load $here/many.json"
+expect "loaded 81 messages (41 turns)"
+line "/regen"
+expect "oldest turns are forgotten"
+line "/save $here/few.json"
+expect "messages to '$here/few.json'"
+grep -F -q '"the last one"' "$here/few.json"
+grep -F -q '"q40"' "$here/few.json"
 prompt
 keys C-d
 expect "status 0"
-pass "a full context loses nothing"
+start -c 120
+expect "/help lists commands"
+line "go on to the end"
+expect "so the answer ends here; your next message makes room"
+line "again"
+expect "the oldest turn is forgotten"
+prompt
+keys C-d
+expect "status 0"
+pass "a full context forgets the oldest turns"
+
+# ---- /regen draws anew ----
+start -n 16 --temp 1 --seed 5
+expect "/help lists commands"
+line "surprise me"
+line "/save $here/draw1.json"
+expect "saved 2 messages"
+line "/regen"
+line "/save $here/draw2.json"
+expect "saved 2 messages" 2
+line "/regen"
+line "/save $here/draw3.json"
+expect "saved 2 messages" 3
+if cmp -s "$here/draw1.json" "$here/draw2.json"; then echo "the same answer with another seed"; exit 1; fi
+if cmp -s "$here/draw2.json" "$here/draw3.json"; then echo "the same answer with a third seed"; exit 1; fi
+prompt
+keys C-d
+expect "status 0"
+pass "/regen"
 
 # ---- colours ----
 start -n 60 --color-drafts --spec-type draft -md "$here/m.gguf" --spec-fixed
