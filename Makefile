@@ -19,8 +19,8 @@ model: deps ## bring SmolLM2-135M-Instruct (Q4_1, 94 MiB) to models/, hash check
 demo: deps model all ## answer a prompt plain and with speculation, and compare the bytes
 	@sh scripts/demo.sh
 
-check: deps ## build with warnings as errors and run all tests
-	@sh .ci/run
+check: ## build with warnings as errors, run all tests, then again under sanitizers
+	@bash scripts/check.sh
 
 check-san: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake -S . -B $(BUILD)-san -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined >/dev/null

@@ -1,6 +1,11 @@
-/* simple.c - the shortest complete use of libaerie: load, ask, stream the answer, print figures.
- * cc examples/simple.c -Iinclude build/libaerie.a -lpcre2-8 -lutf8proc -lm -lpthread -o simple
- * ./simple model.gguf "Why is the sky blue?"
+/* simple.c - the shortest complete use of libaerie: load a model, ask, stream the answer, print figures.
+ *
+ * In the source tree, after make:
+ *     cc examples/simple.c -Iinclude build/libaerie.a -lpcre2-8 -lutf8proc -ljansson -lm -pthread -o simple
+ * With the library installed (make install), by pkg-config, or by CMake as in examples/CMakeLists.txt:
+ *     cc examples/simple.c $(pkg-config --cflags --libs aerie) -o simple
+ *
+ *     ./simple model.gguf "Why is the sky blue?"
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,32 +18,55 @@ static bool on_token(void *user, const aerie_token_event *event)
     return fflush(user) == 0; /* false would end the answer */
 }
 
+/* The drafting head that lies beside the model, if there is one that fits. Not needed for an answer, which is the same with
+ * and without; so what is wrong with it is told and otherwise ignored. */
+static aerie_drafter_head *head_beside(const aerie_model *model, const char *model_path)
+{
+    aerie_error error = {0};
+    aerie_drafter_head *head = NULL;
+    char *path = NULL;
+    aerie_status status = aerie_drafter_head_find(&path, model_path, &error);
+    if (status == AERIE_OK && path) status = aerie_drafter_head_load(&head, model, path, NULL, &error);
+    if (status != AERIE_OK) fprintf(stderr, "no drafting head: %s\n", error.text);
+    aerie_free(path);
+    return head;
+}
+
+static aerie_status prompt_tokens(const aerie_model *model, const char *prompt, int32_t **tokens, size_t *n, aerie_error *error)
+{
+    const aerie_message messages[] = {{"user", prompt}};
+    aerie_model_info info;
+    char *text = NULL;
+    size_t n_text = 0;
+    aerie_model_info_get(model, &info);
+    if (!info.has_chat_template) return aerie_tokenize(model, prompt, strlen(prompt), true, true, tokens, n, error);
+    aerie_status status = aerie_chat_prompt(model, messages, 1, true, &text, &n_text, error);
+    if (status == AERIE_OK) status = aerie_chat_tokenize(model, text, n_text, tokens, n, error);
+    aerie_free(text);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     aerie_error error = {0};
     aerie_model *model = NULL;
+    aerie_drafter_head *head = NULL;
     aerie_session *session = NULL;
-    aerie_model_info info;
+    aerie_session_params params = aerie_session_params_default();
     aerie_request request = aerie_request_default();
     aerie_stats stats;
     int32_t *tokens = NULL;
-    char *text = NULL;
-    size_t n_text = 0;
     if (argc != 3) {
         fprintf(stderr, "usage: %s MODEL PROMPT\n", argv[0]);
         return 2;
     }
-    const aerie_message messages[] = {{"user", argv[2]}};
     aerie_status status = aerie_model_load(&model, argv[1], NULL, &error);
     if (status != AERIE_OK) goto end;
-    aerie_model_info_get(model, &info);
-    /* NULL parameters: defaults, which draft by n-gram; the answer is the same with any drafter */
-    status = aerie_session_create(&session, model, NULL, &error);
+    head = head_beside(model, argv[1]);
+    params.spec.head = head; /* NULL: it drafts by n-grams alone */
+    status = aerie_session_create(&session, model, &params, &error);
     if (status != AERIE_OK) goto end;
-    if (info.has_chat_template) status = aerie_chat_prompt(model, messages, 1, true, &text, &n_text, &error);
-    if (status != AERIE_OK) goto end;
-    if (text) status = aerie_chat_tokenize(model, text, n_text, &tokens, &request.n_tokens, &error);
-    else status = aerie_tokenize(model, argv[2], strlen(argv[2]), true, true, &tokens, &request.n_tokens, &error);
+    status = prompt_tokens(model, argv[2], &tokens, &request.n_tokens, &error);
     if (status != AERIE_OK) goto end;
     request.tokens = tokens;
     request.n_predict = 256;
@@ -48,9 +76,9 @@ int main(int argc, char **argv)
             stats.decode_seconds, stats.n_passes, stats.n_accepted, stats.n_drafted);
 end:
     if (status != AERIE_OK) fprintf(stderr, "%s\n", error.text[0] ? error.text : aerie_status_text(status));
-    aerie_free(text);
     aerie_free(tokens);
     aerie_session_free(session);
+    aerie_drafter_head_free(head);
     aerie_model_free(model);
     return status == AERIE_OK ? 0 : 1;
 }

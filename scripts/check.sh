@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# What `make check` does: install what is missing, build with warnings as errors, and run every test; then those of the
+# library again with assertions, AddressSanitizer and UndefinedBehaviorSanitizer, and those that use threads with
+# ThreadSanitizer. Ends by naming the tests that were skipped and, as the last line, `N passed, N failed`, which is kept in
+# build/count.txt.
+set -u
+cd "$(dirname "$0")/.." || exit
+jobs=$(nproc)
+reports=() # of each run of ctest; one that is not there counts as a failure
+
+step() { printf '\n== %s (after %d min %02d s)\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
+
+# Runs the tests of a build folder; further arguments go to ctest. All output is kept: reasons for skipping are in it.
+tests() {
+    ctest --test-dir "$1" --output-on-failure --no-tests=error \
+        --output-junit tests.xml --test-output-size-passed 1000000 "${@:2}"
+}
+
+build() { # folder, targets ("all"), then cmake flags
+    local folder=$1 targets=$2
+    shift 2
+    mkdir -p "$folder"
+    rm -f "$folder/tests.xml"
+    reports+=("$folder/tests.xml")
+    # shellcheck disable=SC2086 # a list of words
+    if cmake -S . -B "$folder" -DAERIE_WERROR=ON "$@" >/dev/null &&
+        cmake --build "$folder" -j "$jobs" --target $targets >"$folder/build.log" 2>&1; then
+        return 0
+    fi
+    tail -n 40 "$folder/build.log"
+    return 1
+}
+
+step "packages, the real model (tests that need it are skipped without)"
+sh scripts/install-deps.sh || { mkdir -p build && echo "0 passed, 1 failed" | tee build/count.txt; exit 1; }
+sh scripts/fetch-model.sh || echo "skip: the model could not be had"
+step "the Python packages that tests compare with (skipped without)"
+timeout 300 sh scripts/fetch-oracles.sh build/python || echo "skip: not all Python packages could be had"
+
+step "release build and all tests"
+build build all -DCMAKE_BUILD_TYPE=Release && tests build
+
+step "assertions, AddressSanitizer, UndefinedBehaviorSanitizer: units, kernels, laws, golden vectors, fuzz corpora"
+build build-san all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined &&
+    tests build-san -R '^(unit|kernels|laws|golden|fuzz)/'
+
+step "ThreadSanitizer: the pool, and generation by the program"
+build build-tsan "aerie unit_test_pool app_test_run" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread &&
+    tests build-tsan -R '^(unit/pool|app/run)$'
+
+step "tests that were skipped, and why"
+set -o pipefail
+python3 scripts/count-tests.py "${reports[@]}" | tee build/check.txt
+status=$?
+tail -n 1 build/check.txt >build/count.txt
+exit "$status"
