@@ -16,8 +16,8 @@ deps: ## install what building, testing and the demo need (Debian, as root)
 model: deps ## bring SmolLM2-135M-Instruct (Q4_1, 94 MiB) to models/, hash checked
 	@sh scripts/fetch-model.sh
 
-demo: deps model all ## answer a prompt plain and with speculation, and compare the bytes
-	@sh scripts/demo.sh
+demo: deps model all ## answer prompts plain and with speculation, and compare the bytes
+	@python3 scripts/demo.py
 
 check: ## build with warnings as errors, run all tests, then again under sanitizers
 	@bash scripts/check.sh
