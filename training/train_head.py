@@ -13,8 +13,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 
+class Defaults(argparse.ArgumentDefaultsHelpFormatter):
+    """Names an option's default where there is one that says something."""
+
+    def _get_help_string(self, action):
+        return action.help if action.default in (None, "", []) else super()._get_help_string(action)
+
+
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=Defaults)
     p.add_argument("-m", "--model", required=True, help="the target (GGUF)")
     p.add_argument("-o", "--output", required=True, help="the head to write (GGUF)")
     p.add_argument("--work", help="folder for data and checkpoints (default: the output's name with .work)")
@@ -39,8 +46,10 @@ def arguments():
     head.add_argument("--draft-vocab", type=int, default=24576, help="tokens that can be drafted")
     head.add_argument("--kv-heads", type=int, default=0, help="key and value heads; 0: as many as the target has query heads")
     head.add_argument("--ffn", type=int, default=0, help="width of the feed-forward part; 0: that of the target, a third more")
-    head.add_argument("--type", default="Q8_0", help="tensor type of the written head; F16: as converted")
-    head.add_argument("--output-type", default="", help="of its output rows, if another (the most of it with a large draft vocabulary): iq4_nl, q5_0 ...")
+    head.add_argument("--name", help="the head's name in its file (default: the output's file name without .gguf)")
+    head.add_argument("--type", default="Q5_0", help="tensor type of the written head; F16: as converted")
+    head.add_argument("--output-type", help="of its output rows, the most of it with a large draft vocabulary (default: q5_1 with --type Q5_0, "
+                      "else the same type)")
     train = p.add_argument_group("training")
     train.add_argument("--minutes", type=float, default=60, help="how long to train; 0: until --epochs")
     train.add_argument("--epochs", type=float, default=8, help="passes over the data at most")
@@ -128,7 +137,7 @@ def main():
         from headtrain.engine import Engine
         from headtrain.plot import plot
     except ImportError as missing:
-        raise SystemExit(f"train_head: {missing}; pip install -r {Path(__file__).resolve().parent / 'requirements.txt'}") from None
+        raise SystemExit(f"train_head: {missing}; training/README.md begins with what to install") from None
     work.mkdir(parents=True, exist_ok=True)
     target = target_file.read(args.model)
     layers = target.n_layers
@@ -147,10 +156,11 @@ def main():
     saved = work / "checkpoint"
     checkpoint.export(run / "checkpoint.pt", saved, target)
     full = str(work / "head-f16.gguf") if args.type.upper() != "F16" else args.output
-    engine.call("convert", saved, "-o", full, "--target", args.model, "--outtype", "f16", "--producer", "official",
+    engine.call("convert", saved, "-o", full, "--target", args.model, "--outtype", "f16", "--producer", "official", "--name", args.name or Path(args.output).stem,
                 "--taps", ",".join(map(str, taps)), "--feedback", "post", "--norm-before-residual", "off")
     if full != args.output:
-        engine.call("quantize", full, args.output, args.type, *(["--output-tensor-type", args.output_type] if args.output_type else []))
+        output_type = args.output_type or ("q5_1" if args.type.upper() == "Q5_0" else None)
+        engine.call("quantize", full, args.output, args.type, *(["--output-tensor-type", output_type] if output_type else []))
     print(f"{args.output}: {Path(args.output).stat().st_size / 1e6:.1f} MB; use it as: aerie run -m {args.model} -md {args.output} --spec-type draft-eagle3")
 
 

@@ -1,4 +1,5 @@
-/* test_head_find.c - aerie_drafter_head_find: which file beside a model is taken for its drafting head, going by names. */
+/* test_head_find.c - aerie_drafter_head_find: which file beside a model is taken for its drafting head, going by names; and
+ * the name that the head kept in models/ gives itself. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <cmocka.h>
 
 #include "aerie.h"
+#include "formats/gguf.h"
 
 static void beside(const char *folder, const char *model, const char *head)
 {
@@ -71,8 +73,23 @@ static void test_beside(void **state)
     rmdir(folder);
 }
 
+static void test_the_shipped_head_has_a_name(void **state)
+{
+    (void)state;
+    static const char expected[] = "SmolLM2-135M-Instruct-EAGLE-3.1";
+    const ae_gguf_options options = {.index_only = true};
+    aerie_error error = {0};
+    ae_gguf_string name = {0};
+    ae_gguf *gguf;
+    if (ae_gguf_open(&gguf, "models/smollm2-135m-instruct-eagle3.gguf", &options, &error) != AERIE_OK) fail_msg("%s", error.text);
+    assert_int_equal(ae_gguf_get_string(gguf, "general.name", true, &name, &error), AERIE_OK);
+    if (name.n != strlen(expected) || memcmp(name.data, expected, name.n) != 0)
+        fail_msg("it is called '%.*s'", (int)name.n, name.data);
+    ae_gguf_close(gguf);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_beside)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_beside), cmocka_unit_test(test_the_shipped_head_has_a_name)};
     return cmocka_run_group_tests_name("the head beside a model", tests, NULL, NULL);
 }
