@@ -171,7 +171,8 @@ static void print_option(const app_option *o, bool brief)
     if (brief && strcspn(o->help, ";") < n) n = strcspn(o->help, ";");
     size_t used = (size_t)snprintf(text, sizeof text, "%.*s", (int)n, o->help);
     if (value && used < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, " (default: %s)", value);
-    if (!brief && used < sizeof text) snprintf(text + used, sizeof text - used, " [%s]", app_option_environment(o, environment));
+    if (!brief && used < sizeof text)
+        snprintf(text + used, sizeof text - used, " [%s]", app_option_environment(o, environment));
     print_wrapped(text, LEFT, LEFT);
 }
 

@@ -25,69 +25,71 @@ static const app_command commands[] = {
      "\n"
      "  aerie tokenize -m model.gguf -p 'Hello world'\n"
      "  aerie tokenize -m model.gguf --decode 9906 1917\n"},
-    {APP_TEMPLATE, "template", "", "a conversation as a chat template writes it",
-     "Renders the messages of a JSON file by a chat template, a file's or a model's own, and prints the prompt,\n"
-     "every byte of it and no more. The template sees what Hugging Face transformers shows to it: messages, tools,\n"
-     "documents, add_generation_prompt, bos_token, eos_token, and what --set adds.\n"
-     "The file holds a list of messages, or an object with the list as \"messages\" and perhaps \"tools\" and\n"
-     "\"chat_template_kwargs\", as chat APIs take it; what else is in the object is passed over.\n"
+    {APP_TEMPLATE, "template", "", "a conversation rendered by a chat template",
+     "Renders the messages of a JSON file with a chat template, from a file or the model, and prints the prompt byte\n"
+     "for byte. The template sees the same variables as in Hugging Face transformers: messages, tools, documents,\n"
+     "add_generation_prompt, bos_token, eos_token, and those that --set adds.\n"
+     "The file holds a list of messages, or an object with \"messages\" and optionally \"tools\" and\n"
+     "\"chat_template_kwargs\", as in chat APIs; other members of the object are ignored.\n"
      "\n"
      "  aerie template -m model.gguf --messages chat.json\n"
      "  aerie template --file qwen3.jinja --messages - --tools tools.json --set enable_thinking=false < chat.json\n"},
     {APP_INSPECT, "inspect", "[FILE]", "what a model file holds",
-     "Prints metadata, tensors and totals of a GGUF file, also of one that aerie cannot run.\n"
+     "Prints metadata, tensors and totals of a GGUF file, even of one that aerie cannot run.\n"
      "\n"
      "  aerie inspect model.gguf\n"
      "  aerie inspect model.gguf --keys --match tokenizer\n"},
-    {APP_CONVERT, "convert", "DIR|FILE", "a drafting head's checkpoint to GGUF",
-     "Turns an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint (safetensors or PyTorch's, and config.json, as EAGLE,\n"
-     "SpecForge, AngelSlim, speculators, ModelOpt and Medusa save it) into a GGUF file, and says what it took it for.\n"
-     "With the target, sizes are checked and tables that are only copies of the target's are left out.\n"
+    {APP_CONVERT, "convert", "DIR|FILE", "a drafter head's checkpoint to GGUF",
+     "Converts an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint to a GGUF file and reports what it detected. It reads\n"
+     "safetensors or PyTorch files with their config.json, as EAGLE, SpecForge, AngelSlim, speculators, ModelOpt and\n"
+     "Medusa save them. Given the target model, it checks the sizes and leaves out tables that copy the target's.\n"
      "\n"
      "  aerie convert EAGLE3-LLaMA3.1-Instruct-8B/ --target llama-3.1-8b.gguf -o eagle3.gguf\n"
      "  aerie convert head/ -o head.gguf --outtype q8_0 --taps output --feedback post\n"},
     {APP_QUANTIZE, "quantize", "IN.gguf OUT.gguf TYPE [THREADS]", "the same model in another tensor type",
-     "Writes IN again with its weights in TYPE: a mix of types under llama.cpp's names and by its rules\n"
-     "(Q4_K_M, Q4_0, Q8_0, F16 ...; --help ends with the list). Norms, vectors, routers and tables of\n"
-     "numbers stay as they are, and so does all metadata. Of a split model any part brings all of it, and OUT\n"
-     "is one file. Drafting heads work too: all their weights get the type.\n"
-     "Rows that are not whole blocks of a type get the next larger one, and it is said how many.\n"
+     "Writes IN to OUT with its weights in TYPE. A TYPE is a mix of tensor types with llama.cpp's names and rules\n"
+     "(Q4_K_M, Q4_0, Q8_0, F16 ...; the list follows the options). Norms, vectors, routers, tables of numbers and\n"
+     "the metadata are copied unchanged. IN may be any part of a split model; OUT is always a single file. In a\n"
+     "drafter head all weights get the type. A tensor whose rows are not whole blocks of its type gets the next\n"
+     "larger type; the number of such tensors is reported.\n"
      "\n"
      "  aerie quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
      "  aerie quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type 'ffn_down=q6_K' --dry-run\n"},
     {APP_BENCH_SPEED, "bench speed", "", "tokens per second of prompt and generation",
      "Measures prefill of a prompt and plain decoding, without speculation.\n"},
     {APP_BENCH_VERIFY, "bench verify", "", "what a pass over n rows costs",
-     "Measures T(n), the time of one target pass over n rows, and of a pass over a prompt, in turn, with\n"
-     "the machine's read bandwidth between them. Medians over all repetitions; --json and --csv have\n"
-     "the bests too. One kernel level a call (--cpu); bench/peers.py takes several in turn.\n"
+     "Measures T(n), the time of one target pass over n rows, and the time of a pass over a prompt. The passes\n"
+     "alternate with measurements of the machine's read bandwidth. Prints medians over all repetitions; --json\n"
+     "and --csv also give the best times. Each call measures one kernel level (--cpu).\n"
      "\n"
      "  aerie bench verify -m model.gguf --contexts 0,4096 --csv > verify.csv\n"},
     {APP_BENCH_SPEC, "bench spec", "", "speculation against plain decoding",
-     "Answers prompts plainly and with each kind of speculation, in alternating runs, and reports for\n"
-     "each drafter, temperature and group of prompts (and all groups together) tokens/s with and\n"
-     "without speculation, what was drafted and accepted, and whether the output was the same, which\n"
-     "it must be: exit status 1 if not.\n"
-     "--prompts reads a group from each .jsonl file, named like the file: a line is one object with\n"
-     "\"id\", \"prompt\" and \"held_out\" (true or false: not for training). Lists (--spec-types,\n"
-     "--spec-draft-n-max, --spec-tree, --temps, -np) are measured in all combinations.\n"
-     "tokens/s are tokens over the seconds of generation, prompts being in the cache: each prompt's\n"
-     "median over -r runs, and over a group all tokens by all those seconds. 'per pass' and 'per\n"
-     "round': accepted tokens per target pass, and per pass that verified a draft; 'rows': rows per\n"
-     "pass and sequence; 'T/T1': what a pass cost, in plain ones; 'drafting': its share of the time.\n"
-     "Acceptance by depth: rounds that accepted so deep over all rounds, and, in brackets, over the\n"
-     "rounds that got as far as to try it. Without --seed it is 0, so that runs can be compared.\n"
+     "Answers the prompts without speculation and with each kind of it, in alternating runs. For each\n"
+     "drafter, temperature and group of prompts, and for all groups together, it reports tokens/s with\n"
+     "and without speculation, the numbers of drafted and accepted tokens, and whether the output was\n"
+     "the same. If any output differs, the exit status is 1.\n"
+     "--prompts reads one group from each .jsonl file and names it after the file. Each line is an\n"
+     "object with \"id\", \"prompt\" and \"held_out\" (true: the prompt was kept out of training). Lists\n"
+     "(--spec-types, --spec-draft-n-max, --spec-tree, --temps, -np) are measured in all combinations.\n"
+     "tokens/s counts generation only; the prompt is in the cache. The time of a prompt is the median\n"
+     "of -r runs; the rate of a group is its total tokens over its total time. Columns: 'per pass' and\n"
+     "'per round' are accepted tokens per target pass and per pass that verified a draft; 'rows' is\n"
+     "rows per pass and sequence; 'T/T1' is the time of a pass relative to a plain one; 'drafting' is\n"
+     "the drafter's share of the time. Acceptance by depth is the share of all rounds that accepted a\n"
+     "token at that depth and, in brackets, the share of the rounds that tried one. The default seed\n"
+     "is 0, so that runs can be compared.\n"
      "\n"
      "  aerie bench spec -m model.gguf --prompts bench/prompts --held-out only --temps 0,1 --json\n"},
     {APP_BENCH_LOGITS, "bench logits", "", "raw logits of token windows",
-     "Reads windows of token ids, one per line, and writes little-endian float32 logits, a row\n"
-     "[n_vocab] for every token of every window, to standard output. Each window starts at position 0.\n"
+     "Reads windows of token ids, one per line. For every token of every window it writes one row of\n"
+     "n_vocab little-endian float32 logits to standard output. Each window starts at position 0.\n"
      "\n"
      "  aerie bench logits -m model.gguf --ids-file windows.txt > logits.f32\n"},
-    {APP_TRAIN_DATA, "train-data", "STEP [FILE]", "data to train a drafting head with",
-     "The target model writes what its head is trained on, in three steps: user turns that it makes up\n"
-     "itself, answers to prompts, and features (hidden rows, likeliest next tokens) of the answers. Each\n"
-     "step goes on where an interrupted one stopped. The formats are in training/README.md.\n"
+    {APP_TRAIN_DATA, "train-data", "STEP [FILE]", "training data for a drafter head",
+     "Lets the target model write the training data of its drafter head, in three steps: 'turns' invents\n"
+     "user messages, 'answers' answers them, and 'features' records the hidden rows and the likeliest next\n"
+     "tokens of the answers. An interrupted step continues where it stopped. training/README.md describes\n"
+     "the formats.\n"
      "\n"
      "  aerie train-data turns -m model.gguf -o turns.jsonl --n-turns 1000 -np 32 -n 128 --temp 1\n"
      "  aerie train-data answers turns.jsonl -m model.gguf -o answers.jsonl -np 32 -n 256 --temp 0\n"
@@ -106,13 +108,13 @@ static const app_option options[] = {
     /* Model */
     {"-m --model", "FILE", APP_TEXT, READS, AT(model), 0, 0, "Model", "model file (GGUF); of a split model any part"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
-     "a small model, or a drafting head made for the model, that drafts; with another vocabulary it drafts with the "
-     "tokens that both share, if these are enough"},
+     "draft with a smaller model or with a drafter head for the model; a model with another vocabulary drafts the tokens that "
+     "both share, if they share enough"},
     {"--mmap", NULL, APP_FLAG, READS, AT(model_params.mmap), 0, 0, "Model",
-     "start at once: use the weights as they lie in the file, which stays mapped; same output, slower. "
-     "Otherwise quantized weights are read and repacked in memory, and only tables and float weights are mapped"},
+     "use the weights directly from the mapped file: starts at once, runs slower, same output. By default quantized weights "
+     "are read and repacked in memory, and only tables and float weights are mapped"},
     {"--no-mmap", NULL, APP_FLAG, READS, AT(model_params.no_mmap), 0, 0, "Model",
-     "map nothing: read tables and float weights into memory too"},
+     "map nothing; read tables and float weights into memory too"},
     {"-c --ctx-size", "N", APP_U32, LOADS, AT(session.n_ctx), 0, 1 << 24, "Model",
      "positions per sequence; 0: the smaller of 8192 and what the model was trained for"},
     {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
@@ -167,113 +169,116 @@ static const app_option options[] = {
     {"-r --stop --reverse-prompt", "TEXT", APP_TEXTS, APP_RUN, AT(stop), 0, 0, "Generation",
      "end the answer before this text; may be given several times"},
     {"--grammar", "GBNF", APP_TEXT, SPECULATES, AT(grammar_text), 0, 0, "Generation",
-     "the answer is a text of this grammar, in llama.cpp's GBNF: 'root ::= \"yes\" | \"no\"'"},
-    {"--grammar-file", "FILE", APP_TEXT, SPECULATES, AT(grammar_file), 0, 0, "Generation", "the grammar is read from a file"},
+     "restrict the answer to this grammar, in llama.cpp's GBNF: 'root ::= \"yes\" | \"no\"'"},
+    {"--grammar-file", "FILE", APP_TEXT, SPECULATES, AT(grammar_file), 0, 0, "Generation", "read the grammar from a file"},
     {"-j --json-schema", "SCHEMA", APP_TEXT, SPECULATES, AT(schema_text), 0, 0, "Generation",
-     "the answer is JSON that fits this JSON schema; {}: any object"},
+     "restrict the answer to JSON that fits this schema; {}: any object"},
     {"-jf --json-schema-file", "FILE", APP_TEXT, SPECULATES, AT(schema_file), 0, 0, "Generation",
-     "the schema is read from a file"},
+     "read the schema from a file"},
 
     /* Sampling */
     {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",
-     "same seed, same output; -1: another one each time (default: -1)"},
+     "random seed; the same seed gives the same output, -1 a new seed each time (default: -1)"},
     {"--temp --temperature", "T", APP_F32, GENERATES, AT(sampling.temperature), 0, 1000, "Sampling",
-     "temperature; 0 is greedy"},
+     "temperature; 0: always the likeliest token"},
     {"--temps", "LIST", APP_REALS, APP_BENCH_SPEC, AT(temperatures), 0, 1000, "Sampling",
-     "several temperatures, in place of --temp"},
+     "temperatures to measure, instead of --temp"},
     {"--top-k", "N", APP_I32, GENERATES, AT(sampling.top_k), -1, INT32_MAX, "Sampling",
-     "only the N most likely tokens; 0: off"},
+     "sample from the N likeliest tokens only; 0: off"},
     {"--top-p", "P", APP_F32, GENERATES, AT(sampling.top_p), 0, 1, "Sampling",
-     "only the most likely tokens that together reach P; 1: off"},
+     "sample from the likeliest tokens whose probabilities add up to P; 1: off"},
     {"--min-p", "P", APP_F32, GENERATES, AT(sampling.min_p), 0, 1, "Sampling",
-     "only tokens at least P times as likely as the best; 0: off"},
+     "sample from tokens at least P times as likely as the likeliest; 0: off"},
     {"--repeat-penalty", "X", APP_F32, GENERATES, AT(sampling.repeat_penalty), 0.01, 100, "Sampling",
-     "weakens tokens seen before; 1: off"},
+     "penalize tokens that occurred before: divide positive logits by X, multiply others; 1: off"},
     {"--presence-penalty", "X", APP_F32, GENERATES, AT(sampling.presence_penalty), -100, 100, "Sampling",
-     "subtracted from the logit of a token seen before; 0: off"},
+     "subtract X from the logit of every token that occurred before; 0: off"},
     {"--frequency-penalty", "X", APP_F32, GENERATES, AT(sampling.frequency_penalty), -100, 100, "Sampling",
-     "subtracted for each time a token was seen; 0: off"},
+     "subtract X for every time that a token occurred; 0: off"},
     {"--repeat-last-n", "N", APP_I32, GENERATES, AT(sampling.penalty_last_n), -1, INT32_MAX, "Sampling",
-     "how many of the newest tokens count as seen; 0: none, -1: all"},
+     "number of latest tokens that the penalties consider; 0: none, -1: all"},
     {"--dry-multiplier", "X", APP_F32, SPECULATES, AT(sampling.dry_multiplier), 0, 1000, "Sampling",
-     "DRY weakens what would prolong a repetition of n tokens by X * base^(n - allowed length); 0: off"},
-    {"--dry-base", "X", APP_F32, SPECULATES, AT(sampling.dry_base), 1, 1000, "Sampling", "DRY's base"},
+     "DRY: penalize a token that would extend a repetition of n tokens by X * base^(n - allowed length); 0: off"},
+    {"--dry-base", "X", APP_F32, SPECULATES, AT(sampling.dry_base), 1, 1000, "Sampling", "DRY: base of the penalty"},
     {"--dry-allowed-length", "N", APP_I32, SPECULATES, AT(sampling.dry_allowed_length), 0, INT32_MAX, "Sampling",
-     "shorter repetitions are not weakened"},
+     "DRY: repetitions shorter than N are not penalized"},
     {"--dry-penalty-last-n", "N", APP_I32, SPECULATES, AT(sampling.dry_penalty_last_n), -1, INT32_MAX, "Sampling",
-     "how many of the newest tokens DRY looks at; 0: none, -1: all"},
+     "DRY: number of latest tokens considered; 0: none, -1: all"},
     {"--dry-sequence-breaker", "TEXT", APP_TEXTS, SPECULATES, AT(dry_breakers), 0, 0, "Sampling",
-     "no repetition reaches over this text; the first one given replaces newline, colon, quote and asterisk; none: no text "
-     "does"},
+     "DRY: a repetition ends at this text; the first one given replaces the defaults (newline, colon, quote, asterisk); "
+     "'none': no text ends it"},
     {"--top-n-sigma --top-nsigma", "N", APP_F32, SPECULATES, AT(sampling.top_n_sigma), -1, 1e6, "Sampling",
-     "only tokens whose logit is within N standard deviations of the best; 0 or less: off"},
+     "sample from tokens whose logit is within N standard deviations of the highest; 0 or less: off"},
     {"--typical --typical-p", "P", APP_F32, SPECULATES, AT(sampling.typical_p), 0, 1, "Sampling",
-     "only the tokens of most typical surprise that together reach P; 1: off"},
+     "locally typical sampling: tokens whose surprise is closest to the entropy, up to a total of P; 1: off"},
     {"--xtc-probability", "P", APP_F32, SPECULATES, AT(sampling.xtc_probability), 0, 1, "Sampling",
-     "how often XTC takes the likeliest tokens away; 0: never"},
+     "XTC: probability of removing the likeliest tokens; 0: off"},
     {"--xtc-threshold", "P", APP_F32, SPECULATES, AT(sampling.xtc_threshold), 0, 1, "Sampling",
-     "XTC leaves one of the tokens at least as likely as P; above 0.5: off"},
+     "XTC: of the tokens with a probability of at least P only the least likely stays; above 0.5: off"},
     {"--dynatemp-range", "X", APP_F32, SPECULATES, AT(sampling.dynatemp_range), 0, 1000, "Sampling",
-     "the temperature follows the entropy, from --temp - X to --temp + X; 0: off"},
+     "dynamic temperature: from --temp - X to --temp + X, depending on the entropy; 0: off"},
     {"--dynatemp-exp", "X", APP_F32, SPECULATES, AT(sampling.dynatemp_exponent), 0, 1000, "Sampling",
-     "how: (entropy / largest entropy)^X"},
+     "dynamic temperature: the exponent X in (entropy / largest entropy)^X"},
     {"--mirostat", "N", APP_I32, SPECULATES, AT(sampling.mirostat), 0, 2, "Sampling",
-     "2: mirostat 2.0, with logit bias and temperature as the only other steps; 0: off"},
+     "2: mirostat 2.0, which replaces all steps but logit bias and temperature; 0: off"},
     {"--mirostat-ent", "X", APP_F32, SPECULATES, AT(sampling.mirostat_tau), 0, 1000, "Sampling",
-     "the surprise that mirostat aims at, in bits"},
-    {"--mirostat-lr", "X", APP_F32, SPECULATES, AT(sampling.mirostat_eta), 0, 1000, "Sampling", "how fast it learns"},
+     "mirostat: target surprise in bits"},
+    {"--mirostat-lr", "X", APP_F32, SPECULATES, AT(sampling.mirostat_eta), 0, 1000, "Sampling", "mirostat: learning rate"},
     {"--min-keep", "N", APP_U32, SPECULATES, AT(sampling.min_keep), 0, INT32_MAX, "Sampling",
-     "typical, top-p, min-p and XTC leave at least N tokens"},
+     "typical, top-p, min-p and XTC keep at least N tokens"},
     {"-l --logit-bias", "TOKEN(+|-)BIAS", APP_TEXTS, SPECULATES, AT(logit_bias), 0, 0, "Sampling",
-     "changes a token's logit: 15043+1, 15043-0.5, 15043-inf (never); may be given several times"},
+     "add to the logit of a token: 15043+1, 15043-0.5, 15043-inf (never); may be repeated"},
     {"--samplers", "LIST", APP_TEXT, SPECULATES, AT(samplers), 0, 0, "Sampling",
-     "steps in their order (default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)"},
+     "sampling steps in their order (default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)"},
     {"--sampling-seq --sampler-seq", "LETTERS", APP_TEXT, SPECULATES, AT(sampler_seq), 0, 0, "Sampling",
-     "the same by letters (default: edskypmxt)"},
+     "sampling steps as letters (default: edskypmxt)"},
 
     /* Speculation */
     {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN, AT(session.spec.type), 0, 0, "Speculation",
-     "auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa; for tests oracle, random. auto: what -md is, or "
-     "a drafting head beside the model (MODEL-eagle3.gguf), else n-gram"},
+     "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa; oracle and random are for tests. auto uses "
+     "-md, or a drafter head beside the model (MODEL-eagle3.gguf), and n-grams"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
-     "kinds to compare with none (default: ngram, and what -md is, or the drafting head beside the model)"},
+     "drafters to compare with none (default: ngram, and -md or the drafter head beside the model)"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN, AT(session.spec.n_max), 1,
-     AERIE_MAX_DRAFT, "Speculation", "tokens drafted ahead at most"},
+     AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_maxes), 1,
-     AERIE_MAX_DRAFT, "Speculation", "tokens drafted ahead at most"},
+     AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead"},
     {"--spec-draft-n-min --draft-min --draft-n-min", "N", APP_U32, SPECULATES, AT(session.spec.n_min), 0,
-     AERIE_MAX_DRAFT, "Speculation", "shorter drafts are not verified"},
+     AERIE_MAX_DRAFT, "Speculation", "drop drafts shorter than N"},
     {"--spec-draft-p-min --draft-p-min", "P", APP_F32, SPECULATES, AT(session.spec.p_min), 0, 1, "Speculation",
-     "continuations less likely than P are not drafted"},
+     "do not draft tokens that the drafter finds less likely than P"},
     {"--spec-ngram", "on|off", APP_ON_OFF, SPECULATES, AT(session.spec.ngram), 0, 0, "Speculation",
-     "a head or draft model drafts beside the n-gram drafter, in one tree (auto) or the better chain of the two (off)"},
+     "let the n-gram drafter work along with a head or draft model: their drafts share a tree, or, with --spec-tree off, the "
+     "better chain is used"},
     {"--spec-tree", "SHAPE", APP_TREE, APP_RUN, AT(session.spec.tree), 0, 0, "Speculation",
-     "auto: drafts branch where that pays; off: chains; of heads also static (EAGLE-1's tree), dynamic (EAGLE-2's)"},
+     "shape of drafts: auto branches where that pays, off drafts chains; for heads also static (EAGLE-1's tree) and "
+     "dynamic (EAGLE-2's)"},
     {"--spec-tree", "LIST", APP_TREES, APP_BENCH_SPEC, AT(trees), 0, 0, "Speculation",
-     "shapes of drafts: auto, off, static, dynamic, as for run"},
+     "shapes of drafts: auto, off, static, dynamic; see run"},
     {"--spec-tree-nodes", "N", APP_U32, SPECULATES, AT(session.spec.n_nodes), 0, AERIE_MAX_DRAFT, "Speculation",
-     "tokens of a drafted tree at most; 0: 64"},
+     "maximum number of tokens in a tree; 0: 64"},
     {"--spec-tree-top-k", "N", APP_U32, SPECULATES, AT(session.spec.top_k), 0, 16, "Speculation",
-     "continuations looked at per token of a tree; 0: as the kind of drafts wants"},
+     "continuations considered for each token of a tree; 0: chosen by the drafter"},
     {"--spec-draft-window", "N", APP_U32, SPECULATES, AT(session.spec.window), 0, 1 << 24, "Speculation",
-     "a drafting head sees the newest N positions only, in steps of 64: for one trained on short texts; 0: as it says"},
+     "let a drafter head attend to the latest N positions only, in steps of 64, as suits heads trained on short texts; 0: as "
+     "its file says"},
     {"--spec-draft-sinks", "N", APP_U32, SPECULATES, AT(session.spec.n_sinks), 0, 1 << 16, "Speculation",
-     "with a window: the first N positions stay in sight"},
+     "with a window: let it also attend to the first N positions"},
     {"--spec-draft-vocab", "N", APP_U32, SPECULATES, AT(draft_vocab), 0, INT32_MAX, "Speculation",
-     "a head that drafts from the model's whole vocabulary looks at its first N tokens only; 0: at all"},
+     "let a head with the model's whole vocabulary draft from its first N tokens only; 0: all"},
     {"--spec-fixed", NULL, APP_FLAG, SPECULATES, AT(session.spec.fixed), 0, 0, "Speculation",
-     "verify all that is drafted: the controller is off"},
+     "verify everything that is drafted: turn the controller off"},
     {"--spec-oracle-error", "P", APP_F32, SPECULATES, AT(session.spec.oracle_error), 0, 1, "Speculation",
-     "oracle: the share of drafted tokens that are wrong"},
+     "oracle: share of drafted tokens that are wrong"},
 
     /* Tokenize */
-    {"--decode", NULL, APP_FLAG, APP_TOKENIZE, AT(decode), 0, 0, "Tokenize", "ids to text"},
+    {"--decode", NULL, APP_FLAG, APP_TOKENIZE, AT(decode), 0, 0, "Tokenize", "convert ids to text"},
     {"--no-bos", NULL, APP_FLAG, APP_TOKENIZE, AT(no_bos), 0, 0, "Tokenize",
-     "do not add the tokens that the model wants around a text"},
+     "do not add the tokens that the model puts around a text"},
     {"--no-parse-special", NULL, APP_FLAG, APP_TOKENIZE, AT(no_parse_special), 0, 0, "Tokenize",
-     "text like <|im_start|> is plain text"},
+     "treat text like <|im_start|> as plain text"},
     {"--show-count", NULL, APP_FLAG, APP_TOKENIZE, AT(show_count), 0, 0, "Tokenize",
-     "the number of tokens, on standard error"},
+     "print the number of tokens on standard error"},
 
     /* Template */
     {"--chat-template-file --file", "FILE", APP_TEXT, APP_TEMPLATE, AT(template_file), 0, 0, "Template",
@@ -283,115 +288,120 @@ static const app_option options[] = {
     {"--tools", "FILE", APP_TEXT, APP_TEMPLATE, AT(tools), 0, 0, "Template",
      "a list of tools (JSON), in place of the one that may be in the messages' file; an empty list is none"},
     {"--bos", "TEXT", APP_TEXT, APP_TEMPLATE, AT(bos), 0, 0, "Template",
-     "what the template sees as bos_token (default: the model's; without a model nothing)"},
+     "bos_token for the template (default: the model's; empty without a model)"},
     {"--eos", "TEXT", APP_TEXT, APP_TEMPLATE, AT(eos), 0, 0, "Template",
-     "what it sees as eos_token (default: the model's; without a model nothing)"},
+     "eos_token for the template (default: the model's; empty without a model)"},
     {"--no-generation-prompt", NULL, APP_FLAG, APP_TEMPLATE, AT(no_generation_prompt), 0, 0, "Template",
-     "end behind the last message, not where the answer begins"},
+     "do not append the beginning of an answer"},
     {"--set", "NAME=JSON", APP_TEXTS, APP_TEMPLATE, AT(variables), 0, 0, "Template",
-     "a variable for the template, e.g. enable_thinking=false; may be given several times"},
+     "set a variable of the template, e.g. enable_thinking=false; may be repeated"},
     {"--chat-template-kwargs", "JSON", APP_TEXT, APP_TEMPLATE, AT(template_kwargs), 0, 0, "Template",
      "several of them as an object; --set replaces"},
     {"--tokens", NULL, APP_FLAG, APP_TEMPLATE, AT(tokens), 0, 0, "Template",
-     "print the prompt's token ids in its place, one line; needs a model"},
+     "print the token ids of the prompt instead, on one line; needs a model"},
 
     /* Inspect */
-    {"--keys", NULL, APP_FLAG, APP_INSPECT, AT(keys), 0, 0, "Inspect", "metadata only"},
-    {"--tensors", NULL, APP_FLAG, APP_INSPECT, AT(tensors), 0, 0, "Inspect", "tensors only"},
+    {"--keys", NULL, APP_FLAG, APP_INSPECT, AT(keys), 0, 0, "Inspect", "show metadata only"},
+    {"--tensors", NULL, APP_FLAG, APP_INSPECT, AT(tensors), 0, 0, "Inspect", "show tensors only"},
     {"--match", "TEXT", APP_TEXT, APP_INSPECT, AT(match), 0, 0, "Inspect",
-     "only keys and tensors whose name holds TEXT"},
-    {"--full", NULL, APP_FLAG, APP_INSPECT, AT(full), 0, 0, "Inspect", "whole arrays and strings"},
+     "show only keys and tensors whose names contain TEXT"},
+    {"--full", NULL, APP_FLAG, APP_INSPECT, AT(full), 0, 0, "Inspect", "show arrays and strings in full"},
 
     /* Convert */
-    {"-o --output --outfile", "FILE", APP_TEXT, APP_CONVERT, AT(convert_output), 0, 0, "Convert", "the GGUF file to write"},
+    {"-o --output --outfile", "FILE", APP_TEXT, APP_CONVERT, AT(convert_output), 0, 0, "Convert", "GGUF file to write"},
     {"--target", "FILE", APP_TEXT, APP_CONVERT, AT(convert_target), 0, 0, "Convert",
-     "the model (GGUF) that the head drafts for"},
+     "GGUF file of the model that the head drafts for"},
     {"--outtype", "TYPE", APP_TEXT, APP_CONVERT, AT(convert_type), 0, 0, "Convert",
-     "type of the matrices: f32, f16, bf16, q8_0 or another; auto: bf16 from bf16, else f16 (default: auto)"},
+     "type of the matrices: f32, f16, bf16, q8_0 ...; auto: bf16 if the checkpoint is bf16, else f16 (default: auto)"},
     {"--producer", "NAME", APP_TEXT, APP_CONVERT, AT(convert_producer), 0, 0, "Convert",
-     "who saved it, which decides what its config means: official, specforge, angelslim, speculators, nvidia "
-     "(default: found out)"},
+     "program that saved the checkpoint, on which the meaning of its config depends: official, specforge, angelslim, "
+     "speculators, nvidia (default: detected)"},
     {"--taps", "input|output|LIST", APP_TEXT, APP_CONVERT, AT(convert_taps), 0, 0, "Convert",
-     "EAGLE-3: the layers of the config count by what they take in or put out; or a list, by what they take in "
-     "(default: found out)"},
+     "EAGLE-3: whether the config's layer numbers mean the layers' inputs or outputs, or a list of layers whose inputs are "
+     "tapped (default: detected)"},
     {"--feedback", "pre|post", APP_TEXT, APP_CONVERT, AT(convert_feedback), 0, 0, "Convert",
-     "EAGLE-3: what the next step starts from, the output before or after the final norm (default: found out)"},
+     "EAGLE-3: whether the next step starts from the output before or after the final norm (default: detected)"},
     {"--norm-before-residual", "on|off", APP_TEXT, APP_CONVERT, AT(convert_residual), 0, 0, "Convert",
-     "EAGLE-3: the residual starts from the normed feature (default: found out)"},
+     "EAGLE-3: whether the residual starts from the normalized feature (default: detected)"},
     {"--d2t", "offset|absolute", APP_TEXT, APP_CONVERT, AT(convert_d2t), 0, 0, "Convert",
-     "what the map of the draft vocabulary holds (default: found out)"},
+     "contents of the map of the draft vocabulary (default: detected)"},
     {"--rope", "halves|pairs", APP_TEXT, APP_CONVERT, AT(convert_rope), 0, 0, "Convert",
-     "how the checkpoint's rows of q and k are rotated: element i with i + n/2, or 2i with 2i + 1 (default: halves)"},
+     "order of the rows of q and k for RoPE: element i is rotated with i + n/2, or 2i with 2i + 1 (default: halves)"},
     {"--embedding", "auto|keep|drop", APP_TEXT, APP_CONVERT, AT(convert_embedding), 0, 0, "Convert",
-     "the head's own embedding; auto: kept if the target's is another one or, without --target, of another width"},
+     "whether to keep the head's own embedding; auto: if it differs from the target's or, without --target, in width"},
     {"--skip", "TEXT", APP_TEXTS, APP_CONVERT, AT(convert_skip), 0, 0, "Convert",
-     "leave out tensors whose name holds TEXT; may be given several times"},
+     "leave out tensors whose names contain TEXT; may be repeated"},
     {"--config", "FILE", APP_TEXT, APP_CONVERT, AT(convert_config), 0, 0, "Convert",
-     "the config (default: config.json beside the tensors)"},
+     "config file (default: config.json beside the tensors)"},
     {"--window", "N", APP_U32, APP_CONVERT, AT(convert_window), 0, 1 << 24, "Convert",
-     "the head sees N rows back, as it was trained on short texts; 0: all"},
-    {"--sinks", "N", APP_U32, APP_CONVERT, AT(convert_sinks), 0, 1 << 20, "Convert", "with --window: and the first N rows"},
+     "let the head attend to the latest N rows only, as suits heads trained on short texts; 0: all"},
+    {"--sinks", "N", APP_U32, APP_CONVERT, AT(convert_sinks), 0, 1 << 20, "Convert",
+     "with --window: let it also attend to the first N rows"},
     {"--tokenizer", NULL, APP_FLAG, APP_CONVERT, AT(convert_tokenizer), 0, 0, "Convert",
-     "copy the target's tokenizer as well, which other programs want"},
+     "copy the target's tokenizer too, which other programs need"},
     {"--self-check", NULL, APP_FLAG, APP_CONVERT, AT(convert_self_check), 0, 0, "Convert",
-     "compare the head with the target over a text, and read taps, residual, rotation and feedback another way where that is "
-     "clearly closer to the target; what options settle stays"},
+     "run the head and the target over a text; where another reading of taps, residual, rotation or feedback predicts the "
+     "target clearly better, use it. Readings given by options are kept"},
     {"--self-check-file", "FILE", APP_TEXT, APP_CONVERT, AT(convert_check_file), 0, 0, "Convert",
-     "the text to compare them over, up to 512 tokens (default: a built-in one)"},
-    {"--name", "TEXT", APP_TEXT, APP_CONVERT, AT(convert_name), 0, 0, "Convert", "general.name (default: that of the folder)"},
+     "text for --self-check, of which up to 512 tokens are used (default: a built-in one)"},
+    {"--name", "TEXT", APP_TEXT, APP_CONVERT, AT(convert_name), 0, 0, "Convert",
+     "value of general.name (default: the folder's name)"},
     /* Quantize */
     {"--output-tensor-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(output_type), 0, 0, "Quantize",
-     "of output.weight, or of the embeddings where they are the output too"},
-    {"--token-embedding-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(embedding_type), 0, 0, "Quantize", "of token_embd.weight"},
+     "type of output.weight, or of the embeddings if they are used as the output"},
+    {"--token-embedding-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(embedding_type), 0, 0, "Quantize",
+     "type of token_embd.weight"},
     {"--tensor-type", "PATTERN=TYPE", APP_TEXTS, APP_QUANTIZE, AT(tensor_types), 0, 0, "Quantize",
-     "of weights whose name matches the regular expression; may be given several times, the first that matches counts"},
+     "type of weights whose names match the regular expression; may be repeated, and the first match counts"},
     {"--pure", NULL, APP_FLAG, APP_QUANTIZE, AT(pure), 0, 0, "Quantize",
-     "no mix: all weights in one type, also the embeddings and the output"},
-    {"--leave-output-tensor", NULL, APP_FLAG, APP_QUANTIZE, AT(leave_output), 0, 0, "Quantize", "output.weight stays as it is"},
+     "use one type for all weights, including the embeddings and the output"},
+    {"--leave-output-tensor", NULL, APP_FLAG, APP_QUANTIZE, AT(leave_output), 0, 0, "Quantize",
+     "copy output.weight unchanged"},
     {"--allow-requantize", NULL, APP_FLAG, APP_QUANTIZE, AT(allow_requantize), 0, 0, "Quantize",
-     "quantize what is quantized already, which is worse than quantizing the original"},
+     "allow quantizing weights that are quantized already, with worse results than from the original"},
     {"--dry-run", NULL, APP_FLAG, APP_QUANTIZE, AT(dry_run), 0, 0, "Quantize",
-     "say what each tensor would become and how large the file, and write nothing"},
+     "report the new type of each tensor and the size of the file, and write nothing"},
 
     /* Bench */
     {"-p --n-prompt", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY, AT(bench_prompt), 0, 1 << 16, "Bench",
-     "prompt tokens; 0: skip. bench verify takes them in one pass"},
+     "prompt tokens, in one pass for bench verify; 0: skip"},
     {"-n --n-gen", "N", APP_U32, APP_BENCH_SPEED, AT(bench_predict), 0, 1 << 20, "Bench", "generated tokens; 0: skip"},
-    {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(rows), 1, 4096, "Bench", "rows per pass"},
+    {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(rows), 1, 4096, "Bench", "numbers of rows per pass"},
     {"--contexts", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(contexts), 0, 1 << 24, "Bench",
-     "cached positions before the rows"},
+     "numbers of cached positions before the rows"},
     {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(n_repetitions), 1, 1000,
-     "Bench", "how often each figure is taken"},
+     "Bench", "number of repetitions"},
     {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(ids_file), 0, 0, "Bench",
-     "token ids, one window per line, spaces between; - is standard input"},
+     "file of token ids, one window per line, separated by spaces; - is standard input"},
 
     /* Training */
     {"-o --output", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(output), 0, 0, "Training",
-     "what is written; what it holds already is kept and not made again"},
-    {"--n-turns", "N", APP_U32, APP_TRAIN_DATA, AT(n_turns), 1, 1 << 24, "Training", "turns: how many"},
+     "file to write; items that it holds already are kept and not generated again"},
+    {"--n-turns", "N", APP_U32, APP_TRAIN_DATA, AT(n_turns), 1, 1 << 24, "Training", "turns: number of user messages"},
     {"--features", "FILE", APP_TEXT, APP_TRAIN_DATA, AT(features), 0, 0, "Training",
-     "answers: write the features, too, while the answers are made; saves the step 'features'"},
+     "answers: also write the features to FILE, which saves the step 'features'"},
     {"--taps", "LIST", APP_NUMBERS, APP_TRAIN_DATA, AT(taps), 0, 4096, "Training",
-     "features: the hidden rows before these layers (0 to the number of layers); default 2, L/2, L-3 of L layers"},
+     "features: record the hidden rows before these layers, from 0 to L, the number of layers (default: 2, L/2, L-3)"},
     {"--n-likely", "N", APP_U32, APP_TRAIN_DATA, AT(n_likely), 1, 64, "Training",
-     "features: how many of the likeliest next tokens are kept for every position"},
+     "features: number of likeliest next tokens recorded per position"},
 
     /* Output */
     {"--ids", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE, AT(ids), 0, 0, "Output",
-     "token ids instead of text, a line per prompt; tokenize does so anyway"},
+     "print token ids instead of text, one line per prompt; tokenize always does"},
     {"--json", NULL, APP_FLAG, (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA)) | APP_QUANTIZE, AT(json), 0, 0, "Output",
-     "one JSON object"},
+     "print one JSON object"},
     {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(csv), 0, 0, "Output",
-     "comma separated values"},
+     "print comma-separated values"},
     {"--logprobs --n-probs", "N", APP_U32, APP_RUN, AT(n_logprobs), 0, AERIE_MAX_LOGPROBS, "Output",
-     "with --json: log-probabilities of each token and of the N likeliest, before sampling; 0: none"},
+     "with --json: add the log-probabilities of each token and of the N likeliest, before sampling; 0: none"},
     {"--color-drafts", NULL, APP_FLAG, APP_RUN, AT(color_drafts), 0, 0, "Output",
-     "on a terminal, colour the answer's tokens by origin: decoded, or drafted and accepted at depth 1, 2, ... "
-     "(NO_COLOR in the environment: never)"},
+     "on a terminal, color the answer's tokens by origin: decoded, or drafted and accepted at depth 1, 2, ... "
+     "(not if NO_COLOR is set in the environment)"},
     {"--no-history", NULL, APP_FLAG, APP_RUN, AT(no_history), 0, 0, "Output",
-     "the chat neither reads nor writes its history of lines ($XDG_STATE_HOME/aerie/history)"},
-    {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output", "a line of figures on standard error at the end"},
-    {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(verbose), 0, 0, "Output", "say more on standard error"},
+     "do not read or write the chat's input history ($XDG_STATE_HOME/aerie/history)"},
+    {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output",
+     "print timing and acceptance figures on standard error at the end"},
+    {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(verbose), 0, 0, "Output", "print more on standard error"},
     {"-q --quiet", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(quiet), 0, 0, "Output", "nothing but errors on standard error"},
 };
 
