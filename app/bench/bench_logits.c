@@ -8,7 +8,7 @@
 #include "common/commands.h"
 
 typedef struct windows {
-    int32_t *ids; /* all windows behind each other */
+    int32_t *ids; /* all windows, one after another */
     size_t n_ids;
     size_t *ends; /* [n] */
     size_t n, capacity;
@@ -86,7 +86,7 @@ int app_bench_logits(const app_options *given)
     windows w = {0};
     if (!options.ids_file) return app_error(APP_USAGE, "'bench logits' needs token ids: --ids-file FILE");
     if (isatty(STDOUT_FILENO)) {
-        return app_error(APP_USAGE, "'bench logits' writes raw numbers; send standard output to a file or a pipe");
+        return app_error(APP_USAGE, "'bench logits' writes binary data; redirect standard output to a file or a pipe");
     }
     int bad = read_windows(&w, options.ids_file);
     if (!bad && options.session.n_ctx == 0) options.session.n_ctx = w.longest > 8 ? (uint32_t)w.longest : 8;

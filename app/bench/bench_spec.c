@@ -299,7 +299,8 @@ static int check_same(const bench_spec *b)
         const bench_cell *c = &b->cells[i];
         if (c->same) continue;
         return app_error(APP_FAILED, "the output with speculation (%s, %s, %u at once, temperature %g) differs from plain "
-                                     "decoding; please report", c->drafter->name, c->group, (unsigned)c->n_seqs,
+                                     "decoding, which is a bug; please report it", c->drafter->name, c->group,
+                                     (unsigned)c->n_seqs,
                          (double)c->temperature);
     }
     return APP_DONE;

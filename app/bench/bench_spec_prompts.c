@@ -14,7 +14,7 @@
 
 static const char ending[] = ".jsonl";
 
-/* From text that n-gram drafting foresees to text that it cannot. */
+/* From text that n-gram drafting predicts to text that it cannot predict. */
 static const char *const builtin[] = {
     ("Repeat this text word for word: The quick brown fox jumps over the lazy dog. The lazy dog sleeps in the warm "
      "sun. "
@@ -81,11 +81,11 @@ static int add_line(reader *r, const char *text, size_t n, const char *path, siz
     const char *id = NULL;
     bool held_out = false;
     json_t *line = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
-    if (!line) return app_error(APP_BAD_FILE, "'%s' line %zu is no JSON object: %s", path, number, where.text);
+    if (!line) return app_error(APP_BAD_FILE, "'%s' line %zu is not a JSON object: %s", path, number, where.text);
     int bad = check_line(line, path, number, &prompt, &id, &held_out);
     const json_t *seen = bad ? NULL : json_object_get(r->ids, id);
     if (seen) {
-        bad = app_error(APP_BAD_FILE, "'%s' line %zu: the id '%s' stands in '%s' already", path, number, id,
+        bad = app_error(APP_BAD_FILE, "'%s' line %zu: the id '%s' is in '%s' already", path, number, id,
                         json_string_value(seen));
     }
     if (!bad && json_object_set_new(r->ids, id, json_string(path))) bad = app_error_memory("the prompts");
@@ -107,7 +107,7 @@ static int add_file(reader *r, const char *path)
         n_name -= sizeof ending - 1;
     }
     if (r->names.n && in_list(r->names.data, name, n_name)) {
-        return app_error(APP_USAGE, "--prompts gives the group '%.*s' twice, the second time by '%s'", (int)n_name, name,
+        return app_error(APP_USAGE, "--prompts names the group '%.*s' twice, the second time in '%s'", (int)n_name, name,
                          path);
     }
     if ((r->names.n && !app_text_add(&r->names, ",", 1)) || !app_text_add(&r->names, name, n_name)) {
@@ -147,7 +147,7 @@ static int add_folder(reader *r, const char *folder)
     struct dirent **entries = NULL;
     const int n = scandir(folder, &entries, is_prompts_file, alphasort);
     if (n < 0) return app_error(APP_BAD_FILE, "cannot read the folder '%s': %s", folder, strerror(errno));
-    int bad = n ? APP_DONE : app_error(APP_BAD_FILE, "the folder '%s' holds no file *%s", folder, ending);
+    int bad = n ? APP_DONE : app_error(APP_BAD_FILE, "the folder '%s' has no file *%s", folder, ending);
     for (int i = 0; i < n; i++) {
         app_text path = {0};
         const bool fits = app_text_add(&path, folder, strlen(folder)) && app_text_add(&path, "/", 1) &&
@@ -192,7 +192,7 @@ static int read_paths(bench_prompts *out, const app_options *options)
     }
     if (!bad) bad = check_groups(&r);
     if (!bad && out->n_groups == 0) {
-        bad = app_error(APP_BAD_FILE, "'%s' gives no prompt%s%s", options->prompt_paths.items[0],
+        bad = app_error(APP_BAD_FILE, "'%s' has no prompts%s%s", options->prompt_paths.items[0],
                         all ? "" : " with --held-out ", all ? "" : held);
     }
     json_decref(r.ids);

@@ -69,7 +69,7 @@ int app_finish(int exit_status);
 
 /* ---- Bytes, text, ids ---------------------------------------------------------------------------- */
 
-/* Growable bytes; data [n] and a NUL behind them; owned. All zero is empty. */
+/* Growable bytes; data [n] and a NUL after them; owned. All zero is empty. */
 typedef struct app_text {
     char *data;
     size_t n, capacity;

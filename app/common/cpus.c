@@ -57,7 +57,7 @@ int app_cpus_settle(app_options *options)
         return app_error(APP_USAGE, "--cpu-range takes numbers of CPUs, like 0-3; found '%s'", options->cpu_range);
     }
     if ((options->cpu_mask || options->cpu_range) && !ae_os_cpus_restrict(wanted)) {
-        return app_error(APP_USAGE, "none of the CPUs asked for (%s) is one that this process may use",
+        return app_error(APP_USAGE, "this process may use none of the CPUs asked for (%s)",
                          options->cpu_mask ? options->cpu_mask : options->cpu_range);
     }
     ae_os_cpus cpus;

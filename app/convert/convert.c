@@ -1,4 +1,4 @@
-/* convert.c - aerie convert: a drafting head as its trainer saved it, to a GGUF file. What is done where: convert.h. */
+/* convert.c - aerie convert: a drafter head as its trainer saved it, to a GGUF file. What is done where: convert.h. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -125,15 +125,15 @@ static int check_arguments(const app_options *options)
         return app_error(APP_USAGE, "'convert' takes one checkpoint; found '%s' too", options->arguments.items[1]);
     if (!options->convert_output) return app_error(APP_USAGE, "'convert' needs a file to write: -o head.gguf");
     if (options->convert_tokenizer && !options->convert_target)
-        return app_error(APP_USAGE, "--tokenizer copies the target's: give --target FILE");
+        return app_error(APP_USAGE, "--tokenizer copies the target's tokenizer; give --target FILE");
     if (options->convert_self_check && !options->convert_target)
-        return app_error(APP_USAGE, "--self-check asks the target: give --target FILE");
+        return app_error(APP_USAGE, "--self-check runs the target; give --target FILE");
     if (options->convert_check_file && !options->convert_self_check)
-        return app_error(APP_USAGE, "--self-check-file is the text of --self-check");
+        return app_error(APP_USAGE, "--self-check-file needs --self-check");
     if (options->convert_rope && strcmp(options->convert_rope, "halves") && strcmp(options->convert_rope, "pairs"))
         return app_error(APP_USAGE, "--rope takes halves or pairs; found '%s'", options->convert_rope);
     if (options->convert_sinks && !options->convert_window)
-        return app_error(APP_USAGE, "--sinks is for a head with --window N");
+        return app_error(APP_USAGE, "--sinks needs --window N");
     return APP_DONE;
 }
 

@@ -1,6 +1,6 @@
-/* convert_check.c - --self-check: does the head foresee what the target does, and would it do better read another way?
+/* convert_check.c - --self-check: does the head predict what the target does, and would another reading of it predict better?
  *
- * The target runs over a text once and says what it would have put behind each token. The head is then asked the same,
+ * The target runs over a text once and tells what it would have put after each token. The head is then asked the same,
  * with true features and the text's own tokens (teacher forcing), one step ahead from a true row and two and three steps
  * ahead from what it feeds itself. Taps one layer off, the other start of the residual and rows of q and k in the other order
  * show at the first step, the wrong feedback from the second on. What options settle is not searched. Another reading is taken
@@ -35,7 +35,7 @@ typedef struct checker {
     ae_net *net;
     uint32_t n_threads, n_tokens;
     ae_tokens tokens;
-    int32_t own[MAX_TOKENS]; /* what the target puts behind token i */
+    int32_t own[MAX_TOKENS]; /* what the target puts after token i */
     bool has_own;
     char *turned;            /* path of the file with rows in the other order; NULL: not written yet */
     aerie_error error;
@@ -284,10 +284,10 @@ static void say_change(const convert_head *was, const convert_head *is)
     if (was->norm_before_residual != is->norm_before_residual)
         app_note("self-check: the residual starts from the %s feature", is->norm_before_residual ? "normed" : "raw");
     if (was->pairs != is->pairs)
-        app_note("self-check: rows of q and k %s",
+        app_note("self-check: the rows of q and k %s",
                  is->pairs ? "are in the order of neighbours already" : "are rotated by halves");
     if (was->feedback_post != is->feedback_post)
-        app_note("self-check: the output is fed back %s the final norm", is->feedback_post ? "behind" : "before");
+        app_note("self-check: the output is fed back %s the final norm", is->feedback_post ? "after" : "before");
 }
 
 static int search(checker *k)
@@ -333,7 +333,7 @@ int convert_self_check(convert *c)
     line[0] = '\0';
     for (uint32_t d = 0; d < c->check.n_depths; d++)
         n += (size_t)snprintf(line + n, sizeof line - n, "%s%.2f", d ? ", " : "", c->check.agreement[d]);
-    app_note("self-check: foresees %s of the target's own choices at 1 to %u steps (%u places)%s", line,
+    app_note("self-check: the head predicts %s of the target's choices 1 to %u steps ahead (%u positions)%s", line,
              (unsigned)c->check.n_depths, (unsigned)c->check.n,
              c->check.agreement[0] < 0.1 ? "; hardly any: is it a head for this target?" : "");
     return APP_DONE;

@@ -42,10 +42,10 @@ static int parse_config(convert *c)
     if (!c->config) {
         return app_error(APP_BAD_FILE, "%s: line %d, column %d: %s", c->config_path, where.line, where.column, where.text);
     }
-    if (!json_is_object(c->config)) return app_error(APP_BAD_FILE, "%s: no JSON object", c->config_path);
+    if (!json_is_object(c->config)) return app_error(APP_BAD_FILE, "%s: this is not a JSON object", c->config_path);
     c->layer = json_object_get(c->config, "transformer_layer_config");
     if (c->layer && !json_is_object(c->layer)) {
-        return app_error(APP_BAD_FILE, "%s: 'transformer_layer_config' is no object", c->config_path);
+        return app_error(APP_BAD_FILE, "%s: 'transformer_layer_config' is not an object", c->config_path);
     }
     c->eagle = json_object_get(c->config, "eagle_config");
     if (!json_is_object(c->eagle)) c->eagle = NULL;
@@ -89,7 +89,7 @@ int convert_u32(const convert *c, const char *key, uint32_t lo, uint32_t hi, uin
     const json_t *json = convert_value(c, key);
     if (!json) return APP_DONE;
     if (!json_is_integer(json) || json_integer_value(json) < (json_int_t)lo || json_integer_value(json) > (json_int_t)hi) {
-        return app_error(APP_BAD_FILE, "%s: '%s' is %s; a whole number from %u to %u is possible", c->config_path, key,
+        return app_error(APP_BAD_FILE, "%s: '%s' is %s, but must be a whole number from %u to %u", c->config_path, key,
                          as_text(json, found), (unsigned)lo, (unsigned)hi);
     }
     *value = (uint32_t)json_integer_value(json);
@@ -99,7 +99,8 @@ int convert_u32(const convert *c, const char *key, uint32_t lo, uint32_t hi, uin
 int convert_need_u32(const convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value)
 {
     if (!c->config) {
-        return app_error(APP_BAD_FILE, "%s: no config.json beside it, which must say '%s'; --config FILE names one", c->path,
+        return app_error(APP_BAD_FILE, "%s: there is no config.json beside it, which is needed for '%s'; --config "
+                                       "FILE names another config", c->path,
                          key);
     }
     if (!convert_value(c, key)) return app_error(APP_BAD_FILE, "%s: '%s' is missing", c->config_path, key);
@@ -112,7 +113,7 @@ int convert_real(const convert *c, const json_t *value, const char *key, double 
     if (!value || json_is_null(value)) return APP_DONE;
     const double real = json_number_value(value);
     if (!json_is_number(value) || !(real >= lo && real <= hi)) {
-        return app_error(APP_BAD_FILE, "%s: '%s' is %s; a number from %g to %g is possible", c->config_path, key,
+        return app_error(APP_BAD_FILE, "%s: '%s' is %s, but must be a number from %g to %g", c->config_path, key,
                          as_text(value, found), lo, hi);
     }
     *out = real;
@@ -126,7 +127,7 @@ int convert_bool(const convert *c, const char *key, bool *value, bool *given)
     if (given) *given = json != NULL;
     if (!json) return APP_DONE;
     if (!json_is_boolean(json)) {
-        return app_error(APP_BAD_FILE, "%s: '%s' is %s; true or false is possible", c->config_path, key, as_text(json, found));
+        return app_error(APP_BAD_FILE, "%s: '%s' is %s, but must be true or false", c->config_path, key, as_text(json, found));
     }
     *value = json_is_true(json);
     return APP_DONE;

@@ -12,11 +12,11 @@ static int check_layer_kind(const convert *c)
     const char *act = convert_text(c, "hidden_act");
     CONVERT_TRY(convert_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &n_layers));
     if (n_layers != 1) {
-        return app_error(APP_BAD_FILE, "%s: 'num_hidden_layers' is %u; heads of one layer can be used", c->config_path,
+        return app_error(APP_BAD_FILE, "%s: 'num_hidden_layers' is %u; only heads with one layer are supported", c->config_path,
                          (unsigned)n_layers);
     }
     if (act && strcmp(act, "silu") && strcmp(act, "swish")) {
-        return app_error(APP_BAD_FILE, "%s: 'hidden_act' is '%.40s'; silu is possible", c->config_path, act);
+        return app_error(APP_BAD_FILE, "%s: 'hidden_act' is '%.40s'; only silu is supported", c->config_path, act);
     }
     return APP_DONE;
 }
@@ -31,7 +31,7 @@ static int read_layer(convert *c)
     h->n_kv_heads = h->n_heads;
     CONVERT_TRY(convert_u32(c, "num_key_value_heads", 1, h->n_heads, &h->n_kv_heads));
     if (h->n_heads % h->n_kv_heads) {
-        return app_error(APP_BAD_FILE, "%s: 'num_attention_heads' %u is no multiple of 'num_key_value_heads' %u",
+        return app_error(APP_BAD_FILE, "%s: 'num_attention_heads' %u is not a multiple of 'num_key_value_heads' %u",
                          c->config_path, (unsigned)h->n_heads, (unsigned)h->n_kv_heads);
     }
     CONVERT_TRY(convert_u32(c, "head_dim", 2, AE_MAX_HEAD_DIM, &h->head_dim));
@@ -39,7 +39,8 @@ static int read_layer(convert *c)
         h->head_dim = h->n_embd / h->n_heads;
         if (h->n_embd % h->n_heads || h->head_dim < 2 || h->head_dim > AE_MAX_HEAD_DIM) {
             return app_error(APP_BAD_FILE,
-                             "%s: no 'head_dim', and 'hidden_size' %u is no suitable multiple of 'num_attention_heads' %u",
+                             "%s: 'head_dim' is missing, and 'hidden_size' %u is not a suitable multiple of "
+                             "'num_attention_heads' %u",
                              c->config_path, (unsigned)h->n_embd, (unsigned)h->n_heads);
         }
     }
@@ -62,8 +63,8 @@ static int read_fc_norm(convert *c)
     const bool parts = convert_look(c, "fc_norm.0.weight"), whole = convert_look(c, "fc_norm.weight");
     const bool named = convert_look(c, "input_norm.weight");
     if ((each && joint) || (parts && (whole || named || joint)) || (named && (whole || each))) {
-        return app_error(APP_BAD_FILE, "%s: both a norm for each tap (fc_norm) and one over all (norm_before_fc, input_norm); "
-                         "a head has one of them", c->path);
+        return app_error(APP_BAD_FILE, "%s: there is a norm for each tap (fc_norm) as well as one over all taps "
+                         "(norm_before_fc, input_norm); a head has only one of them", c->path);
     }
     if (each && !parts && !whole) {
         return app_error(APP_BAD_FILE, "%s: the config says 'fc_norm', but fc_norm.0.weight is missing", c->path);
@@ -99,8 +100,8 @@ static int read_feedback(convert *c)
     bool norm_output = false, said = false, *post = &c->head.feedback_post;
     CONVERT_TRY(convert_bool(c, "norm_output", &norm_output, &said));
     if (specforge && said && !norm_output) {
-        return app_error(APP_BAD_FILE, "%s: 'norm_output' is false, which at SpecForge is a head without norm before "
-                         "its lm_head; such heads cannot be used (if another program wrote it, say so by --producer)",
+        return app_error(APP_BAD_FILE, "%s: 'norm_output' is false, which in SpecForge means a head without a norm "
+                         "before its lm_head; such heads are not supported (if another program saved it, give --producer)",
                          c->config_path);
     }
     *post = norm_output && !specforge;
@@ -125,7 +126,8 @@ static int settle_vocab(convert *c)
     if (!h->n_vocab) h->n_vocab = of_target;
     const uint32_t more = h->n_vocab > of_target ? h->n_vocab - of_target : of_target - h->n_vocab;
     if (more > MAX_PADDING) {
-        return app_error(APP_BAD_FILE, "%s: a head for %u tokens, but %s has %u: it was trained for another model", c->path,
+        return app_error(APP_BAD_FILE, "%s: the head is for %u tokens, but %s has %u: it was trained for another "
+                                       "model", c->path,
                          (unsigned)h->n_vocab, c->options->convert_target, (unsigned)of_target);
     }
     return APP_DONE;
@@ -222,7 +224,8 @@ static int detect_medusa(convert *c)
     while (h->n_blocks <= AE_DHEAD_MAX_BLOCKS && convert_medusa(c, 0, (int)h->n_blocks, "weight")) h->n_blocks++;
     while (h->n_medusa <= AE_DHEAD_MAX_MEDUSA && convert_medusa(c, h->n_medusa, 0, "weight")) h->n_medusa++;
     if (h->n_blocks > AE_DHEAD_MAX_BLOCKS || h->n_medusa > AE_DHEAD_MAX_MEDUSA) {
-        return app_error(APP_BAD_FILE, "%s: more than %d Medusa heads or more than %d blocks in one", c->path,
+        return app_error(APP_BAD_FILE, "%s: there are more than %d Medusa heads, or more than %d blocks in one of "
+                                       "them", c->path,
                          AE_DHEAD_MAX_MEDUSA, AE_DHEAD_MAX_BLOCKS);
     }
     const ae_st_tensor *w = convert_medusa(c, 0, 0, "weight"), *out = convert_medusa(c, 0, -1, "weight");
@@ -243,7 +246,7 @@ static int detect_medusa(convert *c)
     if (!h->n_vocab) h->n_vocab = h->n_draft;
     if (c->target) h->n_target_layers = c->target->hparams.n_layers;
     if (!c->target || c->target->hparams.n_embd == h->n_embd) return APP_DONE;
-    return app_error(APP_BAD_FILE, "%s: heads of width %u, but %s has %u: they were trained for another model", c->path,
+    return app_error(APP_BAD_FILE, "%s: the heads have width %u, but %s has %u: they were trained for another model", c->path,
                      (unsigned)h->n_embd, c->options->convert_target, (unsigned)c->target->hparams.n_embd);
 }
 
@@ -263,7 +266,8 @@ int convert_detect(convert *c)
         return detect_medusa(c);
     }
     return app_error(APP_BAD_FILE,
-                     "%s: no drafting head: an EAGLE-3 head has midlayer.hidden_norm.weight, an EAGLE-1 or 2 head fc.weight, "
+                     "%s: this is not a drafter head: an EAGLE-3 head has midlayer.hidden_norm.weight, an EAGLE-1 or "
+                     "2 head fc.weight, "
                      "a Medusa head 0.0.linear.weight; found %zu tensors%s%s",
                      c->path, c->n_entries, c->n_entries ? ", the first " : "", c->n_entries ? c->entries[0].tensor->name : "");
 }

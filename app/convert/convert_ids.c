@@ -140,16 +140,18 @@ int convert_read_ids(convert *c)
     m.absolute = !plain;
     if (!h->n_vocab || !h->n_draft) {
         return app_error(APP_BAD_FILE,
-                         "%s: the size of the vocabulary is said nowhere ('vocab_size'); --target FILE would do, too", c->path);
+                         "%s: the size of the vocabulary is unknown, since the config has no 'vocab_size'; give "
+                         "--target FILE", c->path);
     }
     if (h->n_draft > h->n_vocab) {
-        return app_error(APP_BAD_FILE, "%s: %u draft tokens of a vocabulary of %u", c->path, (unsigned)h->n_draft,
+        return app_error(APP_BAD_FILE, "%s: there are %u draft tokens, but only %u in the vocabulary", c->path,
+                                       (unsigned)h->n_draft,
                          (unsigned)h->n_vocab);
     }
     CONVERT_TRY(read_marks(c, &m));
     if (!m.d2t && h->n_draft == h->n_vocab) return APP_DONE;
     if (!m.d2t && !m.has) {
-        return app_error(APP_BAD_FILE, "%s: %u draft tokens of a vocabulary of %u, but no d2t says which", c->path,
+        return app_error(APP_BAD_FILE, "%s: the head drafts %u of %u tokens, but there is no d2t to say which", c->path,
                          (unsigned)h->n_draft, (unsigned)h->n_vocab);
     }
     h->ids = ae_arena_alloc(&c->arena, h->n_draft, sizeof *h->ids);

@@ -60,7 +60,7 @@ int convert_read_names(convert *c)
     if (c->n_entries) qsort(c->entries, c->n_entries, sizeof *c->entries, by_name);
     for (size_t i = 1; i < c->n_entries; i++) {
         if (strcmp(c->entries[i].name, c->entries[i - 1].name) == 0) {
-            return app_error(APP_BAD_FILE, "%s: tensors %s and %s are the same part of the head; --skip leaves one out",
+            return app_error(APP_BAD_FILE, "%s: tensors %s and %s stand for the same part of the head; --skip leaves one out",
                              c->path, c->entries[i - 1].tensor->name, c->entries[i].tensor->name);
         }
     }
@@ -104,10 +104,11 @@ int convert_check_unused(const convert *c)
         char shape[128];
         if (e->used || is_ballast(e->name)) continue;
         if (strncmp(e->name, "layers.", 7) == 0 && strncmp(e->name, "layers.0.", 9)) {
-            return app_error(APP_BAD_FILE, "%s: tensor %s: this head has more than one layer; heads of one layer can be used",
+            return app_error(APP_BAD_FILE, "%s: tensor %s: this head has more than one layer; only heads with one "
+                                           "layer are supported",
                              c->path, e->tensor->name);
         }
-        return app_error(APP_BAD_FILE, "%s: tensor %s %s has no place in such a head, which would not draft right without it; "
+        return app_error(APP_BAD_FILE, "%s: tensor %s %s is not known in this kind of head, which may depend on it; "
                          "--skip %s leaves it out", c->path, e->tensor->name, convert_shape(e->tensor, shape), e->tensor->name);
     }
     return APP_DONE;

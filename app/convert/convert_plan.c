@@ -115,7 +115,7 @@ static int plan_last_norm(convert *c)
     aerie_error error = {0};
     if (!values) return app_error_memory("the target's final norm");
     if (t->type != AE_TYPE_F32) {
-        return app_error(APP_BAD_FILE, "%s: output_norm.weight is %s; F32 is needed to take it over",
+        return app_error(APP_BAD_FILE, "%s: output_norm.weight is %s; it must be F32 to be copied",
                          c->options->convert_target, ae_type_name(t->type));
     }
     ae_gguf_reader reader = ae_gguf_reader_open(c->target->gguf);
@@ -220,13 +220,13 @@ static int plan_output(convert *c)
     return add(c, &(convert_item){.name = "output.weight", .from = t, .rows = h->n_draft, .columns = h->n_embd});
 }
 
-/* The vocabulary that counts is the target's; ids behind its end stand for padding of the checkpoint. */
+/* The vocabulary that counts is the target's; ids after its end stand for padding of the checkpoint. */
 static int fit_vocab(convert *c)
 {
     convert_head *h = &c->head;
     const uint32_t of_target = c->target ? c->target->hparams.n_vocab : h->n_vocab;
     if (h->n_vocab == of_target) return APP_DONE;
-    app_note("%s: a vocabulary of %u, of which %s has %u: taken for padding", c->path, (unsigned)h->n_vocab,
+    app_note("%s: the vocabulary has %u tokens, but %s has %u: the rest is taken for padding", c->path, (unsigned)h->n_vocab,
              c->options->convert_target, (unsigned)of_target);
     if (!h->ids && h->n_draft == h->n_vocab) {
         if (h->n_vocab > of_target) {
@@ -239,7 +239,8 @@ static int fit_vocab(convert *c)
     }
     for (uint32_t i = 0; h->ids && i < h->n_draft; i++) {
         if (h->ids[i] >= of_target) {
-            return app_error(APP_BAD_FILE, "%s: drafts token %lld, but %s has %u: it was trained for another model", c->path,
+            return app_error(APP_BAD_FILE, "%s: the head drafts token %lld, but %s has %u: it was trained for another "
+                                           "model", c->path,
                              (long long)h->ids[i], c->options->convert_target, (unsigned)of_target);
         }
     }
@@ -270,7 +271,7 @@ static int plan_medusa(convert *c)
         const ae_st_tensor *out = convert_medusa(c, j, -1, "weight");
         if (!out) return app_error(APP_BAD_FILE, "%s: Medusa head %u has no output weights", c->path, (unsigned)j);
         if (j && out->n_dims == 2 && out->shape[0] < h->n_draft)
-            CONVERT_TRY(convert_check_shape(c, out, h->n_draft, h->n_embd, "as head 0"));
+            CONVERT_TRY(convert_check_shape(c, out, h->n_draft, h->n_embd, "like head 0"));
         CONVERT_TRY(check_table(c, out, h->n_draft));
         snprintf(name, sizeof name, "medusa.%u.output.weight", (unsigned)j);
         CONVERT_TRY(add(c, &(convert_item){.name = name, .from = out, .rows = h->n_draft, .columns = h->n_embd}));

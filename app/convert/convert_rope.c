@@ -54,7 +54,7 @@ static int read_llama3(convert *c, const json_t *scaling)
     CONVERT_TRY(need(c, scaling, "high_freq_factor", 1e-6, 1e6, &high));
     CONVERT_TRY(need(c, scaling, "original_max_position_embeddings", 1, INT32_MAX, &n_ctx));
     if (!(high > low)) {
-        return app_error(APP_BAD_FILE, "%s: 'rope_scaling': 'high_freq_factor' %g is not above 'low_freq_factor' %g",
+        return app_error(APP_BAD_FILE, "%s: 'rope_scaling': 'high_freq_factor' %g is not greater than 'low_freq_factor' %g",
                          c->config_path, high, low);
     }
     CONVERT_TRY(make_divisors(c));
@@ -94,7 +94,7 @@ static int check_magnitude(const convert *c, const json_t *scaling)
     CONVERT_TRY(number(c, scaling, "attention_factor", 0, 1e3, &magnitude));
     if (fabs(magnitude - usual) < 1e-3) return APP_DONE;
     return app_error(APP_BAD_FILE,
-                     "%s: 'rope_scaling' wants YaRN with magnitude %g; %g, which follows from its factor, is possible",
+                     "%s: 'rope_scaling' asks for YaRN with magnitude %g; only %g, which follows from its factor, is supported",
                      c->config_path, magnitude, usual);
 }
 
@@ -132,7 +132,8 @@ static int read_scaling(convert *c, const json_t *scaling)
         return need(c, scaling, "factor", 1, 1e6, &h->rope_factor);
     }
     if (strcmp(type, "dynamic") == 0) {
-        app_note("%s: dynamic rope scaling is not done: right up to %u positions", c->config_path, (unsigned)h->n_ctx);
+        app_note("%s: dynamic RoPE scaling is not supported: the head is exact up to %u positions only",
+                 c->config_path, (unsigned)h->n_ctx);
         return APP_DONE;
     }
     return app_error(APP_BAD_FILE, "%s: rope scaling '%.40s' is unknown; default, linear, llama3, yarn and dynamic are known",
@@ -154,7 +155,7 @@ int convert_read_rope(convert *c)
     CONVERT_TRY(convert_real(c, share, "partial_rotary_factor", 0, 1, &part));
     h->n_rot = (uint32_t)(part * h->head_dim);
     if (h->n_rot < 2 || h->n_rot % 2) {
-        return app_error(APP_BAD_FILE, "%s: %u of %u elements of a head are rotated; an even number from 2 is needed",
+        return app_error(APP_BAD_FILE, "%s: %u of %u elements of a head are rotated, but it must be an even number from 2",
                          c->config_path, (unsigned)h->n_rot, (unsigned)h->head_dim);
     }
     return scaling ? read_scaling(c, scaling) : APP_DONE;

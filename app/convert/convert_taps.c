@@ -1,6 +1,6 @@
 /* convert_taps.c - which layers of the target a head listens to, numbered by the layer that they enter.
  *
- * Two numberings are in use: the input of layer i is the output of layer i - 1. All is turned into inputs, 0 to L; L is behind
+ * Two numberings are in use: the input of layer i is the output of layer i - 1. All are turned into inputs, 0 to L; L is after
  * the last layer, before the final norm. EAGLE's own choice is 2, L/2, L-3 as inputs, which others write as 1, L/2-1, L-4.
  */
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static int read_list(const convert *c, tap_list *list)
     json_array_foreach(json, i, item) {
         if (i >= AE_DHEAD_MAX_TAPS || !json_is_integer(item) || json_integer_value(item) < 0 ||
             json_integer_value(item) > AE_MAX_LAYERS) {
-            return app_error(APP_BAD_FILE, "%s: '%s': element %zu is no layer from 0 to %d (at most %d of them)",
+            return app_error(APP_BAD_FILE, "%s: '%s': element %zu is not a layer from 0 to %d, of which there may be %d",
                              c->config_path, key, i, AE_MAX_LAYERS, AE_DHEAD_MAX_TAPS);
         }
         list->items[list->n++] = (uint32_t)json_integer_value(item);
@@ -41,7 +41,7 @@ static int parse_list(const char *text, tap_list *list)
         const unsigned long value = strtoul(p, &end, 10);
         if (*p < '0' || *p > '9' || value > AE_MAX_LAYERS || (*end && *end != ',') || list->n == AE_DHEAD_MAX_TAPS) {
             return app_error(APP_USAGE, "--taps takes input, output, or up to %d layers (2,15,27, "
-                             "the layers that the rows enter); found '%s'",
+                             "layers whose inputs are tapped); found '%s'",
                              AE_DHEAD_MAX_TAPS, text);
         }
         list->items[list->n++] = (uint32_t)value;
@@ -79,12 +79,13 @@ static int use_default(convert *c)
     const uint32_t n = h->n_target_layers;
     if (!n) {
         return app_error(APP_BAD_FILE,
-                         "%s: names no layers ('eagle_aux_hidden_state_layer_ids'), and the usual ones, 2, L/2 and L-3, need "
+                         "%s: it names no layers ('eagle_aux_hidden_state_layer_ids'), and the usual ones, 2, L/2 and "
+                         "L-3, depend on "
                          "the number of the target's layers: give --target FILE or --taps LIST",
                          *c->config_path ? c->config_path : c->path);
     }
     if (n < 6) {
-        return app_error(APP_BAD_FILE, "%s: names no layers, and the usual ones, 2, L/2 and L-3, do not suit a target of %u; "
+        return app_error(APP_BAD_FILE, "%s: it names no layers, and the usual ones, 2, L/2 and L-3, do not fit a target of %u; "
                          "give --taps LIST",
                          *c->config_path ? c->config_path : c->path, (unsigned)n);
     }
@@ -94,14 +95,14 @@ static int use_default(convert *c)
     return APP_DONE;
 }
 
-/* The feature is what the target's output head sees. The format has no such tap: it becomes the tap behind the last layer
+/* The feature is what the target's output head sees. The format has no such tap: it becomes the tap after the last layer
  * under the target's own final norm, and a unit matrix where there is no fc. */
 static int use_last(convert *c)
 {
     convert_head *h = &c->head;
     if (!c->target) {
-        return app_error(APP_BAD_FILE, "%s: 'use_aux_hidden_state' is false: this head listens to the target behind its final "
-                         "norm, which is taken from the target: give --target FILE", c->config_path);
+        return app_error(APP_BAD_FILE, "%s: 'use_aux_hidden_state' is false: this head takes the target's rows after its final "
+                         "norm, which has to be copied from the target; give --target FILE", c->config_path);
     }
     if (h->fc_norm != AE_FC_NORM_NONE) {
         return app_error(APP_BAD_FILE, "%s: 'use_aux_hidden_state' is false, but there are norms for taps", c->config_path);
@@ -122,7 +123,8 @@ static int check_width(convert *c)
     char shape[128];
     if (!fc) {
         if (h->no_aux && h->n_embd == h->n_target_embd) return APP_DONE;
-        return app_error(APP_BAD_FILE, "%s: fc.weight is missing, which makes %u taps of width %u one row of width %u", c->path,
+        return app_error(APP_BAD_FILE, "%s: fc.weight is missing; it turns %u taps of width %u into one row of width "
+                                       "%u", c->path,
                          (unsigned)h->n_taps, (unsigned)h->n_target_embd, (unsigned)h->n_embd);
     }
     const uint64_t columns = fc->n_dims == 2 ? fc->shape[1] : 0;
@@ -140,7 +142,7 @@ static int check_layers(const convert *c)
     const convert_head *h = &c->head;
     for (uint32_t i = 0; i < h->n_taps; i++) {
         if (h->n_target_layers && h->taps[i] > h->n_target_layers) {
-            return app_error(APP_BAD_FILE, "%s: listens before layer %u (%s), but %s has %u layers", c->path,
+            return app_error(APP_BAD_FILE, "%s: it taps the input of layer %u (%s), but %s has %u layers", c->path,
                              (unsigned)h->taps[i], h->taps_from, c->options->convert_target, (unsigned)h->n_target_layers);
         }
         for (uint32_t k = 0; k < i; k++) {

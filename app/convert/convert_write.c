@@ -173,7 +173,7 @@ static void settle_type(convert *c, convert_item *item, size_t *n_other)
     if (ae_type_row_bytes(item->type, item->columns)) return;
     item->type = ae_type_row_bytes(AE_TYPE_Q8_0, item->columns) ? AE_TYPE_Q8_0 : AE_TYPE_F16;
     if (++*n_other == 1 && !c->options->quiet) {
-        app_note("rows of %llu (%s) do not suit %s; such matrices are written as %s", (unsigned long long)item->columns,
+        app_note("rows of %llu elements (%s) do not fit %s; such matrices are written as %s", (unsigned long long)item->columns,
                  item->name, ae_type_name(c->out_type), ae_type_name(item->type));
     }
 }
@@ -227,7 +227,8 @@ static int check_row(const convert *c, const convert_item *item, const float *x)
             return app_error(APP_BAD_FILE, "%s: tensor %s holds %g", c->path,
                              item->from ? item->from->name : item->name, (double)x[i]);
         if (item->type == AE_TYPE_F16 && fabsf(x[i]) > 65504.0f) {
-            return app_error(APP_BAD_FILE, "%s: tensor %s holds %g, too large for f16; --outtype bf16 or f32 would do", c->path,
+            return app_error(APP_BAD_FILE, "%s: tensor %s holds %g, which is too large for f16; use --outtype bf16 or "
+                                           "f32", c->path,
                              item->from->name, (double)x[i]);
         }
     }
@@ -244,7 +245,7 @@ static int write_rows(convert *c, ae_gguf_writer *w, const convert_item *item)
     int bad = x && row ? APP_DONE : app_error_memory("a row of the head");
     for (uint64_t r = 0; r < (item->rows ? item->rows : 1) && !bad; r++) {
         if (!read_row(&c->head, item, r, x)) {
-            bad = app_error(APP_BAD_FILE, "%s: tensor %s is of type %s; F32, F16, BF16 or F64 is needed", c->path,
+            bad = app_error(APP_BAD_FILE, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64", c->path,
                             item->from->name, ae_st_dtype_name(item->from->dtype));
             break;
         }

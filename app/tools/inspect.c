@@ -76,7 +76,7 @@ static double bits_per_weight(uint64_t bytes, uint64_t elements)
 
 /* ---- Text --------------------------------------------------------------------------------------- */
 
-/* Cuts behind at most MAX_BYTES, not within a character. */
+/* Cuts after at most MAX_BYTES, not within a character. */
 static void print_text(const app_options *options, ae_gguf_string s, bool quote)
 {
     size_t n = s.n;

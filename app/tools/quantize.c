@@ -97,7 +97,7 @@ static int parse_threads(const char *text, uint32_t *n_threads)
     char *end;
     const unsigned long n = strtoul(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || n > 1024)
-        return app_error(APP_USAGE, "behind TYPE may stand a number of threads, from 0 to 1024; found '%s'", text);
+        return app_error(APP_USAGE, "the argument after TYPE is a number of threads from 0 to 1024; found '%s'", text);
     if (n) *n_threads = (uint32_t)n;
     return APP_DONE;
 }

@@ -182,7 +182,7 @@ static int encode_line(const work *w, json_t *object, size_t line, int32_t **tok
     }
     if (n == 0 || (!text && n != json_array_size(list))) {
         return app_error(APP_BAD_FILE, "'%s', line %zu: needs \"text\", or \"messages\" with 1 to %d objects of \"role\" and "
-                         "\"content\"; texts without NUL",
+                         "\"content\"; none with a NUL",
                          w->path, line, MAX_MESSAGES);
     }
     if (w->models->info.has_chat_template && !w->options->no_conversation)
@@ -202,7 +202,7 @@ static int add_line(void *user, json_t *object, size_t line)
     const char *id = json_string_value(json_object_get(object, "id"));
     if (!id) return app_error(APP_BAD_FILE, "'%s', line %zu: needs \"id\", a text that no other line has", w->path, line);
     if (strlen(id) > APP_MAX_ID)
-        return app_error(APP_BAD_FILE, "'%s', line %zu: the id has %zu bytes; at most %d are possible", w->path, line,
+        return app_error(APP_BAD_FILE, "'%s', line %zu: the id has %zu bytes; the limit is %d", w->path, line,
                          strlen(id), APP_MAX_ID);
     if (json_object_get(w->done, id) && (!w->features.path || json_object_get(w->features.done, id))) return APP_DONE;
     const int bad = encode_line(w, object, line, &tokens, &n_tokens);
@@ -403,7 +403,8 @@ static int user_prefix(const app_models *models, int32_t **tokens, size_t *n_tok
     const char *at = strstr(text, mark);
     if (!at) {
         aerie_free(text);
-        return app_error(APP_BAD_FILE, "the chat template does not show the user's text, so no turn can be written from it");
+        return app_error(APP_BAD_FILE, "the chat template does not contain the user's text, so it cannot be used to "
+                                       "write turns");
     }
     status = aerie_chat_tokenize(models->model, text, (size_t)(at - text), tokens, n_tokens, &error);
     aerie_free(text);

@@ -1,4 +1,4 @@
-/* train_data.h - aerie train-data: what the training of a drafting head needs from its target, written by the target itself.
+/* train_data.h - aerie train-data: what the training of a drafter head needs from its target, written by the target itself.
  *
  * Three steps, each resumable: what an interrupted run left is kept, a torn end is cut off, the rest follows.
  *   turns     user turns: the target continues its own chat template's user turn
@@ -16,7 +16,7 @@
 /* Calls back with every line's object (borrowed) and its number from 1; a status other than APP_DONE ends it. */
 typedef int app_line_callback(void *user, json_t *object, size_t line);
 int app_records_read(const char *path, app_line_callback *callback, void *user);
-/* The file to append lines to; what stands behind its last newline (an interrupted write) is cut off. */
+/* The file to append lines to; what comes after its last newline (an interrupted write) is cut off. */
 int app_records_open(FILE **file, const char *path);
 /* One line; the object is released. NULL (out of memory) is a failure. */
 int app_records_write(FILE *file, const char *path, json_t *object);
@@ -58,7 +58,7 @@ typedef struct app_feature_rows {
 
 /* The taps that the options name, or the usual ones, into a session's parameters. */
 int app_feature_taps(const app_models *models, const app_options *options, aerie_session_params *params);
-/* Goes on behind the last whole record, or begins the file. To be closed on failure, too. */
+/* Continues after the last whole record, or begins the file. To be closed on failure, too. */
 int app_feature_open(app_feature_file *file, const char *path, const app_models *models, const app_options *options,
                      const aerie_session_params *params);
 int app_feature_close(app_feature_file *file);

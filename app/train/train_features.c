@@ -60,7 +60,7 @@ static int read_tokens(exporter *e, json_t *object, size_t line, size_t *n_token
     json_array_foreach(list, i, item) {
         const json_int_t id = json_is_integer(item) ? json_integer_value(item) : -1;
         if (id < 0 || id >= (json_int_t)e->file.header.n_vocab)
-            return app_error(APP_BAD_FILE, "'%s', line %zu: token %zu is none of the model's %u", e->path, line, i,
+            return app_error(APP_BAD_FILE, "'%s', line %zu: token %zu is not one of the model's %u", e->path, line, i,
                              (unsigned)e->file.header.n_vocab);
         e->tokens[i] = (int32_t)id;
     }

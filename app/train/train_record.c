@@ -61,7 +61,7 @@ static int scan_records(app_feature_file *f, FILE *file, uint64_t size, uint64_t
     return APP_DONE;
 }
 
-/* Opens the output behind its last whole record, or begins it. */
+/* Opens the output after its last whole record, or begins it. */
 static int open_output(app_feature_file *f)
 {
     app_feature_header found;
@@ -76,8 +76,8 @@ static int open_output(app_feature_file *f)
         const uint64_t size = (uint64_t)ftello(file);
         rewind(file);
         if (size && (fread(&found, sizeof found, 1, file) != 1 || memcmp(&found, &f->header, sizeof found)))
-            bad = app_error(APP_BAD_FILE, "'%s' exists, but does not hold features with these taps of this model; "
-                            "name another file, or remove it", f->path);
+            bad = app_error(APP_BAD_FILE, "'%s' exists, but does not hold features of this model with these taps; "
+                            "name another file or remove it", f->path);
         else if (size) bad = scan_records(f, file, size, &end);
     }
     if (file) fclose(file);
@@ -96,7 +96,7 @@ int app_feature_taps(const app_models *models, const app_options *o, aerie_sessi
     if (o->taps.n > AERIE_MAX_TAPS)
         return app_error(APP_USAGE, "--taps takes at most %d layers; found %zu", AERIE_MAX_TAPS, o->taps.n);
     if (o->taps.n == 0 && info->n_layers < 5)
-        return app_error(APP_USAGE, "the model has %u layers, too few for the usual taps: name them by --taps",
+        return app_error(APP_USAGE, "the model has %u layers, too few for the usual taps; name the layers by --taps",
                          (unsigned)info->n_layers);
     params->n_taps = o->taps.n ? (uint32_t)o->taps.n : 3;
     memcpy(params->taps, o->taps.n ? o->taps.items : usual, params->n_taps * sizeof *params->taps);

@@ -168,7 +168,7 @@ static void wrong_prompts_are_answered(void **state)
         {"--held-out no", 2, "--held-out chooses from --prompts", "not given"},
         {"--per-group 1", 2, "--per-group chooses from --prompts", "not given"},
         {"--prompts empty", 3, "'empty'", ".jsonl"},
-        {"--prompts t.jsonl", 3, "'t.jsonl' line 2", "no JSON"},
+        {"--prompts t.jsonl", 3, "'t.jsonl' line 2", "not a JSON object"},
         {"--prompts id.jsonl", 3, "'id.jsonl' line 1", "\"id\""},
         {"--prompts held.jsonl", 3, "'held.jsonl' line 1", "\"held_out\""},
         {"--prompts nul.jsonl", 3, "'nul.jsonl' line 1", ""},

@@ -46,7 +46,7 @@ static void wrong_command_lines(void **state)
         {2, "f32.gguf o.gguf Q4_0 --tensor-type '(=q8_0'", "no regular expression", "\"(\""},
         {2, "f32.gguf o.gguf Q4_0 --output-tensor-type Q4_K_M", "--output-tensor-type", "mxfp4"},
         {2, "f32.gguf o.gguf Q4_0 --token-embedding-type q8_1", "--token-embedding-type", "'q8_1'"},
-        {2, "f32.gguf o.gguf Q4_0 --imatrix x", "unknown option '--imatrix'", "help quantize"},
+        {2, "f32.gguf o.gguf Q4_0 --imatrix x", "'--imatrix' is not supported yet", "importance"},
         {2, "f32.gguf f32.gguf Q4_0", "f32.gguf is the file that is being read", ""},
         {2, "q4_1.gguf o.gguf Q4_0", "quantized already (q4_1)", "--allow-requantize"},
         {3, "missing.gguf o.gguf Q4_0", "missing.gguf", "No such file"},

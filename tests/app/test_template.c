@@ -165,7 +165,7 @@ static void the_rest_of_the_program_knows_it(void **state)
 {
     (void)state;
     cli("$A help; $A template --help; $A --completion-bash; $A --man");
-    assert_non_null(strstr(cli_last.out, "template      a conversation as a chat template writes it"));
+    assert_non_null(strstr(cli_last.out, "template      a conversation rendered by a chat template"));
     assert_non_null(strstr(cli_last.out, "--no-generation-prompt"));
     assert_non_null(strstr(cli_last.out, "'template') options="));
     assert_non_null(strstr(cli_last.out, "aerie template"));
