@@ -18,3 +18,5 @@ install(FILES ${PROJECT_BINARY_DIR}/aerie-config.cmake ${PROJECT_BINARY_DIR}/aer
 file(RELATIVE_PATH AERIE_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix) # seen from aerie.pc
 configure_file(cmake/aerie.pc.in aerie.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/aerie.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/share/grammars DESTINATION ${CMAKE_INSTALL_DATADIR}/aerie)

@@ -149,6 +149,50 @@ static void test_japanese(void **state)
                   LIST("", "a", "\xE6\x97", "\xE6\x97\xA5 ", "\xE3\x82\xA0", "\xEA\x80\x80"));
 }
 
+/* ---- The grammars that we install ------------------------------------------------------------------------------------- */
+
+static void check_shared(const char *name, const char *const *members, const char *const *others)
+{
+    char path[64], text[8192];
+    snprintf(path, sizeof path, "share/grammars/%s.gbnf", name);
+    FILE *file = fopen(path, "rb");
+    if (!file) fail_msg("there is no %s", path);
+    const size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    assert_in_range(n, 1, sizeof text - 2);
+    text[n] = 0;
+    check_members(text, members, others);
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    check_shared("json",
+                 LIST("{}", "[]", "0", "-1.5e+10", "\"\\ud83d\\ude00\"", "{\"a\": [1, 2, {\"b\": null}],\n  \"c\": true\n}",
+                      "[\n\t1,\n\t\"\xC3\xA9\\n\"\n]", "false"),
+                 LIST("", "{", "01", "1.", "{a: 1}", "{\"a\":1,}", "[1 2]", "\"\\ud83d\"", "\"\n\"", "nul", "{\"a\":1} ", "[1,  2]",
+                      "'a'", "+1"));
+    check_shared("arithmetic", LIST("1 + 1 = 2\n", "(3 + 4) * 2 = 14\nx = -0.5\n", "2^10 % 7 - -y1 = 2\n", "-(a / 2) = 3\n"),
+                 LIST("", "1+1 = 2\n", "1 + 1 = 2", "1 + = 2\n", "1 = x\n", "(1 = 1\n", "01 = 1\n", " = 1\n", "1 = 1\n\n"));
+    check_shared("list", LIST("- a\n", "- milk\n- two \xC3\xA9ggs, fresh\n", "- - dash\n"),
+                 LIST("", "- a", "-a\n", "- \n", "- a \n", "-  a\n", "* a\n", "- a\r\n", "- a\xE2\x80\xA8\n", "- a\n\n"));
+    check_shared("chess",
+                 LIST("1. e4 e5 2. Nf3 Nc6 3. Bb5 1/2-1/2", "1. e4 *", "12. exd5 Qxd5+ 13. O-O O-O-O 14. e8=Q# 1-0",
+                      "1. Nbd2 R1e2 2. Qa1xb2 g6 0-1", "40. axb8=N *"),
+                 LIST("", "1. e4 e5", "1. e9 e5 *", "e4 e5 *", "1. e4 e5 2. *", "1. Pe4 *", "1. e8=K *", "0. e4 *", "1. e4  e5 *",
+                      "1. e4 e5 2-0"));
+    check_shared("c",
+                 LIST("int main(void)\n{\n}\n",
+                      "#include <stdio.h>\nint main(void)\n{\n    printf(\"%d\\n\", 1 + 2);\n    return 0;\n}\n",
+                      "const char *name = \"x\";\nint values[3] = {1, 2, 3};\n",
+                      "int f(int a, char *b)\n{\n    for (int i = 0; i < a; i++) {\n        b[i] = 'c';\n    }\n"
+                      "    if (a == 0) return 1;\n    else return f(a - 1, b);\n}\n",
+                      "void g(void)\n{\n    // note\n    while (x->next) x = x->next;\n    do {\n    } while (!done);\n"
+                      "    y += sizeof z ? 0x1F : 1.5f;\n}\n"),
+                 LIST("", "int main(void)\n{", "int main()\n{\n}\n", "main(void)\n{\n}\n", "int x\n", "#include stdio.h\nint x;\n",
+                      "int main(void)\n{\n    return 0\n}\n", "int f(void)\n{\n    if a return;\n}\n", "int 1x;\n", "int x = ;\n"));
+}
+
 /* ---- Syntax ------------------------------------------------------------------------------------------ */
 
 static void test_syntax(void **state)
@@ -400,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_syntax),   cmocka_unit_test(test_failures),   cmocka_unit_test(test_limits),
         cmocka_unit_test(test_ambiguity), cmocka_unit_test(test_states),    cmocka_unit_test(test_forced),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_start),
+        cmocka_unit_test(test_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
