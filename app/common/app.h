@@ -34,7 +34,7 @@ enum {
 
 /* "aerie: <sentence>" on standard error, control characters escaped; returns exit_status. */
 int app_error(int exit_status, const char *format, ...) APP_PRINTF(2, 3);
-/* The same without a verdict. */
+/* The same, without an exit status. */
 void app_note(const char *format, ...) APP_PRINTF(1, 2);
 /* "aerie: not enough memory for <what>" */
 int app_error_memory(const char *what);
@@ -105,9 +105,9 @@ double app_median(double *x, size_t n);
 
 /* From here the first Ctrl-C is only noted, the second one kills. */
 void app_interrupt_arm(void);
-/* The same, but later ones are only noted too: for who asks app_interrupted often and lives on. */
+/* The same, but later ones are only noted too: for callers that poll app_interrupted and go on. */
 void app_interrupt_watch(void);
-/* Ctrl-C kills again (waiting for input). */
+/* Ctrl-C kills the program again (while it waits for input). */
 void app_interrupt_disarm(void);
 bool app_interrupted(void);
 

@@ -178,7 +178,7 @@ int app_print_json(json_t *json)
 int app_finish(int exit_status)
 {
     errno = 0;
-    /* Standard output may be closed from the start; that is an error only for who writes to it. */
+    /* Standard output may be closed from the start; that is an error only if something was written to it. */
     if (fclose(stdout) && (out_used || errno != EBADF)) out_check(false);
     if (out_errno == 0) return exit_status;
     app_error(0, "cannot write to standard output: %s", strerror(out_errno));

@@ -121,7 +121,7 @@ void app_print_usage(FILE *stream)
 
 void app_print_overview(void)
 {
-    app_print("aerie %s - runs GGUF language models, drafts ahead, never changes a byte of the output\n\n",
+    app_print("aerie %s - runs GGUF language models with speculative decoding that never changes the output\n\n",
               aerie_version());
     app_print("usage: aerie COMMAND [options]\n\n");
     for (size_t i = 0; i < app_n_commands(); i++) {
@@ -312,7 +312,7 @@ void app_print_man(void)
 {
     char names[256], fallback[256];
     app_print(
-        ".TH AERIE 1 \"\" \"aerie %s\" \"User Commands\"\n.SH NAME\naerie \\- runs language models, drafts ahead\n",
+        ".TH AERIE 1 \"\" \"aerie %s\" \"User Commands\"\n.SH NAME\naerie \\- run language models with speculative decoding\n",
         aerie_version());
     app_print(".SH SYNOPSIS\n.B aerie\n.I command\n[options]\n.SH COMMANDS\n");
     for (size_t i = 0; i < app_n_commands(); i++) {

@@ -34,7 +34,7 @@ enum {
 typedef struct app_command {
     unsigned bit;
     const char *name;      /* "run", "bench speed" */
-    const char *arguments; /* behind the options in the usage line; "" if it takes none */
+    const char *arguments; /* after the options in the usage line; "" if it takes none */
     const char *summary;   /* one line */
     const char *about;     /* paragraphs for --help, ends with a newline */
 } app_command;
