@@ -1,9 +1,9 @@
-/* bandwidth.c - how fast the cores read memory together, as fast as kernels that stream weights can.
+/* bandwidth.c - how fast all cores together read memory, with the access pattern of kernels that stream weights.
  *
  * Owns: a buffer larger than the last cache and a team of threads. A reading visits the buffer once, in pieces that the
  * threads claim, as the engine's passes do. Each piece is read as several streams that lie apart, with prefetches ahead: a
- * single stream leaves a third of the bandwidth unused (2-core Sapphire Rapids, medians of 25: one to two streams 13 to
- * 18 GB/s, four 21.3, eight 21.8, sixteen 20.6; wider loads than the 16 bytes of every x86-64 gain 1 %).
+ * single stream leaves a third of the bandwidth unused (2-core Sapphire Rapids, medians of 25: one to two streams 13 to 18
+ * GB/s, four 21.3, eight 21.8, sixteen 20.6; wider loads than the 16 bytes of every x86-64 gain 1 %).
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* bench_spec.c - aerie bench spec: prompts in groups x drafters x temperatures x sequences at once, against plain decoding.
  *
- * A unit is as many prompts of a group as are answered at once. Its prompts are first put into the caches of all
- * sessions; then each repetition answers them plainly and with every drafter in turn, so that a change of the
- * machine's clock touches all alike. Figures are of generation alone: tokens over seconds of wall clock, medians over
- * the repetitions. The first plain answer to a prompt at a temperature is the truth with which all others are compared,
- * those of other numbers of sequences included.
+ * A unit is as many prompts of a group as are answered at once. Its prompts are first put into the caches of all sessions;
+ * then each repetition answers them plainly and with every drafter in turn, so that a change of the machine's clock touches
+ * all alike. Figures are of generation alone: tokens per second of wall-clock time, as medians over the repetitions. The
+ * first plain answer to a prompt at a temperature is the reference with which all others are compared, including those with
+ * other numbers of sequences.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static bool equal(const app_answer *a, const app_answer *b)
            a->text.n == b->text.n && (a->text.n == 0 || memcmp(a->text.data, b->text.data, a->text.n) == 0);
 }
 
-/* Answers become the truth where there is none yet. */
+/* Answers become the reference where there is none yet. */
 static bool same_as_truth(app_answer *truth, app_generation *g)
 {
     bool same = true;
@@ -90,7 +90,7 @@ static int warm(const bench_spec *b, const unit *u, size_t i)
     return bad;
 }
 
-/* Session i answers the unit once: 0 plainly, and all others, if asked to know the truth, knowing it. */
+/* Session i answers the unit once: session 0 plainly, the others with the reference as known answers, if asked for. */
 static int answer(const bench_spec *b, unit *u, size_t i)
 {
     const app_generation known = {.answers = u->truth};
@@ -115,7 +115,7 @@ static int answer(const bench_spec *b, unit *u, size_t i)
     return bad;
 }
 
-/* What the unit gave goes into the cell of its group, or the one of all. */
+/* Adds the figures of the unit to the cell of its group, or to the one of all groups. */
 static void add_to_cell(bench_cell *cell, const unit *u, size_t i)
 {
     cell->n_prompts += u->prompts.n;
@@ -227,7 +227,7 @@ static void complete(app_options *o)
     if (o->temperatures.n == 0) o->temperatures = (app_reals){{o->sampling.temperature}, 1};
 }
 
-/* Whether -md, or what is found beside the model, is to be loaded: by default it is compared too. */
+/* Whether to load -md or a head found beside the model: by default they are compared too. */
 static bool wants_draft(const app_options *o)
 {
     bool wanted = o->spec_types.n == 0;
@@ -267,7 +267,7 @@ static uint32_t context_for(const app_options *o, uint64_t n_longest, uint32_t n
     return n <= 8192 && n <= n_ctx_train ? (uint32_t)n : 0;
 }
 
-/* Memory is checked before there are tokens: a prompt has no more of them than bytes, apart from the template's. */
+/* Memory is checked before the prompts are tokenized: apart from the template, a prompt has at most as many tokens as bytes. */
 static int load(bench_spec *b)
 {
     enum { TEMPLATE_TOKENS = 256 };

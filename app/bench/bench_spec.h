@@ -21,7 +21,8 @@ typedef struct bench_prompts {
     size_t n_groups, capacity;
 } bench_prompts;
 
-/* From --prompts, as --groups, --held-out and --per-group want it; else from -p or --prompts-file; else a built-in few. */
+/* From --prompts, filtered by --groups, --held-out and --per-group; else from -p or --prompts-file; else a few built-in
+ * ones. */
 int bench_prompts_read(bench_prompts *prompts, const app_options *options);
 void bench_prompts_free(bench_prompts *prompts);
 
@@ -30,7 +31,7 @@ void bench_prompts_free(bench_prompts *prompts);
 /* A kind of speculation and its settings; plain decoding is compared with each. */
 typedef struct bench_drafter {
     aerie_spec_type type;
-    const char *name; /* what the type came to; static */
+    const char *name; /* the type that was chosen; static */
     uint32_t n_max;
     aerie_tree tree;
 } bench_drafter;

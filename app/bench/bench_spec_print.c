@@ -27,7 +27,7 @@ static double rows_per_pass(const bench_cell *c)
     return c->n_passes ? 1 + app_rate(c->stats.n_drafted, c->n_passes) : 0;
 }
 
-/* Seconds of a pass in those of a plain one. */
+/* The time of a pass relative to that of a plain one. */
 static double pass_cost(const bench_cell *c)
 {
     return app_rate(app_rate(c->stats.target_seconds, c->stats.n_passes),
@@ -49,13 +49,13 @@ static size_t n_depths(const bench_cell *c)
     return n;
 }
 
-/* Of the rounds, those whose accepted path came so deep. */
+/* The share of all rounds that accepted a token at this depth. */
 static double absolute_at(const bench_cell *c, size_t i)
 {
     return app_rate(c->stats.accepted_at[i], n_rounds(c));
 }
 
-/* Of the rounds that came to the depth before with the draft going on, those that came to this one. */
+/* The share of the rounds that tried a token at this depth and accepted it. */
 static double conditional_at(const bench_cell *c, size_t i)
 {
     return app_rate(c->stats.accepted_at[i], c->stats.tried_at[i]);
@@ -193,7 +193,7 @@ static void print_heading(const bench_spec *b, const bench_cell *c)
               "per pass", "per round", "rows", "T/T1", "drafting", "same");
 }
 
-/* What has the same settings but for the drafter stands under one heading, the depths below all of it. */
+/* Rows that differ only in the drafter share a heading; the acceptance by depth follows them. */
 static void print_table(const bench_spec *b)
 {
     const size_t n_row = b->prompts.n_groups + 1;

@@ -1,7 +1,7 @@
 /* bench_spec_prompts.c - prompts in groups, from lines of JSON: {"id": "qa-01", "held_out": false, "prompt": "..."}
  *
- * A file is a group with the file's name. Ids are distinct over all files, so that a prompt held out of training is
- * held out wherever it stands. Other members of a line are left alone.
+ * A file is a group with the file's name. Ids are distinct over all files, so that a prompt held out of training is held out
+ * in every file. Other members of a line are ignored.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
@@ -29,7 +29,7 @@ typedef struct reader {
     bench_prompts *out;
     const app_options *options;
     json_t *ids;             /* {id: file} seen so far */
-    app_text names;          /* of all groups that there are, for messages */
+    app_text names;          /* names of all groups, for messages */
     bool with_held_out, with_others;
 } reader;
 

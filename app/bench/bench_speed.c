@@ -19,7 +19,7 @@ static bool go_on(void *user, const aerie_token_event *event)
     return !app_interrupted();
 }
 
-/* Tokens nobody has seen: no prefix of an earlier prompt can be reused. */
+/* New random tokens, so that no prefix of an earlier prompt can be reused. */
 static void fill(speed *s, int32_t *tokens, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,9 +1,9 @@
 /* bench_verify.c - aerie bench verify: T(n), the time of a target pass over n rows, all logits exported, and of a pass over
  * a prompt, the last row's logits only, after contexts of given lengths, beside the read bandwidth of the machine.
  *
- * Every figure is the median over rounds. A round visits all n once and reads the bandwidth before each visit: clocks
- * and bandwidth of shared machines move by a third within minutes, and so the move touches all figures alike. The
- * same holds for bests, which are kept too; a median beside a best compares two machines.
+ * Every figure is the median over rounds. A round visits all n once and reads the bandwidth before each visit: clocks and
+ * bandwidth of shared machines move by a third within minutes, and in this way such changes affect all figures alike. The
+ * best values are kept too; comparing a median with a best value would compare two machines.
  */
 #include <string.h>
 

@@ -41,8 +41,8 @@ int app_error_memory(const char *what);
 
 /* What the library was asked to do: the same status means different things to the user. */
 typedef enum app_stage {
-    APP_LOADING, /* a model file: a limit exceeded is the file's fault */
-    APP_WORKING, /* a limit exceeded (prompt longer than context) is the command line's */
+    APP_LOADING, /* a model file: an exceeded limit is the fault of the file */
+    APP_WORKING, /* an exceeded limit (a prompt longer than the context) is the fault of the command line */
 } app_stage;
 
 /* Prints the library's sentence and maps the status. */
@@ -83,7 +83,7 @@ void *app_grow(void *items, size_t n, size_t *capacity, size_t size);
 /* A whole file, "-" for standard input. */
 int app_read_file(app_text *text, const char *path);
 
-/* Ids apart by spaces, commas, newlines or brackets. `source` names them in messages. *ids is malloc'd. */
+/* Ids separated by spaces, commas, newlines or brackets. `source` names them in messages. *ids is malloc'd. */
 int app_parse_ids(const char *text, size_t n, const char *source, int exit_status, int32_t **ids, size_t *n_ids);
 
 /* Text as a JSON string; what is not UTF-8 becomes U+FFFD. */

@@ -1,4 +1,4 @@
-/* run.h - the subcommands. Each returns the program's exit status. */
+/* commands.h - the subcommands. Each returns the program's exit status. */
 #ifndef AERIE_APP_RUN_H
 #define AERIE_APP_RUN_H
 

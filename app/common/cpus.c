@@ -1,4 +1,4 @@
-/* cpus.c - on which CPUs the program runs, and with how many threads. */
+/* cpus.c - which CPUs the program runs on, and with how many threads. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

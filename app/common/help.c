@@ -176,7 +176,7 @@ static void print_option(const app_option *o, bool brief)
     print_wrapped(text, LEFT, LEFT);
 }
 
-/* Groups stand together in the table; each is a heading when the command takes any of it. */
+/* The options of a group are adjacent in the table; each group that the command has options of gets a heading. */
 static void print_options(const app_command *command)
 {
     const char *group = "";
@@ -295,7 +295,7 @@ void app_print_completion(void)
 
 /* ---- Man page ------------------------------------------------------------------------------------------ */
 
-/* Text with what troff would take for a request or an escape made harmless. */
+/* Text with troff requests and escapes made harmless. */
 static void print_troff(const char *text)
 {
     bool start = true;

@@ -118,6 +118,6 @@ static int start(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, said in words */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is then a failed write, which is reported */
     return app_finish(start(argc, argv));
 }

@@ -1,6 +1,5 @@
-/* version.c - two facts that aerie.h does not tell, read from the library's internals: the best kernel
- * level of this machine, and the tensor type that a model file mostly consists of.
- */
+/* version.c - two facts that aerie.h does not provide, read from the library's internals: the best kernel level of this
+ * machine, and the tensor type that a model file mostly consists of. */
 #include <stdio.h>
 
 #include "backend/cpu/kernels.h"

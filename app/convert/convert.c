@@ -41,7 +41,7 @@ static const char *tables_text(const convert_head *h)
     return h->output ? ", the target's embedding" : ", the target's embedding and output head";
 }
 
-/* One line on standard error: what was found, so that a wrong guess can be seen. */
+/* Prints what was detected in one line on standard error, so that users can spot a wrong guess. */
 static void say(const convert *c)
 {
     const convert_head *h = &c->head;
@@ -137,7 +137,7 @@ static int check_arguments(const app_options *options)
     return APP_DONE;
 }
 
-/* What was written is a head that can be loaded and, if there is a target, drafts for it. */
+/* Checks that the written file is a head that can be loaded and, if there is a target, fits it. */
 static int read_back(const convert *c)
 {
     ae_dhead *head;

@@ -1,4 +1,4 @@
-/* convert.h - inside `aerie convert`: a checkpoint of a drafting head on its way to a GGUF file.
+/* convert.h - inside `aerie convert`: from the checkpoint of a drafter head to a GGUF file.
  *
  * Order: open (convert.c) -> names and config (convert_config.c) -> hyper-parameters by kind (convert_detect.c), rotation
  * (convert_rope.c), target (convert_target.c) -> a list of tensors to write (convert_plan.c) -> the file (convert_write.c).
@@ -34,7 +34,7 @@ typedef enum convert_producer {
 
 const char *convert_producer_name(convert_producer producer);
 
-/* A tensor of the checkpoint under the name that all producers could have used. */
+/* A tensor of the checkpoint under a name that does not depend on the producer. */
 typedef struct convert_entry {
     const char *name; /* "layers.0.self_attn.q_proj.weight" */
     const ae_st_tensor *tensor;
@@ -119,7 +119,7 @@ int convert_u32(const convert *c, const char *key, uint32_t lo, uint32_t hi, uin
 int convert_need_u32(const convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value);
 int convert_real(const convert *c, const json_t *value, const char *key, double lo, double hi, double *out);
 int convert_bool(const convert *c, const char *key, bool *value, bool *given);
-/* NULL if absent or no text. */
+/* NULL if absent or not a string. */
 const char *convert_text(const convert *c, const char *key);
 int convert_find_producer(convert *c);
 
@@ -129,7 +129,7 @@ int convert_read_names(convert *c);
 /* Marks it as used; NULL if absent. */
 const ae_st_tensor *convert_take(convert *c, const char *name);
 const ae_st_tensor *convert_look(const convert *c, const char *name);
-/* What was not used and is no known ballast: an error. */
+/* Fails if a tensor was neither used nor is known to be unneeded. */
 int convert_check_unused(const convert *c);
 /* "[3, 4]" into out [128]. */
 const char *convert_shape(const ae_st_tensor *t, char out[128]);
@@ -145,7 +145,7 @@ int convert_read_taps(convert *c);
 int convert_read_ids(convert *c);
 int convert_read_rope(convert *c);
 int convert_open_target(convert *c);
-/* Sets *same: whether a tensor [rows, columns] of the head holds what the target's does, but for rounding. */
+/* Sets *same: whether a tensor [rows, columns] of the head equals the target's up to rounding. */
 int convert_same_as_target(const convert *c, const ae_st_tensor *t, const ae_gguf_tensor *of_target, bool *same);
 
 /* ---- convert_plan.c, convert_write.c -------------------------------------------------------------------- */

@@ -103,7 +103,7 @@ static int run_target(checker *k, const ae_dhead *head, ae_engine **out)
 
 /* ---- The head ------------------------------------------------------------------------------------------- */
 
-/* The row of the head's output that stands for a token; n_draft if none does. */
+/* The row of the head's output for a token; n_draft if there is none. */
 static uint32_t row_of(const ae_dhead_net *net, int32_t token)
 {
     uint32_t row = 0;
@@ -169,7 +169,7 @@ static int ask(checker *k, const ae_dhead *head, score *s)
     return bad;
 }
 
-/* The head as the checkpoint would be read by `how`. */
+/* The head that results from reading the checkpoint according to `how`. */
 static int measure(checker *k, const convert_head *how, score *s)
 {
     convert *c = k->c;
@@ -238,7 +238,7 @@ static int try_other(checker *k, convert_head *how, score *now, const convert_he
     return bad;
 }
 
-/* All taps one layer down or up; false where they would leave the target. */
+/* All taps one layer down or up; false if one would be outside the target. */
 static bool shift(convert_head *how, int by)
 {
     for (uint32_t i = 0; i < how->n_taps; i++) {
@@ -275,7 +275,7 @@ static int search_once(checker *k, convert_head *how, score *now, bool *changed)
     return APP_DONE;
 }
 
-/* What is now read another way than the rules of convert_taps.c and convert_detect.c had it. */
+/* Reports what is now read in another way than by the rules of convert_taps.c and convert_detect.c. */
 static void say_change(const convert_head *was, const convert_head *is)
 {
     if (was->n_taps && was->taps[0] != is->taps[0])

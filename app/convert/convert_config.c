@@ -59,7 +59,7 @@ int convert_read_config(convert *c)
     c->config_path = given ? given : beside(c);
     if (!c->config_path) return app_error_memory("a path");
     if (!given && stat(c->config_path, &info) != 0) {
-        c->config_path = ""; /* Medusa heads do without; others will say what they miss */
+        c->config_path = ""; /* Medusa heads need none; for others the missing key is reported later */
         return APP_DONE;
     }
     return parse_config(c);
@@ -74,7 +74,7 @@ const json_t *convert_value(const convert *c, const char *key)
     return json_is_null(value) ? NULL : value;
 }
 
-/* What stands there, short, for messages. */
+/* The value, shortened, for messages. */
 static const char *as_text(const json_t *value, char out[48])
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);

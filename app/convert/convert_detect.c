@@ -80,7 +80,7 @@ static int read_fc_norm(convert *c)
     return APP_DONE;
 }
 
-/* Both are settled by an option, else by the config, else by what the producer takes for granted. */
+/* An option decides both, else the config, else the default of the producer. */
 static int read_residual(convert *c)
 {
     const char *given = c->options->convert_residual;

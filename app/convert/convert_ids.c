@@ -26,7 +26,7 @@ static int64_t target_id(const map *m, size_t i, reading how)
     return __builtin_add_overflow(m->raw[i], (int64_t)i, &id) ? -1 : id;
 }
 
-/* NULL if the reading holds, else what does not, with the row and the id. */
+/* NULL if this reading is consistent, else what is wrong, with the row and the id. */
 static const char *check(const convert_head *h, const map *m, reading how, size_t *row, int64_t *id)
 {
     memset(m->seen, 0, h->n_vocab);
@@ -74,7 +74,7 @@ static int settle(convert *c, map *m)
     return APP_DONE;
 }
 
-/* t2d alone says it, too: rows in the order of the tokens. */
+/* t2d alone is enough: the rows are in the order of the tokens. */
 static int from_marks(convert *c, const map *m)
 {
     convert_head *h = &c->head;
@@ -159,6 +159,6 @@ int convert_read_ids(convert *c)
     CONVERT_TRY(m.d2t ? read_map(c, &m) : from_marks(c, &m));
     bool same = h->n_draft == h->n_vocab;
     for (uint32_t i = 0; same && i < h->n_draft; i++) same = h->ids[i] == (int64_t)i;
-    if (same) h->ids = NULL; /* all tokens in their order: nothing to say */
+    if (same) h->ids = NULL; /* all tokens in order: no map is needed */
     return APP_DONE;
 }

@@ -1,10 +1,11 @@
-/* convert_names.c - the tensors of a checkpoint under one naming, whoever wrote it; what is left over at the end. */
+/* convert_names.c - gives the tensors of a checkpoint names that do not depend on its producer, and finds those left over at
+ * the end. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "convert/convert.h"
 
-/* Beginnings, and what stands for them. Tried in this order, each once, so that model.midlayer.x becomes layers.0.x. */
+/* Prefixes and their replacements. Tried in this order, each once, so that model.midlayer.x becomes layers.0.x. */
 static const struct {
     const char *old, *instead;
 } starts[] = {
@@ -86,7 +87,7 @@ const ae_st_tensor *convert_take(convert *c, const char *name)
     return e ? e->tensor : NULL;
 }
 
-/* Tensors that training leaves in a checkpoint and inference has no use for. */
+/* Tensors that training leaves in a checkpoint and that inference does not need. */
 static bool is_ballast(const char *name)
 {
     static const char *const known[] = {"t2d", "verifier_lm_head.weight", "verifier_norm.weight", "rotary_emb.inv_freq",

@@ -1,4 +1,4 @@
-/* convert_plan.c - which tensors the new file holds, from which of the checkpoint they come, and that their shapes fit. */
+/* convert_plan.c - lists the tensors of the new file and their sources in the checkpoint, and checks their shapes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,7 +151,7 @@ static int plan_eagle3(convert *c)
 
 /* ---- Tables -------------------------------------------------------------------------------------------- */
 
-/* Rows of the target's vocabulary: a checkpoint may be padded further than the GGUF file, never the other way round. */
+/* Rows of the target's vocabulary: a checkpoint may have more padding than the GGUF file, but not less. */
 static int check_table(const convert *c, const ae_st_tensor *t, uint32_t rows)
 {
     char shape[128];

@@ -83,7 +83,7 @@ static double yarn_share(const convert_head *h, uint32_t i, double fast, double 
     return y < 0 ? 0 : y > 1 ? 1 : y;
 }
 
-/* What cos and sin are multiplied by, which GGUF takes for granted. */
+/* The factor of cos and sin, which GGUF files do not store. */
 static int check_magnitude(const convert *c, const json_t *scaling)
 {
     const double usual = 1 + 0.1 * log(c->head.rope_factor);
@@ -124,7 +124,7 @@ static int read_scaling(convert *c, const json_t *scaling)
     convert_head *h = &c->head;
     const char *type = json_string_value(json_object_get(scaling, "rope_type"));
     if (!type) type = json_string_value(json_object_get(scaling, "type"));
-    if (!type || strcmp(type, "default") == 0 || strcmp(type, "mrope") == 0) return APP_DONE; /* mrope: of text it is plain */
+    if (!type || strcmp(type, "default") == 0 || strcmp(type, "mrope") == 0) return APP_DONE; /* mrope is plain RoPE for text */
     if (strcmp(type, "llama3") == 0) return read_llama3(c, scaling);
     if (strcmp(type, "yarn") == 0) return read_yarn(c, scaling);
     if (strcmp(type, "linear") == 0) {

@@ -1,7 +1,8 @@
-/* convert_taps.c - which layers of the target a head listens to, numbered by the layer that they enter.
+/* convert_taps.c - which layers of the target a head taps, numbered by the layer whose input is tapped.
  *
- * Two numberings are in use: the input of layer i is the output of layer i - 1. All are turned into inputs, 0 to L; L is after
- * the last layer, before the final norm. EAGLE's own choice is 2, L/2, L-3 as inputs, which others write as 1, L/2-1, L-4.
+ * Two numberings are in use: the input of layer i is the output of layer i - 1. All are turned into inputs, 0 to L; L is
+ * after the last layer, before the final norm. EAGLE's own choice is 2, L/2, L-3 as inputs, which others write as 1, L/2-1,
+ * L-4.
  */
 #include <stdlib.h>
 #include <string.h>

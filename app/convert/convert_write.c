@@ -47,7 +47,7 @@ bool convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t n)
 
 /* ---- Keys --------------------------------------------------------------------------------------------- */
 
-/* Collects failures: after the first one nothing more happens. */
+/* Keeps the first failure; calls after it do nothing. */
 typedef struct keys {
     ae_gguf_writer *w;
     const char *arch;
@@ -118,7 +118,7 @@ static void put_eagle3(keys *k, const convert_head *h)
     put_text(k, NULL, "feedback", h->feedback_post ? "post" : "pre");
 }
 
-/* The target's tokenizer, which other programs want in every file. */
+/* The target's tokenizer, which other programs need in every file. */
 static void put_tokenizer(keys *k, const convert *c)
 {
     const ae_gguf *gguf = c->target->gguf;
@@ -167,7 +167,7 @@ static void put_keys(keys *k, const convert *c)
 
 /* ---- Tensors -------------------------------------------------------------------------------------------- */
 
-/* Rows that are no multiple of a type's block get the nearest type that suits: q8_0, else f16. */
+/* Rows that are not a multiple of a type's block get another type: q8_0 if it fits, else f16. */
 static void settle_type(convert *c, convert_item *item, size_t *n_other)
 {
     if (ae_type_row_bytes(item->type, item->columns)) return;

@@ -85,8 +85,8 @@ static char *prompt_of(EditLine *edit)
     return (char *)lines->prompt;
 }
 
-/* One character from the terminal. Ours, because Ctrl-C must end the line, and a new size or a return from the background must
- * not. */
+/* One character from the terminal. Replaces libedit's function, because Ctrl-C must end the line, while a new window size or
+ * a return from the background must not. */
 static int get_char(EditLine *edit, wchar_t *c)
 {
     mbstate_t state = {0};

@@ -284,7 +284,7 @@ static bool show(void *user, uint64_t done, uint64_t total)
     return true;
 }
 
-/* While writing, a full disk is no file's fault. */
+/* While writing, a full disk is not the fault of the input file. */
 static int report_run(aerie_status status, const aerie_error *error)
 {
     if (status == AERIE_ERROR_IO) return app_error(APP_FAILED, "%s", error->text);

@@ -10,7 +10,7 @@ static void show_count(const app_options *options, size_t n)
     if (options->show_count) app_note("%zu tokens", n);
 }
 
-/* The bytes to work on: -p, -f or standard input, nothing dropped. */
+/* The text: -p, -f or standard input, without any change. */
 static int read_input(app_text *text, const app_options *options)
 {
     if (options->prompts.n > 1) return app_error(APP_USAGE, "'tokenize' takes one -p");

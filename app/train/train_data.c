@@ -105,7 +105,7 @@ typedef struct work {
     uint32_t n_ctx;
     size_t n_long;      /* prompts left out, too long for the context */
     FILE *out;
-    bool is_turns;      /* the answer is text for a prompt, the prompt no part of the data */
+    bool is_turns;      /* the answer is the text of a prompt; the prompt itself is not part of the data */
     int bad;
     app_progress_line progress;
 } work;
@@ -217,7 +217,7 @@ static int add_line(void *user, json_t *object, size_t line)
 
 /* ---- Generation -------------------------------------------------------------------------------------------- */
 
-/* The newest tokens repeat what stood a period before, three times and for 48 tokens at least. */
+/* Whether the newest tokens repeat with some period, at least three times and over at least 48 tokens. */
 static bool loops(const int32_t *ids, size_t n)
 {
     enum { MAX_PERIOD = 64, MIN_REPEATED = 48 };
@@ -279,7 +279,8 @@ static int write_features(work *w, const job *j)
     return bad;
 }
 
-/* Features first: what has a line is done. An id whose line or record was there before gets only the other one. */
+/* Writes the features first, since an id that has a line counts as done. If an id has its line or its record already, only
+ * the other one is written. */
 static void end_job(work *w, job *j)
 {
     const char *id = json_string_value(json_object_get(j->line, "id"));
@@ -361,7 +362,7 @@ static int generate(work *w, const char *what)
 
 /* ---- Steps ---------------------------------------------------------------------------------------------------- */
 
-/* The session, which taps where features are wanted; their file with it. */
+/* The session, with taps if features are wanted, and the file of features. */
 static int open_session(work *w)
 {
     aerie_session_params params = w->options->session;

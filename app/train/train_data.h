@@ -1,8 +1,8 @@
 /* train_data.h - aerie train-data: what the training of a drafter head needs from its target, written by the target itself.
  *
- * Three steps, each resumable: what an interrupted run left is kept, a torn end is cut off, the rest follows.
+ * Three steps, each resumable: the output of an interrupted run is kept without its incomplete end, and the rest is added.
  *   turns     user turns: the target continues its own chat template's user turn
- *   answers   the target answers prompts; with --features, what the next step makes is kept of its passes
+ *   answers   the target answers prompts; with --features, the output of the next step is made from the same passes
  *   features  the answers run through the target once more: tapped hidden rows and the likeliest next tokens
  * The formats (JSON lines, and a binary file of features) are described in training/README.md.
  */
@@ -21,7 +21,7 @@ int app_records_open(FILE **file, const char *path);
 /* One line; the object is released. NULL (out of memory) is a failure. */
 int app_records_write(FILE *file, const char *path, json_t *object);
 
-/* Progress on standard error, now and then: "what: done of total, rate tokens/s". */
+/* Progress on standard error from time to time: "what: done of total, rate tokens/s". */
 typedef struct app_progress_line {
     const char *what;
     size_t n_total, n_done, n_tokens;

@@ -191,7 +191,7 @@ static uint16_t to_f16(float x)
     return sign | (uint16_t)((bits - 0x38000000) >> 13);
 }
 
-/* e^x for x <= 0 within 1e-6 of it, from products and sums that compilers make SIMD of; about 0 below -80. */
+/* e^x for x <= 0 within 1e-6 of it, from products and sums that compilers vectorize; about 0 below -80. */
 static inline float exp_below(float x)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
@@ -205,8 +205,8 @@ static inline float exp_below(float x)
     return p * scale;
 }
 
-/* The k largest logits, largest first (of equals the lower id), and their log-probabilities. Most blocks hold none of
- * them, which a pass that compilers make SIMD of finds out. */
+/* The k largest logits, largest first (of equals the lower id), and their log-probabilities. Most blocks hold none of them,
+ * which a pass that compilers vectorize finds out. */
 static void likeliest(const float *logits, size_t n_vocab, size_t k, int32_t *ids, float *log_p)
 {
     enum { BLOCK = 64, N_SUMS = 16 };
