@@ -1,6 +1,6 @@
 #!/bin/sh
 # What a newcomer types is what CI runs: README's two commands, the Makefile and .ci/run agree, and each script is run by the
-# shell that it is written for. Nothing is installed or built here.
+# shell that it is written for, and links lead somewhere. Nothing is installed or built here.
 set -eu
 cd "$(dirname "$0")/.."
 bad=0
@@ -23,6 +23,13 @@ for file in Makefile .ci/run scripts/*.sh; do
         head -n 1 "$script" | grep -q -E "[/ ]$shell\$" ||
             complain "$file: '$shell $script', but that begins with: $(head -n 1 "$script")"
         "$shell" -n "$script" || complain "$file: '$shell $script', but $shell does not understand it"
+    done
+done
+
+# What the texts link to is there.
+for file in *.md docs/*.md models/*.md training/*.md bench/results/*/*.md; do
+    for target in $(grep -o -E '\]\([^):# ]+' "$file" | cut -c 3-); do
+        [ -e "$(dirname "$file")/$target" ] || complain "$file links to $target, which is not there"
     done
 done
 
