@@ -276,12 +276,13 @@ static void test_law_1_same_tokens_over_the_whole_matrix(void **state)
     (void)state;
     static kase cases[MAX_CASES];
     const size_t n = choose_cases(cases, 30);
-    for (size_t i = 0; i < n; i++) run_case(cases[i], i);
-    print_message("%zu cases\n", n);
+    for (size_t i = 0; i < n; i += AE_TEST_EVERY) run_case(cases[i], i);
+    print_message("every %dth of %zu cases\n", AE_TEST_EVERY, n);
     for (size_t i = 1; i < sizeof types / sizeof types[0]; i++)
         print_message("%s, fixed: %llu drafted, %llu accepted\n", aerie_spec_type_name(types[i]),
                       (unsigned long long)tallies[i].n_drafted, (unsigned long long)tallies[i].n_accepted);
     /* every drafter was both right and wrong, or the walk proves little; random ones are hardly ever right */
+    if (AE_TEST_EVERY > 1) return;
     for (size_t i = 1; i < sizeof types / sizeof types[0]; i++) assert_true(tallies[i].n_accepted < tallies[i].n_drafted);
     for (size_t i = 1; i < 4; i++) assert_true(tallies[i].n_accepted > 20);
 }
@@ -446,6 +447,10 @@ static void test_law_1_sample_of_the_matrix_on_smollm2(void **state)
     static const char text[] = "A list of colours: red, green, blue. The same list again: red, green,";
     const char *path = getenv("AERIE_MODEL");
     if (!path) path = "models/smollm2-135m-instruct-q4_1.gguf";
+    if (AE_TEST_EVERY > 1) {
+        print_message("skip: a real model takes too long under sanitizers\n");
+        skip();
+    }
     if (access(path, R_OK)) {
         print_message("skip: there is no %s (AERIE_MODEL can name another)\n", path);
         skip();
