@@ -245,6 +245,15 @@ static void print_names(const app_command *command, bool only_files)
     }
 }
 
+/* The commands, but for those of 'bench', whose first word is the same. */
+static void print_first_words(void)
+{
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        const char *name = app_command_at(i)->name;
+        if (strncmp(name, "bench ", 6)) app_print("%s ", name);
+    }
+}
+
 void app_print_completion(void)
 {
     app_print("# bash completion for aerie\n"
@@ -255,15 +264,20 @@ void app_print_completion(void)
               "    COMPREPLY=()\n"
               "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
               "        COMPREPLY=($(compgen -W '");
-    for (size_t i = 0; i < app_n_commands(); i++) {
-        const char *name = app_command_at(i)->name;
-        if (strncmp(name, "bench ", 6)) app_print("%s ", name);
-    }
+    print_first_words();
     app_print("bench help --help --version --completion-bash --man' -- \"$word\"))\n"
               "        return\n"
               "    fi\n"
               "    if [ \"$command\" = bench ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
               "        COMPREPLY=($(compgen -W 'speed verify spec logits' -- \"$word\"))\n"
+              "        return\n"
+              "    fi\n"
+              "    if [ \"$command\" = help ]; then\n"
+              "        COMPREPLY=($(compgen -W '");
+    print_first_words();
+    app_print("bench speed verify spec logits --all");
+    for (size_t i = 0; i < n_topics; i++) app_print(" %s", topics[i].name);
+    app_print("' -- \"$word\"))\n"
               "        return\n"
               "    fi\n"
               "    [ \"$command\" = bench ] && command=\"bench ${COMP_WORDS[2]}\"\n"

@@ -166,7 +166,10 @@ bool app_conversation_load(app_conversation *c, const char *path)
     app_text text = {0};
     app_conversation loaded = {0};
     json_error_t error;
-    if (!app_text_read(&text, path, LIMIT)) return false;
+    if (!app_text_read(&text, path, LIMIT)) {
+        app_text_free(&text);
+        return false;
+    }
     json_t *json = json_loadb(text.data ? text.data : "", text.n, 0, &error);
     const json_t *list = json_is_object(json) ? json_object_get(json, "messages") : json;
     bool ok = false;

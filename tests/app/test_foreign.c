@@ -190,6 +190,8 @@ static void help_is_short_at_first(void **state)
     }
     cli("$A help llama.cpp | tr -s ' \\n' ' ' | grep -c -e '--control-vector-layer-range'");
     assert_string_equal(cli_last.out, "1\n");
+    cli("$A --completion-bash > c && bash -c 'source ./c; COMP_WORDS=(aerie help ll); COMP_CWORD=2; _aerie; echo $COMPREPLY'");
+    assert_string_equal(cli_last.out, "llama.cpp\n");
     cli("$A help nonsense");
     cli_refused(2, "unknown command 'nonsense'", "");
 }
