@@ -51,7 +51,8 @@ static const app_command commands[] = {
      "(Q4_K_M, Q4_0, Q8_0, F16 ...; the list follows the options). Norms, vectors, routers, tables of numbers and\n"
      "the metadata are copied unchanged. IN may be any part of a split model; OUT is always a single file. In a\n"
      "drafter head all weights get the type. A tensor whose rows are not whole blocks of its type gets the next\n"
-     "larger type; the number of such tensors is reported.\n"
+     "larger type; the number of such tensors is reported. The types below 3 bits (IQ1, IQ2) are written without an\n"
+     "importance matrix, which costs them much quality.\n"
      "\n"
      "  aerie quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
      "  aerie quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type 'ffn_down=q6_K' --dry-run\n"},

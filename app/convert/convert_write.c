@@ -251,7 +251,7 @@ static int write_rows(convert *c, ae_gguf_writer *w, const convert_item *item)
         }
         bad = check_row(c, item, x);
         if (bad) break;
-        info->encode(x, row, n);
+        info->encode(x, NULL, row, n);
         bad = app_report(APP_WORKING, ae_gguf_writer_data(w, row, row_bytes, &error), &error);
     }
     free(x);

@@ -27,7 +27,7 @@ void app_quantize_types(void)
 
 static int unknown_mix(const char *name)
 {
-    char known[512] = "";
+    char known[1024] = "";
     const char *best = NULL;
     for (size_t i = 0, n = 0; i < ae_mix_count(); i++) {
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", ae_mix_at(i)->name);
@@ -44,7 +44,7 @@ static int unknown_mix(const char *name)
 /* A type that can be written; `option` gave it. */
 static int parse_type(const char *option, const char *name, uint32_t *type)
 {
-    char known[512] = "";
+    char known[1024] = "";
     size_t n = 0;
     const ae_type_info *info = ae_type_by_name(name);
     if (info && info->encode) {
@@ -197,6 +197,28 @@ static void say_fallbacks(const ae_rewrite *rewrite)
     }
 }
 
+/* There is no importance matrix yet. */
+static void say_importance(const ae_rewrite *rewrite)
+{
+    bool made[AE_TYPE_COUNT] = {false};
+    char names[128] = "";
+    uint64_t n_made = 0;
+    for (size_t i = 0; i < ae_rewrite_n_tensors(rewrite); i++) {
+        const ae_rewrite_tensor *t = ae_rewrite_tensor_at(rewrite, i);
+        if (ae_rewrite_keeps(t) || !ae_mix_needs_importance(t->type)) continue;
+        made[t->type] = true;
+        n_made++;
+    }
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
+        const size_t n = strlen(names);
+        if (made[type]) snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", ae_type_get(type)->name);
+    }
+    if (n_made)
+        app_note("%llu of %zu tensors become %s without an importance matrix: expect clearly worse answers; IQ3_S, Q3_K_S and "
+                 "larger types lose far less",
+                 (unsigned long long)n_made, ae_rewrite_n_tensors(rewrite), names);
+}
+
 static void print_tensors(const ae_rewrite *rewrite)
 {
     for (size_t i = 0; i < ae_rewrite_n_tensors(rewrite); i++) {
@@ -313,6 +335,7 @@ static int quantize(const request *r, ae_rewrite *rewrite, const app_options *op
         if (!ae_rewrite_rule_uses(rewrite, i))
             app_note("--tensor-type: no weight has a name that matches '%s'", r->rules[i].pattern);
     if (!options->quiet && sum.n_fallback) say_fallbacks(rewrite);
+    if (!options->quiet) say_importance(rewrite);
     if (!options->dry_run) {
         const int bad = write_file(r, rewrite, options);
         if (bad) return bad;

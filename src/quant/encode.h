@@ -1,7 +1,8 @@
 /* encode.h - internal to src/quant: the encoders that types.c enters into its table, and what they share.
  *
  * Contract of every encoder: any input is safe. NaN counts as 0; infinities and numbers beyond the
- * format saturate; blocks are written with all bytes defined, at any address.
+ * format saturate; blocks are written with all bytes defined, at any address. Importance counts as 0 where it is negative
+ * or NaN, and as alike for all where nothing counts.
  */
 #ifndef AE_QUANT_ENCODE_H
 #define AE_QUANT_ENCODE_H
@@ -11,12 +12,21 @@
 ae_encode_fn ae_encode_f32, ae_encode_f16, ae_encode_bf16, ae_encode_q4_0, ae_encode_q4_1, ae_encode_q5_0,
     ae_encode_q5_1, ae_encode_q8_0, ae_encode_iq4_nl, ae_encode_mxfp4, ae_encode_nvfp4, ae_encode_q1_0, ae_encode_q2_0,
     ae_encode_q2_k, ae_encode_q3_k, ae_encode_q4_k, ae_encode_q5_k, ae_encode_q6_k, ae_encode_iq4_xs, ae_encode_tq1_0,
-    ae_encode_tq2_0;
+    ae_encode_tq2_0, ae_encode_iq1_s, ae_encode_iq1_m, ae_encode_iq2_xxs, ae_encode_iq2_xs, ae_encode_iq2_s,
+    ae_encode_iq3_xxs, ae_encode_iq3_s;
 
 /* x[n] to out[n] with NaN made 0 and magnitudes cut at `limit`. */
 void ae_encode_clean(const float *x, size_t n, float limit, float *out);
 /* Magnitude that no format with an f16 scale reaches (65504 * 32 * 127 < 2^28); its square is safe in f32. */
 #define AE_ENCODE_LIMIT 0x1p30f
+
+/* w[n]: how much each squared error counts, from importance[n] or alike for all; the largest is in [1, 2). */
+void ae_encode_weigh(const float *importance, size_t n, float *w);
+/* importance + i, of those that there are. */
+static inline const float *ae_encode_from(const float *importance, size_t i)
+{
+    return importance ? importance + i : NULL;
+}
 
 /* A scale as f16, saturated instead of infinite. */
 uint16_t ae_encode_f16_scale(float d);

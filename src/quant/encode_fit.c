@@ -39,18 +39,18 @@ void ae_fit_round(const ae_fit_codes *codes, const float *x, int n, float scale,
     for (int e = 0; e < n; e++) code[e] = (int8_t)ae_fit_nearest(codes, x[e] * inverse);
 }
 
-/* With the best scale for these codes the squared error is sum x^2 - xq^2 / qq. */
+/* With the best scale for these codes the squared error is sum w x^2 - xq^2 / qq. */
 typedef struct sums {
     float xq, qq;
 } sums;
 
-static sums sums_at(const ae_fit_codes *codes, const float *x, int n, float inverse)
+static sums sums_at(const ae_fit_codes *codes, const float *x, const float *w, int n, float inverse)
 {
     sums s = {0};
     for (int e = 0; e < n; e++) {
         float q = (float)ae_fit_nearest(codes, x[e] * inverse);
-        s.xq += x[e] * q;
-        s.qq += q * q;
+        s.xq += w[e] * x[e] * q;
+        s.qq += w[e] * q * q;
     }
     return s;
 }
@@ -60,7 +60,7 @@ static void keep_better(sums *best, sums s)
     if (s.xq * s.xq * best->qq > best->xq * best->xq * s.qq || (best->qq == 0.0f && s.qq > 0.0f)) *best = s;
 }
 
-float ae_fit_scale(const ae_fit_codes *codes, const float *x, int n, int8_t *code)
+float ae_fit_scale(const ae_fit_codes *codes, const float *x, const float *w, int n, int8_t *code)
 {
     float extreme = 0.0f;
     for (int e = 0; e < n; e++)
@@ -72,12 +72,12 @@ float ae_fit_scale(const ae_fit_codes *codes, const float *x, int n, int8_t *cod
     sums best = {0};
     for (int i = 0; i < codes->n_tries; i++) {
         float inverse = (codes->first + (float)i * codes->step) / extreme;
-        keep_better(&best, sums_at(codes, x, n, inverse));
-        if (codes->both_signs) keep_better(&best, sums_at(codes, x, n, -inverse));
+        keep_better(&best, sums_at(codes, x, w, n, inverse));
+        if (codes->both_signs) keep_better(&best, sums_at(codes, x, w, n, -inverse));
     }
     for (int i = 0; i < 3 && best.qq > 0.0f && best.xq != 0.0f; i++) {
         float before = best.xq;
-        keep_better(&best, sums_at(codes, x, n, best.qq / best.xq));
+        keep_better(&best, sums_at(codes, x, w, n, best.qq / best.xq));
         if (best.xq == before) break;
     }
     float scale = best.qq > 0.0f ? best.xq / best.qq : 0.0f;
@@ -95,41 +95,42 @@ typedef struct line {
     float scale, min, error;
 } line;
 
-/* Least squares of x = scale * q - min for the codes that `start` gives, with min >= 0. */
-static line solve_line(const float *x, int n, int n_steps, line start)
+/* Least squares of x = scale * q - min for the codes that `start` gives. */
+static line solve_line(const float *x, const float *w, int n, int n_steps, bool any_min, line start)
 {
     int8_t code[32];
-    float sq = 0, sqq = 0, sx = 0, sxq = 0;
+    float s1 = 0, sq = 0, sqq = 0, sx = 0, sxq = 0;
     ae_fit_range_round(x, n, n_steps, start.scale, start.min, code);
     for (int e = 0; e < n; e++) {
         float q = (float)code[e];
-        sq += q;
-        sqq += q * q;
-        sx += x[e];
-        sxq += x[e] * q;
+        s1 += w[e];
+        sq += w[e] * q;
+        sqq += w[e] * q * q;
+        sx += w[e] * x[e];
+        sxq += w[e] * x[e] * q;
     }
-    float det = (float)n * sqq - sq * sq;
+    float det = s1 * sqq - sq * sq;
     line out = start;
     if (det > 0.0f) {
-        out.scale = ((float)n * sxq - sx * sq) / det;
+        out.scale = (s1 * sxq - sx * sq) / det;
         out.min = (sq * sxq - sqq * sx) / det;
     }
-    if (out.min < 0.0f && sqq > 0.0f) {
+    if (!any_min && out.min < 0.0f && sqq > 0.0f) {
         out.min = 0.0f;
         out.scale = sxq / sqq;
     }
-    if (!(out.scale > 0.0f) || out.min < 0.0f) out = start;
+    if (!(out.scale > 0.0f) || (!any_min && out.min < 0.0f)) out = start;
     out.error = 0.0f;
     for (int e = 0; e < n; e++) {
         float r = x[e] - (out.scale * (float)code[e] - out.min);
-        out.error += r * r;
+        out.error += w[e] * r * r;
     }
     return out;
 }
 
-void ae_fit_range(const float *x, int n, int n_steps, float *scale, float *min)
+void ae_fit_range(const float *x, const float *w, int n, int n_steps, bool any_min, float *scale, float *min)
 {
-    float lo = 0.0f, hi = x[0];
+    float lo = any_min ? x[0] : 0.0f, hi = x[0];
     for (int e = 0; e < n; e++) {
         if (x[e] < lo) lo = x[e];
         if (x[e] > hi) hi = x[e];
@@ -140,11 +141,11 @@ void ae_fit_range(const float *x, int n, int n_steps, float *scale, float *min)
     line best = {(hi - lo) / (float)n_steps, -lo, INFINITY};
     for (int i = 0; i < 20; i++) { /* the range laid on n_steps - 1 .. n_steps + 0.9 codes */
         line start = {(hi - lo) / ((float)n_steps - 1.0f + 0.1f * (float)i), -lo, 0.0f};
-        line solved = solve_line(x, n, n_steps, start);
+        line solved = solve_line(x, w, n, n_steps, any_min, start);
         if (solved.error < best.error) best = solved;
     }
     for (int i = 0; i < 3; i++) {
-        line solved = solve_line(x, n, n_steps, best);
+        line solved = solve_line(x, w, n, n_steps, any_min, best);
         if (!(solved.error < best.error)) break;
         best = solved;
     }

@@ -1,4 +1,4 @@
-/* encode_fit.h - internal to src/quant: scales and codes that make the squared error small. */
+/* encode_fit.h - internal to src/quant: scales and codes that make the weighted squared error small. */
 #ifndef AE_QUANT_ENCODE_FIT_H
 #define AE_QUANT_ENCODE_FIT_H
 
@@ -25,13 +25,13 @@ int ae_fit_nearest(const ae_fit_codes *codes, float v);
 /* x[e] / scale to nearest values; scale 0 gives the value nearest to 0. */
 void ae_fit_round(const ae_fit_codes *codes, const float *x, int n, float scale, int8_t *code);
 
-/* x[e] ~ scale * code[e]: returns the scale, writes code[n]. */
-float ae_fit_scale(const ae_fit_codes *codes, const float *x, int n, int8_t *code);
+/* x[e] ~ scale * code[e], errors weighted by w[n]: returns the scale, writes code[n]. */
+float ae_fit_scale(const ae_fit_codes *codes, const float *x, const float *w, int n, int8_t *code);
 
 /* (x[e] + min) / scale to the nearest of 0 .. n_steps. */
 void ae_fit_range_round(const float *x, int n, int n_steps, float scale, float min, int8_t *code);
 
-/* x[e] ~ scale * code[e] - min with scale, min >= 0 and codes 0 .. n_steps. */
-void ae_fit_range(const float *x, int n, int n_steps, float *scale, float *min);
+/* x[e] ~ scale * code[e] - min with scale >= 0, codes 0 .. n_steps, and min >= 0 unless any_min. */
+void ae_fit_range(const float *x, const float *w, int n, int n_steps, bool any_min, float *scale, float *min);
 
 #endif

@@ -18,14 +18,15 @@ static float largest(const float *x, int n)
     return a;
 }
 
-void ae_encode_iq4_nl(const float *x, void *blocks, size_t n)
+void ae_encode_iq4_nl(const float *x, const float *importance, void *blocks, size_t n)
 {
     uint8_t *out = blocks;
     for (size_t i = 0; i < n / 32; i++, x += 32, out += sizeof(ae_block_iq4_nl)) {
-        float v[32];
+        float v[32], w[32];
         int8_t code[32];
         ae_encode_clean(x, 32, AE_ENCODE_LIMIT, v);
-        ae_block_iq4_nl b = {.d = ae_encode_f16_scale(ae_fit_scale(&ae_fit_iq4, v, 32, code))};
+        ae_encode_weigh(ae_encode_from(importance, 32 * i), 32, w);
+        ae_block_iq4_nl b = {.d = ae_encode_f16_scale(ae_fit_scale(&ae_fit_iq4, v, w, 32, code))};
         ae_fit_round(&ae_fit_iq4, v, 32, ae_f16_to_f32(b.d), code);
         for (int e = 0; e < 16; e++)
             b.qs[e] = (uint8_t)(ae_fit_iq4_index(code[e]) | ae_fit_iq4_index(code[e + 16]) << 4);
@@ -43,7 +44,28 @@ static int fp4_index(float x, float half)
     return i && x < 0.0f ? i | 8 : i;
 }
 
-void ae_encode_mxfp4(const float *x, void *blocks, size_t n)
+static float fp4_error(const float *x, const float *w, int n, float half)
+{
+    float error = 0.0f;
+    for (int e = 0; e < n; e++) {
+        float r = x[e] - half * (float)ae_quant_fp4_values[fp4_index(x[e], half)];
+        error += w[e] * r * r;
+    }
+    return error;
+}
+
+/* Of e and the next larger, what leaves the smaller weighted error. */
+static uint8_t better_exponent(const float *x, const float *importance, uint8_t e)
+{
+    float v[32], w[32];
+    ae_encode_clean(x, 32, AE_ENCODE_LIMIT, v);
+    ae_encode_weigh(importance, 32, w);
+    if (e == 0 || e > 127 + 30) return e; /* errors there are beyond what squares of f32 can say */
+    const float here = fp4_error(v, w, 32, ae_quant_e8m0_half(e));
+    return fp4_error(v, w, 32, ae_quant_e8m0_half((uint8_t)(e + 1))) < here ? (uint8_t)(e + 1) : e;
+}
+
+void ae_encode_mxfp4(const float *x, const float *importance, void *blocks, size_t n)
 {
     uint8_t *out = blocks;
     for (size_t i = 0; i < n / 32; i++, x += 32, out += sizeof(ae_block_mxfp4)) {
@@ -54,6 +76,7 @@ void ae_encode_mxfp4(const float *x, void *blocks, size_t n)
         (void)frexpf(top, &exponent); /* top = f * 2^exponent, f in [0.5, 1): its floor(log2) is one less */
         int e8m0 = top > 0.0f ? exponent - 1 - 2 + 127 : 0;
         ae_block_mxfp4 b = {.e = (uint8_t)(e8m0 < 0 ? 0 : e8m0)};
+        if (importance) b.e = better_exponent(v, importance + 32 * i, b.e);
         float half = ae_quant_e8m0_half(b.e);
         for (int e = 0; e < 16; e++) b.qs[e] = (uint8_t)(fp4_index(v[e], half) | fp4_index(v[e + 16], half) << 4);
         memcpy(out, &b, sizeof b);
@@ -72,30 +95,21 @@ static int e4m3_below(float half)
     return lo;
 }
 
-static float fp4_error(const float *x, int n, float half)
-{
-    float error = 0.0f;
-    for (int e = 0; e < n; e++) {
-        float r = x[e] - half * (float)ae_quant_fp4_values[fp4_index(x[e], half)];
-        error += r * r;
-    }
-    return error;
-}
-
-void ae_encode_nvfp4(const float *x, void *blocks, size_t n)
+void ae_encode_nvfp4(const float *x, const float *importance, void *blocks, size_t n)
 {
     uint8_t *out = blocks;
     for (size_t i = 0; i < n / 64; i++, x += 64, out += sizeof(ae_block_nvfp4)) {
-        float v[64];
+        float v[64], w[64];
         ae_block_nvfp4 b;
         ae_encode_clean(x, 64, AE_ENCODE_LIMIT, v);
+        ae_encode_weigh(ae_encode_from(importance, 64 * i), 64, w);
         for (int s = 0; s < 4; s++) {
             const float *sub = v + 16 * s;
             int first = e4m3_below(largest(sub, 16) / 12.0f);
             float least = INFINITY;
             b.d[s] = 0;
             for (int code = first > 2 ? first - 2 : 0; code <= first + 6 && code <= 0x7e; code++) {
-                float error = fp4_error(sub, 16, ae_quant_e4m3_half((uint8_t)code));
+                float error = fp4_error(sub, w + 16 * s, 16, ae_quant_e4m3_half((uint8_t)code));
                 if (error < least) {
                     least = error;
                     b.d[s] = (uint8_t)code;
@@ -109,30 +123,35 @@ void ae_encode_nvfp4(const float *x, void *blocks, size_t n)
     }
 }
 
-/* Signs, and the mean magnitude: the least-squares scale for them. */
-void ae_encode_q1_0(const float *x, void *blocks, size_t n)
+/* Signs, and the weighted mean magnitude: the least-squares scale for them. */
+void ae_encode_q1_0(const float *x, const float *importance, void *blocks, size_t n)
 {
     uint8_t *out = blocks;
     for (size_t i = 0; i < n / 128; i++, x += 128, out += sizeof(ae_block_q1_0)) {
-        float v[128], sum = 0.0f;
+        float v[128], w[128], sum = 0.0f, total = 0.0f;
         ae_encode_clean(x, 128, AE_ENCODE_LIMIT, v);
-        for (int e = 0; e < 128; e++) sum += fabsf(v[e]);
-        ae_block_q1_0 b = {.d = ae_encode_f16_scale(sum / 128.0f)};
+        ae_encode_weigh(ae_encode_from(importance, 128 * i), 128, w);
+        for (int e = 0; e < 128; e++) {
+            sum += w[e] * fabsf(v[e]);
+            total += w[e];
+        }
+        ae_block_q1_0 b = {.d = ae_encode_f16_scale(sum / total)};
         for (int e = 0; e < 128; e++)
             if (v[e] >= 0.0f) b.qs[e / 8] = (uint8_t)(b.qs[e / 8] | 1 << (e % 8));
         memcpy(out, &b, sizeof b);
     }
 }
 
-void ae_encode_q2_0(const float *x, void *blocks, size_t n)
+void ae_encode_q2_0(const float *x, const float *importance, void *blocks, size_t n)
 {
     static const ae_fit_codes codes = {NULL, NULL, -1, 2, 0.75f, 0.125f, 27, true};
     uint8_t *out = blocks;
     for (size_t i = 0; i < n / 64; i++, x += 64, out += sizeof(ae_block_q2_0)) {
-        float v[64];
+        float v[64], w[64];
         int8_t code[64];
         ae_encode_clean(x, 64, AE_ENCODE_LIMIT, v);
-        ae_block_q2_0 b = {.d = ae_encode_f16_scale(ae_fit_scale(&codes, v, 64, code))};
+        ae_encode_weigh(ae_encode_from(importance, 64 * i), 64, w);
+        ae_block_q2_0 b = {.d = ae_encode_f16_scale(ae_fit_scale(&codes, v, w, 64, code))};
         ae_fit_round(&codes, v, 64, ae_f16_to_f32(b.d), code);
         for (int e = 0; e < 64; e++) b.qs[e / 4] = (uint8_t)(b.qs[e / 4] | (code[e] + 1) << (2 * (e % 4)));
         memcpy(out, &b, sizeof b);
@@ -160,8 +179,9 @@ static uint8_t pack_trits(const uint8_t *q, int n, int stride)
     return (uint8_t)((v * 256 + 242) / 243);
 }
 
-void ae_encode_tq1_0(const float *x, void *blocks, size_t n)
+void ae_encode_tq1_0(const float *x, const float *importance, void *blocks, size_t n)
 {
+    (void)importance;
     uint8_t q[256], *out = blocks;
     for (size_t i = 0; i < n / 256; i++, x += 256, out += sizeof(ae_block_tq1_0)) {
         ae_block_tq1_0 b = {.d = encode_ternary(x, q)};
@@ -172,8 +192,9 @@ void ae_encode_tq1_0(const float *x, void *blocks, size_t n)
     }
 }
 
-void ae_encode_tq2_0(const float *x, void *blocks, size_t n)
+void ae_encode_tq2_0(const float *x, const float *importance, void *blocks, size_t n)
 {
+    (void)importance;
     uint8_t q[256], *out = blocks;
     for (size_t i = 0; i < n / 256; i++, x += 256, out += sizeof(ae_block_tq2_0)) {
         ae_block_tq2_0 b = {.d = encode_ternary(x, q)};

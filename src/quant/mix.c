@@ -7,6 +7,16 @@
 /* ---- The mixes ------------------------------------------------------------------------------------ */
 
 enum mix_id {
+    IQ1_S,
+    IQ1_M,
+    IQ2_XXS,
+    IQ2_XS,
+    IQ2_S,
+    IQ2_M,
+    IQ3_XXS,
+    IQ3_XS,
+    IQ3_S,
+    IQ3_M,
     Q2_K,
     Q2_K_S,
     Q3_K_S,
@@ -38,6 +48,16 @@ enum mix_id {
 };
 
 static const ae_mix mixes[N_MIXES] = {
+    [IQ1_S] = {"IQ1_S", AE_TYPE_IQ1_S, 24, "1.6 bits from a grid; values, outputs and the first down projections 2"},
+    [IQ1_M] = {"IQ1_M", AE_TYPE_IQ1_M, 31, "1.75 bits from a grid; values, outputs and the first down projections 2"},
+    [IQ2_XXS] = {"IQ2_XXS", AE_TYPE_IQ2_XXS, 19, "2.06 bits from a grid; values and the first down projections 2.6"},
+    [IQ2_XS] = {"IQ2_XS", AE_TYPE_IQ2_XS, 20, "2.3 bits from a grid; values and the first down projections 2.6"},
+    [IQ2_S] = {"IQ2_S", AE_TYPE_IQ2_XS, 28, "2.3 bits from a grid; values, outputs and the first down projections 3.4"},
+    [IQ2_M] = {"IQ2_M", AE_TYPE_IQ2_S, 29, "2.6 bits from a grid; values, outputs and the first down projections 3.4"},
+    [IQ3_XXS] = {"IQ3_XXS", AE_TYPE_IQ3_XXS, 23, "3.06 bits from a grid; queries and keys 2.6, other attention and down 3.4"},
+    [IQ3_XS] = {"IQ3_XS", AE_TYPE_IQ3_S, 22, "3.4 bits from a grid; queries, keys and most of gate and up 3.06"},
+    [IQ3_S] = {"IQ3_S", AE_TYPE_IQ3_S, 26, "3.4 bits from a grid"},
+    [IQ3_M] = {"IQ3_M", AE_TYPE_IQ3_S, 27, "3.4 bits from a grid; values, outputs and the first down projections 4"},
     [Q2_K] = {"Q2_K", AE_TYPE_Q2_K, 10, "2 bits, values and down projections 3 to 4"},
     [Q2_K_S] = {"Q2_K_S", AE_TYPE_Q2_K, 21, "2 bits"},
     [Q3_K_S] = {"Q3_K_S", AE_TYPE_Q3_K, 11, "3 bits"},
@@ -99,6 +119,23 @@ const ae_mix *ae_mix_by_name(const char *name)
     for (size_t i = 0; i < sizeof short_names / sizeof *short_names; i++)
         if (same_word(name, short_names[i].name)) return &mixes[short_names[i].id];
     return NULL;
+}
+
+bool ae_mix_needs_experts(const ae_mix *mix)
+{
+    return mix == &mixes[MXFP4_MOE];
+}
+
+bool ae_mix_needs_importance(uint32_t type)
+{
+    switch (type) {
+    case AE_TYPE_IQ1_S:
+    case AE_TYPE_IQ1_M:
+    case AE_TYPE_IQ2_XXS:
+    case AE_TYPE_IQ2_XS:
+    case AE_TYPE_IQ2_S: return true;
+    default: return false;
+    }
 }
 
 bool ae_mix_is_quantized(uint32_t type)
@@ -210,12 +247,44 @@ static uint32_t layer_of(ae_gguf_string name)
     return layer;
 }
 
+/* The mixes below three bits; of these IQ2_S and IQ2_M are the larger. */
+static bool is_low(enum mix_id id)
+{
+    return id <= IQ2_M;
+}
+
+static bool is_larger_low(enum mix_id id)
+{
+    return id == IQ2_S || id == IQ2_M;
+}
+
 /* Of the matrix that makes the logits. */
 static uint32_t output_type(enum mix_id id, uint32_t type, int64_t ne0)
 {
     if (id == MXFP4_MOE || id == NVFP4 || type == AE_TYPE_Q8_0 || ne0 % ae_type_block_elements(type))
         return AE_TYPE_Q8_0;
-    return AE_TYPE_Q6_K;
+    return is_low(id) || id == IQ3_XXS ? AE_TYPE_Q5_K : AE_TYPE_Q6_K;
+}
+
+static uint32_t embedding_type(enum mix_id id, uint32_t type)
+{
+    if (id == TQ1_0 || id == TQ2_0) return AE_TYPE_Q4_K;
+    if (is_larger_low(id) || id == IQ3_XXS) return AE_TYPE_IQ3_S;
+    return is_low(id) ? (uint32_t)AE_TYPE_Q2_K : type;
+}
+
+/* Of the mixes below three bits: what a few bits more help most. */
+static uint32_t low_type(enum mix_id id, uint32_t type, const ae_mix_model *m, ae_gguf_string name, uint32_t layer)
+{
+    const uint32_t more = is_larger_low(id) ? AE_TYPE_IQ3_S : AE_TYPE_Q2_K;
+    if (ae_mix_name_holds(name, "attn_v.weight") || ae_mix_name_holds(name, "attn_qkv.weight"))
+        return m->n_gqa >= 4 || m->n_experts >= 4 ? (uint32_t)AE_TYPE_Q4_K : more;
+    if (ae_mix_name_holds(name, "attn_k.weight")) return m->n_experts == 8 ? (uint32_t)AE_TYPE_Q4_K : type;
+    if (ae_mix_name_holds(name, "ffn_down")) return layer < m->n_layers / 8 ? more : type;
+    if (!ae_mix_name_holds(name, "attn_output.weight")) return type;
+    if (m->n_experts == 8) return AE_TYPE_Q5_K;
+    if (is_larger_low(id)) return AE_TYPE_IQ3_S;
+    return id == IQ1_S || id == IQ1_M ? (uint32_t)AE_TYPE_IQ2_XXS : type;
 }
 
 static uint32_t value_type(enum mix_id id, uint32_t type, const ae_mix_model *m, uint32_t layer)
@@ -223,7 +292,11 @@ static uint32_t value_type(enum mix_id id, uint32_t type, const ae_mix_model *m,
     const bool grouped = m->n_gqa >= 4;
     switch (id) {
     case Q2_K: type = grouped ? AE_TYPE_Q4_K : AE_TYPE_Q3_K; break;
-    case Q2_K_S: type = grouped ? AE_TYPE_Q4_K : type; break;
+    case Q2_K_S:
+    case IQ3_XS:
+    case IQ3_S: type = grouped ? AE_TYPE_Q4_K : type; break;
+    case IQ3_XXS: type = grouped ? AE_TYPE_Q4_K : AE_TYPE_IQ3_S; break;
+    case IQ3_M: type = AE_TYPE_Q4_K; break;
     case Q3_K_M: type = layer < 2 ? AE_TYPE_Q5_K : AE_TYPE_Q4_K; break;
     case Q3_K_L: type = AE_TYPE_Q5_K; break;
     case IQ4_NL:
@@ -243,6 +316,8 @@ static uint32_t down_type(enum mix_id id, uint32_t type, const ae_mix_model *m, 
 {
     const bool first = layer < m->n_layers / 8;
     switch (id) {
+    case IQ3_XXS: return first ? AE_TYPE_Q4_K : AE_TYPE_Q3_K;
+    case IQ3_M: return first || (m->n_experts == 8 && more_bits(layer, m->n_layers)) ? AE_TYPE_Q4_K : type;
     case Q2_K: return AE_TYPE_Q3_K;
     case Q2_K_S: return first ? AE_TYPE_Q4_K : type;
     case Q3_K_M: return layer < m->n_layers / 16 ? AE_TYPE_Q5_K : AE_TYPE_Q4_K;
@@ -260,12 +335,14 @@ static uint32_t down_type(enum mix_id id, uint32_t type, const ae_mix_model *m, 
 static uint32_t out_type(enum mix_id id, uint32_t type, const ae_mix_model *m)
 {
     if (m->n_experts == 8) {
-        const bool raised =
-            id == Q2_K || id == Q3_K_S || id == Q3_K_M || id == IQ4_NL || id == Q4_K_S || id == Q4_K_M || id == IQ4_XS;
+        const bool raised = id == Q2_K || id == Q3_K_S || id == Q3_K_M || id == IQ4_NL || id == Q4_K_S || id == Q4_K_M ||
+                            id == IQ4_XS || id == IQ3_XXS || id == IQ3_XS || id == IQ3_S || id == IQ3_M;
         return raised ? AE_TYPE_Q5_K : type;
     }
     switch (id) {
+    case IQ3_XXS: return AE_TYPE_IQ3_S;
     case Q2_K: return AE_TYPE_Q3_K;
+    case IQ3_M:
     case Q3_K_M: return AE_TYPE_Q4_K;
     case Q3_K_L: return AE_TYPE_Q5_K;
     default: return type;
@@ -275,12 +352,26 @@ static uint32_t out_type(enum mix_id id, uint32_t type, const ae_mix_model *m)
 static uint32_t fused_type(enum mix_id id, uint32_t type)
 {
     switch (id) {
+    case IQ3_M:
     case Q3_K_M:
     case Q3_K_L: return AE_TYPE_Q4_K;
     case Q4_K_M: return AE_TYPE_Q5_K;
     case Q5_K_M: return AE_TYPE_Q6_K;
     default: return type;
     }
+}
+
+/* Of queries and keys. */
+static uint32_t key_type(enum mix_id id, uint32_t type)
+{
+    return id == IQ3_XS ? (uint32_t)AE_TYPE_IQ3_XXS : id == IQ3_XXS ? (uint32_t)AE_TYPE_IQ2_S : type;
+}
+
+/* Of gates and up projections: IQ3_XS is IQ3_S in the outer layers. */
+static uint32_t up_type(enum mix_id id, uint32_t type, const ae_mix_model *m, uint32_t layer)
+{
+    const bool inner = layer >= m->n_layers / 8 && layer < 7 * m->n_layers / 8;
+    return id == IQ3_XS && inner ? (uint32_t)AE_TYPE_IQ3_XXS : type;
 }
 
 uint32_t ae_mix_type(const ae_mix *mix, const ae_mix_model *m, ae_gguf_string name, int64_t ne0)
@@ -291,9 +382,12 @@ uint32_t ae_mix_type(const ae_mix *mix, const ae_mix_model *m, ae_gguf_string na
     if (id == COPY || m->head || !ae_mix_is_quantized(type)) return type;
     if (ae_mix_name_is(name, "output.weight") || (m->tied && embedding)) return output_type(id, type, ne0);
     if (id == MXFP4_MOE) return ae_mix_name_holds(name, "_exps.") ? type : (uint32_t)AE_TYPE_Q8_0;
-    if (embedding) return id == TQ1_0 || id == TQ2_0 ? (uint32_t)AE_TYPE_Q4_K : type;
+    if (embedding) return embedding_type(id, type);
+    if (is_low(id)) return low_type(id, type, m, name, layer);
     if (ae_mix_name_holds(name, "attn_v.weight")) return value_type(id, type, m, layer);
-    if (ae_mix_name_holds(name, "attn_k.weight")) return m->n_experts == 8 ? (uint32_t)AE_TYPE_Q8_0 : type;
+    if (ae_mix_name_holds(name, "attn_k.weight")) return m->n_experts == 8 ? (uint32_t)AE_TYPE_Q8_0 : key_type(id, type);
+    if (ae_mix_name_holds(name, "attn_q.weight")) return key_type(id, type);
+    if (ae_mix_name_holds(name, "ffn_gate") || ae_mix_name_holds(name, "ffn_up")) return up_type(id, type, m, layer);
     if (ae_mix_name_holds(name, "ffn_down")) return down_type(id, type, m, layer);
     if (ae_mix_name_holds(name, "attn_output.weight")) return out_type(id, type, m);
     if (ae_mix_name_holds(name, "attn_qkv.weight")) return fused_type(id, type);
@@ -312,6 +406,13 @@ static uint32_t with_smaller_blocks(uint32_t type)
     case AE_TYPE_TQ2_0:
     case AE_TYPE_Q2_K:
     case AE_TYPE_Q3_K: return AE_TYPE_Q4_0;
+    case AE_TYPE_IQ1_S:
+    case AE_TYPE_IQ1_M:
+    case AE_TYPE_IQ2_XXS:
+    case AE_TYPE_IQ2_XS:
+    case AE_TYPE_IQ2_S:
+    case AE_TYPE_IQ3_XXS:
+    case AE_TYPE_IQ3_S:
     case AE_TYPE_NVFP4:
     case AE_TYPE_IQ4_XS: return AE_TYPE_IQ4_NL;
     case AE_TYPE_Q4_K: return AE_TYPE_Q5_0;

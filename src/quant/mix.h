@@ -45,6 +45,11 @@ uint32_t ae_mix_type(const ae_mix *mix, const ae_mix_model *model, ae_gguf_strin
 /* The type itself, or what is taken instead for rows of ne0 elements. */
 uint32_t ae_mix_fit(uint32_t type, int64_t ne0);
 
+/* Whether the mix makes sense for models with experts alone (MXFP4_MOE). */
+bool ae_mix_needs_experts(const ae_mix *mix);
+/* Whether weights of that type lose much unless an importance matrix says which of them count. */
+bool ae_mix_needs_importance(uint32_t type);
+
 /* Whether decoding a tensor of this type and encoding it again is quantizing it a second time. */
 bool ae_mix_is_quantized(uint32_t type);
 

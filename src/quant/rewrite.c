@@ -142,6 +142,18 @@ static aerie_status measure(ae_rewrite *r, ae_rewrite_tensor *t, aerie_error *er
     return fits ? AERIE_OK : ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_LIMIT, "would become too large");
 }
 
+/* A mix that would touch next to nothing of this model. */
+static aerie_status check_mix(const ae_rewrite *r, aerie_error *error)
+{
+    const ae_rewrite_settings *s = &r->settings;
+    const char *dots, *path = ae_gguf_path_end(ae_gguf_path(r->gguf), &dots);
+    if (!ae_mix_needs_experts(s->mix) || s->pure || r->model.head || r->model.n_experts) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                   "%s%s: %s is for models with experts and this one has none: all of it would become Q8_0; take Q8_0, or "
+                   "Q4_0 or IQ4_NL for 4 bits, or with --pure %s for every weight",
+                   dots, path, s->mix->name, ae_type_name(s->mix->type));
+}
+
 /* ---- The plan ------------------------------------------------------------------------------------------- */
 
 static aerie_status plan_tensors(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, aerie_error *error)
@@ -175,6 +187,7 @@ aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rew
     r->rule_uses = ae_alloc(s->n_rules + 1, sizeof *r->rule_uses);
     aerie_status status = AERIE_OK;
     if (!r->tensors || !r->rule_uses) status = ae_fail_memory(error, "a plan", (r->n_tensors + 1) * sizeof *r->tensors);
+    if (status == AERIE_OK) status = check_mix(r, error);
     if (status == AERIE_OK) status = ae_rules_compile(&rules, s->rules, s->n_rules, error);
     if (status == AERIE_OK) status = plan_tensors(r, &rules, s, error);
     ae_rules_free(&rules);

@@ -47,13 +47,13 @@ static const ae_type_info types[AE_TYPE_COUNT] = {
     ENTRY(IQ4_XS, "iq4_xs", AE_DOT_256, ae_decode_iq4_xs, ae_encode_iq4_xs),
     ENTRY(TQ1_0, "tq1_0", AE_DOT_256, ae_decode_tq1_0, ae_encode_tq1_0),
     ENTRY(TQ2_0, "tq2_0", AE_DOT_256, ae_decode_tq2_0, ae_encode_tq2_0),
-    ENTRY(IQ1_S, "iq1_s", AE_DOT_256, ae_decode_iq1_s, NULL),
-    ENTRY(IQ1_M, "iq1_m", AE_DOT_256, ae_decode_iq1_m, NULL),
-    ENTRY(IQ2_XXS, "iq2_xxs", AE_DOT_256, ae_decode_iq2_xxs, NULL),
-    ENTRY(IQ2_XS, "iq2_xs", AE_DOT_256, ae_decode_iq2_xs, NULL),
-    ENTRY(IQ2_S, "iq2_s", AE_DOT_256, ae_decode_iq2_s, NULL),
-    ENTRY(IQ3_XXS, "iq3_xxs", AE_DOT_256, ae_decode_iq3_xxs, NULL),
-    ENTRY(IQ3_S, "iq3_s", AE_DOT_256, ae_decode_iq3_s, NULL),
+    ENTRY(IQ1_S, "iq1_s", AE_DOT_256, ae_decode_iq1_s, ae_encode_iq1_s),
+    ENTRY(IQ1_M, "iq1_m", AE_DOT_256, ae_decode_iq1_m, ae_encode_iq1_m),
+    ENTRY(IQ2_XXS, "iq2_xxs", AE_DOT_256, ae_decode_iq2_xxs, ae_encode_iq2_xxs),
+    ENTRY(IQ2_XS, "iq2_xs", AE_DOT_256, ae_decode_iq2_xs, ae_encode_iq2_xs),
+    ENTRY(IQ2_S, "iq2_s", AE_DOT_256, ae_decode_iq2_s, ae_encode_iq2_s),
+    ENTRY(IQ3_XXS, "iq3_xxs", AE_DOT_256, ae_decode_iq3_xxs, ae_encode_iq3_xxs),
+    ENTRY(IQ3_S, "iq3_s", AE_DOT_256, ae_decode_iq3_s, ae_encode_iq3_s),
 };
 
 const ae_type_info *ae_type_get(uint32_t type)

@@ -22,7 +22,9 @@ typedef enum ae_dot {
 } ae_dot;
 
 typedef void ae_decode_fn(const void *blocks, float *x, size_t n);  /* n elements, a multiple of the block */
-typedef void ae_encode_fn(const float *x, void *blocks, size_t n);
+/* importance[n]: how much an error of each element counts (an importance matrix has a number for each column), or NULL: all
+ * alike. Floats, Q8_0, TQ1_0 and TQ2_0 leave nothing to choose and ignore it. */
+typedef void ae_encode_fn(const float *x, const float *importance, void *blocks, size_t n);
 
 typedef struct ae_type_info {
     const char *name;     /* as in ggml, lower case: "q4_0", "f16", "iq4_xs" */

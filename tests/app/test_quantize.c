@@ -37,7 +37,9 @@ static void wrong_command_lines(void **state)
         {2, "f32.gguf Q4_0", "IN.gguf OUT.gguf Q4_K_M", "found 2"},
         {2, "f32.gguf o.gguf Q9_0", "no type 'Q9_0'", "Q4_K_M"},
         {2, "f32.gguf o.gguf Q4_K_X", "did you mean 'Q4_K_", "IQ4_XS"},
-        {2, "f32.gguf o.gguf IQ2_XS", "can be read but not written", "Q2_K"},
+        {2, "f32.gguf o.gguf Q8_K", "can be read but not written", "IQ2_XS"},
+        {2, "f32.gguf o.gguf IQ3_L", "did you mean 'IQ3_", "IQ3_M"},
+        {2, "f32.gguf o.gguf MXFP4_MOE", "MXFP4_MOE is for models with experts", "--pure"},
         {2, "f32.gguf o.gguf Q4_0 2 3", "found '3'", ""},
         {2, "f32.gguf o.gguf Q4_0 many", "number of threads", "'many'"},
         {2, "f32.gguf o.gguf Q4_0 --tensor-type ffn", "PATTERN=TYPE", "'ffn'"},
@@ -129,12 +131,20 @@ static void reports(void **state)
 static void what_it_writes_runs(void **state)
 {
     (void)state;
-    static const char *const types[] = {"Q4_K_M", "Q2_K", "IQ4_XS", "Q5_1", "Q8_0", "BF16", "MXFP4_MOE --pure"};
+    static const char *const types[] = {"Q4_K_M",  "Q2_K",   "IQ4_XS",  "Q5_1",    "Q8_0",    "BF16",    "MXFP4_MOE --pure",
+                                        "IQ1_S",   "IQ1_M",  "IQ2_XXS", "IQ2_XS",  "IQ2_S",   "IQ2_M",   "IQ3_XXS",
+                                        "IQ3_XS",  "IQ3_S",  "IQ3_M",   "IQ4_NL",  "TQ1_0",   "TQ2_0",   "NVFP4",
+                                        "Q1_0",    "Q2_0"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         cli("$A quantize f32.gguf o.gguf %s > /dev/null && $A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids -q",
             types[i]);
         if (cli_last.status || !cli_last.n_out) fail_msg("%s: %s", types[i], cli_last.err);
     }
+    cli("$A quantize f32.gguf o.gguf IQ2_M");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.err, " tensors become iq2_s without an importance matrix: expect clearly worse answers"));
+    cli("$A quantize f32.gguf o.gguf IQ3_M");
+    assert_null(strstr(cli_last.err, "importance"));
     cli("$A quantize q4_1.gguf o.gguf Q4_0 --allow-requantize && $A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids "
         "-q");
     assert_int_equal(cli_last.status, 0);

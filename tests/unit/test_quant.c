@@ -313,6 +313,13 @@ static const struct {
     {AE_TYPE_NVFP4, 0.09005, 0.08704},
     {AE_TYPE_Q1_0, 0.60791, 0.72735},
     {AE_TYPE_Q2_0, 0.35464, 0.42860},
+    {AE_TYPE_IQ1_S, 0.44961, 0.51572},
+    {AE_TYPE_IQ1_M, 0.41702, 0.45324},
+    {AE_TYPE_IQ2_XXS, 0.33048, 0.37091},
+    {AE_TYPE_IQ2_XS, 0.28683, 0.31618},
+    {AE_TYPE_IQ2_S, 0.24083, 0.29189},
+    {AE_TYPE_IQ3_XXS, 0.17844, 0.19548},
+    {AE_TYPE_IQ3_S, 0.13022, 0.15130},
 };
 
 enum { N_WEIGHTS = 65536 };
@@ -327,7 +334,7 @@ static void test_encode_error(void **state)
         random_weights(7, x, N_WEIGHTS, heavy);
         for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
             const ae_type_info *info = ae_type_get(bounds[i].type);
-            info->encode(x, blocks, N_WEIGHTS);
+            info->encode(x, NULL, blocks, N_WEIGHTS);
             info->decode(blocks, y, N_WEIGHTS);
             double error = rms(x, y, N_WEIGHTS) / rms(x, NULL, N_WEIGHTS);
             double bound = heavy ? bounds[i].heavy : bounds[i].normal;
@@ -346,6 +353,90 @@ static void test_encode_error(void **state)
     free(x);
     free(y);
     free(blocks);
+}
+
+/* Decoded weights encoded again: nothing is left to lose but what a search does not find. */
+static void test_encode_again(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    float x[N], y[N], z[N];
+    uint8_t blocks[N * sizeof(float)];
+    random_weights(8, x, N, false);
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
+        const ae_type_info *info = ae_type_get(type);
+        if (!info || !info->encode) continue;
+        info->encode(x, NULL, blocks, N);
+        info->decode(blocks, y, N);
+        info->encode(y, NULL, blocks, N);
+        info->decode(blocks, z, N);
+        if (rms(y, z, N) > 0.25 * rms(x, y, N))
+            fail_msg("%s: error %g, and again %g", info->name, rms(x, y, N), rms(y, z, N));
+    }
+}
+
+/* A row with one weight in it: what comes back is nearer to it than nothing would be, and no other one outgrows it. */
+static void test_encode_one_hot(void **state)
+{
+    (void)state;
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
+        const ae_type_info *info = ae_type_get(type);
+        if (!info || !info->encode) continue;
+        for (int at = 0; at < 256; at += 51) {
+            float x[256] = {0}, y[256];
+            uint8_t blocks[1024];
+            x[at] = at % 2 ? -0.5f : 0.5f;
+            info->encode(x, NULL, blocks, 256);
+            info->decode(blocks, y, 256);
+            if (!(rms(x, y, 256) < rms(x, NULL, 256))) fail_msg("%s: error %g", info->name, rms(x, y, 256));
+            for (int e = 0; e < 256; e++)
+                if (fabsf(y[e]) > fabsf(y[at]) * 1.001f)
+                    fail_msg("%s: element %d is %g, the hot one %g", info->name, e, (double)y[e], (double)y[at]);
+        }
+    }
+}
+
+static double weighted_error(const float *x, const float *y, const float *w, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)w[i] * ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+    return sum;
+}
+
+/* Types that leave a choice use it; a factor on all importances changes nothing. */
+static void test_importance(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    float x[N], y[N], w[N], doubled[N];
+    uint8_t plain[N * sizeof(float)], weighted[N * sizeof(float)], again[N * sizeof(float)];
+    random_weights(9, x, N, true);
+    for (size_t i = 0; i < N; i++) {
+        uint32_t r[4];
+        ae_philox(10, i, 4, r);
+        w[i] = r[0] % 4 ? 0.01f : ae_uniform_open(r[1]);
+        doubled[i] = 0x1p40f * w[i];
+    }
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
+        const ae_type_info *info = ae_type_get(type);
+        if (!info || !info->encode) continue;
+        const bool ignored =
+            info->dot == AE_DOT_FLOAT || type == AE_TYPE_Q8_0 || type == AE_TYPE_TQ1_0 || type == AE_TYPE_TQ2_0;
+        const size_t bytes = N / info->n_block * info->block_bytes;
+        info->encode(x, NULL, plain, N);
+        info->encode(x, w, weighted, N);
+        info->encode(x, doubled, again, N);
+        assert_memory_equal(weighted, again, bytes);
+        if (ignored) {
+            assert_memory_equal(plain, weighted, bytes);
+            continue;
+        }
+        info->decode(plain, y, N);
+        const double before = weighted_error(x, y, w, N);
+        info->decode(weighted, y, N);
+        const double after = weighted_error(x, y, w, N);
+        if (!(after < 0.99 * before)) fail_msg("%s: weighted error %g, with importance %g", info->name, before, after);
+    }
 }
 
 /* Weights that a format can express exactly come back exactly. */
@@ -373,7 +464,7 @@ static void test_encode_exact(void **state)
             if (i % 16 == 9) v = exact[t].hi;
             x[i] = 0.0625f * (float)v;
         }
-        info->encode(x, blocks, 512);
+        info->encode(x, NULL, blocks, 512);
         info->decode(blocks, y, 512);
         for (int i = 0; i < 512; i++)
             if (fabsf(x[i] - y[i]) > 1e-3f * 0.0625f)
@@ -392,7 +483,7 @@ static void test_encode_constant(void **state)
             float x[256], y[256];
             uint8_t blocks[1024];
             for (int i = 0; i < 256; i++) x[i] = constants[c];
-            info->encode(x, blocks, 256);
+            info->encode(x, NULL, blocks, 256);
             info->decode(blocks, y, 256);
             for (int i = 0; i < 256; i++)
                 if (!(fabsf(x[i] - y[i]) <= 0.002f * fabsf(x[i])))
@@ -428,9 +519,18 @@ static void test_encode_strange_input(void **state)
             float x[N], y[N];
             uint8_t blocks[N * sizeof(float) + 1];
             fill_strange(x, N, kind);
-            info->encode(x, blocks + 1, N); /* at an odd address */
+            info->encode(x, NULL, blocks + 1, N); /* at an odd address */
             info->decode(blocks + 1, y, N);
             if (info->dot == AE_DOT_FLOAT) continue;
+            if (kind >= 32) { /* importance may be anything, too */
+                float z[N];
+                uint8_t other[N * sizeof(float)];
+                fill_strange(z, N, kind == 32 ? 35 : kind - 20);
+                info->encode(kind == 33 ? z : x, z, other, N);
+                info->decode(other, z, N);
+                for (int i = 0; i < N; i++)
+                    if (z[i] - z[i] != 0.0f) fail_msg("%s, input %d: element %d is %g", info->name, kind, i, (double)z[i]);
+            }
             for (int i = 0; i < N; i++) { /* saturated, never infinite or NaN */
                 if (y[i] - y[i] != 0.0f) fail_msg("%s, input %d: element %d is %g", info->name, kind, i, (double)y[i]);
                 if (kind < 2 && y[i] != 0.0f) fail_msg("%s: zero came back as %g", info->name, (double)y[i]);
@@ -451,6 +551,9 @@ int main(void)
         cmocka_unit_test(test_decode_at_any_address),
         cmocka_unit_test(test_decode_constant_bytes),
         cmocka_unit_test(test_encode_error),
+        cmocka_unit_test(test_encode_again),
+        cmocka_unit_test(test_encode_one_hot),
+        cmocka_unit_test(test_importance),
         cmocka_unit_test(test_encode_exact),
         cmocka_unit_test(test_encode_constant),
         cmocka_unit_test(test_encode_strange_input),

@@ -154,6 +154,39 @@ static void mixes_choose_as_llama_cpp_does(void **state)
         {"Q8_0", "output.weight", AE_TYPE_Q8_0},
         {"F16", "output.weight", AE_TYPE_F16},
         {"TQ1_0", "token_embd.weight", AE_TYPE_Q4_K},
+        {"IQ1_S", "token_embd.weight", AE_TYPE_Q2_K},
+        {"IQ1_S", "output.weight", AE_TYPE_Q5_K},
+        {"IQ1_S", "blk.9.attn_v.weight", AE_TYPE_Q4_K},
+        {"IQ1_S", "blk.9.attn_output.weight", AE_TYPE_IQ2_XXS},
+        {"IQ1_M", "blk.3.ffn_down.weight", AE_TYPE_Q2_K},
+        {"IQ1_M", "blk.4.ffn_down.weight", AE_TYPE_IQ1_M},
+        {"IQ2_XXS", "blk.4.attn_output.weight", AE_TYPE_IQ2_XXS},
+        {"IQ2_XS", "blk.4.ffn_up.weight", AE_TYPE_IQ2_XS},
+        {"IQ2_S", "token_embd.weight", AE_TYPE_IQ3_S},
+        {"IQ2_S", "blk.4.ffn_up.weight", AE_TYPE_IQ2_XS},
+        {"IQ2_S", "blk.4.attn_output.weight", AE_TYPE_IQ3_S},
+        {"IQ2_M", "blk.4.ffn_up.weight", AE_TYPE_IQ2_S},
+        {"IQ2_M", "blk.3.ffn_down.weight", AE_TYPE_IQ3_S},
+        {"IQ3_XXS", "token_embd.weight", AE_TYPE_IQ3_S},
+        {"IQ3_XXS", "output.weight", AE_TYPE_Q5_K},
+        {"IQ3_XXS", "blk.9.attn_q.weight", AE_TYPE_IQ2_S},
+        {"IQ3_XXS", "blk.9.attn_k.weight", AE_TYPE_IQ2_S},
+        {"IQ3_XXS", "blk.9.attn_v.weight", AE_TYPE_Q4_K},
+        {"IQ3_XXS", "blk.9.attn_output.weight", AE_TYPE_IQ3_S},
+        {"IQ3_XXS", "blk.3.ffn_down.weight", AE_TYPE_Q4_K},
+        {"IQ3_XXS", "blk.4.ffn_down.weight", AE_TYPE_Q3_K},
+        {"IQ3_XXS", "blk.4.ffn_gate.weight", AE_TYPE_IQ3_XXS},
+        {"IQ3_XS", "blk.9.attn_q.weight", AE_TYPE_IQ3_XXS},
+        {"IQ3_XS", "blk.3.ffn_up.weight", AE_TYPE_IQ3_S},
+        {"IQ3_XS", "blk.4.ffn_up.weight", AE_TYPE_IQ3_XXS},
+        {"IQ3_XS", "blk.27.ffn_gate.weight", AE_TYPE_IQ3_XXS},
+        {"IQ3_XS", "blk.28.ffn_gate.weight", AE_TYPE_IQ3_S},
+        {"IQ3_S", "output.weight", AE_TYPE_Q6_K},
+        {"IQ3_S", "blk.9.attn_v.weight", AE_TYPE_Q4_K},
+        {"IQ3_S", "blk.9.attn_output.weight", AE_TYPE_IQ3_S},
+        {"IQ3_M", "blk.9.attn_output.weight", AE_TYPE_Q4_K},
+        {"IQ3_M", "blk.3.ffn_down.weight", AE_TYPE_Q4_K},
+        {"IQ3_M", "blk.4.ffn_down.weight", AE_TYPE_IQ3_S},
         {"MXFP4_MOE", "blk.0.attn_q.weight", AE_TYPE_Q8_0},
         {"MXFP4_MOE", "blk.0.ffn_up_exps.weight", AE_TYPE_MXFP4},
     };
@@ -161,10 +194,18 @@ static void mixes_choose_as_llama_cpp_does(void **state)
         type_is(cases[i].mix, &m, cases[i].name, 4096, cases[i].type);
     type_is("Q4_K_M", &m, "output.weight", 576, AE_TYPE_Q8_0); /* rows of no whole blocks */
     type_is("Q4_0", &tied, "token_embd.weight", 576, AE_TYPE_Q6_K);
+    type_is("IQ2_XS", &tied, "blk.5.attn_v.weight", 4096, AE_TYPE_Q2_K); /* three query heads per KV head */
+    type_is("IQ2_M", &tied, "blk.5.attn_v.weight", 4096, AE_TYPE_IQ3_S);
+    type_is("IQ3_XXS", &tied, "blk.5.attn_v.weight", 4096, AE_TYPE_IQ3_S);
+    type_is("IQ3_S", &tied, "blk.5.attn_v.weight", 4096, AE_TYPE_IQ3_S);
+    type_is("IQ2_XS", &eight, "blk.5.attn_k.weight", 4096, AE_TYPE_Q4_K);
+    type_is("IQ2_XS", &eight, "blk.5.attn_output.weight", 4096, AE_TYPE_Q5_K);
+    type_is("IQ3_M", &eight, "blk.6.ffn_down_exps.weight", 4096, AE_TYPE_Q4_K);
     type_is("Q4_K_M", &eight, "blk.5.attn_k.weight", 4096, AE_TYPE_Q8_0);
     type_is("Q4_K_M", &eight, "blk.5.attn_output.weight", 4096, AE_TYPE_Q5_K);
     type_is("Q4_K_M", &large, "blk.11.attn_v.weight", 8192, AE_TYPE_Q5_K);
     type_is("Q4_K", &head, "output.weight", 4096, AE_TYPE_Q4_K);
+    type_is("IQ2_S", &head, "output.weight", 4096, AE_TYPE_IQ2_XS);
     type_is("Q2_K", &head, "blk.0.attn_v.weight", 4096, AE_TYPE_Q2_K);
 }
 
@@ -174,7 +215,11 @@ static void names_and_fallbacks(void **state)
     static const uint32_t falls[][2] = {{AE_TYPE_Q4_K, AE_TYPE_Q5_0},  {AE_TYPE_Q5_K, AE_TYPE_Q5_1},
                                         {AE_TYPE_Q6_K, AE_TYPE_Q8_0},  {AE_TYPE_Q2_K, AE_TYPE_Q4_0},
                                         {AE_TYPE_Q3_K, AE_TYPE_Q4_0},  {AE_TYPE_IQ4_XS, AE_TYPE_IQ4_NL},
-                                        {AE_TYPE_TQ1_0, AE_TYPE_Q4_0}, {AE_TYPE_Q8_0, AE_TYPE_Q8_0}};
+                                        {AE_TYPE_TQ1_0, AE_TYPE_Q4_0}, {AE_TYPE_Q8_0, AE_TYPE_Q8_0},
+                                        {AE_TYPE_IQ1_S, AE_TYPE_IQ4_NL}, {AE_TYPE_IQ1_M, AE_TYPE_IQ4_NL},
+                                        {AE_TYPE_IQ2_XXS, AE_TYPE_IQ4_NL}, {AE_TYPE_IQ2_XS, AE_TYPE_IQ4_NL},
+                                        {AE_TYPE_IQ2_S, AE_TYPE_IQ4_NL}, {AE_TYPE_IQ3_XXS, AE_TYPE_IQ4_NL},
+                                        {AE_TYPE_IQ3_S, AE_TYPE_IQ4_NL}};
     for (size_t i = 0; i < sizeof falls / sizeof *falls; i++) {
         assert_int_equal(ae_mix_fit(falls[i][0], 512), falls[i][0]);
         assert_int_equal(ae_mix_fit(falls[i][0], 576), falls[i][1]);
@@ -215,7 +260,7 @@ static void check_encoded(const ae_gguf *a, const ae_gguf *b, uint32_t type)
         uint8_t *wanted = malloc(row);
         assert_non_null(wanted);
         for (size_t r = 0; r < n_rows; r++) {
-            ae_type_get(y->type)->encode((const float *)(const void *)x->data + r * ne0, wanted, ne0);
+            ae_type_get(y->type)->encode((const float *)(const void *)x->data + r * ne0, NULL, wanted, ne0);
             if (memcmp(wanted, y->data + r * row, row))
                 fail_msg("row %zu of %.*s differs", r, (int)x->name.n, x->name.data);
         }
@@ -460,7 +505,7 @@ static void split_sets_are_joined(void **state)
     assert_null(ae_gguf_kv_find(gguf, "split.count"));
     assert_null(ae_gguf_kv_find(gguf, "split.no"));
     uint8_t wanted[136];
-    ae_type_get(AE_TYPE_Q8_0)->encode(values[1], wanted, 128);
+    ae_type_get(AE_TYPE_Q8_0)->encode(values[1], NULL, wanted, 128);
     assert_memory_equal(ae_gguf_tensor_find(gguf, "blk.0.ffn_down.weight")->data, wanted, sizeof wanted);
     ae_gguf_close(gguf);
 }
@@ -478,8 +523,8 @@ static void bad_requests(void **state)
     refused(&s, at("in"), at("new"), AERIE_ERROR_ARGUMENT, "\"ffn_(\" is no regular expression");
     rule.pattern = "^(.+)+(.+)+(.+)+h$";
     refused(&s, at("in"), at("new"), AERIE_ERROR_ARGUMENT, "takes too long");
-    rule = (ae_rewrite_rule){"ffn", AE_TYPE_IQ2_XS};
-    refused(&s, at("in"), at("new"), AERIE_ERROR_ARGUMENT, "iq2_xs can be read but not written");
+    rule = (ae_rewrite_rule){"ffn", AE_TYPE_Q8_1};
+    refused(&s, at("in"), at("new"), AERIE_ERROR_ARGUMENT, "q8_1 can be read but not written");
     s.n_rules = 0;
     s.output_type = AE_TYPE_Q8_K;
     refused(&s, at("in"), at("new"), AERIE_ERROR_ARGUMENT, "q8_K");
@@ -491,7 +536,18 @@ static void bad_requests(void **state)
     refused(&s, at("in"), folder, AERIE_ERROR_IO, "a directory");
     refused(&s, at("in"), "/dev/null", AERIE_ERROR_IO, "a device");
     refused(&s, at("missing"), at("new"), AERIE_ERROR_IO, "missing");
+    s = ae_rewrite_settings_default(ae_mix_by_name("MXFP4_MOE"));
+    refused(&s, at("in"), at("new"), AERIE_ERROR_ARGUMENT, "MXFP4_MOE is for models with experts and this one has none");
     assert_int_not_equal(access(at("new"), F_OK), 0);
+    aerie_error error = {0};
+    s.pure = true;
+    need(rewrite_with(&s, at("in"), at("out"), 1, &error), &error);
+    assert_int_equal(type_in(at("out"), "blk.0.attn_q.weight"), AE_TYPE_MXFP4);
+    make_model(at("in"), "tiny-moe", "f32", 0);
+    s.pure = false;
+    need(rewrite_with(&s, at("in"), at("out"), 1, &error), &error);
+    assert_int_equal(type_in(at("out"), "blk.0.ffn_up_exps.weight"), AE_TYPE_MXFP4);
+    assert_int_equal(type_in(at("out"), "blk.0.attn_q.weight"), AE_TYPE_Q8_0);
 }
 
 static void weights_must_be_numbers(void **state)
