@@ -65,21 +65,6 @@ static aerie_status render(const char *template_text, size_t n_template, ae_valu
     return named(status, options, error);
 }
 
-aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
-                            const ae_chat_options *options, ae_buf *out, aerie_error *error)
-{
-    ae_value_heap heap;
-    ae_value list, root;
-    ae_value_heap_init(&heap, SIZE_MAX); /* as large as the conversation that the caller has in memory */
-    aerie_status status;
-    if (!build_messages(&heap, messages, n_messages, &list) || !build_root(&heap, list, options, &root))
-        status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
-    else
-        status = render(template_text, strlen(template_text), root, n_messages, heap.arena.used_bytes, options, out, error);
-    ae_value_heap_free(&heap);
-    return status;
-}
-
 /* ---- JSON --------------------------------------------------------------------------------------------------- */
 
 static bool is_array(ae_value v) { return v.kind == AE_VALUE_ARRAY; }
@@ -135,38 +120,58 @@ static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json,
     return AERIE_OK;
 }
 
-static aerie_status read_root(ae_value_heap *heap, const ae_chat_json *messages, const ae_chat_json *tools,
-                              const ae_chat_json *variables, const ae_chat_options *options, ae_value *root, size_t *n_messages,
-                              aerie_error *error)
+/* Tools and variables of the options, and before them those of a document of messages. */
+static aerie_status put_options(ae_value_heap *heap, ae_value root, ae_value own_tools, ae_value kwargs,
+                                const ae_chat_options *options, aerie_error *error)
 {
-    ae_value list, own_tools = ae_value_undefined(), kwargs = ae_value_undefined(), more;
-    AE_TRY(read_messages(heap, messages, &list, &own_tools, &kwargs, error));
-    *n_messages = list.as.array->n;
+    const ae_chat_json *tools = &options->tools, *variables = &options->variables;
+    ae_value more;
     if (tools->text) {
         AE_TRY(ae_value_parse_json(heap, tools->text, tools->n, tools->name, &own_tools, error));
         if (!is_array(own_tools)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a list of tools", tools->name);
     }
     /* An empty list is none, as in every API that takes tools. */
     const bool has_tools = is_array(own_tools) && own_tools.as.array->n;
-    if (!build_root(heap, list, options, root) || (has_tools && !ae_value_object_put(heap, *root, "tools", own_tools)))
-        return ae_fail_memory(error, "the messages of a chat", heap->arena.used_bytes);
-    if (is_object(kwargs)) AE_TRY(put_all(heap, *root, kwargs, error));
+    if (has_tools && !ae_value_object_put(heap, root, "tools", own_tools))
+        return ae_fail_memory(error, "the tools of a chat", heap->arena.used_bytes);
+    if (is_object(kwargs)) AE_TRY(put_all(heap, root, kwargs, error));
     if (!variables->text) return AERIE_OK;
     AE_TRY(ae_value_parse_json(heap, variables->text, variables->n, variables->name, &more, error));
     if (!is_object(more)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a JSON object", variables->name);
-    return put_all(heap, *root, more, error);
+    return put_all(heap, root, more, error);
 }
 
-aerie_status ae_chat_render_json(const char *template_text, size_t n_template, ae_chat_json messages, ae_chat_json tools,
-                                 ae_chat_json variables, const ae_chat_options *options, ae_buf *out, aerie_error *error)
+/* ---- Rendering ---------------------------------------------------------------------------------------------- */
+
+aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
+                            const ae_chat_options *options, ae_buf *out, aerie_error *error)
 {
     ae_value_heap heap;
-    ae_value root;
-    size_t n_messages = 0;
-    ae_value_heap_init(&heap, SIZE_MAX);
-    aerie_status status = read_root(&heap, &messages, &tools, &variables, options, &root, &n_messages, error);
+    ae_value list, root;
+    ae_value_heap_init(&heap, SIZE_MAX); /* as large as the conversation that the caller has in memory */
+    aerie_status status = AERIE_OK;
+    if (!build_messages(&heap, messages, n_messages, &list) || !build_root(&heap, list, options, &root))
+        status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
     if (status == AERIE_OK)
-        status = render(template_text, n_template, root, n_messages, heap.arena.used_bytes, options, out, error);
+        status = put_options(&heap, root, ae_value_undefined(), ae_value_undefined(), options, error);
+    if (status == AERIE_OK)
+        status = render(template_text, strlen(template_text), root, n_messages, heap.arena.used_bytes, options, out, error);
+    ae_value_heap_free(&heap);
+    return status;
+}
+
+aerie_status ae_chat_render_json(const char *template_text, size_t n_template, ae_chat_json messages,
+                                 const ae_chat_options *options, ae_buf *out, aerie_error *error)
+{
+    ae_value_heap heap;
+    ae_value list, root, tools = ae_value_undefined(), kwargs = ae_value_undefined();
+    ae_value_heap_init(&heap, SIZE_MAX);
+    aerie_status status = read_messages(&heap, &messages, &list, &tools, &kwargs, error);
+    if (status == AERIE_OK && !build_root(&heap, list, options, &root))
+        status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
+    if (status == AERIE_OK) status = put_options(&heap, root, tools, kwargs, options, error);
+    if (status == AERIE_OK)
+        status = render(template_text, n_template, root, list.as.array->n, heap.arena.used_bytes, options, out, error);
     ae_value_heap_free(&heap);
     return status;
 }
