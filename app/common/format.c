@@ -158,7 +158,8 @@ int app_format_read(app_format *format, const app_options *options)
 int app_format_fit(app_format *format, const aerie_model_info *info, const app_options *options)
 {
     int bad = APP_DONE;
-    const bool own = info && info->has_chat_template, needed = options->conversation || options->system_prompt || options->messages;
+    const bool own = info && info->has_chat_template;
+    const bool needed = options->conversation || options->system_prompt || options->messages;
     if (options->no_conversation) return APP_DONE;
     if (!format->template_text.data && !own && needed) {
         bad = set_template(format, aerie_chat_template_builtin("chatml"), "chatml");

@@ -322,7 +322,8 @@ static int encode_messages(app_prompt *prompt, const app_models *models, const a
 {
     if (!app_uses_template(models, options))
         return app_error(APP_USAGE, "%s holds messages, but there is no chat template%s", prompt->source,
-                         options->no_conversation ? " with -no-cnv" : " in the model; --chat-template chatml gives a plain one");
+                         options->no_conversation ? " with -no-cnv"
+                                                  : " in the model; --chat-template chatml gives a plain one");
     aerie_chat chat = app_format_chat(&models->format);
     chat.messages = (aerie_text){prompt->text.data, prompt->text.n, prompt->source};
     return encode_chat(models, &chat, &prompt->tokens, &prompt->n_tokens);

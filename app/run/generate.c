@@ -237,8 +237,8 @@ static const char *cause_of(const app_generation *g, aerie_stop stop, char out[1
     case AERIE_STOP_CONTEXT: return "the context is full; a larger -c lets it go on";
     case AERIE_STOP_STRING: return "a stop string ended it";
     case AERIE_STOP_DEAD_END:
-        return "the grammar leaves no token after that, because the vocabulary cannot spell what would follow or the grammar is "
-               "too ambiguous";
+        return "the grammar leaves no token after that, because the vocabulary cannot spell what would follow or the grammar "
+               "is too ambiguous";
     default: return NULL;
     }
 }
@@ -254,9 +254,8 @@ int app_generation_check(const app_generation *g)
         bool complete = false;
         size_t n_good;
         const char *cause = cause_of(g, g->stats[i].stop, sentence);
-        if (!cause || aerie_grammar_check(o->grammar, text->data ? text->data : "", text->n, &complete, &n_good, NULL) != AERIE_OK ||
-            complete)
-            continue;
+        const char *bytes = text->data ? text->data : "";
+        if (!cause || aerie_grammar_check(o->grammar, bytes, text->n, &complete, &n_good, NULL) != AERIE_OK || complete) continue;
         if (g->prompts->n > 1) snprintf(number, sizeof number, "answer %zu", i + 1);
         bad = app_error(APP_FAILED, "%s has %zu bytes and is not %s: %s", number, text->n, whole, cause);
     }

@@ -96,8 +96,8 @@ static aerie_status read_yarn(ae_binder *b, ae_hparams *h)
     if (h->yarn_ext_factor >= 0.0f && h->yarn_ext_factor <= 1.0f && is_rope_factor(h->yarn_attn_factor) &&
         is_rope_factor(h->yarn_beta_fast) && is_rope_factor(h->yarn_beta_slow))
         return AERIE_OK;
-    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: YaRN's ext factor %g, attention factor %g, beta fast %g or beta slow %g is "
-                   "out of range", ae_gguf_path(b->gguf), (double)h->yarn_ext_factor, (double)h->yarn_attn_factor,
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: YaRN's ext factor %g, attention factor %g, beta fast %g or beta slow %g "
+                   "is out of range", ae_gguf_path(b->gguf), (double)h->yarn_ext_factor, (double)h->yarn_attn_factor,
                    (double)h->yarn_beta_fast, (double)h->yarn_beta_slow);
 }
 

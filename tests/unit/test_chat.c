@@ -116,12 +116,87 @@ static void none_where_the_model_has_none(void **state)
     }
 }
 
+/* The layouts that model cards publish, over system "S", user " U ", assistant "A", user "V". */
+static void known_templates(void **state)
+{
+    static const char *const wanted[][2] = {
+        {"chatglm3", "[gMASK]sop<|system|>\n S<|user|>\n  U <|assistant|>\n A<|user|>\n V<|assistant|>"},
+        {"chatglm4", "[gMASK]<sop><|system|>\nS<|user|>\n U <|assistant|>\nA<|user|>\nV<|assistant|>\n"},
+        {"chatml", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n U <|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
+                   "<|im_start|>user\nV<|im_end|>\n<|im_start|>assistant\n"},
+        {"command-r", "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>S<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>U"
+                      "<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>A<|END_OF_TURN_TOKEN|>"
+                      "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>V<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"},
+        {"deepseek", "S### Instruction:\n U \n### Response:\nA\n<|EOT|>\n### Instruction:\nV\n### Response:\n"},
+        {"deepseek2", "S\n\nUser:  U \n\nAssistant: A<\uff5cend\u2581of\u2581sentence\uff5c>User: V\n\nAssistant:"},
+        {"deepseek3", "S\n\n<\uff5cUser\uff5c> U <\uff5c" "Assistant\uff5c>A<\uff5cend\u2581of\u2581sentence\uff5c>"
+                      "<\uff5cUser\uff5c>V<\uff5c" "Assistant\uff5c>"},
+        {"exaone3", "[|system|]S[|endofturn|]\n[|user|]U\n[|assistant|]A[|endofturn|]\n[|user|]V\n[|assistant|]"},
+        {"falcon3", "<|system|>\nS\n<|user|>\n U \n<|assistant|>\nA\n<|user|>\nV\n<|assistant|>\n"},
+        {"gemma", "<start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n<start_of_turn>user\nV"
+                  "<end_of_turn>\n<start_of_turn>model\n"},
+        {"granite", "<|start_of_role|>system<|end_of_role|>S<|end_of_text|>\n<|start_of_role|>user<|end_of_role|> U "
+                    "<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>A<|end_of_text|>\n"
+                    "<|start_of_role|>user<|end_of_role|>V<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>"},
+        {"llama2", "[INST] S\n U  [/INST]A</s>[INST] V [/INST]"},
+        {"llama2-sys", "[INST] <<SYS>>\nS\n<</SYS>>\n\n U  [/INST]A</s>[INST] V [/INST]"},
+        {"llama2-sys-bos", "[INST] <<SYS>>\nS\n<</SYS>>\n\n U  [/INST]A</s><s>[INST] V [/INST]"},
+        {"llama2-sys-strip", "[INST] <<SYS>>\nS\n<</SYS>>\n\nU [/INST]A</s>[INST] V [/INST]"},
+        {"llama3", "<|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU"
+                   "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nA<|eot_id|><|start_header_id|>user"
+                   "<|end_header_id|>\n\nV<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
+        {"llama4", "<|header_start|>system<|header_end|>\n\nS<|eot|><|header_start|>user<|header_end|>\n\nU<|eot|>"
+                   "<|header_start|>assistant<|header_end|>\n\nA<|eot|><|header_start|>user<|header_end|>\n\nV<|eot|>"
+                   "<|header_start|>assistant<|header_end|>\n\n"},
+        {"megrez", "<|role_start|>system<|role_end|>S<|turn_end|><|role_start|>user<|role_end|> U <|turn_end|><|role_start|>"
+                   "assistant<|role_end|>A<|turn_end|><|role_start|>user<|role_end|>V<|turn_end|><|role_start|>assistant"
+                   "<|role_end|>"},
+        {"minicpm", "S<\u7528\u6237>U<AI>A<\u7528\u6237>V<AI>"},
+        {"mistral-v1", " [INST] S\n\n U  [/INST] A</s> [INST] V [/INST]"},
+        {"mistral-v3", "[INST] S\n\n U [/INST] A</s>[INST] V[/INST]"},
+        {"mistral-v3-tekken", "[INST]S\n\n U [/INST]A</s>[INST]V[/INST]"},
+        {"mistral-v7", "[SYSTEM_PROMPT] S[/SYSTEM_PROMPT][INST]  U [/INST] A</s>[INST] V[/INST]"},
+        {"mistral-v7-tekken", "[SYSTEM_PROMPT]S[/SYSTEM_PROMPT][INST] U [/INST]A</s>[INST]V[/INST]"},
+        {"monarch", "system\nS</s>\n<s>user\n U </s>\n<s>assistant\nA</s>\n<s>user\nV</s>\n<s>assistant\n"},
+        {"openchat", "S<|end_of_turn|>GPT4 Correct User:  U <|end_of_turn|>GPT4 Correct Assistant: A<|end_of_turn|>"
+                     "GPT4 Correct User: V<|end_of_turn|>GPT4 Correct Assistant:"},
+        {"orion", "S\n\nHuman:  U \n\nAssistant: </s>A</s>Human: V\n\nAssistant: </s>"},
+        {"phi3", "<|system|>\nS<|end|>\n<|user|>\n U <|end|>\n<|assistant|>\nA<|end|>\n<|user|>\nV<|end|>\n<|assistant|>\n"},
+        {"phi4", "<|im_start|>system<|im_sep|>S<|im_end|><|im_start|>user<|im_sep|> U <|im_end|><|im_start|>assistant<|im_sep|>"
+                 "A<|im_end|><|im_start|>user<|im_sep|>V<|im_end|><|im_start|>assistant<|im_sep|>"},
+        {"vicuna", "S\n\nUSER:  U \nASSISTANT: A</s>\nUSER: V\nASSISTANT:"},
+        {"vicuna-orca", "SYSTEM: S\nUSER:  U \nASSISTANT: A</s>\nUSER: V\nASSISTANT:"},
+        {"zephyr", "<|system|>\nS</s>\n<|user|>\n U </s>\n<|assistant|>\nA</s>\n<|user|>\nV</s>\n<|assistant|>\n"},
+    };
+    static const aerie_message turns[] = {{"system", "S"}, {"user", " U "}, {"assistant", "A"}, {"user", "V"}};
+    size_t i = 0;
+    (void)state;
+    for (; aerie_chat_template_name(i); i++) {
+        const char *name = aerie_chat_template_name(i), *text = aerie_chat_template_builtin(name);
+        char *prompt;
+        size_t n;
+        aerie_error error = {0};
+        assert_non_null(text);
+        const aerie_chat chat = {.template_text = {text, strlen(text), name}, .turns = turns, .n_turns = 4, .bos = "<s>",
+                                 .eos = "</s>"};
+        if (aerie_chat_render(NULL, &chat, &prompt, &n, &error) != AERIE_OK) fail_msg("%s", error.text);
+        assert_true(i < sizeof wanted / sizeof *wanted);
+        assert_string_equal(name, wanted[i][0]);
+        if (strcmp(prompt, wanted[i][1])) fail_msg("%s: [%s], wanted [%s]", name, prompt, wanted[i][1]);
+        aerie_free(prompt);
+    }
+    assert_int_equal(i, sizeof wanted / sizeof *wanted);
+    assert_null(aerie_chat_template_builtin("chat"));
+    assert_null(aerie_chat_template_builtin(""));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_bos_whoever_writes_it),
         cmocka_unit_test(the_template_decides_where_the_tokenizer_adds_none),
         cmocka_unit_test(none_where_the_model_has_none),
+        cmocka_unit_test(known_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,16 +10,16 @@
 #define EACH "{% for m in messages %}"
 #define END "{% endfor %}"
 #define OPEN(text) "{% if add_generation_prompt %}" text "{% endif %}"
-#define BY_ROLE(system, user, assistant)                                                                                        \
+#define BY_ROLE(system, user, assistant) \
     "{% if m.role == 'system' %}" system "{% elif m.role == 'user' %}" user "{% else %}" assistant "{% endif %}"
 #define TEXT "{{ m.content }}"
 #define TRIMMED "{{ m.content|trim }}"
 #define NL "{{ '\\n' }}"
 /* Turns that begin before a system message or, without one, before the user's. */
-#define TURNS(open, system, user, assistant)                                                                                    \
-    "{% set ns = namespace(open=false) %}" EACH "{% if not ns.open %}" open "{% set ns.open = true %}{% endif %}"               \
+#define TURNS(open, system, user, assistant) \
+    "{% set ns = namespace(open=false) %}" EACH "{% if not ns.open %}" open "{% set ns.open = true %}{% endif %}" \
     BY_ROLE(system, user, assistant "{% set ns.open = false %}") END
-#define LLAMA2(system, text, between)                                                                                           \
+#define LLAMA2(system, text, between) \
     TURNS("{% if not loop.first %}" between "{% endif %}[INST] ", system, text " [/INST]", text "</s>")
 #define LLAMA2_SYS(text) "<<SYS>>" NL text NL "<</SYS>>" NL NL
 #define DS_EOS "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
