@@ -160,12 +160,18 @@ bool app_wants_draft(aerie_spec_type type)
     }
 }
 
+static int check_model(const app_options *options)
+{
+    if (!options->model)
+        return app_error(APP_USAGE, "'%s' needs a model: -m FILE (or AERIE_MODEL)", options->command->name);
+    return *options->model ? APP_DONE : app_error(APP_USAGE, "-m names no file; found ''");
+}
+
 int app_models_load(app_models *models, const app_options *options, bool with_draft)
 {
     *models = (app_models){0};
-    if (!options->model) {
-        return app_error(APP_USAGE, "'%s' needs a model: -m FILE (or AERIE_MODEL)", options->command->name);
-    }
+    const int bad_model = check_model(options);
+    if (bad_model) return bad_model;
     const double start = app_now();
     char *found = NULL;
     aerie_error error = {0};
@@ -197,9 +203,8 @@ int app_vocabulary_load(app_models *models, const app_options *options)
     aerie_model_params params = options->model_params;
     aerie_error error = {0};
     *models = (app_models){0};
-    if (!options->model) {
-        return app_error(APP_USAGE, "'%s' needs a model: -m FILE (or AERIE_MODEL)", options->command->name);
-    }
+    const int bad_model = check_model(options);
+    if (bad_model) return bad_model;
     params.vocab_only = true;
     const aerie_status status = aerie_model_load(&models->model, options->model, &params, &error);
     if (status == AERIE_OK) aerie_model_info_get(models->model, &models->info);

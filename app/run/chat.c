@@ -424,17 +424,19 @@ static int send(chat *c, const app_text *message)
 }
 
 /* opening: the first message, as if it had been typed; NULL: none. */
-static int converse(chat *c, const app_text *opening)
+static int converse(chat *c, const app_prompt *opening)
 {
     app_text message = {0};
     int bad = APP_DONE;
     bool warned = false; /* Ctrl-C once more ends */
     if (!c->options->quiet) app_note("/help lists commands, Ctrl-C stops an answer, Ctrl-D ends");
     if (opening) {
+        char title[80];
+        app_prompt_title(opening, title);
         fputs("> ", stderr);
-        app_escape(stderr, opening->data, opening->n);
+        app_escape(stderr, title, strlen(title));
         fputc('\n', stderr);
-        bad = send(c, opening);
+        bad = send(c, &opening->text);
     }
     while (!bad && !c->done) {
         bool is_command = false;
@@ -492,7 +494,7 @@ int app_chat(const app_options *options)
     if (!bad && !(c.lines = app_lines_open(!options->no_history))) bad = app_error_memory("the line editor");
     if (!bad) {
         c.color = app_wants_color(options);
-        bad = converse(&c, opening.n ? &opening.items[0].text : NULL);
+        bad = converse(&c, opening.n ? opening.items : NULL);
     }
     if (!bad && options->stats) app_say_stats(&c.sum, 1, 0, c.session);
     app_lines_close(c.lines);

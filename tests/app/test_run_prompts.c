@@ -126,8 +126,8 @@ static void overrides(void **state)
         cli(RUN "-p hello -q --override-kv '%s'", cases[i].text);
         cli_refused(cases[i].status, cases[i].part, "");
     }
-    cli("$A tokenize -m m.gguf -p hello > a; $A tokenize -m m.gguf -p hello --override-kv tokenizer.ggml.add_bos_token=bool:true "
-        "--override-kv tokenizer.ggml.bos_token_id=int:1 > b; ! cmp -s a b");
+    cli("$A tokenize -m m.gguf -p hello > a; "
+        "$A tokenize -m m.gguf -p hello --override-kv tokenizer.ggml.add_bos_token=bool:true --override-kv tokenizer.ggml.bos_token_id=int:1 > b; ! cmp -s a b");
     assert_int_equal(cli_last.status, 0);
 }
 
@@ -153,7 +153,8 @@ static void rotation(void **state)
     static const char *const cases[][2] = {
         {"--rope-scaling longrope", "none, linear or yarn"}, {"--rope-scale 2 --rope-freq-scale 0.5", "exclude each other"},
         {"--rope-freq-base 0.5", "base is 0.5"}, {"--rope-scale -1", "--rope-scale takes a number"},
-        {"--yarn-beta-fast 0", "beta fast is 0"}, {"--yarn-ext-factor 2", "from -1 to 1"}, {"--yarn-attn-factor 0", "factor is 0"},
+        {"--yarn-beta-fast 0", "beta fast is 0"}, {"--yarn-ext-factor 2", "from -1 to 1"},
+        {"--yarn-attn-factor 0", "factor is 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli(RUN "-p hello -q %s", cases[i][0]);
@@ -245,7 +246,8 @@ static void templates_are_taken(void **state)
     same(RUN "--messages chat.json --tools tools.json --chat-template '{{ tools[0].name }}{{ messages[1].content }}'",
          RUN "-no-cnv -p fhello");
     /* no thinking */
-    static const char thinker[] = "--chat-template '{{ messages[0].content }}{% if enable_thinking is false %} /off{% endif %}'";
+    static const char thinker[] =
+        "--chat-template '{{ messages[0].content }}{% if enable_thinking is false %} /off{% endif %}'";
     char on[256], off[256];
     snprintf(on, sizeof on, RUN "-p hello %s --reasoning-budget -1", thinker);
     snprintf(off, sizeof off, RUN "-p hello %s --reasoning-budget 0", thinker);

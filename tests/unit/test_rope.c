@@ -94,7 +94,8 @@ static void yarn_follows_its_factors(void **state)
         rope.yarn_beta_slow = cases[k].slow;
         load(&r, &rope);
         const double ext = cases[k].ext < 0 ? 1 : (double)cases[k].ext, attn = cases[k].attn < 0 ? 1 : (double)cases[k].attn;
-        const double fast = cases[k].fast < 0 ? 32 : (double)cases[k].fast, slow = cases[k].slow < 0 ? 1 : (double)cases[k].slow;
+        const double fast = cases[k].fast < 0 ? 32 : (double)cases[k].fast;
+        const double slow = cases[k].slow < 0 ? 1 : (double)cases[k].slow;
         const double d = r.h.n_rot, turn = 2 * acos(-1.0), base = (double)r.h.rope_base;
         const double lo = fmax(0, floor(d * log(512 / (fast * turn)) / (2 * log(base))));
         const double hi = fmin(d - 1, ceil(d * log(512 / (slow * turn)) / (2 * log(base))));
