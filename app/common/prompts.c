@@ -206,14 +206,24 @@ static void say_not_read(const app_options *options)
 
 /* ---- All of it --------------------------------------------------------------------------------------------------- */
 
+static bool is_dash(const char *path)
+{
+    return path && strcmp(path, "-") == 0;
+}
+
 static int check_sources(const app_options *options)
 {
-    const bool dash = options->file && strcmp(options->file, "-") == 0;
+    const bool dash = is_dash(options->file);
+    const int n_dashes = dash + is_dash(options->prompts_file) + is_dash(options->messages) + is_dash(options->template_file) +
+                         is_dash(options->tools);
     const int n = (options->prompts.n > 0) + (options->file != NULL) + (options->prompts_file != NULL) +
                   (options->messages != NULL);
     if (n > 1 && !(n == 2 && options->prompts.n == 1 && dash))
         return app_error(APP_USAGE, "only one of -p, -f, --prompts-file and --messages can be given (but -p 'TEXT' -f - puts "
                                     "standard input behind TEXT)");
+    if (n_dashes > 1)
+        return app_error(APP_USAGE, "standard input (-) can be one of -f, --prompts-file, --messages, --chat-template-file and "
+                                    "--tools; found %d of them", n_dashes);
     if (options->messages && options->no_conversation)
         return app_error(APP_USAGE, "--messages needs a chat template, which -no-cnv does without");
     if (options->messages && options->system_prompt)
@@ -235,6 +245,10 @@ int app_prompts_read(app_prompts *prompts, const app_options *options, bool stan
     if (!bad && options->messages) bad = add_messages(prompts, options->messages);
     if (!bad && options->file && !any) bad = add_file(prompts, options->file);
     if (bad || !standard_input) return bad;
+    if (is_dash(options->template_file) || is_dash(options->tools)) {
+        return any || options->file ? APP_DONE : app_error(APP_USAGE, "there is no prompt: standard input is the %s",
+                                                           options->tools ? "list of tools" : "chat template");
+    }
     if (!any) return options->file ? APP_DONE : add_file(prompts, "-");
     if (options->prompts.n == 1) return append_standard_input(&prompts->items[0], options, options->file != NULL);
     say_not_read(options);

@@ -127,7 +127,8 @@ static void overrides(void **state)
         cli_refused(cases[i].status, cases[i].part, "");
     }
     cli("$A tokenize -m m.gguf -p hello > a; "
-        "$A tokenize -m m.gguf -p hello --override-kv tokenizer.ggml.add_bos_token=bool:true --override-kv tokenizer.ggml.bos_token_id=int:1 > b; ! cmp -s a b");
+        "$A tokenize -m m.gguf -p hello --override-kv tokenizer.ggml.add_bos_token=bool:true "
+        "--override-kv tokenizer.ggml.bos_token_id=int:1 > b; ! cmp -s a b");
     assert_int_equal(cli_last.status, 0);
 }
 
@@ -239,6 +240,7 @@ static void templates_are_taken(void **state)
     same(RUN "-p hello --chat-template-file t.jinja --chat-template-kwargs '{\"x\":5}'", RUN "-no-cnv -p 'Q: hello 5'");
     same("printf 'Q: {{ messages[0].content }}' | " RUN "-f chat.json --chat-template-file -",
          RUN "-no-cnv -p \"Q: $(cat chat.json)\" --no-escape");
+    same("printf 'Q: {{ messages[0].content }}' | " RUN "-p hello --chat-template-file -", RUN "-no-cnv -p 'Q: hello'");
     /* conversations and tools */
     same(RUN "--messages chat.json", RUN "-sys 'Be brief.' -p hello");
     same(RUN "--messages - < chat.json", RUN "-sys 'Be brief.' -p hello");
@@ -277,6 +279,8 @@ static void templates_are_taken(void **state)
         {"--messages chat.json -no-cnv", 2, "-no-cnv does without"},
         {"-p x -cnv -no-cnv", 2, "exclude each other"},
         {"-p x -f chat.json", 2, "only one of -p, -f"},
+        {"-f - --chat-template-file -", 2, "found 2 of them"},
+        {"--chat-template-file -", 2, "standard input is the chat template"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli(RUN "-q %s", cases[i].options);

@@ -7,7 +7,7 @@ static int make_files(void **state)
 {
     if (cli_setup_model(state)) return -1;
     cli("printf hello > text.txt; : > empty.gguf; gzip -c m.gguf > gz.gguf; head -c 5000 m.gguf > cut.gguf; "
-        "printf '\\x08\\0\\0\\0\\0\\0\\0\\0{\"a\":1}' > x.safetensors; mkdir dir; cp m.gguf '\xc3\xbcn \xe6\xa8\xa1\xe5\x9e\x8b.gguf'; "
+        "printf '\\010\\0\\0\\0\\0\\0\\0\\0{\"a\":1}' > x.safetensors; mkdir dir; cp m.gguf '\xc3\xbcn \xe6\xa8\xa1\xe5\x9e\x8b.gguf'; "
         "ln -s loop loop; head -c 100000 /dev/urandom | tr '\\000\\n' xx > noise; printf '<html>' > html.gguf; "
         "printf '\\050\\265\\057\\375x' > z.gguf; "
         "printf 'version https://git-lfs.github.com/spec/v1\\n' > lfs.gguf; yes 'word ' | head -c 300000 > long.txt");
@@ -109,7 +109,7 @@ static const struct {
     {"bench", 2, "needs to know what to measure"},
     {"bench speed -m missing", 3, "missing: cannot open"},
     {"bench speed -m m.gguf -p 0 -n 0", 2, "nothing to measure"},
-    {"bench spec -m m.gguf --prompts dir", 3, "holds no file"},
+    {"bench spec -m m.gguf --prompts dir", 3, "has no file"},
     {"bench logits -m m.gguf --ids-file text.txt", 3, "is not a token id"},
 };
 
@@ -129,10 +129,10 @@ static void each_has_its_answer(void **state)
 static void models_that_go_away(void **state)
 {
     (void)state;
-    cli("cp m.gguf gone.gguf; $A run -m gone.gguf -p hi -n 1500 --ignore-eos -q --ids > ids & P=$!; "
+    cli("rm -f ids; cp m.gguf gone.gguf; $A run -m gone.gguf -p hi -n 1500 --ignore-eos -q --ids > ids & P=$!; "
         "i=0; while [ ! -s ids ] && [ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; rm gone.gguf; wait $P");
     assert_int_equal(cli_last.status, 0);
-    cli("cp m.gguf shrunk.gguf; $A run -m shrunk.gguf --mmap -p hi -c 1000000 --ignore-eos -q --ids > ids & P=$!; "
+    cli("rm ids; cp m.gguf shrunk.gguf; $A run -m shrunk.gguf --mmap -p hi -c 1000000 --ignore-eos -q --ids > ids & P=$!; "
         "i=0; while [ ! -s ids ] && [ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; : > shrunk.gguf; wait $P");
     if (cli_last.status != 3 || !strstr(cli_last.err, "was cut short")) fail_msg("%d: %s", cli_last.status, cli_last.err);
 }

@@ -1,6 +1,7 @@
 /* test_rope.c - the rotation as options ask for it: frequencies against the formulas of the YaRN paper (arXiv 2309.00071, and
  * llama.cpp's reading of its factors), worked out here by other means.
  */
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
