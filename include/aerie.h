@@ -264,9 +264,21 @@ typedef struct aerie_grammar aerie_grammar;
 
 /* GBNF as llama.cpp has it; the text begins with the rule `root`. Errors: FORMAT (line and column), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error);
-/* A JSON schema; docs/grammars.md says which keywords. As in llama.cpp objects with properties have no others unless
- * additionalProperties says so, and keywords of one type imply it; standard: all that the standard accepts. Errors: FORMAT
- * (not JSON, not a schema), UNSUPPORTED (a keyword and its place), LIMIT, MEMORY. */
+typedef struct aerie_schema_params {
+    bool standard; /* all that the standard accepts; else, as in llama.cpp, objects with properties have no others unless
+                    * additionalProperties says so, and keywords of one type imply it */
+    bool strict;   /* what a grammar cannot enforce is an error instead of a warning */
+} aerie_schema_params;
+
+AERIE_API aerie_schema_params aerie_schema_params_default(void);
+
+/* A JSON schema; docs/grammars.md says which keywords are enforced. What cannot be (uniqueItems, not, a format nobody knows) is
+ * passed over, and *warnings, which may be NULL, says so: one line, NULL where there is nothing to say, else owned by the
+ * caller. params NULL: the defaults. Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (params->strict: a keyword and its
+ * place), LIMIT, MEMORY. */
+AERIE_API aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
+                                                        const aerie_schema_params *params, char **warnings, aerie_error *error);
+/* The same, strict. */
 AERIE_API aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard,
                                                    aerie_error *error);
 /* Sessions that still use it keep it. */

@@ -216,6 +216,28 @@ aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, siz
     return ae_grammar_from_gbnf(grammar, gbnf, n, error);
 }
 
+aerie_schema_params aerie_schema_params_default(void)
+{
+    return (aerie_schema_params){0};
+}
+
+aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
+                                              const aerie_schema_params *params, char **warnings, aerie_error *error)
+{
+    const aerie_schema_params usual = aerie_schema_params_default();
+    ae_buf said = {0};
+    size_t n_said;
+    if (warnings) *warnings = NULL;
+    aerie_status status =
+        ae_grammar_from_schema_with(grammar, json, n, params ? params : &usual, warnings ? &said : NULL, error);
+    if (status == AERIE_OK && said.n) status = ae_api_give_text(&said, warnings, &n_said, error);
+    else ae_buf_free(&said);
+    if (status == AERIE_OK) return AERIE_OK;
+    ae_grammar_free(*grammar);
+    *grammar = NULL;
+    return status;
+}
+
 aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard, aerie_error *error)
 {
     return ae_grammar_from_schema(grammar, json, n, standard, error);
