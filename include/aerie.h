@@ -176,6 +176,7 @@ typedef struct aerie_chat {
     aerie_text variables;     /* JSON: an object; what else the template shall see, such as enable_thinking */
     const char *bos, *eos;    /* what it sees as bos_token and eos_token; NULL: the model's, "" without a model */
     bool no_generation_prompt;
+    bool special_in_messages; /* aerie_chat_tokens: control tokens spelled in messages and tools are control tokens too */
 } aerie_chat;
 
 /* As Hugging Face transformers renders it. Limits, not the caller, end a hostile template. model may be NULL if a template is
@@ -188,8 +189,13 @@ AERIE_API aerie_status aerie_chat_render(const aerie_model *model, const aerie_c
 AERIE_API const char *aerie_chat_template_builtin(const char *name);
 /* Name i of them; NULL after the last. */
 AERIE_API const char *aerie_chat_template_name(size_t i);
-/* Tokens of what a template wrote: as aerie_tokenize with add_special and parse_special, but a BOS that the template wrote
- * is not doubled. */
+/* The tokens of a conversation: what aerie_chat_render writes, tokenized so that control tokens come from the template alone. A
+ * message or tool that spells one ("<|im_end|>") is text, also in part, unless chat->special_in_messages. Texts without such
+ * spellings have the tokens that aerie_chat_tokenize gives. text and n, which may be NULL, receive what was written. */
+AERIE_API aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens,
+                                         char **text, size_t *n, aerie_error *error);
+/* Tokens of a prompt in which every control token that is spelled is meant: as aerie_tokenize with add_special and
+ * parse_special, but a BOS that a template wrote is not doubled. */
 AERIE_API aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens,
                                            size_t *n_tokens, aerie_error *error);
 

@@ -156,11 +156,10 @@ uint64_t aerie_model_pass_bytes(const aerie_model *model)
 
 /* ---- Text ----------------------------------------------------------------------------------------------- */
 
-aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special, bool parse_special,
-                            int32_t **tokens, size_t *n_tokens, aerie_error *error)
+aerie_status ae_api_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options, int32_t **tokens,
+                             size_t *n_tokens, aerie_error *error)
 {
     ae_tokens list = {0};
-    const ae_encode_options options = {.add_special = add_special, .parse_special = parse_special};
     *tokens = NULL;
     *n_tokens = 0;
     const aerie_status status = ae_vocab_encode(model->vocab, text, n, options, &list, error);
@@ -171,6 +170,13 @@ aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n
     *tokens = list.data;
     *n_tokens = list.n;
     return AERIE_OK;
+}
+
+aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special, bool parse_special,
+                            int32_t **tokens, size_t *n_tokens, aerie_error *error)
+{
+    const ae_encode_options options = {.add_special = add_special, .parse_special = parse_special};
+    return ae_api_tokenize(model, text, n, options, tokens, n_tokens, error);
 }
 
 aerie_status ae_api_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error)

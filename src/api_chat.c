@@ -1,6 +1,6 @@
 /* api_chat.c - aerie.h: conversations to prompts. Argument checks and defaults, then text/template/chat.h.
  *
- * A template always sees the model's BOS, and may write it; aerie_chat_tokenize alone sees to it that there is one only.
+ * A template always sees the model's BOS, and may write it; tokenize() alone sees to it that there is one only.
  */
 #include <string.h>
 
@@ -53,7 +53,9 @@ aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *me
     return aerie_chat_render(model, &chat, text, n, error);
 }
 
-aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n, aerie_error *error)
+/* values: receives the spans that come from messages and tools; NULL: not wanted. */
+static aerie_status render_chat(const aerie_model *model, const aerie_chat *chat, ae_buf *values, char **text, size_t *n,
+                                aerie_error *error)
 {
     aerie_text source = chat->template_text;
     *text = NULL;
@@ -72,7 +74,7 @@ aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat,
     else if (model) add_piece(model, ae_vocab_eos(model->vocab), &eos);
     const ae_chat_options options = {bos.data, eos.data, !chat->no_generation_prompt,
                                      source.name ? source.name : chat->turns ? NULL : "the chat template",
-                                     json_of(&chat->tools, "the tools"), json_of(&chat->variables, "the variables")};
+                                     json_of(&chat->tools, "the tools"), json_of(&chat->variables, "the variables"), values};
     aerie_status status;
     if (bos.failed || eos.failed) status = ae_fail_memory(error, "a conversation", bos.n + eos.n);
     else if (chat->turns) status = render_turns(&source, chat, &options, &out, error);
@@ -94,14 +96,50 @@ const char *aerie_chat_template_name(size_t i)
     return ae_chat_builtin_name(i);
 }
 
-aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens, size_t *n_tokens,
-                                 aerie_error *error)
+aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n, aerie_error *error)
 {
-    AE_TRY(aerie_tokenize(model, text, n, true, true, tokens, n_tokens, error));
+    return render_chat(model, chat, NULL, text, n, error);
+}
+
+static aerie_status tokenize(const aerie_model *model, const char *text, size_t n, const ae_span *plain, size_t n_plain,
+                             int32_t **tokens, size_t *n_tokens, aerie_error *error)
+{
+    const ae_encode_options options = {.add_special = true, .parse_special = true, .plain = plain, .n_plain = n_plain};
+    AE_TRY(ae_api_tokenize(model, text, n, options, tokens, n_tokens, error));
     const int32_t bos = ae_vocab_bos(model->vocab);
     if (ae_vocab_adds_bos(model->vocab) && *n_tokens > 1 && (*tokens)[0] == bos && (*tokens)[1] == bos) {
         *n_tokens -= 1;
         memmove(*tokens, *tokens + 1, *n_tokens * sizeof **tokens);
     }
     return AERIE_OK;
+}
+
+aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens, char **text,
+                               size_t *n, aerie_error *error)
+{
+    ae_buf values = {0};
+    char *written = NULL;
+    size_t n_written = 0;
+    *tokens = NULL;
+    *n_tokens = 0;
+    if (text) *text = NULL;
+    if (n) *n = 0;
+    aerie_status status = render_chat(model, chat, chat->special_in_messages ? NULL : &values, &written, &n_written, error);
+    if (status == AERIE_OK)
+        status = tokenize(model, written, n_written, (const ae_span *)(const void *)values.data, values.n / sizeof(ae_span),
+                          tokens, n_tokens, error);
+    ae_buf_free(&values);
+    if (status != AERIE_OK || !text) {
+        aerie_free(written);
+        return status;
+    }
+    *text = written;
+    if (n) *n = n_written;
+    return AERIE_OK;
+}
+
+aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens, size_t *n_tokens,
+                                 aerie_error *error)
+{
+    return tokenize(model, text, n, NULL, 0, tokens, n_tokens, error);
 }

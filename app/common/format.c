@@ -142,7 +142,7 @@ static int turn_thinking_off(app_format *format, const char *text)
 
 int app_format_read(app_format *format, const app_options *options)
 {
-    *format = (app_format){0};
+    *format = (app_format){.special_in_messages = options->special_in_messages};
     if (options->reasoning_budget > 0)
         return app_error(APP_USAGE, "--reasoning-budget takes -1 (as the model likes) or 0 (no thinking); found '%d'",
                          (int)options->reasoning_budget);
@@ -187,6 +187,7 @@ aerie_chat app_format_chat(const app_format *format)
         .template_text = {format->template_text.data, format->template_text.n, format->name},
         .tools = {format->tools.data, format->tools.n, format->tools_name},
         .variables = {format->variables.data, format->variables.n, "the template's variables"},
+        .special_in_messages = format->special_in_messages,
     };
 }
 

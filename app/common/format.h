@@ -14,6 +14,7 @@ typedef struct app_format {
     app_text tools, variables; /* JSON; without data none */
     const char *tools_name;
     bool any;               /* there is a template */
+    bool special_in_messages; /* control tokens spelled in messages are control tokens */
     bool fallback;          /* the plain one, since the model has none and none was given */
 } app_format;
 

@@ -122,6 +122,7 @@ typedef struct app_options {
     int32_t n_predict;
     bool ignore_eos;
     const char *grammar_text, *grammar_file, *schema_text, *schema_file; /* one at most */
+    bool special_in_messages;
     bool schema_strict;  /* what a grammar cannot enforce is an error */
     aerie_grammar *grammar; /* compiled of it; NULL: any text. Owned */
 

@@ -199,6 +199,8 @@ static const app_option options[] = {
      "read the chat template from a file; - is standard input"},
     {"--chat-template-kwargs", "JSON", APP_TEXT, SPECULATES | APP_TEMPLATE, AT(template_kwargs), 0, 0, "Template",
      "set variables of the template, e.g. {\"enable_thinking\": false}; --set of 'template' overrides them"},
+    {"--special-in-messages", NULL, APP_FLAG, SPECULATES | APP_TEMPLATE, AT(special_in_messages), 0, 0, "Template",
+     "control tokens spelled in messages and tools, such as <|im_end|>, become control tokens (default: they are text)"},
     {"--tools", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(tools), 0, 0, "Template",
      "list of tools (JSON) for the template; replaces the one in the messages file, and an empty list means no tools"},
     {"--reasoning-budget", "N", APP_I32, SPECULATES, AT(reasoning_budget), -1, INT32_MAX, "Template",

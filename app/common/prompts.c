@@ -309,18 +309,14 @@ bool app_uses_template(const app_models *models, const app_options *options)
 
 static int encode_chat(const app_models *models, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens)
 {
-    char *text = NULL;
-    size_t n_text = 0;
     aerie_error error = {0};
-    aerie_status status = aerie_chat_render(models->model, chat, &text, &n_text, &error);
+    const aerie_status status = aerie_chat_tokens(models->model, chat, tokens, n_tokens, NULL, NULL, &error);
     if (status != AERIE_OK) {
         const int bad = app_report(APP_LOADING, status, &error);
         if (!chat->messages.data) app_note("the model's chat template failed; -no-cnv does without it");
         return bad;
     }
-    status = aerie_chat_tokenize(models->model, text, n_text, tokens, n_tokens, &error);
-    aerie_free(text);
-    return app_report(APP_WORKING, status, &error);
+    return APP_DONE;
 }
 
 int app_conversation_encode(const app_models *models, const aerie_message *messages, size_t n, int32_t **tokens,

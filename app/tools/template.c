@@ -21,33 +21,28 @@ static int check(const app_options *options)
     return APP_DONE;
 }
 
-static int print(const app_models *models, const app_options *options, const char *text, size_t n)
+static int print(const app_options *options, const char *text, size_t n, const int32_t *ids, size_t n_ids)
 {
-    int32_t *ids = NULL;
-    size_t n_ids = 0;
-    aerie_error error = {0};
     int bad = APP_DONE;
-    if (options->tokens)
-        bad = app_report(APP_WORKING, aerie_chat_tokenize(models->model, text, n, &ids, &n_ids, &error), &error);
-    if (!bad && options->json) {
+    if (options->json) {
         json_t *json = json_pack("{s:o}", "prompt", app_json_text(text, n));
         if (json && options->tokens) json_object_set_new(json, "ids", app_json_ids(ids, n_ids));
         bad = app_print_json(json);
-    } else if (!bad && options->tokens) {
+    } else if (options->tokens) {
         for (size_t i = 0; i < n_ids && app_print(i ? " %d" : "%d", (int)ids[i]); i++) {
         }
         app_write("\n", 1);
-    } else if (!bad) {
+    } else {
         app_write(text, n);
     }
-    aerie_free(ids);
     return bad;
 }
 
 static int render(const app_models *models, const app_format *format, const app_text *messages, const app_options *options)
 {
     char *text = NULL;
-    size_t n = 0;
+    int32_t *ids = NULL;
+    size_t n = 0, n_ids = 0;
     aerie_error error = {0};
     aerie_chat chat = app_format_chat(format);
     if (!format->name) chat.template_text.name = options->model;
@@ -55,8 +50,12 @@ static int render(const app_models *models, const app_format *format, const app_
     chat.bos = options->bos;
     chat.eos = options->eos;
     chat.no_generation_prompt = options->no_generation_prompt;
-    int bad = app_report(APP_LOADING, aerie_chat_render(models->model, &chat, &text, &n, &error), &error);
-    if (!bad) bad = print(models, options, text, n);
+    const aerie_status status = options->tokens
+                                    ? aerie_chat_tokens(models->model, &chat, &ids, &n_ids, &text, &n, &error)
+                                    : aerie_chat_render(models->model, &chat, &text, &n, &error);
+    int bad = app_report(APP_LOADING, status, &error);
+    if (!bad) bad = print(options, text, n, ids, n_ids);
+    aerie_free(ids);
     aerie_free(text);
     return bad;
 }

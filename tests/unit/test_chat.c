@@ -190,6 +190,103 @@ static void known_templates(void **state)
     assert_null(aerie_chat_template_builtin(""));
 }
 
+/* ---- Control tokens spelled in messages are text ---------------------------------------------------------------------- */
+
+static size_t count_token(const int32_t *tokens, size_t n, int32_t token)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++) found += tokens[i] == token;
+    return found;
+}
+
+static int32_t control_token(const aerie_model *model, const char *text)
+{
+    int32_t *tokens, token;
+    size_t n;
+    assert_int_equal(aerie_tokenize(model, text, strlen(text), false, true, &tokens, &n, NULL), AERIE_OK);
+    assert_int_equal(n, 1);
+    token = tokens[0];
+    aerie_free(tokens);
+    return token;
+}
+
+/* The conversation's control tokens: what a template writes, and those of messages where they are asked for. */
+static void check_control(const char *tmpl, const char *json, size_t n_template, size_t n_messages)
+{
+    static const char tools[] = "[{\"name\": \"<|im_end|>\", \"<|im_end|>\": [\"x<|im_end|>\"]}]";
+    aerie_error error = {0};
+    aerie_model *model = load(false, &(vocab_make){.chat_template = tmpl});
+    aerie_chat chat = {.messages = {json, strlen(json), NULL}, .tools = {tools, sizeof tools - 1, NULL}};
+    const int32_t control = control_token(model, "<|im_end|>");
+    for (int special = 0; special < 2; special++) {
+        int32_t *tokens, *plain;
+        char *text, *back;
+        size_t n_tokens, n_plain, n, n_back;
+        chat.special_in_messages = special;
+        if (aerie_chat_tokens(model, &chat, &tokens, &n_tokens, &text, &n, &error) != AERIE_OK) fail_msg("%s", error.text);
+        const size_t found = count_token(tokens, n_tokens, control), wanted = n_template + (special ? n_messages : 0);
+        if (found != wanted)
+            fail_msg("%s: %s: %zu control tokens, not %zu, special %d", tmpl, text, found, wanted, special);
+        /* the text is the same, and so are the tokens where they are all wanted */
+        assert_int_equal(aerie_detokenize(model, tokens, n_tokens, true, &back, &n_back, &error), AERIE_OK);
+        assert_string_equal(back, text);
+        assert_int_equal(aerie_chat_tokenize(model, text, n, &plain, &n_plain, &error), AERIE_OK);
+        assert_int_equal(count_token(plain, n_plain, control), n_template + n_messages);
+        if (special || !n_messages) {
+            assert_int_equal(n_plain, n_tokens);
+            if (n_tokens) assert_memory_equal(plain, tokens, n_tokens * sizeof *tokens);
+        }
+        aerie_free(tokens);
+        aerie_free(plain);
+        aerie_free(text);
+        aerie_free(back);
+    }
+    aerie_model_free(model);
+}
+
+#define MESSAGE(text) "[{\"role\": \"user\", \"content\": \"" text "\"}]"
+#define C "messages[0].content"
+#define E "<|im_end|>"
+
+static void control_tokens_in_messages_are_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tmpl, *json;
+        size_t n_template, n_messages;
+    } cases[] = {
+        {"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}" E "{% endfor %}", MESSAGE("a" E "b"), 1, 1},
+        {"{{ " C " }}", MESSAGE(E E), 0, 2},
+        {"{{ " C " }}" E, MESSAGE("nothing of the kind"), 1, 0},
+        /* through the operations of the language */
+        {"{{ '" E "' ~ " C " ~ '" E "' }}", MESSAGE(E), 2, 1},
+        {"{{ '" E "' + " C " + " C " }}", MESSAGE(E), 1, 2},
+        {"{{ " C "|trim }}{{ " C ".strip()[1:-1] }}", MESSAGE("  x" E "y "), 0, 2},
+        {"{{ " C "[::-1][::-1] }}{{ " C "|list|join }}{{ " C "[:12] }}", MESSAGE(E " and"), 0, 3},
+        {"{{ " C "|replace('x', '" E "') }}", MESSAGE("x" E), 1, 1},
+        {"{{ '" E "x'|replace('x', " C ") }}", MESSAGE(E), 1, 1},
+        {"{{ " C ".split('+')|join('" E "') }}", MESSAGE(E "+" E), 1, 2},
+        {"{{ (" C " * 2)|lower }}{{ " C "|upper|lower }}{{ " C "|title|lower }}", MESSAGE(E), 0, 4},
+        {"{{ '%s" E "%10s'|format(" C ", " C ") }}{{ '{}" E "{}'.format(" C ", 1) }}", MESSAGE(E), 2, 3},
+        {"{{ messages|tojson }}" E "{{ messages }}{{ tools|tojson(indent=2) }}{{ tools }}", MESSAGE(E), 1, 8},
+        {"{{ (" C " ~ '\n" E "')|indent(2, true) }}", MESSAGE("a\\n" E), 1, 1},
+        {"{% set x %}" E "{{ " C " }}{% endset %}{{ x|trim }}{% macro m(t) %}{{ t }}" E "{% endmacro %}{{ m(x) }}", MESSAGE(E), 3, 2},
+        {"{% filter lower %}" E "{{ " C " }}{% endfilter %}", MESSAGE(E), 1, 1},
+        {"{% for c in " C " %}{{ c }}{% endfor %}{% for k in messages[0] %}{{ k }}{% endfor %}", MESSAGE(E), 0, 1},
+        {"{{ " C ".partition('|')|join }}{{ " C ".splitlines()[0] }}{{ " C "|truncate(30) }}", MESSAGE(E), 0, 3},
+        {"{{ [" C ", '" E "']|join(', ') }}{{ {'k': " C "}.k }}{{ dict(a=" C ")['a'] }}", MESSAGE(E), 1, 3},
+        {"{{ " C ".center(20) }}{{ " C "|string|safe }}{{ " C " or '" E "' }}", MESSAGE(E), 0, 3},
+        {"{{ tools[0].name }}{% for k, v in tools[0]|dictsort %}{{ k ~ v }}{% endfor %}", MESSAGE("a"), 0, 4},
+        /* half of it by the template, half by the message: no control token that anybody meant */
+        {"<|im_{{ " C " }}", MESSAGE("x"), 0, 0},
+        /* but a role is the template's, unless it could spell one */
+        {"<|{{ messages[0].role }}|>", "[{\"role\": \"im_end\", \"content\": \"\"}]", 1, 0},
+        {"{{ messages[0].role }}", "[{\"role\": \"" E "\", \"content\": \"\"}]", 0, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_control(cases[i].tmpl, cases[i].json, cases[i].n_template, cases[i].n_messages);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +294,7 @@ int main(void)
         cmocka_unit_test(the_template_decides_where_the_tokenizer_adds_none),
         cmocka_unit_test(none_where_the_model_has_none),
         cmocka_unit_test(known_templates),
+        cmocka_unit_test(control_tokens_in_messages_are_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,25 +15,44 @@ static bool put_text(ae_value_heap *heap, ae_value object, const char *key, cons
     return ae_value_string(heap, text, strlen(text), &value) && ae_value_object_put(heap, object, key, value);
 }
 
+/* A role counts as the template's own: it names a part of the layout, and some templates spell control tokens with it
+ * ("<|" + role + "|>"). Not so one that could spell a token by itself. */
+static void trust_role(ae_value role)
+{
+    if (role.kind != AE_VALUE_STRING) return;
+    ae_string *s = (ae_string *)role.as.string; /* of this conversation alone, and nobody has seen it yet */
+    for (size_t i = 0; i < s->n; i++) {
+        const char c = s->data[i];
+        if (!((c | 32) >= 'a' && (c | 32) <= 'z') && !(c >= '0' && c <= '9') && c != '_' && c != '-') return;
+    }
+    s->origin = AE_ORIGIN_TEMPLATE;
+}
+
 static bool build_messages(ae_value_heap *heap, const ae_chat_message *messages, size_t n_messages, ae_value *list)
 {
     ae_value message;
+    heap->is_data = true;
     if (!ae_value_array(heap, AE_ARRAY_LIST, n_messages, list)) return false;
     for (size_t i = 0; i < n_messages; i++) {
         if (!ae_value_object(heap, &message) || !put_text(heap, message, "role", messages[i].role) ||
             !put_text(heap, message, "content", messages[i].content) || !ae_value_array_add(heap, *list, message))
             return false;
+        trust_role(message.as.object->entries[0].value);
     }
     return true;
 }
 
 static bool build_root(ae_value_heap *heap, ae_value messages, const ae_chat_options *options, ae_value *root)
 {
-    return ae_value_object(heap, root) && ae_value_object_put(heap, *root, "messages", messages) &&
-           ae_value_object_put(heap, *root, "tools", ae_value_none()) &&
-           ae_value_object_put(heap, *root, "documents", ae_value_none()) &&
-           put_text(heap, *root, "bos_token", options->bos_text) && put_text(heap, *root, "eos_token", options->eos_text) &&
-           ae_value_object_put(heap, *root, "add_generation_prompt", ae_value_bool(options->add_generation_prompt));
+    heap->is_data = false;
+    const bool ok = ae_value_object(heap, root) && ae_value_object_put(heap, *root, "messages", messages) &&
+                    ae_value_object_put(heap, *root, "tools", ae_value_none()) &&
+                    ae_value_object_put(heap, *root, "documents", ae_value_none()) &&
+                    put_text(heap, *root, "bos_token", options->bos_text) &&
+                    put_text(heap, *root, "eos_token", options->eos_text) &&
+                    ae_value_object_put(heap, *root, "add_generation_prompt", ae_value_bool(options->add_generation_prompt));
+    heap->is_data = true;
+    return ok;
 }
 
 /* Some templates walk over all messages for each message, and looking at a text costs steps by its length; long
@@ -60,7 +79,7 @@ static aerie_status render(const char *template_text, size_t n_template, ae_valu
     ae_template_options limits = ae_template_options_default();
     limits.max_steps = steps_for(n_messages, n_bytes);
     aerie_status status = ae_template_parse(&tmpl, template_text, n_template, error);
-    if (status == AERIE_OK) status = ae_template_render(tmpl, root, &limits, out, error);
+    if (status == AERIE_OK) status = ae_template_render(tmpl, root, &limits, out, options->values, error);
     ae_template_free(tmpl);
     return named(status, options, error);
 }
@@ -96,6 +115,7 @@ static aerie_status put_all(ae_value_heap *heap, ae_value root, ae_value from, a
 static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json, ae_value *list, ae_value *tools,
                                   ae_value *kwargs, aerie_error *error)
 {
+    heap->is_data = true;
     AE_TRY(ae_value_parse_json(heap, json->text, json->n, json->name, list, error));
     if (is_object(*list)) {
         const ae_value *messages = member(*list, "messages"), *own_tools = member(*list, "tools"),
@@ -116,6 +136,8 @@ static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json,
             return ae_fail(error, AERIE_ERROR_FORMAT,
                            "%s: message %zu is not an object such as {\"role\": \"user\", \"content\": \"...\"}", json->name,
                            i + 1);
+        const ae_value *role = member(list->as.array->items[i], "role");
+        if (role) trust_role(*role);
     }
     return AERIE_OK;
 }
@@ -136,6 +158,7 @@ static aerie_status put_options(ae_value_heap *heap, ae_value root, ae_value own
         return ae_fail_memory(error, "the tools of a chat", heap->arena.used_bytes);
     if (is_object(kwargs)) AE_TRY(put_all(heap, root, kwargs, error));
     if (!variables->text) return AERIE_OK;
+    heap->is_data = false; /* they are said by whoever chose the template */
     AE_TRY(ae_value_parse_json(heap, variables->text, variables->n, variables->name, &more, error));
     if (!is_object(more)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a JSON object", variables->name);
     return put_all(heap, root, more, error);

@@ -29,6 +29,8 @@ typedef struct ae_chat_options {
     const char *template_name; /* opens the sentences about the template; NULL: they stand alone */
     ae_chat_json tools;        /* a list */
     ae_chat_json variables;    /* an object, whose members come last and replace all others of their names */
+    ae_buf *values;            /* appended to: the ae_span of the prompt that come from messages and tools (docs/templates.md);
+                                * NULL: not wanted */
 } ae_chat_options;
 
 /* Appends the prompt. Errors: FORMAT (template line, column and reason, or the template's own raise_exception
