@@ -56,7 +56,7 @@ static void what_is_wrong_is_said(void **state)
         {"--grammar 'root ::= root \"a\"'", 2, "left-recursive"},
         {"--grammar-file missing", 3, "missing"},
         {"--grammar-file bad", 3, "bad: grammar line 1"},
-        {"-j '{\"not\":{}}'", 2, "--json-schema: schema at #: the keyword \"not\""},
+        {"--json-schema-strict -j '{\"not\":{}}'", 2, "--json-schema: schema at #: the keyword \"not\""},
         {"-j nonsense", 2, "not JSON"},
         {"-j '{}' --grammar 'root ::= \"a\"'", 2, "exclude each other"},
         {"--grammar \"root ::= $(head -c 60000 /dev/zero | tr '\\0' '(')\"", 2, "nested deeper than 128"},
@@ -69,6 +69,18 @@ static void what_is_wrong_is_said(void **state)
             fail_msg("%s: exit status %d, %s", cases[i].options, cli_last.status, cli_last.err);
         assert_int_equal(strchr(cli_last.err, '\n') - cli_last.err, (long)cli_last.n_err - 1);
     }
+}
+
+/* One line on standard error, and the answer all the same. */
+static void what_is_not_enforced_is_said(void **state)
+{
+    (void)state;
+    cli(RUN "-j '{\"enum\":[1],\"not\":{},\"uniqueItems\":true}'");
+    assert_int_equal(cli_last.status, 0);
+    assert_string_equal(cli_last.out, "1");
+    const char *line = strstr(cli_last.err, "--json-schema: schema at #: the keyword \"not\" is not possible in a grammar; it is not "
+                                            "enforced; schema at #: \"uniqueItems\"");
+    if (!line || strstr(line + 1, "--json-schema")) fail_msg("%s", cli_last.err);
 }
 
 /* The exit status says whether every answer is a text of the grammar. */
@@ -104,6 +116,7 @@ int main(void)
         cmocka_unit_test(answers_are_of_the_grammar),
         cmocka_unit_test(speculation_changes_nothing),
         cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(what_is_not_enforced_is_said),
     };
     return cmocka_run_group_tests(tests, cli_setup_model, cli_teardown);
 }
