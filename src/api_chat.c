@@ -114,8 +114,8 @@ static aerie_status tokenize(const aerie_model *model, const char *text, size_t 
     return AERIE_OK;
 }
 
-aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens, char **text,
-                               size_t *n, aerie_error *error)
+aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens,
+                               char **text, size_t *n, aerie_error *error)
 {
     ae_buf values = {0};
     char *written = NULL;

@@ -221,8 +221,8 @@ static const app_option options[] = {
     {"-jf --json-schema-file", "FILE", APP_TEXT, SPECULATES, AT(schema_file), 0, 0, "Generation",
      "read the schema from a file"},
     {"--json-schema-strict", NULL, APP_FLAG, SPECULATES, AT(schema_strict), 0, 0, "Generation",
-     "a schema with something that a grammar cannot enforce (uniqueItems, not, an unknown format) is an error; otherwise a line "
-     "on standard error says what is passed over"},
+     "a schema with something that a grammar cannot enforce (uniqueItems, not, an unknown format) is an error; otherwise a "
+     "line on standard error says what is passed over"},
 
     /* Sampling */
     {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",

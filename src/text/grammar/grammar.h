@@ -38,7 +38,8 @@ aerie_status ae_grammar_from_gbnf(ae_grammar **out, const char *text, size_t n, 
 aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, size_t n, const aerie_schema_params *params,
                                          ae_buf *warnings, aerie_error *error);
 /* All of the schema or none. */
-static inline aerie_status ae_grammar_from_schema(ae_grammar **out, const char *json, size_t n, bool standard, aerie_error *error)
+static inline aerie_status ae_grammar_from_schema(ae_grammar **out, const char *json, size_t n, bool standard,
+                                                  aerie_error *error)
 {
     const aerie_schema_params params = {.standard = standard, .strict = true};
     return ae_grammar_from_schema_with(out, json, n, &params, NULL, error);

@@ -670,8 +670,9 @@ aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, siz
     *out = NULL;
     if (n > AE_GRAMMAR_MAX_TEXT)
         return ae_fail(error, AERIE_ERROR_LIMIT, "the schema has %zu bytes; %u are possible", n, AE_GRAMMAR_MAX_TEXT);
-    ae_schema s = {.standard = params->standard, .strict = params->strict, .warnings = warnings, .ws = AE_GNONE, .value = AE_GNONE, .object = AE_GNONE, .array = AE_GNONE,
-                   .string = AE_GNONE, .string_char = AE_GNONE, .number = AE_GNONE, .integer = AE_GNONE};
+    ae_schema s = {.standard = params->standard, .strict = params->strict, .warnings = warnings,
+                   .ws = AE_GNONE, .value = AE_GNONE, .object = AE_GNONE, .array = AE_GNONE, .string = AE_GNONE,
+                   .string_char = AE_GNONE, .number = AE_GNONE, .integer = AE_GNONE};
     ae_gbuild_init(&s.b, error ? error : &s.failure);
     aerie_status status = read_json(&s, json, n);
     if (status == AERIE_OK) {

@@ -304,8 +304,8 @@ static const struct format {
     {"ipv4", "^" IPV4 "$"},
     {"ipv6", "^(" H16S("7") H16 "|" H16S("1,7") ":|" H16S("1,6") S16H("1") "|" H16S("1,5") S16H("1,2") "|" H16S("1,4")
              S16H("1,3") "|" H16S("1,3") S16H("1,4") "|" H16S("1,2") S16H("1,5") "|" H16S("1") S16H("1,6") "|:" S16H("1,7")
-             "|::|" H16S("6") IPV4 "|::" H16S("0,5") IPV4 "|" H16S("1") ":" H16S("0,4") IPV4 "|" H16S("1,2") ":" H16S("0,3") IPV4
-             "|" H16S("1,3") ":" H16S("0,2") IPV4 "|" H16S("1,4") ":" H16S("0,1") IPV4 "|" H16S("1,5") ":" IPV4 ")$"},
+             "|::|" H16S("6") IPV4 "|::" H16S("0,5") IPV4 "|" H16S("1") ":" H16S("0,4") IPV4
+             "|" H16S("1,2") ":" H16S("0,3") IPV4 "|" H16S("1,3") ":" H16S("0,2") IPV4 "|" H16S("1,4") ":" H16S("0,1") IPV4 "|" H16S("1,5") ":" IPV4 ")$"},
 };
 
 /* NULL: one that we do not know, passed over. */
@@ -315,8 +315,8 @@ static const char *format_pattern(ae_schema *s, const json_t *schema, const json
         if (!strcmp(formats[i].name, json_string_value(format))) return formats[i].pattern;
     if (!json_is_string(format)) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"format\" is a string");
     ae_schema_pass_over(s, schema, "format",
-                        "\"format\": \"%.60s\" is not possible in a grammar; date, time, date-time, uuid, email, hostname, uri, "
-                        "ipv4 and ipv6 are", json_is_string(format) ? json_string_value(format) : "");
+                        "\"format\": \"%.60s\" is not possible in a grammar; date, time, date-time, uuid, email, hostname, "
+                        "uri, ipv4 and ipv6 are", json_is_string(format) ? json_string_value(format) : "");
     return NULL;
 }
 

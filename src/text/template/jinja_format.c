@@ -119,7 +119,8 @@ static int read_number(const char *text, size_t n, size_t *at)
 }
 
 /* The first n bytes of `text`. */
-static aerie_status add_padded(ae_jinja_run *r, ae_jinja_text *t, const field *f, const ae_jinja_text *text, size_t n, bool number)
+static aerie_status add_padded(ae_jinja_run *r, ae_jinja_text *t, const field *f, const ae_jinja_text *text, size_t n,
+                               bool number)
 {
     const char *data = text->data;
     size_t n_chars = 0, sign = number && n && (data[0] == '-' || data[0] == '+' || data[0] == ' ') ? 1 : 0;
