@@ -71,6 +71,31 @@ typedef struct aerie_model aerie_model;
 /* done of total bytes; called from the loading thread, first with 0, last with done = total. false cancels. */
 typedef bool aerie_progress(void *user, uint64_t done, uint64_t total);
 
+typedef enum aerie_rope_scaling {
+    AERIE_ROPE_SCALING_FILE, /* as the file says */
+    AERIE_ROPE_SCALING_NONE,
+    AERIE_ROPE_SCALING_LINEAR,
+    AERIE_ROPE_SCALING_YARN,
+} aerie_rope_scaling;
+
+/* "none", "linear", "yarn"; NULL for FILE and unknown values. */
+AERIE_API const char *aerie_rope_scaling_name(aerie_rope_scaling scaling);
+/* false for an unknown name. */
+AERIE_API bool aerie_rope_scaling_parse(const char *name, aerie_rope_scaling *scaling);
+
+/* The rotation of positions (RoPE), where it shall differ from what the file says; a negative number is the file's. */
+typedef struct aerie_rope {
+    aerie_rope_scaling scaling; /* FILE with a `factor` that the file has no scaling for: LINEAR */
+    float freq_base;
+    float factor;               /* positions are divided by it, so it multiplies the context; 1 turns scaling off */
+    uint32_t n_ctx_orig;        /* YARN: the context that the model was trained for; 0 = as the file says */
+    float yarn_ext_factor;      /* YARN: how far fast pairs keep their frequency, 1 fully, 0 not at all */
+    float yarn_attn_factor;     /* multiplies what YARN does to the attention's magnitude */
+    float yarn_beta_fast, yarn_beta_slow; /* YARN: turns over n_ctx_orig above which a pair is fast, below which slow */
+} aerie_rope;
+
+AERIE_API aerie_rope aerie_rope_default(void);
+
 typedef struct aerie_model_params {
     uint32_t n_threads;    /* for loading; 0 = a thread per core that this process may use */
     const char *cpu_level; /* highest kernel level: "ref", "avx2", "avxvnni", "avx512", "amx"; "neon", "dotprod", "i8mm"; NULL,
@@ -79,13 +104,18 @@ typedef struct aerie_model_params {
     bool mmap;             /* repack nothing, use all weights from the mapped file: loads at once, same output, slower */
     bool no_mmap;          /* map nothing: tables and float weights are read into memory too */
     bool vocab_only;       /* tokens and templates only; the file may hold no weights */
+    const aerie_rope *rope;          /* NULL: as the file says */
+    const char *const *overrides;    /* [n_overrides] metadata that replaces or adds to the file's, "KEY=TYPE:VALUE" with the
+                                      * types int, float, bool and str: "tokenizer.ggml.add_bos_token=bool:false" */
+    size_t n_overrides;
     aerie_progress *progress; /* may be NULL */
     void *user;               /* for progress */
 } aerie_model_params;
 
 AERIE_API aerie_model_params aerie_model_params_default(void);
 
-/* Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how much is needed), CANCELLED (by progress). */
+/* Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how much is needed), CANCELLED (by progress), ARGUMENT
+ * (an override that cannot be read). */
 AERIE_API aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params,
                                         aerie_error *error);
 AERIE_API void aerie_model_free(aerie_model *model);
@@ -103,6 +133,7 @@ typedef struct aerie_model_info {
     uint32_t n_vocab, n_ctx_train, n_embd, n_layers, n_heads, n_kv_heads, n_ff;
     int32_t bos, eos;                    /* -1 = none */
     bool has_chat_template;
+    const char *chat_template;           /* its text (Jinja), lent; NULL if there is none */
 } aerie_model_info;
 
 AERIE_API void aerie_model_info_get(const aerie_model *model, aerie_model_info *info);
@@ -138,11 +169,14 @@ typedef struct aerie_text {
 /* A conversation of any shape, and the template that writes it (docs/templates.md). */
 typedef struct aerie_chat {
     aerie_text template_text; /* Jinja; none: the model's own */
+    const aerie_message *turns; /* [n_turns] the messages; NULL: those of the JSON */
+    size_t n_turns;
     aerie_text messages;      /* JSON: a list of messages, or an object with "messages", "tools", "chat_template_kwargs" */
     aerie_text tools;         /* JSON: a list; takes the place of the object's */
     aerie_text variables;     /* JSON: an object; what else the template shall see, such as enable_thinking */
     const char *bos, *eos;    /* what it sees as bos_token and eos_token; NULL: the model's, "" without a model */
     bool no_generation_prompt;
+    bool special_in_messages; /* aerie_chat_tokens: control tokens spelled in messages and tools are control tokens too */
 } aerie_chat;
 
 /* As Hugging Face transformers renders it. Limits, not the caller, end a hostile template. model may be NULL if a template is
@@ -150,8 +184,18 @@ typedef struct aerie_chat {
  * comes behind its name. */
 AERIE_API aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n,
                                          aerie_error *error);
-/* Tokens of what a template wrote: as aerie_tokenize with add_special and parse_special, but a BOS that the template wrote
- * is not doubled. */
+/* Templates that many models share, by llama.cpp's names: "chatml", "llama3", "gemma" ... Jinja text in static storage; NULL for
+ * an unknown name. A model without a template of its own is best tried with "chatml". */
+AERIE_API const char *aerie_chat_template_builtin(const char *name);
+/* Name i of them; NULL after the last. */
+AERIE_API const char *aerie_chat_template_name(size_t i);
+/* The tokens of a conversation: what aerie_chat_render writes, tokenized so that control tokens come from the template alone. A
+ * message or tool that spells one ("<|im_end|>") is text, also in part, unless chat->special_in_messages. Texts without such
+ * spellings have the tokens that aerie_chat_tokenize gives. text and n, which may be NULL, receive what was written. */
+AERIE_API aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens,
+                                         char **text, size_t *n, aerie_error *error);
+/* Tokens of a prompt in which every control token that is spelled is meant: as aerie_tokenize with add_special and
+ * parse_special, but a BOS that a template wrote is not doubled. */
 AERIE_API aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens,
                                            size_t *n_tokens, aerie_error *error);
 
@@ -226,9 +270,21 @@ typedef struct aerie_grammar aerie_grammar;
 
 /* GBNF as llama.cpp has it; the text begins with the rule `root`. Errors: FORMAT (line and column), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error);
-/* A JSON schema; docs/grammars.md says which keywords. As in llama.cpp objects with properties have no others unless
- * additionalProperties says so, and keywords of one type imply it; standard: all that the standard accepts. Errors: FORMAT
- * (not JSON, not a schema), UNSUPPORTED (a keyword and its place), LIMIT, MEMORY. */
+typedef struct aerie_schema_params {
+    bool standard; /* all that the standard accepts; else, as in llama.cpp, objects with properties have no others unless
+                    * additionalProperties says so, and keywords of one type imply it */
+    bool strict;   /* what a grammar cannot enforce is an error instead of a warning */
+} aerie_schema_params;
+
+AERIE_API aerie_schema_params aerie_schema_params_default(void);
+
+/* A JSON schema; docs/grammars.md says which keywords are enforced. What cannot be (uniqueItems, not, a format nobody knows) is
+ * passed over, and *warnings, which may be NULL, says so: one line, NULL where there is nothing to say, else owned by the
+ * caller. params NULL: the defaults. Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (params->strict: a keyword and its
+ * place), LIMIT, MEMORY. */
+AERIE_API aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
+                                                        const aerie_schema_params *params, char **warnings, aerie_error *error);
+/* The same, strict. */
 AERIE_API aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard,
                                                    aerie_error *error);
 /* Sessions that still use it keep it. */
@@ -345,8 +401,11 @@ AERIE_API const char *aerie_kv_type_name(aerie_kv_type type);
 /* false for an unknown name. */
 AERIE_API bool aerie_kv_type_parse(const char *name, aerie_kv_type *type);
 
+#define AERIE_CTX_TRAINED UINT32_MAX
+
 typedef struct aerie_session_params {
-    uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for */
+    uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for;
+                         * AERIE_CTX_TRAINED = what it was trained for (8192 if the file does not say) */
     uint32_t n_seqs;    /* requests generated at once */
     uint32_t n_batch;   /* prompt tokens per pass */
     uint32_t n_threads; /* 0 = a thread per core that this process may use */
@@ -459,7 +518,8 @@ typedef struct aerie_token_event {
 } aerie_token_event;
 
 /* Called for every emitted token, in order per request; false ends that request. A request that has ended is told once
- * more with token -1, and with the bytes held back (an incomplete character, what began a stop string), mostly none. */
+ * more with token -1, and with the bytes held back (an incomplete character, what began a stop string), mostly none; its
+ * statistics are there by then. */
 typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
 
 typedef struct aerie_stats {

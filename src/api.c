@@ -35,6 +35,21 @@ aerie_model_params aerie_model_params_default(void)
     return (aerie_model_params){0};
 }
 
+aerie_rope aerie_rope_default(void)
+{
+    return ae_model_rope_default();
+}
+
+const char *aerie_rope_scaling_name(aerie_rope_scaling scaling)
+{
+    return ae_model_rope_scaling_name(scaling);
+}
+
+bool aerie_rope_scaling_parse(const char *name, aerie_rope_scaling *scaling)
+{
+    return ae_model_rope_scaling_parse(name, strlen(name), scaling);
+}
+
 void aerie_model_free(aerie_model *model)
 {
     if (!model) return;
@@ -63,7 +78,7 @@ aerie_status ae_api_check_memory(const char *what, uint64_t needed, const char *
 
 static aerie_status load_vocab(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
 {
-    const ae_gguf_options options = {.index_only = p->no_mmap};
+    const ae_gguf_options options = {.index_only = p->no_mmap, .overrides = p->overrides, .n_overrides = p->n_overrides};
     AE_TRY(ae_gguf_open(&m->gguf, path, &options, error));
     return ae_vocab_create(&m->vocab, m->gguf, error);
 }
@@ -75,7 +90,8 @@ ae_load_options ae_api_net_options(const aerie_model_params *p)
 
 static aerie_status load_weights(aerie_model *m, const char *path, const aerie_model_params *p, aerie_error *error)
 {
-    const ae_model_options options = {.no_mmap = p->no_mmap};
+    const ae_model_options options = {.no_mmap = p->no_mmap, .rope = p->rope, .overrides = p->overrides,
+                                      .n_overrides = p->n_overrides};
     AE_TRY(ae_backend_cpu_create(&m->backend, p->cpu_level, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     m->vocab = m->model->vocab;
@@ -109,7 +125,8 @@ void aerie_model_info_get(const aerie_model *model, aerie_model_info *info)
     info->bos = ae_vocab_bos(model->vocab);
     info->eos = ae_vocab_eos(model->vocab);
     info->load_seconds = model->load_seconds;
-    info->has_chat_template = ae_vocab_chat_template(model->vocab) != NULL;
+    info->chat_template = ae_vocab_chat_template(model->vocab);
+    info->has_chat_template = info->chat_template != NULL;
     if (!model->model) {
         info->file_bytes = ae_gguf_file_bytes(model->gguf);
         return;
@@ -139,11 +156,10 @@ uint64_t aerie_model_pass_bytes(const aerie_model *model)
 
 /* ---- Text ----------------------------------------------------------------------------------------------- */
 
-aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special, bool parse_special,
-                            int32_t **tokens, size_t *n_tokens, aerie_error *error)
+aerie_status ae_api_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options, int32_t **tokens,
+                             size_t *n_tokens, aerie_error *error)
 {
     ae_tokens list = {0};
-    const ae_encode_options options = {.add_special = add_special, .parse_special = parse_special};
     *tokens = NULL;
     *n_tokens = 0;
     const aerie_status status = ae_vocab_encode(model->vocab, text, n, options, &list, error);
@@ -154,6 +170,13 @@ aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n
     *tokens = list.data;
     *n_tokens = list.n;
     return AERIE_OK;
+}
+
+aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special, bool parse_special,
+                            int32_t **tokens, size_t *n_tokens, aerie_error *error)
+{
+    const ae_encode_options options = {.add_special = add_special, .parse_special = parse_special};
+    return ae_api_tokenize(model, text, n, options, tokens, n_tokens, error);
 }
 
 aerie_status ae_api_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error)
@@ -197,6 +220,28 @@ bool aerie_token_is_eog(const aerie_model *model, int32_t token)
 aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error)
 {
     return ae_grammar_from_gbnf(grammar, gbnf, n, error);
+}
+
+aerie_schema_params aerie_schema_params_default(void)
+{
+    return (aerie_schema_params){0};
+}
+
+aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
+                                              const aerie_schema_params *params, char **warnings, aerie_error *error)
+{
+    const aerie_schema_params usual = aerie_schema_params_default();
+    ae_buf said = {0};
+    size_t n_said;
+    if (warnings) *warnings = NULL;
+    aerie_status status =
+        ae_grammar_from_schema_with(grammar, json, n, params ? params : &usual, warnings ? &said : NULL, error);
+    if (status == AERIE_OK && said.n) status = ae_api_give_text(&said, warnings, &n_said, error);
+    else ae_buf_free(&said);
+    if (status == AERIE_OK) return AERIE_OK;
+    ae_grammar_free(*grammar);
+    *grammar = NULL;
+    return status;
 }
 
 aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard, aerie_error *error)
@@ -314,6 +359,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
     *p = params ? *params : aerie_session_params_default();
     const uint32_t train = model->hparams.n_ctx_train;
     if (!p->n_ctx) p->n_ctx = train && train < DEFAULT_CTX ? train : DEFAULT_CTX;
+    if (p->n_ctx == AERIE_CTX_TRAINED) p->n_ctx = train ? train : DEFAULT_CTX;
     if (!p->n_threads) p->n_threads = (uint32_t)ae_os_n_cores();
     const struct {
         const char *name;
@@ -368,7 +414,8 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
 {
     *plan = (aerie_memory_plan){.available_bytes = ae_os_memory_available()};
     const aerie_model_params mp = model_params ? *model_params : aerie_model_params_default();
-    const ae_model_options options = {.no_mmap = mp.no_mmap, .no_vocab = true};
+    const ae_model_options options = {.no_mmap = mp.no_mmap, .no_vocab = true, .rope = mp.rope, .overrides = mp.overrides,
+                                      .n_overrides = mp.n_overrides};
     aerie_session_params sp;
     ae_backend *backend;
     ae_model *model = NULL;
@@ -594,8 +641,8 @@ static void collect(generation *g)
         g->running[slot] = false;
         end_text(g, &g->out[slot]);
         aerie_token_event event = {.i_request = g->request_of[slot], .token = -1};
-        send(g, &event);
         if (g->stats) g->stats[g->request_of[slot]] = *ae_spec_stats(g->session->spec, slot);
+        send(g, &event);
     }
 }
 

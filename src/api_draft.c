@@ -88,10 +88,12 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
     *plan = (aerie_memory_plan){.available_bytes = ae_os_memory_available()};
     const aerie_model_params mp = model_params ? *model_params : aerie_model_params_default();
     const ae_model_options options = {.no_mmap = mp.no_mmap};
+    const ae_model_options target_options = {.no_mmap = mp.no_mmap, .rope = mp.rope, .overrides = mp.overrides,
+                                             .n_overrides = mp.n_overrides};
     ae_backend *backend;
     ae_model *target = NULL, *draft = NULL;
     AE_TRY(ae_backend_cpu_create(&backend, mp.cpu_level, error));
-    aerie_status status = ae_model_load(&target, path, &options, error);
+    aerie_status status = ae_model_load(&target, path, &target_options, error);
     if (status == AERIE_OK) status = ae_model_load(&draft, draft_path, &options, error);
     if (status == AERIE_OK) status = plan_draft(target, draft, backend, &mp, session_params, plan, error);
     ae_model_free(draft);

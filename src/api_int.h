@@ -36,6 +36,10 @@ struct aerie_drafter_head {
 /* MEMORY unless so much can be had now. advice: what would help. */
 aerie_status ae_api_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error);
 
+/* Ids of text[0..n), owned by the caller. */
+aerie_status ae_api_tokenize(const aerie_model *model, const char *text, size_t n, ae_encode_options options, int32_t **tokens,
+                             size_t *n_tokens, aerie_error *error);
+
 /* Hands a buffer's bytes to the caller, NUL-terminated. */
 aerie_status ae_api_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error);
 

@@ -117,15 +117,10 @@ static int add_file(reader *r, const char *path)
     app_text text = {0};
     int bad = app_read_file(&text, path);
     if (!bad && wanted) bad = add_group(r->out, name, n_name);
-    size_t number = 0;
-    for (size_t i = 0; !bad && i < text.n;) {
-        const char *end = memchr(text.data + i, '\n', text.n - i);
-        const size_t next = end ? (size_t)(end - text.data) : text.n;
-        number++;
-        if (next > i && strspn(text.data + i, " \t\r") < next - i) {
-            bad = add_line(r, text.data + i, next - i, path, number, wanted);
-        }
-        i = next + 1;
+    const char *line;
+    size_t n;
+    for (size_t at = 0, number = 1; !bad && app_next_line(&text, &at, &line, &n); number++) {
+        if (n && strspn(line, " \t\r") < n) bad = add_line(r, line, n, path, number, wanted);
     }
     app_text_free(&text);
     if (bad || !wanted) return bad;

@@ -64,6 +64,7 @@ bool app_write_escaped(const char *text, size_t n);
 bool app_flush(void);
 /* Prints the object and a newline, releases it. NULL (out of memory) is a failure. */
 int app_print_json(json_t *json);
+int app_print_json_line(json_t *json); /* without line breaks in it */
 /* Closes standard output; the exit status of the program, which is APP_FAILED if any write failed. */
 int app_finish(int exit_status);
 

@@ -165,14 +165,24 @@ static int dump(const char *bytes, size_t n, void *user)
     return app_write(bytes, n) ? 0 : -1;
 }
 
-int app_print_json(json_t *json)
+static int print_json(json_t *json, size_t layout)
 {
     if (!json) return app_error_memory("the JSON output");
-    const int bad = json_dump_callback(json, dump, NULL, JSON_INDENT(2) | JSON_REAL_PRECISION(7));
+    const int bad = json_dump_callback(json, dump, NULL, layout | JSON_REAL_PRECISION(7));
     json_decref(json);
     if (bad && out_errno == 0) return app_error_memory("the JSON output");
     app_write("\n", 1);
     return APP_DONE;
+}
+
+int app_print_json(json_t *json)
+{
+    return print_json(json, JSON_INDENT(2));
+}
+
+int app_print_json_line(json_t *json)
+{
+    return print_json(json, JSON_COMPACT);
 }
 
 int app_finish(int exit_status)

@@ -2,7 +2,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "common/load.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +27,8 @@ static aerie_status plan_all(const app_options *options, const aerie_session_par
 static uint32_t fitting_context(const app_options *options, aerie_session_params params, bool with_draft)
 {
     aerie_memory_plan plan;
-    for (uint32_t n = params.n_ctx ? params.n_ctx / 2 : 4096; n >= 256; n /= 2) {
+    const uint32_t most = params.n_ctx < APP_MAX_CTX ? params.n_ctx : APP_MAX_CTX;
+    for (uint32_t n = most ? most / 2 : 4096; n >= 256; n /= 2) {
         params.n_ctx = n;
         if (plan_all(options, &params, with_draft, &plan, NULL) != AERIE_OK) return 0;
         if (plan.weight_bytes + plan.session_bytes <= plan.available_bytes) return n;
@@ -64,32 +64,47 @@ static int check_memory(const app_options *options, bool with_draft)
 
 /* ---- Models ---------------------------------------------------------------------------------------- */
 
-static bool show_progress(void *user, uint64_t done, uint64_t total)
+void app_progress_show(const char *what, uint64_t done, uint64_t total, int *shown)
 {
     enum { WIDTH = 40 };
-    int *shown = user; /* percent */
     const int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
-    if (percent == *shown) return true;
+    if (percent == *shown) return;
     *shown = percent;
     char bar[WIDTH + 1];
     for (int i = 0; i < WIDTH; i++) bar[i] = i * 100 < percent * WIDTH ? '#' : ' ';
     bar[WIDTH] = '\0';
-    fprintf(stderr, "\rloading [%s] %3d%%", bar, percent);
+    fprintf(stderr, "\r%s [%s] %3d%%", what, bar, percent);
     fflush(stderr);
+}
+
+void app_progress_clear(int *shown)
+{
+    if (*shown >= 0) fputs("\r\033[K", stderr);
+    *shown = -1;
+}
+
+static bool on_loaded(void *user, uint64_t done, uint64_t total)
+{
+    app_progress_show("loading", done, total, user);
     return true;
 }
 
-static int load_one(aerie_model **model, const char *path, const app_options *options)
+/* is_draft: the draft model, which has its own metadata and rotation. */
+static int load_one(aerie_model **model, const char *path, const app_options *options, bool is_draft)
 {
     aerie_model_params params = options->model_params;
     aerie_error error = {0};
     int shown = -1;
     if (!options->quiet && isatty(STDERR_FILENO)) {
-        params.progress = show_progress;
+        params.progress = on_loaded;
         params.user = &shown;
     }
+    if (is_draft) {
+        params.rope = NULL;
+        params.n_overrides = 0;
+    }
     const aerie_status status = aerie_model_load(model, path, &params, &error);
-    if (shown >= 0) fputs("\r\033[K", stderr);
+    app_progress_clear(&shown);
     return app_report(APP_LOADING, status, &error);
 }
 
@@ -145,12 +160,18 @@ bool app_wants_draft(aerie_spec_type type)
     }
 }
 
+static int check_model(const app_options *options)
+{
+    if (!options->model)
+        return app_error(APP_USAGE, "'%s' needs a model: -m FILE (or AERIE_MODEL)", options->command->name);
+    return *options->model ? APP_DONE : app_error(APP_USAGE, "-m names no file; found ''");
+}
+
 int app_models_load(app_models *models, const app_options *options, bool with_draft)
 {
     *models = (app_models){0};
-    if (!options->model) {
-        return app_error(APP_USAGE, "'%s' needs a model: -m FILE (or AERIE_MODEL)", options->command->name);
-    }
+    const int bad_model = check_model(options);
+    if (bad_model) return bad_model;
     const double start = app_now();
     char *found = NULL;
     aerie_error error = {0};
@@ -158,17 +179,21 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     const char *draft = with_draft ? options->draft_model : NULL;
     if (with_draft && !draft) bad = app_report(APP_LOADING, aerie_drafter_head_find(&found, options->model, &error), &error);
     const bool is_head = draft && aerie_file_is_drafter_head(draft);
+    if (!bad) bad = app_format_read(&models->format, options);
     if (!bad) bad = check_memory(options, draft && !is_head);
-    if (!bad) bad = load_one(&models->model, options->model, options);
+    if (!bad) bad = load_one(&models->model, options->model, options, false);
     if (!bad && is_head) bad = app_report(APP_LOADING, load_head(models, draft, options, &error), &error);
-    else if (!bad && draft) bad = load_one(&models->draft, draft, options);
+    else if (!bad && draft) bad = load_one(&models->draft, draft, options, true);
     else if (!bad && found) load_head_beside(models, found, options);
     aerie_free(found);
+    if (!bad) {
+        aerie_model_info_get(models->model, &models->info);
+        bad = app_format_fit(&models->format, &models->info, options);
+    }
     if (bad) {
         app_models_free(models);
         return bad;
     }
-    aerie_model_info_get(models->model, &models->info);
     if (options->verbose) say_loaded(&models->info, app_now() - start);
     return APP_DONE;
 }
@@ -178,9 +203,8 @@ int app_vocabulary_load(app_models *models, const app_options *options)
     aerie_model_params params = options->model_params;
     aerie_error error = {0};
     *models = (app_models){0};
-    if (!options->model) {
-        return app_error(APP_USAGE, "'%s' needs a model: -m FILE (or AERIE_MODEL)", options->command->name);
-    }
+    const int bad_model = check_model(options);
+    if (bad_model) return bad_model;
     params.vocab_only = true;
     const aerie_status status = aerie_model_load(&models->model, options->model, &params, &error);
     if (status == AERIE_OK) aerie_model_info_get(models->model, &models->info);
@@ -192,6 +216,7 @@ void app_models_free(app_models *models)
     aerie_drafter_head_free(models->head);
     aerie_model_free(models->model);
     aerie_model_free(models->draft);
+    app_format_free(&models->format);
     *models = (app_models){0};
 }
 
@@ -222,6 +247,14 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the sentence must say which */
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
     return app_report(APP_WORKING, status, &error);
+}
+
+void app_say_context(const app_models *models, const app_options *options)
+{
+    const uint32_t n = options->session.n_ctx, trained = models->info.n_ctx_train;
+    if (options->quiet || options->model_params.rope || n == AERIE_CTX_TRAINED || !trained || n <= trained) return;
+    app_note("-c %u is more than the %u positions that the model was trained for; beyond those its answers get worse. "
+             "--rope-scaling stretches what it knows", (unsigned)n, (unsigned)trained);
 }
 
 const char *app_shared_tokens(char out[96], const aerie_session *session)
@@ -259,170 +292,4 @@ void app_say_speculation(const aerie_session *session, const app_options *option
                  "made of those; words with others are spelled in the draft model's own tokens",
                  app_count(n_target, o.n_target), app_count(n_draft, o.n_draft), 100 * o.vocab_share);
     }
-}
-
-/* ---- Prompts --------------------------------------------------------------------------------------------- */
-
-size_t app_unescape(char *text, size_t n)
-{
-    static const char from[] = "nrt'\"\\", to[] = "\n\r\t'\"\\";
-    size_t out = 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *known = text[i] == '\\' && i + 1 < n ? memchr(from, text[i + 1], sizeof from - 1) : NULL;
-        if (known) {
-            text[out++] = to[known - from];
-            i++;
-        } else if (text[i] == '\\' && i + 3 < n && text[i + 1] == 'x' && isxdigit((unsigned char)text[i + 2]) &&
-                   isxdigit((unsigned char)text[i + 3])) {
-            const char digits[] = {text[i + 2], text[i + 3], '\0'};
-            text[out++] = (char)strtol(digits, NULL, 16);
-            i += 3;
-        } else {
-            text[out++] = text[i];
-        }
-    }
-    text[out] = '\0';
-    return out;
-}
-
-int app_prompts_add(app_prompts *prompts, const char *text, size_t n, bool escape)
-{
-    app_prompt *grown = app_grow(prompts->items, prompts->n, &prompts->capacity, sizeof *grown);
-    if (!grown) return app_error_memory("the prompts");
-    prompts->items = grown;
-    app_prompt *prompt = &grown[prompts->n++];
-    *prompt = (app_prompt){0};
-    if (!app_text_add(&prompt->text, text, n)) return app_error_memory("the prompts");
-    if (escape) prompt->text.n = app_unescape(prompt->text.data, prompt->text.n);
-    return APP_DONE;
-}
-
-/* One prompt per line. */
-static int add_lines(app_prompts *prompts, const char *path)
-{
-    app_text text = {0};
-    int bad = app_read_file(&text, path);
-    for (size_t i = 0; !bad && i < text.n;) {
-        const char *end = memchr(text.data + i, '\n', text.n - i);
-        const size_t next = end ? (size_t)(end - text.data) : text.n;
-        size_t n = next - i;
-        if (n && text.data[i + n - 1] == '\r') n--;
-        if (n) bad = app_prompts_add(prompts, text.data + i, n, false);
-        i = next + 1;
-    }
-    app_text_free(&text);
-    if (!bad && prompts->n == 0) return app_error(APP_BAD_FILE, "'%s' holds no prompt", path);
-    return bad;
-}
-
-static int add_file(app_prompts *prompts, const char *path)
-{
-    app_text text = {0};
-    int bad = app_read_file(&text, path);
-    size_t n = text.n;
-    if (n && text.data[n - 1] == '\n') n--; /* editors and echo put it there */
-    if (!bad && n == 0) {
-        bad = app_error(APP_USAGE, "the prompt from %s is empty", strcmp(path, "-") ? path : "standard input");
-    }
-    if (!bad) bad = app_prompts_add(prompts, text.data, n, false);
-    app_text_free(&text);
-    return bad;
-}
-
-int app_prompts_read(app_prompts *prompts, const app_options *options, bool standard_input)
-{
-    const int n_sources = (options->prompts.n > 0) + (options->file != NULL) + (options->prompts_file != NULL);
-    int bad = APP_DONE;
-    *prompts = (app_prompts){0};
-    if (n_sources > 1) return app_error(APP_USAGE, "only one of -p, -f and --prompts-file can be given");
-    for (size_t i = 0; !bad && i < options->prompts.n; i++) {
-        const char *text = options->prompts.items[i];
-        if (!*text) bad = app_error(APP_USAGE, "-p gives an empty prompt");
-        else bad = app_prompts_add(prompts, text, strlen(text), options->escape);
-    }
-    if (!bad && options->prompts_file) bad = add_lines(prompts, options->prompts_file);
-    if (!bad && options->file) bad = add_file(prompts, options->file);
-    if (!bad && n_sources == 0 && standard_input) bad = add_file(prompts, "-");
-    return bad;
-}
-
-void app_prompts_free(app_prompts *prompts)
-{
-    for (size_t i = 0; i < prompts->n; i++) {
-        app_text_free(&prompts->items[i].text);
-        aerie_free(prompts->items[i].tokens);
-    }
-    free(prompts->items);
-    *prompts = (app_prompts){0};
-}
-
-bool app_uses_template(const app_models *models, const app_options *options)
-{
-    return models->info.has_chat_template && !options->no_conversation;
-}
-
-int app_conversation_encode(const app_models *models, const aerie_message *messages, size_t n, int32_t **tokens,
-                            size_t *n_tokens)
-{
-    char *text = NULL;
-    size_t n_text = 0;
-    aerie_error error = {0};
-    aerie_status status = aerie_chat_prompt(models->model, messages, n, true, &text, &n_text, &error);
-    if (status != AERIE_OK) {
-        const int bad = app_report(APP_LOADING, status, &error);
-        app_note("the model's chat template failed; -no-cnv does without it");
-        return bad;
-    }
-    status = aerie_chat_tokenize(models->model, text, n_text, tokens, n_tokens, &error);
-    aerie_free(text);
-    return app_report(APP_WORKING, status, &error);
-}
-
-static int encode(app_prompt *prompt, const app_models *models, const app_options *options)
-{
-    aerie_error error = {0};
-    int bad;
-    if (app_uses_template(models, options)) {
-        aerie_message messages[2];
-        size_t n = 0;
-        if (memchr(prompt->text.data, '\0', prompt->text.n)) {
-            return app_error(APP_USAGE, "the prompt holds a NUL byte, which no chat template can take; see -no-cnv");
-        }
-        if (options->system_prompt) messages[n++] = (aerie_message){"system", options->system_prompt};
-        messages[n++] = (aerie_message){"user", prompt->text.data};
-        bad = app_conversation_encode(models, messages, n, &prompt->tokens, &prompt->n_tokens);
-    } else {
-        const aerie_status status = aerie_tokenize(models->model, prompt->text.data, prompt->text.n, true, true,
-                                                   &prompt->tokens, &prompt->n_tokens, &error);
-        bad = app_report(APP_WORKING, status, &error);
-    }
-    if (!bad && prompt->n_tokens == 0) return app_error(APP_USAGE, "the prompt has no tokens");
-    return bad;
-}
-
-int app_prompts_encode(app_prompts *prompts, const app_models *models, const app_options *options)
-{
-    int bad = APP_DONE;
-    if (!app_uses_template(models, options)) {
-        if (options->system_prompt) app_note("without a chat template --system-prompt has no effect");
-        if (options->verbose && !options->no_conversation)
-            app_note("the model has no chat template: the prompt is continued as it is");
-    }
-    for (size_t i = 0; !bad && i < prompts->n; i++) bad = encode(&prompts->items[i], models, options);
-    return bad;
-}
-
-aerie_request app_request(const app_options *options, const app_prompt *prompt)
-{
-    aerie_request request = aerie_request_default();
-    request.tokens = prompt->tokens;
-    request.n_tokens = prompt->n_tokens;
-    request.n_predict = options->n_predict > 0 ? (uint32_t)options->n_predict : 0;
-    request.ignore_eos = options->ignore_eos;
-    request.sampling = options->sampling;
-    request.stop = options->stop.items;
-    request.n_stop = options->stop.n;
-    request.n_logprobs = options->n_logprobs;
-    request.grammar = options->grammar;
-    return request;
 }

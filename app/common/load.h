@@ -6,6 +6,7 @@
 #ifndef AERIE_APP_LOAD_H
 #define AERIE_APP_LOAD_H
 
+#include "common/format.h"
 #include "common/options.h"
 
 typedef struct app_models {
@@ -14,6 +15,7 @@ typedef struct app_models {
     aerie_drafter_head *head;   /* -md is a drafting head, or one was found beside the model; NULL if not */
     bool head_found;            /* nobody asked for the head: it was found beside the model */
     aerie_model_info info;
+    app_format format;
 } app_models;
 
 /* Checks memory, then loads -m and, with with_draft, -md, or without -md a drafting head beside the model.
@@ -28,15 +30,23 @@ int app_vocabulary_load(app_models *models, const app_options *options);
 /* A session with the given speculation (the rest as in the options). */
 int app_session_open(aerie_session **session, const app_models *models, const app_options *options,
                      aerie_spec_type type);
+/* A bar on standard error, which is a terminal, drawn anew when the percentage changes. *shown is -1 at first. */
+void app_progress_show(const char *what, uint64_t done, uint64_t total, int *shown);
+void app_progress_clear(int *shown);
 /* "speculation: ngram, up to 16 tokens ahead, tree" on standard error, unless --quiet. */
 void app_say_speculation(const aerie_session *session, const app_options *options);
+/* Warns when -c goes beyond what the model was trained for. */
+void app_say_context(const app_models *models, const app_options *options);
 /* "31,204 of 49,152 tokens shared (97.1% of a sample text)" when the draft model has another vocabulary, else "". */
 const char *app_shared_tokens(char out[96], const aerie_session *session);
 
-/* A text to be answered: bytes, and tokens once app_prompt_encode ran. */
+/* What is to be answered: bytes, and tokens once app_prompts_encode ran. */
 typedef struct app_prompt {
     app_text text;
-    int32_t *tokens; /* [n_tokens] released by aerie_free */
+    bool is_messages; /* the text is JSON, messages for the chat template as aerie_chat takes them */
+    char *source;     /* where it stands, for sentences; NULL: on the command line */
+    json_t *id;       /* its "id" in a .jsonl file; NULL: none */
+    int32_t *tokens;  /* [n_tokens] released by aerie_free */
     size_t n_tokens;
 } app_prompt;
 
@@ -45,9 +55,14 @@ typedef struct app_prompts {
     size_t n, capacity;
 } app_prompts;
 
-/* From -p, -f, --prompts-file; from standard input if `standard_input` and there is none of these. */
+/* From -p, -f, --prompts-file, --messages. standard_input: it is the prompt if there is none of these, and follows the prompt of
+ * a single -p. */
 int app_prompts_read(app_prompts *prompts, const app_options *options, bool standard_input);
+/* The beginning of the prompt, or of the newest message of a user, in one line: into out [80]; returns out. */
+const char *app_prompt_title(const app_prompt *prompt, char out[80]);
 int app_prompts_add(app_prompts *prompts, const char *text, size_t n, bool escape);
+/* The line that begins at *at, without its end; *at moves to the next one. false: there is none. */
+bool app_next_line(const app_text *text, size_t *at, const char **line, size_t *n);
 /* Replaces the escapes of -e in place; others stay as they are. Returns the new length. */
 size_t app_unescape(char *text, size_t n);
 /* By the chat template, or raw. */

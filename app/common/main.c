@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/commands.h"
 
@@ -116,8 +117,19 @@ static int start(int argc, char **argv)
     return status;
 }
 
+/* Mapped pages that no longer have a file under them. Says so where nothing else may be called any more. */
+static void on_lost_page(int signal_number)
+{
+    static const char text[] = "aerie: a file that is in use was cut short, or cannot be read any more; --no-mmap reads models "
+                               "into memory at once\n";
+    (void)signal_number;
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(APP_FAILED);
+    _exit(APP_BAD_FILE);
+}
+
 int main(int argc, char **argv)
 {
+    signal(SIGBUS, on_lost_page);
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is then a failed write, which is reported */
     return app_finish(start(argc, argv));
 }

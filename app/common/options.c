@@ -20,6 +20,9 @@ void app_options_default(app_options *options)
         .model_params = aerie_model_params_default(),
         .session = aerie_session_params_default(),
         .sampling = aerie_sampling_default(),
+        .rope = aerie_rope_default(),
+        .escape = true,
+        .reasoning_budget = -1,
         .seed_random = true,
         .n_batch_logical = 2048,
         .n_predict = -1,
@@ -32,6 +35,7 @@ void app_options_default(app_options *options)
         .contexts = {{0}, 1},
         .n_seqs = {{1}, 1},
     };
+    options->rope.freq_base = options->rope.factor = 0; /* as llama.cpp has "the file's" */
     options->n_maxes = (app_numbers){{options->session.spec.n_max}, 1};
     options->trees = (app_numbers){{options->session.spec.tree}, 1};
 }
@@ -45,6 +49,7 @@ void app_options_free(app_options *options)
     free(options->ignored.items);
     free(options->convert_skip.items);
     free(options->variables.items);
+    free(options->overrides.items);
     app_sampling_free(options);
     aerie_grammar_free(options->grammar);
 }
@@ -222,8 +227,10 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_ON_OFF: return parse_switch(text, place) ? APP_DONE : wrong(name, o, text);
     case APP_I32:
     case APP_U32:
+    case APP_CTX:
         if (!parse_whole(text, &whole) || (double)whole < o->min || (double)whole > o->max) return wrong(name, o, text);
         if (o->type == APP_I32) *(int32_t *)place = (int32_t)whole;
+        else if (o->type == APP_CTX && !whole) *(uint32_t *)place = AERIE_CTX_TRAINED;
         else *(uint32_t *)place = (uint32_t)whole;
         return APP_DONE;
     case APP_F32:
@@ -356,9 +363,32 @@ static uint32_t least_n_max(const app_options *options)
     return least;
 }
 
+/* The rotation's options into the model's parameters. */
+static int settle_rope(app_options *options)
+{
+    aerie_rope *rope = &options->rope;
+    const aerie_rope before = aerie_rope_default();
+    if (options->rope_scaling && !aerie_rope_scaling_parse(options->rope_scaling, &rope->scaling))
+        return app_error(APP_USAGE, "--rope-scaling takes none, linear or yarn; found '%s'", options->rope_scaling);
+    if (options->rope_freq_scale > 0 && rope->factor > 0)
+        return app_error(APP_USAGE, "--rope-scale and --rope-freq-scale exclude each other: one is the inverse of the other");
+    if (options->rope_freq_scale > 0) rope->factor = 1 / options->rope_freq_scale;
+    if (rope->freq_base == 0) rope->freq_base = before.freq_base;
+    if (rope->factor == 0) rope->factor = before.factor;
+    const bool given = rope->scaling != before.scaling || rope->n_ctx_orig || rope->freq_base > 0 || rope->factor > 0 ||
+                       rope->yarn_ext_factor >= 0 || rope->yarn_attn_factor >= 0 || rope->yarn_beta_fast >= 0 ||
+                       rope->yarn_beta_slow >= 0;
+    if (given) options->model_params.rope = rope;
+    options->model_params.overrides = options->overrides.items;
+    options->model_params.n_overrides = options->overrides.n;
+    return APP_DONE;
+}
+
 /* What the table cannot say: values that follow from others. */
 static int settle(app_options *options)
 {
+    const int bad_rope = settle_rope(options);
+    if (bad_rope) return bad_rope;
     if (options->session.n_batch > options->n_batch_logical) options->session.n_batch = options->n_batch_logical;
     if (options->command->bit & APP_THREADS) {
         const int bad = app_cpus_settle(options);
@@ -385,6 +415,10 @@ static int settle(app_options *options)
     if (options->model_params.mmap && options->model_params.no_mmap) {
         return app_error(APP_USAGE, "--mmap and --no-mmap exclude each other");
     }
+    if (options->conversation && options->no_conversation)
+        return app_error(APP_USAGE, "-cnv and -no-cnv exclude each other");
+    if (options->jsonl && (options->json || options->ids))
+        return app_error(APP_USAGE, "--jsonl and %s exclude each other", options->json ? "--json" : "--ids");
     if (options->verbose && options->quiet) {
         return app_error(APP_USAGE, "--verbose and --quiet exclude each other");
     }

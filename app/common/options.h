@@ -48,6 +48,7 @@ typedef enum app_type {
     APP_ON_OFF,     /* bool: on or off */
     APP_I32,        /* int32_t in [min, max] */
     APP_U32,        /* uint32_t in [min, max] */
+    APP_CTX,        /* uint32_t in [min, max], a size of context; 0 is AERIE_CTX_TRAINED */
     APP_SEED,       /* uint64_t app_options.sampling.seed; -1 is a random one */
     APP_F32,        /* float in [min, max] */
     APP_TEXT,       /* const char * */
@@ -76,6 +77,7 @@ size_t app_n_options(void);
 const app_option *app_option_at(size_t i);
 
 #define APP_MAX_NUMBERS 64
+#define APP_MAX_CTX (1u << 24)
 
 typedef struct app_numbers {
     uint32_t items[APP_MAX_NUMBERS];
@@ -99,6 +101,10 @@ typedef struct app_options {
     const char *cpu_mask, *cpu_range;
     const char *cache_type_k, *cache_type_v; /* llama.cpp's, both or none */
     aerie_model_params model_params;
+    aerie_rope rope; /* model_params.rope, once parsed, if anything of it was given */
+    const char *rope_scaling;
+    float rope_freq_scale; /* 0: not given */
+    app_texts overrides; /* of model_params */
     uint32_t draft_vocab;
     aerie_session_params session;
     aerie_sampling sampling;
@@ -112,19 +118,24 @@ typedef struct app_options {
 
     app_texts prompts;
     const char *file, *prompts_file, *system_prompt;
-    bool no_conversation, single_turn, escape;
+    bool conversation, no_conversation, single_turn, escape;
     int32_t n_predict;
     bool ignore_eos;
     const char *grammar_text, *grammar_file, *schema_text, *schema_file; /* one at most */
+    bool special_in_messages;
+    bool schema_strict;  /* what a grammar cannot enforce is an error */
     aerie_grammar *grammar; /* compiled of it; NULL: any text. Owned */
 
-    bool ids, json, csv, stats, verbose, quiet;
+    bool ids, json, jsonl, csv, stats, verbose, quiet;
     bool color_drafts, no_history; /* run */
 
     bool decode, no_bos, no_parse_special, show_count;   /* tokenize */
-    const char *template_file, *messages, *tools, *bos, *eos; /* template */
+    const char *template_text;                           /* run: Jinja, or the name of a known one */
+    const char *template_file, *messages, *tools;        /* run, template */
+    const char *bos, *eos;                               /* template */
     app_texts variables;                                 /* template: NAME=JSON */
-    const char *template_kwargs;                         /* template */
+    const char *template_kwargs;                         /* run, template */
+    int32_t reasoning_budget;                            /* run: -1, or 0 for no thinking */
     bool no_generation_prompt, tokens;                   /* template */
     bool keys, tensors, full;                            /* inspect */
     const char *match;                                   /* inspect */

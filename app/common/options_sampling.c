@@ -116,7 +116,7 @@ static int settle_bias(app_options *options)
     return APP_DONE;
 }
 
-/* With -e the escapes of a text are replaced. */
+/* Without --no-escape the escapes of a text are replaced. */
 static int settle_texts(app_options *options, app_texts *texts, const char *option)
 {
     struct app_sampling_lists *lists = options->sampling_lists;
@@ -168,7 +168,8 @@ int app_sampling_settle(app_options *options)
         return app_error(APP_USAGE, "--mirostat takes 0 (off) or 2 (mirostat 2.0); found '1'");
     if (options->samplers && options->sampler_seq)
         return app_error(APP_USAGE, "--samplers and --sampling-seq exclude each other");
-    if (options->n_logprobs && !options->json) return app_error(APP_USAGE, "--logprobs shows in --json only; add --json");
+    if (options->n_logprobs && !options->json && !options->jsonl)
+        return app_error(APP_USAGE, "--logprobs shows in --json and --jsonl only; add one of them");
     int bad = APP_DONE;
     if (options->samplers) bad = settle_names(options);
     if (!bad && options->sampler_seq) bad = settle_letters(options);

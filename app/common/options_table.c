@@ -13,10 +13,14 @@ static const app_command commands[] = {
      "Answers the prompt given by -p, -f or standard input and prints the answer, nothing else, to\n"
      "standard output. Without a prompt, on a terminal, it chats: /help there says how.\n"
      "The prompt is put into the model's chat template, if it has one; -no-cnv continues raw text.\n"
-     "Several prompts (-p repeated, --prompts-file) are answered in their order, -np N at once.\n"
+     "Several prompts (-p repeated, --prompts-file) are answered in their order, -np N at once, each after a\n"
+     "line that names it (not with -q); --jsonl gives a line of JSON for each. A single -p is followed by what\n"
+     "comes by standard input, if that is a file or a pipe.\n"
+     "With --grammar or --json-schema an answer that ends too early, by -n for instance, is exit status 1.\n"
      "Speculation is on by default and never changes a byte of the output.\n"
      "\n"
      "  aerie run -m model.gguf -p 'Why is the sky blue?'\n"
+     "  aerie run -m model.gguf -p 'Summarize this text:' < text.txt\n"
      "  aerie run -m model.gguf -no-cnv -p 'Once upon a time' -n 64 --temp 0 --stats\n"},
     {APP_TOKENIZE, "tokenize", "[ID ...]", "text to token ids and back",
      "Reads text from -p, -f or standard input and prints its token ids, one line, spaces between.\n"
@@ -116,8 +120,8 @@ static const app_option options[] = {
      "are read and repacked in memory, and only tables and float weights are mapped"},
     {"--no-mmap", NULL, APP_FLAG, READS, AT(model_params.no_mmap), 0, 0, "Model",
      "map nothing; read tables and float weights into memory too"},
-    {"-c --ctx-size", "N", APP_U32, LOADS, AT(session.n_ctx), 0, 1 << 24, "Model",
-     "positions per sequence; 0: the smaller of 8192 and what the model was trained for"},
+    {"-c --ctx-size", "N", APP_CTX, LOADS, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
+     "positions per sequence; 0: as many as the model was trained for (default: that, but 8192 at most)"},
     {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
      "prompt tokens per pass at most, as -ub; the smaller of both counts"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
@@ -130,6 +134,9 @@ static const app_option options[] = {
      "run on these CPUs only: a number in hex, bit i for CPU i"},
     {"-Cr --cpu-range", "LO-HI", APP_TEXT, APP_THREADS, AT(cpu_range), 0, 0, "Model",
      "run on these CPUs only; with --cpu-mask on those of both"},
+    {"--override-kv", "KEY=TYPE:VALUE", APP_TEXTS, READS & ~APP_INSPECT, AT(overrides), 0, 0, "Model",
+     "replace a metadata value of the model file; TYPE is int, float, bool or str, e.g. "
+     "tokenizer.ggml.add_bos_token=bool:false; may be repeated"},
     {"--kv-type", "TYPE", APP_KV_TYPE, LOADS, AT(session.kv_type), 0, 0, "Model",
      "how keys and values are cached: f16, or q8_0 for half the memory and faster long contexts"},
     {"-ctk --cache-type-k", "TYPE", APP_TEXT, LOADS, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
@@ -138,13 +145,36 @@ static const app_option options[] = {
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
      "(default: the best there is)"},
 
+    /* Positions */
+    {"--rope-scaling", "none|linear|yarn", APP_TEXT, LOADS, AT(rope_scaling), 0, 0, "Positions (RoPE)",
+     "how to scale positions beyond the trained context (default: as the file says)"},
+    {"--rope-scale", "N", APP_F32, LOADS, AT(rope.factor), 0, 1e5, "Positions (RoPE)",
+     "stretch the context N times, linearly unless --rope-scaling or the file says otherwise; 0: as the file says"},
+    {"--rope-freq-scale", "N", APP_F32, LOADS, AT(rope_freq_scale), 0, 1e5, "Positions (RoPE)",
+     "the inverse of --rope-scale: 0.25 stretches the context 4 times; 0: as the file says"},
+    {"--rope-freq-base", "N", APP_F32, LOADS, AT(rope.freq_base), 0, 1e11, "Positions (RoPE)",
+     "base of the RoPE frequencies, above 1; 0: as the file says"},
+    {"--yarn-orig-ctx", "N", APP_U32, LOADS, AT(rope.n_ctx_orig), 0, APP_MAX_CTX, "Positions (RoPE)",
+     "YaRN: the context that the model was trained for; 0: as the file says"},
+    {"--yarn-ext-factor", "X", APP_F32, LOADS, AT(rope.yarn_ext_factor), -1, 1, "Positions (RoPE)",
+     "YaRN: how far fast pairs keep their frequency, 0: not at all; -1: as the file says"},
+    {"--yarn-attn-factor", "X", APP_F32, LOADS, AT(rope.yarn_attn_factor), -1, 1e5, "Positions (RoPE)",
+     "YaRN: multiplies its magnitude of the attention; -1: as the file says"},
+    {"--yarn-beta-fast", "X", APP_F32, LOADS, AT(rope.yarn_beta_fast), -1, 1e5, "Positions (RoPE)",
+     "YaRN: pairs that turn more often than this keep their frequency; -1: as the file says"},
+    {"--yarn-beta-slow", "X", APP_F32, LOADS, AT(rope.yarn_beta_slow), -1, 1e5, "Positions (RoPE)",
+     "YaRN: pairs that turn less often than this are scaled fully; -1: as the file says"},
+
     /* Prompt */
     {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",
-     "the prompt; run and bench spec take several"},
+     "the prompt; run and bench spec take several. run puts what comes by standard input behind a single one"},
     {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE, AT(file), 0, 0, "Prompt",
      "read it from a file, - is standard input; run drops one newline at its end"},
     {"--prompts-file", "FILE", APP_TEXT, SPECULATES, AT(prompts_file), 0, 0, "Prompt",
-     "a prompt on each line; empty lines are skipped"},
+     "a prompt on each line; empty lines are skipped. In a .jsonl file a line is JSON: a text, or an object with \"prompt\" or "
+     "\"messages\""},
+    {"--messages", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(messages), 0, 0, "Prompt",
+     "the conversation (JSON): a list of {role, content}, or an object with it as \"messages\"; - is standard input"},
     {"--prompts", "DIR|FILE", APP_TEXTS, APP_BENCH_SPEC, AT(prompt_paths), 0, 0, "Prompt",
      "groups of prompts: a .jsonl file, or a folder of them; may be repeated"},
     {"--groups", "LIST", APP_TEXT, APP_BENCH_SPEC, AT(groups), 0, 0, "Prompt", "only these groups of --prompts"},
@@ -154,13 +184,28 @@ static const app_option options[] = {
      "prompts of a group at most; 0: all"},
     {"-sys --system-prompt", "TEXT", APP_TEXT, SPECULATES, AT(system_prompt), 0, 0, "Prompt",
      "system message of the conversation"},
+    {"-cnv --conversation", NULL, APP_FLAG, LOADS, AT(conversation), 0, 0, "Prompt",
+     "on a terminal: chat, beginning with the prompt of -p or -f if there is one"},
     {"-no-cnv --no-conversation", NULL, APP_FLAG, GENERATES, AT(no_conversation), 0, 0, "Prompt",
      "continue the text as it is, without the chat template"},
     {"-st --single-turn", NULL, APP_FLAG, APP_RUN, AT(single_turn), 0, 0, "Prompt", "end the chat after one answer"},
     {"-e --escape", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
-     "\\n, \\r, \\t, \\', \\\", \\\\ and \\xNN in -p stand for those characters"},
+     "\\n, \\r, \\t, \\', \\\", \\\\ and \\xNN in -p and --stop stand for those characters, which is the default"},
     {"--no-escape", NULL, APP_FLAG_OFF, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
-     "they stand for themselves, which is the default"},
+     "they stand for themselves"},
+
+    {"--chat-template", "TEXT|NAME", APP_TEXT, SPECULATES | APP_TEMPLATE, AT(template_text), 0, 0, "Template",
+     "use this chat template instead of the model's own: Jinja text, or a known name such as chatml, llama3 or gemma"},
+    {"--chat-template-file", "FILE", APP_TEXT, SPECULATES, AT(template_file), 0, 0, "Template",
+     "read the chat template from a file; - is standard input"},
+    {"--chat-template-kwargs", "JSON", APP_TEXT, SPECULATES | APP_TEMPLATE, AT(template_kwargs), 0, 0, "Template",
+     "set variables of the template, e.g. {\"enable_thinking\": false}; --set of 'template' overrides them"},
+    {"--special-in-messages", NULL, APP_FLAG, SPECULATES | APP_TEMPLATE, AT(special_in_messages), 0, 0, "Template",
+     "control tokens spelled in messages and tools, such as <|im_end|>, become control tokens (default: they are text)"},
+    {"--tools", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(tools), 0, 0, "Template",
+     "list of tools (JSON) for the template; replaces the one in the messages file, and an empty list means no tools"},
+    {"--reasoning-budget", "N", APP_I32, SPECULATES, AT(reasoning_budget), -1, INT32_MAX, "Template",
+     "0: turn thinking off, if the template has a variable for it (enable_thinking, thinking); -1: no limit"},
 
     /* Generation */
     {"-n --predict --n-predict", "N", APP_I32, GENERATES, AT(n_predict), -2, INT32_MAX, "Generation",
@@ -176,6 +221,9 @@ static const app_option options[] = {
      "restrict the answer to JSON that fits this schema; {}: any object"},
     {"-jf --json-schema-file", "FILE", APP_TEXT, SPECULATES, AT(schema_file), 0, 0, "Generation",
      "read the schema from a file"},
+    {"--json-schema-strict", NULL, APP_FLAG, SPECULATES, AT(schema_strict), 0, 0, "Generation",
+     "a schema with something that a grammar cannot enforce (uniqueItems, not, an unknown format) is an error; otherwise a "
+     "line on standard error says what is passed over"},
 
     /* Sampling */
     {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",
@@ -284,10 +332,6 @@ static const app_option options[] = {
     /* Template */
     {"--chat-template-file --file", "FILE", APP_TEXT, APP_TEMPLATE, AT(template_file), 0, 0, "Template",
      "the template (Jinja); - is standard input (default: the model's own)"},
-    {"--messages", "FILE", APP_TEXT, APP_TEMPLATE, AT(messages), 0, 0, "Template",
-     "the conversation (JSON); - is standard input"},
-    {"--tools", "FILE", APP_TEXT, APP_TEMPLATE, AT(tools), 0, 0, "Template",
-     "a list of tools (JSON), in place of the one that may be in the messages' file; an empty list is none"},
     {"--bos", "TEXT", APP_TEXT, APP_TEMPLATE, AT(bos), 0, 0, "Template",
      "bos_token for the template (default: the model's; empty without a model)"},
     {"--eos", "TEXT", APP_TEXT, APP_TEMPLATE, AT(eos), 0, 0, "Template",
@@ -296,8 +340,6 @@ static const app_option options[] = {
      "do not append the beginning of an answer"},
     {"--set", "NAME=JSON", APP_TEXTS, APP_TEMPLATE, AT(variables), 0, 0, "Template",
      "set a variable of the template, e.g. enable_thinking=false; may be repeated"},
-    {"--chat-template-kwargs", "JSON", APP_TEXT, APP_TEMPLATE, AT(template_kwargs), 0, 0, "Template",
-     "several of them as an object; --set replaces"},
     {"--tokens", NULL, APP_FLAG, APP_TEMPLATE, AT(tokens), 0, 0, "Template",
      "print the token ids of the prompt instead, on one line; needs a model"},
 
@@ -389,6 +431,8 @@ static const app_option options[] = {
     /* Output */
     {"--ids", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE, AT(ids), 0, 0, "Output",
      "print token ids instead of text, one line per prompt; tokenize always does"},
+    {"--jsonl --json-lines", NULL, APP_FLAG, APP_RUN, AT(jsonl), 0, 0, "Output",
+     "print one line of JSON per answer, in the order of the prompts, as soon as it is complete"},
     {"--json", NULL, APP_FLAG, (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA)) | APP_QUANTIZE, AT(json), 0, 0, "Output",
      "print one JSON object"},
     {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(csv), 0, 0, "Output",
@@ -403,7 +447,8 @@ static const app_option options[] = {
     {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output",
      "print timing and acceptance figures on standard error at the end"},
     {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(verbose), 0, 0, "Output", "print more on standard error"},
-    {"-q --quiet", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(quiet), 0, 0, "Output", "nothing but errors on standard error"},
+    {"-q --quiet --log-disable", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(quiet), 0, 0, "Output",
+     "nothing but errors on standard error"},
 };
 
 size_t app_n_commands(void)

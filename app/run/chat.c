@@ -44,6 +44,7 @@ static int generate(chat *c, app_prompt *prompt, bool *answered)
     app_interrupt_watch();
     int bad = app_generate(&g, c->session);
     if (bad == APP_INTERRUPTED) bad = APP_DONE;
+    if (!bad) app_generation_check(&g); /* says it; the chat goes on */
     *answered = !bad && (g.stats[0].n_generated || g.stats[0].stop != AERIE_STOP_CALLER);
     if (*answered) {
         const app_text *text = &g.answers[0].text;
@@ -422,12 +423,21 @@ static int send(chat *c, const app_text *message)
     return bad;
 }
 
-static int converse(chat *c)
+/* opening: the first message, as if it had been typed; NULL: none. */
+static int converse(chat *c, const app_prompt *opening)
 {
     app_text message = {0};
     int bad = APP_DONE;
     bool warned = false; /* Ctrl-C once more ends */
     if (!c->options->quiet) app_note("/help lists commands, Ctrl-C stops an answer, Ctrl-D ends");
+    if (opening) {
+        char title[80];
+        app_prompt_title(opening, title);
+        fputs("> ", stderr);
+        app_escape(stderr, title, strlen(title));
+        fputc('\n', stderr);
+        bad = send(c, &opening->text);
+    }
     while (!bad && !c->done) {
         bool is_command = false;
         const app_line result = read_message(c, &message, &is_command);
@@ -447,33 +457,51 @@ static int converse(chat *c)
     return bad;
 }
 
+/* What the chat begins with: -p or -f, if there is one. */
+static int read_opening(app_prompts *prompts, const app_options *options)
+{
+    if (options->messages) return app_error(APP_USAGE, "--messages is answered once; -cnv does not go with it");
+    const int bad = app_prompts_read(prompts, options, false);
+    if (bad) return bad;
+    if (prompts->n > 1 || options->prompts_file)
+        return app_error(APP_USAGE, "a chat begins with one message; found %zu", prompts->n);
+    if (prompts->n && memchr(prompts->items[0].text.data, '\0', prompts->items[0].text.n))
+        return app_error(APP_USAGE, "the prompt holds a NUL byte, which no chat template can take; see -no-cnv");
+    return APP_DONE;
+}
+
 int app_chat(const app_options *options)
 {
     const aerie_spec_type type = options->session.spec.type;
+    app_prompts opening = {0};
     chat c = {.own = *options};
     c.options = &c.own;
     if (type == AERIE_SPEC_ORACLE) return app_error(APP_USAGE, "--spec-type oracle needs a prompt (-p)");
-    if (options->json) return app_error(APP_USAGE, "--json needs a prompt (-p)");
+    if (options->json || options->jsonl)
+        return app_error(APP_USAGE, "--%s needs a prompt (-p)%s", options->json ? "json" : "jsonl",
+                         options->conversation ? " and no chat (-cnv)" : "");
     if (options->no_conversation) return app_error(APP_USAGE, "-no-cnv needs a prompt (-p, -f or standard input)");
-    int bad = app_models_load(&c.models, options, app_wants_draft(type));
-    if (!bad && !c.models.info.has_chat_template) {
-        bad = app_error(APP_USAGE, "'%s' has no chat template, so it cannot chat; give a prompt (-p)", options->model);
-    }
+    int bad = read_opening(&opening, options);
+    if (!bad) bad = app_models_load(&c.models, options, app_wants_draft(type));
     if (!bad) bad = app_session_open(&c.session, &c.models, options, type);
-    if (!bad) app_say_speculation(c.session, options);
+    if (!bad) {
+        app_say_context(&c.models, options);
+        app_say_speculation(c.session, options);
+    }
     if (!bad && options->system_prompt && !add(&c, "system", options->system_prompt, strlen(options->system_prompt))) {
         bad = app_error_memory("the conversation");
     }
     if (!bad && !(c.lines = app_lines_open(!options->no_history))) bad = app_error_memory("the line editor");
     if (!bad) {
         c.color = app_wants_color(options);
-        bad = converse(&c);
+        bad = converse(&c, opening.n ? opening.items : NULL);
     }
     if (!bad && options->stats) app_say_stats(&c.sum, 1, 0, c.session);
     app_lines_close(c.lines);
     app_conversation_free(&c.talk);
     app_text_free(&c.attached);
     free(c.saved.path);
+    app_prompts_free(&opening);
     aerie_session_free(c.session);
     app_models_free(&c.models);
     return bad;

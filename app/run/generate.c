@@ -31,9 +31,21 @@ static void show_colored(app_generation *g, const app_answer *a)
     }
 }
 
+/* As head(1) and tail(1) tell files apart. */
+static void show_header(app_generation *g)
+{
+    char title[80];
+    app_prompt_title(&g->prompts->items[g->i_shown], title);
+    app_print("%s==> %zu of %zu: ", g->i_shown ? "\n" : "", g->i_shown + 1, g->prompts->n);
+    app_write_escaped(title, strlen(title));
+    app_print(" <==\n");
+}
+
 /* Prints what is new of answer i. */
 static void show_new(app_generation *g, const app_answer *a)
 {
+    if (g->headers && !g->begun) show_header(g);
+    g->begun = true;
     if (g->color) show_colored(g, a);
     if (g->show == APP_SHOW_TEXT && a->text.n > g->n_shown) {
         app_write(a->text.data + g->n_shown, a->text.n - g->n_shown);
@@ -45,8 +57,12 @@ static void show_new(app_generation *g, const app_answer *a)
 }
 
 /* A terminal is spared the empty line behind an answer that ends in a newline; elsewhere bytes are exact. */
-static void show_end(const app_generation *g, const app_answer *a)
+static void show_end(app_generation *g, const app_answer *a)
 {
+    if (g->show == APP_SHOW_LINES) {
+        if (app_print_json_line(app_json_answer(g, g->i_shown))) g->failed = true;
+        return;
+    }
     const bool spare =
         g->show == APP_SHOW_TEXT && a->text.n && a->text.data[a->text.n - 1] == '\n' && isatty(STDOUT_FILENO);
     if (!spare) app_write("\n", 1);
@@ -55,6 +71,7 @@ static void show_end(const app_generation *g, const app_answer *a)
 static void show(app_generation *g, bool all)
 {
     if (g->show == APP_SHOW_NOTHING) return;
+    if (all && g->show == APP_SHOW_LINES) return; /* what was interrupted is no answer */
     while (g->i_shown < g->prompts->n) {
         const app_answer *a = &g->answers[g->i_shown];
         show_new(g, a);
@@ -62,6 +79,7 @@ static void show(app_generation *g, bool all)
         show_end(g, a);
         g->i_shown++;
         g->n_shown = g->i_origin = 0;
+        g->begun = false;
     }
     if (!app_flush()) g->failed = true;
 }
@@ -99,6 +117,7 @@ static bool on_token(void *user, const aerie_token_event *event)
 {
     app_generation *g = user;
     app_answer *a = &g->answers[event->i_request];
+    if (g->show != APP_SHOW_NOTHING) app_progress_clear(&g->percent);
     if (!keep(g, a, event)) g->failed = true;
     if (event->token < 0) a->ended = true;
     show(g, false);
@@ -132,18 +151,58 @@ json_t *app_json_logprobs(const app_models *models, const app_answer *answer)
     return list;
 }
 
+/* A long prompt is worth a bar on a terminal: of those in work the longest one's. */
 static bool on_progress(void *user, uint64_t done, uint64_t total)
 {
-    (void)user;
-    (void)done;
-    (void)total;
+    enum { PATIENCE = 2 }; /* seconds */
+    app_generation *g = user;
+    if (total > g->n_longest) g->n_longest = total;
+    if (total == g->n_longest && g->watched && app_now() - g->start > PATIENCE) {
+        if (done < total) app_progress_show("reading the prompt", done, total, &g->percent);
+        else app_progress_clear(&g->percent);
+    }
     return !app_interrupted();
+}
+
+json_t *app_json_answer(const app_generation *g, size_t i)
+{
+    const app_answer *a = &g->answers[i];
+    json_t *json = json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
+                             app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i]));
+    if (g->options->n_logprobs) json_object_set_new(json, "logprobs", app_json_logprobs(g->models, a));
+    if (g->show != APP_SHOW_LINES) return json;
+    char title[80];
+    app_prompt_title(&g->prompts->items[i], title);
+    json_object_set_new(json, "index", json_integer((json_int_t)i));
+    if (g->prompts->items[i].id) json_object_set(json, "id", g->prompts->items[i].id);
+    json_object_set_new(json, "prompt", app_json_text(title, strlen(title)));
+    return json;
+}
+
+/* The requests [prompts->n]. stops: room for all texts that end an answer. */
+static void make_requests(const app_generation *g, aerie_request *requests, const char **stops)
+{
+    size_t n_marks, n = g->options->stop.n;
+    const char *const *marks = app_format_stops(&g->models->format, &n_marks);
+    for (size_t i = 0; i < n; i++) stops[i] = g->options->stop.items[i];
+    for (size_t i = 0; i < n_marks && n < AERIE_MAX_STOPS; i++) stops[n++] = marks[i];
+    for (size_t i = 0; i < g->prompts->n; i++) {
+        requests[i] = app_request(g->options, &g->prompts->items[i]);
+        requests[i].progress = on_progress;
+        requests[i].stop = stops;
+        requests[i].n_stop = n;
+        if (g->known) {
+            requests[i].oracle_tokens = g->known->answers[i].ids;
+            requests[i].n_oracle_tokens = g->known->answers[i].n_ids;
+        }
+    }
 }
 
 int app_generate(app_generation *g, aerie_session *session)
 {
     const size_t n = g->prompts->n;
     aerie_error error = {0};
+    const char *stops[AERIE_MAX_STOPS];
     aerie_request *requests = calloc(n, sizeof *requests);
     g->answers = calloc(n, sizeof *g->answers);
     g->stats = calloc(n, sizeof *g->stats);
@@ -151,31 +210,57 @@ int app_generate(app_generation *g, aerie_session *session)
         free(requests);
         return app_error_memory("the answers");
     }
-    for (size_t i = 0; i < n; i++) {
-        requests[i] = app_request(g->options, &g->prompts->items[i]);
-        requests[i].progress = on_progress;
-        if (g->known) {
-            requests[i].oracle_tokens = g->known->answers[i].ids;
-            requests[i].n_oracle_tokens = g->known->answers[i].n_ids;
-        }
-    }
-    const double start = app_now();
+    make_requests(g, requests, stops);
+    g->watched = !g->options->quiet && isatty(STDERR_FILENO);
+    g->percent = -1;
+    g->start = app_now();
     const aerie_status status = aerie_generate(session, requests, n, on_token, g, g->stats, &error);
-    g->seconds = app_now() - start;
+    g->seconds = app_now() - g->start;
+    app_progress_clear(&g->percent);
     free(requests);
     bool began = status == AERIE_OK;
     for (size_t i = 0; i < n; i++) began |= g->answers[i].n_ids > 0;
     if (began) show(g, true);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     if (app_interrupted()) return APP_INTERRUPTED;
-    for (size_t i = 0; i < n; i++) {
-        if (g->stats[i].stop != AERIE_STOP_DEAD_END) continue;
-        return app_error(APP_FAILED, "answer %zu is incomplete: the grammar leaves no token behind its %zu bytes, because the "
-                         "vocabulary cannot spell what would follow or the grammar is too ambiguous",
-                         i + 1, g->answers[i].text.n);
-    }
     if (g->failed && app_flush()) return app_error_memory("the answers");
     return g->failed ? APP_FAILED : APP_DONE; /* app_finish says what became of standard output */
+}
+
+/* What ended an answer that should have gone on. */
+static const char *cause_of(const app_generation *g, aerie_stop stop, char out[160])
+{
+    switch (stop) {
+    case AERIE_STOP_LENGTH:
+        snprintf(out, 160, "-n %d ended it; a larger -n lets it go on", (int)g->options->n_predict);
+        return out;
+    case AERIE_STOP_CONTEXT: return "the context is full; a larger -c lets it go on";
+    case AERIE_STOP_STRING: return "a stop string ended it";
+    case AERIE_STOP_DEAD_END:
+        return "the grammar leaves no token after that, because the vocabulary cannot spell what would follow or the grammar "
+               "is too ambiguous";
+    default: return NULL;
+    }
+}
+
+int app_generation_check(const app_generation *g)
+{
+    const app_options *o = g->options;
+    const char *whole = o->schema_text || o->schema_file ? "complete JSON of the schema" : "a complete text of the grammar";
+    int bad = APP_DONE;
+    for (size_t i = 0; o->grammar && i < g->prompts->n; i++) {
+        const app_text *text = &g->answers[i].text;
+        char number[32] = "the answer", sentence[160];
+        bool complete = false;
+        size_t n_good;
+        const char *cause = cause_of(g, g->stats[i].stop, sentence);
+        const char *bytes = text->data ? text->data : "";
+        if (!cause || aerie_grammar_check(o->grammar, bytes, text->n, &complete, &n_good, NULL) != AERIE_OK) continue;
+        if (complete) continue;
+        if (g->prompts->n > 1) snprintf(number, sizeof number, "answer %zu", i + 1);
+        bad = app_error(APP_FAILED, "%s has %zu bytes and is not %s: %s", number, text->n, whole, cause);
+    }
+    return bad;
 }
 
 void app_generation_free(app_generation *g)

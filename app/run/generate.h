@@ -1,7 +1,7 @@
 /* generate.h - answers to a list of prompts, collected, and shown in the prompts' order while they grow.
  *
  * Owns: the answers. Invariant: what is on standard output is always a prefix of the answers one
- * after another, each with a newline behind it; several may grow at once, but only the first
+ * after another, each with a newline after it (and of several texts, unless --quiet, a header before it); several may grow at once, but only the first
  * unfinished one is seen growing.
  */
 #ifndef AERIE_APP_GENERATE_H
@@ -32,7 +32,7 @@ typedef struct app_answer {
     bool ended;
 } app_answer;
 
-typedef enum app_show { APP_SHOW_NOTHING, APP_SHOW_TEXT, APP_SHOW_IDS } app_show;
+typedef enum app_show { APP_SHOW_NOTHING, APP_SHOW_TEXT, APP_SHOW_IDS, APP_SHOW_LINES } app_show;
 
 typedef struct app_generation {
     const app_models *models;
@@ -45,6 +45,13 @@ typedef struct app_generation {
     double seconds;      /* of wall clock */
     bool color;          /* of tokens by origin, on a terminal */
 
+    bool headers;        /* a line before each text says which prompt it answers */
+    bool watched;        /* progress is shown: standard error is a terminal */
+    double start;        /* of the generation */
+    int percent;         /* of the prompt, as the bar on the terminal shows it; -1: there is none */
+    uint64_t n_longest;  /* tokens of the longest prompt that was in work, whose progress is shown */
+
+    bool begun;              /* the header of answer i_shown stands there */
     size_t i_shown, n_shown; /* the answer being shown, and how much of it (bytes or ids) */
     size_t i_origin;         /* of the next byte to show */
     bool failed;             /* out of memory, or standard output is gone */
@@ -56,6 +63,10 @@ int app_generate(app_generation *generation, aerie_session *session);
 bool app_wants_color(const app_options *options);
 /* [{"id", "token", "logprob", "top": [...]}, ...] */
 json_t *app_json_logprobs(const app_models *models, const app_answer *answer);
+/* With a grammar: says which answers are not texts of it, because something ended them too early; APP_FAILED if there are any. */
+int app_generation_check(const app_generation *generation);
+/* An answer as an object: text, ids, stats, log-probabilities if asked for. */
+json_t *app_json_answer(const app_generation *generation, size_t i);
 void app_generation_free(app_generation *generation);
 
 #endif

@@ -18,9 +18,15 @@ static int compile(app_options *options, const source *s)
     }
     const char *bytes = s->file ? text.data ? text.data : "" : s->text;
     const size_t n = s->file ? text.n : strlen(s->text);
-    const aerie_status status = s->schema ? aerie_grammar_create_schema(&options->grammar, bytes, n, false, &error)
-                                          : aerie_grammar_create(&options->grammar, bytes, n, &error);
+    aerie_schema_params params = aerie_schema_params_default();
+    params.strict = options->schema_strict;
+    char *warnings = NULL;
+    const aerie_status status =
+        s->schema ? aerie_grammar_create_schema_with(&options->grammar, bytes, n, &params, &warnings, &error)
+                  : aerie_grammar_create(&options->grammar, bytes, n, &error);
     app_text_free(&text);
+    if (warnings) app_note("%s: %s", s->file ? s->text : s->option, warnings);
+    aerie_free(warnings);
     if (status == AERIE_OK) return APP_DONE;
     if (status == AERIE_ERROR_MEMORY) return app_report(APP_WORKING, status, &error);
     if (s->file) return app_error(APP_BAD_FILE, "%s: %s", s->text, error.text);

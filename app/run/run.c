@@ -11,11 +11,7 @@ static int print_json(const app_generation *g, const aerie_stats *sum, const aer
 {
     json_t *answers = json_array();
     for (size_t i = 0; answers && i < g->prompts->n; i++) {
-        const app_answer *a = &g->answers[i];
-        json_t *one = json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
-                                app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i]));
-        if (g->options->n_logprobs) json_object_set_new(one, "logprobs", app_json_logprobs(g->models, a));
-        json_array_append_new(answers, one);
+        json_array_append_new(answers, app_json_answer(g, i));
     }
     json_t *settings = app_json_settings(g->models, g->options, session);
     if (g->prompts->n != 1) {
@@ -48,13 +44,18 @@ static int answer(const app_models *models, const app_options *options, const ap
     app_generation g = plain;
     aerie_session *session = NULL;
     int bad = APP_DONE;
-    g.show = options->json ? APP_SHOW_NOTHING : options->ids ? APP_SHOW_IDS : APP_SHOW_TEXT;
+    g.show = options->json    ? APP_SHOW_NOTHING
+             : options->jsonl ? APP_SHOW_LINES
+             : options->ids   ? APP_SHOW_IDS
+                              : APP_SHOW_TEXT;
+    g.headers = g.show == APP_SHOW_TEXT && prompts->n > 1 && !options->quiet;
     if (oracle) {
         g.known = &plain;
         bad = consult(&plain);
     }
     if (!bad) bad = app_session_open(&session, models, options, options->session.spec.type);
     if (!bad) {
+        app_say_context(models, options);
         app_say_speculation(session, options);
         g.color = app_wants_color(options);
         bad = app_generate(&g, session);
@@ -63,6 +64,7 @@ static int answer(const app_models *models, const app_options *options, const ap
             for (size_t i = 0; i < prompts->n; i++) app_stats_add(&sum, &g.stats[i]);
             if (options->json && print_json(&g, &sum, session)) bad = APP_FAILED;
             if (options->stats) app_say_stats(&sum, prompts->n, g.seconds, session);
+            if (!bad) bad = app_generation_check(&g);
         }
     }
     aerie_session_free(session);
@@ -74,14 +76,18 @@ static int answer(const app_models *models, const app_options *options, const ap
 int app_run(const app_options *options)
 {
     const aerie_spec_type type = options->session.spec.type;
-    const bool prompted = options->prompts.n || options->file || options->prompts_file;
+    const bool prompted = options->prompts.n || options->file || options->prompts_file || options->messages;
     app_prompts prompts = {0};
     app_models models = {0};
     if (!options->model) return app_error(APP_USAGE, "'run' needs a model: -m FILE (or AERIE_MODEL)");
     if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && !options->draft_model)
         return app_error(APP_USAGE, "--spec-type %s needs a %s: -md FILE", aerie_spec_type_name(type),
                          type == AERIE_SPEC_DRAFT ? "draft model" : "drafting head");
-    if (!prompted && isatty(STDIN_FILENO)) return app_chat(options);
+    if ((!prompted || options->conversation) && isatty(STDIN_FILENO)) {
+        app_options chatting = *options;
+        chatting.conversation = true; /* without a template of the model a plain one */
+        return app_chat(&chatting);
+    }
     int bad = app_prompts_read(&prompts, options, true);
     if (!bad) bad = app_models_load(&models, options, app_wants_draft(type));
     if (!bad) bad = app_prompts_encode(&prompts, &models, options);

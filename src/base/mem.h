@@ -62,6 +62,11 @@ void *ae_layout_add(ae_layout *layout, size_t n, size_t size);
 
 /* ---- Growable byte buffer --------------------------------------------------------------- */
 
+/* Bytes begin..end of a text, the end excluded. */
+typedef struct ae_span {
+    size_t begin, end;
+} ae_span;
+
 typedef struct ae_buf {
     char *data;      /* NUL kept behind the last byte once anything was added; owned */
     size_t n;        /* bytes without the NUL */

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "formats/override.h"
 #include "formats/parse.h"
 
 #define MAX_FILES 65535 /* split.count is a u16 where it is written */
@@ -21,6 +22,7 @@ struct ae_gguf {
     size_t n_tensors;
     uint32_t *tensor_order; /* [n_tensors], sorted by name */
     uint64_t file_bytes;
+    ae_gguf_overrides overrides;
 };
 
 /* ---- Tensors over all files ------------------------------------------------------------------ */
@@ -251,7 +253,8 @@ aerie_status ae_gguf_open(ae_gguf **out, const char *path, const ae_gguf_options
     *out = NULL;
     ae_gguf *g = create(path);
     if (!g) return ae_fail_memory(error, "a GGUF file's object", sizeof *g + strlen(path));
-    aerie_status status = parse_path(&file, path, &how, error);
+    aerie_status status = ae_gguf_overrides_parse(&g->overrides, how.overrides, how.n_overrides, error);
+    if (status == AERIE_OK) status = parse_path(&file, path, &how, error);
     if (status == AERIE_OK) {
         status = read_split(&file, &set, error);
         if (status != AERIE_OK) {
@@ -296,6 +299,7 @@ void ae_gguf_close(ae_gguf *g)
     ae_free(g->tensors);
     ae_free(g->tensor_order);
     ae_free(g->path);
+    ae_gguf_overrides_free(&g->overrides);
     ae_free(g);
 }
 
@@ -401,7 +405,8 @@ const ae_gguf_kv *ae_gguf_kv_at(const ae_gguf *g, size_t i)
 
 const ae_gguf_kv *ae_gguf_kv_find(const ae_gguf *g, const char *key)
 {
-    return ae_gguf_file_find(&g->files[0], key);
+    const ae_gguf_kv *given = ae_gguf_overrides_find(&g->overrides, key);
+    return given ? given : ae_gguf_file_find(&g->files[0], key);
 }
 
 size_t ae_gguf_n_tensors(const ae_gguf *g)

@@ -63,6 +63,9 @@ typedef struct ae_gguf ae_gguf;
 typedef struct ae_gguf_options {
     bool no_mmap;    /* read into memory instead of mapping */
     bool index_only; /* read keys and tensor list only; tensors have no data, ae_gguf_read fetches them */
+    const char *const *overrides; /* [n_overrides] "KEY=TYPE:VALUE": what ae_gguf_kv_find and the typed reads find in place of
+                                   * the file's. ARGUMENT for one that cannot be read */
+    size_t n_overrides;
 } ae_gguf_options;
 
 /* Opens path; of a split set any part ("name-00002-of-00005.gguf") brings all of it.

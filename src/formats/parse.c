@@ -149,6 +149,10 @@ static aerie_status fail_magic(const cursor *c)
         {"tjgg", "a file of the old GGJT format; convert the model to GGUF"},
         {"lmgg", "a file of the old GGML format; convert the model to GGUF"},
         {"fmgg", "a file of the old GGMF format; convert the model to GGUF"},
+        {"\x1f\x8b", "a gzip archive; unpack it with gunzip"},
+        {"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it with unzstd"},
+        {"\xfd" "7zXZ", "an xz archive; unpack it with unxz"},
+        {"BZh", "a bzip2 archive; unpack it with bunzip2"},
         {"PK\3\4", "a zip archive, perhaps a PyTorch model; convert it to GGUF"},
         {"<", "perhaps an HTML page saved in place of the model"},
     };

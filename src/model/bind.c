@@ -47,6 +47,60 @@ static aerie_status get_uniform(ae_binder *b, const char *suffix, bool required,
     return AERIE_OK;
 }
 
+static const char *const rope_scaling_names[] = {
+    [AERIE_ROPE_SCALING_NONE] = "none",
+    [AERIE_ROPE_SCALING_LINEAR] = "linear",
+    [AERIE_ROPE_SCALING_YARN] = "yarn",
+};
+#define N_ROPE_SCALINGS (sizeof rope_scaling_names / sizeof *rope_scaling_names)
+
+const char *ae_model_rope_scaling_name(aerie_rope_scaling scaling)
+{
+    return (size_t)scaling < N_ROPE_SCALINGS ? rope_scaling_names[scaling] : NULL;
+}
+
+bool ae_model_rope_scaling_parse(const char *text, size_t n, aerie_rope_scaling *scaling)
+{
+    for (size_t i = AERIE_ROPE_SCALING_NONE; i < N_ROPE_SCALINGS; i++) {
+        if (strlen(rope_scaling_names[i]) != n || memcmp(rope_scaling_names[i], text, n)) continue;
+        *scaling = (aerie_rope_scaling)i;
+        return true;
+    }
+    return false;
+}
+
+aerie_rope ae_model_rope_default(void)
+{
+    return (aerie_rope){.freq_base = -1, .factor = -1, .yarn_ext_factor = -1, .yarn_attn_factor = -1, .yarn_beta_fast = -1,
+                        .yarn_beta_slow = -1};
+}
+
+static ae_rope_scaling rope_kind(aerie_rope_scaling scaling)
+{
+    return scaling == AERIE_ROPE_SCALING_YARN     ? AE_ROPE_SCALING_YARN
+           : scaling == AERIE_ROPE_SCALING_LINEAR ? AE_ROPE_SCALING_LINEAR
+                                                  : AE_ROPE_SCALING_NONE;
+}
+
+static bool is_rope_base(float x) { return x > 1.0f && x < 1e12f; }
+static bool is_rope_factor(float x) { return x > 0.0f && x < 1e6f; }
+
+static aerie_status read_yarn(ae_binder *b, ae_hparams *h)
+{
+    h->yarn_ext_factor = h->yarn_attn_factor = h->yarn_beta_slow = 1.0f;
+    h->yarn_beta_fast = 32.0f;
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_ext_factor"), false, &h->yarn_ext_factor, b->error));
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_attn_factor"), false, &h->yarn_attn_factor, b->error));
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_beta_fast"), false, &h->yarn_beta_fast, b->error));
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_beta_slow"), false, &h->yarn_beta_slow, b->error));
+    if (h->yarn_ext_factor >= 0.0f && h->yarn_ext_factor <= 1.0f && is_rope_factor(h->yarn_attn_factor) &&
+        is_rope_factor(h->yarn_beta_fast) && is_rope_factor(h->yarn_beta_slow))
+        return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: YaRN's ext factor %g, attention factor %g, beta fast %g or beta slow %g "
+                   "is out of range", ae_gguf_path(b->gguf), (double)h->yarn_ext_factor, (double)h->yarn_attn_factor,
+                   (double)h->yarn_beta_fast, (double)h->yarn_beta_slow);
+}
+
 static aerie_status read_rope(ae_binder *b, ae_hparams *h)
 {
     const ae_gguf *gguf = b->gguf;
@@ -61,9 +115,8 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h)
     ae_gguf_string kind = {0};
     AE_TRY(ae_gguf_get_string(gguf, ae_bind_key(b, "rope.scaling.type"), false, &kind, b->error));
     if (kind.data) {
-        if (kind.n == 4 && !memcmp(kind.data, "none", 4)) h->rope_scaling = AE_ROPE_SCALING_NONE;
-        else if (kind.n == 6 && !memcmp(kind.data, "linear", 6)) h->rope_scaling = AE_ROPE_SCALING_LINEAR;
-        else if (kind.n == 4 && !memcmp(kind.data, "yarn", 4)) h->rope_scaling = AE_ROPE_SCALING_YARN;
+        aerie_rope_scaling scaling;
+        if (ae_model_rope_scaling_parse(kind.data, kind.n, &scaling)) h->rope_scaling = rope_kind(scaling);
         else
             return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope scaling \"%.*s\" is unknown; none, linear and yarn "
                            "are known", ae_gguf_path(gguf), (int)(kind.n < 32 ? kind.n : 32), kind.data);
@@ -74,9 +127,44 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h)
     if (h->n_rot % 2)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, an odd number", ae_gguf_path(gguf),
                        ae_bind_key(b, "rope.dimension_count"), h->n_rot);
-    if (!(h->rope_base > 1.0f && h->rope_base < 1e12f) || !(h->rope_factor > 0.0f && h->rope_factor < 1e6f))
+    AE_TRY(read_yarn(b, h));
+    if (!is_rope_base(h->rope_base) || !is_rope_factor(h->rope_factor))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: rope base %g or factor %g is out of range", ae_gguf_path(gguf),
                        (double)h->rope_base, (double)h->rope_factor);
+    if (h->rope_factor == 1.0f) h->rope_scaling = AE_ROPE_SCALING_NONE;
+    return AERIE_OK;
+}
+
+aerie_status ae_bind_rope(ae_binder *b, ae_hparams *h, const aerie_rope *rope)
+{
+    const struct {
+        const char *name;
+        float value;
+        float *place;
+        float least, most;
+    } given[] = {
+        {"base", rope->freq_base, &h->rope_base, 1.0f, 1e12f},
+        {"factor", rope->factor, &h->rope_factor, 0.0f, 1e6f},
+        {"YaRN attention factor", rope->yarn_attn_factor, &h->yarn_attn_factor, 0.0f, 1e6f},
+        {"YaRN beta fast", rope->yarn_beta_fast, &h->yarn_beta_fast, 0.0f, 1e6f},
+        {"YaRN beta slow", rope->yarn_beta_slow, &h->yarn_beta_slow, 0.0f, 1e6f},
+    };
+    if (rope->scaling != AERIE_ROPE_SCALING_FILE && !ae_model_rope_scaling_name(rope->scaling))
+        return ae_fail(b->error, AERIE_ERROR_ARGUMENT, "rope scaling %d is unknown", (int)rope->scaling);
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        if (given[i].value < 0.0f) continue;
+        if (!(given[i].value > given[i].least && given[i].value < given[i].most))
+            return ae_fail(b->error, AERIE_ERROR_ARGUMENT, "the rotation's %s is %g; it must lie between %g and %g",
+                           given[i].name, (double)given[i].value, (double)given[i].least, (double)given[i].most);
+        *given[i].place = given[i].value;
+    }
+    if (rope->yarn_ext_factor > 1.0f)
+        return ae_fail(b->error, AERIE_ERROR_ARGUMENT, "YaRN's ext factor is %g; it must lie between 0 and 1",
+                       (double)rope->yarn_ext_factor);
+    if (rope->yarn_ext_factor >= 0.0f) h->yarn_ext_factor = rope->yarn_ext_factor;
+    if (rope->n_ctx_orig) h->rope_n_ctx_orig = rope->n_ctx_orig;
+    if (rope->scaling != AERIE_ROPE_SCALING_FILE) h->rope_scaling = rope_kind(rope->scaling);
+    else if (rope->factor >= 0.0f && h->rope_scaling == AE_ROPE_SCALING_NONE) h->rope_scaling = AE_ROPE_SCALING_LINEAR;
     if (h->rope_factor == 1.0f) h->rope_scaling = AE_ROPE_SCALING_NONE;
     return AERIE_OK;
 }
@@ -211,8 +299,8 @@ uint64_t ae_bind_n_params(const ae_gguf *gguf)
 
 /* ---- Rotation ------------------------------------------------------------------------------------------ */
 
-/* YaRN (arXiv 2309.00071): pairs that turn often keep their frequency, slow ones are interpolated, with a
- * linear ramp between the pairs that turn 32 and 1 times over the original context. */
+/* YaRN (arXiv 2309.00071): pairs that turn often keep their frequency (as far as ext_factor says), slow ones are interpolated,
+ * with a linear ramp between the pairs that turn beta_fast and beta_slow times over the original context. */
 static double yarn_pair(const ae_hparams *h, double turns)
 {
     const double pi = 3.14159265358979323846;
@@ -222,14 +310,15 @@ static double yarn_pair(const ae_hparams *h, double turns)
 void ae_model_rope_freqs(const ae_hparams *h, const float *divisors, double *freq, double *magnitude)
 {
     const uint32_t half = h->n_rot / 2;
+    const double ext = (double)h->yarn_ext_factor;
     double lo = 0, hi = 0;
-    *magnitude = 1.0;
+    *magnitude = (double)h->yarn_attn_factor;
     if (h->rope_scaling == AE_ROPE_SCALING_YARN && h->rope_n_ctx_orig) {
-        lo = floor(yarn_pair(h, 32));
-        hi = ceil(yarn_pair(h, 1));
+        lo = floor(yarn_pair(h, (double)h->yarn_beta_fast));
+        hi = ceil(yarn_pair(h, (double)h->yarn_beta_slow));
         lo = lo < 0 ? 0 : lo;
         hi = hi > h->n_rot - 1 ? h->n_rot - 1 : hi;
-        *magnitude = 1.0 + 0.1 * log((double)h->rope_factor);
+        if (h->yarn_ext_factor > 0.0f) *magnitude *= 1.0 + 0.1 * log((double)h->rope_factor);
     }
     for (uint32_t i = 0; i < half; i++) {
         double f = pow((double)h->rope_base, -2.0 * i / h->n_rot);
@@ -240,6 +329,7 @@ void ae_model_rope_freqs(const ae_hparams *h, const float *divisors, double *fre
         } else if (h->rope_scaling == AE_ROPE_SCALING_YARN) {
             double y = (i - lo) / (hi - lo > 0.001 ? hi - lo : 0.001);
             y = y < 0 ? 0 : y > 1 ? 1 : y;
+            y = (1 - ext) + ext * y; /* ext 1 leaves y as it is, to the bit */
             f = f * (1 - y) + slow * y;
         }
         freq[i] = f;

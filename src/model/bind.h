@@ -22,6 +22,9 @@ aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uin
 /* Widths, head counts, the norm's epsilon and the rotation, into h; leaves what concerns layers, experts and vocabulary. */
 aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h);
 
+/* The rotation as the caller wants it, into h as ae_bind_hparams left it. ARGUMENT for numbers that cannot be. */
+aerie_status ae_bind_rope(ae_binder *b, ae_hparams *h, const aerie_rope *rope);
+
 /* The tensor `name` of shape [n_stack][n_out, n_in] (n_out 0: a vector [n_in]); NULL in *out if optional and absent. */
 aerie_status ae_bind_stack(ae_binder *b, const char *name, bool required, uint32_t n_stack, uint32_t n_out, uint32_t n_in,
                            ae_tensor_ref *out);

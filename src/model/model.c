@@ -60,7 +60,7 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     return AERIE_OK;
 }
 
-static aerie_status read_hparams(ae_binder *b, ae_hparams *h)
+static aerie_status read_hparams(ae_binder *b, ae_hparams *h, const aerie_rope *rope)
 {
     h->arch = b->arch->name;
     h->rope_neox = b->arch->rope_neox;
@@ -68,6 +68,7 @@ static aerie_status read_hparams(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "block_count"), true, &h->n_layers, b->error));
     AE_TRY(ae_bind_range(b, "block_count", h->n_layers, 1, AE_MAX_LAYERS));
     AE_TRY(ae_bind_hparams(b, h));
+    if (rope) AE_TRY(ae_bind_rope(b, h, rope));
     return read_experts(b, h);
 }
 
@@ -159,7 +160,7 @@ static aerie_status read_vocab(ae_model *m, bool no_vocab, aerie_error *error)
     return AERIE_OK;
 }
 
-static aerie_status bind_model(ae_model *m, bool no_vocab, aerie_error *error)
+static aerie_status bind_model(ae_model *m, const ae_model_options *options, aerie_error *error)
 {
     ae_binder b = {.gguf = m->gguf, .error = error};
     ae_gguf_string arch = {0}, name = {0};
@@ -176,14 +177,14 @@ static aerie_status bind_model(ae_model *m, bool no_vocab, aerie_error *error)
     if (!m->name) return ae_fail_memory(error, "the model's name", name.n);
     if (!ae_gguf_n_tensors(m->gguf))
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the file holds a vocabulary only, no weights", ae_gguf_path(m->gguf));
-    AE_TRY(read_vocab(m, no_vocab, error));
-    AE_TRY(read_hparams(&b, &m->hparams));
+    AE_TRY(read_vocab(m, options->no_vocab, error));
+    AE_TRY(read_hparams(&b, &m->hparams, options->rope));
     AE_TRY(bind_tensors(&b, m));
     m->n_params = ae_bind_n_params(m->gguf);
     return AERIE_OK;
 }
 
-static aerie_status take_over(ae_model **out, ae_gguf *gguf, bool no_vocab, aerie_error *error)
+static aerie_status take_over(ae_model **out, ae_gguf *gguf, const ae_model_options *options, aerie_error *error)
 {
     *out = NULL;
     ae_model *m = ae_alloc(1, sizeof *m);
@@ -193,7 +194,7 @@ static aerie_status take_over(ae_model **out, ae_gguf *gguf, bool no_vocab, aeri
     }
     ae_arena_init(&m->arena, 16384);
     m->gguf = gguf;
-    aerie_status status = bind_model(m, no_vocab, error);
+    aerie_status status = bind_model(m, options, error);
     if (status != AERIE_OK) {
         ae_model_free(m);
         return status;
@@ -204,16 +205,18 @@ static aerie_status take_over(ae_model **out, ae_gguf *gguf, bool no_vocab, aeri
 
 aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error)
 {
-    return take_over(out, gguf, false, error);
+    return take_over(out, gguf, &(ae_model_options){0}, error);
 }
 
 aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_options *options, aerie_error *error)
 {
     *out = NULL;
     ae_gguf *gguf;
-    const ae_gguf_options gguf_options = {.index_only = options && options->no_mmap};
+    const ae_model_options how = options ? *options : (ae_model_options){0};
+    const ae_gguf_options gguf_options = {.index_only = how.no_mmap, .overrides = how.overrides,
+                                          .n_overrides = how.n_overrides};
     AE_TRY(ae_gguf_open(&gguf, path, &gguf_options, error));
-    return take_over(out, gguf, options && options->no_vocab, error);
+    return take_over(out, gguf, &how, error);
 }
 
 void ae_model_free(ae_model *model)

@@ -69,8 +69,9 @@ typedef struct ae_hparams {
     uint32_t n_rot;       /* even, <= head_dim */
     float rope_base;
     ae_rope_scaling rope_scaling;
-    float rope_factor;    /* >= 1: positions are divided by it */
+    float rope_factor;    /* > 0: positions are divided by it */
     uint32_t rope_n_ctx_orig;
+    float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow; /* as aerie_rope has them */
 } ae_hparams;
 
 /* A weight in the file: [n_out][n_in]. NULL where the architecture has none. */
@@ -111,6 +112,9 @@ typedef struct ae_model {
 typedef struct ae_model_options {
     bool no_mmap; /* read keys and tensor list only: tensors have no data in memory */
     bool no_vocab; /* for sizes only: vocab is NULL */
+    const aerie_rope *rope;       /* NULL: as the file says */
+    const char *const *overrides; /* [n_overrides] as in ae_gguf_options */
+    size_t n_overrides;
 } ae_model_options;
 
 /* Errors: those of ae_gguf_open and ae_vocab_create; UNSUPPORTED for an unknown architecture (named, with the
@@ -119,6 +123,11 @@ aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_opti
 /* Takes over an opened file, also on failure. */
 aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error);
 void ae_model_free(ae_model *model);
+
+/* Everything as a file says; names as in aerie_rope_scaling_name, text[0..n) one of them. */
+aerie_rope ae_model_rope_default(void);
+const char *ae_model_rope_scaling_name(aerie_rope_scaling scaling);
+bool ae_model_rope_scaling_parse(const char *text, size_t n, aerie_rope_scaling *scaling);
 
 /* Frequencies of the rotation, with scaling and divisors [n_rot / 2] (or NULL) applied: radians per position of pair i,
  * freq [n_rot / 2]; *magnitude multiplies cos and sin. */

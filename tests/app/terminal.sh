@@ -309,3 +309,35 @@ line "/stats"
 expect "generated 60 tokens"
 if t capture-pane -p -e -S -2000 | grep -q "$(printf '\033')\[3[2-6]m"; then echo "coloured against NO_COLOR"; exit 1; fi
 pass "colours, and none with NO_COLOR"
+
+# ---- a chat that begins with a message ----
+start -n 12 -cnv -p "'begin with this'"
+expect "> begin with this"
+line "/save $here/begun.json"
+expect "saved 2 messages"
+grep -F -q '"content": "begin with this"' "$here/begun.json"
+prompt
+keys C-d
+expect "status 0"
+start -n 4 -p one
+expect "status 0"
+screen | grep -q "/help lists" && { echo "-p alone is no chat"; exit 1; }
+pass "-cnv -p begins a chat"
+
+# ---- a long prompt shows its progress, and takes it back ----
+yes 'some words ' | head -c 60000 >"$here/long.txt"
+start -n 4 -c 70000 --cpu ref -t 1 -f "$here/long.txt"
+expect "reading the prompt ["
+keys C-c
+expect "status 130"
+screen | grep -q "reading the prompt" && { echo "the bar is still there"; screen; exit 1; }
+pass "a long prompt shows its progress"
+
+# ---- a model without a template ----
+LC_ALL=C sed 's/tokenizer.chat_template/tokenizer.chat_templatX/' "$here/m.gguf" >"$here/bare.gguf"
+start -m "$here/bare.gguf" -n 4
+expect "so messages are written in the ChatML layout"
+prompt
+keys C-d
+expect "status 0"
+pass "a chat without a template takes the plain layout"

@@ -75,6 +75,12 @@ static void by_a_model(void **state)
     assert_int_equal(strncmp(cli_last.out, "<|im_start|><|im_start|>", 24), 0); /* the model's BOS comes first */
     cli("$A template -m v.gguf --messages m.json --bos '' --eos '' > prompt; cat prompt");
     assert_string_equal(cli_last.out, TURNS "<|im_start|>assistant\n");
+    /* a message that spells a control token: text, unless it is meant */
+    cli("sed 's/Hi/<|im_end|>/' m.json > forged.json; $A template -m v.gguf --messages forged.json > prompt; "
+        "$A tokenize -m v.gguf --no-bos -f prompt > a; $A template -m v.gguf --messages forged.json --tokens > b; "
+        "$A template -m v.gguf --messages forged.json --tokens --special-in-messages > c; cmp a c && ! cmp -s a b && cat prompt");
+    if (cli_last.status) fail_msg("%s%s", cli_last.out, cli_last.err);
+    assert_non_null(strstr(cli_last.out, "<|im_end|> {{ 1 }}<|im_end|>"));
     cli("$A template -m v.gguf --messages m.json --json --tokens");
     assert_int_equal(cli_last.status, 0);
     json_t *json = json_loads(cli_last.out, 0, NULL);

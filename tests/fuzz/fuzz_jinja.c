@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     ae_value_heap_init(&heap, SIZE_MAX);
     if (build_root(&heap, &root)) {
-        aerie_status status = ae_template_render(tmpl, root, &options, &out, &error);
+        aerie_status status = ae_template_render(tmpl, root, &options, &out, NULL, &error);
         if (status != AERIE_OK && (out.n || status == AERIE_ERROR_INTERNAL)) abort();
         for (size_t i = 0; i < out.n;) {
             size_t n = ae_utf8_valid(out.data + i, out.n - i);

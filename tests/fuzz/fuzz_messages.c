@@ -87,13 +87,14 @@ static ae_chat_json take_json(const char **data, size_t *left, const char *name)
 
 static bool render_json(unsigned which, const char *data, size_t size)
 {
-    const ae_chat_options options = {.bos_text = "<s>", .eos_text = "</s>", .add_generation_prompt = true};
+    ae_chat_options options = {.bos_text = "<s>", .eos_text = "</s>", .add_generation_prompt = true};
     ae_buf out = {0};
     aerie_error error = {0};
-    const ae_chat_json messages = take_json(&data, &size, "messages"), tools = take_json(&data, &size, "tools");
-    const ae_chat_json variables = take_json(&data, &size, "variables");
-    const aerie_status status = ae_chat_render_json(templates[which], strlen(templates[which]), messages, tools, variables,
-                                                    &options, &out, &error);
+    const ae_chat_json messages = take_json(&data, &size, "messages");
+    options.tools = take_json(&data, &size, "tools");
+    options.variables = take_json(&data, &size, "variables");
+    const aerie_status status =
+        ae_chat_render_json(templates[which], strlen(templates[which]), messages, &options, &out, &error);
     check_status(status, &error, &out);
     ae_buf_free(&out);
     return status == AERIE_OK;

@@ -45,7 +45,7 @@ static void compare(const char *conversation, const char *name, ae_value root, c
         return;
     }
     aerie_status status = ae_template_parse(&tmpl, (const char *)map.data, map.bytes, &error);
-    if (status == AERIE_OK) status = ae_template_render(tmpl, root, &options, &out, &error);
+    if (status == AERIE_OK) status = ae_template_render(tmpl, root, &options, &out, NULL, &error);
     const json_t *text = json_object_get(expected, "text");
     bool equal = text ? status == AERIE_OK && out.n == json_string_length(text) &&
                             memcmp(out.n ? out.data : "", json_string_value(text), out.n) == 0

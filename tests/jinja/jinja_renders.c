@@ -27,7 +27,7 @@ static json_t *render(const json_t *line)
     ae_value_heap_init(&heap, SIZE_MAX);
     aerie_status status = ae_value_from_json(&heap, json_object_get(line, "variables"), &root) ? AERIE_OK : AERIE_ERROR_MEMORY;
     if (status == AERIE_OK) status = ae_template_parse(&tmpl, json_string_value(text), json_string_length(text), &error);
-    if (status == AERIE_OK) status = ae_template_render(tmpl, root, &options, &out, &error);
+    if (status == AERIE_OK) status = ae_template_render(tmpl, root, &options, &out, NULL, &error);
     json_t *answer = status == AERIE_OK ? json_stringn(out.n ? out.data : "", out.n)
                                         : json_pack("{s:s, s:s}", "error", error.text, "status", aerie_status_text(status));
     ae_buf_free(&out);

@@ -25,7 +25,7 @@ CHARS = "abcXYZ019 _-.,:/\"\\\t\n\u00e9\u20ac\U0001f600\x01\x7f"
 PATTERNS = ["^[a-c]+$", "^x?[0-9]{2,4}$", "ab", "^ab", "ab$", "^(foo|ba[rz])*$", "[^a-z]", "^[^\"\\\\]*$",
             "^\\d+(\\.\\d{1,2})?$", "^a.c$", "^$", "", "^[A-Z][a-z]*( [A-Z][a-z]*)*$", "(a|b){3}", "^a|b$", "\\x41|\\u0042",
             "^\\S+@\\S+$", "^(?:x|yy?)+?z$"]
-FORMATS = ["date", "uuid"]
+FORMATS = ["date", "uuid", "ipv4", "ipv6"]
 NAMES = ["a", "ab", "abc", "b", "c\"d", "d\\e", "e", "f\u00e9"]
 EXTRA = ["z", "zz", "z\"", "z\u00e9", "z1"]
 # what allOf makes of its parts, and what references sometimes make of each other
@@ -199,7 +199,17 @@ class Maker:
 
     def text(self):
         r = self.rng
-        kind = r.randint(0, 7)
+        kind = r.randint(0, 9)
+        if kind == 8:
+            return ".".join(str(r.choice([0, 1, 10, 99, 199, 249, 255, 256, "01"])) for _ in range(r.choice([4, 4, 4, 3, 5])))
+        if kind == 9:
+            parts = ["%x" % r.getrandbits(r.choice([1, 8, 16])) for _ in range(r.choice([8, 8, r.randint(0, 9)]))]
+            if self.chance(0.2):
+                parts[-2:] = ["1.2.3.%d" % r.choice([4, 255, 256])]
+            if self.chance(0.6):
+                at, end = sorted(r.randint(0, len(parts)) for _ in range(2))
+                return ":".join(parts[:at]) + "::" + ":".join(parts[end:])
+            return ":".join(parts)
         if kind == 0:
             return str(uuid.UUID(int=r.getrandbits(128)))
         if kind == 1:
@@ -315,7 +325,7 @@ def main():
         standard = rng.random() < 0.7
         maker = Maker(rng, standard)
         schema = maker.root()
-        checker = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker(["date", "uuid"]))
+        checker = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker(FORMATS))
         values = [maker.instance(schema, schema, 3) if rng.random() < 0.85 else maker.value(2) for _ in range(args.per_schema)]
         values = [v for v in values if not has_exponent(v)]
         try:

@@ -170,8 +170,8 @@ static void test_shared(void **state)
     check_shared("json",
                  LIST("{}", "[]", "0", "-1.5e+10", "\"\\ud83d\\ude00\"", "{\"a\": [1, 2, {\"b\": null}],\n  \"c\": true\n}",
                       "[\n\t1,\n\t\"\xC3\xA9\\n\"\n]", "false"),
-                 LIST("", "{", "01", "1.", "{a: 1}", "{\"a\":1,}", "[1 2]", "\"\\ud83d\"", "\"\n\"", "nul", "{\"a\":1} ", "[1,  2]",
-                      "'a'", "+1"));
+                 LIST("", "{", "01", "1.", "{a: 1}", "{\"a\":1,}", "[1 2]", "\"\\ud83d\"", "\"\n\"", "nul", "{\"a\":1} ",
+                      "[1,  2]", "'a'", "+1"));
     check_shared("arithmetic", LIST("1 + 1 = 2\n", "(3 + 4) * 2 = 14\nx = -0.5\n", "2^10 % 7 - -y1 = 2\n", "-(a / 2) = 3\n"),
                  LIST("", "1+1 = 2\n", "1 + 1 = 2", "1 + = 2\n", "1 = x\n", "(1 = 1\n", "01 = 1\n", " = 1\n", "1 = 1\n\n"));
     check_shared("list", LIST("- a\n", "- milk\n- two \xC3\xA9ggs, fresh\n", "- - dash\n"),
@@ -179,8 +179,8 @@ static void test_shared(void **state)
     check_shared("chess",
                  LIST("1. e4 e5 2. Nf3 Nc6 3. Bb5 1/2-1/2", "1. e4 *", "12. exd5 Qxd5+ 13. O-O O-O-O 14. e8=Q# 1-0",
                       "1. Nbd2 R1e2 2. Qa1xb2 g6 0-1", "40. axb8=N *"),
-                 LIST("", "1. e4 e5", "1. e9 e5 *", "e4 e5 *", "1. e4 e5 2. *", "1. Pe4 *", "1. e8=K *", "0. e4 *", "1. e4  e5 *",
-                      "1. e4 e5 2-0"));
+                 LIST("", "1. e4 e5", "1. e9 e5 *", "e4 e5 *", "1. e4 e5 2. *", "1. Pe4 *", "1. e8=K *", "0. e4 *", 
+                      "1. e4  e5 *", "1. e4 e5 2-0"));
     check_shared("c",
                  LIST("int main(void)\n{\n}\n",
                       "#include <stdio.h>\nint main(void)\n{\n    printf(\"%d\\n\", 1 + 2);\n    return 0;\n}\n",

@@ -141,7 +141,7 @@ static void test_refused(void **state)
         {"{\"uniqueItems\":true}", AERIE_ERROR_UNSUPPORTED, "uniqueItems"},
         {"{\"type\":\"strnig\"}", AERIE_ERROR_FORMAT, "\"type\" is one or a list of"},
         {"{\"type\":[]}", AERIE_ERROR_FORMAT, "\"type\" is one or a list of"},
-        {"{\"format\":\"email\"}", AERIE_ERROR_UNSUPPORTED, "\"format\": \"email\" is not possible; date, time"},
+        {"{\"format\":\"iri\"}", AERIE_ERROR_UNSUPPORTED, "\"format\": \"iri\" is not possible in a grammar; date, time"},
         {"{\"$ref\":\"http://x/y\"}", AERIE_ERROR_UNSUPPORTED, "references begin with #/"},
         {"{\"$ref\":\"#/$defs/x\"}", AERIE_ERROR_FORMAT, "leads nowhere"},
         {"{\"$ref\":\"#\"}", AERIE_ERROR_FORMAT, "schema at #: this schema refers to itself"},
@@ -208,6 +208,90 @@ static void test_values_of_any_kind(void **state)
                     fail_msg("%s: [%d] %s", schema, (int)status, error.text);
                 ae_grammar_free(g);
             }
+}
+
+/* What is passed over unless all shall be enforced: said once, with its place, and the rest holds. */
+static void test_passed_over(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema, *warning, *member, *other;
+    } cases[] = {
+        {"{\"items\":{\"type\":\"integer\"},\"uniqueItems\":true}",
+         "schema at #: \"uniqueItems\": true is not possible in a grammar; it is not enforced", "[1,1]", "[\"a\"]"},
+        {"{\"type\":\"integer\",\"not\":{\"const\":3},\"maxLenght\":2}",
+         "schema at #: the keyword \"not\" is not possible in a grammar; it is not enforced; schema at #: the keyword "
+         "\"maxLenght\" is not possible in a grammar; it is not enforced", "3", "\"a\""},
+        {"{\"properties\":{\"a\":{\"type\":\"string\",\"format\":\"iri\"}}}", "schema at #/properties/a: \"format\": \"iri\" is not",
+         "{\"a\":\"x y\"}", "{\"a\":1}"},
+        {"{\"pattern\":\"^a$\",\"minLength\":2}", "only one of pattern, format and lengths", "\"a\"", "\"b\""},
+        {"{\"pattern\":\"a(?=b)\",\"minLength\":3}", "pattern 'a(?=b)', character 3: only plain groups", "\"xyz\"", "\"xy\""},
+        {"{\"properties\":{\"a\":{\"type\":\"null\"}},\"minProperties\":1}", "minProperties and maxProperties", "{}", "[]"},
+        {"{\"enum\":[1,2,\"a\"],\"minimum\":2}", "beside enum and const", "1", "3"},
+        {"{\"type\":\"number\",\"minimum\":1e300,\"maximum\":2}", "too large or too small", "1.5", "3"},
+        {"{\"anyOf\":[{\"$ref\":\"#/$defs/a\"},{\"$ref\":\"#/$defs/a\"}],\"$defs\":{\"a\":{\"type\":\"null\",\"if\":{}}}}",
+         "schema at #/$defs/a: the keyword \"if\" is not possible in a grammar; it is not enforced", "null", "1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int strict = 0; strict < 2; strict++) {
+            const aerie_schema_params params = {.strict = strict};
+            const char *schema = cases[i].schema;
+            aerie_error error = {0};
+            ae_buf warnings = {0};
+            ae_grammar *g;
+            ae_matcher m;
+            const aerie_status status = ae_grammar_from_schema_with(&g, schema, strlen(schema), &params, &warnings, &error);
+            if (strict) {
+                assert_int_equal(status, AERIE_ERROR_UNSUPPORTED);
+                assert_int_equal(warnings.n, 0);
+                continue;
+            }
+            if (status != AERIE_OK) fail_msg("%s: %s", schema, error.text);
+            assert_int_equal(error.status, AERIE_OK);
+            if (!warnings.n || !strstr(warnings.data, cases[i].warning)) fail_msg("%s: %s", schema, warnings.data);
+            const char *first = strstr(warnings.data, cases[i].warning);
+            if (strstr(first + 1, cases[i].warning)) fail_msg("said twice: %s", warnings.data);
+            assert_int_equal(ae_matcher_init(&m, g, NULL), AERIE_OK);
+            assert_true(ae_matcher_advance(&m, cases[i].member, strlen(cases[i].member)) && ae_matcher_may_end(&m, m.current));
+            assert_true(ae_matcher_restart(&m));
+            assert_false(ae_matcher_advance(&m, cases[i].other, strlen(cases[i].other)) && ae_matcher_may_end(&m, m.current));
+            ae_matcher_free(&m);
+            ae_grammar_free(g);
+            ae_buf_free(&warnings);
+        }
+    /* not without end */
+    ae_buf text = {0}, warnings = {0};
+    ae_grammar *g;
+    ae_buf_adds(&text, "{\"type\":\"null\"");
+    for (int i = 0; i < 100; i++) ae_buf_addf(&text, ",\"k%d\":0", i);
+    ae_buf_adds(&text, "}");
+    assert_int_equal(ae_grammar_from_schema_with(&g, text.data, text.n, &(aerie_schema_params){0}, &warnings, NULL), AERIE_OK);
+    assert_true(warnings.n < 1000);
+    assert_non_null(strstr(warnings.data, "; and more"));
+    ae_grammar_free(g);
+    ae_buf_free(&text);
+    ae_buf_free(&warnings);
+}
+
+static void test_formats(void **state)
+{
+    (void)state;
+    check("{\"format\":\"email\"}", false, LIST("\"a@b.c\"", "\"ada.b+c@mail-1.example.org\"", "\"o'x@a.bc\""),
+          LIST("\"a\"", "\"@b.c\"", "\"a@b\"", "\"a..b@c.d\"", "\"a@-b.c\"", "\"a@b-.c\"", "\"a b@c.d\"", "\"a@b.c.\""));
+    check("{\"format\":\"hostname\"}", false, LIST("\"a\"", "\"www.example.org\"", "\"a-1.b\""),
+          LIST("\"\"", "\"-a\"", "\"a..b\"", "\"a_b\"", "\"a.\""));
+    check("{\"format\":\"uri\"}", false,
+          LIST("\"http://example.org\"", "\"https://u:p@h.org:80/a/b%20c?q=1&r=/?#frag\"", "\"mailto:a@b.c\"", "\"file:///etc/x\"",
+               "\"urn:isbn:0\""),
+          LIST("\"example.org\"", "\"http//x\"", "\"http://a b\"", "\"http://a/%2\"", "\"1http://a\"", "\"http://a/<\"",
+               "\"http://a:b/\"", "\"a:#b#c\""));
+    check("{\"format\":\"ipv4\"}", false, LIST("\"0.0.0.0\"", "\"255.249.199.10\""),
+          LIST("\"256.0.0.1\"", "\"1.2.3\"", "\"01.2.3.4\"", "\"1.2.3.4.5\"", "\"1.2.3.\""));
+    check("{\"format\":\"ipv6\"}", false,
+          LIST("\"::\"", "\"::1\"", "\"1::\"", "\"2001:db8::8:800:200C:417A\"", "\"1:2:3:4:5:6:7:8\"", "\"::ffff:1.2.3.4\"",
+               "\"1:2:3:4:5:6:1.2.3.4\"", "\"1::3:4:5:6:7:8\"", "\"1:2:3:4:5::1.2.3.4\""),
+          LIST("\":\"", "\"1\"", "\":::\"", "\"1::2::3\"", "\"1:2:3:4:5:6:7\"", "\"1:2:3:4:5:6:7:8:9\"", "\"12345::\"", "\"g::\"",
+               "\"1:2:3:4:5:6:7:1.2.3.4\"", "\"::1.2.3.256\"", "\"1:2:3:4:5:6:7:8::\""));
 }
 
 static void refuse_nested(const char *open, size_t count, const char *close, const char *part)
@@ -339,6 +423,8 @@ int main(void)
         cmocka_unit_test(test_spelling), cmocka_unit_test(test_objects),   cmocka_unit_test(test_recursion),
         cmocka_unit_test(test_strings),  cmocka_unit_test(test_numbers),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_values_of_any_kind),
+        cmocka_unit_test(test_passed_over),
+        cmocka_unit_test(test_formats),
         cmocka_unit_test(test_limits), cmocka_unit_test(test_long_enum),   cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

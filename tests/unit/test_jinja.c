@@ -23,7 +23,7 @@ static aerie_status render(const char *text, size_t n, ae_value root, const ae_t
 {
     ae_template *tmpl = NULL;
     aerie_status status = ae_template_parse(&tmpl, text, n, error);
-    if (status == AERIE_OK) status = ae_template_render(tmpl, root, options, out, error);
+    if (status == AERIE_OK) status = ae_template_render(tmpl, root, options, out, NULL, error);
     ae_template_free(tmpl);
     return status;
 }
@@ -243,7 +243,7 @@ static void test_memory_sweep(void **state)
         ae_buf out = {0};
         aerie_error error = {0};
         options.max_memory_bytes = limit;
-        status = ae_template_render(tmpl, root, &options, &out, &error);
+        status = ae_template_render(tmpl, root, &options, &out, NULL, &error);
         if (status != AERIE_OK && status != AERIE_ERROR_LIMIT) print_error("%s\n", error.text);
         assert_true(status == AERIE_OK || (status == AERIE_ERROR_LIMIT && out.n == 0));
         ae_buf_free(&out);

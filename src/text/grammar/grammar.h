@@ -21,6 +21,7 @@
 #define AE_TEXT_GRAMMAR_H
 
 #include "base/err.h"
+#include "base/mem.h"
 
 #define AE_GRAMMAR_MAX_TEXT (1u << 20)  /* bytes of GBNF or of a schema */
 #define AE_GRAMMAR_MAX_DEPTH 128        /* of groups, of schemas */
@@ -31,9 +32,18 @@ typedef struct aerie_grammar ae_grammar;
 
 /* Errors: FORMAT (line, column), LIMIT, MEMORY. */
 aerie_status ae_grammar_from_gbnf(ae_grammar **out, const char *text, size_t n, aerie_error *error);
-/* standard: accept all that the standard accepts; grammar_schema.h says what is left out otherwise.
- * Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (a keyword, with its place), LIMIT, MEMORY. */
-aerie_status ae_grammar_from_schema(ae_grammar **out, const char *json, size_t n, bool standard, aerie_error *error);
+/* What no automaton can check is passed over, and named in `warnings` (appended to, sentences with "; " between; NULL: not
+ * wanted) unless params->strict. grammar_schema.h says what is checked.
+ * Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (strict: a keyword, with its place), LIMIT, MEMORY. */
+aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, size_t n, const aerie_schema_params *params,
+                                         ae_buf *warnings, aerie_error *error);
+/* All of the schema or none. */
+static inline aerie_status ae_grammar_from_schema(ae_grammar **out, const char *json, size_t n, bool standard,
+                                                  aerie_error *error)
+{
+    const aerie_schema_params params = {.standard = standard, .strict = true};
+    return ae_grammar_from_schema_with(out, json, n, &params, NULL, error);
+}
 
 /* One more owner. */
 ae_grammar *ae_grammar_share(const ae_grammar *grammar);

@@ -55,22 +55,85 @@ static void one_line(char *text)
         if ((unsigned char)*text < 0x20) *text = ' ';
 }
 
+/* The place of a schema, "#" where it has none; NULL without memory. */
+static const char *place_of(const ae_schema *s, const json_t *schema, ae_buf *path)
+{
+    ae_buf_adds(path, "#");
+    if (!find_place(s->root, schema, path) && path->data) path->n = 1;
+    if (path->data) path->data[path->n] = 0;
+    if (path->data) one_line(path->data);
+    return path->data;
+}
+
+static void fail_with(ae_schema *s, aerie_status status, const json_t *schema, char *sentence)
+{
+    ae_buf path = {0};
+    const char *place = place_of(s, schema, &path);
+    one_line(sentence);
+    ae_gbuild_fail(&s->b, ae_fail(s->b.error, status, "schema at %.120s: %s", place ? place : "#", sentence));
+    ae_buf_free(&path);
+}
+
 void ae_schema_fail(ae_schema *s, aerie_status status, const json_t *schema, const char *format, ...)
 {
     char sentence[400];
-    ae_buf path = {0};
     va_list args;
     if (!ae_schema_ok(s)) return;
     va_start(args, format);
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
-    ae_buf_adds(&path, "#");
-    if (!find_place(s->root, schema, &path) && path.data) path.n = 1;
-    if (path.data) path.data[path.n] = 0;
-    one_line(sentence);
-    if (path.data) one_line(path.data);
-    ae_gbuild_fail(&s->b, ae_fail(s->b.error, status, "schema at %.120s: %s", path.data ? path.data : "#", sentence));
+    fail_with(s, status, schema, sentence);
+}
+
+#define MAX_WARNINGS 8
+
+/* Is this the first time? Afterwards it is not. */
+static bool is_new_warning(ae_schema *s, const void *schema, const void *what)
+{
+    const void *const pair[2] = {schema, what}, *const *seen = (const void *const *)(const void *)s->warned.data;
+    const size_t n = s->warned.n / sizeof pair;
+    for (size_t i = 0; i < n; i++)
+        if (seen[2 * i] == pair[0] && seen[2 * i + 1] == pair[1]) return false;
+    if (n == MAX_WARNINGS + 1) return false;
+    ae_buf_add(&s->warned, pair, sizeof pair);
+    if (n == MAX_WARNINGS) ae_buf_adds(s->warnings, "; and more");
+    return n < MAX_WARNINGS;
+}
+
+static void warn(ae_schema *s, const json_t *schema, const char *sentence)
+{
+    ae_buf path = {0};
+    const char *place = place_of(s, schema, &path);
+    if (s->warnings->n) ae_buf_adds(s->warnings, "; ");
+    ae_buf_addf(s->warnings, "schema at %.120s: %s; it is not enforced", place ? place : "#", sentence);
     ae_buf_free(&path);
+    if (s->warnings->failed || s->warned.failed) ae_schema_fail_memory(s);
+}
+
+void ae_schema_pass_over(ae_schema *s, const json_t *schema, const char *what, const char *format, ...)
+{
+    char sentence[400];
+    va_list args;
+    if (!ae_schema_ok(s) || (!s->strict && (!s->warnings || !is_new_warning(s, schema, what)))) return;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    one_line(sentence);
+    if (s->strict) fail_with(s, AERIE_ERROR_UNSUPPORTED, schema, sentence);
+    else warn(s, schema, sentence);
+}
+
+bool ae_schema_forgive(ae_schema *s, const json_t *schema, const char *what)
+{
+    static const char lead[] = "schema at ";
+    if (s->strict || s->b.status != AERIE_ERROR_UNSUPPORTED) return false;
+    char sentence[sizeof s->b.error->text];
+    memcpy(sentence, s->b.error->text, sizeof sentence);
+    const char *at = strncmp(sentence, lead, sizeof lead - 1) ? NULL : strstr(sentence, ": "); /* behind the place */
+    *s->b.error = (aerie_error){0};
+    s->b.status = AERIE_OK;
+    ae_schema_pass_over(s, schema, what, "%s", at ? at + 2 : sentence);
+    return ae_schema_ok(s);
 }
 
 void ae_schema_fail_memory(ae_schema *s)
@@ -162,13 +225,12 @@ static void check_keywords(ae_schema *s, const json_t *schema)
     json_t *value;
     json_object_foreach((json_t *)schema, keyword, value) {
         if (!is_known(keyword))
-            ae_schema_fail(
-                s, AERIE_ERROR_UNSUPPORTED, schema,
-                "the keyword \"%.60s\" is not possible in a grammar here; without it the schema could be used",
-                keyword);
-        if ((!strcmp(keyword, "uniqueItems") || !strcmp(keyword, "nullable")) && json_is_true(value))
-            ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema, "\"%s\": true is not possible in a grammar here%s", keyword,
-                           *keyword == 'n' ? "; a list of types with \"null\" is" : "");
+            ae_schema_pass_over(s, schema, keyword, "the keyword \"%.60s\" is not possible in a grammar", keyword);
+        if (!strcmp(keyword, "uniqueItems") && json_is_true(value))
+            ae_schema_pass_over(s, schema, "uniqueItems", "\"uniqueItems\": true is not possible in a grammar");
+        if (!strcmp(keyword, "nullable") && json_is_true(value))
+            ae_schema_pass_over(s, schema, "nullable", "\"nullable\": true is not possible in a grammar; a list of types with "
+                                "\"null\" is");
     }
 }
 
@@ -414,9 +476,10 @@ static bool add_values(ae_schema *s, const ae_conjuncts *set, unsigned types, ae
     if (!first || !ae_schema_ok(s)) return first != NULL;
     for (size_t i = 0; i < set->n; i++)
         if (implied_types(set->items[i].schema))
-            ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, set->items[i].schema,
-                           "beside enum and const only \"type\" is possible; leave out "
-                           "the values that the other keywords exclude");
+            ae_schema_pass_over(s, set->items[i].schema, "enum",
+                                "beside enum and const only \"type\" is possible; leave out the values that the other keywords "
+                                "exclude");
+    if (!ae_schema_ok(s)) return true;
     *any = add_values_of(s, set, first, types, choices);
     return true;
 }
@@ -601,20 +664,23 @@ static aerie_status tell_cycle(ae_schema *s, aerie_status status)
     return status;
 }
 
-aerie_status ae_grammar_from_schema(ae_grammar **out, const char *json, size_t n, bool standard, aerie_error *error)
+aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, size_t n, const aerie_schema_params *params,
+                                         ae_buf *warnings, aerie_error *error)
 {
     *out = NULL;
     if (n > AE_GRAMMAR_MAX_TEXT)
         return ae_fail(error, AERIE_ERROR_LIMIT, "the schema has %zu bytes; %u are possible", n, AE_GRAMMAR_MAX_TEXT);
-    ae_schema s = {.standard = standard, .ws = AE_GNONE, .value = AE_GNONE, .object = AE_GNONE, .array = AE_GNONE,
-                   .string = AE_GNONE, .string_char = AE_GNONE, .number = AE_GNONE, .integer = AE_GNONE};
-    ae_gbuild_init(&s.b, error);
+    ae_schema s = {.standard = params->standard, .strict = params->strict, .warnings = warnings,
+                   .ws = AE_GNONE, .value = AE_GNONE, .object = AE_GNONE, .array = AE_GNONE, .string = AE_GNONE,
+                   .string_char = AE_GNONE, .number = AE_GNONE, .integer = AE_GNONE};
+    ae_gbuild_init(&s.b, error ? error : &s.failure);
     aerie_status status = read_json(&s, json, n);
     if (status == AERIE_OK) {
         const uint32_t root = compile_root(&s);
         status = tell_cycle(&s, ae_gbuild_finish(&s.b, root, "schema", out));
     }
     json_decref(s.root);
+    ae_buf_free(&s.warned);
     ae_free(s.memos);
     ae_free(s.memo_table);
     ae_gbuild_free(&s.b);

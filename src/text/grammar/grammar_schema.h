@@ -58,7 +58,10 @@ typedef struct ae_schema_memo {
 typedef struct ae_schema {
     ae_gbuild b;
     json_t *root;
-    bool standard;
+    bool standard, strict;
+    ae_buf *warnings;   /* NULL: not wanted */
+    ae_buf warned;      /* what a warning was given for: pairs of const void *, schema and what of it */
+    aerie_error failure; /* for callers that take none: a pattern's is looked at here */
     uint32_t depth, work;
     ae_schema_memo *memos; /* [n_memos] */
     uint32_t *memo_table;  /* [memo_table_size] memo + 1, or 0 */
@@ -88,6 +91,13 @@ __attribute__((format(printf, 4, 5)))
 #endif
 void ae_schema_fail(ae_schema *s, aerie_status status, const json_t *schema, const char *format, ...);
 void ae_schema_fail_memory(ae_schema *s);
+/* Something that is not enforced: a failure (UNSUPPORTED) if strict, else a warning, given once for each `what` of a schema. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 4, 5)))
+#endif
+void ae_schema_pass_over(ae_schema *s, const json_t *schema, const char *what, const char *format, ...);
+/* Turns the failure of a part that may be passed over into a warning; false: it stays. */
+bool ae_schema_forgive(ae_schema *s, const json_t *schema, const char *what);
 /* Adds a schema (true, false, an object) with all it refers to. `from`: for messages. */
 void ae_schema_add(ae_schema *s, ae_conjuncts *set, const json_t *schema, const json_t *from);
 /* The rule of a set; AE_GNONE when nothing satisfies it (or after a failure). */

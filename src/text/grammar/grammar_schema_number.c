@@ -192,10 +192,9 @@ static bool read_bound(ae_schema *s, const json_t *schema, const char *keyword, 
         p += n;
     }
     if (*p) {
-        ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema,
-                       "\"%s\": %.30s is too large or too small; bounds are written without an "
-                       "exponent",
-                       keyword, digits_of);
+        ae_schema_pass_over(s, schema, keyword,
+                            "\"%s\": %.30s is too large or too small; bounds are written without an exponent", keyword,
+                            digits_of);
         return false;
     }
     if (!out->size.whole && !*out->size.fraction) out->negative = false;

@@ -116,8 +116,8 @@ static void check_counts(ae_schema *s, const ae_conjuncts *set, members *m)
     if (m->min <= n_required) m->min = 0;
     if (m->other == AE_GNONE && m->max >= n) m->max = AE_GNONE;
     if (m->min || m->max != AE_GNONE)
-        ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, set->items[0].schema,
-                       "minProperties and maxProperties are possible only of objects without named properties");
+        ae_schema_pass_over(s, set->items[0].schema, "minProperties",
+                            "minProperties and maxProperties are possible only of objects without named properties");
 }
 
 /* All members are additional ones. */
@@ -278,6 +278,17 @@ ae_gpiece ae_schema_array(ae_schema *s, const ae_conjuncts *set)
              "[0-9]{4}-02-(0[1-9]|1[0-9]|2[0-8])|([0-9]{2}" LEAP "|" LEAP "00)-02-29)"
 #define CLOCK "([01][0-9]|2[0-3]):[0-5][0-9]"
 #define TIME CLOCK ":[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]" CLOCK ")"
+#define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define ATEXT "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+#define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+#define IPV4 BYTE "(\\." BYTE "){3}"
+#define H16 "[0-9A-Fa-f]{1,4}"
+#define H16S(n) "(" H16 ":){" n "}" /* before a colon or the last part */
+#define S16H(n) "(:" H16 "){" n "}"
+/* RFC 3986: characters of a path, and a registered name */
+#define PCHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
+#define REG "([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})"
+#define AUTHORITY "((" REG "|:)*@)?" REG "*(:[0-9]*)?"
 
 static const struct format {
     const char *name, *pattern;
@@ -286,16 +297,27 @@ static const struct format {
     {"time", "^" TIME "$"},
     {"date-time", "^" DATE "T" TIME "$"},
     {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
+    {"email", "^" ATEXT "(\\." ATEXT ")*@" LABEL "(\\." LABEL ")+$"},
+    {"hostname", "^" LABEL "(\\." LABEL ")*$"},
+    {"uri", "^[A-Za-z][A-Za-z0-9+.-]*:(//" AUTHORITY "(/" PCHAR "*)*|/(" PCHAR "+(/" PCHAR "*)*)?|" PCHAR "+(/" PCHAR "*)*)"
+            "(\\?(" PCHAR "|[/?])*)?(#(" PCHAR "|[/?])*)?$"},
+    {"ipv4", "^" IPV4 "$"},
+    {"ipv6", "^(" H16S("7") H16 "|" H16S("1,7") ":|" H16S("1,6") S16H("1") "|" H16S("1,5") S16H("1,2") "|" H16S("1,4")
+             S16H("1,3") "|" H16S("1,3") S16H("1,4") "|" H16S("1,2") S16H("1,5") "|" H16S("1") S16H("1,6") "|:" S16H("1,7")
+             "|::|" H16S("6") IPV4 "|::" H16S("0,5") IPV4 "|" H16S("1") ":" H16S("0,4") IPV4
+             "|" H16S("1,2") ":" H16S("0,3") IPV4 "|" H16S("1,3") ":" H16S("0,2") IPV4 "|" H16S("1,4") ":" H16S("0,1") IPV4 "|" H16S("1,5") ":" IPV4 ")$"},
 };
 
+/* NULL: one that we do not know, passed over. */
 static const char *format_pattern(ae_schema *s, const json_t *schema, const json_t *format)
 {
     for (size_t i = 0; json_is_string(format) && i < sizeof formats / sizeof *formats; i++)
         if (!strcmp(formats[i].name, json_string_value(format))) return formats[i].pattern;
-    ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema,
-                   "\"format\": \"%.60s\" is not possible; date, time, date-time and uuid are",
-                   json_is_string(format) ? json_string_value(format) : "");
-    return "";
+    if (!json_is_string(format)) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"format\" is a string");
+    ae_schema_pass_over(s, schema, "format",
+                        "\"format\": \"%.60s\" is not possible in a grammar; date, time, date-time, uuid, email, hostname, "
+                        "uri, ipv4 and ipv6 are", json_is_string(format) ? json_string_value(format) : "");
+    return NULL;
 }
 
 ae_gpiece ae_schema_string(ae_schema *s, const ae_conjuncts *set)
@@ -313,16 +335,19 @@ ae_gpiece ae_schema_string(ae_schema *s, const ae_conjuncts *set)
         if (regex && !json_is_string(regex)) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"pattern\" is a string");
         if (regex || format) from = schema;
         if (regex) pattern = json_string_value(regex), n_pattern = json_string_length(regex), n_patterns++;
-        if (format) pattern = format_pattern(s, schema, format), n_pattern = strlen(pattern), n_patterns++;
+        const char *known = format ? format_pattern(s, schema, format) : NULL;
+        if (known) pattern = known, n_pattern = strlen(pattern), n_patterns++;
     }
     if (!ae_schema_ok(s) || max < min) return nothing;
-    if (n_patterns > 1 || (n_patterns && (min || max != AE_GNONE))) {
-        ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, from,
-                       "only one of pattern, format and lengths is possible of a string; a pattern can "
-                       "bound lengths too: ^...{m,n}$");
-        return nothing;
+    if (n_patterns > 1 || (n_patterns && (min || max != AE_GNONE)))
+        ae_schema_pass_over(s, from, "pattern",
+                            "only one of pattern, format and lengths is possible of a string; a pattern can "
+                            "bound lengths too: ^...{m,n}$");
+    if (n_patterns && ae_schema_ok(s)) {
+        const ae_gpiece piece = ae_schema_regex(s, pattern, n_pattern, from);
+        if (!ae_schema_forgive(s, from, "regex")) return piece;
     }
-    if (n_patterns) return ae_schema_regex(s, pattern, n_pattern, from);
+    if (!ae_schema_ok(s)) return nothing;
     if (!min && max == AE_GNONE) return ae_gbuild_call(&s->b, ae_schema_any_string(s));
     ae_gpiece chars = ae_gbuild_repeat(&s->b, ae_gbuild_call(&s->b, ae_schema_string_char(s)), min, max);
     chars = ae_gbuild_then(&s->b, chars, ae_gbuild_text(&s->b, "\""));

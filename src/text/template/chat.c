@@ -15,25 +15,44 @@ static bool put_text(ae_value_heap *heap, ae_value object, const char *key, cons
     return ae_value_string(heap, text, strlen(text), &value) && ae_value_object_put(heap, object, key, value);
 }
 
+/* A role counts as the template's own: it names a part of the layout, and some templates spell control tokens with it
+ * ("<|" + role + "|>"). Not so one that could spell a token by itself. */
+static void trust_role(ae_value role)
+{
+    if (role.kind != AE_VALUE_STRING) return;
+    ae_string *s = (ae_string *)role.as.string; /* of this conversation alone, and nobody has seen it yet */
+    for (size_t i = 0; i < s->n; i++) {
+        const char c = s->data[i];
+        if (!((c | 32) >= 'a' && (c | 32) <= 'z') && !(c >= '0' && c <= '9') && c != '_' && c != '-') return;
+    }
+    s->origin = AE_ORIGIN_TEMPLATE;
+}
+
 static bool build_messages(ae_value_heap *heap, const ae_chat_message *messages, size_t n_messages, ae_value *list)
 {
     ae_value message;
+    heap->is_data = true;
     if (!ae_value_array(heap, AE_ARRAY_LIST, n_messages, list)) return false;
     for (size_t i = 0; i < n_messages; i++) {
         if (!ae_value_object(heap, &message) || !put_text(heap, message, "role", messages[i].role) ||
             !put_text(heap, message, "content", messages[i].content) || !ae_value_array_add(heap, *list, message))
             return false;
+        trust_role(message.as.object->entries[0].value);
     }
     return true;
 }
 
 static bool build_root(ae_value_heap *heap, ae_value messages, const ae_chat_options *options, ae_value *root)
 {
-    return ae_value_object(heap, root) && ae_value_object_put(heap, *root, "messages", messages) &&
-           ae_value_object_put(heap, *root, "tools", ae_value_none()) &&
-           ae_value_object_put(heap, *root, "documents", ae_value_none()) &&
-           put_text(heap, *root, "bos_token", options->bos_text) && put_text(heap, *root, "eos_token", options->eos_text) &&
-           ae_value_object_put(heap, *root, "add_generation_prompt", ae_value_bool(options->add_generation_prompt));
+    heap->is_data = false;
+    const bool ok = ae_value_object(heap, root) && ae_value_object_put(heap, *root, "messages", messages) &&
+                    ae_value_object_put(heap, *root, "tools", ae_value_none()) &&
+                    ae_value_object_put(heap, *root, "documents", ae_value_none()) &&
+                    put_text(heap, *root, "bos_token", options->bos_text) &&
+                    put_text(heap, *root, "eos_token", options->eos_text) &&
+                    ae_value_object_put(heap, *root, "add_generation_prompt", ae_value_bool(options->add_generation_prompt));
+    heap->is_data = true;
+    return ok;
 }
 
 /* Some templates walk over all messages for each message, and looking at a text costs steps by its length; long
@@ -60,24 +79,9 @@ static aerie_status render(const char *template_text, size_t n_template, ae_valu
     ae_template_options limits = ae_template_options_default();
     limits.max_steps = steps_for(n_messages, n_bytes);
     aerie_status status = ae_template_parse(&tmpl, template_text, n_template, error);
-    if (status == AERIE_OK) status = ae_template_render(tmpl, root, &limits, out, error);
+    if (status == AERIE_OK) status = ae_template_render(tmpl, root, &limits, out, options->values, error);
     ae_template_free(tmpl);
     return named(status, options, error);
-}
-
-aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
-                            const ae_chat_options *options, ae_buf *out, aerie_error *error)
-{
-    ae_value_heap heap;
-    ae_value list, root;
-    ae_value_heap_init(&heap, SIZE_MAX); /* as large as the conversation that the caller has in memory */
-    aerie_status status;
-    if (!build_messages(&heap, messages, n_messages, &list) || !build_root(&heap, list, options, &root))
-        status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
-    else
-        status = render(template_text, strlen(template_text), root, n_messages, heap.arena.used_bytes, options, out, error);
-    ae_value_heap_free(&heap);
-    return status;
 }
 
 /* ---- JSON --------------------------------------------------------------------------------------------------- */
@@ -111,6 +115,7 @@ static aerie_status put_all(ae_value_heap *heap, ae_value root, ae_value from, a
 static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json, ae_value *list, ae_value *tools,
                                   ae_value *kwargs, aerie_error *error)
 {
+    heap->is_data = true;
     AE_TRY(ae_value_parse_json(heap, json->text, json->n, json->name, list, error));
     if (is_object(*list)) {
         const ae_value *messages = member(*list, "messages"), *own_tools = member(*list, "tools"),
@@ -131,42 +136,65 @@ static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json,
             return ae_fail(error, AERIE_ERROR_FORMAT,
                            "%s: message %zu is not an object such as {\"role\": \"user\", \"content\": \"...\"}", json->name,
                            i + 1);
+        const ae_value *role = member(list->as.array->items[i], "role");
+        if (role) trust_role(*role);
     }
     return AERIE_OK;
 }
 
-static aerie_status read_root(ae_value_heap *heap, const ae_chat_json *messages, const ae_chat_json *tools,
-                              const ae_chat_json *variables, const ae_chat_options *options, ae_value *root, size_t *n_messages,
-                              aerie_error *error)
+/* Tools and variables of the options, and before them those of a document of messages. */
+static aerie_status put_options(ae_value_heap *heap, ae_value root, ae_value own_tools, ae_value kwargs,
+                                const ae_chat_options *options, aerie_error *error)
 {
-    ae_value list, own_tools = ae_value_undefined(), kwargs = ae_value_undefined(), more;
-    AE_TRY(read_messages(heap, messages, &list, &own_tools, &kwargs, error));
-    *n_messages = list.as.array->n;
+    const ae_chat_json *tools = &options->tools, *variables = &options->variables;
+    ae_value more;
     if (tools->text) {
         AE_TRY(ae_value_parse_json(heap, tools->text, tools->n, tools->name, &own_tools, error));
         if (!is_array(own_tools)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a list of tools", tools->name);
     }
     /* An empty list is none, as in every API that takes tools. */
     const bool has_tools = is_array(own_tools) && own_tools.as.array->n;
-    if (!build_root(heap, list, options, root) || (has_tools && !ae_value_object_put(heap, *root, "tools", own_tools)))
-        return ae_fail_memory(error, "the messages of a chat", heap->arena.used_bytes);
-    if (is_object(kwargs)) AE_TRY(put_all(heap, *root, kwargs, error));
+    if (has_tools && !ae_value_object_put(heap, root, "tools", own_tools))
+        return ae_fail_memory(error, "the tools of a chat", heap->arena.used_bytes);
+    if (is_object(kwargs)) AE_TRY(put_all(heap, root, kwargs, error));
     if (!variables->text) return AERIE_OK;
+    heap->is_data = false; /* they are said by whoever chose the template */
     AE_TRY(ae_value_parse_json(heap, variables->text, variables->n, variables->name, &more, error));
     if (!is_object(more)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a JSON object", variables->name);
-    return put_all(heap, *root, more, error);
+    return put_all(heap, root, more, error);
 }
 
-aerie_status ae_chat_render_json(const char *template_text, size_t n_template, ae_chat_json messages, ae_chat_json tools,
-                                 ae_chat_json variables, const ae_chat_options *options, ae_buf *out, aerie_error *error)
+/* ---- Rendering ---------------------------------------------------------------------------------------------- */
+
+aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
+                            const ae_chat_options *options, ae_buf *out, aerie_error *error)
 {
     ae_value_heap heap;
-    ae_value root;
-    size_t n_messages = 0;
-    ae_value_heap_init(&heap, SIZE_MAX);
-    aerie_status status = read_root(&heap, &messages, &tools, &variables, options, &root, &n_messages, error);
+    ae_value list, root;
+    ae_value_heap_init(&heap, SIZE_MAX); /* as large as the conversation that the caller has in memory */
+    aerie_status status = AERIE_OK;
+    if (!build_messages(&heap, messages, n_messages, &list) || !build_root(&heap, list, options, &root))
+        status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
     if (status == AERIE_OK)
-        status = render(template_text, n_template, root, n_messages, heap.arena.used_bytes, options, out, error);
+        status = put_options(&heap, root, ae_value_undefined(), ae_value_undefined(), options, error);
+    if (status == AERIE_OK)
+        status = render(template_text, strlen(template_text), root, n_messages, heap.arena.used_bytes, options, out, error);
+    ae_value_heap_free(&heap);
+    return status;
+}
+
+aerie_status ae_chat_render_json(const char *template_text, size_t n_template, ae_chat_json messages,
+                                 const ae_chat_options *options, ae_buf *out, aerie_error *error)
+{
+    ae_value_heap heap;
+    ae_value list, root, tools = ae_value_undefined(), kwargs = ae_value_undefined();
+    ae_value_heap_init(&heap, SIZE_MAX);
+    aerie_status status = read_messages(&heap, &messages, &list, &tools, &kwargs, error);
+    if (status == AERIE_OK && !build_root(&heap, list, options, &root))
+        status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
+    if (status == AERIE_OK) status = put_options(&heap, root, tools, kwargs, options, error);
+    if (status == AERIE_OK)
+        status = render(template_text, n_template, root, list.as.array->n, heap.arena.used_bytes, options, out, error);
     ae_value_heap_free(&heap);
     return status;
 }

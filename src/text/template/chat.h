@@ -15,18 +15,6 @@ typedef struct ae_chat_message {
     const char *content; /* UTF-8, NUL-terminated */
 } ae_chat_message;
 
-typedef struct ae_chat_options {
-    const char *bos_text; /* what the template sees as bos_token; "" if none */
-    const char *eos_text;
-    bool add_generation_prompt;
-    const char *template_name; /* opens the sentences about the template; NULL: they stand alone */
-} ae_chat_options;
-
-/* Appends the prompt. Errors: FORMAT (template line, column and reason, or the template's own raise_exception
- * text), LIMIT, MEMORY. */
-aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
-                            const ae_chat_options *options, ae_buf *out, aerie_error *error);
-
 /* A JSON document; `name` opens the sentences about it. text NULL: none. */
 typedef struct ae_chat_json {
     const char *text; /* [n] */
@@ -34,10 +22,29 @@ typedef struct ae_chat_json {
     const char *name;
 } ae_chat_json;
 
-/* The same with messages of any shape: a list, or an object that holds it as "messages" and may hold "tools" and
- * "chat_template_kwargs". `tools`: a list, replaces the object's; `variables`: an object, whose members come last and
- * replace all others of their names. */
-aerie_status ae_chat_render_json(const char *template_text, size_t n_template, ae_chat_json messages, ae_chat_json tools,
-                                 ae_chat_json variables, const ae_chat_options *options, ae_buf *out, aerie_error *error);
+typedef struct ae_chat_options {
+    const char *bos_text; /* what the template sees as bos_token; "" if none */
+    const char *eos_text;
+    bool add_generation_prompt;
+    const char *template_name; /* opens the sentences about the template; NULL: they stand alone */
+    ae_chat_json tools;        /* a list */
+    ae_chat_json variables;    /* an object, whose members come last and replace all others of their names */
+    ae_buf *values;            /* appended to: the ae_span of the prompt that come from messages and tools (docs/templates.md);
+                                * NULL: not wanted */
+} ae_chat_options;
+
+/* Appends the prompt. Errors: FORMAT (template line, column and reason, or the template's own raise_exception
+ * text), LIMIT, MEMORY. */
+aerie_status ae_chat_render(const char *template_text, const ae_chat_message *messages, size_t n_messages,
+                            const ae_chat_options *options, ae_buf *out, aerie_error *error);
+
+/* The same with messages of any shape: a list, or an object that holds it as "messages" and may hold "tools", which those of
+ * the options replace, and "chat_template_kwargs". */
+aerie_status ae_chat_render_json(const char *template_text, size_t n_template, ae_chat_json messages,
+                                 const ae_chat_options *options, ae_buf *out, aerie_error *error);
+
+/* Templates that many models share, by llama.cpp's names; NULL for an unknown name. */
+const char *ae_chat_builtin(const char *name);
+const char *ae_chat_builtin_name(size_t i); /* NULL after the last */
 
 #endif

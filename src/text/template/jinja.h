@@ -35,11 +35,12 @@ ae_template_options ae_template_options_default(void);
 aerie_status ae_template_parse(ae_template **out, const char *text, size_t n, aerie_error *error);
 void ae_template_free(ae_template *tmpl);
 
-/* Appends the text to `out`, all of it or nothing. `root` must be an OBJECT: the variables that
+/* Appends the text to `out`, all of it or nothing, and to `spans` (NULL: not wanted) the ae_span of its bytes that come
+ * from data (value.h), ascending, none touching the next. `root` must be an OBJECT: the variables that
  * the template sees. `options` may be NULL.
  * Errors: FORMAT (line and reason; what the template itself raises comes as it is), LIMIT,
  * UNSUPPORTED, MEMORY. */
 aerie_status ae_template_render(const ae_template *tmpl, ae_value root, const ae_template_options *options,
-                                ae_buf *out, aerie_error *error);
+                                ae_buf *out, ae_buf *spans, aerie_error *error);
 
 #endif

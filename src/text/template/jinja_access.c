@@ -102,7 +102,7 @@ static aerie_status find_item(ae_jinja_run *r, ae_value object, ae_value key, bo
     AE_JINJA_CHARGE(r, s->n == s->n_chars ? 0 : s->n / 256);
     size_t at = ae_jinja_char_offset(s, (size_t)i);
     uint32_t code;
-    AE_TRY(ae_jinja_string(r, s->data + at, ae_utf8_decode(s->data + at, s->n - at, &code), out));
+    AE_TRY(ae_jinja_part(r, s, at, ae_utf8_decode(s->data + at, s->n - at, &code), out));
     out->safe = object.safe;
     return AERIE_OK;
 }
@@ -164,7 +164,7 @@ static aerie_status slice_string(ae_jinja_run *r, ae_value object, int64_t start
     if (step == 1 || count == 0) {
         size_t from = count ? ae_jinja_char_offset(s, (size_t)start) : 0;
         size_t to = count ? ae_jinja_char_offset(s, (size_t)(start + count)) : 0;
-        AE_TRY(ae_jinja_string(r, s->data + from, to - from, out));
+        AE_TRY(ae_jinja_part(r, s, from, to - from, out));
         out->safe = object.safe;
         return AERIE_OK;
     }
@@ -176,7 +176,7 @@ static aerie_status slice_string(ae_jinja_run *r, ae_value object, int64_t start
     offsets[s->n_chars] = s->n;
     ae_jinja_text t = {0};
     for (int64_t k = 0, at = start; k < count; k++, at += step)
-        AE_TRY(ae_jinja_text_add(r, &t, s->data + offsets[at], offsets[at + 1] - offsets[at]));
+        AE_TRY(ae_jinja_text_part(r, &t, s, offsets[at], offsets[at + 1] - offsets[at]));
     AE_TRY(ae_jinja_text_value(r, &t, out));
     out->safe = object.safe;
     return AERIE_OK;
@@ -226,7 +226,7 @@ static aerie_status string_items(ae_jinja_run *r, const ae_string *s, ae_value *
     for (size_t i = 0; i < s->n;) {
         uint32_t code;
         size_t n = ae_utf8_decode(s->data + i, s->n - i, &code);
-        AE_TRY(ae_jinja_string(r, s->data + i, n, &out->as.array->items[out->as.array->n++]));
+        AE_TRY(ae_jinja_part(r, s, i, n, &out->as.array->items[out->as.array->n++]));
         i += n;
     }
     return AERIE_OK;

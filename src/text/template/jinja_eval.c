@@ -455,8 +455,24 @@ static aerie_status prepare(ae_jinja_run *r)
     return r->top ? AERIE_OK : ae_jinja_fail_heap(r);
 }
 
+/* Stretches of data. */
+static void add_spans(ae_buf *spans, const ae_jinja_text *t, size_t begin)
+{
+    for (size_t i = 0; i < t->n;) {
+        size_t end = t->n;
+        const bool data = (t->map ? t->map[i] : t->origin) != AE_ORIGIN_TEMPLATE;
+        if (t->map) {
+            const uint8_t *next = memchr(t->map + i, data ? AE_ORIGIN_TEMPLATE : AE_ORIGIN_DATA, t->n - i);
+            if (next) end = (size_t)(next - t->map);
+        }
+        const ae_span span = {begin + i, begin + end};
+        if (data) ae_buf_add(spans, (const char *)&span, sizeof span);
+        i = end;
+    }
+}
+
 aerie_status ae_template_render(const ae_template *tmpl, ae_value root, const ae_template_options *options,
-                                ae_buf *out, aerie_error *error)
+                                ae_buf *out, ae_buf *spans, aerie_error *error)
 {
     ae_template_options usual = ae_template_options_default();
     if (!options) options = &usual;
@@ -468,8 +484,9 @@ aerie_status ae_template_render(const ae_template *tmpl, ae_value root, const ae
     aerie_status status;
     AE_TRY_GOTO(status, prepare(&r), done);
     AE_TRY_GOTO(status, ae_jinja_exec(&r, tmpl->body), done);
+    if (spans) add_spans(spans, &text, out->n);
     ae_buf_add(out, text.data, text.n);
-    if (out->failed) status = ae_fail_memory(error, "the rendered text", text.n);
+    if (out->failed || (spans && spans->failed)) status = ae_fail_memory(error, "the rendered text", text.n);
 
 done:
     ae_value_heap_free(&r.heap);

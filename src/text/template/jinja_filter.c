@@ -68,10 +68,10 @@ static aerie_status title(ae_jinja_run *r, const ae_jinja_call *call, ae_value *
                         (ae_utf8_is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<');
         if (i == s->n || (!start && is_break != was_break)) {
             if (!start) {
-                AE_TRY(ae_jinja_string(r, s->data + from, first_end - from, &part));
+                AE_TRY(ae_jinja_part(r, s, from, first_end - from, &part));
                 AE_TRY(call_method(r, "upper", part, &no_args, &part));
                 AE_TRY(ae_jinja_write_str(r, &t, part));
-                AE_TRY(ae_jinja_string(r, s->data + first_end, i - first_end, &part));
+                AE_TRY(ae_jinja_part(r, s, first_end, i - first_end, &part));
                 AE_TRY(call_method(r, "lower", part, &no_args, &part));
                 AE_TRY(ae_jinja_write_str(r, &t, part));
             }
@@ -209,7 +209,7 @@ static aerie_status truncate_text(ae_jinja_run *r, const ae_jinja_call *call, ae
         cut = i;
         break;
     }
-    AE_TRY(ae_jinja_string(r, s->data, cut, &part));
+    AE_TRY(ae_jinja_part(r, s, 0, cut, &part));
     part.safe = call->self.safe;
     return ae_jinja_binary(r, OP_ADD, part, end, out);
 }

@@ -86,6 +86,7 @@ aerie_status ae_jinja_strftime(ae_jinja_run *r, const ae_jinja_call *call, ae_va
         if (!localtime_r(&seconds, &now)) now = (struct tm){.tm_mday = 1, .tm_year = 70, .tm_wday = 4};
     }
     const ae_string *format = call->arg[0].as.string;
+    t.pen = format->origin == AE_ORIGIN_TEMPLATE ? AE_ORIGIN_TEMPLATE : AE_ORIGIN_DATA;
     for (size_t i = 0; i < format->n; i++) {
         if (format->data[i] != '%' || i + 1 == format->n) {
             AE_TRY(ae_jinja_text_add(r, &t, format->data + i, 1));
@@ -117,20 +118,28 @@ static int read_number(const char *text, size_t n, size_t *at)
     return value;
 }
 
-static aerie_status add_padded(ae_jinja_run *r, ae_jinja_text *t, const field *f, const char *text, size_t n, bool number)
+/* The first n bytes of `text`. */
+static aerie_status add_padded(ae_jinja_run *r, ae_jinja_text *t, const field *f, const ae_jinja_text *text, size_t n,
+                               bool number)
 {
-    if (!text) text = ""; /* what an empty ae_jinja_text holds */
-    size_t n_chars = 0, sign = number && n && (text[0] == '-' || text[0] == '+' || text[0] == ' ') ? 1 : 0;
-    for (size_t i = 0; i < n; i++) n_chars += ((unsigned char)text[i] & 0xC0) != 0x80;
+    const char *data = text->data;
+    size_t n_chars = 0, sign = number && n && (data[0] == '-' || data[0] == '+' || data[0] == ' ') ? 1 : 0;
+    for (size_t i = 0; i < n; i++) n_chars += ((unsigned char)data[i] & 0xC0) != 0x80;
     size_t missing = f->width > 0 && (size_t)f->width > n_chars ? (size_t)f->width - n_chars : 0;
     char align = f->align ? f->align : number ? '>' : '<';
     size_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;
     bool zeros = f->zero && number && !f->align;
-    if (zeros) AE_TRY(ae_jinja_text_add(r, t, text, sign));
+    if (zeros) AE_TRY(ae_jinja_text_join(r, t, text, 0, sign));
     for (size_t i = 0; i < left; i++) AE_TRY(ae_jinja_text_adds(r, t, zeros ? "0" : " "));
-    AE_TRY(ae_jinja_text_add(r, t, text + (zeros ? sign : 0), n - (zeros ? sign : 0)));
+    AE_TRY(ae_jinja_text_join(r, t, text, zeros ? sign : 0, n - (zeros ? sign : 0)));
     for (size_t i = left; i < missing; i++) AE_TRY(ae_jinja_text_adds(r, t, " "));
     return AERIE_OK;
+}
+
+/* A number that was written into `text`. */
+static aerie_status add_digits(ae_jinja_run *r, ae_jinja_text *t, const field *f, char *text, size_t n)
+{
+    return add_padded(r, t, f, &(ae_jinja_text){.data = text, .n = n}, n, true);
 }
 
 static aerie_status add_integer(ae_jinja_run *r, ae_jinja_text *t, const field *f, int64_t value)
@@ -144,7 +153,7 @@ static aerie_status add_integer(ae_jinja_run *r, ae_jinja_text *t, const field *
     if (value < 0) text[at++] = '-';
     else if (f->sign) text[at++] = f->sign;
     while (n) text[at++] = digits[--n];
-    return add_padded(r, t, f, text, at, true);
+    return add_digits(r, t, f, text, at);
 }
 
 static aerie_status add_float(ae_jinja_run *r, ae_jinja_text *t, const field *f, double value)
@@ -158,7 +167,7 @@ static aerie_status add_float(ae_jinja_run *r, ae_jinja_text *t, const field *f,
     if (n < 0 || (size_t)n >= sizeof text - at) return ae_jinja_fail(r, AERIE_ERROR_LIMIT, "a number is too long");
     for (size_t i = at; text[i]; i++)
         if (text[i] == ',') text[i] = '.'; /* the decimal point of some locales */
-    return add_padded(r, t, f, text, at + (size_t)n, true);
+    return add_digits(r, t, f, text, at + (size_t)n);
 }
 
 static aerie_status add_field(ae_jinja_run *r, ae_jinja_text *t, const field *f, ae_value v)
@@ -185,7 +194,7 @@ static aerie_status add_field(ae_jinja_run *r, ae_jinja_text *t, const field *f,
     case 'G':
         if (ae_jinja_is_number(v)) return add_float(r, t, f, ae_jinja_to_double(v));
         break;
-    case 'r': AE_TRY(ae_jinja_write_repr(r, &inner, v)); return add_padded(r, t, f, inner.data, inner.n, false);
+    case 'r': AE_TRY(ae_jinja_write_repr(r, &inner, v)); return add_padded(r, t, f, &inner, inner.n, false);
     case 's': {
         AE_TRY(ae_jinja_write_str(r, &inner, v));
         size_t n = inner.n;
@@ -194,7 +203,7 @@ static aerie_status add_field(ae_jinja_run *r, ae_jinja_text *t, const field *f,
                 n = k;
                 break;
             }
-        return add_padded(r, t, f, inner.data, n, false);
+        return add_padded(r, t, f, &inner, n, false);
     }
     default: return ae_jinja_fail(r, AERIE_ERROR_UNSUPPORTED, "the format '%c' is not offered", f->type);
     }
@@ -211,7 +220,7 @@ aerie_status ae_jinja_percent(ae_jinja_run *r, ae_value format, ae_value args, a
     ae_jinja_text t = {0};
     for (size_t i = 0; i < s->n;) {
         if (s->data[i] != '%') {
-            AE_TRY(ae_jinja_text_add(r, &t, s->data + i++, 1));
+            AE_TRY(ae_jinja_text_part(r, &t, s, i++, 1));
             continue;
         }
         field f = {.precision = -1};
@@ -245,7 +254,7 @@ aerie_status ae_jinja_percent(ae_jinja_run *r, ae_value format, ae_value args, a
         if (i == s->n) return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "a format ends in the middle");
         f.type = s->data[i++];
         if (f.type == '%') {
-            AE_TRY(ae_jinja_text_adds(r, &t, "%"));
+            AE_TRY(ae_jinja_text_part(r, &t, s, i - 1, 1));
             continue;
         }
         if (!named) {
@@ -339,7 +348,7 @@ aerie_status ae_jinja_str_format(ae_jinja_run *r, const ae_jinja_call *call, ae_
     for (size_t i = 0; i < s->n;) {
         char c = s->data[i];
         if ((c == '{' || c == '}') && i + 1 < s->n && s->data[i + 1] == c) {
-            AE_TRY(ae_jinja_text_add(r, &t, &c, 1));
+            AE_TRY(ae_jinja_text_part(r, &t, s, i, 1));
             i += 2;
         } else if (c == '{') {
             const char *end = memchr(s->data + i, '}', s->n - i);
@@ -350,7 +359,7 @@ aerie_status ae_jinja_str_format(ae_jinja_run *r, const ae_jinja_call *call, ae_
         } else if (c == '}') {
             return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "format: a '}' stands alone");
         } else {
-            AE_TRY(ae_jinja_text_add(r, &t, &c, 1));
+            AE_TRY(ae_jinja_text_part(r, &t, s, i, 1));
             i++;
         }
     }

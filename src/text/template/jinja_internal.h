@@ -215,10 +215,13 @@ aerie_status ae_jinja_parse_filters(ae_jinja_parser *p, ae_jinja_node *input, bo
 
 /* ---- Run -------------------------------------------------------------------------------- */
 
-/* A growing text in the run's heap. */
+/* A growing text in the run's heap, with the origin of each byte. */
 typedef struct ae_jinja_text {
     char *data;
     size_t n, capacity;
+    uint8_t *map;   /* [capacity] as ae_string's; NULL while all bytes are of one origin */
+    uint8_t origin; /* of all bytes so far, where there is no map */
+    uint8_t pen;    /* ae_origin of what ae_jinja_text_add, _adds and _code write; the template's unless set */
 } ae_jinja_text;
 
 typedef struct ae_jinja_binding {
@@ -351,6 +354,15 @@ aerie_status ae_jinja_find(ae_jinja_run *r, const ae_string *hay, size_t from, c
 /* jinja_text.c */
 aerie_status ae_jinja_text_add(ae_jinja_run *r, ae_jinja_text *t, const char *bytes, size_t n);
 aerie_status ae_jinja_text_adds(ae_jinja_run *r, ae_jinja_text *t, const char *bytes);
+/* Bytes of a string, or of another text, with their own origins. All that is copied out of strings goes this way. */
+aerie_status ae_jinja_text_part(ae_jinja_run *r, ae_jinja_text *t, const ae_string *s, size_t from, size_t n);
+aerie_status ae_jinja_text_join(ae_jinja_run *r, ae_jinja_text *t, const ae_jinja_text *other, size_t from, size_t n);
+/* A string of its own. */
+aerie_status ae_jinja_part(ae_jinja_run *r, const ae_string *s, size_t from, size_t n, ae_value *out);
+static inline uint8_t ae_jinja_origin_at(const ae_string *s, size_t i)
+{
+    return s->map ? s->map[i] : s->origin;
+}
 aerie_status ae_jinja_text_value(ae_jinja_run *r, const ae_jinja_text *t, ae_value *out);
 aerie_status ae_jinja_text_code(ae_jinja_run *r, ae_jinja_text *t, uint32_t code);
 aerie_status ae_jinja_write_str(ae_jinja_run *r, ae_jinja_text *t, ae_value v);

@@ -31,16 +31,19 @@ static aerie_status need_int(ae_jinja_run *r, const ae_jinja_call *call, size_t 
                          ae_jinja_type_name(call->arg[i]));
 }
 
-static aerie_status result(ae_jinja_run *r, const ae_jinja_call *call, const char *text, size_t n, ae_value *out)
+/* Bytes of the object itself. */
+static aerie_status part_of(ae_jinja_run *r, const ae_jinja_call *call, size_t from, size_t n, ae_value *out)
 {
-    AE_TRY(ae_jinja_string(r, text, n, out));
+    AE_TRY(ae_jinja_part(r, call->self.as.string, from, n, out));
     out->safe = call->self.safe;
     return AERIE_OK;
 }
 
 static aerie_status text_result(ae_jinja_run *r, const ae_jinja_call *call, const ae_jinja_text *t, ae_value *out)
 {
-    return result(r, call, t->data, t->n, out);
+    AE_TRY(ae_jinja_text_value(r, t, out));
+    out->safe = call->self.safe;
+    return AERIE_OK;
 }
 
 /* ---- Case ------------------------------------------------------------------------------- */
@@ -92,6 +95,7 @@ static aerie_status change_case(ae_jinja_run *r, const ae_jinja_call *call, ae_v
         uint32_t code;
         size_t n = ae_utf8_decode(s->data + i, s->n - i, &code);
         int now = how;
+        t.pen = ae_jinja_origin_at(s, i);
         if (how == CASE_TITLE) now = after_letter ? CASE_LOWER : CASE_TITLE;
         if (how == CASE_CAPITALIZE) now = i ? CASE_LOWER : CASE_TITLE;
         if (how == CASE_SWAP) now = category(code) == UTF8PROC_CATEGORY_LU ? CASE_LOWER : CASE_UPPER;
@@ -176,7 +180,7 @@ static aerie_status strip(ae_jinja_run *r, const ae_jinja_call *call, ae_value *
         if (drop) to = at;
     }
     AE_JINJA_CHARGE(r, (s->n - (to - from)) / 64);
-    return result(r, call, s->data + from, to - from, out);
+    return part_of(r, call, from, to - from, out);
 }
 
 /* Optional start and end (characters) at arguments 1 and 2, as byte offsets. */
@@ -275,8 +279,8 @@ static aerie_status replace(ae_jinja_run *r, const ae_jinja_call *call, ae_value
         AE_JINJA_CHARGE(r, 1);
         AE_TRY(ae_jinja_find(r, s, search, old, &at));
         if (at == SIZE_MAX) break;
-        AE_TRY(ae_jinja_text_add(r, &t, s->data + from, at - from));
-        AE_TRY(ae_jinja_text_add(r, &t, with->data, with->n));
+        AE_TRY(ae_jinja_text_part(r, &t, s, from, at - from));
+        AE_TRY(ae_jinja_text_part(r, &t, with, 0, with->n));
         from = search = at + old->n;
         if (old->n) continue;
         /* An empty text is found before every character and at the end. */
@@ -284,7 +288,7 @@ static aerie_status replace(ae_jinja_run *r, const ae_jinja_call *call, ae_value
         do search++;
         while (search < s->n && ((unsigned char)s->data[search] & 0xC0) == 0x80);
     }
-    AE_TRY(ae_jinja_text_add(r, &t, s->data + from, s->n - from));
+    AE_TRY(ae_jinja_text_part(r, &t, s, from, s->n - from));
     return text_result(r, call, &t, out);
 }
 
@@ -295,7 +299,7 @@ static aerie_status remove_affix(ae_jinja_run *r, const ae_jinja_call *call, ae_
     AE_TRY(need_string(r, call, call->arg[0], &part));
     bool found = matches(s, 0, s->n, part, call->entry->detail);
     size_t n = found ? s->n - part->n : s->n;
-    return result(r, call, s->data + (found && !call->entry->detail ? part->n : 0), n, out);
+    return part_of(r, call, found && !call->entry->detail ? part->n : 0, n, out);
 }
 
 /* ---- Split and join --------------------------------------------------------------------- */
@@ -304,7 +308,7 @@ static aerie_status add_part(ae_jinja_run *r, const ae_jinja_call *call, ae_valu
 {
     ae_value part;
     AE_JINJA_CHARGE(r, 1);
-    AE_TRY(result(r, call, call->self.as.string->data + from, to - from, &part));
+    AE_TRY(part_of(r, call, from, to - from, &part));
     return ae_value_array_add(&r->heap, list, part) ? AERIE_OK : ae_jinja_fail_heap(r);
 }
 
@@ -469,8 +473,8 @@ static aerie_status join(ae_jinja_run *r, const ae_jinja_call *call, ae_value *o
         AE_JINJA_CHARGE(r, 1);
         if (call->self.safe) AE_TRY(ae_jinja_escape(r, item, &item));
         AE_TRY(need_string(r, call, item, &s));
-        if (i) AE_TRY(ae_jinja_text_add(r, &t, call->self.as.string->data, call->self.as.string->n));
-        AE_TRY(ae_jinja_text_add(r, &t, s->data, s->n));
+        if (i) AE_TRY(ae_jinja_text_part(r, &t, call->self.as.string, 0, call->self.as.string->n));
+        AE_TRY(ae_jinja_text_part(r, &t, s, 0, s->n));
     }
     return text_result(r, call, &t, out);
 }
@@ -488,14 +492,15 @@ static aerie_status pad(ae_jinja_run *r, const ae_jinja_call *call, ae_value *ou
     if (call->has[1]) AE_TRY(need_string(r, call, call->arg[1], &fill));
     if (fill && fill->n_chars != 1)
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "'%s' needs one character to fill with", call->entry->name);
-    if (width <= (int64_t)s->n_chars) return result(r, call, s->data, s->n, out);
+    if (width <= (int64_t)s->n_chars) return part_of(r, call, 0, s->n, out);
     size_t missing = (size_t)width - s->n_chars, left = 0, at = 0;
     if (how == PAD_LEFT || how == PAD_ZERO) left = missing;
     if (how == (PAD_LEFT | PAD_RIGHT)) left = missing / 2 + (missing & (size_t)width & 1);
     const char *filler = fill ? fill->data : how == PAD_ZERO ? "0" : " ";
-    if (how == PAD_ZERO && s->n && (s->data[0] == '-' || s->data[0] == '+')) AE_TRY(ae_jinja_text_add(r, &t, s->data, at = 1));
+    t.pen = fill && fill->origin; /* one character is of one origin */
+    if (how == PAD_ZERO && s->n && (s->data[0] == '-' || s->data[0] == '+')) AE_TRY(ae_jinja_text_part(r, &t, s, 0, at = 1));
     for (size_t i = 0; i < left; i++) AE_TRY(ae_jinja_text_adds(r, &t, filler));
-    AE_TRY(ae_jinja_text_add(r, &t, s->data + at, s->n - at));
+    AE_TRY(ae_jinja_text_part(r, &t, s, at, s->n - at));
     for (size_t i = left; i < missing; i++) AE_TRY(ae_jinja_text_adds(r, &t, filler));
     return text_result(r, call, &t, out);
 }

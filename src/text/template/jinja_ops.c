@@ -268,17 +268,32 @@ static aerie_status fail_types(ae_jinja_run *r, const char *what, ae_value a, ae
                          ae_jinja_type_name(b));
 }
 
+static void fill_map(uint8_t *map, const ae_string *s)
+{
+    if (s->map) memcpy(map, s->map, s->n);
+    else memset(map, s->origin, s->n);
+}
+
 static aerie_status concat_strings(ae_jinja_run *r, ae_value a, ae_value b, ae_value *out)
 {
     /* A safe side escapes the other one: that is what Markup does, even without autoescape. */
     bool safe = a.safe || b.safe;
     if (safe && !a.safe) AE_TRY(ae_jinja_escape(r, a, &a));
     if (safe && !b.safe) AE_TRY(ae_jinja_escape(r, b, &b));
+    const ae_string *x = a.as.string, *y = b.as.string;
+    const bool mixed = x->n && y->n && (x->map || y->map || x->origin != y->origin);
     size_t n;
-    ae_string *s = ae_add_size(a.as.string->n, b.as.string->n, &n) ? ae_string_alloc(&r->heap, n) : NULL;
-    if (!s) return ae_jinja_fail_heap(r);
-    memcpy(s->data, a.as.string->data, a.as.string->n);
-    memcpy(s->data + a.as.string->n, b.as.string->data, b.as.string->n);
+    ae_string *s = ae_add_size(x->n, y->n, &n) ? ae_string_alloc(&r->heap, n) : NULL;
+    uint8_t *map = s && mixed ? ae_value_alloc(&r->heap, n, 1) : NULL;
+    if (!s || (mixed && !map)) return ae_jinja_fail_heap(r);
+    memcpy(s->data, x->data, x->n);
+    memcpy(s->data + x->n, y->data, y->n);
+    if (mixed) {
+        fill_map(map, x);
+        fill_map(map + x->n, y);
+    }
+    s->map = mixed ? map : x->n ? x->map : y->map;
+    s->origin = mixed ? AE_ORIGIN_MIXED : x->n ? x->origin : y->origin;
     ae_string_seal(s);
     *out = ae_value_of_string(s);
     out->safe = safe;
@@ -313,9 +328,16 @@ static aerie_status repeat(ae_jinja_run *r, ae_value v, int64_t count, ae_value 
         return ae_jinja_fail_heap(r);
     }
     if (is_string) {
+        const bool mixed = v.as.string->map && n;
         ae_string *s = ae_string_alloc(&r->heap, n);
-        if (!s) return ae_jinja_fail_heap(r);
-        for (size_t i = 0; i < times; i++) memcpy(s->data + i * unit, v.as.string->data, unit);
+        uint8_t *map = s && mixed ? ae_value_alloc(&r->heap, n, 1) : NULL;
+        if (!s || (mixed && !map)) return ae_jinja_fail_heap(r);
+        for (size_t i = 0; i < times; i++) {
+            memcpy(s->data + i * unit, v.as.string->data, unit);
+            if (mixed) fill_map(map + i * unit, v.as.string);
+        }
+        s->map = map;
+        s->origin = n ? v.as.string->origin : AE_ORIGIN_TEMPLATE;
         ae_string_seal(s);
         *out = ae_value_of_string(s);
         out->safe = v.safe;

@@ -10,22 +10,62 @@
 
 /* ---- Building --------------------------------------------------------------------------- */
 
-aerie_status ae_jinja_text_add(ae_jinja_run *r, ae_jinja_text *t, const char *bytes, size_t n)
+/* Room for n more bytes. */
+static aerie_status reserve(ae_jinja_run *r, ae_jinja_text *t, size_t n)
 {
     if (n > r->max_output_bytes || t->n > r->max_output_bytes - n)
         return ae_jinja_fail(r, AERIE_ERROR_LIMIT, "the text grows beyond %zu bytes", r->max_output_bytes);
-    if (t->n + n > t->capacity) {
-        size_t capacity = t->capacity ? t->capacity : 128;
-        while (capacity < t->n + n) capacity *= 2;
-        char *data = ae_value_alloc(&r->heap, capacity, 1);
-        if (!data) return ae_jinja_fail_heap(r);
-        if (t->n) memcpy(data, t->data, t->n);
-        t->data = data;
-        t->capacity = capacity;
+    if (t->n + n <= t->capacity) return AERIE_OK;
+    size_t capacity = t->capacity ? t->capacity : 128;
+    while (capacity < t->n + n) capacity *= 2;
+    char *data = ae_value_alloc(&r->heap, capacity, 1);
+    uint8_t *map = data && t->map ? ae_value_alloc(&r->heap, capacity, 1) : NULL;
+    if (!data || (t->map && !map)) return ae_jinja_fail_heap(r);
+    if (t->n) memcpy(data, t->data, t->n);
+    if (map) memcpy(map, t->map, t->n);
+    t->data = data;
+    t->map = map;
+    t->capacity = capacity;
+    return AERIE_OK;
+}
+
+/* Notes where n bytes behind the end, which have room, come from: `map`, or all from `origin`. */
+static aerie_status note_origin(ae_jinja_run *r, ae_jinja_text *t, const uint8_t *map, uint8_t origin, size_t n)
+{
+    if (!t->n && !map) t->origin = origin;
+    if (!t->map && (map || t->origin != origin)) {
+        t->map = ae_value_alloc(&r->heap, t->capacity, 1);
+        if (!t->map) return ae_jinja_fail_heap(r);
+        memset(t->map, t->origin, t->n);
     }
-    if (n) memcpy(t->data + t->n, bytes, n);
+    if (t->map && map) memcpy(t->map + t->n, map, n);
+    else if (t->map) memset(t->map + t->n, origin, n);
+    return AERIE_OK;
+}
+
+static aerie_status add(ae_jinja_run *r, ae_jinja_text *t, const char *bytes, const uint8_t *map, uint8_t origin, size_t n)
+{
+    if (!n) return AERIE_OK;
+    AE_TRY(reserve(r, t, n));
+    AE_TRY(note_origin(r, t, map, origin, n));
+    memcpy(t->data + t->n, bytes, n);
     t->n += n;
     return AERIE_OK;
+}
+
+aerie_status ae_jinja_text_add(ae_jinja_run *r, ae_jinja_text *t, const char *bytes, size_t n)
+{
+    return add(r, t, bytes, NULL, t->pen, n);
+}
+
+aerie_status ae_jinja_text_part(ae_jinja_run *r, ae_jinja_text *t, const ae_string *s, size_t from, size_t n)
+{
+    return add(r, t, s->data + from, s->map ? s->map + from : NULL, s->origin, n);
+}
+
+aerie_status ae_jinja_text_join(ae_jinja_run *r, ae_jinja_text *t, const ae_jinja_text *other, size_t from, size_t n)
+{
+    return n ? add(r, t, other->data + from, other->map ? other->map + from : NULL, other->origin, n) : AERIE_OK;
 }
 
 aerie_status ae_jinja_text_adds(ae_jinja_run *r, ae_jinja_text *t, const char *bytes)
@@ -39,9 +79,35 @@ aerie_status ae_jinja_text_code(ae_jinja_run *r, ae_jinja_text *t, uint32_t code
     return ae_jinja_text_add(r, t, bytes, ae_utf8_encode(code, bytes));
 }
 
+/* A string of bytes that strings had, so they are valid UTF-8 and stay as they are. */
+static aerie_status value_of(ae_jinja_run *r, const char *bytes, const uint8_t *map, uint8_t origin, size_t n, ae_value *out)
+{
+    uint8_t *copy = NULL;
+    ae_string *s = ae_string_alloc(&r->heap, n);
+    if (s && map && n) {
+        const uint8_t *other = memchr(map, !map[0], n);
+        if (!other) origin = map[0];
+        else copy = ae_value_alloc(&r->heap, n, 1), origin = AE_ORIGIN_MIXED;
+        if (other && !copy) s = NULL;
+        if (copy) memcpy(copy, map, n);
+    }
+    if (!s) return ae_jinja_fail_heap(r);
+    if (n) memcpy(s->data, bytes, n);
+    s->map = copy;
+    s->origin = n ? origin : AE_ORIGIN_TEMPLATE;
+    ae_string_seal(s);
+    *out = ae_value_of_string(s);
+    return AERIE_OK;
+}
+
 aerie_status ae_jinja_text_value(ae_jinja_run *r, const ae_jinja_text *t, ae_value *out)
 {
-    return ae_jinja_string(r, t->data, t->n, out);
+    return value_of(r, t->data, t->map, t->origin, t->n, out);
+}
+
+aerie_status ae_jinja_part(ae_jinja_run *r, const ae_string *s, size_t from, size_t n, ae_value *out)
+{
+    return value_of(r, s->data + from, s->map ? s->map + from : NULL, s->origin, n, out);
 }
 
 aerie_status ae_jinja_string(ae_jinja_run *r, const char *text, size_t n, ae_value *out)
@@ -84,8 +150,8 @@ static aerie_status write_string_repr(ae_jinja_run *r, ae_jinja_text *t, const a
         else if (code == '\t') strcpy(escape, "\\t");
         else if (!is_printable(code))
             snprintf(escape, sizeof escape, code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)code);
-        if (escape[0]) AE_TRY(ae_jinja_text_adds(r, t, escape));
-        else AE_TRY(ae_jinja_text_add(r, t, s->data + i, n));
+        if (escape[0]) AE_TRY(add(r, t, escape, NULL, ae_jinja_origin_at(s, i), strlen(escape)));
+        else AE_TRY(ae_jinja_text_part(r, t, s, i, n));
         i += n;
     }
     return ae_jinja_text_add(r, t, &quote, 1);
@@ -181,7 +247,7 @@ aerie_status ae_jinja_write_repr(ae_jinja_run *r, ae_jinja_text *t, ae_value v)
 
 aerie_status ae_jinja_write_str(ae_jinja_run *r, ae_jinja_text *t, ae_value v)
 {
-    if (v.kind == AE_VALUE_STRING) return ae_jinja_text_add(r, t, v.as.string->data, v.as.string->n);
+    if (v.kind == AE_VALUE_STRING) return ae_jinja_text_part(r, t, v.as.string, 0, v.as.string->n);
     if (v.kind == AE_VALUE_UNDEFINED) return AERIE_OK;
     return ae_jinja_write_repr(r, t, v);
 }
@@ -216,8 +282,8 @@ aerie_status ae_jinja_escape(ae_jinja_run *r, ae_value v, ae_value *out)
         for (size_t k = 0; i < s->n && k < sizeof escapes / sizeof *escapes; k++)
             if (s->data[i] == escapes[k].c) escape = escapes[k].text;
         if (!escape && i < s->n) continue;
-        AE_TRY(ae_jinja_text_add(r, &t, s->data + from, i - from));
-        if (escape) AE_TRY(ae_jinja_text_adds(r, &t, escape));
+        AE_TRY(ae_jinja_text_part(r, &t, s, from, i - from));
+        if (escape) AE_TRY(add(r, &t, escape, NULL, ae_jinja_origin_at(s, i), strlen(escape)));
         from = i + 1;
     }
     AE_TRY(ae_jinja_text_value(r, &t, out));
@@ -230,8 +296,7 @@ aerie_status ae_jinja_escape(ae_jinja_run *r, ae_value v, ae_value *out)
 typedef struct json {
     ae_jinja_text text;
     bool ascii, sort, pretty;
-    const char *indent;
-    size_t n_indent;
+    const ae_string *indent;
     const ae_string *item_separator, *key_separator; /* NULL: the usual ones */
     size_t level;
 } json;
@@ -258,13 +323,13 @@ static aerie_status json_string(ae_jinja_run *r, json *j, const ae_string *s)
             snprintf(escape, sizeof escape, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((code - 0x10000) >> 10)),
                      (unsigned)(0xDC00 + ((code - 0x10000) & 0x3FF)));
         if (escape[0]) {
-            AE_TRY(ae_jinja_text_add(r, &j->text, s->data + from, i - from));
-            AE_TRY(ae_jinja_text_adds(r, &j->text, escape));
+            AE_TRY(ae_jinja_text_part(r, &j->text, s, from, i - from));
+            AE_TRY(add(r, &j->text, escape, NULL, ae_jinja_origin_at(s, i), strlen(escape)));
             from = i + n;
         }
         i += n;
     }
-    AE_TRY(ae_jinja_text_add(r, &j->text, s->data + from, s->n - from));
+    AE_TRY(ae_jinja_text_part(r, &j->text, s, from, s->n - from));
     return ae_jinja_text_adds(r, &j->text, "\"");
 }
 
@@ -294,7 +359,7 @@ static aerie_status json_newline(ae_jinja_run *r, json *j)
 {
     if (!j->pretty) return AERIE_OK;
     AE_TRY(ae_jinja_text_adds(r, &j->text, "\n"));
-    for (size_t i = 0; i < j->level; i++) AE_TRY(ae_jinja_text_add(r, &j->text, j->indent, j->n_indent));
+    for (size_t i = 0; i < j->level; i++) AE_TRY(ae_jinja_text_part(r, &j->text, j->indent, 0, j->indent->n));
     return AERIE_OK;
 }
 
@@ -302,7 +367,7 @@ static aerie_status json_next(ae_jinja_run *r, json *j, bool first)
 {
     if (!first) {
         const ae_string *s = j->item_separator;
-        if (s) AE_TRY(ae_jinja_text_add(r, &j->text, s->data, s->n));
+        if (s) AE_TRY(ae_jinja_text_part(r, &j->text, s, 0, s->n));
         else AE_TRY(ae_jinja_text_adds(r, &j->text, j->pretty ? "," : ", "));
     }
     return json_newline(r, j);
@@ -348,7 +413,7 @@ static aerie_status json_object(ae_jinja_run *r, json *j, const ae_object *objec
         const ae_entry *entry = &object->entries[order ? order[i] : i];
         AE_TRY(json_next(r, j, i == 0));
         AE_TRY(json_key(r, j, entry->key));
-        if (j->key_separator) AE_TRY(ae_jinja_text_add(r, &j->text, j->key_separator->data, j->key_separator->n));
+        if (j->key_separator) AE_TRY(ae_jinja_text_part(r, &j->text, j->key_separator, 0, j->key_separator->n));
         else AE_TRY(ae_jinja_text_adds(r, &j->text, ": "));
         AE_TRY(json_value(r, j, entry->value));
     }
@@ -393,14 +458,14 @@ aerie_status ae_jinja_tojson(ae_jinja_run *r, const ae_jinja_call *call, ae_valu
     int64_t width;
     if (indent.kind == AE_VALUE_STRING) {
         j.pretty = true;
-        j.indent = indent.as.string->data;
-        j.n_indent = indent.as.string->n;
+        j.indent = indent.as.string;
     } else if (ae_jinja_to_int(indent, &width)) {
-        j.pretty = true;
-        j.n_indent = width < 0 ? 0 : width > 1024 ? 1024 : (size_t)width;
-        char *spaces = ae_value_alloc(&r->heap, j.n_indent, 1);
+        const size_t n = width < 0 ? 0 : width > 1024 ? 1024 : (size_t)width;
+        ae_string *spaces = ae_string_alloc(&r->heap, n);
         if (!spaces) return ae_jinja_fail_heap(r);
-        memset(spaces, ' ', j.n_indent);
+        memset(spaces->data, ' ', n);
+        ae_string_seal(spaces);
+        j.pretty = true;
         j.indent = spaces;
     } else if (call->has[1] && indent.kind != AE_VALUE_NONE) {
         return ae_jinja_fail(r, AERIE_ERROR_FORMAT, "tojson: indent must be a number or a string");

@@ -145,6 +145,7 @@ const ae_string *ae_string_new(ae_value_heap *heap, const char *text, size_t n)
     if (!ae_mul_size(n_bad, 2, &bytes) || !ae_add_size(bytes, n, &bytes)) return NULL;
     ae_string *string = ae_string_alloc(heap, bytes);
     if (!string) return NULL;
+    string->origin = heap->is_data ? AE_ORIGIN_DATA : AE_ORIGIN_TEMPLATE;
     if (n_bad == 0) {
         if (n) memcpy(string->data, text, n);
     } else {

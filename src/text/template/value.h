@@ -7,6 +7,8 @@
  * Invariants: every string is valid UTF-8 (bad bytes become U+FFFD on the way in), may hold NUL
  * bytes and never changes. A value that a template can see never refers to memory with a shorter
  * life than its own. Objects keep insertion order; keys are strings, numbers, booleans or none.
+ * Every byte of a string is either written by the template or comes from data (messages, tools); what is made of strings
+ * keeps that, so that control tokens spelled in data stay text (docs/templates.md). Equality and hashes do not see it.
  */
 #ifndef AE_TEXT_VALUE_H
 #define AE_TEXT_VALUE_H
@@ -18,12 +20,21 @@ typedef struct ae_value_heap {
     ae_arena arena;
     size_t limit_bytes;
     bool limit_hit; /* an allocation failed because of limit_bytes, not for want of memory */
+    bool is_data;   /* strings made by ae_string_new come from data */
 } ae_value_heap;
 
+typedef enum ae_origin {
+    AE_ORIGIN_TEMPLATE = 0,
+    AE_ORIGIN_DATA = 1,
+    AE_ORIGIN_MIXED = 2 /* a map tells for each byte */
+} ae_origin;
+
 typedef struct ae_string {
+    const uint8_t *map; /* MIXED: [n] ae_origin of each byte; else NULL */
     size_t n;       /* bytes without the NUL */
     size_t n_chars; /* code points; equals n for ASCII */
     uint32_t hash;
+    uint8_t origin; /* ae_origin */
     char data[]; /* [n + 1] */
 } ae_string;
 

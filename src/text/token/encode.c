@@ -126,11 +126,30 @@ static size_t skip_space(const char *text, size_t at, size_t n)
     return at;
 }
 
-/* Finds special tokens and hands on what lies between. */
-static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_specials *set, bool inside)
+/* The special token at `at`, -1: none. Where a plain stretch begins before the text's end, only what ends before it may be a
+ * control token; i_plain moves on to the first stretch that ends behind `at`. */
+static int32_t match_at(const ae_vocab *vocab, const ae_specials *set, const char *text, size_t at, size_t n,
+                        const ae_encode_options *options, size_t *i_plain)
 {
+    while (*i_plain < options->n_plain && options->plain[*i_plain].end <= at) ++*i_plain;
+    if (*i_plain == options->n_plain || options->plain[*i_plain].begin >= n)
+        return ae_special_match(vocab, set, text + at, n - at);
+    const size_t begin = options->plain[*i_plain].begin;
+    const int32_t any = begin > at ? ae_special_match(vocab, set, text + at, begin - at) : -1;
+    const int32_t user = ae_special_match(vocab, &vocab->user, text + at, n - at);
+    uint32_t n_any = 0, n_user = 0;
+    if (any >= 0) ae_strings_get(&vocab->pieces, any, &n_any);
+    if (user >= 0) ae_strings_get(&vocab->pieces, user, &n_user);
+    return n_user > n_any ? user : any;
+}
+
+/* Finds special tokens and hands on what lies between. */
+static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_encode_options *options)
+{
+    const ae_specials *set = options->parse_special ? &e->vocab->special : &e->vocab->user;
+    const bool inside = options->inside;
     bool after_special = !inside;
-    size_t begin = 0, at = 0;
+    size_t begin = 0, at = 0, i_plain = 0;
     while (set->n && at < n) {
         if (set->n_first == 1) { /* usually '<': let the C library look for it */
             const char *next = memchr(text + at, (uint8_t)*ae_strings_get(&e->vocab->pieces, set->ids[0], &(uint32_t){0}),
@@ -138,7 +157,7 @@ static aerie_status add_text(encoder *e, const char *text, size_t n, const ae_sp
             if (!next) break;
             at = (size_t)(next - text);
         }
-        int32_t id = ae_special_match(e->vocab, set, text + at, n - at);
+        int32_t id = match_at(e->vocab, set, text, at, n, options, &i_plain);
         if (id < 0) {
             at++;
             continue;
@@ -184,8 +203,9 @@ static aerie_status encode(encoder *e, const char *text, size_t n, ae_encode_opt
         AE_TRY(replace_unspellable(vocab, text, n, replaced, e->error));
         text = replaced->data;
         n = replaced->n;
+        if (options.n_plain) options.parse_special = false; /* places have moved; and templates write well-formed text */
     }
-    if (n) AE_TRY(add_text(e, text, n, options.parse_special ? &vocab->special : &vocab->user, options.inside));
+    if (n) AE_TRY(add_text(e, text, n, &options));
     if (options.add_special && vocab->add_eos && vocab->eos >= 0 && !ae_tokens_add(e->out, vocab->eos)) return fail_tokens(e);
     return AERIE_OK;
 }

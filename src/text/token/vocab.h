@@ -45,6 +45,10 @@ typedef struct ae_encode_options {
     bool add_special;   /* BOS (and EOS) where the model wants them */
     bool parse_special; /* text such as "<|im_start|>" becomes its control token */
     bool inside;        /* the text goes on from other text: no space is put before any of it (SPM) */
+    /* With parse_special: stretches that hold no control token and no part of one, ascending; what they spell is text, and goes
+     * together with the text around. User-defined tokens are found there as everywhere. */
+    const ae_span *plain; /* [n_plain] */
+    size_t n_plain;
 } ae_encode_options;
 
 /* Appends the ids of text[0..n), any bytes. Time linear in n (up to a logarithm); stack bounded. */

@@ -1,0 +1,325 @@
+/* test_run_prompts.c - what run makes of its prompts: standard input beside -p, lines of JSON, conversations, chat templates,
+ * several answers, metadata and rotation that the options replace. On a generated model, and on one without a template.
+ */
+#include "cli.h"
+
+#include <jansson.h>
+
+#define RUN "$A run -m m.gguf -n 8 --temp 0 --ignore-eos "
+#define BARE "$A run -m bare.gguf -n 8 --temp 0 --ignore-eos "
+
+static int make_models(void **state)
+{
+    if (cli_setup_model(state)) return -1;
+    /* the same model, but nobody finds its template */
+    cli("LC_ALL=C sed 's/tokenizer.chat_template/tokenizer.chat_templatX/' m.gguf > bare.gguf");
+    cli("printf '[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"hello\"}]' > chat.json");
+    return 0;
+}
+
+/* Both commands succeed and print the same ids. */
+static void same(const char *a, const char *b)
+{
+    cli("%s -q --ids > a && %s -q --ids > b && cmp a b", a, b);
+    if (cli_last.status) fail_msg("%s | %s: %s%s", a, b, cli_last.out, cli_last.err);
+}
+
+static void differ(const char *a, const char *b)
+{
+    cli("%s -q --ids > a && %s -q --ids > b && ! cmp -s a b", a, b);
+    if (cli_last.status) fail_msg("%s | %s: %s", a, b, cli_last.err);
+}
+
+static void said(const char *text)
+{
+    if (!strstr(cli_last.err, text)) fail_msg("'%s' is missing in: %s", text, cli_last.err);
+}
+
+static void standard_input_follows_the_prompt(void **state)
+{
+    (void)state;
+    same("printf 'more\\n' | " RUN "-p one", RUN "-p 'one\\n\\nmore'");
+    same("printf 'more\\n' | " RUN "-p one -f -", RUN "-p 'one\\n\\nmore'");
+    same("printf 'more' > f; " RUN "-p one < f", RUN "-p 'one\\n\\nmore'");
+    same(RUN "-p one < /dev/null", RUN "-p one");
+    same(": | " RUN "-p one", RUN "-p one");
+    same(RUN "-p one < /dev/zero", RUN "-p one"); /* neither a file nor a pipe */
+    cli("echo more | " RUN "-p one");
+    said("the prompt is -p and, after it, 4 bytes of standard input");
+    cli("echo more | " RUN "-p one -p two");
+    said("standard input is not read");
+    cli(RUN "-p one -p two");
+    assert_null(strstr(cli_last.err, "standard input"));
+    cli("sleep 20 | { " RUN "-p one; echo; }"); /* a pipe that never says anything is not waited for */
+    said("standard input gave nothing for 5 s");
+}
+
+static void escapes_are_on(void **state)
+{
+    (void)state;
+    cli("$A tokenize -m m.gguf -p 'a\\tb' > a; $A tokenize -m m.gguf -p \"$(printf 'a\\tb')\" | cmp - a");
+    assert_int_equal(cli_last.status, 0);
+    cli("$A tokenize -m m.gguf -p 'a\\tb' --no-escape > b; $A tokenize -m m.gguf -p 'a\\\\tb' -e | cmp - b && ! cmp -s a b");
+    assert_int_equal(cli_last.status, 0);
+}
+
+static void notes_can_be_silenced(void **state)
+{
+    (void)state;
+    cli(RUN "-p hello --log-disable -c 100000 --reasoning-budget -1");
+    assert_int_equal(cli_last.status, 0);
+    assert_int_equal(cli_last.n_err, 0);
+}
+
+static json_int_t n_ctx(const char *options)
+{
+    cli(RUN "-p hello --json %s", options);
+    json_t *json = json_loads(cli_last.out, 0, NULL);
+    const json_int_t n = json_integer_value(json_object_get(json_object_get(json, "settings"), "n_ctx"));
+    json_decref(json);
+    return n;
+}
+
+static void contexts(void **state)
+{
+    (void)state;
+    const char *key = "--override-kv llama.context_length=int:";
+    char options[128];
+    snprintf(options, sizeof options, "%s10000", key);
+    assert_int_equal(n_ctx(options), 8192);
+    assert_null(strstr(cli_last.err, "trained"));
+    snprintf(options, sizeof options, "%s10000 -c 0", key);
+    assert_int_equal(n_ctx(options), 10000);
+    snprintf(options, sizeof options, "%s100", key);
+    assert_int_equal(n_ctx(options), 100);
+    snprintf(options, sizeof options, "%s100 -c 0", key);
+    assert_int_equal(n_ctx(options), 100);
+    snprintf(options, sizeof options, "%s100 -c 101", key);
+    assert_int_equal(n_ctx(options), 101);
+    said("-c 101 is more than the 100 positions that the model was trained for");
+    snprintf(options, sizeof options, "%s100 -c 101 --rope-scale 2", key);
+    assert_int_equal(n_ctx(options), 101);
+    assert_null(strstr(cli_last.err, "trained"));
+}
+
+static void overrides(void **state)
+{
+    (void)state;
+    differ(RUN "-no-cnv -p hello", RUN "-no-cnv -p hello --override-kv llama.attention.layer_norm_rms_epsilon=float:0.5");
+    same(RUN "-no-cnv -p hello", RUN "-no-cnv -p hello --override-kv unknown.key=str:x --override-kv other=bool:true");
+    same(RUN "-no-cnv -p hello --override-kv a=int:1 --override-kv llama.rope.freq_base=float:500 "
+             "--override-kv llama.rope.freq_base=float:123", /* the last one counts */
+         RUN "-no-cnv -p hello --rope-freq-base 123");
+    static const struct {
+        const char *text;
+        int status;
+        const char *part;
+    } cases[] = {
+        {"x", 2, "KEY=TYPE:VALUE"}, {"=int:1", 2, "KEY=TYPE:VALUE"}, {"a=1", 2, "KEY=TYPE:VALUE"},
+        {"a=i32:1", 2, "int, float, bool or str"}, {"a=int:", 2, "whole number"}, {"a=int:1.5", 2, "whole number"},
+        {"a=int:99999999999999999999", 2, "whole number"}, {"a=float:nan", 2, "a number"}, {"a=float:", 2, "a number"},
+        {"a=bool:1", 2, "true or false"}, {"llama.block_count=str:2", 3, "an integer is needed"},
+        {"llama.block_count=int:-1", 3, "from 0 to"}, {"llama.block_count=int:99", 3, "blk."},
+        {"general.architecture=str:nonsense", 3, "\"nonsense\" is unknown"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli(RUN "-p hello -q --override-kv '%s'", cases[i].text);
+        cli_refused(cases[i].status, cases[i].part, "");
+    }
+    cli("$A tokenize -m m.gguf -p hello > a; "
+        "$A tokenize -m m.gguf -p hello --override-kv tokenizer.ggml.add_bos_token=bool:true "
+        "--override-kv tokenizer.ggml.bos_token_id=int:1 > b; ! cmp -s a b");
+    assert_int_equal(cli_last.status, 0);
+}
+
+static void rotation(void **state)
+{
+    (void)state;
+    static const char plain[] = RUN "-no-cnv -p 'hello there'";
+    same(plain, RUN "-no-cnv -p 'hello there' --rope-scale 1");
+    same(plain, RUN "-no-cnv -p 'hello there' --rope-scaling yarn"); /* by a factor of 1 */
+    same(plain, RUN "-no-cnv -p 'hello there' --rope-freq-base 0 --rope-freq-scale 0 --yarn-ext-factor -1 --yarn-beta-fast -1");
+    differ(plain, RUN "-no-cnv -p 'hello there' --rope-scale 4");
+    same(RUN "-no-cnv -p 'hello there' --rope-scale 4", RUN "-no-cnv -p 'hello there' --rope-freq-scale 0.25");
+    same(RUN "-no-cnv -p 'hello there' --rope-scale 4",
+         RUN "-no-cnv -p 'hello there' --override-kv llama.rope.scaling.type=str:linear "
+             "--override-kv llama.rope.scaling.factor=float:4");
+    same(RUN "-no-cnv -p 'hello there' --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 64 --yarn-ext-factor 0.5 "
+             "--yarn-attn-factor 1.5 --yarn-beta-fast 8 --yarn-beta-slow 2",
+         RUN "-no-cnv -p 'hello there' --override-kv llama.rope.scaling.type=str:yarn "
+             "--override-kv llama.rope.scaling.factor=float:4 --override-kv llama.rope.scaling.original_context_length=int:64 "
+             "--override-kv llama.rope.scaling.yarn_ext_factor=float:0.5 "
+             "--override-kv llama.rope.scaling.yarn_attn_factor=float:1.5 "
+             "--override-kv llama.rope.scaling.yarn_beta_fast=float:8 --override-kv llama.rope.scaling.yarn_beta_slow=float:2");
+    static const char *const cases[][2] = {
+        {"--rope-scaling longrope", "none, linear or yarn"}, {"--rope-scale 2 --rope-freq-scale 0.5", "exclude each other"},
+        {"--rope-freq-base 0.5", "base is 0.5"}, {"--rope-scale -1", "--rope-scale takes a number"},
+        {"--yarn-beta-fast 0", "beta fast is 0"}, {"--yarn-ext-factor 2", "from -1 to 1"},
+        {"--yarn-attn-factor 0", "factor is 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli(RUN "-p hello -q %s", cases[i][0]);
+        cli_refused(2, cases[i][1], "");
+    }
+}
+
+/* [{"text" ...}, ...] of lines of JSON */
+static json_t *lines_of(const char *text)
+{
+    json_t *list = json_array();
+    for (const char *at = text; *at;) {
+        const size_t n = strcspn(at, "\n");
+        json_error_t e;
+        json_t *json = json_loadb(at, n, 0, &e);
+        if (!json) fail_msg("%.*s: %s", (int)n, at, e.text);
+        json_array_append_new(list, json);
+        at += n + (at[n] != 0);
+    }
+    return list;
+}
+
+static void lines_of_json(void **state)
+{
+    (void)state;
+    cli("printf '\"one\"\\n\\n{\"id\":\"b\",\"prompt\":\"two\\\\nlines\",\"x\":1}\\r\\n{\"id\":3,\"messages\":"
+        "[{\"role\":\"user\",\"content\":\"three\"}]}\\n[{\"role\":\"user\",\"content\":\"four\"}]' > p.jsonl");
+    same(RUN "--prompts-file p.jsonl", RUN "-p one -p 'two\\nlines' -p three -p four");
+    cli(RUN "--prompts-file p.jsonl -np 2 --jsonl -q");
+    assert_int_equal(cli_last.status, 0);
+    json_t *list = lines_of(cli_last.out);
+    static const char *const titles[] = {"one", "two ...", "three", "four"};
+    assert_int_equal(json_array_size(list), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *line = json_array_get(list, i);
+        assert_int_equal(json_integer_value(json_object_get(line, "index")), i);
+        assert_string_equal(json_string_value(json_object_get(line, "prompt")), titles[i]);
+        assert_int_equal(json_array_size(json_object_get(line, "ids")), 8);
+        assert_string_equal(json_string_value(json_object_get(json_object_get(line, "stats"), "stop")), "length");
+    }
+    assert_null(json_object_get(json_array_get(list, 0), "id"));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "id")), "b");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 2), "id")), 3);
+    json_decref(list);
+    static const char *const bad[][2] = {
+        {"{", "line 2 is not JSON"}, {"1", "line 2: neither a text nor an object"}, {"{\"prompt\":1}", "line 2: neither"},
+        {"{\"prompt\":\"\"}", "line 2: the prompt is empty"}, {"\"\"", "line 2: the prompt is empty"},
+        {"{\"messages\":[1]}", "line 2: message 1 is not an object"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        cli("printf '\"one\"\\n%%s\\n' '%s' > bad.jsonl; " RUN "-q --prompts-file bad.jsonl", bad[i][0]);
+        cli_refused(3, bad[i][1], "bad.jsonl");
+    }
+    cli(": > none.jsonl; " RUN "-q --prompts-file none.jsonl");
+    cli_refused(3, "holds no prompt", "none.jsonl");
+}
+
+static void answers_are_told_apart(void **state)
+{
+    (void)state;
+    cli(RUN "-p one -q > 1; " RUN "-p two -q > 2; " RUN "-p one -p two > both; "
+        "{ echo '==> 1 of 2: one <=='; cat 1; echo; echo '==> 2 of 2: two <=='; cat 2; } | cmp - both");
+    if (cli_last.status) fail_msg("%s", cli_last.out);
+    cli(RUN "-p one -p two -q > both; cat 1 2 | cmp - both"); /* as head -q */
+    assert_int_equal(cli_last.status, 0);
+    cli(RUN "-p one | cmp - 1");
+    assert_int_equal(cli_last.status, 0);
+    cli(RUN "-p one --json --jsonl");
+    cli_refused(2, "exclude each other", "--jsonl");
+}
+
+static void templates_are_taken(void **state)
+{
+    (void)state;
+    static const char asked[] = RUN "-no-cnv -p '<|im_start|>user\\nhello<|im_end|>\\n<|im_start|>assistant\\n'";
+    same(RUN "-p hello --chat-template chatml", asked);
+    same(BARE "-p hello -cnv", asked);
+    same(BARE "-p hello --chat-template chatml", asked);
+    same(RUN "-p hello --chat-template 'Q: {{ messages[0].content }}\\nA:' ", RUN "-no-cnv -p 'Q: hello\\\\nA:'");
+    cli("printf 'Q: {{ messages[0].content }} {{ x }}' > t.jinja");
+    same(RUN "-p hello --chat-template-file t.jinja", RUN "-no-cnv -p 'Q: hello '");
+    same(RUN "-p hello --chat-template-file t.jinja --chat-template-kwargs '{\"x\":5}'", RUN "-no-cnv -p 'Q: hello 5'");
+    same("printf 'Q: {{ messages[0].content }}' | " RUN "-f chat.json --chat-template-file -",
+         RUN "-no-cnv -p \"Q: $(cat chat.json)\" --no-escape");
+    same("printf 'Q: {{ messages[0].content }}' | " RUN "-p hello --chat-template-file -", RUN "-no-cnv -p 'Q: hello'");
+    /* conversations and tools */
+    same(RUN "--messages chat.json", RUN "-sys 'Be brief.' -p hello");
+    same(RUN "--messages - < chat.json", RUN "-sys 'Be brief.' -p hello");
+    cli("echo '[{\"name\":\"f\"}]' > tools.json");
+    same(RUN "--messages chat.json --tools tools.json --chat-template '{{ tools[0].name }}{{ messages[1].content }}'",
+         RUN "-no-cnv -p fhello");
+    /* no thinking */
+    static const char thinker[] =
+        "--chat-template '{{ messages[0].content }}{% if enable_thinking is false %} /off{% endif %}'";
+    char on[256], off[256];
+    snprintf(on, sizeof on, RUN "-p hello %s --reasoning-budget -1", thinker);
+    snprintf(off, sizeof off, RUN "-p hello %s --reasoning-budget 0", thinker);
+    same(on, RUN "-no-cnv -p hello");
+    same(off, RUN "-no-cnv -p 'hello /off'");
+    cli(RUN "-p hello --reasoning-budget 0");
+    said("--reasoning-budget 0 has no effect");
+    static const struct {
+        const char *options;
+        int status;
+        const char *part;
+    } cases[] = {
+        {"-p x --chat-template foo", 2, "chatml, command-r"},
+        {"-p x --chat-template '{{ x'", 3, "--chat-template: template line 1"},
+        {"-p x --chat-template '{{1}}' --chat-template-file t.jinja", 2, "exclude each other"},
+        {"-p x --chat-template-file missing", 3, "missing"},
+        {"-p x --chat-template-file .", 3, "'.'"},
+        {"-p x --chat-template-kwargs '[1]'", 2, "not a JSON object"},
+        {"-p x --chat-template-kwargs '{'", 2, "not a JSON object"},
+        {"-p x --tools missing", 3, "missing"},
+        {"-p x --tools chat.jsonx", 3, "chat.jsonx"},
+        {"-p x --reasoning-budget 100", 2, "-1 (as the model likes) or 0"},
+        {"--messages missing", 3, "missing"},
+        {"--messages /dev/null", 3, "not JSON"},
+        {"--messages chat.json -p x", 2, "only one of -p, -f, --prompts-file and --messages"},
+        {"--messages chat.json -sys x", 2, "its own system message"},
+        {"--messages chat.json -no-cnv", 2, "-no-cnv does without"},
+        {"-p x -cnv -no-cnv", 2, "exclude each other"},
+        {"-p x -f chat.json", 2, "only one of -p, -f"},
+        {"-f - --chat-template-file -", 2, "found 2 of them"},
+        {"--chat-template-file -", 2, "standard input is the chat template"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli(RUN "-q %s", cases[i].options);
+        cli_refused(cases[i].status, cases[i].part, "");
+    }
+}
+
+static void models_without_a_template(void **state)
+{
+    (void)state;
+    cli(BARE "-p hello -sys 'Be brief.'");
+    assert_int_equal(cli_last.status, 0);
+    said("so messages are written in the ChatML layout");
+    same(BARE "-p hello -sys 'Be brief.'", RUN "--chat-template chatml -sys 'Be brief.' -p hello");
+    cli(BARE "-p hello");
+    said("so the prompt is continued as it is");
+    same(BARE "-p hello", RUN "-no-cnv -p hello");
+    cli(BARE "-p hello -no-cnv -sys x");
+    said("--system-prompt has no effect");
+    cli(BARE "-p hello -no-cnv");
+    assert_null(strstr(cli_last.err, "template"));
+    same(BARE "--messages chat.json", BARE "-p hello -sys 'Be brief.'");
+    cli("cp chat.json x.jsonl; " BARE "-q --prompts-file x.jsonl");
+    cli_refused(2, "'x.jsonl' line 1 holds messages, but there is no chat template", "--chat-template chatml");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(standard_input_follows_the_prompt),
+        cmocka_unit_test(escapes_are_on),
+        cmocka_unit_test(notes_can_be_silenced),
+        cmocka_unit_test(contexts),
+        cmocka_unit_test(overrides),
+        cmocka_unit_test(rotation),
+        cmocka_unit_test(lines_of_json),
+        cmocka_unit_test(answers_are_told_apart),
+        cmocka_unit_test(templates_are_taken),
+        cmocka_unit_test(models_without_a_template),
+    };
+    return cmocka_run_group_tests(tests, make_models, cli_teardown);
+}

@@ -1,0 +1,147 @@
+/* test_stranger.c - odd things that people do, each with the answer it gets: an exit status and a sentence. No crash, no silence,
+ * no wait for ever.
+ */
+#include "cli.h"
+
+static int make_files(void **state)
+{
+    if (cli_setup_model(state)) return -1;
+    cli("printf hello > text.txt; : > empty.gguf; gzip -c m.gguf > gz.gguf; head -c 5000 m.gguf > cut.gguf; "
+        "printf '\\010\\0\\0\\0\\0\\0\\0\\0{\"a\":1}' > x.safetensors; mkdir dir; cp m.gguf '\xc3\xbcn \xe6\xa8\xa1\xe5\x9e\x8b.gguf'; "
+        "ln -s loop loop; head -c 100000 /dev/urandom | tr '\\000\\n' xx > noise; printf '<html>' > html.gguf; "
+        "printf '\\050\\265\\057\\375x' > z.gguf; "
+        "printf 'version https://git-lfs.github.com/spec/v1\\n' > lfs.gguf; yes 'word ' | head -c 300000 > long.txt");
+    return 0;
+}
+
+static const struct {
+    const char *command;
+    int status;
+    const char *part; /* of standard error; "": nothing stands there */
+} cases[] = {
+    /* models */
+    {"run -m text.txt -p hi", 3, "text.txt: not a GGUF file"},
+    {"run -m dir -p hi", 3, "dir: not a regular file but a directory"},
+    {"run -m missing.gguf -p hi", 3, "missing.gguf: cannot open: No such file"},
+    {"run -m empty.gguf -p hi", 3, "empty.gguf: the file is empty"},
+    {"run -m cut.gguf -p hi", 3, "cut.gguf: "},
+    {"run -m gz.gguf -p hi", 3, "gz.gguf: not a GGUF file but a gzip archive; unpack it with gunzip"},
+    {"run -m z.gguf -p hi", 3, "z.gguf: not a GGUF file but a Zstandard archive"},
+    {"run -m x.safetensors -p hi", 3, "safetensors; convert it to GGUF"},
+    {"run -m html.gguf -p hi", 3, "perhaps an HTML page"},
+    {"run -m lfs.gguf -p hi", 3, "a Git LFS pointer"},
+    {"run -m noise -p hi", 3, "noise: not a GGUF file"},
+    {"run -m *.gguf*", 2, "run"}, /* the shell makes many words of it */
+    {"run -m '\xc3\xbcn \xe6\xa8\xa1\xe5\x9e\x8b.gguf' -p hi -n 2 -q", 0, ""},
+    {"run -m loop -p hi", 3, "loop: cannot open: Too many levels"},
+    {"run -m /dev/null -p hi", 3, "/dev/null: not a regular file"},
+    {"run -m /dev/zero -p hi", 3, "/dev/zero: not a regular file"},
+    {"run -m '' -p hi", 2, "-m names no file"},
+    {"tokenize -m '' -p hi", 2, "-m names no file"},
+    {"run -p hi", 2, "needs a model: -m FILE"},
+    {"run m.gguf", 2, "found 'm.gguf'"},
+    {"run -m m.gguf -md text.txt -p hi", 3, "text.txt: not a GGUF file"},
+    {"run -m m.gguf -md dir -p hi", 3, "dir: not a regular file but a directory"},
+    {"run -m m.gguf -md m.gguf -p hi -n 2 -q", 0, ""},
+    /* prompts */
+    {"run -m m.gguf hello", 2, "found 'hello'"},
+    {"run -m m.gguf -p ''", 2, "-p gives an empty prompt"},
+    {"run -m m.gguf -p '   ' -n 2 -q", 0, ""},
+    {"run -m m.gguf", 2, "the prompt from standard input is empty"},
+    {"run -m m.gguf <&-", 3, "cannot read 'standard input'"},
+    {"run -m m.gguf -p hi -n 2 -q <&-", 0, ""},
+    {"run -m m.gguf -p 'a\\x00b' -n 2", 2, "NUL byte"},
+    {"run -m m.gguf -p 'a\\x00b' -n 2 -no-cnv -q", 0, ""},
+    {"run -m m.gguf -p \"$(printf '\\377\\376\\200')\" -n 2 -q", 0, ""},
+    {"run -m m.gguf -f long.txt -n 2", 2, "tokens, but the context holds 2048"},
+    {"run -m m.gguf -f missing.txt", 3, "cannot open 'missing.txt'"},
+    {"run -m m.gguf -f dir", 3, "'dir'"},
+    {"run -m m.gguf -f empty.gguf", 2, "the prompt from empty.gguf is empty"},
+    {"run -m m.gguf --prompts-file dir", 3, "'dir'"},
+    {"run -m m.gguf --prompts-file empty.gguf", 3, "holds no prompt"},
+    {"run -m m.gguf --messages text.txt", 3, "text.txt: line 1"},
+    {"run -m m.gguf --messages dir", 3, "'dir'"},
+    {"run -m m.gguf -p hi --tools text.txt", 3, "text.txt: line 1"},
+    {"run -m m.gguf -p hi --chat-template-file noise", 3, "noise: "},
+    {"run -m m.gguf -p hi --chat-template llama5", 2, "llama3, llama4"},
+    /* numbers */
+    {"run -m m.gguf -p hi -n 0", 2, "-n takes a whole number from 1, or -1"},
+    {"run -m m.gguf -p hi -n -1 -c 64 -q", 0, ""},
+    {"run -m m.gguf -p hi -n -3", 2, "found '-3'"},
+    {"run -m m.gguf -p hi -n 1e3", 2, "found '1e3'"},
+    {"run -m m.gguf -p hi -n", 2, "-n needs a value"},
+    {"run -m m.gguf -p hi -c -1", 2, "-c takes a whole number from 0"},
+    {"run -m m.gguf -p hi -c 1", 2, "the context size is 1; 8 to"},
+    {"run -m m.gguf -p hi -c 4k", 2, "found '4k'"},
+    {"run -m m.gguf -p hi -c 99999999999", 2, "found '99999999999'"},
+    {"run -m m.gguf -p hi -t 0 -n 2 -q", 0, ""},
+    {"run -m m.gguf -p hi -t 100000", 2, "-t takes a whole number from 0 to 1024"},
+    {"run -m m.gguf -p hi --temp nan", 2, "found 'nan'"},
+    {"run -m m.gguf -p hi --temp inf", 2, "found 'inf'"},
+    {"run -m m.gguf -p hi --temp 0,5", 2, "found '0,5'"},
+    {"run -m m.gguf -p hi --top-k -5", 2, "found '-5'"},
+    {"run -m m.gguf -p hi --seed -1 -n 2 -q", 0, ""},
+    {"run -m m.gguf -p hi --seed abc", 2, "found 'abc'"},
+    {"run -m m.gguf -p hi --seed 18446744073709551616", 2, "18446744073709551615"},
+    {"run -m m.gguf -p hi --frobnicate", 2, "unknown option '--frobnicate'"},
+    {"run -m m.gguf -p hi -C 0", 2, "none of the CPUs asked for"},
+    {"run -m m.gguf -p hi -j '{' -n 2", 2, "not JSON"},
+    {"run -m m.gguf -p hi --grammar '' -n 2", 2, "no rule 'root'"},
+    {"run -m m.gguf -p hi --stop ''", 2, "--stop gives an empty text"},
+    /* streams */
+    {"run -m m.gguf -p hi -n 4 -q >&-", 1, "cannot write to standard output"},
+    {"run -m m.gguf -p hi -n 4 -q > /dev/full", 1, "cannot write to standard output: No space left"},
+    {"run -m m.gguf -p hi -n 4 --json -q > /dev/full", 1, "cannot write to standard output: No space left"},
+    {"run -m m.gguf -p hi -n 4 --jsonl -q > /dev/full", 1, "cannot write to standard output: No space left"},
+    {"inspect m.gguf > /dev/full", 1, "cannot write to standard output: No space left"},
+    /* the other commands */
+    {"tokenize -m m.gguf --decode 99999999999", 2, "is not a token id"},
+    {"tokenize -m m.gguf --decode abc", 2, "is not a token id"},
+    {"tokenize -m m.gguf --decode 100000", 2, "token 0 is 100000"},
+    {"tokenize -m m.gguf -f dir", 3, "'dir'"},
+    {"tokenize -m m.gguf -p '' -q", 0, ""},
+    {"template -m m.gguf", 2, "needs a conversation"},
+    {"template -m m.gguf --messages empty.gguf", 3, "not JSON"},
+    {"inspect", 2, "needs a model"},
+    {"inspect dir", 3, "dir: not a regular file but a directory"},
+    {"inspect m.gguf cut.gguf", 2, "takes one file"},
+    {"inspect noise", 3, "not a GGUF file"},
+    {"bench", 2, "needs to know what to measure"},
+    {"bench speed -m missing", 3, "missing: cannot open"},
+    {"bench speed -m m.gguf -p 0 -n 0", 2, "nothing to measure"},
+    {"bench spec -m m.gguf --prompts dir", 3, "has no file"},
+    {"bench logits -m m.gguf --ids-file text.txt", 3, "is not a token id"},
+};
+
+static void each_has_its_answer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli("timeout 60 $A %s", cases[i].command);
+        if (cli_last.status != cases[i].status || !strstr(cli_last.err, cases[i].part) || (!*cases[i].part && cli_last.n_err))
+            fail_msg("aerie %s: expected status %d and '%s'; found %d and: %s", cases[i].command, cases[i].status, cases[i].part,
+                     cli_last.status, cli_last.err);
+        if (cli_last.status == 2 || cli_last.status == 3) assert_int_equal(cli_last.n_out, 0);
+    }
+}
+
+/* A model that is deleted is still there for who has it open; one that is cut short ends the program, in words. */
+static void models_that_go_away(void **state)
+{
+    (void)state;
+    cli("rm -f ids; cp m.gguf gone.gguf; $A run -m gone.gguf -p hi -n 1500 --ignore-eos -q --ids > ids & P=$!; "
+        "i=0; while [ ! -s ids ] && [ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; rm gone.gguf; wait $P");
+    assert_int_equal(cli_last.status, 0);
+    cli("rm ids; cp m.gguf shrunk.gguf; $A run -m shrunk.gguf --mmap -p hi -c 1000000 --ignore-eos -q --ids > ids & P=$!; "
+        "i=0; while [ ! -s ids ] && [ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; : > shrunk.gguf; wait $P");
+    if (cli_last.status != 3 || !strstr(cli_last.err, "was cut short")) fail_msg("%d: %s", cli_last.status, cli_last.err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_has_its_answer),
+        cmocka_unit_test(models_that_go_away),
+    };
+    return cmocka_run_group_tests(tests, make_files, cli_teardown);
+}
