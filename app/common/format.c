@@ -1,5 +1,4 @@
 /* format.c - implements format.h. */
-#include <ctype.h>
 #include <string.h>
 
 #include "common/format.h"
@@ -100,20 +99,36 @@ static int read_variables(app_text *out, const app_options *options)
 
 /* ---- Thinking -------------------------------------------------------------------------------------------------- */
 
-static bool is_word(char c)
+/* The prompt of a short conversation with the variable set so; NULL where the template cannot do it. */
+static char *try_variable(const app_format *format, const char *text, const json_t *variables, const char *name, bool value,
+                          size_t *n)
 {
-    return isalnum((unsigned char)c) || c == '_';
+    static const aerie_message turn = {"user", "x"};
+    char *prompt = NULL;
+    app_text all = {0};
+    json_t *object = json_copy((json_t *)variables);
+    const bool ok = object && !json_object_set_new(object, name, json_boolean(value)) && !write_variables(&all, object);
+    aerie_chat chat = app_format_chat(format);
+    chat.template_text = (aerie_text){text, strlen(text), NULL};
+    chat.variables = (aerie_text){all.data, all.n, NULL};
+    chat.turns = &turn;
+    chat.n_turns = 1;
+    if (ok && aerie_chat_render(NULL, &chat, &prompt, n, NULL) != AERIE_OK) prompt = NULL;
+    json_decref(object);
+    app_text_free(&all);
+    return prompt;
 }
 
-/* Whether the template looks at a variable of this name: not a member of something, nor a text. */
-static bool reads_variable(const char *text, const char *name)
+/* Whether it makes a difference to the template. */
+static bool has_variable(const app_format *format, const char *text, const json_t *variables, const char *name)
 {
-    const size_t n = strlen(name);
-    for (const char *at = text; (at = strstr(at, name)); at += n) {
-        const char before = at > text ? at[-1] : ' ';
-        if (!is_word(before) && !strchr(".'\"<", before) && !is_word(at[n]) && at[n] != '>') return true;
-    }
-    return false;
+    size_t n_on = 0, n_off = 0;
+    char *on = try_variable(format, text, variables, name, true, &n_on);
+    char *off = try_variable(format, text, variables, name, false, &n_off);
+    const bool differ = on && off && (n_on != n_off || memcmp(on, off, n_on));
+    aerie_free(on);
+    aerie_free(off);
+    return differ;
 }
 
 /* --reasoning-budget 0: the variables by which templates turn thinking off. */
@@ -125,7 +140,7 @@ static int turn_thinking_off(app_format *format, const char *text)
                                          : json_object();
     int bad = object ? APP_DONE : app_error_memory("the variables");
     for (size_t i = 0; !bad && i < sizeof names / sizeof *names; i++) {
-        if (!text || !reads_variable(text, names[i])) continue;
+        if (!has_variable(format, text, object, names[i])) continue;
         found = true;
         if (!json_object_get(object, names[i]) && json_object_set_new(object, names[i], json_false()))
             bad = app_error_memory("the variables");

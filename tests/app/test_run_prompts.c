@@ -257,6 +257,8 @@ static void templates_are_taken(void **state)
     same(off, RUN "-no-cnv -p 'hello /off'");
     cli(RUN "-p hello --reasoning-budget 0");
     said("--reasoning-budget 0 has no effect");
+    cli(RUN "-p hello --reasoning-budget 0 --chat-template 'thinking {{ messages[0].content }}'"); /* no variable */
+    said("--reasoning-budget 0 has no effect");
     static const struct {
         const char *options;
         int status;
