@@ -119,5 +119,5 @@ static int start(int argc, char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is then a failed write, which is reported */
-    return app_finish(start(argc, argv));
+    return app_interrupt_end(app_finish(start(argc, argv)));
 }
