@@ -55,9 +55,8 @@ bench-spec: all model ## speculation on the held-out prompts as table and plots 
 	  > $(BUILD)/spec/spec.csv
 	bench/plot.py -o $(BUILD)/spec $(BUILD)/spec/spec.csv
 
-install: all ## program, library, aerie.pc and CMake package into /usr/local (CMAKE_FLAGS=-DCMAKE_INSTALL_PREFIX=...), or below DESTDIR
+install: all ## into /usr/local, or DESTDIR and CMAKE_INSTALL_PREFIX
 	cmake --install $(BUILD)
-	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 clean:
 	rm -rf $(BUILD) $(BUILD)-san $(BUILD)-tsan $(BUILD)-fuzz

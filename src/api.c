@@ -372,11 +372,22 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         {"the draft length", p->spec.n_max, 1, AERIE_MAX_DRAFT},
         {"the shortest draft", p->spec.n_min, 0, AERIE_MAX_DRAFT},
         {"the size of a draft tree", p->spec.n_nodes, 0, AERIE_MAX_DRAFT},
+        {"the number of children of a tree's node", p->spec.top_k, 0, AERIE_MAX_DRAFT},
+        {"a drafter head's window", p->spec.window, 0, AE_API_MAX_CTX},
+        {"the number of a drafter head's sinks", p->spec.n_sinks, 0, AE_API_MAX_CTX},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         if (fields[i].value < fields[i].lo || fields[i].value > fields[i].hi)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %u; %u to %u are possible", fields[i].name, fields[i].value,
                            fields[i].lo, fields[i].hi);
+    const struct {
+        const char *name;
+        float value;
+    } shares[] = {{"the least probability of a draft", p->spec.p_min}, {"the oracle's error rate", p->spec.oracle_error}};
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
+        if (!(shares[i].value >= 0 && shares[i].value <= 1)) /* NaN is neither */
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %g; 0 to 1 are possible", shares[i].name,
+                           (double)shares[i].value);
     if (!aerie_kv_type_name(p->kv_type))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "KV cache type %d is unknown", (int)p->kv_type);
     if (p->n_taps > AERIE_MAX_TAPS)
@@ -386,12 +397,12 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         if (p->taps[i] > model->hparams.n_layers && p->taps[i] != AERIE_TAP_NORMED)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "tap %u is before layer %u, but the model has %u layers", i, p->taps[i],
                            model->hparams.n_layers);
-    AE_TRY(ae_api_resolve_drafter_head(p, error));
-    if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
     if (!aerie_tree_name(p->spec.tree))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);
     if (!aerie_spec_type_name(p->spec.type))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
+    AE_TRY(ae_api_resolve_drafter_head(p, error));
+    if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
     p->spec.ngram = p->spec.ngram && joined_names[p->spec.type] &&
@@ -526,17 +537,14 @@ typedef struct generation {
     aerie_token_callback *callback;
     void *user;
     aerie_stats *stats;  /* or NULL */
+    bool *refused;       /* [n_requests] */
+    aerie_error first_refusal;
     size_t *request_of;  /* [n_seqs] */
     bool *running;       /* [n_seqs] */
     text_out *out;       /* [n_seqs] */
     ae_buf certain, text; /* what stop strings let through; of it whole characters */
     float *features;     /* [n_taps][n_embd] of a row, for those who are told of rows */
 } generation;
-
-static size_t features_of_row(const aerie_session *s)
-{
-    return (size_t)s->params.n_taps * s->model->model->hparams.n_embd;
-}
 
 static bool send(generation *g, aerie_token_event *event)
 {
@@ -593,32 +601,73 @@ static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
 {
     const generation *g = user;
     const aerie_session *s = g->session;
-    const size_t i = g->request_of[slot], bytes = features_of_row(s) * sizeof(float);
+    const size_t i = g->request_of[slot], bytes = ae_api_row_features(s) * sizeof(float);
     if (bytes)
         s->model->backend->ops->download(ae_engine_stream(s->engine), g->features, ae_engine_features(s->engine, row), bytes);
     g->requests[i].row(g->user, i, position, ae_engine_logits(s->engine, row), bytes ? g->features : NULL);
 }
 
-static aerie_status start_next(generation *g, aerie_error *error)
+static ae_spec_request spec_request(generation *g, const aerie_request *r)
 {
-    const aerie_request *r = &g->requests[g->next];
-    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling, r->grammar,
-                                     r->row ? on_row : NULL, g};
+    return (ae_spec_request){r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling, r->grammar,
+                             r->row ? on_row : NULL, g};
+}
+
+/* Everything that can be refused before anything is generated. */
+static aerie_status check_request(generation *g, const aerie_request *r, aerie_error *error)
+{
+    const ae_spec_request request = spec_request(g, r);
+    AE_TRY(ae_spec_check(g->session->spec, &request, error));
+    AE_TRY(ae_stops_check(r->stop, r->n_stop, error));
+    if (r->n_logprobs > AERIE_MAX_LOGPROBS)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "log-probabilities of %u tokens are asked for; at most %d are possible",
+                       r->n_logprobs, AERIE_MAX_LOGPROBS);
+    return AERIE_OK;
+}
+
+/* This request is not served; the others are. */
+static void refuse(generation *g, size_t i, const aerie_error *why)
+{
+    aerie_error *first = &g->first_refusal;
+    g->refused[i] = true;
+    if (g->stats) g->stats[i].error = *why;
+    if (first->status == AERIE_OK) {
+        *first = *why;
+        if (g->n_requests > 1) (void)ae_fail(first, why->status, "request %zu: %s", i, why->text);
+    }
+    aerie_token_event event = {.i_request = i, .token = -1, .refused = why};
+    send(g, &event);
+}
+
+static aerie_status start(generation *g, const aerie_request *r, uint32_t *slot, aerie_error *error)
+{
+    const ae_spec_request request = spec_request(g, r);
     ae_stops *stops = NULL;
-    uint32_t slot;
     if (r->n_stop) AE_TRY(ae_stops_create(&stops, r->stop, r->n_stop, error));
-    const aerie_status status = ae_spec_start(g->session->spec, &request, &slot, error);
+    const aerie_status status = ae_spec_start(g->session->spec, &request, slot, error);
     if (status != AERIE_OK) {
         ae_stops_free(stops);
         return status;
     }
     if (g->session->params.spec.type == AERIE_SPEC_ORACLE)
-        ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), slot, r->n_tokens, r->oracle_tokens, r->n_oracle_tokens);
-    g->request_of[slot] = g->next++;
-    g->running[slot] = true;
+        ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), *slot, r->n_tokens, r->oracle_tokens, r->n_oracle_tokens);
     /* the answer continues the prompt: its first piece keeps its leading space */
-    g->out[slot] = (text_out){{.vocab = g->session->model->vocab, .started = true}, stops};
+    g->out[*slot] = (text_out){{.vocab = g->session->model->vocab, .started = true}, stops};
     return AERIE_OK;
+}
+
+static void start_next(generation *g)
+{
+    const size_t i = g->next++;
+    aerie_error error = {0};
+    uint32_t slot;
+    if (g->refused[i]) return;
+    if (start(g, &g->requests[i], &slot, &error) != AERIE_OK) {
+        refuse(g, i, &error);
+        return;
+    }
+    g->request_of[slot] = i;
+    g->running[slot] = true;
 }
 
 /* Those whose prompt goes on are asked whether it shall. */
@@ -648,50 +697,38 @@ static void collect(generation *g)
 
 static aerie_status generate(generation *g, aerie_error *error)
 {
+    for (size_t i = 0; i < g->n_requests; i++) {
+        aerie_error why = {0};
+        if (check_request(g, &g->requests[i], &why) != AERIE_OK) refuse(g, i, &why);
+    }
     while (g->next < g->n_requests || ae_spec_n_active(g->session->spec)) {
-        while (g->next < g->n_requests && ae_spec_n_free(g->session->spec)) AE_TRY(start_next(g, error));
+        while (g->next < g->n_requests && ae_spec_n_free(g->session->spec)) start_next(g);
+        if (!ae_spec_n_active(g->session->spec)) continue;
         AE_TRY(ae_spec_step(g->session->spec, on_emit, g, error));
         if (g->text.failed || g->certain.failed) return ae_fail_memory(error, "the text of a token", g->text.n);
         tell_progress(g);
         collect(g);
     }
-    return AERIE_OK;
-}
-
-/* Everything that can be refused is refused before anything is generated. */
-static aerie_status check_requests(const aerie_session *session, const aerie_request *requests, size_t n_requests,
-                                   aerie_error *error)
-{
-    for (size_t i = 0; i < n_requests; i++) {
-        AE_TRY(ae_sampling_check(&requests[i].sampling, (uint32_t)ae_vocab_n_tokens(session->model->vocab), error));
-        AE_TRY(ae_stops_check(requests[i].stop, requests[i].n_stop, error));
-        if (requests[i].n_logprobs > AERIE_MAX_LOGPROBS)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "log-probabilities of %u tokens are asked for; at most %d are possible",
-                           requests[i].n_logprobs, AERIE_MAX_LOGPROBS);
-        if (requests[i].n_tokens >= session->params.n_ctx)
-            return ae_fail(error, AERIE_ERROR_LIMIT,
-                           "the prompt has %zu tokens, but the context holds %u and one must be left for the answer; "
-                           "a larger context (-c) or a shorter prompt is needed", requests[i].n_tokens, session->params.n_ctx);
-    }
-    return AERIE_OK;
+    return g->first_refusal.status == AERIE_OK ? AERIE_OK
+                                               : ae_fail(error, g->first_refusal.status, "%s", g->first_refusal.text);
 }
 
 aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
                             aerie_token_callback *callback, void *user, aerie_stats *stats, aerie_error *error)
 {
     const uint32_t n_seqs = session->params.n_seqs;
-    AE_TRY(check_requests(session, requests, n_requests, error));
     generation g = {.session = session, .requests = requests, .n_requests = n_requests, .callback = callback, .user = user,
                     .stats = stats};
     if (stats) memset(stats, 0, n_requests * sizeof *stats);
+    g.refused = ae_alloc(n_requests, sizeof *g.refused);
     g.request_of = ae_alloc(n_seqs, sizeof *g.request_of);
     g.running = ae_alloc(n_seqs, sizeof *g.running);
     g.out = ae_alloc(n_seqs, sizeof *g.out);
-    g.features = ae_alloc(features_of_row(session) + 1, sizeof *g.features);
-    const bool ok = g.request_of && g.running && g.out && g.features;
-    aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.out);
-    if (status == AERIE_OK) status = generate(&g, error);
-    if (status != AERIE_OK) ae_spec_reset(session->spec);
+    g.features = ae_alloc(ae_api_row_features(session) + 1, sizeof *g.features);
+    const bool ok = (g.refused || !n_requests) && g.request_of && g.running && g.out && g.features;
+    aerie_status status = ok ? generate(&g, error) : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.out);
+    if (status != AERIE_OK && ae_spec_n_active(session->spec)) ae_spec_reset(session->spec);
+    ae_free(g.refused);
     ae_free(g.request_of);
     ae_free(g.running);
     ae_free(g.features);
@@ -699,112 +736,5 @@ aerie_status aerie_generate(aerie_session *session, const aerie_request *request
     ae_free(g.out);
     ae_buf_free(&g.certain);
     ae_buf_free(&g.text);
-    return status;
-}
-
-/* ---- Measuring ----------------------------------------------------------------------------------------------------- */
-
-/* One of the two callbacks. */
-typedef struct eval {
-    aerie_logits_callback *logits;
-    aerie_features_callback *features;
-    void *user;
-    float *row; /* [n_taps][n_embd] (host), for features */
-} eval;
-
-static bool eval_row(aerie_session *session, const eval *e, size_t position, uint32_t row)
-{
-    const float *logits = ae_engine_logits(session->engine, row);
-    if (e->logits) return e->logits(e->user, position, logits);
-    const size_t bytes = features_of_row(session) * sizeof(float);
-    session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row),
-                                           bytes);
-    return e->features(e->user, position, logits, e->row);
-}
-
-static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e,
-                                aerie_error *error)
-{
-    const ae_engine_options *o = ae_engine_options_get(session->engine);
-    const uint32_t step = o->n_batch < o->n_outputs ? o->n_batch : o->n_outputs;
-    const int32_t n_vocab = ae_vocab_n_tokens(session->model->vocab);
-    if (n_tokens > o->n_ctx)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "the text has %zu tokens, but the context holds %u", n_tokens, o->n_ctx);
-    for (size_t i = 0; i < n_tokens; i++)
-        if (tokens[i] < 0 || tokens[i] >= n_vocab)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu is %d; 0 to %d are possible", i, tokens[i], n_vocab - 1);
-    ae_spec_reset(session->spec);
-    bool more = true;
-    for (size_t at = 0; more && at < n_tokens; at += step) {
-        const uint32_t n = n_tokens - at < step ? (uint32_t)(n_tokens - at) : step;
-        uint32_t first;
-        ae_engine_rows_clear(session->engine);
-        AE_TRY(ae_engine_add_chain(session->engine, 0, tokens + at, n, AE_EXPORT_ALL, &first, error));
-        ae_engine_pass(session->engine);
-        for (uint32_t i = 0; more && i < n; i++) more = eval_row(session, e, at + i, first + i);
-        ae_engine_commit(session->engine, 0, n, NULL, 0);
-    }
-    ae_spec_reset(session->spec);
-    return AERIE_OK;
-}
-
-aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens, aerie_logits_callback *callback,
-                        void *user, aerie_error *error)
-{
-    return eval_tokens(session, tokens, n_tokens, &(eval){.logits = callback, .user = user}, error);
-}
-
-aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
-                                 aerie_features_callback *callback, void *user, aerie_error *error)
-{
-    const size_t n = features_of_row(session);
-    if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session was created without taps");
-    float *row = ae_alloc(n, sizeof *row);
-    if (!row) return ae_fail_memory(error, "a row of features", n * sizeof *row);
-    const aerie_status status =
-        eval_tokens(session, tokens, n_tokens, &(eval){.features = callback, .user = user, .row = row}, error);
-    ae_free(row);
-    return status;
-}
-
-/* A row of tokens that differ, for passes whose values do not matter. */
-static aerie_status add_filler(aerie_session *session, uint32_t n, ae_export rows, int32_t *tokens, aerie_error *error)
-{
-    uint32_t first;
-    const uint32_t n_vocab = (uint32_t)ae_vocab_n_tokens(session->model->vocab);
-    for (uint32_t i = 0; i < n; i++) tokens[i] = (int32_t)((i * 7919u + 11u) % n_vocab);
-    ae_engine_rows_clear(session->engine);
-    return ae_engine_add_chain(session->engine, 0, tokens, n, rows, &first, error);
-}
-
-aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits, uint32_t n_runs,
-                             double *seconds, aerie_error *error)
-{
-    const ae_engine_options *o = ae_engine_options_get(session->engine);
-    if (!n_rows || n_rows > o->n_batch || n_context + (uint64_t)n_rows > o->n_ctx)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT,
-                       "%u rows behind %u positions do not fit passes of %u rows in a context of %u", n_rows, n_context,
-                       o->n_batch, o->n_ctx);
-    int32_t *tokens = ae_alloc(o->n_batch, sizeof *tokens);
-    if (!tokens) return ae_fail_memory(error, "a pass", o->n_batch * sizeof *tokens);
-    aerie_status status = AERIE_OK;
-    ae_kv *kv = ae_engine_kv(session->engine);
-    if (ae_kv_n_live(kv, 0) != n_context) ae_spec_reset(session->spec);
-    while (status == AERIE_OK && ae_kv_n_live(kv, 0) < n_context) {
-        const uint32_t left = n_context - ae_kv_n_live(kv, 0), n = left < o->n_batch ? left : o->n_batch;
-        status = add_filler(session, n, AE_EXPORT_NONE, tokens, error);
-        if (status != AERIE_OK) break;
-        ae_engine_pass(session->engine);
-        ae_engine_commit(session->engine, 0, n, NULL, 0);
-    }
-    for (uint32_t i = 0; status == AERIE_OK && i < n_runs; i++) {
-        status = add_filler(session, n_rows, all_logits ? AE_EXPORT_ALL : AE_EXPORT_LAST, tokens, error);
-        if (status != AERIE_OK) break;
-        const double start = ae_time_now();
-        ae_engine_pass(session->engine);
-        seconds[i] = ae_time_now() - start;
-        ae_engine_commit(session->engine, 0, 0, NULL, 0);
-    }
-    ae_free(tokens);
     return status;
 }

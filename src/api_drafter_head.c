@@ -173,15 +173,13 @@ aerie_status ae_api_resolve_drafter_head(aerie_session_params *p, aerie_error *e
     return AERIE_OK;
 }
 
-#define HEAD_BATCH 256 /* true rows of a pass of a head */
-
 aerie_status ae_api_create_head_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
 {
     const aerie_spec *spec = &s->params.spec;
     const ae_dhead_net *net = spec->head->net;
     if (spec->head->model != s->model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the drafting head was loaded for another model than the session's");
-    const ae_dhead_engine_options o = {.n_ctx = s->params.n_ctx, .n_seqs = s->params.n_seqs, .n_batch = HEAD_BATCH,
+    const ae_dhead_engine_options o = {.n_ctx = s->params.n_ctx, .n_seqs = s->params.n_seqs, .n_batch = AE_DHEAD_BATCH,
                                       .window = spec->window, .n_sinks = spec->n_sinks};
     ae_dhead_engine *engine;
     AE_TRY(ae_api_check_memory("the drafting head's session",

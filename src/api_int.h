@@ -43,6 +43,12 @@ aerie_status ae_api_tokenize(const aerie_model *model, const char *text, size_t 
 /* Hands a buffer's bytes to the caller, NUL-terminated. */
 aerie_status ae_api_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *error);
 
+/* Floats of a position's tapped rows. */
+static inline size_t ae_api_row_features(const aerie_session *s)
+{
+    return (size_t)s->params.n_taps * s->model->model->hparams.n_embd;
+}
+
 #define AE_API_MAX_CTX (1u << 24)
 
 /* Parameters with their defaults filled in. ARGUMENT for what cannot be. */

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A folder of src/ includes only folders above it in this list (DESIGN: data flows one way).
+# A folder of src/ includes only folders above it in this list (DESIGN: data flows one way); src/api* stand after all of them.
+# app/ includes aerie.h and its own folders (common/ none of the others), but for the internals listed below.
 # Also: nothing in src/ ends the process or prints, and every header opens with its guard.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,6 +18,43 @@ for folder in $order; do
         done
     done
 done
+# Each says in a comment, at the include or at the top, what aerie.h does not give it.
+internals="
+app/bench/bandwidth.c:base/os.h app/bench/bandwidth.c:base/pool.h
+app/common/cpus.c:base/os.h
+app/common/version.c:backend/cpu/kernels.h app/common/version.c:formats/gguf.h
+app/convert/convert.c:formats/torch.h app/convert/convert.h:base/mem.h app/convert/convert.h:formats/gguf_write.h
+app/convert/convert.h:formats/safetensors.h app/convert/convert.h:spec/drafter_head/dhead.h
+app/convert/convert_check.c:spec/drafter_head/dhead_engine.h app/convert/convert_plan.c:quant/types.h
+app/convert/convert_target.c:quant/types.h app/convert/convert_write.c:quant/types.h
+app/tools/inspect.c:formats/gguf.h
+app/tools/quantize.c:quant/rewrite.h
+"
+internals=" $(echo $internals) "
+for file in src/api*.c src/api*.h; do
+    for target in $(sed -n 's|^[[:space:]]*#[[:space:]]*include "\([^"]*\)".*|\1|p' "$file"); do
+        case " $order " in *" ${target%%/*} "*) continue ;; esac
+        case "$target" in aerie.h | api*.h) ;; *) echo "$file includes $target, which is no part of the library"; bad=1 ;; esac
+    done
+done
+app_folders=$(cd app && echo */ | tr -d /)
+for file in $(find app -name '*.c' -o -name '*.h' -o -name '*.inc'); do
+    folder=${file#app/} folder=${folder%%/*}
+    for target in $(sed -n 's|^[[:space:]]*#[[:space:]]*include "\([^"]*\)".*|\1|p' "$file"); do
+        case "$target" in aerie.h | common/*.h | "$folder"/*) continue ;; esac
+        case " $app_folders " in
+        *" ${target%%/*} "*) [ "$folder" = common ] || continue; echo "$file includes $target: common/ stands before it"; bad=1 ;;
+        *) case "$internals" in
+           *" $file:$target "*) internals=$(echo "$internals" | sed "s| $file:$target | |") ;;
+           *) echo "$file includes $target; app/ uses aerie.h only"; bad=1 ;;
+           esac ;;
+        esac
+    done
+done
+if [ -n "$(echo $internals)" ]; then
+    echo "listed as internals, but not included:$internals"
+    bad=1
+fi
 calls='(^|[^a-zA-Z0-9_])(exit|abort|printf|puts|fputs|perror)[[:space:]]*\('
 if grep -n -E "$calls" $(find src -name '*.c' -o -name '*.inc'); then
     echo "the library neither prints nor ends the process"

@@ -40,7 +40,7 @@ static int add_window(windows *w, const char *line, size_t n, const char *path)
 static int read_windows(windows *w, const char *path)
 {
     app_text text = {0};
-    int bad = app_read_file(&text, path);
+    int bad = app_read_data(&text, path);
     for (size_t i = 0; !bad && i < text.n;) {
         const char *end = memchr(text.data + i, '\n', text.n - i);
         const size_t next = end ? (size_t)(end - text.data) : text.n;

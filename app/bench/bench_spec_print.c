@@ -66,7 +66,7 @@ static double conditional_at(const bench_cell *c, size_t i)
 static json_t *depths_json(const bench_cell *c, double at(const bench_cell *c, size_t i))
 {
     json_t *list = json_array();
-    for (size_t i = 0; list && i < n_depths(c); i++) json_array_append_new(list, json_real(at(c, i)));
+    for (size_t i = 0; list && i < n_depths(c); i++) app_json_append(list, json_real(at(c, i)));
     return list;
 }
 

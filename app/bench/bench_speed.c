@@ -71,7 +71,7 @@ typedef struct row {
 static json_t *row_json(row *r)
 {
     json_t *all = json_array();
-    for (size_t i = 0; i < r->samples.n; i++) json_array_append_new(all, json_real(r->samples.items[i]));
+    for (size_t i = 0; i < r->samples.n; i++) app_json_append(all, json_real(r->samples.items[i]));
     const app_summary m = app_samples_summary(&r->samples);
     return json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:o}", "test", r->test, "n", (json_int_t)r->n, "mean", m.mean,
                      "min", m.min, "max", m.max, "median", m.median, "tokens_per_second", all);
@@ -84,7 +84,7 @@ static int print(const speed *s, row *rows, size_t n_rows)
     const aerie_model_info *info = &s->models.info;
     if (s->options->json) {
         json_t *tests = json_array();
-        for (size_t i = 0; i < n_rows; i++) json_array_append_new(tests, row_json(&rows[i]));
+        for (size_t i = 0; i < n_rows; i++) app_json_append(tests, row_json(&rows[i]));
         return app_print_json(json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:o}", "model",
                                         app_json_text(info->name, strlen(info->name)), "type", type, "level",
                                         info->cpu_level, "n_params", (json_int_t)info->n_params, "weight_bytes",

@@ -76,10 +76,10 @@ static int print_json(const verify *v)
         for (size_t i = 0; i < v->n_tests; i++) {
             json_t *test = test_json(v, c, i);
             if (i == v->i_prompt) {
-                json_object_set_new(test, "tokens_per_second",
+                app_json_put(test, "tokens_per_second",
                                     json_real(app_rate(1e3 * v->n_rows[i], v->ms[c][i].median)));
             }
-            json_array_append_new(i == v->i_prompt ? prefill : passes, test);
+            app_json_append(i == v->i_prompt ? prefill : passes, test);
         }
     }
     return app_print_json(json_pack(

@@ -81,8 +81,13 @@ void app_text_free(app_text *text);
 /* Grows items [*capacity] of `size` bytes for one more than n; NULL when out of memory, the old ones live on. */
 void *app_grow(void *items, size_t n, size_t *capacity, size_t size);
 
-/* A whole file, "-" for standard input. */
+#define APP_MAX_TEXT ((size_t)64 << 20) /* bytes of a prompt, a template, a grammar: more than any context holds */
+#define APP_MAX_STREAM ((size_t)1 << 30) /* bytes of data from what has no size, such as a pipe */
+
+/* A whole file, "-" for standard input, of at most APP_MAX_TEXT bytes. */
 int app_read_file(app_text *text, const char *path);
+/* Data, such as training's records: a regular file of any size, else APP_MAX_STREAM. */
+int app_read_data(app_text *text, const char *path);
 
 /* Ids separated by spaces, commas, newlines or brackets. `source` names them in messages. *ids is malloc'd. */
 int app_parse_ids(const char *text, size_t n, const char *source, int exit_status, int32_t **ids, size_t *n_ids);
@@ -90,6 +95,13 @@ int app_parse_ids(const char *text, size_t n, const char *source, int exit_statu
 /* Text as a JSON string; what is not UTF-8 becomes U+FFFD. */
 json_t *app_json_text(const char *text, size_t n);
 json_t *app_json_ids(const int32_t *ids, size_t n);
+/* A whole number, exact beyond 2^63 too (in app_print_json's output). */
+json_t *app_json_u64(uint64_t value);
+/* For objects and lists that are built in steps: what cannot be added is noticed, and the next app_print_json says so and
+ * prints nothing. */
+void app_json_put(json_t *object, const char *key, json_t *value);
+void app_json_append(json_t *list, json_t *value);
+bool app_json_failed(void);
 /* NaN and infinities have no JSON number: null. */
 json_t *app_json_real(double value);
 
@@ -104,12 +116,14 @@ double app_median(double *x, size_t n);
 
 /* ---- Interruption ---------------------------------------------------------------------------------- */
 
-/* From here the first Ctrl-C is only noted, the second one kills. */
+/* From here the first Ctrl-C, SIGTERM or SIGHUP is only noted, the second one kills. */
 void app_interrupt_arm(void);
 /* The same, but later ones are only noted too: for callers that poll app_interrupted and go on. */
 void app_interrupt_watch(void);
 /* Ctrl-C kills the program again (while it waits for input). */
 void app_interrupt_disarm(void);
 bool app_interrupted(void);
+/* The end of the program: of SIGTERM or SIGHUP, once noted, it dies after all, as its parent expects. */
+int app_interrupt_end(int exit_status);
 
 #endif

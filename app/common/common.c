@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 /* ---- Messages -------------------------------------------------------------------------------- */
@@ -159,19 +160,34 @@ bool app_flush(void)
     return out_check(fflush(stdout) == 0);
 }
 
-static int dump(const char *bytes, size_t n, void *user)
+/* The library knows no integers beyond 2^63: those of app_json_u64 are strings of U+0001 and digits, written without quotes. */
+static void write_json(const char *text)
 {
-    (void)user;
-    return app_write(bytes, n) ? 0 : -1;
+    static const char mark[] = "\"\\u0001";
+    const char *rest = text;
+    for (const char *at; (at = strstr(rest, mark)); rest = at) {
+        const char *digits = at + sizeof mark - 1;
+        const size_t n = strspn(digits, "0123456789");
+        const bool is_number = n && digits[n] == '"';
+        app_write(rest, (size_t)((is_number ? at : digits) - rest));
+        if (is_number) app_write(digits, n);
+        at = is_number ? digits + n + 1 : digits;
+    }
+    app_write(rest, strlen(rest));
 }
 
 static int print_json(json_t *json, size_t layout)
 {
-    if (!json) return app_error_memory("the JSON output");
-    const int bad = json_dump_callback(json, dump, NULL, layout | JSON_REAL_PRECISION(7));
+    if (!json || app_json_failed()) {
+        json_decref(json);
+        return app_error_memory("the JSON output");
+    }
+    char *text = json_dumps(json, layout | JSON_REAL_PRECISION(7));
     json_decref(json);
-    if (bad && out_errno == 0) return app_error_memory("the JSON output");
+    if (!text) return app_error_memory("the JSON output");
+    write_json(text);
     app_write("\n", 1);
+    free(text);
     return APP_DONE;
 }
 
@@ -229,8 +245,9 @@ void app_text_free(app_text *text)
     *text = (app_text){0};
 }
 
-int app_read_file(app_text *text, const char *path)
+static int read_up_to(app_text *text, const char *path, size_t most)
 {
+    char limit[32];
     const bool standard = strcmp(path, "-") == 0;
     const char *name = standard ? "standard input" : path;
     FILE *file = standard ? stdin : fopen(path, "rb");
@@ -238,12 +255,27 @@ int app_read_file(app_text *text, const char *path)
     char chunk[16384];
     bool fits = app_text_add(text, "", 0);
     errno = 0;
-    for (size_t n; fits && (n = fread(chunk, 1, sizeof chunk, file)) > 0;) fits = app_text_add(text, chunk, n);
+    for (size_t n; fits && text->n <= most && (n = fread(chunk, 1, sizeof chunk, file)) > 0;)
+        fits = app_text_add(text, chunk, n);
     const int bad = ferror(file) ? (errno ? errno : EIO) : 0;
     if (!standard) fclose(file);
+    if (text->n > most)
+        return app_error(APP_BAD_FILE, "'%s' is longer than %s, the most that is read", name, app_bytes(limit, most));
     if (!fits) return app_error_memory(name);
     if (bad) return app_error(APP_BAD_FILE, "cannot read '%s': %s", name, strerror(bad));
     return APP_DONE;
+}
+
+int app_read_file(app_text *text, const char *path)
+{
+    return read_up_to(text, path, APP_MAX_TEXT);
+}
+
+int app_read_data(app_text *text, const char *path)
+{
+    struct stat info;
+    const bool sized = (strcmp(path, "-") ? stat(path, &info) : fstat(0, &info)) == 0 && S_ISREG(info.st_mode);
+    return read_up_to(text, path, sized ? SIZE_MAX / 4 : APP_MAX_STREAM);
 }
 
 static bool is_separator(char c)
@@ -303,10 +335,35 @@ json_t *app_json_text(const char *text, size_t n)
     return json;
 }
 
+json_t *app_json_u64(uint64_t value)
+{
+    char digits[24];
+    if (value <= INT64_MAX) return json_integer((json_int_t)value);
+    snprintf(digits, sizeof digits, "\001%llu", (unsigned long long)value); /* write_json knows it again */
+    return json_string(digits);
+}
+
+static bool json_failed;
+
+void app_json_put(json_t *object, const char *key, json_t *value)
+{
+    if (json_object_set_new(object, key, value)) json_failed = true;
+}
+
+void app_json_append(json_t *list, json_t *value)
+{
+    if (json_array_append_new(list, value)) json_failed = true;
+}
+
+bool app_json_failed(void)
+{
+    return json_failed;
+}
+
 json_t *app_json_ids(const int32_t *ids, size_t n)
 {
     json_t *list = json_array();
-    for (size_t i = 0; list && i < n; i++) json_array_append_new(list, json_integer(ids[i]));
+    for (size_t i = 0; list && i < n; i++) app_json_append(list, json_integer(ids[i]));
     return list;
 }
 
@@ -367,21 +424,30 @@ static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int signal_number)
 {
-    (void)signal_number;
-    interrupted = 1;
+    interrupted = signal_number;
+}
+
+static void handle(int signal_number, int flags)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = flags}; /* without SA_RESTART: a read ends */
+    sigemptyset(&action.sa_mask);
+    sigaction(signal_number, &action, NULL);
 }
 
 static void note_interrupts(int flags)
 {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = flags}; /* without SA_RESTART: a read ends */
     interrupted = 0;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
+    handle(SIGINT, flags);
 }
 
 void app_interrupt_arm(void)
 {
+    static const int ends[] = {SIGTERM, SIGHUP};
     note_interrupts((int)SA_RESETHAND);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct sigaction old;
+        if (sigaction(ends[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) handle(ends[i], (int)SA_RESETHAND); /* nohup */
+    }
 }
 
 void app_interrupt_watch(void)
@@ -399,4 +465,13 @@ void app_interrupt_disarm(void)
 bool app_interrupted(void)
 {
     return interrupted != 0;
+}
+
+int app_interrupt_end(int exit_status)
+{
+    const int by = interrupted;
+    if (by != SIGTERM && by != SIGHUP) return exit_status;
+    signal(by, SIG_DFL);
+    raise(by);
+    return exit_status;
 }

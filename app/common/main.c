@@ -131,5 +131,5 @@ int main(int argc, char **argv)
 {
     signal(SIGBUS, on_lost_page);
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is then a failed write, which is reported */
-    return app_finish(start(argc, argv));
+    return app_interrupt_end(app_finish(start(argc, argv)));
 }

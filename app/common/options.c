@@ -315,6 +315,20 @@ static int parse_option(app_options *options, bool *given, int argc, char **argv
     return set_value(options, o, name, value);
 }
 
+/* Whether the command line gave the option that excludes this one: then the environment's is no contradiction, it has lost. */
+static bool is_overruled(const app_option *o, const bool *given)
+{
+    static const char *const opposites[][2] = {{"--mmap", "--no-mmap"}, {"-v --verbose", "-q --quiet"}};
+    for (size_t i = 0; i < sizeof opposites / sizeof *opposites; i++) {
+        for (int side = 0; side < 2; side++) {
+            if (strcmp(o->names, opposites[i][side])) continue;
+            for (size_t k = 0; k < app_n_options(); k++)
+                if (given[k] && strcmp(app_option_at(k)->names, opposites[i][!side]) == 0) return true;
+        }
+    }
+    return false;
+}
+
 /* What the command line left open. */
 static int apply_environment(app_options *options, const bool *given)
 {
@@ -323,7 +337,7 @@ static int apply_environment(app_options *options, const bool *given)
         char name[64];
         if (given[i] || !(o->commands & options->command->bit)) continue;
         const char *value = getenv(app_option_environment(o, name));
-        if (!value || !*value) continue;
+        if (!value || !*value || is_overruled(o, given)) continue;
         if (o->type == APP_FLAG || o->type == APP_FLAG_OFF) {
             bool on;
             if (!parse_switch(value, &on)) {

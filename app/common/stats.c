@@ -75,7 +75,7 @@ json_t *app_json_depths(const aerie_stats *stats)
     json_t *list = json_array();
     for (size_t i = 0; list && i < AERIE_MAX_DRAFT; i++) {
         if (stats->drafted_at[i] == 0) continue;
-        json_array_append_new(list, json_pack("{s:I, s:I, s:I, s:I}", "depth", (json_int_t)(i + 1), "drafted",
+        app_json_append(list, json_pack("{s:I, s:I, s:I, s:I}", "depth", (json_int_t)(i + 1), "drafted",
                                               (json_int_t)stats->drafted_at[i], "tried",
                                               (json_int_t)stats->tried_at[i], "accepted",
                                               (json_int_t)stats->accepted_at[i]));
@@ -135,17 +135,17 @@ static json_t *json_sampling(const aerie_sampling *p)
     json_t *json = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "top_k", (int)p->top_k, "repeat_last_n",
                              (int)p->penalty_last_n, "dry_allowed_length", (int)p->dry_allowed_length, "dry_penalty_last_n",
                              (int)p->dry_penalty_last_n, "mirostat", (int)p->mirostat, "min_keep", (int)p->min_keep, "seed",
-                             p->seed <= INT64_MAX ? json_integer((json_int_t)p->seed) : json_real((double)p->seed));
+                             app_json_u64(p->seed));
     for (size_t i = 0; json && i < sizeof reals / sizeof *reals; i++)
-        json_object_set_new(json, reals[i].name, json_real(reals[i].value));
+        app_json_put(json, reals[i].name, app_json_real(reals[i].value));
     json_t *samplers = json_array(), *bias = json_array();
     for (size_t i = 0; i < AERIE_MAX_SAMPLERS && p->samplers[i] != AERIE_SAMPLER_END; i++)
-        json_array_append_new(samplers, json_string(aerie_sampler_name(p->samplers[i])));
+        app_json_append(samplers, json_string(aerie_sampler_name(p->samplers[i])));
     for (size_t i = 0; i < p->n_logit_bias; i++)
-        json_array_append_new(bias,
+        app_json_append(bias,
                               json_pack("[i, o]", (int)p->logit_bias[i].token, app_json_real((double)p->logit_bias[i].bias)));
-    json_object_set_new(json, "samplers", samplers);
-    json_object_set_new(json, "logit_bias", bias);
+    app_json_put(json, "samplers", samplers);
+    app_json_put(json, "logit_bias", bias);
     return json;
 }
 
@@ -158,7 +158,7 @@ json_t *app_json_settings(const app_models *models, const app_options *options, 
                                     (double)spec->p_min, "tree", (int)spec->tree, "fixed", (int)spec->fixed);
     aerie_overlap o;
     if (aerie_session_overlap(session, &o))
-        json_object_set_new(speculation, "overlap",
+        app_json_put(speculation, "overlap",
                             json_pack("{s:I, s:I, s:I, s:f, s:f}", "n_target", (json_int_t)o.n_target, "n_draft",
                                       (json_int_t)o.n_draft, "n_shared", (json_int_t)o.n_shared, "vocab_share", o.vocab_share,
                                       "text_share", o.text_share));
@@ -171,9 +171,13 @@ json_t *app_json_settings(const app_models *models, const app_options *options, 
                             "kv_type", aerie_kv_type_name(options->session.kv_type),
                             "n_predict", (json_int_t)options->n_predict, "chat_template",
                             (int)app_uses_template(models, options), "sampling", sampling, "speculation", speculation);
-    json_object_update(all, run);
+    if (!all || json_object_update(all, run)) {
+        json_decref(all);
+        json_decref(run);
+        return NULL;
+    }
     json_decref(run);
-    json_object_set_new(all, "load",
+    app_json_put(all, "load",
                         json_pack("{s:f, s:f, s:I, s:I}", "seconds", models->info.load_seconds, "fill_seconds",
                                   models->info.fill_seconds, "bytes", (json_int_t)models->info.load_bytes,
                                   "weight_bytes", (json_int_t)models->info.weight_bytes));

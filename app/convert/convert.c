@@ -9,6 +9,7 @@
 
 static void convert_close(convert *c)
 {
+    ae_gguf_writer_free(c->writer);
     ae_free(c->items);
     ae_model_free(c->target);
     ae_safetensors_close(c->st);
@@ -70,8 +71,8 @@ static json_t *check_json(const convert *c)
     const convert_check *k = &c->check;
     json_t *before = json_array(), *after = json_array();
     for (uint32_t d = 0; d < k->n_depths; d++) {
-        json_array_append_new(before, json_real(k->before[d]));
-        json_array_append_new(after, json_real(k->agreement[d]));
+        app_json_append(before, json_real(k->before[d]));
+        app_json_append(after, json_real(k->agreement[d]));
     }
     return json_pack("{s:I, s:o, s:o, s:b}", "places", (json_int_t)k->n, "agreement", after, "before", before, "changed",
                      k->changed);
@@ -81,7 +82,7 @@ static int print_json(const convert *c)
 {
     const convert_head *h = &c->head;
     json_t *taps = json_array();
-    for (uint32_t i = 0; i < h->n_taps; i++) json_array_append_new(taps, json_integer(h->taps[i]));
+    for (uint32_t i = 0; i < h->n_taps; i++) app_json_append(taps, json_integer(h->taps[i]));
     static const char *const fc_norms[] = {"none", "each", "joint"};
     json_t *json = json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "file",
                              app_json_text(c->path, strlen(c->path)), "output",
@@ -137,12 +138,30 @@ static int check_arguments(const app_options *options)
     return APP_DONE;
 }
 
+/* The output may not be a file that was read, by whatever path or link it is reached. */
+static int check_output(const convert *c)
+{
+    static const char index[] = "/model.safetensors.index.json";
+    const app_options *o = c->options;
+    const char *out = o->convert_output, *read = NULL;
+    char beside[4096];
+    snprintf(beside, sizeof beside, "%s%s", c->path, index);
+    const char *const paths[] = {c->path, c->config_path, beside, o->convert_target, o->convert_check_file};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (ae_file_same(out, paths[i])) read = paths[i];
+    for (uint32_t i = 0; i < ae_safetensors_n_files(c->st); i++)
+        if (ae_file_same(out, ae_safetensors_file(c->st, i))) read = ae_safetensors_file(c->st, i);
+    if (!read && c->target && ae_gguf_reads(c->target->gguf, out)) read = o->convert_target;
+    if (!read) return APP_DONE;
+    return app_error(APP_USAGE, "-o %s is a file that is being read (%s); give the new one another name", out, read);
+}
+
 /* Checks that the written file is a head that can be loaded and, if there is a target, fits it. */
 static int read_back(const convert *c)
 {
     ae_dhead *head;
     aerie_error error = {0};
-    aerie_status status = ae_dhead_load(&head, c->options->convert_output, &error);
+    aerie_status status = ae_dhead_load(&head, ae_gguf_writer_part(c->writer), &error);
     if (status == AERIE_OK && c->target) status = ae_dhead_fits(head, c->target, &error);
     ae_dhead_free(head);
     return app_report(APP_LOADING, status, &error);
@@ -186,9 +205,12 @@ static int run(convert *c)
     CONVERT_TRY(convert_read_ids(c));
     if (c->head.kind != AE_DHEAD_MEDUSA) CONVERT_TRY(convert_read_rope(c));
     CONVERT_TRY(convert_plan(c));
-    CONVERT_TRY(convert_write(c, c->options->convert_output));
+    CONVERT_TRY(check_output(c));
+    CONVERT_TRY(convert_write(c, c->options->convert_output, &c->writer));
     CONVERT_TRY(read_back(c));
     if (c->options->convert_self_check) CONVERT_TRY(convert_self_check(c));
+    aerie_error error = {0};
+    CONVERT_TRY(app_report(APP_WORKING, ae_gguf_writer_finish(c->writer, &error), &error));
     if (!c->options->quiet) say(c);
     return c->options->json ? print_json(c) : APP_DONE;
 }
@@ -200,6 +222,7 @@ int app_convert(const app_options *options)
     convert c = {.options = options, .head.pairs = rope && strcmp(rope, "pairs") == 0, .path = options->arguments.items[0],
                  .config_path = ""};
     ae_arena_init(&c.arena, 65536);
+    app_interrupt_arm();
     const int bad = run(&c);
     convert_close(&c);
     return bad;

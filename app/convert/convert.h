@@ -103,6 +103,7 @@ typedef struct convert {
     size_t n_entries;
     ae_model *target; /* NULL: not given */
     convert_head head;
+    ae_gguf_writer *writer; /* of the output: complete, but without its name until all checks are done */
     convert_item *items; /* [n_items] */
     size_t n_items, n_room;
     uint32_t out_type;
@@ -151,9 +152,10 @@ int convert_same_as_target(const convert *c, const ae_st_tensor *t, const ae_ggu
 /* ---- convert_plan.c, convert_write.c -------------------------------------------------------------------- */
 
 int convert_plan(convert *c);
-int convert_write(convert *c, const char *path);
+/* A complete file beside `path`, on disk under a name of its own (ae_gguf_writer_part). */
+int convert_write(convert *c, const char *path, ae_gguf_writer **out);
 
-/* ---- convert_check.c: tries the written file, and writes it anew if it should be read another way ---------- */
+/* ---- convert_check.c: tries c->writer's file, and writes it anew if it should be read another way ---------- */
 
 int convert_self_check(convert *c);
 

@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "convert/convert.h"
 #include "convert/convert_check_text.h"
@@ -37,7 +36,7 @@ typedef struct checker {
     ae_tokens tokens;
     int32_t own[MAX_TOKENS]; /* what the target puts after token i */
     bool has_own;
-    char *turned;            /* path of the file with rows in the other order; NULL: not written yet */
+    ae_gguf_writer *turned;  /* of a file with rows in the other order, which never gets a name; NULL: not written yet */
     aerie_error error;
 } checker;
 
@@ -123,32 +122,43 @@ static void note_answer(const checker *k, const ae_dhead_engine *e, uint32_t out
     s->sums[depth] += row == top;
 }
 
-static void ask_eagle(const checker *k, const ae_engine *target, ae_dhead_engine *e, score *s)
+static int out_of_step(void)
+{
+    return app_error(APP_FAILED, "self-check: the head's cache is out of step; please report");
+}
+
+static int ask_eagle(const checker *k, const ae_engine *target, ae_dhead_engine *e, score *s)
 {
     const int32_t *tokens = k->tokens.data;
     for (uint32_t p = 0; p < s->n; p++) {
         uint32_t out = 0;
+        if (app_interrupted()) return APP_INTERRUPTED;
         ae_dhead_clear(e);
-        ae_dhead_add_true(e, 0, ae_engine_features(target, p), &tokens[p + 1], 1, true, &out);
-        ae_dhead_run_true(e);
+        if (ae_dhead_add_true(e, 0, ae_engine_features(target, p), &tokens[p + 1], 1, true, &out) != AERIE_OK ||
+            ae_dhead_run_true(e) != AERIE_OK)
+            return out_of_step();
         note_answer(k, e, out, p, 0, s);
         for (uint32_t depth = 1; depth < DEPTHS; depth++) {
             ae_dhead_clear(e);
-            ae_dhead_add_drafted(e, 0, (int32_t)depth - 2, tokens[p + 1 + depth], &out);
+            if (ae_dhead_add_drafted(e, 0, (int32_t)depth - 2, tokens[p + 1 + depth], &out) == AE_DHEAD_NO_ROW)
+                return out_of_step();
             ae_dhead_run_drafted(e);
             note_answer(k, e, out, p, depth, s);
         }
         ae_dhead_drop_drafted(e, 0);
     }
+    return APP_DONE;
 }
 
-static void ask_medusa(const checker *k, const ae_engine *target, ae_dhead_engine *e, score *s)
+static int ask_medusa(const checker *k, const ae_engine *target, ae_dhead_engine *e, score *s)
 {
     const uint32_t n_heads = ae_dhead_engine_net(e)->head->hparams.n_medusa;
     for (uint32_t p = 0; p < s->n; p++) {
-        ae_dhead_run_medusa(e, ae_engine_features(target, p), 1);
+        if (app_interrupted()) return APP_INTERRUPTED;
+        if (ae_dhead_run_medusa(e, ae_engine_features(target, p), 1) != AERIE_OK) return out_of_step();
         for (uint32_t j = 0; j < n_heads && j < DEPTHS; j++) note_answer(k, e, j, p, j, s);
     }
+    return APP_DONE;
 }
 
 static int ask(checker *k, const ae_dhead *head, score *s)
@@ -161,8 +171,7 @@ static int ask(checker *k, const ae_dhead *head, score *s)
     int bad = run_target(k, head, &target);
     if (!bad) bad = fail(k, ae_dhead_net_create(&net, head, k->net, &net_options, &k->error));
     if (!bad) bad = fail(k, ae_dhead_engine_create(&e, net, target, &options, &k->error));
-    if (!bad && head->hparams.kind == AE_DHEAD_MEDUSA) ask_medusa(k, target, e, s);
-    else if (!bad) ask_eagle(k, target, e, s);
+    if (!bad) bad = head->hparams.kind == AE_DHEAD_MEDUSA ? ask_medusa(k, target, e, s) : ask_eagle(k, target, e, s);
     ae_dhead_engine_free(e);
     ae_dhead_net_free(net);
     ae_engine_free(target);
@@ -173,20 +182,16 @@ static int ask(checker *k, const ae_dhead *head, score *s)
 static int measure(checker *k, const convert_head *how, score *s)
 {
     convert *c = k->c;
-    const char *path = c->options->convert_output;
+    const char *path = ae_gguf_writer_part(c->writer);
     ae_dhead *head;
     if (how->pairs != c->head.pairs) {
         if (!k->turned) {
-            const size_t n = strlen(path) + 16;
-            k->turned = ae_alloc(n, 1);
-            if (!k->turned) return app_error_memory("a path");
-            snprintf(k->turned, n, "%s.turned", path);
             c->head.pairs = how->pairs;
-            const int bad = convert_write(c, k->turned);
+            const int bad = convert_write(c, c->options->convert_output, &k->turned);
             c->head.pairs = !how->pairs;
             if (bad) return bad;
         }
-        path = k->turned;
+        path = ae_gguf_writer_part(k->turned);
     }
     s->n = k->n_tokens - DEPTHS - 1;
     memset(s->sums, 0, sizeof s->sums);
@@ -312,7 +317,9 @@ static int search(checker *k)
     c->head = how;
     if (was.n_taps && was.taps[0] != how.taps[0]) c->head.taps_from = "self-check";
     say_change(&was, &how);
-    return convert_write(c, c->options->convert_output);
+    ae_gguf_writer_free(c->writer);
+    c->writer = NULL;
+    return convert_write(c, c->options->convert_output, &c->writer);
 }
 
 int convert_self_check(convert *c)
@@ -321,8 +328,7 @@ int convert_self_check(convert *c)
     int bad = load_target(&k);
     if (!bad) bad = read_text(&k);
     if (!bad) bad = search(&k);
-    if (k.turned) unlink(k.turned);
-    ae_free(k.turned);
+    ae_gguf_writer_free(k.turned);
     ae_tokens_free(&k.tokens);
     ae_net_free(k.net);
     ae_model_free(k.model);

@@ -35,10 +35,11 @@ static char *beside(convert *c)
 static int parse_config(convert *c)
 {
     json_error_t where;
-    app_text text = {0};
-    CONVERT_TRY(app_read_file(&text, c->config_path));
-    c->config = json_loadb(text.data, text.n, JSON_REJECT_DUPLICATES, &where);
-    app_text_free(&text);
+    ae_file_map text;
+    aerie_error error = {0};
+    CONVERT_TRY(app_report(APP_LOADING, ae_file_map_open(&text, c->config_path, true, &error), &error));
+    c->config = json_loadb((const char *)text.data, text.bytes, JSON_REJECT_DUPLICATES, &where);
+    ae_file_map_close(&text);
     if (!c->config) {
         return app_error(APP_BAD_FILE, "%s: line %d, column %d: %s", c->config_path, where.line, where.column, where.text);
     }

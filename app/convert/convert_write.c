@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "convert/convert.h"
 #include "quant/types.h"
@@ -249,7 +248,7 @@ static int write_rows(convert *c, ae_gguf_writer *w, const convert_item *item)
                             item->from->name, ae_st_dtype_name(item->from->dtype));
             break;
         }
-        bad = check_row(c, item, x);
+        bad = app_interrupted() ? APP_INTERRUPTED : check_row(c, item, x);
         if (bad) break;
         info->encode(x, NULL, row, n);
         bad = app_report(APP_WORKING, ae_gguf_writer_data(w, row, row_bytes, &error), &error);
@@ -273,23 +272,18 @@ static int write_all(convert *c, keys *k)
         const aerie_status status = ae_gguf_writer_data(k->w, c->head.ids, c->head.n_draft * sizeof *c->head.ids, &k->error);
         CONVERT_TRY(app_report(APP_WORKING, status, &k->error));
     }
-    return app_report(APP_WORKING, ae_gguf_writer_finish(k->w, &k->error), &k->error);
+    return app_report(APP_WORKING, ae_gguf_writer_close(k->w, &k->error), &k->error);
 }
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-int convert_write(convert *c, const char *path)
+int convert_write(convert *c, const char *path, ae_gguf_writer **out)
 {
     static const char *const archs[] = {[AE_DHEAD_EAGLE] = "eagle", [AE_DHEAD_EAGLE3] = "eagle3", [AE_DHEAD_MEDUSA] = "medusa"};
     keys k = {.arch = archs[c->head.kind]};
-    if (is_same_file(path, c->options->convert_target)) return app_error(APP_USAGE, "-o names the target itself: %s", path);
+    *out = NULL;
     k.status = ae_gguf_writer_create(&k.w, path, &k.error);
     if (k.status == AERIE_OK) put_keys(&k, c);
     const int bad = write_all(c, &k);
-    ae_gguf_writer_free(k.w);
+    if (bad) ae_gguf_writer_free(k.w);
+    else *out = k.w;
     return bad;
 }

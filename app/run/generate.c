@@ -76,7 +76,7 @@ static void show(app_generation *g, bool all)
         const app_answer *a = &g->answers[g->i_shown];
         show_new(g, a);
         if (!all && !a->ended) break;
-        show_end(g, a);
+        if (!a->refused) show_end(g, a);
         g->i_shown++;
         g->n_shown = g->i_origin = 0;
         g->begun = false;
@@ -120,6 +120,7 @@ static bool on_token(void *user, const aerie_token_event *event)
     if (g->show != APP_SHOW_NOTHING) app_progress_clear(&g->percent);
     if (!keep(g, a, event)) g->failed = true;
     if (event->token < 0) a->ended = true;
+    if (event->refused) a->refused = true;
     show(g, false);
     return !g->failed && !app_interrupted();
 }
@@ -142,10 +143,10 @@ json_t *app_json_logprobs(const app_models *models, const app_answer *answer)
     for (size_t i = 0; list && i < answer->n_logprobs; i++) {
         json_t *json = json_logprob(models, answer->logprobs[i].it);
         if (answer->logprobs[i].alternative) {
-            json_array_append_new(top, json);
+            app_json_append(top, json);
         } else {
-            json_object_set_new(json, "top", top = json_array());
-            json_array_append_new(list, json);
+            app_json_put(json, "top", top = json_array());
+            app_json_append(list, json);
         }
     }
     return list;
@@ -167,15 +168,17 @@ static bool on_progress(void *user, uint64_t done, uint64_t total)
 json_t *app_json_answer(const app_generation *g, size_t i)
 {
     const app_answer *a = &g->answers[i];
+    const aerie_error *error = &g->stats[i].error;
+    if (error->status != AERIE_OK) return json_pack("{s:o}", "error", app_json_text(error->text, strlen(error->text)));
     json_t *json = json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
                              app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i]));
-    if (g->options->n_logprobs) json_object_set_new(json, "logprobs", app_json_logprobs(g->models, a));
+    if (g->options->n_logprobs) app_json_put(json, "logprobs", app_json_logprobs(g->models, a));
     if (g->show != APP_SHOW_LINES) return json;
     char title[80];
     app_prompt_title(&g->prompts->items[i], title);
-    json_object_set_new(json, "index", json_integer((json_int_t)i));
+    app_json_put(json, "index", json_integer((json_int_t)i));
     if (g->prompts->items[i].id) json_object_set(json, "id", g->prompts->items[i].id);
-    json_object_set_new(json, "prompt", app_json_text(title, strlen(title)));
+    app_json_put(json, "prompt", app_json_text(title, strlen(title)));
     return json;
 }
 
@@ -196,6 +199,21 @@ static void make_requests(const app_generation *g, aerie_request *requests, cons
             requests[i].n_oracle_tokens = g->known->answers[i].n_ids;
         }
     }
+}
+
+/* What each refused prompt lacks; the exit status of the first, APP_DONE if all were served. */
+static int say_refused(const app_generation *g)
+{
+    int first = APP_DONE;
+    for (size_t i = 0; i < g->prompts->n; i++) {
+        if (g->stats[i].error.status == AERIE_OK) continue;
+        aerie_error error = g->stats[i].error;
+        if (g->prompts->n > 1)
+            snprintf(error.text, sizeof error.text, "prompt %zu: %.480s", i + 1, g->stats[i].error.text);
+        const int bad = app_report(APP_WORKING, error.status, &error);
+        if (!first) first = bad;
+    }
+    return first;
 }
 
 int app_generate(app_generation *g, aerie_session *session)
@@ -221,6 +239,8 @@ int app_generate(app_generation *g, aerie_session *session)
     bool began = status == AERIE_OK;
     for (size_t i = 0; i < n; i++) began |= g->answers[i].n_ids > 0;
     if (began) show(g, true);
+    const int refused = say_refused(g);
+    if (refused) return refused;
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     if (app_interrupted()) return APP_INTERRUPTED;
     if (g->failed && app_flush()) return app_error_memory("the answers");

@@ -7,11 +7,19 @@
 
 #include "run/generate.h"
 
+/* Some prompts were refused, others were answered. */
+static bool served_some(const app_generation *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; g->stats && i < g->prompts->n; i++) n += g->stats[i].error.status != AERIE_OK;
+    return n && n < g->prompts->n;
+}
+
 static int print_json(const app_generation *g, const aerie_stats *sum, const aerie_session *session)
 {
     json_t *answers = json_array();
     for (size_t i = 0; answers && i < g->prompts->n; i++) {
-        json_array_append_new(answers, app_json_answer(g, i));
+        app_json_append(answers, app_json_answer(g, i));
     }
     json_t *settings = app_json_settings(g->models, g->options, session);
     if (g->prompts->n != 1) {
@@ -59,10 +67,10 @@ static int answer(const app_models *models, const app_options *options, const ap
         app_say_speculation(session, options);
         g.color = app_wants_color(options);
         bad = app_generate(&g, session);
-        if (!bad || bad == APP_INTERRUPTED) {
+        if (!bad || bad == APP_INTERRUPTED || served_some(&g)) {
             aerie_stats sum = {0};
             for (size_t i = 0; i < prompts->n; i++) app_stats_add(&sum, &g.stats[i]);
-            if (options->json && print_json(&g, &sum, session)) bad = APP_FAILED;
+            if (options->json && print_json(&g, &sum, session) && !bad) bad = APP_FAILED;
             if (options->stats) app_say_stats(&sum, prompts->n, g.seconds, session);
             if (!bad) bad = app_generation_check(&g);
         }

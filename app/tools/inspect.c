@@ -277,7 +277,7 @@ static json_t *tensors_json(const app_options *options, const ae_gguf *gguf)
         const ae_gguf_tensor *tensor = ae_gguf_tensor_at(gguf, i);
         if (!matches(options, tensor->name)) continue;
         json_t *shape = json_array();
-        for (uint32_t d = 0; d < tensor->n_dims; d++) json_array_append_new(shape, json_integer(tensor->ne[d]));
+        for (uint32_t d = 0; d < tensor->n_dims; d++) app_json_append(shape, json_integer(tensor->ne[d]));
         json_t *entry =
             json_pack("{s:o, s:s, s:o, s:I, s:I, s:I}", "name", app_json_text(tensor->name.data, tensor->name.n),
                       "type", ae_type_name(tensor->type), "shape", shape, "bytes", (json_int_t)tensor->bytes, "file",
@@ -295,7 +295,7 @@ static json_t *types_json(const totals *t)
     json_t *list = json_array();
     for (uint32_t type = 0; list && type < AE_TYPE_COUNT; type++) {
         if (t->n[type] == 0) continue;
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f}", "type", ae_type_name(type), "tensors",
+        app_json_append(list, json_pack("{s:s, s:I, s:I, s:I, s:f}", "type", ae_type_name(type), "tensors",
                                               (json_int_t)t->n[type], "parameters", (json_int_t)t->elements[type],
                                               "bytes", (json_int_t)t->bytes[type], "bits_per_weight",
                                               bits_per_weight(t->bytes[type], t->elements[type])));

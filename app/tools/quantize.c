@@ -317,9 +317,9 @@ static int write_file(const request *r, ae_rewrite *rewrite, const app_options *
 {
     aerie_error error = {0};
     progress p = {.shown = !options->quiet && isatty(STDERR_FILENO), .percent = -1};
+    app_interrupt_arm(); /* before there is a file to leave behind */
     int bad = app_report(APP_LOADING, ae_rewrite_begin(rewrite, r->out, &error), &error);
     if (bad) return bad;
-    app_interrupt_arm();
     const aerie_status status = ae_rewrite_run(rewrite, r->n_threads, show, &p, &error);
     app_interrupt_disarm();
     if (p.percent >= 0) fputs("\r\033[K", stderr);

@@ -26,7 +26,7 @@ static int print(const app_options *options, const char *text, size_t n, const i
     int bad = APP_DONE;
     if (options->json) {
         json_t *json = json_pack("{s:o}", "prompt", app_json_text(text, n));
-        if (json && options->tokens) json_object_set_new(json, "ids", app_json_ids(ids, n_ids));
+        if (json && options->tokens) app_json_put(json, "ids", app_json_ids(ids, n_ids));
         bad = app_print_json(json);
     } else if (options->tokens) {
         for (size_t i = 0; i < n_ids && app_print(i ? " %d" : "%d", (int)ids[i]); i++) {

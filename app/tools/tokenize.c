@@ -26,7 +26,7 @@ static int read_input(app_text *text, const app_options *options)
         app_prompts_free(&one);
         return bad;
     }
-    return app_read_file(text, options->file ? options->file : "-");
+    return app_read_data(text, options->file ? options->file : "-");
 }
 
 static int encode(const app_models *models, const app_options *options)

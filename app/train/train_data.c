@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@
 int app_records_read(const char *path, app_line_callback *callback, void *user)
 {
     app_text text = {0};
-    int bad = app_read_file(&text, path);
+    int bad = app_read_data(&text, path);
     size_t line = 0;
     for (size_t i = 0; !bad && i < text.n;) {
         const char *end = memchr(text.data + i, '\n', text.n - i);
@@ -43,13 +44,25 @@ static int cannot_write(const char *path)
     return app_error(APP_FAILED, "cannot write '%s': %s", path, strerror(errno));
 }
 
+int app_train_check_output(const char *option, const char *path, const char *const *read, size_t n_read)
+{
+    struct stat out, in;
+    if (!path || stat(path, &out)) return APP_DONE;
+    if (!S_ISREG(out.st_mode)) return app_error(APP_USAGE, "%s %s: data goes on in a regular file; this is none", option, path);
+    for (size_t i = 0; i < n_read; i++)
+        if (read[i] && stat(read[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+            return app_error(APP_USAGE, "%s %s is a file that is being read (%s); give the new one another name", option, path,
+                             read[i]);
+    return APP_DONE;
+}
+
 int app_records_open(FILE **file, const char *path)
 {
     app_text text = {0};
     size_t n_whole = 0;
     *file = NULL;
     if (access(path, F_OK) == 0) {
-        const int bad = app_read_file(&text, path);
+        const int bad = app_read_data(&text, path);
         if (bad) return bad;
         for (n_whole = text.n; n_whole && text.data[n_whole - 1] != '\n';) n_whole--;
         const bool torn = n_whole < text.n;
@@ -62,7 +75,7 @@ int app_records_open(FILE **file, const char *path)
 
 int app_records_write(FILE *file, const char *path, json_t *object)
 {
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    char *text = object && !app_json_failed() ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
     if (!text) return app_error_memory("a line of data");
     const bool ok = fprintf(file, "%s\n", text) > 0 && fflush(file) == 0;
@@ -231,6 +244,14 @@ static bool loops(const int32_t *ids, size_t n)
     return false;
 }
 
+/* A NUL is no character of a prompt: no chat template takes one. */
+static bool without_nul(app_text *out, const char *text, size_t n)
+{
+    bool ok = app_text_add(out, "", 0);
+    for (size_t i = 0; ok && i < n; i++) ok = text[i] ? app_text_add(out, text + i, 1) : app_text_add(out, "\xef\xbf\xbd", 3);
+    return ok;
+}
+
 /* What was generated as text; NULL with a message on failure. */
 static json_t *answer_text(const work *w, const job *j)
 {
@@ -242,7 +263,10 @@ static json_t *answer_text(const work *w, const job *j)
         app_report(APP_WORKING, status, &error);
         return NULL;
     }
-    json_t *json = app_json_text(text, n);
+    app_text clean = {0};
+    const bool plain = !w->is_turns || !memchr(text, 0, n);
+    json_t *json = plain ? app_json_text(text, n) : without_nul(&clean, text, n) ? app_json_text(clean.data, clean.n) : NULL;
+    app_text_free(&clean);
     aerie_free(text);
     return json;
 }
@@ -255,7 +279,7 @@ static json_t *turn_line(const work *w, job *j)
 static json_t *answer_line(const work *w, job *j)
 {
     json_t *tokens = app_json_ids(j->tokens, j->n_tokens);
-    for (size_t i = 0; tokens && i < j->n_answer; i++) json_array_append_new(tokens, json_integer(j->answer[i]));
+    for (size_t i = 0; tokens && i < j->n_answer; i++) app_json_append(tokens, json_integer(j->answer[i]));
     json_object_del(j->line, "text");
     json_object_del(j->line, "messages");
     if (!tokens || json_object_set_new(j->line, "answer", answer_text(w, j)) ||
@@ -311,6 +335,10 @@ static bool on_token(void *user, const aerie_token_event *event)
     work *w = user;
     job *j = &w->jobs[event->i_request];
     if (w->bad || app_interrupted()) return false;
+    if (event->refused) { /* nothing has been generated yet: none of the lines is written */
+        w->bad = app_report(APP_WORKING, event->refused->status, event->refused);
+        return false;
+    }
     if (event->token < 0) {
         end_job(w, j);
         return true;
@@ -450,7 +478,10 @@ int app_train_data(const app_options *options)
     if (options->features && !is_answers)
         return app_error(APP_USAGE, "--features goes with the step 'answers'; 'train-data %s' cannot write them", step);
     if (!options->output) return app_error(APP_USAGE, "'train-data %s' needs a file to write: -o FILE", step);
-    int bad = app_models_load(&models, options, false);
+    const char *const read[] = {options->model, is_turns ? NULL : words->items[1], options->features};
+    int bad = app_train_check_output("-o", options->output, read, 3);
+    if (!bad) bad = app_train_check_output("--features", options->features, read, 2);
+    if (!bad) bad = app_models_load(&models, options, false);
     if (bad) return bad;
     if (is_features) {
         bad = app_train_features(&models, options, words->items[1]);

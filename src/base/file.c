@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "base/os.h"
 
 #define HEAD_STEP ((size_t)1 << 20) /* bytes read at a time while the head of a file grows */
@@ -64,6 +65,39 @@ aerie_status ae_file_read(int fd, const char *path, uint64_t offset, void *out, 
         done += (size_t)got;
     }
     return AERIE_OK;
+}
+
+bool ae_file_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+aerie_status ae_file_resolve(char **out, const char *path, aerie_error *error)
+{
+    enum { MAX_LINKS = 40 }; /* as Linux has it */
+    char *at = ae_strndup(path, strlen(path));
+    *out = NULL;
+    for (int i = 0; at && i < MAX_LINKS; i++) {
+        char target[4096];
+        const ssize_t n = readlink(at, target, sizeof target);
+        if (n < 0) { /* no link, or nothing there yet */
+            *out = at;
+            return AERIE_OK;
+        }
+        const char *slash = target[0] == '/' ? NULL : strrchr(at, '/');
+        const size_t folder = slash ? (size_t)(slash - at) + 1 : 0;
+        char *next = (size_t)n < sizeof target ? ae_alloc(folder + (size_t)n + 1, 1) : NULL;
+        if (next) {
+            memcpy(next, at, folder);
+            memcpy(next + folder, target, (size_t)n);
+        }
+        ae_free(at);
+        at = next;
+    }
+    if (!at) return ae_fail_memory(error, "a path", strlen(path));
+    ae_free(at);
+    return ae_fail(error, AERIE_ERROR_IO, "%s: symbolic links lead in a circle", path);
 }
 
 void ae_file_advise(int fd, uint64_t offset, size_t n, ae_file_advice advice)

@@ -58,6 +58,12 @@ bool ae_file_exists(const char *path);
  * early. */
 aerie_status ae_file_read(int fd, const char *path, uint64_t offset, void *out, size_t n, aerie_error *error);
 
+/* Whether both paths lead to one existing file, through links of any kind. NULL is no path. */
+bool ae_file_same(const char *a, const char *b);
+/* Where writing to `path` would write: symbolic links at its end followed, also to a file that is not there yet. Released by
+ * ae_free. Errors: IO (links without end), MEMORY. */
+aerie_status ae_file_resolve(char **out, const char *path, aerie_error *error);
+
 typedef enum ae_file_advice {
     AE_FILE_SOON, /* will be read: the system may fetch it */
     AE_FILE_DONE, /* will not be read again: the system may forget it */

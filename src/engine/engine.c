@@ -209,10 +209,13 @@ static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uin
 aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
                                  uint32_t *first, aerie_error *error)
 {
-    const uint32_t live = ae_kv_n_live(e->kv, seq), n_out = export_rows == AE_EXPORT_ALL ? n : export_rows == AE_EXPORT_LAST;
-    AE_ASSERT(!e->n_added[seq]);
+    const uint32_t live = seq < e->options.n_seqs ? ae_kv_n_live(e->kv, seq) : 0;
+    const uint32_t n_out = export_rows == AE_EXPORT_ALL ? n : export_rows == AE_EXPORT_LAST;
+    if (seq >= e->options.n_seqs || e->n_added[seq])
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u has its rows already, or is none of %u; please report", seq,
+                       e->options.n_seqs);
     AE_TRY(check_room(e, n, n_out, error));
-    if (n > e->options.n_ctx - live)
+    if (live > e->options.n_ctx || n > e->options.n_ctx - live)
         return ae_fail(error, AERIE_ERROR_LIMIT, "the context of %u tokens is full: %u are used and %u more are needed",
                        e->options.n_ctx, live, n);
     AE_TRY(ae_kv_reserve(e->kv, e->stream, seq, n, error));
@@ -228,6 +231,8 @@ aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *toke
 aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error)
 {
     const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position behind the chain */
+    if (tree->n > AE_TREE_MAX)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n, AE_TREE_MAX);
     AE_TRY(check_room(e, tree->n, tree->n, error));
     AE_TRY(ae_kv_reserve(e->kv, e->stream, seq, e->n_added[seq] + tree->n, error));
     *first = e->n_rows;
@@ -255,11 +260,11 @@ const float *ae_engine_features(const ae_engine *e, uint32_t row)
     return e->features + (size_t)row * e->options.n_taps * e->net->model->hparams.n_embd;
 }
 
-void ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
+aerie_status ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
 {
     const uint32_t live = ae_kv_n_live(e->kv, seq);
     int32_t path[AE_TREE_MAX];
+    if (n_chain > e->n_added[seq] || n_nodes > AE_TREE_MAX) return AERIE_ERROR_INTERNAL;
     for (uint32_t i = 0; i < n_nodes; i++) path[i] = (int32_t)(live + n_chain) + nodes[i];
-    AE_ASSERT(n_chain <= e->n_added[seq]);
-    ae_kv_commit(e->kv, e->stream, seq, n_chain, path, n_nodes);
+    return ae_kv_commit(e->kv, e->stream, seq, n_chain, path, n_nodes);
 }

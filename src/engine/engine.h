@@ -56,7 +56,7 @@ typedef enum ae_export {
 
 /* Rows for tokens[0..n) at the positions behind the live ones of `seq`. A sequence's rows of one pass are added
  * together: one chain, then at most one tree on top of it. *first gets the index of the first row.
- * LIMIT: too many rows, or the context is full (both numbers said). */
+ * LIMIT: too many rows, or the context is full (both numbers said). INTERNAL: not added in this order. */
 aerie_status ae_engine_add_chain(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
                                  uint32_t *first, aerie_error *error);
 /* The tree's rows, hanging on the chain added just before for the same sequence; all export logits. */
@@ -73,7 +73,7 @@ const float *ae_engine_logits(const ae_engine *engine, uint32_t row);
 const float *ae_engine_features(const ae_engine *engine, uint32_t row);
 
 /* After a pass: of sequence seq keep the n_chain rows and, of its tree, the path nodes[0..n_nodes) from the root
- * (indices into the tree); everything else of its rows is dropped. */
-void ae_engine_commit(ae_engine *engine, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes);
+ * (indices into the tree); everything else of its rows is dropped. INTERNAL: no such rows; nothing has changed. */
+aerie_status ae_engine_commit(ae_engine *engine, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes);
 
 #endif

@@ -133,10 +133,16 @@ uint32_t ae_kv_n_missing(const ae_kv *kv, uint32_t seq, uint32_t n)
     return (need > s->n_pages ? need - s->n_pages : 0) + copy;
 }
 
+static aerie_status fail_pages(uint32_t seq, aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache has fewer pages than it counted, for sequence %u; please report",
+                   seq);
+}
+
 aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, aerie_error *error)
 {
     kv_seq *s = &kv->seqs[seq];
-    if (n > kv->n_slots - s->n_live)
+    if (s->n_live > kv->n_slots || n > kv->n_slots - s->n_live)
         return ae_fail(error, AERIE_ERROR_LIMIT, "the context of %u positions is full: %u are used and %u more are needed",
                        kv->n_slots, s->n_live, n);
     const uint32_t missing = ae_kv_n_missing(kv, seq, n);
@@ -146,57 +152,72 @@ aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t 
     if (n && must_copy(kv, s)) {
         const uint32_t i = s->n_live / AE_KV_PAGE;
         const int32_t shared = s->table[i], copy = ae_kv_page_take(kv);
+        if (copy < 0) return fail_pages(seq, error);
         kv->backend->ops->kv_copy_page(stream, kv->store, shared, copy, s->n_live % AE_KV_PAGE);
         s->table[i] = copy;
         ae_kv_page_drop(kv, shared);
     }
-    while (s->n_pages < pages_of(s->n_live + n)) s->table[s->n_pages++] = ae_kv_page_take(kv);
+    while (s->n_pages < pages_of(s->n_live + n)) {
+        const int32_t page = s->n_pages < kv->max_pages ? ae_kv_page_take(kv) : AE_KV_NONE;
+        if (page < 0) return fail_pages(seq, error);
+        s->table[s->n_pages++] = page;
+    }
     s->n_reserved = s->n_live + n;
     return AERIE_OK;
 }
 
-void ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n)
+/* Sources ascend, never lie below their target and are drafts: no unread source is overwritten, nothing live is touched. */
+static bool is_path(const kv_seq *s, uint32_t n_chain, const int32_t *path, uint32_t n)
+{
+    if (n_chain > s->n_reserved - s->n_live) return false;
+    int64_t last = (int64_t)s->n_live + n_chain - 1;
+    for (uint32_t i = 0; i < n; i++) {
+        if (path[i] <= last) return false;
+        last = path[i];
+    }
+    return last < (int64_t)s->n_reserved;
+}
+
+aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n)
 {
     kv_seq *s = &kv->seqs[seq];
-    AE_ASSERT(s->n_live + n_chain <= s->n_reserved);
+    if (!is_path(s, n_chain, path, n)) return AERIE_ERROR_INTERNAL;
     s->n_live += n_chain;
     for (uint32_t i = 0; i < n; i++) {
-        /* sources ascend and never lie below their target, so no unread source is overwritten */
         const ae_kv_move move = {path[i], (int32_t)(s->n_live + i)};
-        AE_ASSERT(move.from >= move.to && (uint32_t)move.from < s->n_reserved);
         if (move.from != move.to) kv->backend->ops->kv_move(stream, kv->store, s->table, &move, 1);
     }
-    ae_kv_truncate(kv, seq, s->n_live += n);
+    s->n_live += n;
+    return ae_kv_truncate(kv, seq, s->n_live);
 }
 
-void ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n)
+aerie_status ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n)
 {
     kv_seq *s = &kv->seqs[seq];
-    AE_ASSERT(n <= s->n_live);
+    if (n > s->n_live) return AERIE_ERROR_INTERNAL;
     s->n_live = s->n_reserved = n;
     while (s->n_pages > pages_of(n)) ae_kv_page_drop(kv, s->table[--s->n_pages]);
+    return AERIE_OK;
 }
 
-void ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page)
+aerie_status ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page)
 {
     kv_seq *s = &kv->seqs[seq];
-    ae_kv_truncate(kv, seq, s->n_live);
-    AE_ASSERT((i_page + 1) * AE_KV_PAGE <= s->n_live);
+    if (i_page >= s->n_live / AE_KV_PAGE) return AERIE_ERROR_INTERNAL;
+    AE_TRY(ae_kv_truncate(kv, seq, s->n_live));
     ae_kv_page_drop(kv, s->table[i_page]);
     s->n_pages--;
     memmove(s->table + i_page, s->table + i_page + 1, (s->n_pages - i_page) * sizeof *s->table);
     s->n_live = s->n_reserved -= AE_KV_PAGE;
+    return AERIE_OK;
 }
 
-void ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n)
+aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n)
 {
     kv_seq *t = &kv->seqs[to];
     const kv_seq *f = &kv->seqs[from];
-    if (to == from) {
-        ae_kv_truncate(kv, to, n < t->n_live ? n : t->n_live);
-        return;
-    }
-    ae_kv_truncate(kv, to, 0);
+    if (to == from) return ae_kv_truncate(kv, to, n < t->n_live ? n : t->n_live);
+    AE_TRY(ae_kv_truncate(kv, to, 0));
     if (n > f->n_live) n = f->n_live;
     for (uint32_t i = 0; i < n / AE_KV_PAGE; i++) {
         t->table[t->n_pages++] = f->table[i];
@@ -209,6 +230,7 @@ void ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint3
         t->table[t->n_pages++] = copy;
     }
     t->n_live = t->n_reserved = copy >= 0 ? n : n - rest;
+    return AERIE_OK;
 }
 
 size_t ae_kv_slot_bytes(const ae_kv *kv)
@@ -221,11 +243,12 @@ void ae_kv_read(const ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot,
     kv->backend->ops->kv_read(stream, kv->store, kv->seqs[seq].table, (int32_t)slot, out);
 }
 
-void ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes)
+aerie_status ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes)
 {
     const kv_seq *s = &kv->seqs[seq];
-    AE_ASSERT(slot >= s->n_live && slot < s->n_reserved);
+    if (slot < s->n_live || slot >= s->n_reserved) return AERIE_ERROR_INTERNAL;
     kv->backend->ops->kv_write(stream, kv->store, s->table, (int32_t)slot, bytes);
+    return AERIE_OK;
 }
 
 bool ae_kv_is_sound(const ae_kv *kv)

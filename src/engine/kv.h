@@ -33,6 +33,9 @@
  *   4. After ae_kv_commit or ae_kv_truncate no draft slot exists: rejected rows leave no trace (law:
  *      the live rows equal those of a run that never drafted).
  *   5. A table that holds a node's page holds the pages of the node's ancestors too.
+ *
+ * Every function that writes a table checks in all builds that it stays inside it. INTERNAL: it would not have, and nothing
+ * has changed.
  */
 #ifndef AE_ENGINE_KV_H
 #define AE_ENGINE_KV_H
@@ -70,14 +73,14 @@ uint32_t ae_kv_n_missing(const ae_kv *kv, uint32_t seq, uint32_t n);
 aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, aerie_error *error);
 /* The next n_chain drafts become live where they are; then those in slots path[0..n) (ascending) become the
  * positions after them. All other drafts are dropped. */
-void ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n);
+aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n);
 /* Keeps positions [0, n); n <= n_live. Drafts are dropped, pages without a live slot released. */
-void ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n);
+aerie_status ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n);
 /* Drops a page of live slots and numbers those after it anew, 64 lower: for caches with a window. Drafts are dropped. */
-void ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page);
+aerie_status ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page);
 /* `to` (emptied first) gets positions [0, n) of `from`: whole pages shared, the last part copied. n is cut to what `from`
  * has live, and to whole pages when there is no page for the copy. */
-void ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n);
+aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n);
 
 /* ---- kv_prefix.c: the prefix tree -------------------------------------------------------------------- */
 
@@ -96,8 +99,8 @@ void ae_kv_forget_prefixes(ae_kv *kv);
 /* A slot's K and V of all layers as canonical bytes, whatever the device's layout: for saved sequences and tests. */
 size_t ae_kv_slot_bytes(const ae_kv *kv);
 void ae_kv_read(const ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out);
-/* Into a reserved slot. */
-void ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes);
+/* Into a reserved slot; INTERNAL for any other. */
+aerie_status ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes);
 /* For tests: checks invariants 1, 3 and 5. */
 bool ae_kv_is_sound(const ae_kv *kv);
 

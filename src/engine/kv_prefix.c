@@ -140,7 +140,7 @@ void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens)
 {
     kv_seq *s = &kv->seqs[seq];
     int32_t parent = AE_KV_NONE;
-    ae_kv_truncate(kv, seq, s->n_live);
+    (void)ae_kv_truncate(kv, seq, s->n_live); /* drops drafts only: cannot fail */
     for (uint32_t i = 0; i < s->n_pages; i++) {
         const int32_t *own = tokens + (size_t)i * AE_KV_PAGE;
         const uint32_t left = s->n_live - i * AE_KV_PAGE, n = left < AE_KV_PAGE ? left : AE_KV_PAGE;
@@ -179,7 +179,8 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *
     kv_seq *s = &kv->seqs[seq];
     int32_t node, part;
     uint32_t n_part;
-    ae_kv_truncate(kv, seq, 0);
+    (void)ae_kv_truncate(kv, seq, 0); /* to nothing: cannot fail */
+    if (n > kv->n_slots) n = kv->n_slots;
     uint32_t done = walk(kv, tokens, n, &node, &part, &n_part);
     touch_path(kv, n_part ? part : node);
     s->n_pages = done / AE_KV_PAGE;

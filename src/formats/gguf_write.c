@@ -5,7 +5,7 @@
  * before a tensor is written with its first byte, so offsets follow from the list alone.
  * A failed write is final: every later call repeats that it failed.
  */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #include "formats/gguf_write.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ typedef struct planned_tensor {
 } planned_tensor;
 
 struct ae_gguf_writer {
-    char *path, *temporary; /* temporary NULL when no file exists */
+    char *path, *place, *temporary; /* as given; where it leads to; NULL when no file exists */
     FILE *file;
     ae_buf keys; /* the key section as it will stand in the file */
     uint64_t n_keys;
@@ -38,7 +38,7 @@ struct ae_gguf_writer {
     uint64_t n_written;
     size_t i_tensor; /* the tensor whose data comes next, with i_byte of it written */
     size_t i_byte;
-    bool begun, failed, finished;
+    bool begun, failed, closed, finished;
 };
 
 aerie_status ae_gguf_writer_create(ae_gguf_writer **out, const char *path, aerie_error *error)
@@ -65,6 +65,7 @@ void ae_gguf_writer_free(ae_gguf_writer *w)
     ae_buf_free(&w->keys);
     ae_free(w->key_at);
     ae_free(w->temporary);
+    ae_free(w->place);
     ae_free(w->path);
     ae_free(w);
 }
@@ -351,18 +352,20 @@ static aerie_status write_zeros(ae_gguf_writer *w, uint64_t n, aerie_error *erro
 static aerie_status open_temporary(ae_gguf_writer *w, aerie_error *error)
 {
     struct stat there;
-    if (stat(w->path, &there) == 0 && !S_ISREG(there.st_mode)) {
+    AE_TRY(ae_file_resolve(&w->place, w->path, error));
+    const bool replaces = stat(w->place, &there) == 0;
+    if (replaces && !S_ISREG(there.st_mode)) {
         w->failed = true;
         const char *dots, *path = ae_gguf_path_end(w->path, &dots);
         return ae_fail(error, AERIE_ERROR_IO, "%s%s: cannot be replaced: it is %s, not a regular file", dots, path,
                        S_ISDIR(there.st_mode) ? "a directory" : "a device or a pipe");
     }
-    size_t n = strlen(w->path) + 32;
+    size_t n = strlen(w->place) + 32;
     char *name = ae_alloc(n, 1);
     if (!name) return ae_fail_memory(error, "a path", n);
     int fd = -1;
     for (int i = 0; i < 100 && fd < 0; i++) {
-        snprintf(name, n, "%s.%ld-%d.part", w->path, (long)getpid(), i);
+        snprintf(name, n, "%s.%ld-%d.part", w->place, (long)getpid(), i);
         fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd < 0 && errno != EEXIST) break;
     }
@@ -372,6 +375,13 @@ static aerie_status open_temporary(ae_gguf_writer *w, aerie_error *error)
         return status;
     }
     w->temporary = name;
+    /* the owner first: changing it may clear bits of the mode; who may not change it keeps what he is */
+    const bool owned = !replaces || fchown(fd, there.st_uid, there.st_gid) == 0 || errno == EPERM;
+    if (!owned || (replaces && fchmod(fd, there.st_mode & 07777) != 0)) {
+        aerie_status status = fail_io(w, "cannot give the new file the mode of the old one", error);
+        close(fd);
+        return status;
+    }
     w->file = fdopen(fd, "wb");
     if (w->file) return AERIE_OK;
     aerie_status status = fail_io(w, "cannot open a temporary file beside it", error);
@@ -413,7 +423,7 @@ aerie_status ae_gguf_writer_begin(ae_gguf_writer *w, aerie_error *error)
 
 static aerie_status check_open(const ae_gguf_writer *w, aerie_error *error)
 {
-    if (w->finished) return fail_use(w, "the file is already finished", error);
+    if (w->finished || w->closed) return fail_use(w, "the file is already finished", error);
     if (w->failed) {
         const char *dots, *path = ae_gguf_path_end(w->path, &dots);
         return ae_fail(error, AERIE_ERROR_IO, "%s%s: an earlier write failed", dots, path);
@@ -448,7 +458,12 @@ aerie_status ae_gguf_writer_data(ae_gguf_writer *w, const void *bytes, size_t n,
     return AERIE_OK;
 }
 
-aerie_status ae_gguf_writer_finish(ae_gguf_writer *w, aerie_error *error)
+const char *ae_gguf_writer_part(const ae_gguf_writer *w)
+{
+    return w->temporary;
+}
+
+aerie_status ae_gguf_writer_close(ae_gguf_writer *w, aerie_error *error)
 {
     AE_TRY(check_open(w, error));
     if (w->i_tensor < w->n_tensors) {
@@ -464,7 +479,14 @@ aerie_status ae_gguf_writer_finish(ae_gguf_writer *w, aerie_error *error)
     FILE *file = w->file;
     w->file = NULL;
     if (fclose(file) != 0) return fail_io(w, "write failed", error);
-    if (rename(w->temporary, w->path) != 0) return fail_io(w, "the finished file could not be renamed into place", error);
+    w->closed = true;
+    return AERIE_OK;
+}
+
+aerie_status ae_gguf_writer_finish(ae_gguf_writer *w, aerie_error *error)
+{
+    if (!w->closed || w->finished || w->failed) AE_TRY(ae_gguf_writer_close(w, error));
+    if (rename(w->temporary, w->place) != 0) return fail_io(w, "the finished file could not be renamed into place", error);
     ae_free(w->temporary);
     w->temporary = NULL;
     w->finished = true;

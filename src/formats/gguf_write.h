@@ -3,7 +3,10 @@
  * Use: create, add keys and tensor descriptions, then ae_gguf_writer_begin (writes the header to
  * a temporary file beside the target), then each tensor's data in the order in which it was
  * described, in pieces of any size, then ae_gguf_writer_finish, which renames the file into place.
+ * Who wants to look at the file before it gets its name calls ae_gguf_writer_close first.
  * A writer freed before finish leaves no file behind.
+ * A file that is replaced keeps its mode, and its owner as far as the system allows; a symbolic link stays, and what it leads
+ * to is replaced.
  * general.alignment, if added, must be a u32, a power of two from 8 to 65536; else 32 is used.
  * Errors: ARGUMENT (wrong order of calls, a name twice, a shape that does not suit its type, too
  * much or too little data), IO (with the system's reason), MEMORY. After IO only free is useful.
@@ -38,6 +41,11 @@ aerie_status ae_gguf_writer_tensor(ae_gguf_writer *writer, const char *name, uin
 aerie_status ae_gguf_writer_begin(ae_gguf_writer *writer, aerie_error *error);
 /* The next n bytes of tensor data; padding between tensors is the writer's business. */
 aerie_status ae_gguf_writer_data(ae_gguf_writer *writer, const void *bytes, size_t n, aerie_error *error);
+/* The file is complete and on disk, under a name of its own: ae_gguf_writer_part. */
+aerie_status ae_gguf_writer_close(ae_gguf_writer *writer, aerie_error *error);
+/* The temporary file's path; NULL before _begin and after _finish. Lent. */
+const char *ae_gguf_writer_part(const ae_gguf_writer *writer);
+/* Closes it, if that is still to be done, and renames it into place. */
 aerie_status ae_gguf_writer_finish(ae_gguf_writer *writer, aerie_error *error);
 
 #endif

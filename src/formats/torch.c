@@ -1,7 +1,8 @@
 /* torch.c - implements torch.h: a machine for the pickles that torch.save writes.
  *
  * Values live in one arena; a step adds at most one, and each takes at least a byte of the pickle, so memory follows from its
- * size. Nothing is called but what the table of functions below has.
+ * size; the memo has a place for each instruction that keeps a value. Nothing is called but what the table of functions below
+ * has.
  */
 #include "formats/torch.h"
 
@@ -47,6 +48,7 @@ typedef struct machine {
     size_t n_stack, stack_room;
     value **memo; /* [n_memo] */
     size_t n_memo;
+    uint64_t n_kept; /* instructions that put a value into the memo */
     aerie_error *error;
 } machine;
 
@@ -334,7 +336,8 @@ static aerie_status set_pairs(machine *m, size_t from, size_t n)
 static aerie_status remember(machine *m, uint64_t at)
 {
     if (!m->n_stack) return fail_stack(m);
-    if (at > (uint64_t)(m->end - m->file->data)) return FAIL(FORMAT, "%s: the pickle counts its values wrongly", m->path);
+    /* picklers number what they keep from 0 on; so memory follows from instructions, not from what a file claims to be long */
+    if (at > m->n_kept++) return FAIL(FORMAT, "%s: the pickle counts its values wrongly", m->path);
     if (at >= m->n_memo) {
         const size_t room = (size_t)at < 128 ? 256 : 2 * (size_t)at;
         value **grown = ae_realloc(m->memo, room, sizeof *grown);

@@ -64,6 +64,13 @@ static uint32_t model_begin(ae_drafter *drafter, const ae_draft_begin *begin)
     return begin->n_shared;
 }
 
+/* What the KV cache says of a change to its tables, with a sentence. */
+static aerie_status kept(aerie_status status, aerie_error *error)
+{
+    if (status == AERIE_OK) return status;
+    return ae_fail(error, status, "the KV cache of the draft model is out of step; please report");
+}
+
 /* Runs tokens behind the live ones and keeps them; *row: the one whose logits come next. */
 static aerie_status extend(draft_model *d, uint32_t slot, const int32_t *tokens, uint32_t n, uint32_t *row, aerie_error *error)
 {
@@ -73,7 +80,7 @@ static aerie_status extend(draft_model *d, uint32_t slot, const int32_t *tokens,
         ae_engine_rows_clear(d->engine);
         AE_TRY(ae_engine_add_chain(d->engine, slot, tokens, step, step == n ? AE_EXPORT_LAST : AE_EXPORT_NONE, &first, error));
         ae_engine_pass(d->engine);
-        ae_engine_commit(d->engine, slot, step, NULL, 0);
+        AE_TRY(kept(ae_engine_commit(d->engine, slot, step, NULL, 0), error));
         memmove(d->slots[slot].tokens + live, tokens, step * sizeof *tokens);
         *row = first + step - 1;
         tokens += step;
@@ -159,8 +166,7 @@ static aerie_status run_tree(draft_model *d, uint32_t slot, const ae_tree *tree,
     ae_engine_rows_clear(d->engine);
     AE_TRY(ae_engine_add_tree(d->engine, slot, &own, first, error));
     ae_engine_pass(d->engine);
-    ae_engine_commit(d->engine, slot, 0, NULL, 0);
-    return AERIE_OK;
+    return kept(ae_engine_commit(d->engine, slot, 0, NULL, 0), error);
 }
 
 static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, const draft_text *text, uint32_t row, ae_tree *tree,
@@ -193,7 +199,7 @@ static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tr
     const uint32_t live = ae_kv_n_live(kv, r->slot);
     uint32_t same = 0, row = 0;
     while (same < live && same < text.n - 1 && slot->tokens[same] == text.tokens[same]) same++;
-    ae_kv_truncate(kv, r->slot, same);
+    AE_TRY(kept(ae_kv_truncate(kv, r->slot, same), error));
     AE_TRY(extend(d, r->slot, text.tokens + same, (uint32_t)text.n - same, &row, error));
     return r->shape ? draft_tree(d, r, &text, row, tree, error) : draft_chain(d, r, &text, row, tree, error);
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "spec/guide.h"
+#include "text/grammar/grammar_match.h"
 
 typedef struct spec_slot {
     bool active, ignore_eog;
@@ -131,6 +132,11 @@ void ae_spec_reset(ae_spec *spec)
     spec->n_active = 0;
 }
 
+static aerie_status out_of_step(uint32_t slot, aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache of sequence %u is out of step; please report", slot);
+}
+
 /* ---- Start: choose a slot, reuse its KV ----------------------------------------------------------------- */
 
 /* Live positions of `slot` that hold just the first tokens of the prompt; the last prompt token always runs again,
@@ -172,7 +178,8 @@ static uint32_t choose_slot(const ae_spec *spec, const ae_spec_request *request,
 
 static aerie_status check_request(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
 {
-    if (!request->n_tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty; at least one token is needed");
+    if (!request->n_tokens || !request->tokens)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty; at least one token is needed");
     if (request->n_tokens >= spec->n_ctx)
         return ae_fail(error, AERIE_ERROR_LIMIT,
                        "the prompt has %zu tokens, but the context holds %u and one must be left for the answer; "
@@ -182,8 +189,16 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
         if (request->tokens[i] < 0 || request->tokens[i] >= n_vocab)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the prompt is %d; 0 to %d are possible", i,
                            request->tokens[i], n_vocab - 1);
-    if (spec->n_active == spec->n_slots)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "all %u sequences are busy", spec->n_slots);
+    return ae_sampling_check(&request->sampling, (uint32_t)n_vocab, error);
+}
+
+aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
+{
+    AE_TRY(check_request(spec, request, error));
+    if (!request->grammar) return AERIE_OK;
+    ae_matcher matcher; /* whether the grammar's beginning fits is known only by making it */
+    AE_TRY(ae_matcher_init(&matcher, request->grammar, error));
+    ae_matcher_free(&matcher);
     return AERIE_OK;
 }
 
@@ -213,6 +228,8 @@ static aerie_status constrain(ae_spec *spec, uint32_t i_slot, const ae_grammar *
 aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error)
 {
     AE_TRY(check_request(spec, request, error));
+    if (spec->n_active == spec->n_slots)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "all %u sequences are busy", spec->n_slots);
     ae_sampler *sampler;
     AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
                              error));
@@ -231,7 +248,10 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     if (spec->drafter)
         n_shared = spec->drafter->ops->begin(spec->drafter, &(ae_draft_begin){i, donor, spec->slots[donor].tokens,
                                                                               spec->slots[donor].n_tokens, n_shared});
-    ae_kv_share(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), i, donor, n_shared);
+    if (ae_kv_share(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), i, donor, n_shared) != AERIE_OK) {
+        ae_sampler_free(sampler);
+        return out_of_step(i, error);
+    }
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
     *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
@@ -368,19 +388,20 @@ static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
 }
 
 /* The chunk's rows and those of the accepted path are true now: the cache keeps them, the drafter may learn from them. */
-static void commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t n_path)
+static aerie_status commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t n_path, aerie_error *error)
 {
     const spec_slot *s = &spec->slots[i_slot];
     const uint32_t position = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
-    ae_engine_commit(spec->engine, i_slot, s->n_chain, path, n_path);
+    if (ae_engine_commit(spec->engine, i_slot, s->n_chain, path, n_path) != AERIE_OK) return out_of_step(i_slot, error);
     for (uint32_t i = 0; s->row && i < s->n_chain + n_path; i++)
         s->row(s->row_user, i_slot, position + i,
                i < s->n_chain ? s->first_chain + i : s->first_tree + (uint32_t)path[i - s->n_chain]);
-    if (!spec->drafter || !spec->drafter->ops->observe) return;
+    if (!spec->drafter || !spec->drafter->ops->observe) return AERIE_OK;
     for (uint32_t i = 0; i < s->n_chain; i++) spec->seen_rows[i] = (int32_t)(s->first_chain + i);
     for (uint32_t i = 0; i < n_path; i++) spec->seen_rows[s->n_chain + i] = (int32_t)s->first_tree + path[i];
     spec->drafter->ops->observe(spec->drafter,
                                 &(ae_draft_seen){i_slot, spec->seen_rows, s->n_chain + n_path, s->tokens, s->n_tokens});
+    return AERIE_OK;
 }
 
 /* Emits one token; false when the sequence is finished by it. */
@@ -410,13 +431,14 @@ static int32_t draw(ae_spec *spec, spec_slot *s, const float *logits)
     return ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked);
 }
 
-/* The walk of the header comment; then the KV cache keeps what was accepted. Returns emitted tokens. */
-static uint32_t verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user)
+/* The walk of the header comment; then the KV cache keeps what was accepted. *n_emitted grows by the emitted tokens. */
+static aerie_status verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, uint32_t *n_emitted,
+                           aerie_error *error)
 {
     spec_slot *s = &spec->slots[i_slot];
     int32_t path[AE_TREE_MAX], node = -1;
     uint32_t n_path = 0, row = s->first_chain + s->n_chain - 1;
-    for (uint32_t n_emitted = 1;; n_emitted++) {
+    for (;; ++*n_emitted) {
         const double start = ae_time_now();
         const float *logits = ae_engine_logits(spec->engine, row);
         const int32_t token = draw(spec, s, logits);
@@ -439,9 +461,10 @@ static uint32_t verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void 
         /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */
         const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
         const uint32_t n_keep = s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path;
-        commit(spec, i_slot, path, n_keep);
+        AE_TRY(commit(spec, i_slot, path, n_keep, error));
         ae_controller_saw_verdict(&spec->controller, &s->tree, path, n_path);
-        return n_emitted;
+        ++*n_emitted;
+        return AERIE_OK;
     }
 }
 
@@ -468,7 +491,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         spec_slot *s = &spec->slots[i];
         if (!s->active) continue;
         if (!s->decoding) {
-            commit(spec, i, NULL, 0);
+            AE_TRY(commit(spec, i, NULL, 0, error));
             continue;
         }
         if (!s->stats.n_generated) {
@@ -478,7 +501,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
             s->stats.target_seconds += share;
             s->stats.draft_seconds += s->draft_seconds;
         }
-        n_emitted += verify(spec, i, emit, user);
+        AE_TRY(verify(spec, i, emit, user, &n_emitted, error));
     }
     const double both = seconds + spec->draft_seconds;
     if (spec->draft_seconds > 0 && !prompts)

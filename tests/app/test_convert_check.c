@@ -309,8 +309,11 @@ static void asks_for_what_it_needs(void **state)
     cli_refused(2, "--self-check", "--target");
     cli("$A convert h -o x.gguf --self-check-file text");
     cli_refused(2, "--self-check-file", "--self-check");
-    cli("printf QZQZ > few && $A convert h --target t.gguf -o x.gguf --self-check --self-check-file few");
+    cli("printf QZQZ > few && printf old > x.gguf && "
+        "$A convert h --target t.gguf -o x.gguf --self-check --self-check-file few");
     cli_refused(2, "too few", "32");
+    cli("test \"$(cat x.gguf)\" = old && ! ls | grep -e part -e turned"); /* checked first, named last */
+    assert_int_equal(cli_last.status, 0);
     cli("$A convert h --target t.gguf -o x.gguf --self-check --self-check-file none");
     cli_refused(3, "none", "");
     cli("$A convert h --target t.gguf -o x.gguf --rope sideways");

@@ -66,6 +66,22 @@ static void test_the_choice_can_be_forced(void **state)
     ae_backend_cpu_free(backend);
 }
 
+static void does_nothing(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
+{
+    (void)w, (void)act, (void)out, (void)begin, (void)end;
+}
+
+/* A kernel by tiles that does not know a form is the fastest of all, and never chosen. */
+static void test_a_kernel_that_writes_nothing_is_not_chosen(void **state)
+{
+    (void)state;
+    ae_backend *backend = backend_of();
+    ae_kernels *k = &((ae_cpu_backend *)backend)->kernels;
+    k->mm_tiles_32 = k->mm_tiles_256 = does_nothing;
+    for (size_t i = 0; i < N_TYPES; i++) assert_int_equal(tiles_from(backend, types[i], 512), AE_NO_TILES);
+    ae_backend_cpu_free(backend);
+}
+
 typedef struct asker {
     pthread_t thread;
     ae_backend *backend;
@@ -99,6 +115,7 @@ int main(void)
         cmocka_unit_test(test_a_form_is_measured_once),
         cmocka_unit_test(test_the_choice_can_be_forced),
         cmocka_unit_test(test_threads_agree),
+        cmocka_unit_test(test_a_kernel_that_writes_nothing_is_not_chosen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -566,6 +566,8 @@ static void test_bad_keys(void **state)
         {{{U32, "eagle3.norm_before_residual", .a = 1}}, "\"eagle3.norm_before_residual\": the value is of type u32; a bool "
          "is needed"},
         {{{U32, "eagle3.eagle3.attention.window", .a = 4294967295}}, "eagle3.eagle3.attention.window is 4294967295"},
+        {{{U32, "eagle3.eagle3.attention.window", .a = 2147483647}, {U32, "eagle3.eagle3.attention.sinks", .a = 2147483647}},
+         "attention.window (2147483647) and attention.sinks (2147483647) are together more than the 2147483647 positions"},
         {{{U32, "eagle3.vocab_size", .a = 0}}, "eagle3.vocab_size is 0"},
         {{{U32, "eagle3.vocab_size", .a = 30}}, "output.weight has 40 rows, but the target only 30 tokens"},
         {{{TEXT, "eagle3.draft_map", .text = "relative"}}, "eagle3.draft_map is \"relative\"; absolute and offset are known"},

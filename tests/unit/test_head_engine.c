@@ -297,11 +297,69 @@ static void test_window(void **state)
     close_rig(&r);
 }
 
+/* A window that reaches beyond the context is none, however large its numbers: nothing is forgotten, no sum wraps. */
+static void test_window_beyond_the_context(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[][2] = {{UINT32_MAX, UINT32_MAX}, {UINT32_MAX - 63, 64}, {INT32_MAX, INT32_MAX},
+                                        {64, UINT32_MAX}, {UINT32_MAX - 200, 100}, {448, 0}};
+    rig r = open_rig(&(mkhead_options){.type = "q8_0", .n_draft = 128}, 0);
+    const uint32_t n = r.head_net->n_draft;
+    float *want = ae_alloc(n, sizeof *want);
+    for (size_t i = 0; i <= sizeof sizes / sizeof sizes[0]; i++) {
+        if (i) {
+            const ae_dhead_engine_options o = {.n_ctx = 512, .n_seqs = 2, .n_batch = 64, .window = sizes[i - 1][0],
+                                               .n_sinks = sizes[i - 1][1]};
+            ae_dhead_engine_free(r.head_engine);
+            OK(ae_dhead_engine_create(&r.head_engine, r.head_net, r.engine, &o, &ok_error));
+        }
+        uint32_t out = 0, shared = 200, drafted = 0;
+        for (uint32_t at = 0; at < 13; at++) out = add_true(&r, 0, 0, N_TEXT - 1);
+        if (!i) memcpy(want, ae_dhead_logits(r.head_engine, out), n * sizeof *want);
+        assert_memory_equal(ae_dhead_logits(r.head_engine, out), want, n * sizeof *want);
+        int32_t parent = -1;
+        for (int d = 0; d < AE_TREE_MAX; d++) parent = (int32_t)draft_row(&r, 0, parent, 9, &drafted);
+        ae_dhead_clear(r.head_engine);
+        assert_int_equal(ae_dhead_add_drafted(r.head_engine, 0, parent, 9, &drafted), AE_DHEAD_NO_ROW); /* the tree is full */
+        ae_dhead_share(r.head_engine, 1, 0, &shared);
+        assert_int_equal(shared, 200);
+    }
+    ae_free(want);
+    close_rig(&r);
+}
+
+/* What does not fit a pass is refused, whatever the build, and nothing is written. */
+static void test_rows_that_do_not_fit(void **state)
+{
+    (void)state;
+    rig r = open_rig(&(mkhead_options){.type = "q8_0", .n_draft = 128}, 0);
+    ae_dhead_engine *e = r.head_engine;
+    uint32_t out;
+    ae_dhead_clear(e);
+    assert_int_equal(ae_dhead_add_drafted(e, 0, -1, 9, &out), AE_DHEAD_NO_ROW); /* on nothing */
+    assert_int_equal(ae_dhead_add_true(e, 2, r.features, r.tokens, 1, true, &out), AERIE_ERROR_INTERNAL);
+    assert_int_equal(ae_dhead_add_true(e, 0, r.features, r.tokens, 0, true, &out), AERIE_ERROR_INTERNAL);
+    assert_int_equal(ae_dhead_add_true(e, 0, r.features, r.tokens, 65, true, &out), AERIE_ERROR_INTERNAL);
+    assert_int_equal(ae_dhead_rows_left(e), 64);
+    assert_int_equal(ae_dhead_add_true(e, 0, r.features, r.tokens + 1, 30, true, &out), AERIE_OK);
+    assert_int_equal(ae_dhead_add_true(e, 0, r.features, r.tokens + 1, 3, true, &out), AERIE_ERROR_INTERNAL); /* once a pass */
+    assert_int_equal(ae_dhead_add_true(e, 1, r.features, r.tokens + 1, 35, true, &out), AERIE_ERROR_INTERNAL);
+    assert_int_equal(ae_dhead_run_true(e), AERIE_OK);
+    assert_int_equal(ae_dhead_n_true(e, 0), 30);
+    assert_int_equal(ae_dhead_n_true(e, 1), 0);
+    ae_dhead_clear(e);
+    assert_int_equal(ae_dhead_add_drafted(e, 0, 0, 9, &out), AE_DHEAD_NO_ROW); /* its own parent */
+    assert_int_equal(ae_dhead_add_drafted(e, 2, -1, 9, &out), AE_DHEAD_NO_ROW);
+    assert_int_equal(ae_dhead_add_drafted(e, 0, -1, 9, &out), 0);
+    close_rig(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_eagle),  cmocka_unit_test(test_eagle3),  cmocka_unit_test(test_eagle31),
         cmocka_unit_test(test_medusa), cmocka_unit_test(test_batches), cmocka_unit_test(test_window),
+        cmocka_unit_test(test_window_beyond_the_context), cmocka_unit_test(test_rows_that_do_not_fit),
     };
     if (close(mkstemp(target_path)) || close(mkstemp(head_path))) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -348,11 +348,35 @@ static void memory_runs_out(void **state)
     free(data);
 }
 
+/* A memo as large as a number in the pickle says, backed by nothing but zeros: a sparse file of 4 KiB on disk took 16 times its
+ * apparent size. */
+static void memory_follows_from_instructions(void **state)
+{
+    enum { ZEROS = 1 << 20 };
+    ae_buf pickle = {0}, file = {0};
+    const uint32_t n = ZEROS, far = ZEROS - 1000;
+    ae_safetensors *st;
+    aerie_error error = {0};
+    (void)state;
+    ae_buf_add(&pickle, "\x80\x02X", 3);
+    ae_buf_add(&pickle, (const char *)&n, 4);
+    for (int i = 0; i < ZEROS; i++) ae_buf_add(&pickle, "", 1);
+    ae_buf_add(&pickle, "r", 1);
+    ae_buf_add(&pickle, (const char *)&far, 4);
+    ae_buf_add(&pickle, ".", 1);
+    pickled(&file, pickle.data, pickle.n);
+    const aerie_status status = ae_torch_open_memory(&st, file.data, file.n, "x", &error);
+    refused(status, &st, &error, AERIE_ERROR_FORMAT, "counts its values wrongly");
+    ae_buf_free(&pickle);
+    ae_buf_free(&file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_tables), cmocka_unit_test(refuses_what_is_no_table), cmocka_unit_test(pickles),
         cmocka_unit_test(archives),     cmocka_unit_test(cut_and_changed),          cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(memory_follows_from_instructions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,8 @@ static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_strea
     if (o->moe.n_experts) ae_cpu_moe_layout(layout, k, o, &s->moe);
     s->panel_bytes = ae_weight_panel_bytes((o->max_in + 255) / 256 * 256);
     s->panel = ae_layout_add(layout, o->n_threads, s->panel_bytes);
-    s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE), sizeof(float));
+    s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE),
+                                    sizeof(float));
     s->mm_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_MM_SCRATCH, 1);
     s->attn_parts = ae_layout_add(layout, ATTN_PARTS * (size_t)o->n_threads, sizeof(float));
     s->attn_state = ae_layout_add(layout, ATTN_SPLIT_ITEMS * (size_t)o->n_threads, sizeof *s->attn_state);
@@ -312,7 +313,7 @@ aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_er
     }
     if (!supported) {
         ae_free(b);
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "this CPU lacks the level \"%s\"", level);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "this CPU lacks the level \"%s\"", level);
     }
     b->base.ops = &cpu_ops;
     pthread_mutex_init(&b->mutex, NULL);

@@ -70,7 +70,7 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
         .base = a->kv->data + ((size_t)a->layer * a->n_kv_heads + head) * a->kv->head_bytes,
         .page_stride = a->kv->page_bytes,
         .table = p->tables[p->seq[first]],
-        .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (MAX_HEAD_DIM + AE_KV_PAGE),
+        .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE),
     };
     for (uint32_t q = 0; q < tile.n_queries; q++) {
         const uint32_t r = first + (begin + q) / job->group, h = head * job->group + (begin + q) % job->group;

@@ -6,8 +6,8 @@
 #include "backend/cpu/cpu.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "model/model.h"
 
-#define MAX_HEAD_DIM 512
 #define ATTN_PARTS ((size_t)1 << 18) /* floats per thread: what attention split over chunks leaves between two merges */
 #define ATTN_SPLIT_ITEMS 4          /* work items wanted per thread: attention that has fewer is split over chunks */
 
@@ -50,7 +50,7 @@ struct ae_stream {
     uint8_t *panel;      /* [n_threads][panel_bytes] a panel of a weight that is used in place */
     size_t panel_bytes;
     uint8_t *mm_scratch; /* [n_threads][AE_MM_SCRATCH] */
-    float *attn_scratch; /* [n_threads][AE_ATTN_TILE][MAX_HEAD_DIM + 64] */
+    float *attn_scratch; /* [n_threads][AE_ATTN_TILE][AE_MAX_HEAD_DIM + 64] */
     float *attn_parts;   /* [n_threads * ATTN_PARTS] */
     ae_attn_state *attn_state; /* [n_threads * ATTN_SPLIT_ITEMS] by tile */
     int32_t *run_begin;  /* [max_rows + 1] first row of each run of rows with one sequence */

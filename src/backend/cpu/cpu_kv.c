@@ -30,6 +30,9 @@ size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *s)
 aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error)
 {
     *out = NULL;
+    if (shape->head_dim > AE_MAX_HEAD_DIM) /* rows are moved through buffers of that size */
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "attention heads of %u values; %d are possible", shape->head_dim,
+                       AE_MAX_HEAD_DIM);
     const size_t bytes = ae_cpu_kv_bytes(backend, shape);
     ae_kv_store *kv = ae_alloc(1, sizeof *kv);
     if (!kv || bytes == SIZE_MAX || !(kv->data = ae_os_pages_alloc(bytes))) {
@@ -109,7 +112,7 @@ static void place_put(const ae_kv_shape *s, void *page, uint32_t place, const vo
 void ae_cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n)
 {
     (void)stream;
-    uint16_t row[2 * MAX_HEAD_DIM]; /* f16 is the widest */
+    uint16_t row[2 * AE_MAX_HEAD_DIM]; /* f16 is the widest */
     const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *from = kv_page(kv, table[moves[i].from / AE_KV_PAGE]);
@@ -131,7 +134,7 @@ void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *tab
     (void)stream;
     const uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE]);
     const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
-    uint16_t row[2 * MAX_HEAD_DIM]; /* out may be at any address */
+    uint16_t row[2 * AE_MAX_HEAD_DIM]; /* out may be at any address */
     for (uint32_t h = 0; h < n_heads; h++, page += kv->head_bytes) {
         place_get(&kv->shape, page, (uint32_t)slot % AE_KV_PAGE, row);
         memcpy((uint8_t *)out + h * row_bytes(&kv->shape), row, row_bytes(&kv->shape));
@@ -143,7 +146,7 @@ void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, i
     (void)stream;
     uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE]);
     const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
-    uint16_t row[2 * MAX_HEAD_DIM]; /* bytes may be at any address */
+    uint16_t row[2 * AE_MAX_HEAD_DIM]; /* bytes may be at any address */
     for (uint32_t h = 0; h < n_heads; h++, page += kv->head_bytes) {
         memcpy(row, (const uint8_t *)bytes + h * row_bytes(&kv->shape), row_bytes(&kv->shape));
         place_put(&kv->shape, page, (uint32_t)slot % AE_KV_PAGE, row);

@@ -4,9 +4,9 @@
 
 /* ---- Life ------------------------------------------------------------------------------------- */
 
-static uint32_t whole_pages(uint32_t n)
+static uint64_t whole_pages(uint32_t n)
 {
-    return (n + AE_KV_PAGE - 1) / AE_KV_PAGE * AE_KV_PAGE;
+    return ((uint64_t)n + AE_KV_PAGE - 1) / AE_KV_PAGE * AE_KV_PAGE;
 }
 
 static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engine_options *o)
@@ -18,8 +18,11 @@ static ae_dhead_engine_options resolve(const ae_dhead *head, const ae_dhead_engi
         r.window = head->hparams.window;
         r.n_sinks = head->hparams.n_sinks;
     }
-    r.window = whole_pages(r.window);
-    r.n_sinks = r.window ? whole_pages(r.n_sinks) : 0;
+    /* A window that the context never fills forgets nothing. Any other has sums (kv_options, forget) below n_ctx. */
+    const uint64_t window = whole_pages(r.window), n_sinks = whole_pages(r.n_sinks);
+    const bool forgets = window && window + n_sinks + AE_KV_PAGE < r.n_ctx;
+    r.window = forgets ? (uint32_t)window : 0;
+    r.n_sinks = forgets ? (uint32_t)n_sinks : 0;
     return r;
 }
 
@@ -69,7 +72,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
 static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o)
 {
     const ae_hparams *h = &head->hparams.layer;
-    const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch;
+    const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch; /* resolve: no overflow */
     const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
     return (ae_kv_options){1, h->n_kv_heads, h->head_dim, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16, 0};
 }
@@ -179,13 +182,13 @@ void ae_dhead_share(ae_dhead_engine *e, uint32_t to, uint32_t from, uint32_t *n)
     if (*n > n_true) *n = n_true;
     if (*n < first) *n = 0;
     ae_dhead_drop_drafted(e, from);
-    ae_kv_share(e->kv, e->stream, to, from, *n ? *n - f->forgotten : 0);
+    if (ae_kv_share(e->kv, e->stream, to, from, *n ? *n - f->forgotten : 0) != AERIE_OK) *n = 0;
     e->seqs[to] = (ae_dhead_seq){.forgotten = *n ? f->forgotten : 0};
 }
 
 void ae_dhead_restart(ae_dhead_engine *e, uint32_t seq, uint32_t position)
 {
-    ae_kv_truncate(e->kv, seq, 0);
+    (void)ae_kv_truncate(e->kv, seq, 0); /* to nothing: cannot fail */
     e->seqs[seq] = (ae_dhead_seq){.forgotten = position};
 }
 
@@ -195,7 +198,7 @@ static void forget(ae_dhead_engine *e, uint32_t seq, uint32_t n)
     const ae_dhead_engine_options *o = &e->options;
     const uint32_t keep = o->n_sinks + o->window + AE_KV_PAGE + n;
     while (o->window && ae_kv_n_live(e->kv, seq) + n > keep && ae_kv_n_live(e->kv, seq) >= o->n_sinks + AE_KV_PAGE) {
-        ae_kv_forget(e->kv, seq, o->n_sinks / AE_KV_PAGE);
+        if (ae_kv_forget(e->kv, seq, o->n_sinks / AE_KV_PAGE) != AERIE_OK) return; /* reserve will refuse */
         e->seqs[seq].forgotten += AE_KV_PAGE;
     }
 }
@@ -214,18 +217,16 @@ void ae_dhead_clear(ae_dhead_engine *e)
 }
 
 /* The slots were asked for when the cache was made: there is room for a context and a tree. */
-static void reserve(ae_dhead_engine *e, uint32_t seq, uint32_t n)
+static bool reserve(ae_dhead_engine *e, uint32_t seq, uint32_t n)
 {
-    const aerie_status status = ae_kv_reserve(e->kv, e->stream, seq, n, NULL);
-    AE_ASSERT(status == AERIE_OK);
-    (void)status;
+    if (ae_kv_reserve(e->kv, e->stream, seq, n, NULL) != AERIE_OK) return false;
     e->tables[seq] = ae_kv_table(e->kv, seq);
+    return true;
 }
 
 static uint32_t add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace)
 {
     const uint32_t r = e->n_rows++;
-    AE_ASSERT(r < e->options.n_batch);
     e->token[r] = token;
     e->seq[r] = (int32_t)seq;
     e->pos[r] = (int32_t)pos;
@@ -237,46 +238,51 @@ static uint32_t add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_
 
 static uint32_t add_output(ae_dhead_engine *e, uint32_t row, uint32_t seq, uint32_t i_fed)
 {
-    AE_ASSERT(e->n_out < e->n_outputs);
     e->out_rows[e->n_out] = (int32_t)row;
     e->out_fed[e->n_out] = (int32_t)(seq * (1 + AE_TREE_MAX) + i_fed);
     return e->n_out++;
 }
 
-void ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *features, const int32_t *next_tokens, uint32_t n,
-                      bool output, uint32_t *out)
+aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *features, const int32_t *next_tokens, uint32_t n,
+                              bool output, uint32_t *out)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const size_t width = (size_t)h->n_taps * h->n_target_embd;
+    if (seq >= e->options.n_seqs || e->seqs[seq].n_added || !n || n > ae_dhead_rows_left(e) || e->n_out + output > e->n_outputs)
+        return AERIE_ERROR_INTERNAL;
     ae_dhead_seq *s = &e->seqs[seq];
-    AE_ASSERT(!s->n_added && n);
     ae_dhead_drop_drafted(e, seq);
     forget(e, seq, n);
     const uint32_t live = ae_kv_n_live(e->kv, seq);
-    reserve(e, seq, n);
+    if (!reserve(e, seq, n)) return AERIE_ERROR_INTERNAL;
     e->backend->ops->copy(e->stream, &(ae_copy){.n = n, .dim = (uint32_t)width, .x = features, .x_stride = width,
                                                 .y = e->features + e->n_rows * width, .y_stride = width});
     uint32_t row = 0;
     for (uint32_t i = 0; i < n; i++) row = add_row(e, seq, next_tokens[i], live + i, live + i, live + i + 1);
     s->n_added = n;
     if (output) *out = add_output(e, row, seq, 0);
+    return AERIE_OK;
 }
 
-void ae_dhead_run_true(ae_dhead_engine *e)
+aerie_status ae_dhead_run_true(ae_dhead_engine *e)
 {
     if (e->n_rows) ae_dhead_forward(e, false);
     for (uint32_t i = 0; i < e->options.n_seqs; i++)
-        if (e->seqs[i].n_added) ae_kv_commit(e->kv, e->stream, i, e->seqs[i].n_added, NULL, 0);
+        if (e->seqs[i].n_added) AE_TRY(ae_kv_commit(e->kv, e->stream, i, e->seqs[i].n_added, NULL, 0));
+    return AERIE_OK;
 }
 
 uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, int32_t token, uint32_t *out)
 {
+    if (seq >= e->options.n_seqs) return AE_DHEAD_NO_ROW;
     ae_dhead_seq *s = &e->seqs[seq];
-    const uint32_t base = ae_kv_n_live(e->kv, seq), i = s->n_drafted++;
-    AE_ASSERT(i < AE_TREE_MAX && parent < (int32_t)i && base);
+    const uint32_t base = ae_kv_n_live(e->kv, seq), i = s->n_drafted;
+    if (i >= AE_TREE_MAX || parent >= (int32_t)i || !base || !ae_dhead_rows_left(e) || e->n_out >= e->n_outputs ||
+        !reserve(e, seq, i + 1))
+        return AE_DHEAD_NO_ROW;
+    s->n_drafted++;
     s->parent[i] = parent;
     s->depth[i] = parent < 0 ? 1 : s->depth[parent] + 1;
-    reserve(e, seq, s->n_drafted);
     const uint32_t depth = (uint32_t)s->depth[i];
     const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->path + (size_t)e->n_rows * AE_TREE_MAX);
     const uint32_t row = add_row(e, seq, token, base + depth - 1, base + i, base + in_place);
@@ -293,13 +299,14 @@ void ae_dhead_run_drafted(ae_dhead_engine *e)
 void ae_dhead_drop_drafted(ae_dhead_engine *e, uint32_t seq)
 {
     e->seqs[seq].n_drafted = 0;
-    ae_kv_commit(e->kv, e->stream, seq, 0, NULL, 0);
+    (void)ae_kv_commit(e->kv, e->stream, seq, 0, NULL, 0); /* keeping nothing cannot fail */
 }
 
-void ae_dhead_run_medusa(ae_dhead_engine *e, const float *features, uint32_t n)
+aerie_status ae_dhead_run_medusa(ae_dhead_engine *e, const float *features, uint32_t n)
 {
-    AE_ASSERT(n <= e->options.n_seqs);
+    if (n > e->options.n_seqs) return AERIE_ERROR_INTERNAL;
     if (n) ae_dhead_forward_medusa(e, features, n);
+    return AERIE_OK;
 }
 
 const float *ae_dhead_logits(const ae_dhead_engine *e, uint32_t out)

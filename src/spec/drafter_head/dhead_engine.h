@@ -20,13 +20,17 @@
 
 #define AE_DHEAD_LEVEL_MAX 16 /* drafted rows of a sequence in one pass */
 
+#define AE_DHEAD_BATCH 256    /* true rows of a pass, unless there are more sequences than that needs */
+#define AE_DHEAD_NO_ROW UINT32_MAX
+
 typedef struct ae_dhead_engine ae_dhead_engine;
 
 typedef struct ae_dhead_engine_options {
     uint32_t n_ctx;   /* true rows of a sequence */
     uint32_t n_seqs;
     uint32_t n_batch; /* rows of a pass; raised to AE_DHEAD_LEVEL_MAX for each sequence */
-    uint32_t window, n_sinks; /* rows seen, in whole pages of 64; 0: as the head says */
+    uint32_t window, n_sinks; /* rows seen, in whole pages of 64; 0: as the head says. Any value: what reaches beyond n_ctx is
+                               * no window at all */
 } ae_dhead_engine_options;
 
 size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_engine_options *options,
@@ -44,21 +48,25 @@ void ae_dhead_share(ae_dhead_engine *engine, uint32_t to, uint32_t from, uint32_
 void ae_dhead_restart(ae_dhead_engine *engine, uint32_t seq, uint32_t position);
 
 /* A pass of true rows: clear, add for each sequence (at most once), run. n features (device) [n][n_taps * n_target_embd] and
- * the tokens behind them. With `output` the last row exports logits, *out says which, and drafts may hang on it. */
+ * the tokens after them, n <= rows_left. With `output` the last row exports logits, *out says which, and drafts may hang on
+ * it.
+ * INTERNAL: the rows would not fit the pass or the cache; nothing is added. */
 uint32_t ae_dhead_rows_left(const ae_dhead_engine *engine);
 void ae_dhead_clear(ae_dhead_engine *engine);
-void ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const float *features, const int32_t *next_tokens, uint32_t n,
-                      bool output, uint32_t *out);
-void ae_dhead_run_true(ae_dhead_engine *engine);
+aerie_status ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const float *features, const int32_t *next_tokens,
+                               uint32_t n, bool output, uint32_t *out);
+aerie_status ae_dhead_run_true(ae_dhead_engine *engine);
 
 /* A pass of drafted rows: clear, add up to AE_DHEAD_LEVEL_MAX for each sequence, run; all export logits. A row is known
- * by its number among the sequence's drafted rows, which is returned; parents ran in an earlier pass. */
+ * by its number among the sequence's drafted rows, which is returned; parents ran in an earlier pass. AE_DHEAD_NO_ROW:
+ * it would not fit; nothing is added. */
 uint32_t ae_dhead_add_drafted(ae_dhead_engine *engine, uint32_t seq, int32_t parent, int32_t token, uint32_t *out);
 void ae_dhead_run_drafted(ae_dhead_engine *engine);
 void ae_dhead_drop_drafted(ae_dhead_engine *engine, uint32_t seq);
 
-/* Medusa: n features (device, [n_target_embd], stride of one), of sequences that want a draft; all heads run. */
-void ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n);
+/* Medusa: n features (device, [n_target_embd], stride of one), of sequences that want a draft; all heads run. INTERNAL: n is
+ * more than there are sequences. */
+aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n);
 
 /* (host) [n_draft] f32, of output `out` of the last pass; of Medusa row r and head j: out = r * n_medusa + j. */
 const float *ae_dhead_logits(const ae_dhead_engine *engine, uint32_t out);

@@ -52,7 +52,14 @@ typedef struct head_drafter {
     head_slot *slots;  /* [n_slots] */
     float *waiting;    /* device memory of all slots */
     grown *pools;      /* [n_slots][POOL] */
+    bool out_of_step;  /* the head's cache refused rows: it drafts no more */
 } head_drafter;
+
+static aerie_status out_of_step(head_drafter *d, aerie_error *error)
+{
+    d->out_of_step = true;
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache of the drafter head is out of step; please report");
+}
 
 static size_t waiting_bytes(const head_drafter *d)
 {
@@ -94,15 +101,15 @@ static void drop_waiting(head_drafter *d, head_slot *s, uint32_t n)
 static void flush(head_drafter *d, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t keep)
 {
     head_slot *s = &d->slots[slot];
-    while (s->n_waiting > keep) {
+    while (s->n_waiting > keep && !d->out_of_step) {
         const uint32_t first = ae_dhead_n_true(d->head, slot);
         uint32_t n = s->n_waiting - keep;
         if (first + 1 >= n_tokens) return;
         if (n > n_tokens - first - 1) n = (uint32_t)(n_tokens - first - 1);
         ae_dhead_clear(d->head);
         if (n > ae_dhead_rows_left(d->head)) n = ae_dhead_rows_left(d->head);
-        ae_dhead_add_true(d->head, slot, s->waiting, tokens + first + 1, n, false, NULL);
-        ae_dhead_run_true(d->head);
+        d->out_of_step = ae_dhead_add_true(d->head, slot, s->waiting, tokens + first + 1, n, false, NULL) != AERIE_OK ||
+                         ae_dhead_run_true(d->head) != AERIE_OK;
         drop_waiting(d, s, n);
     }
 }
@@ -127,7 +134,7 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
 {
     head_drafter *d = (head_drafter *)drafter;
     head_slot *s = &d->slots[seen->slot];
-    for (uint32_t done = 0; done < seen->n;) {
+    for (uint32_t done = 0; done < seen->n && !d->out_of_step;) {
         if (s->n_waiting == d->n_room) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
         uint32_t n = seen->n - done;
         if (n > d->n_room - s->n_waiting) n = d->n_room - s->n_waiting;
@@ -231,7 +238,7 @@ static void choose_frontier(head_slot *s)
 }
 
 /* True rows of all slots in one batch, as far as they fit; the newest row of each begins its draft. */
-static void catch_up(head_drafter *d, const ae_draft_request *requests, uint32_t n)
+static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     for (uint32_t begin = 0; begin < n;) {
         uint32_t end = begin;
@@ -244,11 +251,12 @@ static void catch_up(head_drafter *d, const ae_draft_request *requests, uint32_t
             s->n_frontier = 0;
             if (!s->n_waiting || first + s->n_waiting + 1 != r->n_tokens) continue; /* nothing to begin with */
             if (s->n_waiting > ae_dhead_rows_left(d->head)) break;
-            ae_dhead_add_true(d->head, r->slot, s->waiting, r->tokens + first + 1, s->n_waiting, true, &s->out[0]);
+            const int32_t *next = r->tokens + first + 1;
+            if (ae_dhead_add_true(d->head, r->slot, s->waiting, next, s->n_waiting, true, &s->out[0]) != AERIE_OK)
+                return out_of_step(d, error);
             s->request = r;
         }
-        AE_ASSERT(end > begin);
-        ae_dhead_run_true(d->head);
+        if (end == begin || ae_dhead_run_true(d->head) != AERIE_OK) return out_of_step(d, error);
         for (; begin < end; begin++) {
             head_slot *s = &d->slots[requests[begin].slot];
             if (!s->request) continue;
@@ -257,12 +265,13 @@ static void catch_up(head_drafter *d, const ae_draft_request *requests, uint32_t
             add_children(d, s, -1, s->out[0]);
         }
     }
+    return AERIE_OK;
 }
 
-/* The next level of all slots in one batch; false when none goes on. */
-static bool run_level(head_drafter *d, const ae_draft_request *requests, uint32_t n)
+/* The next level of all slots in one batch; *any: whether one went on. */
+static aerie_status run_level(head_drafter *d, const ae_draft_request *requests, uint32_t n, bool *any, aerie_error *error)
 {
-    bool any = false;
+    *any = false;
     ae_dhead_clear(d->head);
     for (uint32_t i = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
@@ -271,18 +280,20 @@ static bool run_level(head_drafter *d, const ae_draft_request *requests, uint32_
         for (uint32_t f = 0; f < s->n_frontier; f++) {
             grown *g = &s->pool[s->frontier[f]];
             const int32_t parent = g->parent < 0 ? -1 : s->pool[g->parent].row;
-            g->row = (int32_t)ae_dhead_add_drafted(d->head, requests[i].slot, parent, g->token, &s->out[f]);
+            const uint32_t row = ae_dhead_add_drafted(d->head, requests[i].slot, parent, g->token, &s->out[f]);
+            if (row == AE_DHEAD_NO_ROW) return out_of_step(d, error);
+            g->row = (int32_t)row;
             s->n_rows++;
-            any = true;
+            *any = true;
         }
     }
-    if (!any) return false;
+    if (!*any) return AERIE_OK;
     ae_dhead_run_drafted(d->head);
     for (uint32_t i = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
         for (uint32_t f = 0; s->request && f < s->n_frontier; f++) add_children(d, s, (int32_t)s->frontier[f], s->out[f]);
     }
-    return true;
+    return AERIE_OK;
 }
 
 static int by_reach(const void *a, const void *b)
@@ -318,8 +329,9 @@ static aerie_status head_propose(ae_drafter *drafter, const ae_draft_request *re
     for (uint32_t i = 0; i < n; i++)
         if (requests[i].slot >= d->n_slots)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafting head has %u", requests[i].slot, d->n_slots);
-    catch_up(d, requests, n);
-    while (run_level(d, requests, n)) {}
+    if (d->out_of_step) return out_of_step(d, error);
+    AE_TRY(catch_up(d, requests, n, error));
+    for (bool any = true; any;) AE_TRY(run_level(d, requests, n, &any, error));
     for (uint32_t i = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
         if (s->request) give_tree(s);
@@ -347,7 +359,9 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     }
     *d = (head_drafter){.base.ops = net->head->hparams.kind == AE_DHEAD_EAGLE ? &eagle : &eagle3, .head = head, .target = target,
                         .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
-                        .n_room = 4 * AE_TREE_MAX, .width = net->head->hparams.n_taps * net->head->hparams.n_target_embd};
+                        .width = net->head->hparams.n_taps * net->head->hparams.n_target_embd};
+    ae_dhead_clear(head); /* all that waits must fit a pass of the head */
+    d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
     d->slots = ae_alloc(n_slots, sizeof *d->slots);
     d->pools = ae_alloc((size_t)n_slots * POOL, sizeof *d->pools);
     d->waiting = d->ops->alloc(d->backend, waiting_bytes(d));

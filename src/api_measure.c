@@ -1,0 +1,117 @@
+/* api_measure.c - aerie.h: what a model says of every position of a text, and what a pass takes. */
+#include "api_int.h"
+#include "backend/backend.h"
+#include "base/mem.h"
+#include "base/os.h"
+
+/* One of the two callbacks. */
+typedef struct eval {
+    aerie_logits_callback *logits;
+    aerie_features_callback *features;
+    void *user;
+    float *row; /* [n_taps][n_embd] (host), for features */
+} eval;
+
+static bool eval_row(aerie_session *session, const eval *e, size_t position, uint32_t row)
+{
+    const float *logits = ae_engine_logits(session->engine, row);
+    if (e->logits) return e->logits(e->user, position, logits);
+    const size_t bytes = ae_api_row_features(session) * sizeof(float);
+    session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row),
+                                           bytes);
+    return e->features(e->user, position, logits, e->row);
+}
+
+/* The first n rows of the pass stay. */
+static aerie_status keep(aerie_session *session, uint32_t n, aerie_error *error)
+{
+    const aerie_status status = ae_engine_commit(session->engine, 0, n, NULL, 0);
+    return status == AERIE_OK ? status : ae_fail(error, status, "the KV cache is out of step; please report");
+}
+
+static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e,
+                                aerie_error *error)
+{
+    const ae_engine_options *o = ae_engine_options_get(session->engine);
+    const uint32_t step = o->n_batch < o->n_outputs ? o->n_batch : o->n_outputs;
+    const int32_t n_vocab = ae_vocab_n_tokens(session->model->vocab);
+    if (n_tokens > o->n_ctx)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the text has %zu tokens, but the context holds %u", n_tokens, o->n_ctx);
+    for (size_t i = 0; i < n_tokens; i++)
+        if (tokens[i] < 0 || tokens[i] >= n_vocab)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu is %d; 0 to %d are possible", i, tokens[i], n_vocab - 1);
+    ae_spec_reset(session->spec);
+    bool more = true;
+    for (size_t at = 0; more && at < n_tokens; at += step) {
+        const uint32_t n = n_tokens - at < step ? (uint32_t)(n_tokens - at) : step;
+        uint32_t first;
+        ae_engine_rows_clear(session->engine);
+        AE_TRY(ae_engine_add_chain(session->engine, 0, tokens + at, n, AE_EXPORT_ALL, &first, error));
+        ae_engine_pass(session->engine);
+        for (uint32_t i = 0; more && i < n; i++) more = eval_row(session, e, at + i, first + i);
+        AE_TRY(keep(session, n, error));
+    }
+    ae_spec_reset(session->spec);
+    return AERIE_OK;
+}
+
+aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens, aerie_logits_callback *callback,
+                        void *user, aerie_error *error)
+{
+    return eval_tokens(session, tokens, n_tokens, &(eval){.logits = callback, .user = user}, error);
+}
+
+aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
+                                 aerie_features_callback *callback, void *user, aerie_error *error)
+{
+    const size_t n = ae_api_row_features(session);
+    if (!n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session was created without taps");
+    float *row = ae_alloc(n, sizeof *row);
+    if (!row) return ae_fail_memory(error, "a row of features", n * sizeof *row);
+    const aerie_status status =
+        eval_tokens(session, tokens, n_tokens, &(eval){.features = callback, .user = user, .row = row}, error);
+    ae_free(row);
+    return status;
+}
+
+/* A row of tokens that differ, for passes whose values do not matter. */
+static aerie_status add_filler(aerie_session *session, uint32_t n, ae_export rows, int32_t *tokens, aerie_error *error)
+{
+    uint32_t first;
+    const uint32_t n_vocab = (uint32_t)ae_vocab_n_tokens(session->model->vocab);
+    for (uint32_t i = 0; i < n; i++) tokens[i] = (int32_t)((i * 7919u + 11u) % n_vocab);
+    ae_engine_rows_clear(session->engine);
+    return ae_engine_add_chain(session->engine, 0, tokens, n, rows, &first, error);
+}
+
+aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits, uint32_t n_runs,
+                             double *seconds, aerie_error *error)
+{
+    const ae_engine_options *o = ae_engine_options_get(session->engine);
+    if (!n_rows || n_rows > o->n_batch || n_context + (uint64_t)n_rows > o->n_ctx)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "%u rows behind %u positions do not fit passes of %u rows in a context of %u", n_rows, n_context,
+                       o->n_batch, o->n_ctx);
+    int32_t *tokens = ae_alloc(o->n_batch, sizeof *tokens);
+    if (!tokens) return ae_fail_memory(error, "a pass", o->n_batch * sizeof *tokens);
+    aerie_status status = AERIE_OK;
+    ae_kv *kv = ae_engine_kv(session->engine);
+    if (ae_kv_n_live(kv, 0) != n_context) ae_spec_reset(session->spec);
+    while (status == AERIE_OK && ae_kv_n_live(kv, 0) < n_context) {
+        const uint32_t left = n_context - ae_kv_n_live(kv, 0), n = left < o->n_batch ? left : o->n_batch;
+        status = add_filler(session, n, AE_EXPORT_NONE, tokens, error);
+        if (status != AERIE_OK) break;
+        ae_engine_pass(session->engine);
+        status = keep(session, n, error);
+    }
+    for (uint32_t i = 0; status == AERIE_OK && i < n_runs; i++) {
+        status = add_filler(session, n_rows, all_logits ? AE_EXPORT_ALL : AE_EXPORT_LAST, tokens, error);
+        if (status != AERIE_OK) break;
+        const double start = ae_time_now();
+        ae_engine_pass(session->engine);
+        seconds[i] = ae_time_now() - start;
+        status = keep(session, 0, error);
+    }
+    ae_free(tokens);
+    return status;
+}

@@ -1,0 +1,240 @@
+/* test_files.c - how the program treats the files that it writes and reads, from outside: never onto what was read, nothing
+ * under the final name before all checks are done, modes and symbolic links kept, nothing left behind by a signal; pipes, devices and
+ * endless files get a sentence instead of a wait; JSON that could not be built whole is not printed. */
+#include "convert_rig.inc"
+
+static void fails(int status, const char *text)
+{
+    if (cli_last.status != status || !strstr(cli_last.err, text))
+        fail_msg("expected status %d and '%s'; found %d and: %s", status, text, cli_last.status, cli_last.err);
+}
+
+static void same_sum(void)
+{
+    cli("md5sum -c sums --quiet");
+    if (cli_last.status) fail_msg("%s%s", cli_last.out, cli_last.err);
+}
+
+static int setup(void **state)
+{
+    static const spec head = {TINY, MID};
+    mk_options options;
+    if (cli_setup_model(state) || !mk_shape("tiny-gqa", &options)) return -1;
+    options.type = "f32";
+    cli_model("f32.gguf", &options);
+    write_head("h", &head, CONFIG(USUAL_TAPS));
+    cli("ls h; md5sum h/* f32.gguf m.gguf > sums");
+    return 0;
+}
+
+/* By its own path, a symbolic link, a link to a link, a hard link. */
+static void convert_spares_what_it_reads(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"h/model.safetensors", "h/config.json"};
+    for (size_t i = 0; i < 2; i++) {
+        cli("ln -sf %s soft && ln -sf soft softer && ln -f %s hard", files[i], files[i]);
+        const char *const outs[] = {files[i], "soft", "softer", "hard"};
+        for (size_t k = 0; k < 4; k++) {
+            cli("$A convert h -o %s", outs[k]);
+            cli_refused(2, "is a file that is being read", files[i]);
+            same_sum();
+        }
+        cli("rm -f soft softer hard");
+    }
+    cli("ln -f m.gguf hard && $A convert h -o hard --target m.gguf");
+    assert_int_not_equal(cli_last.status, 0);
+    same_sum();
+    cli("rm hard; $A convert h -o h/head.gguf && rm h/head.gguf"); /* beside them is fine */
+    assert_int_equal(cli_last.status, 0);
+}
+
+static void quantize_and_train_data_spare_what_they_read(void **state)
+{
+    (void)state;
+    cli("ln -sf f32.gguf soft && ln -f f32.gguf hard");
+    cli("$A quantize f32.gguf soft Q8_0");
+    cli_refused(2, "soft is the file that is being read", "");
+    cli("$A quantize f32.gguf hard Q8_0");
+    cli_refused(2, "hard is the file that is being read", "");
+    cli("$A quantize soft f32.gguf Q8_0");
+    cli_refused(2, "f32.gguf is the file that is being read", "");
+    cli("rm soft hard; printf '{\"id\": \"a\", \"text\": \"hello\"}\\n' > p.jsonl; ln -f p.jsonl hard; ln -sf p.jsonl soft; "
+        "md5sum h/* f32.gguf m.gguf p.jsonl > sums");
+    static const char *const lines[] = {"answers p.jsonl -o p.jsonl", "answers p.jsonl -o hard", "answers p.jsonl -o soft",
+                                        "answers p.jsonl -o m.gguf",  "answers p.jsonl -o a.jsonl --features p.jsonl",
+                                        "features p.jsonl -o hard"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        cli("$A train-data %s -m m.gguf -n 4 -q --taps 0,1", lines[i]);
+        cli_refused(2, "is a file that is being read", "");
+        same_sum();
+    }
+    cli("rm -f soft hard a.jsonl");
+}
+
+static void what_is_replaced_keeps_mode_and_links(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"$A quantize f32.gguf o.gguf Q8_0", "$A convert h -o o.gguf"};
+    for (size_t i = 0; i < 2; i++) {
+        cli("rm -f o.gguf; printf old > o.gguf; chmod 640 o.gguf; %s > /dev/null && stat -c %%a o.gguf", commands[i]);
+        assert_string_equal(cli_last.out, "640\n");
+        cli("rm -rf o.gguf d; mkdir d; printf old > d/real.gguf; ln -s d/real.gguf o.gguf; %s > /dev/null && test -L o.gguf && "
+            "head -c 4 d/real.gguf && ls d | wc -l", commands[i]);
+        assert_string_equal(cli_last.out, "GGUF1\n");
+        cli("rm -rf o.gguf d; mkdir d; ln -s d/new.gguf o.gguf; %s > /dev/null && test -L o.gguf && head -c 4 d/new.gguf",
+            commands[i]); /* to a file that is not there yet */
+        assert_string_equal(cli_last.out, "GGUF");
+        cli("rm -f o.gguf; ln -s o.gguf o.gguf; %s > /dev/null", commands[i]);
+        assert_int_equal(cli_last.status, 3);
+        cli("rm -rf o.gguf d");
+    }
+}
+
+/* In the middle of the work. Where the work was done before the signal came, it is done again. */
+static void signals_leave_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int status;
+    } signals[] = {{"TERM", 143}, {"HUP", 129}, {"INT", 130}};
+    mk_options options;
+    assert_true(mk_shape("tiny-gqa", &options));
+    options.type = "f16", options.n_embd = 512, options.n_ff = 4096, options.n_layers = 4, options.n_vocab = 2000;
+    cli_model("large.gguf", &options);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        for (int round = 0; round < 10; round++) {
+            cli("$A quantize large.gguf o.gguf Q3_K_M -t 1 -q > /dev/null & p=$!; "
+                "while ! ls o.gguf.*.part > /dev/null 2>&1 && kill -0 $p; do :; done; kill -%s $p; wait $p; echo $? > status; "
+                "ls | grep part; cat status", signals[i].name);
+            if (strcmp(cli_last.out, "0\n")) break;
+        }
+        char expected[8];
+        snprintf(expected, sizeof expected, "%d\n", signals[i].status);
+        assert_string_equal(cli_last.out, expected);
+    }
+    cli("rm -f large.gguf o.gguf");
+}
+
+/* A pipe that nobody writes into must not be waited for. */
+static void pipes_and_devices_are_no_models(void **state)
+{
+    (void)state;
+    static const struct {
+        int status;
+        const char *line;
+    } cases[] = {
+        {3, "run -m pipe -no-cnv -p hello"},          {3, "run -m m.gguf -md pipe -no-cnv -p hello"},
+        {3, "run -m /dev/zero -no-cnv -p hello"},     {3, "inspect pipe"},
+        {3, "convert pipe -o o.gguf"},                {3, "convert pipe.bin -o o.gguf"},
+        {3, "convert h --config pipe -o o.gguf"},     {3, "convert h --target pipe -o o.gguf"},
+        {3, "quantize pipe o.gguf Q8_0"},             {3, "quantize f32.gguf pipe Q8_0"},
+        {2, "train-data turns -m m.gguf -o pipe -q"}, {2, "train-data turns -m m.gguf -o /dev/null -q"},
+    };
+    cli("rm -f pipe pipe.bin; mkfifo pipe pipe.bin");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli("timeout 60 $A %s", cases[i].line);
+        if (cli_last.status != cases[i].status || !cli_last.n_err)
+            fail_msg("%s: status %d: %s", cases[i].line, cli_last.status, cli_last.err);
+    }
+    cli("rm pipe pipe.bin; ls | grep part");
+    assert_int_equal(cli_last.n_out, 0);
+}
+
+static void endless_texts_end(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"run -m m.gguf -no-cnv -f /dev/zero", "run -m m.gguf -no-cnv --prompts-file /dev/zero",
+                                        "run -m m.gguf -no-cnv < /dev/zero",
+                                        "run -m m.gguf -no-cnv -p x --grammar-file /dev/zero"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        cli("(ulimit -v 1500000; timeout 60 $A %s)", lines[i]);
+        fails(3, "is longer than 64.00 MiB, the most that is read");
+    }
+    cli("printf hello > p && $A run -m m.gguf -no-cnv -f p -n 2 -q"); /* others are read as ever */
+    assert_int_equal(cli_last.status, 0);
+    cli("mkfifo q; printf hello > q & timeout 60 $A run -m m.gguf -no-cnv -f q -n 2 -q; s=$?; rm q; exit $s");
+    assert_int_equal(cli_last.status, 0);
+}
+
+static void the_command_line_wins(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"AERIE_MMAP=1 $A run --no-mmap", "AERIE_NO_MMAP=1 $A run --mmap",
+                                        "AERIE_VERBOSE=1 $A run -q", "AERIE_QUIET=1 $A run -v"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        cli("%s -m m.gguf -no-cnv -p hello -n 2", lines[i]);
+        if (cli_last.status) fail_msg("%s: status %d: %s", lines[i], cli_last.status, cli_last.err);
+    }
+    cli("AERIE_MMAP=1 AERIE_NO_MMAP=1 $A run -m m.gguf -no-cnv -p hello -n 2");
+    assert_int_equal(cli_last.status, 2);
+    cli("$A run --mmap --no-mmap -m m.gguf -no-cnv -p hello -n 2");
+    assert_int_equal(cli_last.status, 2);
+}
+
+static void seeds_are_exact(void **state)
+{
+    (void)state;
+    static const char *const seeds[] = {"9223372036854775807", "9223372036854775808", "18446744073709551615", "0"};
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+        char expected[64];
+        cli("$A run -m m.gguf -no-cnv -p hello -n 2 -q --json -s %s", seeds[i]);
+        assert_int_equal(cli_last.status, 0);
+        snprintf(expected, sizeof expected, "\"seed\": %s\n", seeds[i]);
+        char *at = strstr(cli_last.out, "\"seed\": ");
+        assert_non_null(at);
+        const char after = at[strlen(expected) - 1];
+        if (strncmp(at, expected, strlen(expected) - 1) || (after != ',' && after != '\n'))
+            fail_msg("seed %s: %.60s", seeds[i], at);
+    }
+}
+
+/* What `turns` writes, `answers` reads: also when the model put a NUL into a turn. */
+static void a_nul_in_a_turn(void **state)
+{
+    (void)state;
+    cli("rm -f t.jsonl; $A train-data turns -m m.gguf -o t.jsonl --n-turns 12 -n 40 --temp 3 --top-k 0 --top-p 1 --min-p 0 "
+        "-s 1 -q && $A train-data answers t.jsonl -m m.gguf -o t2.jsonl -n 3 -q && wc -l < t2.jsonl && ! grep u0000 t.jsonl");
+    if (cli_last.status || atoi(cli_last.out) != 12) fail_msg("status %d: %s%s", cli_last.status, cli_last.out, cli_last.err);
+}
+
+/* Every n-th addition to a JSON value fails, as without memory: nothing incomplete is printed. */
+static void json_is_whole_or_absent(void **state)
+{
+    (void)state;
+#ifdef JSON_FAILS
+    static const char *const lines[] = {"run -m m.gguf -no-cnv -p hello -n 3 -q --json --logprobs 2",
+                                        "run -m m.gguf -no-cnv -p a -p b -n 3 -q --json",
+                                        "inspect m.gguf --json --tensors --keys",
+                                        "bench speed -m m.gguf -p 4 -n 4 -r 1 --json", "convert h -o o.gguf --json -q"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        for (int n = 1; n < 12; n++) {
+            cli("JSON_FAILS_AT=%d LD_PRELOAD=%s $A %s", n, JSON_FAILS, lines[i]);
+            if (cli_last.status == 1 && !cli_last.n_out && strstr(cli_last.err, "not enough memory")) continue;
+            if (n > 2 && cli_last.status == 0) break; /* there are no more */
+            fail_msg("%s: addition %d failed, but status %d and: %s%s", lines[i], n, cli_last.status, cli_last.out,
+                     cli_last.err);
+        }
+    }
+#else
+    print_message("skip: sanitizers allow no preloaded library\n");
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(convert_spares_what_it_reads),
+        cmocka_unit_test(quantize_and_train_data_spare_what_they_read),
+        cmocka_unit_test(what_is_replaced_keeps_mode_and_links),
+        cmocka_unit_test(signals_leave_nothing),
+        cmocka_unit_test(pipes_and_devices_are_no_models),
+        cmocka_unit_test(endless_texts_end),
+        cmocka_unit_test(the_command_line_wins),
+        cmocka_unit_test(seeds_are_exact),
+        cmocka_unit_test(a_nul_in_a_turn),
+        cmocka_unit_test(json_is_whole_or_absent),
+    };
+    return cmocka_run_group_tests(tests, setup, cli_teardown);
+}
