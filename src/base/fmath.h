@@ -57,6 +57,12 @@ static inline float ae_siluf(float x)
 /* Natural logarithm of a positive, normal x; error below 1e-15 relative to max(1, |log x|). */
 double ae_log(double x);
 
+/* e^x for x in [-700, 700], relative error below 1e-15; arguments outside are clamped to it (NaN becomes -700). */
+double ae_exp(double x);
+
+/* x^y for a positive, normal x; relative error below 1e-15 * (1 + |y log x|), clamped as ae_exp is. */
+double ae_pow(double x, double y);
+
 /* sin and cos for |x| up to 1e7; absolute error below 1e-12. */
 void ae_sincos(double x, double *sin_out, double *cos_out);
 
