@@ -129,7 +129,7 @@ void ae_step_xtc(ae_sampler *s, size_t position)
 {
     uint32_t bits[4];
     ae_philox(s->params.seed, position, (uint64_t)1 << 32, bits);
-    if (ae_uniform_open(bits[0]) > s->params.xtc_probability) return;
+    if (ae_uniform_open(bits[0]) > (double)s->params.xtc_probability) return;
     ae_to_list(s);
     if (s->n < 2) return;
     const float top = ae_list_top(s);

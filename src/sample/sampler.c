@@ -3,9 +3,11 @@
 #include "base/rng.h"
 #include "sample/sampler_int.h"
 
+/* Large noise comes from u near 1: u and 1 - u are exact there, so is the quotient's numerator in ae_log, and words that differ
+ * give noise that differs. */
 static double gumbel_of(uint32_t bits)
 {
-    return -ae_log(-ae_log((double)ae_uniform_open(bits)));
+    return -ae_log(-ae_log(ae_uniform_open(bits)));
 }
 
 double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token)

@@ -16,8 +16,8 @@ static float pick(uint32_t i, uint32_t kinds)
     ae_philox(7, 1, i, bits);
     switch (bits[0] % kinds) {
     case 0: return (float)(bits[1] % 64) - 32.0f; /* many equals */
-    case 1: return (ae_uniform_open(bits[1]) - 0.5f) * 60.0f;
-    case 2: return (ae_uniform_open(bits[1]) - 0.5f) * 1e-3f;
+    case 1: return ((float)ae_uniform_open(bits[1]) - 0.5f) * 60.0f;
+    case 2: return ((float)ae_uniform_open(bits[1]) - 0.5f) * 1e-3f;
     case 3: return bits[1] % 2 ? 0.0f : -0.0f;
     case 4: return -INFINITY;
     case 5: return NAN;
