@@ -75,4 +75,13 @@ static inline float ae_sum16(const float a[16])
     return (c[0] + c[2]) + (c[1] + c[3]);
 }
 
+/* The same of 64: halves added pairwise, 32, 16, then ae_sum16. */
+static inline float ae_sum64(const float a[64])
+{
+    float b[32], c[16];
+    for (int i = 0; i < 32; i++) b[i] = a[i] + a[i + 32];
+    for (int i = 0; i < 16; i++) c[i] = b[i] + b[i + 16];
+    return ae_sum16(c);
+}
+
 #endif

@@ -185,10 +185,11 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  * y[i] = O[i] * (1 / L). e(x) = ae_expf(max(x, AE_ATTN_LOWEST)) (NaN: of AE_ATTN_LOWEST).
  * f16:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j ascending
  *       from 0.
- * q8_0: rows of K and V, one by one, become codes and a scale as AE_DOT_32 activations do (ae_act: the best of AE_QUANT_TOPS,
- *   squared errors summed over i % 16). Before, K is turned, as is the query: in blocks of h, the largest power of two that
- *   divides head_dim, (a, b) = (a + b, a - b) of elements 1, 2, 4 .. h / 2 apart. That multiplies products by h and
- *   spreads the few large elements that keys have over the row, so that they cost the others fewer bits.
+ * q8_0: rows of K and V, one by one, become codes and a scale as AE_DOT_32 activations do (ae_act: the best of AE_QUANT_TOPS),
+ *   but squared errors are summed as a row's: 64 sums over i % 64, then ae_sum64.
+ *   Before, K is turned, as is the query: in blocks of h, the largest power of two that divides head_dim, (a, b) = (a + b,
+ *   a - b) of elements 1, 2, 4 .. h / 2 apart. That multiplies products by h and spreads the few large elements that keys
+ *   have over the row, so that they cost the others fewer bits.
  *   The turned query: top = max |x|, qd = top / AE_KV_QUERY, qc = round-to-even(x * (AE_KV_QUERY / top)); 0 unless top > 1e-30.
  *   s_j = (float)(sum_i kc_j[i] * qc[i]) * (kd_j * (qd * (scale / h))); sums of codes are exact
  *   w_j = p_j * vd_j, W = max w_j (from 0), u_j = round-to-even(w_j * (AE_KV_WEIGHT / W))
@@ -276,7 +277,8 @@ static inline float *ae_kv8_scales(const void *page, uint32_t head_dim)
 typedef struct ae_kernels {
     const char *level;
 
-    /* y = x * (1 / sqrtf(mean of squares + eps)) * norm; squares summed as AE_DOT_FLOAT sums; y may be x */
+    /* y = x * (1 / sqrtf(mean of squares + eps)) * norm, the squares by 64 sums a[k % 64] = fmaf(x[k], x[k], a[k % 64]),
+     * k ascending, then ae_sum64; y may be x */
     void (*rmsnorm)(const float *x, const float *norm, float eps, uint32_t n, float *y);
     /* y = silu(g) * u */
     void (*swiglu)(const float *g, const float *u, uint32_t n, float *y);

@@ -9,9 +9,9 @@
 
 void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y)
 {
-    float a[16] = {0};
-    for (uint32_t i = 0; i < n; i++) a[i % 16] = fmaf(x[i], x[i], a[i % 16]);
-    const float inv = 1.0f / sqrtf(ae_sum16(a) / (float)n + eps);
+    float a[64] = {0};
+    for (uint32_t i = 0; i < n; i++) a[i % 64] = fmaf(x[i], x[i], a[i % 64]);
+    const float inv = 1.0f / sqrtf(ae_sum64(a) / (float)n + eps);
     for (uint32_t i = 0; i < n; i++) y[i] = x[i] * inv * norm[i];
 }
 
@@ -55,8 +55,9 @@ static float largest(const float *x, uint32_t n)
     return top;
 }
 
-/* The scale of least squared error; a group too small to invert is zero. */
-static float quant_best(const float *x, uint32_t n, int8_t *q)
+/* The scale of least squared error, by n_sums sums over k % n_sums: 16 in a group, 64 in a row. One too small to invert is
+ * zero. */
+static float quant_best(const float *x, uint32_t n, uint32_t n_sums, int8_t *q)
 {
     static const float tops[AE_QUANT_TRIES] = AE_QUANT_TOPS;
     const float top = largest(x, n);
@@ -67,12 +68,12 @@ static float quant_best(const float *x, uint32_t n, int8_t *q)
     }
     for (uint32_t i = 0; i < AE_QUANT_TRIES; i++) {
         const float inv = tops[i] / top, d = top / tops[i];
-        float a[16] = {0};
+        float a[64] = {0};
         for (uint32_t k = 0; k < n; k++) {
             const float e = fmaf(x[k], inv, AE_EXP_MAGIC - round_magic(x[k], inv));
-            a[k % 16] = fmaf(e, e, a[k % 16]);
+            a[k % n_sums] = fmaf(e, e, a[k % n_sums]);
         }
-        const float error = ae_sum16(a) * (d * d);
+        const float error = (n_sums == 16 ? ae_sum16(a) : ae_sum64(a)) * (d * d);
         if (i == 0 || error < best_error) {
             best_error = error;
             best_t = tops[i];
@@ -96,7 +97,7 @@ static float quant_group256(const float *x, int8_t *q)
 void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s)
 {
     for (uint32_t b = 0; b < n / 32; b++) {
-        d[b] = quant_best(x + 32 * b, 32, q + 32 * b);
+        d[b] = quant_best(x + 32 * b, 32, 16, q + 32 * b);
         sum[b] = 0;
         for (uint32_t i = 0; i < 32; i++) sum[b] += q[32 * b + i];
         s[b] = d[b] * (float)sum[b];
@@ -165,8 +166,8 @@ void ae_ref_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void 
     int8_t codes[MAX_DIM], *bytes = page;
     float x[MAX_DIM], *d = ae_kv8_scales(page, head_dim);
     turn(k, head_dim, x);
-    d[place] = quant_best(x, head_dim, codes);
+    d[place] = quant_best(x, head_dim, 64, codes);
     for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_k_at(head_dim, place, i)] = codes[i];
-    d[AE_KV_PAGE + place] = quant_best(v, head_dim, codes);
+    d[AE_KV_PAGE + place] = quant_best(v, head_dim, 64, codes);
     for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_v_at(head_dim, place, i)] = codes[i];
 }
