@@ -133,8 +133,8 @@ void ae_ref_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void
     uint16_t *kp = (uint16_t *)page + (size_t)(place / 16) * head_dim * 16 + place % 16;
     uint16_t *vp = (uint16_t *)page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim;
     for (uint32_t i = 0; i < head_dim; i++) {
-        kp[i * 16] = ae_f32_to_f16(k[i]);
-        vp[i] = ae_f32_to_f16(v[i]);
+        kp[i * 16] = ae_kv_half(k[i]);
+        vp[i] = ae_kv_half(v[i]);
     }
 }
 
@@ -161,13 +161,22 @@ float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes)
     return top > 1e-30f ? top / AE_KV_QUERY : 0;
 }
 
+/* Codes of a row of the cache, and its scale; inf / inf is NaN, too. */
+static float quant_row(const float *x, uint32_t n, int8_t *codes)
+{
+    const float d = quant_best(x, n, 64, codes);
+    for (uint32_t i = 0; i < n; i++)
+        if (d > 0 && isnan(x[i] / d)) codes[i] = -127;
+    return d;
+}
+
 void ae_ref_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
 {
     int8_t codes[MAX_DIM], *bytes = page;
     float x[MAX_DIM], *d = ae_kv8_scales(page, head_dim);
     turn(k, head_dim, x);
-    d[place] = quant_best(x, head_dim, 64, codes);
+    d[place] = quant_row(x, head_dim, codes);
     for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_k_at(head_dim, place, i)] = codes[i];
-    d[AE_KV_PAGE + place] = quant_best(v, head_dim, 64, codes);
+    d[AE_KV_PAGE + place] = quant_row(v, head_dim, codes);
     for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_v_at(head_dim, place, i)] = codes[i];
 }
