@@ -63,13 +63,13 @@ static int32_t draw_plainly(const ae_sampling *p, const float *in, const int32_t
     if (p->temperature <= 0) return order[0];
     uint32_t n = p->top_k > 0 && p->top_k < N ? (uint32_t)p->top_k : N;
     if (p->top_p < 1) {
-        double total = 0, sum = 0;
-        for (uint32_t i = 0; i < n; i++) total += (double)ae_expf(logits[order[i]] - logits[order[0]]);
+        uint64_t total = 0, sum = 0; /* of weights in units of 2^-40 */
+        for (uint32_t i = 0; i < n; i++) total += (uint64_t)(ae_expf(logits[order[i]] - logits[order[0]]) * 0x1p40f);
         uint32_t keep = 0;
         while (keep < n) {
-            sum += (double)ae_expf(logits[order[keep]] - logits[order[0]]);
+            sum += (uint64_t)(ae_expf(logits[order[keep]] - logits[order[0]]) * 0x1p40f);
             keep++;
-            if (sum >= (double)p->top_p * total) break;
+            if (sum >= (uint64_t)((double)p->top_p * (double)total)) break;
         }
         n = keep;
     }
