@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fmath.h"
 #include "convert/convert.h"
 
 static const double pi = 3.14159265358979323846;
@@ -34,7 +35,7 @@ static int need(const convert *c, const json_t *scaling, const char *key, double
 
 static double frequency(const convert_head *h, uint32_t pair)
 {
-    return pow(h->rope_base, -2.0 * pair / h->n_rot);
+    return ae_pow(h->rope_base, -2.0 * pair / h->n_rot);
 }
 
 static int make_divisors(convert *c)
@@ -69,7 +70,7 @@ static int read_llama3(convert *c, const json_t *scaling)
 /* The pair whose wave turns `turns` times within the original context. */
 static double yarn_pair(const convert_head *h, double turns)
 {
-    return h->n_rot * log((double)h->rope_n_ctx_orig / (turns * 2 * pi)) / (2 * log(h->rope_base));
+    return h->n_rot * ae_log((double)h->rope_n_ctx_orig / (turns * 2 * pi)) / (2 * ae_log(h->rope_base));
 }
 
 /* The share of the stretched frequency in pair i. */
@@ -86,11 +87,11 @@ static double yarn_share(const convert_head *h, uint32_t i, double fast, double 
 /* The factor of cos and sin, which GGUF files do not store. */
 static int check_magnitude(const convert *c, const json_t *scaling)
 {
-    const double usual = 1 + 0.1 * log(c->head.rope_factor);
+    const double usual = 1 + 0.1 * ae_log(c->head.rope_factor);
     double magnitude = usual, m = 0, m_all = 0;
     CONVERT_TRY(number(c, scaling, "mscale", 0, 1e3, &m));
     CONVERT_TRY(number(c, scaling, "mscale_all_dim", 0, 1e3, &m_all));
-    if (m > 0 && m_all > 0) magnitude = (1 + 0.1 * m * log(c->head.rope_factor)) / (1 + 0.1 * m_all * log(c->head.rope_factor));
+    if (m > 0 && m_all > 0) magnitude = (1 + 0.1 * m * ae_log(c->head.rope_factor)) / (1 + 0.1 * m_all * ae_log(c->head.rope_factor));
     CONVERT_TRY(number(c, scaling, "attention_factor", 0, 1e3, &magnitude));
     if (fabs(magnitude - usual) < 1e-3) return APP_DONE;
     return app_error(APP_BAD_FILE,

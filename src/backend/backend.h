@@ -105,8 +105,9 @@ typedef enum ae_gate {
 
 /* How a row chooses its experts and weighs them, all in f32. The score of an expert is its logit, or p + bias where there
  * is a selection bias. The n_used of highest score are chosen; of equals the lower id; NaN never beats a number.
- * The weight is p; `renorm` divides by the sum of the chosen p (ids ascending, at least 2^-14), then times `scale`.
- * softmax: m the largest logit, q = ae_expf(logit - m), p = q / sum of q, ids ascending. */
+ * The weight is p; `renorm` divides by the sum of the chosen p (at least 2^-14), then times `scale`.
+ * softmax: m the largest logit, q = ae_expf(logit - m), p = q / sum of q.
+ * A sum over experts: 16 sums by id % 16, ids ascending, then ae_sum16. */
 typedef struct ae_routing {
     uint32_t n_experts, n_used; /* 1 <= n_used <= n_experts <= AE_MAX_EXPERTS */
     ae_gate gate;

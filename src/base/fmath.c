@@ -18,6 +18,34 @@ double ae_log(double x)
     return e * 0.693147180559945309417 + 2.0 * s * sum;
 }
 
+/* ln 2 in two parts; the first has trailing zeros, so n times it is exact for |n| < 2^20. */
+#define LN2_HI 0x1.62e42feep-1
+#define LN2_LO 0x1.a39ef35793c76p-33
+
+double ae_exp(double x)
+{
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
+    x = x > -700.0 ? x : -700.0;
+    x = x < 700.0 ? x : 700.0;
+    const double t = x * 1.44269504088896340736 + magic, n = t - magic;
+    const double r = (x - n * LN2_HI) - n * LN2_LO;
+    /* |r| < 0.347: r^14 / 14! is below 1e-17 */
+    double sum = 1.0 / 6227020800.0, factorial = 6227020800.0; /* 13! */
+    for (int k = 13; k > 0; k--) {
+        factorial /= k;
+        sum = sum * r + 1.0 / factorial;
+    }
+    uint64_t bits = (uint64_t)((int64_t)n + 1023) << 52; /* 2^n */
+    double scale;
+    memcpy(&scale, &bits, 8);
+    return sum * scale;
+}
+
+double ae_pow(double x, double y)
+{
+    return ae_exp(y * ae_log(x));
+}
+
 /* pi/2 in three parts; the first two have trailing zeros, so k times them is exact for |k| < 2^24. */
 #define PIO2_1 0x1.921fb5p+0
 #define PIO2_2 0x1.110b46p-26

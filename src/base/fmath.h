@@ -57,6 +57,12 @@ static inline float ae_siluf(float x)
 /* Natural logarithm of a positive, normal x; error below 1e-15 relative to max(1, |log x|). */
 double ae_log(double x);
 
+/* e^x for x in [-700, 700], relative error below 1e-15; arguments outside are clamped to it (NaN becomes -700). */
+double ae_exp(double x);
+
+/* x^y for a positive, normal x; relative error below 1e-15 * (1 + |y log x|), clamped as ae_exp is. */
+double ae_pow(double x, double y);
+
 /* sin and cos for |x| up to 1e7; absolute error below 1e-12. */
 void ae_sincos(double x, double *sin_out, double *cos_out);
 
@@ -67,6 +73,15 @@ static inline float ae_sum16(const float a[16])
     for (int i = 0; i < 8; i++) b[i] = a[i] + a[i + 8];
     for (int i = 0; i < 4; i++) c[i] = b[i] + b[i + 4];
     return (c[0] + c[2]) + (c[1] + c[3]);
+}
+
+/* The same of 64: halves added pairwise, 32, 16, then ae_sum16. */
+static inline float ae_sum64(const float a[64])
+{
+    float b[32], c[16];
+    for (int i = 0; i < 32; i++) b[i] = a[i] + a[i + 32];
+    for (int i = 0; i < 16; i++) c[i] = b[i] + b[i + 16];
+    return ae_sum16(c);
 }
 
 #endif

@@ -11,10 +11,10 @@
 /* out[4]: 128 random bits for a 64-bit key and a 128-bit counter (two halves). */
 void ae_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t out[4]);
 
-/* Uniform in (0, 1), never 0 nor 1: 24 bits of `bits`, centred. Exact in f32. */
-static inline float ae_uniform_open(uint32_t bits)
+/* Uniform in (0, 1), never 0 nor 1: all 32 bits, centred: (bits + 1/2) / 2^32. Exact, and so is one minus it. */
+static inline double ae_uniform_open(uint32_t bits)
 {
-    return ((float)(bits >> 9) + 0.5f) * (1.0f / 8388608.0f);
+    return ((double)bits + 0.5) * 0x1p-32;
 }
 
 #endif

@@ -4,13 +4,16 @@
  * weights and these. A chunk is some rows of one weight, small enough to stay in the second cache between reading and
  * packing. Chunks are taken in file order, so a disk sees one ascending run; the thread that packs a chunk is the
  * first to touch its memory. The system is told what comes next, and, if memory is too short to keep the file in its
- * cache anyway, what is done with. */
+ * cache anyway, what is done with.
+ * What is read is checked: a scale or value that is infinite or NaN would go unnoticed and invent text. Rows that are used
+ * where they lie are read for that alone, unless in_place asks for a start without reading. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/os.h"
 #include "base/pool.h"
 #include "engine/parts.h"
+#include "quant/finite.h"
 #include "quant/types.h"
 
 #define CHUNK_BYTES ((size_t)512 << 10) /* of the file; more if 16 rows take more */
@@ -53,9 +56,23 @@ static uint32_t chunk_rows(const ae_part *part)
     return (uint32_t)(n < AE_WEIGHT_ROWS ? AE_WEIGHT_ROWS < rows ? AE_WEIGHT_ROWS : rows : n < rows ? n : rows);
 }
 
-static bool is_filled(const ae_part *part)
+static bool is_read(const load_job *job, const ae_part *part)
 {
-    return part->use && part->bytes;
+    return part->use && (part->bytes || !job->options->in_place);
+}
+
+static aerie_status check_finite(const load_job *job, const ae_part *part, const void *rows, uint64_t first, uint64_t n,
+                                 aerie_error *error)
+{
+    const ae_gguf_tensor *t = part->tensor;
+    const uint64_t n_in = (uint64_t)t->ne[0];
+    const ae_dot dot = ae_type_get(t->type)->dot;
+    size_t at;
+    if (ae_type_finite(t->type, rows, n * n_in, &at)) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor %.*s: row %llu has %s that is infinite or not a number; the file "
+                   "is damaged, or its conversion overflowed: fetch or convert it again",
+                   ae_gguf_path(job->parts->gguf), (int)t->name.n, t->name.data,
+                   (unsigned long long)(first + at / n_in), dot == AE_DOT_32 || dot == AE_DOT_256 ? "a scale" : "a value");
 }
 
 /* In the tensor. */
@@ -80,7 +97,7 @@ static aerie_status list_chunks(load_job *job, aerie_error *error)
         const ae_part *part = &parts->items[i];
         const size_t vector_bytes = part->use ? 0 : part->tensor->bytes;
         if (vector_bytes > job->buffer_bytes) job->buffer_bytes = vector_bytes;
-        if (!is_filled(part)) continue;
+        if (!is_read(job, part)) continue;
         const uint32_t rows = chunk_rows(part);
         if (rows * row_bytes(part) > job->buffer_bytes) job->buffer_bytes = rows * row_bytes(part);
         n_chunks += ((size_t)part->n_rows + rows - 1) / rows;
@@ -90,7 +107,7 @@ static aerie_status list_chunks(load_job *job, aerie_error *error)
         return ae_fail_memory(error, "the list of what is to be read", n_chunks * sizeof *job->chunks);
     for (uint32_t i = 0; i < parts->n; i++) {
         const ae_part *part = &parts->items[i];
-        const uint32_t rows = is_filled(part) ? part->n_rows : 0, step = rows ? chunk_rows(part) : 1;
+        const uint32_t rows = is_read(job, part) ? part->n_rows : 0, step = rows ? chunk_rows(part) : 1;
         for (uint32_t r = 0; r < rows; r += step)
             job->chunks[job->n_chunks++] = (chunk){part, r, rows - r < step ? rows - r : step};
     }
@@ -128,6 +145,7 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
     loader *l = &job->loaders[0];
     const size_t n = ae_part_elements(part);
     AE_TRY(ae_gguf_read(&l->reader, part->tensor, 0, l->buffer, part->tensor->bytes, error));
+    AE_TRY(check_finite(job, part, l->buffer, 0, (uint64_t)part->tensor->ne[1], error));
     float *host = ae_alloc(n, sizeof *host);
     if (!host) return ae_fail_memory(error, "a weight vector", n * sizeof *host);
     ae_type_get(part->tensor->type)->decode(l->buffer, host, n);
@@ -162,13 +180,15 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
     if (ahead)
         ae_gguf_advise(&l->reader, ahead->part->tensor, first_row(ahead) * row_bytes(ahead->part),
                        ahead->n * row_bytes(ahead->part), AE_FILE_SOON);
-    const aerie_status status = ae_gguf_read(&l->reader, c->part->tensor, first_row(c) * row, l->buffer, bytes, &error);
+    aerie_status status = ae_gguf_read(&l->reader, c->part->tensor, first_row(c) * row, l->buffer, bytes, &error);
+    if (status == AERIE_OK) status = check_finite(job, c->part, l->buffer, first_row(c), c->n, &error);
     if (status != AERIE_OK) {
         fail_job(job, status, &error);
         return;
     }
-    job->parts->backend->ops->weight_fill(job->parts->backend, *c->part->weight, l->buffer, c->first, c->n);
-    if (job->forget) ae_gguf_advise(&l->reader, c->part->tensor, first_row(c) * row, bytes, AE_FILE_DONE);
+    if (c->part->bytes) job->parts->backend->ops->weight_fill(job->parts->backend, *c->part->weight, l->buffer, c->first, c->n);
+    if (job->forget && c->part->bytes)
+        ae_gguf_advise(&l->reader, c->part->tensor, first_row(c) * row, bytes, AE_FILE_DONE);
     const uint64_t done = atomic_fetch_add(&job->done, bytes) + bytes;
     if (i_worker == 0) tell(job, done);
 }

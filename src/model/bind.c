@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fmath.h"
 #include "quant/types.h"
 
 /* ---- Keys -------------------------------------------------------------------------------------- */
@@ -304,7 +305,7 @@ uint64_t ae_bind_n_params(const ae_gguf *gguf)
 static double yarn_pair(const ae_hparams *h, double turns)
 {
     const double pi = 3.14159265358979323846;
-    return h->n_rot * log(h->rope_n_ctx_orig / (turns * 2 * pi)) / (2 * log((double)h->rope_base));
+    return h->n_rot * ae_log(h->rope_n_ctx_orig / (turns * 2 * pi)) / (2 * ae_log((double)h->rope_base));
 }
 
 void ae_model_rope_freqs(const ae_hparams *h, const float *divisors, double *freq, double *magnitude)
@@ -318,10 +319,10 @@ void ae_model_rope_freqs(const ae_hparams *h, const float *divisors, double *fre
         hi = ceil(yarn_pair(h, (double)h->yarn_beta_slow));
         lo = lo < 0 ? 0 : lo;
         hi = hi > h->n_rot - 1 ? h->n_rot - 1 : hi;
-        if (h->yarn_ext_factor > 0.0f) *magnitude *= 1.0 + 0.1 * log((double)h->rope_factor);
+        if (h->yarn_ext_factor > 0.0f) *magnitude *= 1.0 + 0.1 * ae_log((double)h->rope_factor);
     }
     for (uint32_t i = 0; i < half; i++) {
-        double f = pow((double)h->rope_base, -2.0 * i / h->n_rot);
+        double f = ae_pow((double)h->rope_base, -2.0 * i / h->n_rot);
         if (divisors) f /= (double)divisors[i];
         const double slow = f / (double)h->rope_factor;
         if (h->rope_scaling == AE_ROPE_SCALING_LINEAR) {

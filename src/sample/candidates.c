@@ -1,6 +1,7 @@
 /* candidates.c - rows and lists of candidates: the best of them, their weights, one form from the other.
  *
- * Sums run in the order of the row or list. Heaps give the same order for any input, since ae_before is total.
+ * Sums are of integers (ae_weight_units) and do not depend on order. Heaps give the same order for any input, since ae_before
+ * is total.
  */
 #include "sample/sampler_int.h"
 
@@ -66,8 +67,6 @@ uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate
 
 /* Where the CPU has fused multiplication the same steps run eight at a time, and give the same bits. */
 
-#define PART 256
-
 static inline __attribute__((always_inline)) void weigh(const float *logits, uint32_t n, float top, double t, float *out)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -77,10 +76,31 @@ static inline __attribute__((always_inline)) void weigh(const float *logits, uin
     }
 }
 
+static uint64_t add_units(const float *weights, uint32_t n)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += ae_weight_units(weights[i]);
+    return sum;
+}
+
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) static void weigh_fused(const float *logits, uint32_t n, float top, double t, float *out)
 {
     weigh(logits, n, top, t, out);
+}
+
+/* AVX2 does not convert to 64-bit integers but shifts each by a count of its own: w = m 2^(e - 150), so w 2^40 is m shifted
+ * left by 17, then right by 127 - e. */
+__attribute__((target("avx2"))) static uint64_t add_units_shifted(const float *weights, uint32_t n)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &weights[i], 4);
+        const uint32_t down = 127 - (bits >> 23), shift = down < 63 ? down : 63;
+        sum += (uint64_t)((bits & 0x7FFFFF) | 0x800000) << 17 >> shift;
+    }
+    return sum;
 }
 
 static bool fused(void)
@@ -100,33 +120,71 @@ static void weights_of(const float *logits, uint32_t n, float top, double t, flo
     weigh(logits, n, top, t, out);
 }
 
-double ae_total_weight(const float *logits, uint32_t n, float top, double t)
+/* The sum of units of weights from 0 to 1. */
+static uint64_t units_of(const float *weights, uint32_t n)
 {
-    float w[PART];
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i += PART) {
-        const uint32_t m = n - i < PART ? n - i : PART;
+#if defined(__x86_64__)
+    if (fused()) return add_units_shifted(weights, n);
+#endif
+    return add_units(weights, n);
+}
+
+uint64_t ae_total_weight(const float *logits, uint32_t n, float top, double t)
+{
+    float w[AE_WEIGHTS_PART];
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i += AE_WEIGHTS_PART) {
+        const uint32_t m = n - i < AE_WEIGHTS_PART ? n - i : AE_WEIGHTS_PART;
         weights_of(logits + i, m, top, t, w);
-        for (uint32_t j = 0; j < m; j++) sum += (double)w[j];
+        sum += units_of(w, m);
     }
     return sum;
 }
 
-uint32_t ae_list_reaching(const ae_sampler *s, float top, double wanted, uint32_t least, double *total)
+void ae_list_weights(const ae_sampler *s, uint32_t first, uint32_t n, float top, float *weights)
 {
-    float logits[PART], w[PART];
-    double sum = 0;
-    for (uint32_t i = 0; i < s->n; i += PART) {
-        const uint32_t m = s->n - i < PART ? s->n - i : PART;
-        for (uint32_t j = 0; j < m; j++) logits[j] = s->list[i + j].logit;
-        weights_of(logits, m, top, s->t, w);
+    float logits[AE_WEIGHTS_PART];
+    for (uint32_t j = 0; j < n; j++) logits[j] = s->list[first + j].logit;
+    weights_of(logits, n, top, s->t, weights);
+}
+
+uint32_t ae_list_reaching(const ae_sampler *s, float top, uint64_t wanted, uint32_t least, uint64_t *total)
+{
+    float w[AE_WEIGHTS_PART];
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->n; i += AE_WEIGHTS_PART) {
+        const uint32_t m = s->n - i < AE_WEIGHTS_PART ? s->n - i : AE_WEIGHTS_PART;
+        ae_list_weights(s, i, m, top, w);
+        const uint64_t part = units_of(w, m);
+        if (sum + part < wanted || i + m < least) {
+            sum += part;
+            continue;
+        }
         for (uint32_t j = 0; j < m; j++) {
-            sum += (double)w[j];
+            sum += ae_weight_units(w[j]);
             if (sum >= wanted && i + j + 1 >= least) return i + j + 1;
         }
     }
     *total = sum;
     return s->n + 1;
+}
+
+double ae_list_entropy(const ae_sampler *s, float top, uint64_t *total)
+{
+    float w[AE_WEIGHTS_PART];
+    uint64_t sum = 0, parts = 0;
+    for (uint32_t i = 0; i < s->n; i += AE_WEIGHTS_PART) {
+        const uint32_t m = s->n - i < AE_WEIGHTS_PART ? s->n - i : AE_WEIGHTS_PART;
+        ae_list_weights(s, i, m, top, w);
+        for (uint32_t j = 0; j < m; j++) {
+            const uint64_t units = ae_weight_units(w[j]);
+            const double d = ((double)top - (double)s->list[i + j].logit) / s->t;
+            sum += units;
+            if (units) parts += (uint64_t)(int64_t)((double)w[j] * d * 0x1p40); /* w = e^-d: w d is below 1 */
+        }
+    }
+    *total = sum;
+    return ae_log_total(sum) + (double)parts / (double)sum;
 }
 
 void ae_to_list(ae_sampler *s)
@@ -186,10 +244,10 @@ float ae_list_top(const ae_sampler *s)
     return top;
 }
 
-double ae_list_total(const ae_sampler *s, float top)
+uint64_t ae_list_total(const ae_sampler *s, float top)
 {
-    double total = 0;
-    ae_list_reaching(s, top, INFINITY, 0, &total);
+    uint64_t total = 0;
+    ae_list_reaching(s, top, UINT64_MAX, 0, &total);
     return total;
 }
 

@@ -8,17 +8,27 @@
 #define LN2 0.693147180559945309417
 #define LEAST_T 1e-30 /* temperatures below are greedy: they would vanish in f32 */
 
-/* Those within n standard deviations of the best. Dividing all logits by t changes nothing here. */
+/* Those within n standard deviations of the best. Dividing all logits by t changes nothing here. The deviation comes from sums
+ * of integers: how far each is below the best, in 2^-20 of the next power of two above the farthest. */
 void ae_step_top_n_sigma(ae_sampler *s)
 {
     ae_to_list(s);
     if (s->n <= 1) return;
     const float top = ae_list_top(s);
-    double sum = 0, squares = 0;
-    for (uint32_t i = 0; i < s->n; i++) sum += (double)s->list[i].logit;
-    const double mean = sum / s->n;
-    for (uint32_t i = 0; i < s->n; i++) squares += ((double)s->list[i].logit - mean) * ((double)s->list[i].logit - mean);
-    const double least = (double)top - (double)s->params.top_n_sigma * sqrt(squares / s->n);
+    float bottom = top;
+    for (uint32_t i = 0; i < s->n; i++) bottom = s->list[i].logit < bottom ? s->list[i].logit : bottom;
+    if (bottom == top) return;
+    int exponent;
+    frexp((double)top - (double)bottom, &exponent);
+    const double scale = ldexp(1.0, 20 - exponent);
+    uint64_t sum = 0, squares = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const uint64_t d = (uint64_t)(int64_t)(((double)top - (double)s->list[i].logit) * scale);
+        sum += d;
+        squares += d * d;
+    }
+    const double mean = (double)sum / s->n, variance = (double)squares / s->n - mean * mean;
+    const double least = (double)top - (double)s->params.top_n_sigma * sqrt(variance > 0 ? variance : 0) / scale;
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n; i++)
         if ((double)s->list[i].logit >= least) s->list[n++] = s->list[i];
@@ -26,17 +36,18 @@ void ae_step_top_n_sigma(ae_sampler *s)
 }
 
 /* The shortest prefix of the sorted list that reaches p of the total and holds min_keep; more than there are if none does. */
-static uint32_t nucleus(const ae_sampler *s, double total)
+static uint32_t nucleus(const ae_sampler *s, uint64_t total)
 {
-    double all;
-    return s->n ? ae_list_reaching(s, s->list[0].logit, (double)s->params.top_p * total, s->params.min_keep, &all) : 1;
+    uint64_t all;
+    if (!s->n) return 1;
+    return ae_list_reaching(s, s->list[0].logit, ae_share((double)s->params.top_p, total), s->params.min_keep, &all);
 }
 
 #define FEW 256 /* most nuclei are shorter */
 
 void ae_step_top_p(ae_sampler *s)
 {
-    double total = 0;
+    uint64_t total = 0;
     const bool row = s->logits != NULL;
     if (row) {
         const uint32_t n = s->n_vocab;
@@ -83,22 +94,19 @@ void ae_step_typical(ae_sampler *s)
     ae_to_list(s);
     if (!s->n) return;
     const float top = ae_list_top(s);
-    const double total = ae_list_total(s, top), log_total = ae_log(total);
-    double entropy = 0, sum = 0;
+    uint64_t total, sum = 0;
+    const double excess = ae_list_entropy(s, top, &total) - ae_log_total(total);
     for (uint32_t i = 0; i < s->n; i++) {
-        const float x = s->list[i].logit;
-        const double surprise = log_total - ((double)x - (double)top) / s->t;
-        entropy += (double)ae_weight(x, top, s->t) / total * surprise;
-        s->typical[i] = (ae_typical){s->list[i], surprise};
+        const ae_candidate c = s->list[i];
+        s->typical[i] = (ae_typical){c, fabs(((double)top - (double)c.logit) / s->t - excess)};
     }
-    for (uint32_t i = 0; i < s->n; i++) s->typical[i].key = fabs(s->typical[i].key - entropy);
     for (uint32_t i = s->n / 2; i-- > 0;) sift_typical(s->typical, s->n, i);
     uint32_t kept = 0;
     for (uint32_t left = s->n; left > 0;) {
         const ae_candidate best = s->typical[0].c;
         s->list[kept++] = best;
-        sum += (double)ae_weight(best.logit, top, s->t);
-        if (sum > (double)s->params.typical_p * total && kept >= s->params.min_keep) break;
+        sum += ae_weight_units(ae_weight(best.logit, top, s->t));
+        if (sum > ae_share((double)s->params.typical_p, total) && kept >= s->params.min_keep) break;
         s->typical[0] = s->typical[--left];
         sift_typical(s->typical, left, 0);
     }
@@ -129,15 +137,18 @@ void ae_step_xtc(ae_sampler *s, size_t position)
 {
     uint32_t bits[4];
     ae_philox(s->params.seed, position, (uint64_t)1 << 32, bits);
-    if (ae_uniform_open(bits[0]) > s->params.xtc_probability) return;
+    if (ae_uniform_open(bits[0]) > (double)s->params.xtc_probability) return;
     ae_to_list(s);
     if (s->n < 2) return;
     const float top = ae_list_top(s);
-    const double least = (double)s->params.xtc_threshold * ae_list_total(s, top);
+    const uint64_t least = ae_share((double)s->params.xtc_threshold, ae_list_total(s, top));
+    float w[AE_WEIGHTS_PART];
     uint32_t n_likely = 0;
     ae_candidate last = {0};
     for (uint32_t i = 0; i < s->n; i++) {
-        if ((double)ae_weight(s->list[i].logit, top, s->t) < least) continue;
+        const uint32_t left = s->n - i, at = i % AE_WEIGHTS_PART;
+        if (!at) ae_list_weights(s, i, left < AE_WEIGHTS_PART ? left : AE_WEIGHTS_PART, top, w);
+        if (ae_weight_units(w[at]) < least) continue;
         if (!n_likely++ || ae_before(last, s->list[i])) last = s->list[i];
     }
     if (n_likely < 2 || s->n - (n_likely - 1) < s->params.min_keep) return;
@@ -154,13 +165,8 @@ static bool dynamic_temperature(ae_sampler *s, double *temperature)
     ae_to_list(s);
     if (s->n <= 1) return false;
     const float top = ae_list_top(s);
-    const double total = ae_list_total(s, top), log_total = ae_log(total);
-    double entropy = 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        const float x = s->list[i].logit;
-        entropy += (double)ae_weight(x, top, s->t) / total * (log_total - ((double)x - (double)top) / s->t);
-    }
-    const double share = entropy / ae_log((double)s->n);
+    uint64_t total;
+    const double share = ae_list_entropy(s, top, &total) / ae_log((double)s->n);
     const double low = p->temperature > p->dynatemp_range ? (double)p->temperature - (double)p->dynatemp_range : 0.0;
     const double high = (double)p->temperature + (double)p->dynatemp_range;
     const double power = share > 0 ? (double)ae_expf((float)((double)p->dynatemp_exponent * ae_log(share)))
@@ -192,7 +198,7 @@ void ae_step_mirostat(ae_sampler *s)
     ae_to_list(s);
     if (!s->n) return;
     const float top = ae_list_top(s);
-    const double log_total = ae_log(ae_list_total(s, top));
+    const double log_total = ae_log_total(ae_list_total(s, top));
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         const double surprise = (log_total - ((double)s->list[i].logit - (double)top) / s->t) / LN2;
@@ -208,6 +214,6 @@ double ae_mirostat_next(const ae_sampler *s, int32_t id)
     double surprise = 0;
     for (uint32_t i = 0; i < s->n; i++)
         if (s->list[i].id == id)
-            surprise = (ae_log(ae_list_total(s, top)) - ((double)s->list[i].logit - (double)top) / s->t) / LN2;
+            surprise = (ae_log_total(ae_list_total(s, top)) - ((double)s->list[i].logit - (double)top) / s->t) / LN2;
     return s->mu - (double)s->params.mirostat_eta * (surprise - (double)s->params.mirostat_tau);
 }

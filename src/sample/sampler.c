@@ -3,9 +3,11 @@
 #include "base/rng.h"
 #include "sample/sampler_int.h"
 
+/* Large noise comes from u near 1: u and 1 - u are exact there, so is the quotient's numerator in ae_log, and words that differ
+ * give noise that differs. */
 static double gumbel_of(uint32_t bits)
 {
-    return -ae_log(-ae_log((double)ae_uniform_open(bits)));
+    return -ae_log(-ae_log(ae_uniform_open(bits)));
 }
 
 double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token)
@@ -264,11 +266,11 @@ static uint32_t left_by_filters(const ae_sampler *s, const ae_candidate *best, u
             const float least = best[0].logit + (float)temperature * (float)ae_log((double)s->params.min_p);
             while (n > 1 && best[n - 1].logit < least) n--;
         } else if (s->steps[i] == AERIE_SAMPLER_TOP_P) {
-            double weight[64], total = 0, sum = 0;
+            uint64_t weight[64], total = 0, sum = 0;
             for (uint32_t j = 0; j < n; j++)
-                total += weight[j] = (double)ae_expf((best[j].logit - best[0].logit) / (float)temperature);
+                total += weight[j] = ae_weight_units(ae_weight(best[j].logit, best[0].logit, temperature));
             uint32_t m = 0;
-            while (m < n && sum < (double)s->params.top_p * total) sum += weight[m++];
+            while (m < n && sum < ae_share((double)s->params.top_p, total)) sum += weight[m++];
             n = m ? m : 1;
         }
     }
@@ -280,7 +282,8 @@ uint32_t ae_sampler_propose(ae_sampler *s, const float *logits, uint32_t n_logit
 {
     const double temperature = s->draft_temperature;
     ae_candidate best[64];
-    double score[64], total = 0;
+    double score[64];
+    uint64_t total = 0;
     /* noise moves few tokens past the front: rank a short list, not the vocabulary */
     const bool noisy = temperature > 0;
     const uint32_t want = noisy && k < 40 ? 40 : k;
@@ -297,7 +300,7 @@ uint32_t ae_sampler_propose(ae_sampler *s, const float *logits, uint32_t n_logit
         if (noisy) score[i] += noise * ae_gumbel(s->params.seed, position, id);
         if (score[i] > top) top = score[i];
     }
-    if (noisy) for (uint32_t i = 0; i < n; i++) total += (double)ae_expf((float)(score[i] - top));
+    if (noisy) for (uint32_t i = 0; i < n; i++) total += ae_weight_units(ae_expf((float)(score[i] - top)));
     else total = ae_total_weight(logits, n_logits, best[0].logit, 1.0);
     if (k > n) k = n;
     for (uint32_t j = 0; j < k; j++) {
@@ -305,7 +308,7 @@ uint32_t ae_sampler_propose(ae_sampler *s, const float *logits, uint32_t n_logit
         for (uint32_t i = 1; i < n; i++)
             if (score[i] > score[at]) at = i;
         ids[j] = map ? map[best[at].id] : best[at].id;
-        probs[j] = (float)((double)ae_expf((float)(score[at] - top)) / total);
+        probs[j] = (float)((double)ae_expf((float)(score[at] - top)) * 0x1p40 / (double)total);
         score[at] = -INFINITY;
     }
     return k;

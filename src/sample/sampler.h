@@ -67,7 +67,7 @@ uint32_t ae_sampler_propose(ae_sampler *sampler, const float *logits, uint32_t n
 
 /* The noise itself: a standard Gumbel value. */
 double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token);
-/* No value of ae_gumbel is larger. */
-#define AE_GUMBEL_MAX 16.7
+/* No value of ae_gumbel is larger: -log(-log(1 - 2^-33)). */
+#define AE_GUMBEL_MAX 22.9
 
 #endif

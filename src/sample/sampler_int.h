@@ -72,12 +72,31 @@ static inline float ae_weight(float x, float top, double t)
     return ae_expf((x - top) / (float)t);
 }
 
+/* Weights are added up in units of 2^-40, so that no sum depends on the order of the candidates. Sums of 2^24 fit. */
+static inline uint64_t ae_weight_units(float weight)
+{
+    return (uint64_t)(int64_t)(weight * 0x1p40f);
+}
+
+/* The natural logarithm of a sum. */
+static inline double ae_log_total(uint64_t total)
+{
+    return ae_log((double)total * 0x1p-40);
+}
+
+/* A sum is at least this when it reaches the share of a total. */
+static inline uint64_t ae_share(double share, uint64_t total)
+{
+    return (uint64_t)(share * (double)total);
+}
+
 /* ---- candidates.c ---- */
 
 int32_t ae_argmax(const float *logits, uint32_t n);
 /* The k best of the row, best first; no candidates are left out. */
 uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate *out);
-double ae_total_weight(const float *logits, uint32_t n, float top, double t);
+/* Of all candidates of a row. */
+uint64_t ae_total_weight(const float *logits, uint32_t n, float top, double t);
 void ae_to_list(ae_sampler *s);
 /* The row is s->row then and may be changed; t is 1. */
 void ae_to_row(ae_sampler *s);
@@ -85,10 +104,16 @@ void ae_to_row(ae_sampler *s);
 void ae_keep_top(ae_sampler *s, uint32_t k);
 /* Of a list that is not empty. */
 float ae_list_top(const ae_sampler *s);
-double ae_list_total(const ae_sampler *s, float top);
+#define AE_WEIGHTS_PART 256
+/* The weights [n] of list[first .. first + n), n at most AE_WEIGHTS_PART. */
+void ae_list_weights(const ae_sampler *s, uint32_t first, uint32_t n, float top, float *weights);
+uint64_t ae_list_total(const ae_sampler *s, float top);
 /* How many of the list, from its front, have weights of at least `wanted` together and are `least` or more; more than there
  * are if none, and their total then. */
-uint32_t ae_list_reaching(const ae_sampler *s, float top, double wanted, uint32_t least, double *total);
+uint32_t ae_list_reaching(const ae_sampler *s, float top, uint64_t wanted, uint32_t least, uint64_t *total);
+/* The entropy of the list in nats, and its total: log total + sum of w d / total, d = (top - x) / t, each (w d) in units of
+ * 2^-40, too, and none where w is less than one. */
+double ae_list_entropy(const ae_sampler *s, float top, uint64_t *total);
 /* A list, best first. */
 void ae_sort_list(ae_sampler *s);
 

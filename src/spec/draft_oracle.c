@@ -54,7 +54,7 @@ static int32_t main_token(const oracle *d, uint32_t slot, size_t position, uint3
 {
     uint32_t r[4];
     dice(d, slot, position, DICE_NODE, r);
-    const bool wrong = ae_uniform_open(r[0]) < d->error_rate;
+    const bool wrong = ae_uniform_open(r[0]) < (double)d->error_rate;
     *step = wrong ? 1 + r[1] % (d->n_vocab - 1) : 0;
     return token_beside(d, d->told[slot].tokens[position - d->told[slot].first], *step);
 }

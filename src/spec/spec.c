@@ -1,5 +1,6 @@
 #include "spec/spec.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -431,6 +432,16 @@ static int32_t draw(ae_spec *spec, spec_slot *s, const float *logits)
     return ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked);
 }
 
+/* Weights are finite, but what comes of them may overflow: no token is invented from that. */
+static aerie_status check_logits(const ae_spec *spec, const spec_slot *s, const float *logits, aerie_error *error)
+{
+    const int32_t n = ae_vocab_n_tokens(spec->vocab);
+    for (int32_t i = 0; i < n; i++)
+        if (isfinite(logits[i])) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_FORMAT, "the model gave no finite logit for the token at position %zu: its weights overflow; "
+                   "another file of this model, or another tensor type, is needed", s->n_tokens);
+}
+
 /* The walk of the header comment; then the KV cache keeps what was accepted. *n_emitted grows by the emitted tokens. */
 static aerie_status verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, uint32_t *n_emitted,
                            aerie_error *error)
@@ -438,13 +449,15 @@ static aerie_status verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, v
     spec_slot *s = &spec->slots[i_slot];
     int32_t path[AE_TREE_MAX], node = -1;
     uint32_t n_path = 0, row = s->first_chain + s->n_chain - 1;
-    for (;; ++*n_emitted) {
+    for (;;) {
         const double start = ae_time_now();
         const float *logits = ae_engine_logits(spec->engine, row);
+        AE_TRY(check_logits(spec, s, logits, error));
         const int32_t token = draw(spec, s, logits);
         s->stats.sample_seconds += ae_time_now() - start;
         node = ae_tree_child(&s->tree, node, token);
         if (node >= 0) path[n_path++] = node;
+        ++*n_emitted;
         const bool more = emit_token(spec, i_slot, token, node >= 0 ? n_path : 0, logits, emit, user);
         if (node >= 0 && more) {
             row = s->first_tree + (uint32_t)node;
@@ -463,7 +476,6 @@ static aerie_status verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, v
         const uint32_t n_keep = s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path;
         AE_TRY(commit(spec, i_slot, path, n_keep, error));
         ae_controller_saw_verdict(&spec->controller, &s->tree, path, n_path);
-        ++*n_emitted;
         return AERIE_OK;
     }
 }

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/ref/ref.h"
+#include "base/fmath.h"
 #include "rig.inc"
 
 /* ---- Models -------------------------------------------------------------------------------------- */
@@ -148,6 +149,32 @@ static void test_ties_go_to_the_lowest_id(void **state)
     check_route((ae_routing){3, 2, AE_GATE_SOFTMAX, true, 1}, nothing, NULL, (uint32_t[]){0, 1}, NULL);
     check_route((ae_routing){6, 2, AE_GATE_SIGMOID, false, 1}, zeros, NULL, (uint32_t[]){0, 1}, NULL);
     check_route((ae_routing){6, 6, AE_GATE_SOFTMAX, false, 1}, pairs, NULL, (uint32_t[]){0, 1, 2, 3, 4, 5}, NULL);
+}
+
+/* To the last bit: sixteen sums by the expert's id, wherever in the list it stands, and one tree. */
+static void test_sums_go_by_id(void **state)
+{
+    enum { N = 100, USED = 37 };
+    float logits[N], p[N], got_p[N], w[USED], all[16] = {0}, chosen[16] = {0};
+    uint32_t ids[USED];
+    uint64_t random = 5;
+    (void)state;
+    for (uint32_t i = 0; i < N; i++) logits[i] = (float)(mk_random(&random) % 100003) * 1e-4f;
+    float top = logits[0];
+    for (uint32_t i = 1; i < N; i++) top = logits[i] > top ? logits[i] : top;
+    for (uint32_t i = 0; i < N; i++) all[i % 16] += p[i] = ae_expf(logits[i] - top);
+    ae_ref_route(&(ae_routing){N, USED, AE_GATE_SOFTMAX, true, 1}, logits, NULL, got_p, ids, w);
+    for (uint32_t i = 0; i < N; i++) assert_true(got_p[i] == p[i] / ae_sum16(all));
+    for (uint32_t i = 0; i < USED; i++) chosen[ids[i] % 16] += got_p[ids[i]];
+    for (uint32_t i = 0; i < USED; i++) assert_true(w[i] == got_p[ids[i]] / ae_sum16(chosen));
+    /* of the chosen alone, and these made to add up to 1 again */
+    float q[USED], sums[16] = {0}, again[16] = {0};
+    top = logits[ids[0]];
+    for (uint32_t i = 0; i < USED; i++) top = logits[ids[i]] > top ? logits[ids[i]] : top;
+    for (uint32_t i = 0; i < USED; i++) sums[ids[i] % 16] += q[i] = ae_expf(logits[ids[i]] - top);
+    for (uint32_t i = 0; i < USED; i++) again[ids[i] % 16] += q[i] /= ae_sum16(sums);
+    ae_ref_route(&(ae_routing){N, USED, AE_GATE_SOFTMAX_CHOSEN, true, 1}, logits, NULL, got_p, ids, w);
+    for (uint32_t i = 0; i < USED; i++) assert_true(w[i] == q[i] / ae_sum16(again));
 }
 
 static void test_weights_follow_the_rule(void **state)
@@ -402,6 +429,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ties_go_to_the_lowest_id),
+        cmocka_unit_test(test_sums_go_by_id),
         cmocka_unit_test(test_weights_follow_the_rule),
         cmocka_unit_test(test_the_block_equals_its_formulas_in_float64),
         cmocka_unit_test(test_rows_that_share_experts_equal_each_row_alone),

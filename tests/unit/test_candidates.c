@@ -16,8 +16,8 @@ static float pick(uint32_t i, uint32_t kinds)
     ae_philox(7, 1, i, bits);
     switch (bits[0] % kinds) {
     case 0: return (float)(bits[1] % 64) - 32.0f; /* many equals */
-    case 1: return (ae_uniform_open(bits[1]) - 0.5f) * 60.0f;
-    case 2: return (ae_uniform_open(bits[1]) - 0.5f) * 1e-3f;
+    case 1: return ((float)ae_uniform_open(bits[1]) - 0.5f) * 60.0f;
+    case 2: return ((float)ae_uniform_open(bits[1]) - 0.5f) * 1e-3f;
     case 3: return bits[1] % 2 ? 0.0f : -0.0f;
     case 4: return -INFINITY;
     case 5: return NAN;
@@ -25,12 +25,12 @@ static float pick(uint32_t i, uint32_t kinds)
     }
 }
 
-static double defined_total(const float *logits, uint32_t n, float top, double t)
+static uint64_t defined_total(const float *logits, uint32_t n, float top, double t)
 {
-    double sum = 0;
+    uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++) {
         const float x = ae_clean(logits[i]);
-        if (x != -INFINITY) sum += (double)ae_weight(x, top, t);
+        if (x != -INFINITY) sum += (uint64_t)((double)ae_weight(x, top, t) * 0x1p40);
     }
     return sum;
 }
@@ -47,10 +47,10 @@ static void test_the_total_is_that_of_single_weights(void **state)
             for (int huge = 0; huge < 2; huge++) {
                 const float first = logits[0], top = huge ? FLT_MAX : 32.0f;
                 if (huge) logits[0] = INFINITY;
-                const double got = ae_total_weight(logits, counts[c], top, temperatures[k]);
-                const double want = defined_total(logits, counts[c], top, temperatures[k]);
+                const uint64_t got = ae_total_weight(logits, counts[c], top, temperatures[k]);
+                const uint64_t want = defined_total(logits, counts[c], top, temperatures[k]);
                 logits[0] = first;
-                assert_memory_equal(&got, &want, sizeof got);
+                assert_true(got == want);
             }
 }
 
@@ -90,20 +90,106 @@ static void test_a_list_reaches_as_its_weights_add_up(void **state)
 {
     static ae_candidate list[N], spare[N];
     ae_sampler s = {.list = list, .spare = spare, .t = 20.0};
-    double sum = 0, total = 0;
+    uint64_t sum = 0, total = 0;
     (void)state;
     make_list(&s, N, true);
     ae_sort_list(&s);
     const float top = s.list[0].logit;
     for (uint32_t i = 0; i < N; i++) {
-        sum += (double)ae_weight(s.list[i].logit, top, s.t);
+        sum += ae_weight_units(ae_weight(s.list[i].logit, top, s.t));
         if (i % 97 == 0) assert_int_equal(ae_list_reaching(&s, top, sum, 1, &total), i + 1);
         if (i % 97 == 0) assert_int_equal(ae_list_reaching(&s, top, sum, i + 3, &total), i + 3 <= N ? i + 3 : N + 1);
     }
     assert_int_equal(ae_list_reaching(&s, top, sum * 2, 1, &total), N + 1);
-    assert_memory_equal(&total, &sum, sizeof sum);
-    total = ae_list_total(&s, top);
-    assert_memory_equal(&total, &sum, sizeof sum);
+    assert_true(total == sum);
+    assert_true(ae_list_total(&s, top) == sum);
+}
+
+typedef struct sums {
+    uint64_t total;
+    double entropy;
+    uint32_t n_within, n_typical, n_xtc;
+    double dynamic;
+} sums;
+
+static sums sums_of(ae_sampler *s, const ae_candidate *list, uint32_t n)
+{
+    sums r = {.total = 0};
+#define AGAIN() (memcpy(s->list, list, n * sizeof *list), s->n = n, s->sorted = false, s->t = 1.3)
+    AGAIN(), r.entropy = ae_list_entropy(s, ae_list_top(s), &r.total);
+    AGAIN(), ae_step_top_n_sigma(s), r.n_within = s->n;
+    AGAIN(), ae_step_typical(s), r.n_typical = s->n;
+    AGAIN(), ae_step_xtc(s, 5), r.n_xtc = s->n;
+    AGAIN(), ae_step_temperature(s), r.dynamic = s->t;
+#undef AGAIN
+    return r;
+}
+
+/* Nothing that is summed depends on where a candidate stands. */
+static void test_sums_do_not_depend_on_order(void **state)
+{
+    static ae_candidate list[N], shuffled[N];
+    static ae_typical typical_of[N];
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        ae_sampler s = {.list = list, .typical = typical_of};
+        s.params = ae_sampling_default();
+        s.params.top_n_sigma = 0.5f + (float)round / 10, s.params.typical_p = 0.8f, s.params.xtc_probability = 1;
+        s.params.xtc_threshold = 1e-5f, s.params.dynatemp_range = 0.5f, s.params.dynatemp_exponent = 0.7f;
+        for (int32_t i = 0; i < N; i++) {
+            uint32_t bits[4];
+            ae_philox(31, (uint64_t)i, (uint64_t)round, bits);
+            shuffled[i] = (ae_candidate){i, (float)(3 * ae_gumbel(9, (uint64_t)round, bits[1]))};
+        }
+        const sums first = sums_of(&s, shuffled, N);
+        for (uint32_t i = N - 1; i > 0; i--) {
+            uint32_t bits[4];
+            ae_philox(32, i, (uint64_t)round, bits);
+            const ae_candidate c = shuffled[i];
+            shuffled[i] = shuffled[bits[0] % (i + 1)];
+            shuffled[bits[0] % (i + 1)] = c;
+        }
+        const sums again = sums_of(&s, shuffled, N);
+        assert_true(first.total == again.total && first.entropy == again.entropy && first.dynamic == again.dynamic);
+        assert_true(first.n_within == again.n_within && first.n_typical == again.n_typical && first.n_xtc == again.n_xtc);
+        assert_true(first.entropy > 0 && first.n_within < N && first.n_typical < N && first.n_xtc < N);
+    }
+}
+
+/* Weights of every size, one at a time and many: the float times 2^40, cut. */
+static void test_units_are_defined_by_the_product(void **state)
+{
+    static float logits[N];
+    uint64_t want = 0;
+    (void)state;
+    for (uint32_t i = 0; i < N; i++) {
+        logits[i] = -(float)i * 100 / N;
+        want += (uint64_t)((double)ae_expf(logits[i]) * 0x1p40);
+        assert_true(ae_weight_units(ae_expf(logits[i])) == (uint64_t)((double)ae_expf(logits[i]) * 0x1p40));
+    }
+    assert_true(ae_total_weight(logits, N, 0, 1.0) == want);
+}
+
+/* Against libm in double: how good sums of units are. */
+static void test_the_entropy_is_right(void **state)
+{
+    static ae_candidate list[N];
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        ae_sampler s = {.list = list, .t = 1.0, .n = N};
+        double total = 0, entropy = 0;
+        const double spread = 0.01 * pow(2, round / 3.0);
+        for (int32_t i = 0; i < N; i++) list[i] = (ae_candidate){i, (float)(spread * ae_gumbel(10, (uint64_t)round, (uint32_t)i))};
+        const float top = ae_list_top(&s);
+        for (uint32_t i = 0; i < N; i++) total += exp((double)list[i].logit - (double)top);
+        for (uint32_t i = 0; i < N; i++) {
+            const double p = exp((double)list[i].logit - (double)top) / total;
+            if (p > 0) entropy -= p * log(p);
+        }
+        uint64_t units;
+        const double got = ae_list_entropy(&s, top, &units);
+        if (!(fabs(got - entropy) < 2e-6)) fail_msg("spread %g: entropy %.9f, must be %.9f", spread, got, entropy);
+    }
 }
 
 int main(void)
@@ -112,6 +198,9 @@ int main(void)
         cmocka_unit_test(test_the_total_is_that_of_single_weights),
         cmocka_unit_test(test_lists_are_sorted_by_logit_then_id),
         cmocka_unit_test(test_a_list_reaches_as_its_weights_add_up),
+        cmocka_unit_test(test_sums_do_not_depend_on_order),
+        cmocka_unit_test(test_units_are_defined_by_the_product),
+        cmocka_unit_test(test_the_entropy_is_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

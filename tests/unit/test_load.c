@@ -11,6 +11,7 @@
 
 #include "aerie.h"
 #include "fail_read.h"
+#include "formats/gguf.h"
 #include "mkmodel.h"
 
 #define N_TOKENS 6
@@ -215,6 +216,107 @@ static void test_failing_reads(void **state)
     }
 }
 
+/* ---- Weights that are no numbers ------------------------------------------------------------------------- */
+
+/* The bytes [n] at an offset of a tensor become others. */
+static void poison(const char *tensor, uint64_t offset, const void *bytes, size_t n)
+{
+    ae_gguf *gguf;
+    aerie_error error;
+    if (ae_gguf_open(&gguf, path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
+    const ae_gguf_tensor *t = ae_gguf_tensor_find(gguf, tensor);
+    if (!t) fail_msg("%s is missing", tensor);
+    assert_true(offset + n <= t->bytes);
+    const uint64_t at = t->offset + offset;
+    ae_gguf_close(gguf);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_weights_that_are_no_numbers(void **state)
+{
+    static const uint16_t half_inf = 0x7C00, half_nan = 0xFE01;
+    static const uint32_t nan = 0x7FC00000, inf = 0xFF800000;
+    static const struct {
+        const char *type, *tensor;
+        uint64_t offset;
+        const void *bytes;
+        size_t n;
+        const char *what;
+        bool in_place; /* found with --mmap, too */
+    } cases[] = {
+        {"q4_0", "blk.1.ffn_up.weight", 18 * 2 * 3, &half_nan, 2, "row 3 has a scale", false}, /* 64 columns: two blocks a row */
+        {"q4_1", "blk.0.attn_q.weight", 22, &half_inf, 2, "row 0 has a scale", false},
+        {"q8_0", "token_embd.weight", 34 * 2 * 258, &half_inf, 2, "row 258 has a scale", false},
+        {"f16", "blk.0.ffn_down.weight", 2 * 5, &half_inf, 2, "row 0 has a value", false},
+        {"bf16", "output.weight", 2 * 64 * 7, &nan, 4, "row 7 has a value", false},
+        {"f32", "blk.1.attn_k.weight", 4 * 64, &inf, 4, "row 1 has a value", false},
+        {"f32", "token_embd.weight", 4 * 64 * 2, &nan, 4, "row 2 has a value", false},
+        {"q4_0", "blk.1.ffn_norm.weight", 8, &nan, 4, "row 0 has a value", true},
+        {"q4_0", "output_norm.weight", 0, &inf, 4, "row 0 has a value", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (size_t w = 0; w < N_WAYS; w++) {
+            const aerie_model_params p = params_of(&ways[w], NULL);
+            aerie_model *model;
+            aerie_error error = {0};
+            make_model("tiny", cases[i].type, false);
+            poison(cases[i].tensor, cases[i].offset, cases[i].bytes, cases[i].n);
+            const aerie_status status = aerie_model_load(&model, path, &p, &error);
+            const bool found = !ways[w].mmap || cases[i].in_place;
+            if (status != (found ? AERIE_ERROR_FORMAT : AERIE_OK))
+                fail_msg("%s, %s: status %d, \"%s\"", cases[i].tensor, ways[w].name, (int)status, error.text);
+            if (found && (!strstr(error.text, cases[i].tensor) || !strstr(error.text, cases[i].what) || model))
+                fail_msg("%s, %s: \"%s\"", cases[i].tensor, ways[w].name, error.text);
+            aerie_model_free(model);
+        }
+}
+
+static bool on_token(void *user, const aerie_token_event *event)
+{
+    (void)event;
+    ++*(int *)user;
+    return true;
+}
+
+/* Finite weights whose products are not: a sentence, not a text. */
+static void test_logits_that_are_no_numbers(void **state)
+{
+    float huge[64];
+    (void)state;
+    for (int i = 0; i < 64; i++) huge[i] = 3e38f;
+    for (int nan = 0; nan < 2; nan++)
+        for (size_t w = 0; w < N_WAYS; w++) {
+            const aerie_model_params p = params_of(&ways[w], NULL);
+            aerie_session_params sp = aerie_session_params_default();
+            aerie_model *model;
+            aerie_session *session;
+            aerie_error error = {0};
+            int n_told = 0;
+            make_model("tiny", "f32", false);
+            poison(nan ? "blk.1.attn_norm.weight" : "output_norm.weight", 0, huge, sizeof huge);
+            if (!nan) /* all products with them overflow */
+                for (int row = 0; row < 320; row++) poison("output.weight", 256 * (uint64_t)row, huge, sizeof huge);
+            sp.n_ctx = 64, sp.n_threads = 2;
+            if (aerie_model_load(&model, path, &p, &error) != AERIE_OK) fail_msg("%s", error.text);
+            if (aerie_session_create(&session, model, &sp, &error) != AERIE_OK) fail_msg("%s", error.text);
+            const int32_t tokens[] = {5, 6, 7};
+            aerie_request request = aerie_request_default();
+            request.tokens = tokens, request.n_tokens = 3, request.n_predict = 4;
+            for (int again = 0; again < 2; again++) {
+                assert_int_equal(aerie_generate(session, &request, 1, on_token, &n_told, NULL, &error), AERIE_ERROR_FORMAT);
+                assert_non_null(strstr(error.text, "no finite logit for the token at position 3"));
+            }
+            assert_int_equal(n_told, 0);
+            aerie_session_free(session);
+            aerie_model_free(model);
+        }
+}
+
 /* ---- Progress ------------------------------------------------------------------------------------------- */
 
 typedef struct watch {
@@ -285,6 +387,8 @@ int main(void)
         cmocka_unit_test(test_what_is_read),
         cmocka_unit_test(test_memory_of_a_draft_model),
         cmocka_unit_test(test_failing_reads),
+        cmocka_unit_test(test_weights_that_are_no_numbers),
+        cmocka_unit_test(test_logits_that_are_no_numbers),
         cmocka_unit_test(test_progress_and_cancel),
         cmocka_unit_test(test_file_cut_while_loading),
     };

@@ -502,7 +502,7 @@ static void fill_strange(float *x, size_t n, int kind)
         ae_philox((uint64_t)kind, i, 3, r);
         if ((size_t)kind < n_strange) x[i] = strange[kind]; /* all the same */
         else if ((size_t)kind < 2 * n_strange)
-            x[i] = i % 37 ? 0.01f * ae_uniform_open(r[0]) : strange[kind - (int)n_strange];
+            x[i] = i % 37 ? 0.01f * (float)ae_uniform_open(r[0]) : strange[kind - (int)n_strange];
         else if (kind == (int)(2 * n_strange)) x[i] = strange[r[0] % n_strange]; /* a mixture */
         else x[i] = from_bits(r[0]);                                             /* any bits */
     }

@@ -21,7 +21,7 @@ static void make_logits(uint64_t seed, float *logits)
     for (uint32_t i = 0; i < N; i++) {
         uint32_t r[4];
         ae_philox(seed, i, 0, r);
-        logits[i] = 8.0f * ae_uniform_open(r[0]) - (r[1] % 7 == 0 ? 3.0f : 0.0f);
+        logits[i] = 8.0f * (float)ae_uniform_open(r[0]) - (r[1] % 7 == 0 ? 3.0f : 0.0f);
         if (r[2] % 50 == 0) logits[i] = 7.5f; /* ties */
     }
 }
@@ -63,13 +63,13 @@ static int32_t draw_plainly(const ae_sampling *p, const float *in, const int32_t
     if (p->temperature <= 0) return order[0];
     uint32_t n = p->top_k > 0 && p->top_k < N ? (uint32_t)p->top_k : N;
     if (p->top_p < 1) {
-        double total = 0, sum = 0;
-        for (uint32_t i = 0; i < n; i++) total += (double)ae_expf(logits[order[i]] - logits[order[0]]);
+        uint64_t total = 0, sum = 0; /* of weights in units of 2^-40 */
+        for (uint32_t i = 0; i < n; i++) total += (uint64_t)(ae_expf(logits[order[i]] - logits[order[0]]) * 0x1p40f);
         uint32_t keep = 0;
         while (keep < n) {
-            sum += (double)ae_expf(logits[order[keep]] - logits[order[0]]);
+            sum += (uint64_t)(ae_expf(logits[order[keep]] - logits[order[0]]) * 0x1p40f);
             keep++;
-            if (sum >= (double)p->top_p * total) break;
+            if (sum >= (uint64_t)((double)p->top_p * (double)total)) break;
         }
         n = keep;
     }
@@ -147,6 +147,43 @@ static void test_frequencies(void **state)
     ae_sampler_free(s);
 }
 
+/* Over a flat vocabulary of 128k the token of the largest noise is drawn: the eight largest are as good as never equal. */
+static void test_the_largest_noises_do_not_tie(void **state)
+{
+    enum { N_VOCAB = 128256, N_POSITIONS = 100, N_TOP = 8 };
+    int n_ties = 0;
+    (void)state;
+    for (uint64_t position = 0; position < N_POSITIONS; position++) {
+        double top[N_TOP + 1];
+        for (int i = 0; i <= N_TOP; i++) top[i] = -INFINITY;
+        for (uint32_t token = 0; token < N_VOCAB; token++) {
+            const double noise = ae_gumbel(21, position, token);
+            if (noise < top[N_TOP - 1]) continue;
+            int at = N_TOP;
+            for (; at && top[at - 1] < noise; at--) top[at] = top[at - 1];
+            top[at] = noise;
+        }
+        for (int i = 1; i < N_TOP; i++) n_ties += top[i] == top[i - 1];
+        assert_true(top[0] <= AE_GUMBEL_MAX);
+    }
+    assert_int_equal(n_ties, 0); /* expected: 0.02; of 23 bits 12 */
+}
+
+/* The ends of the noise, and that neighbouring words at the upper end differ. */
+static void test_ends_of_the_noise(void **state)
+{
+    const uint32_t last = UINT32_MAX;
+    double before = INFINITY;
+    (void)state;
+    for (uint32_t i = 0; i < 100000; i++) {
+        const double u = ae_uniform_open(last - i), noise = -ae_log(-ae_log(u));
+        assert_true(u < 1 && noise < before && noise <= AE_GUMBEL_MAX);
+        before = noise;
+    }
+    assert_true(ae_uniform_open(0) > 0 && isfinite(ae_log(-ae_log(ae_uniform_open(0)))));
+    assert_true(1 - ae_uniform_open(last) == ae_uniform_open(0));
+}
+
 /* A drafter with the target's own logits proposes first what the target will draw. */
 static void test_coupled_proposals(void **state)
 {
@@ -215,6 +252,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain_is_its_definition),
         cmocka_unit_test(test_frequencies),
+        cmocka_unit_test(test_the_largest_noises_do_not_tie),
+        cmocka_unit_test(test_ends_of_the_noise),
         cmocka_unit_test(test_coupled_proposals),
         cmocka_unit_test(test_filtered_proposals),
         cmocka_unit_test(test_refuses_nonsense),

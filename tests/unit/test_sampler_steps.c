@@ -196,7 +196,7 @@ static void xtc(plain *c, const ae_sampling *s, size_t position)
     static int order[N];
     uint32_t bits[4];
     ae_philox(s->seed, position, (uint64_t)1 << 32, bits);
-    if (ae_uniform_open(bits[0]) > s->xtc_probability || s->xtc_threshold > 0.5f) return;
+    if (ae_uniform_open(bits[0]) > (double)s->xtc_probability || s->xtc_threshold > 0.5f) return;
     softmax(c, p);
     const uint32_t n = best_first(c, order);
     uint32_t last = 0;

@@ -14,6 +14,9 @@
  *               if minimums: acc = fmaf((float)sum_j(submin_j * bsum_j), -(dmin * dx), acc)
  *   AE_DOT_FLOAT sixteen sums a[k % 16] = fmaf(w[k], x[k], a[k % 16]), k ascending, then ae_sum16
  * then y = acc (+ bias), or y = y + (acc (+ bias)).
+ *
+ * Which NaN an operation returns depends on the machine; its sign and payload are outside the law. What is stored and compared
+ * as bytes, the KV cache, has one form for all.
  */
 #ifndef AE_BACKEND_CPU_KERNELS_H
 #define AE_BACKEND_CPU_KERNELS_H
@@ -185,10 +188,12 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  * y[i] = O[i] * (1 / L). e(x) = ae_expf(max(x, AE_ATTN_LOWEST)) (NaN: of AE_ATTN_LOWEST).
  * f16:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j ascending
  *       from 0.
- * q8_0: rows of K and V, one by one, become codes and a scale as AE_DOT_32 activations do (ae_act: the best of AE_QUANT_TOPS,
- *   squared errors summed over i % 16). Before, K is turned, as is the query: in blocks of h, the largest power of two that
- *   divides head_dim, (a, b) = (a + b, a - b) of elements 1, 2, 4 .. h / 2 apart. That multiplies products by h and
- *   spreads the few large elements that keys have over the row, so that they cost the others fewer bits.
+ *       K and V are stored to nearest even; NaN as 0x7E00, whatever its sign and payload.
+ * q8_0: rows of K and V, one by one, become codes and a scale as AE_DOT_32 activations do (ae_act: the best of AE_QUANT_TOPS),
+ *   but squared errors are summed as a row's: 64 sums over i % 64, then ae_sum64. The code of a NaN is -127.
+ *   Before, K is turned, as is the query: in blocks of h, the largest power of two that divides head_dim, (a, b) = (a + b,
+ *   a - b) of elements 1, 2, 4 .. h / 2 apart. That multiplies products by h and spreads the few large elements that keys
+ *   have over the row, so that they cost the others fewer bits.
  *   The turned query: top = max |x|, qd = top / AE_KV_QUERY, qc = round-to-even(x * (AE_KV_QUERY / top)); 0 unless top > 1e-30.
  *   s_j = (float)(sum_i kc_j[i] * qc[i]) * (kd_j * (qd * (scale / h))); sums of codes are exact
  *   w_j = p_j * vd_j, W = max w_j (from 0), u_j = round-to-even(w_j * (AE_KV_WEIGHT / W))
@@ -243,6 +248,12 @@ static inline int32_t ae_attn_first_seen(const ae_attn_tile *tile, const ae_attn
 /* f16: V follows K inside a page of a layer and head. */
 #define AE_KV_K_ELEMENTS(head_dim) ((size_t)AE_KV_PAGE * (head_dim))
 
+/* What f16 holds of x. */
+static inline uint16_t ae_kv_half(float x)
+{
+    return x == x ? ae_f32_to_f16(x) : 0x7E00;
+}
+
 /* q8_0: bytes of K, of V; scales behind both. */
 #define AE_KV8_DIM(head_dim) (((size_t)(head_dim) + 15) / 16 * 16)
 #define AE_KV8_CODES(head_dim) (AE_KV_PAGE * AE_KV8_DIM(head_dim))
@@ -276,7 +287,8 @@ static inline float *ae_kv8_scales(const void *page, uint32_t head_dim)
 typedef struct ae_kernels {
     const char *level;
 
-    /* y = x * (1 / sqrtf(mean of squares + eps)) * norm; squares summed as AE_DOT_FLOAT sums; y may be x */
+    /* y = x * (1 / sqrtf(mean of squares + eps)) * norm, the squares by 64 sums a[k % 64] = fmaf(x[k], x[k], a[k % 64]),
+     * k ascending, then ae_sum64; y may be x */
     void (*rmsnorm)(const float *x, const float *norm, float eps, uint32_t n, float *y);
     /* y = silu(g) * u */
     void (*swiglu)(const float *g, const float *u, uint32_t n, float *y);
@@ -296,7 +308,7 @@ typedef struct ae_kernels {
     /* one row: pairs rotated by cos, sin [n_rot/2]; a*c - b*s, a*s + b*c, products rounded before the sum */
     void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
                  const float *sin);
-    /* k, v [head_dim] f32 to f16 (nearest even) or q8_0, at place `place` of a page; by ae_kv_type */
+    /* k, v [head_dim] f32 to f16 or q8_0, at place `place` of a page; by ae_kv_type */
     void (*kv_write[AE_KV_TYPES])(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
     void (*attention[AE_KV_TYPES])(const ae_attn_tile *tile);
     /* the tile's parts of its chunks, ascending, to y and state, which begin with the first chunk that a query sees; last:

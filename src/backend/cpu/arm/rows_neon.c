@@ -48,10 +48,17 @@ void ae_neon_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
         (kind == AE_ROPE_NEOX ? rope_neox : rope_norm)(x, n_rot / 2, cos, sin);
 }
 
+/* Four floats, any NaN as the usual one, which becomes 0x7E00. */
+INLINE float32x4_t one_nan(const float *p)
+{
+    const float32x4_t v = vld1q_f32(p);
+    return vbslq_f32(vceqq_f32(v, v), v, vdupq_n_f32(NAN));
+}
+
 /* Eight floats as f16, to nearest even, which is the mode that C programs start in. */
 INLINE uint16x8_t halves_of(const float *p)
 {
-    return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(vld1q_f32(p)), vld1q_f32(p + 4)));
+    return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(one_nan(p)), one_nan(p + 4)));
 }
 
 void ae_neon_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
@@ -66,7 +73,7 @@ void ae_neon_kv_write_f16(const float *k, const float *v, uint32_t head_dim, voi
         for (uint32_t e = 0; e < 8; e++) kp[(i + e) * 16] = halves[e];
     }
     for (; i < head_dim; i++) {
-        kp[i * 16] = ae_f32_to_f16(k[i]);
-        vp[i] = ae_f32_to_f16(v[i]);
+        kp[i * 16] = ae_kv_half(k[i]);
+        vp[i] = ae_kv_half(v[i]);
     }
 }

@@ -4,15 +4,21 @@
 #include "backend/cpu/ref/ref.h"
 #include "base/fmath.h"
 
-/* p[i] = softmax over n logits; NaN never becomes the maximum. */
-static void softmax(const float *logits, uint32_t n, float *p)
+/* Of n values of experts ids[i], or i if ids is NULL. */
+static float sum_of(const float *p, const uint32_t *ids, uint32_t n)
 {
-    float top = -INFINITY, sum = 0;
+    float a[16] = {0};
+    for (uint32_t i = 0; i < n; i++) a[(ids ? ids[i] : i) % 16] += p[i];
+    return ae_sum16(a);
+}
+
+/* p[i] = softmax over the n logits of experts ids[i], or i; NaN never becomes the maximum. */
+static void softmax(const float *logits, const uint32_t *ids, uint32_t n, float *p)
+{
+    float top = -INFINITY;
     for (uint32_t i = 0; i < n; i++) top = logits[i] > top ? logits[i] : top;
-    for (uint32_t i = 0; i < n; i++) {
-        p[i] = ae_expf(logits[i] - top);
-        sum += p[i];
-    }
+    for (uint32_t i = 0; i < n; i++) p[i] = ae_expf(logits[i] - top);
+    const float sum = sum_of(p, ids, n);
     for (uint32_t i = 0; i < n; i++) p[i] /= sum;
 }
 
@@ -39,9 +45,9 @@ void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, f
 {
     const uint32_t n = r->n_experts;
     bool chosen[AE_MAX_EXPERTS];
-    float score[AE_MAX_EXPERTS], sum = 0;
+    float score[AE_MAX_EXPERTS];
     uint32_t n_ids = 0;
-    if (r->gate == AE_GATE_SOFTMAX) softmax(logits, n, p);
+    if (r->gate == AE_GATE_SOFTMAX) softmax(logits, NULL, n, p);
     else if (r->gate == AE_GATE_SIGMOID) sigmoid(logits, n, p);
     else for (uint32_t e = 0; e < n; e++) p[e] = logits[e];
     for (uint32_t e = 0; e < n; e++) score[e] = bias ? p[e] + bias[e] : logits[e];
@@ -53,9 +59,9 @@ void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, f
     }
     if (r->gate == AE_GATE_SOFTMAX_CHOSEN) {
         for (uint32_t i = 0; i < n_ids; i++) p[i] = weights[i];
-        softmax(p, n_ids, weights);
+        softmax(p, ids, n_ids, weights);
     }
-    for (uint32_t i = 0; i < n_ids; i++) sum += weights[i];
+    float sum = sum_of(weights, ids, n_ids);
     if (!(sum > 0x1p-14f)) sum = 0x1p-14f;
     for (uint32_t i = 0; i < n_ids; i++) weights[i] = (r->renorm ? weights[i] / sum : weights[i]) * r->scale;
 }

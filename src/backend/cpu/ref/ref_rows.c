@@ -9,9 +9,9 @@
 
 void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y)
 {
-    float a[16] = {0};
-    for (uint32_t i = 0; i < n; i++) a[i % 16] = fmaf(x[i], x[i], a[i % 16]);
-    const float inv = 1.0f / sqrtf(ae_sum16(a) / (float)n + eps);
+    float a[64] = {0};
+    for (uint32_t i = 0; i < n; i++) a[i % 64] = fmaf(x[i], x[i], a[i % 64]);
+    const float inv = 1.0f / sqrtf(ae_sum64(a) / (float)n + eps);
     for (uint32_t i = 0; i < n; i++) y[i] = x[i] * inv * norm[i];
 }
 
@@ -55,8 +55,9 @@ static float largest(const float *x, uint32_t n)
     return top;
 }
 
-/* The scale of least squared error; a group too small to invert is zero. */
-static float quant_best(const float *x, uint32_t n, int8_t *q)
+/* The scale of least squared error, by n_sums sums over k % n_sums: 16 in a group, 64 in a row. One too small to invert is
+ * zero. */
+static float quant_best(const float *x, uint32_t n, uint32_t n_sums, int8_t *q)
 {
     static const float tops[AE_QUANT_TRIES] = AE_QUANT_TOPS;
     const float top = largest(x, n);
@@ -67,12 +68,12 @@ static float quant_best(const float *x, uint32_t n, int8_t *q)
     }
     for (uint32_t i = 0; i < AE_QUANT_TRIES; i++) {
         const float inv = tops[i] / top, d = top / tops[i];
-        float a[16] = {0};
+        float a[64] = {0};
         for (uint32_t k = 0; k < n; k++) {
             const float e = fmaf(x[k], inv, AE_EXP_MAGIC - round_magic(x[k], inv));
-            a[k % 16] = fmaf(e, e, a[k % 16]);
+            a[k % n_sums] = fmaf(e, e, a[k % n_sums]);
         }
-        const float error = ae_sum16(a) * (d * d);
+        const float error = (n_sums == 16 ? ae_sum16(a) : ae_sum64(a)) * (d * d);
         if (i == 0 || error < best_error) {
             best_error = error;
             best_t = tops[i];
@@ -96,7 +97,7 @@ static float quant_group256(const float *x, int8_t *q)
 void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s)
 {
     for (uint32_t b = 0; b < n / 32; b++) {
-        d[b] = quant_best(x + 32 * b, 32, q + 32 * b);
+        d[b] = quant_best(x + 32 * b, 32, 16, q + 32 * b);
         sum[b] = 0;
         for (uint32_t i = 0; i < 32; i++) sum[b] += q[32 * b + i];
         s[b] = d[b] * (float)sum[b];
@@ -132,8 +133,8 @@ void ae_ref_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void
     uint16_t *kp = (uint16_t *)page + (size_t)(place / 16) * head_dim * 16 + place % 16;
     uint16_t *vp = (uint16_t *)page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim;
     for (uint32_t i = 0; i < head_dim; i++) {
-        kp[i * 16] = ae_f32_to_f16(k[i]);
-        vp[i] = ae_f32_to_f16(v[i]);
+        kp[i * 16] = ae_kv_half(k[i]);
+        vp[i] = ae_kv_half(v[i]);
     }
 }
 
@@ -160,13 +161,22 @@ float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes)
     return top > 1e-30f ? top / AE_KV_QUERY : 0;
 }
 
+/* Codes of a row of the cache, and its scale; inf / inf is NaN, too. */
+static float quant_row(const float *x, uint32_t n, int8_t *codes)
+{
+    const float d = quant_best(x, n, 64, codes);
+    for (uint32_t i = 0; i < n; i++)
+        if (d > 0 && isnan(x[i] / d)) codes[i] = -127;
+    return d;
+}
+
 void ae_ref_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
 {
     int8_t codes[MAX_DIM], *bytes = page;
     float x[MAX_DIM], *d = ae_kv8_scales(page, head_dim);
     turn(k, head_dim, x);
-    d[place] = quant_best(x, head_dim, codes);
+    d[place] = quant_row(x, head_dim, codes);
     for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_k_at(head_dim, place, i)] = codes[i];
-    d[AE_KV_PAGE + place] = quant_best(v, head_dim, codes);
+    d[AE_KV_PAGE + place] = quant_row(v, head_dim, codes);
     for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_v_at(head_dim, place, i)] = codes[i];
 }

@@ -50,6 +50,14 @@ void ae_avx2_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
         (kind == AE_ROPE_NEOX ? rope_neox : rope_norm)(x, n_rot / 2, cos, sin);
 }
 
+/* Eight floats as f16, to nearest even; NaN as 0x7E00. */
+INLINE __m128i halves_of(const float *p)
+{
+    const __m256 v = _mm256_loadu_ps(p);
+    const __m256 one_nan = _mm256_blendv_ps(v, _mm256_set1_ps(NAN), _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    return _mm256_cvtps_ph(one_nan, _MM_FROUND_TO_NEAREST_INT);
+}
+
 void ae_avx2_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
 {
     uint16_t *kp = (uint16_t *)page + (size_t)(place / 16) * head_dim * 16 + place % 16;
@@ -57,14 +65,12 @@ void ae_avx2_kv_write_f16(const float *k, const float *v, uint32_t head_dim, voi
     uint32_t i = 0;
     for (; i + 8 <= head_dim; i += 8) {
         uint16_t halves[8];
-        const __m128i kh = _mm256_cvtps_ph(_mm256_loadu_ps(k + i), _MM_FROUND_TO_NEAREST_INT);
-        const __m128i vh = _mm256_cvtps_ph(_mm256_loadu_ps(v + i), _MM_FROUND_TO_NEAREST_INT);
-        _mm_storeu_si128((__m128i *)(void *)halves, kh);
-        _mm_storeu_si128((__m128i *)(void *)(vp + i), vh);
+        _mm_storeu_si128((__m128i *)(void *)halves, halves_of(k + i));
+        _mm_storeu_si128((__m128i *)(void *)(vp + i), halves_of(v + i));
         for (uint32_t e = 0; e < 8; e++) kp[(i + e) * 16] = halves[e];
     }
     for (; i < head_dim; i++) {
-        kp[i * 16] = ae_f32_to_f16(k[i]);
-        vp[i] = ae_f32_to_f16(v[i]);
+        kp[i * 16] = ae_kv_half(k[i]);
+        vp[i] = ae_kv_half(v[i]);
     }
 }

@@ -1,0 +1,95 @@
+/* test_finite.c - weights that are no numbers are found in every type, wherever in a block a scale stands: against the
+ * decoders' own view of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mkmodel.h"
+#include "quant/finite.h"
+#include "quant/types.h"
+
+/* Does some scale, minimum or value of the block decode to infinity or NaN? */
+static bool is_finite(const ae_type_info *info, const uint8_t *block)
+{
+    static float x[256];
+    if (info->type == AE_TYPE_Q8_K) { /* d is f32, so d * code may be infinite where d is not */
+        memcpy(x, block, sizeof *x);
+        return isfinite(x[0]);
+    }
+    if (info->dot != AE_DOT_32 && info->dot != AE_DOT_256) {
+        info->decode(block, x, info->n_block);
+        for (uint32_t i = 0; i < info->n_block; i++)
+            if (!isfinite(x[i])) return false;
+        return true;
+    }
+    const uint32_t unit = info->dot == AE_DOT_256 ? 256 : 32;
+    for (uint32_t u = 0; u < info->n_block / unit; u++) {
+        ae_unit view;
+        ae_unit_unpack(info->type, block, u, &view);
+        if (!isfinite(view.d[0]) || (unit == 32 && !isfinite(view.d[1])) || !isfinite(view.m) || !isfinite(view.dmin))
+            return false;
+    }
+    return true;
+}
+
+static void test_every_type(void **state)
+{
+    enum { N = 40 };
+    uint64_t random = 1;
+    (void)state;
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
+        const ae_type_info *info = ae_type_get(type);
+        if (!info || !info->decode || type == AE_TYPE_F64) continue; /* F64 has values that f32 lacks */
+        const size_t bytes = info->block_bytes;
+        uint8_t *blocks = malloc(N * bytes);
+        int n_bad = 0;
+        assert_non_null(blocks);
+        for (int round = 0; round < 3000; round++) {
+            size_t at = SIZE_MAX, want = SIZE_MAX;
+            const uint32_t n = 1 + (uint32_t)(mk_random(&random) % N);
+            mk_blocks(type, 0.1f, false, &random, blocks, (size_t)n * info->n_block);
+            if (round % 2) { /* two neighbouring bytes of some block become those of an infinity or a NaN */
+                uint8_t *b = blocks + mk_random(&random) % n * bytes + mk_random(&random) % bytes;
+                const bool last = b + 1 == blocks + n * bytes;
+                b[0] = round % 4 == 1 ? 0xFF : 0x00;
+                if (!last) b[1] = (uint8_t)(0x7C | mk_random(&random));
+            }
+            if (type == AE_TYPE_IQ1_M && round % 3 == 0) { /* its exponent lies in two bytes that are not neighbours */
+                uint8_t *b = blocks + mk_random(&random) % n * bytes;
+                b[55] |= 0x70, b[53] |= 0xC0;
+            }
+            for (uint32_t i = 0; i < n && want == SIZE_MAX; i++)
+                if (!is_finite(info, blocks + i * bytes) || (type == AE_TYPE_MXFP4 && blocks[i * bytes] == 0xFF))
+                    want = (size_t)i * info->n_block;
+            const bool finite = ae_type_finite(type, blocks, (size_t)n * info->n_block, &at);
+            if (finite != (want == SIZE_MAX) || (!finite && at != want))
+                fail_msg("%s, round %d: %zu found, %zu expected", info->name, round, at, want);
+            n_bad += !finite;
+        }
+        if (type != AE_TYPE_NVFP4 && !n_bad) fail_msg("%s: nothing was tried", info->name);
+        free(blocks);
+    }
+}
+
+static void test_doubles(void **state)
+{
+    double x[3] = {1e300, -1, 0};
+    size_t at;
+    (void)state;
+    assert_true(ae_type_finite(AE_TYPE_F64, x, 3, &at));
+    x[1] = NAN;
+    assert_false(ae_type_finite(AE_TYPE_F64, x, 3, &at));
+    assert_int_equal(at, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_type), cmocka_unit_test(test_doubles)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
