@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 #include "engine/engine.h"
 #include "spec/drafter_head/dhead_engine.h"
 #include "spec/drafter.h"
@@ -318,8 +319,12 @@ static aerie_status head_propose(ae_drafter *drafter, const ae_draft_request *re
     for (uint32_t i = 0; i < n; i++)
         if (requests[i].slot >= d->n_slots)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafting head has %u", requests[i].slot, d->n_slots);
+    const double start = ae_time_now();
     catch_up(d, requests, n);
-    while (run_level(d, requests, n)) {}
+    const double caught_up = ae_time_now();
+    drafter->cost = (ae_draft_cost){.n_levels = 1, .first_seconds = caught_up - start};
+    while (run_level(d, requests, n)) drafter->cost.n_levels++;
+    drafter->cost.other_seconds = ae_time_now() - caught_up;
     for (uint32_t i = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
         if (s->request) give_tree(s);
