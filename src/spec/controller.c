@@ -10,8 +10,8 @@
 #define PRIOR_TRIES 4.0   /* ... and for how many tries that counts */
 #define PROBE_SHARE 8     /* the first drafts are one level for one sequence in so many, ... */
 #define PROBE_EVERY 4     /* ... and come every so many rounds until their price is known */
-#define INTEREST 0.015    /* of a plain pass, that each pass pays into a book; halved by each failed trial after the first, ... */
-#define MOST_FAILED 4     /* ... but for more than these */
+#define INTEREST 0.015    /* of a plain pass, that each pass pays into a book; each failed trial after the first halves it, ... */
+#define MOST_FAILED 4     /* ... as long as these are no more */
 #define CREDIT_FIRST 1.0
 #define CREDIT_MOST 2.0
 #define CREDIT_LEAST -0.5
@@ -334,8 +334,8 @@ static void ask(ae_controller *c, uint32_t n, uint32_t n_levels)
     }
 }
 
-/* The sequences with most to gain, and levels, of the best rate: [sequences that draw + expected accepted] over [offers, draft and
- * pass]. */
+/* The sequences with most to gain, and levels, of the best rate: [sequences that draw + expected accepted] over [offers, draft
+ * and pass]. */
 static bool plan_best(ae_controller *c, const ae_round *r, uint32_t n, double offered, uint32_t n_offered)
 {
     const uint32_t most = c->options.n_max < AE_TREE_MAX ? c->options.n_max : AE_TREE_MAX;

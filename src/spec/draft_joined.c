@@ -5,8 +5,8 @@
  * believed in more than by either; what only one proposes hangs beside it. The controller cuts the whole by path
  * probability as ever. A chain is the one of the two that promises more tokens.
  *
- * The n-gram drafter makes the offers; given these, the controller decides for which sequences the other one is asked, so that its
- * time is saved where text seen before surely goes on.
+ * The n-gram drafter makes the offers; given these, the controller decides for which sequences the other one is asked, so that
+ * its time is saved where text seen before surely goes on.
  *
  * Owns both drafters and room for the other's trees. Invariant: what is proposed for a slot is a function of its sequence, of
  * whether the other one was asked and of the n-gram drafter's learned rates alone.

@@ -5,9 +5,9 @@
  * asked for and any can be recorded.
  *
  * Other programs take the cores now and then, which can only add to a time; so a size's time is an order statistic of its last
- * few, the lower quartile, which a quarter of slow passes and more cannot move. What was seen less than three times is
- * only half believed, and less with every round: one slow pass does not rule a size out for good, nor does it go unheard. What is
- * between two measured sizes lies on the line between them; what is beyond them goes on at half the last slope. No size costs more
+ * few, the lower quartile, which a quarter of slow passes cannot move. What was seen less than three times is only half
+ * believed, and less with every round: one slow pass does not rule a size out for good, nor does it go unheard. What lies
+ * between two measured sizes is on the line between them; what is beyond them goes on at the last slope. No size costs more
  * than a larger one.
  *
  * Owns: nothing but its numbers. Does not own: decisions (controller.h).

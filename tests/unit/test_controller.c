@@ -172,7 +172,8 @@ static void run(ae_controller *c, const machine *m, outcome *o)
 
 static void start(ae_controller *c, const machine *m)
 {
-    const ae_controller_options options = {.n_max = N_MAX, .n_seqs = MOST_SEQS, .offers = m->offer > 0, .drafts = !m->no_drafts};
+    const ae_controller_options options = {
+        .n_max = N_MAX, .n_seqs = MOST_SEQS, .offers = m->offer > 0, .drafts = !m->no_drafts};
     assert_int_equal(ae_controller_init(c, &options, NULL), AERIE_OK);
 }
 
@@ -231,7 +232,7 @@ static void none_is_bad(void)
     assert_int_equal(n, 0);
 }
 
-/* Never much below plain, and near the best fixed choice, on every kind of machine, what it takes to find that out counted in. */
+/* Never much below plain, and near the best fixed choice, on every kind of machine, counting what it takes to find that out. */
 static void test_in_quiet(void **state)
 {
     (void)state;
@@ -304,8 +305,8 @@ static void test_joined(void **state)
     (void)state;
     static const uint32_t counts[] = {1, 8, 64};
     for (size_t n = 0; n < 3; n++) {
-        const machine offers = {.n_seqs = counts[n], .n_tokens = n ? 1000 : 8000, .row = 0.02, .offer = 1e-3, .offer_share = 0.4,
-                                .offer_acceptance = 0.85, .no_drafts = true};
+        const machine offers = {.n_seqs = counts[n], .n_tokens = n ? 1000 : 8000, .row = 0.02, .offer = 1e-3,
+                                .offer_share = 0.4, .offer_acceptance = 0.85, .no_drafts = true};
         machine both = offers, drafts = offers, poor = offers;
         outcome o;
         const double alone = speed(&offers, &o);

@@ -158,8 +158,11 @@ static void test_offers_cost_no_network(void **state)
     p.says.n = 0;
     ae_tree_add(&p.says, -1, 8, 0.5f);
     p.cost = (ae_draft_cost){2, 0.5, 0.25};
-    ae_draft_request r[2] = {request_of(4, AE_TREE_MAX, AE_DRAFT_TREE, &trees[0]), request_of(4, AE_TREE_MAX, AE_DRAFT_TREE, &trees[1])};
-    r[1].slot = 1;
+    ae_draft_request r[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        r[i] = request_of(4, AE_TREE_MAX, AE_DRAFT_TREE, &trees[i]);
+        r[i].slot = i;
+    }
     assert_int_equal(d->ops->offer(d, r, 2, NULL), AERIE_OK);
     assert_true(p.n_asked == 0 && trees[0].token[0] == 4 && trees[1].token[0] == 4);
     assert_int_equal(d->ops->propose(d, &r[1], 1, NULL), AERIE_OK); /* for one of them */
