@@ -30,6 +30,7 @@ int32_t ae_tree_add(ae_tree *tree, int32_t parent, int32_t token, float p)
     tree->parent[i] = parent;
     tree->depth[i] = parent < 0 ? 1 : tree->depth[parent] + 1;
     tree->p[i] = p;
+    tree->from[i] = 0;
     return (int32_t)i;
 }
 
@@ -44,6 +45,7 @@ void ae_tree_prune(ae_tree *tree, const bool *keep)
         tree->parent[n] = tree->parent[i] < 0 ? -1 : moved[tree->parent[i]];
         tree->depth[n] = tree->depth[i];
         tree->p[n] = tree->p[i];
+        tree->from[n] = tree->from[i];
         n++;
     }
     tree->n = n;

@@ -12,12 +12,17 @@
 
 #define AE_TREE_MAX 64 /* nodes */
 
+/* Who proposed a node: both may have. */
+#define AE_FROM_OFFER 1u /* somebody whose proposals cost next to nothing */
+#define AE_FROM_DRAFT 2u /* a network */
+
 typedef struct ae_tree {
     uint32_t n;
     int32_t token[AE_TREE_MAX];
     int32_t parent[AE_TREE_MAX]; /* < own index; -1 = the root */
     int32_t depth[AE_TREE_MAX];  /* 1 for children of the root */
     float p[AE_TREE_MAX];        /* the drafter's belief that the node is accepted once its parent was; in (0, 1] */
+    uint8_t from[AE_TREE_MAX];   /* AE_FROM_*; the speculation loop marks what drafters leave 0 */
 } ae_tree;
 
 /* Adds a node and returns its index; -1 when the tree is full or the parent has that child already. */

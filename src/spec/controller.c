@@ -3,125 +3,134 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP_GUESS 0.03   /* relative cost of one more row, until it was measured */
-#define GAIN_NEEDED 1.01  /* speculate only for at least this expected gain */
-#define REST_FIRST 32     /* rounds of the first rest; doubled each time speculation fails again */
-#define REST_LAST 512
-#define PROBE_DEPTH 2
-#define N_PROBES 2        /* in a row */
-#define N_TRUSTED 3       /* times seen */
-#define FRESH 512         /* rounds that a time is trusted for */
-#define PLAIN_EVERY 256   /* rounds between two plain ones; */
-#define PLAIN_EARLY 16    /* until N_TRUSTED were seen, */
-#define PLAIN_DOUBTED 8   /* and while it seems slower than a larger pass */
-#define SLOW 2.0          /* times what was expected: somebody else had the cores */
-#define AE_CONTROLLER_NODES (16 * AE_TREE_MAX) /* of all trees of a pass; more are not verified */
+#include "base/mem.h"
 
-void ae_controller_init(ae_controller *c, const ae_controller_options *options)
+#define GAIN_NEEDED 1.01  /* speculate only for at least this expected gain */
+#define PRIOR_HIT 0.7     /* acceptance of a level that nothing is known of, ... */
+#define PRIOR_TRIES 4.0   /* ... and for how many tries that counts */
+#define PROBE_SHARE 8     /* the first drafts are one level for one sequence in so many, ... */
+#define PROBE_EVERY 4     /* ... and come every so many rounds until their price is known */
+#define INTEREST 0.015    /* of a plain pass, that each pass pays into a book; each failed trial after the first halves it, ... */
+#define MOST_FAILED 4     /* ... as long as these are no more */
+#define CREDIT_FIRST 1.0
+#define CREDIT_MOST 2.0
+#define CREDIT_LEAST -0.5
+#define CREDIT_WAKE 0.25  /* a kind that rests is tried again with this much */
+#define FORGET 0.97       /* of acceptance, per round without a draft: what was bad is tried again */
+#define PLAIN_EARLY 12    /* rounds to the next plain one while its time is hardly known, ... */
+#define PLAIN_CLOSE 48    /* ... while speculation gains little, ... */
+#define PLAIN_EVERY 192   /* ... and else */
+#define PLAIN_DOUBTED 8   /* rounds, when it seems slower than a larger pass */
+
+struct ae_reached {
+    float reach;
+    uint16_t tree, node;
+};
+
+aerie_status ae_controller_init(ae_controller *c, const ae_controller_options *options, aerie_error *error)
 {
     memset(c, 0, sizeof *c);
     c->options = *options;
-    c->rest_length = REST_FIRST;
+    for (int k = 0; k < 2; k++) c->book[k].credit = CREDIT_FIRST;
+    const size_t n_nodes = (size_t)options->n_seqs * AE_TREE_MAX;
+    c->nodes = ae_alloc(n_nodes, sizeof *c->nodes);
+    c->order = ae_alloc(options->n_seqs, sizeof *c->order);
+    c->kept = ae_alloc(options->n_seqs, sizeof *c->kept);
+    if (c->nodes && c->order && c->kept) return AERIE_OK;
+    ae_controller_free(c);
+    return ae_fail_memory(error, "the choice of drafts", n_nodes * sizeof(struct ae_reached));
+}
+
+void ae_controller_free(ae_controller *c)
+{
+    ae_free(c->nodes);
+    ae_free(c->order);
+    ae_free(c->kept);
+    c->nodes = NULL;
+    c->order = NULL;
+    c->kept = NULL;
+}
+
+/* ---- Measured over expected -------------------------------------------------------------------------- */
+
+static void add_ratio(ae_ratios *r, double ratio)
+{
+    r->ratio[r->n_seen++ % AE_RATIOS] = (float)ratio;
+}
+
+/* How much longer the last ones took than they were expected to: the lower quartile. So a wrong expectation corrects itself,
+ * and a slow pass now and then does not count. */
+static double usual_ratio(const ae_ratios *r)
+{
+    const uint32_t n = r->n_seen < AE_RATIOS ? r->n_seen : AE_RATIOS;
+    float sorted[AE_RATIOS + 1] = {1}; /* at first two are not enough to be believed */
+    uint32_t m = n < AE_RATIOS;
+    for (uint32_t i = 0; i < n; i++, m++) {
+        uint32_t at = m;
+        for (; at && sorted[at - 1] > r->ratio[i]; at--) sorted[at] = sorted[at - 1];
+        sorted[at] = r->ratio[i];
+    }
+    return (double)sorted[m / 4];
 }
 
 /* ---- Times -------------------------------------------------------------------------------------- */
-
-static void add_sample(ae_samples *s, double seconds, uint32_t clock)
-{
-    s->seconds[s->n_seen++ % AE_SAMPLES] = (float)seconds;
-    s->last = clock;
-    const uint32_t n = s->n_seen < AE_SAMPLES ? s->n_seen : AE_SAMPLES;
-    float sorted[AE_SAMPLES];
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t at = i;
-        for (; at && sorted[at - 1] > s->seconds[i]; at--) sorted[at] = sorted[at - 1];
-        sorted[at] = s->seconds[i];
-    }
-    s->typical = sorted[n / 4];
-}
-
-static bool is_trusted(const ae_controller *c, const ae_samples *s)
-{
-    return s->n_seen >= N_TRUSTED && c->clock - s->last <= FRESH;
-}
 
 static uint32_t bucket_of(uint32_t n_context)
 {
     return n_context < 512 ? 0 : n_context < 2048 ? 1 : n_context < 8192 ? 2 : 3;
 }
 
-/* The next trusted number of rows from n on, downwards or upwards; 0 if there is none. */
-static uint32_t trusted_below(const ae_controller *c, const ae_samples *pass, uint32_t n)
+/* What a bucket has not seen yet has the shape of the nearest other bucket that has. */
+static void pass_line(const ae_controller *c, uint32_t n_context, bool prompts, ae_line *line)
 {
-    while (n && !is_trusted(c, &pass[n])) n--;
-    return n;
-}
-
-static uint32_t trusted_above(const ae_controller *c, const ae_samples *pass, uint32_t n)
-{
-    while (n < AE_T_ROWS && !is_trusted(c, &pass[n])) n++;
-    return n < AE_T_ROWS ? n : 0;
-}
-
-/* T(n) where n itself is not trusted but m below it is: as the last rows went, but hoping for STEP_GUESS a row; halfway
- * between that and the line to what is trusted above, so that not all numbers on the way to a dear one must be tried. */
-static double guess(const ae_controller *c, const ae_samples *pass, uint32_t n, uint32_t m)
-{
-    const double known = (double)pass[m].typical;
-    const uint32_t below = trusted_below(c, pass, m - 1), above = trusted_above(c, pass, n);
-    double step = STEP_GUESS * known;
-    if (below) {
-        const double seen = (known - (double)pass[below].typical) / (m - below);
-        step = seen < 0 ? 0 : seen < step ? seen : step;
+    const uint32_t bucket = bucket_of(n_context);
+    ae_line other;
+    line->n = 0;
+    if (prompts) ae_curve_line(&c->pass[AE_T_BUCKETS], c->clock, false, line);
+    for (uint32_t i = 0; i < 2 * AE_T_BUCKETS; i++) { /* its own, one below, one above, two below, ... */
+        const uint32_t distance = (i + 1) / 2, b = i % 2 ? bucket - distance : bucket + distance;
+        if (b >= AE_T_BUCKETS) continue;
+        ae_curve_line(&c->pass[b], c->clock, false, &other);
+        ae_line_extend(line, &other);
     }
-    if (above) {
-        const double line = ((double)pass[above].typical - known) / (above - m);
-        if (line > step) step = 0.5 * (step + line);
-    }
-    return known + step * (n - m);
-}
-
-/* T(n) from the passes seen in one bucket; 0 if there are none. */
-static double estimate(const ae_controller *c, const ae_samples *pass, uint32_t n)
-{
-    double t = (double)pass[n].typical;
-    if (!is_trusted(c, &pass[n])) {
-        const uint32_t m = trusted_below(c, pass, n);
-        const double hope = m ? guess(c, pass, n, m) : 0;
-        if (m && (!t || hope < t)) t = hope;
-    }
-    for (uint32_t m = n - 1; !t && m > 0; m--) t = (double)pass[m].typical * (1 + STEP_GUESS * (n - m));
-    for (uint32_t m = n + 1; m < AE_T_ROWS; m++) /* no pass costs more than a larger one */
-        if (pass[m].typical > 0 && (!t || (double)pass[m].typical < t)) t = (double)pass[m].typical;
-    return t;
+    if (!line->n) *line = (ae_line){.n = 1, .size = {1}, .seconds = {1e-3f}}; /* nothing seen yet: only ratios matter */
 }
 
 double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint32_t n_context)
 {
-    if (n_rows >= AE_T_ROWS) n_rows = AE_T_ROWS - 1;
-    const uint32_t bucket = bucket_of(n_context);
-    for (uint32_t distance = 0; distance < AE_T_BUCKETS; distance++) {
-        double t = 0;
-        if (bucket >= distance) t = estimate(c, c->pass[bucket - distance], n_rows);
-        if (!t && bucket + distance < AE_T_BUCKETS) t = estimate(c, c->pass[bucket + distance], n_rows);
-        if (t) return t;
-    }
-    return 1e-3 * (1 + STEP_GUESS * (n_rows - 1.0)); /* nothing seen yet: only ratios matter */
+    ae_line line;
+    pass_line(c, n_context, false, &line);
+    return ae_line_at(&line, n_rows);
 }
 
-static const ae_samples *pass_of(const ae_controller *c, uint32_t n_rows, uint32_t n_context)
+void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows, double seconds)
 {
-    return &c->pass[bucket_of(n_context)][n_rows < AE_T_ROWS ? n_rows : 0]; /* [0]: never seen */
+    ae_curve_add(&c->pass[r->prompts ? AE_T_BUCKETS : bucket_of(r->n_context)], n_rows, seconds, c->clock);
+    if (n_rows > r->n_rows && c->expected > 0) add_ratio(&c->pass_ratios, seconds / c->expected);
 }
 
-void ae_controller_saw_pass(ae_controller *c, uint32_t n_rows, uint32_t n_context, double seconds)
+/* Of a draft of so many levels for so many sequences. */
+static double draft_seconds(const ae_controller *c, double n, uint32_t n_levels)
 {
-    if (n_rows && n_rows < AE_T_ROWS && seconds > 0) add_sample(&c->pass[bucket_of(n_context)][n_rows], seconds, c->clock);
+    const double first = ae_line_at(&c->first_now, n), level = ae_line_at(&c->level_now, n);
+    return first + (n_levels - 1) * (c->level_now.n ? level : first);
 }
 
-void ae_controller_saw_draft(ae_controller *c, uint32_t n_levels, double seconds)
+void ae_controller_saw_offers(ae_controller *c, uint32_t n, double seconds)
 {
-    if (n_levels) add_sample(&c->draft_step, seconds / n_levels, c->clock);
+    ae_curve_add(&c->offer, n, seconds, c->clock);
+    c->took[AE_KIND_OFFER] = (double)ae_curve_times(&c->offer, n)->typical;
+}
+
+void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, double first, double others)
+{
+    const double expected = c->first_now.n ? draft_seconds(c, n, n_levels) : first + others;
+    if (expected > 0) add_ratio(&c->draft_ratios, (first + others) / expected);
+    c->took[AE_KIND_DRAFT] = expected * usual_ratio(&c->draft_ratios);
+    ae_curve_add(&c->first, n, first, c->clock);
+    if (n_levels > 1) ae_curve_add(&c->level, n, others / (n_levels - 1), c->clock);
+    ae_curve_line(&c->first, c->clock, true, &c->first_now);
+    ae_curve_line(&c->level, c->clock, true, &c->level_now);
 }
 
 /* ---- Acceptance ------------------------------------------------------------------------------------ */
@@ -132,16 +141,21 @@ static uint32_t belief_bin(float p)
     return bin < 0 ? 0 : bin >= AE_BELIEFS ? AE_BELIEFS - 1 : (uint32_t)bin;
 }
 
-/* The drafter's own belief counts as three observations. */
-static double calibrated(const ae_controller *c, float p)
+static bool is_offered(const ae_tree *tree, uint32_t node)
 {
-    const uint32_t bin = belief_bin(p);
-    return (c->belief_hits[bin] + 3.0 * (double)p) / (c->belief_tries[bin] + 3.0);
+    return tree->from[node] & AE_FROM_OFFER;
 }
 
-static void count(double *tries, double *hits, bool hit)
+/* The drafter's own belief counts as three observations. */
+static double calibrated(const ae_controller *c, const ae_tree *tree, uint32_t node)
 {
-    if (*tries > 64) {
+    const uint32_t bin = belief_bin(tree->p[node]), kind = is_offered(tree, node);
+    return (c->belief_hits[kind][bin] + 3.0 * (double)tree->p[node]) / (c->belief_tries[kind][bin] + 3.0);
+}
+
+static void count(double *tries, double *hits, double hit)
+{
+    if (*tries > 128) {
         *tries *= 0.75;
         *hits *= 0.75;
     }
@@ -149,159 +163,320 @@ static void count(double *tries, double *hits, bool hit)
     *hits += hit;
 }
 
-void ae_controller_saw_verdict(ae_controller *c, const ae_tree *tree, const int32_t *path, uint32_t n_accepted)
+/* Whether a child of `parent` was drafted and verified. */
+static bool was_tried(const ae_tree *tree, int32_t parent)
 {
+    for (uint32_t i = (uint32_t)(parent + 1); i < tree->n; i++)
+        if (tree->parent[i] == parent && (tree->from[i] & AE_FROM_DRAFT)) return true;
+    return false;
+}
+
+/* What a level brought. One that ran and of which nothing was worth verifying brought what it was believed to. */
+static void count_levels(ae_controller *c, const ae_chance *chance, const int32_t *path, uint32_t n_accepted)
+{
+    const ae_tree *tree = chance->tree;
+    for (uint32_t depth = 1; depth <= chance->n_levels && depth <= n_accepted + 1; depth++) {
+        double hit = 0;
+        if (depth <= n_accepted) hit = (tree->from[path[depth - 1]] & AE_FROM_DRAFT) != 0;
+        else if (!was_tried(tree, depth == 1 ? -1 : path[depth - 2])) hit = (double)chance->believed[depth];
+        count(&c->depth_tries[depth], &c->depth_hits[depth], hit);
+        if (depth > 1) continue;
+        ae_acceptance *a = chance->acceptance;
+        if (a->tries > 16) a->tries *= 0.75f, a->hits *= 0.75f;
+        a->tries += 1;
+        a->hits += (float)hit;
+    }
+}
+
+void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const int32_t *path, uint32_t n_accepted)
+{
+    const ae_tree *tree = chance->tree;
     for (uint32_t i = 0; i < tree->n; i++) {
-        const uint32_t depth = (uint32_t)tree->depth[i];
+        const uint32_t depth = (uint32_t)tree->depth[i], bin = belief_bin(tree->p[i]), kind = is_offered(tree, i);
         const int32_t parent = depth == 1 ? -1 : depth - 2 < n_accepted ? path[depth - 2] : -2;
         if (tree->parent[i] != parent) continue; /* its parent was not accepted: nothing was learnt */
         const bool hit = depth - 1 < n_accepted && path[depth - 1] == (int32_t)i;
-        count(&c->belief_tries[belief_bin(tree->p[i])], &c->belief_hits[belief_bin(tree->p[i])], hit);
+        count(&c->belief_tries[kind][bin], &c->belief_hits[kind][bin], hit);
     }
-    /* by depth: was any node of this depth accepted, given one above was and there was one to try */
-    for (uint32_t depth = 1; depth <= AE_TREE_MAX && depth <= n_accepted + 1; depth++) {
-        bool tried = depth <= n_accepted;
-        for (uint32_t i = 0; i < tree->n && !tried; i++)
-            tried = (uint32_t)tree->depth[i] == depth && tree->parent[i] == (depth == 1 ? -1 : path[depth - 2]);
-        if (tried) count(&c->depth_tries[depth], &c->depth_hits[depth], depth <= n_accepted);
-    }
+    count_levels(c, chance, path, n_accepted);
 }
 
-/* ---- Choices ------------------------------------------------------------------------------------------ */
+/* ---- Books --------------------------------------------------------------------------------------------- */
 
-static void rest(ae_controller *c)
+static void end_trial(ae_book *b)
 {
-    c->rest = c->rest_length;
-    c->rest_length = c->rest_length * 2 < REST_LAST ? c->rest_length * 2 : REST_LAST;
+    if (b->trial < 0) b->n_failed += b->n_failed < MOST_FAILED;
+    if (b->trial > 0) b->n_failed = 0;
+    b->trial = 0;
 }
 
-void ae_controller_saw_round(ae_controller *c, const ae_round *round, uint32_t n_rows, uint32_t n_levels, uint32_t n_tokens,
-                             double seconds)
+static void enter(ae_book *b, bool used, double gain)
 {
-    const double plain = ae_controller_pass_seconds(c, round->n_rows, round->n_context);
-    const double expected = ae_controller_pass_seconds(c, n_rows, round->n_context) + n_levels * (double)c->draft_step.typical;
-    if (is_trusted(c, pass_of(c, n_rows, round->n_context)) || seconds > SLOW * expected) seconds = expected;
-    c->spec_tokens = 0.97 * c->spec_tokens + n_tokens;
-    c->plain_tokens = 0.97 * c->plain_tokens + seconds * round->n_drawing / plain;
-    if (c->options.fixed || ++c->n_rounds < 16) return;
-    if (c->spec_tokens < 0.98 * c->plain_tokens) {
-        rest(c);
-        c->spec_tokens = c->plain_tokens = 0;
-        c->n_rounds = 8; /* the next trial is shorter */
-    } else if (c->n_rounds > 64) {
-        c->rest_length = REST_FIRST;
+    b->n_idle = used ? 0 : b->n_idle + 1;
+    if (used) b->trial += gain;
+    if (b->n_idle == 2) end_trial(b);
+    b->credit += gain + INTEREST / (b->n_failed ? 1u << (b->n_failed - 1) : 1u);
+    if (b->credit > CREDIT_MOST) b->credit = CREDIT_MOST;
+    if (b->credit < CREDIT_LEAST) b->credit = CREDIT_LEAST;
+    if (b->credit < 0 && !b->resting) {
+        b->resting = true;
+        end_trial(b);
+    }
+    if (b->credit > CREDIT_WAKE) b->resting = false;
+}
+
+void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_result *result)
+{
+    if (c->options.fixed || r->prompts || !r->n_drawing) return;
+    const double plain = c->plain_seconds, n_nodes = result->n_nodes[0] + result->n_nodes[1];
+    double more = n_nodes ? c->expected * usual_ratio(&c->pass_ratios) / plain - 1 : 0;
+    if (more < 0) more = 0;
+    for (int k = 0; k < 2; k++) {
+        double gain = (double)result->n_accepted[k] / r->n_drawing - c->took[k] / plain;
+        if (n_nodes) gain -= more * result->n_nodes[k] / n_nodes;
+        enter(&c->book[k], result->used[k], result->used[k] ? gain : 0);
     }
 }
 
-/* For drafters that cost time: the depth whose expected rate is best, by what each depth brought so far. */
-static uint32_t paid_depth(const ae_controller *c, const ae_round *r, uint32_t n_drafting)
-{
-    double best = GAIN_NEEDED * r->n_drawing / ae_controller_pass_seconds(c, r->n_rows, r->n_context);
-    double expected = r->n_drawing, reach = 1;
-    const double step = (double)c->draft_step.typical;
-    uint32_t depth = 0;
-    for (uint32_t k = 1; k <= c->options.n_max && k <= AE_TREE_MAX; k++) {
-        reach *= (c->depth_hits[k] + 0.7 * 4) / (c->depth_tries[k] + 4);
-        expected += reach * n_drafting;
-        const double rate = expected / (k * step + ae_controller_pass_seconds(c, r->n_rows + k * n_drafting, r->n_context));
-        if (rate > best) {
-            best = rate;
-            depth = k;
-        }
-    }
-    return depth;
-}
+/* ---- Begin ---------------------------------------------------------------------------------------------- */
 
 /* Plain decoding is due: never seen at this number of sequences, not lately, or slower than passes that do more. */
 static bool plain_is_due(const ae_controller *c, const ae_round *r)
 {
-    if (r->n_rows != r->n_drawing || r->n_rows >= AE_T_ROWS) return false;
-    const ae_samples *plain = pass_of(c, r->n_rows, r->n_context);
-    if (!plain->n_seen) return true;
-    const uint32_t age = c->clock - plain->last;
-    if (age >= (plain->n_seen < N_TRUSTED ? PLAIN_EARLY : PLAIN_EVERY)) return true;
-    return age >= PLAIN_DOUBTED && (double)plain->typical > 1.05 * ae_controller_pass_seconds(c, r->n_rows, r->n_context);
+    if (r->prompts || r->n_rows != r->n_drawing) return false;
+    const ae_curve *curve = &c->pass[bucket_of(r->n_context)];
+    const ae_times *t = ae_curve_times(curve, r->n_rows);
+    if (!t->n_seen && r->n_rows > AE_TIME_EXACT) t = ae_curve_times(curve, r->n_rows + r->n_rows / 16);
+    if (!t->n_seen) return true;
+    const uint32_t age = c->clock - c->last_plain;
+    if (!ae_times_trusted(t, c->clock)) return age >= PLAIN_EARLY;
+    if (age >= PLAIN_DOUBTED && (double)t->typical > 1.05 * ae_line_at(&c->pass_now, (double)t->typical_size)) return true;
+    const bool close = c->gain < 1.2;
+    return age >= (close ? PLAIN_CLOSE : PLAIN_EVERY);
 }
 
-uint32_t ae_controller_depth(ae_controller *c, const ae_round *r, uint32_t n_drafting)
+/* Acceptance is a thing of the text, and that goes on. */
+static void forget(ae_controller *c)
+{
+    const double keep = 1 - (1 - FORGET) / (1u << c->book[AE_KIND_DRAFT].n_failed);
+    for (uint32_t d = 1; d <= c->options.n_max && d <= AE_TREE_MAX; d++) {
+        c->depth_tries[d] *= keep;
+        c->depth_hits[d] *= keep;
+    }
+    if (c->clock % 64) return;
+    for (int kind = 0; kind < 2; kind++)
+        for (int bin = 0; bin < AE_BELIEFS; bin++) {
+            c->belief_tries[kind][bin] *= 0.9;
+            c->belief_hits[kind][bin] *= 0.9;
+        }
+}
+
+bool ae_controller_begin(ae_controller *c, const ae_round *r)
 {
     c->clock++;
-    if (c->options.fixed) return c->options.n_max;
-    if (c->rest) {
-        c->rest--;
-        return 0;
-    }
-    if (plain_is_due(c, r)) return 0;
-    if (c->options.free_draft) return c->options.n_max;
-    const uint32_t depth = paid_depth(c, r, n_drafting);
-    if (depth) {
-        c->n_probes = 0;
-        return depth;
-    }
-    if (!c->n_probes) c->n_probes = N_PROBES;
-    if (!--c->n_probes) rest(c);
-    return PROBE_DEPTH < c->options.n_max ? PROBE_DEPTH : c->options.n_max;
+    pass_line(c, r->n_context, r->prompts, &c->pass_now);
+    c->plain_seconds = ae_line_at(&c->pass_now, r->n_rows);
+    c->expected = c->took[0] = c->took[1] = 0;
+    if (c->options.fixed) return c->options.offers;
+    if (c->book[AE_KIND_DRAFT].n_idle) forget(c);
+    c->plain = plain_is_due(c, r);
+    if (c->plain) c->last_plain = c->clock;
+    ae_curve_line(&c->first, c->clock, true, &c->first_now);
+    ae_curve_line(&c->level, c->clock, true, &c->level_now);
+    return c->options.offers && !c->plain && !c->book[AE_KIND_OFFER].resting;
 }
+
+/* ---- Plan -------------------------------------------------------------------------------------------------- */
+
+static double depth_rate(const ae_controller *c, uint32_t depth)
+{
+    return (c->depth_hits[depth] + PRIOR_HIT * PRIOR_TRIES) / (c->depth_tries[depth] + PRIOR_TRIES);
+}
+
+/* How much likelier than others this sequence's drafts are accepted. */
+static double sequence_factor(const ae_controller *c, const ae_acceptance *a)
+{
+    const double usual = depth_rate(c, 1), own = ((double)a->hits + 4 * usual) / ((double)a->tries + 4);
+    return own / usual;
+}
+
+/* What the best chain that was offered promises, and what n_levels of a network would add to that: either may be right. */
+static double promise(const ae_controller *c, const ae_chance *chance, uint32_t n_levels, double *offered)
+{
+    const ae_tree *tree = chance->tree;
+    const double factor = sequence_factor(c, chance->acceptance);
+    double reach = 1, both = 1, sum = 0;
+    int32_t node = -1;
+    *offered = 0;
+    for (uint32_t d = 1; d <= chance->max_depth && both > 1e-3; d++) {
+        double own = d <= n_levels ? depth_rate(c, d) * factor : 0, theirs = 0;
+        if (own > 0.98) own = 0.98;
+        if ((d == 1 || node >= 0) && (node = ae_tree_best_child(tree, node)) >= 0)
+            theirs = calibrated(c, tree, (uint32_t)node);
+        *offered += reach *= theirs;
+        sum += both *= 1 - (1 - own) * (1 - theirs);
+    }
+    return sum - *offered;
+}
+
+static int by_gain(const void *a, const void *b)
+{
+    const ae_chance *x = *(ae_chance *const *)a, *y = *(ae_chance *const *)b;
+    if (x->gain != y->gain) return x->gain > y->gain ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+static void ask(ae_controller *c, uint32_t n, uint32_t n_levels)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        ae_chance *chance = c->order[i];
+        chance->n_levels = n_levels < chance->max_depth ? n_levels : chance->max_depth;
+    }
+}
+
+/* The sequences with most to gain, and levels, of the best rate: [sequences that draw + expected accepted] over [offers, draft
+ * and pass]. */
+static bool plan_best(ae_controller *c, const ae_round *r, uint32_t n, double offered, uint32_t n_offered)
+{
+    const uint32_t most = c->options.n_max < AE_TREE_MAX ? c->options.n_max : AE_TREE_MAX;
+    const double spent = c->took[AE_KIND_OFFER], rows = r->n_rows + n_offered, base = r->n_drawing + offered;
+    double sum[AE_TREE_MAX + 1] = {0}, best = GAIN_NEEDED * base / (spent + ae_line_at(&c->pass_now, rows)), unused;
+    uint32_t best_n = 0, best_levels = 0;
+    for (uint32_t m = 1, next = 1; m <= n; m++) {
+        for (uint32_t k = 1; k <= most; k++) sum[k] += promise(c, c->order[m - 1], k, &unused);
+        if (m < next && m < n) continue;
+        next = m + 1 + m / 8;
+        for (uint32_t k = 1; k <= most; k++) {
+            const double rate =
+                (base + sum[k]) / (spent + draft_seconds(c, m, k) + ae_line_at(&c->pass_now, rows + (double)m * k));
+            if (rate <= best) continue;
+            best = rate;
+            best_n = m;
+            best_levels = k;
+        }
+    }
+    ask(c, best_n, best_levels);
+    return best_n > 0;
+}
+
+bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances, uint32_t n)
+{
+    const uint32_t most = c->options.n_max < AE_TREE_MAX ? c->options.n_max : AE_TREE_MAX;
+    double offered = 0;
+    uint32_t n_offered = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        chances[i].n_levels = 0;
+        c->order[i] = &chances[i];
+    }
+    if (!c->options.drafts || !n) return false;
+    if (c->options.fixed) {
+        ask(c, n, most);
+        return true;
+    }
+    if (c->plain || c->book[AE_KIND_DRAFT].resting) return false;
+    const float floor = ae_controller_floor(c, r);
+    for (uint32_t i = 0; i < n; i++) {
+        double theirs;
+        float reach[AE_TREE_MAX];
+        const ae_tree *tree = chances[i].tree;
+        chances[i].gain = (float)promise(c, &chances[i], most, &theirs);
+        offered += theirs;
+        for (uint32_t j = 0; j < tree->n; j++) {
+            reach[j] = (float)calibrated(c, tree, j) * (tree->parent[j] < 0 ? 1.0f : reach[tree->parent[j]]);
+            n_offered += reach[j] > floor;
+        }
+    }
+    qsort(c->order, n, sizeof(struct ae_chance *), by_gain);
+    if (c->first_now.n && plan_best(c, r, n, offered, n_offered)) return true;
+    /* what a level costs is not known, or may have been the price of somebody else's work */
+    const uint32_t n_probe = 1 + (n - 1) / PROBE_SHARE;
+    const ae_times *price = ae_curve_times(&c->first, n_probe);
+    if (ae_times_trusted(price, c->clock) || (price->n_seen && c->clock - price->last < PROBE_EVERY)) return false;
+    ask(c, n_probe, 1);
+    return true;
+}
+
+/* ---- Choose ------------------------------------------------------------------------------------------------ */
 
 float ae_controller_floor(const ae_controller *c, const ae_round *r)
 {
-    if (c->options.fixed || c->options.free_draft || !c->draft_step.n_seen) return 0;
-    const double plain = ae_controller_pass_seconds(c, r->n_rows, r->n_context);
-    const double row = (ae_controller_pass_seconds(c, r->n_rows + 8, r->n_context) - plain) / 8;
-    const double floor = ((double)c->draft_step.typical / r->n_drawing + (row > 0 ? row : 0)) * r->n_drawing / plain;
+    if (c->options.fixed) return 0;
+    const double row = (ae_line_at(&c->pass_now, r->n_rows + 8.0) - c->plain_seconds) / 8;
+    const double floor = 0.5 * row * r->n_drawing / c->plain_seconds; /* half: larger passes may have cheaper rows */
     return floor < 0.5 ? (float)floor : 0.5f;
 }
 
-/* A node of one of several trees. */
-typedef struct reached {
-    double reach;
-    uint32_t tree, node;
-} reached;
-
 static int by_reach(const void *a, const void *b)
 {
-    const reached *x = a, *y = b;
+    const struct ae_reached *x = a, *y = b;
     if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
     if (x->tree != y->tree) return x->tree < y->tree ? -1 : 1;
     return x->node < y->node ? -1 : x->node > y->node; /* equals in index order: parents stay before children */
 }
 
-void ae_controller_choose(const ae_controller *c, const ae_round *r, double draft_seconds, ae_tree *const *trees, uint32_t n)
+/* Keeps the first n_keep of the sorted nodes. */
+static void prune(ae_controller *c, ae_chance *chances, uint32_t n, uint32_t n_keep)
 {
-    reached nodes[AE_CONTROLLER_NODES];
-    uint32_t n_nodes = 0;
+    _Static_assert(AE_TREE_MAX <= 64, "a bit for each node");
+    memset(c->kept, 0, n * sizeof *c->kept);
+    for (uint32_t k = 0; k < n_keep; k++) c->kept[c->nodes[k].tree] |= UINT64_C(1) << c->nodes[k].node;
+    for (uint32_t t = 0; t < n; t++) {
+        bool keep[AE_TREE_MAX];
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < chances[t].tree->n; i++) kept += keep[i] = c->kept[t] >> i & 1;
+        if (kept < c->options.n_min) memset(keep, 0, sizeof keep);
+        ae_tree_prune(chances[t].tree, keep);
+    }
+}
+
+/* Beliefs of the best chain that was drafted. */
+static void note_beliefs(const ae_controller *c, ae_chance *chance)
+{
+    const ae_tree *tree = chance->tree;
+    int32_t node = -1;
+    for (uint32_t d = 1; d <= chance->n_levels && d <= AE_TREE_MAX; d++) {
+        chance->believed[d] = 0;
+        if (d > 1 && node < 0) continue;
+        int32_t best = -1;
+        for (uint32_t i = (uint32_t)(node + 1); i < tree->n; i++)
+            if (tree->parent[i] == node && (tree->from[i] & AE_FROM_DRAFT) && (best < 0 || tree->p[i] > tree->p[best]))
+                best = (int32_t)i;
+        node = best;
+        if (node >= 0) chance->believed[d] = (float)calibrated(c, tree, (uint32_t)node);
+    }
+}
+
+void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_chance *chances, uint32_t n)
+{
+    const float floor = 0.5f * ae_controller_floor(c, r);
+    uint32_t n_nodes = 0, n_keep = 0;
     if (c->options.fixed) return;
     for (uint32_t t = 0; t < n; t++) {
-        double reach[AE_TREE_MAX];
-        for (uint32_t i = 0; i < trees[t]->n; i++) {
-            const int32_t parent = trees[t]->parent[i];
-            reach[i] = calibrated(c, trees[t]->p[i]) * (parent < 0 ? 1.0 : reach[parent]);
-            if (n_nodes < AE_CONTROLLER_NODES) nodes[n_nodes++] = (reached){reach[i], t, i};
+        const ae_tree *tree = chances[t].tree;
+        float reach[AE_TREE_MAX];
+        note_beliefs(c, &chances[t]);
+        for (uint32_t i = 0; i < tree->n; i++) {
+            const int32_t parent = tree->parent[i];
+            reach[i] = (float)calibrated(c, tree, i) * (parent < 0 ? 1.0f : reach[parent]);
+            if (reach[i] >= floor) c->nodes[n_nodes++] = (struct ae_reached){reach[i], (uint16_t)t, (uint16_t)i};
         }
     }
-    qsort(nodes, n_nodes, sizeof *nodes, by_reach);
-    const double spent = c->options.free_draft ? 0 : draft_seconds; /* whatever is verified */
-    const double plain = r->n_drawing / (ae_controller_pass_seconds(c, r->n_rows, r->n_context) + spent);
-    double expected = r->n_drawing, best = c->options.free_draft ? GAIN_NEEDED * plain : plain;
-    double seconds = draft_seconds + ae_controller_pass_seconds(c, r->n_rows, r->n_context);
-    uint32_t n_keep = 0;
+    qsort(c->nodes, n_nodes, sizeof *c->nodes, by_reach);
+    /* what the drafts took is spent whatever is verified now */
+    double expected = r->n_drawing, seconds = spent + c->plain_seconds, best = GAIN_NEEDED * expected / seconds;
+    c->expected = c->plain_seconds;
+    c->gain = 1;
     for (uint32_t k = 0; k < n_nodes; k++) {
-        /* no longer prefix can win: T does not fall, and no node behind is likelier */
-        if (expected + (n_nodes - k) * nodes[k].reach <= best * seconds) break;
-        expected += nodes[k].reach;
-        seconds = draft_seconds + ae_controller_pass_seconds(c, r->n_rows + k + 1, r->n_context);
-        const double rate = expected / seconds;
-        if (rate > best) {
-            best = rate;
-            n_keep = k + 1;
-        }
+        /* no longer prefix can win: T does not fall, and no later node is likelier */
+        if (expected + (double)(n_nodes - k) * (double)c->nodes[k].reach <= best * seconds) break;
+        expected += (double)c->nodes[k].reach;
+        const double pass = ae_line_at(&c->pass_now, r->n_rows + k + 1.0);
+        seconds = spent + pass;
+        if (expected / seconds <= best) continue;
+        best = expected / seconds;
+        n_keep = k + 1;
+        c->expected = pass;
+        c->gain = best * c->plain_seconds / r->n_drawing;
     }
-    for (uint32_t t = 0; t < n; t++) {
-        bool keep[AE_TREE_MAX] = {false};
-        uint32_t kept = 0;
-        for (uint32_t k = 0; k < n_keep; k++)
-            if (nodes[k].tree == t) keep[nodes[k].node] = true, kept++;
-        if (kept < c->options.n_min) memset(keep, 0, sizeof keep);
-        ae_tree_prune(trees[t], keep);
-    }
+    prune(c, chances, n, n_keep);
 }

@@ -1,86 +1,132 @@
 /* controller.h - how much to draft and how much of it to verify: from measurements, down to nothing.
  *
- * Keeps, per session: T(n), the seconds of a target pass over n rows, per bucket of context length; the
- * seconds of a drafted token; and a calibration of the drafter's beliefs, tree.p against what was really
- * accepted. Everything is measured on the real passes: no model of the machine, no sweep at start.
+ * Drafts come in two kinds. Offers cost next to nothing (n-grams); drafts run a network, level by level. A pass has up to three
+ * decisions, each for all of its sequences together:
+ *   begin    whether offers are asked for, and whether a network may run
+ *   plan     given the offers: which sequences the network drafts for, and how many levels
+ *   choose   given all trees: which nodes are verified
+ * Each takes what promises most tokens a second, plain decoding being one of the choices.
  *
- * Other programs take the cores now and then, so a time is the lower quartile of the last few seen, and what was seen less than
- * three times or long ago only bounds T(n) from above: one slow pass never rules a depth out for good. Plain decoding,
- * which everything is compared with, is measured again from time to time.
+ * Kept per session, all of it measured on the real passes: T(n), the seconds of a target pass over n rows, for any n and per
+ * bucket of context length; seconds of offers, of a draft's first level and of a further one, by number of sequences; how
+ * often drafts are accepted by depth, and by sequence; and a calibration of beliefs, tree.p against what was really
+ * accepted. No model of the machine, no sweep at start. Noise is met by order statistics (spec/timing.h).
  *
- * The choice (DESIGN section 3): sort the nodes of all drafted trees by calibrated path probability, keep
- * the prefix of n nodes that maximises (sequences + expected accepted) / (draft time + T(rows + n)). Chain, tree
- * and "do not speculate" are the same scan, n = 0 being plain decoding; many sequences at once share one T. A second guard
- * looks at results alone: when rounds that speculated gave fewer tokens a second than plain ones would have, speculation
- * rests for a while and is then tried again.
+ * Beside the estimates there is a book for each kind of draft: what it brought and what it took, in plain passes, whether or
+ * not anything was verified. A kind whose book is empty rests. Every pass pays a little in, so a kind that brings nothing
+ * is tried again, more rarely each time, and can never cost more than that share of the whole.
  *
  * Timings steer speed only; no choice made here can change an output (law 1).
  */
 #ifndef AE_SPEC_CONTROLLER_H
 #define AE_SPEC_CONTROLLER_H
 
+#include "base/err.h"
 #include "engine/tree.h"
+#include "spec/timing.h"
 
-#define AE_T_ROWS 129   /* passes of 1..128 rows are told apart */
-#define AE_T_BUCKETS 4  /* context below 512, 2048, 8192, above */
+#define AE_T_BUCKETS 4 /* mean context below 512, 2048, 8192, above */
 #define AE_BELIEFS 16
-#define AE_SAMPLES 7    /* times that a typical one is taken of */
+#define AE_RATIOS 7
 
 typedef struct ae_controller_options {
     uint32_t n_max;   /* draft depth, and nodes of a chain */
     uint32_t n_min;   /* fewer kept nodes than this are not verified */
+    uint32_t n_seqs;  /* of a pass, at most */
     bool fixed;       /* verify all that is drafted: for tests */
-    bool free_draft;  /* proposing costs next to nothing */
+    bool offers, drafts; /* the kinds that there are */
 } ae_controller_options;
 
-/* The last times that something took. */
-typedef struct ae_samples {
-    float seconds[AE_SAMPLES]; /* a ring */
-    float typical;             /* their lower quartile; 0 = none seen */
-    uint32_t n_seen, last;     /* last: the round of the newest one */
-} ae_samples;
+typedef enum ae_draft_kind { AE_KIND_OFFER, AE_KIND_DRAFT } ae_draft_kind;
+
+/* Measured over expected seconds, of the last few. */
+typedef struct ae_ratios {
+    float ratio[AE_RATIOS]; /* a ring */
+    uint32_t n_seen;
+} ae_ratios;
+
+/* What a kind may still lose, in plain passes. */
+typedef struct ae_book {
+    double credit;
+    double trial;       /* gain of the current trial */
+    uint32_t n_failed;  /* trials in a row that lost */
+    uint32_t n_idle;    /* rounds since it was used */
+    bool resting;
+} ae_book;
 
 typedef struct ae_controller {
     ae_controller_options options;
-    ae_samples pass[AE_T_BUCKETS][AE_T_ROWS]; /* [bucket][n_rows] */
-    ae_samples draft_step;                    /* of a drafted level */
-    uint32_t clock;                           /* rounds, drafted for or not */
-    double belief_tries[AE_BELIEFS], belief_hits[AE_BELIEFS]; /* decayed counts by tree.p */
-    double depth_tries[AE_TREE_MAX + 1], depth_hits[AE_TREE_MAX + 1]; /* by depth, given the parent was accepted */
-    /* results of rounds that speculated, decayed: tokens, and those that plain decoding would have made in the same time */
-    double spec_tokens, plain_tokens;
-    uint32_t rest;        /* rounds left without speculation */
-    uint32_t rest_length; /* of the next rest */
-    uint32_t n_probes;    /* rounds left that draft only to see what it brings now */
-    uint32_t n_rounds;
+    ae_curve pass[AE_T_BUCKETS + 1]; /* by rows; the last: passes with prompts in them */
+    ae_curve offer, first, level;    /* by sequences */
+    ae_line pass_now, first_now, level_now; /* what these say in this round */
+    double plain_seconds, expected;  /* of this round's pass without any draft, and with those chosen */
+    double took[2];                  /* [ae_draft_kind] seconds of this round's drafts, as such drafts usually take */
+    double gain;                     /* expected of the last choice: times plain */
+    bool plain;                      /* this round: plain decoding is measured again */
+    uint32_t last_plain;             /* the clock then */
+    uint32_t clock;                  /* rounds, drafted for or not */
+    double belief_tries[2][AE_BELIEFS], belief_hits[2][AE_BELIEFS]; /* [offered][by tree.p] decayed */
+    double depth_tries[AE_TREE_MAX + 1], depth_hits[AE_TREE_MAX + 1]; /* of levels that ran, the parent being accepted */
+    ae_book book[2];                 /* [ae_draft_kind] */
+    ae_ratios pass_ratios, draft_ratios; /* of passes that verified drafts, of networks */
+    struct ae_reached *nodes;        /* [n_seqs * AE_TREE_MAX] while choosing */
+    uint64_t *kept;                  /* [n_seqs] of each tree */
+    struct ae_chance **order;        /* [n_seqs] while planning */
 } ae_controller;
 
-void ae_controller_init(ae_controller *c, const ae_controller_options *options);
+aerie_status ae_controller_init(ae_controller *c, const ae_controller_options *options, aerie_error *error);
+void ae_controller_free(ae_controller *c);
 
-/* A pass about to be drafted for: its rows without any draft, sequences that draw a token in it (drafted for or not), and
- * the longest of their contexts. */
+/* A pass about to be drafted for. */
 typedef struct ae_round {
-    uint32_t n_rows, n_drawing, n_context;
+    uint32_t n_rows, n_drawing; /* rows without any draft; sequences that draw a token in it, drafted for or not */
+    uint32_t n_context;         /* mean of its sequences */
+    bool prompts;               /* some rows are of prompts */
 } ae_round;
 
-/* Depth worth drafting now for n_drafting sequences; 0 = none. Once per pass. */
-uint32_t ae_controller_depth(ae_controller *c, const ae_round *round, uint32_t n_drafting);
-/* Path probability below which a node is not worth drafting: what it would add is less than its time. 0 while nothing is
- * known. */
-float ae_controller_floor(const ae_controller *c, const ae_round *round);
-/* Cut the trees of n sequences to what is worth verifying; may leave nothing. draft_seconds: what proposing them took. */
-void ae_controller_choose(const ae_controller *c, const ae_round *round, double draft_seconds, ae_tree *const *trees,
-                          uint32_t n);
+/* How well drafts did for one sequence; all zero at its start. */
+typedef struct ae_acceptance {
+    float tries, hits; /* decayed, of first levels */
+} ae_acceptance;
 
-/* A pass of decode rows took this long. */
-void ae_controller_saw_pass(ae_controller *c, uint32_t n_rows, uint32_t n_context, double seconds);
-/* n_levels drafted levels took this long. */
-void ae_controller_saw_draft(ae_controller *c, uint32_t n_levels, double seconds);
-/* The verdict on a tree: path[0..n_accepted) are the accepted nodes. */
-void ae_controller_saw_verdict(ae_controller *c, const ae_tree *tree, const int32_t *path, uint32_t n_accepted);
-/* A pass of n_rows in all that speculated: drafted levels, tokens emitted by its sequences, seconds of drafts and pass. */
-void ae_controller_saw_round(ae_controller *c, const ae_round *round, uint32_t n_rows, uint32_t n_levels, uint32_t n_tokens,
-                             double seconds);
+/* A sequence that has a use for a draft. */
+typedef struct ae_chance {
+    ae_acceptance *acceptance;
+    ae_tree *tree;     /* of offers, then of drafts too, then what is worth verifying; may be empty */
+    uint32_t max_depth;
+    uint32_t n_levels; /* (out) to be run for it; 0: none. Then set to what was drafted, at least 1 */
+    /* internal */
+    float gain;
+    float believed[AE_TREE_MAX + 1]; /* of the best drafted chain, by depth, before it was cut */
+} ae_chance;
+
+/* Once per pass, before anything else: whether offers are worth their time now. */
+bool ae_controller_begin(ae_controller *c, const ae_round *round);
+/* n offers took so long. */
+void ae_controller_saw_offers(ae_controller *c, uint32_t n, double seconds);
+/* After the offers, if there were any: how many levels a network runs for each of n sequences. False: for none. */
+bool ae_controller_plan(ae_controller *c, const ae_round *round, ae_chance *chances, uint32_t n);
+/* A draft for n sequences ran n_levels: seconds of the first, and of all others together. */
+void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, double first, double others);
+/* Path probability below which a node is not worth a row. 0 while nothing is known. */
+float ae_controller_floor(const ae_controller *c, const ae_round *round);
+/* Cut the trees of n sequences to what is worth verifying; may leave nothing. spent: seconds of a network, for these drafts. */
+void ae_controller_choose(ae_controller *c, const ae_round *round, double spent, ae_chance *chances, uint32_t n);
+
+/* A pass over n_rows in all took this long. */
+void ae_controller_saw_pass(ae_controller *c, const ae_round *round, uint32_t n_rows, double seconds);
+/* The verdict on a sequence's tree: path[0..n_accepted) are the accepted nodes. */
+void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const int32_t *path, uint32_t n_accepted);
+
+/* What became of a pass; [2] by ae_draft_kind. */
+typedef struct ae_result {
+    bool used[2];             /* offers were asked for, a network ran: verified or not */
+    uint32_t n_nodes[2];      /* verified, ... */
+    uint32_t n_accepted[2];   /* ... and accepted; what both proposed is the offer's */
+} ae_result;
+
+/* After every pass of decoding. */
+void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_result *result);
 
 /* Expected seconds of a pass; for tests and statistics. */
 double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint32_t n_context);

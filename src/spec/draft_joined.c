@@ -5,24 +5,23 @@
  * believed in more than by either; what only one proposes hangs beside it. The controller cuts the whole by path
  * probability as ever. A chain is the one of the two that promises more tokens.
  *
- * Where text seen before goes on so surely that the drafter with weights could add little, it is not asked: its time is saved.
+ * The n-gram drafter makes the offers; given these, the controller decides for which sequences the other one is asked, so that
+ * its time is saved where text seen before surely goes on.
  *
- * Owns both drafters and room for the n-gram trees. Invariant: what is proposed for a slot is a function of its sequence and of
- * the n-gram drafter's learned rates alone.
+ * Owns both drafters and room for the other's trees. Invariant: what is proposed for a slot is a function of its sequence, of
+ * whether the other one was asked and of the n-gram drafter's learned rates alone.
  */
 #include <string.h>
 
 #include "base/mem.h"
 #include "spec/drafter.h"
 
-#define SURE 0.75f     /* of the wanted depth, or ... */
-#define MANY 4.0f      /* ... so many tokens expected of n-grams: the other one could add little */
 #define MOST_P 0.999f
 
 typedef struct joined {
     ae_drafter base;
     ae_drafter *ngram, *other;
-    ae_tree *trees;             /* [n_slots] the n-gram drafter's, by request */
+    ae_tree *trees;             /* [n_slots] the other's, by request */
     ae_draft_request *requests; /* [n_slots] */
     uint32_t n_slots;
 } joined;
@@ -38,18 +37,13 @@ static float promise(const ae_tree *tree)
     return sum;
 }
 
-static bool suffices(const ae_tree *tree, uint32_t max_depth)
-{
-    const float tokens = promise(tree);
-    return tokens >= MANY || tokens >= SURE * (float)max_depth;
-}
-
 /* ---- Two trees in one ------------------------------------------------------------------------------ */
 
 typedef struct union_tree {
     uint32_t n;
     int32_t token[2 * AE_TREE_MAX], parent[2 * AE_TREE_MAX]; /* parent: < own index, -1 = the root */
     float p[2 * AE_TREE_MAX], reach[2 * AE_TREE_MAX];
+    uint8_t from[2 * AE_TREE_MAX];
 } union_tree;
 
 static int32_t child_of(const union_tree *u, int32_t parent, int32_t token)
@@ -59,7 +53,7 @@ static int32_t child_of(const union_tree *u, int32_t parent, int32_t token)
     return -1;
 }
 
-static void add(union_tree *u, const ae_tree *tree)
+static void add(union_tree *u, const ae_tree *tree, uint8_t from)
 {
     int32_t place[AE_TREE_MAX];
     for (uint32_t i = 0; i < tree->n; i++) {
@@ -68,26 +62,28 @@ static void add(union_tree *u, const ae_tree *tree)
         if (there >= 0) {
             const float both = 1.0f - (1.0f - u->p[there]) * (1.0f - tree->p[i]);
             u->p[there] = both < MOST_P ? both : MOST_P;
+            u->from[there] |= from;
             place[i] = there;
             continue;
         }
         u->token[u->n] = tree->token[i];
         u->parent[u->n] = parent;
         u->p[u->n] = tree->p[i];
+        u->from[u->n] = from;
         place[i] = (int32_t)u->n++;
     }
 }
 
 /* The most probable paths of both, max_nodes at most. A child is never more probable than its parent, and the earlier of equals
  * is taken, so parents are kept with their children. */
-static void join(ae_tree *tree, const ae_tree *more, uint32_t max_nodes)
+static void join(ae_tree *offer, const ae_tree *draft, uint32_t max_nodes)
 {
     union_tree u;
     bool keep[2 * AE_TREE_MAX] = {false};
     int32_t place[2 * AE_TREE_MAX];
     u.n = 0;
-    add(&u, tree);
-    add(&u, more);
+    add(&u, draft, AE_FROM_DRAFT);
+    add(&u, offer, AE_FROM_OFFER);
     for (uint32_t i = 0; i < u.n; i++) u.reach[i] = (u.parent[i] < 0 ? 1.0f : u.reach[u.parent[i]]) * u.p[i];
     if (max_nodes > AE_TREE_MAX) max_nodes = AE_TREE_MAX;
     for (uint32_t n = 0; n < u.n && n < max_nodes; n++) {
@@ -96,9 +92,12 @@ static void join(ae_tree *tree, const ae_tree *more, uint32_t max_nodes)
             if (!keep[i] && (best == u.n || u.reach[i] > u.reach[best])) best = i;
         keep[best] = true;
     }
-    tree->n = 0;
-    for (uint32_t i = 0; i < u.n; i++)
-        if (keep[i]) place[i] = ae_tree_add(tree, u.parent[i] < 0 ? -1 : place[u.parent[i]], u.token[i], u.p[i]);
+    offer->n = 0;
+    for (uint32_t i = 0; i < u.n; i++) {
+        if (!keep[i]) continue;
+        place[i] = ae_tree_add(offer, u.parent[i] < 0 ? -1 : place[u.parent[i]], u.token[i], u.p[i]);
+        offer->from[place[i]] = u.from[i];
+    }
 }
 
 /* ---- The drafter ----------------------------------------------------------------------------------- */
@@ -116,27 +115,34 @@ static void joined_observe(ae_drafter *drafter, const ae_draft_seen *seen)
     if (d->other->ops->observe) d->other->ops->observe(d->other, seen);
 }
 
+static bool is_united(ae_draft_shape shape)
+{
+    return shape == AE_DRAFT_CHAIN || shape == AE_DRAFT_TREE;
+}
+
+static aerie_status joined_offer(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    joined *d = (joined *)drafter;
+    if (!n || !is_united(requests[0].shape)) return AERIE_OK; /* a session drafts in one shape */
+    return d->ngram->ops->propose(d->ngram, requests, n, error);
+}
+
 static aerie_status joined_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     joined *d = (joined *)drafter;
     if (n > d->n_slots)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are wanted of a drafter for %u slots", n, d->n_slots);
-    if (n && requests[0].shape != AE_DRAFT_CHAIN && requests[0].shape != AE_DRAFT_TREE) /* a session drafts in one shape */
-        return d->other->ops->propose(d->other, requests, n, error);
     for (uint32_t i = 0; i < n; i++) {
         d->requests[i] = requests[i];
         d->requests[i].tree = &d->trees[i];
         d->trees[i].n = 0;
     }
-    AE_TRY(d->ngram->ops->propose(d->ngram, d->requests, n, error));
-    uint32_t n_asked = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (!suffices(&d->trees[i], requests[i].max_depth)) d->requests[n_asked++] = requests[i];
-    if (n_asked) AE_TRY(d->other->ops->propose(d->other, d->requests, n_asked, error));
+    AE_TRY(d->other->ops->propose(d->other, d->requests, n, error));
+    drafter->cost = d->other->cost;
     for (uint32_t i = 0; i < n; i++) {
         ae_tree *tree = requests[i].tree;
-        if (requests[i].shape != AE_DRAFT_CHAIN) join(tree, &d->trees[i], requests[i].max_nodes);
-        else if (promise(&d->trees[i]) > promise(tree)) *tree = d->trees[i];
+        if (requests[i].shape == AE_DRAFT_TREE) join(tree, &d->trees[i], requests[i].max_nodes);
+        else if (!tree->n || promise(&d->trees[i]) > promise(tree)) *tree = d->trees[i];
     }
     return AERIE_OK;
 }
@@ -154,14 +160,14 @@ static void joined_destroy(ae_drafter *drafter)
 aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_t n_slots, aerie_error *error)
 {
     static const ae_drafter_ops ops = {.name = "joined", .begin = joined_begin, .observe = joined_observe,
-                                       .propose = joined_propose, .destroy = joined_destroy};
+                                       .offer = joined_offer, .propose = joined_propose, .destroy = joined_destroy};
     *out = NULL;
     joined *d = ae_alloc(1, sizeof *d);
     if (!d) {
         other->ops->destroy(other);
         return ae_fail_memory(error, "a drafter beside n-grams", sizeof *d);
     }
-    *d = (joined){.base = {&ops}, .other = other, .n_slots = n_slots, .trees = ae_alloc(n_slots, sizeof *d->trees),
+    *d = (joined){.base.ops = &ops, .other = other, .n_slots = n_slots, .trees = ae_alloc(n_slots, sizeof *d->trees),
                   .requests = ae_alloc(n_slots, sizeof *d->requests)};
     aerie_status status = AERIE_OK;
     if (!d->trees || !d->requests)

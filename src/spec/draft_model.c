@@ -15,6 +15,7 @@
 
 #include "base/fmath.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "engine/engine.h"
 #include "spec/drafter.h"
 #include "text/token/vocab_map.h"
@@ -186,10 +187,13 @@ static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, const 
     return AERIE_OK;
 }
 
+/* Catches up, then drafts; adds to the cost of this call. */
 static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tree, aerie_error *error)
 {
     ae_kv *kv = ae_engine_kv(d->engine);
     model_slot *slot = &d->slots[r->slot];
+    ae_draft_cost *cost = &d->base.cost;
+    const double start = ae_time_now();
     draft_text text = {r->tokens, r->n_tokens};
     if (d->map) {
         AE_TRY(ae_retext_update(&slot->retext, r->tokens, r->n_tokens, error));
@@ -201,11 +205,19 @@ static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tr
     while (same < live && same < text.n - 1 && slot->tokens[same] == text.tokens[same]) same++;
     AE_TRY(kept(ae_kv_truncate(kv, r->slot, same), error));
     AE_TRY(extend(d, r->slot, text.tokens + same, (uint32_t)text.n - same, &row, error));
-    return r->shape ? draft_tree(d, r, &text, row, tree, error) : draft_chain(d, r, &text, row, tree, error);
+    const double caught_up = ae_time_now();
+    cost->first_seconds += caught_up - start;
+    AE_TRY(r->shape ? draft_tree(d, r, &text, row, tree, error) : draft_chain(d, r, &text, row, tree, error));
+    cost->other_seconds += ae_time_now() - caught_up;
+    for (uint32_t i = 0; i < tree->n; i++)
+        if ((uint32_t)tree->depth[i] > cost->n_levels) cost->n_levels = (uint32_t)tree->depth[i];
+    if (!cost->n_levels) cost->n_levels = 1;
+    return AERIE_OK;
 }
 
 static aerie_status model_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
+    drafter->cost = (ae_draft_cost){0};
     for (uint32_t i = 0; i < n; i++) AE_TRY(draft((draft_model *)drafter, &requests[i], requests[i].tree, error));
     return AERIE_OK;
 }

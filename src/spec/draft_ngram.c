@@ -425,7 +425,7 @@ aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_err
         ae_free(slots);
         return ae_fail_memory(error, "the n-gram drafter", sizeof *d + n_slots * sizeof *slots);
     }
-    *d = (ngram){.base = {&ops}, .n_slots = n_slots, .slots = slots};
+    *d = (ngram){.base.ops = &ops, .n_slots = n_slots, .slots = slots};
     for (uint32_t i = 0; i < n_slots; i++) slots[i].wait = FIRST_WAIT;
     *out = &d->base;
     return AERIE_OK;

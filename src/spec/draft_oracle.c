@@ -162,7 +162,7 @@ aerie_status ae_draft_oracle_create(ae_drafter **out, uint32_t n_slots, uint32_t
         ae_free(sequences);
         return ae_fail_memory(error, "the oracle drafter", sizeof *d + n_slots * sizeof *sequences);
     }
-    *d = (oracle){.base = {&oracle_ops},
+    *d = (oracle){.base.ops = &oracle_ops,
                   .n_slots = n_slots,
                   .n_vocab = n_vocab,
                   .error_rate = error_rate,

@@ -62,7 +62,7 @@ aerie_status ae_draft_random_create(ae_drafter **out, uint32_t n_vocab, uint64_t
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a vocabulary of %u tokens is not possible", n_vocab);
     random_drafter *d = ae_alloc(1, sizeof *d);
     if (!d) return ae_fail_memory(error, "the random drafter", sizeof *d);
-    *d = (random_drafter){.base = {&ops}, .n_vocab = n_vocab, .seed = seed};
+    *d = (random_drafter){.base.ops = &ops, .n_vocab = n_vocab, .seed = seed};
     *out = &d->base;
     return AERIE_OK;
 }

@@ -5,8 +5,8 @@
  * how much of the tree is verified, after calibration against what really was accepted.
  *
  * Verbs, per slot (a sequence being generated): begin, then observe after every pass and propose before some, then begin
- * again for the next sequence. propose gets the whole sequence so far, and all slots that want a draft at once, so that a
- * drafter may run them in one batch. A drafter keeps what it needs from one call to the next and catches up on the tokens
+ * again for the next sequence. offer and propose get the whole sequence so far, and all slots that want a draft at once, so
+ * that a drafter may run them in one batch. A drafter keeps what it needs from one call to the next and catches up on the tokens
  * that were added since; one that needs the target's hidden rows gets those of every position in order through observe.
  */
 #ifndef AE_SPEC_DRAFTER_H
@@ -57,19 +57,29 @@ typedef struct ae_draft_seen {
 
 typedef struct ae_drafter_ops {
     const char *name; /* as in --spec-type */
-    bool free;        /* proposing costs next to nothing */
+    bool free;        /* it runs no network: all that it proposes is an offer */
     /* A new sequence will be generated in slot. Returns how many of the n_shared positions may be reused: a drafter that
      * needs their hidden rows makes the target run the rest again. */
     uint32_t (*begin)(ae_drafter *drafter, const ae_draft_begin *begin);
     /* NULL if hidden rows are of no interest. */
     void (*observe)(ae_drafter *drafter, const ae_draft_seen *seen);
-    /* Fills the trees of n requests, of different slots. */
+    /* For one that is not free, but has something to say without its network: fills the trees of n requests, of different
+     * slots. propose may come after it, for some of them, and adds to what is there. NULL: nothing. */
+    aerie_status (*offer)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
+    /* Fills the trees of n requests, of different slots; one that is not free says in drafter->cost what it took. */
     aerie_status (*propose)(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error);
     void (*destroy)(ae_drafter *drafter);
 } ae_drafter_ops;
 
+/* What the last propose took of a network, as measured: catching up and the first level, then all others. */
+typedef struct ae_draft_cost {
+    uint32_t n_levels; /* that ran; 0: none */
+    double first_seconds, other_seconds;
+} ae_draft_cost;
+
 struct ae_drafter {
     const ae_drafter_ops *ops;
+    ae_draft_cost cost;
 };
 
 /* Suffix automaton over prompt and output: continues the longest context seen before. Needs no weights. */

@@ -23,6 +23,8 @@ typedef struct spec_slot {
     uint32_t n_chain, first_chain, first_tree;
     bool decoding;        /* all pending tokens are in the pass: a token will be drawn */
     double draft_seconds;
+    uint32_t i_chance;    /* in this pass; UINT32_MAX: it had none */
+    ae_acceptance acceptance;
     ae_tree tree;
 } spec_slot;
 
@@ -38,10 +40,11 @@ struct ae_spec {
     float *masked;       /* [n_vocab] with it */
     /* this pass */
     ae_round round;
-    double draft_seconds;
-    uint32_t n_levels;          /* drafted */
+    ae_result result;
+    double draft_seconds;       /* of offers and network */
     ae_draft_request *requests; /* [n_slots] */
-    ae_tree **trees;            /* [n_slots] of the requests */
+    ae_draft_request *asked;    /* [n_slots] those of them for which the network drafts */
+    ae_chance *chances;         /* [n_slots] of the requests */
     int32_t *seen_rows;         /* [largest pass] */
 };
 
@@ -58,8 +61,10 @@ void ae_spec_free(ae_spec *spec)
     ae_free(spec->slots);
     ae_token_trie_free(spec->trie);
     ae_free(spec->masked);
+    ae_controller_free(&spec->controller);
     ae_free(spec->requests);
-    ae_free(spec->trees);
+    ae_free(spec->asked);
+    ae_free(spec->chances);
     ae_free(spec->seen_rows);
     if (spec->drafter) spec->drafter->ops->destroy(spec->drafter);
     ae_free(spec);
@@ -83,19 +88,23 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
     spec->n_slots = eo->n_seqs;
     spec->slots = ae_alloc(spec->n_slots, sizeof *spec->slots);
     spec->requests = ae_alloc(spec->n_slots, sizeof *spec->requests);
-    spec->trees = ae_alloc(spec->n_slots, sizeof *spec->trees);
+    spec->asked = ae_alloc(spec->n_slots, sizeof *spec->asked);
+    spec->chances = ae_alloc(spec->n_slots, sizeof *spec->chances);
     spec->seen_rows = ae_alloc(eo->n_batch, sizeof *spec->seen_rows);
-    bool ok = spec->slots && spec->requests && spec->trees && spec->seen_rows;
+    bool ok = spec->slots && spec->requests && spec->asked && spec->chances && spec->seen_rows;
     for (uint32_t i = 0; ok && i < spec->n_slots; i++)
         ok = (spec->slots[i].tokens = ae_alloc((size_t)spec->n_ctx + 1, sizeof(int32_t)));
     if (!ok) {
         ae_spec_free(spec);
         return ae_fail_memory(error, "the sequences' tokens", (size_t)eo->n_seqs * eo->n_ctx * sizeof(int32_t));
     }
-    const ae_controller_options co = {options->n_max, options->n_min, options->fixed, drafter && drafter->ops->free};
-    ae_controller_init(&spec->controller, &co);
-    *out = spec;
-    return AERIE_OK;
+    /* what a grammar leaves no choice of is an offer too */
+    const ae_controller_options co = {options->n_max, options->n_min, eo->n_seqs, options->fixed, true,
+                                      drafter && !drafter->ops->free};
+    const aerie_status status = ae_controller_init(&spec->controller, &co, error);
+    if (status == AERIE_OK) *out = spec;
+    else ae_spec_free(spec);
+    return status;
 }
 
 uint32_t ae_spec_n_active(const ae_spec *spec)
@@ -310,7 +319,10 @@ static void plan_chunks(ae_spec *spec)
     const uint32_t n_reserved = n_decoding * AE_TREE_MAX + spec->n_active;
     uint32_t left = ae_engine_rows_left(spec->engine) - n_reserved;
     uint32_t exports = ae_engine_options_get(spec->engine)->n_outputs - n_reserved; /* for slots whose rows all have logits */
+    uint64_t context = 0;
     spec->round = (ae_round){0};
+    spec->result = (ae_result){0};
+    spec->draft_seconds = 0;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
         if (!s->active) continue;
@@ -323,58 +335,120 @@ static void plan_chunks(ae_spec *spec)
         s->n_chain = n;
         s->decoding = n == pending;
         s->tree.n = 0;
+        s->i_chance = UINT32_MAX;
         s->draft_seconds = 0;
         spec->round.n_rows += n;
         spec->round.n_drawing += s->decoding;
-        if (s->n_tokens > spec->round.n_context) spec->round.n_context = (uint32_t)s->n_tokens;
+        spec->round.prompts = spec->round.prompts || n > 1 || !s->decoding;
+        context += s->n_tokens;
     }
+    if (spec->n_active) spec->round.n_context = (uint32_t)(context / spec->n_active);
 }
 
 /* The slots that decode one pending token and have a use for a draft. */
 static uint32_t list_requests(ae_spec *spec)
 {
+    const ae_spec_options *o = &spec->options;
+    const float floor = ae_controller_floor(&spec->controller, &spec->round);
     uint32_t n = 0;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
-        const uint32_t left = depth_left(spec, s);
-        if (!s->active || s->n_chain != 1 || !s->decoding || !left) continue;
-        spec->requests[n++] = (ae_draft_request){.slot = i, .tokens = s->tokens, .n_tokens = s->n_tokens, .max_depth = left,
-                                                 .shape = spec->options.shape, .top_k = spec->options.top_k,
-                                                 .sampler = s->sampler, .tree = &s->tree};
+        uint32_t depth = depth_left(spec, s);
+        if (!s->active || s->n_chain != 1 || !s->decoding || !depth) continue;
+        if (depth > o->n_max) depth = o->n_max;
+        spec->requests[n] = (ae_draft_request){
+            .slot = i, .tokens = s->tokens, .n_tokens = s->n_tokens, .max_depth = depth,
+            .max_nodes = o->shape == AE_DRAFT_CHAIN ? depth : o->n_nodes ? o->n_nodes : AE_TREE_MAX, .shape = o->shape,
+            .top_k = o->top_k, .min_p = o->p_min > floor ? o->p_min : floor, .sampler = s->sampler, .tree = &s->tree};
+        spec->chances[n].acceptance = &s->acceptance;
+        spec->chances[n].tree = &s->tree;
+        spec->chances[n].max_depth = depth;
+        spec->chances[n].n_levels = 0;
+        s->i_chance = n++;
     }
     return n;
 }
 
-/* Drafts for all of them in one call, cut to what is worth verifying. */
-static aerie_status propose(ae_spec *spec, aerie_error *error)
+/* Nodes that nobody has marked yet came from there. */
+static void mark(ae_tree *tree, uint8_t from)
 {
-    const ae_spec_options *o = &spec->options;
-    const uint32_t n = list_requests(spec), depth = n ? ae_controller_depth(&spec->controller, &spec->round, n) : 0;
-    if (!depth) return AERIE_OK;
-    const float floor = ae_controller_floor(&spec->controller, &spec->round);
+    for (uint32_t i = 0; i < tree->n; i++)
+        if (!tree->from[i]) tree->from[i] = from;
+}
+
+static aerie_status make_offers(ae_spec *spec, uint32_t n, aerie_error *error)
+{
+    const ae_drafter_ops *ops = spec->drafter->ops;
+    if (ops->free) AE_TRY(ops->propose(spec->drafter, spec->requests, n, error));
+    else if (ops->offer) AE_TRY(ops->offer(spec->drafter, spec->requests, n, error));
+    spec->result.used[AE_KIND_OFFER] = ops->free || ops->offer;
+    for (uint32_t i = 0; i < n; i++) mark(spec->requests[i].tree, AE_FROM_OFFER);
+    return AERIE_OK;
+}
+
+/* The network drafts for the sequences that were chosen; *seconds: what that took. */
+static aerie_status make_drafts(ae_spec *spec, uint32_t n, double *seconds, aerie_error *error)
+{
+    uint32_t n_asked = 0;
     for (uint32_t i = 0; i < n; i++) {
-        ae_draft_request *r = &spec->requests[i];
-        if (depth < r->max_depth) r->max_depth = depth;
-        r->max_nodes = o->shape == AE_DRAFT_CHAIN ? r->max_depth : o->n_nodes ? o->n_nodes : AE_TREE_MAX;
-        r->min_p = o->p_min > floor ? o->p_min : floor;
-        spec->trees[i] = r->tree;
+        const uint32_t n_levels = spec->chances[i].n_levels;
+        if (!n_levels) continue;
+        ae_draft_request *r = &spec->asked[n_asked++];
+        *r = spec->requests[i];
+        r->max_depth = n_levels;
+        if (r->shape == AE_DRAFT_CHAIN) r->max_nodes = n_levels;
     }
     const double start = ae_time_now();
-    AE_TRY(spec->drafter->ops->propose(spec->drafter, spec->requests, n, error));
+    AE_TRY(spec->drafter->ops->propose(spec->drafter, spec->asked, n_asked, error));
+    *seconds = ae_time_now() - start;
+    spec->result.used[AE_KIND_DRAFT] = true;
+    for (uint32_t i = 0; i < n_asked; i++) {
+        spec_slot *s = &spec->slots[spec->asked[i].slot];
+        uint32_t *n_levels = &spec->chances[s->i_chance].n_levels;
+        mark(&s->tree, AE_FROM_DRAFT);
+        *n_levels = 1;
+        for (uint32_t j = 0; j < s->tree.n; j++)
+            if (s->tree.from[j] & AE_FROM_DRAFT && (uint32_t)s->tree.depth[j] > *n_levels)
+                *n_levels = (uint32_t)s->tree.depth[j];
+    }
+    const ae_draft_cost *cost = &spec->drafter->cost;
+    if (cost->n_levels)
+        ae_controller_saw_draft(&spec->controller, n_asked, cost->n_levels, *seconds - cost->other_seconds,
+                                cost->other_seconds);
+    return AERIE_OK;
+}
+
+/* What grammars forbid goes, what they leave no choice of is added. */
+static void guide(ae_spec *spec, uint32_t n)
+{
     for (uint32_t i = 0; i < n; i++) {
         const ae_draft_request *r = &spec->requests[i];
         const spec_slot *s = &spec->slots[r->slot];
-        if (s->constraint)
-            ae_guide_filter(s->constraint, spec->vocab, !s->ignore_eog, r->max_depth, r->max_nodes, r->tree);
+        if (!s->constraint) continue;
+        ae_guide_filter(s->constraint, spec->vocab, !s->ignore_eog, r->max_depth, r->max_nodes, r->tree);
+        mark(r->tree, AE_FROM_OFFER);
+        spec->result.used[AE_KIND_OFFER] = true;
     }
+}
+
+/* Drafts for all of them together, cut to what is worth verifying. */
+static aerie_status propose(ae_spec *spec, aerie_error *error)
+{
+    ae_controller *c = &spec->controller;
+    const bool offers = ae_controller_begin(c, &spec->round);
+    const uint32_t n = list_requests(spec);
+    double start = ae_time_now(), offer_seconds = 0, network_seconds = 0;
+    if (!n) return AERIE_OK;
+    if (offers) {
+        AE_TRY(make_offers(spec, n, error));
+        offer_seconds = ae_time_now() - start;
+        if (spec->result.used[AE_KIND_OFFER]) ae_controller_saw_offers(c, n, offer_seconds);
+    }
+    if (ae_controller_plan(c, &spec->round, spec->chances, n)) AE_TRY(make_drafts(spec, n, &network_seconds, error));
+    if (offers || network_seconds > 0) guide(spec, n);
+    ae_controller_choose(c, &spec->round, network_seconds, spec->chances, n);
     spec->draft_seconds = ae_time_now() - start;
-    for (uint32_t i = 0; i < n; i++) {
-        spec->slots[spec->requests[i].slot].draft_seconds = spec->draft_seconds / n;
-        for (uint32_t j = 0; j < spec->trees[i]->n; j++)
-            if ((uint32_t)spec->trees[i]->depth[j] > spec->n_levels) spec->n_levels = (uint32_t)spec->trees[i]->depth[j];
-    }
-    ae_controller_saw_draft(&spec->controller, spec->n_levels, spec->draft_seconds);
-    ae_controller_choose(&spec->controller, &spec->round, spec->draft_seconds, spec->trees, n);
+    for (uint32_t i = 0; i < n; i++) spec->slots[spec->requests[i].slot].draft_seconds = spec->draft_seconds / n;
     return AERIE_OK;
 }
 
@@ -442,9 +516,17 @@ static aerie_status check_logits(const ae_spec *spec, const spec_slot *s, const 
                    "another file of this model, or another tensor type, is needed", s->n_tokens);
 }
 
-/* The walk of the header comment; then the KV cache keeps what was accepted. *n_emitted grows by the emitted tokens. */
-static aerie_status verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, uint32_t *n_emitted,
-                           aerie_error *error)
+static void tell_controller(ae_spec *spec, const spec_slot *s, const int32_t *path, uint32_t n_path)
+{
+    ae_result *r = &spec->result;
+    for (uint32_t i = 0; i < s->tree.n; i++) r->n_nodes[s->tree.from[i] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
+    for (uint32_t i = 0; i < n_path; i++)
+        r->n_accepted[s->tree.from[path[i]] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
+    if (s->i_chance != UINT32_MAX) ae_controller_saw_verdict(&spec->controller, &spec->chances[s->i_chance], path, n_path);
+}
+
+/* The walk of the header comment; then the KV cache keeps what was accepted. */
+static aerie_status verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, aerie_error *error)
 {
     spec_slot *s = &spec->slots[i_slot];
     int32_t path[AE_TREE_MAX], node = -1;
@@ -457,7 +539,6 @@ static aerie_status verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, v
         s->stats.sample_seconds += ae_time_now() - start;
         node = ae_tree_child(&s->tree, node, token);
         if (node >= 0) path[n_path++] = node;
-        ++*n_emitted;
         const bool more = emit_token(spec, i_slot, token, node >= 0 ? n_path : 0, logits, emit, user);
         if (node >= 0 && more) {
             row = s->first_tree + (uint32_t)node;
@@ -475,30 +556,24 @@ static aerie_status verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, v
         const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
         const uint32_t n_keep = s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path;
         AE_TRY(commit(spec, i_slot, path, n_keep, error));
-        ae_controller_saw_verdict(&spec->controller, &s->tree, path, n_path);
+        tell_controller(spec, s, path, n_path);
         return AERIE_OK;
     }
 }
 
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
 {
-    uint32_t n_emitted = 0;
-    bool prompts = false;
     ae_engine_rows_clear(spec->engine);
-    spec->draft_seconds = 0;
-    spec->n_levels = 0;
     plan_chunks(spec);
     if (spec->drafter) AE_TRY(propose(spec, error));
     for (uint32_t i = 0; i < spec->n_slots; i++) {
-        if (!spec->slots[i].active) continue;
-        AE_TRY(add_rows(spec, i, error));
-        prompts = prompts || spec->slots[i].n_chain > 1 || !spec->slots[i].decoding;
+        if (spec->slots[i].active) AE_TRY(add_rows(spec, i, error));
     }
     const double start = ae_time_now();
     ae_engine_pass(spec->engine);
     const double seconds = ae_time_now() - start, share = seconds / (spec->n_active ? spec->n_active : 1);
-    const uint32_t n_rows = ae_engine_n_rows(spec->engine);
-    if (!prompts) ae_controller_saw_pass(&spec->controller, n_rows, spec->round.n_context, seconds);
+    if (spec->drafter)
+        ae_controller_saw_pass(&spec->controller, &spec->round, ae_engine_n_rows(spec->engine), seconds);
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
         if (!s->active) continue;
@@ -513,10 +588,8 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
             s->stats.target_seconds += share;
             s->stats.draft_seconds += s->draft_seconds;
         }
-        AE_TRY(verify(spec, i, emit, user, &n_emitted, error));
+        AE_TRY(verify(spec, i, emit, user, error));
     }
-    const double both = seconds + spec->draft_seconds;
-    if (spec->draft_seconds > 0 && !prompts)
-        ae_controller_saw_round(&spec->controller, &spec->round, n_rows, spec->n_levels, n_emitted, both);
+    if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);
     return AERIE_OK;
 }

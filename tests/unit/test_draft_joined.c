@@ -14,6 +14,7 @@
 typedef struct parrot {
     ae_drafter base;
     ae_tree says;
+    ae_draft_cost cost;
     uint32_t n_asked, n_observed, n_destroyed, last_slot;
 } parrot;
 
@@ -37,6 +38,7 @@ static aerie_status parrot_propose(ae_drafter *d, const ae_draft_request *reques
         p->last_slot = requests[i].slot;
     }
     p->n_asked += n;
+    d->cost = p->cost;
     return AERIE_OK;
 }
 
@@ -48,7 +50,7 @@ static const ae_drafter_ops parrot_ops = {.name = "parrot", .begin = parrot_begi
 static ae_drafter *joined(parrot *p, uint32_t n_slots)
 {
     ae_drafter *d;
-    *p = (parrot){.base = {&parrot_ops}};
+    *p = (parrot){.base.ops = &parrot_ops};
     assert_int_equal(ae_draft_joined_create(&d, &p->base, n_slots, NULL), AERIE_OK);
     for (uint32_t i = 0; i < n_slots; i++) d->ops->begin(d, &(ae_draft_begin){.slot = i, .donor = i});
     return d;
@@ -57,6 +59,13 @@ static ae_drafter *joined(parrot *p, uint32_t n_slots)
 /* 1 2 3 4 5 once, then 1 2 3 again: n-grams go on with 4 5. */
 static const int32_t text[] = {9, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3};
 #define N_TEXT (sizeof text / sizeof text[0])
+
+/* As the speculation loop asks: offers first, then the other adds to them. */
+static aerie_status propose(ae_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    const aerie_status status = d->ops->offer(d, requests, n, error);
+    return status == AERIE_OK ? d->ops->propose(d, requests, n, error) : status;
+}
 
 static ae_draft_request request_of(uint32_t depth, uint32_t nodes, ae_draft_shape shape, ae_tree *tree)
 {
@@ -92,7 +101,7 @@ static void test_trees_are_united(void **state)
     ae_tree_add(&p.says, 0, 7, 0.25f);
     ae_tree_add(&p.says, -1, 6, 0.125f);
     const ae_draft_request r = request_of(8, AE_TREE_MAX, AE_DRAFT_TREE, &tree);
-    assert_int_equal(d->ops->propose(d, &r, 1, NULL), AERIE_OK);
+    assert_int_equal(propose(d, &r, 1, NULL), AERIE_OK);
     assert_true(ae_tree_is_sound(&tree, 10));
     assert_int_equal(tree.n, alone.n + 2); /* 4 is one node */
     const int32_t four = ae_tree_child(&tree, -1, 4), seven = ae_tree_child(&tree, four, 7), six = ae_tree_child(&tree, -1, 6);
@@ -114,7 +123,7 @@ static void test_the_most_probable_paths_stay(void **state)
     for (int32_t i = 0; i < AE_TREE_MAX; i++) ae_tree_add(&p.says, i % 8 ? i - 1 : -1, 20 + i, 0.05f);
     for (uint32_t most = 1; most <= AE_TREE_MAX; most += 21) {
         const ae_draft_request r = request_of(8, most, AE_DRAFT_TREE, &tree);
-        assert_int_equal(d->ops->propose(d, &r, 1, NULL), AERIE_OK);
+        assert_int_equal(propose(d, &r, 1, NULL), AERIE_OK);
         assert_true(ae_tree_is_sound(&tree, 100));
         assert_int_equal(tree.n, most);
         assert_true(ae_tree_child(&tree, -1, 4) >= 0);
@@ -133,44 +142,58 @@ static void test_a_chain_is_the_better_one(void **state)
         ae_tree_add(&p.says, -1, 6, better ? 0.9f : 0.1f);
         ae_tree_add(&p.says, 0, 7, better ? 0.9f : 0.1f);
         const ae_draft_request r = request_of(4, AE_TREE_MAX, AE_DRAFT_CHAIN, &tree);
-        assert_int_equal(d->ops->propose(d, &r, 1, NULL), AERIE_OK);
+        assert_int_equal(propose(d, &r, 1, NULL), AERIE_OK);
         assert_int_equal(tree.token[0], better ? 6 : 4);
         for (uint32_t i = 0; i < tree.n; i++) assert_int_equal(tree.parent[i], (int32_t)i - 1);
         d->ops->destroy(d);
     }
 }
 
-static void test_who_is_asked(void **state)
+static void test_offers_cost_no_network(void **state)
 {
     (void)state;
-    static int32_t same[600];
     parrot p;
     ae_drafter *d = joined(&p, 2);
     ae_tree trees[2];
-    for (size_t i = 0; i < 600; i++) same[i] = (int32_t)(i % 7); /* n-grams are sure how that goes on */
-    ae_draft_request r[2];
-    for (size_t n = 100; n < 600; n += 25) {
-        r[0] = request_of(4, AE_TREE_MAX, AE_DRAFT_TREE, &trees[0]);
-        r[0].tokens = same, r[0].n_tokens = n;
-        r[1] = request_of(4, AE_TREE_MAX, AE_DRAFT_TREE, &trees[1]);
-        r[1].slot = 1;
-        p.n_asked = 0;
-        assert_int_equal(d->ops->propose(d, r, 2, NULL), AERIE_OK);
-        assert_int_equal(trees[0].token[0], same[n]);
-    }
-    assert_int_equal(p.n_asked, 1);
-    assert_int_equal(p.last_slot, 1);
-    /* shapes of heads are theirs alone */
+    p.says.n = 0;
     ae_tree_add(&p.says, -1, 8, 0.5f);
-    for (int shape = AE_DRAFT_STATIC; shape <= AE_DRAFT_DYNAMIC; shape++) {
+    p.cost = (ae_draft_cost){2, 0.5, 0.25};
+    ae_draft_request r[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        r[i] = request_of(4, AE_TREE_MAX, AE_DRAFT_TREE, &trees[i]);
+        r[i].slot = i;
+    }
+    assert_int_equal(d->ops->offer(d, r, 2, NULL), AERIE_OK);
+    assert_true(p.n_asked == 0 && trees[0].token[0] == 4 && trees[1].token[0] == 4);
+    assert_int_equal(d->ops->propose(d, &r[1], 1, NULL), AERIE_OK); /* for one of them */
+    assert_true(p.n_asked == 1 && p.last_slot == 1);
+    assert_true(ae_tree_child(&trees[0], -1, 8) < 0);
+    const int32_t eight = ae_tree_child(&trees[1], -1, 8), four = ae_tree_child(&trees[1], -1, 4);
+    assert_true(eight >= 0 && four >= 0);
+    assert_int_equal(trees[1].from[eight], AE_FROM_DRAFT);
+    assert_int_equal(trees[1].from[four], AE_FROM_OFFER);
+    assert_true(d->cost.n_levels == 2 && d->cost.first_seconds == 0.5 && d->cost.other_seconds == 0.25);
+    d->ops->destroy(d);
+}
+
+static void test_what_is_the_others_alone(void **state)
+{
+    (void)state;
+    parrot p;
+    ae_drafter *d = joined(&p, 2);
+    ae_tree trees[3];
+    ae_draft_request r[3];
+    ae_tree_add(&p.says, -1, 8, 0.5f);
+    for (int shape = AE_DRAFT_STATIC; shape <= AE_DRAFT_DYNAMIC; shape++) { /* shapes of heads are theirs alone */
         r[0] = request_of(4, AE_TREE_MAX, (ae_draft_shape)shape, &trees[0]);
-        assert_int_equal(d->ops->propose(d, r, 1, NULL), AERIE_OK);
+        assert_int_equal(propose(d, r, 1, NULL), AERIE_OK);
         assert_true(trees[0].n == 1 && trees[0].token[0] == 8);
     }
     assert_int_equal(d->ops->begin(d, &(ae_draft_begin){.slot = 1, .n_shared = 10}), 5);
     d->ops->observe(d, &(ae_draft_seen){.n = 3});
     assert_int_equal(p.n_observed, 3);
     aerie_error error;
+    for (int i = 0; i < 3; i++) r[i] = request_of(4, AE_TREE_MAX, AE_DRAFT_TREE, &trees[i]);
     assert_int_equal(d->ops->propose(d, r, 3, &error), AERIE_ERROR_ARGUMENT);
     d->ops->destroy(d);
 }
@@ -179,7 +202,7 @@ static void test_the_other_is_freed_when_memory_ends(void **state)
 {
     (void)state;
     for (long n = 1;; n++) {
-        parrot p = {.base = {&parrot_ops}};
+        parrot p = {.base.ops = &parrot_ops};
         ae_drafter *d;
         fail_alloc_arm(n, false);
         const aerie_status status = ae_draft_joined_create(&d, &p.base, 3, NULL);
@@ -198,7 +221,8 @@ int main(void)
         cmocka_unit_test(test_trees_are_united),
         cmocka_unit_test(test_the_most_probable_paths_stay),
         cmocka_unit_test(test_a_chain_is_the_better_one),
-        cmocka_unit_test(test_who_is_asked),
+        cmocka_unit_test(test_offers_cost_no_network),
+        cmocka_unit_test(test_what_is_the_others_alone),
         cmocka_unit_test(test_the_other_is_freed_when_memory_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

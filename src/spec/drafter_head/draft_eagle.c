@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 #include "engine/engine.h"
 #include "spec/drafter_head/dhead_engine.h"
 #include "spec/drafter.h"
@@ -330,8 +331,12 @@ static aerie_status head_propose(ae_drafter *drafter, const ae_draft_request *re
         if (requests[i].slot >= d->n_slots)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafting head has %u", requests[i].slot, d->n_slots);
     if (d->out_of_step) return out_of_step(d, error);
+    const double start = ae_time_now();
     AE_TRY(catch_up(d, requests, n, error));
-    for (bool any = true; any;) AE_TRY(run_level(d, requests, n, &any, error));
+    const double caught_up = ae_time_now();
+    drafter->cost = (ae_draft_cost){.first_seconds = caught_up - start};
+    for (bool any = true; any; drafter->cost.n_levels++) AE_TRY(run_level(d, requests, n, &any, error));
+    drafter->cost.other_seconds = ae_time_now() - caught_up;
     for (uint32_t i = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
         if (s->request) give_tree(s);

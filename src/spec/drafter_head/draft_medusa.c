@@ -4,6 +4,7 @@
  * does not know what head j - 1 chose, so the children of all nodes of a level are the same: a tree is the product of
  * the heads' lists (arXiv 2401.10774), likeliest paths first. */
 #include "base/mem.h"
+#include "base/os.h"
 #include "engine/engine.h"
 #include "spec/drafter_head/dhead_engine.h"
 #include "spec/drafter.h"
@@ -90,6 +91,7 @@ static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *
     medusa *d = (medusa *)drafter;
     const uint32_t n_heads = ae_dhead_engine_net(d->head)->head->hparams.n_medusa;
     uint32_t n_wanted = 0;
+    const double start = ae_time_now();
     for (uint32_t i = 0; i < n; i++) {
         const ae_draft_request *r = &requests[i];
         if (r->slot >= d->n_slots) return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: Medusa has %u", r->slot, d->n_slots);
@@ -103,6 +105,7 @@ static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++)
         if (d->n_seen[requests[i].slot] + 1 == requests[i].n_tokens) grow(d, &requests[i], n_heads * at++);
+    drafter->cost = (ae_draft_cost){.n_levels = 1, .first_seconds = ae_time_now() - start}; /* all heads run at once */
     return AERIE_OK;
 }
 
