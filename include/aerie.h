@@ -456,10 +456,12 @@ typedef struct aerie_token_event {
     float logprob;              /* of the token; 0 without n_logprobs */
     const aerie_logprob *top;   /* [n_top] the likeliest, best first */
     uint32_t n_top;
+    const aerie_error *refused; /* with token -1: why the request was refused; NULL: it was served */
 } aerie_token_event;
 
 /* Called for every emitted token, in order per request; false ends that request. A request that has ended is told once
- * more with token -1, and with the bytes held back (an incomplete character, what began a stop string), mostly none. */
+ * more with token -1, and with the bytes held back (an incomplete character, what began a stop string), mostly none.
+ * A request that was refused is told only once, with token -1 and `refused`. */
 typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
 
 typedef struct aerie_stats {
@@ -477,10 +479,15 @@ typedef struct aerie_stats {
     uint64_t n_mask_checks;        /* single tokens tried instead */
     double mask_seconds;           /* for all of these; a share of sample_seconds */
     aerie_stop stop;
+    aerie_error error; /* status OK, or why this request was refused: alone, and without any token */
 } aerie_stats;
 
-/* Generates all requests, up to n_seqs at once. stats [n_requests] may be NULL. Errors: LIMIT (a prompt longer than the
- * context: both numbers, before anything is generated), ARGUMENT, MEMORY. */
+/* Generates all requests, up to n_seqs at once. stats [n_requests] may be NULL.
+ * All requests are checked before anything is generated. One that cannot be served is refused alone: the callback is told
+ * once, its stats.error says why, and the others are answered. The call then returns the status of the first one
+ * refused, its number (from 0) in the sentence if there are several requests. Refusals: ARGUMENT (no tokens, a token out of range,
+ * sampling parameters, stop strings, log-probabilities), LIMIT (a prompt longer than the context: both numbers; a grammar that
+ * begins in too many ways), MEMORY. A failure of a pass ends all requests: MEMORY, INTERNAL. */
 AERIE_API aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
                                       aerie_token_callback *callback, void *user, aerie_stats *stats, aerie_error *error);
 

@@ -479,6 +479,8 @@ typedef struct generation {
     aerie_token_callback *callback;
     void *user;
     aerie_stats *stats;  /* or NULL */
+    bool *refused;       /* [n_requests] */
+    aerie_error first_refusal;
     size_t *request_of;  /* [n_seqs] */
     bool *running;       /* [n_seqs] */
     text_out *out;       /* [n_seqs] */
@@ -552,26 +554,67 @@ static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
     g->requests[i].row(g->user, i, position, ae_engine_logits(s->engine, row), bytes ? g->features : NULL);
 }
 
-static aerie_status start_next(generation *g, aerie_error *error)
+static ae_spec_request spec_request(generation *g, const aerie_request *r)
 {
-    const aerie_request *r = &g->requests[g->next];
-    const ae_spec_request request = {r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling, r->grammar,
-                                     r->row ? on_row : NULL, g};
+    return (ae_spec_request){r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling, r->grammar, r->row ? on_row : NULL,
+                             g};
+}
+
+/* Everything that can be refused before anything is generated. */
+static aerie_status check_request(generation *g, const aerie_request *r, aerie_error *error)
+{
+    const ae_spec_request request = spec_request(g, r);
+    AE_TRY(ae_spec_check(g->session->spec, &request, error));
+    AE_TRY(ae_stops_check(r->stop, r->n_stop, error));
+    if (r->n_logprobs > AERIE_MAX_LOGPROBS)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "log-probabilities of %u tokens are asked for; at most %d are possible",
+                       r->n_logprobs, AERIE_MAX_LOGPROBS);
+    return AERIE_OK;
+}
+
+/* This request is not served; the others are. */
+static void refuse(generation *g, size_t i, const aerie_error *why)
+{
+    aerie_error *first = &g->first_refusal;
+    g->refused[i] = true;
+    if (g->stats) g->stats[i].error = *why;
+    if (first->status == AERIE_OK) {
+        *first = *why;
+        if (g->n_requests > 1) (void)ae_fail(first, why->status, "request %zu: %s", i, why->text);
+    }
+    aerie_token_event event = {.i_request = i, .token = -1, .refused = why};
+    send(g, &event);
+}
+
+static aerie_status start(generation *g, const aerie_request *r, uint32_t *slot, aerie_error *error)
+{
+    const ae_spec_request request = spec_request(g, r);
     ae_stops *stops = NULL;
-    uint32_t slot;
     if (r->n_stop) AE_TRY(ae_stops_create(&stops, r->stop, r->n_stop, error));
-    const aerie_status status = ae_spec_start(g->session->spec, &request, &slot, error);
+    const aerie_status status = ae_spec_start(g->session->spec, &request, slot, error);
     if (status != AERIE_OK) {
         ae_stops_free(stops);
         return status;
     }
     if (g->session->params.spec.type == AERIE_SPEC_ORACLE)
-        ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), slot, r->n_tokens, r->oracle_tokens, r->n_oracle_tokens);
-    g->request_of[slot] = g->next++;
-    g->running[slot] = true;
+        ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), *slot, r->n_tokens, r->oracle_tokens, r->n_oracle_tokens);
     /* the answer continues the prompt: its first piece keeps its leading space */
-    g->out[slot] = (text_out){{.vocab = g->session->model->vocab, .started = true}, stops};
+    g->out[*slot] = (text_out){{.vocab = g->session->model->vocab, .started = true}, stops};
     return AERIE_OK;
+}
+
+static void start_next(generation *g)
+{
+    const size_t i = g->next++;
+    aerie_error error = {0};
+    uint32_t slot;
+    if (g->refused[i]) return;
+    if (start(g, &g->requests[i], &slot, &error) != AERIE_OK) {
+        refuse(g, i, &error);
+        return;
+    }
+    g->request_of[slot] = i;
+    g->running[slot] = true;
 }
 
 /* Those whose prompt goes on are asked whether it shall. */
@@ -601,50 +644,38 @@ static void collect(generation *g)
 
 static aerie_status generate(generation *g, aerie_error *error)
 {
+    for (size_t i = 0; i < g->n_requests; i++) {
+        aerie_error why = {0};
+        if (check_request(g, &g->requests[i], &why) != AERIE_OK) refuse(g, i, &why);
+    }
     while (g->next < g->n_requests || ae_spec_n_active(g->session->spec)) {
-        while (g->next < g->n_requests && ae_spec_n_free(g->session->spec)) AE_TRY(start_next(g, error));
+        while (g->next < g->n_requests && ae_spec_n_free(g->session->spec)) start_next(g);
+        if (!ae_spec_n_active(g->session->spec)) continue;
         AE_TRY(ae_spec_step(g->session->spec, on_emit, g, error));
         if (g->text.failed || g->certain.failed) return ae_fail_memory(error, "the text of a token", g->text.n);
         tell_progress(g);
         collect(g);
     }
-    return AERIE_OK;
-}
-
-/* Everything that can be refused is refused before anything is generated. */
-static aerie_status check_requests(const aerie_session *session, const aerie_request *requests, size_t n_requests,
-                                   aerie_error *error)
-{
-    for (size_t i = 0; i < n_requests; i++) {
-        AE_TRY(ae_sampling_check(&requests[i].sampling, (uint32_t)ae_vocab_n_tokens(session->model->vocab), error));
-        AE_TRY(ae_stops_check(requests[i].stop, requests[i].n_stop, error));
-        if (requests[i].n_logprobs > AERIE_MAX_LOGPROBS)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "log-probabilities of %u tokens are asked for; at most %d are possible",
-                           requests[i].n_logprobs, AERIE_MAX_LOGPROBS);
-        if (requests[i].n_tokens >= session->params.n_ctx)
-            return ae_fail(error, AERIE_ERROR_LIMIT,
-                           "the prompt has %zu tokens, but the context holds %u and one must be left for the answer; "
-                           "a larger context (-c) or a shorter prompt is needed", requests[i].n_tokens, session->params.n_ctx);
-    }
-    return AERIE_OK;
+    return g->first_refusal.status == AERIE_OK ? AERIE_OK
+                                               : ae_fail(error, g->first_refusal.status, "%s", g->first_refusal.text);
 }
 
 aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
                             aerie_token_callback *callback, void *user, aerie_stats *stats, aerie_error *error)
 {
     const uint32_t n_seqs = session->params.n_seqs;
-    AE_TRY(check_requests(session, requests, n_requests, error));
     generation g = {.session = session, .requests = requests, .n_requests = n_requests, .callback = callback, .user = user,
                     .stats = stats};
     if (stats) memset(stats, 0, n_requests * sizeof *stats);
+    g.refused = ae_alloc(n_requests, sizeof *g.refused);
     g.request_of = ae_alloc(n_seqs, sizeof *g.request_of);
     g.running = ae_alloc(n_seqs, sizeof *g.running);
     g.out = ae_alloc(n_seqs, sizeof *g.out);
     g.features = ae_alloc(features_of_row(session) + 1, sizeof *g.features);
-    const bool ok = g.request_of && g.running && g.out && g.features;
-    aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.out);
-    if (status == AERIE_OK) status = generate(&g, error);
-    if (status != AERIE_OK) ae_spec_reset(session->spec);
+    const bool ok = (g.refused || !n_requests) && g.request_of && g.running && g.out && g.features;
+    aerie_status status = ok ? generate(&g, error) : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.out);
+    if (status != AERIE_OK && ae_spec_n_active(session->spec)) ae_spec_reset(session->spec);
+    ae_free(g.refused);
     ae_free(g.request_of);
     ae_free(g.running);
     ae_free(g.features);

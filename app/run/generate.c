@@ -59,7 +59,7 @@ static void show(app_generation *g, bool all)
         const app_answer *a = &g->answers[g->i_shown];
         show_new(g, a);
         if (!all && !a->ended) break;
-        show_end(g, a);
+        if (!a->refused) show_end(g, a);
         g->i_shown++;
         g->n_shown = g->i_origin = 0;
     }
@@ -101,6 +101,7 @@ static bool on_token(void *user, const aerie_token_event *event)
     app_answer *a = &g->answers[event->i_request];
     if (!keep(g, a, event)) g->failed = true;
     if (event->token < 0) a->ended = true;
+    if (event->refused) a->refused = true;
     show(g, false);
     return !g->failed && !app_interrupted();
 }
@@ -140,6 +141,21 @@ static bool on_progress(void *user, uint64_t done, uint64_t total)
     return !app_interrupted();
 }
 
+/* What each refused prompt lacks; the exit status of the first, APP_DONE if all were served. */
+static int say_refused(const app_generation *g)
+{
+    int first = APP_DONE;
+    for (size_t i = 0; i < g->prompts->n; i++) {
+        if (g->stats[i].error.status == AERIE_OK) continue;
+        aerie_error error = g->stats[i].error;
+        if (g->prompts->n > 1)
+            snprintf(error.text, sizeof error.text, "prompt %zu: %.480s", i + 1, g->stats[i].error.text);
+        const int bad = app_report(APP_WORKING, error.status, &error);
+        if (!first) first = bad;
+    }
+    return first;
+}
+
 int app_generate(app_generation *g, aerie_session *session)
 {
     const size_t n = g->prompts->n;
@@ -166,6 +182,8 @@ int app_generate(app_generation *g, aerie_session *session)
     bool began = status == AERIE_OK;
     for (size_t i = 0; i < n; i++) began |= g->answers[i].n_ids > 0;
     if (began) show(g, true);
+    const int refused = say_refused(g);
+    if (refused) return refused;
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     if (app_interrupted()) return APP_INTERRUPTED;
     for (size_t i = 0; i < n; i++) {

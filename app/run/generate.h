@@ -29,7 +29,7 @@ typedef struct app_answer {
     size_t n_origins, origin_capacity;
     int32_t *ids; /* [n_ids] */
     size_t n_ids, capacity;
-    bool ended;
+    bool ended, refused; /* refused: nothing is shown of it */
 } app_answer;
 
 typedef enum app_show { APP_SHOW_NOTHING, APP_SHOW_TEXT, APP_SHOW_IDS } app_show;

@@ -7,15 +7,30 @@
 
 #include "run/generate.h"
 
+static json_t *json_answer(const app_generation *g, size_t i)
+{
+    const app_answer *a = &g->answers[i];
+    const aerie_error *error = &g->stats[i].error;
+    if (error->status != AERIE_OK) return json_pack("{s:o}", "error", app_json_text(error->text, strlen(error->text)));
+    json_t *one = json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
+                            app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i]));
+    if (g->options->n_logprobs) json_object_set_new(one, "logprobs", app_json_logprobs(g->models, a));
+    return one;
+}
+
+/* Some prompts were refused, others were answered. */
+static bool served_some(const app_generation *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; g->stats && i < g->prompts->n; i++) n += g->stats[i].error.status != AERIE_OK;
+    return n && n < g->prompts->n;
+}
+
 static int print_json(const app_generation *g, const aerie_stats *sum, const aerie_session *session)
 {
     json_t *answers = json_array();
     for (size_t i = 0; answers && i < g->prompts->n; i++) {
-        const app_answer *a = &g->answers[i];
-        json_t *one = json_pack("{s:o, s:o, s:o}", "text", app_json_text(a->text.data, a->text.n), "ids",
-                                app_json_ids(a->ids, a->n_ids), "stats", app_json_stats(&g->stats[i]));
-        if (g->options->n_logprobs) json_object_set_new(one, "logprobs", app_json_logprobs(g->models, a));
-        json_array_append_new(answers, one);
+        json_array_append_new(answers, json_answer(g, i));
     }
     json_t *settings = app_json_settings(g->models, g->options, session);
     if (g->prompts->n != 1) {
@@ -58,10 +73,10 @@ static int answer(const app_models *models, const app_options *options, const ap
         app_say_speculation(session, options);
         g.color = app_wants_color(options);
         bad = app_generate(&g, session);
-        if (!bad || bad == APP_INTERRUPTED) {
+        if (!bad || bad == APP_INTERRUPTED || served_some(&g)) {
             aerie_stats sum = {0};
             for (size_t i = 0; i < prompts->n; i++) app_stats_add(&sum, &g.stats[i]);
-            if (options->json && print_json(&g, &sum, session)) bad = APP_FAILED;
+            if (options->json && print_json(&g, &sum, session) && !bad) bad = APP_FAILED;
             if (options->stats) app_say_stats(&sum, prompts->n, g.seconds, session);
         }
     }

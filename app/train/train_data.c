@@ -311,6 +311,10 @@ static bool on_token(void *user, const aerie_token_event *event)
     work *w = user;
     job *j = &w->jobs[event->i_request];
     if (w->bad || app_interrupted()) return false;
+    if (event->refused) { /* nothing has been generated yet: none of the lines is written */
+        w->bad = app_report(APP_WORKING, event->refused->status, event->refused);
+        return false;
+    }
     if (event->token < 0) {
         end_job(w, j);
         return true;

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "spec/guide.h"
+#include "text/grammar/grammar_match.h"
 
 typedef struct spec_slot {
     bool active, ignore_eog;
@@ -211,7 +212,8 @@ static void reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_
 
 static aerie_status check_request(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
 {
-    if (!request->n_tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty; at least one token is needed");
+    if (!request->n_tokens || !request->tokens)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty; at least one token is needed");
     if (request->n_tokens >= spec->n_ctx)
         return ae_fail(error, AERIE_ERROR_LIMIT,
                        "the prompt has %zu tokens, but the context holds %u and one must be left for the answer; "
@@ -221,8 +223,16 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
         if (request->tokens[i] < 0 || request->tokens[i] >= n_vocab)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the prompt is %d; 0 to %d are possible", i,
                            request->tokens[i], n_vocab - 1);
-    if (spec->n_active == spec->n_slots)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "all %u sequences are busy", spec->n_slots);
+    return ae_sampling_check(&request->sampling, (uint32_t)n_vocab, error);
+}
+
+aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
+{
+    AE_TRY(check_request(spec, request, error));
+    if (!request->grammar) return AERIE_OK;
+    ae_matcher matcher; /* whether the grammar's beginning fits is known only by making it */
+    AE_TRY(ae_matcher_init(&matcher, request->grammar, error));
+    ae_matcher_free(&matcher);
     return AERIE_OK;
 }
 
@@ -252,6 +262,8 @@ static aerie_status constrain(ae_spec *spec, uint32_t i_slot, const ae_grammar *
 aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error)
 {
     AE_TRY(check_request(spec, request, error));
+    if (spec->n_active == spec->n_slots)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "all %u sequences are busy", spec->n_slots);
     ae_sampler *sampler;
     AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
                              error));

@@ -54,8 +54,11 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
                             aerie_error *error);
 void ae_spec_free(ae_spec *spec);
 
-/* Starts a sequence in a free slot, reusing what the KV cache holds of its prompt. LIMIT when the prompt does not fit the
- * context (both numbers) or no slot is free. */
+/* Whether the request could be served by a free slot. ARGUMENT: the prompt, a token or a sampling parameter is out of range.
+ * LIMIT: the prompt does not fit the context (both numbers), or the grammar begins in too many ways. */
+aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error);
+/* Starts a sequence in a free slot, reusing what the KV cache holds of its prompt. After a failure nothing has changed. LIMIT
+ * also when no slot is free. */
 aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error);
 /* One pass for all active slots. emit is called during it. */
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error);

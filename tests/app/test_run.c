@@ -292,6 +292,25 @@ static void a_head_is_no_model(void **state)
     }
 }
 
+/* A prompt that cannot be answered is refused alone; the others are answered as if it were not there. */
+static void a_bad_prompt_does_not_cost_the_others(void **state)
+{
+    (void)state;
+    static const char how[] = "-m m.gguf -no-cnv -n 8 --temp 0 -c 40 -np 2 -q";
+    cli("$A run %s -p hello -p rain > expected", how);
+    assert_int_equal(cli_last.status, 0);
+    cli("$A run %s -p hello -p \"$(yes word | head -200)\" -p rain > got; s=$?; cmp got expected || exit 9; exit $s", how);
+    assert_int_equal(cli_last.status, 2);
+    assert_non_null(strstr(cli_last.err, "aerie: prompt 2: the prompt has "));
+    cli("$A run %s --json -p hello -p \"$(yes word | head -200)\"", how);
+    assert_int_equal(cli_last.status, 2);
+    json_t *json = json_loads(cli_last.out, 0, NULL), *answers = json_object_get(json, "answers");
+    assert_int_equal(json_array_size(answers), 2);
+    assert_non_null(json_object_get(json_array_get(answers, 0), "text"));
+    assert_non_null(strstr(json_string_value(json_object_get(json_array_get(answers, 1), "error")), "context holds 40"));
+    json_decref(json);
+}
+
 /* What lies beside the model under a head's name but is none costs one line. */
 static void a_broken_head_beside_the_model_stops_nothing(void **state)
 {
@@ -352,6 +371,7 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(a_draft_model_may_have_another_vocabulary),
         cmocka_unit_test(a_head_is_no_model),
+        cmocka_unit_test(a_bad_prompt_does_not_cost_the_others),
         cmocka_unit_test(a_broken_head_beside_the_model_stops_nothing),
         cmocka_unit_test(sampling_refusals),
         cmocka_unit_test(interruption),

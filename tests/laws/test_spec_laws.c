@@ -7,6 +7,7 @@
  * AERIE_MODEL names it or models/ holds it.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -374,31 +375,85 @@ static void test_random_models_go_on_changing(void **state)
 
 /* ---- What is refused ------------------------------------------------------------------------------------------ */
 
-static void test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(void **state)
+#define N_GOOD 4
+
+/* Bad requests among good ones, two sequences at once: each is refused alone, told once, and the rest are answered as ever. */
+static void check_refused(aerie_session *session, const aerie_request *bad, aerie_status expected, const char *text)
+{
+    static run r;
+    aerie_error error = {0};
+    aerie_stats stats[N_GOOD + 1];
+    aerie_request requests[N_GOOD + 1];
+    for (size_t at = 0; at <= N_GOOD; at += 2) {
+        memset(&r, 0, sizeof r);
+        r.n = N_GOOD + 1;
+        for (size_t i = 0; i <= N_GOOD; i++) requests[i] = request_of(i < at ? i : i - 1, 0, true);
+        requests[at] = *bad;
+        assert_int_equal(aerie_generate(session, requests, N_GOOD + 1, on_token, &r, stats, &error), expected);
+        if (!strstr(error.text, text)) fail_msg("'%s' does not hold '%s'", error.text, text);
+        char number[32];
+        snprintf(number, sizeof number, "request %zu: ", at);
+        assert_int_equal(strncmp(error.text, number, strlen(number)), 0);
+        for (size_t i = 0; i <= N_GOOD; i++) {
+            const bool is_bad = i == at;
+            assert_int_equal(stats[i].error.status, is_bad ? expected : AERIE_OK);
+            assert_int_equal(r.answers[i].n_refusals, is_bad);
+            r.answers[i].stats = stats[i];
+            if (is_bad) assert_int_equal(r.answers[i].n, 0);
+            else same_answer(&r.answers[i], plain_answer(0, 0, true, AERIE_KV_F16, i < at ? i : i - 1), "beside a refusal", i);
+            if (is_bad) assert_non_null(strstr(stats[i].error.text, text));
+        }
+    }
+    assert_int_equal(aerie_generate(session, bad, 1, NULL, NULL, NULL, &error), expected);
+    assert_null(strstr(error.text, "request 0: ")); /* alone it needs no number */
+}
+
+static void test_a_bad_request_is_refused_alone(void **state)
 {
     (void)state;
     static const size_t lengths[] = {N_CTX, N_CTX + 1, 5000};
     static int32_t tokens[5000];
+    static const char *const no_stop[] = {""};
+    char gbnf[64];
+    aerie_error error = {0};
     aerie_spec spec = aerie_spec_default();
     aerie_session *session = open_session(target_models[0][0], &spec, 2, 64, 1, AERIE_KV_F16);
     for (size_t i = 0; i < 3; i++) {
-        aerie_error error = {0};
+        aerie_request r = request_of(1, 0, true);
         char number[16];
-        aerie_request requests[3] = {request_of(1, 0, true), request_of(1, 0, true), request_of(1, 0, true)};
-        run r = {.n = 3};
-        requests[2].tokens = tokens; /* would have to wait for one of the others to end */
-        requests[2].n_tokens = lengths[i];
-        assert_int_equal(aerie_generate(session, requests, 3, on_token, &r, NULL, &error), AERIE_ERROR_LIMIT);
+        r.tokens = tokens, r.n_tokens = lengths[i];
         snprintf(number, sizeof number, "%zu", lengths[i]);
-        assert_non_null(strstr(error.text, number));
-        assert_non_null(strstr(error.text, "200"));
-        assert_int_equal(r.answers[0].n, 0); /* before anything is generated */
+        check_refused(session, &r, AERIE_ERROR_LIMIT, number);
+        check_refused(session, &r, AERIE_ERROR_LIMIT, "200");
     }
-    run r;
+    int32_t ids[] = {1, 2, 1 << 20};
+    aerie_request r = request_of(1, 0, true);
+    r.tokens = ids, r.n_tokens = 3;
+    check_refused(session, &r, AERIE_ERROR_ARGUMENT, "token 2 of the prompt is 1048576");
+    ids[2] = -1;
+    check_refused(session, &r, AERIE_ERROR_ARGUMENT, "token 2 of the prompt is -1");
+    r.n_tokens = 0;
+    check_refused(session, &r, AERIE_ERROR_ARGUMENT, "the prompt is empty");
+    r.tokens = NULL, r.n_tokens = 7;
+    check_refused(session, &r, AERIE_ERROR_ARGUMENT, "the prompt is empty");
+    r = request_of(1, 0, true), r.sampling.temperature = NAN;
+    check_refused(session, &r, AERIE_ERROR_ARGUMENT, "temperature");
+    r = request_of(1, 0, true), r.stop = no_stop, r.n_stop = 1;
+    check_refused(session, &r, AERIE_ERROR_ARGUMENT, "stop string 1");
+    r.stop = NULL;
+    check_refused(session, &r, AERIE_ERROR_ARGUMENT, "stop string");
+    r = request_of(1, 0, true), r.n_logprobs = AERIE_MAX_LOGPROBS + 1;
+    check_refused(session, &r, AERIE_ERROR_ARGUMENT, "129");
+    aerie_grammar *grammar;
+    snprintf(gbnf, sizeof gbnf, "root ::= [a]? [a]? x{0,5000} \"b\"\nx ::= [a]");
+    need(aerie_grammar_create(&grammar, gbnf, strlen(gbnf), &error), &error);
+    r = request_of(1, 0, true), r.grammar = grammar;
+    check_refused(session, &r, AERIE_ERROR_LIMIT, "begins in too many ways");
+    aerie_grammar_free(grammar);
+    run last;
     const aerie_request good = request_of(6, 0, true);
-    const answer *expected = plain_answer(0, 0, true, AERIE_KV_F16, 6);
-    generate(session, target_models[0][0], &good, 1, &r); /* the session lives on */
-    same_answer(&r.answers[0], expected, "behind a refusal", 0);
+    generate(session, target_models[0][0], &good, 1, &last); /* the session lives on */
+    same_answer(&last.answers[0], plain_answer(0, 0, true, AERIE_KV_F16, 6), "after a refusal", 0);
     aerie_session_free(session);
 }
 
@@ -483,7 +538,7 @@ int main(void)
         cmocka_unit_test(test_law_1_random_drafts_are_hardly_ever_accepted),
         cmocka_unit_test(test_law_1_a_draft_model_is_right_sometimes),
         cmocka_unit_test(test_law_1_same_tokens_over_the_whole_matrix),
-        cmocka_unit_test(test_a_prompt_longer_than_the_context_is_refused_with_both_numbers),
+        cmocka_unit_test(test_a_bad_request_is_refused_alone),
         cmocka_unit_test(test_law_1_sample_of_the_matrix_on_smollm2),
     };
     return cmocka_run_group_tests_name("speculation laws", tests, make_models, drop_models);
