@@ -5,11 +5,9 @@
  * let go frees it.
  *
  * Threads: any thread submits (it pushes onto `submitted`, an atomic list that the stepping thread takes as a whole) and
- * cancels (it sets a flag). All else belongs to the stepping thread. The mutex is for aerie_wait alone: a step takes no lock.
+ * cancels (it sets a flag). All else belongs to the stepping thread. The bell is for aerie_wait alone: a step takes no lock.
  */
-#include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "api_int.h"
 #include "base/err.h"
@@ -98,14 +96,6 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
     return status;
 }
 
-/* Wakes aerie_wait. */
-static void wake(aerie_session *session)
-{
-    pthread_mutex_lock(&session->mutex);
-    pthread_cond_broadcast(&session->news);
-    pthread_mutex_unlock(&session->mutex);
-}
-
 aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
     *task = NULL;
@@ -116,7 +106,7 @@ aerie_status aerie_submit(aerie_session *session, const aerie_request *request, 
     aerie_task *first = atomic_load(&session->submitted);
     do (*task)->next = first;
     while (!atomic_compare_exchange_weak(&session->submitted, &first, *task));
-    wake(session);
+    ae_bell_ring(&session->bell);
     return AERIE_OK;
 }
 
@@ -125,7 +115,7 @@ void aerie_cancel(aerie_task *task)
     if (atomic_load(&task->ended)) return;
     atomic_store(&task->cancelled, true);
     atomic_store(&task->session->any_cancelled, true);
-    wake(task->session);
+    ae_bell_ring(&task->session->bell);
 }
 
 void aerie_task_free(aerie_task *task)
@@ -384,15 +374,8 @@ static bool has_news(aerie_session *s)
 
 bool aerie_wait(aerie_session *s, double seconds)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    const double whole = seconds > 0 ? seconds < 1e9 ? seconds : 1e9 : 0;
-    end.tv_sec += (time_t)whole;
-    end.tv_nsec += (long)((whole - (double)(time_t)whole) * 1e9);
-    if (end.tv_nsec >= 1000000000) end.tv_sec++, end.tv_nsec -= 1000000000;
-    pthread_mutex_lock(&s->mutex);
-    while (!has_news(s) && pthread_cond_timedwait(&s->news, &s->mutex, &end) != ETIMEDOUT) {}
-    pthread_mutex_unlock(&s->mutex);
+    const double end = ae_time_now() + seconds;
+    for (double left = seconds; !has_news(s) && left > 0; left = end - ae_time_now()) ae_bell_wait(&s->bell, left);
     return has_news(s);
 }
 
@@ -400,15 +383,10 @@ bool aerie_wait(aerie_session *s, double seconds)
 
 aerie_status ae_api_tasks_init(aerie_session *s, aerie_error *error)
 {
-    pthread_condattr_t attributes;
     s->running = ae_alloc(s->params.n_seqs, sizeof(aerie_task *));
     s->features = ae_alloc(ae_api_features_of_row(s) + 1, sizeof *s->features);
     if (!s->running || !s->features) return ae_fail_memory(error, "the requests' state", s->params.n_seqs * sizeof(aerie_task *));
-    pthread_mutex_init(&s->mutex, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->news, &attributes);
-    pthread_condattr_destroy(&attributes);
+    if (!ae_bell_init(&s->bell)) return ae_fail_memory(error, "the bell of a session", sizeof s->bell);
     s->has_tasks = true;
     return AERIE_OK;
 }
@@ -426,8 +404,7 @@ void ae_api_tasks_free(aerie_session *s)
         }
         aerie_token_event event;
         while (aerie_poll(s, &event)) {}
-        pthread_cond_destroy(&s->news);
-        pthread_mutex_destroy(&s->mutex);
+        ae_bell_free(&s->bell);
     }
     ae_free(s->running);
     ae_free(s->features);

@@ -2,10 +2,10 @@
 #ifndef AE_API_INT_H
 #define AE_API_INT_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "aerie.h"
+#include "base/bell.h"
 #include "engine/engine.h"
 #include "spec/drafter_head/dhead_net.h"
 #include "model/model.h"
@@ -33,8 +33,7 @@ struct aerie_session {
     _Atomic(aerie_task *) submitted; /* newest first; any thread adds */
     atomic_bool any_cancelled;
     atomic_size_t n_tasks;           /* that have not ended */
-    pthread_mutex_t mutex;           /* for aerie_wait, with `news` */
-    pthread_cond_t news;
+    ae_bell bell;                    /* for aerie_wait */
     bool has_tasks;                  /* what follows was set up */
     aerie_task *waiting;             /* for a free slot, oldest first */
     aerie_task **running;            /* [n_seqs] by slot, or NULL */

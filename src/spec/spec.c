@@ -161,18 +161,18 @@ static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, const int32_t 
 }
 
 /* Where a sequence can begin. */
-typedef struct start {
+typedef struct origin {
     uint32_t slot;             /* the free slot that has most tokens in common: its drafter knows them */
     uint32_t donor, n_same;    /* the slot, free or not, that has most */
     uint32_t source, n_source; /* the running slot whose live positions can be shared, if they are more than the prefix tree's */
     uint32_t leader, n_leader; /* the running slot that will compute most of the prompt before long */
-} start;
+} origin;
 
-static start choose_start(const ae_spec *spec, const ae_spec_request *request)
+static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
     const uint32_t n_most = (uint32_t)request->n_tokens - 1; /* the last token runs always: its logits are needed */
-    start best = {.slot = NO_SLOT, .leader = NO_SLOT};
+    origin best = {.slot = NO_SLOT, .leader = NO_SLOT};
     uint32_t n_slot = 0;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         const spec_slot *s = &spec->slots[i];
@@ -195,7 +195,7 @@ static start choose_start(const ae_spec *spec, const ae_spec_request *request)
 
 /* The slot, whose cache is empty, gets what there is of its first n tokens: from the prefix tree, or from positions
  * [0, n_source) of a running slot if these are more. The drafter is told. */
-static void reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n, const start *from)
+static void reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n, const origin *from)
 {
     ae_kv *kv = ae_engine_kv(spec->engine);
     ae_stream *stream = ae_engine_stream(spec->engine);
@@ -267,7 +267,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     ae_sampler *sampler;
     AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
                              error));
-    const start from = choose_start(spec, request);
+    const origin from = choose_origin(spec, request);
     const uint32_t i = from.slot, n_most = request->row ? 0 : (uint32_t)request->n_tokens - 1;
     spec_slot *s = &spec->slots[i];
     const aerie_status status = constrain(spec, i, request->grammar, error);
@@ -352,7 +352,7 @@ static bool waits(ae_spec *spec, uint32_t i_slot)
     const bool runs = leader->active && leader->number == s->leader_number;
     const uint32_t live = runs ? ae_kv_n_live(kv, s->leader) : 0;
     if (runs && live < s->n_awaited && !leader->preempted) return true;
-    const start from = {.donor = runs ? s->leader : i_slot, .n_same = runs ? s->n_awaited : 0, .source = s->leader,
+    const origin from = {.donor = runs ? s->leader : i_slot, .n_same = runs ? s->n_awaited : 0, .source = s->leader,
                         .n_source = live < s->n_awaited ? live : s->n_awaited};
     s->leader = NO_SLOT;
     if (live <= ae_kv_n_live(kv, i_slot) && runs) return false;
@@ -392,7 +392,7 @@ static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
     spec_slot *s = &spec->slots[spec->order[k]];
     const uint32_t need = ae_kv_n_missing(kv, spec->order[k], (uint32_t)s->n_tokens + 1);
     if (need + n_planned + k > ae_kv_n_available(kv) && k) return false;
-    const start from = {.donor = spec->order[k], .n_same = (uint32_t)s->n_tokens};
+    const origin from = {.donor = spec->order[k], .n_same = (uint32_t)s->n_tokens};
     s->preempted = false;
     reuse(spec, spec->order[k], s->tokens, s->row && s->n_told < s->n_tokens ? s->n_told : (uint32_t)s->n_tokens - 1, &from);
     return true;
