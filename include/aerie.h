@@ -487,6 +487,7 @@ typedef struct aerie_stats {
     uint32_t n_prompt, n_cached; /* prompt tokens; of these found in the KV cache */
     uint32_t n_generated;
     uint32_t n_passes;           /* target passes after the prompt */
+    uint32_t n_preempted;        /* times that its part of the KV cache was given to older requests, and computed again later */
     uint32_t n_drafted, n_accepted;
     uint32_t drafted_at[AERIE_MAX_DRAFT];  /* [depth - 1] nodes verified */
     uint32_t accepted_at[AERIE_MAX_DRAFT]; /* [depth - 1] */

@@ -43,7 +43,6 @@ struct ae_spec {
     spec_slot *slots; /* [n_slots] */
     uint32_t *order;  /* [n_active] active slots, oldest first */
     uint64_t n_started;
-    uint64_t n_preempted; /* times */
     ae_token_trie *trie; /* made for the first grammar */
     float *masked;       /* [n_vocab] with it */
     /* this pass */
@@ -368,7 +367,7 @@ static void preempt(ae_spec *spec, uint32_t i_slot)
     spec_slot *s = &spec->slots[i_slot];
     release(spec, i_slot);
     s->preempted = true;
-    spec->n_preempted++;
+    s->stats.n_preempted++;
 }
 
 /* Pages of the cache that the slot may take for n more positions, those that planned ones will take left out; sequences that

@@ -44,10 +44,11 @@ static uint32_t medusa_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     medusa *d = (medusa *)drafter;
     if (begin->slot >= d->n_slots) return begin->n_shared;
-    /* only the newest row counts, and the last token of a prompt always runs */
-    d->n_seen[begin->slot] = begin->n_shared;
+    /* only the newest row counts: the target runs one of the shared positions again, so that there is one */
+    const uint32_t n = begin->n_shared ? begin->n_shared - 1 : 0;
+    d->n_seen[begin->slot] = n;
     d->fresh[begin->slot] = false;
-    return begin->n_shared;
+    return n;
 }
 
 static void medusa_observe(ae_drafter *drafter, const ae_draft_seen *seen)
