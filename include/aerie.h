@@ -8,8 +8,17 @@
  *   - A getter lends: what it returns lives as long as the object it was asked of.
  *   - Option structs are initialised by their `_default` function and then changed; fields that
  *     a caller does not know keep their defaults.
- *   - A model is immutable once loaded and may be shared by threads and sessions. A session is
- *     used by one thread at a time.
+ *   - A model is immutable once loaded and may be shared by threads and sessions.
+ *
+ * Threads and lifetimes of a session
+ *   - One thread at a time steps it: aerie_step, aerie_poll, aerie_wait, aerie_generate, the measuring functions and
+ *     aerie_session_free belong to that thread.
+ *   - Any thread may call aerie_submit, aerie_cancel, aerie_task_ended and, for a task that has ended, aerie_task_stats and
+ *     aerie_task_free at any time.
+ *   - The model, draft model and head outlive the session; a session ends its tasks when it is freed, and no function may be
+ *     called for the session's tasks then but aerie_task_stats, aerie_task_ended and aerie_task_free.
+ *   - A request's callbacks run inside aerie_step, on the stepping thread. They may submit and cancel; they may not step,
+ *     poll or free the session. What an event points to is valid during the call.
  */
 #ifndef AERIE_H
 #define AERIE_H
@@ -407,6 +416,9 @@ typedef struct aerie_session_params {
     uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for;
                          * AERIE_CTX_TRAINED = what it was trained for (8192 if the file does not say) */
     uint32_t n_seqs;    /* requests generated at once */
+    uint32_t n_kv;      /* positions of the KV cache, which all sequences share; raised to what one sequence may need. 0 = whole
+                         * contexts for 4 sequences and an eighth of one for each further one. When it is full the youngest
+                         * sequences wait and are computed again later: the same output, but more time */
     uint32_t n_batch;   /* prompt tokens per pass */
     uint32_t n_threads; /* 0 = a thread per core that this process may use */
     aerie_kv_type kv_type; /* of the session, its draft model included */
@@ -463,6 +475,13 @@ AERIE_API aerie_status aerie_memory_plan_draft(const char *path, const char *dra
  * session without taps. Both are valid during the call. */
 typedef void aerie_row_callback(void *user, size_t i_request, size_t position, const float *logits, const float *features);
 
+typedef struct aerie_task aerie_task;                 /* a request on its way; see aerie_submit */
+typedef struct aerie_token_event aerie_token_event;
+/* Called for every emitted token, in order per request; false ends that request. A request that has ended is told once
+ * more with token -1, and with the bytes held back (an incomplete character, what began a stop string), mostly none; its
+ * statistics are there by then. A request that was refused is told only once, with token -1 and `refused`. */
+typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
+
 typedef struct aerie_request {
     const int32_t *tokens; /* [n_tokens] the prompt, at least one */
     size_t n_tokens;
@@ -472,12 +491,15 @@ typedef struct aerie_request {
     uint32_t n_logprobs;      /* likeliest tokens told with each token, up to AERIE_MAX_LOGPROBS; 0: no log-probabilities */
     const char *const *stop;  /* [n_stop] texts that end the answer, see AERIE_STOP_STRING */
     size_t n_stop;
-    aerie_progress *progress; /* called with aerie_generate's `user` between passes over the prompt, done of total tokens;
+    aerie_progress *progress; /* called with `user` between passes over the prompt, done of total tokens;
                                * false ends the request (AERIE_STOP_CALLER). May be NULL */
     const aerie_grammar *grammar; /* of the answer; NULL: any text */
-    aerie_row_callback *row; /* called with aerie_generate's `user` for every position of prompt and answer that is run, in
+    aerie_row_callback *row; /* called with `user` for every position of prompt and answer that is run, in
                               * order and after the callback of the token drawn from it. The last token of an answer that does
                               * not end by itself (EOG) may never be run. NULL: not called */
+    size_t id;                    /* told with its events and rows; aerie_generate numbers requests itself */
+    aerie_token_callback *token;  /* called by aerie_step for its events; NULL: they wait for aerie_poll. aerie_generate sets it */
+    void *user;                   /* for token, progress and row; aerie_generate sets it */
     const int32_t *oracle_tokens; /* ORACLE: [n_oracle_tokens] the true continuation of the prompt */
     size_t n_oracle_tokens;
 } aerie_request;
@@ -503,8 +525,9 @@ typedef struct aerie_logprob {
     float logprob; /* natural; -INFINITY where the model gives it no chance */
 } aerie_logprob;
 
-typedef struct aerie_token_event {
-    size_t i_request;
+struct aerie_token_event {
+    size_t i_request; /* the request's id; in aerie_generate its index */
+    aerie_task *task; /* NULL for a request that was refused before it became one */
     int32_t token;
     const char *text;  /* [n_text] bytes that are certain with this token: whole UTF-8 characters; may be empty. What may
                         * begin a stop string comes with a later token. */
@@ -516,17 +539,14 @@ typedef struct aerie_token_event {
     const aerie_logprob *top;   /* [n_top] the likeliest, best first */
     uint32_t n_top;
     const aerie_error *refused; /* with token -1: why the request was refused; NULL: it was served */
-} aerie_token_event;
-
-/* Called for every emitted token, in order per request; false ends that request. A request that has ended is told once
- * more with token -1, and with the bytes held back (an incomplete character, what began a stop string), mostly none; its
- * statistics are there by then. A request that was refused is told only once, with token -1 and `refused`. */
-typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
+    const struct aerie_stats *stats; /* with token -1: final */
+};
 
 typedef struct aerie_stats {
     uint32_t n_prompt, n_cached; /* prompt tokens; of these found in the KV cache */
     uint32_t n_generated;
     uint32_t n_passes;           /* target passes after the prompt */
+    uint32_t n_preempted;        /* times that its part of the KV cache was given to older requests, and computed again later */
     uint32_t n_drafted, n_accepted;
     uint32_t drafted_at[AERIE_MAX_DRAFT];  /* [depth - 1] nodes verified */
     uint32_t accepted_at[AERIE_MAX_DRAFT]; /* [depth - 1] */
@@ -540,6 +560,31 @@ typedef struct aerie_stats {
     aerie_stop stop;
     aerie_error error; /* status OK, or why this request was refused: alone, and without any token */
 } aerie_stats;
+
+/* A request enters the session: checked now, begun by a later step. All that it points to is copied. *task is the caller's to
+ * free. Errors: ARGUMENT (no tokens, a token out of range, sampling parameters, stop strings, log-probabilities), LIMIT (a
+ * prompt longer than the context: both numbers; a grammar that begins in too many ways), MEMORY. Any thread. */
+AERIE_API aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task,
+                                    aerie_error *error);
+/* One pass over the rows of all sequences: chunks of prompts, tokens, drafts. Requests wait in the order of their submission
+ * while n_seqs others run. Does nothing when there is nothing to do. Errors: MEMORY, INTERNAL; the tasks that ran have ended
+ * with that error then, and the session goes on with the next. */
+AERIE_API aerie_status aerie_step(aerie_session *session, aerie_error *error);
+/* The next event of a request without a token callback; false: there is none now. What it points to is valid until the
+ * next call of aerie_poll or aerie_step. */
+AERIE_API bool aerie_poll(aerie_session *session, aerie_token_event *event);
+/* Waits until there is something to step, at most so many seconds; true: there is. */
+AERIE_API bool aerie_wait(aerie_session *session, double seconds);
+/* Tasks submitted that have not ended. Any thread. */
+AERIE_API size_t aerie_session_n_tasks(const aerie_session *session);
+/* The task ends at the next step with AERIE_STOP_CALLER, if it has not ended by then. Any thread. */
+AERIE_API void aerie_cancel(aerie_task *task);
+/* Whether its last event was told or waits to be polled. Any thread. */
+AERIE_API bool aerie_task_ended(const aerie_task *task);
+/* Final once the task has ended; lent by the task. */
+AERIE_API const aerie_stats *aerie_task_stats(const aerie_task *task);
+/* Cancels it if need be; no callback begins after the call. NULL is fine. */
+AERIE_API void aerie_task_free(aerie_task *task);
 
 /* Generates all requests, up to n_seqs at once. stats [n_requests] may be NULL.
  * All requests are checked before anything is generated. One that cannot be served is refused alone: the callback is told

@@ -6,9 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"
-#include "sample/logprobs.h"
 #include "text/grammar/grammar_match.h"
-#include "text/stops.h"
 #include "text/token/vocab.h"
 
 const char *aerie_version(void)
@@ -352,6 +350,15 @@ aerie_request aerie_request_default(void)
 
 #define DEFAULT_CTX 8192
 #define MAX_SEQS 1024
+#define FULL_SEQS 4 /* sequences whose whole contexts fit the KV cache by default */
+
+/* Positions of the KV cache: whole contexts for four sequences, an eighth of one for each further one. */
+static uint32_t default_kv(const aerie_session_params *p)
+{
+    const uint64_t one = (uint64_t)p->n_ctx + AE_TREE_MAX + AE_KV_PAGE, n = p->n_seqs;
+    const uint64_t all = n <= FULL_SEQS ? n * one : FULL_SEQS * one + (n - FULL_SEQS) * (one / 8 + AE_TREE_MAX + AE_KV_PAGE);
+    return (uint32_t)(all < UINT32_MAX / 2 ? all : UINT32_MAX / 2);
+}
 
 aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *p,
                             aerie_error *error)
@@ -361,6 +368,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
     if (!p->n_ctx) p->n_ctx = train && train < DEFAULT_CTX ? train : DEFAULT_CTX;
     if (p->n_ctx == AERIE_CTX_TRAINED) p->n_ctx = train ? train : DEFAULT_CTX;
     if (!p->n_threads) p->n_threads = (uint32_t)ae_os_n_cores();
+    if (!p->n_kv) p->n_kv = default_kv(p);
     const struct {
         const char *name;
         uint32_t value, lo, hi;
@@ -369,6 +377,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         {"the number of sequences", p->n_seqs, 1, MAX_SEQS},
         {"the batch size", p->n_batch, 1, 1u << 16},
         {"the number of threads", p->n_threads, 1, 1024},
+        {"the size of the KV cache", p->n_kv, 0, UINT32_MAX - AE_KV_PAGE},
         {"the draft length", p->spec.n_max, 1, AERIE_MAX_DRAFT},
         {"the shortest draft", p->spec.n_min, 0, AERIE_MAX_DRAFT},
         {"the size of a draft tree", p->spec.n_nodes, 0, AERIE_MAX_DRAFT},
@@ -412,10 +421,20 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
 
 _Static_assert(AERIE_MAX_TAPS == AE_MAX_TAPS && AERIE_TAP_NORMED == AE_TAP_NORMED, "one limit, two names");
 
-ae_engine_options ae_api_engine_options(const aerie_session_params *p)
+/* Rows of a pass that may have logits: a token for each sequence, and of drafts what some memory holds. */
+static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
+{
+    const uint64_t memory = 128u << 20, row = n_vocab * sizeof(float), trees = (uint64_t)p->n_seqs * (AE_TREE_MAX + 1);
+    uint64_t n = memory / row;
+    if (n < p->n_seqs + AE_TREE_MAX) n = p->n_seqs + AE_TREE_MAX;
+    return (uint32_t)(n < trees ? n : trees);
+}
+
+ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t n_vocab)
 {
     ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch, .n_threads = p->n_threads,
-                           .kv_type = kv_names[p->kv_type].type, .n_taps = p->n_taps};
+                           .kv_type = kv_names[p->kv_type].type, .n_taps = p->n_taps,
+                           .n_outputs = outputs_of(p, n_vocab), .n_kv_pages = p->n_kv / AE_KV_PAGE + (p->n_kv % AE_KV_PAGE > 0)};
     memcpy(o.taps, p->taps, sizeof o.taps);
     return o;
 }
@@ -434,7 +453,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     aerie_status status = ae_model_load(&model, path, &options, error);
     if (status == AERIE_OK) status = ae_api_resolve(model, session_params, &sp, error);
     if (status == AERIE_OK) {
-        const ae_engine_options eo = ae_api_engine_options(&sp);
+        const ae_engine_options eo = ae_api_engine_options(&sp, model->hparams.n_vocab);
         const ae_load_options no = ae_api_net_options(&mp);
         plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
         plan->session_bytes = ae_engine_plan_bytes(model, backend, &eo);
@@ -477,6 +496,7 @@ static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie
 void aerie_session_free(aerie_session *session)
 {
     if (!session) return;
+    ae_api_tasks_free(session);
     ae_spec_free(session->spec);
     ae_engine_free(session->engine);
     ae_free(session);
@@ -493,7 +513,7 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
     aerie_status status;
     ae_drafter *drafter;
     AE_TRY_GOTO(status, ae_api_resolve(model->model, params, &s->params, error), fail);
-    const ae_engine_options eo = ae_api_engine_options(&s->params);
+    const ae_engine_options eo = ae_api_engine_options(&s->params, model->model->hparams.n_vocab);
     const uint64_t bytes = ae_engine_plan_bytes(model->model, model->backend, &eo);
     AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", bytes,
                                             "a smaller context (-c) or fewer sequences would fit", error), fail);
@@ -504,6 +524,7 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
                                 .shape = ae_api_shape(spec->tree), .n_nodes = spec->n_nodes, .top_k = spec->top_k,
                                 .fixed = spec->fixed};
     AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);
+    AE_TRY_GOTO(status, ae_api_tasks_init(s, error), fail);
     *session = s;
     return AERIE_OK;
 fail:
@@ -520,221 +541,4 @@ const char *aerie_session_spec_name(const aerie_session *session)
 {
     const aerie_spec *spec = &session->params.spec;
     return spec->ngram ? joined_names[spec->type] : aerie_spec_type_name(spec->type);
-}
-
-/* ---- Generation ------------------------------------------------------------------------------------------------- */
-
-/* What a slot's answer becomes as text: tokens' bytes, up to a stop string, in whole characters. */
-typedef struct text_out {
-    ae_detok detok;
-    ae_stops *stops; /* NULL: none */
-} text_out;
-
-typedef struct generation {
-    aerie_session *session;
-    const aerie_request *requests;
-    size_t n_requests, next;
-    aerie_token_callback *callback;
-    void *user;
-    aerie_stats *stats;  /* or NULL */
-    bool *refused;       /* [n_requests] */
-    aerie_error first_refusal;
-    size_t *request_of;  /* [n_seqs] */
-    bool *running;       /* [n_seqs] */
-    text_out *out;       /* [n_seqs] */
-    ae_buf certain, text; /* what stop strings let through; of it whole characters */
-    float *features;     /* [n_taps][n_embd] of a row, for those who are told of rows */
-} generation;
-
-static bool send(generation *g, aerie_token_event *event)
-{
-    event->text = g->text.data ? g->text.data : "";
-    event->n_text = g->text.n;
-    const bool more = !g->callback || g->callback(g->user, event);
-    ae_buf_clear(&g->text);
-    return more;
-}
-
-/* Bytes of a new token; true when they complete a stop string. */
-static bool add_text(generation *g, text_out *out, int32_t token)
-{
-    uint32_t n;
-    const char *piece = ae_detok_piece(&out->detok, token, &n);
-    if (!out->stops) {
-        ae_detok_bytes(&out->detok, piece, n, &g->text);
-        return false;
-    }
-    const bool found = ae_stops_feed(out->stops, piece, n, &g->certain);
-    ae_detok_bytes(&out->detok, g->certain.data, g->certain.n, &g->text);
-    ae_buf_clear(&g->certain);
-    return found;
-}
-
-static void end_text(generation *g, text_out *out)
-{
-    if (out->stops) {
-        ae_stops_end(out->stops, &g->certain);
-        ae_detok_bytes(&out->detok, g->certain.data, g->certain.n, &g->text);
-        ae_buf_clear(&g->certain);
-    }
-    ae_detok_end(&out->detok, &g->text);
-    ae_stops_free(out->stops);
-    out->stops = NULL;
-}
-
-static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits)
-{
-    generation *g = user;
-    const aerie_request *r = &g->requests[g->request_of[slot]];
-    aerie_logprob top[AERIE_MAX_LOGPROBS];
-    aerie_token_event event = {.i_request = g->request_of[slot], .token = token, .draft_depth = depth, .top = top};
-    if (r->n_logprobs)
-        event.logprob = ae_logprobs(logits, (uint32_t)ae_vocab_n_tokens(g->session->model->vocab), token, r->n_logprobs, top,
-                                    &event.n_top);
-    const bool found = add_text(g, &g->out[slot], token);
-    const bool failed = g->text.failed || g->certain.failed;
-    if (!send(g, &event) || failed) return AERIE_STOP_CALLER;
-    return found ? AERIE_STOP_STRING : AERIE_STOP_NONE;
-}
-
-static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
-{
-    const generation *g = user;
-    const aerie_session *s = g->session;
-    const size_t i = g->request_of[slot], bytes = ae_api_row_features(s) * sizeof(float);
-    if (bytes)
-        s->model->backend->ops->download(ae_engine_stream(s->engine), g->features, ae_engine_features(s->engine, row), bytes);
-    g->requests[i].row(g->user, i, position, ae_engine_logits(s->engine, row), bytes ? g->features : NULL);
-}
-
-static ae_spec_request spec_request(generation *g, const aerie_request *r)
-{
-    return (ae_spec_request){r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling, r->grammar,
-                             r->row ? on_row : NULL, g};
-}
-
-/* Everything that can be refused before anything is generated. */
-static aerie_status check_request(generation *g, const aerie_request *r, aerie_error *error)
-{
-    const ae_spec_request request = spec_request(g, r);
-    AE_TRY(ae_spec_check(g->session->spec, &request, error));
-    AE_TRY(ae_stops_check(r->stop, r->n_stop, error));
-    if (r->n_logprobs > AERIE_MAX_LOGPROBS)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "log-probabilities of %u tokens are asked for; at most %d are possible",
-                       r->n_logprobs, AERIE_MAX_LOGPROBS);
-    return AERIE_OK;
-}
-
-/* This request is not served; the others are. */
-static void refuse(generation *g, size_t i, const aerie_error *why)
-{
-    aerie_error *first = &g->first_refusal;
-    g->refused[i] = true;
-    if (g->stats) g->stats[i].error = *why;
-    if (first->status == AERIE_OK) {
-        *first = *why;
-        if (g->n_requests > 1) (void)ae_fail(first, why->status, "request %zu: %s", i, why->text);
-    }
-    aerie_token_event event = {.i_request = i, .token = -1, .refused = why};
-    send(g, &event);
-}
-
-static aerie_status start(generation *g, const aerie_request *r, uint32_t *slot, aerie_error *error)
-{
-    const ae_spec_request request = spec_request(g, r);
-    ae_stops *stops = NULL;
-    if (r->n_stop) AE_TRY(ae_stops_create(&stops, r->stop, r->n_stop, error));
-    const aerie_status status = ae_spec_start(g->session->spec, &request, slot, error);
-    if (status != AERIE_OK) {
-        ae_stops_free(stops);
-        return status;
-    }
-    if (g->session->params.spec.type == AERIE_SPEC_ORACLE)
-        ae_draft_oracle_tell(ae_spec_drafter(g->session->spec), *slot, r->n_tokens, r->oracle_tokens, r->n_oracle_tokens);
-    /* the answer continues the prompt: its first piece keeps its leading space */
-    g->out[*slot] = (text_out){{.vocab = g->session->model->vocab, .started = true}, stops};
-    return AERIE_OK;
-}
-
-static void start_next(generation *g)
-{
-    const size_t i = g->next++;
-    aerie_error error = {0};
-    uint32_t slot;
-    if (g->refused[i]) return;
-    if (start(g, &g->requests[i], &slot, &error) != AERIE_OK) {
-        refuse(g, i, &error);
-        return;
-    }
-    g->request_of[slot] = i;
-    g->running[slot] = true;
-}
-
-/* Those whose prompt goes on are asked whether it shall. */
-static void tell_progress(generation *g)
-{
-    for (uint32_t slot = 0; slot < g->session->params.n_seqs; slot++) {
-        const ae_spec *spec = g->session->spec;
-        if (!g->running[slot] || !ae_spec_is_active(spec, slot) || ae_spec_stats(spec, slot)->n_generated) continue;
-        const aerie_request *r = &g->requests[g->request_of[slot]];
-        if (r->progress && !r->progress(g->user, ae_spec_n_done(g->session->spec, slot), r->n_tokens))
-            ae_spec_stop(g->session->spec, slot, AERIE_STOP_CALLER);
-    }
-}
-
-/* Sequences that ended in the last pass: what was held back goes out, statistics are kept. */
-static void collect(generation *g)
-{
-    for (uint32_t slot = 0; slot < g->session->params.n_seqs; slot++) {
-        if (!g->running[slot] || ae_spec_is_active(g->session->spec, slot)) continue;
-        g->running[slot] = false;
-        end_text(g, &g->out[slot]);
-        aerie_token_event event = {.i_request = g->request_of[slot], .token = -1};
-        if (g->stats) g->stats[g->request_of[slot]] = *ae_spec_stats(g->session->spec, slot);
-        send(g, &event);
-    }
-}
-
-static aerie_status generate(generation *g, aerie_error *error)
-{
-    for (size_t i = 0; i < g->n_requests; i++) {
-        aerie_error why = {0};
-        if (check_request(g, &g->requests[i], &why) != AERIE_OK) refuse(g, i, &why);
-    }
-    while (g->next < g->n_requests || ae_spec_n_active(g->session->spec)) {
-        while (g->next < g->n_requests && ae_spec_n_free(g->session->spec)) start_next(g);
-        if (!ae_spec_n_active(g->session->spec)) continue;
-        AE_TRY(ae_spec_step(g->session->spec, on_emit, g, error));
-        if (g->text.failed || g->certain.failed) return ae_fail_memory(error, "the text of a token", g->text.n);
-        tell_progress(g);
-        collect(g);
-    }
-    return g->first_refusal.status == AERIE_OK ? AERIE_OK
-                                               : ae_fail(error, g->first_refusal.status, "%s", g->first_refusal.text);
-}
-
-aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
-                            aerie_token_callback *callback, void *user, aerie_stats *stats, aerie_error *error)
-{
-    const uint32_t n_seqs = session->params.n_seqs;
-    generation g = {.session = session, .requests = requests, .n_requests = n_requests, .callback = callback, .user = user,
-                    .stats = stats};
-    if (stats) memset(stats, 0, n_requests * sizeof *stats);
-    g.refused = ae_alloc(n_requests, sizeof *g.refused);
-    g.request_of = ae_alloc(n_seqs, sizeof *g.request_of);
-    g.running = ae_alloc(n_seqs, sizeof *g.running);
-    g.out = ae_alloc(n_seqs, sizeof *g.out);
-    g.features = ae_alloc(ae_api_row_features(session) + 1, sizeof *g.features);
-    const bool ok = (g.refused || !n_requests) && g.request_of && g.running && g.out && g.features;
-    aerie_status status = ok ? generate(&g, error) : ae_fail_memory(error, "the requests' state", n_seqs * sizeof *g.out);
-    if (status != AERIE_OK && ae_spec_n_active(session->spec)) ae_spec_reset(session->spec);
-    ae_free(g.refused);
-    ae_free(g.request_of);
-    ae_free(g.running);
-    ae_free(g.features);
-    for (uint32_t i = 0; g.out && i < n_seqs; i++) ae_stops_free(g.out[i].stops);
-    ae_free(g.out);
-    ae_buf_free(&g.certain);
-    ae_buf_free(&g.text);
-    return status;
 }

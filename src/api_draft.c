@@ -23,7 +23,8 @@ static aerie_status map_vocabularies(const ae_vocab *target, const char *target_
 /* The draft model's engine, beside a session of these (resolved) parameters. */
 static ae_engine_options draft_options(const aerie_session_params *params, const ae_vocab_map *map, const ae_model *draft)
 {
-    ae_engine_options o = ae_api_engine_options(params);
+    ae_engine_options o = ae_api_engine_options(params, 1);
+    o.n_kv_pages = 0; /* its cache is as large as its sequences may become */
     o.n_taps = 0;
     if (map) { /* the same texts may take more tokens there */
         const double n_ctx = (double)o.n_ctx * ae_vocab_map_overlap(map)->length_ratio * 1.1;

@@ -2,11 +2,15 @@
 #ifndef AE_API_INT_H
 #define AE_API_INT_H
 
+#include <stdatomic.h>
+
 #include "aerie.h"
+#include "base/bell.h"
 #include "engine/engine.h"
 #include "spec/drafter_head/dhead_net.h"
 #include "model/model.h"
 #include "spec/spec.h"
+#include "text/stops.h"
 #include "text/token/vocab_map.h"
 
 struct aerie_model {
@@ -25,7 +29,39 @@ struct aerie_session {
     aerie_session_params params; /* resolved */
     bool mapped;                 /* the draft model has another vocabulary */
     aerie_overlap overlap;       /* with mapped */
+    /* api_generate.c */
+    _Atomic(aerie_task *) submitted; /* newest first; any thread adds */
+    atomic_bool any_cancelled;
+    atomic_size_t n_tasks;           /* that have not ended */
+    ae_bell bell;                    /* for aerie_wait */
+    bool has_tasks;                  /* what follows was set up */
+    aerie_task *waiting;             /* for a free slot, oldest first */
+    aerie_task **running;            /* [n_seqs] by slot, or NULL */
+    ae_buf certain, text;            /* what stop strings let through; of it whole characters */
+    ae_buf kept, kept_bytes;         /* kept_event's for aerie_poll; their texts and log-probabilities */
+    size_t n_polled;                 /* bytes of `kept` */
+    float *features;                 /* [n_taps][n_embd] of a row, for those who are told of rows */
 };
+
+/* A request on its way. */
+struct aerie_task {
+    aerie_session *session;
+    aerie_task *next;       /* in a list */
+    atomic_uint n_holders;
+    atomic_bool cancelled, abandoned, ended;
+    ae_arena arena;         /* what the request points to */
+    aerie_request request;
+    ae_detok detok;         /* tokens' bytes, up to a stop string, in whole characters */
+    ae_stops *stops;        /* NULL: none */
+    aerie_stats stats;      /* final once `ended` */
+    aerie_stats *stats_copy; /* or NULL */
+};
+
+typedef struct kept_event {
+    aerie_task *task;
+    aerie_token_event event; /* text and top are set when it is polled */
+    size_t text_at, top_at;  /* in kept_bytes */
+} kept_event;
 
 struct aerie_drafter_head {
     const aerie_model *model;
@@ -49,13 +85,17 @@ static inline size_t ae_api_row_features(const aerie_session *s)
     return (size_t)s->params.n_taps * s->model->model->hparams.n_embd;
 }
 
+/* api_generate.c: the part of a session that tasks need. Freeing ends all tasks. */
+aerie_status ae_api_tasks_init(aerie_session *session, aerie_error *error);
+void ae_api_tasks_free(aerie_session *session);
+
 #define AE_API_MAX_CTX (1u << 24)
 
 /* Parameters with their defaults filled in. ARGUMENT for what cannot be. */
 aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *resolved,
                             aerie_error *error);
 ae_load_options ae_api_net_options(const aerie_model_params *params);
-ae_engine_options ae_api_engine_options(const aerie_session_params *params);
+ae_engine_options ae_api_engine_options(const aerie_session_params *params, uint32_t n_vocab);
 
 /* api_draft.c: speculation by a draft model. */
 aerie_status ae_api_create_draft_model(aerie_session *session, ae_drafter **drafter, aerie_error *error);

@@ -40,10 +40,11 @@ typedef struct ae_draft_request {
 
 typedef struct ae_draft_begin {
     uint32_t slot;
-    uint32_t donor;        /* the slot whose first positions are reused; may be `slot` itself */
+    uint32_t donor;        /* the slot, running or not, whose tokens have most in common with the new ones; may be `slot` */
     const int32_t *tokens; /* [n_tokens] of the donor */
     size_t n_tokens;
-    uint32_t n_shared;     /* positions that the target's KV cache could reuse */
+    uint32_t n_same;       /* first tokens that both have */
+    uint32_t n_shared;     /* positions that the target's KV cache can reuse: n_same of the donor's, or more from elsewhere */
 } ae_draft_begin;
 
 /* Positions that have become true: rows of the last pass, in order of position. */

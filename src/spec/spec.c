@@ -10,6 +10,12 @@
 
 typedef struct spec_slot {
     bool active, ignore_eog;
+    uint64_t number;    /* of its start: lower is older */
+    uint32_t leader;    /* the slot that computes what this one waits for; NO_SLOT: none */
+    uint64_t leader_number;
+    uint32_t n_awaited; /* first tokens that both have */
+    bool preempted;     /* its pages were taken away; it runs again when there is room for all its tokens */
+    uint32_t n_told;    /* positions of which `row` was told */
     ae_spec_row *row; /* NULL: nobody is told of the rows */
     void *row_user;
     int32_t *tokens; /* [n_ctx + 1] prompt and output; what the KV cache holds is a prefix of it */
@@ -28,6 +34,8 @@ typedef struct spec_slot {
     ae_tree tree;
 } spec_slot;
 
+#define NO_SLOT UINT32_MAX
+
 struct ae_spec {
     ae_engine *engine;
     ae_drafter *drafter;
@@ -36,6 +44,8 @@ struct ae_spec {
     const ae_vocab *vocab;
     uint32_t n_ctx, n_slots, n_active;
     spec_slot *slots; /* [n_slots] */
+    uint32_t *order;  /* [n_active] active slots, oldest first */
+    uint64_t n_started;
     ae_token_trie *trie; /* made for the first grammar */
     float *masked;       /* [n_vocab] with it */
     /* this pass */
@@ -46,6 +56,8 @@ struct ae_spec {
     ae_draft_request *asked;    /* [n_slots] those of them for which the network drafts */
     ae_chance *chances;         /* [n_slots] of the requests */
     int32_t *seen_rows;         /* [largest pass] */
+    uint32_t n_pages_left;      /* of the KV cache, for trees: what no chunk of the pass needs */
+    uint32_t n_tree_rows;       /* nodes that fit the pass */
 };
 
 /* ---- Life ----------------------------------------------------------------------------------------- */
@@ -66,6 +78,7 @@ void ae_spec_free(ae_spec *spec)
     ae_free(spec->asked);
     ae_free(spec->chances);
     ae_free(spec->seen_rows);
+    ae_free(spec->order);
     if (spec->drafter) spec->drafter->ops->destroy(spec->drafter);
     ae_free(spec);
 }
@@ -91,7 +104,8 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
     spec->asked = ae_alloc(spec->n_slots, sizeof *spec->asked);
     spec->chances = ae_alloc(spec->n_slots, sizeof *spec->chances);
     spec->seen_rows = ae_alloc(eo->n_batch, sizeof *spec->seen_rows);
-    bool ok = spec->slots && spec->requests && spec->asked && spec->chances && spec->seen_rows;
+    spec->order = ae_alloc(spec->n_slots, sizeof *spec->order);
+    bool ok = spec->slots && spec->requests && spec->asked && spec->chances && spec->seen_rows && spec->order;
     for (uint32_t i = 0; ok && i < spec->n_slots; i++)
         ok = (spec->slots[i].tokens = ae_alloc((size_t)spec->n_ctx + 1, sizeof(int32_t)));
     if (!ok) {
@@ -139,6 +153,7 @@ void ae_spec_reset(ae_spec *spec)
         spec->slots[i].n_tokens = 0;
         ae_kv_truncate(ae_engine_kv(spec->engine), i, 0);
     }
+    ae_kv_forget_prefixes(ae_engine_kv(spec->engine));
     spec->n_active = 0;
 }
 
@@ -149,41 +164,64 @@ static aerie_status out_of_step(uint32_t slot, aerie_error *error)
 
 /* ---- Start: choose a slot, reuse its KV ----------------------------------------------------------------- */
 
-/* Live positions of `slot` that hold just the first tokens of the prompt; the last prompt token always runs again,
- * because its logits are needed. */
-static uint32_t shared_prefix(const ae_spec *spec, uint32_t slot, const ae_spec_request *request)
+/* First tokens that the slot's newest sequence, running or not, has in common with the request. */
+static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens)
 {
     const spec_slot *s = &spec->slots[slot];
-    uint32_t n = ae_kv_n_live(ae_engine_kv(spec->engine), slot), i = 0;
-    if (n > request->n_tokens - 1) n = (uint32_t)request->n_tokens - 1;
-    if (n > s->n_tokens) n = (uint32_t)s->n_tokens;
-    while (i < n && s->tokens[i] == request->tokens[i]) i++;
+    const uint32_t n = (uint32_t)(n_tokens < s->n_tokens ? n_tokens : s->n_tokens);
+    uint32_t i = 0;
+    while (i < n && s->tokens[i] == tokens[i]) i++;
     return i;
 }
 
-/* The free slot that holds most of the prompt; *donor: the slot, free or not, that holds most. */
-static uint32_t choose_slot(const ae_spec *spec, const ae_spec_request *request, uint32_t *donor, uint32_t *n_shared)
+/* Where a sequence can begin. */
+typedef struct origin {
+    uint32_t slot;             /* the free slot that has most tokens in common: its drafter knows them */
+    uint32_t donor, n_same;    /* the slot, free or not, that has most */
+    uint32_t source, n_source; /* the running slot whose live positions can be shared, if they are more than the prefix tree's */
+    uint32_t leader, n_leader; /* the running slot that will compute most of the prompt before long */
+} origin;
+
+static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
 {
-    uint32_t best = spec->n_slots, best_n = 0;
-    *donor = 0;
-    *n_shared = 0;
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const uint32_t n_most = (uint32_t)request->n_tokens - 1; /* the last token runs always: its logits are needed */
+    origin best = {.slot = NO_SLOT, .leader = NO_SLOT};
+    uint32_t n_slot = 0;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
-        const uint32_t n = shared_prefix(spec, i, request);
-        if (n > *n_shared) {
-            *n_shared = n;
-            *donor = i;
+        const spec_slot *s = &spec->slots[i];
+        const uint32_t same = common_tokens(spec, i, request->tokens, request->n_tokens);
+        const uint32_t n = same < n_most ? same : n_most, live = ae_kv_n_live(kv, i);
+        if (!i || same > best.n_same) best.donor = i, best.n_same = same;
+        if (s->active) {
+            if (n > best.n_leader && n > live) best.leader = i, best.n_leader = n;
+            if ((n < live ? n : live) > best.n_source) best.source = i, best.n_source = n < live ? n : live;
+            continue;
         }
-        if (spec->slots[i].active) continue;
         /* among equals the one with least to lose */
-        const bool better = best == spec->n_slots || n > best_n ||
-                            (n == best_n && spec->slots[i].n_tokens < spec->slots[best].n_tokens);
-        if (better) {
-            best = i;
-            best_n = n;
-        }
+        const bool better = best.slot == NO_SLOT || same > n_slot ||
+                            (same == n_slot && s->n_tokens < spec->slots[best.slot].n_tokens);
+        if (better) best.slot = i, n_slot = same;
     }
-    if (best_n == *n_shared) *donor = best;
+    if (n_slot == best.n_same) best.donor = best.slot;
     return best;
+}
+
+/* The slot, whose cache is emptied, gets what there is of its first n_most tokens: from the prefix tree, or from positions
+ * [0, n_source) of a running slot if these are more. The drafter is told. */
+static void reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from)
+{
+    ae_kv *kv = ae_engine_kv(spec->engine);
+    ae_stream *stream = ae_engine_stream(spec->engine);
+    const uint32_t kept = ae_kv_match(kv, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
+    if (kept >= n_source) ae_kv_adopt(kv, stream, i_slot, tokens, n_most);
+    else if (ae_kv_share(kv, stream, i_slot, from->source, n_source) != AERIE_OK) (void)ae_kv_truncate(kv, i_slot, 0);
+    const uint32_t n_shared = ae_kv_n_live(kv, i_slot);
+    if (!spec->drafter) return;
+    const spec_slot *donor = &spec->slots[from->donor];
+    const uint32_t n = spec->drafter->ops->begin(spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens,
+                                                                                  donor->n_tokens, from->n_same, n_shared});
+    (void)ae_kv_truncate(kv, i_slot, n < n_shared ? n : n_shared); /* not more than is live: cannot fail */
 }
 
 static aerie_status check_request(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
@@ -243,34 +281,30 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     ae_sampler *sampler;
     AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
                              error));
-    uint32_t donor, n_shared;
-    const uint32_t i = choose_slot(spec, request, &donor, &n_shared);
+    const origin from = choose_origin(spec, request);
+    const uint32_t i = from.slot, n_most = request->row ? 0 : (uint32_t)request->n_tokens - 1;
     spec_slot *s = &spec->slots[i];
     const aerie_status status = constrain(spec, i, request->grammar, error);
     if (status != AERIE_OK) {
         ae_sampler_free(sampler);
         return status;
     }
-    if (request->row) {
-        donor = i;
-        n_shared = 0;
-    }
-    if (spec->drafter)
-        n_shared = spec->drafter->ops->begin(spec->drafter, &(ae_draft_begin){i, donor, spec->slots[donor].tokens,
-                                                                              spec->slots[donor].n_tokens, n_shared});
-    if (ae_kv_share(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), i, donor, n_shared) != AERIE_OK) {
-        ae_sampler_free(sampler);
-        return out_of_step(i, error);
-    }
+    reuse(spec, i, request->tokens, n_most, &from);
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
     *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
+                     .number = spec->n_started++, .leader = NO_SLOT,
                      .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict, .sampler = sampler,
                      .constraint = s->constraint, .start_time = ae_time_now()};
     memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
     s->stats.n_prompt = (uint32_t)request->n_tokens;
-    s->stats.n_cached = n_shared;
-    spec->n_active++;
+    s->stats.n_cached = ae_kv_n_live(ae_engine_kv(spec->engine), i);
+    if (!request->row && from.n_leader >= s->stats.n_cached + AE_KV_PAGE) {
+        s->leader = from.leader;
+        s->leader_number = spec->slots[from.leader].number;
+        s->n_awaited = from.n_leader;
+    }
+    spec->order[spec->n_active++] = i;
     *slot = i;
     return AERIE_OK;
 }
@@ -287,12 +321,25 @@ static void finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
         s->stats.n_masks = c->n_masks, s->stats.n_mask_hits = c->n_hits, s->stats.n_mask_checks = c->n_checks;
         s->stats.mask_seconds = c->seconds;
     }
-    spec->n_active--;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < spec->n_active; k++)
+        if (&spec->slots[spec->order[k]] != s) spec->order[n++] = spec->order[k];
+    spec->n_active = n;
+}
+
+/* What the cache holds of a sequence goes to the prefix tree. */
+static void release(ae_spec *spec, uint32_t i_slot)
+{
+    ae_kv *kv = ae_engine_kv(spec->engine);
+    ae_kv_keep(kv, i_slot, spec->slots[i_slot].tokens);
+    (void)ae_kv_truncate(kv, i_slot, 0);
 }
 
 void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop)
 {
-    if (spec->slots[slot].active) finish(spec, &spec->slots[slot], stop);
+    if (!spec->slots[slot].active) return;
+    finish(spec, &spec->slots[slot], stop);
+    release(spec, slot);
 }
 
 uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot)
@@ -308,41 +355,104 @@ static uint32_t depth_left(const ae_spec *spec, const spec_slot *s)
     return left ? (uint32_t)left - 1 : 0;
 }
 
+/* Whether the slot goes on waiting for its leader. When it need not, it takes what there is. */
+static bool waits(ae_spec *spec, uint32_t i_slot)
+{
+    spec_slot *s = &spec->slots[i_slot];
+    if (s->leader == NO_SLOT) return false;
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const spec_slot *leader = &spec->slots[s->leader];
+    const bool runs = leader->active && leader->number == s->leader_number;
+    const uint32_t live = runs ? ae_kv_n_live(kv, s->leader) : 0;
+    if (runs && live < s->n_awaited && !leader->preempted) return true;
+    const origin from = {.donor = runs ? s->leader : i_slot, .n_same = runs ? s->n_awaited : 0, .source = s->leader,
+                        .n_source = live < s->n_awaited ? live : s->n_awaited};
+    s->leader = NO_SLOT;
+    if (live <= ae_kv_n_live(kv, i_slot) && runs) return false;
+    reuse(spec, i_slot, s->tokens, (uint32_t)s->n_tokens - 1, &from);
+    s->stats.n_cached = ae_kv_n_live(kv, i_slot);
+    return false;
+}
+
+/* Takes the slot's pages away; its tokens stay, and will be computed again. The prefix tree keeps the pages while it can. */
+static void preempt(ae_spec *spec, uint32_t i_slot)
+{
+    spec_slot *s = &spec->slots[i_slot];
+    release(spec, i_slot);
+    s->preempted = true;
+    s->stats.n_preempted++;
+}
+
+/* Pages of the cache that the slot may take for n more positions, those that planned ones will take left out; sequences that
+ * are younger than number k in the order give way. False: it must wait. */
+static bool find_pages(ae_spec *spec, uint32_t k, uint32_t n, uint32_t n_planned)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const uint32_t i_slot = spec->order[k];
+    for (uint32_t j = spec->n_active; ae_kv_n_missing(kv, i_slot, n) + n_planned > ae_kv_n_available(kv);) {
+        while (j > k + 1 && !ae_kv_n_live(kv, spec->order[j - 1])) j--;
+        if (j == k + 1) return false;
+        preempt(spec, spec->order[--j]);
+    }
+    return true;
+}
+
+/* A sequence that lost its pages comes back when all its tokens fit beside the older ones, each of which may grow by a page. */
+static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    spec_slot *s = &spec->slots[spec->order[k]];
+    const uint32_t need = ae_kv_n_missing(kv, spec->order[k], (uint32_t)s->n_tokens + 1);
+    if (need + n_planned + k > ae_kv_n_available(kv) && k) return false;
+    const origin from = {.donor = spec->order[k], .n_same = (uint32_t)s->n_tokens};
+    s->preempted = false;
+    reuse(spec, spec->order[k], s->tokens, s->row && s->n_told < s->n_tokens ? s->n_told : (uint32_t)s->n_tokens - 1, &from);
+    return true;
+}
+
 /* What each slot brings to the pass: a chunk of what is pending. Room is kept for a tree on every slot that decodes. */
 static void plan_chunks(ae_spec *spec)
 {
-    uint32_t n_decoding = 0;
-    for (uint32_t i = 0; i < spec->n_slots; i++) {
-        const spec_slot *s = &spec->slots[i];
-        n_decoding += s->active && s->n_tokens == ae_kv_n_live(ae_engine_kv(spec->engine), i) + 1;
-    }
-    const uint32_t n_reserved = n_decoding * AE_TREE_MAX + spec->n_active;
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const uint32_t n_outputs = ae_engine_options_get(spec->engine)->n_outputs;
+    uint32_t n_decoding = 0, n_pages = 0;
+    for (uint32_t k = 0; k < spec->n_active; k++)
+        n_decoding += spec->slots[spec->order[k]].n_tokens == ae_kv_n_live(kv, spec->order[k]) + 1;
+    uint32_t n_reserved = n_decoding * AE_TREE_MAX + spec->n_active;
+    if (n_reserved > n_outputs) n_reserved = n_outputs;
     uint32_t left = ae_engine_rows_left(spec->engine) - n_reserved;
-    uint32_t exports = ae_engine_options_get(spec->engine)->n_outputs - n_reserved; /* for slots whose rows all have logits */
+    uint32_t exports = n_outputs - n_reserved; /* for slots whose rows all have logits */
     uint64_t context = 0;
     spec->round = (ae_round){0};
     spec->result = (ae_result){0};
     spec->draft_seconds = 0;
-    for (uint32_t i = 0; i < spec->n_slots; i++) {
+    for (uint32_t k = 0; k < spec->n_active; k++) {
+        const uint32_t i = spec->order[k];
         spec_slot *s = &spec->slots[i];
-        if (!s->active) continue;
-        const uint32_t pending = (uint32_t)s->n_tokens - ae_kv_n_live(ae_engine_kv(spec->engine), i);
+        s->n_chain = 0;
+        s->decoding = false;
+        s->tree.n = 0;
+        s->i_chance = UINT32_MAX;
+        s->draft_seconds = 0;
+        if (waits(spec, i) || (s->preempted && !may_resume(spec, k, n_pages))) continue;
+        const uint32_t pending = (uint32_t)s->n_tokens - ae_kv_n_live(kv, i);
         uint32_t n = pending < spec->options.n_chunk ? pending : spec->options.n_chunk;
         if (n > left + 1) n = left + 1; /* one row is each slot's own */
         if (s->row && n > exports + 1) n = exports + 1;
+        if (!find_pages(spec, k, n, n_pages)) continue;
+        n_pages += ae_kv_n_missing(kv, i, n);
         left -= n - 1;
         if (s->row) exports -= n - 1;
         s->n_chain = n;
         s->decoding = n == pending;
-        s->tree.n = 0;
-        s->i_chance = UINT32_MAX;
-        s->draft_seconds = 0;
         spec->round.n_rows += n;
         spec->round.n_drawing += s->decoding;
         spec->round.prompts = spec->round.prompts || n > 1 || !s->decoding;
         context += s->n_tokens;
     }
     if (spec->n_active) spec->round.n_context = (uint32_t)(context / spec->n_active);
+    spec->n_pages_left = ae_kv_n_available(kv) - n_pages;
+    spec->n_tree_rows = n_reserved - spec->n_active;
 }
 
 /* The slots that decode one pending token and have a use for a draft. */
@@ -431,6 +541,22 @@ static void guide(ae_spec *spec, uint32_t n)
     }
 }
 
+/* Cuts the trees of n slots to what fits the pass and the KV cache: an equal share each, parents before children. */
+static void fit_trees(ae_spec *spec, uint32_t n)
+{
+    ae_kv *kv = ae_engine_kv(spec->engine);
+    uint32_t n_nodes = 0;
+    for (uint32_t i = 0; i < n; i++) n_nodes += spec->requests[i].tree->n;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t slot = spec->requests[i].slot, share = n_nodes > spec->n_tree_rows ? spec->n_tree_rows / n : AE_TREE_MAX;
+        ae_tree *tree = spec->requests[i].tree;
+        if (tree->n > share) tree->n = share;
+        const uint32_t chain = ae_kv_n_missing(kv, slot, 1), pages = ae_kv_n_missing(kv, slot, 1 + tree->n) - chain;
+        if (pages > spec->n_pages_left) tree->n = 0;
+        else spec->n_pages_left -= pages;
+    }
+}
+
 /* Drafts for all of them together, cut to what is worth verifying. */
 static aerie_status propose(ae_spec *spec, aerie_error *error)
 {
@@ -449,6 +575,7 @@ static aerie_status propose(ae_spec *spec, aerie_error *error)
     ae_controller_choose(c, &spec->round, network_seconds, spec->chances, n);
     spec->draft_seconds = ae_time_now() - start;
     for (uint32_t i = 0; i < n; i++) spec->slots[spec->requests[i].slot].draft_seconds = spec->draft_seconds / n;
+    fit_trees(spec, n);
     return AERIE_OK;
 }
 
@@ -465,12 +592,13 @@ static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
 /* The chunk's rows and those of the accepted path are true now: the cache keeps them, the drafter may learn from them. */
 static aerie_status commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t n_path, aerie_error *error)
 {
-    const spec_slot *s = &spec->slots[i_slot];
+    spec_slot *s = &spec->slots[i_slot];
     const uint32_t position = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
     if (ae_engine_commit(spec->engine, i_slot, s->n_chain, path, n_path) != AERIE_OK) return out_of_step(i_slot, error);
     for (uint32_t i = 0; s->row && i < s->n_chain + n_path; i++)
-        s->row(s->row_user, i_slot, position + i,
+        if (position + i >= s->n_told) s->row(s->row_user, i_slot, position + i,
                i < s->n_chain ? s->first_chain + i : s->first_tree + (uint32_t)path[i - s->n_chain]);
+    if (position + s->n_chain + n_path > s->n_told) s->n_told = position + s->n_chain + n_path;
     if (!spec->drafter || !spec->drafter->ops->observe) return AERIE_OK;
     for (uint32_t i = 0; i < s->n_chain; i++) spec->seen_rows[i] = (int32_t)(s->first_chain + i);
     for (uint32_t i = 0; i < n_path; i++) spec->seen_rows[s->n_chain + i] = (int32_t)s->first_tree + path[i];
@@ -567,7 +695,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
     plan_chunks(spec);
     if (spec->drafter) AE_TRY(propose(spec, error));
     for (uint32_t i = 0; i < spec->n_slots; i++) {
-        if (spec->slots[i].active) AE_TRY(add_rows(spec, i, error));
+        if (spec->slots[i].active && spec->slots[i].n_chain) AE_TRY(add_rows(spec, i, error));
     }
     const double start = ae_time_now();
     ae_engine_pass(spec->engine);
@@ -576,7 +704,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         ae_controller_saw_pass(&spec->controller, &spec->round, ae_engine_n_rows(spec->engine), seconds);
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
-        if (!s->active) continue;
+        if (!s->active || !s->n_chain) continue;
         if (!s->decoding) {
             AE_TRY(commit(spec, i, NULL, 0, error));
             continue;
@@ -589,6 +717,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
             s->stats.draft_seconds += s->draft_seconds;
         }
         AE_TRY(verify(spec, i, emit, user, error));
+        if (!s->active) release(spec, i);
     }
     if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);
     return AERIE_OK;

@@ -115,20 +115,25 @@ static void flush(head_drafter *d, uint32_t slot, const int32_t *tokens, size_t 
     }
 }
 
+/* How many positions the target may be asked to run again, so that the head knows what stands before its first draft. */
+#define CATCH_UP_MAX 256
+
 static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
 {
     head_drafter *d = (head_drafter *)drafter;
     if (b->slot >= d->n_slots) return 0;
-    if (b->n_shared) flush(d, b->donor, b->tokens, b->n_tokens, 1);
+    if (b->n_same) flush(d, b->donor, b->tokens, b->n_tokens, 1);
     /* row n - 1 needs the token at n, which is the new sequence's own: the target runs position n - 1 again */
-    uint32_t n = b->n_shared ? b->n_shared - 1 : 0;
+    const uint32_t n_most = b->n_shared ? b->n_shared - 1 : 0;
+    uint32_t n = b->n_same < b->n_shared ? b->n_same : b->n_shared;
+    if (n) n--;
     ae_dhead_share(d->head, b->slot, b->donor, &n);
     d->slots[b->slot].n_waiting = 0;
-    if (!n && b->n_shared > 1) { /* the window has forgotten the donor's beginning: the head begins behind what is cached */
-        ae_dhead_restart(d->head, b->slot, b->n_shared - 1);
-        return b->n_shared - 1;
-    }
-    return n;
+    if (n_most - n <= CATCH_UP_MAX) return n;
+    /* the rows before were computed elsewhere, or the window has forgotten them: the head begins after them */
+    const uint32_t first = n_most - CATCH_UP_MAX;
+    ae_dhead_restart(d->head, b->slot, first);
+    return first;
 }
 
 static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)

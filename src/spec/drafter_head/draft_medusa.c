@@ -20,7 +20,8 @@ typedef struct medusa {
     const ae_backend_ops *ops;
     ae_backend *backend;
     uint32_t n_slots, width;
-    uint32_t *n_seen;   /* [n_slots] positions whose newest feature is kept */
+    uint32_t *n_seen;   /* [n_slots] positions of the slot's sequence that have run */
+    bool *fresh;        /* [n_slots] `newest` is a feature of this sequence */
     float *newest;      /* (device) [n_slots][width] */
     float *wanted;      /* (device) [n_slots][width] of the slots that draft */
 } medusa;
@@ -35,6 +36,7 @@ static void medusa_destroy(ae_drafter *drafter)
     medusa *d = (medusa *)drafter;
     if (d->newest) d->ops->free(d->backend, d->newest, feature_bytes(d));
     ae_free(d->n_seen);
+    ae_free(d->fresh);
     ae_dhead_engine_free(d->head);
     ae_free(d);
 }
@@ -42,9 +44,12 @@ static void medusa_destroy(ae_drafter *drafter)
 static uint32_t medusa_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     medusa *d = (medusa *)drafter;
-    /* only the newest row counts, and the last token of a prompt always runs */
-    if (begin->slot < d->n_slots) d->n_seen[begin->slot] = begin->n_shared;
-    return begin->n_shared;
+    if (begin->slot >= d->n_slots) return begin->n_shared;
+    /* only the newest row counts: the target runs one of the shared positions again, so that there is one */
+    const uint32_t n = begin->n_shared ? begin->n_shared - 1 : 0;
+    d->n_seen[begin->slot] = n;
+    d->fresh[begin->slot] = false;
+    return n;
 }
 
 static void medusa_observe(ae_drafter *drafter, const ae_draft_seen *seen)
@@ -52,6 +57,7 @@ static void medusa_observe(ae_drafter *drafter, const ae_draft_seen *seen)
     medusa *d = (medusa *)drafter;
     if (!seen->n) return;
     d->n_seen[seen->slot] += seen->n;
+    d->fresh[seen->slot] = true;
     d->ops->copy(ae_engine_stream(d->target),
                  &(ae_copy){.n = 1, .dim = d->width, .x = ae_engine_features(d->target, 0),
                             .x_stride = d->width,
@@ -86,6 +92,12 @@ static void grow(const medusa *d, const ae_draft_request *r, uint32_t first)
     }
 }
 
+/* Whether the newest feature is that of the position before the newest token. */
+static bool can_draft(const medusa *d, const ae_draft_request *r)
+{
+    return d->fresh[r->slot] && d->n_seen[r->slot] + 1 == r->n_tokens;
+}
+
 static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     medusa *d = (medusa *)drafter;
@@ -95,7 +107,7 @@ static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *
     for (uint32_t i = 0; i < n; i++) {
         const ae_draft_request *r = &requests[i];
         if (r->slot >= d->n_slots) return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: Medusa has %u", r->slot, d->n_slots);
-        if (d->n_seen[r->slot] + 1 != r->n_tokens) continue;
+        if (!can_draft(d, r)) continue;
         d->ops->copy(ae_engine_stream(d->target),
                      &(ae_copy){.n = 1, .dim = d->width, .x = d->newest + (size_t)r->slot * d->width, .x_stride = d->width,
                                 .y = d->wanted + (size_t)n_wanted++ * d->width, .y_stride = d->width});
@@ -104,7 +116,7 @@ static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u sequences draft, of %u; please report", n_wanted, d->n_slots);
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (d->n_seen[requests[i].slot] + 1 == requests[i].n_tokens) grow(d, &requests[i], n_heads * at++);
+        if (can_draft(d, &requests[i])) grow(d, &requests[i], n_heads * at++);
     drafter->cost = (ae_draft_cost){.n_levels = 1, .first_seconds = ae_time_now() - start}; /* all heads run at once */
     return AERIE_OK;
 }
@@ -124,8 +136,9 @@ aerie_status ae_draft_medusa_create(ae_drafter **out, ae_dhead_engine *head, ae_
     *d = (medusa){.base.ops = &ops, .head = head, .target = target, .ops = net->backend->ops, .backend = net->backend,
                   .n_slots = n_slots, .width = net->head->hparams.n_target_embd};
     d->n_seen = ae_alloc(n_slots, sizeof *d->n_seen);
+    d->fresh = ae_alloc(n_slots, sizeof *d->fresh);
     d->newest = d->ops->alloc(d->backend, feature_bytes(d));
-    if (!d->n_seen || !d->newest) {
+    if (!d->n_seen || !d->fresh || !d->newest) {
         const size_t bytes = feature_bytes(d);
         medusa_destroy(&d->base);
         return ae_fail_memory(error, "Medusa's features", bytes);

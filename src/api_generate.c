@@ -1,0 +1,481 @@
+/* api_generate.c - aerie.h: requests on their way through a session: submit, step, poll, cancel, and aerie_generate as a
+ * loop over them.
+ *
+ * Owns: tasks, the events that wait for aerie_poll. A task has two holders, its submitter and the session; the last one to
+ * let go frees it.
+ *
+ * Threads: any thread submits (it pushes onto `submitted`, an atomic list that the stepping thread takes as a whole) and
+ * cancels (it sets a flag). All else belongs to the stepping thread. The bell is for aerie_wait alone: a step takes no lock.
+ */
+#include <string.h>
+
+#include "api_int.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/os.h"
+#include "sample/logprobs.h"
+
+/* ---- Tasks ---------------------------------------------------------------------------------------------- */
+
+static void task_let_go(aerie_task *task)
+{
+    if (atomic_fetch_sub(&task->n_holders, 1) != 1) return;
+    ae_stops_free(task->stops);
+    ae_grammar_free((ae_grammar *)task->request.grammar);
+    ae_arena_free(&task->arena);
+    ae_free(task);
+}
+
+/* A copy in the task's arena; NULL and *ok false when out of memory. */
+static void *copy_of(ae_arena *arena, const void *items, size_t n, size_t size, bool *ok)
+{
+    if (!n || !items) return NULL;
+    void *copy = ae_arena_alloc(arena, n, size);
+    if (copy) memcpy(copy, items, n * size);
+    else *ok = false;
+    return copy;
+}
+
+static const char *const *copy_texts(ae_arena *arena, const char *const *texts, size_t n, bool *ok)
+{
+    const char **copy = copy_of(arena, texts, n, sizeof *texts, ok);
+    for (size_t i = 0; copy && i < n; i++)
+        if (!(copy[i] = ae_arena_strndup(arena, texts[i], strlen(texts[i])))) *ok = false;
+    return copy;
+}
+
+/* All that the request points to becomes the task's own. */
+static bool copy_request(aerie_task *task, const aerie_request *request)
+{
+    bool ok = true;
+    aerie_request *r = &task->request;
+    *r = *request;
+    r->tokens = copy_of(&task->arena, r->tokens, r->n_tokens, sizeof *r->tokens, &ok);
+    r->oracle_tokens = copy_of(&task->arena, r->oracle_tokens, r->n_oracle_tokens, sizeof *r->oracle_tokens, &ok);
+    r->sampling.logit_bias =
+        copy_of(&task->arena, r->sampling.logit_bias, r->sampling.n_logit_bias, sizeof *r->sampling.logit_bias, &ok);
+    r->sampling.dry_breakers = copy_texts(&task->arena, r->sampling.dry_breakers, r->sampling.n_dry_breakers, &ok);
+    r->stop = NULL; /* the matcher has them */
+    r->grammar = r->grammar ? ae_grammar_share(r->grammar) : NULL;
+    return ok;
+}
+
+static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
+
+static ae_spec_request spec_request(aerie_session *session, const aerie_request *r)
+{
+    return (ae_spec_request){r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling, r->grammar,
+                             r->row ? on_row : NULL, session};
+}
+
+/* Everything that can be refused before anything is generated. */
+static aerie_status check_request(aerie_session *session, const aerie_request *r, aerie_error *error)
+{
+    const ae_spec_request request = spec_request(session, r);
+    AE_TRY(ae_spec_check(session->spec, &request, error));
+    AE_TRY(ae_stops_check(r->stop, r->n_stop, error));
+    if (r->n_logprobs > AERIE_MAX_LOGPROBS)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "log-probabilities of %u tokens are asked for; at most %d are possible",
+                       r->n_logprobs, AERIE_MAX_LOGPROBS);
+    return AERIE_OK;
+}
+
+static aerie_status task_create(aerie_task **out, aerie_session *session, const aerie_request *request, aerie_error *error)
+{
+    aerie_task *task = ae_alloc(1, sizeof *task);
+    if (!task) return ae_fail_memory(error, "a request", sizeof *task);
+    task->session = session;
+    atomic_init(&task->n_holders, 1);
+    ae_arena_init(&task->arena, 1024);
+    /* the answer continues the prompt: its first piece keeps its leading space */
+    task->detok = (ae_detok){.vocab = session->model->vocab, .started = true};
+    aerie_status status = copy_request(task, request) ? AERIE_OK : ae_fail_memory(error, "a request", request->n_tokens * 4);
+    if (status == AERIE_OK && request->n_stop) status = ae_stops_create(&task->stops, request->stop, request->n_stop, error);
+    if (status == AERIE_OK) *out = task;
+    else task_let_go(task);
+    return status;
+}
+
+/* stats_copy: gets the final statistics before the last event is told; NULL: nobody wants them there. */
+static aerie_status submit(aerie_session *session, const aerie_request *request, aerie_stats *stats_copy, aerie_task **task,
+                           aerie_error *error)
+{
+    *task = NULL;
+    AE_TRY(check_request(session, request, error));
+    AE_TRY(task_create(task, session, request, error));
+    (*task)->stats_copy = stats_copy;
+    atomic_fetch_add(&(*task)->n_holders, 1);
+    atomic_fetch_add(&session->n_tasks, 1);
+    aerie_task *first = atomic_load(&session->submitted);
+    do (*task)->next = first;
+    while (!atomic_compare_exchange_weak(&session->submitted, &first, *task));
+    ae_bell_ring(&session->bell);
+    return AERIE_OK;
+}
+
+aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
+{
+    return submit(session, request, NULL, task, error);
+}
+
+void aerie_cancel(aerie_task *task)
+{
+    if (atomic_load(&task->ended)) return;
+    atomic_store(&task->cancelled, true);
+    atomic_store(&task->session->any_cancelled, true);
+    ae_bell_ring(&task->session->bell);
+}
+
+void aerie_task_free(aerie_task *task)
+{
+    if (!task) return;
+    aerie_cancel(task);
+    atomic_store(&task->abandoned, true);
+    task_let_go(task);
+}
+
+bool aerie_task_ended(const aerie_task *task)
+{
+    return atomic_load(&task->ended);
+}
+
+const aerie_stats *aerie_task_stats(const aerie_task *task)
+{
+    return &task->stats;
+}
+
+size_t aerie_session_n_tasks(const aerie_session *session)
+{
+    return atomic_load(&session->n_tasks);
+}
+
+/* ---- Events ------------------------------------------------------------------------------------------------ */
+
+/* Keeps an event for aerie_poll. */
+static bool keep_event(aerie_session *s, aerie_task *task, const aerie_token_event *event)
+{
+    const size_t at = s->kept.n;
+    const kept_event kept = {task, *event, s->kept_bytes.n, s->kept_bytes.n + event->n_text};
+    ae_buf_add(&s->kept_bytes, event->text, event->n_text);
+    while (s->kept_bytes.n % sizeof(aerie_logprob)) ae_buf_add(&s->kept_bytes, "", 1);
+    ae_buf_add(&s->kept, &kept, sizeof kept);
+    if (s->kept_bytes.failed || s->kept.failed) return false;
+    ((kept_event *)(void *)(s->kept.data + at))->top_at = s->kept_bytes.n;
+    ae_buf_add(&s->kept_bytes, event->top, event->n_top * sizeof *event->top);
+    return !s->kept_bytes.failed;
+}
+
+/* Tells whoever listens; false: the request shall end. */
+static bool tell(aerie_session *s, aerie_task *task, aerie_token_event *event)
+{
+    event->task = task;
+    event->i_request = task->request.id;
+    event->text = s->text.data ? s->text.data : "";
+    event->n_text = s->text.n;
+    bool more = false;
+    if (!atomic_load(&task->abandoned))
+        more = task->request.token ? task->request.token(task->request.user, event) : keep_event(s, task, event);
+    ae_buf_clear(&s->text);
+    return more;
+}
+
+bool aerie_poll(aerie_session *s, aerie_token_event *event)
+{
+    while (s->n_polled < s->kept.n) {
+        const kept_event *kept = (const kept_event *)(const void *)(s->kept.data + s->n_polled);
+        s->n_polled += sizeof *kept;
+        aerie_task *task = kept->task;
+        const bool abandoned = atomic_load(&task->abandoned);
+        *event = kept->event;
+        event->text = s->kept_bytes.data + kept->text_at;
+        event->top = (const aerie_logprob *)(const void *)(s->kept_bytes.data + kept->top_at);
+        if (event->token < 0) task_let_go(task); /* its submitter still holds it, unless it is abandoned */
+        if (!abandoned) return true;
+    }
+    ae_buf_clear(&s->kept);
+    ae_buf_clear(&s->kept_bytes);
+    s->n_polled = 0;
+    return false;
+}
+
+/* Bytes of a new token; true when they complete a stop string. */
+static bool add_text(aerie_session *s, aerie_task *task, int32_t token)
+{
+    uint32_t n;
+    const char *piece = ae_detok_piece(&task->detok, token, &n);
+    if (!task->stops) {
+        ae_detok_bytes(&task->detok, piece, n, &s->text);
+        return false;
+    }
+    const bool found = ae_stops_feed(task->stops, piece, n, &s->certain);
+    ae_detok_bytes(&task->detok, s->certain.data, s->certain.n, &s->text);
+    ae_buf_clear(&s->certain);
+    return found;
+}
+
+static void end_text(aerie_session *s, aerie_task *task)
+{
+    if (task->stops) {
+        ae_stops_end(task->stops, &s->certain);
+        ae_detok_bytes(&task->detok, s->certain.data, s->certain.n, &s->text);
+        ae_buf_clear(&s->certain);
+    }
+    ae_detok_end(&task->detok, &s->text);
+}
+
+static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits)
+{
+    aerie_session *s = user;
+    aerie_task *task = s->running[slot];
+    const aerie_request *r = &task->request;
+    aerie_logprob top[AERIE_MAX_LOGPROBS];
+    aerie_token_event event = {.token = token, .draft_depth = depth, .top = top};
+    if (r->n_logprobs)
+        event.logprob = ae_logprobs(logits, (uint32_t)ae_vocab_n_tokens(s->model->vocab), token, r->n_logprobs, top, &event.n_top);
+    const bool found = add_text(s, task, token);
+    if (s->text.failed || s->certain.failed) {
+        ae_buf_free(&s->text);
+        ae_buf_free(&s->certain);
+        (void)ae_fail_memory(&task->stats.error, "the text of a token", 0);
+        return AERIE_STOP_CALLER;
+    }
+    if (!tell(s, task, &event)) return AERIE_STOP_CALLER;
+    return found ? AERIE_STOP_STRING : AERIE_STOP_NONE;
+}
+
+static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
+{
+    aerie_session *s = user;
+    const aerie_request *r = &s->running[slot]->request;
+    const size_t bytes = ae_api_row_features(s) * sizeof(float);
+    if (bytes)
+        s->model->backend->ops->download(ae_engine_stream(s->engine), s->features, ae_engine_features(s->engine, row), bytes);
+    r->row(r->user, r->id, position, ae_engine_logits(s->engine, row), bytes ? s->features : NULL);
+}
+
+/* ---- Steps --------------------------------------------------------------------------------------------------- */
+
+/* The last event of a task; its submitter may read the statistics from now on. */
+static void end_task(aerie_session *s, aerie_task *task)
+{
+    const bool polled = !task->request.token && !atomic_load(&task->abandoned);
+    const aerie_error *why = task->stats.error.status == AERIE_OK ? NULL : &task->stats.error;
+    end_text(s, task);
+    if (task->stats_copy && !atomic_load(&task->abandoned)) *task->stats_copy = task->stats;
+    atomic_store(&task->ended, true);
+    atomic_fetch_sub(&s->n_tasks, 1);
+    aerie_token_event event = {.token = -1, .refused = why, .stats = &task->stats};
+    const bool told = tell(s, task, &event);
+    if (!polled || !told) task_let_go(task); /* else when its last event is polled */
+}
+
+/* Submitted tasks, oldest first, to the end of the queue. */
+static void take_submitted(aerie_session *s)
+{
+    aerie_task *list = atomic_exchange(&s->submitted, NULL), *oldest = NULL;
+    while (list) {
+        aerie_task *next = list->next;
+        list->next = oldest;
+        oldest = list;
+        list = next;
+    }
+    aerie_task **end = &s->waiting;
+    while (*end) end = &(*end)->next;
+    *end = oldest;
+}
+
+static void end_cancelled(aerie_session *s)
+{
+    if (!atomic_exchange(&s->any_cancelled, false)) return;
+    for (aerie_task **at = &s->waiting; *at;) {
+        aerie_task *task = *at;
+        if (!atomic_load(&task->cancelled)) {
+            at = &task->next;
+            continue;
+        }
+        *at = task->next;
+        task->stats.stop = AERIE_STOP_CALLER;
+        end_task(s, task);
+    }
+    for (uint32_t slot = 0; slot < s->params.n_seqs; slot++)
+        if (s->running[slot] && atomic_load(&s->running[slot]->cancelled)) ae_spec_stop(s->spec, slot, AERIE_STOP_CALLER);
+}
+
+static void start_waiting(aerie_session *s)
+{
+    while (s->waiting && ae_spec_n_free(s->spec)) {
+        aerie_task *task = s->waiting;
+        const ae_spec_request request = spec_request(s, &task->request);
+        uint32_t slot;
+        s->waiting = task->next;
+        if (ae_spec_start(s->spec, &request, &slot, &task->stats.error) != AERIE_OK) {
+            end_task(s, task);
+            continue;
+        }
+        if (s->params.spec.type == AERIE_SPEC_ORACLE)
+            ae_draft_oracle_tell(ae_spec_drafter(s->spec), slot, request.n_tokens, task->request.oracle_tokens,
+                                 task->request.n_oracle_tokens);
+        s->running[slot] = task;
+    }
+}
+
+/* Those whose prompt goes on are asked whether it shall. */
+static void tell_progress(aerie_session *s)
+{
+    for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
+        if (!s->running[slot] || !ae_spec_is_active(s->spec, slot) || ae_spec_stats(s->spec, slot)->n_generated) continue;
+        const aerie_request *r = &s->running[slot]->request;
+        if (r->progress && !r->progress(r->user, ae_spec_n_done(s->spec, slot), r->n_tokens))
+            ae_spec_stop(s->spec, slot, AERIE_STOP_CALLER);
+    }
+}
+
+/* Sequences that have ended: what was held back goes out, statistics are kept. */
+static void collect(aerie_session *s)
+{
+    for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
+        aerie_task *task = s->running[slot];
+        if (!task || ae_spec_is_active(s->spec, slot)) continue;
+        const aerie_error why = task->stats.error;
+        s->running[slot] = NULL;
+        task->stats = *ae_spec_stats(s->spec, slot);
+        task->stats.error = why;
+        end_task(s, task);
+    }
+}
+
+/* A pass has failed: all that run end with its error. */
+static void end_running(aerie_session *s, const aerie_error *why)
+{
+    for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
+        aerie_task *task = s->running[slot];
+        if (!task) continue;
+        s->running[slot] = NULL;
+        task->stats = *ae_spec_stats(s->spec, slot);
+        task->stats.error = *why;
+        end_task(s, task);
+    }
+    ae_spec_reset(s->spec);
+}
+
+aerie_status aerie_step(aerie_session *s, aerie_error *error)
+{
+    take_submitted(s);
+    end_cancelled(s);
+    collect(s);
+    start_waiting(s);
+    if (!ae_spec_n_active(s->spec)) return AERIE_OK;
+    aerie_error why = {0};
+    const aerie_status status = ae_spec_step(s->spec, on_emit, s, &why);
+    if (status != AERIE_OK) {
+        end_running(s, &why);
+        return ae_fail(error, status, "%s", why.text);
+    }
+    tell_progress(s);
+    collect(s);
+    return AERIE_OK;
+}
+
+static bool has_news(aerie_session *s)
+{
+    return atomic_load(&s->submitted) || atomic_load(&s->any_cancelled) || s->waiting || ae_spec_n_active(s->spec);
+}
+
+bool aerie_wait(aerie_session *s, double seconds)
+{
+    const double end = ae_time_now() + seconds;
+    for (double left = seconds; !has_news(s) && left > 0; left = end - ae_time_now()) ae_bell_wait(&s->bell, left);
+    return has_news(s);
+}
+
+/* ---- Life: the part of a session that this file owns ------------------------------------------------------------- */
+
+aerie_status ae_api_tasks_init(aerie_session *s, aerie_error *error)
+{
+    s->running = ae_alloc(s->params.n_seqs, sizeof(aerie_task *));
+    s->features = ae_alloc(ae_api_row_features(s) + 1, sizeof *s->features);
+    if (!s->running || !s->features) return ae_fail_memory(error, "the requests' state", s->params.n_seqs * sizeof(aerie_task *));
+    if (!ae_bell_init(&s->bell)) return ae_fail_memory(error, "the bell of a session", sizeof s->bell);
+    s->has_tasks = true;
+    return AERIE_OK;
+}
+
+void ae_api_tasks_free(aerie_session *s)
+{
+    if (s->has_tasks) {
+        take_submitted(s);
+        for (uint32_t slot = 0; slot < s->params.n_seqs; slot++)
+            if (s->running[slot]) ae_spec_stop(s->spec, slot, AERIE_STOP_NONE);
+        collect(s);
+        for (aerie_task *task; (task = s->waiting);) {
+            s->waiting = task->next;
+            end_task(s, task);
+        }
+        aerie_token_event event;
+        while (aerie_poll(s, &event)) {}
+        ae_bell_free(&s->bell);
+    }
+    ae_free(s->running);
+    ae_free(s->features);
+    ae_buf_free(&s->text);
+    ae_buf_free(&s->certain);
+    ae_buf_free(&s->kept);
+    ae_buf_free(&s->kept_bytes);
+}
+
+/* ---- All at once -------------------------------------------------------------------------------------------------- */
+
+static bool ignore_event(void *user, const aerie_token_event *event)
+{
+    (void)user;
+    (void)event;
+    return true;
+}
+
+static aerie_status first_refusal(const aerie_error *why, size_t i, size_t n, aerie_error *error)
+{
+    if (n == 1) return ae_fail(error, why->status, "%s", why->text);
+    return ae_fail(error, why->status, "request %zu: %s", i, why->text);
+}
+
+/* Request i, on its way; NULL: it was refused, and its listener was told. */
+static aerie_task *submit_one(aerie_session *session, aerie_request request, size_t i, aerie_stats *stats)
+{
+    aerie_error why = {0};
+    aerie_task *task;
+    request.id = i;
+    if (submit(session, &request, stats, &task, &why) == AERIE_OK) return task;
+    stats->error = why;
+    const aerie_token_event event = {.i_request = i, .token = -1, .text = "", .refused = &stats->error, .stats = stats};
+    request.token(request.user, &event);
+    return NULL;
+}
+
+aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
+                            aerie_token_callback *callback, void *user, aerie_stats *stats, aerie_error *error)
+{
+    aerie_status status = AERIE_OK;
+    aerie_stats *all = stats ? stats : ae_alloc(n_requests + 1, sizeof *all);
+    aerie_task **tasks = ae_alloc(n_requests + 1, sizeof(aerie_task *));
+    if (!tasks || !all) status = ae_fail_memory(error, "the requests' state", n_requests * sizeof *all);
+    size_t n_left = 0;
+    for (size_t i = 0; status == AERIE_OK && i < n_requests; i++) {
+        aerie_request request = requests[i];
+        request.token = callback ? callback : ignore_event;
+        request.user = user;
+        all[i] = (aerie_stats){0};
+        n_left += (tasks[i] = submit_one(session, request, i, &all[i])) != NULL;
+    }
+    while (status == AERIE_OK && n_left) {
+        status = aerie_step(session, error);
+        n_left = 0;
+        for (size_t i = 0; i < n_requests; i++) n_left += tasks[i] && !aerie_task_ended(tasks[i]);
+    }
+    for (size_t i = 0; tasks && i < n_requests; i++) {
+        aerie_task_free(tasks[i]);
+        if (status == AERIE_OK && all[i].error.status != AERIE_OK) status = first_refusal(&all[i].error, i, n_requests, error);
+    }
+    if (!stats) ae_free(all);
+    ae_free(tasks);
+    return status;
+}

@@ -1,0 +1,302 @@
+/* test_task_laws.c - law 1 for requests that come and go: submitted and cancelled by other threads, sharing prefixes, short of
+ * cache. Every answer is compared with that of the same request alone.
+ */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "spec_rig.inc"
+
+#define N_REQUESTS 24
+#define N_PREFIX 300
+#define N_CTX 512
+#define N_PREDICT 20
+
+static aerie_model *model;
+static int32_t prompts[N_REQUESTS][N_PREFIX + 32];
+static size_t lengths[N_REQUESTS];
+static answer alone[N_REQUESTS];
+
+static aerie_request request_of(size_t i)
+{
+    aerie_request r = aerie_request_default();
+    r.id = i;
+    r.tokens = prompts[i];
+    r.n_tokens = lengths[i];
+    r.n_predict = N_PREDICT;
+    r.ignore_eos = true;
+    r.sampling = sampling_of((uint32_t)i % N_SAMPLINGS);
+    return r;
+}
+
+static aerie_session *open_session(aerie_spec_type type, uint32_t n_seqs, uint32_t n_kv)
+{
+    aerie_error error = {0};
+    aerie_session *session;
+    aerie_session_params params = aerie_session_params_default();
+    params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = 64, params.n_threads = 2, params.n_kv = n_kv;
+    params.spec.type = type;
+    params.spec.fixed = true;
+    params.spec.n_max = 5;
+    need(aerie_session_create(&session, model, &params, &error), &error);
+    return session;
+}
+
+/* All prompts begin alike; their tails differ. */
+static int make(void **state)
+{
+    (void)state;
+    mk_options o;
+    aerie_error error = {0};
+    uint64_t random = 5;
+    if (!mkdtemp(folder)) return 1;
+    mk_shape("tiny-gqa", &o);
+    o.type = "q4_0", o.forgetful = true; /* so that n-grams are right now and then */
+    need(mk_model(&o, path_of("m"), &error), &error);
+    model = load(path_of("m"), NULL);
+    for (size_t i = 0; i < N_REQUESTS; i++) {
+        for (size_t k = 0; k < N_PREFIX; k++) prompts[i][k] = i ? prompts[0][k] : (int32_t)(mk_random(&random) % 300);
+        lengths[i] = N_PREFIX + 1 + i;
+        for (size_t k = N_PREFIX; k < lengths[i]; k++) prompts[i][k] = (int32_t)(mk_random(&random) % 300);
+    }
+    aerie_session *session = open_session(AERIE_SPEC_NONE, 1, 0);
+    for (size_t i = 0; i < N_REQUESTS; i++) {
+        const aerie_request request = request_of(i);
+        static run r;
+        generate(session, model, &request, 1, &r);
+        alone[i] = r.answers[0];
+    }
+    aerie_session_free(session);
+    return 0;
+}
+
+static int drop(void **state)
+{
+    (void)state;
+    aerie_model_free(model);
+    unlink(path_of("m"));
+    return rmdir(folder);
+}
+
+static void check_answer(const answer *a, size_t i, const char *what)
+{
+    same_answer(a, &alone[i], what, i);
+    if (a->n_text != alone[i].n_text || memcmp(a->text, alone[i].text, a->n_text)) fail_msg("%s: request %zu: another text", what, i);
+}
+
+/* What polled events say, by request. */
+static answer got[N_REQUESTS];
+static uint32_t n_ended;
+
+static void poll_all(aerie_session *session)
+{
+    aerie_token_event e;
+    while (aerie_poll(session, &e)) {
+        answer *a = &got[e.i_request];
+        assert_true(a->n_text + e.n_text <= sizeof a->text);
+        if (e.n_text) memcpy(a->text + a->n_text, e.text, e.n_text);
+        a->n_text += e.n_text;
+        if (e.token >= 0) {
+            assert_true(a->n < N_PREDICT);
+            a->ids[a->n++] = e.token;
+            continue;
+        }
+        assert_true(aerie_task_ended(e.task) && e.stats == aerie_task_stats(e.task));
+        a->stats = *e.stats;
+        n_ended++;
+    }
+}
+
+static void step(aerie_session *session)
+{
+    aerie_error error = {0};
+    need(aerie_step(session, &error), &error);
+    poll_all(session);
+}
+
+/* Everything at once; the sum of prompt tokens that were computed through *n_computed, of preemptions through *n_preempted. */
+static void run_at_once(aerie_spec_type type, uint32_t n_seqs, uint32_t n_kv, const char *what, uint64_t *n_computed,
+                        uint64_t *n_preempted)
+{
+    aerie_error error = {0};
+    aerie_task *tasks[N_REQUESTS];
+    aerie_session *session = open_session(type, n_seqs, n_kv);
+    memset(got, 0, sizeof got);
+    n_ended = 0;
+    for (size_t i = 0; i < N_REQUESTS; i++) {
+        const aerie_request request = request_of(i);
+        need(aerie_submit(session, &request, &tasks[i], &error), &error);
+    }
+    assert_int_equal(aerie_session_n_tasks(session), N_REQUESTS);
+    while (aerie_session_n_tasks(session)) step(session);
+    assert_int_equal(n_ended, N_REQUESTS);
+    *n_computed = *n_preempted = 0;
+    for (size_t i = 0; i < N_REQUESTS; i++) {
+        check_answer(&got[i], i, what);
+        *n_computed += got[i].stats.n_prompt - got[i].stats.n_cached;
+        *n_preempted += got[i].stats.n_preempted;
+        aerie_task_free(tasks[i]);
+    }
+    aerie_session_free(session);
+}
+
+static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_RANDOM};
+
+static void test_a_shared_prefix_is_computed_once(void **state)
+{
+    (void)state;
+    uint64_t n_computed, n_preempted, n_tails = 0;
+    for (size_t i = 0; i < N_REQUESTS; i++) n_tails += lengths[i] - N_PREFIX;
+    for (size_t t = 0; t < 3; t++) {
+        run_at_once(types[t], N_REQUESTS, 0, "at once", &n_computed, &n_preempted);
+        assert_in_range(n_computed, N_PREFIX + n_tails - 4, N_PREFIX + n_tails); /* some tails begin alike too */
+        run_at_once(types[t], 3, 0, "three at once", &n_computed, &n_preempted);
+        assert_in_range(n_computed, N_PREFIX + n_tails - 4, N_PREFIX + n_tails); /* some tails begin alike too */
+    }
+}
+
+/* A pool for one sequence and a little more: pages of the prefix tree are given up, running sequences give way. */
+static void test_a_small_pool_changes_no_byte(void **state)
+{
+    (void)state;
+    uint64_t n_computed, n_preempted, most = 0;
+    for (size_t t = 0; t < 3; t++)
+        for (uint32_t n_kv = 1; n_kv <= 1025; n_kv += 256) {
+            run_at_once(types[t], 8, n_kv, "small pool", &n_computed, &n_preempted);
+            if (n_preempted > most) most = n_preempted;
+        }
+    print_message("up to %llu preemptions\n", (unsigned long long)most);
+}
+
+/* Prompts without a common prefix fill the pool many times over. */
+static void test_sequences_give_way_and_come_back(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    aerie_session *session = open_session(AERIE_SPEC_NGRAM, 8, 700);
+    int32_t own[8][200];
+    aerie_task *tasks[8];
+    static answer expected[8];
+    uint64_t random = 77, n_preempted = 0;
+    aerie_session *one = open_session(AERIE_SPEC_NONE, 1, 0);
+    memset(got, 0, sizeof got);
+    for (size_t i = 0; i < 8; i++) {
+        for (size_t k = 0; k < 200; k++) own[i][k] = (int32_t)(mk_random(&random) % 300);
+        aerie_request r = request_of(i);
+        r.tokens = own[i], r.n_tokens = 200;
+        static run plain;
+        aerie_request same = r;
+        generate(one, model, &same, 1, &plain);
+        expected[i] = plain.answers[0];
+        need(aerie_submit(session, &r, &tasks[i], &error), &error);
+    }
+    while (aerie_session_n_tasks(session)) step(session);
+    for (size_t i = 0; i < 8; i++) {
+        same_answer(&got[i], &expected[i], "giving way", i);
+        n_preempted += got[i].stats.n_preempted;
+        aerie_task_free(tasks[i]);
+    }
+    assert_true(n_preempted > 0);
+    aerie_session_free(session);
+    aerie_session_free(one);
+}
+
+/* ---- Threads ---------------------------------------------------------------------------------------------- */
+
+typedef struct client {
+    aerie_session *session;
+    size_t first;
+    aerie_task *tasks[N_REQUESTS / 2];
+} client;
+
+/* Submits half of the requests, and cancels every third of its own. */
+static void *submit_some(void *user)
+{
+    client *c = user;
+    for (size_t i = 0; i < N_REQUESTS / 2; i++) {
+        const aerie_request request = request_of(c->first + i);
+        if (aerie_submit(c->session, &request, &c->tasks[i], NULL) != AERIE_OK) return c;
+        if (i % 3 == 2) aerie_cancel(c->tasks[i]);
+    }
+    return NULL;
+}
+
+static void test_requests_come_and_go_from_other_threads(void **state)
+{
+    (void)state;
+    aerie_session *session = open_session(AERIE_SPEC_NGRAM, 5, 0);
+    client clients[2] = {{.session = session, .first = 0}, {.session = session, .first = N_REQUESTS / 2}};
+    pthread_t threads[2];
+    memset(got, 0, sizeof got);
+    n_ended = 0;
+    for (size_t i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, submit_some, &clients[i]), 0);
+    while (n_ended < N_REQUESTS) {
+        step(session);
+        aerie_wait(session, 0.01);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        void *failed;
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
+    for (size_t i = 0; i < N_REQUESTS; i++) {
+        const bool cancelled = got[i].stats.stop == AERIE_STOP_CALLER;
+        if (cancelled) assert_int_equal(i % (N_REQUESTS / 2) % 3, 2);
+        else check_answer(&got[i], i, "from a thread");
+        for (size_t k = 0; k < got[i].n; k++) assert_int_equal(got[i].ids[k], alone[i].ids[k]); /* what came before the end */
+        aerie_task_free(clients[i / (N_REQUESTS / 2)].tasks[i % (N_REQUESTS / 2)]);
+    }
+    assert_int_equal(aerie_session_n_tasks(session), 0);
+    assert_false(aerie_wait(session, 0));
+    aerie_session_free(session);
+}
+
+/* A session that is freed ends its tasks; a task that is freed says no more. */
+static void test_ends(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    aerie_session *session = open_session(AERIE_SPEC_NGRAM, 2, 0);
+    aerie_task *tasks[4];
+    memset(got, 0, sizeof got);
+    n_ended = 0;
+    for (size_t i = 0; i < 4; i++) {
+        const aerie_request request = request_of(i);
+        need(aerie_submit(session, &request, &tasks[i], &error), &error);
+    }
+    for (int i = 0; i < 12; i++) step(session);
+    assert_true(got[0].n > 0);
+    const size_t n_before = got[0].n;
+    aerie_task_free(tasks[0]); /* running */
+    aerie_task_free(tasks[3]); /* waiting */
+    step(session);
+    assert_int_equal(got[0].n, n_before);
+    assert_false(aerie_task_ended(tasks[1]) && aerie_task_ended(tasks[2]));
+    aerie_session_free(session);
+    for (size_t i = 1; i < 3; i++) {
+        assert_true(aerie_task_ended(tasks[i]));
+        aerie_task_free(tasks[i]);
+    }
+    aerie_task_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_shared_prefix_is_computed_once),
+        cmocka_unit_test(test_a_small_pool_changes_no_byte),
+        cmocka_unit_test(test_sequences_give_way_and_come_back),
+        cmocka_unit_test(test_requests_come_and_go_from_other_threads),
+        cmocka_unit_test(test_ends),
+    };
+    return cmocka_run_group_tests(tests, make, drop);
+}
