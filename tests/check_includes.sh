@@ -26,6 +26,7 @@ app/common/version.c:backend/cpu/kernels.h app/common/version.c:formats/gguf.h
 app/convert/convert.c:formats/torch.h app/convert/convert.h:base/mem.h app/convert/convert.h:formats/gguf_write.h
 app/convert/convert.h:formats/safetensors.h app/convert/convert.h:spec/drafter_head/dhead.h
 app/convert/convert_check.c:spec/drafter_head/dhead_engine.h app/convert/convert_plan.c:quant/types.h
+app/convert/convert_rope.c:base/fmath.h
 app/convert/convert_target.c:quant/types.h app/convert/convert_write.c:quant/types.h
 app/tools/inspect.c:formats/gguf.h
 app/tools/quantize.c:quant/rewrite.h

@@ -151,7 +151,7 @@ void ae_spec_reset(ae_spec *spec)
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec->slots[i].active = false;
         spec->slots[i].n_tokens = 0;
-        ae_kv_truncate(ae_engine_kv(spec->engine), i, 0);
+        (void)ae_kv_truncate(ae_engine_kv(spec->engine), i, 0); /* to nothing: cannot fail */
     }
     ae_kv_forget_prefixes(ae_engine_kv(spec->engine));
     spec->n_active = 0;
