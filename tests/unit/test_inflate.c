@@ -171,18 +171,17 @@ static void what_cannot_be_inflated(void **state)
     make("tiny-moe", "f32", false, NULL);
     assert_int_equal(inflate(&o, in, out, NULL, &error), AERIE_ERROR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "6 experts"));
+    assert_int_equal(inflate(&o, in, in, NULL, &error), AERIE_ERROR_UNSUPPORTED);
     make("tiny", "iq2_xs", false, NULL); /* 64 columns: mkmodel takes iq4_nl instead */
     need(inflate(&o, in, out, NULL, &error), &error);
-    make("tiny-gqa", "iq2_xs", false, NULL);
-    assert_int_equal(inflate(&o, in, out, NULL, &error), AERIE_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(error.text, "iq2_xs"));
+    make("tiny-gqa", "iq2_xs", false, NULL); /* grids can be written, too */
+    need(inflate(&o, in, out, NULL, &error), &error);
     o.n_copies = 0;
     assert_int_equal(inflate(&o, in, out, NULL, &error), AERIE_ERROR_ARGUMENT);
     o.n_copies = INFLATE_MOST + 1;
     assert_int_equal(inflate(&o, in, out, NULL, &error), AERIE_ERROR_ARGUMENT);
     o.n_copies = 2;
     assert_int_equal(inflate(&o, "/nowhere", out, NULL, &error), AERIE_ERROR_IO);
-    assert_int_equal(inflate(&o, in, in, NULL, &error), AERIE_ERROR_UNSUPPORTED);
     make("tiny", "q4_0", false, NULL);
     assert_int_equal(inflate(&o, in, in, NULL, &error), AERIE_ERROR_ARGUMENT);
 }

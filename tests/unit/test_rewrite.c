@@ -296,7 +296,9 @@ static void bytes_are_the_encoders(void **state)
         for (size_t i = 0; i < ae_mix_count(); i++) {
             const ae_mix *mix = ae_mix_at(i);
             ae_rewrite_settings settings = ae_rewrite_settings_default(mix);
-            if (mix->type == AE_MIX_AS_IS) continue;
+            bool repeated = false; /* the rows of the first shape are whole blocks: once for each type is enough */
+            for (size_t k = 0; k < i; k++) repeated |= ae_mix_at(k)->type == mix->type;
+            if (mix->type == AE_MIX_AS_IS || (s == 0 && repeated)) continue;
             settings.pure = true;
             need(rewrite_with(&settings, at("in"), at("out"), 3, &error), &error);
             ae_gguf *b = open_file(at("out"));
