@@ -12,10 +12,10 @@
  *
  * Keywords: type (also a list), enum, const, properties, required, additionalProperties, minProperties and maxProperties
  * (of objects without properties), items, prefixItems (and items as a list with additionalItems), minItems, maxItems,
- * minLength, maxLength, pattern (grammar_schema_regex.c says which), format date, time, date-time and uuid, minimum,
- * maximum, exclusiveMinimum, exclusiveMaximum, anyOf, oneOf (as anyOf), allOf, $ref into the same document, $defs,
- * definitions. Annotations and x-... are passed over. Everything else is refused with its place. Beside enum and const
- * only type constrains. Recursion is possible through properties and items; a schema that is itself without anything
+ * minLength, maxLength, pattern (grammar_schema_regex.c says which), format (grammar_schema_object.c), minimum, maximum,
+ * exclusiveMinimum, exclusiveMaximum, anyOf, oneOf (as anyOf), allOf, $ref into the same document, $defs, definitions.
+ * Annotations and x-... are passed over; everything else too, with a warning that names its place, or if `strict` it is
+ * refused. Beside enum and const only type constrains. Recursion is possible through properties and items; a schema that is itself without anything
  * written between is refused.
  *
  * Unless `standard` is asked for, llama.cpp's habits hold: an object with properties has no others unless
