@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts the tests in ctest's JUnit files: what was skipped and why, then `N passed, N failed`.
 
-usage: count.py FILE.xml ...
+usage: count-tests.py FILE.xml ...
 
 A file that is not there is a build that failed, and counts as one failure. A test counts as passed if it ran; one that ran
 but left cases out, for want of a model, say, is named with what it left out. Exit status 0: nothing failed.
