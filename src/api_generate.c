@@ -339,7 +339,7 @@ static void collect(aerie_session *s)
         const aerie_error why = task->stats.error;
         s->running[slot] = NULL;
         task->stats = *ae_spec_stats(s->spec, slot);
-        task->stats.error = why;
+        if (why.status != AERIE_OK) task->stats.error = why;
         end_task(s, task);
     }
 }
