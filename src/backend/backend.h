@@ -20,6 +20,7 @@
 #define AE_BACKEND_BACKEND_H
 
 #include "base/err.h"
+#include "base/pool.h"
 
 #define AE_KV_PAGE 64 /* positions per KV page; also the attention chunk, cut at logical positions */
 
@@ -233,6 +234,8 @@ typedef struct ae_backend_ops {
     aerie_status (*stream_create)(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error);
     void (*stream_free)(ae_stream *stream);
     void (*sync)(ae_stream *stream);
+    /* (host) work on the stream's threads, after a sync: job(context, item, i_worker) for items [0, n), in any order. */
+    void (*host_run)(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n);
 
     size_t (*kv_bytes)(const ae_backend *backend, const ae_kv_shape *shape);
     aerie_status (*kv_create)(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error);

@@ -46,17 +46,31 @@ static void heap_sort(ae_candidate *heap, uint32_t n)
     }
 }
 
+#define LOOK 32
+
+/* Most of a row is below what was found already: many are looked at together. NaN is above nothing. */
+static bool any_above(const float *x, float floor)
+{
+    int above = 0;
+    for (uint32_t j = 0; j < LOOK; j++) above |= x[j] > floor;
+    return above;
+}
+
 uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate *out)
 {
     if (k > n) k = n;
     for (uint32_t i = 0; i < k; i++) out[i] = (ae_candidate){(int32_t)i, ae_clean(logits[i])};
     for (uint32_t i = k / 2; i-- > 0;) sift_down(out, k, i);
-    for (uint32_t i = k; i < n; i++) {
-        if (!(logits[i] > out[0].logit)) continue;
-        const float x = ae_clean(logits[i]);
-        if (!(x > out[0].logit)) continue;
-        out[0] = (ae_candidate){(int32_t)i, x};
-        sift_down(out, k, 0);
+    for (uint32_t i = k; k && i < n;) {
+        const uint32_t end = i + LOOK <= n ? i + LOOK : n;
+        if (end - i == LOOK && !any_above(logits + i, out[0].logit)) i = end;
+        for (; i < end; i++) {
+            if (!(logits[i] > out[0].logit)) continue;
+            const float x = ae_clean(logits[i]);
+            if (!(x > out[0].logit)) continue;
+            out[0] = (ae_candidate){(int32_t)i, x};
+            sift_down(out, k, 0);
+        }
     }
     heap_sort(out, k);
     while (k && out[k - 1].logit == -INFINITY) k--;

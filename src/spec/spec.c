@@ -32,6 +32,11 @@ typedef struct spec_slot {
     uint32_t i_chance;    /* in this pass; UINT32_MAX: it had none */
     ae_acceptance acceptance;
     ae_tree tree;
+    /* what its walk drew, and the path that it took */
+    bool overflowed; /* there was no finite logit for the next one */
+    size_t n_before; /* tokens */
+    uint32_t n_drawn, n_path, drawn_row[AE_TREE_MAX + 1];
+    int32_t drawn[AE_TREE_MAX + 1], path[AE_TREE_MAX];
 } spec_slot;
 
 #define NO_SLOT UINT32_MAX
@@ -55,6 +60,7 @@ struct ae_spec {
     ae_draft_request *requests; /* [n_slots] */
     ae_draft_request *asked;    /* [n_slots] those of them for which the network drafts */
     ae_chance *chances;         /* [n_slots] of the requests */
+    uint32_t *walking;          /* [n_slots] */
     int32_t *seen_rows;         /* [largest pass] */
     uint32_t n_pages_left;      /* of the KV cache, for trees: what no chunk of the pass needs */
     uint32_t n_tree_rows;       /* nodes that fit the pass */
@@ -77,6 +83,7 @@ void ae_spec_free(ae_spec *spec)
     ae_free(spec->requests);
     ae_free(spec->asked);
     ae_free(spec->chances);
+    ae_free(spec->walking);
     ae_free(spec->seen_rows);
     ae_free(spec->order);
     if (spec->drafter) spec->drafter->ops->destroy(spec->drafter);
@@ -103,9 +110,10 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
     spec->requests = ae_alloc(spec->n_slots, sizeof *spec->requests);
     spec->asked = ae_alloc(spec->n_slots, sizeof *spec->asked);
     spec->chances = ae_alloc(spec->n_slots, sizeof *spec->chances);
+    spec->walking = ae_alloc(spec->n_slots, sizeof *spec->walking);
     spec->seen_rows = ae_alloc(eo->n_batch, sizeof *spec->seen_rows);
     spec->order = ae_alloc(spec->n_slots, sizeof *spec->order);
-    bool ok = spec->slots && spec->requests && spec->asked && spec->chances && spec->seen_rows && spec->order;
+    bool ok = spec->slots && spec->requests && spec->asked && spec->chances && spec->walking && spec->seen_rows && spec->order;
     for (uint32_t i = 0; ok && i < spec->n_slots; i++)
         ok = (spec->slots[i].tokens = ae_alloc((size_t)spec->n_ctx + 1, sizeof(int32_t)));
     if (!ok) {
@@ -607,26 +615,7 @@ static aerie_status commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, 
     return AERIE_OK;
 }
 
-/* Emits one token; false when the sequence is finished by it. */
-static bool emit_token(ae_spec *spec, uint32_t i_slot, int32_t token, uint32_t depth, const float *logits, ae_spec_emit *emit,
-                       void *user)
-{
-    spec_slot *s = &spec->slots[i_slot];
-    if (token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, token))) {
-        finish(spec, s, token == AE_GUIDE_NONE ? AERIE_STOP_DEAD_END : AERIE_STOP_EOG);
-        return false;
-    }
-    ae_sampler_accept(s->sampler, token, s->n_tokens);
-    if (s->constraint) ae_constraint_advance(s->constraint, token);
-    s->tokens[s->n_tokens++] = token;
-    s->stats.n_generated++;
-    const aerie_stop stop = emit(user, i_slot, token, depth, logits);
-    if (stop != AERIE_STOP_NONE) finish(spec, s, stop);
-    else if (s->constraint && ae_constraint_is_complete(s->constraint)) finish(spec, s, AERIE_STOP_GRAMMAR);
-    else if (s->n_predict && s->stats.n_generated >= s->n_predict) finish(spec, s, AERIE_STOP_LENGTH);
-    else if (s->n_tokens >= spec->n_ctx) finish(spec, s, AERIE_STOP_CONTEXT);
-    return s->active;
-}
+/* ---- Drawing and telling ---------------------------------------------------------------------------------- */
 
 static int32_t draw(ae_spec *spec, spec_slot *s, const float *logits)
 {
@@ -635,58 +624,128 @@ static int32_t draw(ae_spec *spec, spec_slot *s, const float *logits)
 }
 
 /* Weights are finite, but what comes of them may overflow: no token is invented from that. */
-static aerie_status check_logits(const ae_spec *spec, const spec_slot *s, const float *logits, aerie_error *error)
+static bool has_logits(const ae_spec *spec, const float *logits)
 {
     const int32_t n = ae_vocab_n_tokens(spec->vocab);
     for (int32_t i = 0; i < n; i++)
-        if (isfinite(logits[i])) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_FORMAT, "the model gave no finite logit for the token at position %zu: its weights overflow; "
-                   "another file of this model, or another tensor type, is needed", s->n_tokens);
+        if (isfinite(logits[i])) return true;
+    return false;
 }
 
-static void tell_controller(ae_spec *spec, const spec_slot *s, const int32_t *path, uint32_t n_path)
+/* The walk of the header comment. It touches nothing but the slot, and `masked` where there is a grammar, so that slots without
+ * one take their walks at once. Nobody hears of the tokens yet. */
+static void walk(ae_spec *spec, spec_slot *s)
+{
+    int32_t node = -1;
+    uint32_t row = s->first_chain + s->n_chain - 1, left = s->n_predict ? s->n_predict - s->stats.n_generated : UINT32_MAX;
+    const double start = ae_time_now();
+    s->n_drawn = s->n_path = 0;
+    s->n_before = s->n_tokens;
+    s->overflowed = false;
+    for (;;) {
+        const float *logits = ae_engine_logits(spec->engine, row);
+        if (!has_logits(spec, logits)) {
+            s->overflowed = true;
+            break;
+        }
+        const int32_t token = draw(spec, s, logits);
+        s->drawn[s->n_drawn] = token;
+        s->drawn_row[s->n_drawn++] = row;
+        node = ae_tree_child(&s->tree, node, token);
+        if (node >= 0) s->path[s->n_path++] = node;
+        if (token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, token))) break;
+        ae_sampler_accept(s->sampler, token, s->n_tokens);
+        if (s->constraint) ae_constraint_advance(s->constraint, token);
+        s->tokens[s->n_tokens++] = token;
+        if (node < 0 || !--left || s->n_tokens >= spec->n_ctx) break;
+        if (s->constraint && ae_constraint_is_complete(s->constraint)) break;
+        row = s->first_tree + (uint32_t)node;
+    }
+    s->stats.sample_seconds += ae_time_now() - start;
+}
+
+static void walk_item(void *context, uint32_t item, uint32_t i_worker)
+{
+    ae_spec *spec = context;
+    (void)i_worker;
+    walk(spec, &spec->slots[spec->walking[item]]);
+}
+
+/* Draws for all slots that decode: on all threads, but for those with a grammar. */
+static void walk_all(ae_spec *spec)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        spec_slot *s = &spec->slots[i];
+        if (!s->active || !s->n_chain || !s->decoding) continue;
+        if (s->constraint) walk(spec, s);
+        else spec->walking[n++] = i;
+    }
+    if (n) ae_engine_net(spec->engine)->backend->ops->host_run(ae_engine_stream(spec->engine), walk_item, spec, n);
+}
+
+/* Tells of the i-th drawn token; false when the sequence is finished by it. */
+static bool emit_token(ae_spec *spec, uint32_t i_slot, uint32_t i, uint32_t depth, ae_spec_emit *emit, void *user)
+{
+    spec_slot *s = &spec->slots[i_slot];
+    const int32_t token = s->drawn[i];
+    const bool last = i + 1 == s->n_drawn;
+    if (token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, token))) {
+        finish(spec, s, token == AE_GUIDE_NONE ? AERIE_STOP_DEAD_END : AERIE_STOP_EOG);
+        return false;
+    }
+    s->n_tokens++;
+    s->stats.n_generated++;
+    const aerie_stop stop = emit(user, i_slot, token, depth, ae_engine_logits(spec->engine, s->drawn_row[i]));
+    if (stop != AERIE_STOP_NONE) finish(spec, s, stop);
+    else if (last && s->constraint && ae_constraint_is_complete(s->constraint)) finish(spec, s, AERIE_STOP_GRAMMAR);
+    else if (s->n_predict && s->stats.n_generated >= s->n_predict) finish(spec, s, AERIE_STOP_LENGTH);
+    else if (s->n_tokens >= spec->n_ctx) finish(spec, s, AERIE_STOP_CONTEXT);
+    return s->active;
+}
+
+static void count_drafts(spec_slot *s, uint32_t n_path, bool missed)
+{
+    for (uint32_t i = 0; i < s->tree.n; i++) s->stats.drafted_at[s->tree.depth[i] - 1]++;
+    for (uint32_t d = 0; d < n_path; d++) {
+        s->stats.tried_at[d]++;
+        s->stats.accepted_at[d]++;
+    }
+    if (missed && ae_tree_goes_on(&s->tree, n_path ? s->path[n_path - 1] : -1)) s->stats.tried_at[n_path]++;
+    s->stats.n_drafted += s->tree.n;
+    s->stats.n_accepted += n_path;
+}
+
+static void tell_controller(ae_spec *spec, const spec_slot *s, uint32_t n_path)
 {
     ae_result *r = &spec->result;
     for (uint32_t i = 0; i < s->tree.n; i++) r->n_nodes[s->tree.from[i] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
     for (uint32_t i = 0; i < n_path; i++)
-        r->n_accepted[s->tree.from[path[i]] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
-    if (s->i_chance != UINT32_MAX) ae_controller_saw_verdict(&spec->controller, &spec->chances[s->i_chance], path, n_path);
+        r->n_accepted[s->tree.from[s->path[i]] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
+    if (s->i_chance != UINT32_MAX)
+        ae_controller_saw_verdict(&spec->controller, &spec->chances[s->i_chance], s->path, n_path);
 }
 
-/* The walk of the header comment; then the KV cache keeps what was accepted. */
-static aerie_status verify(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, aerie_error *error)
+/* Tells of what the walk drew, until somebody wants no more; then the KV cache keeps what was accepted. */
+static aerie_status deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, aerie_error *error)
 {
     spec_slot *s = &spec->slots[i_slot];
-    int32_t path[AE_TREE_MAX], node = -1;
-    uint32_t n_path = 0, row = s->first_chain + s->n_chain - 1;
-    for (;;) {
-        const double start = ae_time_now();
-        const float *logits = ae_engine_logits(spec->engine, row);
-        AE_TRY(check_logits(spec, s, logits, error));
-        const int32_t token = draw(spec, s, logits);
-        s->stats.sample_seconds += ae_time_now() - start;
-        node = ae_tree_child(&s->tree, node, token);
-        if (node >= 0) path[n_path++] = node;
-        const bool more = emit_token(spec, i_slot, token, node >= 0 ? n_path : 0, logits, emit, user);
-        if (node >= 0 && more) {
-            row = s->first_tree + (uint32_t)node;
-            continue;
-        }
-        for (uint32_t i = 0; i < s->tree.n; i++) s->stats.drafted_at[s->tree.depth[i] - 1]++;
-        for (uint32_t d = 0; d < n_path; d++) {
-            s->stats.tried_at[d]++;
-            s->stats.accepted_at[d]++;
-        }
-        if (node < 0 && ae_tree_goes_on(&s->tree, n_path ? path[n_path - 1] : -1)) s->stats.tried_at[n_path]++;
-        s->stats.n_drafted += s->tree.n;
-        s->stats.n_accepted += n_path;
-        /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */
-        const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
-        const uint32_t n_keep = s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path;
-        AE_TRY(commit(spec, i_slot, path, n_keep, error));
-        tell_controller(spec, s, path, n_path);
-        return AERIE_OK;
+    uint32_t n_path = 0, i = 0;
+    bool more = true;
+    s->n_tokens = s->n_before;
+    for (; more && i < s->n_drawn; i++) {
+        if (i < s->n_path) n_path = i + 1;
+        more = emit_token(spec, i_slot, i, i < s->n_path ? n_path : 0, emit, user);
     }
+    if (more && s->overflowed)
+        return ae_fail(error, AERIE_ERROR_FORMAT, "the model gave no finite logit for the token at position %zu: its weights "
+                       "overflow; another file of this model, or another tensor type, is needed", s->n_tokens);
+    count_drafts(s, n_path, i > s->n_path);
+    /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */
+    const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
+    AE_TRY(commit(spec, i_slot, s->path, s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path, error));
+    tell_controller(spec, s, n_path);
+    return AERIE_OK;
 }
 
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
@@ -702,6 +761,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
     const double seconds = ae_time_now() - start, share = seconds / (spec->n_active ? spec->n_active : 1);
     if (spec->drafter)
         ae_controller_saw_pass(&spec->controller, &spec->round, ae_engine_n_rows(spec->engine), seconds);
+    walk_all(spec);
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
         if (!s->active || !s->n_chain) continue;
@@ -716,7 +776,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
             s->stats.target_seconds += share;
             s->stats.draft_seconds += s->draft_seconds;
         }
-        AE_TRY(verify(spec, i, emit, user, error));
+        AE_TRY(deliver(spec, i, emit, user, error));
         if (!s->active) release(spec, i);
     }
     if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);

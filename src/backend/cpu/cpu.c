@@ -95,6 +95,11 @@ static void cpu_sync(ae_stream *stream)
     (void)stream;
 }
 
+static void cpu_host_run(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n)
+{
+    ae_pool_run(stream->pool, job, context, n);
+}
+
 static void cpu_copy_in(ae_stream *stream, void *device, const void *host, size_t n)
 {
     (void)stream;
@@ -280,6 +285,7 @@ static const ae_backend_ops cpu_ops = {
     .stream_create = cpu_stream_create,
     .stream_free = cpu_stream_free,
     .sync = cpu_sync,
+    .host_run = cpu_host_run,
     .kv_bytes = ae_cpu_kv_bytes,
     .kv_create = ae_cpu_kv_create,
     .kv_free = ae_cpu_kv_free,
