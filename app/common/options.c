@@ -315,15 +315,21 @@ static int parse_option(app_options *options, bool *given, int argc, char **argv
     return set_value(options, o, name, value);
 }
 
+static bool is_first_name(const app_option *o, const char *name)
+{
+    const size_t n = strcspn(o->names, " ");
+    return strlen(name) == n && memcmp(o->names, name, n) == 0;
+}
+
 /* Whether the command line gave the option that excludes this one: then the environment's is no contradiction, it has lost. */
 static bool is_overruled(const app_option *o, const bool *given)
 {
-    static const char *const opposites[][2] = {{"--mmap", "--no-mmap"}, {"-v --verbose", "-q --quiet"}};
+    static const char *const opposites[][2] = {{"--mmap", "--no-mmap"}, {"-v", "-q"}}; /* first names */
     for (size_t i = 0; i < sizeof opposites / sizeof *opposites; i++) {
         for (int side = 0; side < 2; side++) {
-            if (strcmp(o->names, opposites[i][side])) continue;
+            if (!is_first_name(o, opposites[i][side])) continue;
             for (size_t k = 0; k < app_n_options(); k++)
-                if (given[k] && strcmp(app_option_at(k)->names, opposites[i][!side]) == 0) return true;
+                if (given[k] && is_first_name(app_option_at(k), opposites[i][!side])) return true;
         }
     }
     return false;

@@ -18,9 +18,14 @@ void app_quantize_types(void)
     app_print("\nTYPE is one of\n");
     for (size_t i = 0; i < ae_mix_count(); i++) app_print("  %-10s %s\n", ae_mix_at(i)->name, ae_mix_at(i)->about);
     app_print("\nTypes of single tensors\n ");
+    size_t column = 1;
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         const ae_type_info *info = ae_type_get(type);
-        if (info && info->encode) app_print(" %s", info->name);
+        if (!info || !info->encode) continue;
+        const size_t n = strlen(info->name) + 1;
+        if (column + n > 100) app_print("\n ");
+        column = column + n > 100 ? 1 + n : column + n;
+        app_print(" %s", info->name);
     }
     app_print("\n");
 }

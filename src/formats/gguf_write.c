@@ -423,11 +423,11 @@ aerie_status ae_gguf_writer_begin(ae_gguf_writer *w, aerie_error *error)
 
 static aerie_status check_open(const ae_gguf_writer *w, aerie_error *error)
 {
-    if (w->finished || w->closed) return fail_use(w, "the file is already finished", error);
     if (w->failed) {
         const char *dots, *path = ae_gguf_path_end(w->path, &dots);
         return ae_fail(error, AERIE_ERROR_IO, "%s%s: an earlier write failed", dots, path);
     }
+    if (w->finished || w->closed) return fail_use(w, "the file is already finished", error);
     if (!w->begun) return fail_use(w, "the header must be written first", error);
     return AERIE_OK;
 }
