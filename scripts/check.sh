@@ -12,7 +12,7 @@ step() { printf '\n== %s (after %d min %02d s)\n' "$*" $((SECONDS / 60)) $((SECO
 
 # Runs the tests of a build folder; further arguments go to ctest. All output is kept: reasons for skipping are in it.
 tests() {
-    ctest --test-dir "$1" --output-on-failure --no-tests=error \
+    ctest --test-dir "$1" -j "$jobs" --output-on-failure --no-tests=error \
         --output-junit tests.xml --test-output-size-passed 1000000 "${@:2}"
 }
 
@@ -44,9 +44,9 @@ step "assertions, AddressSanitizer, UndefinedBehaviorSanitizer: units, kernels, 
 build build-san all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined &&
     tests build-san -R '^(unit|kernels|laws|golden|fuzz)/' -E head_smollm2 # the real model takes too long there
 
-step "ThreadSanitizer: the pool, and generation by the program"
-build build-tsan "aerie unit_test_pool app_test_run" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=thread &&
-    tests build-tsan -R '^(unit/pool|app/run)$'
+step "ThreadSanitizer: the pool, requests from several threads, and generation by the program"
+build build-tsan "aerie unit_test_pool laws_test_task_laws app_test_run" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DAERIE_SANITIZE=thread && tests build-tsan -R '^(unit/pool|laws/task_laws|app/run)$'
 
 step "tests that were skipped, and why"
 set -o pipefail

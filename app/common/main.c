@@ -1,6 +1,7 @@
 /* main.c - aerie: which subcommand, and the exit status. */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -122,14 +123,18 @@ static void on_lost_page(int signal_number)
 {
     static const char text[] = "aerie: a file that is in use was cut short, or cannot be read any more; --no-mmap reads models "
                                "into memory at once\n";
+    static atomic_flag said = ATOMIC_FLAG_INIT;
     (void)signal_number;
+    while (atomic_flag_test_and_set(&said)) pause(); /* another thread came first, and ends the program */
     if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(APP_FAILED);
     _exit(APP_BAD_FILE);
 }
 
 int main(int argc, char **argv)
 {
-    signal(SIGBUS, on_lost_page);
+    /* not by signal(), which would let a second thread that faults at the same time die of the default action */
+    const struct sigaction lost_page = {.sa_handler = on_lost_page};
+    sigaction(SIGBUS, &lost_page, NULL);
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is then a failed write, which is reported */
     return app_interrupt_end(app_finish(start(argc, argv)));
 }
