@@ -432,9 +432,11 @@ static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
 
 ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t n_vocab)
 {
-    ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch, .n_threads = p->n_threads,
+    /* so many rows of prompts fit a pass beside all the rows that have logits */
+    const uint32_t n_outputs = outputs_of(p, n_vocab);
+    ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch + n_outputs, .n_threads = p->n_threads,
                            .kv_type = kv_names[p->kv_type].type, .n_taps = p->n_taps,
-                           .n_outputs = outputs_of(p, n_vocab), .n_kv_pages = p->n_kv / AE_KV_PAGE + (p->n_kv % AE_KV_PAGE > 0)};
+                           .n_outputs = n_outputs, .n_kv_pages = p->n_kv / AE_KV_PAGE + (p->n_kv % AE_KV_PAGE > 0)};
     memcpy(o.taps, p->taps, sizeof o.taps);
     return o;
 }

@@ -54,6 +54,7 @@ typedef struct ae_draft_seen {
     uint32_t n;
     const int32_t *tokens; /* [n_tokens] the whole sequence, as far as known */
     size_t n_tokens;
+    bool idle;             /* no draft will be asked for in the next rounds: what is not needed then need not be kept */
 } ae_draft_seen;
 
 typedef struct ae_drafter_ops {

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "spec/guide.h"
+#include "spec/trial.h"
 #include "text/grammar/grammar_match.h"
 
 typedef struct spec_slot {
@@ -61,6 +62,7 @@ struct ae_spec {
     ae_draft_request *asked;    /* [n_slots] those of them for which the network drafts */
     ae_chance *chances;         /* [n_slots] of the requests */
     uint32_t *walking;          /* [n_slots] */
+    ae_trial trial;             /* of the network */
     int32_t *seen_rows;         /* [largest pass] */
     uint32_t n_pages_left;      /* of the KV cache, for trees: what no chunk of the pass needs */
     uint32_t n_tree_rows;       /* nodes that fit the pass */
@@ -566,7 +568,7 @@ static void fit_trees(ae_spec *spec, uint32_t n)
 }
 
 /* Drafts for all of them together, cut to what is worth verifying. */
-static aerie_status propose(ae_spec *spec, aerie_error *error)
+static aerie_status propose(ae_spec *spec, bool network, aerie_error *error)
 {
     ae_controller *c = &spec->controller;
     const bool offers = ae_controller_begin(c, &spec->round);
@@ -578,7 +580,7 @@ static aerie_status propose(ae_spec *spec, aerie_error *error)
         offer_seconds = ae_time_now() - start;
         if (spec->result.used[AE_KIND_OFFER]) ae_controller_saw_offers(c, n, offer_seconds);
     }
-    if (ae_controller_plan(c, &spec->round, spec->chances, n)) AE_TRY(make_drafts(spec, n, &network_seconds, error));
+    if (network && ae_controller_plan(c, &spec->round, spec->chances, n)) AE_TRY(make_drafts(spec, n, &network_seconds, error));
     if (offers || network_seconds > 0) guide(spec, n);
     ae_controller_choose(c, &spec->round, network_seconds, spec->chances, n);
     spec->draft_seconds = ae_time_now() - start;
@@ -613,7 +615,8 @@ static aerie_status commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, 
     for (uint32_t i = 0; i < s->n_chain; i++) spec->seen_rows[i] = (int32_t)(s->first_chain + i);
     for (uint32_t i = 0; i < n_path; i++) spec->seen_rows[s->n_chain + i] = (int32_t)s->first_tree + path[i];
     spec->drafter->ops->observe(spec->drafter,
-                                &(ae_draft_seen){i_slot, spec->seen_rows, s->n_chain + n_path, s->tokens, s->n_tokens});
+                                &(ae_draft_seen){i_slot, spec->seen_rows, s->n_chain + n_path, s->tokens, s->n_tokens,
+                                                 ae_trial_rests(&spec->trial)});
     return AERIE_OK;
 }
 
@@ -754,9 +757,14 @@ static aerie_status deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, 
 
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
 {
+    const double begun = ae_time_now();
+    uint32_t n_emitted = 0;
     ae_engine_rows_clear(spec->engine);
     plan_chunks(spec);
-    if (spec->drafter) AE_TRY(propose(spec, error));
+    /* a drafter without a network, and rounds with prompts, are no part of the trial */
+    const bool tried = spec->drafter && !spec->drafter->ops->free && !spec->options.fixed && !spec->round.prompts;
+    const bool network = !tried || ae_trial_allows(&spec->trial, spec->round.n_drawing);
+    if (spec->drafter) AE_TRY(propose(spec, network, error));
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         if (spec->slots[i].active && spec->slots[i].n_chain) AE_TRY(add_rows(spec, i, error));
     }
@@ -780,9 +788,12 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
             s->stats.target_seconds += share;
             s->stats.draft_seconds += s->draft_seconds;
         }
+        const uint32_t n_before = s->stats.n_generated;
         AE_TRY(deliver(spec, i, emit, user, error));
+        n_emitted += s->stats.n_generated - n_before;
         if (!s->active) release(spec, i);
     }
     if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);
+    if (tried) ae_trial_saw(&spec->trial, network, n_emitted, ae_time_now() - begun);
     return AERIE_OK;
 }

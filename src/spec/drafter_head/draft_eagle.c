@@ -136,11 +136,24 @@ static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
     return first;
 }
 
+/* While nobody wants drafts only the newest features are kept; the head will begin anew before them. */
+#define KEPT_IDLE 16
+
+static void grow_cold(head_drafter *d, uint32_t slot)
+{
+    head_slot *s = &d->slots[slot];
+    if (s->n_waiting <= AE_TREE_MAX) return; /* not for every token */
+    const uint32_t n = s->n_waiting - KEPT_IDLE, next = ae_dhead_n_true(d->head, slot) + n;
+    ae_dhead_restart(d->head, slot, next);
+    drop_waiting(d, s, n);
+}
+
 static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
 {
     head_drafter *d = (head_drafter *)drafter;
     head_slot *s = &d->slots[seen->slot];
     for (uint32_t done = 0; done < seen->n && !d->out_of_step;) {
+        if (seen->idle) grow_cold(d, seen->slot);
         if (s->n_waiting == d->n_room) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
         uint32_t n = seen->n - done;
         if (n > d->n_room - s->n_waiting) n = d->n_room - s->n_waiting;
@@ -151,7 +164,7 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
         done += n;
     }
     /* a long chunk of prompt runs now, while its features are warm; single tokens wait for the next draft */
-    if (s->n_waiting > AE_TREE_MAX + 1) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
+    if (!seen->idle && s->n_waiting > AE_TREE_MAX + 1) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
 }
 
 /* ---- Growing -------------------------------------------------------------------------------------------- */
