@@ -154,15 +154,19 @@ size_t aerie_session_n_tasks(const aerie_session *session)
 /* Keeps an event for aerie_poll. */
 static bool keep_event(aerie_session *s, aerie_task *task, const aerie_token_event *event)
 {
-    const size_t at = s->kept.n;
-    const kept_event kept = {task, *event, s->kept_bytes.n, s->kept_bytes.n + event->n_text};
+    const size_t n_top = event->n_top * sizeof *event->top, at = s->kept_bytes.n;
+    const size_t pad = (sizeof *event->top - (at + event->n_text) % sizeof *event->top) % sizeof *event->top;
+    const kept_event kept = {task, *event, at, at + event->n_text + pad};
+    static const char zeros[sizeof(aerie_logprob)];
+    if (!ae_buf_reserve(&s->kept_bytes, event->n_text + pad + n_top) || !ae_buf_reserve(&s->kept, sizeof kept)) {
+        s->kept_bytes.failed = s->kept.failed = false; /* this request ends; others may find room */
+        return false;
+    }
     ae_buf_add(&s->kept_bytes, event->text, event->n_text);
-    while (s->kept_bytes.n % sizeof(aerie_logprob)) ae_buf_add(&s->kept_bytes, "", 1);
+    ae_buf_add(&s->kept_bytes, zeros, pad);
+    ae_buf_add(&s->kept_bytes, event->top, n_top);
     ae_buf_add(&s->kept, &kept, sizeof kept);
-    if (s->kept_bytes.failed || s->kept.failed) return false;
-    ((kept_event *)(void *)(s->kept.data + at))->top_at = s->kept_bytes.n;
-    ae_buf_add(&s->kept_bytes, event->top, event->n_top * sizeof *event->top);
-    return !s->kept_bytes.failed;
+    return true;
 }
 
 /* Tells whoever listens; false: the request shall end. */
