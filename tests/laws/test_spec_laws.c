@@ -388,8 +388,7 @@ static void check_refused(aerie_session *session, const aerie_request *bad, aeri
     for (size_t at = 0; at <= N_GOOD; at += 2) {
         memset(&r, 0, sizeof r);
         r.n = N_GOOD + 1;
-        for (size_t i = 0; i <= N_GOOD; i++) requests[i] = request_of(i < at ? i : i - 1, 0, true);
-        requests[at] = *bad;
+        for (size_t i = 0; i <= N_GOOD; i++) requests[i] = i == at ? *bad : request_of(i < at ? i : i - 1, 0, true);
         assert_int_equal(aerie_generate(session, requests, N_GOOD + 1, on_token, &r, stats, &error), expected);
         if (!strstr(error.text, text)) fail_msg("'%s' does not hold '%s'", error.text, text);
         char number[32];
