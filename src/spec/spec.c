@@ -1,4 +1,4 @@
-#include "spec/spec.h"
+#include "spec/spec_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -6,67 +6,6 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "spec/guide.h"
-#include "spec/trial.h"
-#include "text/grammar/grammar_match.h"
-
-typedef struct spec_slot {
-    bool active, ignore_eog;
-    uint64_t number;    /* of its start: lower is older */
-    uint32_t leader;    /* the slot that computes what this one waits for; NO_SLOT: none */
-    uint64_t leader_number;
-    uint32_t n_awaited; /* first tokens that both have */
-    bool preempted;     /* its pages were taken away; it runs again when there is room for all its tokens */
-    uint32_t n_told;    /* positions of which `row` was told */
-    ae_spec_row *row; /* NULL: nobody is told of the rows */
-    void *row_user;
-    int32_t *tokens; /* [n_ctx + 1] prompt and output; what the KV cache holds is a prefix of it */
-    size_t n_tokens;
-    uint32_t n_predict;
-    ae_sampler *sampler;
-    ae_constraint *constraint; /* NULL: any text; kept for the next request with the same grammar */
-    aerie_stats stats;
-    double start_time;
-    /* this pass */
-    uint32_t n_chain, first_chain, first_tree;
-    bool decoding;        /* all pending tokens are in the pass: a token will be drawn */
-    double draft_seconds;
-    uint32_t i_chance;    /* in this pass; UINT32_MAX: it had none */
-    ae_acceptance acceptance;
-    ae_tree tree;
-    /* what its walk drew, and the path that it took */
-    bool overflowed; /* there was no finite logit for the next one */
-    size_t n_before; /* tokens */
-    uint32_t n_drawn, n_path, drawn_row[AE_TREE_MAX + 1];
-    int32_t drawn[AE_TREE_MAX + 1], path[AE_TREE_MAX];
-} spec_slot;
-
-#define NO_SLOT UINT32_MAX
-
-struct ae_spec {
-    ae_engine *engine;
-    ae_drafter *drafter;
-    ae_spec_options options;
-    ae_controller controller;
-    const ae_vocab *vocab;
-    uint32_t n_ctx, n_slots, n_active;
-    spec_slot *slots; /* [n_slots] */
-    uint32_t *order;  /* [n_active] active slots, oldest first */
-    uint64_t n_started;
-    ae_token_trie *trie; /* made for the first grammar */
-    float *masked;       /* [n_vocab] with it */
-    /* this pass */
-    ae_round round;
-    ae_result result;
-    double draft_seconds;       /* of offers and network */
-    ae_draft_request *requests; /* [n_slots] */
-    ae_draft_request *asked;    /* [n_slots] those of them for which the network drafts */
-    ae_chance *chances;         /* [n_slots] of the requests */
-    uint32_t *walking;          /* [n_slots] */
-    ae_trial trial;             /* of the network */
-    int32_t *seen_rows;         /* [largest pass] */
-    uint32_t n_pages_left;      /* of the KV cache, for trees: what no chunk of the pass needs */
-    uint32_t n_tree_rows;       /* nodes that fit the pass */
-};
 
 /* ---- Life ----------------------------------------------------------------------------------------- */
 
@@ -172,153 +111,6 @@ static aerie_status out_of_step(uint32_t slot, aerie_error *error)
     return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache of sequence %u is out of step; please report", slot);
 }
 
-/* ---- Start: choose a slot, reuse its KV ----------------------------------------------------------------- */
-
-/* First tokens that the slot's newest sequence, running or not, has in common with the request. */
-static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens)
-{
-    const spec_slot *s = &spec->slots[slot];
-    const uint32_t n = (uint32_t)(n_tokens < s->n_tokens ? n_tokens : s->n_tokens);
-    uint32_t i = 0;
-    while (i < n && s->tokens[i] == tokens[i]) i++;
-    return i;
-}
-
-/* Where a sequence can begin. */
-typedef struct origin {
-    uint32_t slot;             /* the free slot that has most tokens in common: its drafter knows them */
-    uint32_t donor, n_same;    /* the slot, free or not, that has most */
-    uint32_t source, n_source; /* the running slot whose live positions can be shared, if they are more than the prefix tree's */
-    uint32_t leader, n_leader; /* the running slot that will compute most of the prompt before long */
-} origin;
-
-static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
-{
-    const ae_kv *kv = ae_engine_kv(spec->engine);
-    const uint32_t n_most = (uint32_t)request->n_tokens - 1; /* the last token runs always: its logits are needed */
-    origin best = {.slot = NO_SLOT, .leader = NO_SLOT};
-    uint32_t n_slot = 0;
-    for (uint32_t i = 0; i < spec->n_slots; i++) {
-        const spec_slot *s = &spec->slots[i];
-        const uint32_t same = common_tokens(spec, i, request->tokens, request->n_tokens);
-        const uint32_t n = same < n_most ? same : n_most, live = ae_kv_n_live(kv, i);
-        if (!i || same > best.n_same) best.donor = i, best.n_same = same;
-        if (s->active) {
-            if (n > best.n_leader && n > live) best.leader = i, best.n_leader = n;
-            if ((n < live ? n : live) > best.n_source) best.source = i, best.n_source = n < live ? n : live;
-            continue;
-        }
-        /* among equals the one with least to lose */
-        const bool better = best.slot == NO_SLOT || same > n_slot ||
-                            (same == n_slot && s->n_tokens < spec->slots[best.slot].n_tokens);
-        if (better) best.slot = i, n_slot = same;
-    }
-    if (n_slot == best.n_same) best.donor = best.slot;
-    return best;
-}
-
-/* The slot, whose cache is emptied, gets what there is of its first n_most tokens: from the prefix tree, or from positions
- * [0, n_source) of a running slot if these are more. The drafter is told. */
-static void reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from)
-{
-    ae_kv *kv = ae_engine_kv(spec->engine);
-    ae_stream *stream = ae_engine_stream(spec->engine);
-    const uint32_t kept = ae_kv_match(kv, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
-    if (kept >= n_source) ae_kv_adopt(kv, stream, i_slot, tokens, n_most);
-    else if (ae_kv_share(kv, stream, i_slot, from->source, n_source) != AERIE_OK) (void)ae_kv_truncate(kv, i_slot, 0);
-    const uint32_t n_shared = ae_kv_n_live(kv, i_slot);
-    if (!spec->drafter) return;
-    const spec_slot *donor = &spec->slots[from->donor];
-    const uint32_t n = spec->drafter->ops->begin(spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens,
-                                                                                  donor->n_tokens, from->n_same, n_shared});
-    (void)ae_kv_truncate(kv, i_slot, n < n_shared ? n : n_shared); /* not more than is live: cannot fail */
-}
-
-static aerie_status check_request(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
-{
-    if (!request->n_tokens || !request->tokens)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty; at least one token is needed");
-    if (request->n_tokens >= spec->n_ctx)
-        return ae_fail(error, AERIE_ERROR_LIMIT,
-                       "the prompt has %zu tokens, but the context holds %u and one must be left for the answer; "
-                       "a larger context (-c) or a shorter prompt is needed", request->n_tokens, spec->n_ctx);
-    const int32_t n_vocab = ae_vocab_n_tokens(spec->vocab);
-    for (size_t i = 0; i < request->n_tokens; i++)
-        if (request->tokens[i] < 0 || request->tokens[i] >= n_vocab)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the prompt is %d; 0 to %d are possible", i,
-                           request->tokens[i], n_vocab - 1);
-    return ae_sampling_check(&request->sampling, (uint32_t)n_vocab, error);
-}
-
-aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
-{
-    AE_TRY(check_request(spec, request, error));
-    if (!request->grammar) return AERIE_OK;
-    ae_matcher matcher; /* whether the grammar's beginning fits is known only by making it */
-    AE_TRY(ae_matcher_init(&matcher, request->grammar, error));
-    ae_matcher_free(&matcher);
-    return AERIE_OK;
-}
-
-/* The slot's constraint becomes that of the grammar (NULL: none), at its beginning. One left from an earlier request, here or
- * in another free slot, knows masks already. */
-static aerie_status constrain(ae_spec *spec, uint32_t i_slot, const ae_grammar *grammar, aerie_error *error)
-{
-    ae_constraint **own = &spec->slots[i_slot].constraint;
-    for (uint32_t i = 0; grammar && i < spec->n_slots; i++) {
-        ae_constraint **other = &spec->slots[i].constraint, *found = *other;
-        if (!found || spec->slots[i].active || ae_constraint_grammar(found) != grammar) continue;
-        *other = *own;
-        *own = found;
-        ae_constraint_restart(found);
-        return AERIE_OK;
-    }
-    ae_constraint_free(*own);
-    *own = NULL;
-    if (!grammar) return AERIE_OK;
-    if (!spec->trie) AE_TRY(ae_token_trie_create(&spec->trie, spec->vocab, error));
-    const size_t n_vocab = (size_t)ae_vocab_n_tokens(spec->vocab);
-    if (!spec->masked && !(spec->masked = ae_alloc(n_vocab, sizeof *spec->masked)))
-        return ae_fail_memory(error, "a grammar's logits", n_vocab * sizeof *spec->masked);
-    return ae_constraint_create(own, grammar, spec->trie, error);
-}
-
-aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error)
-{
-    AE_TRY(check_request(spec, request, error));
-    if (spec->n_active == spec->n_slots)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "all %u sequences are busy", spec->n_slots);
-    ae_sampler *sampler;
-    AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
-                             error));
-    const origin from = choose_origin(spec, request);
-    const uint32_t i = from.slot, n_most = request->row ? 0 : (uint32_t)request->n_tokens - 1;
-    spec_slot *s = &spec->slots[i];
-    const aerie_status status = constrain(spec, i, request->grammar, error);
-    if (status != AERIE_OK) {
-        ae_sampler_free(sampler);
-        return status;
-    }
-    reuse(spec, i, request->tokens, n_most, &from);
-    ae_sampler_free(s->sampler);
-    int32_t *tokens = s->tokens;
-    *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
-                     .number = spec->n_started++, .leader = NO_SLOT,
-                     .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict, .sampler = sampler,
-                     .constraint = s->constraint, .start_time = ae_time_now()};
-    memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
-    s->stats.n_prompt = (uint32_t)request->n_tokens;
-    s->stats.n_cached = ae_kv_n_live(ae_engine_kv(spec->engine), i);
-    if (!request->row && from.n_leader >= s->stats.n_cached + AE_KV_PAGE) {
-        s->leader = from.leader;
-        s->leader_number = spec->slots[from.leader].number;
-        s->n_awaited = from.n_leader;
-    }
-    spec->order[spec->n_active++] = i;
-    *slot = i;
-    return AERIE_OK;
-}
-
 /* ---- One pass ---------------------------------------------------------------------------------------------- */
 
 static void finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
@@ -379,7 +171,7 @@ static bool waits(ae_spec *spec, uint32_t i_slot)
                         .n_source = live < s->n_awaited ? live : s->n_awaited};
     s->leader = NO_SLOT;
     if (live <= ae_kv_n_live(kv, i_slot) && runs) return false;
-    reuse(spec, i_slot, s->tokens, (uint32_t)s->n_tokens - 1, &from);
+    ae_spec_reuse(spec, i_slot, s->tokens, (uint32_t)s->n_tokens - 1, &from);
     s->stats.n_cached = ae_kv_n_live(kv, i_slot);
     return false;
 }
@@ -416,7 +208,7 @@ static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
     if (need + n_planned + k > ae_kv_n_available(kv) && k) return false;
     const origin from = {.donor = spec->order[k], .n_same = (uint32_t)s->n_tokens};
     s->preempted = false;
-    reuse(spec, spec->order[k], s->tokens, s->row && s->n_told < s->n_tokens ? s->n_told : (uint32_t)s->n_tokens - 1, &from);
+    ae_spec_reuse(spec, spec->order[k], s->tokens, s->row && s->n_told < s->n_tokens ? s->n_told : (uint32_t)s->n_tokens - 1, &from);
     return true;
 }
 

@@ -1,0 +1,82 @@
+/* spec_int.h - the loop's state, shared by spec.c (the passes) and spec_start.c (how sequences begin). */
+#ifndef AE_SPEC_SPEC_INT_H
+#define AE_SPEC_SPEC_INT_H
+
+#include "spec/spec.h"
+#include "spec/trial.h"
+#include "text/grammar/grammar_mask.h"
+
+typedef struct spec_slot {
+    bool active, ignore_eog;
+    uint64_t number;    /* of its start: lower is older */
+    uint32_t leader;    /* the slot that computes what this one waits for; NO_SLOT: none */
+    uint64_t leader_number;
+    uint32_t n_awaited; /* first tokens that both have */
+    bool preempted;     /* its pages were taken away; it runs again when there is room for all its tokens */
+    uint32_t n_told;    /* positions of which `row` was told */
+    ae_spec_row *row; /* NULL: nobody is told of the rows */
+    void *row_user;
+    int32_t *tokens; /* [n_ctx + 1] prompt and output; what the KV cache holds is a prefix of it */
+    size_t n_tokens;
+    uint32_t n_predict;
+    ae_sampler *sampler;
+    ae_constraint *constraint; /* NULL: any text; kept for the next request with the same grammar */
+    aerie_stats stats;
+    double start_time;
+    /* this pass */
+    uint32_t n_chain, first_chain, first_tree;
+    bool decoding;        /* all pending tokens are in the pass: a token will be drawn */
+    double draft_seconds;
+    uint32_t i_chance;    /* in this pass; UINT32_MAX: it had none */
+    ae_acceptance acceptance;
+    ae_tree tree;
+    /* what its walk drew, and the path that it took */
+    bool overflowed; /* there was no finite logit for the next one */
+    size_t n_before; /* tokens */
+    uint32_t n_drawn, n_path, drawn_row[AE_TREE_MAX + 1];
+    int32_t drawn[AE_TREE_MAX + 1], path[AE_TREE_MAX];
+} spec_slot;
+
+#define NO_SLOT UINT32_MAX
+
+struct ae_spec {
+    ae_engine *engine;
+    ae_drafter *drafter;
+    ae_spec_options options;
+    ae_controller controller;
+    const ae_vocab *vocab;
+    uint32_t n_ctx, n_slots, n_active;
+    spec_slot *slots; /* [n_slots] */
+    uint32_t *order;  /* [n_active] active slots, oldest first */
+    uint64_t n_started;
+    ae_token_trie *trie; /* made for the first grammar */
+    float *masked;       /* [n_vocab] with it */
+    /* this pass */
+    ae_round round;
+    ae_result result;
+    double draft_seconds;       /* of offers and network */
+    ae_draft_request *requests; /* [n_slots] */
+    ae_draft_request *asked;    /* [n_slots] those of them for which the network drafts */
+    ae_chance *chances;         /* [n_slots] of the requests */
+    uint32_t *walking;          /* [n_slots] */
+    ae_trial trial;             /* of the network */
+    int32_t *seen_rows;         /* [largest pass] */
+    uint32_t n_pages_left;      /* of the KV cache, for trees: what no chunk of the pass needs */
+    uint32_t n_tree_rows;       /* nodes that fit the pass */
+};
+
+/* ---- spec_start.c ---- */
+
+/* Where a sequence can begin. */
+typedef struct origin {
+    uint32_t slot;             /* the free slot that has most tokens in common: its drafter knows them */
+    uint32_t donor, n_same;    /* the slot, free or not, that has most */
+    uint32_t source, n_source; /* the running slot whose live positions can be shared, if they are more than the prefix tree's */
+    uint32_t leader, n_leader; /* the running slot that will compute most of the prompt before long */
+} origin;
+
+/* The slot, whose cache is emptied, gets what there is of its first n_most tokens: from the prefix tree, or from positions
+ * [0, n_source) of a running slot if these are more. The drafter is told. */
+void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from);
+
+#endif

@@ -1,0 +1,145 @@
+/* spec_start.c - how a sequence begins: which slot it takes, and what of its prompt need not be computed.
+ *
+ * Owns nothing: slots are spec_int.h's, pages the KV cache's.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "spec/spec_int.h"
+#include "text/grammar/grammar_match.h"
+
+/* First tokens that the slot's newest sequence, running or not, has in common with the request. */
+static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens)
+{
+    const spec_slot *s = &spec->slots[slot];
+    const uint32_t n = (uint32_t)(n_tokens < s->n_tokens ? n_tokens : s->n_tokens);
+    uint32_t i = 0;
+    while (i < n && s->tokens[i] == tokens[i]) i++;
+    return i;
+}
+
+static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    const uint32_t n_most = (uint32_t)request->n_tokens - 1; /* the last token runs always: its logits are needed */
+    origin best = {.slot = NO_SLOT, .leader = NO_SLOT};
+    uint32_t n_slot = 0;
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        const spec_slot *s = &spec->slots[i];
+        const uint32_t same = common_tokens(spec, i, request->tokens, request->n_tokens);
+        const uint32_t n = same < n_most ? same : n_most, live = ae_kv_n_live(kv, i);
+        if (!i || same > best.n_same) best.donor = i, best.n_same = same;
+        if (s->active) {
+            if (n > best.n_leader && n > live) best.leader = i, best.n_leader = n;
+            if ((n < live ? n : live) > best.n_source) best.source = i, best.n_source = n < live ? n : live;
+            continue;
+        }
+        /* among equals the one with least to lose */
+        const bool better = best.slot == NO_SLOT || same > n_slot ||
+                            (same == n_slot && s->n_tokens < spec->slots[best.slot].n_tokens);
+        if (better) best.slot = i, n_slot = same;
+    }
+    if (n_slot == best.n_same) best.donor = best.slot;
+    return best;
+}
+
+void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from)
+{
+    ae_kv *kv = ae_engine_kv(spec->engine);
+    ae_stream *stream = ae_engine_stream(spec->engine);
+    const uint32_t kept = ae_kv_match(kv, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
+    if (kept >= n_source) ae_kv_adopt(kv, stream, i_slot, tokens, n_most);
+    else if (ae_kv_share(kv, stream, i_slot, from->source, n_source) != AERIE_OK) (void)ae_kv_truncate(kv, i_slot, 0);
+    const uint32_t n_shared = ae_kv_n_live(kv, i_slot);
+    if (!spec->drafter) return;
+    const spec_slot *donor = &spec->slots[from->donor];
+    const uint32_t n = spec->drafter->ops->begin(spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens,
+                                                                                  donor->n_tokens, from->n_same, n_shared});
+    (void)ae_kv_truncate(kv, i_slot, n < n_shared ? n : n_shared); /* not more than is live: cannot fail */
+}
+
+static aerie_status check_request(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
+{
+    if (!request->n_tokens || !request->tokens)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty; at least one token is needed");
+    if (request->n_tokens >= spec->n_ctx)
+        return ae_fail(error, AERIE_ERROR_LIMIT,
+                       "the prompt has %zu tokens, but the context holds %u and one must be left for the answer; "
+                       "a larger context (-c) or a shorter prompt is needed", request->n_tokens, spec->n_ctx);
+    const int32_t n_vocab = ae_vocab_n_tokens(spec->vocab);
+    for (size_t i = 0; i < request->n_tokens; i++)
+        if (request->tokens[i] < 0 || request->tokens[i] >= n_vocab)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the prompt is %d; 0 to %d are possible", i,
+                           request->tokens[i], n_vocab - 1);
+    return ae_sampling_check(&request->sampling, (uint32_t)n_vocab, error);
+}
+
+aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
+{
+    AE_TRY(check_request(spec, request, error));
+    if (!request->grammar) return AERIE_OK;
+    ae_matcher matcher; /* whether the grammar's beginning fits is known only by making it */
+    AE_TRY(ae_matcher_init(&matcher, request->grammar, error));
+    ae_matcher_free(&matcher);
+    return AERIE_OK;
+}
+
+/* The slot's constraint becomes that of the grammar (NULL: none), at its beginning. One left from an earlier request, here or
+ * in another free slot, knows masks already. */
+static aerie_status constrain(ae_spec *spec, uint32_t i_slot, const ae_grammar *grammar, aerie_error *error)
+{
+    ae_constraint **own = &spec->slots[i_slot].constraint;
+    for (uint32_t i = 0; grammar && i < spec->n_slots; i++) {
+        ae_constraint **other = &spec->slots[i].constraint, *found = *other;
+        if (!found || spec->slots[i].active || ae_constraint_grammar(found) != grammar) continue;
+        *other = *own;
+        *own = found;
+        ae_constraint_restart(found);
+        return AERIE_OK;
+    }
+    ae_constraint_free(*own);
+    *own = NULL;
+    if (!grammar) return AERIE_OK;
+    if (!spec->trie) AE_TRY(ae_token_trie_create(&spec->trie, spec->vocab, error));
+    const size_t n_vocab = (size_t)ae_vocab_n_tokens(spec->vocab);
+    if (!spec->masked && !(spec->masked = ae_alloc(n_vocab, sizeof *spec->masked)))
+        return ae_fail_memory(error, "a grammar's logits", n_vocab * sizeof *spec->masked);
+    return ae_constraint_create(own, grammar, spec->trie, error);
+}
+
+aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error)
+{
+    AE_TRY(check_request(spec, request, error));
+    if (spec->n_active == spec->n_slots)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "all %u sequences are busy", spec->n_slots);
+    ae_sampler *sampler;
+    AE_TRY(ae_sampler_create(&sampler, &request->sampling, spec->vocab, (uint32_t)ae_vocab_n_tokens(spec->vocab), spec->n_ctx,
+                             error));
+    const origin from = choose_origin(spec, request);
+    const uint32_t i = from.slot, n_most = request->row ? 0 : (uint32_t)request->n_tokens - 1;
+    spec_slot *s = &spec->slots[i];
+    const aerie_status status = constrain(spec, i, request->grammar, error);
+    if (status != AERIE_OK) {
+        ae_sampler_free(sampler);
+        return status;
+    }
+    ae_spec_reuse(spec, i, request->tokens, n_most, &from);
+    ae_sampler_free(s->sampler);
+    int32_t *tokens = s->tokens;
+    *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
+                     .number = spec->n_started++, .leader = NO_SLOT,
+                     .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict, .sampler = sampler,
+                     .constraint = s->constraint, .start_time = ae_time_now()};
+    memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
+    s->stats.n_prompt = (uint32_t)request->n_tokens;
+    s->stats.n_cached = ae_kv_n_live(ae_engine_kv(spec->engine), i);
+    if (!request->row && from.n_leader >= s->stats.n_cached + AE_KV_PAGE) {
+        s->leader = from.leader;
+        s->leader_number = spec->slots[from.leader].number;
+        s->n_awaited = from.n_leader;
+    }
+    spec->order[spec->n_active++] = i;
+    *slot = i;
+    return AERIE_OK;
+}
