@@ -11,6 +11,7 @@
  *   ae_stream   where operations run: threads and scratch. One per engine, one user at a time.
  *               Operations of a stream happen in order; results are visible after ae_backend sync.
  *   ae_kv_store the pages of a KV cache on the device.
+ *   ae_state_store  the state of recurrent layers on the device: see state.h.
  *
  * Law: a row's result is a pure function of the weights and of the row's own prefix. No operation
  * may let n_rows, another row, the thread count or the CPU level change one bit (DESIGN section 2).
@@ -19,6 +20,7 @@
 #ifndef AE_BACKEND_BACKEND_H
 #define AE_BACKEND_BACKEND_H
 
+#include "backend/state.h"
 #include "base/err.h"
 #include "base/pool.h"
 
@@ -26,7 +28,6 @@
 
 typedef struct ae_backend ae_backend;
 typedef struct ae_weight ae_weight;
-typedef struct ae_stream ae_stream;
 typedef struct ae_kv_store ae_kv_store;
 
 /* ---- Weights ------------------------------------------------------------------------------- */
@@ -207,6 +208,7 @@ typedef struct ae_stream_options {
     uint32_t max_rows;    /* largest n_rows of any operation */
     uint32_t max_in;      /* largest n_in of any matmul */
     ae_moe_shape moe;
+    const ae_state_shape *state; /* its n_layers and layers, lent for the call; NULL: no recurrent layers */
     ae_stream *threads_of; /* use the threads of this stream (which must outlive the new one); NULL: own ones */
 } ae_stream_options;
 
@@ -265,6 +267,24 @@ typedef struct ae_backend_ops {
     void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
     void (*attention)(ae_stream *stream, const ae_attention *args);
     void (*copy)(ae_stream *stream, const ae_copy *args);
+
+    /* Recurrent state (state.h). */
+    size_t (*state_bytes)(const ae_backend *backend, const ae_state_shape *shape);
+    /* Zeroed planes. UNSUPPORTED for a shape beyond the limits of state.h. */
+    aerie_status (*state_create)(ae_backend *backend, const ae_state_shape *shape, ae_state_store **out, aerie_error *error);
+    void (*state_free)(ae_backend *backend, ae_state_store *store);
+    void (*state_zero)(ae_stream *stream, ae_state_store *store, uint32_t plane);
+    void (*state_copy)(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to);
+    /* (host) The accepted records of a sequence go into its plane, without any row. */
+    void (*state_absorb)(ae_stream *stream, ae_state_store *store, uint32_t seq, const uint8_t *accepted, uint32_t n);
+    /* A plane as canonical bytes, whatever the device's layout: per layer f32 rows [n_taps - 1][n_channels], oldest first, then
+     * S [n_heads][key_dim][value_dim]; to (host) out[state_plane_bytes], at any address. And the other way. */
+    size_t (*state_plane_bytes)(const ae_state_store *store);
+    void (*state_read)(ae_stream *stream, const ae_state_store *store, uint32_t plane, void *out);
+    void (*state_write)(ae_stream *stream, ae_state_store *store, uint32_t plane, const void *bytes);
+    void (*conv)(ae_stream *stream, const ae_conv *args);
+    void (*recur)(ae_stream *stream, const ae_recur *args);
+    void (*gated_norm)(ae_stream *stream, const ae_gated_norm *args);
 } ae_backend_ops;
 
 struct ae_backend {

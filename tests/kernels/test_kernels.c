@@ -5,6 +5,7 @@
  * that this CPU lacks is skipped. `--bench` times the same entries instead; `--hash` prints one number made of all
  * outputs of the reference, which must be the same on every machine. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, for the bench */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -221,12 +222,14 @@ static void test_forms(void **state)
 
 #include "kernels_rows.inc"
 #include "kernels_attention.inc"
+#include "kernels_recur.inc"
 
 #define LEVEL_TESTS(level) \
     {"rows " level, test_rows, NULL, NULL, (void *)(uintptr_t)level}, \
     {"attention " level, test_attention, NULL, NULL, (void *)(uintptr_t)level}, \
     {"mm_integer " level, test_mm_integer, NULL, NULL, (void *)(uintptr_t)level}, \
-    {"mm_float " level, test_mm_float, NULL, NULL, (void *)(uintptr_t)level}
+    {"mm_float " level, test_mm_float, NULL, NULL, (void *)(uintptr_t)level}, \
+    {"recur " level, test_recur, NULL, NULL, (void *)(uintptr_t)level}
 
 static int print_hash(void)
 {
@@ -243,6 +246,7 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "--hash")) return print_hash();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_recur_scalars),
 #if defined(__aarch64__)
         LEVEL_TESTS("neon"),
         LEVEL_TESTS("dotprod"),

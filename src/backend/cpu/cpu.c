@@ -38,6 +38,7 @@ static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_strea
     const size_t n = o->max_rows;
     ae_act_layout(layout, n, o->max_in, ae_kernels_tile(k) ? (n + AE_TILE_ROWS - 1) / AE_TILE_ROWS * AE_TILE_ROWS : 0, &s->act);
     if (o->moe.n_experts) ae_cpu_moe_layout(layout, k, o, &s->moe);
+    if (o->state) ae_cpu_state_layout(layout, o, &s->state);
     s->panel_bytes = ae_weight_panel_bytes((o->max_in + 255) / 256 * 256);
     s->panel = ae_layout_add(layout, o->n_threads, s->panel_bytes);
     s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE),
@@ -82,6 +83,7 @@ static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_optio
     stream_layout(&layout, &ae_cpu(backend)->kernels, options, s);
     s->backend = ae_cpu(backend);
     s->options = *options;
+    s->options.state = NULL; /* lent for the call */
     aerie_status status = AERIE_OK;
     if (options->threads_of) s->pool = options->threads_of->pool;
     else status = ae_pool_create(&s->pool, options->n_threads, error);
@@ -304,6 +306,18 @@ static const ae_backend_ops cpu_ops = {
     .rope_kv = ae_cpu_rope_kv,
     .attention = ae_cpu_attention,
     .copy = cpu_copy,
+    .state_bytes = ae_cpu_state_bytes,
+    .state_create = ae_cpu_state_create,
+    .state_free = ae_cpu_state_free,
+    .state_zero = ae_cpu_state_zero,
+    .state_copy = ae_cpu_state_copy,
+    .state_absorb = ae_cpu_state_absorb,
+    .state_plane_bytes = ae_cpu_state_plane_bytes,
+    .state_read = ae_cpu_state_read,
+    .state_write = ae_cpu_state_write,
+    .conv = ae_cpu_conv,
+    .recur = ae_cpu_recur,
+    .gated_norm = ae_cpu_gated_norm,
 };
 
 aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_error *error)

@@ -1,5 +1,5 @@
 /* cpu_int.h - what the files of the CPU backend share: cpu.c (streams, products), cpu_moe.c (experts), cpu_kv.c (the KV
- * store), cpu_attention.c (rotation, writing keys and values, attention). */
+ * store), cpu_attention.c (rotation, writing keys and values, attention), cpu_recur.c (recurrent layers). */
 #ifndef AE_BACKEND_CPU_CPU_INT_H
 #define AE_BACKEND_CPU_CPU_INT_H
 
@@ -40,6 +40,15 @@ typedef struct ae_cpu_moe {
     float *down;          /* [max_rows][n_embd] one expert's results, columns belonging to work items */
 } ae_cpu_moe;
 
+/* Scratch of ae_recur. */
+typedef struct ae_cpu_state {
+    float *d;             /* [max_rows][d_stride] of all heads */
+    size_t d_stride;
+    float *alpha, *beta;  /* [max_rows][n_heads] */
+    float *buffers;       /* [n_threads][AE_STATE_BUFFERS][key_dim][AE_STATE_TILE] states of tentative rows */
+    size_t buffer_floats; /* of a thread */
+} ae_cpu_state;
+
 struct ae_stream {
     const ae_cpu_backend *backend;
     ae_pool *pool;
@@ -47,6 +56,7 @@ struct ae_stream {
     void *memory;        /* one block: act, moe and attention scratch */
     ae_act act;          /* [max_rows][max_in] */
     ae_cpu_moe moe;
+    ae_cpu_state state;
     uint8_t *panel;      /* [n_threads][panel_bytes] a panel of a weight that is used in place */
     size_t panel_bytes;
     uint8_t *mm_scratch; /* [n_threads][AE_MM_SCRATCH] */
@@ -94,6 +104,23 @@ void ae_cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, co
 size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv);
 void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
 void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes);
+
+/* cpu_recur.c */
+size_t ae_cpu_state_bytes(const ae_backend *backend, const ae_state_shape *shape);
+aerie_status ae_cpu_state_create(ae_backend *backend, const ae_state_shape *shape, ae_state_store **out, aerie_error *error);
+void ae_cpu_state_free(ae_backend *backend, ae_state_store *store);
+void ae_cpu_state_zero(ae_stream *stream, ae_state_store *store, uint32_t plane);
+void ae_cpu_state_copy(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to);
+void ae_cpu_state_absorb(ae_stream *stream, ae_state_store *store, uint32_t seq, const uint8_t *accepted, uint32_t n);
+size_t ae_cpu_state_plane_bytes(const ae_state_store *store);
+void ae_cpu_state_read(ae_stream *stream, const ae_state_store *store, uint32_t plane, void *out);
+void ae_cpu_state_write(ae_stream *stream, ae_state_store *store, uint32_t plane, const void *bytes);
+void ae_cpu_state_layout(ae_layout *layout, const ae_stream_options *options, ae_cpu_state *state);
+void ae_cpu_conv(ae_stream *stream, const ae_conv *args);
+void ae_cpu_recur(ae_stream *stream, const ae_recur *args);
+void ae_cpu_gated_norm(ae_stream *stream, const ae_gated_norm *args);
+/* For tests, which spoil them: all records, *n floats. */
+float *ae_cpu_state_records(const ae_state_store *store, size_t *n);
 
 /* cpu_attention.c */
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);

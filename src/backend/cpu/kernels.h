@@ -282,6 +282,23 @@ static inline float *ae_kv8_scales(const void *page, uint32_t head_dim)
     return (float *)((uintptr_t)page + 2 * AE_KV8_CODES(head_dim));
 }
 
+/* ---- Recurrent state -------------------------------------------------------------------------------- */
+
+/* A matrix S of a head stands in tiles of 16 columns j: [value_dim / 16][key_dim][16], the last tile padded. Lanes hold columns,
+ * so no sum over i is ever split. The arithmetic is in backend/state.h. */
+#define AE_STATE_TILE 16
+
+/* One row's step of one tile. */
+typedef struct ae_state_step {
+    uint32_t key_dim;    /* a multiple of 4 */
+    bool delta;          /* d is computed from v; else it is given, and y is the bare dot */
+    const float *k, *q;  /* [key_dim] */
+    float alpha, beta, scale;
+    const float *v;      /* [16], delta alone */
+    float *d;            /* [16] */
+    float *y;            /* [16] */
+} ae_state_step;
+
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
 typedef struct ae_kernels {
@@ -314,6 +331,16 @@ typedef struct ae_kernels {
     /* the tile's parts of its chunks, ascending, to y and state, which begin with the first chunk that a query sees; last:
      * y is finished */
     void (*attention_merge)(const ae_attn_tile *tile, ae_attn_state *state, bool last);
+
+    /* y = x * (1 / sqrtf(sum of squares as in rmsnorm + eps)); y may be x */
+    void (*l2norm)(const float *x, float eps, uint32_t n, float *y);
+    /* n channels: rows[n_taps] point to the inputs, oldest first; weight [n_taps][stride]; bias [n] or NULL */
+    void (*conv)(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
+                 bool silu, float *y);
+    /* s [key_dim][16]: s_i = fmaf(alpha, s_i, k_i * d) */
+    void (*state_absorb)(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
+    /* the state `from` to the state `to` (they may be the same), d (of delta) and y */
+    void (*state_step)(const float *from, float *to, const ae_state_step *step);
 } ae_kernels;
 
 /* The ladder: each fills what it improves. */

@@ -27,6 +27,10 @@ void ae_kernels_ref(ae_kernels *k)
         .kv_write = {[AE_KV_F16] = ae_ref_kv_write_f16, [AE_KV_Q8_0] = ae_ref_kv_write_q8},
         .attention = {[AE_KV_F16] = ae_ref_attention_f16, [AE_KV_Q8_0] = ae_ref_attention_q8},
         .attention_merge = ae_ref_attention_merge,
+        .l2norm = ae_ref_l2norm,
+        .conv = ae_ref_conv,
+        .state_absorb = ae_ref_state_absorb,
+        .state_step = ae_ref_state_step,
     };
 }
 

@@ -17,6 +17,11 @@ void ae_neon_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
 void ae_neon_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 void ae_neon_attention_f16(const ae_attn_tile *tile);
 void ae_neon_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
+void ae_neon_l2norm(const float *x, float eps, uint32_t n, float *y);
+void ae_neon_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
+                bool silu, float *y);
+void ae_neon_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
+void ae_neon_state_step(const float *from, float *to, const ae_state_step *step);
 
 ae_mm_fn ae_dotprod_mm_p16_32, ae_dotprod_mm_p16_256;
 ae_mm_fn ae_i8mm_mm_p16_32, ae_i8mm_mm_p16_256;

@@ -18,4 +18,8 @@ void ae_kernels_neon(ae_kernels *k)
     k->kv_write[AE_KV_F16] = ae_neon_kv_write_f16;
     k->attention[AE_KV_F16] = ae_neon_attention_f16;
     k->attention_merge = ae_neon_attention_merge;
+    k->l2norm = ae_neon_l2norm;
+    k->conv = ae_neon_conv;
+    k->state_absorb = ae_neon_state_absorb;
+    k->state_step = ae_neon_state_step;
 }

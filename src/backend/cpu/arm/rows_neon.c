@@ -3,6 +3,7 @@
 #define ENTRY(name) ae_neon_##name
 #define ROWS_ENTRIES
 #include "backend/cpu/simd/rows.inc"
+#include "backend/cpu/simd/recur.inc"
 
 /* a*c - b*s and a*s + b*c: products rounded before the sum, as the definition has it. */
 INLINE float32x4x2_t rotate(float32x4_t a, float32x4_t b, float32x4_t c, float32x4_t s)

@@ -26,4 +26,15 @@ int32_t ae_round_magic(float x, float inv);
 /* A query, turned, to codes [head_dim]; their scale. */
 float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes);
 
+/* ref_recur.c */
+void ae_ref_l2norm(const float *x, float eps, uint32_t n, float *y);
+void ae_ref_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
+                 bool silu, float *y);
+void ae_ref_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
+void ae_ref_state_step(const float *from, float *to, const ae_state_step *step);
+/* The only ones: one number for each row and head. */
+float ae_ref_softplus(float x);
+float ae_ref_alpha(float decay, float softplus);
+float ae_ref_sigmoid(float x);
+
 #endif

@@ -20,4 +20,8 @@ void ae_kernels_avx2(ae_kernels *k)
     k->kv_write[AE_KV_Q8_0] = ae_avx2_kv_write_q8;
     k->attention[AE_KV_Q8_0] = ae_avx2_attention_q8;
     k->attention_merge = ae_avx2_attention_merge;
+    k->l2norm = ae_avx2_l2norm;
+    k->conv = ae_avx2_conv;
+    k->state_absorb = ae_avx2_state_absorb;
+    k->state_step = ae_avx2_state_step;
 }

@@ -18,4 +18,8 @@ void ae_kernels_avx512(ae_kernels *k)
     k->kv_write[AE_KV_Q8_0] = ae_avx512_kv_write_q8;
     k->attention[AE_KV_Q8_0] = ae_avx512_attention_q8;
     k->attention_merge = ae_avx512_attention_merge;
+    k->l2norm = ae_avx512_l2norm;
+    k->conv = ae_avx512_conv;
+    k->state_absorb = ae_avx512_state_absorb;
+    k->state_step = ae_avx512_state_step;
 }

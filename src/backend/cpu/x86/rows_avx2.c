@@ -3,6 +3,7 @@
 #define ENTRY(name) ae_avx2_##name
 #define ROWS_ENTRIES
 #include "backend/cpu/simd/rows.inc"
+#include "backend/cpu/simd/recur.inc"
 
 /* Pairs (i, i + half): products rounded before the sum, as the definition has it. */
 static void rope_neox(float *x, uint32_t half, const float *cos, const float *sin)

@@ -3,3 +3,4 @@
 #define ENTRY(name) ae_avx512_##name
 #define ROWS_ENTRIES
 #include "backend/cpu/simd/rows.inc"
+#include "backend/cpu/simd/recur.inc"

@@ -19,6 +19,11 @@ void ae_avx2_attention_f16(const ae_attn_tile *tile);
 void ae_avx2_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 void ae_avx2_attention_q8(const ae_attn_tile *tile);
 void ae_avx2_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
+void ae_avx2_l2norm(const float *x, float eps, uint32_t n, float *y);
+void ae_avx2_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
+                bool silu, float *y);
+void ae_avx2_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
+void ae_avx2_state_step(const float *from, float *to, const ae_state_step *step);
 
 ae_mm_fn ae_avxvnni_mm_p16_32, ae_avxvnni_mm_p16_256;
 
@@ -32,6 +37,11 @@ void ae_avx512_attention_f16(const ae_attn_tile *tile);
 void ae_avx512_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 void ae_avx512_attention_q8(const ae_attn_tile *tile);
 void ae_avx512_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
+void ae_avx512_l2norm(const float *x, float eps, uint32_t n, float *y);
+void ae_avx512_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
+                bool silu, float *y);
+void ae_avx512_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
+void ae_avx512_state_step(const float *from, float *to, const ae_state_step *step);
 
 ae_mm_fn ae_amx_mm_p16_32, ae_amx_mm_p16_256;
 void ae_amx_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
