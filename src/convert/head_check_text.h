@@ -1,8 +1,8 @@
-/* convert_check_text.h - what --self-check reads when it is given no text: plain English, a list, some code. */
-#ifndef AE_APP_CONVERT_CHECK_TEXT_H
-#define AE_APP_CONVERT_CHECK_TEXT_H
+/* head_check_text.h - what the self-check reads when it is given no text: plain English, a list, some code. */
+#ifndef AE_CONVERT_HEAD_CHECK_TEXT_H
+#define AE_CONVERT_HEAD_CHECK_TEXT_H
 
-static const char convert_check_text[] =
+static const char ae_convert_check_text[] =
     "The water cycle describes how water moves above, on, and below the surface of the Earth. When the sun heats the oceans, "
     "some of the water evaporates and rises into the air as vapor. As the air rises, it cools, and the vapor condenses into "
     "small drops that form clouds. When the drops become large and heavy enough, they fall back to the ground as rain or "

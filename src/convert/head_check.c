@@ -1,4 +1,5 @@
-/* convert_check.c - --self-check: does the head predict what the target does, and would another reading of it predict better?
+/* ae_convert_check.c - --self-check: does the head predict what the target does, and would another reading of it predict
+ * better?
  *
  * The target runs over a text once and tells what it would have put after each token. The head is then asked the same,
  * with true features and the text's own tokens (teacher forcing), one step ahead from a true row and two and three steps
@@ -13,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert/convert.h"
-#include "convert/convert_check_text.h"
+#include "convert/convert_int.h"
+#include "convert/head_check_text.h"
 #include "spec/drafter_head/dhead_engine.h"
 
-#define DEPTHS CONVERT_DEPTHS
+#define DEPTHS AE_CONVERT_DEPTHS
 #define MAX_TOKENS 512
 #define MIN_TOKENS 32
 
@@ -28,7 +29,7 @@ typedef struct score {
 } score;
 
 typedef struct checker {
-    convert *c;
+    ae_convert *c;
     ae_backend *backend;
     ae_model *model;
     ae_net *net;
@@ -36,14 +37,8 @@ typedef struct checker {
     ae_tokens tokens;
     int32_t own[MAX_TOKENS]; /* what the target puts after token i */
     bool has_own;
-    ae_gguf_writer *turned;  /* of a file with rows in the other order, which never gets a name; NULL: not written yet */
-    aerie_error error;
+    ae_gguf_writer *turned; /* of a file with rows in the other order, which never gets a name; NULL: not written yet */
 } checker;
-
-static int fail(const checker *k, aerie_status status)
-{
-    return app_report(APP_LOADING, status, &k->error);
-}
 
 static int32_t best(const float *x, uint32_t n)
 {
@@ -56,48 +51,45 @@ static int32_t best(const float *x, uint32_t n)
 
 /* ---- The target ----------------------------------------------------------------------------------------- */
 
-static int load_target(checker *k)
+static aerie_status load_target(checker *k)
 {
     const ae_load_options load = {.n_threads = k->n_threads};
-    const app_options *o = k->c->options;
-    CONVERT_TRY(fail(k, ae_backend_cpu_create(&k->backend, o->model_params.cpu_level, &k->error)));
-    CONVERT_TRY(fail(k, ae_model_load(&k->model, o->convert_target, NULL, &k->error)));
-    return fail(k, ae_net_create(&k->net, k->model, k->backend, &load, &k->error));
+    const ae_convert_options *o = &k->c->options;
+    AE_TRY(ae_backend_cpu_create(&k->backend, o->cpu_level, k->c->error));
+    AE_TRY(ae_model_load(&k->model, o->target, NULL, k->c->error));
+    return ae_net_create(&k->net, k->model, k->backend, &load, k->c->error);
 }
 
-static int read_text(checker *k)
+static aerie_status read_text(checker *k)
 {
-    const char *path = k->c->options->convert_check_file;
+    const ae_convert_options *o = &k->c->options;
     const ae_encode_options how = {.add_special = true};
-    app_text text = {0};
-    int bad = APP_DONE;
-    if (path) bad = app_read_file(&text, path);
-    else if (!app_text_add(&text, convert_check_text, strlen(convert_check_text))) bad = app_error_memory("a text");
-    if (!bad) bad = fail(k, ae_vocab_encode(k->model->vocab, text.data, text.n, how, &k->tokens, &k->error));
-    app_text_free(&text);
+    const char *text = o->check_text ? o->check_text : ae_convert_check_text;
+    AE_TRY(
+        ae_vocab_encode(k->model->vocab, text, o->check_text ? o->n_check_text : strlen(text), how, &k->tokens, k->c->error));
     k->n_tokens = k->tokens.n < MAX_TOKENS ? (uint32_t)k->tokens.n : MAX_TOKENS;
-    if (bad || k->n_tokens >= MIN_TOKENS) return bad;
-    return app_error(APP_USAGE, "%s: %u tokens are too few for --self-check; %d to %d are used", path, (unsigned)k->n_tokens,
-                     MIN_TOKENS, MAX_TOKENS);
+    if (k->n_tokens >= MIN_TOKENS) return AERIE_OK;
+    return ae_fail(k->c->error, AERIE_ERROR_ARGUMENT, "%s: %u tokens are too few for --self-check; %d to %d are used",
+                   o->check_path ? o->check_path : "the text", (unsigned)k->n_tokens, MIN_TOKENS, MAX_TOKENS);
 }
 
 /* A pass over the text that exports the taps of the head; the first one also finds what the target would say. */
-static int run_target(checker *k, const ae_dhead *head, ae_engine **out)
+static aerie_status run_target(checker *k, const ae_dhead *head, ae_engine **out)
 {
     const ae_dhead_hparams *h = &head->hparams;
     uint32_t first;
     ae_engine_options options = {.n_ctx = k->n_tokens, .n_seqs = 1, .n_batch = k->n_tokens,
                                  .n_outputs = k->n_tokens, .n_threads = k->n_threads, .n_taps = h->n_taps};
     memcpy(options.taps, h->taps, h->n_taps * sizeof *h->taps);
-    CONVERT_TRY(fail(k, ae_engine_create(out, k->net, &options, &k->error)));
+    AE_TRY(ae_engine_create(out, k->net, &options, k->c->error));
     ae_engine_rows_clear(*out);
-    CONVERT_TRY(fail(k, ae_engine_add_chain(*out, 0, k->tokens.data, k->n_tokens, k->has_own ? AE_EXPORT_NONE : AE_EXPORT_ALL,
-                                            &first, &k->error)));
+    AE_TRY(ae_engine_add_chain(*out, 0, k->tokens.data, k->n_tokens, k->has_own ? AE_EXPORT_NONE : AE_EXPORT_ALL, &first,
+                               k->c->error));
     ae_engine_pass(*out);
     for (uint32_t i = 0; !k->has_own && i < k->n_tokens; i++)
         k->own[i] = best(ae_engine_logits(*out, first + i), k->model->hparams.n_vocab);
     k->has_own = true;
-    return APP_DONE;
+    return AERIE_OK;
 }
 
 /* ---- The head ------------------------------------------------------------------------------------------- */
@@ -122,90 +114,91 @@ static void note_answer(const checker *k, const ae_dhead_engine *e, uint32_t out
     s->sums[depth] += row == top;
 }
 
-static int out_of_step(void)
+static aerie_status out_of_step(const checker *k)
 {
-    return app_error(APP_FAILED, "self-check: the head's cache is out of step; please report");
+    return ae_fail(k->c->error, AERIE_ERROR_INTERNAL, "self-check: the head's cache is out of step; please report");
 }
 
-static int ask_eagle(const checker *k, const ae_engine *target, ae_dhead_engine *e, score *s)
+static aerie_status ask_eagle(const checker *k, const ae_engine *target, ae_dhead_engine *e, score *s)
 {
     const int32_t *tokens = k->tokens.data;
     for (uint32_t p = 0; p < s->n; p++) {
         uint32_t out = 0;
-        if (app_interrupted()) return APP_INTERRUPTED;
+        AE_TRY(ae_convert_step(k->c, "checking", p, s->n));
         ae_dhead_clear(e);
         if (ae_dhead_add_true(e, 0, ae_engine_features(target, p), &tokens[p + 1], 1, true, &out) != AERIE_OK ||
             ae_dhead_run_true(e) != AERIE_OK)
-            return out_of_step();
+            return out_of_step(k);
         note_answer(k, e, out, p, 0, s);
         for (uint32_t depth = 1; depth < DEPTHS; depth++) {
             ae_dhead_clear(e);
             if (ae_dhead_add_drafted(e, 0, (int32_t)depth - 2, tokens[p + 1 + depth], &out) == AE_DHEAD_NO_ROW)
-                return out_of_step();
+                return out_of_step(k);
             ae_dhead_run_drafted(e);
             note_answer(k, e, out, p, depth, s);
         }
         ae_dhead_drop_drafted(e, 0);
     }
-    return APP_DONE;
+    return AERIE_OK;
 }
 
-static int ask_medusa(const checker *k, const ae_engine *target, ae_dhead_engine *e, score *s)
+static aerie_status ask_medusa(const checker *k, const ae_engine *target, ae_dhead_engine *e, score *s)
 {
     const uint32_t n_heads = ae_dhead_engine_net(e)->head->hparams.n_medusa;
     for (uint32_t p = 0; p < s->n; p++) {
-        if (app_interrupted()) return APP_INTERRUPTED;
-        if (ae_dhead_run_medusa(e, ae_engine_features(target, p), 1) != AERIE_OK) return out_of_step();
+        AE_TRY(ae_convert_step(k->c, "checking", p, s->n));
+        if (ae_dhead_run_medusa(e, ae_engine_features(target, p), 1) != AERIE_OK) return out_of_step(k);
         for (uint32_t j = 0; j < n_heads && j < DEPTHS; j++) note_answer(k, e, j, p, j, s);
     }
-    return APP_DONE;
+    return AERIE_OK;
 }
 
-static int ask(checker *k, const ae_dhead *head, score *s)
+static aerie_status ask(checker *k, const ae_dhead *head, score *s)
 {
     const ae_dhead_net_options net_options = {.load = {.n_threads = k->n_threads}};
     const ae_dhead_engine_options options = {.n_ctx = k->n_tokens, .n_seqs = 1, .n_batch = 1};
     ae_engine *target = NULL;
     ae_dhead_net *net = NULL;
     ae_dhead_engine *e = NULL;
-    int bad = run_target(k, head, &target);
-    if (!bad) bad = fail(k, ae_dhead_net_create(&net, head, k->net, &net_options, &k->error));
-    if (!bad) bad = fail(k, ae_dhead_engine_create(&e, net, target, &options, &k->error));
-    if (!bad) bad = head->hparams.kind == AE_DHEAD_MEDUSA ? ask_medusa(k, target, e, s) : ask_eagle(k, target, e, s);
+    aerie_status status = run_target(k, head, &target);
+    if (status == AERIE_OK) status = ae_dhead_net_create(&net, head, k->net, &net_options, k->c->error);
+    if (status == AERIE_OK) status = ae_dhead_engine_create(&e, net, target, &options, k->c->error);
+    if (status == AERIE_OK)
+        status = head->hparams.kind == AE_DHEAD_MEDUSA ? ask_medusa(k, target, e, s) : ask_eagle(k, target, e, s);
     ae_dhead_engine_free(e);
     ae_dhead_net_free(net);
     ae_engine_free(target);
-    return bad;
+    return status;
 }
 
 /* The head that results from reading the checkpoint according to `how`. */
-static int measure(checker *k, const convert_head *how, score *s)
+static aerie_status measure(checker *k, const ae_convert_head *how, score *s)
 {
-    convert *c = k->c;
+    ae_convert *c = k->c;
     const char *path = ae_gguf_writer_part(c->writer);
     ae_dhead *head;
     if (how->pairs != c->head.pairs) {
         if (!k->turned) {
             c->head.pairs = how->pairs;
-            const int bad = convert_write(c, c->options->convert_output, &k->turned);
+            const aerie_status status = ae_convert_write(c, &k->turned);
             c->head.pairs = !how->pairs;
-            if (bad) return bad;
+            if (status != AERIE_OK) return status;
         }
         path = ae_gguf_writer_part(k->turned);
     }
     s->n = k->n_tokens - DEPTHS - 1;
     memset(s->sums, 0, sizeof s->sums);
     if (!s->log_p) s->log_p = calloc((size_t)s->n * DEPTHS, sizeof *s->log_p);
-    if (!s->log_p) return app_error_memory("the self-check");
-    CONVERT_TRY(fail(k, ae_dhead_load(&head, path, &k->error)));
+    if (!s->log_p) return ae_convert_no_memory(c, "the self-check");
+    AE_TRY(ae_dhead_load(&head, path, k->c->error));
     if (how->kind == AE_DHEAD_EAGLE3) {
         memcpy(head->hparams.taps, how->taps, how->n_taps * sizeof *how->taps);
         head->hparams.norm_before_residual = how->norm_before_residual;
         head->hparams.feedback_normed = how->feedback_post;
     }
-    const int bad = ask(k, head, s);
+    const aerie_status status = ask(k, head, s);
     ae_dhead_free(head);
-    return bad;
+    return status;
 }
 
 /* ---- The search ------------------------------------------------------------------------------------------ */
@@ -227,12 +220,12 @@ static bool is_better(const score *now, const score *other, uint32_t from, uint3
 }
 
 /* Takes `other` instead of *how if it is better. */
-static int try_other(checker *k, convert_head *how, score *now, const convert_head *other, uint32_t from, uint32_t to,
-                     bool *changed)
+static aerie_status try_other(checker *k, ae_convert_head *how, score *now, const ae_convert_head *other, uint32_t from,
+                              uint32_t to, bool *changed)
 {
     score s = {0};
-    int bad = measure(k, other, &s);
-    if (!bad && is_better(now, &s, from, to)) {
+    aerie_status status = measure(k, other, &s);
+    if (status == AERIE_OK && is_better(now, &s, from, to)) {
         const score old = *now;
         *how = *other;
         *now = s;
@@ -240,11 +233,11 @@ static int try_other(checker *k, convert_head *how, score *now, const convert_he
         *changed = true;
     }
     free(s.log_p);
-    return bad;
+    return status;
 }
 
 /* All taps one layer down or up; false if one would be outside the target. */
-static bool shift(convert_head *how, int by)
+static bool shift(ae_convert_head *how, int by)
 {
     for (uint32_t i = 0; i < how->n_taps; i++) {
         if ((by < 0 && how->taps[i] == 0) || (by > 0 && how->taps[i] == how->n_target_layers)) return false;
@@ -253,94 +246,96 @@ static bool shift(convert_head *how, int by)
     return true;
 }
 
-static int search_once(checker *k, convert_head *how, score *now, bool *changed)
+static aerie_status search_once(checker *k, ae_convert_head *how, score *now, bool *changed)
 {
-    const app_options *o = k->c->options;
+    const ae_convert_options *o = &k->c->options;
     const bool three = how->kind == AE_DHEAD_EAGLE3;
-    const convert_head from = *how;
-    for (int by = -1; by <= 1 && three && !how->no_aux && !o->convert_taps; by += 2) {
-        convert_head other = from;
-        if (shift(&other, by)) CONVERT_TRY(try_other(k, how, now, &other, 0, 0, changed));
+    const ae_convert_head from = *how;
+    for (int by = -1; by <= 1 && three && !how->no_aux && o->taps_are != AE_CONVERT_TAPS_LIST; by += 2) {
+        ae_convert_head other = from;
+        if (shift(&other, by)) AE_TRY(try_other(k, how, now, &other, 0, 0, changed));
     }
-    if (three && !o->convert_residual) {
-        convert_head other = *how;
+    if (three && o->norm_before_residual == AE_CONVERT_AUTO) {
+        ae_convert_head other = *how;
         other.norm_before_residual = !other.norm_before_residual;
-        CONVERT_TRY(try_other(k, how, now, &other, 0, 0, changed));
+        AE_TRY(try_other(k, how, now, &other, 0, 0, changed));
     }
-    if (!o->convert_rope) {
-        convert_head other = *how;
+    if (o->pairs == AE_CONVERT_AUTO) {
+        ae_convert_head other = *how;
         other.pairs = !other.pairs;
-        CONVERT_TRY(try_other(k, how, now, &other, 0, 0, changed));
+        AE_TRY(try_other(k, how, now, &other, 0, 0, changed));
     }
-    if (three && !o->convert_feedback) {
-        convert_head other = *how;
+    if (three && o->feedback_post == AE_CONVERT_AUTO) {
+        ae_convert_head other = *how;
         other.feedback_post = !other.feedback_post;
-        CONVERT_TRY(try_other(k, how, now, &other, 1, DEPTHS - 1, changed));
+        AE_TRY(try_other(k, how, now, &other, 1, DEPTHS - 1, changed));
     }
-    return APP_DONE;
+    return AERIE_OK;
 }
 
-/* Reports what is now read in another way than by the rules of convert_taps.c and convert_detect.c. */
-static void say_change(const convert_head *was, const convert_head *is)
+/* Reports what is now read in another way than by the rules of head_taps.c and head_detect.c. */
+static void say_change(const ae_convert *c, const ae_convert_head *was, const ae_convert_head *is)
 {
     if (was->n_taps && was->taps[0] != is->taps[0])
-        app_note("self-check: the taps are one layer %s than the config seemed to say",
+        ae_convert_say(c, true, "self-check: the taps are one layer %s than the config seemed to say",
                  is->taps[0] < was->taps[0] ? "lower" : "higher");
     if (was->norm_before_residual != is->norm_before_residual)
-        app_note("self-check: the residual starts from the %s feature", is->norm_before_residual ? "normed" : "raw");
+        ae_convert_say(c, true, "self-check: the residual starts from the %s feature",
+                       is->norm_before_residual ? "normed" : "raw");
     if (was->pairs != is->pairs)
-        app_note("self-check: the rows of q and k %s",
+        ae_convert_say(c, true, "self-check: the rows of q and k %s",
                  is->pairs ? "are in the order of neighbours already" : "are rotated by halves");
     if (was->feedback_post != is->feedback_post)
-        app_note("self-check: the output is fed back %s the final norm", is->feedback_post ? "after" : "before");
+        ae_convert_say(c, true, "self-check: the output is fed back %s the final norm", is->feedback_post ? "after" : "before");
 }
 
-static int search(checker *k)
+static aerie_status search(checker *k)
 {
-    convert *c = k->c;
-    const convert_head was = c->head;
-    convert_head how = was;
+    ae_convert *c = k->c;
+    const ae_convert_head was = c->head;
+    ae_convert_head how = was;
     score now = {0};
-    int bad = measure(k, &how, &now);
+    aerie_status status = measure(k, &how, &now);
     bool changed = how.kind != AE_DHEAD_MEDUSA;
     c->check.n_depths = how.kind == AE_DHEAD_MEDUSA && how.n_medusa < DEPTHS ? how.n_medusa : DEPTHS;
-    for (uint32_t d = 0; d < DEPTHS && !bad; d++) c->check.before[d] = (double)now.sums[d] / now.n;
-    for (int round = 0; round < 3 && changed && !bad; round++) {
+    for (uint32_t d = 0; d < DEPTHS && status == AERIE_OK; d++) c->check.before[d] = (double)now.sums[d] / now.n;
+    for (int round = 0; round < 3 && changed && status == AERIE_OK; round++) {
         changed = false;
-        bad = search_once(k, &how, &now, &changed);
+        status = search_once(k, &how, &now, &changed);
         c->check.changed |= changed;
     }
-    for (uint32_t d = 0; d < DEPTHS && !bad; d++) c->check.agreement[d] = (double)now.sums[d] / now.n;
+    for (uint32_t d = 0; d < DEPTHS && status == AERIE_OK; d++) c->check.agreement[d] = (double)now.sums[d] / now.n;
     c->check.n = now.n;
     free(now.log_p);
-    if (bad || !c->check.changed) return bad;
+    if (status != AERIE_OK || !c->check.changed) return status;
     c->head = how;
     if (was.n_taps && was.taps[0] != how.taps[0]) c->head.taps_from = "self-check";
-    say_change(&was, &how);
+    say_change(c, &was, &how);
     ae_gguf_writer_free(c->writer);
     c->writer = NULL;
-    return convert_write(c, c->options->convert_output, &c->writer);
+    return ae_convert_write(c, &c->writer);
 }
 
-int convert_self_check(convert *c)
+static aerie_status self_check(ae_convert *c)
 {
-    checker k = {.c = c, .n_threads = c->options->n_threads ? c->options->n_threads : (uint32_t)ae_os_n_cores()};
-    int bad = load_target(&k);
-    if (!bad) bad = read_text(&k);
-    if (!bad) bad = search(&k);
+    checker k = {.c = c, .n_threads = c->options.n_threads ? c->options.n_threads : (uint32_t)ae_os_n_cores()};
+    aerie_status status = load_target(&k);
+    if (status == AERIE_OK) status = read_text(&k);
+    if (status == AERIE_OK) status = search(&k);
     ae_gguf_writer_free(k.turned);
     ae_tokens_free(&k.tokens);
     ae_net_free(k.net);
     ae_model_free(k.model);
     ae_backend_cpu_free(k.backend);
-    if (bad || c->options->quiet) return bad;
-    char line[96];
-    size_t n = 0;
-    line[0] = '\0';
-    for (uint32_t d = 0; d < c->check.n_depths; d++)
-        n += (size_t)snprintf(line + n, sizeof line - n, "%s%.2f", d ? ", " : "", c->check.agreement[d]);
-    app_note("self-check: the head predicts %s of the target's choices 1 to %u steps ahead (%u positions)%s", line,
-             (unsigned)c->check.n_depths, (unsigned)c->check.n,
-             c->check.agreement[0] < 0.1 ? "; hardly any: is it a head for this target?" : "");
-    return APP_DONE;
+    return status;
+}
+
+aerie_status ae_convert_head_check(ae_convert *c)
+{
+    ae_dhead *head;
+    AE_TRY(ae_dhead_load(&head, ae_gguf_writer_part(c->writer), c->error));
+    const aerie_status status = c->target ? ae_dhead_fits(head, c->target, c->error) : AERIE_OK;
+    c->head_kind = ae_dhead_kind_name(head);
+    ae_dhead_free(head);
+    return status == AERIE_OK && c->options.self_check ? self_check(c) : status;
 }

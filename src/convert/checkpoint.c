@@ -1,0 +1,160 @@
+/* checkpoint.c - the files of a checkpoint: its tensors, its config.json, and the values in that by key. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "convert/convert_int.h"
+#include "formats/torch.h"
+
+/* ---- The files ---------------------------------------------------------------------------------- */
+
+static bool is_pickle(const char *path)
+{
+    static const char *const ends[] = {".bin", ".pt", ".pth", ".ckpt"};
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t k = strlen(ends[i]);
+        if (n > k && strcmp(path + n - k, ends[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* safetensors, else what torch.save wrote. */
+aerie_status ae_convert_open_tensors(ae_convert *c)
+{
+    static const char *const files[] = {"pytorch_model.bin", "medusa_lm_head.pt"};
+    char path[4096];
+    if (is_pickle(c->path)) return ae_torch_open(&c->st, c->path, c->error);
+    const aerie_status status = ae_safetensors_open(&c->st, c->path, c->error);
+    for (size_t i = 0; status == AERIE_ERROR_IO && i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", c->path, files[i]);
+        if (ae_file_exists(path)) return ae_torch_open(&c->st, path, c->error);
+    }
+    return status;
+}
+
+/* config.json in the folder of the checkpoint; NULL when out of memory. */
+static char *beside(ae_convert *c)
+{
+    struct stat info;
+    ae_buf path = {0};
+    if (stat(c->path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        ae_buf_addf(&path, "%s/config.json", c->path);
+    } else {
+        const char *slash = strrchr(c->path, '/');
+        ae_buf_addf(&path, "%.*sconfig.json", slash ? (int)(slash - c->path) + 1 : 0, c->path);
+    }
+    char *copy = path.failed ? NULL : ae_arena_strndup(&c->arena, path.data, path.n);
+    ae_buf_free(&path);
+    return copy;
+}
+
+static aerie_status parse_config(ae_convert *c)
+{
+    json_error_t where;
+    ae_file_map text;
+    AE_TRY(ae_file_map_open(&text, c->config_path, true, c->error));
+    c->config = json_loadb((const char *)text.data, text.bytes, JSON_REJECT_DUPLICATES, &where);
+    ae_file_map_close(&text);
+    if (!c->config) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: line %d, column %d: %s", c->config_path, where.line, where.column,
+                       where.text);
+    }
+    if (!json_is_object(c->config))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is not a JSON object", c->config_path);
+    c->layer = json_object_get(c->config, "transformer_layer_config");
+    if (c->layer && !json_is_object(c->layer)) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'transformer_layer_config' is not an object", c->config_path);
+    }
+    c->eagle = json_object_get(c->config, "eagle_config");
+    if (!json_is_object(c->eagle)) c->eagle = NULL;
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_read_config(ae_convert *c)
+{
+    const char *given = c->options.config;
+    c->config_path = given ? given : beside(c);
+    if (!c->config_path) return ae_convert_no_memory(c, "a path");
+    if (!given && !ae_file_exists(c->config_path)) {
+        c->config_path = ""; /* Medusa heads need none; for others the missing key is reported later */
+        return AERIE_OK;
+    }
+    return parse_config(c);
+}
+
+/* ---- Values ------------------------------------------------------------------------------------- */
+
+const json_t *ae_convert_value(const ae_convert *c, const char *key)
+{
+    const json_t *value = json_object_get(c->layer, key);
+    if (!value || json_is_null(value)) value = json_object_get(c->config, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* The value, shortened, for messages. */
+static const char *as_text(const json_t *value, char out[48])
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    snprintf(out, 48, "%.40s", text ? text : "?");
+    free(text);
+    return out;
+}
+
+aerie_status ae_convert_u32(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value)
+{
+    char found[48];
+    const json_t *json = ae_convert_value(c, key);
+    if (!json) return AERIE_OK;
+    if (!json_is_integer(json) || json_integer_value(json) < (json_int_t)lo || json_integer_value(json) > (json_int_t)hi) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is %s, but must be a whole number from %u to %u", c->config_path,
+                       key, as_text(json, found), (unsigned)lo, (unsigned)hi);
+    }
+    *value = (uint32_t)json_integer_value(json);
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_need_u32(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value)
+{
+    if (!c->config) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT,
+                       "%s: there is no config.json beside it, which is needed for '%s'; --config "
+                       "FILE names another config",
+                       c->path, key);
+    }
+    if (!ae_convert_value(c, key)) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is missing", c->config_path, key);
+    return ae_convert_u32(c, key, lo, hi, value);
+}
+
+aerie_status ae_convert_real(const ae_convert *c, const json_t *value, const char *key, double lo, double hi, double *out)
+{
+    char found[48];
+    if (!value || json_is_null(value)) return AERIE_OK;
+    const double real = json_number_value(value);
+    if (!json_is_number(value) || !(real >= lo && real <= hi)) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is %s, but must be a number from %g to %g", c->config_path, key,
+                       as_text(value, found), lo, hi);
+    }
+    *out = real;
+    return AERIE_OK;
+}
+
+aerie_status ae_convert_bool(const ae_convert *c, const char *key, bool *value, bool *given)
+{
+    char found[48];
+    const json_t *json = ae_convert_value(c, key);
+    if (given) *given = json != NULL;
+    if (!json) return AERIE_OK;
+    if (!json_is_boolean(json)) {
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: '%s' is %s, but must be true or false", c->config_path, key,
+                       as_text(json, found));
+    }
+    *value = json_is_true(json);
+    return AERIE_OK;
+}
+
+const char *ae_convert_text(const ae_convert *c, const char *key)
+{
+    return json_string_value(ae_convert_value(c, key));
+}

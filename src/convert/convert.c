@@ -1,0 +1,123 @@
+/* convert.c - the steps that every conversion takes: detect, plan, write, check, and the final name. */
+#include "convert/convert_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "quant/types.h"
+
+static const ae_convert_kind *const kinds[] = {&ae_convert_drafter_head};
+
+aerie_status ae_convert_no_memory(const ae_convert *c, const char *what)
+{
+    return ae_fail(c->error, AERIE_ERROR_MEMORY, "not enough memory for %s", what);
+}
+
+void ae_convert_say(const ae_convert *c, bool warning, const char *format, ...)
+{
+    char sentence[1024];
+    va_list args;
+    if (!c->options.note) return;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    c->options.note(c->options.user, warning, sentence);
+}
+
+aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t done, uint64_t total)
+{
+    if (!c->options.progress || c->options.progress(c->options.user, step, done, total)) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_CANCELLED, "%s was cancelled", step);
+}
+
+bool ae_convert_type_parse(const char *name, uint32_t *type)
+{
+    const ae_type_info *info = ae_type_by_name(name);
+    if (!info || !info->encode || info->dot == AE_DOT_NONE) return false;
+    *type = info->type;
+    return true;
+}
+
+/* The output may not be a file that is read, by whatever path or link it is reached. */
+static aerie_status check_output(const ae_convert *c)
+{
+    static const char index[] = "/model.safetensors.index.json";
+    const ae_convert_options *o = &c->options;
+    const char *read = NULL;
+    char beside[4096];
+    snprintf(beside, sizeof beside, "%s%s", c->path, index);
+    const char *const paths[] = {c->path, c->config_path, beside, o->target, o->check_path};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (ae_file_same(o->output, paths[i])) read = paths[i];
+    for (uint32_t i = 0; i < ae_safetensors_n_files(c->st); i++)
+        if (ae_file_same(o->output, ae_safetensors_file(c->st, i))) read = ae_safetensors_file(c->st, i);
+    if (!read && c->target && ae_gguf_reads(c->target->gguf, o->output)) read = o->target;
+    if (!read) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_ARGUMENT, "-o %s is a file that is being read (%s); give the new one another name",
+                   o->output, read);
+}
+
+static aerie_status detect(ae_convert *c)
+{
+    aerie_status status = AERIE_OK;
+    AE_TRY(ae_convert_open_tensors(c));
+    AE_TRY(ae_convert_read_config(c));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        bool mine = true;
+        c->kind = kinds[i];
+        status = c->kind->detect(c, &mine);
+        if (mine) break;
+    }
+    return status;
+}
+
+aerie_status ae_convert_open(ae_convert **out, const ae_convert_options *options, aerie_error *error)
+{
+    ae_convert *c = *out = ae_alloc(1, sizeof *c);
+    if (!c) return ae_fail_memory(error, "a conversion", sizeof *c);
+    *c = (ae_convert){.options = *options, .error = error, .path = options->checkpoint, .config_path = "",
+                      .head.pairs = options->pairs == AE_CONVERT_YES};
+    ae_arena_init(&c->arena, 65536);
+    const aerie_status status = detect(c);
+    c->error = NULL;
+    if (status == AERIE_OK) return AERIE_OK;
+    ae_convert_free(c);
+    *out = NULL;
+    return status;
+}
+
+static aerie_status run(ae_convert *c)
+{
+    AE_TRY(c->kind->plan(c));
+    AE_TRY(check_output(c));
+    AE_TRY(ae_convert_write(c, &c->writer));
+    AE_TRY(c->kind->check(c));
+    return ae_gguf_writer_finish(c->writer, c->error);
+}
+
+aerie_status ae_convert_run(ae_convert *c, aerie_error *error)
+{
+    c->error = error;
+    const aerie_status status = run(c);
+    c->error = NULL;
+    return status;
+}
+
+void ae_convert_free(ae_convert *c)
+{
+    if (!c) return;
+    ae_gguf_writer_free(c->writer);
+    ae_free(c->items);
+    ae_model_free(c->target);
+    ae_safetensors_close(c->st);
+    json_decref(c->config);
+    ae_arena_free(&c->arena);
+    ae_free(c);
+}
+
+ae_convert_report ae_convert_reported(const ae_convert *c)
+{
+    return (ae_convert_report){.head = &c->head, .check = c->options.self_check ? &c->check : NULL,
+                               .kind = c->head_kind ? c->head_kind : "", .n_tensors = c->n_items, .bytes = c->out_bytes,
+                               .type = c->out_type};
+}

@@ -1,0 +1,149 @@
+/* convert_int.h - inside src/convert: the state of a conversion, and what the kinds of checkpoints share.
+ *
+ * A kind fills the list of items and the keys; opening, names, values of config.json, the writing of rows and the final name
+ * are the same for all (convert.c, checkpoint.c, names.c, write.c). A function that fails has left its sentence in c->error.
+ */
+#ifndef AE_CONVERT_CONVERT_INT_H
+#define AE_CONVERT_CONVERT_INT_H
+
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "convert/convert.h"
+#include "formats/gguf_write.h"
+#include "formats/safetensors.h"
+
+/* A tensor of the checkpoint under a name that does not depend on the producer. */
+typedef struct ae_convert_entry {
+    const char *name; /* "layers.0.self_attn.q_proj.weight" */
+    const ae_st_tensor *tensor;
+    bool used;
+} ae_convert_entry;
+
+typedef enum ae_convert_how {
+    AE_CONVERT_PLAIN,
+    AE_CONVERT_ROTATED, /* rows of q or k: from rotate-half to interleaved order unless c->head.pairs */
+    AE_CONVERT_IDS,     /* `ids` as I64 */
+    AE_CONVERT_VALUES,  /* `values` */
+    AE_CONVERT_UNIT,    /* the unit matrix */
+} ae_convert_how;
+
+/* A tensor to write. */
+typedef struct ae_convert_item {
+    const char *name;
+    ae_convert_how how;
+    const ae_st_tensor *from;   /* PLAIN, ROTATED */
+    uint64_t first;             /* element of `from` that comes first */
+    const float *values;        /* VALUES: [rows * columns] */
+    const int64_t *ids;         /* IDS: [columns] */
+    uint64_t rows, columns;     /* rows 0: one dimension */
+    uint32_t head_dim, n_rot;   /* ROTATED: rows of a head, of which the first n_rot are rotated */
+    uint32_t type;              /* ae_type in the file */
+} ae_convert_item;
+
+/* A kind of checkpoint; the functions are called in this order. */
+typedef struct ae_convert_kind {
+    /* Names and sizes. *mine false: the checkpoint is of another kind (the error says what was looked for). */
+    aerie_status (*detect)(ae_convert *c, bool *mine);
+    aerie_status (*plan)(ae_convert *c);                            /* ae_convert_add for each tensor; out_type */
+    aerie_status (*keys)(const ae_convert *c, ae_gguf_writer *w);   /* with general.architecture */
+    aerie_status (*check)(ae_convert *c);                           /* of c->writer's complete file; may replace it */
+} ae_convert_kind;
+
+extern const ae_convert_kind ae_convert_drafter_head;
+
+struct ae_convert {
+    ae_convert_options options;
+    const ae_convert_kind *kind;
+    aerie_error *error; /* of the call that is running; may be NULL */
+    ae_arena arena;
+    const char *path;        /* of the checkpoint, as given */
+    const char *config_path; /* for messages; "" if there is none */
+    json_t *config, *layer, *eagle; /* the whole, the part about the layer, eagle_config; the last two borrowed, maybe NULL */
+    ae_safetensors *st;
+    ae_convert_entry *entries; /* [n_entries], by name */
+    size_t n_entries;
+    ae_convert_item *items; /* [n_items] */
+    size_t n_items, n_room;
+    uint32_t out_type;
+    uint64_t out_bytes;
+    ae_gguf_writer *writer; /* of the output: complete, but without its name until all checks are done */
+
+    /* Drafter heads */
+    ae_model *target; /* NULL: not given */
+    ae_convert_head head;
+    const char *head_kind; /* ae_dhead_kind_name, once the file was read back */
+    ae_convert_check check;
+};
+
+/* ---- convert.c ------------------------------------------------------------------------------------------ */
+
+aerie_status ae_convert_no_memory(const ae_convert *c, const char *what);
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+void ae_convert_say(const ae_convert *c, bool warning, const char *format, ...);
+/* CANCELLED if the caller wants no more. */
+aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t done, uint64_t total);
+
+/* ---- checkpoint.c: the files, config.json --------------------------------------------------------------- */
+
+aerie_status ae_convert_open_tensors(ae_convert *c);
+aerie_status ae_convert_read_config(ae_convert *c);
+/* Values by key, of the layer's part first, then of the whole. Absent or null leaves *value alone. */
+const json_t *ae_convert_value(const ae_convert *c, const char *key);
+aerie_status ae_convert_u32(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value);
+aerie_status ae_convert_need_u32(const ae_convert *c, const char *key, uint32_t lo, uint32_t hi, uint32_t *value);
+aerie_status ae_convert_real(const ae_convert *c, const json_t *value, const char *key, double lo, double hi, double *out);
+aerie_status ae_convert_bool(const ae_convert *c, const char *key, bool *value, bool *given);
+/* NULL if absent or not a string. */
+const char *ae_convert_text(const ae_convert *c, const char *key);
+
+/* ---- names.c: tensors by one name ----------------------------------------------------------------------- */
+
+/* The start of a name and what it becomes. */
+typedef struct ae_convert_rename {
+    const char *old, *instead;
+} ae_convert_rename;
+
+/* The renames are tried in order, each once. */
+aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renames, size_t n);
+/* Marks it as used; NULL if absent. */
+const ae_st_tensor *ae_convert_take(ae_convert *c, const char *name);
+const ae_st_tensor *ae_convert_look(const ae_convert *c, const char *name);
+/* The first tensor that was not taken and is not among the names that are known to be unneeded; NULL: none. */
+const ae_convert_entry *ae_convert_unused(const ae_convert *c, const char *const *unneeded, size_t n);
+/* "[3, 4]" into out [128]. */
+const char *ae_convert_shape(const ae_st_tensor *t, char out[128]);
+/* Of shape rows x columns, rows 0: [columns]. */
+aerie_status ae_convert_check_shape(const ae_convert *c, const ae_st_tensor *t, uint64_t rows, uint64_t columns,
+                                    const char *why);
+
+/* ---- write.c -------------------------------------------------------------------------------------------- */
+
+/* Adds a tensor to write, of the type that suits `how` and c->out_type; its name is copied. */
+aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item);
+/* A complete file beside the output, on disk under a name of its own (ae_gguf_writer_part). */
+aerie_status ae_convert_write(ae_convert *c, ae_gguf_writer **out);
+/* Elements [first, first + n) as numbers. False: not of a floating (whole) type. */
+bool ae_convert_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
+bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t n);
+
+/* ---- head_*.c ------------------------------------------------------------------------------------------- */
+
+/* Weight or bias of block b of Medusa head j, b < 0: of its output; NULL if there is none. */
+const ae_st_tensor *ae_convert_head_medusa(ae_convert *c, uint32_t j, int b, const char *part);
+aerie_status ae_convert_head_detect(ae_convert *c, bool *mine);
+aerie_status ae_convert_head_taps(ae_convert *c);
+aerie_status ae_convert_head_ids(ae_convert *c);
+aerie_status ae_convert_head_rope(ae_convert *c);
+aerie_status ae_convert_head_target(ae_convert *c);
+/* Sets *same: whether a tensor [rows, columns] of the head equals the target's up to rounding. */
+aerie_status ae_convert_head_same(const ae_convert *c, const ae_st_tensor *t, const ae_gguf_tensor *of_target, bool *same);
+aerie_status ae_convert_head_plan(ae_convert *c);
+aerie_status ae_convert_head_keys(const ae_convert *c, ae_gguf_writer *w);
+/* The file can be loaded and fits the target; with options.self_check it is tried, and written anew if it should be read
+ * another way. */
+aerie_status ae_convert_head_check(ae_convert *c);
+
+#endif
