@@ -226,21 +226,10 @@ static aerie_status list_tensors(maker *m)
 
 /* ---- Writing --------------------------------------------------------------------------------------------- */
 
-static uint64_t state_of(const maker *m, const char *name)
-{
-    uint64_t state = m->o->seed;
-    for (; *name; name++) {
-        state ^= (uint64_t)(unsigned char)*name;
-        mk_random(&state);
-        state *= 0x2545f4914f6cdd1du;
-    }
-    return state;
-}
-
 static aerie_status write_matrix(maker *m, const tensor *t)
 {
     const size_t row = ae_type_row_bytes(t->type, t->n_in), first = t->n_first ? ae_type_row_bytes(t->type, t->n_first) : 0;
-    uint64_t state = state_of(m, t->name);
+    uint64_t state = mk_stream(m->o->seed, t->name);
     uint8_t *blocks = ae_alloc(1, row);
     aerie_status status = blocks ? AERIE_OK : ae_fail_memory(m->error, "a row", row);
     for (uint32_t i = 0; i < t->n_out && status == AERIE_OK; i++) {
@@ -254,7 +243,7 @@ static aerie_status write_matrix(maker *m, const tensor *t)
 
 static aerie_status write_vector(maker *m, const tensor *t)
 {
-    uint64_t state = state_of(m, t->name);
+    uint64_t state = mk_stream(m->o->seed, t->name);
     for (uint32_t i = 0; i < t->n_in; i++) {
         const float u = (float)(mk_random(&state) >> 40) * 0x1p-24f;
         float x = t->fill == FILL_NORM ? 0.8f + 0.4f * u : 0.4f * (u - 0.5f);

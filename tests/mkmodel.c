@@ -285,12 +285,7 @@ static aerie_status fill(void *context, const tensor *t, aerie_error *error)
     writing *w = context;
     const uint32_t type = type_of(&w->plan, t->role, t->layer, t->n_in);
     const size_t row = ae_type_row_bytes(type, t->n_in);
-    uint64_t state = w->plan.o->seed;
-    for (const char *c = t->name; *c; c++) {
-        state ^= (uint64_t)(unsigned char)*c;
-        mk_random(&state);
-        state = state * 0x2545f4914f6cdd1du;
-    }
+    uint64_t state = mk_stream(w->plan.o->seed, t->name);
     if (!t->n_out) {
         fill_vector(&w->plan, t->role, !strcmp(t->name, "output_norm.weight"), &state, (float *)(void *)w->buffer, t->n_in);
         return ae_gguf_writer_data(w->writer, w->buffer, row, error);

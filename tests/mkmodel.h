@@ -54,7 +54,7 @@ const char *mk_shapes_known(void);
  * type's blocks gets another type, as llama.cpp does it. */
 aerie_status mk_model(const mk_options *options, const char *path, aerie_error *error);
 
-/* ---- Inside, shared by mkmodel*.c and mkhead.c ------------------------------------------------------------- */
+/* ---- Inside, shared by mkmodel*.c, mkhead.c and mkarch.c ------------------------------------------------------------- */
 
 struct ae_gguf_writer;
 
@@ -65,6 +65,17 @@ static inline uint64_t mk_random(uint64_t *state)
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
+}
+
+/* Where the draws of a tensor begin. */
+static inline uint64_t mk_stream(uint64_t seed, const char *name)
+{
+    for (; *name; name++) {
+        seed ^= (uint64_t)(unsigned char)*name;
+        mk_random(&seed);
+        seed *= 0x2545f4914f6cdd1du;
+    }
+    return seed;
 }
 
 /* n random elements (a multiple of the type's block) into blocks, standard deviation about sd. `balanced`: half of the

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Logits of the models of tests/mkarch_table.c, from llama.cpp, for tests/golden/test_arch.c.
+
+    make_arch_vectors.py --lib .../libllama.so --mkarch build/tests/mkarch [--out tests/golden/arch] [NAME...]
+
+Loads the library by its C interface as of build 9370, commit e8ddf01ed (another may have other parameter structures).
+Weights are F32, as is the KV cache; one thread, one batch of all rows, no flash attention, no repacked weights. Each file NAME.bin holds, little-endian: u32 rows, u32 vocabulary, u64 FNV-1a of the model file, i32 tokens
+[rows], then for each row the f32 value of one step and i16 steps [vocabulary].
+Exit status 1 if the library refused a model; what it said is printed.
+"""
+import argparse
+import ctypes as C
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROWS, VOCAB, N_CTX = 96, 264, 256
+
+
+class ModelParams(C.Structure):
+    _fields_ = [("devices", C.c_void_p), ("buft_overrides", C.c_void_p), ("n_gpu_layers", C.c_int32), ("split_mode", C.c_int),
+                ("main_gpu", C.c_int32), ("tensor_split", C.c_void_p), ("progress", C.c_void_p), ("progress_data", C.c_void_p),
+                ("kv_overrides", C.c_void_p), ("vocab_only", C.c_bool), ("use_mmap", C.c_bool), ("use_direct_io", C.c_bool),
+                ("use_mlock", C.c_bool), ("check_tensors", C.c_bool), ("use_extra_bufts", C.c_bool), ("no_host", C.c_bool),
+                ("no_alloc", C.c_bool)]
+
+
+class ContextParams(C.Structure):
+    _fields_ = [("n_ctx", C.c_uint32), ("n_batch", C.c_uint32), ("n_ubatch", C.c_uint32), ("n_seq_max", C.c_uint32),
+                ("n_rs_seq", C.c_uint32), ("n_threads", C.c_int32), ("n_threads_batch", C.c_int32), ("ctx_type", C.c_int),
+                ("rope_scaling_type", C.c_int), ("pooling_type", C.c_int), ("attention_type", C.c_int), ("flash_attn", C.c_int),
+                ("rope_freq_base", C.c_float), ("rope_freq_scale", C.c_float), ("yarn_ext_factor", C.c_float),
+                ("yarn_attn_factor", C.c_float), ("yarn_beta_fast", C.c_float), ("yarn_beta_slow", C.c_float),
+                ("yarn_orig_ctx", C.c_uint32), ("defrag_thold", C.c_float), ("cb_eval", C.c_void_p), ("cb_data", C.c_void_p),
+                ("type_k", C.c_int), ("type_v", C.c_int), ("abort", C.c_void_p), ("abort_data", C.c_void_p),
+                ("embeddings", C.c_bool), ("offload_kqv", C.c_bool), ("no_perf", C.c_bool), ("op_offload", C.c_bool),
+                ("swa_full", C.c_bool), ("kv_unified", C.c_bool), ("samplers", C.c_void_p), ("n_samplers", C.c_size_t)]
+
+
+class Batch(C.Structure):
+    _fields_ = [("n_tokens", C.c_int32), ("token", C.POINTER(C.c_int32)), ("embd", C.c_void_p), ("pos", C.POINTER(C.c_int32)),
+                ("n_seq_id", C.POINTER(C.c_int32)), ("seq_id", C.POINTER(C.POINTER(C.c_int32))),
+                ("logits", C.POINTER(C.c_int8))]
+
+
+def load_library(path, log):
+    os.environ["GGML_NO_BACKTRACE"] = "1"
+    lib = C.CDLL(path)
+    log_fn = C.CFUNCTYPE(None, C.c_int, C.c_char_p, C.c_void_p)
+    lib.keep = log_fn(lambda level, text, _: log.append(text.decode(errors="replace")))
+    lib.llama_log_set(lib.keep, None)
+    lib.llama_model_default_params.restype = ModelParams
+    lib.llama_context_default_params.restype = ContextParams
+    lib.llama_model_load_from_file.restype = C.c_void_p
+    lib.llama_model_load_from_file.argtypes = [C.c_char_p, ModelParams]
+    lib.llama_init_from_model.restype = C.c_void_p
+    lib.llama_init_from_model.argtypes = [C.c_void_p, ContextParams]
+    lib.llama_batch_init.restype = Batch
+    lib.llama_batch_init.argtypes = [C.c_int32, C.c_int32, C.c_int32]
+    lib.llama_decode.argtypes = [C.c_void_p, Batch]
+    lib.llama_get_logits.restype = C.POINTER(C.c_float)
+    lib.llama_get_logits.argtypes = [C.c_void_p]
+    for name in ("llama_free", "llama_model_free"):
+        getattr(lib, name).argtypes = [C.c_void_p]
+        getattr(lib, name).restype = None
+    lib.llama_batch_free.argtypes = [Batch]
+    lib.llama_backend_init()
+    return lib
+
+
+def text():
+    """Random tokens; from row 40 on some of them again, so that attention and states have something to find."""
+    state, tokens = 1, []
+    for i in range(ROWS):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        tokens.append(tokens[i - 37] if 40 <= i < 56 or 70 <= i < 80 else (state >> 33) % (VOCAB - 3) + 3)
+    return tokens
+
+
+def run(lib, path, tokens, log):
+    """Logits [rows][vocab], or None."""
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers, params.use_extra_bufts = 0, False
+    model = lib.llama_model_load_from_file(path.encode(), params)
+    if not model:
+        return None
+    cp = lib.llama_context_default_params()
+    cp.n_ctx = cp.n_batch = cp.n_ubatch = N_CTX
+    cp.n_threads = cp.n_threads_batch = 1
+    cp.flash_attn, cp.type_k, cp.type_v, cp.op_offload = 0, 0, 0, False
+    context = lib.llama_init_from_model(model, cp)
+    if not context:
+        lib.llama_model_free(model)
+        return None
+    batch = lib.llama_batch_init(len(tokens), 0, 1)
+    batch.n_tokens = len(tokens)
+    for i, token in enumerate(tokens):
+        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
+    status = lib.llama_decode(context, batch)
+    logits = lib.llama_get_logits(context)
+    rows = [logits[i * VOCAB:(i + 1) * VOCAB] for i in range(len(tokens))] if status == 0 else None
+    lib.llama_batch_free(batch)
+    lib.llama_free(context)
+    lib.llama_model_free(model)
+    return rows
+
+
+def fnv1a(path):
+    h = 0xcbf29ce484222325
+    with open(path, "rb") as f:
+        for byte in f.read():
+            h = (h ^ byte) * 0x100000001b3 % 2**64
+    return h
+
+
+def write(path, tokens, rows, model_hash):
+    out = bytearray(struct.pack("<IIQ", len(tokens), VOCAB, model_hash))
+    out += struct.pack(f"<{len(tokens)}i", *tokens)
+    for row in rows:
+        step = max(abs(x) for x in row) / 32767
+        out += struct.pack("<f", step)
+        step = struct.unpack("<f", out[-4:])[0]
+        out += struct.pack(f"<{VOCAB}h", *(max(-32767, min(32767, round(x / step))) for x in row))
+    with open(path, "wb") as f:
+        f.write(out)
+
+
+def one(lib, name, args, log):
+    """A sentence about what went wrong, or None."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.gguf")
+        subprocess.run([args.mkarch, name, path], check=True)
+        tokens = text()
+        rows = run(lib, path, tokens, log)
+        if rows is None:
+            said = [line.strip() for line in log if "rror" in line or "fail" in line or "unsupported" in line]
+            return " | ".join(said[-3:]) or "refused without a word"
+        flat = [x for row in rows for x in row]
+        if not all(abs(x) < 1e30 for x in flat):
+            return "logits that are not finite"
+        write(os.path.join(args.out, name + ".bin"), tokens, rows, fnv1a(path))
+        spread = (sum(x * x for x in flat) / len(flat)) ** 0.5
+        tops = len({max(range(VOCAB), key=row.__getitem__) for row in rows})
+        print(f"{name}: spread {spread:.3f}, {tops} different best tokens")
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--lib", required=True, help="libllama.so")
+    parser.add_argument("--mkarch", default="build/tests/mkarch")
+    parser.add_argument("--out", default="tests/golden/arch")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all that mkarch lists")
+    args = parser.parse_args()
+    listed = subprocess.run([args.mkarch, "--list"], check=True, capture_output=True, text=True).stdout.split()[::2]
+    failed = 0
+    for name in args.names or listed:
+        sys.stdout.flush()
+        child = os.fork()  # the library aborts where it does not like a model
+        if child == 0:
+            log = []
+            wrong = one(load_library(args.lib, log), name, args, log)
+            if wrong:
+                print(f"{name}: {wrong}")
+            sys.stdout.flush()
+            os._exit(1 if wrong else 0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status < 0:
+            print(f"{name}: the library aborted")
+        failed += status != 0
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+/* test_arch.c - the logits of a tiny model of every architecture against llama.cpp's, all rows of a text.
+ *
+ * Golden logits are of F32 weights and an F32 KV cache (tests/golden/arch/README.md). Here keys and values are F16: that
+ * makes an error of 1e-7.
+ */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "arch_rig.inc"
+
+/* What the engine cannot run yet. One that it can must not stand here. */
+static const char *const lacking[] = {
+    "mistral3", "mistral3-nolog",
+    "phi3", "phi3-short",
+    "smollm3",
+    "seed_oss",
+    "olmo2", "olmo3",
+    "granite",
+    "granitemoe",
+    "glm4",
+    "hunyuan-dense",
+    "hunyuan-moe",
+    "ernie4_5",
+    "ernie4_5-moe",
+    "cohere2",
+    "command-r", "command-r-plus",
+    "starcoder2",
+    "exaone4", "exaone4-32b",
+    "gemma2", "gemma2-27b",
+    "gemma3", "gemma3-cap", "gemma3-27b",
+    "gemma4", "gemma4-31b", "gemma4-moe",
+    "gpt-oss",
+    "glm4moe", "glm4moe-plain",
+    "minimax-m2",
+    "llama4", "llama4-128e",
+    "step35",
+    "deepseek2", "deepseek2-fused", "deepseek2-lite", "deepseek2-lite-fused",
+    "qwen35", "qwen35-mtp",
+    "qwen35moe", "qwen35moe-fused",
+    "qwen3next",
+    "granitehybrid", "granitehybrid-moe",
+    "nemotron_h",
+    "nemotron_h_moe", "nemotron_h_moe-wide",
+    "lfm2",
+    "lfm2moe",
+};
+
+/* Where more than rounding differs, and why. */
+static const struct tolerance {
+    const char *arch;
+    double error;
+} tolerances[] = {
+    {"gemma2", 1e-4}, {"gemma3", 1e-4}, {"gemma4", 1e-4}, {"starcoder2", 1e-4}, /* llama.cpp reads GELU from a table in F16 */
+};
+
+static double tolerance_of(const char *arch)
+{
+    for (size_t i = 0; i < sizeof tolerances / sizeof tolerances[0]; i++)
+        if (!strcmp(tolerances[i].arch, arch)) return tolerances[i].error;
+    return 1e-6;
+}
+
+static bool is_lacking(const char *name)
+{
+    for (size_t i = 0; i < sizeof lacking / sizeof lacking[0]; i++)
+        if (!strcmp(lacking[i], name)) return true;
+    return false;
+}
+
+/* Whether all is as it should be; prints what it sees. */
+static bool check_file(const mkarch_spec *spec, const char *path)
+{
+    static golden g;
+    static float logits[ROWS][MKARCH_VOCAB];
+    const bool lacks = is_lacking(spec->name);
+    aerie_error error = {0};
+    ae_model *model;
+    read_golden(&g, spec->name);
+    if (hash_of(path) != g.model_hash) {
+        print_error("%s: the golden logits are of another model; make_arch_vectors.py makes them\n", spec->name);
+        return false;
+    }
+    if (ae_model_load(&model, path, NULL, &error) != AERIE_OK) {
+        if (lacks) print_message("%-22s skip: engine lacks %s\n", spec->name, spec->arch);
+        else print_error("%s\n", error.text);
+        return lacks;
+    }
+    run_model(model, g.tokens, ROWS, logits);
+    ae_model_free(model);
+    const difference d = compare(logits, g.logits);
+    print_message("%-22s error %.1e, best token the same in %u of %u rows\n", spec->name, d.nmse, d.n_agree, ROWS);
+    const bool good = d.nmse <= tolerance_of(spec->arch) && d.n_agree * 100 >= ROWS * 99;
+    if (good && lacks) print_error("%s runs: strike it from the list of what the engine lacks\n", spec->name);
+    return good != lacks;
+}
+
+static bool check(const mkarch_spec *spec)
+{
+    aerie_error error = {0};
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s.gguf", folder, spec->name);
+    need(mkarch_write(spec, path, &error), &error);
+    const bool good = check_file(spec, path);
+    unlink(path);
+    return good;
+}
+
+static void test_golden_logits(void **state)
+{
+    uint32_t n_bad = 0;
+    (void)state;
+    for (size_t i = 0; i < mkarch_n_specs; i++) n_bad += !check(&mkarch_specs[i]);
+    assert_int_equal(n_bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits)};
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}

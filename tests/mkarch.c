@@ -1,0 +1,242 @@
+/* mkarch.c - see mkarch.h. Owns: reading a spec's lines, drawing weights, writing the file. */
+#include "mkarch.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "formats/gguf_write.h"
+#include "mkmodel.h"
+
+#define MAX_WORD 96
+#define MAX_VALUES 64
+
+const mkarch_spec *mkarch_find(const char *name)
+{
+    for (size_t i = 0; i < mkarch_n_specs; i++)
+        if (!strcmp(mkarch_specs[i].name, name)) return &mkarch_specs[i];
+    return NULL;
+}
+
+/* ---- Lines --------------------------------------------------------------------------------------- */
+
+/* The next word of a line into out [MAX_WORD]; false at its end. A word that is too long is cut: nothing knows it then. */
+static bool next_word(const char **at, char *out)
+{
+    while (**at == ' ') ++*at;
+    const size_t n = strcspn(*at, " \n");
+    snprintf(out, MAX_WORD, "%.*s", (int)(n < MAX_WORD ? n : MAX_WORD - 1), *at);
+    *at += n;
+    return n > 0;
+}
+
+static aerie_status bad_line(const mkarch_spec *spec, const char *line, aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_FORMAT, "%s: what is meant by \"%.*s\"?", spec->name, (int)strcspn(line, "\n"), line);
+}
+
+typedef aerie_status line_fn(void *context, const char *line, aerie_error *error);
+
+static aerie_status for_lines(const char *text, line_fn *fn, void *context, aerie_error *error)
+{
+    while (*text) {
+        AE_TRY(fn(context, text, error));
+        text += strcspn(text, "\n");
+        if (*text) text++;
+    }
+    return AERIE_OK;
+}
+
+/* ---- Keys ---------------------------------------------------------------------------------------- */
+
+typedef struct writing {
+    const mkarch_spec *spec;
+    ae_gguf_writer *writer;
+} writing;
+
+static aerie_status write_array(writing *w, const char *key, char type, const double *values, size_t n, aerie_error *error)
+{
+    int32_t i32[MAX_VALUES];
+    float f32[MAX_VALUES];
+    uint8_t u8[MAX_VALUES];
+    for (size_t i = 0; i < n; i++) {
+        i32[i] = (int32_t)values[i];
+        f32[i] = (float)values[i];
+        u8[i] = values[i] != 0;
+    }
+    if (type == 'I') return ae_gguf_writer_array(w->writer, key, AE_GGUF_I32, i32, n, error);
+    if (type == 'B') return ae_gguf_writer_array(w->writer, key, AE_GGUF_BOOL, u8, n, error);
+    return ae_gguf_writer_array(w->writer, key, AE_GGUF_F32, f32, n, error);
+}
+
+static aerie_status write_key(void *context, const char *line, aerie_error *error)
+{
+    writing *w = context;
+    const char *at = line;
+    char type[MAX_WORD], name[MAX_WORD], word[MAX_WORD], rest[MAX_WORD], key[2 * MAX_WORD], *end;
+    double values[MAX_VALUES];
+    if (!next_word(&at, type) || type[1] || !next_word(&at, name) || !next_word(&at, word))
+        return bad_line(w->spec, line, error);
+    snprintf(key, sizeof key, "%s.%s", w->spec->arch, name);
+    if (*type == 's')
+        return next_word(&at, rest) ? bad_line(w->spec, line, error) : ae_gguf_writer_string(w->writer, key, word, error);
+    size_t n = 0;
+    do {
+        values[n++] = strtod(word, &end);
+        if (*end) return bad_line(w->spec, line, error);
+    } while (n < MAX_VALUES && next_word(&at, word));
+    if (strchr("IBF", *type)) return write_array(w, key, *type, values, n, error);
+    if (n > 1) return bad_line(w->spec, line, error);
+    if (*type == 'u') return ae_gguf_writer_u32(w->writer, key, (uint32_t)values[0], error);
+    if (*type == 'f') return ae_gguf_writer_f32(w->writer, key, (float)values[0], error);
+    if (*type == 'b') return ae_gguf_writer_bool(w->writer, key, values[0] != 0, error);
+    return bad_line(w->spec, line, error);
+}
+
+static aerie_status write_keys(writing *w, aerie_error *error)
+{
+    const mkarch_spec *spec = w->spec;
+    const mk_options vocab = {.n_vocab = MKARCH_VOCAB};
+    char key[MAX_WORD];
+    AE_TRY(ae_gguf_writer_string(w->writer, "general.architecture", spec->arch, error));
+    AE_TRY(ae_gguf_writer_string(w->writer, "general.name", "random", error));
+    snprintf(key, sizeof key, "%s.block_count", spec->arch);
+    AE_TRY(ae_gguf_writer_u32(w->writer, key, (uint32_t)strlen(spec->layers), error));
+    snprintf(key, sizeof key, "%s.context_length", spec->arch);
+    AE_TRY(ae_gguf_writer_u32(w->writer, key, MKARCH_CTX, error));
+    AE_TRY(for_lines(spec->keys, write_key, w, error));
+    return mk_vocab(&vocab, w->writer, error);
+}
+
+/* ---- Tensors ------------------------------------------------------------------------------------- */
+
+typedef struct tensor {
+    char layers[MAX_WORD], name[MAX_WORD];
+    char init;
+    float gain;
+    uint32_t n_dims;
+    int64_t ne[3];
+} tensor;
+
+static bool parse_tensor(const char *line, tensor *t)
+{
+    char word[MAX_WORD], *end;
+    *t = (tensor){.gain = 1.0f, .ne = {1, 1, 1}};
+    if (!next_word(&line, t->layers) || !next_word(&line, t->name) || !next_word(&line, word)) return false;
+    t->init = word[0];
+    if (!strchr("weEnbsaocfFu", t->init)) return false;
+    if (word[1]) t->gain = strtof(word + 1, &end);
+    if (word[1] && *end) return false;
+    while (t->n_dims < 3 && next_word(&line, word)) {
+        t->ne[t->n_dims] = strtol(word, &end, 10);
+        if (*end || t->ne[t->n_dims++] < 1) return false;
+    }
+    return t->n_dims > 0 && !next_word(&line, word);
+}
+
+/* About normal, from one draw: four uniform ones added. No logarithm, so that every machine has the same bits. */
+static float normal(uint64_t *state)
+{
+    const uint64_t bits = mk_random(state);
+    const int32_t sum = (int32_t)(bits & 65535) + (int32_t)(bits >> 16 & 65535) + (int32_t)(bits >> 32 & 65535) +
+                        (int32_t)(bits >> 48);
+    return (float)(sum - 131070) * (1.7320508f / 65536.0f);
+}
+
+static float uniform(uint64_t *state)
+{
+    return (float)(mk_random(state) >> 40) * 0x1p-24f;
+}
+
+static void fill(const tensor *t, uint64_t *state, float *x, size_t n)
+{
+    const float sd = 1.2f * t->gain / sqrtf((float)t->ne[0]);
+    for (size_t i = 0; i < n; i++) {
+        const float part = n > 1 ? (float)i / (float)(n - 1) : 0.0f;
+        switch (t->init) {
+        case 'w': x[i] = sd * normal(state); break;
+        case 'e': x[i] = t->gain * normal(state); break;
+        case 'E': x[i] = t->gain * (0.5f + normal(state)); break;
+        case 'n': x[i] = t->gain * (1.0f + 0.2f * normal(state)) * (mk_random(state) & 7 ? 1.0f : -1.0f); break;
+        case 'b': x[i] = 0.3f * t->gain * normal(state); break;
+        case 's': x[i] = t->gain * normal(state); break;
+        case 'c': x[i] = 0.5f * t->gain * normal(state); break;
+        case 'a': x[i] = -t->gain * (0.2f + 3.8f * uniform(state)); break;
+        case 'o': x[i] = t->gain * (0.5f + uniform(state)); break;
+        case 'f': x[i] = 1.0f + 7.0f * part; break;
+        case 'F': x[i] = 2 * i < n ? 1.0f : 1e30f; break;
+        default: x[i] = 1.0f + t->gain * uniform(state);
+        }
+    }
+}
+
+typedef aerie_status tensor_fn(writing *w, const tensor *t, const char *name, aerie_error *error);
+
+static aerie_status describe_one(writing *w, const tensor *t, const char *name, aerie_error *error)
+{
+    return ae_gguf_writer_tensor(w->writer, name, AE_TYPE_F32, t->n_dims, t->ne, error);
+}
+
+static aerie_status write_one(writing *w, const tensor *t, const char *name, aerie_error *error)
+{
+    const size_t n = (size_t)(t->ne[0] * t->ne[1] * t->ne[2]);
+    float *x = ae_alloc(n, sizeof *x);
+    if (!x) return ae_fail_memory(error, "a tensor", n * sizeof *x);
+    uint64_t state = mk_stream(1, name);
+    fill(t, &state, x, n);
+    const aerie_status status = ae_gguf_writer_data(w->writer, x, n * sizeof *x, error);
+    ae_free(x);
+    return status;
+}
+
+static aerie_status for_tensor(writing *w, const char *line, tensor_fn *fn, aerie_error *error)
+{
+    tensor t;
+    char name[2 * MAX_WORD];
+    if (!parse_tensor(line, &t)) return bad_line(w->spec, line, error);
+    const size_t n = strlen(t.name);
+    const bool bare = t.name[n - 1] == '.', weight = !strpbrk(t.name, ".") || !strncmp(t.name, "nextn.", 6) ||
+                                                     !strncmp(t.name, "shortconv.", 10);
+    const char *suffix = weight ? ".weight" : "";
+    const int length = (int)(bare ? n - 1 : n);
+    if (!strcmp(t.layers, "-")) {
+        snprintf(name, sizeof name, "%.*s%s", length, t.name, suffix);
+        return fn(w, &t, name, error);
+    }
+    for (size_t i = 0; w->spec->layers[i]; i++) {
+        if (strcmp(t.layers, "*") && !strchr(t.layers, w->spec->layers[i])) continue;
+        snprintf(name, sizeof name, "blk.%zu.%.*s%s", i, length, t.name, suffix);
+        AE_TRY(fn(w, &t, name, error));
+    }
+    return AERIE_OK;
+}
+
+static aerie_status describe(void *context, const char *line, aerie_error *error)
+{
+    return for_tensor(context, line, describe_one, error);
+}
+
+static aerie_status write_data(void *context, const char *line, aerie_error *error)
+{
+    return for_tensor(context, line, write_one, error);
+}
+
+static aerie_status write_model(writing *w, aerie_error *error)
+{
+    AE_TRY(write_keys(w, error));
+    AE_TRY(for_lines(w->spec->tensors, describe, w, error));
+    AE_TRY(ae_gguf_writer_begin(w->writer, error));
+    AE_TRY(for_lines(w->spec->tensors, write_data, w, error));
+    return ae_gguf_writer_finish(w->writer, error);
+}
+
+aerie_status mkarch_write(const mkarch_spec *spec, const char *path, aerie_error *error)
+{
+    writing w = {.spec = spec};
+    AE_TRY(ae_gguf_writer_create(&w.writer, path, error));
+    const aerie_status status = write_model(&w, error);
+    ae_gguf_writer_free(w.writer);
+    return status;
+}
