@@ -29,7 +29,8 @@ FORMATS = ["date", "uuid", "ipv4", "ipv6"]
 NAMES = ["a", "ab", "abc", "b", "c\"d", "d\\e", "e", "f\u00e9"]
 EXTRA = ["z", "zz", "z\"", "z\u00e9", "z1"]
 # what allOf makes of its parts, and what references sometimes make of each other
-REFUSED = ["beside enum and const only", "only one of pattern, format and lengths", "refers to itself without"]
+REFUSED = ["beside enum and const only", "only one of several patterns and formats", "refers to itself without",
+           "minProperties and maxProperties are possible only", '"uniqueItems": true is possible only']
 TYPES = ["null", "boolean", "object", "array", "string", "integer", "number"]
 
 
@@ -85,6 +86,10 @@ class Maker:
                 schema["maxLength"] = schema.get("minLength", 0) + r.randint(0, 4)
         elif kind == 2:
             schema["pattern"] = r.choice(PATTERNS)
+            if self.chance(0.3):
+                schema["minLength"] = r.randint(0, 3)
+            if self.chance(0.3):
+                schema["maxLength"] = schema.get("minLength", 0) + r.randint(1, 4)
         elif kind == 3:
             schema["format"] = r.choice(FORMATS)
             return dict(schema, type="string")
@@ -101,12 +106,18 @@ class Maker:
 
     def make_integer(self, _):
         spread = self.rng.choice([3, 20, 150, 12345, 10**9])
-        return dict(self.bounds(lambda: self.rng.randint(-spread, spread)), type="integer")
+        schema = dict(self.bounds(lambda: self.rng.randint(-spread, spread)), type="integer")
+        if spread < 10**9 and self.chance(0.3):
+            schema["multipleOf"] = self.rng.choice([1, 2, 3, 5, 7, 10, 12, 60])
+        return schema
 
     def make_number(self, _):
         spread, places = self.rng.choice([2, 20, 150]), self.rng.randint(0, 3)
         pick = lambda: round(self.rng.uniform(-spread, spread), places) or 0
-        return dict(self.bounds(pick), type="number")
+        schema = dict(self.bounds(pick), type="number")
+        if self.chance(0.2): # halves and quarters are exact in Python too
+            schema["multipleOf"] = self.rng.choice([0.25, 0.5, 1.5, 2, 10])
+        return schema
 
     def make_enum(self, _):
         values = [self.value(2) for _ in range(self.rng.randint(1, 4))]
@@ -139,7 +150,10 @@ class Maker:
         r, schema = self.rng, {"type": "array"}
         if self.chance(0.3):
             schema["prefixItems"] = [self.schema(depth - 1) for _ in range(r.randint(1, 3))]
-        if self.chance(0.7):
+        if not schema.get("prefixItems") and self.chance(0.2):
+            schema["uniqueItems"] = self.chance(0.9)
+            schema["items"] = self.make_enum(0) if self.chance(0.7) else {"type": r.choice(["boolean", ["null", "boolean"]])}
+        elif self.chance(0.7):
             schema["items"] = self.schema(depth - 1) if self.chance(0.9) else False
         if self.chance(0.4):
             schema["minItems"] = r.randint(0, 3)
@@ -237,8 +251,9 @@ class Maker:
             return int(x) if x == int(x) else x
         if kind == 5:
             return [self.value(depth - 1) for _ in range(r.randint(0, 3))]
-        # not "z": where it is required without being a property, it belongs before all other additional keys
-        return {name: self.value(depth - 1) for name in sorted(r.sample(NAMES + EXTRA[1:], r.randint(0, 3)))}
+        # Only names that sort after all properties, since additional keys come last; not "z": where it is required without being a
+        # property, it belongs before all other additional keys.
+        return {name: self.value(depth - 1) for name in sorted(r.sample(EXTRA[1:], r.randint(0, 3)))}
 
     def near(self, low, high, whole):
         r = self.rng
@@ -276,9 +291,11 @@ class Maker:
             items = schema.get("items", True)
             return [self.instance(prefix[i] if i < len(prefix) else items, root, depth - 1) for i in range(n)]
         if kind in ("integer", "number"):
-            return self.near(schema.get("minimum", schema.get("exclusiveMinimum")),
-                             schema.get("maximum", schema.get("exclusiveMaximum")),
-                             kind == "integer")
+            x = self.near(schema.get("minimum", schema.get("exclusiveMinimum")),
+                          schema.get("maximum", schema.get("exclusiveMaximum")), kind == "integer")
+            if "multipleOf" in schema and self.chance(0.7):
+                x = round(x / schema["multipleOf"]) * schema["multipleOf"]
+            return int(x) if x == int(x) else x
         if kind == "string" or "pattern" in schema or "minLength" in schema or "maxLength" in schema:
             return self.text()
         return {"null": None, "boolean": self.chance(0.5)}.get(kind, self.value(1))

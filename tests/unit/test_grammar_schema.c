@@ -124,6 +124,105 @@ static void test_numbers(void **state)
     check("{\"type\":\"number\",\"minimum\":2.5,\"maximum\":2.5}", false, LIST("2.5", "2.500"), LIST("2", "2.51", "2.49"));
 }
 
+/* Numbers from -150 to 150 in steps of 1/8: accepted exactly when they are multiples and within the bounds. */
+static void check_multiples(const char *schema, double of, double min, double max)
+{
+    aerie_error error = {0};
+    ae_grammar *g;
+    ae_matcher m;
+    if (ae_grammar_from_schema(&g, schema, strlen(schema), false, &error) != AERIE_OK) fail_msg("%s: %s", schema, error.text);
+    assert_int_equal(ae_matcher_init(&m, g, NULL), AERIE_OK);
+    for (int i = -1200; i <= 1200; i++) {
+        char text[32];
+        const double x = i / 8.0;
+        const bool wanted = x >= min && x <= max && x / of == (double)(long)(x / of);
+        const int n = snprintf(text, sizeof text, "%.9g", x);
+        assert_true(ae_matcher_restart(&m));
+        const bool accepted = ae_matcher_advance(&m, text, (size_t)n) && ae_matcher_may_end(&m, m.current);
+        if (accepted != wanted) fail_msg("%s %s %s", schema, accepted ? "accepts" : "refuses", text);
+    }
+    ae_matcher_free(&m);
+    ae_grammar_free(g);
+}
+
+static void test_multiples(void **state)
+{
+    (void)state;
+    check_multiples("{\"multipleOf\":7}", 7, -200, 200);
+    check_multiples("{\"type\":\"integer\",\"multipleOf\":1}", 1, -200, 200);
+    check_multiples("{\"type\":\"integer\",\"multipleOf\":5,\"minimum\":-12,\"exclusiveMaximum\":105}", 5, -12, 104.9);
+    check_multiples("{\"type\":\"integer\",\"multipleOf\":0.4}", 2, -200, 200);
+    check_multiples("{\"type\":\"number\",\"multipleOf\":0.25}", 0.25, -200, 200);
+    check_multiples("{\"type\":\"number\",\"multipleOf\":1.5,\"minimum\":0.5}", 1.5, 0.5, 200);
+    check_multiples("{\"type\":\"number\",\"multipleOf\":2.0}", 2, -200, 200);
+    check_multiples("{\"allOf\":[{\"multipleOf\":6},{\"multipleOf\":4},{\"multipleOf\":0.5}]}", 12, -200, 200);
+    check("{\"multipleOf\":0.01}", false, LIST("0.1", "0.30", "19.99", "-5", "123456789012345678901234567890.12"),
+          LIST("0.001", "0.", "1e2", "1.000", ".5"));
+    check("{\"multipleOf\":1000}", false, LIST("0", "1000", "-123000", "987654321000"), LIST("100", "1001", "1000.0", "00"));
+    check("{\"type\":\"integer\",\"minimum\":0,\"maximum\":86400,\"multipleOf\":900}", false, LIST("0", "900", "86400", "1800"),
+          LIST("450", "87300", "86399", "-900"));
+    check("{\"items\":{\"multipleOf\":3},\"maxItems\":2}", false, LIST("[]", "[3]", "[12, 9]"), LIST("[4]", "[3,5]"));
+}
+
+static void test_lengths_beside_pattern(void **state)
+{
+    (void)state;
+    check("{\"pattern\":\"^[a-c]*$\",\"minLength\":2,\"maxLength\":4}", false, LIST("\"ab\"", "\"abca\""),
+          LIST("\"a\"", "\"\"", "\"abcab\"", "\"abd\""));
+    check("{\"pattern\":\"b\",\"maxLength\":3}", false,
+          LIST("\"b\"", "\"abc\"", "\"\\nb\\\"\"",
+               "\"\xF0\x9F\x98\x80\xC3\xA9"
+               "b\""),
+          LIST("\"abcd\"", "\"a\"", "\"\\n\\tb\\\"\"",
+               "\"\xC3\xA9\xC3\xA9\xC3\xA9"
+               "b\""));
+    check("{\"pattern\":\"^(?:[\\u0000-\\u0003]|ab)+$\",\"minLength\":2,\"maxLength\":3}", false,
+          LIST("\"ab\"", "\"\\u0001\\u0002\"", "\"ab\\u0003\"", "\"\\u0001ab\""),
+          LIST("\"\\u0001\"", "\"abab\"", "\"\\u0001\\u0001\\u0001\\u0001\"", "\"\\u0041\""));
+    /* repetitions of groups are rules, which the product writes out */
+    check("{\"pattern\":\"^((ab|c){2}-){1,9}$\",\"minLength\":6,\"maxLength\":7}", false,
+          LIST("\"cc-cc-\"", "\"abc-cc-\"", "\"cc-cab-\""), LIST("\"abc-\"", "\"abab-cc-\"", "\"cc-c-\"", "\"abc-abc-\""));
+    check("{\"format\":\"email\",\"maxLength\":6}", false, LIST("\"a@b.c\"", "\"a@b.de\""), LIST("\"aa@b.de\"", "\"a@b\""));
+    check("{\"allOf\":[{\"pattern\":\"^x\"},{\"maxLength\":5},{\"minLength\":5}]}", false, LIST("\"xabcd\""),
+          LIST("\"x\"", "\"xabcde\"", "\"abcde\""));
+    check("{\"pattern\":\"^(a*)*$\",\"minLength\":1}", false, LIST("\"a\"", "\"aaaaaaaa\""), LIST("\"\"", "\"b\""));
+    /* no way leads into a dead end: after "ab" nothing but the end is possible */
+    check("{\"pattern\":\"^(ab|abcdef)$\",\"maxLength\":5}", false, LIST("\"ab\""), LIST("\"abcdef\""));
+    ae_grammar *g;
+    ae_matcher m;
+    static const char schema[] = "{\"pattern\":\"^(ab|abcdef)$\",\"maxLength\":5}";
+    assert_int_equal(ae_grammar_from_schema(&g, schema, sizeof schema - 1, false, NULL), AERIE_OK);
+    assert_int_equal(ae_matcher_init(&m, g, NULL), AERIE_OK);
+    assert_true(ae_matcher_advance(&m, "\"ab", 3));
+    for (int byte = 0; byte < 256; byte++)
+        assert_int_equal(ae_matcher_step(&m, m.current, (uint8_t)byte) >= AE_GSTATE_FIRST, byte == '"');
+    ae_matcher_free(&m);
+    ae_grammar_free(g);
+}
+
+static void test_unique(void **state)
+{
+    (void)state;
+    check("{\"items\":{\"enum\":[\"a\",\"b\",\"ab\"]},\"uniqueItems\":true}", false,
+          LIST("[]", "[\"a\"]", "[\"b\", \"a\"]", "[\"ab\",\"a\",\"b\"]", "[ \"a\",\n \"ab\" ]"),
+          LIST("[\"a\",\"a\"]", "[\"a\",\"b\",\"a\"]", "[\"ab\",\"a\",\"b\",\"ab\"]", "[\"c\"]", "[,]", "[\"a\",]"));
+    check("{\"type\":\"array\",\"items\":{\"type\":[\"boolean\",\"null\"]},\"uniqueItems\":true,\"minItems\":1,\"maxItems\":2}",
+          false, LIST("[true]", "[null,false]", "[true,false]"), LIST("[]", "[true,true]", "[null,true,false]", "[1]"));
+    check(
+        "{\"items\":{\"anyOf\":[{\"const\":1},{\"enum\":[1.0,2,{\"k\":[]}]},{\"anyOf\":[{\"type\":\"null\"},{\"const\":2}]}]},"
+        "\"uniqueItems\":true}",
+        false, LIST("[1,2]", "[{\"k\":[]},1,null,2]"),
+        LIST("[1,1]", "[2,2]", "[null,null]", "[{\"k\":[]},{\"k\":[]}]", "[1,2,1]"));
+    /* at most two of 26: 677 sets; at most one: any items differ */
+    check(
+        "{\"items\":{\"enum\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\",\"i\",\"j\",\"k\",\"l\",\"m\",\"n\",\"o\",\"p\","
+        "\"q\",\"r\",\"s\",\"t\",\"u\",\"v\",\"w\",\"x\",\"y\",\"z\"]},\"uniqueItems\":true,\"maxItems\":2}",
+        false, LIST("[\"z\",\"a\"]", "[\"a\",\"z\"]", "[]"), LIST("[\"z\",\"z\"]", "[\"a\",\"b\",\"c\"]"));
+    check("{\"items\":{\"type\":\"integer\"},\"uniqueItems\":true,\"maxItems\":1}", false, LIST("[]", "[7]"),
+          LIST("[7,7]", "[\"a\"]"));
+    check("{\"items\":{\"enum\":[1,2]},\"uniqueItems\":false}", false, LIST("[1,1]"), LIST("[3]"));
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -155,7 +254,21 @@ static void test_refused(void **state)
         {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", AERIE_ERROR_FORMAT, "nothing satisfies"},
         {"false", AERIE_ERROR_FORMAT, "nothing satisfies"},
         {"{\"minimum\":1e300,\"type\":\"number\"}", AERIE_ERROR_UNSUPPORTED, "too large or too small"},
-        {"{\"minLength\":1,\"pattern\":\"a\"}", AERIE_ERROR_UNSUPPORTED, "only one of pattern, format and lengths"},
+        {"{\"format\":\"date\",\"pattern\":\"a\"}", AERIE_ERROR_UNSUPPORTED, "only one of several patterns and formats"},
+        {"{\"pattern\":\"^(a|bc)*$\",\"maxLength\":90000}", AERIE_ERROR_UNSUPPORTED, "too large beside this pattern"},
+        {"{\"multipleOf\":0}", AERIE_ERROR_FORMAT, "\"multipleOf\" is a number greater than 0"},
+        {"{\"multipleOf\":-2}", AERIE_ERROR_FORMAT, "\"multipleOf\" is a number greater than 0"},
+        {"{\"multipleOf\":\"2\"}", AERIE_ERROR_FORMAT, "\"multipleOf\" is a number greater than 0"},
+        {"{\"multipleOf\":1e-300}", AERIE_ERROR_UNSUPPORTED, "\"multipleOf\": 1e-300 is not possible here"},
+        {"{\"multipleOf\":65537}", AERIE_ERROR_UNSUPPORTED, "\"multipleOf\": 65537 is not possible here"},
+        {"{\"allOf\":[{\"multipleOf\":65536},{\"multipleOf\":3}]}", AERIE_ERROR_UNSUPPORTED, "at #/allOf/1: \"multipleOf\": 3"},
+        {"{\"type\":\"integer\",\"multipleOf\":9999,\"minimum\":-12345678901234,\"maximum\":98765432109876}",
+         AERIE_ERROR_UNSUPPORTED, "\"multipleOf\": 9999 is too large beside these bounds"},
+        {"{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":1,\"maximum\":6}", AERIE_ERROR_FORMAT, "nothing satisfies"},
+        {"{\"uniqueItems\":1}", AERIE_ERROR_FORMAT, "\"uniqueItems\" is true or false"},
+        {"{\"items\":{\"enum\":[1,1.0,2]},\"uniqueItems\":true,\"minItems\":3}", AERIE_ERROR_FORMAT, "nothing satisfies"},
+        {"{\"items\":{\"enum\":[0,1,2,3,4,5,6,7,8,9,10,11]},\"uniqueItems\":true}", AERIE_ERROR_UNSUPPORTED, "of a few values"},
+        {"{\"pattern\":\"^ab?$\",\"minLength\":3}", AERIE_ERROR_FORMAT, "nothing satisfies"},
         {"{\"enum\":[1],\"minimum\":0}", AERIE_ERROR_UNSUPPORTED, "beside enum and const"},
         {"{\"minItems\":-1}", AERIE_ERROR_FORMAT, "\"minItems\" is a whole number from 0"},
         {"{\"maxLength\":1e9}", AERIE_ERROR_LIMIT, "is the limit"},
@@ -187,10 +300,35 @@ static void test_refused(void **state)
 static void test_values_of_any_kind(void **state)
 {
     (void)state;
-    static const char *const keywords[] = {
-        "type", "enum", "const", "properties", "required", "additionalProperties", "minProperties", "maxProperties", "items",
-        "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "minLength", "maxLength", "pattern", "format",
-        "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "anyOf", "oneOf", "allOf", "$ref", "$defs", "not"};
+    static const char *const keywords[] = {"type",
+                                           "enum",
+                                           "const",
+                                           "properties",
+                                           "required",
+                                           "additionalProperties",
+                                           "minProperties",
+                                           "maxProperties",
+                                           "items",
+                                           "prefixItems",
+                                           "additionalItems",
+                                           "minItems",
+                                           "maxItems",
+                                           "uniqueItems",
+                                           "minLength",
+                                           "maxLength",
+                                           "pattern",
+                                           "format",
+                                           "minimum",
+                                           "maximum",
+                                           "exclusiveMinimum",
+                                           "exclusiveMaximum",
+                                           "multipleOf",
+                                           "anyOf",
+                                           "oneOf",
+                                           "allOf",
+                                           "$ref",
+                                           "$defs",
+                                           "not"};
     static const char *const values[] = {"null", "true", "false", "0", "-1", "1e308", "2.5", "\"\"", "\"a\"", "[]", "{}", "[[]]",
                                          "[{}]", "[null]", "[1,1]", "[false]", "{\"a\":null}", "{\"a\":{}}", "[\"string\"]"};
     static const char *const forms[] = {
@@ -218,13 +356,20 @@ static void test_passed_over(void **state)
         const char *schema, *warning, *member, *other;
     } cases[] = {
         {"{\"items\":{\"type\":\"integer\"},\"uniqueItems\":true}",
-         "schema at #: \"uniqueItems\": true is not possible in a grammar; it is not enforced", "[1,1]", "[\"a\"]"},
+         "schema at #: \"uniqueItems\": true is possible only where all items are of a few values (enum, const, boolean); it "
+         "is not "
+         "enforced",
+         "[1,1]", "[\"a\"]"},
+        {"{\"prefixItems\":[{\"const\":1}],\"items\":{\"const\":1},\"uniqueItems\":true}", "uniqueItems", "[1,1]", "[2]"},
+        {"{\"type\":\"integer\",\"multipleOf\":1e9}", "\"multipleOf\": 1e+09 is not possible", "7", "7.5"},
         {"{\"type\":\"integer\",\"not\":{\"const\":3},\"maxLenght\":2}",
          "schema at #: the keyword \"not\" is not possible in a grammar; it is not enforced; schema at #: the keyword "
-         "\"maxLenght\" is not possible in a grammar; it is not enforced", "3", "\"a\""},
-        {"{\"properties\":{\"a\":{\"type\":\"string\",\"format\":\"iri\"}}}", "schema at #/properties/a: \"format\": \"iri\" is not",
-         "{\"a\":\"x y\"}", "{\"a\":1}"},
-        {"{\"pattern\":\"^a$\",\"minLength\":2}", "only one of pattern, format and lengths", "\"a\"", "\"b\""},
+         "\"maxLenght\" is not possible in a grammar; it is not enforced",
+         "3", "\"a\""},
+        {"{\"properties\":{\"a\":{\"type\":\"string\",\"format\":\"iri\"}}}",
+         "schema at #/properties/a: \"format\": \"iri\" is not", "{\"a\":\"x y\"}", "{\"a\":1}"},
+        {"{\"pattern\":\"^a$\",\"format\":\"date\"}", "only one of several patterns and formats", "\"2024-01-01\"", "\"a\""},
+        {"{\"pattern\":\"^(a|bc)*$\",\"maxLength\":90000}", "too large beside this pattern", "\"abc\"", "\"b\""},
         {"{\"pattern\":\"a(?=b)\",\"minLength\":3}", "pattern 'a(?=b)', character 3: only plain groups", "\"xyz\"", "\"xy\""},
         {"{\"properties\":{\"a\":{\"type\":\"null\"}},\"minProperties\":1}", "minProperties and maxProperties", "{}", "[]"},
         {"{\"enum\":[1,2,\"a\"],\"minimum\":2}", "beside enum and const", "1", "3"},
@@ -377,6 +522,16 @@ static void test_long_enum(void **state)
           LIST("122", "1.", "2", "[12]", "[1,]", "[1,2,]", "{\"1\":[1]}", "\"12\"", "tru"));
     check("{\"enum\":[\"a\",\"b\"],\"const\":\"b\"}", false, LIST("\"b\""), LIST("\"a\""));
     check("{\"allOf\":[{\"enum\":[\"a\",\"b\",1]},{\"enum\":[\"b\",1,2]}]}", false, LIST("\"b\"", "1"), LIST("\"a\"", "2"));
+    /* Single values as alternatives are the same tree; what else is among them stays. */
+    ae_buf_clear(&text);
+    for (int i = 0; i < 20000; i++) ae_buf_addf(&text, "%s{\"const\":\"e%d\",\"title\":\"t\"}", i ? "," : "{\"anyOf\":[", i);
+    ae_buf_adds(&text, ",{\"type\":\"integer\"},{\"enum\":[\"x\",null]}]}");
+    check(text.data, false, LIST("\"e0\"", "\"e19999\"", "\"x\"", "null", "-17"), LIST("\"e20000\"", "\"e\"", "true", "1.5"));
+    ae_buf_clear(&text);
+    ae_buf_adds(&text, "{\"type\":\"string\",\"oneOf\":[{\"const\":5}");
+    for (int i = 0; i < 5000; i++) ae_buf_addf(&text, ",{\"const\":\"%d\"}", i);
+    ae_buf_adds(&text, "]}");
+    check(text.data, false, LIST("\"0\"", "\"4999\""), LIST("5", "\"5000\""));
     /* Two lists that hold at once are compared, but not without end. */
     ae_buf both = {0};
     ae_buf_adds(&both, "{\"allOf\":[");
@@ -398,7 +553,9 @@ static void test_no_memory(void **state)
     static const char schema[] =
         "{\"type\":\"object\",\"properties\":{\"a\":{\"pattern\":\"^[a-z]{2}$\"},\"b\":{\"items\":{\"type\":\"number\","
         "\"minimum\":1.5}},"
-        "\"c\":{\"anyOf\":[{\"$ref\":\"#\"},{\"enum\":[\"x\",[1]]}]}},\"additionalProperties\":{\"maxLength\":3}}";
+        "\"c\":{\"anyOf\":[{\"$ref\":\"#\"},{\"enum\":[\"x\",[1]]}]},\"d\":{\"pattern\":\"^(ab|c)*$\",\"maxLength\":9},"
+        "\"e\":{\"items\":{\"enum\":[1,2,3,4,5,6,7,8]},\"uniqueItems\":true},\"f\":{\"multipleOf\":30,\"type\":\"integer\"}},"
+        "\"additionalProperties\":{\"maxLength\":3}}";
     for (long n = 1;; n++) {
         aerie_error error = {0};
         ae_grammar *g = NULL;
@@ -422,6 +579,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spelling), cmocka_unit_test(test_objects),   cmocka_unit_test(test_recursion),
         cmocka_unit_test(test_strings),  cmocka_unit_test(test_numbers),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_multiples), cmocka_unit_test(test_lengths_beside_pattern), cmocka_unit_test(test_unique),
         cmocka_unit_test(test_values_of_any_kind),
         cmocka_unit_test(test_passed_over),
         cmocka_unit_test(test_formats),

@@ -55,7 +55,7 @@ static bool grow(ae_gbuild *b, void **items, uint32_t n, uint32_t *capacity, siz
 }
 
 /* 0 after a failure: never used then, since nothing is finished. */
-static uint32_t add_node(ae_gbuild *b, uint8_t kind)
+uint32_t ae_gbuild_node(ae_gbuild *b, uint8_t kind)
 {
     void *items = b->nodes;
     const bool ok = grow(b, &items, b->n_nodes, &b->nodes_capacity, sizeof *b->nodes, AE_GRAMMAR_MAX_NODES, "nodes");
@@ -65,7 +65,7 @@ static uint32_t add_node(ae_gbuild *b, uint8_t kind)
     return b->n_nodes++;
 }
 
-static void add_edge(ae_gbuild *b, uint32_t from, uint8_t lo, uint8_t hi, uint32_t to)
+void ae_gbuild_edge(ae_gbuild *b, uint32_t from, uint8_t lo, uint8_t hi, uint32_t to)
 {
     void *items = b->edges;
     const bool ok = grow(b, &items, b->n_edges, &b->edges_capacity, sizeof *b->edges, AE_GRAMMAR_MAX_NODES, "edges");
@@ -77,7 +77,7 @@ static void add_edge(ae_gbuild *b, uint32_t from, uint8_t lo, uint8_t hi, uint32
 
 void ae_gbuild_move(ae_gbuild *b, uint32_t from, uint32_t to)
 {
-    add_edge(b, from, 0, 0, to);
+    ae_gbuild_edge(b, from, 0, 0, to);
 }
 
 /* ---- Rules ----------------------------------------------------------------------------------------- */
@@ -155,24 +155,24 @@ void ae_gbuild_define(ae_gbuild *b, uint32_t rule, ae_gpiece piece)
 
 ae_gpiece ae_gbuild_empty(ae_gbuild *b)
 {
-    const uint32_t node = add_node(b, AE_GNODE_SPLIT);
+    const uint32_t node = ae_gbuild_node(b, AE_GNODE_SPLIT);
     return (ae_gpiece){node, node};
 }
 
 ae_gpiece ae_gbuild_never(ae_gbuild *b)
 {
-    const uint32_t start = add_node(b, AE_GNODE_SPLIT);
-    return (ae_gpiece){start, add_node(b, AE_GNODE_SPLIT)};
+    const uint32_t start = ae_gbuild_node(b, AE_GNODE_SPLIT);
+    return (ae_gpiece){start, ae_gbuild_node(b, AE_GNODE_SPLIT)};
 }
 
 ae_gpiece ae_gbuild_bytes(ae_gbuild *b, const char *bytes, size_t n)
 {
     if (!n) return ae_gbuild_empty(b);
-    const uint32_t start = add_node(b, AE_GNODE_BYTES);
+    const uint32_t start = ae_gbuild_node(b, AE_GNODE_BYTES);
     uint32_t at = start;
     for (size_t i = 0; i < n && b->status == AERIE_OK; i++) {
-        const uint32_t next = add_node(b, i + 1 < n ? AE_GNODE_BYTES : AE_GNODE_SPLIT);
-        add_edge(b, at, (uint8_t)bytes[i], (uint8_t)bytes[i], next);
+        const uint32_t next = ae_gbuild_node(b, i + 1 < n ? AE_GNODE_BYTES : AE_GNODE_SPLIT);
+        ae_gbuild_edge(b, at, (uint8_t)bytes[i], (uint8_t)bytes[i], next);
         at = next;
     }
     return (ae_gpiece){start, at};
@@ -193,7 +193,7 @@ typedef struct word_place {
 
 static word_place new_place(ae_gbuild *b)
 {
-    const uint32_t node = add_node(b, AE_GNODE_BYTES);
+    const uint32_t node = ae_gbuild_node(b, AE_GNODE_BYTES);
     return (word_place){node, node};
 }
 
@@ -201,7 +201,7 @@ static word_place new_place(ae_gbuild *b)
 static void add_way(ae_gbuild *b, word_place *place, uint32_t node)
 {
     if (place->entry == place->bytes) {
-        place->bytes = add_node(b, AE_GNODE_BYTES);
+        place->bytes = ae_gbuild_node(b, AE_GNODE_BYTES);
         if (b->status != AERIE_OK) return;
         b->nodes[place->bytes].a = b->nodes[place->entry].a;
         b->nodes[place->entry] = (ae_gnode){.kind = AE_GNODE_SPLIT, .a = AE_GNONE, .b = AE_GNONE};
@@ -213,10 +213,10 @@ static void add_way(ae_gbuild *b, word_place *place, uint32_t node)
 static void add_word_step(ae_gbuild *b, word_place *from, uint8_t byte, uint32_t to, uint32_t rule)
 {
     if (byte != AE_GWORD_CALL) {
-        add_edge(b, from->bytes, byte, byte, to);
+        ae_gbuild_edge(b, from->bytes, byte, byte, to);
         return;
     }
-    const uint32_t call = add_node(b, AE_GNODE_CALL);
+    const uint32_t call = ae_gbuild_node(b, AE_GNODE_CALL);
     if (b->status != AERIE_OK) return;
     b->nodes[call].a = rule;
     b->nodes[call].b = to;
@@ -259,7 +259,7 @@ ae_gpiece ae_gbuild_words(ae_gbuild *b, const ae_gword *words, size_t n, uint32_
         return (ae_gpiece){0, 0};
     }
     path[0] = new_place(b);
-    const ae_gpiece piece = {path[0].entry, add_node(b, AE_GNODE_SPLIT)};
+    const ae_gpiece piece = {path[0].entry, ae_gbuild_node(b, AE_GNODE_SPLIT)};
     add_words(b, words, n, path, piece.end, rule);
     ae_free(path);
     return piece;
@@ -272,7 +272,7 @@ ae_gpiece ae_gbuild_text(ae_gbuild *b, const char *text)
 
 ae_gpiece ae_gbuild_call(ae_gbuild *b, uint32_t rule)
 {
-    const uint32_t start = add_node(b, AE_GNODE_CALL), end = add_node(b, AE_GNODE_SPLIT);
+    const uint32_t start = ae_gbuild_node(b, AE_GNODE_CALL), end = ae_gbuild_node(b, AE_GNODE_SPLIT);
     if (b->status == AERIE_OK) b->nodes[start].a = rule, b->nodes[start].b = end;
     return (ae_gpiece){start, end};
 }
@@ -300,9 +300,9 @@ static bool is_step(const ae_gbuild *b, ae_gpiece p)
 
 static ae_gpiece copy_step(ae_gbuild *b, ae_gpiece p)
 {
-    const ae_gpiece copy = {add_node(b, AE_GNODE_BYTES), add_node(b, AE_GNODE_SPLIT)};
+    const ae_gpiece copy = {ae_gbuild_node(b, AE_GNODE_BYTES), ae_gbuild_node(b, AE_GNODE_SPLIT)};
     for (uint32_t e = b->nodes[p.start].a; e != AE_GNONE && b->status == AERIE_OK; e = b->edges[e].next)
-        add_edge(b, copy.start, b->edges[e].lo, b->edges[e].hi, copy.end);
+        ae_gbuild_edge(b, copy.start, b->edges[e].lo, b->edges[e].hi, copy.end);
     return copy;
 }
 
@@ -321,7 +321,7 @@ static ae_gpiece one_of(ae_gbuild *b, const many *m)
 /* Once or more. */
 static ae_gpiece loop(ae_gbuild *b, ae_gpiece p)
 {
-    const uint32_t end = add_node(b, AE_GNODE_SPLIT);
+    const uint32_t end = ae_gbuild_node(b, AE_GNODE_SPLIT);
     ae_gbuild_move(b, p.end, p.start);
     ae_gbuild_move(b, p.end, end);
     return (ae_gpiece){p.start, end};
@@ -353,7 +353,7 @@ ae_gpiece ae_gbuild_repeat(ae_gbuild *b, ae_gpiece p, uint32_t min, uint32_t max
         out = ae_gbuild_then(b, out, next);
     }
     if (max == AE_GNONE) return out;
-    const uint32_t end = add_node(b, AE_GNODE_SPLIT);
+    const uint32_t end = ae_gbuild_node(b, AE_GNODE_SPLIT);
     for (uint32_t i = min; i < max && b->status == AERIE_OK; i++) {
         ae_gbuild_move(b, out.end, end);
         out = ae_gbuild_then(b, out, one_of(b, &m));
@@ -408,9 +408,9 @@ static uint32_t rest_node(encoder *c, int k)
 {
     if (!k) return c->end;
     if (c->rest[k] == AE_GNONE) {
-        const uint32_t node = add_node(c->b, AE_GNODE_BYTES);
+        const uint32_t node = ae_gbuild_node(c->b, AE_GNODE_BYTES);
         c->rest[k] = node;
-        add_edge(c->b, node, 0x80, 0xBF, rest_node(c, k - 1));
+        ae_gbuild_edge(c->b, node, 0x80, 0xBF, rest_node(c, k - 1));
     }
     return c->rest[k];
 }
@@ -429,29 +429,29 @@ static void add_sequences(encoder *c, uint32_t node, const uint8_t *lo, const ui
     uint8_t first = lo[0], last = hi[0];
     if (c->b->status != AERIE_OK) return;
     if (k == 1) {
-        add_edge(c->b, node, first, last, c->end);
+        ae_gbuild_edge(c->b, node, first, last, c->end);
         return;
     }
     const bool low_whole = all(lo + 1, k - 1, 0x80), high_whole = all(hi + 1, k - 1, 0xBF);
     if (first == last && !(low_whole && high_whole)) {
-        const uint32_t next = add_node(c->b, AE_GNODE_BYTES);
-        add_edge(c->b, node, first, first, next);
+        const uint32_t next = ae_gbuild_node(c->b, AE_GNODE_BYTES);
+        ae_gbuild_edge(c->b, node, first, first, next);
         add_sequences(c, next, lo + 1, hi + 1, k - 1);
         return;
     }
     if (!low_whole) {
-        const uint32_t next = add_node(c->b, AE_GNODE_BYTES);
-        add_edge(c->b, node, first, first, next);
+        const uint32_t next = ae_gbuild_node(c->b, AE_GNODE_BYTES);
+        ae_gbuild_edge(c->b, node, first, first, next);
         add_sequences(c, next, lo + 1, most, k - 1);
         first++;
     }
     if (!high_whole) {
-        const uint32_t next = add_node(c->b, AE_GNODE_BYTES);
-        add_edge(c->b, node, last, last, next);
+        const uint32_t next = ae_gbuild_node(c->b, AE_GNODE_BYTES);
+        ae_gbuild_edge(c->b, node, last, last, next);
         add_sequences(c, next, least, hi + 1, k - 1);
         last--;
     }
-    if (first <= last) add_edge(c->b, node, first, last, rest_node(c, k - 1));
+    if (first <= last) ae_gbuild_edge(c->b, node, first, last, rest_node(c, k - 1));
 }
 
 static void add_range(encoder *c, uint32_t node, uint32_t lo, uint32_t hi)
@@ -470,7 +470,7 @@ static void add_range(encoder *c, uint32_t node, uint32_t lo, uint32_t hi)
 
 ae_gpiece ae_gbuild_class(ae_gbuild *b, const ae_grange *ranges, size_t n)
 {
-    const ae_gpiece out = {add_node(b, AE_GNODE_BYTES), add_node(b, AE_GNODE_SPLIT)};
+    const ae_gpiece out = {ae_gbuild_node(b, AE_GNODE_BYTES), ae_gbuild_node(b, AE_GNODE_SPLIT)};
     encoder c = {b, out.end, {AE_GNONE, AE_GNONE, AE_GNONE, AE_GNONE}};
     for (size_t i = 0; i < n && b->status == AERIE_OK; i++) add_range(&c, out.start, ranges[i].lo, ranges[i].hi);
     return out;

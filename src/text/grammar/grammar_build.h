@@ -100,8 +100,36 @@ ae_gpiece ae_gbuild_then(ae_gbuild *build, ae_gpiece first, ae_gpiece second);
 void ae_gbuild_or(ae_gbuild *build, ae_gpiece choices, ae_gpiece piece);
 /* max = AE_GNONE: without end. */
 ae_gpiece ae_gbuild_repeat(ae_gbuild *build, ae_gpiece piece, uint32_t min, uint32_t max);
-/* An empty move; for automata made by hand. */
+/* For automata made by hand: a node (0 after a failure), an edge of a BYTES node, an empty move of a SPLIT node. */
+uint32_t ae_gbuild_node(ae_gbuild *build, uint8_t kind);
+void ae_gbuild_edge(ae_gbuild *build, uint32_t from, uint8_t lo, uint8_t hi, uint32_t to);
 void ae_gbuild_move(ae_gbuild *build, uint32_t from, uint32_t to);
+
+/* ---- grammar_product.c: what a piece and a second automaton both accept ---------------------------------- */
+
+/* A deterministic automaton over bytes. */
+typedef struct ae_gmonitor {
+    const void *context;
+    uint32_t start;
+    uint32_t (*step)(const void *context, uint32_t state, uint8_t byte); /* AE_GNONE: refused */
+    bool (*may_end)(const void *context, uint32_t state);
+} ae_gmonitor;
+
+/* The texts of `piece`, which is used up, that the monitor accepts as well; out->start is AE_GNONE if there are none.
+ * Rules that the piece calls are copied into the product. False, and no failure: it would take more than max_places pairs
+ * of a node and a state, or a rule is not defined yet; the piece is as it was. */
+bool ae_gbuild_both(ae_gbuild *build, ae_gpiece piece, const ae_gmonitor *monitor, uint32_t max_places, ae_gpiece *out);
+
+/* A set of triples, numbered in the order in which they were added. All zero is empty. */
+typedef struct ae_gkeys {
+    uint32_t (*items)[3]; /* [n] */
+    uint32_t *table;      /* [table_size] item + 1, or 0 */
+    uint32_t n, capacity, table_size;
+} ae_gkeys;
+
+/* The number of a triple, added if it is new; AE_GNONE without memory. */
+uint32_t ae_gkeys_add(ae_gkeys *keys, uint32_t a, uint32_t b, uint32_t c);
+void ae_gkeys_free(ae_gkeys *keys);
 
 /* The rule of that name, made if it is new. */
 uint32_t ae_gbuild_rule_named(ae_gbuild *build, const char *name, size_t n, uint32_t line, uint32_t column);

@@ -175,6 +175,7 @@ static const char *const known[] = {
     "minItems",
     "maxItems",
     "uniqueItems",
+    "multipleOf",
     "minLength",
     "maxLength",
     "pattern",
@@ -226,8 +227,6 @@ static void check_keywords(ae_schema *s, const json_t *schema)
     json_object_foreach((json_t *)schema, keyword, value) {
         if (!is_known(keyword))
             ae_schema_pass_over(s, schema, keyword, "the keyword \"%.60s\" is not possible in a grammar", keyword);
-        if (!strcmp(keyword, "uniqueItems") && json_is_true(value))
-            ae_schema_pass_over(s, schema, "uniqueItems", "\"uniqueItems\": true is not possible in a grammar");
         if (!strcmp(keyword, "nullable") && json_is_true(value))
             ae_schema_pass_over(s, schema, "nullable", "\"nullable\": true is not possible in a grammar; a list of types with "
                                 "\"null\" is");
@@ -347,19 +346,6 @@ static unsigned type_named(const char *name)
     return 0;
 }
 
-static unsigned type_of(const json_t *value)
-{
-    switch (json_typeof(value)) {
-    case JSON_NULL: return AE_JSON_NULL;
-    case JSON_OBJECT: return AE_JSON_OBJECT;
-    case JSON_ARRAY: return AE_JSON_ARRAY;
-    case JSON_STRING: return AE_JSON_STRING;
-    case JSON_INTEGER: return AE_JSON_INTEGER;
-    case JSON_REAL: return json_real_value(value) == floor(json_real_value(value)) ? AE_JSON_INTEGER : AE_JSON_FRACTION;
-    default: return AE_JSON_BOOLEAN;
-    }
-}
-
 /* Types that a schema's "type" leaves. */
 static unsigned declared_types(ae_schema *s, const json_t *schema)
 {
@@ -382,7 +368,7 @@ static unsigned declared_types(ae_schema *s, const json_t *schema)
 }
 
 /* Types that its other keywords are about. */
-static unsigned implied_types(const json_t *schema)
+unsigned ae_schema_implied(const json_t *schema)
 {
     static const struct {
         const char *keyword;
@@ -391,7 +377,9 @@ static unsigned implied_types(const json_t *schema)
         {"properties", AE_JSON_OBJECT}, {"required", AE_JSON_OBJECT}, {"additionalProperties", AE_JSON_OBJECT},
         {"minProperties", AE_JSON_OBJECT}, {"maxProperties", AE_JSON_OBJECT}, {"items", AE_JSON_ARRAY},
         {"prefixItems", AE_JSON_ARRAY}, {"minItems", AE_JSON_ARRAY}, {"maxItems", AE_JSON_ARRAY},
+        {"uniqueItems", AE_JSON_ARRAY},
         {"minLength", AE_JSON_STRING}, {"maxLength", AE_JSON_STRING}, {"pattern", AE_JSON_STRING}, {"format", AE_JSON_STRING},
+        {"multipleOf", AE_JSON_INTEGER | AE_JSON_FRACTION},
         {"minimum", AE_JSON_INTEGER | AE_JSON_FRACTION}, {"maximum", AE_JSON_INTEGER | AE_JSON_FRACTION},
         {"exclusiveMinimum", AE_JSON_INTEGER | AE_JSON_FRACTION}, {"exclusiveMaximum", AE_JSON_INTEGER | AE_JSON_FRACTION},
     };
@@ -406,82 +394,16 @@ static bool is_one_type(unsigned bits)
     return bits == (AE_JSON_INTEGER | AE_JSON_FRACTION) || (bits && !(bits & (bits - 1)));
 }
 
-static unsigned types_of(ae_schema *s, const ae_conjuncts *set)
+unsigned ae_schema_types(ae_schema *s, const ae_conjuncts *set)
 {
     unsigned bits = AE_JSON_ALL, implied = 0;
     bool declared = false;
     for (size_t i = 0; i < set->n; i++) {
         bits &= declared_types(s, set->items[i].schema);
         declared |= json_object_get(set->items[i].schema, "type") != NULL;
-        implied |= implied_types(set->items[i].schema);
+        implied |= ae_schema_implied(set->items[i].schema);
     }
     return !declared && !s->standard && is_one_type(implied) ? implied : bits;
-}
-
-enum { MAX_COMPARISONS = 4000000 }; /* of values of several lists that hold at once */
-
-/* ---- Sets with enum or const ------------------------------------------------------------------------------------------ */
-
-/* schema == from: the value is of its enum. */
-static bool is_allowed(const json_t *schema, const json_t *from, const json_t *value)
-{
-    const json_t *list = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");
-    bool found = !list || schema == from;
-    for (size_t i = 0; i < json_array_size(list) && !found; i++) found = json_equal(json_array_get(list, i), value);
-    return found && (!one || json_equal(one, value));
-}
-
-/* How many values the other lists hold: each value of the first is looked for in them. */
-static size_t count_others(const ae_conjuncts *set, const json_t *first)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < set->n; i++)
-        if (set->items[i].schema != first) n += json_array_size(json_object_get(set->items[i].schema, "enum"));
-    return n;
-}
-
-static bool add_values_of(ae_schema *s, const ae_conjuncts *set, const json_t *first, unsigned types, ae_gpiece choices)
-{
-    const json_t *list = json_object_get(first, "enum"), *one = json_object_get(first, "const");
-    const size_t n = list ? json_array_size(list) : 1, n_others = count_others(set, first);
-    size_t n_left = 0;
-    if (n_others > MAX_COMPARISONS / n) {
-        ae_schema_fail(s, AERIE_ERROR_LIMIT, first,
-                       "lists of %zu and %zu values hold at once here; that is too many to compare", n, n_others);
-        return false;
-    }
-    const json_t **left = ae_alloc(n, sizeof *left);
-    if (!left) ae_schema_fail_memory(s);
-    for (size_t k = 0; k < n && ae_schema_ok(s); k++) {
-        const json_t *value = list ? json_array_get(list, k) : one;
-        bool good = type_of(value) & types;
-        for (size_t i = 0; i < set->n && good; i++) good = is_allowed(set->items[i].schema, list ? first : NULL, value);
-        if (good) left[n_left++] = value;
-    }
-    if (n_left && ae_schema_ok(s)) ae_gbuild_or(&s->b, choices, ae_schema_values(s, left, n_left));
-    ae_free(left);
-    return n_left > 0;
-}
-
-/* Is there an enum or const? Their values that all conjuncts leave become choices. */
-static bool add_values(ae_schema *s, const ae_conjuncts *set, unsigned types, ae_gpiece choices, bool *any)
-{
-    const json_t *first = NULL;
-    for (size_t i = 0; i < set->n; i++) {
-        const json_t *schema = set->items[i].schema, *list = json_object_get(schema, "enum");
-        if (list && (!json_is_array(list) || !json_array_size(list)))
-            ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"enum\" is a list of at least one value");
-        if (!first && (list || json_object_get(schema, "const"))) first = schema;
-    }
-    if (!first || !ae_schema_ok(s)) return first != NULL;
-    for (size_t i = 0; i < set->n; i++)
-        if (implied_types(set->items[i].schema))
-            ae_schema_pass_over(s, set->items[i].schema, "enum",
-                                "beside enum and const only \"type\" is possible; leave out the values that the other keywords "
-                                "exclude");
-    if (!ae_schema_ok(s)) return true;
-    *any = add_values_of(s, set, first, types, choices);
-    return true;
 }
 
 /* ---- Sets --------------------------------------------------------------------------------------------------------------- */
@@ -495,9 +417,14 @@ static void add_choice(ae_schema *s, ae_gpiece choices, ae_gpiece piece, bool *a
 
 static bool compile_types(ae_schema *s, const ae_conjuncts *set, ae_gpiece choices)
 {
-    const unsigned types = types_of(s, set);
+    const unsigned types = ae_schema_types(s, set);
     bool any = false;
-    if (!ae_schema_ok(s) || add_values(s, set, types, choices, &any)) return any;
+    if (!ae_schema_ok(s)) return false;
+    if (ae_schema_has_values(s, set)) {
+        ae_buf values = {0};
+        ae_schema_add_values(s, set, &values);
+        return ae_schema_choose(s, choices, &values);
+    }
     if (types & AE_JSON_NULL) add_choice(s, choices, ae_gbuild_text(&s->b, "null"), &any);
     if (types & AE_JSON_BOOLEAN) {
         add_choice(s, choices, ae_gbuild_text(&s->b, "true"), &any);
@@ -511,8 +438,7 @@ static bool compile_types(ae_schema *s, const ae_conjuncts *set, ae_gpiece choic
     return any;
 }
 
-/* The list of alternatives of a schema, NULL if it has none. */
-static const json_t *alternatives(ae_schema *s, const json_t *schema)
+const json_t *ae_schema_alternatives(ae_schema *s, const json_t *schema)
 {
     const json_t *any = json_object_get(schema, "anyOf"), *one = json_object_get(schema, "oneOf");
     if (any && one) ae_schema_fail(s, AERIE_ERROR_UNSUPPORTED, schema, "anyOf and oneOf in one schema are not possible");
@@ -522,20 +448,33 @@ static const json_t *alternatives(ae_schema *s, const json_t *schema)
     return list;
 }
 
+/* Has enum or const, and no alternatives are left to choose. */
+static bool is_values(ae_schema *s, const ae_conjuncts *set)
+{
+    for (size_t i = 0; i < set->n && ae_schema_ok(s); i++)
+        if (!set->items[i].chosen && ae_schema_alternatives(s, set->items[i].schema)) return false;
+    return ae_schema_ok(s) && !set->never && ae_schema_has_values(s, set);
+}
+
 static bool compile_set(ae_schema *s, const ae_conjuncts *set, ae_gpiece choices)
 {
     for (size_t i = 0; i < set->n && ae_schema_ok(s); i++) {
-        const json_t *schema = set->items[i].schema, *list = set->items[i].chosen ? NULL : alternatives(s, schema);
+        const json_t *schema = set->items[i].schema, *list = set->items[i].chosen ? NULL : ae_schema_alternatives(s, schema);
         if (!list) continue;
+        ae_buf values = {0}; /* of all alternatives that are a few values each: one tree, so one way, as in an enum */
         bool any = false;
         for (size_t k = 0; k < json_array_size(list) && ae_schema_ok(s); k++) {
             ae_conjuncts with = *set;
             with.items[i].chosen = true;
             ae_schema_add(s, &with, json_array_get(list, k), schema);
+            if (is_values(s, &with)) {
+                ae_schema_add_values(s, &with, &values);
+                continue;
+            }
             const uint32_t rule = ae_schema_compile(s, &with);
             if (rule != AE_GNONE) add_choice(s, choices, ae_gbuild_call(&s->b, rule), &any);
         }
-        return any;
+        return ae_schema_choose(s, choices, &values) || any;
     }
     return compile_types(s, set, choices);
 }

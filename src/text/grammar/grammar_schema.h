@@ -12,11 +12,12 @@
  *
  * Keywords: type (also a list), enum, const, properties, required, additionalProperties, minProperties and maxProperties
  * (of objects without properties), items, prefixItems (and items as a list with additionalItems), minItems, maxItems,
- * minLength, maxLength, pattern (grammar_schema_regex.c says which), format (grammar_schema_object.c), minimum, maximum,
- * exclusiveMinimum, exclusiveMaximum, anyOf, oneOf (as anyOf), allOf, $ref into the same document, $defs, definitions.
+ * uniqueItems (of few values), minLength, maxLength, pattern (grammar_schema_regex.c says which), format
+ * (grammar_schema_object.c), minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf,
+ * anyOf, oneOf (as anyOf), allOf, $ref into the same document, $defs, definitions.
  * Annotations and x-... are passed over; everything else too, with a warning that names its place, or if `strict` it is
- * refused. Beside enum and const only type constrains. Recursion is possible through properties and items; a schema that is itself without anything
- * written between is refused.
+ * refused. Beside enum and const only type constrains. Recursion is possible through properties and items; a schema that is
+ * itself without anything written between is refused.
  *
  * Unless `standard` is asked for, llama.cpp's habits hold: an object with properties has no others unless
  * additionalProperties says so; a schema without type, but with keywords of just one, is of that type; the empty schema
@@ -62,7 +63,7 @@ typedef struct ae_schema {
     ae_buf *warnings;   /* NULL: not wanted */
     ae_buf warned;      /* what a warning was given for: pairs of const void *, schema and what of it */
     aerie_error failure; /* for callers that take none: a pattern's is looked at here */
-    uint32_t depth, work;
+    uint32_t depth, work, n_compared;
     ae_schema_memo *memos; /* [n_memos] */
     uint32_t *memo_table;  /* [memo_table_size] memo + 1, or 0 */
     uint32_t n_memos, memos_capacity, memo_table_size;
@@ -102,8 +103,27 @@ bool ae_schema_forgive(ae_schema *s, const json_t *schema, const char *what);
 void ae_schema_add(ae_schema *s, ae_conjuncts *set, const json_t *schema, const json_t *from);
 /* The rule of a set; AE_GNONE when nothing satisfies it (or after a failure). */
 uint32_t ae_schema_compile(ae_schema *s, const ae_conjuncts *set);
+/* Types that a set leaves, and those that a schema's keywords other than "type" are about. */
+unsigned ae_schema_types(ae_schema *s, const ae_conjuncts *set);
+unsigned ae_schema_implied(const json_t *schema);
+/* The list of alternatives (anyOf, oneOf) of a schema, NULL if it has none. */
+const json_t *ae_schema_alternatives(ae_schema *s, const json_t *schema);
 /* A count >= 0 of a keyword, `missing` where it is absent. */
 uint32_t ae_schema_count(ae_schema *s, const json_t *schema, const char *keyword, uint32_t missing);
+
+/* ---- grammar_schema_values.c: lists of values, const json_t * in a buffer ------------------------------------- */
+
+/* Does a conjunct have enum or const? */
+bool ae_schema_has_values(ae_schema *s, const ae_conjuncts *set);
+/* Adds the values that all conjuncts leave. */
+void ae_schema_add_values(ae_schema *s, const ae_conjuncts *set, ae_buf *values);
+/* Makes them one choice; false: there are none. Frees the list. */
+bool ae_schema_choose(ae_schema *s, ae_gpiece choices, ae_buf *values);
+/* Adds all values of a set that is at most `max` values, whether by enum and const, null and boolean, or alternatives of these;
+ * false: it is not, and values may hold some. */
+bool ae_schema_few(ae_schema *s, const ae_conjuncts *set, size_t max, ae_buf *values);
+/* One value as JSON has it: 1 is 1.0, and the order of keys does not matter. */
+bool ae_schema_same(const json_t *a, const json_t *b);
 
 /* ---- grammar_schema_json.c: JSON itself --------------------------------------------------------------------- */
 
@@ -133,5 +153,24 @@ ae_gpiece ae_schema_string(ae_schema *s, const ae_conjuncts *set);
 ae_gpiece ae_schema_number(ae_schema *s, const ae_conjuncts *set, bool fractions);
 /* A string that the regular expression matches; for messages, of `schema`. */
 ae_gpiece ae_schema_regex(ae_schema *s, const char *text, size_t n, const json_t *schema);
+
+/* ---- grammar_schema_monitor.c: what counts while the rest is matched -------------------------------------------- */
+
+#define AE_SCHEMA_MAX_PRODUCT 65536u /* pairs of a node and a count */
+
+/* The strings of `piece`, whose characters have their shortest escapes, of min to max characters (AE_GNONE: without end).
+ * *piece.start is AE_GNONE if there are none. False: too many combinations, and the piece is as it was. */
+bool ae_schema_lengths(ae_schema *s, ae_gpiece *piece, uint32_t min, uint32_t max);
+
+/* What every number of a set is a multiple of: factor / 10^places. */
+typedef struct ae_schema_multiple {
+    uint32_t factor, places; /* factor 0: of nothing */
+    const json_t *from;      /* for messages */
+} ae_schema_multiple;
+
+/* Errors: FORMAT. A number that is too large or too small is passed over. */
+ae_schema_multiple ae_schema_multiple_of(ae_schema *s, const ae_conjuncts *set);
+/* The multiples among the numbers of `piece`; no exponent, and no more digits after the point than `places`. As above. */
+bool ae_schema_multiples(ae_schema *s, ae_gpiece *piece, const ae_schema_multiple *of);
 
 #endif

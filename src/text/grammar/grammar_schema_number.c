@@ -241,7 +241,7 @@ static void gather(ae_schema *s, const ae_conjuncts *set, bound *lo, bound *hi)
         }
 }
 
-ae_gpiece ae_schema_number(ae_schema *s, const ae_conjuncts *set, bool fractions)
+static ae_gpiece between_bounds(ae_schema *s, const ae_conjuncts *set, bool fractions)
 {
     static const decimal zero = {0, "", false}, above_zero = {0, "", true};
     bound lo, hi;
@@ -261,4 +261,16 @@ ae_gpiece ae_schema_number(ae_schema *s, const ae_conjuncts *set, bool fractions
         if (p.start != AE_GNONE) ae_gbuild_or(&s->b, choices, ae_gbuild_then(&s->b, ae_gbuild_text(&s->b, "-"), p)), any = true;
     }
     return any ? choices : nothing;
+}
+
+ae_gpiece ae_schema_number(ae_schema *s, const ae_conjuncts *set, bool fractions)
+{
+    const ae_schema_multiple of = ae_schema_multiple_of(s, set);
+    ae_gpiece piece = between_bounds(s, set, fractions && (!of.factor || of.places));
+    if (!of.factor || piece.start == AE_GNONE || !ae_schema_ok(s)) return piece;
+    if (!ae_schema_multiples(s, &piece, &of)) {
+        ae_schema_pass_over(s, of.from, "multipleOf", "\"multipleOf\": %g is too large beside these bounds",
+                            json_number_value(json_object_get(of.from, "multipleOf")));
+    }
+    return piece;
 }

@@ -212,14 +212,20 @@ static const json_t *rest_of(const json_t *schema)
 }
 
 /* What all conjuncts say about item i; the same for all from the longest prefix on. */
-static uint32_t item_rule(ae_schema *s, const ae_conjuncts *set, size_t index)
+static void item_set(ae_schema *s, const ae_conjuncts *set, size_t index, ae_conjuncts *about)
 {
-    ae_conjuncts about = {.n = 0};
+    *about = (ae_conjuncts){.n = 0};
     for (size_t i = 0; i < set->n; i++) {
         const json_t *schema = set->items[i].schema, *prefix = prefix_of(schema);
         const json_t *value = index < json_array_size(prefix) ? json_array_get(prefix, index) : rest_of(schema);
-        if (value) ae_schema_add(s, &about, value, schema);
+        if (value) ae_schema_add(s, about, value, schema);
     }
+}
+
+static uint32_t item_rule(ae_schema *s, const ae_conjuncts *set, size_t index)
+{
+    ae_conjuncts about;
+    item_set(s, set, index, &about);
     return ae_schema_compile(s, &about);
 }
 
@@ -240,11 +246,119 @@ static bool count_items(ae_schema *s, const ae_conjuncts *set, uint32_t *min, ui
     return any || *min || *max != AE_GNONE;
 }
 
+/* ---- Arrays whose items differ from each other ------------------------------------------------------------------ */
+
+enum { MAX_UNIQUE = 64, MAX_UNIQUE_STEPS = 16384 };
+
+/* The conjunct that wants items to differ, NULL if none does. */
+static const json_t *wants_unique(ae_schema *s, const ae_conjuncts *set)
+{
+    const json_t *wanting = NULL;
+    for (size_t i = 0; i < set->n; i++) {
+        const json_t *value = json_object_get(set->items[i].schema, "uniqueItems");
+        if (value && !json_is_boolean(value))
+            ae_schema_fail(s, AERIE_ERROR_FORMAT, set->items[i].schema, "\"uniqueItems\" is true or false");
+        if (json_is_true(value)) wanting = set->items[i].schema;
+    }
+    return wanting;
+}
+
+/* The rules of the different values that items can have, into rules [MAX_UNIQUE]; false: they are not few. */
+static bool unique_rules(ae_schema *s, const ae_conjuncts *set, uint32_t *rules, uint32_t *n)
+{
+    ae_conjuncts about;
+    ae_buf values = {0};
+    const json_t *distinct[MAX_UNIQUE];
+    item_set(s, set, 0, &about);
+    *n = 0;
+    bool few = ae_schema_few(s, &about, 4 * MAX_UNIQUE, &values);
+    for (size_t i = 0; few && i < values.n / sizeof *distinct; i++) {
+        const json_t *value = ((const json_t *const *)(const void *)values.data)[i];
+        bool known = false;
+        for (uint32_t k = 0; k < *n && !known; k++) known = ae_schema_same(distinct[k], value);
+        if (known) continue;
+        few = *n < MAX_UNIQUE;
+        if (few) distinct[(*n)++] = value;
+    }
+    ae_buf_free(&values);
+    for (uint32_t i = 0; few && i < *n; i++) {
+        rules[i] = ae_gbuild_rule(&s->b, NULL);
+        ae_gbuild_define(&s->b, rules[i], ae_schema_values(s, &distinct[i], 1));
+    }
+    return few;
+}
+
+/* Steps from the sets of up to max - 1 values to larger ones; MAX_UNIQUE_STEPS + 1 if there are more than that. */
+static uint32_t count_steps(uint32_t n, uint32_t max)
+{
+    uint64_t sets = 1, steps = 0; /* sets of i values */
+    for (uint32_t i = 0; i < max && i < n; i++) {
+        steps += sets * (n - i);
+        if (steps > MAX_UNIQUE_STEPS) return MAX_UNIQUE_STEPS + 1;
+        sets = sets * (n - i) / (i + 1);
+    }
+    return (uint32_t)steps;
+}
+
+/* A node for each set of values that were written. rules [n]: the values. */
+static ae_gpiece unique_array(ae_schema *s, const uint32_t *rules, uint32_t n, uint32_t min, uint32_t max)
+{
+    const ae_gpiece open = open_with(s, "["), close = ae_gbuild_text(&s->b, "]"), last = ae_schema_ws(s);
+    ae_gkeys sets = {0}; /* low and high half of the set, its size */
+    ae_buf nodes = {0};  /* uint32_t for each set: where it leads on */
+    ae_gbuild_move(&s->b, last.end, close.start);
+    ae_buf_add(&nodes, &open.end, sizeof open.end);
+    if (ae_gkeys_add(&sets, 0, 0, 0) == AE_GNONE) ae_schema_fail_memory(s);
+    for (uint32_t i = 0; i < sets.n && !nodes.failed && ae_schema_ok(s); i++) {
+        const uint64_t used = sets.items[i][0] | (uint64_t)sets.items[i][1] << 32;
+        const uint32_t size = sets.items[i][2];
+        uint32_t from = ((const uint32_t *)(const void *)nodes.data)[i];
+        if (size >= min) ae_gbuild_move(&s->b, from, size ? last.start : close.start);
+        if (size == max) continue;
+        if (size) {
+            const ae_gpiece more = comma(s);
+            ae_gbuild_move(&s->b, from, more.start);
+            from = more.end;
+        }
+        for (uint32_t k = 0; k < n; k++) {
+            if (used >> k & 1) continue;
+            const uint64_t with = used | (uint64_t)1 << k;
+            const uint32_t n_known = sets.n, to = ae_gkeys_add(&sets, (uint32_t)with, (uint32_t)(with >> 32), size + 1);
+            if (to == n_known) {
+                const uint32_t node = new_node(s);
+                ae_buf_add(&nodes, &node, sizeof node);
+            }
+            if (to == AE_GNONE || nodes.failed) {
+                ae_schema_fail_memory(s);
+                break;
+            }
+            tie(s, from, ae_gbuild_call(&s->b, rules[k]), ((const uint32_t *)(const void *)nodes.data)[to]);
+        }
+    }
+    if (nodes.failed) ae_schema_fail_memory(s);
+    ae_buf_free(&nodes);
+    ae_gkeys_free(&sets);
+    return (ae_gpiece){open.start, close.end};
+}
+
 ae_gpiece ae_schema_array(ae_schema *s, const ae_conjuncts *set)
 {
     uint32_t min, max;
     size_t n_prefix;
-    if (!count_items(s, set, &min, &max, &n_prefix)) return ae_gbuild_call(&s->b, ae_schema_any_array(s));
+    const bool any = count_items(s, set, &min, &max, &n_prefix);
+    const json_t *unique = ae_schema_ok(s) ? wants_unique(s, set) : NULL;
+    if (unique && max > 1) {
+        uint32_t rules[MAX_UNIQUE], n_values;
+        if (!n_prefix && unique_rules(s, set, rules, &n_values)) {
+            if (max > n_values) max = n_values;
+            if (min > max) return nothing;
+            if (count_steps(n_values, max) <= MAX_UNIQUE_STEPS) return unique_array(s, rules, n_values, min, max);
+        }
+        ae_schema_pass_over(s, unique, "uniqueItems",
+                            "\"uniqueItems\": true is possible only where all items are of a few values (enum, const, "
+                            "boolean)");
+    }
+    if (!any) return ae_gbuild_call(&s->b, ae_schema_any_array(s));
     const uint32_t rest = item_rule(s, set, n_prefix);
     if (rest == AE_GNONE && n_prefix < max) max = (uint32_t)n_prefix;
     const ae_gpiece open = open_with(s, "["), close = ae_gbuild_text(&s->b, "]");
@@ -339,12 +453,14 @@ ae_gpiece ae_schema_string(ae_schema *s, const ae_conjuncts *set)
         if (known) pattern = known, n_pattern = strlen(pattern), n_patterns++;
     }
     if (!ae_schema_ok(s) || max < min) return nothing;
-    if (n_patterns > 1 || (n_patterns && (min || max != AE_GNONE)))
-        ae_schema_pass_over(s, from, "pattern",
-                            "only one of pattern, format and lengths is possible of a string; a pattern can "
-                            "bound lengths too: ^...{m,n}$");
+    if (n_patterns > 1)
+        ae_schema_pass_over(s, from, "pattern", "only one of several patterns and formats is possible of a string");
     if (n_patterns && ae_schema_ok(s)) {
-        const ae_gpiece piece = ae_schema_regex(s, pattern, n_pattern, from);
+        ae_gpiece piece = ae_schema_regex(s, pattern, n_pattern, from);
+        if (ae_schema_ok(s) && (min || max != AE_GNONE) && !ae_schema_lengths(s, &piece, min, max))
+            ae_schema_pass_over(s, from, "lengths",
+                                "minLength and maxLength are too large beside this pattern; a pattern can bound lengths too: "
+                                "^...{m,n}$");
         if (!ae_schema_forgive(s, from, "regex")) return piece;
     }
     if (!ae_schema_ok(s)) return nothing;
