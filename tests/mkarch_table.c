@@ -77,7 +77,8 @@
 #define QWEN35_KEYS                                                                                                            \
     RMS HEADS(4, 2, 32) ROPE(16, 10000) "I rope.dimension_sections 3 3 2 0\nu full_attention_interval 3\n"
 #define QWEN35_ATTENTION(set)                                                                                                  \
-    set " attn_q w 64 256\n" set " attn_k w 64 64\n" set " attn_v w 64 64\n" set " attn_output w 128 64\n" QK_NORM(set, 32, 32)
+    set " attn_q w 64 256\n" set " attn_k w 64 64\n" set " attn_v w 64 64\n" set " attn_output w 128 64\n" set     \
+        " attn_q_norm n3 32\n" set " attn_k_norm n 32\n"
 #define QWEN35_NORMS "* attn_norm n 64\n* post_attention_norm n 64\n"
 #define QWEN35_GATES(set) set " ssm_alpha w 64 4\n" set " ssm_beta w 64 4\n"
 #define QWEN35_MOE(set)                                                                                                        \
@@ -89,6 +90,7 @@
 
 #define LETTERS_16(c) c c c c c c c c c c c c c c c c
 
+/* Where few layers look back far, their queries are larger (attn_q_norm n3): else what they see would hardly matter. */
 const mkarch_spec mkarch_specs[] = {
 /* ---- Attention and a feed-forward network --------------------------------------------------------- */
     {"llama", "llama", "aaaa", LLAMA_LIKE,
@@ -101,7 +103,8 @@ const mkarch_spec mkarch_specs[] = {
     {"qwen3", "qwen3", "aaa", LLAMA_LIKE, EMBED OUTPUT LLAMA_BLOCK QK_NORM("*", 24, 24)},
     {"qwen3-yarn", "qwen3", "aaa", LLAMA_LIKE YARN(4, 64), EMBED OUTPUT LLAMA_BLOCK QK_NORM("*", 24, 24)},
     {"mistral3", "mistral3", "aaaa",
-     LLAMA_LIKE YARN(4, 32) "f rope.scaling.yarn_beta_fast 4\nf rope.scaling.yarn_beta_slow 0.5\n"
+     ROWS(64, 96) RMS HEADS(4, 2, 24) ROPE(24, 1000) YARN(4, 32)
+     "f rope.scaling.yarn_beta_fast 2\nf rope.scaling.yarn_beta_slow 0.5\n"
      "f rope.scaling.yarn_log_multiplier 1\nf attention.temperature_scale 0.5\n",
      EMBED OUTPUT LLAMA_BLOCK},
     {"mistral3-nolog", "mistral3", "aaaa", LLAMA_LIKE YARN(16, 32), TIED LLAMA_BLOCK},
@@ -121,9 +124,10 @@ const mkarch_spec mkarch_specs[] = {
      EMBED OUTPUT "* attn_norm n 64\n* post_attention_norm n 64\n" QKVO("*", 96, 48) QKV_BIAS("*", 96, 48) FFN("*", 96)},
     {"olmo2", "olmo2", "aaaa", ROWS(64, 96) RMS HEADS(4, 2, 16) ROPE(16, 10000),
      EMBED OUTPUT QKVO("*", 64, 32) QK_NORM("*", 64, 32) "* post_attention_norm n 64\n* post_ffw_norm n 64\n" FFN("*", 96)},
-    {"olmo3", "olmo2", "aaaaa",
+    {"olmo3", "olmo2", "sssfs",
      ROWS(64, 96) RMS HEADS(4, 2, 16) ROPE(16, 10000) YARN(4, 64) "u attention.sliding_window 16\n",
-     EMBED OUTPUT QKVO("*", 64, 32) QK_NORM("*", 64, 32) "* post_attention_norm n 64\n* post_ffw_norm n 64\n" FFN("*", 96)},
+     EMBED OUTPUT QKVO("*", 64, 32) QK_NORM("s", 64, 32) "f attn_q_norm n3 64\nf attn_k_norm n 32\n"
+     "* post_attention_norm n 64\n* post_ffw_norm n 64\n" FFN("*", 96)},
     {"granite", "granite", "aaaa", LLAMA_LIKE GRANITE_SCALARS, GRANITE_EMBED LLAMA_BLOCK},
     {"granitemoe", "granitemoe", "aaa",
      ROWS(64, 48) RMS HEADS(4, 2, 24) ROPE(24, 10000) GRANITE_SCALARS
@@ -174,10 +178,11 @@ const mkarch_spec mkarch_specs[] = {
      "- token_embd e0.4 32 264\n- output_norm n 32\n* attn_norm n 32\n* ffn_norm n 32\n* post_attention_norm n0.4 32\n"
      "* post_ffw_norm n0.4 32\n* attn_q w 32 64\n* attn_k w 32 32\n* attn_v w 32 32\n* attn_output w 64 32\n"
      "* ffn_gate w 32 32\n* ffn_up w 32 32\n* ffn_down w 32 32\n"},
-    {"gemma3", "gemma3", "aaaaaaa",
-     ROWS(64, 96) RMS HEADS(4, 2, 24) ROPE(24, 1000000)
+    {"gemma3", "gemma3", "sssssfs",
+     ROWS(64, 96) RMS HEADS(4, 2, 24) ROPE(24, 100)
      "u attention.sliding_window 16\ns rope.scaling.type linear\nf rope.scaling.factor 8\n",
-     GEMMA_EMBED GEMMA_NORMS QKVO("*", 96, 48) QK_NORM("*", 24, 24) FFN("*", 96)},
+     GEMMA_EMBED GEMMA_NORMS QKVO("*", 96, 48) QK_NORM("s", 24, 24) "f attn_q_norm n3 24\nf attn_k_norm n 24\n"
+     FFN("*", 96)},
     {"gemma3-cap", "gemma3", "aaaa",
      ROWS(64, 96) RMS HEADS(4, 2, 24) ROPE(24, 1000000)
      "u attention.sliding_window 16\nu attention.sliding_window_pattern 2\nf rope.freq_base_swa 500\n"
