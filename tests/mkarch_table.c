@@ -137,13 +137,13 @@ const mkarch_spec mkarch_specs[] = {
      EMBED OUTPUT GEMMA_NORMS QKVO("*", 96, 48) QKV_BIAS("*", 96, 48) "* ffn_up w 64 192\n* ffn_down w2 96 64\n"},
     {"hunyuan-dense", "hunyuan-dense", "aaaa", LLAMA_LIKE, TIED LLAMA_BLOCK QK_NORM("*", 24, 24)},
     {"hunyuan-moe", "hunyuan-moe", "aaa",
-     ROWS(64, 48) RMS HEADS(4, 2, 24) ROPE(24, 10000) EXPERTS(8, 3, 48) "u expert_shared_feed_forward_length 32\n",
-     TIED PRE_NORMS QKVO("*", 96, 48) QK_NORM("*", 24, 24) ROUTER("*", 8) STACK("*", 8, 48) SHARED("*", 32)},
+     ROWS(64, 48) RMS HEADS(4, 2, 24) ROPE(24, 10000) EXPERTS(8, 3, 48) "u expert_shared_feed_forward_length 48\n",
+     TIED PRE_NORMS QKVO("*", 96, 48) QK_NORM("*", 24, 24) ROUTER("*", 8) STACK("*", 8, 48) SHARED("*", 48)},
     {"ernie4_5", "ernie4_5", "aaaa", LLAMA_LIKE, TIED LLAMA_BLOCK},
     {"ernie4_5-moe", "ernie4_5-moe", "dmm",
-     LLAMA_LIKE EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\nu interleave_moe_layer_step 1\n"
+     LLAMA_LIKE EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 64\nu interleave_moe_layer_step 1\n"
      "u leading_dense_block_count 1\n",
-     TIED PRE_NORMS QKVO("*", 96, 48) FFN("d", 96) ROUTER("m", 8) "m exp_probs_b.bias b 8\n" STACK("m", 8, 32) SHARED("m", 48)},
+     TIED PRE_NORMS QKVO("*", 96, 48) FFN("d", 96) ROUTER("m", 8) "m exp_probs_b.bias b 8\n" STACK("m", 8, 32) SHARED("m", 64)},
     {"cohere2", "cohere2", "aaaaa",
      ROWS(64, 96) LAYER_NORM HEADS(4, 2, 16) ROPE(16, 10000) "u attention.sliding_window 16\nf logit_scale 0.25\n",
      "- token_embd E0.3 64 264\n- output_norm n 64\n* attn_norm n 64\n" QKVO("*", 64, 32) FFN("*", 96)},
@@ -174,7 +174,7 @@ const mkarch_spec mkarch_specs[] = {
      GEMMA_EMBED GEMMA_NORMS QKVO("*", 96, 48) FFN("*", 96)},
     {"gemma2-27b", "gemma2", LETTERS_16("aa") "aaaaaaaaaaaaaa",
      ROWS(32, 32) RMS HEADS(4, 2, 16) ROPE(16, 10000)
-     "u attention.sliding_window 16\nf attn_logit_softcapping 1.5\nf final_logit_softcapping 0.8\n",
+     "u attention.sliding_window 16\nf attn_logit_softcapping 1.5\nf final_logit_softcapping 3\n",
      "- token_embd e0.4 32 264\n- output_norm n 32\n* attn_norm n 32\n* ffn_norm n 32\n* post_attention_norm n0.4 32\n"
      "* post_ffw_norm n0.4 32\n* attn_q w 32 64\n* attn_k w 32 32\n* attn_v w 32 32\n* attn_output w 64 32\n"
      "* ffn_gate w 32 32\n* ffn_up w 32 32\n* ffn_down w 32 32\n"},
@@ -195,7 +195,7 @@ const mkarch_spec mkarch_specs[] = {
      "* attn_q_norm n 16\n* attn_k_norm n 16\n* ffn_gate w 32 32\n* ffn_up w 32 32\n* ffn_down w 32 32\n"},
     /* s, f: windowed and full layers; S, F: the same without keys and values of their own, those of layers 3 and 4 instead */
     {"gemma4", "gemma4", "sfssfSSF",
-     "u embedding_length 64\nI feed_forward_length 96 96 96 96 96 128 128 128\n" GEMMA4_KEYS
+     "u embedding_length 64\nI feed_forward_length 96 96 96 96 96 192 192 192\n" GEMMA4_KEYS
      "u attention.head_count 4\nu attention.head_count_kv 2\nB attention.sliding_window_pattern 1 0 1 1 0 1 1 0\n"
      "u attention.shared_kv_layers 3\nu embedding_length_per_layer_input 16\n",
      GEMMA_EMBED "- rope_freqs F 32\n- per_layer_token_embd e0.25 128 264\n- per_layer_model_proj w 64 128\n"
@@ -203,7 +203,7 @@ const mkarch_spec mkarch_specs[] = {
      "sS attn_q w 64 128\ns attn_k w 64 64\ns attn_v w 64 64\nsS attn_output w 128 64\n"
      "fF attn_q w 64 256\nf attn_k w 64 128\nf attn_v w 64 128\nfF attn_output w 256 64\n"
      "sS attn_q_norm n0.6 32\ns attn_k_norm n0.6 32\nfF attn_q_norm n0.5 64\nf attn_k_norm n0.5 64\n"
-     FFN("sf", 96) FFN("SF", 128) "* inp_gate w 64 16\n* proj w 16 64\n* post_norm n 64\n* layer_output_scale o 1\n"},
+     FFN("sf", 96) FFN("SF", 192) "* inp_gate w 64 16\n* proj w 16 64\n* post_norm n 64\n* layer_output_scale o 1\n"},
     {"gemma4-31b", "gemma4", "ssfsf", ROWS(64, 96) GEMMA4_KEYS GEMMA4_NO_SHARING,
      GEMMA_EMBED "- rope_freqs F 32\n" GEMMA_NORMS GEMMA4_NO_SHARING_ATTENTION FFN("*", 96) "* layer_output_scale o 1\n"},
     {"gemma4-moe", "gemma4", "ssfsf", ROWS(64, 96) GEMMA4_KEYS GEMMA4_NO_SHARING EXPERTS(8, 3, 32),
@@ -319,17 +319,17 @@ const mkarch_spec mkarch_specs[] = {
      "b rope.scaling.finetuned 1\n" SSM(4, 128, 16, 8, 2)
      "u expert_count 8\nu expert_used_count 3\nu expert_shared_feed_forward_length 48\n",
      GRANITE_EMBED PRE_NORMS QKVO("a", 64, 32) MAMBA("m") ROUTER("*", 8) STACK("*", 8, 32) SHARED("*", 48)},
-    {"nemotron_h", "nemotron_h", "mafmFa",
-     "u embedding_length 64\nI feed_forward_length 0 0 96 0 64 0\n" RMS
+    {"nemotron_h", "nemotron_h", "mafmfa",
+     "u embedding_length 64\nI feed_forward_length 0 0 96 0 96 0\n" RMS
      "u attention.head_count 4\nI attention.head_count_kv 0 2 0 0 0 2\n" HEAD_DIM(24) SSM(4, 128, 16, 8, 2),
      EMBED OUTPUT "* attn_norm n 64\n" QKVO("a", 96, 48) QKV_BIAS("a", 96, 48) "a attn_output.bias b 64\n" MAMBA("m")
-     "f ffn_up w 64 96\nf ffn_up.bias b 96\nf ffn_down w 96 64\nf ffn_down.bias b 64\nF ffn_up w 64 64\nF ffn_down w 64 64\n"},
+     "f ffn_up w 64 96\nf ffn_up.bias b 96\nf ffn_down w 96 64\nf ffn_down.bias b 64\n"},
     {"nemotron_h_moe", "nemotron_h_moe", "mafmfa",
      "u embedding_length 64\nI feed_forward_length 0 0 32 0 32 0\n" RMS
      "u attention.head_count 4\nI attention.head_count_kv 0 2 0 0 0 2\n" HEAD_DIM(24) SSM(4, 128, 16, 8, 2) EXPERTS(8, 3, 32)
      "u expert_shared_feed_forward_length 48\nu expert_shared_count 1\nb expert_weights_norm 1\nf expert_weights_scale 1.7\n"
      "u moe_latent_size 40\n",
-     EMBED OUTPUT "* attn_norm n 64\n" QKVO("a", 96, 48) QKV_BIAS("a", 96, 48) "a attn_output.bias b 64\n" MAMBA("m")
+     EMBED OUTPUT "* attn_norm n 64\n" QKVO("a", 96, 48) MAMBA("m")
      ROUTER("f", 8) "f exp_probs_b.bias b 8\nf ffn_latent_down w 64 40\nf ffn_latent_up w 40 64\nf ffn_up_exps w 40 32 8\n"
      "f ffn_down_exps w2 32 40 8\nf ffn_up_shexp w 64 48\nf ffn_down_shexp w 48 64\n"},
     {"nemotron_h_moe-wide", "nemotron_h_moe", "mafm",

@@ -3,9 +3,10 @@
 
     make_arch_vectors.py --lib .../libllama.so --mkarch build/tests/mkarch [--out tests/golden/arch] [NAME...]
 
-Loads the library by its C interface as of build 9370, commit e8ddf01ed (another may have other parameter structures).
-Weights are F32, as is the KV cache; one thread, one batch of all rows, no flash attention, no repacked weights. Each file NAME.bin holds, little-endian: u32 rows, u32 vocabulary, u64 FNV-1a of the model file, i32 tokens
-[rows], then for each row the f32 value of one step and i16 steps [vocabulary].
+Loads the library by its C interface as of build 9370, commit e8ddf01ed (others may have other parameter structures). Weights
+are F32, as is the KV cache; one thread, one batch of all rows, no flash attention, no repacked weights. Each file NAME.bin
+holds, little-endian: u32 rows, u32 vocabulary, u64 FNV-1a of the model file, i32 tokens [rows], then for each row the f32 value
+of one step and i16 steps [vocabulary].
 Exit status 1 if the library refused a model; what it said is printed.
 """
 import argparse
