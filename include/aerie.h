@@ -485,7 +485,9 @@ typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
 typedef struct aerie_request {
     const int32_t *tokens; /* [n_tokens] the prompt, at least one */
     size_t n_tokens;
-    uint32_t n_predict;    /* tokens to generate at most; 0 = until the context is full */
+    const void *saved;     /* [n_saved] bytes of a sequence that goes on (see "Saved sequences"), in place of tokens */
+    size_t n_saved;
+    uint32_t n_predict;    /* tokens of the answer at most, those of a saved one included; 0 = until the context is full */
     bool ignore_eos;       /* do not stop at an end-of-generation token */
     aerie_sampling sampling;
     uint32_t n_logprobs;      /* likeliest tokens told with each token, up to AERIE_MAX_LOGPROBS; 0: no log-probabilities */
@@ -543,8 +545,8 @@ struct aerie_token_event {
 };
 
 typedef struct aerie_stats {
-    uint32_t n_prompt, n_cached; /* prompt tokens; of these found in the KV cache */
-    uint32_t n_generated;
+    uint32_t n_prompt, n_cached; /* prompt tokens; tokens found in the KV cache, those of a saved answer included */
+    uint32_t n_generated;        /* tokens of the answer, those of a saved one included */
     uint32_t n_passes;           /* target passes after the prompt */
     uint32_t n_preempted;        /* times that its part of the KV cache was given to older requests, and computed again later */
     uint32_t n_drafted, n_accepted;
@@ -594,6 +596,36 @@ AERIE_API void aerie_task_free(aerie_task *task);
  * begins in too many ways), MEMORY. A failure of a pass ends all requests: MEMORY, INTERNAL. */
 AERIE_API aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
                                       aerie_token_callback *callback, void *user, aerie_stats *stats, aerie_error *error);
+
+/* ---- Saved sequences -------------------------------------------------------------------------------------
+
+ * A sequence as bytes: its tokens, what the KV cache holds of them in a form that is the same on every machine, and what its
+ * sampler remembers. A request that is submitted with these bytes goes on where the saved one stood, in the same session or in
+ * another, of any number of threads, CPU level or speculation: with the same request the rest of the answer is the same, to the
+ * byte. With another seed, sampling or grammar it is a fork: save once, submit as many as you like. What cannot be used (another
+ * model, other RoPE parameters or overrides, another type of KV cache, damaged bytes) is refused with a sentence.
+ *
+ * The bytes are checked against accidents. Who writes them on purpose decides what the model has seen, for this sequence and for
+ * later ones that begin with the same tokens: load none that you would not trust with that.
+ *
+ * All these functions belong to the stepping thread, outside of callbacks; aerie_saved_tokens may be called anywhere. */
+
+/* A task that has not ended, between steps: waiting, in its prompt or in its answer. *data is the caller's (aerie_free).
+ * Events that wait for aerie_poll are not part of it. Errors: ARGUMENT (the task has ended; called by a callback), MEMORY. */
+AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error);
+/* What the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended. *data is the caller's.
+ * Errors: ARGUMENT (it holds none of them), MEMORY. */
+AERIE_API aerie_status aerie_prefix_save(aerie_session *session, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
+                                         aerie_error *error);
+/* Puts a saved sequence's part of the KV cache there, for later requests that begin with its tokens. *n_loaded, which may be
+ * NULL: how many tokens it holds now; fewer than were saved if running sequences need the room. Errors: FORMAT, UNSUPPORTED,
+ * MEMORY, ARGUMENT. */
+AERIE_API aerie_status aerie_prefix_load(aerie_session *session, const void *data, size_t n, size_t *n_loaded,
+                                         aerie_error *error);
+/* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far. *tokens is the
+ * caller's (aerie_free). Any thread. Errors: FORMAT, UNSUPPORTED, MEMORY. */
+AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
+                                          aerie_error *error);
 
 /* ---- Measuring ------------------------------------------------------------------------------------------- */
 

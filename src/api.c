@@ -96,7 +96,8 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     const ae_load_options net = ae_api_net_options(p);
     AE_TRY(ae_api_check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net),
                                "a smaller model or quantization would fit", error));
-    return ae_net_create(&m->net, m->model, m->backend, &net, error);
+    AE_TRY(ae_net_create(&m->net, m->model, m->backend, &net, error));
+    return ae_api_fingerprint(m->model->gguf, &m->fingerprint, error);
 }
 
 aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params, aerie_error *error)
@@ -110,6 +111,7 @@ aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie
     if (!m) return ae_fail_memory(error, "a model", sizeof *m);
     const aerie_status status = p.vocab_only ? load_vocab(m, path, &p, error) : load_weights(m, path, &p, error);
     m->load_seconds = ae_time_now() - start;
+    m->settings = ae_api_settings_hash(&p);
     if (status == AERIE_OK) *model = m;
     else aerie_model_free(m);
     return status;

@@ -23,6 +23,7 @@ static void task_let_go(aerie_task *task)
     ae_stops_free(task->stops);
     ae_grammar_free((ae_grammar *)task->request.grammar);
     ae_arena_free(&task->arena);
+    ae_api_saved_free(&task->saved);
     ae_free(task);
 }
 
@@ -56,22 +57,35 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
         copy_of(&task->arena, r->sampling.logit_bias, r->sampling.n_logit_bias, sizeof *r->sampling.logit_bias, &ok);
     r->sampling.dry_breakers = copy_texts(&task->arena, r->sampling.dry_breakers, r->sampling.n_dry_breakers, &ok);
     r->stop = NULL; /* the matcher has them */
+    r->saved = NULL;
     r->grammar = r->grammar ? ae_grammar_share(r->grammar) : NULL;
     return ok;
 }
 
 static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
 
-static ae_spec_request spec_request(aerie_session *session, const aerie_request *r)
+/* saved: the sequence that goes on, if it has memory. */
+static ae_spec_request spec_request(aerie_session *session, const aerie_request *r, const ae_api_saved *saved)
 {
-    return (ae_spec_request){r->tokens, r->n_tokens, r->n_predict, r->ignore_eos, r->sampling, r->grammar,
-                             r->row ? on_row : NULL, session};
+    ae_spec_request request = {.tokens = r->tokens, .n_tokens = r->n_tokens, .n_predict = r->n_predict,
+                               .ignore_eog = r->ignore_eos, .sampling = r->sampling, .grammar = r->grammar,
+                               .row = r->row ? on_row : NULL, .row_user = session};
+    if (!saved->memory) return request;
+    request.tokens = saved->tokens;
+    request.n_tokens = saved->n_tokens;
+    request.n_answered = saved->n_tokens - saved->n_prompt;
+    request.kv = saved->kv;
+    request.n_kv = saved->n_cached;
+    request.mu = saved->has_mu && r->sampling.mirostat ? &saved->mu : NULL;
+    return request;
 }
 
 /* Everything that can be refused before anything is generated. */
-static aerie_status check_request(aerie_session *session, const aerie_request *r, aerie_error *error)
+static aerie_status check_request(aerie_session *session, const aerie_request *r, const ae_api_saved *saved, aerie_error *error)
 {
-    const ae_spec_request request = spec_request(session, r);
+    if (saved->memory && r->n_tokens)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence has its own tokens; %zu more are given", r->n_tokens);
+    const ae_spec_request request = spec_request(session, r, saved);
     AE_TRY(ae_spec_check(session->spec, &request, error));
     AE_TRY(ae_stops_check(r->stop, r->n_stop, error));
     if (r->n_logprobs > AERIE_MAX_LOGPROBS)
@@ -80,19 +94,41 @@ static aerie_status check_request(aerie_session *session, const aerie_request *r
     return AERIE_OK;
 }
 
-static aerie_status task_create(aerie_task **out, aerie_session *session, const aerie_request *request, aerie_error *error)
+/* Takes `saved` over, also on failure. */
+static aerie_status task_create(aerie_task **out, aerie_session *session, const aerie_request *request, ae_api_saved *saved,
+                                aerie_error *error)
 {
     aerie_task *task = ae_alloc(1, sizeof *task);
-    if (!task) return ae_fail_memory(error, "a request", sizeof *task);
+    if (!task) {
+        ae_api_saved_free(saved);
+        return ae_fail_memory(error, "a request", sizeof *task);
+    }
     task->session = session;
     atomic_init(&task->n_holders, 1);
     ae_arena_init(&task->arena, 1024);
+    task->saved = *saved;
     /* the answer continues the prompt: its first piece keeps its leading space */
     task->detok = (ae_detok){.vocab = session->model->vocab, .started = true};
     aerie_status status = copy_request(task, request) ? AERIE_OK : ae_fail_memory(error, "a request", request->n_tokens * 4);
     if (status == AERIE_OK && request->n_stop) status = ae_stops_create(&task->stops, request->stop, request->n_stop, error);
+    if (saved->memory) {
+        task->request.n_tokens = saved->n_tokens;
+        if (status == AERIE_OK) status = ae_api_replay_text(task, error);
+    }
     if (status == AERIE_OK) *out = task;
     else task_let_go(task);
+    return status;
+}
+
+/* A task in *task, or why there is none. */
+static aerie_status make_task(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
+{
+    ae_api_saved saved = {0};
+    if (request->saved || request->n_saved)
+        AE_TRY(ae_api_saved_copy(session, request->saved, request->n_saved, &saved, error));
+    const aerie_status status = check_request(session, request, &saved, error);
+    if (status == AERIE_OK) return task_create(task, session, request, &saved, error);
+    ae_api_saved_free(&saved);
     return status;
 }
 
@@ -101,8 +137,7 @@ static aerie_status submit(aerie_session *session, const aerie_request *request,
                            aerie_error *error)
 {
     *task = NULL;
-    AE_TRY(check_request(session, request, error));
-    AE_TRY(task_create(task, session, request, error));
+    AE_TRY(make_task(session, request, task, error));
     (*task)->stats_copy = stats_copy;
     atomic_fetch_add(&(*task)->n_holders, 1);
     atomic_fetch_add(&session->n_tasks, 1);
@@ -309,15 +344,17 @@ static void start_waiting(aerie_session *s)
 {
     while (s->waiting && ae_spec_n_free(s->spec)) {
         aerie_task *task = s->waiting;
-        const ae_spec_request request = spec_request(s, &task->request);
+        const ae_spec_request request = spec_request(s, &task->request, &task->saved);
         uint32_t slot;
         s->waiting = task->next;
-        if (ae_spec_start(s->spec, &request, &slot, &task->stats.error) != AERIE_OK) {
+        const aerie_status status = ae_spec_start(s->spec, &request, &slot, &task->stats.error);
+        ae_api_saved_free(&task->saved);
+        if (status != AERIE_OK) {
             end_task(s, task);
             continue;
         }
         if (s->params.spec.type == AERIE_SPEC_ORACLE)
-            ae_draft_oracle_tell(ae_spec_drafter(s->spec), slot, request.n_tokens, task->request.oracle_tokens,
+            ae_draft_oracle_tell(ae_spec_drafter(s->spec), slot, request.n_tokens - request.n_answered, task->request.oracle_tokens,
                                  task->request.n_oracle_tokens);
         s->running[slot] = task;
     }
@@ -362,7 +399,7 @@ static void end_running(aerie_session *s, const aerie_error *why)
     ae_spec_reset(s->spec);
 }
 
-aerie_status aerie_step(aerie_session *s, aerie_error *error)
+static aerie_status step(aerie_session *s, aerie_error *error)
 {
     take_submitted(s);
     end_cancelled(s);
@@ -378,6 +415,14 @@ aerie_status aerie_step(aerie_session *s, aerie_error *error)
     tell_progress(s);
     collect(s);
     return AERIE_OK;
+}
+
+aerie_status aerie_step(aerie_session *s, aerie_error *error)
+{
+    s->in_step = true;
+    const aerie_status status = step(s, error);
+    s->in_step = false;
+    return status;
 }
 
 static bool has_news(aerie_session *s)

@@ -20,7 +20,20 @@ struct aerie_model {
     ae_gguf *gguf;       /* vocab_only: owned */
     ae_vocab *vocab;     /* lent by model; vocab_only: owned */
     double load_seconds;
+    uint64_t settings;                /* hash of RoPE parameters and overrides */
+    uint64_t fingerprint;             /* of the file; both for saved sequences (api_saved.c) */
 };
+
+/* A saved sequence that was checked; points into `memory`, or lent. */
+typedef struct ae_api_saved {
+    void *memory;          /* owned, or NULL */
+    const int32_t *tokens; /* [n_tokens] prompt and answer */
+    size_t n_tokens;
+    uint32_t n_prompt, n_cached;
+    const void *kv;        /* [n_cached][slot bytes] */
+    bool has_mu;
+    double mu;             /* mirostat's */
+} ae_api_saved;
 
 struct aerie_session {
     const aerie_model *model;
@@ -33,6 +46,7 @@ struct aerie_session {
     _Atomic(aerie_task *) submitted; /* newest first; any thread adds */
     atomic_bool any_cancelled;
     atomic_size_t n_tasks;           /* that have not ended */
+    bool in_step;
     ae_bell bell;                    /* for aerie_wait */
     bool has_tasks;                  /* what follows was set up */
     aerie_task *waiting;             /* for a free slot, oldest first */
@@ -51,6 +65,7 @@ struct aerie_task {
     atomic_bool cancelled, abandoned, ended;
     ae_arena arena;         /* what the request points to */
     aerie_request request;
+    ae_api_saved saved;     /* the sequence that goes on; empty once it runs */
     ae_detok detok;         /* tokens' bytes, up to a stop string, in whole characters */
     ae_stops *stops;        /* NULL: none */
     aerie_stats stats;      /* final once `ended` */
@@ -88,6 +103,15 @@ static inline size_t ae_api_row_features(const aerie_session *s)
 /* api_generate.c: the part of a session that tasks need. Freeing ends all tasks. */
 aerie_status ae_api_tasks_init(aerie_session *session, aerie_error *error);
 void ae_api_tasks_free(aerie_session *session);
+
+/* api_saved.c. The fingerprint of a file does not depend on the order of keys and tensors, nor on how it is split. */
+aerie_status ae_api_fingerprint(const ae_gguf *gguf, uint64_t *hash, aerie_error *error);
+uint64_t ae_api_settings_hash(const aerie_model_params *params);
+/* A checked copy of a caller's bytes. */
+aerie_status ae_api_saved_copy(const aerie_session *session, const void *data, size_t n, ae_api_saved *out, aerie_error *error);
+void ae_api_saved_free(ae_api_saved *saved);
+/* The task's text goes on after its saved answer. */
+aerie_status ae_api_replay_text(aerie_task *task, aerie_error *error);
 
 #define AE_API_MAX_CTX (1u << 24)
 

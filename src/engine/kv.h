@@ -95,6 +95,11 @@ uint32_t ae_kv_match(const ae_kv *kv, const int32_t *tokens, uint32_t n);
 uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n);
 /* Drops everything that only the tree holds. */
 void ae_kv_forget_prefixes(ae_kv *kv);
+/* The canonical bytes of tokens[0..n), which the tree holds (n is at most what ae_kv_match says): out [n][slot_bytes]. */
+void ae_kv_read_prefix(const ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, void *out);
+/* Such bytes enter the tree, as if a sequence of these tokens had ended. What the tree has stays; where no page can be had the
+ * rest is left out. */
+void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, const void *bytes);
 
 /* A slot's K and V of all layers as canonical bytes, whatever the device's layout: for saved sequences and tests. */
 size_t ae_kv_slot_bytes(const ae_kv *kv);

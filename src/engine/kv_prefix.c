@@ -202,6 +202,47 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *
     return done;
 }
 
+/* ---- Bytes in and out -------------------------------------------------------------------------------------- */
+
+void ae_kv_read_prefix(const ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, void *out)
+{
+    const size_t bytes = ae_kv_slot_bytes(kv);
+    int32_t node = AE_KV_NONE;
+    uint32_t n_same = AE_KV_PAGE;
+    for (uint32_t done = 0; done < n && n_same == AE_KV_PAGE; done += n_same) {
+        node = best_child(kv, node, tokens + done, n - done, &n_same);
+        for (uint32_t i = 0; i < n_same; i++)
+            kv->backend->ops->kv_read(stream, kv->store, &node, (int32_t)i, (uint8_t *)out + (done + i) * bytes);
+    }
+}
+
+void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, const void *bytes)
+{
+    const size_t slot_bytes = ae_kv_slot_bytes(kv);
+    int32_t parent = AE_KV_NONE;
+    uint32_t held = 0; /* tokens of the path, whose nodes must not be given up for its own end */
+    for (uint32_t n_here, n_same; held < n; held += n_here) {
+        const int32_t *own = tokens + held;
+        n_here = n - held < AE_KV_PAGE ? n - held : AE_KV_PAGE;
+        int32_t node = best_child(kv, parent, own, n_here, &n_same);
+        if (n_same < n_here) {
+            const int32_t page = ae_kv_page_take(kv);
+            if (page < 0) break;
+            for (uint32_t i = 0; i < n_here; i++)
+                kv->backend->ops->kv_write(stream, kv->store, &page, (int32_t)i,
+                                           (const uint8_t *)bytes + (held + i) * slot_bytes);
+            drop_shorter(kv, parent, own, n_here);
+            node_add(kv, page, parent, own, n_here);
+            node = page;
+        } else {
+            ae_kv_page_hold(kv, node);
+        }
+        parent = node;
+    }
+    touch_path(kv, parent);
+    for (int32_t node = parent; node >= 0; node = kv->nodes[node].parent) ae_kv_page_drop(kv, node);
+}
+
 bool ae_kv_prefix_is_sound(const ae_kv *kv)
 {
     uint32_t n_nodes = 0, n_listed = 0, n_idle = 0;

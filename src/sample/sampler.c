@@ -252,6 +252,16 @@ void ae_sampler_accept(ae_sampler *s, int32_t token, size_t position)
     s->drawn.token = -1;
 }
 
+double ae_sampler_mu(const ae_sampler *s)
+{
+    return s->mu;
+}
+
+void ae_sampler_set_mu(ae_sampler *s, double mu)
+{
+    s->mu = mu;
+}
+
 /* How many of a drafter's n best the chain's filters would leave, were they the target's: what they cut is never drawn, so
  * noise must not lift it to the front. */
 static uint32_t left_by_filters(const ae_sampler *s, const ae_candidate *best, uint32_t n)

@@ -47,6 +47,9 @@ bool ae_sampler_is_best_of_any(const ae_sampler *sampler);
 int32_t ae_sampler_draw(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens);
 /* The token drawn at this position was emitted. */
 void ae_sampler_accept(ae_sampler *sampler, int32_t token, size_t position);
+/* Mirostat's mu, all that a sampler remembers: for saved sequences. */
+double ae_sampler_mu(const ae_sampler *sampler);
+void ae_sampler_set_mu(ae_sampler *sampler, double mu);
 
 typedef struct ae_candidate {
     int32_t id;

@@ -573,7 +573,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
             AE_TRY(commit(spec, i, NULL, 0, error));
             continue;
         }
-        if (!s->stats.n_generated) {
+        if (s->stats.n_generated == s->n_answered) {
             s->stats.prompt_seconds = ae_time_now() - s->start_time;
         } else {
             s->stats.n_passes++;

@@ -41,7 +41,11 @@ typedef void ae_spec_row(void *user, uint32_t slot, uint32_t position, uint32_t 
 typedef struct ae_spec_request {
     const int32_t *tokens; /* [n_tokens] >= 1, copied */
     size_t n_tokens;
-    uint32_t n_predict;    /* 0 = until the context is full */
+    size_t n_answered;     /* the last so many of them are an answer that goes on; at least one token comes before it */
+    const void *kv;        /* [n_kv][slot bytes] what ae_spec_read_cached gave for tokens[0..n_kv); n_kv 0: none */
+    uint32_t n_kv;
+    const double *mu;      /* mirostat's after the answer; NULL: as at its beginning */
+    uint32_t n_predict;    /* of answer, n_answered included; 0 = until the context is full */
     bool ignore_eog;
     ae_sampling sampling;
     const ae_grammar *grammar; /* of the text; NULL: any */
@@ -54,8 +58,8 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
                             aerie_error *error);
 void ae_spec_free(ae_spec *spec);
 
-/* Whether the request could be served by a free slot. ARGUMENT: the prompt, a token or a sampling parameter is out of range.
- * LIMIT: the prompt does not fit the context (both numbers), or the grammar begins in too many ways. */
+/* Whether the request could be served by a free slot. ARGUMENT: the prompt, a token or a sampling parameter is out of range,
+ * or the answer that shall go on is complete or not one of the grammar's. LIMIT: the prompt does not fit the context (both numbers), or the grammar begins in too many ways. */
 aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error);
 /* Starts a sequence in a free slot, reusing what the KV cache holds of its prompt. After a failure nothing has changed. LIMIT
  * also when no slot is free. */
@@ -71,6 +75,21 @@ void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop);
 uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot);
 /* Ends every sequence and forgets what the KV cache holds: after a failure, or before measuring. */
 void ae_spec_reset(ae_spec *spec);
+
+/* What a sequence has come to, between passes; lent until the next one. */
+typedef struct ae_spec_sequence {
+    const int32_t *tokens;   /* [n_tokens] prompt and answer */
+    size_t n_tokens, n_answered;
+    double mu;               /* mirostat's */
+} ae_spec_sequence;
+ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot);
+/* How many of tokens[0..n) the KV cache holds, from the first on: in the prefix tree or in a sequence that runs. */
+uint32_t ae_spec_n_cached(const ae_spec *spec, const int32_t *tokens, size_t n);
+/* Canonical bytes of tokens[0..n), n at most what ae_spec_n_cached says: out [n][ae_spec_slot_bytes]. */
+void ae_spec_read_cached(const ae_spec *spec, const int32_t *tokens, uint32_t n, void *out);
+/* Such bytes go to the prefix tree, as far as it has room. */
+void ae_spec_write_cached(ae_spec *spec, const int32_t *tokens, uint32_t n, const void *bytes);
+size_t ae_spec_slot_bytes(const ae_spec *spec);
 
 /* Of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */
 const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot);

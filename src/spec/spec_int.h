@@ -19,6 +19,7 @@ typedef struct spec_slot {
     int32_t *tokens; /* [n_ctx + 1] prompt and output; what the KV cache holds is a prefix of it */
     size_t n_tokens;
     uint32_t n_predict;
+    uint32_t n_answered; /* tokens of the answer that the request came with */
     ae_sampler *sampler;
     ae_constraint *constraint; /* NULL: any text; kept for the next request with the same grammar */
     aerie_stats stats;

@@ -65,8 +65,15 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the prompt is empty; at least one token is needed");
     if (request->n_tokens >= spec->n_ctx)
         return ae_fail(error, AERIE_ERROR_LIMIT,
-                       "the prompt has %zu tokens, but the context holds %u and one must be left for the answer; "
-                       "a larger context (-c) or a shorter prompt is needed", request->n_tokens, spec->n_ctx);
+                       "the prompt%s has %zu tokens, but the context holds %u and one must be left for the answer; "
+                       "a larger context (-c) or a shorter prompt is needed",
+                       request->n_answered ? " with the answer that goes on" : "", request->n_tokens, spec->n_ctx);
+    if (request->n_answered >= request->n_tokens)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%zu of %zu tokens are answer; at least one of a prompt is needed",
+                       request->n_answered, request->n_tokens);
+    if (request->n_predict && request->n_answered >= request->n_predict)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u tokens are asked for, but the answer that shall go on has %zu already",
+                       request->n_predict, request->n_answered);
     const int32_t n_vocab = ae_vocab_n_tokens(spec->vocab);
     for (size_t i = 0; i < request->n_tokens; i++)
         if (request->tokens[i] < 0 || request->tokens[i] >= n_vocab)
@@ -75,14 +82,28 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
     return ae_sampling_check(&request->sampling, (uint32_t)n_vocab, error);
 }
 
+static aerie_status not_in_grammar(const ae_spec_request *request, size_t i, aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the answer that shall go on, %d, is not one that the grammar allows",
+                   i - (request->n_tokens - request->n_answered), request->tokens[i]);
+}
+
 aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
 {
     AE_TRY(check_request(spec, request, error));
     if (!request->grammar) return AERIE_OK;
     ae_matcher matcher; /* whether the grammar's beginning fits is known only by making it */
     AE_TRY(ae_matcher_init(&matcher, request->grammar, error));
+    aerie_status status = AERIE_OK;
+    for (size_t i = request->n_tokens - request->n_answered; status == AERIE_OK && i < request->n_tokens; i++) {
+        uint32_t n;
+        const char *piece = ae_vocab_piece_view(spec->vocab, request->tokens[i], false, &n);
+        if (!n || !ae_matcher_advance(&matcher, piece, n)) status = not_in_grammar(request, i, error);
+    }
+    if (status == AERIE_OK && request->n_answered && ae_matcher_is_complete(&matcher, matcher.current))
+        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "the answer that shall go on is complete: its grammar allows nothing more");
     ae_matcher_free(&matcher);
-    return AERIE_OK;
+    return status;
 }
 
 /* The slot's constraint becomes that of the grammar (NULL: none), at its beginning. One left from an earlier request, here or
@@ -108,6 +129,14 @@ static aerie_status constrain(ae_spec *spec, uint32_t i_slot, const ae_grammar *
     return ae_constraint_create(own, grammar, spec->trie, error);
 }
 
+/* The slot's constraint, at the grammar's beginning, moves on over the answer. */
+static aerie_status follow_answer(ae_constraint *constraint, const ae_spec_request *request, aerie_error *error)
+{
+    for (size_t i = request->n_tokens - request->n_answered; constraint && i < request->n_tokens; i++)
+        if (!ae_constraint_advance(constraint, request->tokens[i])) return not_in_grammar(request, i, error);
+    return AERIE_OK;
+}
+
 aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error)
 {
     AE_TRY(check_request(spec, request, error));
@@ -119,20 +148,25 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     const origin from = choose_origin(spec, request);
     const uint32_t i = from.slot, n_most = request->row ? 0 : (uint32_t)request->n_tokens - 1;
     spec_slot *s = &spec->slots[i];
-    const aerie_status status = constrain(spec, i, request->grammar, error);
+    aerie_status status = constrain(spec, i, request->grammar, error);
+    if (status == AERIE_OK) status = follow_answer(s->constraint, request, error);
     if (status != AERIE_OK) {
         ae_sampler_free(sampler);
         return status;
     }
+    if (request->mu) ae_sampler_set_mu(sampler, *request->mu);
+    if (request->n_kv > from.n_source && n_most) ae_spec_write_cached(spec, request->tokens, request->n_kv, request->kv);
     ae_spec_reuse(spec, i, request->tokens, n_most, &from);
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
     *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
                      .number = spec->n_started++, .leader = NO_SLOT,
-                     .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict, .sampler = sampler,
+                     .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict,
+                     .n_answered = (uint32_t)request->n_answered, .sampler = sampler,
                      .constraint = s->constraint, .start_time = ae_time_now()};
     memcpy(tokens, request->tokens, request->n_tokens * sizeof *tokens);
-    s->stats.n_prompt = (uint32_t)request->n_tokens;
+    s->stats.n_prompt = (uint32_t)(request->n_tokens - request->n_answered);
+    s->stats.n_generated = (uint32_t)request->n_answered;
     s->stats.n_cached = ae_kv_n_live(ae_engine_kv(spec->engine), i);
     if (!request->row && from.n_leader >= s->stats.n_cached + AE_KV_PAGE) {
         s->leader = from.leader;
@@ -142,4 +176,56 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     spec->order[spec->n_active++] = i;
     *slot = i;
     return AERIE_OK;
+}
+
+/* ---- Bytes of the cache: for saved sequences ---------------------------------------------------------------- */
+
+ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)
+{
+    const spec_slot *s = &spec->slots[slot];
+    return (ae_spec_sequence){s->tokens, s->n_tokens, s->stats.n_generated, ae_sampler_mu(s->sampler)};
+}
+
+/* The slot whose live positions hold most of the tokens; NO_SLOT: the prefix tree holds no less. */
+static uint32_t find_cached(const ae_spec *spec, const int32_t *tokens, size_t n, uint32_t *n_cached)
+{
+    const ae_kv *kv = ae_engine_kv(spec->engine);
+    uint32_t best = NO_SLOT;
+    *n_cached = ae_kv_match(kv, tokens, (uint32_t)(n < spec->n_ctx ? n : spec->n_ctx));
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        const uint32_t live = ae_kv_n_live(kv, i), same = live > *n_cached ? common_tokens(spec, i, tokens, n) : 0;
+        if ((same < live ? same : live) <= *n_cached) continue;
+        *n_cached = same < live ? same : live;
+        best = i;
+    }
+    return best;
+}
+
+uint32_t ae_spec_n_cached(const ae_spec *spec, const int32_t *tokens, size_t n)
+{
+    uint32_t n_cached;
+    find_cached(spec, tokens, n, &n_cached);
+    return n_cached;
+}
+
+void ae_spec_read_cached(const ae_spec *spec, const int32_t *tokens, uint32_t n, void *out)
+{
+    ae_kv *kv = ae_engine_kv(spec->engine);
+    ae_stream *stream = ae_engine_stream(spec->engine);
+    const size_t bytes = ae_kv_slot_bytes(kv);
+    uint32_t n_cached;
+    const uint32_t slot = find_cached(spec, tokens, n, &n_cached);
+    if (slot == NO_SLOT) ae_kv_read_prefix(kv, stream, tokens, n, out);
+    else
+        for (uint32_t i = 0; i < n; i++) ae_kv_read(kv, stream, slot, i, (uint8_t *)out + i * bytes);
+}
+
+void ae_spec_write_cached(ae_spec *spec, const int32_t *tokens, uint32_t n, const void *bytes)
+{
+    ae_kv_write_prefix(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), tokens, n, bytes);
+}
+
+size_t ae_spec_slot_bytes(const ae_spec *spec)
+{
+    return ae_kv_slot_bytes(ae_engine_kv(spec->engine));
 }

@@ -1,0 +1,12 @@
+/* hash.h - 64 bits of any bytes, the same on every machine: for checksums and fingerprints. It finds accidents; somebody who
+ * wants two texts of one hash can make them. */
+#ifndef AE_BASE_HASH_H
+#define AE_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* seed: 0, or the hash of what comes before. Any change of one 8-byte word changes the hash. */
+uint64_t ae_hash64(uint64_t seed, const void *bytes, size_t n);
+
+#endif

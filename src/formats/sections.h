@@ -1,0 +1,41 @@
+/* sections.h - a block of bytes made of sections, each with a type and a length: the form of saved sequences.
+ *
+ * Owns: the layout. Does not own: what a section means. The block is hostile when it is read.
+ * Layout, little-endian: "aerieseq", u32 version, u32 number of sections, u64 bytes in all, u64 checksum (ae_hash64 of all
+ * other bytes); then for each section u32 type, u32 flags, u64 length, that many bytes, zeros up to a multiple of 8.
+ * A reader passes over types that it does not know if their flags say that they are OPTIONAL, and refuses the block
+ * otherwise: that is how later versions add sections, such as the state of recurrent layers.
+ */
+#ifndef AE_FORMATS_SECTIONS_H
+#define AE_FORMATS_SECTIONS_H
+
+#include "base/err.h"
+
+#define AE_SECTIONS_VERSION 1
+#define AE_SECTIONS_MAX 16
+#define AE_SECTION_OPTIONAL 1u
+
+typedef struct ae_section {
+    uint32_t type, flags;
+    const uint8_t *data; /* [n], aligned to 8 if the block is */
+    uint64_t n;
+} ae_section;
+
+typedef struct ae_sections {
+    ae_section list[AE_SECTIONS_MAX];
+    uint32_t n;
+} ae_sections;
+
+/* Points into bytes[0..n). Errors: FORMAT (no such block, cut, damaged), UNSUPPORTED (another version), LIMIT. */
+aerie_status ae_sections_open(ae_sections *sections, const void *bytes, size_t n, aerie_error *error);
+/* NULL if there is none of this type. */
+const ae_section *ae_sections_find(const ae_sections *sections, uint32_t type);
+/* UNSUPPORTED for a section that is not OPTIONAL and of none of the types known[0..n). */
+aerie_status ae_sections_check_known(const ae_sections *sections, const uint32_t *known, size_t n, aerie_error *error);
+
+/* A block with room for these sections, in *bytes [*n], the caller's (ae_free). The data of each are copied; where it is NULL the
+ * room is zeros, data points there afterwards, and the caller fills it. ae_sections_seal comes last. */
+aerie_status ae_sections_create(void **bytes, size_t *n, ae_section *list, uint32_t n_sections, aerie_error *error);
+void ae_sections_seal(void *bytes, size_t n);
+
+#endif
