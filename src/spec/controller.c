@@ -1,5 +1,6 @@
 #include "spec/controller.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,16 +11,19 @@
 #define PRIOR_TRIES 4.0   /* ... and for how many tries that counts */
 #define PROBE_SHARE 8     /* the first drafts are one level for one sequence in so many, ... */
 #define PROBE_EVERY 4     /* ... and come every so many rounds until their price is known */
-#define INTEREST 0.015    /* of a plain pass, that each pass pays into a book; each failed trial after the first halves it, ... */
+#define INTEREST 0.012    /* of a plain pass, that each pass pays into a book; each failed trial after the first halves it, ... */
 #define MOST_FAILED 4     /* ... as long as these are no more */
-#define CREDIT_FIRST 1.0
+#define CREDIT_FIRST 0.7
 #define CREDIT_MOST 2.0
 #define CREDIT_LEAST -0.5
 #define CREDIT_WAKE 0.25  /* a kind that rests is tried again with this much */
+#define RISK_LEAST 0.2    /* of a plain pass, that may be risked with any credit */
+#define MOST_DRIFT 8.0
 #define FORGET 0.97       /* of acceptance, per round without a draft: what was bad is tried again */
 #define PLAIN_EARLY 12    /* rounds to the next plain one while its time is hardly known, ... */
 #define PLAIN_CLOSE 48    /* ... while speculation gains little, ... */
 #define PLAIN_EVERY 192   /* ... and else */
+#define PLAIN_DRIFTED 4   /* rounds, after the machine became slower or faster */
 #define PLAIN_DOUBTED 8   /* rounds, when it seems slower than a larger pass */
 
 struct ae_reached {
@@ -32,6 +36,7 @@ aerie_status ae_controller_init(ae_controller *c, const ae_controller_options *o
     memset(c, 0, sizeof *c);
     c->options = *options;
     for (int k = 0; k < 2; k++) c->book[k].credit = CREDIT_FIRST;
+    c->drift = c->plain_drift = 1;
     const size_t n_nodes = (size_t)options->n_seqs * AE_TREE_MAX;
     c->nodes = ae_alloc(n_nodes, sizeof *c->nodes);
     c->order = ae_alloc(options->n_seqs, sizeof *c->order);
@@ -100,12 +105,21 @@ double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint3
 {
     ae_line line;
     pass_line(c, n_context, false, &line);
-    return ae_line_at(&line, n_rows);
+    return c->drift * ae_line_at(&line, n_rows);
 }
 
 void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows, double seconds)
 {
-    ae_curve_add(&c->pass[r->prompts ? AE_T_BUCKETS : bucket_of(r->n_context)], n_rows, seconds, c->clock);
+    ae_curve *curve = &c->pass[r->prompts ? AE_T_BUCKETS : bucket_of(r->n_context)];
+    const ae_times *t = ae_curve_times(curve, n_rows);
+    if (!r->prompts && ae_times_trusted(t, c->clock)) {
+        add_ratio(&c->drift_ratios, seconds / (double)t->typical);
+        c->drift = usual_ratio(&c->drift_ratios);
+        if (c->drift < 1 / MOST_DRIFT) c->drift = 1 / MOST_DRIFT;
+        if (c->drift > MOST_DRIFT) c->drift = MOST_DRIFT;
+    }
+    seconds /= c->drift;
+    ae_curve_add(curve, n_rows, seconds, c->clock);
     if (n_rows > r->n_rows && c->expected > 0) add_ratio(&c->pass_ratios, seconds / c->expected);
 }
 
@@ -118,12 +132,14 @@ static double draft_seconds(const ae_controller *c, double n, uint32_t n_levels)
 
 void ae_controller_saw_offers(ae_controller *c, uint32_t n, double seconds)
 {
-    ae_curve_add(&c->offer, n, seconds, c->clock);
+    ae_curve_add(&c->offer, n, seconds / c->drift, c->clock);
     c->took[AE_KIND_OFFER] = (double)ae_curve_times(&c->offer, n)->typical;
 }
 
 void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, double first, double others)
 {
+    first /= c->drift;
+    others /= c->drift;
     const double expected = c->first_now.n ? draft_seconds(c, n, n_levels) : first + others;
     if (expected > 0) add_ratio(&c->draft_ratios, (first + others) / expected);
     c->took[AE_KIND_DRAFT] = expected * usual_ratio(&c->draft_ratios);
@@ -210,7 +226,7 @@ static void end_trial(ae_book *b)
     b->trial = 0;
 }
 
-static void enter(ae_book *b, bool used, double gain)
+static void enter(ae_book *b, bool used, double gain, uint32_t n_warm)
 {
     b->n_idle = used ? 0 : b->n_idle + 1;
     if (used) b->trial += gain;
@@ -222,20 +238,39 @@ static void enter(ae_book *b, bool used, double gain)
         b->resting = true;
         end_trial(b);
     }
-    if (b->credit > CREDIT_WAKE) b->resting = false;
+    if (b->credit > CREDIT_WAKE && b->resting) {
+        b->resting = false;
+        b->n_warming = n_warm;
+    } else if (b->n_warming) {
+        b->n_warming--;
+    }
 }
 
 void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_result *result)
 {
-    if (c->options.fixed || r->prompts || !r->n_drawing) return;
-    const double plain = c->plain_seconds, n_nodes = result->n_nodes[0] + result->n_nodes[1];
+    if (c->options.fixed) return;
+    ae_book *network = &c->book[AE_KIND_DRAFT];
+    const double plain = c->plain_seconds, upkeep = result->upkeep / (c->drift * plain);
+    if (r->prompts || !r->n_drawing) { /* a prompt's rows are work for a network, too; alone they do not make it rest */
+        const double left = network->credit - upkeep;
+        if (network->credit > CREDIT_WAKE) network->credit = left > CREDIT_WAKE ? left : CREDIT_WAKE;
+        return;
+    }
+    const double n_nodes = result->n_nodes[0] + result->n_nodes[1];
     double more = n_nodes ? c->expected * usual_ratio(&c->pass_ratios) / plain - 1 : 0;
     if (more < 0) more = 0;
     for (int k = 0; k < 2; k++) {
         double gain = (double)result->n_accepted[k] / r->n_drawing - c->took[k] / plain;
         if (n_nodes) gain -= more * result->n_nodes[k] / n_nodes;
-        enter(&c->book[k], result->used[k], result->used[k] ? gain : 0);
+        if (!result->used[k]) gain = 0;
+        if (k == AE_KIND_DRAFT && c->draft_ratios.n_seen && !c->book[k].n_warming) gain -= upkeep; /* it had its chance */
+        enter(&c->book[k], result->used[k], gain, k == AE_KIND_DRAFT ? c->options.n_warm : 0);
     }
+}
+
+bool ae_controller_rests(const ae_controller *c)
+{
+    return !c->options.fixed && c->book[AE_KIND_DRAFT].resting;
 }
 
 /* ---- Begin ---------------------------------------------------------------------------------------------- */
@@ -251,6 +286,8 @@ static bool plain_is_due(const ae_controller *c, const ae_round *r)
     const uint32_t age = c->clock - c->last_plain;
     if (!ae_times_trusted(t, c->clock)) return age >= PLAIN_EARLY;
     if (age >= PLAIN_DOUBTED && (double)t->typical > 1.05 * ae_line_at(&c->pass_now, (double)t->typical_size)) return true;
+    const double since = c->drift / c->plain_drift; /* a size that was measured wrongly looks like a change of everything */
+    if (age >= PLAIN_DRIFTED && (since > 1.25 || since < 0.8)) return true;
     const bool close = c->gain < 1.2;
     return age >= (close ? PLAIN_CLOSE : PLAIN_EVERY);
 }
@@ -277,10 +314,11 @@ bool ae_controller_begin(ae_controller *c, const ae_round *r)
     pass_line(c, r->n_context, r->prompts, &c->pass_now);
     c->plain_seconds = ae_line_at(&c->pass_now, r->n_rows);
     c->expected = c->took[0] = c->took[1] = 0;
+    c->probing = false;
     if (c->options.fixed) return c->options.offers;
     if (c->book[AE_KIND_DRAFT].n_idle) forget(c);
     c->plain = plain_is_due(c, r);
-    if (c->plain) c->last_plain = c->clock;
+    if (c->plain) c->last_plain = c->clock, c->plain_drift = c->drift;
     ae_curve_line(&c->first, c->clock, true, &c->first_now);
     ae_curve_line(&c->level, c->clock, true, &c->level_now);
     return c->options.offers && !c->plain && !c->book[AE_KIND_OFFER].resting;
@@ -334,6 +372,16 @@ static void ask(ae_controller *c, uint32_t n, uint32_t n_levels)
     }
 }
 
+/* Seconds beyond a plain pass that may be lost if nothing is accepted. Of many sequences one large tree each can take as long
+ * as several plain passes: no more than the kinds have left, and as much again. */
+static double risk(const ae_controller *c, const ae_round *r, bool network)
+{
+    if (r->n_drawing == 1) return HUGE_VAL;
+    double credit = c->book[AE_KIND_OFFER].credit;
+    if (network && c->book[AE_KIND_DRAFT].credit > credit) credit = c->book[AE_KIND_DRAFT].credit;
+    return 2 * (credit > RISK_LEAST ? credit : RISK_LEAST) * c->plain_seconds;
+}
+
 /* The sequences with most to gain, and levels, of the best rate: [sequences that draw + expected accepted] over [offers, draft
  * and pass]. */
 static bool plan_best(ae_controller *c, const ae_round *r, uint32_t n, double offered, uint32_t n_offered)
@@ -341,15 +389,16 @@ static bool plan_best(ae_controller *c, const ae_round *r, uint32_t n, double of
     const uint32_t most = c->options.n_max < AE_TREE_MAX ? c->options.n_max : AE_TREE_MAX;
     const double spent = c->took[AE_KIND_OFFER], rows = r->n_rows + n_offered, base = r->n_drawing + offered;
     double sum[AE_TREE_MAX + 1] = {0}, best = GAIN_NEEDED * base / (spent + ae_line_at(&c->pass_now, rows)), unused;
+    const double most_lost = risk(c, r, true);
     uint32_t best_n = 0, best_levels = 0;
     for (uint32_t m = 1, next = 1; m <= n; m++) {
         for (uint32_t k = 1; k <= most; k++) sum[k] += promise(c, c->order[m - 1], k, &unused);
         if (m < next && m < n) continue;
         next = m + 1 + m / 8;
         for (uint32_t k = 1; k <= most; k++) {
-            const double rate =
-                (base + sum[k]) / (spent + draft_seconds(c, m, k) + ae_line_at(&c->pass_now, rows + (double)m * k));
-            if (rate <= best) continue;
+            const double draft = draft_seconds(c, m, k);
+            const double rate = (base + sum[k]) / (spent + draft + ae_line_at(&c->pass_now, rows + (double)m * k));
+            if (rate <= best || draft > most_lost) continue;
             best = rate;
             best_n = m;
             best_levels = k;
@@ -373,7 +422,7 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
         ask(c, n, most);
         return true;
     }
-    if (c->plain || c->book[AE_KIND_DRAFT].resting) return false;
+    if (c->plain || c->book[AE_KIND_DRAFT].resting || c->book[AE_KIND_DRAFT].n_warming) return false;
     const float floor = ae_controller_floor(c, r);
     for (uint32_t i = 0; i < n; i++) {
         double theirs;
@@ -393,6 +442,7 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
     const ae_times *price = ae_curve_times(&c->first, n_probe);
     if (ae_times_trusted(price, c->clock) || (price->n_seen && c->clock - price->last < PROBE_EVERY)) return false;
     ask(c, n_probe, 1);
+    c->probing = true;
     return true;
 }
 
@@ -451,6 +501,7 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
     const float floor = 0.5f * ae_controller_floor(c, r);
     uint32_t n_nodes = 0, n_keep = 0;
     if (c->options.fixed) return;
+    spent /= c->drift;
     for (uint32_t t = 0; t < n; t++) {
         const ae_tree *tree = chances[t].tree;
         float reach[AE_TREE_MAX];
@@ -464,6 +515,7 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
     qsort(c->nodes, n_nodes, sizeof *c->nodes, by_reach);
     /* what the drafts took is spent whatever is verified now */
     double expected = r->n_drawing, seconds = spent + c->plain_seconds, best = GAIN_NEEDED * expected / seconds;
+    const double most_pass = c->plain_seconds + risk(c, r, spent > 0);
     c->expected = c->plain_seconds;
     c->gain = 1;
     for (uint32_t k = 0; k < n_nodes; k++) {
@@ -472,6 +524,7 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
         expected += (double)c->nodes[k].reach;
         const double pass = ae_line_at(&c->pass_now, r->n_rows + k + 1.0);
         seconds = spent + pass;
+        if (pass > most_pass) break; /* what is spent is spent */
         if (expected / seconds <= best) continue;
         best = expected / seconds;
         n_keep = k + 1;

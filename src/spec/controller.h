@@ -10,10 +10,11 @@
  * Kept per session, all of it measured on the real passes: T(n), the seconds of a target pass over n rows, for any n and per
  * bucket of context length; seconds of offers, of a draft's first level and of a further one, by number of sequences; how
  * often drafts are accepted by depth, and by sequence; and a calibration of beliefs, tree.p against what was really
- * accepted. No model of the machine, no sweep at start. Noise is met by order statistics (spec/timing.h).
+ * accepted. No model of the machine, no sweep at start. Noise is met by order statistics (spec/timing.h); a machine that becomes
+ * slower or faster as a whole by the drift: what is kept are times of one speed, which the newest passes give.
  *
  * Beside the estimates there is a book for each kind of draft: what it brought and what it took, in plain passes, whether or
- * not anything was verified. A kind whose book is empty rests. Every pass pays a little in, so a kind that brings nothing
+ * not anything was verified, and the upkeep of its state. A kind whose book is empty rests. Every pass pays a little in, so a kind that brings nothing
  * is tried again, more rarely each time, and can never cost more than that share of the whole.
  *
  * Timings steer speed only; no choice made here can change an output (law 1).
@@ -35,6 +36,7 @@ typedef struct ae_controller_options {
     uint32_t n_seqs;  /* of a pass, at most */
     bool fixed;       /* verify all that is drafted: for tests */
     bool offers, drafts; /* the kinds that there are */
+    uint32_t n_warm;  /* rounds that a network which rested needs to get ready */
 } ae_controller_options;
 
 typedef enum ae_draft_kind { AE_KIND_OFFER, AE_KIND_DRAFT } ae_draft_kind;
@@ -52,6 +54,7 @@ typedef struct ae_book {
     uint32_t n_failed;  /* trials in a row that lost */
     uint32_t n_idle;    /* rounds since it was used */
     bool resting;
+    uint32_t n_warming; /* rounds until it may be used, after it rested */
 } ae_book;
 
 typedef struct ae_controller {
@@ -69,6 +72,10 @@ typedef struct ae_controller {
     double depth_tries[AE_TREE_MAX + 1], depth_hits[AE_TREE_MAX + 1]; /* of levels that ran, the parent being accepted */
     ae_book book[2];                 /* [ae_draft_kind] */
     ae_ratios pass_ratios, draft_ratios; /* of passes that verified drafts, of networks */
+    ae_ratios drift_ratios;          /* of passes over numbers of rows that are well known, */
+    double drift;                    /* how much longer all takes at present than what is kept says, ... */
+    double plain_drift;              /* ... and when plain decoding was measured last */
+    bool probing;                    /* the last plan asked only what a network costs */
     struct ae_reached *nodes;        /* [n_seqs * AE_TREE_MAX] while choosing */
     uint64_t *kept;                  /* [n_seqs] of each tree */
     struct ae_chance **order;        /* [n_seqs] while planning */
@@ -123,10 +130,14 @@ typedef struct ae_result {
     bool used[2];             /* offers were asked for, a network ran: verified or not */
     uint32_t n_nodes[2];      /* verified, ... */
     uint32_t n_accepted[2];   /* ... and accepted; what both proposed is the offer's */
+    double upkeep;            /* seconds that a network's state took, beside its drafts */
 } ae_result;
 
-/* After every pass of decoding. */
+/* After every pass. */
 void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_result *result);
+
+/* No network will be asked for in the next rounds: it need not keep anything. */
+bool ae_controller_rests(const ae_controller *c);
 
 /* Expected seconds of a pass; for tests and statistics. */
 double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint32_t n_context);

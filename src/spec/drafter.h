@@ -45,6 +45,7 @@ typedef struct ae_draft_begin {
     size_t n_tokens;
     uint32_t n_same;       /* first tokens that both have */
     uint32_t n_shared;     /* positions that the target's KV cache can reuse: n_same of the donor's, or more from elsewhere */
+    bool idle;             /* as below: nothing has to be run again */
 } ae_draft_begin;
 
 /* Positions that have become true: rows of the last pass, in order of position. */
@@ -54,7 +55,8 @@ typedef struct ae_draft_seen {
     uint32_t n;
     const int32_t *tokens; /* [n_tokens] the whole sequence, as far as known */
     size_t n_tokens;
-    bool idle;             /* no draft will be asked for in the next rounds: what is not needed then need not be kept */
+    bool idle;             /* no draft will be asked for in the next rounds: nothing need be kept, and the next rows are as
+                            * good a beginning as any */
 } ae_draft_seen;
 
 typedef struct ae_drafter_ops {

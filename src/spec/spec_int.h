@@ -1,10 +1,14 @@
-/* spec_int.h - the loop's state, shared by spec.c (the passes) and spec_start.c (how sequences begin). */
+/* spec_int.h - the loop's state, and what its files do for each other.
+ *
+ * spec.c owns the state and the order of a pass; spec_start.c begins sequences, spec_plan.c gives them rows and pages,
+ * spec_draft.c fills their trees, spec_walk.c draws, tells and commits.
+ */
 #ifndef AE_SPEC_SPEC_INT_H
 #define AE_SPEC_SPEC_INT_H
 
+#include "spec/guide.h"
 #include "spec/spec.h"
 #include "spec/trial.h"
-#include "text/grammar/grammar_mask.h"
 
 typedef struct spec_slot {
     bool active, ignore_eog;
@@ -65,6 +69,41 @@ struct ae_spec {
     uint32_t n_pages_left;      /* of the KV cache, for trees: what no chunk of the pass needs */
     uint32_t n_tree_rows;       /* nodes that fit the pass */
 };
+
+/* ---- spec.c ---- */
+
+aerie_status ae_spec_out_of_step(uint32_t slot, aerie_error *error);
+/* The sequence ends; its pages are still the slot's. */
+void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop);
+/* What the cache holds of a sequence goes to the prefix tree. */
+void ae_spec_release(ae_spec *spec, uint32_t i_slot);
+
+/* The network will not be asked for drafts in the next rounds. */
+static inline bool ae_spec_rests(const ae_spec *spec)
+{
+    return ae_trial_rests(&spec->trial) || ae_controller_rests(&spec->controller);
+}
+
+/* ---- spec_plan.c ---- */
+
+/* What each slot brings to the pass: a chunk of what is pending. Room is kept for a tree on every slot that
+ * decodes. */
+void ae_spec_plan(ae_spec *spec);
+
+/* ---- spec_draft.c ---- */
+
+/* Drafts for all slots that decode, cut to what is worth verifying. network: whether one may run. */
+aerie_status ae_spec_propose(ae_spec *spec, bool network, aerie_error *error);
+
+/* ---- spec_walk.c ---- */
+
+/* Draws for all slots that decode: on all threads, but for those with a grammar. Nobody hears of the tokens
+ * yet. */
+void ae_spec_walk(ae_spec *spec);
+/* Tells of what the walk drew, until somebody wants no more; then the KV cache keeps what was accepted. */
+aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, aerie_error *error);
+/* The chunk's rows and those of the accepted path are true now: the cache keeps them, the drafter may learn from them. */
+aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t n_path, aerie_error *error);
 
 /* ---- spec_start.c ---- */
 

@@ -55,7 +55,8 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
     if (!spec->drafter) return;
     const spec_slot *donor = &spec->slots[from->donor];
     const uint32_t n = spec->drafter->ops->begin(spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens,
-                                                                                  donor->n_tokens, from->n_same, n_shared});
+                                                                                  donor->n_tokens, from->n_same, n_shared,
+                                                                                  ae_spec_rests(spec)});
     (void)ae_kv_truncate(kv, i_slot, n < n_shared ? n : n_shared); /* not more than is live: cannot fail */
 }
 

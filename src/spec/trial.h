@@ -1,9 +1,12 @@
 /* trial.h - the last word on drafting by a network for many sequences: rounds with it against rounds without it, by the clock.
  *
- * The controller's estimates leave out what no estimate knows: caches that a network empties, the upkeep of its state. For many
- * sequences these decide, since a pass over many rows leaves little to gain. So rounds alternate, four without, eight with,
- * four without; whichever took less time per token, by the median, is kept for a while. Each comparison that the network loses
- * doubles the time until the next one.
+ * The controller's estimates leave out what no estimate knows: caches that a network empties, threads that it wakes. For many
+ * sequences these decide, since a pass over many rows leaves little to gain. So with many sequences a network has to earn its
+ * place. It rests at first. Then it runs for a few rounds, which are compared with the plain ones just before; it stops as soon
+ * as it is clearly slower. If it is faster it stays, and a few plain rounds now and then say whether that is still so. Each
+ * trial that it loses doubles the time until the next one, each that it wins the time until it is questioned again.
+ *
+ * A network that rests need not keep anything; AE_TRIAL_WARM rounds before it is tried it is told to get ready.
  *
  * Timings steer speed only (law 1).
  */
@@ -14,23 +17,40 @@
 #include <stdint.h>
 
 #define AE_TRIAL_SEQS 8   /* with fewer sequences there is no trial: the network may always run */
-#define AE_TRIAL_ROUNDS 8 /* of each side */
+#define AE_TRIAL_WARM 16  /* rounds */
+#define AE_TRIAL_ROUNDS 8 /* newest of each side that are compared */
+
+typedef enum ae_trial_state {
+    AE_TRIAL_REST,  /* without the network, for n_left rounds */
+    AE_TRIAL_TRY,   /* with it, until there is a verdict */
+    AE_TRIAL_KEEP,  /* with it, for n_left rounds */
+    AE_TRIAL_CHECK, /* without it, for n_left rounds, while it stays ready */
+} ae_trial_state;
 
 typedef struct ae_trial {
-    uint32_t n_seqs;                         /* at the beginning of the comparison */
-    uint32_t n_rounds;                       /* of it, so far */
-    float seconds[2][AE_TRIAL_ROUNDS];       /* per token, without and with */
+    uint32_t n_seqs;                   /* that this is about; 0: few, no trial */
+    ae_trial_state state;
+    uint32_t n_left;                   /* rounds */
+    float seconds[2][AE_TRIAL_ROUNDS]; /* rings: per token, without and with */
     uint32_t n_seen[2];
-    uint32_t n_held;                         /* rounds for which the result stands; 0: a comparison goes on */
-    uint32_t n_lost;                         /* comparisons in a row */
-    bool with;                               /* the result */
+    uint32_t n_idle;                   /* rounds of TRY in which the network had nothing to do */
+    uint32_t n_lost, n_won;            /* trials, checks in a row */
 } ae_trial;
 
-/* Whether a network may run in a round of n_seqs sequences that draw. Once per round of decoding. */
-bool ae_trial_allows(ae_trial *trial, uint32_t n_seqs);
-/* Such a round made n_tokens in so many seconds, everything included. allowed: what ae_trial_allows said. */
-void ae_trial_saw(ae_trial *trial, bool allowed, uint32_t n_tokens, double seconds);
-/* The network will not run for a while. */
+/* What a network did in a round. */
+typedef enum ae_trial_use {
+    AE_TRIAL_UNUSED,
+    AE_TRIAL_PROBED, /* it ran to see what it costs, not to gain anything */
+    AE_TRIAL_USED,
+} ae_trial_use;
+
+/* Before every pass: so many sequences are running. */
+void ae_trial_begin(ae_trial *trial, uint32_t n_seqs);
+/* The network may run in this pass. */
+bool ae_trial_allows(const ae_trial *trial);
+/* The network will not run for a while: it need not keep anything. */
 bool ae_trial_rests(const ae_trial *trial);
+/* A pass without prompts made n_tokens in so many seconds, everything included. */
+void ae_trial_saw(ae_trial *trial, ae_trial_use use, uint32_t n_tokens, double seconds);
 
 #endif

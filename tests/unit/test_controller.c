@@ -29,12 +29,14 @@ typedef struct machine {
     uint32_t n_good;    /* drafts are right for these sequences only; 0: for all */
     uint32_t n_slow_start; /* passes and drafts that take 2 to 12 times as long */
     double slow_share;     /* of those after them */
+    double upkeep;         /* of the network's state, in each round in which it does not rest */
+    double phase;          /* all takes so many times as long for a while, again and again; 0: never */
     uint32_t n_tokens;     /* of a sequence */
 } machine;
 
 typedef struct outcome {
     double seconds, tokens; /* unloaded */
-    uint32_t n_rounds, n_drafted_rounds, n_asked, most_rows;
+    uint32_t n_rounds, n_drafted_rounds, n_asked, most_rows, n_rested;
     double late_seconds, late_tokens; /* of the second half */
 } outcome;
 
@@ -58,7 +60,8 @@ static double random01(void)
 static double load(const machine *m, uint32_t n_done)
 {
     const bool slow = n_done < m->n_slow_start || random01() < m->slow_share;
-    return slow ? 2 + 10 * random01() : 1;
+    const double phase = m->phase > 0 && n_done / 37 % 3 == 1 ? m->phase : 1;
+    return phase * (slow ? 2 + 10 * random01() : 1);
 }
 
 static double pass_seconds(const machine *m, uint32_t n)
@@ -148,6 +151,9 @@ static void step(ae_controller *c, const machine *m, const ae_round *r, outcome 
     const double seconds = pass_seconds(m, n_rows);
     ae_controller_saw_pass(c, r, n_rows, seconds * load(m, o->n_rounds));
     for (uint32_t i = 0; i < m->n_seqs; i++) n_emitted += walk(c, m, i, &result);
+    result.upkeep = ae_controller_rests(c) ? 0 : m->upkeep * load(m, o->n_rounds);
+    o->n_rested += ae_controller_rests(c);
+    offers += ae_controller_rests(c) ? 0 : m->upkeep;
     ae_controller_saw_round(c, r, &result);
     o->seconds += seconds + draft + offers;
     o->tokens += n_emitted;
@@ -173,7 +179,7 @@ static void run(ae_controller *c, const machine *m, outcome *o)
 static void start(ae_controller *c, const machine *m)
 {
     const ae_controller_options options = {
-        .n_max = N_MAX, .n_seqs = MOST_SEQS, .offers = m->offer > 0, .drafts = !m->no_drafts};
+        .n_max = N_MAX, .n_seqs = MOST_SEQS, .offers = m->offer > 0, .drafts = !m->no_drafts, .n_warm = m->upkeep > 0 ? 16 : 0};
     assert_int_equal(ae_controller_init(c, &options, NULL), AERIE_OK);
 }
 
@@ -242,7 +248,7 @@ static void test_in_quiet(void **state)
         EACH(&m) {
             outcome o;
             const double got = speed(&m, &o), best = best_speed(&m);
-            expect("quiet", &m, got, best > 1.1 ? 0.83 * best : 0.97);
+            expect("quiet", &m, got, best > 1.1 ? 0.82 * best : 0.97);
         }
     }
     none_is_bad();
@@ -315,7 +321,7 @@ static void test_joined(void **state)
         expect("a random network beside offers", &both, speed(&both, &o), 0.96 * alone);
         poor.no_drafts = false, poor.level = 0.03, poor.level_row = 6e-4, poor.acceptance = 0.8;
         const double together = speed(&poor, &o);
-        expect("a good network beside offers", &poor, together, (n < 1 ? 1.03 : 0.99) * alone);
+        expect("a good network beside offers", &poor, together, (n < 1 ? 1.03 : 0.98) * alone);
         drafts = poor, drafts.offer_acceptance = 0.02;
         const double with_bad = speed(&drafts, &o);
         drafts.offer = 0;
@@ -364,18 +370,67 @@ static void test_after_a_noisy_start(void **state)
     none_is_bad();
 }
 
-/* One pass or draft in four is slow, for good. */
+/* One pass or draft in four is slow, for good: it takes chance to be right about every machine. */
 static void test_under_load(void **state)
 {
     (void)state;
     for (uint32_t n_seqs = 1; n_seqs <= 64; n_seqs *= 8) {
         machine m = {.n_seqs = n_seqs, .n_tokens = n_seqs == 1 ? 3000 : 600, .slow_share = 0.25};
+        double sum = 0;
+        uint32_t n_plain = 0, n_low = 0;
         EACH(&m) {
             outcome o;
             const double got = speed(&m, &o), best = best_speed(&m);
-            expect("load", &m, got, best > 1.1 ? 0.55 * best : 0.94);
+            expect("load", &m, got, best > 1.1 ? 0.55 * best : 0.9);
+            if (best > 1.1) continue;
+            sum += got, n_plain++, n_low += got < 0.95;
         }
+        assert_true(sum > 0.99 * n_plain && n_low <= 2);
     }
+    none_is_bad();
+}
+
+/* The whole machine is slow for a while, again and again: what was measured then and now is still compared rightly. */
+static void test_phases(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {1, 4, 8, 64};
+    for (size_t n = 0; n < 4; n++) {
+        machine m = {.n_seqs = counts[n], .n_tokens = n ? 600 : 2000, .phase = 2.2};
+        double share = 0;
+        uint32_t n_winnable = 0;
+        EACH(&m) {
+            outcome o;
+            const double got = speed(&m, &o), best = best_speed(&m);
+            expect("phases", &m, got, best > 1.1 ? 0.97 : 0.96);
+            if (best > 1.1) share += got / best, n_winnable++;
+        }
+        if (share < 0.88 * n_winnable) print_error("%u sequences: %.3f of the best\n", m.n_seqs, share / n_winnable);
+        assert_true(share >= 0.88 * n_winnable);
+    }
+    none_is_bad();
+}
+
+/* A network whose state costs something in every round, drafts or not: one that promises nothing rests, and then that costs
+ * nothing either; one that is good stays. */
+static void test_upkeep(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {1, 4, 64, 1000};
+    static const double upkeeps[] = {0.01, 0.05, 0.2};
+    for (size_t n = 0; n < 4; n++)
+        for (size_t u = 0; u < 3; u++) {
+            machine m = {.n_seqs = counts[n], .n_tokens = 500, .row = 0.05, .level = 0.1, .level_row = 0.005, .acceptance = -1};
+            outcome o;
+            m.upkeep = upkeeps[u] * pass_seconds(&m, m.n_seqs);
+            expect("upkeep of a network that promises nothing", &m, speed(&m, &o), 0.96);
+            if (upkeeps[u] > 0.02 && o.n_rested < o.n_rounds / 3) expect("rests", &m, (double)o.n_rested / o.n_rounds, 0.33);
+            m.acceptance = 0.3;
+            expect("upkeep of a poor network", &m, speed(&m, &o), 0.965);
+            if (n) continue;
+            m.acceptance = 0.9;
+            expect("upkeep of a good network", &m, speed(&m, &o), 1.3);
+        }
     none_is_bad();
 }
 
@@ -471,7 +526,9 @@ int main(void)
         cmocka_unit_test(test_in_quiet),          cmocka_unit_test(test_short),        cmocka_unit_test(test_many_sequences),
         cmocka_unit_test(test_offers),            cmocka_unit_test(test_joined),       cmocka_unit_test(test_sure_offers),
         cmocka_unit_test(test_sequences_differ),  cmocka_unit_test(test_after_a_noisy_start),
-        cmocka_unit_test(test_under_load),        cmocka_unit_test(test_changes),      cmocka_unit_test(test_one_slow_pass),
+        cmocka_unit_test(test_under_load),        cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_upkeep),
+        cmocka_unit_test(test_changes),      cmocka_unit_test(test_one_slow_pass),
         cmocka_unit_test(test_any_size),          cmocka_unit_test(test_not_in_slot_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,18 +17,21 @@ static double noise(void)
     return draw % 5 ? 1 + draw % 100 * 0.001 : 3;
 }
 
-/* n_rounds of 64 sequences; a round with the network makes `tokens` per sequence in `seconds`, one without 1 in 1. Returns seconds
- * a token over all. */
-static double run(ae_trial *t, uint32_t n_seqs, uint32_t n_rounds, double tokens, double seconds, bool noisy)
+/* n_rounds; one with the network makes `tokens` per sequence in `seconds`, one without 1 in 1. Returns seconds a token and
+ * sequence over all, and *n_with: rounds with it. */
+static double run(ae_trial *t, uint32_t n_seqs, uint32_t n_rounds, double tokens, double seconds, bool noisy, uint32_t *n_with)
 {
     double all_seconds = 0, all_tokens = 0;
+    *n_with = 0;
     for (uint32_t i = 0; i < n_rounds; i++) {
-        const bool with = ae_trial_allows(t, n_seqs);
-        const double took = (with ? seconds : 1) * (noisy ? noise() : 1);
+        ae_trial_begin(t, n_seqs);
+        const bool with = ae_trial_allows(t);
+        const double unloaded = with ? seconds : 1, took = unloaded * (noisy ? noise() : 1);
         const uint32_t made = (uint32_t)((with ? tokens : 1) * n_seqs);
-        ae_trial_saw(t, with, made, took);
-        all_seconds += took / (noisy ? 1.5 : 1);
+        ae_trial_saw(t, with ? AE_TRIAL_USED : AE_TRIAL_UNUSED, made, took);
+        all_seconds += unloaded;
         all_tokens += made;
+        *n_with += with;
     }
     return all_seconds * n_seqs / all_tokens;
 }
@@ -36,25 +39,62 @@ static double run(ae_trial *t, uint32_t n_seqs, uint32_t n_rounds, double tokens
 static void test_a_network_that_loses_rests(void **state)
 {
     (void)state;
-    for (int noisy = 0; noisy < 2; noisy++) {
-        ae_trial t = {0};
-        run(&t, 64, 16, 1.15, 1.3, noisy);
-        assert_true(ae_trial_rests(&t));
-        ae_trial again = {0};
-        if (!noisy) assert_true(run(&again, 64, 1000, 1.15, 1.3, false) < 1.01); /* 1.13 with it in every round */
-    }
+    for (uint32_t n_seqs = AE_TRIAL_SEQS; n_seqs <= 1000; n_seqs *= 5)
+        for (int noisy = 0; noisy < 2; noisy++) {
+            uint32_t n_with;
+            ae_trial t = {0}, again = {0}, useless = {0};
+            /* 1.27 with it in every round, and 63 rounds are a short answer */
+            const double brief = run(&t, n_seqs, 63, 1.1, 1.4, noisy, &n_with);
+            if (!noisy && brief > 1.025) fail_msg("%u sequences: %.3f", n_seqs, brief);
+            assert_true(run(&again, n_seqs, 2000, 1.1, 1.4, noisy, &n_with) < (noisy ? 1.03 : 1.005));
+            assert_true(run(&useless, n_seqs, 2000, 1, 2, noisy, &n_with) < (noisy ? 1.03 : 1.012));
+            if (!noisy) assert_true(n_with < 25);
+        }
 }
 
 static void test_a_network_that_wins_stays(void **state)
 {
     (void)state;
-    for (int noisy = 0; noisy < 2; noisy++) {
+    uint32_t n_with;
+    ae_trial t = {0};
+    run(&t, 64, 40, 1.5, 1.1, false, &n_with);
+    assert_true(ae_trial_allows(&t));
+    ae_trial again = {0};
+    assert_true(run(&again, 64, 1000, 1.5, 1.1, false, &n_with) < 0.76); /* 0.733 in every round */
+    ae_trial noisy = {0};
+    assert_true(run(&noisy, 64, 4000, 1.5, 1.1, true, &n_with) < 0.85);
+}
+
+/* What keeps a network ready is known before it is needed. */
+static void test_it_is_told_to_get_ready(void **state)
+{
+    (void)state;
+    ae_trial t = {0};
+    uint32_t n_ready = 0;
+    for (int i = 0; i < 100; i++) {
+        ae_trial_begin(&t, 16);
+        if (ae_trial_allows(&t)) break;
+        if (ae_trial_rests(&t)) assert_int_equal(n_ready, 0);
+        n_ready += !ae_trial_rests(&t);
+        ae_trial_saw(&t, AE_TRIAL_UNUSED, 16, 1);
+    }
+    assert_int_equal(n_ready, AE_TRIAL_WARM);
+}
+
+/* One that has nothing to do while it is allowed to is as good as none, and only costs its upkeep; seeing what it costs is no
+ * use either. */
+static void test_no_use(void **state)
+{
+    (void)state;
+    for (int use = AE_TRIAL_UNUSED; use <= AE_TRIAL_PROBED; use++) {
         ae_trial t = {0};
-        run(&t, 64, 16, 1.5, 1.1, noisy);
-        assert_false(ae_trial_rests(&t));
-        assert_true(ae_trial_allows(&t, 64));
-        ae_trial again = {0};
-        if (!noisy) assert_true(run(&again, 64, 1000, 1.5, 1.1, false) < 0.76); /* 0.733 in every round */
+        uint32_t n_allowed = 0;
+        for (int i = 0; i < 80; i++) {
+            ae_trial_begin(&t, 16);
+            n_allowed += ae_trial_allows(&t);
+            ae_trial_saw(&t, ae_trial_allows(&t) ? (ae_trial_use)use : AE_TRIAL_UNUSED, 16, 1);
+        }
+        assert_true(n_allowed >= 8 && n_allowed <= 16);
     }
 }
 
@@ -63,22 +103,29 @@ static void test_few_sequences_are_left_alone(void **state)
     (void)state;
     ae_trial t = {0};
     for (uint32_t i = 0; i < 100; i++) {
-        assert_true(ae_trial_allows(&t, 1 + i % (AE_TRIAL_SEQS - 1)));
-        ae_trial_saw(&t, true, 1, 5);
+        ae_trial_begin(&t, 1 + i % (AE_TRIAL_SEQS - 1));
+        assert_true(ae_trial_allows(&t));
+        assert_false(ae_trial_rests(&t));
+        ae_trial_saw(&t, AE_TRIAL_USED, 1, 5);
     }
-    assert_false(ae_trial_rests(&t));
 }
 
 static void test_another_number_of_sequences_begins_anew(void **state)
 {
     (void)state;
     ae_trial t = {0};
-    run(&t, 64, 10, 1.15, 1.3, false);
-    ae_trial_allows(&t, 30);
+    uint32_t n_with;
+    run(&t, 64, 26, 1.5, 1.1, false, &n_with);
+    assert_true(ae_trial_allows(&t));
+    ae_trial_begin(&t, 30); /* in the middle of a trial */
     assert_int_equal(t.n_seqs, 30);
-    assert_int_equal(t.n_rounds, 0);
-    run(&t, 30, 16, 1.15, 1.3, false);
-    assert_true(ae_trial_rests(&t));
+    assert_false(ae_trial_allows(&t));
+    assert_int_equal(t.n_seen[0] + t.n_seen[1], 0);
+    run(&t, 30, 60, 1.5, 1.1, false, &n_with);
+    assert_true(ae_trial_allows(&t));
+    ae_trial_begin(&t, 60); /* it won: a few plain rounds say whether it still does */
+    assert_false(ae_trial_allows(&t) || ae_trial_rests(&t));
+    run(&t, 60, 4, 1.5, 1.1, false, &n_with);
 }
 
 int main(void)
@@ -86,6 +133,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_network_that_loses_rests),
         cmocka_unit_test(test_a_network_that_wins_stays),
+        cmocka_unit_test(test_it_is_told_to_get_ready),
+        cmocka_unit_test(test_no_use),
         cmocka_unit_test(test_few_sequences_are_left_alone),
         cmocka_unit_test(test_another_number_of_sequences_begins_anew),
     };

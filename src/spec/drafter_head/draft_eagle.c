@@ -5,7 +5,8 @@
  * room for them is full. The newest always waits: row P needs the token at P + 1, and its output begins the draft.
  *
  * Invariant: true rows of the head + waiting features = positions of the target's cache (those of a slot that began
- * without the features of its cached prefix count as run). Drafted rows never outlive propose.
+ * without the features of its cached prefix count as run). While nobody wants drafts a slot is cold: it keeps nothing but its
+ * position, and begins there when drafts are wanted again. Drafted rows never outlive propose.
  *
  * Shapes of a draft (drafter.h). A node is a token; its row is run when its children are wanted. Levels run in one
  * batch over all slots. TREE keeps what is likely enough and lets the controller cut it; DYNAMIC is EAGLE-2
@@ -35,6 +36,8 @@ typedef struct grown {
 typedef struct head_slot {
     float *waiting;       /* (device) [n_room][width] */
     uint32_t n_waiting;
+    bool cold;
+    uint32_t position;    /* of the next row, while it is cold */
     /* this draft */
     const ae_draft_request *request;
     grown *pool;          /* [POOL] */
@@ -116,12 +119,19 @@ static void flush(head_drafter *d, uint32_t slot, const int32_t *tokens, size_t 
 }
 
 /* How many positions the target may be asked to run again, so that the head knows what stands before its first draft. */
-#define CATCH_UP_MAX 256
+#define CATCH_UP_MAX 32
 
 static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
 {
     head_drafter *d = (head_drafter *)drafter;
     if (b->slot >= d->n_slots) return 0;
+    if (b->idle) {
+        head_slot *s = &d->slots[b->slot];
+        s->cold = true;
+        s->position = b->n_shared;
+        s->n_waiting = 0;
+        return b->n_shared;
+    }
     if (b->n_same) flush(d, b->donor, b->tokens, b->n_tokens, 1);
     /* row n - 1 needs the token at n, which is the new sequence's own: the target runs position n - 1 again */
     const uint32_t n_most = b->n_shared ? b->n_shared - 1 : 0;
@@ -129,6 +139,7 @@ static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
     if (n) n--;
     ae_dhead_share(d->head, b->slot, b->donor, &n);
     d->slots[b->slot].n_waiting = 0;
+    d->slots[b->slot].cold = false;
     if (n_most - n <= CATCH_UP_MAX) return n;
     /* the rows before were computed elsewhere, or the window has forgotten them: the head begins after them */
     const uint32_t first = n_most - CATCH_UP_MAX;
@@ -136,24 +147,27 @@ static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
     return first;
 }
 
-/* While nobody wants drafts only the newest features are kept; the head will begin anew before them. */
-#define KEPT_IDLE 16
-
-static void grow_cold(head_drafter *d, uint32_t slot)
+/* Nothing is kept of these rows and of those before them. */
+static void grow_cold(const head_drafter *d, const ae_draft_seen *seen)
 {
-    head_slot *s = &d->slots[slot];
-    if (s->n_waiting <= AE_TREE_MAX) return; /* not for every token */
-    const uint32_t n = s->n_waiting - KEPT_IDLE, next = ae_dhead_n_true(d->head, slot) + n;
-    ae_dhead_restart(d->head, slot, next);
-    drop_waiting(d, s, n);
+    head_slot *s = &d->slots[seen->slot];
+    if (!s->cold) s->position = ae_dhead_n_true(d->head, seen->slot) + s->n_waiting;
+    s->cold = true;
+    s->n_waiting = 0;
+    s->position += seen->n;
 }
 
 static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
 {
     head_drafter *d = (head_drafter *)drafter;
     head_slot *s = &d->slots[seen->slot];
+    if (seen->idle) {
+        grow_cold(d, seen);
+        return;
+    }
+    if (s->cold) ae_dhead_restart(d->head, seen->slot, s->position);
+    s->cold = false;
     for (uint32_t done = 0; done < seen->n && !d->out_of_step;) {
-        if (seen->idle) grow_cold(d, seen->slot);
         if (s->n_waiting == d->n_room) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
         uint32_t n = seen->n - done;
         if (n > d->n_room - s->n_waiting) n = d->n_room - s->n_waiting;
@@ -164,7 +178,7 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
         done += n;
     }
     /* a long chunk of prompt runs now, while its features are warm; single tokens wait for the next draft */
-    if (!seen->idle && s->n_waiting > AE_TREE_MAX + 1) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
+    if (s->n_waiting > AE_TREE_MAX + 1) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
 }
 
 /* ---- Growing -------------------------------------------------------------------------------------------- */
