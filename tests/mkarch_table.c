@@ -41,7 +41,7 @@
     set " ffn_gate_shexp w 64 " #ff "\n" set " ffn_up_shexp w 64 " #ff "\n" set " ffn_down_shexp w2 " #ff " 64\n"
 #define PRE_NORMS "* attn_norm n 64\n* ffn_norm n 64\n"
 #define NEXTN(set)                                                                                                             \
-    set " nextn.eh_proj w 128 64\n" set " nextn.enorm n 64\n" set " nextn.hnorm n 64\n" set " nextn.shared_head_norm n 64\n"
+    set " nextn.eh_proj w 128 64\n" set " nextn.enorm n 64\n" set " nextn.hnorm n 64\n"
 /* Mamba2, of rows of 64: 8 heads of 16, 2 groups, a state of 16 */
 #define MAMBA(set)                                                                                                             \
     set " ssm_in w 64 328\n" set " ssm_conv1d c 4 192\n" set " ssm_conv1d.bias b 192\n" set " ssm_dt.bias s 8\n" set           \
@@ -240,7 +240,8 @@ const mkarch_spec mkarch_specs[] = {
      "u expert_shared_count 2\nu leading_dense_block_count 1\nf expert_weights_scale 1.7\nb expert_weights_norm 1\n"
      "u expert_gating_func 2\nu nextn_predict_layers 1\n",
      EMBED OUTPUT "* attn_norm n 64\n* post_attention_norm n 64\n" QKVO("*", 96, 48) QKV_BIAS("*", 96, 48) QK_NORM("*", 24, 24)
-     FFN("d", 96) ROUTER("mM", 8) "mM exp_probs_b.bias b 8\n" STACK("mM", 8, 32) SHARED("mM", 64) NEXTN("M")},
+     FFN("d", 96) ROUTER("mM", 8) "mM exp_probs_b.bias b 8\n" STACK("mM", 8, 32) SHARED("mM", 64) NEXTN("M")
+     "M nextn.shared_head_norm n 64\n"},
     {"glm4moe-plain", "glm4moe", "ddm",
      ROWS(64, 96) RMS HEADS(4, 2, 24) ROPE(12, 10000) EXPERTS(8, 3, 32)
      "u expert_shared_count 1\nu leading_dense_block_count 2\n",
@@ -298,10 +299,14 @@ const mkarch_spec mkarch_specs[] = {
     {"qwen35", "qwen35", "llalla", ROWS(64, 96) QWEN35_KEYS SSM(4, 512, 128, 4, 2),
      EMBED OUTPUT QWEN35_NORMS QWEN35_ATTENTION("a") DELTA("l", 1024, 512, 128) QWEN35_GATES("l") FFN("*", 96)},
     {"qwen35-mtp", "qwen35", "llallaM", ROWS(64, 96) QWEN35_KEYS SSM(4, 512, 128, 4, 2) "u nextn_predict_layers 1\n",
-     EMBED OUTPUT QWEN35_NORMS QWEN35_ATTENTION("aM") DELTA("l", 1024, 512, 128) QWEN35_GATES("l") FFN("*", 96) NEXTN("M")},
-    {"qwen35moe", "qwen35moe", "llalla",
-     ROWS(64, 96) QWEN35_KEYS SSM(4, 128, 32, 4, 2) EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\n",
-     EMBED OUTPUT QWEN35_NORMS QWEN35_ATTENTION("a") DELTA("l", 256, 128, 32) QWEN35_GATES("l") QWEN35_MOE("*")},
+     EMBED OUTPUT QWEN35_NORMS QWEN35_ATTENTION("aM") DELTA("l", 1024, 512, 128) QWEN35_GATES("l") FFN("*", 96) NEXTN("M")
+     "M nextn.shared_head_norm n 64\n"},
+    /* its MTP block has an embedding and a head of its own, but no norm before the head */
+    {"qwen35moe", "qwen35moe", "llallaM",
+     ROWS(64, 96) QWEN35_KEYS SSM(4, 128, 32, 4, 2) EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\n"
+     "u nextn_predict_layers 1\n",
+     EMBED OUTPUT QWEN35_NORMS QWEN35_ATTENTION("aM") DELTA("l", 256, 128, 32) QWEN35_GATES("l") QWEN35_MOE("*") NEXTN("M")
+     "M nextn.embed_tokens e 64 264\nM nextn.shared_head_head w2 64 264\n"},
     {"qwen35moe-fused", "qwen35moe", "llal",
      ROWS(64, 96) QWEN35_KEYS SSM(4, 256, 64, 4, 2) EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\n",
      TIED QWEN35_NORMS QWEN35_ATTENTION("a") DELTA("l", 512, 256, 64) QWEN35_GATES("l") ROUTER("*", 8)

@@ -4,8 +4,8 @@
     check_arch_torch.py --mkarch build/tests/mkarch [NAME...]
 
 Builds each model that it knows in torch, on the CPU in F32, with the weights of the file that mkarch writes, and compares its
-logits with those of NAME.bin. Needs torch, transformers (5.23) and gguf. Exit status 1 if one differs where it should not;
-77 if a package is missing.
+logits with those of NAME.bin, and of an MTP block with those of NAME.nextn.bin. Needs torch, transformers (5.23) and gguf.
+Exit status 1 if one differs where it should not; 77 if a package is missing.
 """
 import argparse
 import os
@@ -30,14 +30,14 @@ MAX_ERROR = 1e-4
 def read_golden(path):
     with open(path, "rb") as f:
         data = f.read()
-    rows, vocab, _ = struct.unpack_from("<IIQ", data)
+    rows, vocab, model_hash = struct.unpack_from("<IIQ", data)
     tokens = np.frombuffer(data, "<i4", rows, 16)
     at = 16 + 4 * rows
     logits = np.empty((rows, vocab))
     for i in range(rows):
         logits[i] = struct.unpack_from("<f", data, at)[0] * np.frombuffer(data, "<i2", vocab, at + 4)
         at += 4 + 2 * vocab
-    return tokens, logits
+    return tokens, logits, model_hash
 
 
 class File:
@@ -72,7 +72,8 @@ LAYER = {
     "ffn_up_shexp": "mlp.shared_experts.up_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj",
     "attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm", "attn_q_b": "self_attn.q_b_proj",
     "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
-    "attn_kv_b": "self_attn.kv_b_proj",
+    "attn_kv_b": "self_attn.kv_b_proj", "nextn.eh_proj": "eh_proj", "nextn.enorm": "enorm", "nextn.hnorm": "hnorm",
+    "nextn.shared_head_norm": "post_norm", "nextn.embed_tokens": "embed_tokens", "nextn.shared_head_head": "head",
 }
 GEMMA = {
     "post_attention_norm": "post_attention_layernorm", "ffn_norm.weight": "pre_feedforward_layernorm.weight",
@@ -107,8 +108,6 @@ def state_of(f, layer=None, permuted=False, plus_one=(), change=None):
                 state[to] = w - 1 if name == "output_norm.weight" and plus_one else w
             continue
         i, name = int(match[1]), match[2]
-        if i >= f.n_layers:
-            continue
         if permuted and name.startswith(("attn_q.", "attn_k.")):
             w = unpermute(w, f.per_layer("attention.head_count" if name[5] == "q" else "attention.head_count_kv")[i])
         if name.removesuffix(".weight") in plus_one:
@@ -177,7 +176,8 @@ DELTA = {"attn_q": "self_attn.q_proj", "ssm_a": "linear_attn.A_log", "ssm_dt.bia
          "ssm_ba": "linear_attn.in_proj_ba", "in_proj_qkvz": "linear_attn.in_proj_qkvz",
          "ffn_gate_shexp": "mlp.shared_expert.gate_proj", "ffn_up_shexp": "mlp.shared_expert.up_proj",
          "ffn_down_shexp": "mlp.shared_expert.down_proj", "ffn_gate_inp_shexp": "mlp.shared_expert_gate"}
-DELTA_PLUS_ONE = ("attn_norm", "post_attention_norm", "attn_q_norm", "attn_k_norm", "output_norm")
+DELTA_PLUS_ONE = ("attn_norm", "post_attention_norm", "attn_q_norm", "attn_k_norm", "output_norm", "nextn.enorm", "nextn.hnorm",
+                  "nextn.shared_head_norm")
 
 
 def delta_config(f):
@@ -620,11 +620,31 @@ def divide_frequencies(model, divisors):
             buffer /= divisors[:len(buffer)]
 
 
+def mtp_logits(model, tokens, hidden, state, layer):
+    """Of the block whose weights are `state`: rows 1 on, each from its token and the trunk's normed row before it."""
+    from transformers.modeling_layers import MtpLayer
+    trunk = model.model
+    block = MtpLayer(model.config, type(trunk.layers[layer]), type(trunk.norm), layer).float().eval()
+    embedding = state.pop("embed_tokens.weight", trunk.embed_tokens.weight)
+    head = state.pop("head.weight", model.lm_head.weight)
+    state.setdefault("post_norm.weight", trunk.norm.weight)
+    own = ("eh_proj", "enorm", "hnorm", "post_norm")
+    block.load_state_dict({name if name.startswith(own) else "mtp_block." + name: w for name, w in state.items()})
+    positions = torch.arange(1, tokens.shape[1])[None]
+    x = torch.nn.functional.embedding(tokens[:, 1:], embedding)
+    mask = torch.full((positions.shape[1],) * 2, -torch.inf).triu(1)[None, None]
+    rotation = trunk.rotary_emb(x, positions)
+    return block(x, hidden[:, :-1], rotation, mask, positions, None) @ head.T
+
+
 def torch_logits(f, tokens):
+    """Of the trunk; of the MTP block, or None."""
     cls, config, state = CASES[f.arch](f)
     config._attn_implementation = "eager"
     model = cls(config).float().eval()
     state = {k: torch.from_numpy(np.ascontiguousarray(w)) for k, w in state.items()}
+    prefix = f"model.layers.{f.n_layers}."
+    block = {k.removeprefix(prefix): state.pop(k) for k in list(state) if k.startswith(prefix)}
     if config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     for name, w in state.items():  # biases that the published model has not, but files may have
@@ -637,14 +657,38 @@ def torch_logits(f, tokens):
     missing = [name for name in missing if "rotary" not in name]
     if missing or unexpected:
         raise KeyError(f"missing {missing[:6]}, unexpected {unexpected[:6]}")
+    tokens = torch.tensor(tokens[None].astype(np.int64))
     with torch.no_grad():
-        return model(torch.tensor(tokens[None].astype(np.int64)), use_cache=False).logits[0].double().numpy()
+        logits = model(tokens, use_cache=False).logits[0].double().numpy()
+        if not block:
+            return logits, None
+        layer = max(i for i in range(f.n_layers) if f"blk.{i}.attn_q.weight" in f.tensors)
+        hidden = model.model(tokens, use_cache=False).last_hidden_state
+        return logits, mtp_logits(model, tokens, hidden, block, layer)[0].double().numpy()
+
+
+def write_golden(path, tokens, logits, model_hash):
+    out = bytearray(struct.pack("<IIQ", len(tokens), logits.shape[1], model_hash)) + tokens.astype("<i4").tobytes()
+    for row in logits:
+        step = np.float32(np.abs(row).max() / 32767)
+        out += step.tobytes() + np.clip(np.rint(row / step), -32767, 32767).astype("<i2").tobytes()
+    with open(path, "wb") as f:
+        f.write(out)
+
+
+def report(name, logits, golden):
+    """Whether they agree."""
+    error = ((logits - golden) ** 2).sum() / (golden ** 2).sum()
+    agree = (logits.argmax(1) == golden.argmax(1)).sum()
+    print(f"{name}: error {error:.1e}, best token the same in {agree} of {len(golden)} rows", flush=True)
+    return error <= MAX_ERROR
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--mkarch", default="build/tests/mkarch")
     parser.add_argument("--golden", default="tests/golden/arch")
+    parser.add_argument("--write-nextn", action="store_true", help="write NAME.nextn.bin first: for those llama.cpp cannot run")
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
     listed = subprocess.run([args.mkarch, "--list"], check=True, capture_output=True, text=True).stdout.split()
@@ -654,17 +698,20 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.gguf")
             subprocess.run([args.mkarch, name, path], check=True)
-            tokens, golden = read_golden(os.path.join(args.golden, name + ".bin"))
+            tokens, golden, model_hash = read_golden(os.path.join(args.golden, name + ".bin"))
             try:
-                logits = torch_logits(File(path), tokens)
+                logits, ahead = torch_logits(File(path), tokens)
             except Exception as wrong:  # one that fails says so and the others go on
                 print(f"{name}: {wrong}")
                 failed += 1
                 continue
-        error = ((logits - golden) ** 2).sum() / (golden ** 2).sum()
-        agree = (logits.argmax(1) == golden.argmax(1)).sum()
-        print(f"{name}: error {error:.1e}, best token the same in {agree} of {len(tokens)} rows", flush=True)
-        failed += not error <= MAX_ERROR
+        failed += not report(name, logits, golden)
+        if ahead is None:
+            continue
+        nextn = os.path.join(args.golden, name + ".nextn.bin")
+        if args.write_nextn:
+            write_golden(nextn, tokens[1:], ahead, model_hash)
+        failed += not report(name + ", MTP block", ahead, read_golden(nextn)[1])
     return 1 if failed else 0
 
 

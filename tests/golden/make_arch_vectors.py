@@ -7,6 +7,8 @@ Loads the library by its C interface as of build 9370, commit e8ddf01ed (others 
 are F32, as is the KV cache; one thread, one batch of all rows, no flash attention, no repacked weights. Each file NAME.bin
 holds, little-endian: u32 rows, u32 vocabulary, u64 FNV-1a of the model file, i32 tokens [rows], then for each row the f32 value
 of one step and i16 steps [vocabulary].
+NAME.nextn.bin, of qwen35 and qwen35moe with an MTP block, holds its logits in the same way: for rows 1 to 95 at their
+positions, each from its token and the normed hidden row of the trunk before it; nothing stands at position 0.
 Exit status 1 if the library refused a model; what it said is printed.
 """
 import argparse
@@ -58,15 +60,14 @@ def load_library(path, log):
     lib.llama_model_load_from_file.argtypes = [C.c_char_p, ModelParams]
     lib.llama_init_from_model.restype = C.c_void_p
     lib.llama_init_from_model.argtypes = [C.c_void_p, ContextParams]
-    lib.llama_batch_init.restype = Batch
-    lib.llama_batch_init.argtypes = [C.c_int32, C.c_int32, C.c_int32]
     lib.llama_decode.argtypes = [C.c_void_p, Batch]
-    lib.llama_get_logits.restype = C.POINTER(C.c_float)
-    lib.llama_get_logits.argtypes = [C.c_void_p]
+    lib.llama_model_n_embd.argtypes = [C.c_void_p]
+    for name in ("llama_get_logits", "llama_get_embeddings"):
+        getattr(lib, name).restype = C.POINTER(C.c_float)
+        getattr(lib, name).argtypes = [C.c_void_p]
     for name in ("llama_free", "llama_model_free"):
         getattr(lib, name).argtypes = [C.c_void_p]
         getattr(lib, name).restype = None
-    lib.llama_batch_free.argtypes = [Batch]
     lib.llama_backend_init()
     return lib
 
@@ -80,39 +81,54 @@ def text():
     return tokens
 
 
-def run(lib, path, tokens, log):
-    """Logits [rows][vocab], or None."""
+def decode(lib, context, tokens, first, hidden=None):
+    """Rows of consecutive positions in one batch; hidden: a row each, beside the token. Logits [rows][vocab], or None."""
+    n = len(tokens)
+    seq = C.c_int32(0)
+    batch = Batch(n, (C.c_int32 * n)(*tokens), None, (C.c_int32 * n)(*range(first, first + n)), (C.c_int32 * n)(*[1] * n),
+                  (C.POINTER(C.c_int32) * n)(*[C.pointer(seq)] * n), (C.c_int8 * n)(*[1] * n))
+    if hidden:
+        flat = [x for row in hidden for x in row]
+        values = (C.c_float * len(flat))(*flat)
+        batch.embd = C.cast(values, C.c_void_p)
+    if lib.llama_decode(context, batch) != 0:
+        return None
+    logits = lib.llama_get_logits(context)
+    return [logits[i * VOCAB:(i + 1) * VOCAB] for i in range(n)]
+
+
+def run(lib, path, tokens, nextn):
+    """Logits [rows][vocab] and, if wanted, those of the MTP block for all rows but the first; None if something is refused."""
     params = lib.llama_model_default_params()
     params.n_gpu_layers, params.use_extra_bufts = 0, False
     model = lib.llama_model_load_from_file(path.encode(), params)
     if not model:
-        return None
+        return None, None
     cp = lib.llama_context_default_params()
     cp.n_ctx = cp.n_batch = cp.n_ubatch = N_CTX
     cp.n_threads = cp.n_threads_batch = 1
-    cp.flash_attn, cp.type_k, cp.type_v, cp.op_offload = 0, 0, 0, False
+    cp.flash_attn, cp.type_k, cp.type_v, cp.op_offload, cp.embeddings, cp.pooling_type = 0, 0, 0, False, nextn, 0
     context = lib.llama_init_from_model(model, cp)
-    if not context:
-        lib.llama_model_free(model)
-        return None
-    batch = lib.llama_batch_init(len(tokens), 0, 1)
-    batch.n_tokens = len(tokens)
-    for i, token in enumerate(tokens):
-        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
-    status = lib.llama_decode(context, batch)
-    logits = lib.llama_get_logits(context)
-    rows = [logits[i * VOCAB:(i + 1) * VOCAB] for i in range(len(tokens))] if status == 0 else None
-    lib.llama_batch_free(batch)
-    lib.llama_free(context)
+    rows = decode(lib, context, tokens, 0) if context else None
+    ahead = None
+    if rows and nextn:
+        width = lib.llama_model_n_embd(model)
+        embeddings = lib.llama_get_embeddings(context)
+        hidden = [embeddings[i * width:(i + 1) * width] for i in range(len(tokens))]
+        cp.ctx_type, cp.embeddings = 1, False
+        head = lib.llama_init_from_model(model, cp)
+        ahead = decode(lib, head, tokens[1:], 1, hidden[:-1])
+        lib.llama_free(head)
+    if context:
+        lib.llama_free(context)
     lib.llama_model_free(model)
-    return rows
+    return rows, ahead
 
 
-def fnv1a(path):
+def fnv1a(data):
     h = 0xcbf29ce484222325
-    with open(path, "rb") as f:
-        for byte in f.read():
-            h = (h ^ byte) * 0x100000001b3 % 2**64
+    for byte in data:
+        h = (h ^ byte) * 0x100000001b3 % 2**64
     return h
 
 
@@ -128,20 +144,26 @@ def write(path, tokens, rows, model_hash):
         f.write(out)
 
 
-def one(lib, name, args, log):
+def one(lib, name, arch, args, log):
     """A sentence about what went wrong, or None."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.gguf")
         subprocess.run([args.mkarch, name, path], check=True)
         tokens = text()
-        rows = run(lib, path, tokens, log)
-        if rows is None:
+        with open(path, "rb") as f:
+            data = f.read()
+        nextn = f"{arch}.nextn_predict_layers".encode() in data and arch.startswith("qwen35")
+        rows, ahead = run(lib, path, tokens, nextn)
+        if rows is None or (nextn and ahead is None):
             said = [line.strip() for line in log if "rror" in line or "fail" in line or "unsupported" in line]
             return " | ".join(said[-3:]) or "refused without a word"
         flat = [x for row in rows for x in row]
         if not all(abs(x) < 1e30 for x in flat):
             return "logits that are not finite"
-        write(os.path.join(args.out, name + ".bin"), tokens, rows, fnv1a(path))
+        model_hash = fnv1a(data)
+        write(os.path.join(args.out, name + ".bin"), tokens, rows, model_hash)
+        if ahead:
+            write(os.path.join(args.out, name + ".nextn.bin"), tokens[1:], ahead, model_hash)
         spread = (sum(x * x for x in flat) / len(flat)) ** 0.5
         tops = len({max(range(VOCAB), key=row.__getitem__) for row in rows})
         print(f"{name}: spread {spread:.3f}, {tops} different best tokens")
@@ -155,14 +177,15 @@ def main():
     parser.add_argument("--out", default="tests/golden/arch")
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all that mkarch lists")
     args = parser.parse_args()
-    listed = subprocess.run([args.mkarch, "--list"], check=True, capture_output=True, text=True).stdout.split()[::2]
+    listed = subprocess.run([args.mkarch, "--list"], check=True, capture_output=True, text=True).stdout.split()
+    archs = dict(zip(listed[::2], listed[1::2]))
     failed = 0
-    for name in args.names or listed:
+    for name in args.names or archs:
         sys.stdout.flush()
         child = os.fork()  # the library aborts where it does not like a model
         if child == 0:
             log = []
-            wrong = one(load_library(args.lib, log), name, args, log)
+            wrong = one(load_library(args.lib, log), name, archs[name], args, log)
             if wrong:
                 print(f"{name}: {wrong}")
             sys.stdout.flush()
