@@ -10,6 +10,7 @@
 
 #include "quant/rewrite.h"
 #include "common/commands.h"
+#include "common/load.h"
 
 /* ---- Types ----------------------------------------------------------------------------------------------- */
 
@@ -297,18 +298,9 @@ typedef struct progress {
 
 static bool show(void *user, uint64_t done, uint64_t total)
 {
-    enum { WIDTH = 40 };
     progress *p = user;
-    const int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
-    if (app_interrupted()) return false;
-    if (!p->shown || percent == p->percent) return true;
-    p->percent = percent;
-    char bar[WIDTH + 1];
-    for (int i = 0; i < WIDTH; i++) bar[i] = i * 100 < percent * WIDTH ? '#' : ' ';
-    bar[WIDTH] = '\0';
-    fprintf(stderr, "\rquantizing [%s] %3d%%", bar, percent);
-    fflush(stderr);
-    return true;
+    if (p->shown) app_progress_show("quantizing", done, total, &p->percent);
+    return !app_interrupted();
 }
 
 /* While writing, a full disk is not the fault of the input file. */
@@ -327,7 +319,7 @@ static int write_file(const request *r, ae_rewrite *rewrite, const app_options *
     if (bad) return bad;
     const aerie_status status = ae_rewrite_run(rewrite, r->n_threads, show, &p, &error);
     app_interrupt_disarm();
-    if (p.percent >= 0) fputs("\r\033[K", stderr);
+    app_progress_clear(&p.percent);
     return report_run(status, &error);
 }
 

@@ -25,6 +25,16 @@ void *ae_realloc(void *block, size_t n, size_t size)
     return realloc(block, bytes ? bytes : 1);
 }
 
+void *ae_grow(void *items, size_t n, size_t *capacity, size_t size)
+{
+    if (n < *capacity) return items;
+    size_t wanted = *capacity ? *capacity : 32;
+    if (!ae_mul_size(wanted, 2, &wanted)) return NULL;
+    void *grown = ae_realloc(items, wanted, size);
+    if (grown) *capacity = wanted;
+    return grown;
+}
+
 void ae_free(void *block)
 {
     free(block);

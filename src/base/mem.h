@@ -26,6 +26,9 @@ void *ae_alloc(size_t n, size_t size);
 void *ae_alloc_aligned(size_t n, size_t size);
 /* Grow or shrink; new bytes are not zeroed; on failure NULL, the old block lives on. */
 void *ae_realloc(void *block, size_t n, size_t size);
+/* Makes room for item n of a growing list: items [*capacity], which may be longer afterwards and elsewhere. NULL when out of
+ * memory; the old list lives on. */
+void *ae_grow(void *items, size_t n, size_t *capacity, size_t size);
 void ae_free(void *block);
 /* Copy of text[0..n) with a NUL behind it; NULL when out of memory. */
 char *ae_strndup(const char *text, size_t n);

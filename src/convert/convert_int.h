@@ -64,7 +64,7 @@ struct ae_convert {
     ae_convert_entry *entries; /* [n_entries], by name */
     size_t n_entries;
     ae_convert_item *items; /* [n_items] */
-    size_t n_items, n_room;
+    size_t n_items, capacity;
     uint32_t out_type;
     uint64_t out_bytes;
     ae_gguf_writer *writer; /* of the output: complete, but without its name until all checks are done */

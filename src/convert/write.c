@@ -47,13 +47,9 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 
 aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
 {
-    if (c->n_items == c->n_room) {
-        const size_t room = c->n_room ? 2 * c->n_room : 64;
-        ae_convert_item *grown = ae_realloc(c->items, room, sizeof *grown);
-        if (!grown) return ae_convert_no_memory(c, "the list of tensors");
-        c->items = grown;
-        c->n_room = room;
-    }
+    ae_convert_item *grown = ae_grow(c->items, c->n_items, &c->capacity, sizeof *grown);
+    if (!grown) return ae_convert_no_memory(c, "the list of tensors");
+    c->items = grown;
     ae_convert_item *to = &c->items[c->n_items++];
     *to = *item;
     to->name = ae_arena_strndup(&c->arena, item->name, strlen(item->name));

@@ -85,18 +85,6 @@ static aerie_status fail_use(const ae_gguf_writer *w, const char *what, aerie_er
     return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s%s: %s", dots, path, what);
 }
 
-/* One more element of a growable list, or false when out of memory. */
-static bool grow(void **list, size_t n, size_t *capacity, size_t size)
-{
-    if (n < *capacity) return true;
-    size_t more = *capacity ? *capacity * 2 : 32;
-    void *block = ae_realloc(*list, more, size);
-    if (!block) return false;
-    *list = block;
-    *capacity = more;
-    return true;
-}
-
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
 static aerie_status check_key(const ae_gguf_writer *w, ae_gguf_string key, aerie_error *error)
@@ -128,8 +116,9 @@ static aerie_status add_key(ae_gguf_writer *w, ae_gguf_string key, uint32_t type
                             aerie_error *error)
 {
     AE_TRY(check_key(w, key, error));
-    if (!grow((void **)&w->key_at, (size_t)w->n_keys, &w->key_capacity, sizeof *w->key_at))
-        return ae_fail_memory(error, "the keys of a new GGUF file", w->key_capacity * 2 * sizeof *w->key_at);
+    void *key_at = ae_grow(w->key_at, (size_t)w->n_keys, &w->key_capacity, sizeof *w->key_at);
+    if (!key_at) return ae_fail_memory(error, "the keys of a new GGUF file", w->key_capacity * 2 * sizeof *w->key_at);
+    w->key_at = key_at;
     size_t before = w->keys.n;
     uint64_t n = key.n;
     ae_buf_add(&w->keys, &n, sizeof n);
@@ -280,8 +269,10 @@ aerie_status ae_gguf_writer_tensor(ae_gguf_writer *w, const char *name, uint32_t
                        "%s%s: tensor \"%.80s\": its shape does not suit %s, whose rows are multiples of %" PRIu32
                        " elements; 1 to 4 dimensions, each at least 1",
                        dots, path, name, ae_type_name(type), ae_type_block_elements(type));
-    if (!grow((void **)&w->tensors, w->n_tensors, &w->tensor_capacity, sizeof *w->tensors))
+    void *tensors = ae_grow(w->tensors, w->n_tensors, &w->tensor_capacity, sizeof *w->tensors);
+    if (!tensors)
         return ae_fail_memory(error, "the tensor list of a new GGUF file", w->tensor_capacity * 2 * sizeof *w->tensors);
+    w->tensors = tensors;
     planned_tensor *t = &w->tensors[w->n_tensors];
     *t = (planned_tensor){.name = ae_strndup(name, strlen(name)), .type = type, .n_dims = n_dims, .bytes = bytes};
     if (!t->name) return ae_fail_memory(error, "a tensor's name", strlen(name) + 1);

@@ -58,13 +58,9 @@ static const value nothing = {.kind = NOTHING};
 
 static aerie_status push_value(machine *m, const value *v)
 {
-    if (m->n_stack == m->stack_room) {
-        const size_t room = m->stack_room ? 2 * m->stack_room : 256;
-        value **grown = ae_realloc(m->stack, room, sizeof *grown);
-        if (!grown) return ae_fail_memory(m->error, "a pickle's stack", room * sizeof *grown);
-        m->stack = grown;
-        m->stack_room = room;
-    }
+    value **grown = ae_grow(m->stack, m->n_stack, &m->stack_room, sizeof *grown);
+    if (!grown) return ae_fail_memory(m->error, "a pickle's stack", m->n_stack * sizeof *grown);
+    m->stack = grown;
     m->stack[m->n_stack++] = (value *)v;
     return AERIE_OK;
 }

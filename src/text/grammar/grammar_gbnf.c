@@ -171,16 +171,12 @@ static ae_gpiece read_literal(reader *r)
 
 static void add_range(reader *r, uint32_t lo, uint32_t hi)
 {
-    if (r->n_ranges + 1 >= r->ranges_capacity) { /* one more than there are: room for the complement */
-        const size_t capacity = r->ranges_capacity ? r->ranges_capacity * 2 : 32;
-        ae_grange *grown = ae_realloc(r->ranges, capacity, 2 * sizeof *grown);
-        if (!grown) {
-            ae_gbuild_fail(&r->b, ae_fail_memory(r->b.error, "a grammar", capacity * sizeof *grown));
-            return;
-        }
-        r->ranges = grown;
-        r->ranges_capacity = capacity;
+    ae_grange *grown = ae_grow(r->ranges, r->n_ranges + 1, &r->ranges_capacity, 2 * sizeof *grown); /* room for the complement */
+    if (!grown) {
+        ae_gbuild_fail(&r->b, ae_fail_memory(r->b.error, "a grammar", r->n_ranges * sizeof *grown));
+        return;
     }
+    r->ranges = grown;
     r->ranges[r->n_ranges++] = (ae_grange){lo, hi};
 }
 

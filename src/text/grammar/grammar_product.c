@@ -72,7 +72,8 @@ typedef struct walk {
     /* Calls of rules that have not returned: the context around the call + 1 (0: none), the node to go on at. Number + 1. */
     ae_gkeys contexts;
     step *steps; /* [n_steps] */
-    uint32_t n_steps, steps_capacity;
+    uint32_t n_steps;
+    size_t steps_capacity;
     bool too_large, no_memory;
 } walk;
 
@@ -122,16 +123,12 @@ static uint32_t place_at(walk *w, uint32_t context, uint32_t node, uint32_t stat
 static void add_step(walk *w, step s)
 {
     if (!is_good(w)) return;
-    if (w->n_steps == w->steps_capacity) {
-        const uint32_t capacity = w->steps_capacity ? w->steps_capacity * 2 : 256;
-        step *grown = ae_realloc(w->steps, capacity, sizeof *grown);
-        if (!grown) {
-            w->no_memory = true;
-            return;
-        }
-        w->steps = grown;
-        w->steps_capacity = capacity;
+    step *grown = ae_grow(w->steps, w->n_steps, &w->steps_capacity, sizeof *grown);
+    if (!grown) {
+        w->no_memory = true;
+        return;
     }
+    w->steps = grown;
     w->steps[w->n_steps++] = s;
     w->too_large |= w->n_steps > 8 * (uint64_t)w->max_places;
 }

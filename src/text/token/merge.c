@@ -91,14 +91,9 @@ static bool before(const ae_candidate *a, const ae_candidate *b)
 
 static bool heap_push(ae_merger *merger, ae_candidate candidate)
 {
-    if (merger->n_heap == merger->heap_capacity) {
-        size_t capacity = merger->heap_capacity ? merger->heap_capacity * 2 : 256;
-        ae_candidate *fresh = ae_realloc(merger->heap, capacity, sizeof *fresh);
-        if (!fresh) return false;
-        merger->heap = fresh;
-        merger->heap_capacity = capacity;
-    }
-    ae_candidate *heap = merger->heap;
+    ae_candidate *heap = ae_grow(merger->heap, merger->n_heap, &merger->heap_capacity, sizeof *heap);
+    if (!heap) return false;
+    merger->heap = heap;
     size_t i = merger->n_heap++;
     for (size_t up; i > 0 && before(&candidate, &heap[up = (i - 1) / WAYS]); i = up) heap[i] = heap[up];
     heap[i] = candidate;

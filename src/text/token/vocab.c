@@ -15,13 +15,9 @@
 
 bool ae_tokens_add(ae_tokens *tokens, int32_t token)
 {
-    if (tokens->n == tokens->capacity) {
-        size_t capacity = tokens->capacity ? tokens->capacity * 2 : 64;
-        int32_t *data = capacity > tokens->capacity ? ae_realloc(tokens->data, capacity, sizeof *data) : NULL;
-        if (!data) return false;
-        tokens->data = data;
-        tokens->capacity = capacity;
-    }
+    int32_t *data = ae_grow(tokens->data, tokens->n, &tokens->capacity, sizeof *data);
+    if (!data) return false;
+    tokens->data = data;
     tokens->data[tokens->n++] = token;
     return true;
 }
