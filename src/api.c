@@ -57,7 +57,7 @@ void aerie_model_free(aerie_model *model)
     }
     ae_net_free(model->net);
     ae_model_free(model->model);
-    ae_backend_cpu_free(model->backend);
+    ae_backend_close(model->backend);
     ae_free(model);
 }
 
@@ -90,7 +90,7 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
 {
     const ae_model_options options = {.no_mmap = p->no_mmap, .rope = p->rope, .overrides = p->overrides,
                                       .n_overrides = p->n_overrides};
-    AE_TRY(ae_backend_cpu_create(&m->backend, p->cpu_level, error));
+    AE_TRY(ae_backend_open(&m->backend, NULL, p->cpu_level, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     m->vocab = m->model->vocab;
     const ae_load_options net = ae_api_net_options(p);
@@ -453,7 +453,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     aerie_session_params sp;
     ae_backend *backend;
     ae_model *model = NULL;
-    AE_TRY(ae_backend_cpu_create(&backend, mp.cpu_level, error));
+    AE_TRY(ae_backend_open(&backend, NULL, mp.cpu_level, error));
     aerie_status status = ae_model_load(&model, path, &options, error);
     if (status == AERIE_OK) status = ae_api_resolve(model, session_params, &sp, error);
     if (status == AERIE_OK) {
@@ -463,7 +463,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
         plan->session_bytes = ae_engine_plan_bytes(model, backend, &eo);
     }
     ae_model_free(model);
-    ae_backend_cpu_free(backend);
+    ae_backend_close(backend);
     return status;
 }
 

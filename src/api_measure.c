@@ -22,6 +22,14 @@ static bool eval_row(aerie_session *session, const eval *e, size_t position, uin
     return e->features(e->user, position, logits, e->row);
 }
 
+/* After a failure the session holds nothing. */
+static aerie_status run_pass(aerie_session *session, aerie_error *error)
+{
+    const aerie_status status = ae_engine_pass(session->engine, error);
+    if (status != AERIE_OK) ae_spec_reset(session->spec);
+    return status;
+}
+
 /* The first n rows of the pass stay. */
 static aerie_status keep(aerie_session *session, uint32_t n, aerie_error *error)
 {
@@ -47,7 +55,7 @@ static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, s
         uint32_t first;
         ae_engine_rows_clear(session->engine);
         AE_TRY(ae_engine_add_chain(session->engine, 0, tokens + at, n, AE_EXPORT_ALL, &first, error));
-        ae_engine_pass(session->engine);
+        AE_TRY(run_pass(session, error));
         for (uint32_t i = 0; more && i < n; i++) more = eval_row(session, e, at + i, first + i);
         AE_TRY(keep(session, n, error));
     }
@@ -100,17 +108,14 @@ aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n
     while (status == AERIE_OK && ae_kv_n_live(kv, 0) < n_context) {
         const uint32_t left = n_context - ae_kv_n_live(kv, 0), n = left < o->n_batch ? left : o->n_batch;
         status = add_filler(session, n, AE_EXPORT_NONE, tokens, error);
-        if (status != AERIE_OK) break;
-        ae_engine_pass(session->engine);
-        status = keep(session, n, error);
+        if (status == AERIE_OK) status = run_pass(session, error);
+        if (status == AERIE_OK) status = keep(session, n, error);
     }
     for (uint32_t i = 0; status == AERIE_OK && i < n_runs; i++) {
         status = add_filler(session, n_rows, all_logits ? AE_EXPORT_ALL : AE_EXPORT_LAST, tokens, error);
-        if (status != AERIE_OK) break;
-        const double start = ae_time_now();
-        ae_engine_pass(session->engine);
-        seconds[i] = ae_time_now() - start;
-        status = keep(session, 0, error);
+        if (status == AERIE_OK) status = run_pass(session, error);
+        seconds[i] = ae_engine_pass_seconds(session->engine);
+        if (status == AERIE_OK) status = keep(session, 0, error);
     }
     ae_free(tokens);
     return status;

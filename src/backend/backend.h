@@ -2,16 +2,21 @@
  *
  * A backend is a struct of function pointers, chosen at run time. It offers a small number of
  * LLM-sized operations over device memory; the forward pass (engine/forward.c) is written once
- * over them. Device pointers are plain pointers: on the CPU they are ordinary memory, elsewhere
- * only the backend may follow them. Host arrays are marked (host).
+ * over them. Only operations may follow device pointers: the host reads device memory by `view` and `download`
+ * and writes it by `upload` and `fill`. The backend "cpu-strict" holds it to that. Host arrays are marked (host).
  *
  * Objects
  *   ae_backend  the device. Owns nothing but itself; shared by all models and streams.
  *   ae_weight   a matrix or vector in the device's own (packed) layout. Immutable, shared.
  *   ae_stream   where operations run: threads and scratch. One per engine, one user at a time.
- *               Operations of a stream happen in order; results are visible after ae_backend sync.
+ *               Operations of a stream happen in order, and their results are there after sync.
  *   ae_kv_store the pages of a KV cache on the device.
  *   ae_state_store  the state of recurrent layers on the device: see state.h.
+ * Weights, streams and stores are opaque: each backend completes these types in its own files, and nobody else does.
+ *
+ * Failures: an operation returns nothing. One that fails notes why in its stream, naming itself and what it was given
+ * (ae_backend_note), and the next sync returns the first note. Until then operations may run on meaningless values,
+ * but never outside their memory.
  *
  * Law: a row's result is a pure function of the weights and of the row's own prefix. No operation
  * may let n_rows, another row, the thread count or the CPU level change one bit (DESIGN section 2).
@@ -169,6 +174,16 @@ typedef struct ae_places {
     const int32_t *const *tables; /* [n_seqs] page numbers */
 } ae_places;
 
+/* The angles of a pass: of row r and pair i, cos and sin of pos[r] * freq[i], times the magnitude. Computed in double by
+ * ae_sincos and rounded once (cpu/ref). */
+typedef struct ae_rope_table {
+    uint32_t n_rows, n_rot;
+    const int32_t *pos;  /* (host) [n_rows] */
+    const double *freq;  /* [n_rot / 2] radians per position, on the device */
+    double magnitude;
+    float *cos, *sin;    /* (out) [n_rows][n_rot / 2] */
+} ae_rope_table;
+
 typedef enum ae_rope_kind {
     AE_ROPE_NORM, /* pairs (2i, 2i+1) */
     AE_ROPE_NEOX, /* pairs (i, i + n_rot/2) */
@@ -203,6 +218,8 @@ typedef struct ae_kv_move {
     int32_t from, to;
 } ae_kv_move;
 
+#define AE_MARKS 64 /* that a stream remembers */
+
 typedef struct ae_stream_options {
     uint32_t n_threads;   /* CPU */
     uint32_t max_rows;    /* largest n_rows of any operation */
@@ -216,6 +233,7 @@ typedef struct ae_stream_options {
 
 typedef struct ae_backend_ops {
     const char *name;
+    void (*close)(ae_backend *backend);
 
     /* Device memory, zeroed. NULL when there is none left. */
     void *(*alloc)(ae_backend *backend, size_t bytes);
@@ -235,7 +253,8 @@ typedef struct ae_backend_ops {
     size_t (*stream_bytes)(const ae_backend *backend, const ae_stream_options *options);
     aerie_status (*stream_create)(ae_backend *backend, const ae_stream_options *options, ae_stream **out, aerie_error *error);
     void (*stream_free)(ae_stream *stream);
-    void (*sync)(ae_stream *stream);
+    /* Waits for all operations of the stream. An error is the first that was noted since the last sync. */
+    aerie_status (*sync)(ae_stream *stream, aerie_error *error);
     /* (host) work on the stream's threads, after a sync: job(context, item, i_worker) for items [0, n), in any order. */
     void (*host_run)(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n);
 
@@ -252,9 +271,29 @@ typedef struct ae_backend_ops {
     /* The other way: what kv_read gave, from (host) bytes[kv_slot_bytes] into a slot. */
     void (*kv_write)(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes);
 
-    /* (host) to device and back; n bytes. upload: stream may be NULL while a model is loaded. */
+    /* (host) to device and back; n bytes. The host array may change as soon as upload returns, and is there when download
+     * returns: download waits for the operations before it. */
     void (*upload)(ae_stream *stream, void *device, const void *host, size_t n);
     void (*download)(ae_stream *stream, void *host, const void *device, size_t n);
+    /* upload without a stream, from any thread, while a model is loaded. */
+    void (*fill)(ae_backend *backend, void *device, const void *host, size_t n);
+    /* (host) The n bytes at `device` for reading, after a sync and until an operation writes there: where they are, if
+     * the host can read there, or downloaded into room[n]. With view_needs_room the second is the case, always; without it
+     * room may be NULL. */
+    const void *(*view)(ae_stream *stream, const void *device, void *room, size_t n);
+    bool view_needs_room;
+
+    /* Bytes of the device that are free and that it has; 0: unknown. */
+    void (*memory_info)(const ae_backend *backend, uint64_t *n_free, uint64_t *n_total);
+
+    /* A point between two operations; the seconds between two points, after a sync. A stream keeps the newest AE_MARKS. */
+    uint32_t (*mark)(ae_stream *stream);
+    double (*elapsed)(const ae_stream *stream, uint32_t from, uint32_t to);
+    /* Around the operations of a pass, for devices that record and replay them. Passes of equal keys have the same operations
+     * with the same arguments; what differs lies in device memory, uploaded before. false: the pass has been replayed, its
+     * operations must not be called, nor pass_end. */
+    bool (*pass_begin)(ae_stream *stream, uint64_t key);
+    void (*pass_end)(ae_stream *stream);
 
     /* y[r * y_stride ..] = row tokens[r] of the table, as f32. tokens (host) [n_rows]. */
     void (*lookup)(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
@@ -264,6 +303,7 @@ typedef struct ae_backend_ops {
     void (*moe)(ae_stream *stream, const ae_moe *args);
     /* y += silu(x), n rows of dim. */
     void (*silu_add)(ae_stream *stream, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y, size_t y_stride);
+    void (*rope_table)(ae_stream *stream, const ae_rope_table *args);
     void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
     void (*attention)(ae_stream *stream, const ae_attention *args);
     void (*copy)(ae_stream *stream, const ae_copy *args);
@@ -291,11 +331,28 @@ struct ae_backend {
     const ae_backend_ops *ops;
 };
 
-/* The CPU backend. `level` names the highest kernel level to use ("ref", "avx2", "avx512", ...; NULL or
- * "" = the best of this CPU). ARGUMENT for an unknown name (the known are listed), UNSUPPORTED
- * for one that this CPU lacks. */
-aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_error *error);
-void ae_backend_cpu_free(ae_backend *backend);
+/* ---- backend.c: the list of backends ------------------------------------------------------------ */
+
+/* A backend by name:
+ *   cpu         this machine's processor
+ *   cpu-strict  the same, but only operations can touch device memory: anything else that does is stopped by a signal.
+ *               For tests. Weights that are used where they lie in the file are not covered.
+ * NULL or "": what the environment variable AERIE_BACKEND says, or cpu. cpu_level names the highest kernel level of
+ * the processor to use ("ref", "avx2", "avx512", ...); NULL or "" = the best it has. ARGUMENT for an unknown name or level (the
+ * known ones are listed), and for one that this machine lacks. */
+aerie_status ae_backend_open(ae_backend **out, const char *name, const char *cpu_level, aerie_error *error);
+void ae_backend_close(ae_backend *backend);
+/* "cpu, cpu-strict". Static storage. */
+const char *ae_backend_names(void);
+
+/* For backends: keeps the first failure of a stream until its sync. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+void ae_backend_note(aerie_error *fault, aerie_status status, const char *format, ...);
+
+/* ---- What the CPU backends (both of them) say about themselves ------------------------------------ */
+
 /* The level in use, for messages: "avx512". Static storage. */
 const char *ae_backend_cpu_level(const ae_backend *backend);
 /* Which kernels were chosen by measurement for the weights created so far, for messages: "Q4_1 from 12 rows, Q8_0 never"

@@ -251,3 +251,9 @@ uint64_t ae_os_memory_available(void)
 {
     return ae_os_memory_available_below("");
 }
+
+uint64_t ae_os_memory_total(void)
+{
+    char text[8192];
+    return read_text(text, sizeof text, "", "/proc/meminfo") ? (uint64_t)(named_number(text, "MemTotal") * 1024) : 0;
+}

@@ -34,6 +34,8 @@ bool ae_os_cpus_restrict(const bool wanted[AE_MAX_CPUS]);
  * groups leave (file caches count as free); 0 = unknown. */
 uint64_t ae_os_memory_available(void);
 uint64_t ae_os_memory_available_below(const char *root);
+/* All physical memory of the machine, in bytes; 0 = unknown. */
+uint64_t ae_os_memory_total(void);
 
 /* ---- Files (file.c) --------------------------------------------------------------------------- */
 

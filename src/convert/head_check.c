@@ -55,7 +55,7 @@ static aerie_status load_target(checker *k)
 {
     const ae_load_options load = {.n_threads = k->n_threads};
     const ae_convert_options *o = &k->c->options;
-    AE_TRY(ae_backend_cpu_create(&k->backend, o->cpu_level, k->c->error));
+    AE_TRY(ae_backend_open(&k->backend, NULL, o->cpu_level, k->c->error));
     AE_TRY(ae_model_load(&k->model, o->target, NULL, k->c->error));
     return ae_net_create(&k->net, k->model, k->backend, &load, k->c->error);
 }
@@ -85,7 +85,7 @@ static aerie_status run_target(checker *k, const ae_dhead *head, ae_engine **out
     ae_engine_rows_clear(*out);
     AE_TRY(ae_engine_add_chain(*out, 0, k->tokens.data, k->n_tokens, k->has_own ? AE_EXPORT_NONE : AE_EXPORT_ALL, &first,
                                k->c->error));
-    ae_engine_pass(*out);
+    AE_TRY(ae_engine_pass(*out, k->c->error));
     for (uint32_t i = 0; !k->has_own && i < k->n_tokens; i++)
         k->own[i] = best(ae_engine_logits(*out, first + i), k->model->hparams.n_vocab);
     k->has_own = true;
@@ -126,15 +126,15 @@ static aerie_status ask_eagle(const checker *k, const ae_engine *target, ae_dhea
         uint32_t out = 0;
         AE_TRY(ae_convert_step(k->c, "checking", p, s->n));
         ae_dhead_clear(e);
-        if (ae_dhead_add_true(e, 0, ae_engine_features(target, p), &tokens[p + 1], 1, true, &out) != AERIE_OK ||
-            ae_dhead_run_true(e) != AERIE_OK)
+        if (ae_dhead_add_true(e, 0, ae_engine_features(target, p), &tokens[p + 1], 1, true, &out) != AERIE_OK)
             return out_of_step(k);
+        AE_TRY(ae_dhead_run_true(e, k->c->error));
         note_answer(k, e, out, p, 0, s);
         for (uint32_t depth = 1; depth < DEPTHS; depth++) {
             ae_dhead_clear(e);
             if (ae_dhead_add_drafted(e, 0, (int32_t)depth - 2, tokens[p + 1 + depth], &out) == AE_DHEAD_NO_ROW)
                 return out_of_step(k);
-            ae_dhead_run_drafted(e);
+            AE_TRY(ae_dhead_run_drafted(e, k->c->error));
             note_answer(k, e, out, p, depth, s);
         }
         ae_dhead_drop_drafted(e, 0);
@@ -147,7 +147,7 @@ static aerie_status ask_medusa(const checker *k, const ae_engine *target, ae_dhe
     const uint32_t n_heads = ae_dhead_engine_net(e)->head->hparams.n_medusa;
     for (uint32_t p = 0; p < s->n; p++) {
         AE_TRY(ae_convert_step(k->c, "checking", p, s->n));
-        if (ae_dhead_run_medusa(e, ae_engine_features(target, p), 1) != AERIE_OK) return out_of_step(k);
+        AE_TRY(ae_dhead_run_medusa(e, ae_engine_features(target, p), 1, k->c->error));
         for (uint32_t j = 0; j < n_heads && j < DEPTHS; j++) note_answer(k, e, j, p, j, s);
     }
     return AERIE_OK;
@@ -326,7 +326,7 @@ static aerie_status self_check(ae_convert *c)
     ae_tokens_free(&k.tokens);
     ae_net_free(k.net);
     ae_model_free(k.model);
-    ae_backend_cpu_free(k.backend);
+    ae_backend_close(k.backend);
     return status;
 }
 

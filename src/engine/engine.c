@@ -14,9 +14,9 @@ static ae_engine_options resolve(const ae_engine_options *o)
     return r;
 }
 
-static void host_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_engine *e)
+static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backend, const ae_engine_options *o, ae_engine *e)
 {
-    const size_t n = o->n_batch;
+    const size_t n = o->n_batch, n_logits = (size_t)o->n_outputs * m->hparams.n_vocab;
     e->token = ae_layout_add(l, n, sizeof(int32_t));
     e->pos = ae_layout_add(l, n, sizeof(int32_t));
     e->seq = ae_layout_add(l, n, sizeof(int32_t));
@@ -27,7 +27,7 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_engine_options
     e->out_rows = ae_layout_add(l, o->n_outputs, sizeof(int32_t));
     e->tables = ae_layout_add(l, o->n_seqs, sizeof *e->tables);
     e->n_added = ae_layout_add(l, o->n_seqs, sizeof *e->n_added);
-    e->rope_host = ae_layout_add(l, n * m->hparams.n_rot, sizeof(float));
+    e->logits_room = ae_layout_add(l, backend->ops->view_needs_room ? n_logits : 0, sizeof(float));
 }
 
 /* Layers without experts. */
@@ -48,6 +48,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     const size_t n_ff = has_dense(h) ? h->n_ff : 0;
     e->gate = ae_layout_add(l, n * n_ff, sizeof(float));
     e->up = ae_layout_add(l, n * n_ff, sizeof(float));
+    e->rope_freq = ae_layout_add(l, h->n_rot / 2, sizeof(double));
     e->cos = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
     e->sin = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
     e->x_out = ae_layout_add(l, (size_t)o->n_outputs * h->n_embd, sizeof(float));
@@ -85,7 +86,7 @@ size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, co
     const ae_stream_options stream = stream_options(model, &o);
     ae_engine e;
     ae_layout host = {0}, device = {0};
-    host_layout(&host, model, &o, &e);
+    host_layout(&host, model, backend, &o, &e);
     device_layout(&device, model, &o, &e);
     size_t total = 0;
     const size_t parts[] = {host.bytes, device.bytes, ae_kv_plan_bytes(backend, &kv),
@@ -99,11 +100,11 @@ static aerie_status create_buffers(ae_engine *e, aerie_error *error)
 {
     const ae_model *m = e->net->model;
     ae_layout l = {0};
-    host_layout(&l, m, &e->options, e);
+    host_layout(&l, m, e->backend, &e->options, e);
     e->host = l.overflow ? NULL : ae_alloc_aligned(1, l.bytes);
     if (!e->host) return ae_fail_memory(error, "the rows of a pass", l.bytes);
     l = (ae_layout){.base = e->host};
-    host_layout(&l, m, &e->options, e);
+    host_layout(&l, m, e->backend, &e->options, e);
     l = (ae_layout){0};
     device_layout(&l, m, &e->options, e);
     e->device_bytes = l.bytes;
@@ -111,6 +112,7 @@ static aerie_status create_buffers(ae_engine *e, aerie_error *error)
     if (!e->device) return ae_fail_memory(error, "the activations", l.bytes);
     l = (ae_layout){.base = e->device};
     device_layout(&l, m, &e->options, e);
+    e->backend->ops->fill(e->backend, e->rope_freq, e->net->rope_freq, m->hparams.n_rot / 2 * sizeof *e->rope_freq);
     return AERIE_OK;
 }
 
@@ -244,15 +246,34 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
     return AERIE_OK;
 }
 
-void ae_engine_pass(ae_engine *engine)
+aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
 {
-    if (engine->n_rows) ae_forward(engine);
+    const ae_backend_ops *ops = e->backend->ops;
+    if (!e->n_rows) return AERIE_OK;
+    const uint32_t begin = ops->mark(e->stream);
+    if (ops->pass_begin(e->stream, (uint64_t)e->n_rows << 32 | e->n_out)) {
+        ae_forward(e);
+        ops->pass_end(e->stream);
+    }
+    const uint32_t end = ops->mark(e->stream);
+    const aerie_status status = ops->sync(e->stream, error);
+    e->pass_seconds = status == AERIE_OK ? ops->elapsed(e->stream, begin, end) : 0;
+    for (uint32_t i = 0; status != AERIE_OK && i < e->options.n_seqs; i++)
+        (void)ae_kv_truncate(e->kv, i, ae_kv_n_live(e->kv, i)); /* drops the drafts alone: cannot fail */
+    const size_t bytes = (size_t)e->n_out * e->net->model->hparams.n_vocab * sizeof(float);
+    if (status == AERIE_OK && e->n_out) e->logits_host = ops->view(e->stream, e->logits, e->logits_room, bytes);
+    return status;
+}
+
+double ae_engine_pass_seconds(const ae_engine *e)
+{
+    return e->pass_seconds;
 }
 
 const float *ae_engine_logits(const ae_engine *e, uint32_t row)
 {
     AE_ASSERT(e->out_index[row] >= 0);
-    return e->logits + (size_t)e->out_index[row] * e->net->model->hparams.n_vocab;
+    return e->logits_host + (size_t)e->out_index[row] * e->net->model->hparams.n_vocab;
 }
 
 const float *ae_engine_features(const ae_engine *e, uint32_t row)

@@ -62,10 +62,13 @@ aerie_status ae_engine_add_chain(ae_engine *engine, uint32_t seq, const int32_t 
 /* The tree's rows, hanging on the chain added just before for the same sequence; all export logits. */
 aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error);
 
-/* Runs the rows. No allocation, no failure. */
-void ae_engine_pass(ae_engine *engine);
+/* Runs the rows. No allocation. An operation of the backend that failed is named; then there are no logits, and nothing of
+ * the rows stays in the KV cache. It may have failed before this pass, in a commit: the live rows are not to be trusted. */
+aerie_status ae_engine_pass(ae_engine *engine, aerie_error *error);
+/* What the last pass took on the device. */
+double ae_engine_pass_seconds(const ae_engine *engine);
 
-/* [n_vocab] f32 of a row of the last pass that exported them; valid until the next pass. */
+/* (host) [n_vocab] f32 of a row of the last pass that exported them; valid until the next pass. */
 const float *ae_engine_logits(const ae_engine *engine, uint32_t row);
 
 /* (device) [n_taps][n_embd] f32 of a row of the last pass, whatever it exported; rows lie one behind the other. Valid until

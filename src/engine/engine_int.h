@@ -22,32 +22,24 @@ struct ae_engine {
     int32_t *out_rows;   /* [n_outputs] */
     const int32_t **tables; /* [n_seqs] page tables */
     uint32_t *n_added;   /* [n_seqs] rows of the chain added so far in this pass */
-    float *rope_host;    /* [n_batch][n_rot] cos, then sin */
 
     /* device, f32 */
     float *x;            /* [n_batch][n_embd] residual stream */
     float *q, *attn;     /* [n_batch][n_heads * head_dim] */
     float *k, *v;        /* [n_batch][n_kv_heads * head_dim] */
     float *gate, *up;    /* [n_batch][n_ff] */
+    double *rope_freq;   /* [n_rot / 2] */
     float *cos, *sin;    /* [n_batch][n_rot / 2] */
     float *x_out;        /* [n_outputs][n_embd] */
     float *logits;       /* [n_outputs][n_vocab] */
     float *features;     /* [n_batch][n_taps][n_embd] */
+
+    float *logits_room;  /* (host) [n_outputs][n_vocab] where the host cannot read the device's; else NULL */
+    const float *logits_host; /* of the last pass */
+    double pass_seconds;
 };
 
-/* forward.c, for the passes of models and of heads: cos and sin of every row's position, the same for all layers, computed
- * in double and rounded once. */
-typedef struct ae_rotation_args {
-    uint32_t n_rows, n_rot;
-    const int32_t *pos;  /* (host) [n_rows] */
-    const double *freq;  /* [n_rot / 2] radians per position */
-    double magnitude;
-    float *host;         /* [n_rows][n_rot] scratch */
-    float *cos, *sin;    /* (device, out) [n_rows][n_rot / 2] */
-} ae_rotation_args;
-void ae_rotation(const ae_backend *backend, ae_stream *stream, const ae_rotation_args *args);
-
-/* forward.c */
+/* forward.c: the operations of a pass. */
 void ae_forward(ae_engine *engine);
 
 #endif

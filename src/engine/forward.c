@@ -1,24 +1,7 @@
 /* forward.c - the pass, written once over the backend's operations.
  *
  * What differs between architectures is data in ae_hparams and absent (NULL) weights. */
-#include "base/fmath.h"
 #include "engine/engine_int.h"
-
-void ae_rotation(const ae_backend *backend, ae_stream *stream, const ae_rotation_args *a)
-{
-    const uint32_t half = a->n_rot / 2;
-    float *cos = a->host, *sin = cos + (size_t)a->n_rows * half;
-    for (uint32_t r = 0; r < a->n_rows; r++)
-        for (uint32_t i = 0; i < half; i++) {
-            double s, c;
-            ae_sincos(a->pos[r] * a->freq[i], &s, &c);
-            cos[(size_t)r * half + i] = (float)(c * a->magnitude);
-            sin[(size_t)r * half + i] = (float)(s * a->magnitude);
-        }
-    const size_t bytes = (size_t)a->n_rows * half * sizeof(float);
-    backend->ops->upload(stream, a->cos, cos, bytes);
-    backend->ops->upload(stream, a->sin, sin, bytes);
-}
 
 /* Queries or keys, each head by itself or all heads together. */
 static void norm_heads(ae_engine *e, float *x, const float *weight, uint32_t n_heads)
@@ -110,9 +93,7 @@ void ae_forward(ae_engine *e)
     const ae_backend_ops *ops = e->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
     const ae_places places = {e->n_rows, e->seq, e->pos, e->slot, e->n_inplace, e->path, AE_TREE_MAX, e->tables};
-    ae_rotation(e->backend, e->stream,
-                &(ae_rotation_args){e->n_rows, h->n_rot, e->pos, e->net->rope_freq, e->net->rope_magnitude, e->rope_host,
-                                    e->cos, e->sin});
+    ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->n_rot, e->pos, e->rope_freq, e->net->rope_magnitude, e->cos, e->sin});
     ops->lookup(e->stream, e->net->embedding, e->token, e->n_rows, e->x, h->n_embd);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         tap(e, i);
@@ -130,5 +111,4 @@ void ae_forward(ae_engine *e)
             .norm = e->net->out_norm, .norm_eps = h->norm_eps, .n_weights = 1,
             .out = {{e->net->output, NULL, e->logits, h->n_vocab, false}}});
     }
-    ops->sync(e->stream);
 }

@@ -149,7 +149,7 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
     float *host = ae_alloc(n, sizeof *host);
     if (!host) return ae_fail_memory(error, "a weight vector", n * sizeof *host);
     ae_type_get(part->tensor->type)->decode(l->buffer, host, n);
-    backend->ops->upload(NULL, *part->vector, host, n * sizeof *host);
+    backend->ops->fill(backend, *part->vector, host, n * sizeof *host);
     ae_free(host);
     return AERIE_OK;
 }

@@ -80,7 +80,7 @@ static aerie_status extend(draft_model *d, uint32_t slot, const int32_t *tokens,
         uint32_t first;
         ae_engine_rows_clear(d->engine);
         AE_TRY(ae_engine_add_chain(d->engine, slot, tokens, step, step == n ? AE_EXPORT_LAST : AE_EXPORT_NONE, &first, error));
-        ae_engine_pass(d->engine);
+        AE_TRY(ae_engine_pass(d->engine, error));
         AE_TRY(kept(ae_engine_commit(d->engine, slot, step, NULL, 0), error));
         memmove(d->slots[slot].tokens + live, tokens, step * sizeof *tokens);
         *row = first + step - 1;
@@ -166,7 +166,7 @@ static aerie_status run_tree(draft_model *d, uint32_t slot, const ae_tree *tree,
     for (uint32_t i = 0; i < own.n; i++) own.token[i] = own_token(d, own.token[i]);
     ae_engine_rows_clear(d->engine);
     AE_TRY(ae_engine_add_tree(d->engine, slot, &own, first, error));
-    ae_engine_pass(d->engine);
+    AE_TRY(ae_engine_pass(d->engine, error));
     return kept(ae_engine_commit(d->engine, slot, 0, NULL, 0), error);
 }
 
@@ -217,9 +217,13 @@ static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tr
 
 static aerie_status model_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
+    draft_model *d = (draft_model *)drafter;
+    aerie_status status = AERIE_OK;
     drafter->cost = (ae_draft_cost){0};
-    for (uint32_t i = 0; i < n; i++) AE_TRY(draft((draft_model *)drafter, &requests[i], requests[i].tree, error));
-    return AERIE_OK;
+    for (uint32_t i = 0; status == AERIE_OK && i < n; i++) status = draft(d, &requests[i], requests[i].tree, error);
+    for (uint32_t i = 0; status != AERIE_OK && i < d->n_slots; i++)
+        (void)ae_kv_truncate(ae_engine_kv(d->engine), i, 0); /* a pass may have failed; to nothing: cannot fail */
+    return status;
 }
 
 static const ae_drafter_ops model_ops = {

@@ -171,9 +171,8 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         if (spec->slots[i].active && spec->slots[i].n_chain) AE_TRY(add_rows(spec, i, error));
     }
-    const double start = ae_time_now();
-    ae_engine_pass(spec->engine);
-    const double seconds = ae_time_now() - start, share = seconds / (spec->n_active ? spec->n_active : 1);
+    AE_TRY(ae_engine_pass(spec->engine, error));
+    const double seconds = ae_engine_pass_seconds(spec->engine), share = seconds / (spec->n_active ? spec->n_active : 1);
     if (spec->drafter)
         ae_controller_saw_pass(&spec->controller, &spec->round, ae_engine_n_rows(spec->engine), seconds);
     ae_spec_walk(spec);

@@ -105,15 +105,16 @@ static void read_features(const char *path, const int32_t letters[2], features *
     uint32_t first;
     const ae_engine_options options = {
         .n_ctx = 64, .n_seqs = 1, .n_batch = 8, .n_outputs = 8, .n_threads = 1, .n_taps = 7, .taps = {2, 3, 4, 5, 6, 7, 8}};
-    if (ae_backend_cpu_create(&backend, "ref", &error) != AERIE_OK || ae_model_load(&model, path, NULL, &error) != AERIE_OK ||
+    if (ae_backend_open(&backend, NULL, "ref", &error) != AERIE_OK || ae_model_load(&model, path, NULL, &error) != AERIE_OK ||
         ae_net_create(&net, model, backend, &(ae_load_options){.n_threads = 1}, &error) != AERIE_OK ||
         ae_engine_create(&engine, net, &options, &error) != AERIE_OK)
         fail_msg("%s", error.text);
     ae_engine_rows_clear(engine);
     assert_int_equal(ae_engine_add_chain(engine, 0, letters, 2, AE_EXPORT_ALL, &first, &error), AERIE_OK);
-    ae_engine_pass(engine);
+    assert_int_equal(ae_engine_pass(engine, &error), AERIE_OK);
     for (uint32_t letter = 0; letter < 2; letter++) {
-        const float *x = ae_engine_features(engine, first + letter);
+        float x[7 * H];
+        backend->ops->download(ae_engine_stream(engine), x, ae_engine_features(engine, first + letter), sizeof x);
         assert_true(ae_engine_logits(engine, first + letter)[X] > 0.1f);
         for (uint32_t way = 0; way < 3; way++) {
             for (uint32_t tap = 0; tap < TAPS; tap++)
@@ -123,7 +124,7 @@ static void read_features(const char *path, const int32_t letters[2], features *
     ae_engine_free(engine);
     ae_net_free(net);
     ae_model_free(model);
-    ae_backend_cpu_free(backend);
+    ae_backend_close(backend);
 }
 
 /* ---- The head -------------------------------------------------------------------------------------------- */

@@ -33,7 +33,7 @@ static const char *run_pass(const ae_model *model)
         const int32_t most = (int32_t)model->hparams.n_vocab - 1;
         const int32_t row[3] = {tokens[0], tokens[1] < most ? tokens[1] : most, tokens[2] < most ? tokens[2] : most};
         status = ae_engine_add_chain(engine, 0, row, 3, AE_EXPORT_ALL, &first, &error);
-        if (status == AERIE_OK) ae_engine_pass(engine);
+        if (status == AERIE_OK) ae_engine_pass(engine, NULL);
         if (status == AERIE_OK) ae_engine_commit(engine, 0, 3, NULL, 0);
         if (!ae_kv_is_sound(ae_engine_kv(engine))) why = "the KV cache is not sound";
     }
@@ -98,9 +98,9 @@ static uint8_t *make_model(size_t i, uint64_t seed, size_t *n, const char **name
 
 int main(int argc, char **argv)
 {
-    if (ae_backend_cpu_create(&backend, "ref", NULL) != AERIE_OK) return 1;
+    if (ae_backend_open(&backend, NULL, "ref", NULL) != AERIE_OK) return 1;
     /* activations for a pass are as large as the widest tensor times the rows of a tree */
     const int status = mutate(argc, argv, N_SHAPES, make_model, &(use_info){use_model, (size_t)64 << 20, 4});
-    ae_backend_cpu_free(backend);
+    ae_backend_close(backend);
     return status;
 }

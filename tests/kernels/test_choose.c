@@ -17,7 +17,7 @@ static const uint32_t types[] = {AE_TYPE_Q4_0, AE_TYPE_Q8_0, AE_TYPE_Q4_K, AE_TY
 static ae_backend *backend_of(void)
 {
     ae_backend *backend;
-    assert_int_equal(ae_backend_cpu_create(&backend, NULL, NULL), AERIE_OK);
+    assert_int_equal(ae_backend_open(&backend, NULL, NULL, NULL), AERIE_OK);
     return backend;
 }
 
@@ -51,7 +51,7 @@ static void test_a_form_is_measured_once(void **state)
         assert_int_equal(ae_cpu(backend)->n_choices, n_choices + (tiles && packed ? 1 : 0));
     }
     assert_int_equal(*ae_backend_cpu_choices(backend) != 0, tiles);
-    ae_backend_cpu_free(backend);
+    ae_backend_close(backend);
 }
 
 static void test_the_choice_can_be_forced(void **state)
@@ -63,7 +63,7 @@ static void test_the_choice_can_be_forced(void **state)
     assert_int_equal(tiles_from(backend, AE_TYPE_Q4_0, 512), tiles ? 3 : AE_NO_TILES);
     assert_int_equal(tiles_from(backend, AE_TYPE_Q4_0, AE_TILES_IN - 32), AE_NO_TILES); /* too narrow for them */
     assert_string_equal(ae_backend_cpu_choices(backend), "");
-    ae_backend_cpu_free(backend);
+    ae_backend_close(backend);
 }
 
 static void does_nothing(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end)
@@ -79,7 +79,7 @@ static void test_a_kernel_that_writes_nothing_is_not_chosen(void **state)
     ae_kernels *k = &((ae_cpu_backend *)backend)->kernels;
     k->mm_tiles_32 = k->mm_tiles_256 = does_nothing;
     for (size_t i = 0; i < N_TYPES; i++) assert_int_equal(tiles_from(backend, types[i], 512), AE_NO_TILES);
-    ae_backend_cpu_free(backend);
+    ae_backend_close(backend);
 }
 
 typedef struct asker {
@@ -106,7 +106,7 @@ static void test_threads_agree(void **state)
     }
     for (int i = 0; i < N_THREADS; i++) pthread_join(askers[i].thread, NULL);
     for (int i = 1; i < N_THREADS; i++) assert_memory_equal(askers[i].from, askers[0].from, sizeof askers[0].from);
-    ae_backend_cpu_free(backend);
+    ae_backend_close(backend);
 }
 
 int main(void)

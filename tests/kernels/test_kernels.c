@@ -14,6 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "every.h"
 #include "backend/cpu/ref/ref.h"
 #include "base/fmath.h"
 #include "base/mem.h"

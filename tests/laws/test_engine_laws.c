@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "every.h"
 #include "rig.inc"
 #include "rig_rows.inc"
 
@@ -439,7 +440,7 @@ static void law_e(bench *b)
             need(ae_engine_add_tree(b->rig.engine, s, &tree, &tree_first[s], &error), &error);
         }
         check_sound(&b->rig);
-        ae_engine_pass(b->rig.engine);
+        need(ae_engine_pass(b->rig.engine, &error), &error);
         for (uint32_t s = 0; s < 3; s++) {
             for (uint32_t i = 0; i < n[s]; i++)
                 same_rows(b, ae_engine_logits(b->rig.engine, first[s] + i), b->plain + (live[s] + i) * nv, 1,

@@ -67,7 +67,7 @@ static void hash_text(const char *path, const char *level, hashes *out)
         uint32_t row;
         ae_engine_rows_clear(r.engine);
         need(ae_engine_add_chain(r.engine, 0, tokens + i - 1, 1, AE_EXPORT_ALL, &row, &error), &error);
-        ae_engine_pass(r.engine);
+        need(ae_engine_pass(r.engine, &error), &error);
         const float *logits = ae_engine_logits(r.engine, row);
         ae_engine_commit(r.engine, 0, 1, NULL, 0);
         tokens[i] = ae_sampler_draw(sampler, logits, tokens, i);

@@ -117,7 +117,8 @@ static void run_block(rig *r, uint32_t n_rows, uint32_t n_used, const float *x, 
     memcpy(y, x, (size_t)n_rows * r->model->hparams.n_embd * sizeof *y);
     const ae_moe args = block_of(r, n_rows, n_used, y, y);
     r->backend->ops->moe(ae_engine_stream(r->engine), &args);
-    r->backend->ops->sync(ae_engine_stream(r->engine));
+    aerie_error error = {0};
+    need(r->backend->ops->sync(ae_engine_stream(r->engine), &error), &error);
 }
 
 /* ---- The choice ------------------------------------------------------------------------------------- */

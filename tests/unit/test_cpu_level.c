@@ -21,14 +21,14 @@ static void test_levels(void **state)
     (void)state;
     ae_backend *backend;
     aerie_error error = {0};
-    assert_int_equal(ae_backend_cpu_create(&backend, "sse9", &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(ae_backend_open(&backend, NULL, "sse9", &error), AERIE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.text, "\"sse9\" is unknown"));
 #if defined(__x86_64__)
-    assert_int_equal(ae_backend_cpu_create(&backend, "amx", &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(ae_backend_open(&backend, NULL, "amx", &error), AERIE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.text, "lacks the level \"amx\""));
 #endif
-    assert_int_equal(ae_backend_cpu_create(&backend, "ref", &error), AERIE_OK);
-    ae_backend_cpu_free(backend);
+    assert_int_equal(ae_backend_open(&backend, NULL, "ref", &error), AERIE_OK);
+    ae_backend_close(backend);
 }
 
 int main(void)

@@ -59,10 +59,11 @@ static void run_target(rig *r)
     for (int i = 0; i < N_TEXT; i++) r->tokens[i] = (int32_t)(mk_random(&seed) % n_vocab);
     ae_engine_rows_clear(r->engine);
     OK(ae_engine_add_chain(r->engine, 0, r->tokens, N_TEXT, AE_EXPORT_NONE, &first, &ok_error));
-    ae_engine_pass(r->engine);
+    OK(ae_engine_pass(r->engine, &ok_error));
     r->features = ae_alloc(N_TEXT * (size_t)r->width, sizeof *r->features);
     r->features64 = ae_alloc(N_TEXT * (size_t)r->width, sizeof *r->features64);
-    memcpy(r->features, ae_engine_features(r->engine, first), N_TEXT * (size_t)r->width * sizeof *r->features);
+    r->backend->ops->download(ae_engine_stream(r->engine), r->features, ae_engine_features(r->engine, first),
+                              N_TEXT * (size_t)r->width * sizeof *r->features);
     for (size_t i = 0; i < N_TEXT * (size_t)r->width; i++) r->features64[i] = (double)r->features[i];
     ae_engine_commit(r->engine, 0, 0, NULL, 0);
 }
@@ -73,7 +74,7 @@ static rig open_rig(const mkhead_options *o, uint32_t n_vocab)
     aerie_error error = {0};
     make_target(target_path, "f32");
     if (mkhead_write(o, target_path, head_path, &error) != AERIE_OK) fail_msg("%s", error.text);
-    OK(ae_backend_cpu_create(&r.backend, "", &ok_error));
+    OK(ae_backend_open(&r.backend, NULL, "", &ok_error));
     OK(ae_model_load(&r.model, target_path, NULL, &ok_error));
     const ae_load_options load = {.n_threads = 1};
     OK(ae_net_create(&r.net, r.model, r.backend, &load, &ok_error));
@@ -102,7 +103,7 @@ static void close_rig(rig *r)
     ae_dhead_free(r->head);
     ae_net_free(r->net);
     ae_model_free(r->model);
-    ae_backend_cpu_free(r->backend);
+    ae_backend_close(r->backend);
 }
 
 /* |a - b| / |b| */
@@ -121,7 +122,11 @@ static void check(const rig *r, uint32_t out, int row, const char *what)
 {
     const ae_dhead_hparams *h = &r->head->hparams;
     const double *hidden = h->feedback_normed ? head_ref_normed(r->ref, row) : head_ref_hidden(r->ref, row);
-    const double dh = distance(ae_dhead_hidden(r->head_engine, out), hidden, h->layer.n_embd);
+    float *fed = ae_alloc(h->layer.n_embd, sizeof *fed);
+    r->backend->ops->download(ae_engine_stream(r->engine), fed, ae_dhead_hidden(r->head_engine, out),
+                              h->layer.n_embd * sizeof *fed);
+    const double dh = distance(fed, hidden, h->layer.n_embd);
+    ae_free(fed);
     if (!(dh < TOLERANCE)) fail_msg("%s: hidden row differs by %g", what, dh);
     const double *logits = head_ref_logits(r->ref, row);
     double all[4096];
@@ -140,7 +145,7 @@ static uint32_t add_true(const rig *r, uint32_t seq, uint32_t at, uint32_t n)
     uint32_t out = 0;
     ae_dhead_clear(r->head_engine);
     ae_dhead_add_true(r->head_engine, seq, r->features + (size_t)at * r->width, r->tokens + at + 1, n, true, &out);
-    ae_dhead_run_true(r->head_engine);
+    OK(ae_dhead_run_true(r->head_engine, &ok_error));
     return out;
 }
 
@@ -148,7 +153,7 @@ static uint32_t draft_row(const rig *r, uint32_t seq, int32_t parent, int32_t to
 {
     ae_dhead_clear(r->head_engine);
     const uint32_t row = ae_dhead_add_drafted(r->head_engine, seq, parent, token, out);
-    ae_dhead_run_drafted(r->head_engine);
+    OK(ae_dhead_run_drafted(r->head_engine, &ok_error));
     return row;
 }
 
@@ -183,7 +188,7 @@ static void walk(const mkhead_options *o, uint32_t n_vocab, const char *what)
                 rows[i] = (int32_t)ae_dhead_add_drafted(r.head_engine, 1, rows[i], t[2 * i + level], &outs[i]);
                 ref_rows[i] = head_ref_add(r.ref, ref_rows[i], t[2 * i + level], NULL);
             }
-            ae_dhead_run_drafted(r.head_engine);
+            OK(ae_dhead_run_drafted(r.head_engine, &ok_error));
             for (int i = 0; i < 2; i++) check(&r, outs[i], ref_rows[i], what);
         }
         ae_dhead_drop_drafted(r.head_engine, 1);
@@ -230,7 +235,7 @@ static void test_medusa(void **state)
     rig r = open_rig(&o, 0);
     const uint32_t H = r.head->hparams.layer.n_embd;
     double *hidden = ae_alloc(H, sizeof *hidden), *logits = ae_alloc(200, sizeof *logits);
-    ae_dhead_run_medusa(r.head_engine, r.features + 3 * (size_t)r.width, 2);
+    OK(ae_dhead_run_medusa(r.head_engine, r.features + 3 * (size_t)r.width, 2, &ok_error));
     for (uint32_t row = 0; row < 2; row++)
         for (uint32_t j = 0; j < 3; j++) {
             assert_true(head_ref_medusa(r.ref, j, r.features64 + (3 + row) * (size_t)r.width, hidden, logits));
@@ -344,7 +349,7 @@ static void test_rows_that_do_not_fit(void **state)
     assert_int_equal(ae_dhead_add_true(e, 0, r.features, r.tokens + 1, 30, true, &out), AERIE_OK);
     assert_int_equal(ae_dhead_add_true(e, 0, r.features, r.tokens + 1, 3, true, &out), AERIE_ERROR_INTERNAL); /* once a pass */
     assert_int_equal(ae_dhead_add_true(e, 1, r.features, r.tokens + 1, 35, true, &out), AERIE_ERROR_INTERNAL);
-    assert_int_equal(ae_dhead_run_true(e), AERIE_OK);
+    OK(ae_dhead_run_true(e, &ok_error));
     assert_int_equal(ae_dhead_n_true(e, 0), 30);
     assert_int_equal(ae_dhead_n_true(e, 1), 0);
     ae_dhead_clear(e);

@@ -25,7 +25,7 @@ static rig open_rig(void)
     const ae_stream_options so = {.n_threads = 1, .max_rows = 1, .max_in = 32};
     const ae_kv_options ko = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 32, .n_seqs = 2, .n_slots = N_SLOTS,
                               .type = AE_KV_F16};
-    assert_int_equal(ae_backend_cpu_create(&r.backend, "ref", &error), AERIE_OK);
+    assert_int_equal(ae_backend_open(&r.backend, NULL, "ref", &error), AERIE_OK);
     assert_int_equal(r.backend->ops->stream_create(r.backend, &so, &r.stream, &error), AERIE_OK);
     assert_int_equal(ae_kv_create(&r.kv, r.backend, &ko, &error), AERIE_OK);
     return r;
@@ -36,7 +36,7 @@ static void close_rig(rig *r)
     assert_true(ae_kv_is_sound(r->kv));
     ae_kv_free(r->kv);
     r->backend->ops->stream_free(r->stream);
-    ae_backend_cpu_free(r->backend);
+    ae_backend_close(r->backend);
 }
 
 static void fill(const rig *r, uint32_t seq, uint32_t n)

@@ -45,7 +45,7 @@ static void open_cache(cache *c, uint32_t n_pages, ae_kv_type type)
     aerie_error error = {0};
     memset(c, 0, sizeof *c);
     c->random = 12345;
-    assert_int_equal(ae_backend_cpu_create(&c->backend, "ref", &error), AERIE_OK);
+    assert_int_equal(ae_backend_open(&c->backend, NULL, "ref", &error), AERIE_OK);
     const ae_kv_options options = {1, 1, HEAD_DIM, N_SEQS, N_SLOTS, type, n_pages};
     assert_int_equal(ae_kv_create(&c->kv, c->backend, &options, &error), AERIE_OK);
 }
@@ -53,7 +53,7 @@ static void open_cache(cache *c, uint32_t n_pages, ae_kv_type type)
 static void close_cache(cache *c)
 {
     ae_kv_free(c->kv);
-    ae_backend_cpu_free(c->backend);
+    ae_backend_close(c->backend);
 }
 
 static void put(cache *c, uint32_t seq, uint32_t slot, uint64_t hash)

@@ -15,20 +15,36 @@
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-/* What is large comes in pages of its own, which are zero without being touched: who writes them first, pays. */
+/* Large blocks get pages of their own: the system hands them out zeroed, and takes none before it is written to. */
 #define PAGES_FROM ((size_t)2 << 20)
 
-static void *cpu_alloc(ae_backend *backend, size_t bytes)
+void *ae_cpu_alloc(ae_backend *backend, size_t bytes)
 {
-    (void)backend;
+    ae_cpu_guard *guard = ((ae_cpu_backend *)backend)->guard;
+    if (guard) return ae_cpu_guard_alloc(guard, bytes);
     return bytes >= PAGES_FROM ? ae_os_pages_alloc(bytes) : ae_alloc_aligned(1, bytes);
 }
 
-static void cpu_free(ae_backend *backend, void *memory, size_t bytes)
+void ae_cpu_free(ae_backend *backend, void *memory, size_t bytes)
+{
+    ae_cpu_guard *guard = ((ae_cpu_backend *)backend)->guard;
+    if (!memory) return;
+    if (guard) ae_cpu_guard_free(guard, memory);
+    else if (bytes >= PAGES_FROM) ae_os_pages_free(memory, bytes);
+    else ae_free(memory);
+}
+
+static void cpu_fill(ae_backend *backend, void *device, const void *host, size_t n)
 {
     (void)backend;
-    if (bytes >= PAGES_FROM) ae_os_pages_free(memory, bytes);
-    else ae_free(memory);
+    memcpy(device, host, n);
+}
+
+static void cpu_memory_info(const ae_backend *backend, uint64_t *n_free, uint64_t *n_total)
+{
+    (void)backend;
+    *n_free = ae_os_memory_available();
+    *n_total = ae_os_memory_total();
 }
 
 /* ---- Streams --------------------------------------------------------------------------------- */
@@ -92,9 +108,12 @@ static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_optio
     return status;
 }
 
-static void cpu_sync(ae_stream *stream)
+static aerie_status cpu_sync(ae_stream *stream, aerie_error *error)
 {
-    (void)stream;
+    const aerie_error fault = stream->fault;
+    if (fault.status == AERIE_OK) return AERIE_OK;
+    stream->fault.status = AERIE_OK;
+    return ae_fail(error, fault.status, "%s", fault.text);
 }
 
 static void cpu_host_run(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n)
@@ -114,15 +133,49 @@ static void cpu_copy_out(ae_stream *stream, void *host, const void *device, size
     memcpy(host, device, n);
 }
 
+static const void *cpu_view(ae_stream *stream, const void *device, void *room, size_t n)
+{
+    (void)stream, (void)room, (void)n;
+    return device;
+}
+
+static uint32_t cpu_mark(ae_stream *stream)
+{
+    stream->mark[stream->n_marks % AE_MARKS] = ae_time_now();
+    return stream->n_marks++;
+}
+
+static double cpu_elapsed(const ae_stream *stream, uint32_t from, uint32_t to)
+{
+    return stream->mark[to % AE_MARKS] - stream->mark[from % AE_MARKS];
+}
+
+/* Calling an operation costs nothing here: there is nothing to record. */
+static bool cpu_pass_begin(ae_stream *stream, uint64_t key)
+{
+    (void)stream, (void)key;
+    return true;
+}
+
+static void cpu_pass_end(ae_stream *stream)
+{
+    (void)stream;
+}
+
 /* ---- Row operations -------------------------------------------------------------------------------- */
 
 static void cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
                        size_t y_stride)
 {
-    (void)stream;
     ae_decode_fn *decode = ae_type_get(table->type)->decode;
-    for (uint32_t r = 0; r < n_rows; r++)
+    for (uint32_t r = 0; r < n_rows; r++) {
+        if ((uint32_t)tokens[r] >= table->n_out) {
+            ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "lookup of %u rows: token %d of row %u is none of %u; please report",
+                            n_rows, tokens[r], r, table->n_out);
+            return;
+        }
         decode(table->plain + (size_t)tokens[r] * table->row_bytes, y + r * y_stride, table->n_in);
+    }
 }
 
 static void cpu_copy(ae_stream *stream, const ae_copy *a)
@@ -275,10 +328,19 @@ static void cpu_silu_add(ae_stream *stream, uint32_t n, uint32_t dim, const floa
 
 /* ---- The table ------------------------------------------------------------------------------------------- */
 
+static void cpu_close(ae_backend *backend)
+{
+    ae_cpu_backend *b = (ae_cpu_backend *)backend;
+    ae_cpu_guard_destroy(b->guard);
+    pthread_mutex_destroy(&b->mutex);
+    ae_free(b);
+}
+
 static const ae_backend_ops cpu_ops = {
     .name = "cpu",
-    .alloc = cpu_alloc,
-    .free = cpu_free,
+    .close = cpu_close,
+    .alloc = ae_cpu_alloc,
+    .free = ae_cpu_free,
     .weight_bytes = ae_cpu_weight_bytes,
     .weight_create = ae_cpu_weight_create,
     .weight_fill = ae_cpu_weight_fill,
@@ -298,11 +360,19 @@ static const ae_backend_ops cpu_ops = {
     .kv_write = ae_cpu_kv_write,
     .upload = cpu_copy_in,
     .download = cpu_copy_out,
+    .fill = cpu_fill,
+    .view = cpu_view,
+    .memory_info = cpu_memory_info,
+    .mark = cpu_mark,
+    .elapsed = cpu_elapsed,
+    .pass_begin = cpu_pass_begin,
+    .pass_end = cpu_pass_end,
     .lookup = cpu_lookup,
     .matmul = cpu_matmul,
     .norm = cpu_norm,
     .moe = ae_cpu_moe_run,
     .silu_add = cpu_silu_add,
+    .rope_table = ae_cpu_rope_table,
     .rope_kv = ae_cpu_rope_kv,
     .attention = ae_cpu_attention,
     .copy = cpu_copy,
@@ -320,7 +390,7 @@ static const ae_backend_ops cpu_ops = {
     .gated_norm = ae_cpu_gated_norm,
 };
 
-aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_error *error)
+aerie_status ae_cpu_open(ae_backend **out, const char *level, aerie_error *error)
 {
     *out = NULL;
     ae_cpu_backend *b = ae_alloc(1, sizeof *b);
@@ -339,13 +409,6 @@ aerie_status ae_backend_cpu_create(ae_backend **out, const char *level, aerie_er
     pthread_mutex_init(&b->mutex, NULL);
     *out = &b->base;
     return AERIE_OK;
-}
-
-void ae_backend_cpu_free(ae_backend *backend)
-{
-    if (!backend) return;
-    pthread_mutex_destroy(&((ae_cpu_backend *)backend)->mutex);
-    ae_free(backend);
 }
 
 const char *ae_backend_cpu_level(const ae_backend *backend)

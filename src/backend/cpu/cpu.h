@@ -14,9 +14,12 @@ typedef struct ae_cpu_choice {
     uint32_t tiles_from;
 } ae_cpu_choice;
 
+typedef struct ae_cpu_guard ae_cpu_guard; /* cpu_strict.c */
+
 typedef struct ae_cpu_backend {
     ae_backend base;
     ae_kernels kernels;
+    ae_cpu_guard *guard;   /* of "cpu-strict", over all device memory; else NULL */
     uint32_t tiles_from;   /* for tests: instead of measuring; 0: measure */
     pthread_mutex_t mutex; /* of what follows */
     ae_cpu_choice choices[AE_TYPE_COUNT];
@@ -38,6 +41,17 @@ static inline uint32_t ae_weight_n_panels(uint32_t n_out)
 {
     return (n_out + AE_PANEL - 1) / AE_PANEL;
 }
+
+/* For the list of backends (backend.c). */
+aerie_status ae_cpu_open(ae_backend **out, const char *level, aerie_error *error);
+aerie_status ae_cpu_open_strict(ae_backend **out, const char *level, aerie_error *error);
+
+/* Device memory, zeroed: guarded where there is a guard. NULL when there is none left. */
+void *ae_cpu_alloc(ae_backend *backend, size_t bytes);
+void ae_cpu_free(ae_backend *backend, void *memory, size_t bytes);
+void *ae_cpu_guard_alloc(ae_cpu_guard *guard, size_t bytes);
+void ae_cpu_guard_free(ae_cpu_guard *guard, void *memory);
+void ae_cpu_guard_destroy(ae_cpu_guard *guard);
 
 /* The seam's operations. */
 size_t ae_cpu_weight_bytes(const ae_backend *backend, const ae_weight_source *source);

@@ -6,6 +6,21 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
+#include "backend/cpu/ref/ref.h"
+
+static void table_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const ae_rope_table *a = context;
+    const size_t half = a->n_rot / 2;
+    (void)i_worker;
+    ae_ref_rope_table(a->pos[r], a->freq, a->magnitude, a->n_rot, a->cos + r * half, a->sin + r * half);
+}
+
+void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args)
+{
+    if (args->n_rows > 4) ae_pool_run(stream->pool, table_item, (void *)args, args->n_rows);
+    else for (uint32_t r = 0; r < args->n_rows; r++) table_item((void *)args, r, 0);
+}
 
 typedef struct rope_job {
     ae_stream *stream;
@@ -32,8 +47,23 @@ static void rope_item(void *context, uint32_t r, uint32_t i_worker)
                                        (uint32_t)slot % AE_KV_PAGE);
 }
 
+/* No row may be written outside the pages. */
+static bool slots_exist(ae_stream *stream, const ae_rope_kv *a)
+{
+    const ae_places *p = a->places;
+    for (uint32_t r = 0; r < p->n_rows; r++) {
+        const int32_t page = p->slot[r] < 0 ? -1 : p->tables[p->seq[r]][p->slot[r] / AE_KV_PAGE];
+        if ((uint32_t)page < a->kv->shape.n_pages) continue;
+        ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "rope_kv of %u rows: row %u goes to page %d of %u; please report",
+                        p->n_rows, r, page, a->kv->shape.n_pages);
+        return false;
+    }
+    return true;
+}
+
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args)
 {
+    if (!slots_exist(stream, args)) return;
     rope_job job = {stream, args};
     if (args->places->n_rows > 4) ae_pool_run(stream->pool, rope_item, &job, args->places->n_rows);
     else for (uint32_t r = 0; r < args->places->n_rows; r++) rope_item(&job, r, 0);

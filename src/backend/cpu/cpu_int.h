@@ -53,6 +53,9 @@ struct ae_stream {
     const ae_cpu_backend *backend;
     ae_pool *pool;
     ae_stream_options options;
+    aerie_error fault;   /* the first since the last sync */
+    double mark[AE_MARKS];
+    uint32_t n_marks;
     void *memory;        /* one block: act, moe and attention scratch */
     ae_act act;          /* [max_rows][max_in] */
     ae_cpu_moe moe;
@@ -123,6 +126,7 @@ void ae_cpu_gated_norm(ae_stream *stream, const ae_gated_norm *args);
 float *ae_cpu_state_records(const ae_state_store *store, size_t *n);
 
 /* cpu_attention.c */
+void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args);
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
 void ae_cpu_attention(ae_stream *stream, const ae_attention *args);
 

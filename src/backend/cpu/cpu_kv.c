@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
-#include "base/os.h"
 
 static size_t head_bytes(const ae_kv_shape *s)
 {
@@ -35,7 +34,7 @@ aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_
                        AE_MAX_HEAD_DIM);
     const size_t bytes = ae_cpu_kv_bytes(backend, shape);
     ae_kv_store *kv = ae_alloc(1, sizeof *kv);
-    if (!kv || bytes == SIZE_MAX || !(kv->data = ae_os_pages_alloc(bytes))) {
+    if (!kv || bytes == SIZE_MAX || !(kv->data = ae_cpu_alloc(backend, bytes))) {
         ae_free(kv);
         return ae_fail_memory(error, "the KV cache", bytes);
     }
@@ -49,9 +48,8 @@ aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_
 
 void ae_cpu_kv_free(ae_backend *backend, ae_kv_store *kv)
 {
-    (void)backend;
     if (!kv) return;
-    ae_os_pages_free(kv->data, kv->bytes);
+    ae_cpu_free(backend, kv->data, kv->bytes);
     ae_free(kv);
 }
 

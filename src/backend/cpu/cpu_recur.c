@@ -99,7 +99,7 @@ aerie_status ae_cpu_state_create(ae_backend *backend, const ae_state_shape *shap
     s->shape = *shape;
     s->shape.layers = NULL;
     s->bytes = store_bytes(shape, s);
-    s->planes = s->bytes == SIZE_MAX ? NULL : ae_os_pages_alloc(s->bytes);
+    s->planes = s->bytes == SIZE_MAX ? NULL : ae_cpu_alloc(backend, s->bytes);
     if (!s->planes) {
         const size_t bytes = s->bytes;
         ae_cpu_state_free(backend, s);
@@ -112,9 +112,8 @@ aerie_status ae_cpu_state_create(ae_backend *backend, const ae_state_shape *shap
 
 void ae_cpu_state_free(ae_backend *backend, ae_state_store *store)
 {
-    (void)backend;
     if (!store) return;
-    if (store->planes) ae_os_pages_free(store->planes, store->bytes);
+    ae_cpu_free(backend, store->planes, store->bytes);
     ae_free(store->places);
     ae_free(store);
 }

@@ -32,7 +32,8 @@ static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *
     return o->n_seqs * (head->hparams.kind == AE_DHEAD_MEDUSA ? head->hparams.n_medusa : AE_DHEAD_LEVEL_MAX);
 }
 
-static void host_layout(ae_layout *l, const ae_dhead *head, const ae_dhead_engine_options *o, ae_dhead_engine *e)
+static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bool view_needs_room,
+                        const ae_dhead_engine_options *o, ae_dhead_engine *e)
 {
     const size_t n = o->n_batch, n_out = outputs_of(head, o);
     int32_t **const rows[] = {&e->token, &e->pos, &e->rope_pos, &e->seq, &e->slot, &e->n_inplace, &e->fed_from};
@@ -42,7 +43,7 @@ static void host_layout(ae_layout *l, const ae_dhead *head, const ae_dhead_engin
     e->out_fed = ae_layout_add(l, n_out, sizeof(int32_t));
     e->tables = ae_layout_add(l, o->n_seqs, sizeof *e->tables);
     e->seqs = ae_layout_add(l, o->n_seqs, sizeof *e->seqs);
-    e->rope_host = ae_layout_add(l, n * head->hparams.layer.n_rot, sizeof(float));
+    e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
 }
 
 static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, const ae_dhead_engine_options *o,
@@ -67,6 +68,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
+    e->rope_freq = ae_layout_add(l, medusa ? 0 : h->n_rot / 2, sizeof(double));
 }
 
 static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o)
@@ -100,7 +102,7 @@ size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, co
     const ae_kv_options kv = kv_options(head, &o);
     ae_dhead_engine e;
     ae_layout host = {0}, device = {0};
-    host_layout(&host, head, &o, &e);
+    host_layout(&host, head, n_draft, target->backend->ops->view_needs_room, &o, &e);
     device_layout(&device, head, n_draft, &o, &e);
     size_t total = 0;
     const size_t parts[] = {host.bytes, device.bytes, target->backend->ops->stream_bytes(target->backend, &stream),
@@ -113,12 +115,13 @@ size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, co
 static aerie_status create_buffers(ae_dhead_engine *e, aerie_error *error)
 {
     const ae_dhead *head = e->net->head;
+    const bool room = e->backend->ops->view_needs_room;
     ae_layout l = {0};
-    host_layout(&l, head, &e->options, e);
+    host_layout(&l, head, e->net->n_draft, room, &e->options, e);
     e->host = l.overflow ? NULL : ae_alloc_aligned(1, l.bytes);
     if (!e->host) return ae_fail_memory(error, "the rows of a head's pass", l.bytes);
     l = (ae_layout){.base = e->host};
-    host_layout(&l, head, &e->options, e);
+    host_layout(&l, head, e->net->n_draft, room, &e->options, e);
     l = (ae_layout){0};
     device_layout(&l, head, e->net->n_draft, &e->options, e);
     e->device_bytes = l.bytes;
@@ -126,6 +129,9 @@ static aerie_status create_buffers(ae_dhead_engine *e, aerie_error *error)
     if (!e->device) return ae_fail_memory(error, "a head's activations", l.bytes);
     l = (ae_layout){.base = e->device};
     device_layout(&l, head, e->net->n_draft, &e->options, e);
+    if (e->net->rope_freq)
+        e->backend->ops->fill(e->backend, e->rope_freq, e->net->rope_freq,
+                              head->hparams.layer.n_rot / 2 * sizeof *e->rope_freq);
     return AERIE_OK;
 }
 
@@ -264,11 +270,26 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
     return AERIE_OK;
 }
 
-aerie_status ae_dhead_run_true(ae_dhead_engine *e)
+/* The pass's n_out rows of logits, or what failed of it: then no row of any sequence can be trusted. */
+static aerie_status end_pass(ae_dhead_engine *e, uint32_t n_out, aerie_error *error)
 {
-    if (e->n_rows) ae_dhead_forward(e, false);
+    const ae_backend_ops *ops = e->backend->ops;
+    const aerie_status status = ops->sync(e->stream, error);
+    for (uint32_t i = 0; status != AERIE_OK && e->kv && i < e->options.n_seqs; i++) ae_dhead_restart(e, i, 0);
+    if (status == AERIE_OK && n_out)
+        e->logits_host = ops->view(e->stream, e->logits, e->logits_room, (size_t)n_out * e->net->n_draft * sizeof(float));
+    return status;
+}
+
+aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
+{
+    if (e->n_rows) {
+        ae_dhead_forward(e, false);
+        AE_TRY(end_pass(e, e->n_out, error));
+    }
     for (uint32_t i = 0; i < e->options.n_seqs; i++)
-        if (e->seqs[i].n_added) AE_TRY(ae_kv_commit(e->kv, e->stream, i, e->seqs[i].n_added, NULL, 0));
+        if (e->seqs[i].n_added && ae_kv_commit(e->kv, e->stream, i, e->seqs[i].n_added, NULL, 0) != AERIE_OK)
+            return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache of the drafter head is out of step; please report");
     return AERIE_OK;
 }
 
@@ -291,9 +312,11 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
     return i;
 }
 
-void ae_dhead_run_drafted(ae_dhead_engine *e)
+aerie_status ae_dhead_run_drafted(ae_dhead_engine *e, aerie_error *error)
 {
-    if (e->n_rows) ae_dhead_forward(e, true);
+    if (!e->n_rows) return AERIE_OK;
+    ae_dhead_forward(e, true);
+    return end_pass(e, e->n_out, error);
 }
 
 void ae_dhead_drop_drafted(ae_dhead_engine *e, uint32_t seq)
@@ -302,16 +325,18 @@ void ae_dhead_drop_drafted(ae_dhead_engine *e, uint32_t seq)
     (void)ae_kv_commit(e->kv, e->stream, seq, 0, NULL, 0); /* keeping nothing cannot fail */
 }
 
-aerie_status ae_dhead_run_medusa(ae_dhead_engine *e, const float *features, uint32_t n)
+aerie_status ae_dhead_run_medusa(ae_dhead_engine *e, const float *features, uint32_t n, aerie_error *error)
 {
-    if (n > e->options.n_seqs) return AERIE_ERROR_INTERNAL;
-    if (n) ae_dhead_forward_medusa(e, features, n);
-    return AERIE_OK;
+    if (n > e->options.n_seqs)
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "%u sequences draft, of %u; please report", n, e->options.n_seqs);
+    if (!n) return AERIE_OK;
+    ae_dhead_forward_medusa(e, features, n);
+    return end_pass(e, n * e->net->head->hparams.n_medusa, error);
 }
 
 const float *ae_dhead_logits(const ae_dhead_engine *e, uint32_t out)
 {
-    return e->logits + (size_t)out * e->net->n_draft;
+    return e->logits_host + (size_t)out * e->net->n_draft;
 }
 
 const float *ae_dhead_hidden(const ae_dhead_engine *e, uint32_t out)

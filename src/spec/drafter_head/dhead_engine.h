@@ -55,18 +55,19 @@ uint32_t ae_dhead_rows_left(const ae_dhead_engine *engine);
 void ae_dhead_clear(ae_dhead_engine *engine);
 aerie_status ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const float *features, const int32_t *next_tokens,
                                uint32_t n, bool output, uint32_t *out);
-aerie_status ae_dhead_run_true(ae_dhead_engine *engine);
+/* An operation of the backend that failed is named; then all sequences are empty. This holds for the other passes too. */
+aerie_status ae_dhead_run_true(ae_dhead_engine *engine, aerie_error *error);
 
 /* A pass of drafted rows: clear, add up to AE_DHEAD_LEVEL_MAX for each sequence, run; all export logits. A row is known
  * by its number among the sequence's drafted rows, which is returned; parents ran in an earlier pass. AE_DHEAD_NO_ROW:
  * it would not fit; nothing is added. */
 uint32_t ae_dhead_add_drafted(ae_dhead_engine *engine, uint32_t seq, int32_t parent, int32_t token, uint32_t *out);
-void ae_dhead_run_drafted(ae_dhead_engine *engine);
+aerie_status ae_dhead_run_drafted(ae_dhead_engine *engine, aerie_error *error);
 void ae_dhead_drop_drafted(ae_dhead_engine *engine, uint32_t seq);
 
 /* Medusa: n features (device, [n_target_embd], stride of one), of sequences that want a draft; all heads run. INTERNAL: n is
  * more than there are sequences. */
-aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n);
+aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n, aerie_error *error);
 
 /* (host) [n_draft] f32, of output `out` of the last pass; of Medusa row r and head j: out = r * n_medusa + j. */
 const float *ae_dhead_logits(const ae_dhead_engine *engine, uint32_t out);

@@ -1,7 +1,6 @@
 /* dhead_forward.c - a pass of a drafting head, written over the backend's operations.
  *
  * The networks are those of spec/drafter_head/dhead.h. What differs between kinds is which norms and matrices there are. */
-#include "engine/engine_int.h"
 #include "spec/drafter_head/dhead_pass.h"
 
 static void copy(ae_dhead_engine *e, uint32_t n, uint32_t dim, const float *x, size_t x_stride, const int32_t *rows, float *y,
@@ -119,16 +118,14 @@ static void put_out(ae_dhead_engine *e)
 void ae_dhead_forward(ae_dhead_engine *e, bool drafted)
 {
     const uint32_t H = e->net->head->hparams.layer.n_embd;
-    ae_rotation(e->backend, e->stream,
-                &(ae_rotation_args){e->n_rows, e->net->head->hparams.layer.n_rot, e->rope_pos, e->net->rope_freq,
-                                    e->net->rope_magnitude, e->rope_host, e->cos, e->sin});
+    e->backend->ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, e->net->head->hparams.layer.n_rot, e->rope_pos,
+                                                            e->rope_freq, e->net->rope_magnitude, e->cos, e->sin});
     if (drafted) copy(e, e->n_rows, H, e->fed, H, e->fed_from, e->g, H);
     else fuse(e);
     combine(e);
     attention_block(e);
     ffn_block(e);
     if (e->n_out) put_out(e);
-    e->backend->ops->sync(e->stream);
 }
 
 void ae_dhead_forward_medusa(ae_dhead_engine *e, const float *features, uint32_t n)
@@ -146,5 +143,4 @@ void ae_dhead_forward_medusa(ae_dhead_engine *e, const float *features, uint32_t
         product(e, n, x, stride, e->net->medusa_out[j], NULL, e->logits + (size_t)j * e->net->n_draft,
                 (size_t)h->n_medusa * e->net->n_draft, false);
     }
-    e->backend->ops->sync(e->stream);
 }

@@ -30,7 +30,8 @@ struct ae_dhead_engine {
     int32_t *fed_from;  /* of a drafted row: index into fed */
     int32_t *out_rows, *out_fed; /* [n_outputs] row of each output; index into fed where its feedback is kept */
     const int32_t **tables; /* [n_seqs] */
-    float *rope_host;   /* [n_batch][n_rot] cos, then sin */
+    float *logits_room; /* [n_outputs][n_draft] where the host cannot read the device's; else NULL */
+    const float *logits_host; /* of the last pass */
 
     /* device, f32; H = n_embd, F = n_taps * n_target_embd */
     float *features;    /* [n_batch][F] */
@@ -40,6 +41,7 @@ struct ae_dhead_engine {
     float *q, *attn;    /* [n_batch][n_heads * head_dim] */
     float *k, *v;       /* [n_batch][n_kv_heads * head_dim] */
     float *gate, *up;   /* [n_batch][n_ff]; Medusa: [n_outputs][H] */
+    double *rope_freq;  /* [n_rot / 2] */
     float *cos, *sin;   /* [n_batch][n_rot / 2] */
     float *x_out;       /* [n_outputs][H] */
     float *logits;      /* [n_outputs][n_draft] */

@@ -56,12 +56,11 @@ typedef struct head_drafter {
     head_slot *slots;  /* [n_slots] */
     float *waiting;    /* device memory of all slots */
     grown *pools;      /* [n_slots][POOL] */
-    bool out_of_step;  /* the head's cache refused rows: it drafts no more */
+    aerie_error fault; /* of a pass while catching up: the next draft returns it */
 } head_drafter;
 
-static aerie_status out_of_step(head_drafter *d, aerie_error *error)
+static aerie_status out_of_step(aerie_error *error)
 {
-    d->out_of_step = true;
     return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache of the drafter head is out of step; please report");
 }
 
@@ -105,15 +104,16 @@ static void drop_waiting(head_drafter *d, head_slot *s, uint32_t n)
 static void flush(head_drafter *d, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t keep)
 {
     head_slot *s = &d->slots[slot];
-    while (s->n_waiting > keep && !d->out_of_step) {
+    while (s->n_waiting > keep && d->fault.status == AERIE_OK) {
         const uint32_t first = ae_dhead_n_true(d->head, slot);
         uint32_t n = s->n_waiting - keep;
         if (first + 1 >= n_tokens) return;
         if (n > n_tokens - first - 1) n = (uint32_t)(n_tokens - first - 1);
         ae_dhead_clear(d->head);
         if (n > ae_dhead_rows_left(d->head)) n = ae_dhead_rows_left(d->head);
-        d->out_of_step = ae_dhead_add_true(d->head, slot, s->waiting, tokens + first + 1, n, false, NULL) != AERIE_OK ||
-                         ae_dhead_run_true(d->head) != AERIE_OK;
+        if (ae_dhead_add_true(d->head, slot, s->waiting, tokens + first + 1, n, false, NULL) != AERIE_OK)
+            (void)out_of_step(&d->fault);
+        else (void)ae_dhead_run_true(d->head, &d->fault);
         drop_waiting(d, s, n);
     }
 }
@@ -167,7 +167,7 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
     }
     if (s->cold) ae_dhead_restart(d->head, seen->slot, s->position);
     s->cold = false;
-    for (uint32_t done = 0; done < seen->n && !d->out_of_step;) {
+    for (uint32_t done = 0; done < seen->n && d->fault.status == AERIE_OK;) {
         if (s->n_waiting == d->n_room) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
         uint32_t n = seen->n - done;
         if (n > d->n_room - s->n_waiting) n = d->n_room - s->n_waiting;
@@ -286,10 +286,11 @@ static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, 
             if (s->n_waiting > ae_dhead_rows_left(d->head)) break;
             const int32_t *next = r->tokens + first + 1;
             if (ae_dhead_add_true(d->head, r->slot, s->waiting, next, s->n_waiting, true, &s->out[0]) != AERIE_OK)
-                return out_of_step(d, error);
+                return out_of_step(error);
             s->request = r;
         }
-        if (end == begin || ae_dhead_run_true(d->head) != AERIE_OK) return out_of_step(d, error);
+        if (end == begin) return out_of_step(error);
+        AE_TRY(ae_dhead_run_true(d->head, error));
         for (; begin < end; begin++) {
             head_slot *s = &d->slots[requests[begin].slot];
             if (!s->request) continue;
@@ -314,14 +315,14 @@ static aerie_status run_level(head_drafter *d, const ae_draft_request *requests,
             grown *g = &s->pool[s->frontier[f]];
             const int32_t parent = g->parent < 0 ? -1 : s->pool[g->parent].row;
             const uint32_t row = ae_dhead_add_drafted(d->head, requests[i].slot, parent, g->token, &s->out[f]);
-            if (row == AE_DHEAD_NO_ROW) return out_of_step(d, error);
+            if (row == AE_DHEAD_NO_ROW) return out_of_step(error);
             g->row = (int32_t)row;
             s->n_rows++;
             *any = true;
         }
     }
     if (!*any) return AERIE_OK;
-    ae_dhead_run_drafted(d->head);
+    AE_TRY(ae_dhead_run_drafted(d->head, error));
     for (uint32_t i = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
         for (uint32_t f = 0; s->request && f < s->n_frontier; f++) add_children(d, s, (int32_t)s->frontier[f], s->out[f]);
@@ -356,25 +357,38 @@ static void give_tree(const head_slot *s)
     }
 }
 
-static aerie_status head_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+static aerie_status draft(head_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
-    head_drafter *d = (head_drafter *)drafter;
+    const aerie_error fault = d->fault;
     for (uint32_t i = 0; i < n; i++)
         if (requests[i].slot >= d->n_slots)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafting head has %u", requests[i].slot, d->n_slots);
-    if (d->out_of_step) return out_of_step(d, error);
+    if (fault.status != AERIE_OK) return ae_fail(error, fault.status, "%s", fault.text);
     const double start = ae_time_now();
     AE_TRY(catch_up(d, requests, n, error));
     const double caught_up = ae_time_now();
-    drafter->cost = (ae_draft_cost){.first_seconds = caught_up - start};
-    for (bool any = true; any; drafter->cost.n_levels++) AE_TRY(run_level(d, requests, n, &any, error));
-    drafter->cost.other_seconds = ae_time_now() - caught_up;
+    ae_draft_cost *cost = &d->base.cost;
+    *cost = (ae_draft_cost){.first_seconds = caught_up - start};
+    for (bool any = true; any; cost->n_levels++) AE_TRY(run_level(d, requests, n, &any, error));
+    cost->other_seconds = ae_time_now() - caught_up;
     for (uint32_t i = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
         if (s->request) give_tree(s);
         ae_dhead_drop_drafted(d->head, requests[i].slot);
     }
     return AERIE_OK;
+}
+
+static aerie_status head_propose(ae_drafter *drafter, const ae_draft_request *requests, uint32_t n, aerie_error *error)
+{
+    head_drafter *d = (head_drafter *)drafter;
+    const aerie_status status = draft(d, requests, n, error);
+    d->fault.status = AERIE_OK;
+    for (uint32_t i = 0; status != AERIE_OK && i < d->n_slots; i++) { /* the sequences end; the next ones begin anew */
+        ae_dhead_restart(d->head, i, 0);
+        d->slots[i].n_waiting = 0;
+    }
+    return status;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------- */

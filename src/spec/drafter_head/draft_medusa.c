@@ -112,8 +112,7 @@ static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *
                      &(ae_copy){.n = 1, .dim = d->width, .x = d->newest + (size_t)r->slot * d->width, .x_stride = d->width,
                                 .y = d->wanted + (size_t)n_wanted++ * d->width, .y_stride = d->width});
     }
-    if (ae_dhead_run_medusa(d->head, d->wanted, n_wanted) != AERIE_OK)
-        return ae_fail(error, AERIE_ERROR_INTERNAL, "%u sequences draft, of %u; please report", n_wanted, d->n_slots);
+    AE_TRY(ae_dhead_run_medusa(d->head, d->wanted, n_wanted, error));
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++)
         if (can_draft(d, &requests[i])) grow(d, &requests[i], n_heads * at++);

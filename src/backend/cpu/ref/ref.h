@@ -11,6 +11,8 @@ void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *su
 void ae_ref_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
 void ae_ref_mm_plain(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
 void ae_ref_mm_float(const ae_weight *w, const ae_act *act, const ae_mm_out *out, uint32_t begin, uint32_t end);
+/* The angles of a row: see ae_rope_table. The same on every level. */
+void ae_ref_rope_table(int32_t pos, const double *freq, double magnitude, uint32_t n_rot, float *cos, float *sin);
 void ae_ref_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
                  const float *sin);
 /* The only one: all levels choose experts by it. logits and bias (or NULL) [n_experts]; ids[n_used] ascending, and their

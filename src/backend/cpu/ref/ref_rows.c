@@ -114,6 +114,16 @@ void ae_ref_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *b
     }
 }
 
+void ae_ref_rope_table(int32_t pos, const double *freq, double magnitude, uint32_t n_rot, float *cos, float *sin)
+{
+    for (uint32_t i = 0; i < n_rot / 2; i++) {
+        double s, c;
+        ae_sincos(pos * freq[i], &s, &c);
+        cos[i] = (float)(c * magnitude);
+        sin[i] = (float)(s * magnitude);
+    }
+}
+
 void ae_ref_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, ae_rope_kind kind, const float *cos,
                  const float *sin)
 {
