@@ -18,7 +18,7 @@ static bool on_token(void *user, const aerie_token_event *event)
     return fflush(user) == 0; /* false would end the answer */
 }
 
-/* The drafting head that lies beside the model, if there is one that fits. Not needed for an answer, which is the same with
+/* The drafter head that lies beside the model, if there is one that fits. Not needed for an answer, which is the same with
  * and without; so what is wrong with it is told and otherwise ignored. */
 static aerie_drafter_head *head_beside(const aerie_model *model, const char *model_path)
 {
@@ -27,7 +27,7 @@ static aerie_drafter_head *head_beside(const aerie_model *model, const char *mod
     char *path = NULL;
     aerie_status status = aerie_drafter_head_find(&path, model_path, &error);
     if (status == AERIE_OK && path) status = aerie_drafter_head_load(&head, model, path, NULL, &error);
-    if (status != AERIE_OK) fprintf(stderr, "no drafting head: %s\n", error.text);
+    if (status != AERIE_OK) fprintf(stderr, "no drafter head: %s\n", error.text);
     aerie_free(path);
     return head;
 }

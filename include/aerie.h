@@ -309,7 +309,7 @@ AERIE_API aerie_status aerie_grammar_check(const aerie_grammar *grammar, const c
 #define AERIE_TAP_NORMED UINT32_MAX /* after the final norm: what the output head multiplies */
 
 typedef enum aerie_spec_type {
-    AERIE_SPEC_AUTO,   /* a drafting head or a draft model if one is given, else n-gram */
+    AERIE_SPEC_AUTO,   /* a drafter head or a draft model if one is given, else n-gram */
     AERIE_SPEC_NONE,
     AERIE_SPEC_NGRAM,  /* continues text seen before in prompt and output; needs nothing */
     AERIE_SPEC_DRAFT,  /* a second model; its vocabulary may be another, see aerie_session_overlap */
@@ -325,7 +325,7 @@ AERIE_API const char *aerie_spec_type_name(aerie_spec_type type);
 /* false for an unknown name. */
 AERIE_API bool aerie_spec_type_parse(const char *name, aerie_spec_type *type);
 
-/* ---- Drafting heads: small networks that draft for one model (docs/heads.md) -------------------------- */
+/* ---- Drafter heads: small networks that draft for one model (docs/heads.md) -------------------------- */
 
 typedef struct aerie_drafter_head aerie_drafter_head;
 
@@ -338,7 +338,7 @@ typedef struct aerie_drafter_head_params {
 
 AERIE_API aerie_drafter_head_params aerie_drafter_head_params_default(void);
 
-/* Whether the file is a drafting head, going by its architecture. false also when it cannot be read. */
+/* Whether the file is a drafter head, going by its architecture. false also when it cannot be read. */
 AERIE_API bool aerie_file_is_drafter_head(const char *path);
 /* The head kept beside a model's file, under its name: for "DIR/NAME-Q4_K_M.gguf" it is "DIR/NAME-Q4_K_M-eagle3.gguf", or else
  * "DIR/NAME-eagle3.gguf"; the number of a split file ("-00001-of-00003") does not count. Only names are compared: loading it
@@ -635,7 +635,7 @@ AERIE_API aerie_status aerie_eval(aerie_session *session, const int32_t *tokens,
                                   aerie_logits_callback *callback, void *user, aerie_error *error);
 
 /* As aerie_eval, with the tapped hidden rows of each position: features [n_taps][n_embd] f32, in the order of
- * params.taps. ARGUMENT for a session without taps. For training and checking drafting heads. */
+ * params.taps. ARGUMENT for a session without taps. For training and checking drafter heads. */
 typedef bool aerie_features_callback(void *user, size_t position, const float *logits, const float *features);
 AERIE_API aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
                                            aerie_features_callback *callback, void *user, aerie_error *error);

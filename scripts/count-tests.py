@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ElementTree
 
 
 def reasons(case):
-    """What the test itself said behind "skip:", each once."""
+    """What the test itself said after "skip:", each once."""
     lines = (case.findtext("system-out") or "").splitlines()
     said = [line.split("skip: ", 1)[1].strip() for line in lines if "skip: " in line]
     return "; ".join(dict.fromkeys(said))

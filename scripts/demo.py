@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The main job on a real model: four prompts, each answered plain, with n-grams, with the drafting head kept in models/, and
+"""The main job on a real model: four prompts, each answered plain, with n-grams, with the drafter head kept in models/, and
 with both, which is what happens when nothing is said. Shows the answers with drafted tokens in colour (on a terminal), then
 tokens per second of each way. Fails unless every way gave the same tokens.
 

@@ -1,4 +1,4 @@
-/* api_drafter_head.c - aerie.h: drafting heads, and the shapes of drafts. */
+/* api_drafter_head.c - aerie.h: drafter heads, and the shapes of drafts. */
 #include <string.h>
 
 #include "api_int.h"
@@ -78,7 +78,7 @@ static aerie_status load(aerie_drafter_head *h, const char *path, const aerie_dr
     const ae_dhead_net_options net = {{p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), NULL, NULL, p->mmap},
                                      p->n_vocab};
     const size_t bytes = ae_dhead_net_plan_bytes(h->head, h->model->net, &net);
-    AE_TRY(ae_api_check_memory("this drafting head", bytes, "a smaller head would fit", error));
+    AE_TRY(ae_api_check_memory("this drafter head", bytes, "a smaller head would fit", error));
     return ae_dhead_net_create(&h->net, h->head, h->model->net, &net, error);
 }
 
@@ -87,12 +87,12 @@ aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_mode
 {
     *head = NULL;
     const aerie_drafter_head_params p = params ? *params : aerie_drafter_head_params_default();
-    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of a drafting head is named");
+    if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of a drafter head is named");
     if (!model || !model->net)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a drafting head needs its model loaded with its weights");
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "a drafter head needs its model loaded with its weights");
     if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");
     aerie_drafter_head *h = ae_alloc(1, sizeof *h);
-    if (!h) return ae_fail_memory(error, "a drafting head", sizeof *h);
+    if (!h) return ae_fail_memory(error, "a drafter head", sizeof *h);
     h->model = model;
     const aerie_status status = load(h, path, &p, error);
     if (status == AERIE_OK) *head = h;
@@ -161,10 +161,10 @@ aerie_status ae_api_resolve_drafter_head(aerie_session_params *p, aerie_error *e
     if (spec->type == AERIE_SPEC_AUTO && spec->head) spec->type = type_of(spec->head->head);
     else if (!wanted) return AERIE_OK;
     if (!spec->head)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type %s needs a drafting head (-md)",
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type %s needs a drafter head (-md)",
                        aerie_spec_type_name(spec->type));
     if (spec->type != type_of(spec->head->head))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the drafting head is of kind %s, which serves --spec-type %s, not %s",
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the drafter head is of kind %s, which serves --spec-type %s, not %s",
                        ae_dhead_kind_name(spec->head->head), aerie_spec_type_name(type_of(spec->head->head)),
                        aerie_spec_type_name(spec->type));
     const ae_dhead_hparams *h = &spec->head->head->hparams;
@@ -178,11 +178,11 @@ aerie_status ae_api_create_head_drafter(aerie_session *s, ae_drafter **drafter, 
     const aerie_spec *spec = &s->params.spec;
     const ae_dhead_net *net = spec->head->net;
     if (spec->head->model != s->model)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the drafting head was loaded for another model than the session's");
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the drafter head was loaded for another model than the session's");
     const ae_dhead_engine_options o = {.n_ctx = s->params.n_ctx, .n_seqs = s->params.n_seqs, .n_batch = AE_DHEAD_BATCH,
                                       .window = spec->window, .n_sinks = spec->n_sinks};
     ae_dhead_engine *engine;
-    AE_TRY(ae_api_check_memory("the drafting head's session",
+    AE_TRY(ae_api_check_memory("the drafter head's session",
                                ae_dhead_engine_plan_bytes(net->head, net->target, &o, s->params.n_threads),
                                "a smaller context (-c) or fewer sequences would fit", error));
     AE_TRY(ae_dhead_engine_create(&engine, net, s->engine, &o, error));

@@ -15,7 +15,7 @@ failed() { echo "$*"; exit 1; }
 "$mkhead" --kind eagle3 "$tmp/m-q4_0.gguf" "$tmp/m-eagle3.gguf"
 answers() { # program: the same as those before it?
     "$1" "$tmp/m-q4_0.gguf" "a b c a b c" >"$tmp/answer" 2>"$tmp/figures" || failed "$1: $(cat "$tmp/figures")"
-    grep -q "no drafting head" "$tmp/figures" && failed "$1: $(cat "$tmp/figures")"
+    grep -q "no drafter head" "$tmp/figures" && failed "$1: $(cat "$tmp/figures")"
     [ -s "$tmp/answer" ] || failed "$1 answers nothing"
     [ -f "$tmp/first" ] || cp "$tmp/answer" "$tmp/first"
     cmp "$tmp/first" "$tmp/answer" || failed "$1 answers something else"

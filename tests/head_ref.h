@@ -1,4 +1,4 @@
-/* head_ref.h - drafting heads computed in float64 straight from the formulas: what the engine's drafters are held against.
+/* head_ref.h - drafter heads computed in float64 straight from the formulas: what the engine's drafters are held against.
  *
  * Written from docs/heads.md and the papers, not from the engine: shares with it only the file's tables and the decoding of
  * weights. Slow and simple: every row walks its ancestors one by one.
@@ -6,7 +6,7 @@
  * Rows form a tree. A row's parent is the row that stands before it; its position is its parent's plus one; it attends to
  * its ancestors and itself, and to nothing else (with a window: to those less than `window` positions away, and those at the
  * positions 0 to n_sinks - 1). A row takes a token and either true features of the target or, without them, what its parent
- * feeds back. Row P of a text: the token at P + 1, the features at P. A chain drafted behind it: rows without features.
+ * feeds back. Row P of a text: the token at P + 1, the features at P. A chain drafted after it: rows without features.
  */
 #ifndef AE_TEST_HEAD_REF_H
 #define AE_TEST_HEAD_REF_H
@@ -20,7 +20,7 @@ typedef struct head_ref head_ref;
 head_ref *head_ref_create(const ae_dhead *head, const ae_model *target);
 void head_ref_free(head_ref *ref);
 
-/* Appends a row behind `parent` (-1: the first of a sequence, at position 0). features: [n_taps * n_target_embd], or NULL for
+/* Appends a row after `parent` (-1: the first of a sequence, at position 0). features: [n_taps * n_target_embd], or NULL for
  * the parent's feedback. Returns the row's number, counted from 0; -1 when out of memory, or when there is neither. Not for
  * Medusa. */
 int head_ref_add(head_ref *ref, int parent, int32_t token, const double *features);

@@ -1,4 +1,4 @@
-/* mkhead.h - random drafting heads of every kind and variant for a given target, as complete GGUF files.
+/* mkhead.h - random drafter heads of every kind and variant for a given target, as complete GGUF files.
  *
  * For tests, and through tools/mkhead.c for trying things. Same options and target: same bytes. Every tensor is drawn
  * from the seed and its own name. Weights are scaled (as in mkmodel.h) so that features, fed back any number of times, stay

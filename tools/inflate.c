@@ -82,7 +82,7 @@ int main(int argc, char **argv)
             *flag = true;
             continue;
         }
-        if (i + 1 == argc) return usage("a value is missing behind ", argv[i]);
+        if (i + 1 == argc) return usage("a value is missing after ", argv[i]);
         const char *wrong = set(&o, argv[i], argv[i + 1]);
         if (wrong) return usage(wrong, argv[i + 1]);
         i++;

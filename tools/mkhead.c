@@ -1,4 +1,4 @@
-/* mkhead.c - writes a random drafting head for a target model as a GGUF file: for trying things.
+/* mkhead.c - writes a random drafter head for a target model as a GGUF file: for trying things.
  *
  * See usage below; what an option means stands in tests/mkhead.h. The same options and seed give the same bytes.
  * Exit status 0, 1 (could not write), 2 (command line), 3 (the target is unusable).
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
             paths[n_paths++] = argv[i];
             continue;
         }
-        if (i + 1 == argc) return usage("a value is missing behind ", argv[i]);
+        if (i + 1 == argc) return usage("a value is missing after ", argv[i]);
         if (!set_option(&o, argv[i], argv[i + 1])) return usage("unknown option or bad value: ", argv[i]);
         i++;
     }

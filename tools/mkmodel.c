@@ -77,7 +77,7 @@ int main(int argc, char **argv)
             path = argv[i];
             continue;
         }
-        if (i + 1 == argc) return usage("a value is missing behind ", argv[i]);
+        if (i + 1 == argc) return usage("a value is missing after ", argv[i]);
         const char *name = argv[i], *value = argv[++i];
         if (!strcmp(name, "--shape")) continue;
         if (!strcmp(name, "--type")) o.type = value;

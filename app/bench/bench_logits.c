@@ -57,7 +57,7 @@ static bool write_row(void *user, size_t position, const float *logits)
     const size_t *n_vocab = user;
     (void)position;
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the rows are written as they lie in memory, which must be little-endian"
+#error "the rows are written as they are in memory, which must be little-endian"
 #endif
     return app_write(logits, *n_vocab * sizeof *logits) && !app_interrupted();
 }

@@ -181,7 +181,7 @@ int app_format_fit(app_format *format, const aerie_model_info *info, const app_o
         format->fallback = true;
         if (!bad && !options->quiet)
             app_note("the model has no chat template, so messages are written in the ChatML layout; --chat-template names "
-                     "another, -no-cnv does without");
+                     "another, -no-cnv works without one");
     }
     format->any = format->template_text.data || own;
     if (bad || options->reasoning_budget < 0 || !format->any) return bad;

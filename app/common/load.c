@@ -115,7 +115,7 @@ static void say_loaded(const aerie_model_info *info, double seconds)
              info->name, info->arch, (double)info->n_params / 1e6, seconds, app_bytes(bytes, info->load_bytes),
              info->fill_seconds, app_rate((double)info->load_bytes / 1e9, info->fill_seconds),
              app_bytes(weights, info->weight_bytes), info->cpu_level);
-    if (*info->cpu_tiles) app_note("kernels: by matrix tiles go, as measured, %s", info->cpu_tiles);
+    if (*info->cpu_tiles) app_note("kernels: matrix tiles are used, as measured, for %s", info->cpu_tiles);
 }
 
 static aerie_status load_head(app_models *models, const char *path, const app_options *options, aerie_error *error)
@@ -129,7 +129,7 @@ static aerie_status load_head(app_models *models, const char *path, const app_op
     const aerie_status status = aerie_drafter_head_load(&models->head, models->model, path, &params, error);
     if (status == AERIE_OK && options->verbose) {
         aerie_drafter_head_info_get(models->head, &info);
-        app_note("drafting head '%s': %s, %.1f M parameters, width %u, drafts %u tokens", path, info.kind,
+        app_note("drafter head '%s': %s, %.1f M parameters, width %u, drafts %u tokens", path, info.kind,
                  (double)info.n_params / 1e6, (unsigned)info.n_embd, (unsigned)info.n_draft);
     }
     return status;
@@ -231,10 +231,10 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     params.spec.draft_model = app_wants_draft(type) ? models->draft : NULL;
     params.spec.head = app_wants_draft(type) ? models->head : NULL;
     if (type == AERIE_SPEC_DRAFT && !models->draft)
-        return app_error(APP_USAGE, "speculation by a draft model needs one: -md FILE%s",
-                         models->head ? " (the one given is a drafting head)" : "");
+        return app_error(APP_USAGE, "speculation with a draft model needs a model: -md FILE%s",
+                         models->head ? " (the one given is a drafter head)" : "");
     if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && type != AERIE_SPEC_DRAFT && !models->head)
-        return app_error(APP_USAGE, "speculation of type %s needs a drafting head: -md FILE%s", aerie_spec_type_name(type),
+        return app_error(APP_USAGE, "speculation of type %s needs a drafter head: -md FILE%s", aerie_spec_type_name(type),
                          models->draft ? " (the one given is a model)" : "");
     aerie_status status = aerie_session_create(session, models->model, &params, &error);
     if (status != AERIE_OK && models->head_found && type == AERIE_SPEC_AUTO) {

@@ -12,13 +12,13 @@
 typedef struct app_models {
     aerie_model *model;
     aerie_model *draft; /* -md is a model; NULL if not */
-    aerie_drafter_head *head;   /* -md is a drafting head, or one was found beside the model; NULL if not */
+    aerie_drafter_head *head;   /* -md is a drafter head, or one was found beside the model; NULL if not */
     bool head_found;            /* nobody asked for the head: it was found beside the model */
     aerie_model_info info;
     app_format format;
 } app_models;
 
-/* Checks memory, then loads -m and, with with_draft, -md, or without -md a drafting head beside the model.
+/* Checks memory, then loads -m and, with with_draft, -md, or without -md a drafter head beside the model.
  * One found there that cannot be used costs one line on standard error, no more. */
 int app_models_load(app_models *models, const app_options *options, bool with_draft);
 /* Whether a kind of speculation has a use for a draft model or head. */

@@ -140,7 +140,7 @@ static const char *tree_name(int i)
     return aerie_tree_name((aerie_tree)i);
 }
 
-/* type_name: of the i-th type, NULL behind the last. */
+/* type_name: of the i-th type, NULL after the last. */
 static int wrong_type(const char *name, const char *text, const char *type_name(int i))
 {
     char known[256] = "";
@@ -151,7 +151,7 @@ static int wrong_type(const char *name, const char *text, const char *type_name(
     return app_error(APP_USAGE, "%s takes one of %s; found '%s'", name, known, text);
 }
 
-/* The item at *p into out [64]; *p moves to the comma or the end behind it. */
+/* The item at *p into out [64]; *p moves to the comma or the end after it. */
 static void take_item(const char **p, char out[64])
 {
     const size_t n = strcspn(*p, ",");

@@ -14,8 +14,8 @@ static const app_command commands[] = {
      "standard output. Without a prompt, on a terminal, it chats: /help there says how.\n"
      "The prompt is put into the model's chat template, if it has one; -no-cnv continues raw text.\n"
      "Several prompts (-p repeated, --prompts-file) are answered in their order, -np N at once, each after a\n"
-     "line that names it (not with -q); --jsonl gives a line of JSON for each. A single -p is followed by what\n"
-     "comes by standard input, if that is a file or a pipe.\n"
+     "line that names it (not with -q); --jsonl gives a line of JSON for each. Standard input, if it is a\n"
+     "file or a pipe, is appended to a single -p.\n"
      "With --grammar or --json-schema an answer that ends too early, by -n for instance, is exit status 1.\n"
      "Speculation is on by default and never changes a byte of the output.\n"
      "\n"
@@ -25,7 +25,7 @@ static const app_command commands[] = {
     {APP_TOKENIZE, "tokenize", "[ID ...]", "text to token ids and back",
      "Reads text from -p, -f or standard input and prints its token ids, one line, spaces between.\n"
      "With --decode it reads ids (arguments, -p, -f or standard input) and prints their exact bytes,\n"
-     "control tokens spelled out. Files that hold a vocabulary only are enough.\n"
+     "control tokens spelled out. A file that holds only a vocabulary is enough.\n"
      "\n"
      "  aerie tokenize -m model.gguf -p 'Hello world'\n"
      "  aerie tokenize -m model.gguf --decode 9906 1917\n"},
@@ -39,7 +39,7 @@ static const app_command commands[] = {
      "  aerie template -m model.gguf --messages chat.json\n"
      "  aerie template --file qwen3.jinja --messages - --tools tools.json --set enable_thinking=false < chat.json\n"},
     {APP_INSPECT, "inspect", "[FILE]", "what a model file holds",
-     "Prints metadata, tensors and totals of a GGUF file, even of one that aerie cannot run.\n"
+     "Prints the metadata, tensors and totals of a GGUF file, even if aerie cannot run it.\n"
      "\n"
      "  aerie inspect model.gguf\n"
      "  aerie inspect model.gguf --keys --match tokenizer\n"},
@@ -111,7 +111,7 @@ static const app_command commands[] = {
 
 static const app_option options[] = {
     /* Model */
-    {"-m --model", "FILE", APP_TEXT, READS, AT(model), 0, 0, "Model", "model file (GGUF); of a split model any part"},
+    {"-m --model", "FILE", APP_TEXT, READS, AT(model), 0, 0, "Model", "model file (GGUF); any part of a split model"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
      "draft with a smaller model or with a drafter head for the model; a model with another vocabulary drafts the tokens that "
      "both share, if they share enough"},
@@ -123,7 +123,7 @@ static const app_option options[] = {
     {"-c --ctx-size", "N", APP_CTX, LOADS, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
      "positions per sequence; 0: as many as the model was trained for (default: that, but 8192 at most)"},
     {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
-     "prompt tokens per pass at most, as -ub; the smaller of both counts"},
+     "maximum number of prompt tokens per pass, like -ub; the smaller of the two applies"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-np --parallel", "N", APP_U32, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model",
@@ -138,7 +138,7 @@ static const app_option options[] = {
      "replace a metadata value of the model file; TYPE is int, float, bool or str, e.g. "
      "tokenizer.ggml.add_bos_token=bool:false; may be repeated"},
     {"--kv-type", "TYPE", APP_KV_TYPE, LOADS, AT(session.kv_type), 0, 0, "Model",
-     "how keys and values are cached: f16, or q8_0 for half the memory and faster long contexts"},
+     "type of the cached keys and values: f16, or q8_0 for half the memory and faster long contexts"},
     {"-ctk --cache-type-k", "TYPE", APP_TEXT, LOADS, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
     {"-ctv --cache-type-v", "TYPE", APP_TEXT, LOADS, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT, AT(model_params.cpu_level), 0, 0, "Model",
@@ -159,7 +159,7 @@ static const app_option options[] = {
     {"--yarn-ext-factor", "X", APP_F32, LOADS, AT(rope.yarn_ext_factor), -1, 1, "Positions (RoPE)",
      "YaRN: how far fast pairs keep their frequency, 0: not at all; -1: as the file says"},
     {"--yarn-attn-factor", "X", APP_F32, LOADS, AT(rope.yarn_attn_factor), -1, 1e5, "Positions (RoPE)",
-     "YaRN: multiplies its magnitude of the attention; -1: as the file says"},
+     "YaRN: multiplies its attention factor; -1: as the file says"},
     {"--yarn-beta-fast", "X", APP_F32, LOADS, AT(rope.yarn_beta_fast), -1, 1e5, "Positions (RoPE)",
      "YaRN: pairs that turn more often than this keep their frequency; -1: as the file says"},
     {"--yarn-beta-slow", "X", APP_F32, LOADS, AT(rope.yarn_beta_slow), -1, 1e5, "Positions (RoPE)",
@@ -167,9 +167,9 @@ static const app_option options[] = {
 
     /* Prompt */
     {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",
-     "the prompt; run and bench spec take several. run puts what comes by standard input behind a single one"},
+     "the prompt; run and bench spec take several. run appends standard input to a single prompt"},
     {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE, AT(file), 0, 0, "Prompt",
-     "read it from a file, - is standard input; run drops one newline at its end"},
+     "read the prompt from a file, - is standard input; run drops one newline at its end"},
     {"--prompts-file", "FILE", APP_TEXT, SPECULATES, AT(prompts_file), 0, 0, "Prompt",
      "a prompt on each line; empty lines are skipped. In a .jsonl file a line is JSON: a text, or an object with \"prompt\" or "
      "\"messages\""},
@@ -179,9 +179,9 @@ static const app_option options[] = {
      "groups of prompts: a .jsonl file, or a folder of them; may be repeated"},
     {"--groups", "LIST", APP_TEXT, APP_BENCH_SPEC, AT(groups), 0, 0, "Prompt", "only these groups of --prompts"},
     {"--held-out", "only|all|no", APP_TEXT, APP_BENCH_SPEC, AT(held_out), 0, 0, "Prompt",
-     "of --prompts only those held out of training, all, or only the others (default: all)"},
+     "which of --prompts: only those held out of training, all, or only the others (default: all)"},
     {"--per-group", "N", APP_U32, APP_BENCH_SPEC, AT(n_per_group), 0, 1 << 20, "Prompt",
-     "prompts of a group at most; 0: all"},
+     "maximum number of prompts per group; 0: all"},
     {"-sys --system-prompt", "TEXT", APP_TEXT, SPECULATES, AT(system_prompt), 0, 0, "Prompt",
      "system message of the conversation"},
     {"-cnv --conversation", NULL, APP_FLAG, LOADS, AT(conversation), 0, 0, "Prompt",
@@ -192,7 +192,7 @@ static const app_option options[] = {
     {"-e --escape", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
      "\\n, \\r, \\t, \\', \\\", \\\\ and \\xNN in -p and --stop stand for those characters, which is the default"},
     {"--no-escape", NULL, APP_FLAG_OFF, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
-     "they stand for themselves"},
+     "leave those escapes as they are"},
 
     {"--chat-template", "TEXT|NAME", APP_TEXT, SPECULATES | APP_TEMPLATE, AT(template_text), 0, 0, "Template",
      "use this chat template instead of the model's own: Jinja text, or a known name such as chatml, llama3 or gemma"},
@@ -209,7 +209,7 @@ static const app_option options[] = {
 
     /* Generation */
     {"-n --predict --n-predict", "N", APP_I32, GENERATES, AT(n_predict), -2, INT32_MAX, "Generation",
-     "tokens to generate at most; -1: until the answer ends or the context is full"},
+     "maximum number of tokens to generate; -1: until the answer ends or the context is full"},
     {"--ignore-eos", NULL, APP_FLAG, SPECULATES, AT(ignore_eos), 0, 0, "Generation",
      "do not stop where the model ends its answer"},
     {"-r --stop --reverse-prompt", "TEXT", APP_TEXTS, APP_RUN, AT(stop), 0, 0, "Generation",
@@ -222,8 +222,8 @@ static const app_option options[] = {
     {"-jf --json-schema-file", "FILE", APP_TEXT, SPECULATES, AT(schema_file), 0, 0, "Generation",
      "read the schema from a file"},
     {"--json-schema-strict", NULL, APP_FLAG, SPECULATES, AT(schema_strict), 0, 0, "Generation",
-     "a schema with something that a grammar cannot enforce (uniqueItems, not, an unknown format) is an error; otherwise a "
-     "line on standard error says what is passed over"},
+     "treat what a grammar cannot enforce in a schema (not, an unknown format) as an error; otherwise it is ignored with a "
+     "warning"},
 
     /* Sampling */
     {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",
@@ -448,7 +448,7 @@ static const app_option options[] = {
      "print timing and acceptance figures on standard error at the end"},
     {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(verbose), 0, 0, "Output", "print more on standard error"},
     {"-q --quiet --log-disable", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(quiet), 0, 0, "Output",
-     "nothing but errors on standard error"},
+     "print only errors on standard error"},
 };
 
 size_t app_n_commands(void)

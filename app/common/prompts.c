@@ -176,7 +176,7 @@ static int append_standard_input(app_prompt *prompt, const app_options *options,
     if (!asked && !is_input()) return APP_DONE;
     if (!asked && !has_input(PATIENCE_MS)) {
         if (!options->quiet)
-            app_note("standard input gave nothing for %d s and is left alone; -f - waits for it, </dev/null saves the time",
+            app_note("no standard input arrived within %d s, so it is ignored; -f - waits for it, </dev/null skips the wait",
                      PATIENCE_MS / 1000);
         return APP_DONE;
     }
@@ -185,7 +185,7 @@ static int append_standard_input(app_prompt *prompt, const app_options *options,
         if (!app_text_add(&prompt->text, "\n\n", 2) || !app_text_add(&prompt->text, text.data, text.n))
             bad = app_error_memory("the prompt");
         else if (!options->quiet)
-            app_note("the prompt is -p and, after it, %zu bytes of standard input (</dev/null: -p alone)", text.n);
+            app_note("the prompt is -p followed by %zu bytes of standard input (</dev/null: -p alone)", text.n);
     }
     app_text_free(&text);
     return bad;
@@ -220,12 +220,12 @@ static int check_sources(const app_options *options)
                   (options->messages != NULL);
     if (n > 1 && !(n == 2 && options->prompts.n == 1 && dash))
         return app_error(APP_USAGE, "only one of -p, -f, --prompts-file and --messages can be given (but -p 'TEXT' -f - puts "
-                                    "standard input behind TEXT)");
+                                    "standard input after TEXT)");
     if (n_dashes > 1)
         return app_error(APP_USAGE, "standard input (-) can be one of -f, --prompts-file, --messages, --chat-template-file and "
                                     "--tools; found %d of them", n_dashes);
     if (options->messages && options->no_conversation)
-        return app_error(APP_USAGE, "--messages needs a chat template, which -no-cnv does without");
+        return app_error(APP_USAGE, "--messages needs a chat template, which -no-cnv turns off");
     if (options->messages && options->system_prompt)
         return app_error(APP_USAGE, "--messages brings its own system message; found --system-prompt, too");
     return APP_DONE;
@@ -313,7 +313,7 @@ static int encode_chat(const app_models *models, const aerie_chat *chat, int32_t
     const aerie_status status = aerie_chat_tokens(models->model, chat, tokens, n_tokens, NULL, NULL, &error);
     if (status != AERIE_OK) {
         const int bad = app_report(APP_LOADING, status, &error);
-        if (!chat->messages.data) app_note("the model's chat template failed; -no-cnv does without it");
+        if (!chat->messages.data) app_note("the model's chat template failed; -no-cnv works without it");
         return bad;
     }
     return APP_DONE;

@@ -48,7 +48,9 @@ int app_train_check_output(const char *option, const char *path, const char *con
 {
     struct stat out, in;
     if (!path || stat(path, &out)) return APP_DONE;
-    if (!S_ISREG(out.st_mode)) return app_error(APP_USAGE, "%s %s: data goes on in a regular file; this is none", option, path);
+    if (!S_ISREG(out.st_mode))
+        return app_error(APP_USAGE, "%s %s: data can be appended only to a regular file, which this is not", option,
+                         path);
     for (size_t i = 0; i < n_read; i++)
         if (read[i] && stat(read[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
             return app_error(APP_USAGE, "%s %s is a file that is being read (%s); give the new one another name", option, path,

@@ -17,7 +17,7 @@
 #include "train/train_data.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "features are written as they lie in memory, which must be little-endian"
+#error "features are written as they are in memory, which must be little-endian"
 #endif
 
 _Static_assert(sizeof(app_feature_header) == 64, "64 bytes in the file");

@@ -208,7 +208,7 @@ bool ae_os_cpus_restrict(const bool wanted[AE_MAX_CPUS])
 
 /* ---- Memory ------------------------------------------------------------------------------------------ */
 
-/* The number behind a name at the start of a line; 0 if there is none. */
+/* The number after a name at the start of a line; 0 if there is none. */
 static double named_number(const char *text, const char *name)
 {
     const size_t n = strlen(name);

@@ -30,7 +30,7 @@ void *ae_realloc(void *block, size_t n, size_t size);
  * memory; the old list lives on. */
 void *ae_grow(void *items, size_t n, size_t *capacity, size_t size);
 void ae_free(void *block);
-/* Copy of text[0..n) with a NUL behind it; NULL when out of memory. */
+/* Copy of text[0..n) with a NUL after it; NULL when out of memory. */
 char *ae_strndup(const char *text, size_t n);
 
 /* ---- Arena: many small objects, one lifetime ------------------------------------------- */
@@ -71,7 +71,7 @@ typedef struct ae_span {
 } ae_span;
 
 typedef struct ae_buf {
-    char *data;      /* NUL kept behind the last byte once anything was added; owned */
+    char *data;      /* NUL kept after the last byte once anything was added; owned */
     size_t n;        /* bytes without the NUL */
     size_t capacity; /* bytes allocated */
     bool failed;     /* an append ran out of memory; later appends do nothing */

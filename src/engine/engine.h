@@ -29,7 +29,7 @@ typedef struct ae_engine_options {
     uint32_t n_kv_pages; /* of the KV cache, for all sequences; 0 = enough for n_seqs whole contexts */
     uint32_t n_threads;
     ae_kv_type kv_type;
-    uint32_t n_taps;       /* hidden rows that every row of a pass exports, for drafting heads */
+    uint32_t n_taps;       /* hidden rows that every row of a pass exports, for drafter heads */
     uint32_t taps[AE_MAX_TAPS]; /* the residual stream before this layer; n_layers: after the last; or AE_TAP_NORMED */
     ae_engine *threads_of; /* run on the threads of this engine (which must outlive the new one); NULL: own ones */
 } ae_engine_options;

@@ -46,7 +46,7 @@ static aerie_status parse_float(const char *value, double *x, const char *text, 
     return AERIE_OK;
 }
 
-/* The value behind "TYPE:". */
+/* The value after "TYPE:". */
 static aerie_status parse_value(ae_gguf_overrides *o, ae_gguf_kv *kv, const char *type, const char *text, aerie_error *error)
 {
     const char *value = strchr(type, ':') + 1;

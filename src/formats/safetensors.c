@@ -124,7 +124,7 @@ static bool before_by_name(const void *context, uint32_t a, uint32_t b)
     return strcmp(t[a].name, t[b].name) < 0;
 }
 
-/* Tensors fill the data section: no overlap, no hole, nothing behind. */
+/* Tensors fill the data section: no overlap, no hole, nothing after. */
 static aerie_status check_places(const ae_st_file *f, const uint32_t *order, size_t start, aerie_error *error)
 {
     char quoted[AE_GGUF_QUOTE_BYTES];

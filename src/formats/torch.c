@@ -248,13 +248,12 @@ static aerie_status read_sizes(machine *m, const value *size, const value *strid
     for (uint32_t i = t->n_dims; i-- > 0;) {
         const value *n = size->items[i], *step = stride->items[i];
         if (n->kind != WHOLE || step->kind != WHOLE || n->whole < 0)
-            return FAIL(FORMAT, "%s: a size or stride in the pickle is no whole number", m->path);
+            return FAIL(FORMAT, "%s: a size or stride in the pickle is not a whole number", m->path);
         t->shape[i] = (uint64_t)n->whole;
         if (n->whole > 1 && (uint64_t)step->whole != expected)
-            return FAIL(UNSUPPORTED, "%s: a tensor whose elements do not lie one behind the other; "
-                        "saving .contiguous() would help", m->path);
+            return FAIL(UNSUPPORTED, "%s: a tensor is not contiguous; save tensor.contiguous() instead", m->path);
         if (__builtin_mul_overflow(expected, t->shape[i], &expected))
-            return FAIL(FORMAT, "%s: a tensor of more elements than 64 bits count", m->path);
+            return FAIL(FORMAT, "%s: a tensor has more elements than fit into 64 bits", m->path);
     }
     t->n = expected;
     return AERIE_OK;

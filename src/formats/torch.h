@@ -13,7 +13,7 @@
 #include "formats/safetensors.h"
 
 /* Errors: as ae_safetensors_open; UNSUPPORTED for files before PyTorch 1.6, for compressed records, calls other than those of
- * tensors, tensors whose elements do not lie one behind the other. */
+ * tensors, tensors that are not contiguous. */
 aerie_status ae_torch_open(ae_safetensors **out, const char *path, aerie_error *error);
 aerie_status ae_torch_open_memory(ae_safetensors **out, const void *bytes, size_t n, const char *name, aerie_error *error);
 

@@ -4,7 +4,7 @@
  * whole blocks. Does not own: the encoders (types.h), rewriting a file (rewrite.h). The choice depends on a tensor's
  * name and shape and on the model's size, never on the weights. Source: the names, numbers and rules are those of
  * llama.cpp's quantize program (src/llama-quant.cpp, without importance matrix), so that a file with the same name
- * holds the same types. Where aerie can encode more, the rule of the nearest format is taken. Drafting heads
+ * holds the same types. Where aerie can encode more, the rule of the nearest format is taken. Drafter heads
  * (docs/heads.md) have no rules of their own: every weight gets the mix's type.
  */
 #ifndef AE_QUANT_MIX_H
@@ -30,7 +30,7 @@ const ae_mix *ae_mix_by_name(const char *name);
 /* What the choice depends on, beside the tensor. */
 typedef struct ae_mix_model {
     uint32_t n_layers, n_gqa, n_experts; /* n_gqa: query heads per KV head; n_experts 0 = none */
-    bool head;                           /* a drafting head */
+    bool head;                           /* a drafter head */
     bool tied;                           /* no output.weight: the embeddings are the output */
 } ae_mix_model;
 

@@ -44,7 +44,7 @@ static bool keeps_the_best(aerie_sampler step)
            step == AERIE_SAMPLER_MIN_P;
 }
 
-/* The steps that have an effect. Greedy, nothing behind the temperature has, nor filters before it that keep the best. */
+/* The steps that have an effect. Greedy, nothing after the temperature has, nor filters before it that keep the best. */
 static void plan(ae_sampler *s)
 {
     static const aerie_sampler with_mirostat[AERIE_MAX_SAMPLERS] = {AERIE_SAMPLER_TEMPERATURE};

@@ -30,7 +30,7 @@ struct ae_sampler {
     aerie_sampler steps[AERIE_MAX_SAMPLERS]; /* those that have an effect */
     uint32_t n_steps;
     double draft_temperature; /* of the whole chain; <= 0: greedy */
-    char *texts;              /* owned: the breakers, one behind another */
+    char *texts;              /* owned: the breakers, one after another */
     float *row;               /* [n_vocab] working copy, when logits are changed */
     ae_candidate *list;       /* [n_vocab] */
     ae_candidate *spare;      /* [n_vocab]; top-p without top-k before it, else NULL */

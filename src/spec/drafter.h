@@ -21,7 +21,7 @@ typedef struct ae_drafter ae_drafter;
 typedef enum ae_draft_shape {
     AE_DRAFT_CHAIN,
     AE_DRAFT_TREE,    /* branches where they are likely enough; the controller cuts it to what pays */
-    AE_DRAFT_STATIC,  /* EAGLE-1's tree of 25 nodes, whatever they are worth (drafting heads; others: TREE) */
+    AE_DRAFT_STATIC,  /* EAGLE-1's tree of 25 nodes, whatever they are worth (drafter heads; others: TREE) */
     AE_DRAFT_DYNAMIC, /* EAGLE-2: the top_k best of each level go on, then the max_nodes best of all (heads; others: TREE) */
 } ae_draft_shape;
 

@@ -9,7 +9,7 @@ typedef struct matcher {
 struct ae_stops {
     matcher *matchers; /* [n] */
     size_t n;
-    char *texts;       /* owned, one behind another */
+    char *texts;       /* owned, one after another */
     uint32_t *borders; /* owned */
     char *held;        /* [capacity] the newest bytes, those of the longest match under way */
     uint32_t n_held, capacity;

@@ -18,7 +18,7 @@ aerie_status ae_stops_check(const char *const *texts, size_t n, aerie_error *err
 aerie_status ae_stops_create(ae_stops **out, const char *const *texts, size_t n, aerie_error *error);
 void ae_stops_free(ae_stops *stops);
 
-/* Appends what is certain now. True once a stop string is complete: neither it nor anything behind it comes out. */
+/* Appends what is certain now. True once a stop string is complete: neither it nor anything after it comes out. */
 bool ae_stops_feed(ae_stops *stops, const char *bytes, size_t n, ae_buf *out);
 /* The text has ended: appends what was held back, unless a stop string was found. */
 void ae_stops_end(ae_stops *stops, ae_buf *out);

@@ -397,7 +397,7 @@ static void taps_with_target(void **state)
         {CONFIG("\"eagle_aux_hidden_state_layer_ids\":[1,3,4]"), "", {2, 4, 5}},
         {CONFIG("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[2,4,5]}"), "", {2, 4, 5}},
         {CONFIG("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[]}"), "", {2, 4, 5}},
-        {CONFIG("\"eagle_aux_hidden_state_layer_ids\":[0,3,8]"), "", {0, 3, 8}},             /* 8: behind the last layer */
+        {CONFIG("\"eagle_aux_hidden_state_layer_ids\":[0,3,8]"), "", {0, 3, 8}},             /* 8: after the last layer */
         {CONFIG("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[0,3,7]}"), "", {1, 4, 8}},
         {CONFIG("\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[0,3,7]}"), "--taps input", {0, 3, 7}},
         {CONFIG("\"eagle_aux_hidden_state_layer_ids\":[1,3,4]"), "--taps input", {1, 3, 4}},

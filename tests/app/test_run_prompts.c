@@ -45,13 +45,13 @@ static void standard_input_follows_the_prompt(void **state)
     same(": | " RUN "-p one", RUN "-p one");
     same(RUN "-p one < /dev/zero", RUN "-p one"); /* neither a file nor a pipe */
     cli("echo more | " RUN "-p one");
-    said("the prompt is -p and, after it, 4 bytes of standard input");
+    said("the prompt is -p followed by 4 bytes of standard input");
     cli("echo more | " RUN "-p one -p two");
     said("standard input is not read");
     cli(RUN "-p one -p two");
     assert_null(strstr(cli_last.err, "standard input"));
     cli("sleep 20 | { " RUN "-p one; echo; }"); /* a pipe that never says anything is not waited for */
-    said("standard input gave nothing for 5 s");
+    said("no standard input arrived within 5 s");
 }
 
 static void escapes_are_on(void **state)
@@ -278,7 +278,7 @@ static void templates_are_taken(void **state)
         {"--messages /dev/null", 3, "not JSON"},
         {"--messages chat.json -p x", 2, "only one of -p, -f, --prompts-file and --messages"},
         {"--messages chat.json -sys x", 2, "its own system message"},
-        {"--messages chat.json -no-cnv", 2, "-no-cnv does without"},
+        {"--messages chat.json -no-cnv", 2, "-no-cnv turns off"},
         {"-p x -cnv -no-cnv", 2, "exclude each other"},
         {"-p x -f chat.json", 2, "only one of -p, -f"},
         {"-f - --chat-template-file -", 2, "found 2 of them"},

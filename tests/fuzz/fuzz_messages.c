@@ -1,6 +1,6 @@
 /* fuzz_messages.c - any conversation under templates of the usual kinds: with tools, parts of content, reasoning, merging.
  *
- * Input: a byte that picks the template, then JSON of messages, and behind a byte 1E each of tools and of variables. When that
+ * Input: a byte that picks the template, then JSON of messages, and after a byte 1E each of tools and of variables. When that
  * is refused, the input is cut at zero bytes into messages of plain text. Looks for crashes, hangs, leaks, failures without a
  * sentence, text that is not UTF-8, and a role or text of a plain conversation that the simplest template loses.
  */
@@ -75,7 +75,7 @@ static void check_status(aerie_status status, const aerie_error *error, const ae
     check_text(out);
 }
 
-/* The next part of the input as a document; *left bytes are behind it. */
+/* The next part of the input as a document; *left bytes are after it. */
 static ae_chat_json take_json(const char **data, size_t *left, const char *name)
 {
     const char *end = *left ? memchr(*data, 0x1e, *left) : NULL;

@@ -1,7 +1,7 @@
 /* fuzz_tokenizer.c - any tokenizer a model file may carry: refused with a sentence, or it encodes and decodes what comes.
  *
  * Input, read by `reader`: a byte of switches and one for the pre-tokenizer; five special ids; then tokens, each a length,
- * a type and bytes; after a token of length 255 the merges (or, with SPM, what is behind the scores), each a length and bytes;
+ * a type and bytes; after a token of length 255 the merges (or, with SPM, what is after the scores), each a length and bytes;
  * after another 255 the text. So mutations keep the shape of a file and reach what fuzz_gguf cannot. Looks for crashes,
  * hangs, leaks, ids out of range and failures without a sentence; the file may well not spell the text. Half of the inputs then
  * make it the drafter of a usual vocabulary, and the other way round: pairs one to one, and sequences that do not depend on how
@@ -211,7 +211,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < 5; i++) {
         ids[i] = take(&r);
         if (ids[i] == 254) ids[i] = UINT32_MAX;
-        else if (ids[i] > 128) ids[i] += 128; /* of the input's own tokens, behind the alphabet */
+        else if (ids[i] > 128) ids[i] += 128; /* of the input's own tokens, after the alphabet */
     }
     if (!(how & 128)) add_alphabet(&l, (how & BPE_SPELLING) == BPE_SPELLING);
     read_lists(&r, &l);

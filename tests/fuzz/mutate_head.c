@@ -1,4 +1,4 @@
-/* mutate_head.c - damaged files of drafting heads (mutate.inc says how).
+/* mutate_head.c - damaged files of drafter heads (mutate.inc says how).
  *
  *     mutate_head N SEED [file...]
  *

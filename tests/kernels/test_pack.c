@@ -1,6 +1,6 @@
 /* test_pack.c - the packers of single types give the bytes of the generic one, which goes through the integer view.
  *
- * All types, random and edge blocks, odd shapes, parts of a weight; memcmp over codes and scales with guards behind
+ * All types, random and edge blocks, odd shapes, parts of a weight; memcmp over codes and scales with guards after
  * them. `--bench` prints bytes of source per second on one core instead, source and target in L2. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <setjmp.h>

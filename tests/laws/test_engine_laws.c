@@ -304,7 +304,7 @@ static void law_b(bench *b)
         rig_commit(&b->rig, 0, 1, path, keep);
         const uint32_t live = base + 1 + keep, more = b->n - live < 3 ? b->n - live : 3;
         rig_chain(&b->rig, 0, b->tokens + live, more, 1, b->rows);
-        same_rows(b, b->rows, b->plain + (size_t)live * b->rig.n_vocab, more, "behind a draft chain at", base);
+        same_rows(b, b->rows, b->plain + (size_t)live * b->rig.n_vocab, more, "after a draft chain at", base);
     }
 }
 
@@ -394,7 +394,7 @@ static void law_d(bench *b)
             uint32_t n_path, most = N_ROWS - live - 1 < 6 ? N_ROWS - live - 1 : 6;
             true_tree(b, live, most, &tree, path, &n_path);
             rig_tree(&b->rig, 0, b->tokens[live], &tree, b->rows);
-            same_rows(b, b->rows, b->plain + (size_t)live * b->rig.n_vocab, 1, "behind committed drafts, position", live);
+            same_rows(b, b->rows, b->plain + (size_t)live * b->rig.n_vocab, 1, "after committed drafts, position", live);
             for (uint32_t i = 0; i < n_path; i++)
                 same_rows(b, b->rows + (size_t)(1 + path[i]) * b->rig.n_vocab,
                           b->plain + (size_t)(live + 1 + i) * b->rig.n_vocab, 1, "true node at position", live + 1 + i);
@@ -491,7 +491,7 @@ static void law_f(bench *b)
         assert_int_equal(ae_kv_n_live(kv, 1), n);
         same_kv(b, 1, b->plain_kv, n, "shared prefix of", n);
         rig_chain(&b->rig, 1, other, 8, i % 2 ? 8 : 1, b->rows);
-        same_rows(b, b->rows, fresh, 8, "behind a shared prefix of", n);
+        same_rows(b, b->rows, fresh, 8, "after a shared prefix of", n);
         same_kv(b, 0, b->plain_kv, N_ROWS, "source of a shared prefix of", n);
         /* cut inside a page that both hold, then write: the other side must not see it */
         const uint32_t cut = n > 40 ? n - 40 : 0;
@@ -504,7 +504,7 @@ static void law_f(bench *b)
         same_kv(b, 1, b->plain_kv, n, "sharer, when the source changed, of", n);
         rig_truncate(&b->rig, 0, cut);
         rig_chain(&b->rig, 0, b->tokens + cut, N_ROWS - cut, N_ROWS, NULL);
-        same_kv(b, 0, b->plain_kv, N_ROWS, "source written again behind", cut);
+        same_kv(b, 0, b->plain_kv, N_ROWS, "source written again after", cut);
     }
     free(fresh);
 }

@@ -110,7 +110,7 @@ static void check_language(const answer *a, const aerie_grammar *grammar, const 
     aerie_error error = {0};
     need(aerie_grammar_check(grammar, a->text, a->n_text, &accepted, &n_good, &error), &error);
     if (n_good != a->n_text)
-        fail_msg("%s: '%.*s' is not of the grammar behind byte %zu", name, (int)a->n_text, a->text, n_good);
+        fail_msg("%s: '%.*s' is not of the grammar after byte %zu", name, (int)a->n_text, a->text, n_good);
     if (a->stats.stop == AERIE_STOP_GRAMMAR || a->stats.stop == AERIE_STOP_EOG) assert_true(accepted);
     else assert_int_equal(a->stats.stop, AERIE_STOP_LENGTH);
     assert_true(a->stats.n_masks + a->stats.n_mask_hits + a->stats.n_mask_checks >= a->n);
@@ -319,7 +319,7 @@ static void test_lives_of_grammars(void **state)
     aerie_grammar_free(g);
     request.grammar = NULL;
     generate(session, models[0], &request, 1, &after);
-    same_answer(&after.answers[0], &before.answers[0], "behind a grammar", 0);
+    same_answer(&after.answers[0], &before.answers[0], "after a grammar", 0);
     request.grammar = grammars[4];
     generate(session, models[0], &request, 1, &with);
     check_language(&with.answers[0], grammars[4], "another");

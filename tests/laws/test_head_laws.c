@@ -1,4 +1,4 @@
-/* test_head_laws.c - drafting heads: same bytes, and drafts that are a pure function of the sequence.
+/* test_head_laws.c - drafter heads: same bytes, and drafts that are a pure function of the sequence.
  *
  * Law 1 for heads of every kind and every shape of draft, through aerie.h. Then, one level below, what makes heads go
  * wrong elsewhere (frozen memory, rows of the wrong sequence, guesses that stay, positions that drift): head_rig.inc.
@@ -147,7 +147,7 @@ static void test_refused(void **state)
     aerie_session_params params = aerie_session_params_default();
     params.spec.type = AERIE_SPEC_EAGLE3;
     assert_int_equal(aerie_session_create(&session, target, &params, &error), AERIE_ERROR_ARGUMENT);
-    assert_non_null(strstr(error.text, "needs a drafting head"));
+    assert_non_null(strstr(error.text, "needs a drafter head"));
     params.spec.head = heads[0];
     assert_int_equal(aerie_session_create(&session, target, &params, &error), AERIE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.text, "draft-eagle, not draft-eagle3"));

@@ -1,7 +1,7 @@
-/* test_head_smollm2.c - drafting heads of every kind on a real target, SmolLM2, if its file is there (AERIE_MODEL).
+/* test_head_smollm2.c - drafter heads of every kind on a real target, SmolLM2, if its file is there (AERIE_MODEL).
  *
  * Five things that a broken data path cannot all pass: a drafter that knows the text is always accepted; one that guesses
- * hardly ever; what a head's drafts agree with when they are made again from true rows, at the first depth and behind its own
+ * hardly ever; what a head's drafts agree with when they are made again from true rows, at the first depth and after its own
  * rows, is what was accepted online (head_rig.inc); and figures vary with head, type and prompt. Heads with random weights
  * are hardly ever right; the trained one is the head that lies beside the model.
  */

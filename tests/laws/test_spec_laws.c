@@ -526,7 +526,7 @@ static void test_law_1_sample_of_the_matrix_on_smollm2(void **state)
         request.ignore_eos = true;
         for (size_t i = 0; i < sizeof real_cases / sizeof real_cases[0]; i++)
             run_real(&real_cases[i], models, &request, kv_type, &expected);
-        /* the plain C kernels: the first tokens, behind a prompt of one chunk */
+        /* the plain C kernels: the first tokens, after a prompt of one chunk */
         const struct real_case slow = {0, 3, 4, true, true, 2, 512, 1};
         expected.n = request.n_predict = 4;
         run_real(&slow, models, &request, kv_type, &expected);

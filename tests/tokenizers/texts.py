@@ -4,7 +4,7 @@ import random
 import sys
 import unicodedata
 
-# Characters on both sides of every rule of the pre-tokenizers: spaces, newlines, apostrophes and what folds to letters behind
+# Characters on both sides of every rule of the pre-tokenizers: spaces, newlines, apostrophes and what folds to letters after
 # them, digits, letters with and without case, marks, punctuation, symbols, joiners, what looks like them, private and
 # unassigned.
 MEAN = [" ", " ", "  ", "\n", "\r", "\r\n", "\t", "\u000b", "\u00a0", "\u0085", "\u2003", "\u3000", "\u200b", "\u180e",

@@ -40,7 +40,7 @@ static ae_draft_request tree_of(const int32_t *tokens, size_t n, uint32_t depth,
 /* Proposes and checks what holds for every drafter. */
 static void propose(ae_drafter *d, ae_draft_request request, int32_t n_vocab, ae_tree *tree)
 {
-    memset(tree, 0xa5, sizeof *tree); /* nothing behind n may be read */
+    memset(tree, 0xa5, sizeof *tree); /* nothing after n may be read */
     tree->n = 0;
     request.tree = tree;
     assert_int_equal(d->ops->propose(d, &request, 1, NULL), AERIE_OK);

@@ -486,7 +486,7 @@ static void test_files(void **state)
     for (int no_mmap = 0; no_mmap < 2; no_mmap++)
         assert_fails(ae_gguf_open(&g, in_folder("empty.gguf"), &(ae_gguf_options){.no_mmap = no_mmap}, &error),
                      AERIE_ERROR_FORMAT, "the file is empty");
-    /* no tensors, no padding behind the last key: a vocabulary */
+    /* no tensors, no padding after the last key: a vocabulary */
     gguf_make_header(&b, 3, 0, 1);
     gguf_make_kv_u32(&b, "x", 1);
     save("vocabulary.gguf", &b);

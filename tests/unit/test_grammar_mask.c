@@ -91,7 +91,7 @@ static void check_mask(ae_constraint *c, ae_matcher *m, const ae_buf *text)
         assert_true(s != AE_GSTATE_FULL);
         const bool wanted = piece.n && s != AE_GSTATE_DEAD && !ae_vocab_is_eog(vocab, t);
         if (bit(mask, t) != wanted)
-            fail_msg("behind '%.*s' token %d ('%.*s') is %s", (int)text->n, text->data, t, (int)piece.n, piece.data,
+            fail_msg("after '%.*s' token %d ('%.*s') is %s", (int)text->n, text->data, t, (int)piece.n, piece.data,
                      wanted ? "refused" : "allowed");
         count += wanted;
         ae_buf_free(&piece);

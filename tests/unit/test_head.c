@@ -1,4 +1,4 @@
-/* test_head.c - files of drafting heads: every schema and variant loads with the right values, and whatever is missing,
+/* test_head.c - files of drafter heads: every schema and variant loads with the right values, and whatever is missing,
  * misshapen or contradictory is refused with a sentence that names it. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <math.h>
@@ -519,9 +519,9 @@ static void test_bad_keys(void **state)
 {
     (void)state;
     const bad cases[] = {
-        {{{TEXT, "general.architecture", .text = "llama"}}, "architecture \"llama\" is a model of its own, not a drafting head",
+        {{{TEXT, "general.architecture", .text = "llama"}}, "architecture \"llama\" is a model of its own, not a drafter head",
          AERIE_ERROR_UNSUPPORTED},
-        {{{TEXT, "general.architecture", .text = "dflash"}}, "architecture \"dflash\" is unknown, not a drafting head",
+        {{{TEXT, "general.architecture", .text = "dflash"}}, "architecture \"dflash\" is unknown, not a drafter head",
          AERIE_ERROR_UNSUPPORTED},
         {{{DROP, "general.architecture"}}, "general.architecture"},
         {{{U32, "eagle3.block_count", .a = 2}}, "eagle3.block_count is 2; aerie runs heads of one layer",

@@ -1,4 +1,4 @@
-/* Drafting heads at work against the float64 reference: hidden rows and logits of true rows, of chains and of trees, for every
+/* Drafter heads at work against the float64 reference: hidden rows and logits of true rows, of chains and of trees, for every
  * kind and variant; how true rows are batched changes no bit; windows; what is shared between sequences. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <math.h>
@@ -247,7 +247,7 @@ static void test_medusa(void **state)
     close_rig(&r);
 }
 
-/* The logits behind a text do not depend on how its rows were batched, on drafts between, or on which sequence they are in. */
+/* The logits after a text do not depend on how its rows were batched, on drafts between, or on which sequence they are in. */
 static void test_batches(void **state)
 {
     (void)state;

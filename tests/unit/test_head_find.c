@@ -1,4 +1,4 @@
-/* test_head_find.c - aerie_drafter_head_find: which file beside a model is taken for its drafting head, going by names; and
+/* test_head_find.c - aerie_drafter_head_find: which file beside a model is taken for its drafter head, going by names; and
  * the name that the head kept in models/ gives itself. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>

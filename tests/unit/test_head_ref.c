@@ -1,4 +1,4 @@
-/* test_head_ref.c - the float64 reference of drafting heads against cases of two elements worked out by hand (the figures come
+/* test_head_ref.c - the float64 reference of drafter heads against cases of two elements worked out by hand (the figures come
  * from the formulas of docs/heads.md, written out for these numbers), and against itself: trees, windows. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <math.h>

@@ -69,7 +69,7 @@ static void listen(saying *s, const char *path)
     assert_true(s->n_vocab <= MOST_VOCAB);
     for (int i = 0; i < N_TOKENS; i++) text[i] = 3 + i * 37 % 250;
     need(aerie_eval(session, text, N_TOKENS, keep_row, s, &error), &error);
-    /* greedy by hand: each token is the best one behind all before it */
+    /* greedy by hand: each token is the best one after all before it */
     saying next = {.n_vocab = s->n_vocab};
     for (int k = 0; k < N_MORE; k++) {
         const int begin = k; /* a window of constant length */

@@ -43,7 +43,7 @@ static uint8_t *make(const char *arch, size_t *n)
     return make_layers(arch, 1, n);
 }
 
-/* Where `name` stands as a string of the file; the place behind it. */
+/* Where `name` stands as a string of the file; the place after it. */
 static uint8_t *behind(uint8_t *bytes, size_t n, const char *name)
 {
     const size_t length = strlen(name);

@@ -67,8 +67,8 @@ static void test_every_field(void **state)
     REFUSED("the oracle's error rate is 1.5", p.spec.type = AERIE_SPEC_ORACLE, p.spec.oracle_error = 1.5f);
     REFUSED("the oracle's error rate is nan", p.spec.type = AERIE_SPEC_ORACLE, p.spec.oracle_error = fabsf(NAN));
     REFUSED("needs a draft model", p.spec.type = AERIE_SPEC_DRAFT);
-    REFUSED("needs a drafting head", p.spec.type = AERIE_SPEC_EAGLE3);
-    REFUSED("needs a drafting head", p.spec.type = AERIE_SPEC_MEDUSA);
+    REFUSED("needs a drafter head", p.spec.type = AERIE_SPEC_EAGLE3);
+    REFUSED("needs a drafter head", p.spec.type = AERIE_SPEC_MEDUSA);
 }
 
 static int setup(void **state)

@@ -171,7 +171,7 @@ class Batch:
         self.slot = torch.cat([torch.arange(len(t)) for t in starts]).to(device)       # place among its conversation's chains
         self.most = round_up(max(len(t) for t in starts), min(grid, 32))
         self.n_rows = sum(sizes)
-        more = round_up(self.n_rows, grid) - self.n_rows                               # rows of zeros behind the others
+        more = round_up(self.n_rows, grid) - self.n_rows                               # rows of zeros after the others
         self.features = F.pad(self.features, (0, 0, 0, 0, 0, more))
         self.all_tokens, self.all_positions = F.pad(self.tokens, (0, more)), F.pad(self.position, (0, more))
         self.n_chains = len(self.chains)

@@ -105,7 +105,7 @@ static aerie_status bind_head(ae_dhead *head, aerie_error *error)
     AE_TRY(ae_gguf_get_string(b.gguf, "general.architecture", true, &arch, error));
     b.arch = ae_arch_find(arch.data, arch.n);
     if (!b.arch || !b.arch->drafter)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafting head; these are "
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafter head; these are "
                        "eagle3, eagle and medusa", ae_gguf_path(b.gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data,
                        b.arch ? "a model of its own" : "unknown");
     AE_TRY(ae_gguf_get_string(b.gguf, "general.name", false, &name, error));

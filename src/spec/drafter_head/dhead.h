@@ -1,4 +1,4 @@
-/* dhead.h - what a drafting head's file says: hyper-parameters and the table of its weights, bound and checked.
+/* dhead.h - what a drafter head's file says: hyper-parameters and the table of its weights, bound and checked.
  *
  * A head is a small network that drafts for one target model: from the target's hidden rows ("features") and the
  * tokens drawn, it foresees the tokens that follow. Kinds: EAGLE-1 and 2 (one network, two policies), EAGLE-3 and

@@ -140,7 +140,7 @@ aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *n
 {
     *out = NULL;
     ae_dhead_engine *e = ae_alloc(1, sizeof *e);
-    if (!e) return ae_fail_memory(error, "a drafting head's state", sizeof *e);
+    if (!e) return ae_fail_memory(error, "a drafter head's state", sizeof *e);
     e->net = net;
     e->backend = net->backend;
     e->options = resolve(net->head, options);

@@ -1,4 +1,4 @@
-/* dhead_engine.h - a drafting head at work: true rows in, drafted rows on top of them, logits out.
+/* dhead_engine.h - a drafter head at work: true rows in, drafted rows on top of them, logits out.
  *
  * Owns: the head's own KV cache (one layer), activations, and the features that drafted rows feed back. Runs on the
  * threads of its target's engine.

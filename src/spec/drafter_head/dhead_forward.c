@@ -1,4 +1,4 @@
-/* dhead_forward.c - a pass of a drafting head, written over the backend's operations.
+/* dhead_forward.c - a pass of a drafter head, written over the backend's operations.
  *
  * The networks are those of spec/drafter_head/dhead.h. What differs between kinds is which norms and matrices there are. */
 #include "spec/drafter_head/dhead_pass.h"

@@ -174,7 +174,7 @@ aerie_status ae_dhead_net_create(ae_dhead_net **out, const ae_dhead *head, const
     *out = NULL;
     AE_TRY(ae_dhead_fits(head, target->model, error));
     ae_dhead_net *net = ae_alloc(1, sizeof *net);
-    if (!net) return ae_fail_memory(error, "a drafting head", sizeof *net);
+    if (!net) return ae_fail_memory(error, "a drafter head", sizeof *net);
     net->head = head;
     net->target = target;
     net->backend = target->backend;

@@ -1,4 +1,4 @@
-/* dhead_net.h - a drafting head on a device: its own weights, and what it borrows from its target.
+/* dhead_net.h - a drafter head on a device: its own weights, and what it borrows from its target.
  *
  * Owns: the head's device weights, and, where the head drafts from some rows of the target's output head, a copy of
  * those rows. Borrows: the head, the target's network (both must outlive it) and its backend. Immutable, shared.

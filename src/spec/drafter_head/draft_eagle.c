@@ -362,7 +362,7 @@ static aerie_status draft(head_drafter *d, const ae_draft_request *requests, uin
     const aerie_error fault = d->fault;
     for (uint32_t i = 0; i < n; i++)
         if (requests[i].slot >= d->n_slots)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafting head has %u", requests[i].slot, d->n_slots);
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafter head has %u", requests[i].slot, d->n_slots);
     if (fault.status != AERIE_OK) return ae_fail(error, fault.status, "%s", fault.text);
     const double start = ae_time_now();
     AE_TRY(catch_up(d, requests, n, error));
@@ -406,7 +406,7 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     head_drafter *d = ae_alloc(1, sizeof *d);
     if (!d) {
         ae_dhead_engine_free(head);
-        return ae_fail_memory(error, "a drafting head's state", sizeof *d);
+        return ae_fail_memory(error, "a drafter head's state", sizeof *d);
     }
     *d = (head_drafter){.base.ops = net->head->hparams.kind == AE_DHEAD_EAGLE ? &eagle : &eagle3, .head = head, .target = target,
                         .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
@@ -419,7 +419,7 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     if (!d->slots || !d->pools || !d->waiting) {
         const size_t bytes = waiting_bytes(d);
         head_destroy(&d->base);
-        return ae_fail_memory(error, "a drafting head's features", bytes);
+        return ae_fail_memory(error, "a drafter head's features", bytes);
     }
     for (uint32_t i = 0; i < n_slots; i++) {
         d->slots[i].waiting = d->waiting + (size_t)i * d->n_room * d->width;

@@ -8,7 +8,7 @@
  * may end inside of a character.
  *
  * GBNF as llama.cpp has it (grammars/README.md there): `name ::= ...` up to the end of the line or, inside of
- * parentheses and behind `|`, further; "literals" and [classes] with \n \r \t \\ \" \[ \] \xNN \uNNNN \UNNNNNNNN (the
+ * parentheses and after `|`, further; "literals" and [classes] with \n \r \t \\ \" \[ \] \xNN \uNNNN \UNNNNNNNN (the
  * numbers are code points), `.` any code point, groups, `|`, `*`, `+`, `?`, `{m}`, `{m,}`, `{m,n}`, # comments; the text
  * begins with the rule `root`. Names may hold _ as well. Refused with line and column: rules that are not defined,
  * defined twice or left-recursive, token references (<...>).

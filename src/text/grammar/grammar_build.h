@@ -26,7 +26,7 @@ enum {
 typedef struct ae_gnode {
     uint8_t kind;
     uint32_t a; /* SPLIT, BYTES: first edge or AE_GNONE; CALL: rule */
-    uint32_t b; /* CALL: node behind it */
+    uint32_t b; /* CALL: node after it */
 } ae_gnode;
 
 typedef struct ae_gedge {

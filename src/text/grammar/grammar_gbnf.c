@@ -128,7 +128,7 @@ static uint32_t read_char(reader *r)
     }
     const char *begin = r->at++;
     if (r->at == r->end) {
-        fail_at(r, r->at, "an escape needs a character behind the backslash", true);
+        fail_at(r, r->at, "an escape needs a character after the backslash", true);
         return 0;
     }
     switch (*r->at++) {

@@ -9,7 +9,7 @@
 
 /* In the order of a walk, parents before children, siblings by byte. */
 typedef struct trie_node {
-    uint32_t skip;        /* node behind this one's descendants */
+    uint32_t skip;        /* node after this one's descendants */
     uint32_t first_token; /* of tokens[]: those that end here, up to the next node's first */
     uint32_t depth;       /* from 1 */
     uint8_t byte;
@@ -17,7 +17,7 @@ typedef struct trie_node {
 
 struct ae_token_trie {
     uint32_t n_vocab, n_nodes, n_tokens, max_depth, n_ends;
-    trie_node *nodes; /* [n_nodes + 1] the last one is behind the end */
+    trie_node *nodes; /* [n_nodes + 1] the last one is after the end */
     int32_t *tokens;  /* [n_tokens] in ascending order of bytes, then ids */
     char *bytes;      /* all tokens' bytes */
     uint32_t *begin;  /* [n_vocab + 1] of bytes, by token */
@@ -77,7 +77,7 @@ static bool collect(ae_token_trie *t, const ae_vocab *vocab)
     return !all.failed;
 }
 
-/* Nodes of sorted entries: each adds those behind what it shares with the one before. */
+/* Nodes of sorted entries: each adds those after what it shares with the one before. */
 static bool make_nodes(ae_token_trie *t, const entry *entries)
 {
     size_t n = 0;

@@ -43,7 +43,7 @@ void ae_constraint_restart(ae_constraint *constraint);
 
 /* May the token come next? */
 bool ae_constraint_allows(ae_constraint *constraint, int32_t token);
-/* Moves on behind a token that is allowed; false (and no move) for others. */
+/* Moves on after a token that is allowed; false (and no move) for others. */
 bool ae_constraint_advance(ae_constraint *constraint, int32_t token);
 bool ae_constraint_may_end(const ae_constraint *constraint);
 /* The text may end and nothing can follow. */
@@ -55,12 +55,12 @@ const uint64_t *ae_constraint_mask(ae_constraint *constraint, uint32_t *n);
  * come where the text may end. Returns how many may come; 0 where none can. */
 uint32_t ae_constraint_apply(ae_constraint *constraint, const float *logits, bool with_end, float *out);
 
-/* The state behind a token, from the current state's on (ae_constraint_now); for drafts. Valid until the current state
+/* The state after a token, from the current state's on (ae_constraint_now); for drafts. Valid until the current state
  * moves or a mask is asked for. AE_GSTATE_DEAD: not allowed; AE_GSTATE_FULL: no room to tell. */
 ae_gstate ae_constraint_now(const ae_constraint *constraint);
 ae_gstate ae_constraint_behind(ae_constraint *constraint, ae_gstate state, int32_t token);
 bool ae_constraint_may_end_at(const ae_constraint *constraint, ae_gstate state);
-/* The longest token whose bytes are all that can follow at `state`, *next the state behind it; -1 where there is a choice. */
+/* The longest token whose bytes are all that can follow at `state`, *next the state after it; -1 where there is a choice. */
 int32_t ae_constraint_forced(ae_constraint *constraint, ae_gstate state, ae_gstate *next);
 
 const ae_constraint_stats *ae_constraint_stats_get(const ae_constraint *constraint);

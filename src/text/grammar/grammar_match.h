@@ -66,7 +66,7 @@ size_t ae_matcher_bytes(const ae_grammar *grammar);
 
 /* Back to the beginning; what was learned is kept. false: no room even alone. */
 bool ae_matcher_restart(ae_matcher *matcher);
-/* Moves the current state along the bytes, which are few (a token's: the states behind all of them must have room at once);
+/* Moves the current state along the bytes, which are few (a token's: the states after all of them must have room at once);
  * false: not a text of the grammar (or limit_hit), the state stays. */
 bool ae_matcher_advance(ae_matcher *matcher, const char *bytes, size_t n);
 /* Forgets all states but the current one. */
@@ -74,7 +74,7 @@ void ae_matcher_flush(ae_matcher *matcher);
 
 ae_gstate ae_matcher_find_step(ae_matcher *matcher, ae_gstate state, uint32_t class);
 
-/* The state behind a byte. */
+/* The state after a byte. */
 static inline ae_gstate ae_matcher_step(ae_matcher *m, ae_gstate state, uint8_t byte)
 {
     if (state < AE_GSTATE_FIRST) return state;

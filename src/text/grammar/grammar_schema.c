@@ -129,7 +129,7 @@ bool ae_schema_forgive(ae_schema *s, const json_t *schema, const char *what)
     if (s->strict || s->b.status != AERIE_ERROR_UNSUPPORTED) return false;
     char sentence[sizeof s->b.error->text];
     memcpy(sentence, s->b.error->text, sizeof sentence);
-    const char *at = strncmp(sentence, lead, sizeof lead - 1) ? NULL : strstr(sentence, ": "); /* behind the place */
+    const char *at = strncmp(sentence, lead, sizeof lead - 1) ? NULL : strstr(sentence, ": "); /* after the place */
     *s->b.error = (aerie_error){0};
     s->b.status = AERIE_OK;
     ae_schema_pass_over(s, schema, what, "%s", at ? at + 2 : sentence);

@@ -1,10 +1,10 @@
 /* grammar_schema.h - JSON schemas as grammars: the inside, shared by grammar_schema*.c.
  *
  * What a schema becomes. Its documents, written as JSON in this way:
- *   - Properties come in the schema's order (of $ref and allOf: behind the schema's own), then additional ones, as
+ *   - Properties come in the schema's order (of $ref and allOf: after the schema's own), then additional ones, as
  *     llama.cpp has it. A property named in the schema comes at most once; additional ones may repeat.
- *   - Between tokens nothing, one space, or a newline and up to 60 spaces or tabs: behind { [ , : and before } ]. None
- *     before and behind the whole, so that a complete object ends the answer.
+ *   - Between tokens nothing, one space, or a newline and up to 60 spaces or tabs: after { [ , : and before } ]. None
+ *     before and after the whole, so that a complete object ends the answer.
  *   - Strings of `pattern`, `format`, `enum`, `const` and keys are written with the shortest escapes only (\" \\ \b \f
  *     \n \r \t, \u00xx for other control characters); others also with \/ and any \uNNNN that is a character.
  *   - Numbers of `enum` and `const` are written in their shortest form; those with bounds without an exponent; integers

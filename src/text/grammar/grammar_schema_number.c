@@ -1,7 +1,7 @@
 /* grammar_schema_number.c - numbers between bounds, digit by digit.
  *
- * A bound is a sign and a decimal: digits before and behind the point. The digits before it are compared by lengths and
- * places; those behind it by a walk that remembers for each bound whether the digits so far are the bound's own.
+ * A bound is a sign and a decimal: digits before and after the point. The digits before it are compared by lengths and
+ * places; those after it by a walk that remembers for each bound whether the digits so far are the bound's own.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -85,22 +85,22 @@ static char digit_at(const decimal *d, size_t k)
     return k < strlen(d->fraction) ? d->fraction[k] : '0';
 }
 
-/* A fraction may end behind k digits that are the bound's own: is the number on the right side of it? */
+/* A fraction may end after k digits that are the bound's own: is the number on the right side of it? */
 static bool may_end(const decimal *lo, const decimal *hi, bool tight_lo, bool tight_hi, size_t k)
 {
     if (tight_lo && (k < strlen(lo->fraction) || lo->strict)) return false;
     return !tight_hi || k < strlen(hi->fraction) || !hi->strict;
 }
 
-/* What may stand behind the whole part: nothing, or a point and digits. lo, hi: bounds whose whole part it is, or NULL. */
+/* What may stand after the whole part: nothing, or a point and digits. lo, hi: bounds whose whole part it is, or NULL. */
 static ae_gpiece fraction_between(ae_schema *s, const decimal *lo, const decimal *hi)
 {
     static const decimal none = {0, "", false};
     const size_t n_lo = lo ? strlen(lo->fraction) : 0, n_hi = hi ? strlen(hi->fraction) : 0, n = n_lo > n_hi ? n_lo : n_hi;
     const uint32_t start = ae_gbuild_empty(&s->b).start, end = ae_gbuild_empty(&s->b).start;
-    uint32_t nodes[AE_DOUBLE_TEXT + 1][2][2]; /* [k][lo still tight][hi still tight] behind k digits */
+    uint32_t nodes[AE_DOUBLE_TEXT + 1][2][2]; /* [k][lo still tight][hi still tight] after k digits */
     const ae_gpiece point = ae_gbuild_text(&s->b, ".");
-    const ae_gpiece first = ae_gbuild_empty(&s->b); /* behind the point, where one digit must follow */
+    const ae_gpiece first = ae_gbuild_empty(&s->b); /* after the point, where one digit must follow */
     if (may_end(lo ? lo : &none, hi ? hi : &none, lo, hi, 0)) ae_gbuild_move(&s->b, start, end);
     ae_gbuild_move(&s->b, start, point.start);
     ae_gbuild_move(&s->b, point.end, first.start);
@@ -115,7 +115,7 @@ static ae_gpiece fraction_between(ae_schema *s, const decimal *lo, const decimal
                 for (char d = '0'; d <= '9'; d++) {
                     if ((a && d < digit_at(lo, k)) || (b && d > digit_at(hi, k))) continue;
                     const int tight_lo = a && d == digit_at(lo, k), tight_hi = b && d == digit_at(hi, k);
-                    /* behind the last digit of the bounds the walk stays; the first digit leads to a node that may end */
+                    /* after the last digit of the bounds the walk stays; the first digit leads to a node that may end */
                     const size_t next = k < n ? k + 1 : n ? n : 0;
                     const ae_gpiece step = digit(s, d, d);
                     if (n) {

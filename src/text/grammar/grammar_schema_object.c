@@ -364,7 +364,7 @@ ae_gpiece ae_schema_array(ae_schema *s, const ae_conjuncts *set)
     const ae_gpiece open = open_with(s, "["), close = ae_gbuild_text(&s->b, "]");
     const ae_gpiece last = ae_schema_ws(s);
     ae_gbuild_move(&s->b, last.end, close.start);
-    /* `at`: behind i items. Without a maximum the last one explicit is followed by a loop. */
+    /* `at`: after i items. Without a maximum the last one explicit is followed by a loop. */
     uint32_t at = open.end, n = (uint32_t)(min > n_prefix ? min : n_prefix);
     if (!n) n = 1;
     if (max != AE_GNONE) n = max;

@@ -1,9 +1,9 @@
 /* grammar_schema_regex.c - the regular expressions of `pattern`, as strings of JSON.
  *
- * ECMA 262's, without what is not regular or looks around: | ( ) (?: ) * + ? {m} {m,} {m,n} (also with ? behind, which
- * changes no language), . [classes], \d \w \s and their opposites, \n \r \t \f \v \0 \xNN \uNNNN, punctuation behind a
+ * ECMA 262's, without what is not regular or looks around: | ( ) (?: ) * + ? {m} {m,} {m,n} (also with ? after, which
+ * changes no language), . [classes], \d \w \s and their opposites, \n \r \t \f \v \0 \xNN \uNNNN, punctuation after a
  * backslash, ^ and $ at the ends of the whole or of its outermost alternatives. Without ^ or $ anything may stand before
- * or behind, as the standard has it. Refused: \b \B, references back, (?= (?! (?<, \p, \c. Nesting is bounded.
+ * or after, as the standard has it. Refused: \b \B, references back, (?= (?! (?<, \p, \c. Nesting is bounded.
  */
 #include "text/grammar/grammar_schema.h"
 #include "text/template/value.h"

@@ -52,7 +52,7 @@ static aerie_status center(ae_jinja_run *r, const ae_jinja_call *call, ae_value 
     return call_method(r, "center", text, &given, out);
 }
 
-/* Words begin behind spaces, dashes and opening brackets; unlike str.title. */
+/* Words begin after spaces, dashes and opening brackets; unlike str.title. */
 static aerie_status title(ae_jinja_run *r, const ae_jinja_call *call, ae_value *out)
 {
     ae_value text, part;

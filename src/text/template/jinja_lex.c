@@ -229,7 +229,7 @@ static aerie_status lex_hex(lexer *l, size_t *at, size_t end, int count, char **
     return AERIE_OK;
 }
 
-/* One escape; text[*at] is the character behind the backslash. */
+/* One escape; text[*at] is the character after the backslash. */
 static aerie_status lex_escape(lexer *l, size_t *at, size_t end, char **to)
 {
     static const char from[] = "\\'\"abfnrtv", into[] = "\\'\"\a\b\f\n\r\t\v";
@@ -252,7 +252,7 @@ static aerie_status lex_escape(lexer *l, size_t *at, size_t end, char **to)
         *to += ae_utf8_encode(code, *to);
         return AERIE_OK;
     }
-    /* An unknown escape stays as it is; jinja2 turns a non-ASCII character behind a backslash into
+    /* An unknown escape stays as it is; jinja2 turns a non-ASCII character after a backslash into
      * the text of its escape, because it decodes strings by way of ASCII. */
     *(*to)++ = '\\';
     if ((unsigned char)c < 0x80) {

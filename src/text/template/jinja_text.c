@@ -29,7 +29,7 @@ static aerie_status reserve(ae_jinja_run *r, ae_jinja_text *t, size_t n)
     return AERIE_OK;
 }
 
-/* Notes where n bytes behind the end, which have room, come from: `map`, or all from `origin`. */
+/* Notes where n bytes after the end, which have room, come from: `map`, or all from `origin`. */
 static aerie_status note_origin(ae_jinja_run *r, ae_jinja_text *t, const uint8_t *map, uint8_t origin, size_t n)
 {
     if (!t->n && !map) t->origin = origin;

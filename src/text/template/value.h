@@ -139,7 +139,7 @@ bool ae_value_object_set(ae_value_heap *heap, ae_value object, ae_value key, ae_
 bool ae_value_object_put(ae_value_heap *heap, ae_value object, const char *key, ae_value value);
 
 bool ae_value_is_key(ae_value key);
-/* The value behind a key, or NULL. */
+/* The value after a key, or NULL. */
 ae_value *ae_object_find(const ae_object *object, ae_value key);
 ae_value *ae_object_find_string(const ae_object *object, const ae_string *key);
 

@@ -127,7 +127,7 @@ static size_t skip_space(const char *text, size_t at, size_t n)
 }
 
 /* The special token at `at`, -1: none. Where a plain stretch begins before the text's end, only what ends before it may be a
- * control token; i_plain moves on to the first stretch that ends behind `at`. */
+ * control token; i_plain moves on to the first stretch that ends after `at`. */
 static int32_t match_at(const ae_vocab *vocab, const ae_specials *set, const char *text, size_t at, size_t n,
                         const ae_encode_options *options, size_t *i_plain)
 {

@@ -20,7 +20,7 @@ static size_t run_without(const char *text, size_t pos, size_t end, uint16_t unw
     return pos;
 }
 
-/* \s+(?!\S)|\s+ : a run leaves its last character to the word behind it, unless it is alone. */
+/* \s+(?!\S)|\s+ : a run leaves its last character to the word after it, unless it is alone. */
 static size_t scan_space(const char *text, size_t pos, size_t end)
 {
     size_t last = pos, at = pos;
@@ -63,7 +63,7 @@ size_t ae_scan_gpt2(const char *text, size_t pos, size_t end)
     return scan_space(text, pos, end);
 }
 
-/* \s*[\r\n]+|\s+(?!\S)|\s+ : greedy, so the first alternative ends behind the run's last newline. */
+/* \s*[\r\n]+|\s+(?!\S)|\s+ : greedy, so the first alternative ends after the run's last newline. */
 static size_t scan_space_newline(const char *text, size_t pos, size_t end)
 {
     size_t last = pos, at = pos, newline = 0;
@@ -79,7 +79,7 @@ static size_t scan_space_newline(const char *text, size_t pos, size_t end)
     return at == end || last == pos ? at : last;
 }
 
-/* \p{N}{1,n}, n = 0: any number; pos is behind the first. */
+/* \p{N}{1,n}, n = 0: any number; pos is after the first. */
 static size_t more_numbers(const char *text, size_t pos, size_t end, uint32_t n_group)
 {
     uint32_t n;
@@ -89,7 +89,7 @@ static size_t more_numbers(const char *text, size_t pos, size_t end, uint32_t n_
     return pos;
 }
 
-/* What the two families share behind their words: numbers, punctuation, white space. */
+/* What the two families share after their words: numbers, punctuation, white space. */
 static size_t scan_rest(const char *text, size_t pos, size_t end, const ae_scan *scan, uint16_t letters)
 {
     uint32_t n, n_next;
@@ -121,7 +121,7 @@ size_t ae_scan_llama3(const char *text, size_t pos, size_t end, const ae_scan *s
 }
 
 /* upper*lower+ at pos, or pos. The greedy upper* gives back until a caseless character can be the
- * lower+; those behind it are upper case only, so that one character ends the word. *upper_end is
+ * lower+; those after it are upper case only, so that one character ends the word. *upper_end is
  * where upper* ended, for the second alternative. */
 static size_t camel_word(const char *text, size_t pos, size_t end, size_t *upper_end)
 {
@@ -145,7 +145,7 @@ size_t ae_scan_camel(const char *text, size_t pos, size_t end, const ae_scan *sc
     uint32_t n;
     uint16_t class = ae_uni_class_at(text + pos, end - pos, &n);
     size_t stop = pos, upper = pos, upper_bare = pos;
-    /* alternatives in order: word behind a prefix, word, upper+ behind a prefix, upper+ */
+    /* alternatives in order: word after a prefix, word, upper+ after a prefix, upper+ */
     if (!(class & (AE_UNI_NEWLINE | AE_UNI_LETTER | AE_UNI_NUMBER))) {
         stop = camel_word(text, pos + n, end, &upper);
         if (stop == pos + n) stop = pos;

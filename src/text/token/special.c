@@ -156,7 +156,7 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     return AERIE_OK;
 }
 
-/* Phi-3's special tokens swallow the white space behind them; the file says so by its name only. */
+/* Phi-3's special tokens swallow the white space after them; the file says so by its name only. */
 static aerie_status mark_strip(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     ae_gguf_string name = {NULL, 0};

@@ -1,6 +1,6 @@
 /* spm.c - one word of a SentencePiece BPE vocabulary: characters are joined by score.
  *
- * The text has U+2581 for spaces already. Where no token has U+2581 behind another character,
+ * The text has U+2581 for spaces already. Where no token has U+2581 after another character,
  * encode.c passes one word at a time (no merge could cross), else the whole text. Characters
  * without a token fall back to byte tokens, and where there is none to the unknown token.
  * Source: SentencePiece, bpe_model.cc; ids as llama.cpp's.

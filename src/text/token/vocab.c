@@ -181,7 +181,7 @@ static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
 
 /* ---- The kinds ---------------------------------------------------------------------------- */
 
-/* Does any token have a space behind something else? Then words cannot be merged one by one. */
+/* Does any token have a space after something else? Then words cannot be merged one by one. */
 static bool splits_at_space(const ae_vocab *vocab)
 {
     for (int32_t id = 0; id < vocab->n_tokens; id++) {

@@ -1,12 +1,12 @@
 /* vocab_int.h - the inside of a vocabulary, shared by the files of the tokenizers.
  *
  * Owns nothing; the layout below belongs to vocab.c. A vocabulary is immutable once created.
- * Two strings per token are kept, both as bytes one behind the other with an offset table:
+ * Two strings per token are kept, both as bytes one after the other with an offset table:
  *   piece  what the token prints: raw bytes (byte-level BPE decoded, U+2581 as space, byte tokens
  *          as their byte; the text itself for control and user-defined tokens);
  *   key    what text is looked up by when merging: for BPE the raw bytes, for SPM the text with
  *          U+2581. Empty for tokens that ordinary text must never become (control, unknown, byte).
- * Symbols are what merging works on: every token, and behind the tokens (ids >= n_tokens) the
+ * Symbols are what merging works on: every token, and after the tokens (ids >= n_tokens) the
  * strings that occur in merges or as single bytes without being tokens. Those end as bytes.
  */
 #ifndef AE_TEXT_VOCAB_INT_H
@@ -60,7 +60,7 @@ struct ae_vocab {
     bool folds_case;     /* WordPiece: no token has a capital, so text loses case and accents */
     bool add_bos, add_eos, add_space_prefix;
     bool ignore_merges;  /* a whole word that is a token is not merged */
-    bool split_at_space; /* SPM: no token has U+2581 behind another character, so words are apart */
+    bool split_at_space; /* SPM: no token has U+2581 after another character, so words are apart */
     bool lacks_bytes;    /* some byte has no token */
     int32_t n_tokens;
     int32_t bos, eos, eot, eom, unknown, padding; /* -1: none */

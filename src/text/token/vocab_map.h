@@ -45,7 +45,7 @@ int32_t ae_vocab_map_to_draft(const ae_vocab_map *map, int32_t target_token);
 
 /* A sequence of the target in the drafter's tokens, kept from call to call: a pure function of the sequence, however it
  * grew. Tokens go over one by one where that can be; a word with a token that cannot is spelled as a whole by the drafter's
- * tokenizer, so the drafter sees it as it learned it. A word begins behind a special token, at white space behind
+ * tokenizer, so the drafter sees it as it learned it. A word begins after a special token, at white space after
  * something else, and after WORD_TOKENS tokens or WORD_BYTES bytes; so an added token changes nothing before the last word's
  * beginning, and costs no more than a word. Zero-initialise, set map. */
 typedef struct ae_retext {

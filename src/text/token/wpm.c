@@ -15,7 +15,7 @@ enum { MAX_CHARS = 100, MARK_BYTES = 3, MAX_DECOMPOSED = 32 };
 
 typedef struct words {
     const ae_vocab *vocab;
-    char word[MARK_BYTES + 4 * MAX_CHARS]; /* behind U+2581 */
+    char word[MARK_BYTES + 4 * MAX_CHARS]; /* after U+2581 */
     size_t n, n_chars;                     /* bytes with the mark; characters, also those that found no room */
     ae_tokens *out;
     bool failed;
