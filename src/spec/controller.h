@@ -10,12 +10,12 @@
  * Kept per session, all of it measured on the real passes: T(n), the seconds of a target pass over n rows, for any n and per
  * bucket of context length; seconds of offers, of a draft's first level and of a further one, by number of sequences; how
  * often drafts are accepted by depth, and by sequence; and a calibration of beliefs, tree.p against what was really
- * accepted. No model of the machine, no sweep at start. Noise is met by order statistics (spec/timing.h); a machine that becomes
- * slower or faster as a whole by the drift: what is kept are times of one speed, which the newest passes give.
+ * accepted. No model of the machine, no sweep at start. Noise is met by order statistics (spec/timing.h); a machine that
+ * becomes slower or faster as a whole by the drift: what is kept are times at one speed of it.
  *
  * Beside the estimates there is a book for each kind of draft: what it brought and what it took, in plain passes, whether or
- * not anything was verified, and the upkeep of its state. A kind whose book is empty rests. Every pass pays a little in, so a kind that brings nothing
- * is tried again, more rarely each time, and can never cost more than that share of the whole.
+ * not anything was verified, and the upkeep of its state. A kind whose book is empty rests. Every pass pays a little in, so a
+ * kind that brings nothing is tried again, more rarely each time, and can never cost more than that share of the whole.
  *
  * Timings steer speed only; no choice made here can change an output (law 1).
  */

@@ -159,15 +159,40 @@ static aerie_status add_rows(ae_spec *spec, uint32_t i_slot, aerie_error *error)
 }
 
 
+static void begin_trials(ae_spec *spec)
+{
+    ae_trial_begin(&spec->trial[AE_KIND_OFFER], spec->n_active, AE_TRIAL_FIRST_OFFERS);
+    if (!spec->drafter->ops->free) ae_trial_begin(&spec->trial[AE_KIND_DRAFT], spec->n_active, AE_TRIAL_FIRST_NETWORK);
+}
+
+/* One at a time: while one is compared the other one's state stays as it is. */
+static void end_trials(ae_spec *spec, uint32_t n_emitted, double seconds)
+{
+    ae_trial *offers = &spec->trial[AE_KIND_OFFER], *network = &spec->trial[AE_KIND_DRAFT];
+    const ae_result *r = &spec->result;
+    if (!ae_trial_compares(network)) {
+        const bool allowed = ae_trial_allows(offers);
+        ae_trial_saw(offers, r->n_nodes[AE_KIND_OFFER] ? AE_TRIAL_USED : AE_TRIAL_UNUSED, n_emitted, seconds);
+        if (ae_trial_allows(offers) != allowed) ae_trial_disturb(network);
+    }
+    if (!ae_trial_compares(offers)) {
+        const bool allowed = ae_trial_allows(network);
+        const ae_trial_use ran = spec->controller.probing ? AE_TRIAL_PROBED : AE_TRIAL_USED;
+        ae_trial_saw(network, r->used[AE_KIND_DRAFT] ? ran : AE_TRIAL_UNUSED, n_emitted, seconds);
+        if (ae_trial_allows(network) != allowed) ae_trial_disturb(offers);
+    }
+}
+
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
 {
     const double begun = ae_time_now();
     uint32_t n_emitted = 0;
     ae_engine_rows_clear(spec->engine);
     ae_spec_plan(spec);
-    const bool tried = spec->drafter && !spec->drafter->ops->free && !spec->options.fixed;
-    if (tried) ae_trial_begin(&spec->trial, spec->n_active);
-    if (spec->drafter) AE_TRY(ae_spec_propose(spec, !tried || ae_trial_allows(&spec->trial), error));
+    const bool tried = spec->drafter && !spec->options.fixed;
+    if (tried) begin_trials(spec);
+    if (spec->drafter) AE_TRY(ae_spec_propose(spec, !tried || ae_trial_allows(&spec->trial[AE_KIND_OFFER]),
+                                              !tried || ae_trial_allows(&spec->trial[AE_KIND_DRAFT]), error));
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         if (spec->slots[i].active && spec->slots[i].n_chain) AE_TRY(add_rows(spec, i, error));
     }
@@ -196,10 +221,6 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         if (!s->active) ae_spec_release(spec, i);
     }
     if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);
-    if (!tried || spec->round.prompts) return AERIE_OK;
-    const ae_trial_use use = !spec->result.used[AE_KIND_DRAFT] ? AE_TRIAL_UNUSED
-                             : spec->controller.probing        ? AE_TRIAL_PROBED
-                                                               : AE_TRIAL_USED;
-    ae_trial_saw(&spec->trial, use, n_emitted, ae_time_now() - begun);
+    if (tried && !spec->round.prompts) end_trials(spec, n_emitted, ae_time_now() - begun);
     return AERIE_OK;
 }

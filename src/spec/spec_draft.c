@@ -116,10 +116,10 @@ static void fit_trees(ae_spec *spec, uint32_t n)
     }
 }
 
-aerie_status ae_spec_propose(ae_spec *spec, bool network, aerie_error *error)
+aerie_status ae_spec_propose(ae_spec *spec, bool offers, bool network, aerie_error *error)
 {
     ae_controller *c = &spec->controller;
-    const bool offers = ae_controller_begin(c, &spec->round);
+    offers = ae_controller_begin(c, &spec->round) && offers;
     const uint32_t n = list_requests(spec);
     double start = ae_time_now(), offer_seconds = 0, network_seconds = 0;
     if (!n) return AERIE_OK;

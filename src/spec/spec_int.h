@@ -64,7 +64,7 @@ struct ae_spec {
     ae_draft_request *asked;    /* [n_slots] those of them for which the network drafts */
     ae_chance *chances;         /* [n_slots] of the requests */
     uint32_t *walking;          /* [n_slots] */
-    ae_trial trial;             /* of the network */
+    ae_trial trial[2];          /* [ae_draft_kind] */
     int32_t *seen_rows;         /* [largest pass] */
     uint32_t n_pages_left;      /* of the KV cache, for trees: what no chunk of the pass needs */
     uint32_t n_tree_rows;       /* nodes that fit the pass */
@@ -81,7 +81,7 @@ void ae_spec_release(ae_spec *spec, uint32_t i_slot);
 /* The network will not be asked for drafts in the next rounds. */
 static inline bool ae_spec_rests(const ae_spec *spec)
 {
-    return ae_trial_rests(&spec->trial) || ae_controller_rests(&spec->controller);
+    return ae_trial_rests(&spec->trial[AE_KIND_DRAFT]) || ae_controller_rests(&spec->controller);
 }
 
 /* ---- spec_plan.c ---- */
@@ -92,8 +92,8 @@ void ae_spec_plan(ae_spec *spec);
 
 /* ---- spec_draft.c ---- */
 
-/* Drafts for all slots that decode, cut to what is worth verifying. network: whether one may run. */
-aerie_status ae_spec_propose(ae_spec *spec, bool network, aerie_error *error);
+/* Drafts for all slots that decode, cut to what is worth verifying. offers, network: whether they may be asked. */
+aerie_status ae_spec_propose(ae_spec *spec, bool offers, bool network, aerie_error *error);
 
 /* ---- spec_walk.c ---- */
 

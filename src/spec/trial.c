@@ -3,15 +3,14 @@
 
 #include <string.h>
 
-#define FIRST 24        /* plain rounds before the first trial: AE_TRIAL_WARM, and some to compare with */
 #define REST 64         /* rounds after a lost trial, doubled with each further one ... */
 #define MOST_LOST 5     /* ... up to this many */
 #define KEEP 16         /* rounds after a won trial, doubled with each check that says the same ... */
 #define MOST_WON 5      /* ... up to this many */
-#define CHECK 4         /* plain rounds of a check */
-#define LOOK 3          /* rounds with the network after which it may be stopped, ... */
+#define CHECK 4         /* rounds of a check, or at least before a trial */
+#define LOOK 3          /* rounds with it after which it may be stopped, ... */
 #define CLEARLY 1.08f   /* ... if it takes so much longer */
-#define ENOUGH 6        /* rounds with the network for a verdict */
+#define ENOUGH 6        /* rounds with it for a verdict */
 #define FASTER 0.99f    /* what it has to be for that */
 #define MOST_IDLE 12    /* rounds without use */
 
@@ -36,24 +35,34 @@ static bool is_another(const ae_trial *t, uint32_t n_seqs)
     return n_seqs > t->n_seqs + t->n_seqs / 4 || n_seqs + n_seqs / 4 < t->n_seqs;
 }
 
-void ae_trial_begin(ae_trial *t, uint32_t n_seqs)
+void ae_trial_begin(ae_trial *t, uint32_t n_seqs, uint32_t n_first)
 {
     if (n_seqs < AE_TRIAL_SEQS) {
         memset(t, 0, sizeof *t);
     } else if (!t->n_seqs) {
         t->n_seqs = n_seqs;
-        enter(t, AE_TRIAL_REST, FIRST);
+        enter(t, AE_TRIAL_REST, n_first);
     } else if (is_another(t, n_seqs)) {
         t->n_seqs = n_seqs;
         forget(t);
         if (t->state == AE_TRIAL_KEEP || t->state == AE_TRIAL_CHECK) enter(t, AE_TRIAL_CHECK, CHECK);
-        else if (t->state == AE_TRIAL_TRY || t->n_left < FIRST) enter(t, AE_TRIAL_REST, FIRST);
+        else if (t->state == AE_TRIAL_TRY || t->n_left < n_first) enter(t, AE_TRIAL_REST, n_first);
     }
 }
 
 bool ae_trial_allows(const ae_trial *t)
 {
     return !t->n_seqs || t->state == AE_TRIAL_TRY || t->state == AE_TRIAL_KEEP;
+}
+
+bool ae_trial_compares(const ae_trial *t)
+{
+    return t->n_seqs && (t->state == AE_TRIAL_TRY || t->state == AE_TRIAL_CHECK);
+}
+
+void ae_trial_disturb(ae_trial *t)
+{
+    forget(t);
 }
 
 bool ae_trial_rests(const ae_trial *t)
@@ -112,9 +121,12 @@ void ae_trial_saw(ae_trial *t, ae_trial_use use, uint32_t n_tokens, double secon
         return;
     }
     if (t->n_left) t->n_left--;
+    t->n_idle += !with && t->state == AE_TRIAL_KEEP;
     if (t->n_left) return;
-    if (t->state == AE_TRIAL_KEEP) enter(t, AE_TRIAL_CHECK, CHECK);
-    else if (t->state == AE_TRIAL_REST) enter(t, AE_TRIAL_TRY, 0);
+    if (t->state == AE_TRIAL_REST && t->n_seen[0] >= CHECK) enter(t, AE_TRIAL_TRY, 0);
+    else if (t->state == AE_TRIAL_KEEP && t->n_seen[1] >= LOOK) enter(t, AE_TRIAL_CHECK, CHECK);
+    else if (t->state == AE_TRIAL_KEEP && t->n_idle >= MOST_IDLE) lose(t);
+    else if (t->state != AE_TRIAL_CHECK) return; /* too little is known: another round */
     else if (t->n_seen[1] >= LOOK && median(t, true) < FASTER * median(t, false)) win(t);
     else lose(t);
 }

@@ -24,7 +24,7 @@ static double run(ae_trial *t, uint32_t n_seqs, uint32_t n_rounds, double tokens
     double all_seconds = 0, all_tokens = 0;
     *n_with = 0;
     for (uint32_t i = 0; i < n_rounds; i++) {
-        ae_trial_begin(t, n_seqs);
+        ae_trial_begin(t, n_seqs, AE_TRIAL_FIRST_NETWORK);
         const bool with = ae_trial_allows(t);
         const double unloaded = with ? seconds : 1, took = unloaded * (noisy ? noise() : 1);
         const uint32_t made = (uint32_t)((with ? tokens : 1) * n_seqs);
@@ -72,7 +72,7 @@ static void test_it_is_told_to_get_ready(void **state)
     ae_trial t = {0};
     uint32_t n_ready = 0;
     for (int i = 0; i < 100; i++) {
-        ae_trial_begin(&t, 16);
+        ae_trial_begin(&t, 16, AE_TRIAL_FIRST_NETWORK);
         if (ae_trial_allows(&t)) break;
         if (ae_trial_rests(&t)) assert_int_equal(n_ready, 0);
         n_ready += !ae_trial_rests(&t);
@@ -90,7 +90,7 @@ static void test_no_use(void **state)
         ae_trial t = {0};
         uint32_t n_allowed = 0;
         for (int i = 0; i < 80; i++) {
-            ae_trial_begin(&t, 16);
+            ae_trial_begin(&t, 16, AE_TRIAL_FIRST_NETWORK);
             n_allowed += ae_trial_allows(&t);
             ae_trial_saw(&t, ae_trial_allows(&t) ? (ae_trial_use)use : AE_TRIAL_UNUSED, 16, 1);
         }
@@ -98,12 +98,34 @@ static void test_no_use(void **state)
     }
 }
 
+/* Two kinds: when one of them comes or goes, times from before say nothing about the other. */
+static void test_disturbed(void **state)
+{
+    (void)state;
+    ae_trial t = {0};
+    uint32_t n_with;
+    run(&t, 64, AE_TRIAL_FIRST_NETWORK - 1, 1.5, 1.1, false, &n_with);
+    ae_trial_disturb(&t);
+    run(&t, 64, 3, 1.5, 1.1, false, &n_with);
+    assert_false(ae_trial_allows(&t)); /* three rounds are not enough to compare with */
+    run(&t, 64, 1, 1.5, 1.1, false, &n_with);
+    assert_true(ae_trial_allows(&t) && ae_trial_compares(&t));
+    run(&t, 64, 6, 1.5, 1.1, false, &n_with);
+    assert_true(ae_trial_allows(&t) && !ae_trial_compares(&t));
+    run(&t, 64, 15, 1.5, 1.1, false, &n_with);
+    ae_trial_disturb(&t);
+    run(&t, 64, 1, 1.5, 1.1, false, &n_with); /* a check would be due */
+    assert_true(ae_trial_allows(&t));
+    run(&t, 64, 6, 1.5, 1.1, false, &n_with);
+    assert_true(ae_trial_allows(&t) && !ae_trial_compares(&t)); /* checked, and kept */
+}
+
 static void test_few_sequences_are_left_alone(void **state)
 {
     (void)state;
     ae_trial t = {0};
     for (uint32_t i = 0; i < 100; i++) {
-        ae_trial_begin(&t, 1 + i % (AE_TRIAL_SEQS - 1));
+        ae_trial_begin(&t, 1 + i % (AE_TRIAL_SEQS - 1), AE_TRIAL_FIRST_NETWORK);
         assert_true(ae_trial_allows(&t));
         assert_false(ae_trial_rests(&t));
         ae_trial_saw(&t, AE_TRIAL_USED, 1, 5);
@@ -117,13 +139,13 @@ static void test_another_number_of_sequences_begins_anew(void **state)
     uint32_t n_with;
     run(&t, 64, 26, 1.5, 1.1, false, &n_with);
     assert_true(ae_trial_allows(&t));
-    ae_trial_begin(&t, 30); /* in the middle of a trial */
+    ae_trial_begin(&t, 30, AE_TRIAL_FIRST_NETWORK); /* in the middle of a trial */
     assert_int_equal(t.n_seqs, 30);
     assert_false(ae_trial_allows(&t));
     assert_int_equal(t.n_seen[0] + t.n_seen[1], 0);
     run(&t, 30, 60, 1.5, 1.1, false, &n_with);
     assert_true(ae_trial_allows(&t));
-    ae_trial_begin(&t, 60); /* it won: a few plain rounds say whether it still does */
+    ae_trial_begin(&t, 60, AE_TRIAL_FIRST_NETWORK); /* it won: a few plain rounds say whether it still does */
     assert_false(ae_trial_allows(&t) || ae_trial_rests(&t));
     run(&t, 60, 4, 1.5, 1.1, false, &n_with);
 }
@@ -135,6 +157,7 @@ int main(void)
         cmocka_unit_test(test_a_network_that_wins_stays),
         cmocka_unit_test(test_it_is_told_to_get_ready),
         cmocka_unit_test(test_no_use),
+        cmocka_unit_test(test_disturbed),
         cmocka_unit_test(test_few_sequences_are_left_alone),
         cmocka_unit_test(test_another_number_of_sequences_begins_anew),
     };
