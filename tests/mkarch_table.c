@@ -107,7 +107,7 @@ const mkarch_spec mkarch_specs[] = {
      "f rope.scaling.yarn_beta_fast 2\nf rope.scaling.yarn_beta_slow 0.5\n"
      "f rope.scaling.yarn_log_multiplier 1\nf attention.temperature_scale 0.5\n",
      EMBED OUTPUT LLAMA_BLOCK},
-    {"mistral3-nolog", "mistral3", "aaaa", LLAMA_LIKE YARN(16, 32), TIED LLAMA_BLOCK},
+    {"mistral3-nolog", "mistral3", "aaaa", LLAMA_LIKE YARN(6, 32), TIED LLAMA_BLOCK},
     {"phi3", "phi3", "aaaa",
      ROWS(64, 96) RMS HEADS(4, 2, 16) ROPE(12, 10000)
      "s rope.scaling.type longrope\nf rope.scaling.attn_factor 1.3\nu rope.scaling.original_context_length 64\n"
@@ -144,9 +144,10 @@ const mkarch_spec mkarch_specs[] = {
      LLAMA_LIKE EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 64\nu interleave_moe_layer_step 1\n"
      "u leading_dense_block_count 1\n",
      TIED PRE_NORMS QKVO("*", 96, 48) FFN("d", 96) ROUTER("m", 8) "m exp_probs_b.bias b 8\n" STACK("m", 8, 32) SHARED("m", 64)},
-    {"cohere2", "cohere2", "aaaaa",
+    {"cohere2", "cohere2", "sssfs",
      ROWS(64, 96) LAYER_NORM HEADS(4, 2, 16) ROPE(16, 10000) "u attention.sliding_window 16\nf logit_scale 0.25\n",
-     "- token_embd E0.3 64 264\n- output_norm n 64\n* attn_norm n 64\n" QKVO("*", 64, 32) FFN("*", 96)},
+     "- token_embd E0.3 64 264\n- output_norm n 64\n* attn_norm n 64\n" QKVO("s", 64, 32)
+     "f attn_q w3 64 64\nf attn_k w 64 32\nf attn_v w 64 32\nf attn_output w 64 64\n" FFN("*", 96)},
     {"command-r", "command-r", "aaaa",
      ROWS(64, 96) LAYER_NORM HEADS(4, 2, 16) ROPE(16, 10000) "f logit_scale 0.25\n",
      "- token_embd E0.3 64 264\n- output_norm n 64\n* attn_norm n 64\n" QKVO("*", 64, 32) FFN("*", 96)},
@@ -173,10 +174,10 @@ const mkarch_spec mkarch_specs[] = {
      "u attention.sliding_window 16\nf attn_logit_softcapping 1.5\nf final_logit_softcapping 0.8\n",
      GEMMA_EMBED GEMMA_NORMS QKVO("*", 96, 48) FFN("*", 96)},
     {"gemma2-27b", "gemma2", LETTERS_16("aa") "aaaaaaaaaaaaaa",
-     ROWS(32, 32) RMS HEADS(4, 2, 16) ROPE(16, 10000)
-     "u attention.sliding_window 16\nf attn_logit_softcapping 1.5\nf final_logit_softcapping 3\n",
+     ROWS(32, 32) RMS HEADS(4, 2, 32) ROPE(32, 10000)
+     "u attention.sliding_window 16\nf attn_logit_softcapping 3\nf final_logit_softcapping 3\n",
      "- token_embd e0.4 32 264\n- output_norm n 32\n* attn_norm n 32\n* ffn_norm n 32\n* post_attention_norm n0.4 32\n"
-     "* post_ffw_norm n0.4 32\n* attn_q w 32 64\n* attn_k w 32 32\n* attn_v w 32 32\n* attn_output w 64 32\n"
+     "* post_ffw_norm n0.4 32\n* attn_q w 32 128\n* attn_k w 32 64\n* attn_v w 32 64\n* attn_output w 128 32\n"
      "* ffn_gate w 32 32\n* ffn_up w 32 32\n* ffn_down w 32 32\n"},
     {"gemma3", "gemma3", "sssssfs",
      ROWS(64, 96) RMS HEADS(4, 2, 24) ROPE(24, 100)
