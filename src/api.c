@@ -432,6 +432,10 @@ static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
     return (uint32_t)(n < trees ? n : trees);
 }
 
+/* States of recurrent layers that are kept to return to: the newest end of each sequence, and borders of turns. */
+#define SNAPSHOTS_OVER 7
+#define SNAPSHOTS_MOST 32
+
 ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t n_vocab)
 {
     /* so many rows of prompts fit a pass beside all the rows that have logits */
@@ -439,6 +443,11 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t 
     ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch + n_outputs, .n_threads = p->n_threads,
                            .kv_type = kv_names[p->kv_type].type, .n_taps = p->n_taps,
                            .n_outputs = n_outputs, .n_kv_pages = p->n_kv / AE_KV_PAGE + (p->n_kv % AE_KV_PAGE > 0)};
+    const aerie_spec *spec = &p->spec;
+    if (spec->type == AERIE_SPEC_NONE) o.n_records = 1;
+    else if (spec->tree == AERIE_TREE_OFF) o.n_records = spec->n_max;
+    else o.n_records = spec->n_nodes ? spec->n_nodes : 2 * spec->n_max;
+    o.n_snapshots = p->n_seqs < SNAPSHOTS_MOST - SNAPSHOTS_OVER ? p->n_seqs + SNAPSHOTS_OVER : SNAPSHOTS_MOST;
     memcpy(o.taps, p->taps, sizeof o.taps);
     return o;
 }

@@ -111,11 +111,13 @@ aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n
         if (status == AERIE_OK) status = run_pass(session, error);
         if (status == AERIE_OK) status = keep(session, n, error);
     }
+    ae_engine_snapshot(session->engine, 0);
     for (uint32_t i = 0; status == AERIE_OK && i < n_runs; i++) {
         status = add_filler(session, n_rows, all_logits ? AE_EXPORT_ALL : AE_EXPORT_LAST, tokens, error);
         if (status == AERIE_OK) status = run_pass(session, error);
         seconds[i] = ae_engine_pass_seconds(session->engine);
-        if (status == AERIE_OK) status = keep(session, 0, error);
+        if (status == AERIE_OK && ae_engine_truncate(session->engine, 0, n_context) != n_context)
+            status = ae_fail(error, AERIE_ERROR_INTERNAL, "a timed pass left its %u positions; please report", n_context);
     }
     ae_free(tokens);
     return status;

@@ -56,7 +56,7 @@ typedef struct ae_weight_source {
 
 /* ---- Matrix products ------------------------------------------------------------------------ */
 
-#define AE_MATMUL_MAX 3 /* weights that share one input: q, k, v or gate, up */
+#define AE_MATMUL_MAX 4 /* weights that share one input: q, k, v or gate, up */
 
 typedef enum ae_input {
     AE_INPUT_PLAIN,    /* x */

@@ -11,6 +11,7 @@ static ae_engine_options resolve(const ae_engine_options *o)
     ae_engine_options r = *o;
     if (!r.n_outputs) r.n_outputs = r.n_seqs * (AE_TREE_MAX + 1);
     if (r.n_batch < r.n_outputs) r.n_batch = r.n_outputs;
+    if (!r.n_records || r.n_records > AE_TREE_MAX) r.n_records = AE_TREE_MAX;
     return r;
 }
 
@@ -23,11 +24,14 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backe
     e->slot = ae_layout_add(l, n, sizeof(int32_t));
     e->n_inplace = ae_layout_add(l, n, sizeof(int32_t));
     e->path = ae_layout_add(l, n * AE_TREE_MAX, sizeof(int32_t));
+    e->parent = ae_layout_add(l, n, sizeof(int32_t));
+    e->tentative = ae_layout_add(l, n, 1);
     e->out_index = ae_layout_add(l, n, sizeof(int32_t));
     e->out_rows = ae_layout_add(l, o->n_outputs, sizeof(int32_t));
     e->tables = ae_layout_add(l, o->n_seqs, sizeof *e->tables);
     e->n_added = ae_layout_add(l, o->n_seqs, sizeof *e->n_added);
     e->logits_room = ae_layout_add(l, backend->ops->view_needs_room ? n_logits : 0, sizeof(float));
+    e->first_row = ae_layout_add(l, o->n_seqs, sizeof *e->first_row);
 }
 
 /* Layers without experts. */
@@ -51,6 +55,13 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->rope_freq = ae_layout_add(l, h->n_rot / 2, sizeof(double));
     e->cos = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
     e->sin = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
+    const ae_recur_hparams *r = &h->recur;
+    const size_t values = r->kind == AE_RECUR_SHORTCONV ? r->n_channels : (size_t)r->n_heads * r->value_dim;
+    e->recur_in = ae_layout_add(l, n * (r->kind ? ae_recur_in_width(r) : 0), sizeof(float));
+    e->recur_z = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? values : 0), sizeof(float));
+    e->recur_ab = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? 2 * r->n_heads : 0), sizeof(float));
+    e->recur_c = ae_layout_add(l, n * (r->kind == AE_RECUR_SHORTCONV ? 0 : r->n_channels), sizeof(float));
+    e->recur_y = ae_layout_add(l, n * values, sizeof(float));
     e->x_out = ae_layout_add(l, (size_t)o->n_outputs * h->n_embd, sizeof(float));
     e->logits = ae_layout_add(l, (size_t)o->n_outputs * h->n_vocab, sizeof(float));
     e->features = ae_layout_add(l, n * o->n_taps * h->n_embd, sizeof(float));
@@ -64,18 +75,37 @@ static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o)
                            o->n_kv_pages};
 }
 
-static ae_stream_options stream_options(const ae_model *m, const ae_engine_options *o)
+/* Recurrent layers: what their state is like, all alike. */
+typedef struct state_layers {
+    ae_state_layer layers[AE_MAX_LAYERS];
+    ae_state_shape shape;
+} state_layers;
+
+static void list_states(const ae_model *m, state_layers *s)
+{
+    s->shape = (ae_state_shape){.layers = s->layers};
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++)
+        if (m->layers[i].recur.in) s->layers[s->shape.n_layers++] = ae_recur_state(&m->hparams.recur);
+}
+
+static ae_state_options state_options(const state_layers *s, const ae_engine_options *o)
+{
+    return (ae_state_options){s->shape.n_layers, s->layers, o->n_seqs, o->n_ctx + AE_TREE_MAX, o->n_records, o->n_snapshots};
+}
+
+static ae_stream_options stream_options(const ae_model *m, const state_layers *states, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
     const uint32_t q_dim = h->n_heads * h->head_dim;
     const ae_expert_hparams *x = &h->experts;
-    const uint32_t dims[] = {q_dim, has_dense(h) ? h->n_ff : 0, x->n_ff_shared, x->n_ff};
+    const uint32_t dims[] = {q_dim, has_dense(h) ? h->n_ff : 0, x->n_ff_shared, x->n_ff, h->recur.n_heads * h->recur.value_dim};
     uint32_t max_in = h->n_embd;
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];
     return (ae_stream_options){
         .n_threads = o->threads_of ? o->threads_of->options.n_threads : o->n_threads, .max_rows = o->n_batch, .max_in = max_in,
         .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared},
+        .state = states->shape.n_layers ? &states->shape : NULL,
         .threads_of = o->threads_of ? o->threads_of->stream : NULL};
 }
 
@@ -83,15 +113,19 @@ size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, co
 {
     const ae_engine_options o = resolve(options);
     const ae_kv_options kv = kv_options(model, &o);
-    const ae_stream_options stream = stream_options(model, &o);
+    state_layers states;
+    list_states(model, &states);
+    const ae_stream_options stream = stream_options(model, &states, &o);
+    const ae_state_options state = state_options(&states, &o);
     ae_engine e;
     ae_layout host = {0}, device = {0};
     host_layout(&host, model, backend, &o, &e);
     device_layout(&device, model, &o, &e);
     size_t total = 0;
     const size_t parts[] = {host.bytes, device.bytes, ae_kv_plan_bytes(backend, &kv),
-                            backend->ops->stream_bytes(backend, &stream)};
-    for (size_t i = 0; i < 4; i++)
+                            backend->ops->stream_bytes(backend, &stream),
+                            state.n_layers ? ae_state_plan_bytes(backend, &state) : 0};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!ae_add_size(total, parts[i], &total)) return SIZE_MAX;
     return host.overflow || device.overflow ? SIZE_MAX : total;
 }
@@ -124,12 +158,16 @@ aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engin
     e->net = net;
     e->backend = net->backend;
     e->options = resolve(options);
-    const ae_stream_options stream = stream_options(net->model, &e->options);
+    state_layers states;
+    list_states(net->model, &states);
+    const ae_stream_options stream = stream_options(net->model, &states, &e->options);
+    const ae_state_options state = state_options(&states, &e->options);
     const ae_kv_options kv = kv_options(net->model, &e->options);
     aerie_status status;
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
     AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);
     AE_TRY_GOTO(status, ae_kv_create(&e->kv, e->backend, &kv, error), fail);
+    if (state.n_layers) AE_TRY_GOTO(status, ae_state_create(&e->state, e->backend, &state, error), fail);
     *out = e;
     return AERIE_OK;
 fail:
@@ -141,6 +179,7 @@ void ae_engine_free(ae_engine *engine)
 {
     if (!engine) return;
     ae_kv_free(engine->kv);
+    ae_state_free(engine->state);
     if (engine->stream) engine->backend->ops->stream_free(engine->stream);
     if (engine->device) engine->backend->ops->free(engine->backend, engine->device, engine->device_bytes);
     ae_free(engine->host);
@@ -172,6 +211,7 @@ ae_stream *ae_engine_stream(const ae_engine *engine)
 void ae_engine_rows_clear(ae_engine *e)
 {
     e->n_rows = e->n_out = 0;
+    if (e->state) ae_state_begin(e->state);
     memset(e->n_added, 0, e->options.n_seqs * sizeof *e->n_added);
 }
 
@@ -196,9 +236,12 @@ static aerie_status check_room(const ae_engine *e, uint32_t n, uint32_t n_out, a
     return AERIE_OK;
 }
 
-static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace, bool export_row)
+static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace, int32_t parent,
+                    bool tentative, bool export_row)
 {
     const uint32_t r = e->n_rows++;
+    e->parent[r] = parent;
+    e->tentative[r] = tentative;
     e->token[r] = token;
     e->seq[r] = (int32_t)seq;
     e->pos[r] = (int32_t)pos;
@@ -206,6 +249,20 @@ static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uin
     e->n_inplace[r] = (int32_t)n_inplace;
     e->out_index[r] = export_row ? (int32_t)e->n_out : -1;
     if (export_row) e->out_rows[e->n_out++] = (int32_t)r;
+}
+
+static aerie_status out_of_step(uint32_t seq, aerie_error *error)
+{
+    return ae_fail(error, AERIE_ERROR_INTERNAL, "the recurrent state of sequence %u is out of step with its KV cache; please "
+                   "report", seq);
+}
+
+/* A sequence whose last pass was not committed takes no rows. */
+static aerie_status check_state(const ae_engine *e, uint32_t seq, aerie_error *error)
+{
+    const uint32_t live = ae_kv_n_live(e->kv, seq);
+    if (!e->state || (ae_state_n_live(e->state, seq) == live && ae_state_landing(e->state, seq, live) == live)) return AERIE_OK;
+    return out_of_step(seq, error);
 }
 
 aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
@@ -220,10 +277,12 @@ aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *toke
     if (live > e->options.n_ctx || n > e->options.n_ctx - live)
         return ae_fail(error, AERIE_ERROR_LIMIT, "the context of %u tokens is full: %u are used and %u more are needed",
                        e->options.n_ctx, live, n);
+    AE_TRY(check_state(e, seq, error));
     AE_TRY(ae_kv_reserve(e->kv, e->stream, seq, n, error));
-    *first = e->n_rows;
+    *first = e->first_row[seq] = e->n_rows;
+    if (e->state && ae_state_add_chain(e->state, seq, *first, n) != AERIE_OK) return out_of_step(seq, error);
     for (uint32_t i = 0; i < n; i++)
-        add_row(e, seq, tokens[i], live + i, live + i, live + i + 1,
+        add_row(e, seq, tokens[i], live + i, live + i, live + i + 1, i ? (int32_t)(*first + i) - 1 : -1, false,
                 export_rows == AE_EXPORT_ALL || (export_rows == AE_EXPORT_LAST && i + 1 == n));
     e->n_added[seq] = n;
     e->tables[seq] = ae_kv_table(e->kv, seq);
@@ -235,14 +294,23 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
     const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position behind the chain */
     if (tree->n > AE_TREE_MAX)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n, AE_TREE_MAX);
+    if (tree->n > ae_engine_max_tree(e))
+        return ae_fail(error, AERIE_ERROR_LIMIT, "%u drafted rows, but the recurrent state has records for %u", tree->n,
+                       ae_engine_max_tree(e));
     AE_TRY(check_room(e, tree->n, tree->n, error));
+    if (!e->n_added[seq]) AE_TRY(check_state(e, seq, error));
     AE_TRY(ae_kv_reserve(e->kv, e->stream, seq, e->n_added[seq] + tree->n, error));
     *first = e->n_rows;
+    if (!e->n_added[seq]) e->first_row[seq] = *first;
+    if (e->state && ae_state_add_tree(e->state, seq, *first, tree->parent, tree->n) != AERIE_OK) return out_of_step(seq, error);
+    const int32_t root = e->n_added[seq] ? (int32_t)*first - 1 : -1;
     for (uint32_t i = 0; i < tree->n; i++) {
         const uint32_t depth = (uint32_t)tree->depth[i];
         const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, e->path + (size_t)e->n_rows * AE_TREE_MAX);
-        add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, true);
+        const int32_t parent = tree->parent[i] < 0 ? root : (int32_t)*first + tree->parent[i];
+        add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, true, true);
     }
+    e->tables[seq] = ae_kv_table(e->kv, seq);
     return AERIE_OK;
 }
 
@@ -250,6 +318,7 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
 {
     const ae_backend_ops *ops = e->backend->ops;
     if (!e->n_rows) return AERIE_OK;
+    if (e->state) e->state_pass = ae_state_run_pass(e->state, e->stream, e->n_rows, e->parent);
     const uint32_t begin = ops->mark(e->stream);
     if (ops->pass_begin(e->stream, (uint64_t)e->n_rows << 32 | e->n_out)) {
         ae_forward(e);
@@ -281,11 +350,25 @@ const float *ae_engine_features(const ae_engine *e, uint32_t row)
     return e->features + (size_t)row * e->options.n_taps * e->net->model->hparams.n_embd;
 }
 
+/* Should the KV cache then refuse, the two are out of step, and add_chain refuses the sequence. */
+static aerie_status commit_state(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
+{
+    const int32_t *tokens = e->token + e->first_row[seq];
+    int32_t path[AE_TREE_MAX];
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        if (nodes[i] < 0 || nodes[i] >= AE_TREE_MAX || e->first_row[seq] + n_chain + (uint32_t)nodes[i] >= e->n_rows)
+            return AERIE_ERROR_INTERNAL;
+        path[i] = tokens[n_chain + (uint32_t)nodes[i]];
+    }
+    return ae_state_commit(e->state, seq, n_chain, nodes, n_nodes, tokens, path);
+}
+
 aerie_status ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
 {
     const uint32_t live = ae_kv_n_live(e->kv, seq);
     int32_t path[AE_TREE_MAX];
     if (n_chain > e->n_added[seq] || n_nodes > AE_TREE_MAX) return AERIE_ERROR_INTERNAL;
+    if (e->state) AE_TRY(commit_state(e, seq, n_chain, nodes, n_nodes));
     for (uint32_t i = 0; i < n_nodes; i++) path[i] = (int32_t)(live + n_chain) + nodes[i];
     return ae_kv_commit(e->kv, e->stream, seq, n_chain, path, n_nodes);
 }

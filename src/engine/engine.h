@@ -26,6 +26,8 @@ typedef struct ae_engine_options {
     uint32_t n_seqs;
     uint32_t n_batch;   /* rows of a pass, at most; raised to n_outputs if smaller */
     uint32_t n_outputs; /* rows of a pass that may export logits; 0 = what n_seqs trees may need */
+    uint32_t n_records;   /* of recurrent layers: drafted rows of a sequence in a pass, at most; 0 = AE_TREE_MAX */
+    uint32_t n_snapshots; /* of recurrent layers: states kept to return to, of all sequences */
     uint32_t n_kv_pages; /* of the KV cache, for all sequences; 0 = enough for n_seqs whole contexts */
     uint32_t n_threads;
     ae_kv_type kv_type;
@@ -54,12 +56,13 @@ typedef enum ae_export {
     AE_EXPORT_ALL,
 } ae_export;
 
-/* Rows for tokens[0..n) at the positions behind the live ones of `seq`. A sequence's rows of one pass are added
+/* Committed rows for tokens[0..n) at the positions behind the live ones of `seq`. A sequence's rows of one pass are added
  * together: one chain, then at most one tree on top of it. *first gets the index of the first row.
  * LIMIT: too many rows, or the context is full (both numbers said). INTERNAL: not added in this order. */
 aerie_status ae_engine_add_chain(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
                                  uint32_t *first, aerie_error *error);
-/* The tree's rows, hanging on the chain added just before for the same sequence; all export logits. */
+/* The tree's rows, tentative, hanging on the chain added just before for the same sequence; all export logits. LIMIT also for
+ * more rows than a recurrent model has records. */
 aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error);
 
 /* Runs the rows. No allocation. An operation of the backend that failed is named; then there are no logits, and nothing of
@@ -76,7 +79,33 @@ const float *ae_engine_logits(const ae_engine *engine, uint32_t row);
 const float *ae_engine_features(const ae_engine *engine, uint32_t row);
 
 /* After a pass: of sequence seq keep the n_chain rows and, of its tree, the path nodes[0..n_nodes) from the root
- * (indices into the tree); everything else of its rows is dropped. INTERNAL: no such rows; nothing has changed. */
+ * (indices into the tree); everything else of its rows is dropped. With recurrent layers n_chain must be all of the chain.
+ * INTERNAL: no such rows; nothing has changed. */
 aerie_status ae_engine_commit(ae_engine *engine, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes);
+
+/* ---- engine_seq.c: positions of a sequence, in the KV cache and in recurrent state together ------------------- */
+
+/* Rows of a tree, at most. */
+uint32_t ae_engine_max_tree(const ae_engine *engine);
+uint32_t ae_engine_n_live(const ae_engine *engine, uint32_t seq);
+/* Where `seq` would land if it were cut to n positions: on n, or on the nearest position before it whose recurrent state is
+ * known; what lies between is to be computed again. */
+uint32_t ae_engine_landing(const ae_engine *engine, uint32_t seq, uint32_t n);
+/* Cuts the sequence so; returns where it landed. A sequence whose pass was never committed is whole after this. */
+uint32_t ae_engine_truncate(ae_engine *engine, uint32_t seq, uint32_t n);
+/* `to` (emptied first) gets what can be had of positions [0, n) of `from`; returns how many. */
+uint32_t ae_engine_share(ae_engine *engine, uint32_t to, uint32_t from, uint32_t n);
+/* How many of tokens[0..n) sequences that have ended left behind, from the first on. */
+uint32_t ae_engine_match(const ae_engine *engine, const int32_t *tokens, uint32_t n);
+/* The sequence (emptied first) gets these; returns how many. */
+uint32_t ae_engine_adopt(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n);
+/* The sequence ends: it is emptied, what it held is kept as long as there is room; tokens [n_live]. */
+void ae_engine_keep(ae_engine *engine, uint32_t seq, const int32_t *tokens);
+/* Keeps the recurrent state at the live position, to return to it; models without one need it not. */
+void ae_engine_snapshot(ae_engine *engine, uint32_t seq);
+/* Whether ae_engine_snapshot is of use. */
+bool ae_engine_has_state(const ae_engine *engine);
+/* Drops everything that ended sequences left behind. */
+void ae_engine_forget_prefixes(ae_engine *engine);
 
 #endif

@@ -3,6 +3,7 @@
 #define AE_ENGINE_ENGINE_INT_H
 
 #include "engine/engine.h"
+#include "engine/state.h"
 
 struct ae_engine {
     const ae_net *net;
@@ -10,6 +11,8 @@ struct ae_engine {
     ae_engine_options options; /* with defaults resolved */
     ae_stream *stream;
     ae_kv *kv;
+    ae_state *state;     /* of recurrent layers; NULL: there are none */
+    const ae_state_pass *state_pass;
     void *host;          /* one block: the host arrays below */
     void *device;        /* one block: the device arrays below */
     size_t device_bytes;
@@ -18,10 +21,13 @@ struct ae_engine {
     uint32_t n_rows, n_out;
     int32_t *token, *pos, *seq, *slot, *n_inplace;
     int32_t *path;       /* [n_batch][AE_TREE_MAX] */
+    int32_t *parent;     /* [n_batch] row of the pass that comes before it; -1: the last live position */
+    uint8_t *tentative;  /* [n_batch] 1: may be dropped after the pass */
     int32_t *out_index;  /* [n_batch] place among the exported rows, or -1 */
     int32_t *out_rows;   /* [n_outputs] */
     const int32_t **tables; /* [n_seqs] page tables */
     uint32_t *n_added;   /* [n_seqs] rows of the chain added so far in this pass */
+    uint32_t *first_row; /* [n_seqs] of the chain, or of the tree where there is none */
 
     /* device, f32 */
     float *x;            /* [n_batch][n_embd] residual stream */
@@ -30,6 +36,12 @@ struct ae_engine {
     float *gate, *up;    /* [n_batch][n_ff] */
     double *rope_freq;   /* [n_rot / 2] */
     float *cos, *sin;    /* [n_batch][n_rot / 2] */
+    /* of recurrent layers; V = n_heads * value_dim or n_channels */
+    float *recur_in;     /* [n_batch][ae_recur_in_width] what the first projection gives */
+    float *recur_z;      /* [n_batch][V] DELTA */
+    float *recur_ab;     /* [n_batch][2 n_heads] DELTA */
+    float *recur_c;      /* [n_batch][n_channels] after the convolution; not of SHORTCONV */
+    float *recur_y;      /* [n_batch][V] */
     float *x_out;        /* [n_outputs][n_embd] */
     float *logits;       /* [n_outputs][n_vocab] */
     float *features;     /* [n_batch][n_taps][n_embd] */
@@ -41,5 +53,10 @@ struct ae_engine {
 
 /* forward.c: the operations of a pass. */
 void ae_forward(ae_engine *engine);
+
+/* forward_recur.c */
+uint32_t ae_recur_in_width(const ae_recur_hparams *recur);
+ae_state_layer ae_recur_state(const ae_recur_hparams *recur);
+void ae_forward_recur(ae_engine *engine, uint32_t i_layer);
 
 #endif

@@ -97,7 +97,8 @@ void ae_forward(ae_engine *e)
     ops->lookup(e->stream, e->net->embedding, e->token, e->n_rows, e->x, h->n_embd);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         tap(e, i);
-        attention_block(e, &places, i);
+        if (e->net->layers[i].recur.in) ae_forward_recur(e, i);
+        else attention_block(e, &places, i);
         if (e->net->layers[i].router) expert_block(e, i);
         else ffn_block(e, i);
     }

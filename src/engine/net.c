@@ -21,7 +21,23 @@ static void list_experts(ae_net *net, uint32_t i_layer)
     add_experts(net, from->e_down, 0, net->model->hparams.n_embd, to->e_down);
 }
 
-#define PARTS_PER_LAYER 24 /* and three for each expert */
+static void list_recur(ae_parts *parts, const ae_recur_layer *from, ae_net_recur *to)
+{
+    ae_parts_weight(parts, from->in, AE_WEIGHT_MATMUL, &to->in);
+    ae_parts_weight(parts, from->gate, AE_WEIGHT_MATMUL, &to->gate);
+    ae_parts_weight(parts, from->alpha, AE_WEIGHT_MATMUL, &to->alpha);
+    ae_parts_weight(parts, from->beta, AE_WEIGHT_MATMUL, &to->beta);
+    ae_parts_weight(parts, from->beta_alpha, AE_WEIGHT_MATMUL, &to->beta_alpha);
+    ae_parts_weight(parts, from->out, AE_WEIGHT_MATMUL, &to->out);
+    ae_parts_vector(parts, from->conv, &to->conv);
+    ae_parts_vector(parts, from->conv_bias, &to->conv_bias);
+    ae_parts_vector(parts, from->decay, &to->decay);
+    ae_parts_vector(parts, from->dt_bias, &to->dt_bias);
+    ae_parts_vector(parts, from->skip, &to->skip);
+    ae_parts_vector(parts, from->norm, &to->norm);
+}
+
+#define PARTS_PER_LAYER 36 /* and three for each expert */
 #define PARTS_OUTSIDE 3
 
 static void list_parts(ae_net *net)
@@ -57,6 +73,9 @@ static void list_parts(ae_net *net)
         ae_parts_weight(&net->parts, from->s_up, AE_WEIGHT_MATMUL, &to->s_up);
         ae_parts_weight(&net->parts, from->s_down, AE_WEIGHT_MATMUL, &to->s_down);
         ae_parts_weight(&net->parts, from->s_router, AE_WEIGHT_MATMUL, &to->s_router);
+        list_recur(&net->parts, &from->recur, &to->recur);
+        to->recur.i_state = net->n_recur;
+        net->n_recur += from->recur.in != NULL;
     }
     ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
     if (!m->tied) ae_parts_weight(&net->parts, m->output, AE_WEIGHT_MATMUL, &net->output);

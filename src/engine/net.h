@@ -8,6 +8,13 @@
 
 #include "engine/parts.h"
 
+/* Names as in ae_recur_layer. */
+typedef struct ae_net_recur {
+    ae_weight *in, *gate, *alpha, *beta, *beta_alpha, *out;
+    float *conv, *conv_bias, *decay, *dt_bias, *skip, *norm; /* device f32 or NULL */
+    uint32_t i_state; /* number among the recurrent layers */
+} ae_net_recur;
+
 typedef struct ae_net_layer {
     float *attn_norm, *ffn_norm; /* [n_embd] device f32 */
     ae_weight *wq, *wk, *wv, *wo, *w_gate, *w_up, *w_down;
@@ -17,6 +24,7 @@ typedef struct ae_net_layer {
     ae_weight *router, **e_gate, **e_up, **e_down; /* but for the router one for each expert */
     ae_weight *s_gate, *s_up, *s_down, *s_router; /* or NULL */
     float *router_bias;
+    ae_net_recur recur; /* in NULL: the layer is not recurrent */
 } ae_net_layer;
 
 typedef struct ae_net {
@@ -26,6 +34,7 @@ typedef struct ae_net {
     ae_weight *output;    /* matmul */
     float *out_norm;      /* [n_embd] device f32 */
     ae_net_layer *layers; /* [n_layers] */
+    uint32_t n_recur;     /* layers with recurrent state */
     double *rope_freq;    /* [n_rot / 2] radians per position */
     double rope_magnitude;
     ae_parts parts;       /* every weight and vector */

@@ -36,6 +36,9 @@ aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool requ
 aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, uint32_t n_in, ae_layer *l);
 /* Gate, up and down with their biases. */
 aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+/* bind_recur.c: what layers have that keep a state instead of a KV cache. Keys, of the architecture's kind; and tensors. */
+aerie_status ae_bind_recur_hparams(ae_binder *b, ae_recur_kind kind, ae_hparams *h);
+aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *r);
 /* rope_freqs.weight [n], from the arena; NULL if absent. */
 aerie_status ae_bind_rope_divisors(ae_binder *b, ae_arena *arena, uint32_t n, const float **divisors);
 

@@ -52,6 +52,22 @@ typedef struct ae_expert_hparams {
     float scale;          /* of the weights */
 } ae_expert_hparams;
 
+/* What a layer has instead of attention. */
+typedef enum ae_recur_kind {
+    AE_RECUR_NONE,
+    AE_RECUR_DELTA,     /* Gated DeltaNet */
+    AE_RECUR_MAMBA2,
+    AE_RECUR_SHORTCONV, /* LFM2: a convolution between two gates */
+} ae_recur_kind;
+
+/* The same for all recurrent layers of a model; backend/state.h has the arithmetic. */
+typedef struct ae_recur_hparams {
+    ae_recur_kind kind;
+    uint32_t n_taps, n_channels; /* of the convolution */
+    uint32_t n_heads, n_groups, key_dim, value_dim; /* 0 of SHORTCONV */
+    bool tiled;     /* head h belongs to group h % n_groups, not h / (n_heads / n_groups) */
+} ae_recur_hparams;
+
 typedef struct ae_hparams {
     const char *arch;     /* "llama" */
     uint32_t n_vocab;     /* rows of the output head */
@@ -64,6 +80,7 @@ typedef struct ae_hparams {
     uint32_t window;      /* attention window, 0 = all */
     ae_qk_norm qk_norm;
     ae_expert_hparams experts;
+    ae_recur_hparams recur;
     /* rotation */
     bool rope_neox;       /* pairs (i, i + n_rot/2) instead of (2i, 2i+1) */
     uint32_t n_rot;       /* even, <= head_dim */
@@ -76,6 +93,22 @@ typedef struct ae_hparams {
 
 /* A weight in the file: [n_out][n_in]. NULL where the architecture has none. */
 typedef const ae_gguf_tensor *ae_tensor_ref;
+
+/* C channels, V = n_heads * value_dim, H heads. */
+typedef struct ae_recur_layer {
+    ae_tensor_ref in;          /* DELTA [C, n_embd] q, k, v; MAMBA2 [V + C + H, n_embd] z, x, B, C, dt; SHORTCONV [3 C, n_embd]
+                                * B, C, X. NULL: the layer is not recurrent */
+    ae_tensor_ref gate;        /* DELTA [V, n_embd] z */
+    ae_tensor_ref alpha, beta; /* DELTA [H, n_embd] x 2 */
+    ae_tensor_ref beta_alpha;  /* instead of both, [2 H, n_embd]: of each group its heads' beta, then their alpha */
+    ae_tensor_ref conv;        /* [C, n_taps] */
+    ae_tensor_ref conv_bias;   /* optional, [C] */
+    ae_tensor_ref decay;       /* [H], negative */
+    ae_tensor_ref dt_bias;     /* [H] */
+    ae_tensor_ref skip;        /* MAMBA2 [H] */
+    ae_tensor_ref norm;        /* DELTA [value_dim]; MAMBA2 optional, [n_groups][V / n_groups] */
+    ae_tensor_ref out;         /* [n_embd, V or C] */
+} ae_recur_layer;
 
 typedef struct ae_layer {
     ae_tensor_ref attn_norm;           /* [n_embd] */
@@ -92,6 +125,7 @@ typedef struct ae_layer {
     ae_tensor_ref e_gate_up;           /* [E][2 f, n_embd], gate's rows first; e_gate and e_up are NULL then */
     ae_tensor_ref s_gate, s_up, s_down; /* the shared expert: [n_ff_shared, n_embd] x 2, [n_embd, n_ff_shared] */
     ae_tensor_ref s_router;            /* [1, n_embd]; NULL: its weight is 1 */
+    ae_recur_layer recur;
 } ae_layer;
 
 typedef struct ae_model {

@@ -203,8 +203,9 @@ static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tr
     const uint32_t live = ae_kv_n_live(kv, r->slot);
     uint32_t same = 0, row = 0;
     while (same < live && same < text.n - 1 && slot->tokens[same] == text.tokens[same]) same++;
-    AE_TRY(kept(ae_kv_truncate(kv, r->slot, same), error));
+    same = ae_engine_truncate(d->engine, r->slot, same);
     AE_TRY(extend(d, r->slot, text.tokens + same, (uint32_t)text.n - same, &row, error));
+    ae_engine_snapshot(d->engine, r->slot); /* what a chain adds may have to go again */
     const double caught_up = ae_time_now();
     cost->first_seconds += caught_up - start;
     AE_TRY(r->shape ? draft_tree(d, r, &text, row, tree, error) : draft_chain(d, r, &text, row, tree, error));

@@ -100,9 +100,9 @@ void ae_spec_reset(ae_spec *spec)
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec->slots[i].active = false;
         spec->slots[i].n_tokens = 0;
-        (void)ae_kv_truncate(ae_engine_kv(spec->engine), i, 0); /* to nothing: cannot fail */
+        (void)ae_engine_truncate(spec->engine, i, 0);
     }
-    ae_kv_forget_prefixes(ae_engine_kv(spec->engine));
+    ae_engine_forget_prefixes(spec->engine);
     spec->n_active = 0;
 }
 
@@ -131,9 +131,7 @@ void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
 
 void ae_spec_release(ae_spec *spec, uint32_t i_slot)
 {
-    ae_kv *kv = ae_engine_kv(spec->engine);
-    ae_kv_keep(kv, i_slot, spec->slots[i_slot].tokens);
-    (void)ae_kv_truncate(kv, i_slot, 0);
+    ae_engine_keep(spec->engine, i_slot, spec->slots[i_slot].tokens);
 }
 
 void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop)

@@ -18,6 +18,7 @@ static uint32_t depth_left(const ae_spec *spec, const spec_slot *s)
 static uint32_t list_requests(ae_spec *spec)
 {
     const ae_spec_options *o = &spec->options;
+    const uint32_t n_most = ae_engine_max_tree(spec->engine), n_nodes = o->n_nodes && o->n_nodes < n_most ? o->n_nodes : n_most;
     const float floor = ae_controller_floor(&spec->controller, &spec->round);
     uint32_t n = 0;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
@@ -25,9 +26,10 @@ static uint32_t list_requests(ae_spec *spec)
         uint32_t depth = depth_left(spec, s);
         if (!s->active || s->n_chain != 1 || !s->decoding || !depth) continue;
         if (depth > o->n_max) depth = o->n_max;
+        if (depth > n_most) depth = n_most;
         spec->requests[n] = (ae_draft_request){
             .slot = i, .tokens = s->tokens, .n_tokens = s->n_tokens, .max_depth = depth,
-            .max_nodes = o->shape == AE_DRAFT_CHAIN ? depth : o->n_nodes ? o->n_nodes : AE_TREE_MAX, .shape = o->shape,
+            .max_nodes = o->shape == AE_DRAFT_CHAIN ? depth : n_nodes, .shape = o->shape,
             .top_k = o->top_k, .min_p = o->p_min > floor ? o->p_min : floor, .sampler = s->sampler, .tree = &s->tree};
         spec->chances[n].acceptance = &s->acceptance;
         spec->chances[n].tree = &s->tree;
@@ -103,13 +105,15 @@ static void guide(ae_spec *spec, uint32_t n)
 /* Cuts the trees of n slots to what fits the pass and the KV cache: an equal share each, parents before children. */
 static void fit_trees(ae_spec *spec, uint32_t n)
 {
+    const uint32_t n_most = ae_engine_max_tree(spec->engine);
     ae_kv *kv = ae_engine_kv(spec->engine);
     uint32_t n_nodes = 0;
     for (uint32_t i = 0; i < n; i++) n_nodes += spec->requests[i].tree->n;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t slot = spec->requests[i].slot, share = n_nodes > spec->n_tree_rows ? spec->n_tree_rows / n : AE_TREE_MAX;
+        const uint32_t slot = spec->requests[i].slot, share = n_nodes > spec->n_tree_rows ? spec->n_tree_rows / n : n_most;
         ae_tree *tree = spec->requests[i].tree;
         if (tree->n > share) tree->n = share;
+        if (tree->n > n_most) tree->n = n_most;
         const uint32_t chain = ae_kv_n_missing(kv, slot, 1), pages = ae_kv_n_missing(kv, slot, 1 + tree->n) - chain;
         if (pages > spec->n_pages_left) tree->n = 0;
         else spec->n_pages_left -= pages;

@@ -17,6 +17,7 @@ typedef struct spec_slot {
     uint64_t leader_number;
     uint32_t n_awaited; /* first tokens that both have */
     bool preempted;     /* its pages were taken away; it runs again when there is room for all its tokens */
+    uint32_t turn;      /* position of the prompt to which a later request may return; 0: none */
     uint32_t n_told;    /* positions of which `row` was told */
     ae_spec_row *row; /* NULL: nobody is told of the rows */
     void *row_user;
@@ -43,6 +44,7 @@ typedef struct spec_slot {
 } spec_slot;
 
 #define NO_SLOT UINT32_MAX
+#define AE_SPEC_SNAPSHOT_EVERY 4096 /* positions, of recurrent state */
 
 struct ae_spec {
     ae_engine *engine;

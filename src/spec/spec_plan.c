@@ -61,6 +61,15 @@ static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
     return true;
 }
 
+/* Recurrent state is kept at the end of a prompt's last turn and every few thousand positions: a pass ends there. Else n. */
+static uint32_t cut_chunk(const ae_spec *spec, const spec_slot *s, uint32_t live, uint32_t n)
+{
+    const uint32_t far = AE_SPEC_SNAPSHOT_EVERY - live % AE_SPEC_SNAPSHOT_EVERY;
+    if (!ae_engine_has_state(spec->engine)) return n;
+    if (s->turn > live && s->turn - live < n) n = s->turn - live;
+    return far < n ? far : n;
+}
+
 void ae_spec_plan(ae_spec *spec)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
@@ -89,6 +98,7 @@ void ae_spec_plan(ae_spec *spec)
         uint32_t n = pending < spec->options.n_chunk ? pending : spec->options.n_chunk;
         if (n > left + 1) n = left + 1; /* one row is each slot's own */
         if (s->row && n > exports + 1) n = exports + 1;
+        n = cut_chunk(spec, s, ae_kv_n_live(kv, i), n);
         if (!find_pages(spec, k, n, n_pages)) continue;
         n_pages += ae_kv_n_missing(kv, i, n);
         left -= n - 1;

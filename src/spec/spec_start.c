@@ -31,8 +31,9 @@ static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
         const uint32_t n = same < n_most ? same : n_most, live = ae_kv_n_live(kv, i);
         if (!i || same > best.n_same) best.donor = i, best.n_same = same;
         if (s->active) {
+            const uint32_t shared = ae_engine_landing(spec->engine, i, n);
             if (n > best.n_leader && n > live) best.leader = i, best.n_leader = n;
-            if ((n < live ? n : live) > best.n_source) best.source = i, best.n_source = n < live ? n : live;
+            if (shared > best.n_source) best.source = i, best.n_source = shared;
             continue;
         }
         /* among equals the one with least to lose */
@@ -46,18 +47,19 @@ static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
 
 void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from)
 {
-    ae_kv *kv = ae_engine_kv(spec->engine);
-    ae_stream *stream = ae_engine_stream(spec->engine);
-    const uint32_t kept = ae_kv_match(kv, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
-    if (kept >= n_source) ae_kv_adopt(kv, stream, i_slot, tokens, n_most);
-    else if (ae_kv_share(kv, stream, i_slot, from->source, n_source) != AERIE_OK) (void)ae_kv_truncate(kv, i_slot, 0);
-    const uint32_t n_shared = ae_kv_n_live(kv, i_slot);
+    ae_engine *e = spec->engine;
+    const uint32_t kept = ae_engine_match(e, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
+    uint32_t n = kept >= n_source ? ae_engine_adopt(e, i_slot, tokens, n_most) : ae_engine_share(e, i_slot, from->source, n_source);
     if (!spec->drafter) return;
     const spec_slot *donor = &spec->slots[from->donor];
-    const uint32_t n = spec->drafter->ops->begin(spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens,
-                                                                                  donor->n_tokens, from->n_same, n_shared,
-                                                                                  ae_spec_rests(spec)});
-    (void)ae_kv_truncate(kv, i_slot, n < n_shared ? n : n_shared); /* not more than is live: cannot fail */
+    for (uint32_t n_shared = n + 1; n < n_shared;) { /* what the drafter lacks may be less than recurrent layers can return to */
+        n_shared = n;
+        const uint32_t n_known = spec->drafter->ops->begin(
+            spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens, donor->n_tokens, from->n_same, n_shared,
+                                             ae_spec_rests(spec)});
+        n = n_known < n_shared ? ae_engine_truncate(e, i_slot, n_known) : n_shared;
+        if (n == n_known) break;
+    }
 }
 
 static aerie_status check_request(const ae_spec *spec, const ae_spec_request *request, aerie_error *error)
@@ -138,6 +140,15 @@ static aerie_status follow_answer(ae_constraint *constraint, const ae_spec_reque
     return AERIE_OK;
 }
 
+/* Where the last turn of a prompt ends before the position that always runs: what comes after, a template may write otherwise
+ * next time. A prompt without turns: at its last whole page. */
+static uint32_t last_turn(const ae_spec *spec, const int32_t *tokens, size_t n)
+{
+    for (size_t i = n - 1; i; i--)
+        if (ae_vocab_is_eog(spec->vocab, tokens[i - 1])) return (uint32_t)i;
+    return (uint32_t)(n - 1) / AE_KV_PAGE * AE_KV_PAGE;
+}
+
 aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error)
 {
     AE_TRY(check_request(spec, request, error));
@@ -169,6 +180,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     s->stats.n_prompt = (uint32_t)(request->n_tokens - request->n_answered);
     s->stats.n_generated = (uint32_t)request->n_answered;
     s->stats.n_cached = ae_kv_n_live(ae_engine_kv(spec->engine), i);
+    s->turn = ae_engine_has_state(spec->engine) ? last_turn(spec, request->tokens, request->n_tokens) : 0;
     if (!request->row && from.n_leader >= s->stats.n_cached + AE_KV_PAGE) {
         s->leader = from.leader;
         s->leader_number = spec->slots[from.leader].number;

@@ -76,11 +76,20 @@ void ae_spec_walk(ae_spec *spec)
     if (n) ae_engine_net(spec->engine)->backend->ops->host_run(ae_engine_stream(spec->engine), walk_item, spec, n);
 }
 
+/* See cut_chunk in spec_plan.c. */
+static void keep_state(ae_spec *spec, uint32_t i_slot, uint32_t before)
+{
+    const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
+    if (live == spec->slots[i_slot].turn || live / AE_SPEC_SNAPSHOT_EVERY != before / AE_SPEC_SNAPSHOT_EVERY)
+        ae_engine_snapshot(spec->engine, i_slot);
+}
+
 aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path, uint32_t n_path, aerie_error *error)
 {
     spec_slot *s = &spec->slots[i_slot];
     const uint32_t position = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
     if (ae_engine_commit(spec->engine, i_slot, s->n_chain, path, n_path) != AERIE_OK) return ae_spec_out_of_step(i_slot, error);
+    keep_state(spec, i_slot, position);
     for (uint32_t i = 0; s->row && i < s->n_chain + n_path; i++) {
         if (position + i < s->n_told) continue;
         s->row(s->row_user, i_slot, position + i,

@@ -1,0 +1,84 @@
+/* engine_seq.c - positions of a sequence, in the KV cache and in recurrent state together.
+ *
+ * The cache can be cut anywhere, a state only where it is known. So with recurrent layers both land where the state does,
+ * and the cache gives up positions that it would still have: they are computed again, to the same bits. */
+#include "engine/engine_int.h"
+
+uint32_t ae_engine_max_tree(const ae_engine *e)
+{
+    return e->state ? ae_state_n_records(e->state) : AE_TREE_MAX;
+}
+
+bool ae_engine_has_state(const ae_engine *e)
+{
+    return e->state;
+}
+
+uint32_t ae_engine_n_live(const ae_engine *e, uint32_t seq)
+{
+    return ae_kv_n_live(e->kv, seq);
+}
+
+uint32_t ae_engine_landing(const ae_engine *e, uint32_t seq, uint32_t n)
+{
+    const uint32_t live = ae_kv_n_live(e->kv, seq);
+    if (n > live) n = live;
+    return e->state ? ae_state_landing(e->state, seq, n) : n;
+}
+
+uint32_t ae_engine_truncate(ae_engine *e, uint32_t seq, uint32_t n)
+{
+    const uint32_t live = ae_kv_n_live(e->kv, seq);
+    if (n > live) n = live;
+    if (e->state) n = ae_state_truncate(e->state, e->stream, seq, n);
+    (void)ae_kv_truncate(e->kv, seq, n); /* not more than is live: cannot fail */
+    return n;
+}
+
+uint32_t ae_engine_share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
+{
+    const uint32_t live = ae_kv_n_live(e->kv, from);
+    if (to == from) return ae_engine_truncate(e, to, n);
+    if (n > live) n = live;
+    while (n) {
+        if (e->state) n = ae_state_share(e->state, e->stream, to, from, n);
+        if (ae_kv_share(e->kv, e->stream, to, from, n) != AERIE_OK) break;
+        if (ae_kv_n_live(e->kv, to) == n || !e->state) return ae_kv_n_live(e->kv, to);
+        n = ae_kv_n_live(e->kv, to); /* there was no page for the last part: land lower */
+    }
+    return ae_engine_truncate(e, to, 0);
+}
+
+uint32_t ae_engine_match(const ae_engine *e, const int32_t *tokens, uint32_t n)
+{
+    n = ae_kv_match(e->kv, tokens, n);
+    return e->state ? ae_state_match(e->state, tokens, n) : n;
+}
+
+uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n)
+{
+    if (!e->state) return ae_kv_adopt(e->kv, e->stream, seq, tokens, n);
+    for (uint32_t goal = ae_engine_match(e, tokens, n); goal; goal = ae_state_match(e->state, tokens, n)) {
+        n = ae_kv_adopt(e->kv, e->stream, seq, tokens, goal);
+        if (n == goal) return ae_state_adopt(e->state, e->stream, seq, tokens, n);
+    }
+    return ae_engine_truncate(e, seq, 0);
+}
+
+void ae_engine_snapshot(ae_engine *e, uint32_t seq)
+{
+    if (e->state) (void)ae_state_snapshot(e->state, e->stream, seq);
+}
+
+void ae_engine_keep(ae_engine *e, uint32_t seq, const int32_t *tokens)
+{
+    ae_engine_snapshot(e, seq);
+    ae_kv_keep(e->kv, seq, tokens);
+    (void)ae_engine_truncate(e, seq, 0);
+}
+
+void ae_engine_forget_prefixes(ae_engine *e)
+{
+    ae_kv_forget_prefixes(e->kv);
+    if (e->state) ae_state_forget_snapshots(e->state);
+}
