@@ -385,9 +385,11 @@ static void collect(aerie_session *s)
     }
 }
 
-/* A pass has failed: all that run end with its error. */
-static void end_running(aerie_session *s, const aerie_error *why)
+/* A pass has failed: all that run end with its error; false: none did. Those whose last token was told are complete. */
+static bool end_running(aerie_session *s, const aerie_error *why)
 {
+    bool any = false;
+    collect(s);
     for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
         aerie_task *task = s->running[slot];
         if (!task) continue;
@@ -395,8 +397,10 @@ static void end_running(aerie_session *s, const aerie_error *why)
         task->stats = *ae_spec_stats(s->spec, slot);
         task->stats.error = *why;
         end_task(s, task);
+        any = true;
     }
     ae_spec_reset(s->spec);
+    return any;
 }
 
 static aerie_status step(aerie_session *s, aerie_error *error)
@@ -408,10 +412,7 @@ static aerie_status step(aerie_session *s, aerie_error *error)
     if (!ae_spec_n_active(s->spec)) return AERIE_OK;
     aerie_error why = {0};
     const aerie_status status = ae_spec_step(s->spec, on_emit, s, &why);
-    if (status != AERIE_OK) {
-        end_running(s, &why);
-        return ae_fail(error, status, "%s", why.text);
-    }
+    if (status != AERIE_OK) return end_running(s, &why) ? ae_fail(error, status, "%s", why.text) : AERIE_OK;
     tell_progress(s);
     collect(s);
     return AERIE_OK;

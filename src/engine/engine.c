@@ -334,6 +334,11 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
     return status;
 }
 
+aerie_status ae_engine_sync(ae_engine *e, aerie_error *error)
+{
+    return e->backend->ops->sync(e->stream, error);
+}
+
 double ae_engine_pass_seconds(const ae_engine *e)
 {
     return e->pass_seconds;

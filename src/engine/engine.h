@@ -68,6 +68,8 @@ aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *
 /* Runs the rows. No allocation. An operation of the backend that failed is named; then there are no logits, and nothing of
  * the rows stays in the KV cache. It may have failed before this pass, in a commit: the live rows are not to be trusted. */
 aerie_status ae_engine_pass(ae_engine *engine, aerie_error *error);
+/* Waits for what was done since: commits, copies of pages. After an error the live rows are not to be trusted. */
+aerie_status ae_engine_sync(ae_engine *engine, aerie_error *error);
 /* What the last pass took on the device. */
 double ae_engine_pass_seconds(const ae_engine *engine);
 

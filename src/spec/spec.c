@@ -184,7 +184,7 @@ static void end_trials(ae_spec *spec, uint32_t n_emitted, double seconds)
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
 {
     const double begun = ae_time_now();
-    uint32_t n_emitted = 0;
+    uint32_t n_emitted = 0, n_released = 0;
     ae_engine_rows_clear(spec->engine);
     ae_spec_plan(spec);
     const bool tried = spec->drafter && !spec->options.fixed;
@@ -217,7 +217,10 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         AE_TRY(ae_spec_deliver(spec, i, emit, user, error));
         n_emitted += s->stats.n_generated - n_before;
         if (!s->active) ae_spec_release(spec, i);
+        n_released += !s->active;
     }
+    /* what the prefix tree has taken over must be true: a commit may have failed */
+    if (n_released) AE_TRY(ae_engine_sync(spec->engine, error));
     if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);
     if (tried && !spec->round.prompts) end_trials(spec, n_emitted, ae_time_now() - begun);
     return AERIE_OK;
