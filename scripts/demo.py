@@ -86,7 +86,7 @@ def main():
 
     seconds = {}  # of [prompt][way]: one for each round
     tokens, drafted, accepted, answers, info = [0] * len(PROMPTS), dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0), {}, {}
-    for turn in range(rounds):  # in turn, so that what else the machine does meets all ways alike
+    for turn in range(rounds):  # alternating, so that other load on the machine affects all ways equally
         for i, (_, prompt, options) in enumerate(PROMPTS):
             for name, way in WAYS:
                 record = measure(prompt, way + options)

@@ -1,4 +1,4 @@
-/* head_ref.h - drafter heads computed in float64 straight from the formulas: what the engine's drafters are held against.
+/* head_ref.h - drafter heads computed in float64 straight from the formulas: the reference for the engine's drafters.
  *
  * Written from docs/heads.md and the papers, not from the engine: shares with it only the file's tables and the decoding of
  * weights. Slow and simple: every row walks its ancestors one by one.

@@ -17,7 +17,7 @@ typedef struct inflate_options {
     uint32_t n_copies;  /* r, 1 to INFLATE_MOST */
     uint32_t group;     /* so many neurons, then the same again ...; 1: the copies of a neuron side by side; 0: the best
                          * known,     256 where that divides the number of neurons, else all of them together */
-    bool plain;         /* copies are equal; else each makes good for the rounding of those before it (rewrite.h) */
+    bool plain;         /* copies are equal; else each compensates the rounding of those before it (rewrite.h) */
     bool keep_rest;     /* what does not grow keeps its type */
     const ae_mix *mix;  /* COPY: each tensor keeps its type (or what fits its new rows) */
     uint32_t n_threads; /* 0 counts as 1 */

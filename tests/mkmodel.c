@@ -137,7 +137,7 @@ static float gain_of(const plan *p, role r, uint32_t layer)
 }
 
 /* Norms lie near 1, biases near 0, divisors between 1 and 8. Half of a tied model's output norm is negative:
- * else a token's own logit would be the largest for ever. */
+ * else a token's own logit would always be the largest. */
 static void fill_vector(const plan *p, role r, bool last_norm, uint64_t *state, float *x, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {

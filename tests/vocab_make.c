@@ -12,7 +12,7 @@ static const char *const usual[] = {"h", "e", "l", "l", "he", "ll", "hell", "o",
                                     " ", " ", "  ", "  ", "1", "2", "12", "3", "\n", "\n", " ", "h", " h", "e",
                                     "'", "s", "a", "b", "ab", "c", NULL};
 
-/* A list of strings on its way into a file, with their types and scores. */
+/* A list of strings to be written to a file, with their types and scores. */
 typedef struct list {
     ae_buf strings, types, scores;
     uint64_t n;

@@ -9,7 +9,7 @@
  * all where that does not divide their number)
  *         --keep-rest     only feed-forward layers get the type; all else keeps its own, so that nothing there is
  *                         quantized twice
- *         --plain         copies are rounded alike; else each makes good for the rounding of those before it
+ *         --plain         copies are rounded the same way; else each compensates the rounding of those before it
  *         -t N            threads (default: one per core)
  *         --help
  *
@@ -31,7 +31,7 @@ static const char text[] =
     "copy)\n"
     "  --group N      N neurons, then the same again ...; 1: the copies of a neuron side by side (default: 256)\n"
     "  --keep-rest    only feed-forward layers get the type; all else keeps its own\n"
-    "  --plain        copies are rounded alike; else each makes good for the rounding of those before it\n"
+    "  --plain        copies are rounded the same way; else each compensates the rounding of those before it\n"
     "  -t N           threads (default: one per core)\n";
 
 static int usage(const char *what, const char *value)

@@ -56,7 +56,7 @@ static void show_new(app_generation *g, const app_answer *a)
     }
 }
 
-/* A terminal is spared the empty line after an answer that ends in a newline; elsewhere bytes are exact. */
+/* On a terminal, an answer that ends in a newline is not followed by an empty line; elsewhere bytes are exact. */
 static void show_end(app_generation *g, const app_answer *a)
 {
     if (g->show == APP_SHOW_LINES) {

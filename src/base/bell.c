@@ -12,7 +12,7 @@ bool ae_bell_init(ae_bell *bell)
     if (pthread_mutex_init(&bell->mutex, NULL)) return false;
     bool ok = pthread_condattr_init(&attributes) == 0;
     if (ok) {
-        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a clock that nobody sets */
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a clock that cannot be set back */
         ok = pthread_cond_init(&bell->condition, &attributes) == 0;
         pthread_condattr_destroy(&attributes);
     }

@@ -1,6 +1,6 @@
-/* bell.h - one thread waits until another rings, or for a time.
+/* bell.h - lets one thread wait until another one wakes it, or until a timeout.
  *
- * Owns: a mutex and a condition. A ring is remembered until the next wait, so none is lost between looking and waiting. */
+ * Owns: a mutex and a condition. A ring is remembered until the next wait, so none is lost between a check and the wait. */
 #ifndef AE_BASE_BELL_H
 #define AE_BASE_BELL_H
 
@@ -13,13 +13,13 @@ typedef struct ae_bell {
     bool rung, made;
 } ae_bell;
 
-/* false: the system has no room for one. */
+/* false: the system cannot create one. */
 bool ae_bell_init(ae_bell *bell);
-/* All zero is fine. */
+/* A bell that is all zero is allowed. */
 void ae_bell_free(ae_bell *bell);
 /* Any thread. */
 void ae_bell_ring(ae_bell *bell);
-/* Returns when the bell was rung since the last wait, or after so many seconds. */
+/* Returns once the bell has been rung since the last wait, or when the given number of seconds has passed. */
 void ae_bell_wait(ae_bell *bell, double seconds);
 
 #endif

@@ -1,8 +1,8 @@
-/* err.h - how a failure travels: a status returned, a sentence left in a caller-owned record.
+/* err.h - how failures are reported: a status is returned, and a message is written to a record that the caller owns.
  *
- * Owns: forming the sentence. Does not own: the record, which may be NULL everywhere.
- * Invariant: input is never asserted; AE_ASSERT is for our own invariants only and vanishes
- * in release builds.
+ * Owns: formatting the message. Does not own: the record, which may always be NULL.
+ * Invariant: input is never asserted; AE_ASSERT is for our own invariants only and is compiled out of release
+ * builds.
  */
 #ifndef AE_BASE_ERR_H
 #define AE_BASE_ERR_H
@@ -11,7 +11,7 @@
 
 #include "aerie.h"
 
-/* Write the sentence into `error` (may be NULL) and return `status`. */
+/* Writes the message to `error` (may be NULL) and returns `status`. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
@@ -24,7 +24,7 @@ aerie_status ae_fail_memory(aerie_error *error, const char *what, size_t bytes);
 const char *ae_status_name(aerie_status status);
 const char *ae_status_text(aerie_status status);
 
-/* Forward a failure to the caller. */
+/* Returns a failure to the caller. */
 #define AE_TRY(expr)                                  \
     do {                                              \
         aerie_status ae_try_status = (expr);          \

@@ -26,7 +26,7 @@ aerie_status ae_file_open(int *fd, ae_file_id *id, const char *path, aerie_error
 {
     struct stat st;
     *id = (ae_file_id){0};
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not wait for who writes into it */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not wait for a writer */
     if (*fd < 0) return ae_fail(error, AERIE_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     aerie_status status = AERIE_OK;
     if (fstat(*fd, &st) != 0)

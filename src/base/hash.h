@@ -1,5 +1,5 @@
-/* hash.h - 64 bits of any bytes, the same on every machine: for checksums and fingerprints. It finds accidents; somebody who
- * wants two texts of one hash can make them. */
+/* hash.h - 64 bits of any bytes, the same on every machine: for checksums and fingerprints. It detects accidental
+ * changes; it does not resist deliberate collisions. */
 #ifndef AE_BASE_HASH_H
 #define AE_BASE_HASH_H
 

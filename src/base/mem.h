@@ -1,7 +1,7 @@
 /* mem.h - heap memory with checked sizes, a bump arena, a growable byte buffer, a layout.
  *
- * All heap memory of the library comes through these calls, so a test can make each of them
- * fail in turn. Every function that can run out of memory says so by NULL or by status.
+ * All heap memory of the library is allocated by these functions, so a test can make each allocation fail in turn. Every
+ * function that can run out of memory reports it by NULL or by a status.
  * Lifetimes (DESIGN section 4): model, session, step, request; each owns one arena or layout.
  */
 #ifndef AE_BASE_MEM_H
@@ -24,10 +24,10 @@ static inline bool ae_add_size(size_t a, size_t b, size_t *out) { return !__buil
 void *ae_alloc(size_t n, size_t size);
 /* n * size bytes, zeroed, aligned to AE_ALIGN. Free with ae_free. */
 void *ae_alloc_aligned(size_t n, size_t size);
-/* Grow or shrink; new bytes are not zeroed; on failure NULL, the old block lives on. */
+/* Grows or shrinks a block; new bytes are not zeroed. On failure the result is NULL and the old block stays valid. */
 void *ae_realloc(void *block, size_t n, size_t size);
-/* Makes room for item n of a growing list: items [*capacity], which may be longer afterwards and elsewhere. NULL when out of
- * memory; the old list lives on. */
+/* Makes room for item n of a growing list: items [*capacity]. Returns the list, which may have moved; NULL when out of memory,
+ * and then the old list stays valid. */
 void *ae_grow(void *items, size_t n, size_t *capacity, size_t size);
 void ae_free(void *block);
 /* Copy of text[0..n) with a NUL after it; NULL when out of memory. */
@@ -45,12 +45,12 @@ void ae_arena_init(ae_arena *arena, size_t chunk_bytes);
 /* Zeroed, aligned to 16; NULL when out of memory. n == 0 gives a valid pointer. */
 void *ae_arena_alloc(ae_arena *arena, size_t n, size_t size);
 char *ae_arena_strndup(ae_arena *arena, const char *text, size_t n);
-/* Forget everything but keep the newest chunk for reuse. */
+/* Forgets everything, but keeps the newest chunk for reuse. */
 void ae_arena_reset(ae_arena *arena);
 void ae_arena_free(ae_arena *arena);
 
 /* ---- Layout: the parts of one large block ----------------------------------------------- */
-/* Run dry it answers "how many bytes", run again over the block it gives the same offsets:
+/* A dry run computes the number of bytes; the same code, run over the block, gives the same offsets:
  *     ae_layout l = {0}; plan(&l, NULL); block = ae_alloc_aligned(1, l.bytes);
  *     l = (ae_layout){.base = block};  plan(&l, &state);                                    */
 
@@ -77,7 +77,7 @@ typedef struct ae_buf {
     bool failed;     /* an append ran out of memory; later appends do nothing */
 } ae_buf;
 
-/* Room for so many bytes more; false, and failed, without. */
+/* Makes room for that many more bytes; when out of memory returns false and sets `failed`. */
 bool ae_buf_reserve(ae_buf *buf, size_t extra);
 void ae_buf_add(ae_buf *buf, const void *bytes, size_t n);
 void ae_buf_adds(ae_buf *buf, const char *text);

@@ -23,7 +23,7 @@ typedef struct ae_os_cpus {
 } ae_os_cpus;
 
 void ae_os_cpus_get(ae_os_cpus *out);
-/* The same with the system's files below `root` ("": the system itself), for tests. */
+/* The same, reading the system's files below `root` ("": the real ones), for tests. */
 void ae_os_cpus_below(const char *root, const bool allowed[AE_MAX_CPUS], ae_os_cpus *out);
 /* ae_os_cpus_get's n_threads. */
 int ae_os_n_cores(void);
@@ -39,7 +39,7 @@ uint64_t ae_os_memory_total(void);
 
 /* ---- Files (file.c) --------------------------------------------------------------------------- */
 
-/* Which file it was: opened again by its path, it must still be the same. */
+/* Identifies a file, so that opening its path again can detect that it was replaced. */
 typedef struct ae_file_id {
     uint64_t device, inode, bytes;
     int64_t changed_s, changed_ns;
@@ -88,25 +88,25 @@ typedef struct ae_file_map {
 
 /* Errors: IO with path and reason (missing, unreadable, a directory, ...), MEMORY. */
 aerie_status ae_file_map_open(ae_file_map *map, const char *path, bool use_mmap, aerie_error *error);
-/* Address space for the whole file, of which nothing is read yet. */
+/* Reserves address space for the whole file and reads nothing yet. */
 aerie_status ae_file_map_open_head(ae_file_map *map, const char *path, aerie_error *error);
 /* Reads on until the first n bytes (n <= bytes) are there. Errors: IO, MEMORY. */
 aerie_status ae_file_map_need(ae_file_map *map, const char *path, size_t n, aerie_error *error);
-/* A head is complete: its file is closed. */
+/* No more of a head will be read: closes its file. */
 void ae_file_map_seal(ae_file_map *map);
 void ae_file_map_close(ae_file_map *map);
 
 /* ---- Memory ----------------------------------------------------------------------------------- */
 
-/* Large zeroed memory, 2 MiB aligned, huge pages asked for; NULL when out of memory. */
+/* Large zeroed memory, aligned to 2 MiB, with huge pages requested; NULL when out of memory. */
 void *ae_os_pages_alloc(size_t bytes);
 void ae_os_pages_free(void *pages, size_t bytes);
 
-/* Caches forget bytes, so that their next use brings them from memory; where a program cannot ask for this, nothing happens. */
+/* Evicts bytes from the CPU's caches, so that their next use reads memory; does nothing where programs cannot do that. */
 void ae_os_cache_forget(const void *bytes, size_t n);
 
-/* Asks the kernel for leave to use x86 matrix tiles (AMX) in all threads of this process; false where there are
- * none or it refuses. Asking again is harmless. */
+/* Asks the kernel for permission to use x86 matrix tiles (AMX) in all threads of this process; false if there are none or
+ * it refuses. Asking again is harmless. */
 bool ae_os_ask_for_tiles(void);
 
 #endif

@@ -1,9 +1,9 @@
-/* pool.h - a fixed team of threads that work off a list of items together.
+/* pool.h - a fixed team of threads that process a list of items together.
  *
  * The calling thread takes part as worker 0; ae_pool_run returns when every item is done. Items are
- * claimed one by one, so a worker that the system has not scheduled holds nobody up: the others
+ * claimed one by one, so a worker that the system has not scheduled does not hold up the others: they
  * take its share. Workers spin briefly for the next job and then sleep, so an idle session costs no
- * CPU. One job at a time; a pool is used by one thread at a time (a session's). Who does which item
+ * CPU. One job at a time; a pool is used by one thread at a time (a session's). Which worker does an item
  * never changes a result: jobs are split over output elements only (DESIGN section 2).
  */
 #ifndef AE_BASE_POOL_H

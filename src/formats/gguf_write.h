@@ -3,7 +3,7 @@
  * Use: create, add keys and tensor descriptions, then ae_gguf_writer_begin (writes the header to
  * a temporary file beside the target), then each tensor's data in the order in which it was
  * described, in pieces of any size, then ae_gguf_writer_finish, which renames the file into place.
- * Who wants to look at the file before it gets its name calls ae_gguf_writer_close first.
+ * To look at the file before it gets its name, call ae_gguf_writer_close first.
  * A writer freed before finish leaves no file behind.
  * A file that is replaced keeps its mode, and its owner as far as the system allows; a symbolic link stays, and what it leads
  * to is replaced.

@@ -190,7 +190,7 @@ static aerie_status read_header(cursor *c, uint64_t *n_tensors, uint64_t *n_kv)
     return take_u64(c, "the number of keys", n_kv);
 }
 
-/* A count is believed only as far as the bytes after it could hold that many. */
+/* Refuses a count of items that could not fit into the bytes that follow. */
 static aerie_status check_count(const cursor *c, uint64_t n, size_t bytes_min, size_t at, const char *what)
 {
     if (n > bytes_left(c) / bytes_min)

@@ -2,7 +2,7 @@
  *
  * Contract of every encoder: any input is safe. NaN counts as 0; infinities and numbers beyond the
  * format saturate; blocks are written with all bytes defined, at any address. Importance counts as 0 where it is negative
- * or NaN, and as alike for all where nothing counts.
+ * or NaN, and as equal weights if none is positive.
  */
 #ifndef AE_QUANT_ENCODE_H
 #define AE_QUANT_ENCODE_H
@@ -20,7 +20,7 @@ void ae_encode_clean(const float *x, size_t n, float limit, float *out);
 /* Magnitude that no format with an f16 scale reaches (65504 * 32 * 127 < 2^28); its square is safe in f32. */
 #define AE_ENCODE_LIMIT 0x1p30f
 
-/* w[n]: how much each squared error counts, from importance[n] or alike for all; the largest is in [1, 2). */
+/* w[n]: the weight of each squared error, from importance[n] or the same for all; the largest is in [1, 2). */
 void ae_encode_weigh(const float *importance, size_t n, float *w);
 /* importance + i, of those that there are. */
 static inline const float *ae_encode_from(const float *importance, size_t i)

@@ -40,7 +40,7 @@ enum { SECOND_SHIFT = 9, ENTRY_MASK = 511, SECOND_FLIPPED = 1 << 18 };
 /* and, with DELTA_OF_GROUP, of the minus eighth */
 enum { DELTA_MINUS = 1 << 11 };
 
-/* One block on its way. x is scaled by a power of two to be at most 1. */
+/* The block being encoded. x is scaled by a power of two to be at most 1. */
 typedef struct iq_work {
     float x[256], w[256], a[256]; /* a = w x, or w |x| where signs are stored apart */
     uint8_t negative[N_GROUPS];   /* bit j: element j is stored with a minus, before a flip */

@@ -37,7 +37,7 @@ typedef struct ae_mix_model {
 /* Missing or strange keys count as 0 layers, 1 query head per KV head, no experts. */
 void ae_mix_model_read(ae_mix_model *model, const ae_gguf *gguf);
 
-/* Whether the tensor takes part at all: a float matrix called "...weight" that is no norm, no router, no table of
+/* Whether the tensor is quantized: a float matrix called "...weight" that is no norm, no router, no table of
  * positions and no small convolution. */
 bool ae_mix_is_weight(const ae_gguf_tensor *tensor);
 /* The type that the mix wants for a weight of that name. ne0: elements in a row. */

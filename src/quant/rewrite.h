@@ -51,10 +51,10 @@ typedef struct ae_rewrite_settings {
     ae_rewrite_shape *shape; /* NULL: shapes stay */
     void *shape_context;
     bool only_copied; /* weights without copies keep their type, whatever the mix says */
-    /* Copies: a group of so many rows or columns, then the same group again ... (1: the copies of each side by side). A
+    /* Copies: a group of that many rows or columns, then the same group again ... (1: the copies of each side by side). A
      * length that is no multiple is one group. */
     uint32_t copy_group;
-    /* Each copy makes good for the rounding of those before it, so that together they are r times as exact as one: of
+    /* Each copy compensates the rounding errors of those before it, so that together they are r times as exact as one: of
      * rows always, of columns where a group is whole blocks. */
     bool copies_carry;
 } ae_rewrite_settings;

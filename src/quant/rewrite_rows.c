@@ -27,7 +27,7 @@ typedef struct running {
     size_t row_floats, rows_bytes;
 } running;
 
-/* One tensor on its way, and a chunk of it. */
+/* The tensor being written, and a chunk of it. */
 typedef struct chunk {
     const running *run;
     const ae_rewrite_tensor *t;
@@ -120,7 +120,7 @@ static aerie_status grow(void *buffer, size_t *has, size_t n, aerie_error *error
     return AERIE_OK;
 }
 
-/* A row of so many floats for each worker. */
+/* A row of that many floats for each worker. */
 static aerie_status grow_rows(running *run, size_t floats, aerie_error *error)
 {
     size_t bytes;

@@ -11,8 +11,8 @@
  * were emitted, and ae_sampler_accept, called for emitted tokens only, makes it so. A draw whose token is not emitted
  * leaves no trace.
  *
- * A candidate whose logit is NaN or -infinity is none; +infinity counts as the largest float. When none is left, the
- * token is the lowest id of the largest logit.
+ * A token whose logit is NaN or -infinity is not a candidate; +infinity counts as the largest float. When no candidate is
+ * left, the token is the lowest id of the largest logit.
  *
  * Steps and their order are llama.cpp's (docs/sampling.md). Arithmetic is scalar C with our own exp and log: the same
  * everywhere. Owns: copies of what the parameters point to, scratch for candidates. Borrows the vocabulary.
@@ -25,7 +25,7 @@
 typedef aerie_sampling ae_sampling;
 
 ae_sampling ae_sampling_default(void);
-/* ARGUMENT with the field and what would work. */
+/* ARGUMENT, with a message that names the field and what would work. */
 aerie_status ae_sampling_check(const ae_sampling *sampling, uint32_t n_vocab, aerie_error *error);
 
 typedef struct ae_sampler ae_sampler;

@@ -1,4 +1,4 @@
-/* sampler_int.h - what the files of the sampler share; nobody else includes it.
+/* sampler_int.h - shared by the files of the sampler; not included by others.
  *
  * During a draw the candidates are either a row (all tokens, logits [n_vocab], read only unless it is s->row) or a list.
  * A step takes the form it needs: ae_to_list, ae_to_row, ae_keep_top. Log weights are logit / t.

@@ -117,7 +117,7 @@ static void signals_leave_nothing(void **state)
     cli("rm -f large.gguf o.gguf");
 }
 
-/* A pipe that nobody writes into must not be waited for. */
+/* A pipe without a writer must not be waited for. */
 static void pipes_and_devices_are_no_models(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void endless_texts_end(void **state)
         cli("(ulimit -v 1500000; timeout 60 $A %s)", lines[i]);
         fails(3, "is longer than 64.00 MiB, the most that is read");
     }
-    cli("printf hello > p && $A run -m m.gguf -no-cnv -f p -n 2 -q"); /* others are read as ever */
+    cli("printf hello > p && $A run -m m.gguf -no-cnv -f p -n 2 -q"); /* other pipes are read as before */
     assert_int_equal(cli_last.status, 0);
     cli("mkfifo q; printf hello > q & timeout 60 $A run -m m.gguf -no-cnv -f q -n 2 -q; s=$?; rm q; exit $s");
     assert_int_equal(cli_last.status, 0);

@@ -311,7 +311,7 @@ static void a_bad_prompt_does_not_cost_the_others(void **state)
     json_decref(json);
 }
 
-/* What lies beside the model under a head's name but is none costs one line. */
+/* A file beside the model that has a head's name but is not a head costs one line. */
 static void a_broken_head_beside_the_model_stops_nothing(void **state)
 {
     (void)state;

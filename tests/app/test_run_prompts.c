@@ -11,7 +11,7 @@
 static int make_models(void **state)
 {
     if (cli_setup_model(state)) return -1;
-    /* the same model, but nobody finds its template */
+    /* the same model, but its template is hidden */
     cli("LC_ALL=C sed 's/tokenizer.chat_template/tokenizer.chat_templatX/' m.gguf > bare.gguf");
     cli("printf '[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"hello\"}]' > chat.json");
     return 0;

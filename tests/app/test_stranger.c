@@ -1,5 +1,5 @@
 /* test_stranger.c - odd things that people do, each with the answer it gets: an exit status and a sentence. No crash, no silence,
- * no wait for ever.
+ * no endless wait.
  */
 #include "cli.h"
 
@@ -125,7 +125,7 @@ static void each_has_its_answer(void **state)
     }
 }
 
-/* A model that is deleted is still there for who has it open; one that is cut short ends the program, in words. */
+/* A deleted model stays usable for a process that has it open; a truncated one ends the program with a message. */
 static void models_that_go_away(void **state)
 {
     (void)state;

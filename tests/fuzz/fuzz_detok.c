@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The stream told so far is no longer than what came, holds back at most three bytes, and ends between characters as far
+/* The stream printed so far is no longer than its input, holds back at most three bytes, and ends between characters as far
  * as those can be told. */
 static void check_stream(const ae_buf *told, const ae_buf *came, size_t i)
 {

@@ -67,7 +67,7 @@ static void check(uint32_t type, uint32_t n_out, uint32_t n_in, const uint8_t *p
     ae_pack_panels_generic(type, plain, n_out, n_in, &want.packed, 0, n);
     ae_pack_panels(type, plain, n_out, n_in, &got.packed, cut, n);
     ae_pack_panels(type, plain, n_out, n_in, &got.packed, 0, cut);
-    /* the scales of a panel may end in padding that nobody writes: both were filled alike */
+    /* the scales of a panel may end in padding that is never written: both were filled with the same bytes */
     if (memcmp(want.packed.codes, got.packed.codes, want.code_bytes + GUARD))
         fail_msg("%s [%u, %u]: the codes differ", ae_type_name(type), n_out, n_in);
     if (memcmp(want.packed.scales, got.packed.scales, want.scale_bytes + GUARD))

@@ -560,7 +560,7 @@ static void test_law_g_levels_and_threads_agree_with_ref_on_one_thread(void **st
 
 /* ---- Windows --------------------------------------------------------------------------------------------------- */
 
-/* That a window is at work at all: rows inside the first one see all, later ones do not. */
+/* Checks that windows have an effect: rows inside the first one see everything, later ones do not. */
 static void test_a_window_hides_what_lies_before_it(void **state)
 {
     (void)state;

@@ -86,7 +86,7 @@ static int drop_models(void **state)
 #define N_CTX 200
 
 static int32_t prompts[N_PROMPTS][128];
-/* Around the borders of chunks and pages; 3, 4 and 6 begin alike, 7 repeats itself. */
+/* Around the borders of chunks and pages; 3, 4 and 6 share a beginning, 7 repeats itself. */
 static const size_t prompt_lengths[N_PROMPTS] = {1, 5, 20, 63, 64, 65, 100, 48};
 
 static void make_prompts(void)
@@ -379,7 +379,8 @@ static void test_random_models_go_on_changing(void **state)
 
 #define N_GOOD 4
 
-/* Bad requests among good ones, two sequences at once: each is refused alone, told once, and the rest are answered as ever. */
+/* Bad requests among good ones, two sequences at once: each is refused by itself and reported once; the rest get their
+ * answers. */
 static void check_refused(aerie_session *session, const aerie_request *bad, aerie_status expected, const char *text)
 {
     static run r;

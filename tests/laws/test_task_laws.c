@@ -51,7 +51,7 @@ static aerie_session *open_session(aerie_spec_type type, uint32_t n_seqs, uint32
     return session;
 }
 
-/* All prompts begin alike; their tails differ. */
+/* All prompts share a beginning; their tails differ. */
 static int make(void **state)
 {
     (void)state;

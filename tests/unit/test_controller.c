@@ -18,7 +18,7 @@
 
 typedef struct machine {
     double row;         /* T(n) = 1 + row * (n - 1) */
-    uint32_t tile;      /* rows cost by so many at once; 0: one by one */
+    uint32_t tile;      /* rows are paid for in groups of this size; 0: one by one */
     double level;       /* a drafted level, in T(1), ... */
     double level_row;   /* ... and for each sequence beyond the first */
     double acceptance;  /* of every drafted token; < 0: promises nothing, so that nothing is verified */
@@ -30,7 +30,7 @@ typedef struct machine {
     uint32_t n_slow_start; /* passes and drafts that take 2 to 12 times as long */
     double slow_share;     /* of those after them */
     double upkeep;         /* of the network's state, in each round in which it does not rest */
-    double phase;          /* all takes so many times as long for a while, again and again; 0: never */
+    double phase;          /* everything repeatedly takes this many times as long for a while; 0: never */
     uint32_t n_tokens;     /* of a sequence */
 } machine;
 
@@ -454,7 +454,7 @@ static void test_changes(void **state)
     none_is_bad();
 }
 
-/* A slow pass is half believed while it is alone, and forgotten when the next ones are not slow. */
+/* A single slow pass counts by half, and is forgotten when the next ones are not slow. */
 static void test_one_slow_pass(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_fail_alloc_chat.c - every allocation of rendering a conversation fails in turn, once and for ever.
+/* test_fail_alloc_chat.c - every allocation of rendering a conversation fails in turn, once or from then on.
  *
  * Each time: an error status with a sentence, nothing handed out, no block left behind. Not jansson's own: its reader
  * passes over some of them and goes on with a shorter string.

@@ -1,4 +1,4 @@
-/* test_fail_alloc_head.c - every allocation of loading a drafter head fails in turn, once and for ever: an error with a
+/* test_fail_alloc_head.c - every allocation of loading a drafter head fails in turn, once or from then on: an error with a
  * sentence, nothing handed out, nothing left behind. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <setjmp.h>

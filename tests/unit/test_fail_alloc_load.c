@@ -1,6 +1,6 @@
 /* test_fail_alloc_load.c - every allocation of loading (in each way), of opening a session and of generating fails in turn.
  *
- * Once (the next one works again) and for ever. Each time: an error status with a sentence, nothing handed out, no
+ * Once (the next one works again) or from then on. Each time: an error status with a sentence, nothing handed out, no
  * block left behind; or, where an allocation is only an optimisation, the right answer. CTest tries an even sample;
  * all of them run when AERIE_FAIL_ALLOC_ALL is set (by hand, under AddressSanitizer).
  */

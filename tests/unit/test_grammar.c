@@ -309,7 +309,7 @@ static void test_limits(void **state)
     free(text);
 }
 
-/* More ways at once than a state may have: the way is closed, the matcher says so, and goes on to work. */
+/* More ways at once than a state may have: the way is closed, the matcher reports it and keeps working. */
 static void test_ambiguity(void **state)
 {
     (void)state;

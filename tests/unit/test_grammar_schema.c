@@ -348,7 +348,7 @@ static void test_values_of_any_kind(void **state)
             }
 }
 
-/* What is passed over unless all shall be enforced: said once, with its place, and the rest holds. */
+/* What a grammar cannot enforce gives one warning with its place unless `strict` is set; the rest is enforced. */
 static void test_passed_over(void **state)
 {
     (void)state;
@@ -404,7 +404,7 @@ static void test_passed_over(void **state)
             ae_grammar_free(g);
             ae_buf_free(&warnings);
         }
-    /* not without end */
+    /* their number is limited */
     ae_buf text = {0}, warnings = {0};
     ae_grammar *g;
     ae_buf_adds(&text, "{\"type\":\"null\"");
@@ -532,7 +532,7 @@ static void test_long_enum(void **state)
     for (int i = 0; i < 5000; i++) ae_buf_addf(&text, ",{\"const\":\"%d\"}", i);
     ae_buf_adds(&text, "]}");
     check(text.data, false, LIST("\"0\"", "\"4999\""), LIST("5", "\"5000\""));
-    /* Two lists that hold at once are compared, but not without end. */
+    /* Two lists that hold at once are compared, up to a limit. */
     ae_buf both = {0};
     ae_buf_adds(&both, "{\"allOf\":[");
     for (int k = 0; k < 2; k++) {

@@ -442,7 +442,7 @@ static void test_names_that_differ(void **state)
     assert_int_equal(head->hparams.taps[0], 2); /* 2, L/2, L-3 of 4 */
     assert_int_equal(head->hparams.taps[1], 2);
     assert_int_equal(head->hparams.taps[2], 1);
-    assert_int_equal(head->hparams.n_vocab, 0); /* nobody says it */
+    assert_int_equal(head->hparams.n_vocab, 0); /* not given anywhere */
     assert_false(head->hparams.norm_before_residual);
     fits(head);
     ae_dhead_free(head), ae_buf_free(&bytes);

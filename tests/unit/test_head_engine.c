@@ -1,4 +1,4 @@
-/* Drafter heads at work against the float64 reference: hidden rows and logits of true rows, of chains and of trees, for every
+/* Running drafter heads against the float64 reference: hidden rows and logits of true rows, of chains and of trees, for every
  * kind and variant; how true rows are batched changes no bit; windows; what is shared between sequences. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <math.h>
@@ -302,7 +302,7 @@ static void test_window(void **state)
     close_rig(&r);
 }
 
-/* A window that reaches beyond the context is none, however large its numbers: nothing is forgotten, no sum wraps. */
+/* A window larger than the context has no effect, however large its numbers: nothing is forgotten, no sum overflows. */
 static void test_window_beyond_the_context(void **state)
 {
     (void)state;

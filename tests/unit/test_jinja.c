@@ -151,7 +151,7 @@ static void test_nesting(void **state)
     expect_nested("{{ 1", "", "", " + 1", 500, " }}", AERIE_OK);
     expect_nested("{{ 1", "", "", " ~ 1", 60000, " }}", AERIE_OK);
     expect_nested("{% if 0 %}", "", "", "{% elif 0 %}", 60000, "{% endif %}", AERIE_OK);
-    /* No closing at all */
+    /* never closed */
     expect_nested("{{ ", "(", "", "", 60000, "", AERIE_ERROR_LIMIT);
     expect_nested("", "{% if 1 %}", "", "", 60000, "", AERIE_ERROR_LIMIT);
 }

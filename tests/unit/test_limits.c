@@ -183,7 +183,7 @@ static void test_this_machine(void **state)
     assert_true(cpus.n_allowed >= 1 && cpus.n_cores >= 1 && cpus.n_cores <= cpus.n_allowed);
     assert_true(cpus.n_threads >= 1 && cpus.n_threads <= cpus.n_cores);
     assert_int_equal(ae_os_n_cores(), cpus.n_threads);
-    assert_false(ae_os_cpus_restrict(allowed)); /* to no CPU at all */
+    assert_false(ae_os_cpus_restrict(allowed)); /* to an empty set of CPUs */
 }
 
 #define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, drop_root)

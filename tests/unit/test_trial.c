@@ -9,7 +9,7 @@
 
 static uint64_t noise_state = 1;
 
-/* 1, now and then much more: somebody else has the cores. */
+/* 1, and now and then much more: another process has the cores. */
 static double noise(void)
 {
     noise_state = noise_state * 6364136223846793005u + 1442695040888963407u;

@@ -37,7 +37,7 @@ aerie_status ae_grammar_from_gbnf(ae_grammar **out, const char *text, size_t n, 
  * Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (strict: a keyword, with its place), LIMIT, MEMORY. */
 aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, size_t n, const aerie_schema_params *params,
                                          ae_buf *warnings, aerie_error *error);
-/* All of the schema or none. */
+/* The same, strict: what cannot be enforced is an error. */
 static inline aerie_status ae_grammar_from_schema(ae_grammar **out, const char *json, size_t n, bool standard,
                                                   aerie_error *error)
 {

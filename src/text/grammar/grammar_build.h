@@ -79,7 +79,7 @@ void ae_gbuild_free(ae_gbuild *build);
 void ae_gbuild_fail(ae_gbuild *build, aerie_status status);
 
 ae_gpiece ae_gbuild_empty(ae_gbuild *build);
-/* Matches nothing at all. */
+/* Matches no text, not even the empty one. */
 ae_gpiece ae_gbuild_never(ae_gbuild *build);
 ae_gpiece ae_gbuild_bytes(ae_gbuild *build, const char *bytes, size_t n);
 ae_gpiece ae_gbuild_text(ae_gbuild *build, const char *text);
@@ -98,7 +98,7 @@ ae_gpiece ae_gbuild_call(ae_gbuild *build, uint32_t rule);
 ae_gpiece ae_gbuild_then(ae_gbuild *build, ae_gpiece first, ae_gpiece second);
 /* Adds a choice to `choices`, which began as ae_gbuild_never. */
 void ae_gbuild_or(ae_gbuild *build, ae_gpiece choices, ae_gpiece piece);
-/* max = AE_GNONE: without end. */
+/* max = AE_GNONE: unlimited. */
 ae_gpiece ae_gbuild_repeat(ae_gbuild *build, ae_gpiece piece, uint32_t min, uint32_t max);
 /* For automata made by hand: a node (0 after a failure), an edge of a BYTES node, an empty move of a SPLIT node. */
 uint32_t ae_gbuild_node(ae_gbuild *build, uint8_t kind);

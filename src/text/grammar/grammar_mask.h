@@ -49,7 +49,7 @@ bool ae_constraint_may_end(const ae_constraint *constraint);
 /* The text may end and nothing can follow. */
 bool ae_constraint_is_complete(const ae_constraint *constraint);
 /* Bit t % 64 of word t / 64: token t may come next. [(n_vocab + 63) / 64], valid until the next call. *n: how many; 0
- * also where the limits of the automaton leave no answer. NULL where no text goes on at all. */
+ * also where the limits of the automaton leave no answer. NULL if no text can continue. */
 const uint64_t *ae_constraint_mask(ae_constraint *constraint, uint32_t *n);
 /* logits [n_vocab] to out [n_vocab], those of tokens that may not come next as -infinity. with_end: ends of generation may
  * come where the text may end. Returns how many may come; 0 where none can. */

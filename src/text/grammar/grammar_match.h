@@ -23,7 +23,7 @@
 typedef uint32_t ae_gstate;
 
 #define AE_GSTATE_FULL 0u /* no room for the answer */
-#define AE_GSTATE_DEAD 1u /* no text of the grammar goes on so */
+#define AE_GSTATE_DEAD 1u /* no text of the grammar continues like this */
 #define AE_GSTATE_FIRST 2u
 
 #define AE_MATCHER_CELLS (1u << 16)

@@ -158,7 +158,7 @@ ae_gpiece ae_schema_regex(ae_schema *s, const char *text, size_t n, const json_t
 
 #define AE_SCHEMA_MAX_PRODUCT 65536u /* pairs of a node and a count */
 
-/* The strings of `piece`, whose characters have their shortest escapes, of min to max characters (AE_GNONE: without end).
+/* The strings of `piece`, whose characters have their shortest escapes, of min to max characters (AE_GNONE: unlimited).
  * *piece.start is AE_GNONE if there are none. False: too many combinations, and the piece is as it was. */
 bool ae_schema_lengths(ae_schema *s, ae_gpiece *piece, uint32_t min, uint32_t max);
 

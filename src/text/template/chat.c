@@ -20,7 +20,7 @@ static bool put_text(ae_value_heap *heap, ae_value object, const char *key, cons
 static void trust_role(ae_value role)
 {
     if (role.kind != AE_VALUE_STRING) return;
-    ae_string *s = (ae_string *)role.as.string; /* of this conversation alone, and nobody has seen it yet */
+    ae_string *s = (ae_string *)role.as.string; /* belongs to this conversation, and nothing else refers to it yet */
     for (size_t i = 0; i < s->n; i++) {
         const char c = s->data[i];
         if (!((c | 32) >= 'a' && (c | 32) <= 'z') && !(c >= '0' && c <= '9') && c != '_' && c != '-') return;
@@ -152,7 +152,7 @@ static aerie_status put_options(ae_value_heap *heap, ae_value root, ae_value own
         AE_TRY(ae_value_parse_json(heap, tools->text, tools->n, tools->name, &own_tools, error));
         if (!is_array(own_tools)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a list of tools", tools->name);
     }
-    /* An empty list is none, as in every API that takes tools. */
+    /* An empty list counts as no tools, as in every API that takes tools. */
     const bool has_tools = is_array(own_tools) && own_tools.as.array->n;
     if (has_tools && !ae_value_object_put(heap, root, "tools", own_tools))
         return ae_fail_memory(error, "the tools of a chat", heap->arena.used_bytes);

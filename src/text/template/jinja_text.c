@@ -1,4 +1,4 @@
-/* jinja_text.c - values as text: str(), repr(), tojson, HTML escapes, and building text at all.
+/* jinja_text.c - values as text: str(), repr(), tojson, HTML escapes, and building text in general.
  *
  * Source of the formats: Python's str and repr of its built-in types, and json.dumps.
  * Invariant: recursion over nested values is bounded by ae_jinja_descend.

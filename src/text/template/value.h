@@ -19,7 +19,7 @@
 typedef struct ae_value_heap {
     ae_arena arena;
     size_t limit_bytes;
-    bool limit_hit; /* an allocation failed because of limit_bytes, not for want of memory */
+    bool limit_hit; /* an allocation failed because of limit_bytes, not because memory ran out */
     bool is_data;   /* strings made by ae_string_new come from data */
 } ae_value_heap;
 

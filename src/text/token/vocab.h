@@ -44,7 +44,7 @@ const char *ae_vocab_chat_template(const ae_vocab *vocab);
 typedef struct ae_encode_options {
     bool add_special;   /* BOS (and EOS) where the model wants them */
     bool parse_special; /* text such as "<|im_start|>" becomes its control token */
-    bool inside;        /* the text goes on from other text: no space is put before any of it (SPM) */
+    bool inside;        /* the text continues other text: no space is put before any of it (SPM) */
     /* With parse_special: stretches that hold no control token and no part of one, ascending; what they spell is text, and goes
      * together with the text around. User-defined tokens are found there as everywhere. */
     const ae_span *plain; /* [n_plain] */

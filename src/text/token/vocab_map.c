@@ -223,7 +223,7 @@ aerie_status ae_vocab_map_create(ae_vocab_map **out, const ae_vocab *target, con
     if (!allocate(map)) status = ae_fail_memory(error, "a map of tokens", (size_t)target->n_tokens * 3 * sizeof(int32_t));
     if (status == AERIE_OK) status = table_create(&drafts, draft, error);
     if (status == AERIE_OK) {
-        for (int look = 0; look < N_LOOKS; look++) link_by_bytes(map, &drafts, look); /* the most alike first */
+        for (int look = 0; look < N_LOOKS; look++) link_by_bytes(map, &drafts, look); /* the most similar first */
         link_by_role(map);
         list_pairs(map);
         status = measure(map, error);
