@@ -80,14 +80,14 @@ static void print_end(const server *s, const aerie_token_event *event)
 
 static aerie_status serve(server *s, aerie_error *error)
 {
-    aerie_token_event event;
+    const aerie_token_event *event;
     while (!s->all_read || aerie_session_n_tasks(s->session)) {
         if (!aerie_wait(s->session, 0.1)) continue;
         const aerie_status status = aerie_step(s->session, error);
         if (status != AERIE_OK) return status;
-        while (aerie_poll(s->session, &event)) {
-            keep_text(s, &event);
-            if (event.token < 0) print_end(s, &event);
+        while ((event = aerie_poll(s->session))) {
+            keep_text(s, event);
+            if (event->token < 0) print_end(s, event);
         }
     }
     return AERIE_OK;

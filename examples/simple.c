@@ -38,7 +38,7 @@ static aerie_status prompt_tokens(const aerie_model *model, const char *prompt, 
     aerie_model_info info;
     char *text = NULL;
     size_t n_text = 0;
-    aerie_model_info_get(model, &info);
+    aerie_model_info_get(model, &info, sizeof info);
     if (!info.has_chat_template) return aerie_tokenize(model, prompt, strlen(prompt), true, true, tokens, n, error);
     aerie_status status = aerie_chat_prompt(model, messages, 1, true, &text, &n_text, error);
     if (status == AERIE_OK) status = aerie_chat_tokenize(model, text, n_text, tokens, n, error);
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
     if (status != AERIE_OK) goto end;
     request.tokens = tokens;
     request.n_predict = 256;
-    status = aerie_generate(session, &request, 1, on_token, stdout, &stats, &error);
+    status = aerie_generate(session, &request, 1, on_token, stdout, &stats, sizeof(aerie_stats), &error);
     if (status != AERIE_OK) goto end;
     fprintf(stderr, "\n%u tokens in %.2f s, %u target passes, %u of %u drafted tokens accepted\n", stats.n_generated,
             stats.decode_seconds, stats.n_passes, stats.n_accepted, stats.n_drafted);

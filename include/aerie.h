@@ -6,8 +6,12 @@
  *     sentence that names the file or option, what was found, and what would work.
  *   - What you load/create you free; `free` functions accept NULL.
  *   - A getter lends: what it returns lives as long as the object it was asked of.
- *   - Option structs are initialised by their `_default` function and then changed; fields that
- *     a caller does not know keep their defaults.
+ *   - Structs grow from version to version at their end. One that a caller fills begins with its size, which its `_default`
+ *     function (or `_init`, for languages that cannot call inline functions) sets along with all fields: what a caller
+ *     compiled with an older header does not know keeps its default, and what an older library does not know is refused with a
+ *     sentence if it is set. A function that fills a caller's struct takes its size and never writes beyond it. Structs
+ *     inside of others or in lists (aerie_sampling, aerie_spec, aerie_message ...) keep their size; `reserved` is room, all
+ *     zeros.
  *   - A model is immutable once loaded and may be shared by threads and sessions.
  *
  * Threads and lifetimes of a session
@@ -36,6 +40,17 @@ extern "C" {
 #else
 #define AERIE_API
 #endif
+
+/* aerie_NAME_init sets the first `size` bytes of a struct, at most those that this library knows, and its field `size`;
+ * aerie_NAME_default is the same by value. Neither fails. Any thread. */
+#define AERIE_INITIALISER(name)                                \
+    AERIE_API void aerie_##name##_init(aerie_##name *it, size_t size); \
+    static inline aerie_##name aerie_##name##_default(void)    \
+    {                                                          \
+        aerie_##name it;                                       \
+        aerie_##name##_init(&it, sizeof it);                   \
+        return it;                                             \
+    }
 
 #define AERIE_VERSION_MAJOR 0
 #define AERIE_VERSION_MINOR 1
@@ -94,6 +109,7 @@ AERIE_API bool aerie_rope_scaling_parse(const char *name, aerie_rope_scaling *sc
 
 /* The rotation of positions (RoPE), where it shall differ from what the file says; a negative number is the file's. */
 typedef struct aerie_rope {
+    size_t size;
     aerie_rope_scaling scaling; /* FILE with a `factor` that the file has no scaling for: LINEAR */
     float freq_base;
     float factor;               /* positions are divided by it, so it multiplies the context; 1 turns scaling off */
@@ -103,9 +119,10 @@ typedef struct aerie_rope {
     float yarn_beta_fast, yarn_beta_slow; /* YARN: turns over n_ctx_orig above which a pair is fast, below which slow */
 } aerie_rope;
 
-AERIE_API aerie_rope aerie_rope_default(void);
+AERIE_INITIALISER(rope)
 
 typedef struct aerie_model_params {
+    size_t size;
     uint32_t n_threads;    /* for loading; 0 = a thread per core that this process may use */
     const char *cpu_level; /* highest kernel level: "ref", "avx2", "avxvnni", "avx512", "amx"; "neon", "dotprod", "i8mm"; NULL,
                             * "": the best */
@@ -121,7 +138,7 @@ typedef struct aerie_model_params {
     void *user;               /* for progress */
 } aerie_model_params;
 
-AERIE_API aerie_model_params aerie_model_params_default(void);
+AERIE_INITIALISER(model_params)
 
 /* Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how much is needed), CANCELLED (by progress), ARGUMENT
  * (an override that cannot be read). */
@@ -145,7 +162,8 @@ typedef struct aerie_model_info {
     const char *chat_template;           /* its text (Jinja), lent; NULL if there is none */
 } aerie_model_info;
 
-AERIE_API void aerie_model_info_get(const aerie_model *model, aerie_model_info *info);
+/* size: sizeof *info. */
+AERIE_API void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size_t size);
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
@@ -177,6 +195,7 @@ typedef struct aerie_text {
 
 /* A conversation of any shape, and the template that writes it (docs/templates.md). */
 typedef struct aerie_chat {
+    size_t size;
     aerie_text template_text; /* Jinja; none: the model's own */
     const aerie_message *turns; /* [n_turns] the messages; NULL: those of the JSON */
     size_t n_turns;
@@ -187,6 +206,9 @@ typedef struct aerie_chat {
     bool no_generation_prompt;
     bool special_in_messages; /* aerie_chat_tokens: control tokens spelled in messages and tools are control tokens too */
 } aerie_chat;
+
+/* All zeros but for the size. */
+AERIE_INITIALISER(chat)
 
 /* As Hugging Face transformers renders it. Limits, not the caller, end a hostile template. model may be NULL if a template is
  * given. FORMAT and LIMIT: the template or one of the JSON texts, by name, line and column; what the template itself raises
@@ -267,6 +289,7 @@ typedef struct aerie_sampling {
     const aerie_logit_bias *logit_bias; /* [n_logit_bias] applied before everything else; lent */
     size_t n_logit_bias;
     aerie_sampler samplers[AERIE_MAX_SAMPLERS]; /* the order, ends at END; without TEMPERATURE it is 1 */
+    uint64_t reserved[16];
 } aerie_sampling;
 
 AERIE_API aerie_sampling aerie_sampling_default(void);
@@ -280,12 +303,13 @@ typedef struct aerie_grammar aerie_grammar;
 /* GBNF as llama.cpp has it; the text begins with the rule `root`. Errors: FORMAT (line and column), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error);
 typedef struct aerie_schema_params {
+    size_t size;
     bool standard; /* all that the standard accepts; else, as in llama.cpp, objects with properties have no others unless
                     * additionalProperties says so, and keywords of one type imply it */
     bool strict;   /* what a grammar cannot enforce is an error instead of a warning */
 } aerie_schema_params;
 
-AERIE_API aerie_schema_params aerie_schema_params_default(void);
+AERIE_INITIALISER(schema_params)
 
 /* A JSON schema; docs/grammars.md says which keywords are enforced. What cannot be (uniqueItems, not, a format nobody knows) is
  * passed over, and *warnings, which may be NULL, says so: one line, NULL where there is nothing to say, else owned by the
@@ -330,13 +354,14 @@ AERIE_API bool aerie_spec_type_parse(const char *name, aerie_spec_type *type);
 typedef struct aerie_drafter_head aerie_drafter_head;
 
 typedef struct aerie_drafter_head_params {
+    size_t size;
     uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
     bool mmap, no_mmap; /* as in aerie_model_params */
     uint32_t n_vocab;   /* a head that drafts from the model's whole vocabulary looks at its first n_vocab tokens only; 0:
                          * at all */
 } aerie_drafter_head_params;
 
-AERIE_API aerie_drafter_head_params aerie_drafter_head_params_default(void);
+AERIE_INITIALISER(drafter_head_params)
 
 /* Whether the file is a drafter head, going by its architecture. false also when it cannot be read. */
 AERIE_API bool aerie_file_is_drafter_head(const char *path);
@@ -359,7 +384,8 @@ typedef struct aerie_drafter_head_info {
     uint32_t n_taps, taps[AERIE_MAX_TAPS];
 } aerie_drafter_head_info;
 
-AERIE_API void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *info);
+/* size: sizeof *info. */
+AERIE_API void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *info, size_t size);
 
 /* The shape of drafts. */
 typedef enum aerie_tree {
@@ -391,6 +417,7 @@ typedef struct aerie_spec {
     bool fixed;                     /* always verify all that was drafted: for tests; the controller is off */
     float oracle_error;             /* ORACLE: probability that a drafted token is wrong */
     uint64_t oracle_seed;           /* ORACLE, RANDOM */
+    uint64_t reserved[16];
 } aerie_spec;
 
 AERIE_API aerie_spec aerie_spec_default(void);
@@ -413,6 +440,7 @@ AERIE_API bool aerie_kv_type_parse(const char *name, aerie_kv_type *type);
 #define AERIE_CTX_TRAINED UINT32_MAX
 
 typedef struct aerie_session_params {
+    size_t size;
     uint32_t n_ctx;     /* positions per sequence; 0 = the smaller of 8192 and what the model was trained for;
                          * AERIE_CTX_TRAINED = what it was trained for (8192 if the file does not say) */
     uint32_t n_seqs;    /* requests generated at once */
@@ -428,7 +456,7 @@ typedef struct aerie_session_params {
     aerie_spec spec;
 } aerie_session_params;
 
-AERIE_API aerie_session_params aerie_session_params_default(void);
+AERIE_INITIALISER(session_params)
 /* Errors: ARGUMENT, MEMORY (needed and available), UNSUPPORTED (a draft model whose vocabulary shares too little). */
 AERIE_API aerie_status aerie_session_create(aerie_session **session, const aerie_model *model,
                                             const aerie_session_params *params, aerie_error *error);
@@ -446,10 +474,10 @@ typedef struct aerie_overlap {
     double text_share;  /* of the bytes of a sample text those in shared tokens; a session needs 0.5 */
 } aerie_overlap;
 
-/* false: there is no draft model, or its vocabulary is the target's. */
-AERIE_API bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap);
+/* size: sizeof *overlap. false: there is no draft model, or its vocabulary is the target's. */
+AERIE_API bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap, size_t size);
 
-/* Memory that a model file and a session on it need, counted without loading any weights. */
+/* Memory that a model file and a session on it need, counted without loading any weights. plan_size: sizeof *plan. */
 typedef struct aerie_memory_plan {
     uint64_t weight_bytes;    /* packed weights */
     uint64_t session_bytes;   /* KV cache, activations, tables */
@@ -458,12 +486,12 @@ typedef struct aerie_memory_plan {
 
 AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
                                              const aerie_session_params *session_params, aerie_memory_plan *plan,
-                                             aerie_error *error);
+                                             size_t plan_size, aerie_error *error);
 /* What a draft model beside the model of `path` needs. Its context may have to be larger than the model's: with another
  * tokenizer the same text may be more tokens. */
 AERIE_API aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,
                                                const aerie_session_params *session_params, aerie_memory_plan *plan,
-                                               aerie_error *error);
+                                               size_t plan_size, aerie_error *error);
 
 /* ---- Generation ---------------------------------------------------------------------------------------- */
 
@@ -483,6 +511,7 @@ typedef struct aerie_token_event aerie_token_event;
 typedef bool aerie_token_callback(void *user, const aerie_token_event *event);
 
 typedef struct aerie_request {
+    size_t size;
     const int32_t *tokens; /* [n_tokens] the prompt, at least one */
     size_t n_tokens;
     const void *saved;     /* [n_saved] bytes of a sequence that goes on (see "Saved sequences"), in place of tokens */
@@ -506,7 +535,7 @@ typedef struct aerie_request {
     size_t n_oracle_tokens;
 } aerie_request;
 
-AERIE_API aerie_request aerie_request_default(void);
+AERIE_INITIALISER(request)
 
 typedef enum aerie_stop {
     AERIE_STOP_NONE,    /* not finished (the session failed or was cancelled) */
@@ -572,9 +601,9 @@ AERIE_API aerie_status aerie_submit(aerie_session *session, const aerie_request 
  * while n_seqs others run. Does nothing when there is nothing to do. Errors: MEMORY, INTERNAL; the tasks that ran have ended
  * with that error then, and the session goes on with the next. */
 AERIE_API aerie_status aerie_step(aerie_session *session, aerie_error *error);
-/* The next event of a request without a token callback; false: there is none now. What it points to is valid until the
- * next call of aerie_poll or aerie_step. */
-AERIE_API bool aerie_poll(aerie_session *session, aerie_token_event *event);
+/* The next event of a request without a token callback; NULL: there is none now. Valid until the next call of aerie_poll or
+ * aerie_step. */
+AERIE_API const aerie_token_event *aerie_poll(aerie_session *session);
 /* Waits until there is something to step, at most so many seconds; true: there is. */
 AERIE_API bool aerie_wait(aerie_session *session, double seconds);
 /* Tasks submitted that have not ended. Any thread. */
@@ -588,33 +617,35 @@ AERIE_API const aerie_stats *aerie_task_stats(const aerie_task *task);
 /* Cancels it if need be; no callback begins after the call. NULL is fine. */
 AERIE_API void aerie_task_free(aerie_task *task);
 
-/* Generates all requests, up to n_seqs at once. stats [n_requests] may be NULL.
+/* Generates all requests, up to n_seqs at once. All have the size that the first one says. stats [n_requests] may be NULL;
+ * stats_size: sizeof *stats.
  * All requests are checked before anything is generated. One that cannot be served is refused alone: the callback is told
  * once, its stats.error says why, and the others are answered. The call then returns the status of the first one refused,
  * with its number (from 0) in the sentence if there are several. Refusals: ARGUMENT (no tokens, a token out of range,
  * sampling parameters, stop strings, log-probabilities), LIMIT (a prompt longer than the context: both numbers; a grammar that
  * begins in too many ways), MEMORY. A failure of a pass ends all requests: MEMORY, INTERNAL. */
 AERIE_API aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
-                                      aerie_token_callback *callback, void *user, aerie_stats *stats, aerie_error *error);
+                                      aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
+                                      aerie_error *error);
 
 /* ---- Saved sequences -------------------------------------------------------------------------------------
 
  * A sequence as bytes: its tokens, what the KV cache holds of them in a form that is the same on every machine, and what its
  * sampler remembers. A request that is submitted with these bytes goes on where the saved one stood, in the same session or in
  * another, of any number of threads, CPU level or speculation: with the same request the rest of the answer is the same, to the
- * byte. With another seed, sampling or grammar it is a fork: save once, submit as many as you like. What cannot be used (another
- * model, other RoPE parameters or overrides, another type of KV cache, damaged bytes) is refused with a sentence.
+ * byte. With another seed, sampling or grammar it is a fork: save once, submit as many as you like. What cannot be used
+ * (another model, other RoPE parameters or overrides, another type of KV cache, damaged bytes) is refused with a sentence.
  *
- * The bytes are checked against accidents. Who writes them on purpose decides what the model has seen, for this sequence and for
- * later ones that begin with the same tokens: load none that you would not trust with that.
+ * The bytes are checked against accidents. Who writes them on purpose decides what the model has seen, for this sequence and
+ * for later ones that begin with the same tokens: load none that you would not trust with that.
  *
  * All these functions belong to the stepping thread, outside of callbacks; aerie_saved_tokens may be called anywhere. */
 
 /* A task that has not ended, between steps: waiting, in its prompt or in its answer. *data is the caller's (aerie_free).
  * Events that wait for aerie_poll are not part of it. Errors: ARGUMENT (the task has ended; called by a callback), MEMORY. */
 AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_error *error);
-/* What the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended. *data is the caller's.
- * Errors: ARGUMENT (it holds none of them), MEMORY. */
+/* What the KV cache holds of tokens[0..n_tokens), from the first on, of sequences that run or have ended. *data is the
+ * caller's. Errors: ARGUMENT (it holds none of them), MEMORY. */
 AERIE_API aerie_status aerie_prefix_save(aerie_session *session, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
                                          aerie_error *error);
 /* Puts a saved sequence's part of the KV cache there, for later requests that begin with its tokens. *n_loaded, which may be

@@ -28,16 +28,6 @@ void aerie_free(void *memory)
 
 /* ---- Models ------------------------------------------------------------------------------------------ */
 
-aerie_model_params aerie_model_params_default(void)
-{
-    return (aerie_model_params){0};
-}
-
-aerie_rope aerie_rope_default(void)
-{
-    return ae_model_rope_default();
-}
-
 const char *aerie_rope_scaling_name(aerie_rope_scaling scaling)
 {
     return ae_model_rope_scaling_name(scaling);
@@ -103,7 +93,9 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
 aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params, aerie_error *error)
 {
     *model = NULL;
-    const aerie_model_params p = params ? *params : aerie_model_params_default();
+    AE_API_TAKE(model_params, p, params, error);
+    AE_API_TAKE(rope, rope, p.rope, error);
+    if (p.rope) p.rope = &rope;
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
     if (p.mmap && p.no_mmap) return ae_fail(error, AERIE_ERROR_ARGUMENT, "mmap and no_mmap exclude each other");
     const double start = ae_time_now();
@@ -117,7 +109,7 @@ aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie
     return status;
 }
 
-void aerie_model_info_get(const aerie_model *model, aerie_model_info *info)
+static void fill_info(const aerie_model *model, aerie_model_info *info)
 {
     *info = (aerie_model_info){.name = "", .arch = "", .cpu_level = "", .cpu_tiles = ""};
     info->tokenizer = ae_vocab_kind(model->vocab);
@@ -147,6 +139,13 @@ void aerie_model_info_get(const aerie_model *model, aerie_model_info *info)
     info->n_heads = h->n_heads;
     info->n_kv_heads = h->n_kv_heads;
     info->n_ff = h->n_ff;
+}
+
+void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size_t size)
+{
+    aerie_model_info own;
+    fill_info(model, &own);
+    ae_api_give(info, size, &own, sizeof own);
 }
 
 uint64_t aerie_model_pass_bytes(const aerie_model *model)
@@ -222,20 +221,16 @@ aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, siz
     return ae_grammar_from_gbnf(grammar, gbnf, n, error);
 }
 
-aerie_schema_params aerie_schema_params_default(void)
-{
-    return (aerie_schema_params){0};
-}
-
 aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
                                               const aerie_schema_params *params, char **warnings, aerie_error *error)
 {
-    const aerie_schema_params usual = aerie_schema_params_default();
+    *grammar = NULL;
+    if (warnings) *warnings = NULL;
+    AE_API_TAKE(schema_params, own, params, error);
     ae_buf said = {0};
     size_t n_said;
-    if (warnings) *warnings = NULL;
     aerie_status status =
-        ae_grammar_from_schema_with(grammar, json, n, params ? params : &usual, warnings ? &said : NULL, error);
+        ae_grammar_from_schema_with(grammar, json, n, &own, warnings ? &said : NULL, error);
     if (status == AERIE_OK && said.n) status = ae_api_give_text(&said, warnings, &n_said, error);
     else ae_buf_free(&said);
     if (status == AERIE_OK) return AERIE_OK;
@@ -340,16 +335,6 @@ aerie_spec aerie_spec_default(void)
     return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true};
 }
 
-aerie_session_params aerie_session_params_default(void)
-{
-    return (aerie_session_params){.n_seqs = 1, .n_batch = 512, .spec = aerie_spec_default()};
-}
-
-aerie_request aerie_request_default(void)
-{
-    return (aerie_request){.sampling = aerie_sampling_default()};
-}
-
 #define DEFAULT_CTX 8192
 #define MAX_SEQS 1024
 #define FULL_SEQS 4 /* sequences whose whole contexts fit the KV cache by default */
@@ -365,7 +350,9 @@ static uint32_t default_kv(const aerie_session_params *p)
 aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *p,
                             aerie_error *error)
 {
-    *p = params ? *params : aerie_session_params_default();
+    *p = aerie_session_params_default();
+    AE_TRY(ae_api_take(p, sizeof *p, params, "aerie_session_params", error));
+    AE_TRY(ae_api_check_reserved(p->spec.reserved, sizeof p->spec.reserved / sizeof *p->spec.reserved, "aerie_spec", error));
     const uint32_t train = model->hparams.n_ctx_train;
     if (!p->n_ctx) p->n_ctx = train && train < DEFAULT_CTX ? train : DEFAULT_CTX;
     if (p->n_ctx == AERIE_CTX_TRAINED) p->n_ctx = train ? train : DEFAULT_CTX;
@@ -453,10 +440,14 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t 
 }
 
 aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
-                                   const aerie_session_params *session_params, aerie_memory_plan *plan, aerie_error *error)
+                                   const aerie_session_params *session_params, aerie_memory_plan *theirs, size_t plan_size,
+                                   aerie_error *error)
 {
-    *plan = (aerie_memory_plan){.available_bytes = ae_os_memory_available()};
-    const aerie_model_params mp = model_params ? *model_params : aerie_model_params_default();
+    aerie_memory_plan own = {.available_bytes = ae_os_memory_available()}, *plan = &own;
+    ae_api_give(theirs, plan_size, plan, sizeof *plan);
+    AE_API_TAKE(model_params, mp, model_params, error);
+    AE_API_TAKE(rope, rope, mp.rope, error);
+    if (mp.rope) mp.rope = &rope;
     const ae_model_options options = {.no_mmap = mp.no_mmap, .no_vocab = true, .rope = mp.rope, .overrides = mp.overrides,
                                       .n_overrides = mp.n_overrides};
     aerie_session_params sp;
@@ -471,6 +462,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
         plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
         plan->session_bytes = ae_engine_plan_bytes(model, backend, &eo);
     }
+    ae_api_give(theirs, plan_size, plan, sizeof *plan);
     ae_model_free(model);
     ae_backend_close(backend);
     return status;

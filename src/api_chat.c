@@ -44,15 +44,6 @@ static aerie_status render_turns(const aerie_text *source, const aerie_chat *cha
     return status;
 }
 
-aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
-                               bool add_generation_prompt, char **text, size_t *n, aerie_error *error)
-{
-    const aerie_message none = {0};
-    const aerie_chat chat = {.turns = messages ? messages : &none, .n_turns = n_messages,
-                             .no_generation_prompt = !add_generation_prompt};
-    return aerie_chat_render(model, &chat, text, n, error);
-}
-
 /* values: receives the spans that come from messages and tools; NULL: not wanted. */
 static aerie_status render_chat(const aerie_model *model, const aerie_chat *chat, ae_buf *values, char **text, size_t *n,
                                 aerie_error *error)
@@ -86,6 +77,15 @@ static aerie_status render_chat(const aerie_model *model, const aerie_chat *chat
     return status;
 }
 
+aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
+                               bool add_generation_prompt, char **text, size_t *n, aerie_error *error)
+{
+    const aerie_message none = {0};
+    const aerie_chat chat = {.turns = messages ? messages : &none, .n_turns = n_messages,
+                             .no_generation_prompt = !add_generation_prompt};
+    return render_chat(model, &chat, NULL, text, n, error);
+}
+
 const char *aerie_chat_template_builtin(const char *name)
 {
     return ae_chat_builtin(name);
@@ -98,7 +98,10 @@ const char *aerie_chat_template_name(size_t i)
 
 aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n, aerie_error *error)
 {
-    return render_chat(model, chat, NULL, text, n, error);
+    *text = NULL;
+    *n = 0;
+    AE_API_TAKE(chat, own, chat, error);
+    return render_chat(model, &own, NULL, text, n, error);
 }
 
 static aerie_status tokenize(const aerie_model *model, const char *text, size_t n, const ae_span *plain, size_t n_plain,
@@ -124,7 +127,8 @@ aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat,
     *n_tokens = 0;
     if (text) *text = NULL;
     if (n) *n = 0;
-    aerie_status status = render_chat(model, chat, chat->special_in_messages ? NULL : &values, &written, &n_written, error);
+    AE_API_TAKE(chat, own, chat, error);
+    aerie_status status = render_chat(model, &own, own.special_in_messages ? NULL : &values, &written, &n_written, error);
     if (status == AERIE_OK)
         status = tokenize(model, written, n_written, (const ae_span *)(const void *)values.data, values.n / sizeof(ae_span),
                           tokens, n_tokens, error);

@@ -61,9 +61,9 @@ aerie_status ae_api_create_draft_model(aerie_session *s, ae_drafter **drafter, a
     return status;
 }
 
-bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap)
+bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap, size_t size)
 {
-    if (session->mapped) *overlap = session->overlap;
+    if (session->mapped) ae_api_give(overlap, size, &session->overlap, sizeof session->overlap);
     return session->mapped;
 }
 
@@ -85,10 +85,14 @@ static aerie_status plan_draft(const ae_model *target, const ae_model *draft, ae
 }
 
 aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,
-                                     const aerie_session_params *session_params, aerie_memory_plan *plan, aerie_error *error)
+                                     const aerie_session_params *session_params, aerie_memory_plan *theirs, size_t plan_size,
+                                     aerie_error *error)
 {
-    *plan = (aerie_memory_plan){.available_bytes = ae_os_memory_available()};
-    const aerie_model_params mp = model_params ? *model_params : aerie_model_params_default();
+    aerie_memory_plan own = {.available_bytes = ae_os_memory_available()}, *plan = &own;
+    ae_api_give(theirs, plan_size, plan, sizeof *plan);
+    AE_API_TAKE(model_params, mp, model_params, error);
+    AE_API_TAKE(rope, rope, mp.rope, error);
+    if (mp.rope) mp.rope = &rope;
     const ae_model_options options = {.no_mmap = mp.no_mmap};
     const ae_model_options target_options = {.no_mmap = mp.no_mmap, .rope = mp.rope, .overrides = mp.overrides,
                                              .n_overrides = mp.n_overrides};
@@ -98,6 +102,7 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
     aerie_status status = ae_model_load(&target, path, &target_options, error);
     if (status == AERIE_OK) status = ae_model_load(&draft, draft_path, &options, error);
     if (status == AERIE_OK) status = plan_draft(target, draft, backend, &mp, session_params, plan, error);
+    ae_api_give(theirs, plan_size, plan, sizeof *plan);
     ae_model_free(draft);
     ae_model_free(target);
     ae_backend_close(backend);

@@ -5,11 +5,6 @@
 #include "base/os.h"
 #include "spec/drafter_head/dhead_engine.h"
 
-aerie_drafter_head_params aerie_drafter_head_params_default(void)
-{
-    return (aerie_drafter_head_params){0};
-}
-
 bool aerie_file_is_drafter_head(const char *path)
 {
     ae_gguf *gguf;
@@ -86,7 +81,7 @@ aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_mode
                              aerie_error *error)
 {
     *head = NULL;
-    const aerie_drafter_head_params p = params ? *params : aerie_drafter_head_params_default();
+    AE_API_TAKE(drafter_head_params, p, params, error);
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of a drafter head is named");
     if (!model || !model->net)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a drafter head needs its model loaded with its weights");
@@ -109,14 +104,15 @@ static aerie_spec_type type_of(const ae_dhead *head)
     }
 }
 
-void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *info)
+void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *theirs, size_t size)
 {
     const ae_dhead_hparams *h = &head->head->hparams;
-    *info = (aerie_drafter_head_info){.name = head->head->name, .kind = ae_dhead_kind_name(head->head), .type = type_of(head->head),
-                              .n_params = head->head->n_params,
-                              .weight_bytes = head->net->parts.bytes + head->net->trimmed_bytes,
-                              .n_embd = h->layer.n_embd, .n_draft = head->net->n_draft, .n_taps = h->n_taps};
-    memcpy(info->taps, h->taps, h->n_taps * sizeof *info->taps);
+    aerie_drafter_head_info info = {.name = head->head->name, .kind = ae_dhead_kind_name(head->head),
+                                    .type = type_of(head->head), .n_params = head->head->n_params,
+                                    .weight_bytes = head->net->parts.bytes + head->net->trimmed_bytes,
+                                    .n_embd = h->layer.n_embd, .n_draft = head->net->n_draft, .n_taps = h->n_taps};
+    memcpy(info.taps, h->taps, h->n_taps * sizeof *info.taps);
+    ae_api_give(theirs, size, &info, sizeof info);
 }
 
 static const char *const tree_names[] = {

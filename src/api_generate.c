@@ -83,6 +83,8 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
 /* Everything that can be refused before anything is generated. */
 static aerie_status check_request(aerie_session *session, const aerie_request *r, const ae_api_saved *saved, aerie_error *error)
 {
+    AE_TRY(ae_api_check_reserved(r->sampling.reserved, sizeof r->sampling.reserved / sizeof *r->sampling.reserved,
+                                 "aerie_sampling", error));
     if (saved->memory && r->n_tokens)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence has its own tokens; %zu more are given", r->n_tokens);
     const ae_spec_request request = spec_request(session, r, saved);
@@ -132,13 +134,21 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
     return status;
 }
 
-/* stats_copy: gets the final statistics before the last event is told; NULL: nobody wants them there. */
-static aerie_status submit(aerie_session *session, const aerie_request *request, aerie_stats *stats_copy, aerie_task **task,
+/* A caller's statistics, of the size that his header gives them. */
+typedef struct stats_place {
+    void *at; /* NULL: he wants none */
+    size_t size;
+} stats_place;
+
+/* place: gets the final statistics before the last event is told. */
+static aerie_status submit(aerie_session *session, const aerie_request *request, stats_place place, aerie_task **task,
                            aerie_error *error)
 {
     *task = NULL;
-    AE_TRY(make_task(session, request, task, error));
-    (*task)->stats_copy = stats_copy;
+    AE_API_TAKE(request, own, request, error);
+    AE_TRY(make_task(session, &own, task, error));
+    (*task)->stats_copy = place.at;
+    (*task)->stats_copy_size = place.size;
     atomic_fetch_add(&(*task)->n_holders, 1);
     atomic_fetch_add(&session->n_tasks, 1);
     aerie_task *first = atomic_load(&session->submitted);
@@ -150,7 +160,7 @@ static aerie_status submit(aerie_session *session, const aerie_request *request,
 
 aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
-    return submit(session, request, NULL, task, error);
+    return submit(session, request, (stats_place){0}, task, error);
 }
 
 void aerie_cancel(aerie_task *task)
@@ -218,23 +228,23 @@ static bool tell(aerie_session *s, aerie_task *task, aerie_token_event *event)
     return more;
 }
 
-bool aerie_poll(aerie_session *s, aerie_token_event *event)
+const aerie_token_event *aerie_poll(aerie_session *s)
 {
     while (s->n_polled < s->kept.n) {
-        const kept_event *kept = (const kept_event *)(const void *)(s->kept.data + s->n_polled);
+        kept_event *kept = (kept_event *)(void *)(s->kept.data + s->n_polled);
         s->n_polled += sizeof *kept;
         aerie_task *task = kept->task;
         const bool abandoned = atomic_load(&task->abandoned);
-        *event = kept->event;
+        aerie_token_event *event = &kept->event;
         event->text = s->kept_bytes.data + kept->text_at;
         event->top = (const aerie_logprob *)(const void *)(s->kept_bytes.data + kept->top_at);
         if (event->token < 0) task_let_go(task); /* its submitter still holds it, unless it is abandoned */
-        if (!abandoned) return true;
+        if (!abandoned) return event;
     }
     ae_buf_clear(&s->kept);
     ae_buf_clear(&s->kept_bytes);
     s->n_polled = 0;
-    return false;
+    return NULL;
 }
 
 /* Bytes of a new token; true when they complete a stop string. */
@@ -300,7 +310,8 @@ static void end_task(aerie_session *s, aerie_task *task)
     const bool polled = !task->request.token && !atomic_load(&task->abandoned);
     const aerie_error *why = task->stats.error.status == AERIE_OK ? NULL : &task->stats.error;
     end_text(s, task);
-    if (task->stats_copy && !atomic_load(&task->abandoned)) *task->stats_copy = task->stats;
+    if (task->stats_copy && !atomic_load(&task->abandoned))
+        ae_api_give(task->stats_copy, task->stats_copy_size, &task->stats, sizeof task->stats);
     atomic_store(&task->ended, true);
     atomic_fetch_sub(&s->n_tasks, 1);
     aerie_token_event event = {.token = -1, .refused = why, .stats = &task->stats};
@@ -354,8 +365,8 @@ static void start_waiting(aerie_session *s)
             continue;
         }
         if (s->params.spec.type == AERIE_SPEC_ORACLE)
-            ae_draft_oracle_tell(ae_spec_drafter(s->spec), slot, request.n_tokens - request.n_answered, task->request.oracle_tokens,
-                                 task->request.n_oracle_tokens);
+            ae_draft_oracle_tell(ae_spec_drafter(s->spec), slot, request.n_tokens - request.n_answered,
+                                 task->request.oracle_tokens, task->request.n_oracle_tokens);
         s->running[slot] = task;
     }
 }
@@ -461,8 +472,7 @@ void ae_api_tasks_free(aerie_session *s)
             s->waiting = task->next;
             end_task(s, task);
         }
-        aerie_token_event event;
-        while (aerie_poll(s, &event)) {}
+        while (aerie_poll(s)) {}
         ae_bell_free(&s->bell);
     }
     ae_free(s->running);
@@ -482,50 +492,64 @@ static bool ignore_event(void *user, const aerie_token_event *event)
     return true;
 }
 
-static aerie_status first_refusal(const aerie_error *why, size_t i, size_t n, aerie_error *error)
+/* A request of aerie_generate: the task, or why there is none. */
+typedef struct generated {
+    aerie_task *task;
+    aerie_error refused;
+} generated;
+
+static void submit_one(aerie_session *session, aerie_request request, size_t i, stats_place place, generated *out)
 {
-    if (n == 1) return ae_fail(error, why->status, "%s", why->text);
-    return ae_fail(error, why->status, "request %zu: %s", i, why->text);
+    request.id = i;
+    if (submit(session, &request, place, &out->task, &out->refused) == AERIE_OK) return;
+    const aerie_stats stats = {.error = out->refused};
+    if (place.at) ae_api_give(place.at, place.size, &stats, sizeof stats);
+    const aerie_token_event event = {.i_request = i, .token = -1, .text = "", .refused = &out->refused, .stats = &stats};
+    request.token(request.user, &event);
 }
 
-/* Request i, on its way; NULL: it was refused, and its listener was told. */
-static aerie_task *submit_one(aerie_session *session, aerie_request request, size_t i, aerie_stats *stats)
+static aerie_status submit_all(aerie_session *session, const aerie_request *requests, size_t n, aerie_token_callback *callback,
+                               void *user, stats_place stats, generated *out, aerie_error *error)
 {
-    aerie_error why = {0};
-    aerie_task *task;
-    request.id = i;
-    if (submit(session, &request, stats, &task, &why) == AERIE_OK) return task;
-    stats->error = why;
-    const aerie_token_event event = {.i_request = i, .token = -1, .text = "", .refused = &stats->error, .stats = stats};
-    request.token(request.user, &event);
-    return NULL;
+    for (size_t i = 0; i < n; i++) {
+        AE_API_TAKE(request, own, (const char *)requests + i * requests->size, error);
+        own.token = callback ? callback : ignore_event;
+        own.user = user;
+        const stats_place place = {stats.at ? (char *)stats.at + i * stats.size : NULL, stats.size};
+        if (place.at) memset(place.at, 0, place.size);
+        submit_one(session, own, i, place, &out[i]);
+    }
+    return AERIE_OK;
+}
+
+/* The first refusal's, with the request's number if there are several. */
+static aerie_status status_of(const generated *all, size_t n, aerie_error *error)
+{
+    for (size_t i = 0; i < n; i++) {
+        const aerie_error *why = all[i].task ? &aerie_task_stats(all[i].task)->error : &all[i].refused;
+        if (why->status == AERIE_OK) continue;
+        if (n == 1) return ae_fail(error, why->status, "%s", why->text);
+        return ae_fail(error, why->status, "request %zu: %s", i, why->text);
+    }
+    return AERIE_OK;
 }
 
 aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
-                            aerie_token_callback *callback, void *user, aerie_stats *stats, aerie_error *error)
+                            aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
+                            aerie_error *error)
 {
-    aerie_status status = AERIE_OK;
-    aerie_stats *all = stats ? stats : ae_alloc(n_requests + 1, sizeof *all);
-    aerie_task **tasks = ae_alloc(n_requests + 1, sizeof(aerie_task *));
-    if (!tasks || !all) status = ae_fail_memory(error, "the requests' state", n_requests * sizeof *all);
-    size_t n_left = 0;
-    for (size_t i = 0; status == AERIE_OK && i < n_requests; i++) {
-        aerie_request request = requests[i];
-        request.token = callback ? callback : ignore_event;
-        request.user = user;
-        all[i] = (aerie_stats){0};
-        n_left += (tasks[i] = submit_one(session, request, i, &all[i])) != NULL;
-    }
-    while (status == AERIE_OK && n_left) {
+    if (!n_requests) return AERIE_OK;
+    generated *all = ae_alloc(n_requests, sizeof *all);
+    if (!all) return ae_fail_memory(error, "the requests' state", n_requests * sizeof *all);
+    const stats_place place = {stats, stats_size};
+    aerie_status status = submit_all(session, requests, n_requests, callback, user, place, all, error);
+    for (size_t n_left = n_requests; status == AERIE_OK && n_left;) {
         status = aerie_step(session, error);
         n_left = 0;
-        for (size_t i = 0; i < n_requests; i++) n_left += tasks[i] && !aerie_task_ended(tasks[i]);
+        for (size_t i = 0; i < n_requests; i++) n_left += all[i].task && !aerie_task_ended(all[i].task);
     }
-    for (size_t i = 0; tasks && i < n_requests; i++) {
-        aerie_task_free(tasks[i]);
-        if (status == AERIE_OK && all[i].error.status != AERIE_OK) status = first_refusal(&all[i].error, i, n_requests, error);
-    }
-    if (!stats) ae_free(all);
-    ae_free(tasks);
+    if (status == AERIE_OK) status = status_of(all, n_requests, error);
+    for (size_t i = 0; i < n_requests; i++) aerie_task_free(all[i].task);
+    ae_free(all);
     return status;
 }

@@ -69,7 +69,8 @@ struct aerie_task {
     ae_detok detok;         /* tokens' bytes, up to a stop string, in whole characters */
     ae_stops *stops;        /* NULL: none */
     aerie_stats stats;      /* final once `ended` */
-    aerie_stats *stats_copy; /* or NULL */
+    void *stats_copy;       /* [stats_copy_size] gets them, too; or NULL */
+    size_t stats_copy_size;
 };
 
 typedef struct kept_event {
@@ -83,6 +84,21 @@ struct aerie_drafter_head {
     ae_dhead *head;
     ae_dhead_net *net;
 };
+
+/* ---- Structs that grow ---- */
+
+/* The caller's struct over defaults: own [own_size] holds them before. NULL: the defaults stay. ARGUMENT for a size that no
+ * version has, UNSUPPORTED where a field that this library does not know is set. */
+aerie_status ae_api_take(void *own, size_t own_size, const void *theirs, const char *name, aerie_error *error);
+/* The first bytes of own [own_size] to theirs [size]; what only they know is zero. */
+void ae_api_give(void *theirs, size_t size, const void *own, size_t own_size);
+/* ARGUMENT unless all are zeros: n words of room of a struct that cannot grow. */
+aerie_status ae_api_check_reserved(const uint64_t *reserved, size_t n, const char *name, aerie_error *error);
+
+/* Declares `own`, the caller's struct with its defaults. */
+#define AE_API_TAKE(type, own, theirs, error) \
+    aerie_##type own = aerie_##type##_default(); \
+    AE_TRY(ae_api_take(&(own), sizeof(own), theirs, "aerie_" #type, error))
 
 /* MEMORY unless so much can be had now. advice: what would help. */
 aerie_status ae_api_check_memory(const char *what, uint64_t needed, const char *advice, aerie_error *error);

@@ -199,6 +199,7 @@ void app_format_free(app_format *format)
 aerie_chat app_format_chat(const app_format *format)
 {
     return (aerie_chat){
+        .size = sizeof(aerie_chat),
         .template_text = {format->template_text.data, format->template_text.n, format->name},
         .tools = {format->tools.data, format->tools.n, format->tools_name},
         .variables = {format->variables.data, format->variables.n, "the template's variables"},

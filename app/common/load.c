@@ -12,11 +12,13 @@
 static aerie_status plan_all(const app_options *options, const aerie_session_params *params, bool with_draft,
                              aerie_memory_plan *plan, aerie_error *error)
 {
-    const aerie_status status = aerie_memory_plan_get(options->model, &options->model_params, params, plan, error);
+    const aerie_status status =
+        aerie_memory_plan_get(options->model, &options->model_params, params, plan, sizeof *plan, error);
     if (status != AERIE_OK || !with_draft) return status;
     aerie_memory_plan draft;
     const aerie_status second =
-        aerie_memory_plan_draft(options->model, options->draft_model, &options->model_params, params, &draft, error);
+        aerie_memory_plan_draft(options->model, options->draft_model, &options->model_params, params, &draft, sizeof draft,
+                                error);
     if (second != AERIE_OK) return second;
     plan->weight_bytes += draft.weight_bytes;
     plan->session_bytes += draft.session_bytes;
@@ -128,7 +130,7 @@ static aerie_status load_head(app_models *models, const char *path, const app_op
     params.n_vocab = options->draft_vocab;
     const aerie_status status = aerie_drafter_head_load(&models->head, models->model, path, &params, error);
     if (status == AERIE_OK && options->verbose) {
-        aerie_drafter_head_info_get(models->head, &info);
+        aerie_drafter_head_info_get(models->head, &info, sizeof info);
         app_note("drafter head '%s': %s, %.1f M parameters, width %u, drafts %u tokens", path, info.kind,
                  (double)info.n_params / 1e6, (unsigned)info.n_embd, (unsigned)info.n_draft);
     }
@@ -187,7 +189,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     else if (!bad && found) load_head_beside(models, found, options);
     aerie_free(found);
     if (!bad) {
-        aerie_model_info_get(models->model, &models->info);
+        aerie_model_info_get(models->model, &models->info, sizeof models->info);
         bad = app_format_fit(&models->format, &models->info, options);
     }
     if (bad) {
@@ -207,7 +209,7 @@ int app_vocabulary_load(app_models *models, const app_options *options)
     if (bad_model) return bad_model;
     params.vocab_only = true;
     const aerie_status status = aerie_model_load(&models->model, options->model, &params, &error);
-    if (status == AERIE_OK) aerie_model_info_get(models->model, &models->info);
+    if (status == AERIE_OK) aerie_model_info_get(models->model, &models->info, sizeof models->info);
     return app_report(APP_LOADING, status, &error);
 }
 
@@ -262,7 +264,7 @@ const char *app_shared_tokens(char out[96], const aerie_session *session)
     aerie_overlap o;
     char shared[32], all[32];
     *out = '\0';
-    if (session && aerie_session_overlap(session, &o))
+    if (session && aerie_session_overlap(session, &o, sizeof o))
         snprintf(out, 96, "%s of %s tokens shared (%.1f%% of a sample text)", app_count(shared, o.n_shared),
                  app_count(all, o.n_target), 100 * o.text_share);
     return out;
@@ -286,7 +288,7 @@ void app_say_speculation(const aerie_session *session, const app_options *option
                  spec->n_max == 1 ? "" : "s", tree, spec->fixed ? ", all verified" : "",
                  *shared ? "; another vocabulary: " : "", shared);
     }
-    if (options->verbose && aerie_session_overlap(session, &o)) {
+    if (options->verbose && aerie_session_overlap(session, &o, sizeof o)) {
         char n_target[32], n_draft[32];
         app_note("vocabularies: the model has %s tokens, the draft model %s; they share %.1f%% of the model's, and drafts are "
                  "made of those; words with others are spelled in the draft model's own tokens",

@@ -157,7 +157,7 @@ json_t *app_json_settings(const app_models *models, const app_options *options, 
                                     (json_int_t)spec->n_max, "n_min", (json_int_t)spec->n_min, "p_min",
                                     (double)spec->p_min, "tree", (int)spec->tree, "fixed", (int)spec->fixed);
     aerie_overlap o;
-    if (aerie_session_overlap(session, &o))
+    if (aerie_session_overlap(session, &o, sizeof o))
         app_json_put(speculation, "overlap",
                             json_pack("{s:I, s:I, s:I, s:f, s:f}", "n_target", (json_int_t)o.n_target, "n_draft",
                                       (json_int_t)o.n_draft, "n_shared", (json_int_t)o.n_shared, "vocab_share", o.vocab_share,

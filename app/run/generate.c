@@ -232,7 +232,7 @@ int app_generate(app_generation *g, aerie_session *session)
     g->watched = !g->options->quiet && isatty(STDERR_FILENO);
     g->percent = -1;
     g->start = app_now();
-    const aerie_status status = aerie_generate(session, requests, n, on_token, g, g->stats, &error);
+    const aerie_status status = aerie_generate(session, requests, n, on_token, g, g->stats, sizeof(aerie_stats), &error);
     g->seconds = app_now() - g->start;
     app_progress_clear(&g->percent);
     free(requests);

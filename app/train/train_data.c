@@ -382,7 +382,7 @@ static int generate(work *w, const char *what)
     for (size_t i = 0; i < w->n; i++) requests[i] = request_of(w, i);
     w->progress = (app_progress_line){.what = what, .n_total = w->n, .start = app_now(), .quiet = w->options->quiet};
     app_interrupt_arm();
-    const aerie_status status = aerie_generate(w->session, requests, w->n, on_token, w, NULL, &error);
+    const aerie_status status = aerie_generate(w->session, requests, w->n, on_token, w, NULL, 0, &error);
     free(requests);
     if (w->bad) return w->bad;
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);

@@ -120,7 +120,7 @@ static void rows_are_those_of_the_text(void **state)
     aerie_model_info info;
     static run plain;
     (void)state;
-    aerie_model_info_get(model, &info);
+    aerie_model_info_get(model, &info, sizeof info);
     aerie_request requests[N_REQUESTS];
     for (size_t i = 0; i < N_REQUESTS; i++) {
         requests[i] = aerie_request_default();
@@ -163,7 +163,7 @@ static void without_taps_there_are_logits_only(void **state)
 {
     aerie_model_info info;
     (void)state;
-    aerie_model_info_get(model, &info);
+    aerie_model_info_get(model, &info, sizeof info);
     rows *r = calloc(1, sizeof *r);
     assert_non_null(r);
     r->n_vocab = info.n_vocab;

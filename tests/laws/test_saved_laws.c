@@ -131,21 +131,21 @@ typedef struct trace {
 /* Events of one task. */
 static void poll_into(aerie_session *session, trace *t)
 {
-    aerie_token_event e;
-    while (aerie_poll(session, &e)) {
-        assert_true(t->n_text + e.n_text <= sizeof t->text && !t->ended);
-        if (e.n_text) memcpy(t->text + t->n_text, e.text, e.n_text);
-        t->n_text += e.n_text;
-        if (e.token < 0) {
+    const aerie_token_event *e;
+    while ((e = aerie_poll(session))) {
+        assert_true(t->n_text + e->n_text <= sizeof t->text && !t->ended);
+        if (e->n_text) memcpy(t->text + t->n_text, e->text, e->n_text);
+        t->n_text += e->n_text;
+        if (e->token < 0) {
             t->ended = true;
-            t->stats = *e.stats;
+            t->stats = *e->stats;
             continue;
         }
-        assert_true(t->n < N_PREDICT && e.n_top == N_TOP);
-        t->logprobs[t->n] = e.logprob;
-        memcpy(t->top[t->n], e.top, sizeof t->top[0]);
-        t->n_deep += e.draft_depth > 0;
-        t->ids[t->n++] = e.token;
+        assert_true(t->n < N_PREDICT && e->n_top == N_TOP);
+        t->logprobs[t->n] = e->logprob;
+        memcpy(t->top[t->n], e->top, sizeof t->top[0]);
+        t->n_deep += e->draft_depth > 0;
+        t->ids[t->n++] = e->token;
     }
 }
 
@@ -173,7 +173,8 @@ static void same_trace(const trace *got, const trace *expected, const char *what
 {
     for (uint32_t i = 0; i < got->n && i < expected->n; i++)
         if (got->ids[i] != expected->ids[i])
-            fail_msg("%s, kind %u, step %u: token %u is %d, it should be %d", what, kind, step, i, got->ids[i], expected->ids[i]);
+            fail_msg("%s, kind %u, step %u: token %u is %d, it should be %d", what, kind, step, i, got->ids[i],
+                     expected->ids[i]);
     if (got->n != expected->n) fail_msg("%s, kind %u, step %u: %u tokens of %u", what, kind, step, got->n, expected->n);
     if (got->n_text != expected->n_text || memcmp(got->text, expected->text, got->n_text))
         fail_msg("%s, kind %u, step %u: another text", what, kind, step);
@@ -194,7 +195,8 @@ static aerie_request without_tokens(aerie_request r, const void *data, size_t n)
 }
 
 /* After each step of the answer it is saved, and goes on in `to` as well. Returns how many tokens came from drafts. */
-static uint32_t save_at_every_step(aerie_session *from, aerie_session *to, uint32_t kind, const trace *expected, const char *what)
+static uint32_t save_at_every_step(aerie_session *from, aerie_session *to, uint32_t kind, const trace *expected,
+                                   const char *what)
 {
     aerie_error error = {0};
     aerie_task *task;
@@ -246,8 +248,8 @@ static void test_a_saved_answer_goes_on(void **state)
     for (size_t t = 0; t < N_TYPES; t++)
         for (uint32_t kind = 0; kind < N_KINDS; kind++) {
             aerie_session *from = open_session(model, types[t], 2, 0, AERIE_KV_F16);
-            aerie_session *to = open_session(kind % 2 ? model : same_model, kind % 2 ? types[(t + kind) % N_TYPES] : AERIE_SPEC_NGRAM,
-                                             1 + kind % 3, 0, AERIE_KV_F16);
+            const aerie_spec_type other_type = kind % 2 ? types[(t + kind) % N_TYPES] : AERIE_SPEC_NGRAM;
+            aerie_session *to = open_session(kind % 2 ? model : same_model, other_type, 1 + kind % 3, 0, AERIE_KV_F16);
             n_deep += save_at_every_step(from, to, kind, &expected[kind], aerie_spec_type_name(types[t]));
             aerie_session_free(from);
             aerie_session_free(to);
@@ -290,9 +292,9 @@ static void test_in_the_same_session_and_short_of_cache(void **state)
             trace got[3] = {before, before, before};
             while (aerie_session_n_tasks(session)) {
                 need(aerie_step(session, &error), &error);
-                aerie_token_event e;
-                while (aerie_poll(session, &e))
-                    if (e.token >= 0) got[e.i_request].ids[got[e.i_request].n++] = e.token;
+                const aerie_token_event *e;
+                while ((e = aerie_poll(session)))
+                    if (e->token >= 0) got[e->i_request].ids[got[e->i_request].n++] = e->token;
             }
             for (size_t i = 0; i < 3; i++) {
                 assert_int_equal(got[i].n, expected.n);
@@ -341,12 +343,12 @@ static void test_forks(void **state)
         need(aerie_submit(session, &fork, &forks[i], &error), &error);
     }
     while (aerie_session_n_tasks(session)) {
-        aerie_token_event e;
+        const aerie_token_event *e;
         need(aerie_step(session, &error), &error);
-        while (aerie_poll(session, &e)) {
-            trace *g = &got[e.i_request];
-            if (e.token >= 0) g->ids[g->n++] = e.token;
-            else g->stats = *e.stats;
+        while ((e = aerie_poll(session))) {
+            trace *g = &got[e->i_request];
+            if (e->token >= 0) g->ids[g->n++] = e->token;
+            else g->stats = *e->stats;
         }
     }
     int32_t longer[N_PROMPT + N_PREDICT];
@@ -430,7 +432,8 @@ static void *save_some(uint32_t kind, size_t *n)
     return data;
 }
 
-static void refuse(aerie_session *session, aerie_request request, const void *data, size_t n, aerie_status status, const char *why)
+static void refuse(aerie_session *session, aerie_request request, const void *data, size_t n, aerie_status status,
+                   const char *why)
 {
     aerie_error error = {0};
     aerie_task *task;
@@ -503,7 +506,7 @@ static void test_a_callback_may_not_save(void **state)
     aerie_error error = {0};
     aerie_session *session = open_session(model, AERIE_SPEC_NGRAM, 1, 0, AERIE_KV_F16);
     const aerie_request request = request_of(0);
-    need(aerie_generate(session, &request, 1, save_in_callback, NULL, NULL, &error), &error);
+    need(aerie_generate(session, &request, 1, save_in_callback, NULL, NULL, 0, &error), &error);
     assert_int_equal(callback_status, AERIE_ERROR_ARGUMENT);
     aerie_session_free(session);
 }
@@ -526,8 +529,8 @@ static bool try_bytes(aerie_session *session, const uint8_t *data, size_t n)
     for (int i = 0; i < 2; i++) (void)aerie_step(session, &error);
     aerie_task_free(task);
     (void)aerie_step(session, &error);
-    aerie_token_event e;
-    while (aerie_poll(session, &e)) {}
+    const aerie_token_event *e;
+    while ((e = aerie_poll(session))) {}
     return true;
 }
 

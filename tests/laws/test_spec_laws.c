@@ -391,7 +391,8 @@ static void check_refused(aerie_session *session, const aerie_request *bad, aeri
         memset(&r, 0, sizeof r);
         r.n = N_GOOD + 1;
         for (size_t i = 0; i <= N_GOOD; i++) requests[i] = i == at ? *bad : request_of(i < at ? i : i - 1, 0, true);
-        assert_int_equal(aerie_generate(session, requests, N_GOOD + 1, on_token, &r, stats, &error), expected);
+        assert_int_equal(aerie_generate(session, requests, N_GOOD + 1, on_token, &r, stats, sizeof(aerie_stats), &error),
+                         expected);
         if (!strstr(error.text, text)) fail_msg("'%s' does not hold '%s'", error.text, text);
         char number[32];
         snprintf(number, sizeof number, "request %zu: ", at);
@@ -406,7 +407,7 @@ static void check_refused(aerie_session *session, const aerie_request *bad, aeri
             if (is_bad) assert_non_null(strstr(stats[i].error.text, text));
         }
     }
-    assert_int_equal(aerie_generate(session, bad, 1, NULL, NULL, NULL, &error), expected);
+    assert_int_equal(aerie_generate(session, bad, 1, NULL, NULL, NULL, 0, &error), expected);
     assert_null(strstr(error.text, "request 0: ")); /* alone it needs no number */
 }
 

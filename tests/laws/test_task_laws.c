@@ -99,19 +99,19 @@ static uint32_t n_ended;
 
 static void poll_all(aerie_session *session)
 {
-    aerie_token_event e;
-    while (aerie_poll(session, &e)) {
-        answer *a = &got[e.i_request];
-        assert_true(a->n_text + e.n_text <= sizeof a->text);
-        if (e.n_text) memcpy(a->text + a->n_text, e.text, e.n_text);
-        a->n_text += e.n_text;
-        if (e.token >= 0) {
+    const aerie_token_event *e;
+    while ((e = aerie_poll(session))) {
+        answer *a = &got[e->i_request];
+        assert_true(a->n_text + e->n_text <= sizeof a->text);
+        if (e->n_text) memcpy(a->text + a->n_text, e->text, e->n_text);
+        a->n_text += e->n_text;
+        if (e->token >= 0) {
             assert_true(a->n < N_PREDICT);
-            a->ids[a->n++] = e.token;
+            a->ids[a->n++] = e->token;
             continue;
         }
-        assert_true(aerie_task_ended(e.task) && e.stats == aerie_task_stats(e.task));
-        a->stats = *e.stats;
+        assert_true(aerie_task_ended(e->task) && e->stats == aerie_task_stats(e->task));
+        a->stats = *e->stats;
         n_ended++;
     }
 }

@@ -103,7 +103,7 @@ static void answer_all(aerie_session *session, const aerie_request *requests, si
     aerie_error error = {0};
     aerie_stats stats[MAX_REQUESTS];
     *r = (run){.n = n};
-    need(aerie_generate(session, requests, n, on_token, r, stats, &error), &error);
+    need(aerie_generate(session, requests, n, on_token, r, stats, sizeof(aerie_stats), &error), &error);
     for (size_t i = 0; i < n; i++) r->answers[i].stats = stats[i];
     for (size_t i = 0; i < n; i++)
         if (stats[i].stop != AERIE_STOP_STRING) check_stats(&r->answers[i], &requests[i]);
@@ -319,10 +319,10 @@ static void test_the_overlap_is_told(void **state)
     (void)state;
     aerie_overlap o = {0};
     aerie_session *session = open_session(targets[BPE], drafts[SAME], true, false, 1);
-    assert_false(aerie_session_overlap(session, &o));
+    assert_false(aerie_session_overlap(session, &o, sizeof o));
     aerie_session_free(session);
     session = open_session(targets[BPE], drafts[SMALLER], true, false, 1);
-    assert_true(aerie_session_overlap(session, &o));
+    assert_true(aerie_session_overlap(session, &o, sizeof o));
     assert_int_equal(o.n_target, 319);
     assert_int_equal(o.n_draft, 290);
     assert_int_equal(o.n_shared, 290);

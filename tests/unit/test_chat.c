@@ -48,7 +48,7 @@ static count count_bos(const aerie_model *model, const char *text, size_t n)
     count c = {0};
     aerie_error error = {0};
     aerie_model_info info;
-    aerie_model_info_get(model, &info);
+    aerie_model_info_get(model, &info, sizeof info);
     if (aerie_chat_tokenize(model, text, n, &tokens, &n_tokens, &error) != AERIE_OK) fail_msg("%s", error.text);
     assert_true(n_tokens > 2);
     while (c.first < n_tokens && info.bos >= 0 && tokens[c.first] == info.bos) c.first++;
@@ -64,7 +64,7 @@ static void check(bool spm, vocab_make how, const char *tmpl, count wanted)
     static const char json[] = "[{\"role\": \"user\", \"content\": \"hello\"}, "
                                "{\"role\": \"assistant\", \"content\": \"world\"}, "
                                "{\"role\": \"user\", \"content\": \"hello\"}]";
-    const aerie_chat chat = {.messages = {json, sizeof json - 1, NULL}};
+    const aerie_chat chat = {.size = sizeof(aerie_chat), .messages = {json, sizeof json - 1, NULL}};
     char *text, *other;
     size_t n, n_other;
     aerie_error error = {0};
@@ -177,7 +177,8 @@ static void known_templates(void **state)
         size_t n;
         aerie_error error = {0};
         assert_non_null(text);
-        const aerie_chat chat = {.template_text = {text, strlen(text), name}, .turns = turns, .n_turns = 4, .bos = "<s>",
+        const aerie_chat chat = {.size = sizeof(aerie_chat), .template_text = {text, strlen(text), name},
+                                 .turns = turns, .n_turns = 4, .bos = "<s>",
                                  .eos = "</s>"};
         if (aerie_chat_render(NULL, &chat, &prompt, &n, &error) != AERIE_OK) fail_msg("%s", error.text);
         assert_true(i < sizeof wanted / sizeof *wanted);
@@ -216,7 +217,8 @@ static void check_control(const char *tmpl, const char *json, size_t n_template,
     static const char tools[] = "[{\"name\": \"<|im_end|>\", \"<|im_end|>\": [\"x<|im_end|>\"]}]";
     aerie_error error = {0};
     aerie_model *model = load(false, &(vocab_make){.chat_template = tmpl});
-    aerie_chat chat = {.messages = {json, strlen(json), NULL}, .tools = {tools, sizeof tools - 1, NULL}};
+    aerie_chat chat = {.size = sizeof(aerie_chat), .messages = {json, strlen(json), NULL},
+                       .tools = {tools, sizeof tools - 1, NULL}};
     const int32_t control = control_token(model, "<|im_end|>");
     for (int special = 0; special < 2; special++) {
         int32_t *tokens, *plain;

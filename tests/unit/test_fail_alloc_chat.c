@@ -55,7 +55,8 @@ static int free_model(void **state)
 
 static aerie_status render(const aerie_model *model, char **text, aerie_error *error)
 {
-    const aerie_chat chat = {.messages = {messages, sizeof messages - 1, NULL}, .tools = {tools, sizeof tools - 1, NULL},
+    const aerie_chat chat = {.size = sizeof(aerie_chat), .messages = {messages, sizeof messages - 1, NULL},
+                             .tools = {tools, sizeof tools - 1, NULL},
                              .variables = {variables, sizeof variables - 1, NULL}};
     size_t n = 0;
     int32_t *tokens = NULL;

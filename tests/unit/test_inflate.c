@@ -64,7 +64,7 @@ static void listen(saying *s, const char *path)
     params.spec.type = AERIE_SPEC_NONE;
     need(aerie_model_load(&model, path, NULL, &error), &error);
     need(aerie_session_create(&session, model, &params, &error), &error);
-    aerie_model_info_get(model, &info);
+    aerie_model_info_get(model, &info, sizeof info);
     s->n_vocab = info.n_vocab;
     assert_true(s->n_vocab <= MOST_VOCAB);
     for (int i = 0; i < N_TOKENS; i++) text[i] = 3 + i * 37 % 250;

@@ -32,7 +32,7 @@ typedef struct job {
 static void *render(void *context)
 {
     job *j = context;
-    const aerie_chat chat = {.template_text = {j->text, j->n, "t"}, .messages = {"[]", 2, "m"}};
+    const aerie_chat chat = {.size = sizeof(aerie_chat), .template_text = {j->text, j->n, "t"}, .messages = {"[]", 2, "m"}};
     char *text = NULL;
     size_t n = 0;
     j->status = aerie_chat_render(NULL, &chat, &text, &n, &j->error);

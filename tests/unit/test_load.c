@@ -91,7 +91,7 @@ static sums logits_of(const aerie_model_params *p)
     if (aerie_model_load(&model, path, p, &error) != AERIE_OK) fail_msg("%s", error.text);
     if (aerie_session_create(&session, model, &sp, &error) != AERIE_OK) fail_msg("%s", error.text);
     aerie_model_info info;
-    aerie_model_info_get(model, &info);
+    aerie_model_info_get(model, &info, sizeof info);
     sums s = {calloc((size_t)N_TOKENS * info.n_vocab, sizeof(float)), info.n_vocab};
     assert_non_null(s.logits);
     if (aerie_eval(session, tokens, N_TOKENS, keep, &s, &error) != AERIE_OK) fail_msg("%s", error.text);
@@ -133,8 +133,8 @@ static void test_what_is_read(void **state)
         aerie_model *model;
         const aerie_model_params p = params_of(&ways[w], NULL);
         assert_int_equal(aerie_model_load(&model, path, &p, &error), AERIE_OK);
-        aerie_model_info_get(model, &info[w]);
-        assert_int_equal(aerie_memory_plan_get(path, &p, NULL, &plan, &error), AERIE_OK);
+        aerie_model_info_get(model, &info[w], sizeof info[w]);
+        assert_int_equal(aerie_memory_plan_get(path, &p, NULL, &plan, sizeof plan, &error), AERIE_OK);
         assert_int_equal(plan.weight_bytes, info[w].weight_bytes);
         assert_true(info[w].load_seconds >= info[w].fill_seconds);
         aerie_model_free(model);
@@ -166,15 +166,17 @@ static void test_memory_of_a_draft_model(void **state)
         assert_true(fd >= 0 && close(fd) == 0 && mk_shape("tiny", &o));
         o.vocab = vocabs[i], o.n_vocab = 420;
         if (mk_model(&o, paths[i], &error) != AERIE_OK) fail_msg("%s", error.text);
-        if (aerie_memory_plan_draft(paths[0], paths[i], NULL, &sp, &plans[i], &error) != AERIE_OK) fail_msg("%s", error.text);
+        if (aerie_memory_plan_draft(paths[0], paths[i], NULL, &sp, &plans[i], sizeof plans[i], &error) != AERIE_OK)
+            fail_msg("%s", error.text);
     }
-    assert_int_equal(aerie_memory_plan_get(paths[0], NULL, &sp, &alone, &error), AERIE_OK);
+    assert_int_equal(aerie_memory_plan_get(paths[0], NULL, &sp, &alone, sizeof alone, &error), AERIE_OK);
     assert_int_equal(plans[1].weight_bytes, alone.weight_bytes);
     assert_true(plans[2].session_bytes > plans[1].session_bytes);
     assert_int_equal(plans[3].session_bytes, plans[1].session_bytes);
-    assert_int_equal(aerie_memory_plan_draft(paths[0], "/nowhere", NULL, &sp, &alone, &error), AERIE_ERROR_IO);
+    assert_int_equal(aerie_memory_plan_draft(paths[0], "/nowhere", NULL, &sp, &alone, sizeof alone, &error), AERIE_ERROR_IO);
     sp.n_ctx = 4;
-    assert_int_equal(aerie_memory_plan_draft(paths[0], paths[1], NULL, &sp, &alone, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_memory_plan_draft(paths[0], paths[1], NULL, &sp, &alone, sizeof alone, &error),
+                     AERIE_ERROR_ARGUMENT);
     for (int i = 0; i < 4; i++) unlink(paths[i]);
 }
 
@@ -307,7 +309,7 @@ static void test_logits_that_are_no_numbers(void **state)
             aerie_request request = aerie_request_default();
             request.tokens = tokens, request.n_tokens = 3, request.n_predict = 4;
             for (int again = 0; again < 2; again++) {
-                assert_int_equal(aerie_generate(session, &request, 1, on_token, &n_told, NULL, &error), AERIE_ERROR_FORMAT);
+                assert_int_equal(aerie_generate(session, &request, 1, on_token, &n_told, NULL, 0, &error), AERIE_ERROR_FORMAT);
                 assert_non_null(strstr(error.text, "no finite logit for the token at position 3"));
             }
             assert_int_equal(n_told, 0);

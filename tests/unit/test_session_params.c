@@ -26,7 +26,7 @@ static void refused(const aerie_session_params *params, const char *text)
     assert_null(session);
     if (!strstr(error.text, text)) fail_msg("'%s' does not name '%s'", error.text, text);
     error.text[0] = '\0';
-    assert_int_equal(aerie_memory_plan_get(path, NULL, params, &plan, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_memory_plan_get(path, NULL, params, &plan, sizeof plan, &error), AERIE_ERROR_ARGUMENT);
     if (!strstr(error.text, text)) fail_msg("'%s' does not name '%s'", error.text, text);
 }
 
