@@ -75,13 +75,13 @@ bool ae_file_same(const char *a, const char *b)
 
 aerie_status ae_file_resolve(char **out, const char *path, aerie_error *error)
 {
-    enum { MAX_LINKS = 40 }; /* as Linux has it */
+    enum { MAX_LINKS = 40 }; /* Linux's limit */
     char *at = ae_strndup(path, strlen(path));
     *out = NULL;
     for (int i = 0; at && i < MAX_LINKS; i++) {
         char target[4096];
         const ssize_t n = readlink(at, target, sizeof target);
-        if (n < 0) { /* no link, or nothing there yet */
+        if (n < 0) { /* not a link, or nothing there yet */
             *out = at;
             return AERIE_OK;
         }
@@ -113,7 +113,7 @@ void ae_file_advise(int fd, uint64_t offset, size_t n, ae_file_advice advice)
 
 static aerie_status read_whole(ae_file_map *map, int fd, const char *path, aerie_error *error)
 {
-    /* aligned, so that what is aligned in the file (tensors) is aligned in memory too */
+    /* aligned, so that tensors that are aligned in the file are aligned in memory too */
     size_t room = map->bytes > SIZE_MAX - 64 ? 0 : (map->bytes + 64) & ~(size_t)63;
     uint8_t *data = room ? aligned_alloc(64, room) : NULL;
     if (!data) return ae_fail(error, AERIE_ERROR_MEMORY, "%s: not enough memory to read its %zu bytes", path, map->bytes);

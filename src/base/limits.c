@@ -2,8 +2,8 @@
  *
  * Owns nothing. Sources, on Linux: the affinity mask; sibling lists under /sys/devices/system/cpu; control groups, both
  * versions, from the process's own group up to the root (any of them may limit). All files are read below a root
- * that tests replace. Of the topology one number is wanted, for which the kernel has a file: hwloc's place is where
- * memory and threads are bound to nodes. */
+ * that tests replace. Only one number of the topology is needed, and the kernel has a file for it; hwloc would be worth
+ * its weight only for binding memory and threads to nodes. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -32,11 +32,11 @@ static bool read_text(char *out, size_t capacity, const char *root, const char *
 
 typedef struct group {
     const char *root;
-    char path[PATH_BYTES]; /* of the group as it is being looked at, from the root of its hierarchy; "" at the top */
+    char path[PATH_BYTES]; /* of the current group, from the root of its hierarchy; "" at the top */
     const char *mount;     /* of the hierarchy */
 } group;
 
-/* Whether `name` stands in a list with commas. */
+/* Whether a comma-separated list contains `name`. */
 static bool lists(const char *list, size_t n, const char *name)
 {
     const size_t m = strlen(name);
@@ -84,7 +84,7 @@ static bool group_text(const group *g, const char *file, char *out, size_t capac
     return read_text(out, capacity, g->root, path);
 }
 
-/* To the group above; false at the top. */
+/* Moves to the parent group; false at the top. */
 static bool group_up(group *g)
 {
     char *slash = strrchr(g->path, '/');
@@ -103,7 +103,7 @@ static void take_least(double *least, double value)
     if (value > 0 && (*least <= 0 || value < *least)) *least = value;
 }
 
-/* CPUs that the groups grant, 0 = no limit. */
+/* CPUs that the control groups allow, 0 = no limit. */
 static double cpu_quota(const char *root)
 {
     group g;
@@ -112,7 +112,7 @@ static double cpu_quota(const char *root)
     if (find_group(&g, root, "", mounts_2))
         do {
             if (group_text(&g, "cpu.max", text, sizeof text) && sscanf(text, "%lf %lf", &quota, &per) == 2 && per > 0)
-                take_least(&least, quota / per); /* "max 100000" is no number */
+                take_least(&least, quota / per); /* "max 100000" is not a number */
         } while (group_up(&g));
     if (find_group(&g, root, "cpu", mounts_cpu))
         do {
@@ -156,7 +156,7 @@ void ae_os_cpus_below(const char *root, const bool allowed[AE_MAX_CPUS], ae_os_c
     out->n_threads = out->n_cores;
     if (out->quota > 0 && out->quota < out->n_threads) {
         out->n_threads = (uint32_t)out->quota;
-        out->n_threads += out->n_threads < out->quota; /* rounded up: what is left over would else be lost */
+        out->n_threads += out->n_threads < out->quota; /* rounded up, so that a fraction of a CPU is used too */
     }
     if (out->n_threads < 1) out->n_threads = 1;
 }
@@ -217,7 +217,7 @@ static double named_number(const char *text, const char *name)
     return 0;
 }
 
-/* What a group has left. Cached files count as used there, but give way when memory is asked for. */
+/* Memory left in a group. Cached files count as used there, but are dropped when memory is needed. */
 static void group_memory_left(const group *g, const char *limit, const char *used, const char *active, const char *inactive,
                               double *least)
 {

@@ -16,7 +16,7 @@ double ae_time_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Nothing but the call: what a test replaces to make reads fail. */
+/* Only the call itself, which tests replace to make reads fail. */
 long long ae_os_pread(int fd, void *out, size_t n, uint64_t offset)
 {
     return pread(fd, out, n, (off_t)offset);
@@ -35,7 +35,7 @@ void *ae_os_pages_alloc(size_t bytes)
     size_t want = pages_round(bytes ? bytes : 1), total = want + HUGE_BYTES;
     char *p = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
-    /* give back what lies outside the aligned part */
+    /* unmap what is outside the aligned part */
     size_t head = (HUGE_BYTES - ((uintptr_t)p & (HUGE_BYTES - 1))) & (HUGE_BYTES - 1);
     if (head) munmap(p, head);
     if (total - head - want) munmap(p + head + want, total - head - want);
@@ -52,7 +52,8 @@ void ae_os_pages_free(void *pages, size_t bytes)
 void ae_os_cache_forget(const void *bytes, size_t n)
 {
     unsigned a, b, c, d;
-    const bool at_once = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_CLFLUSHOPT); /* else one waits for another */
+    /* without CLFLUSHOPT each flush waits for the one before */
+    const bool at_once = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_CLFLUSHOPT);
     for (const char *p = bytes, *end = p + n; p < end; p += 64) {
         if (at_once) __asm__ volatile("clflushopt (%0)" ::"r"(p) : "memory");
         else __asm__ volatile("clflush (%0)" ::"r"(p) : "memory");

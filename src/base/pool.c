@@ -15,8 +15,8 @@
  *
  * When all items of a round are done the caller closes it (`claim` with CLOSED as next item), then writes job, context,
  * n_items and done, then opens the next round by `claim`. Without the closing, a worker that had read the old
- * claim, then the new n_items, could take an item of a round that is not open yet. With it, whoever saw any of the
- * new values has seen the closing too, so that its exchange of the old claim fails. */
+ * claim, then the new n_items, could take an item of a round that is not open yet. With it, a worker that saw any of the
+ * new values has seen the closing too, so its exchange of the old claim fails. */
 #define CLOSED UINT32_MAX
 #define SPIN_SECONDS 200e-6 /* longer than the gaps inside a forward pass, shorter than those between requests */
 
@@ -52,7 +52,7 @@ static uint32_t round_of(const ae_pool *pool)
     return (uint32_t)(atomic_load_explicit(&pool->claim, memory_order_acquire) >> 32);
 }
 
-/* Works off items of the current round until none is left; returns that round. */
+/* Processes items of the current round until none is left; returns that round. */
 static uint32_t work(ae_pool *pool, uint32_t i_worker)
 {
     unsigned long long claim = atomic_load_explicit(&pool->claim, memory_order_acquire);
@@ -174,6 +174,6 @@ void ae_pool_run(ae_pool *pool, ae_pool_job *job, void *context, uint32_t n_item
     work(pool, 0);
     for (unsigned i = 1; atomic_load_explicit(&pool->done, memory_order_acquire) != n_items; i++) {
         relax();
-        if ((i & 1023) == 0) sched_yield(); /* whoever holds the last item may need this core */
+        if ((i & 1023) == 0) sched_yield(); /* the worker with the last item may need this core */
     }
 }

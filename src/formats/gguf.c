@@ -2,7 +2,7 @@
  *
  * Owns: the files (parse.h) and the tensor list over all of them.
  * Invariant: `tensors` is in order of parts, then of files; `tensor_order` sorts it by name, and
- * no name stands twice.
+ * no name occurs twice.
  * A part of a split set says which it is (split.no, split.count) and is named to match,
  * "prefix-0000i-of-0000n.gguf", i from 1, which is how the others are found.
  */
@@ -12,7 +12,7 @@
 #include "formats/override.h"
 #include "formats/parse.h"
 
-#define MAX_FILES 65535 /* split.count is a u16 where it is written */
+#define MAX_FILES 65535 /* split.count is written as a u16 */
 
 struct ae_gguf {
     char *path;
@@ -172,7 +172,7 @@ static void format_suffix(char out[SUFFIX_BYTES + 1], uint32_t no, uint32_t coun
     snprintf(out, SUFFIX_BYTES + 1, "-%05u-of-%05u.gguf", (no + 1) % 100000, count % 100000);
 }
 
-/* Opens part i of the set to which the file at `path` (part set->no) belongs, and checks what it says it is. */
+/* Opens part i of the set to which the file at `path` (part set->no) belongs, and checks its split.* keys. */
 static aerie_status open_part(ae_gguf_file *part, const char *path, const split *set, uint32_t i,
                               const ae_gguf_options *how, aerie_error *error)
 {
@@ -318,7 +318,7 @@ static aerie_status reader_file(ae_gguf_reader *r, uint32_t i_file, aerie_error 
     return ae_fail(error, AERIE_ERROR_IO, "%s: the file was changed while it was being loaded", f->path);
 }
 
-/* In memory that is not the file's own pages: lent by the caller, or read whole. */
+/* In memory other than the file's pages: lent by the caller, or read as a whole. */
 static bool in_memory(const ae_gguf_file *f)
 {
     return !f->map.mapped && !f->map.head;

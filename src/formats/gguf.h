@@ -80,7 +80,7 @@ void ae_gguf_close(ae_gguf *gguf);
 const char *ae_gguf_path(const ae_gguf *gguf); /* as given to open */
 uint32_t ae_gguf_version(const ae_gguf *gguf);
 uint32_t ae_gguf_alignment(const ae_gguf *gguf);
-/* Whether path is one of the files that were opened (under any name); false where there is no such file. */
+/* Whether path is one of the opened files (under any name); false if there is no such file. */
 bool ae_gguf_reads(const ae_gguf *gguf, const char *path);
 uint32_t ae_gguf_n_files(const ae_gguf *gguf);
 uint64_t ae_gguf_file_bytes(const ae_gguf *gguf); /* all parts together */
@@ -93,8 +93,8 @@ size_t ae_gguf_n_tensors(const ae_gguf *gguf);
 const ae_gguf_tensor *ae_gguf_tensor_at(const ae_gguf *gguf, size_t i);
 const ae_gguf_tensor *ae_gguf_tensor_find(const ae_gguf *gguf, const char *name); /* NULL if absent */
 
-/* Reads data of tensors by offset, without touching mapped pages: a failing disk is an error, not a signal, and memory
- * holds no second copy. One per thread; holds one file open at a time. All zero is not open. */
+/* Reads tensor data by offset, without touching mapped pages: a failing disk gives an error instead of a signal, and the data
+ * is not in memory twice. One reader per thread; it keeps one file open at a time. A reader that is all zero is closed. */
 typedef struct ae_gguf_reader {
     const ae_gguf *gguf;
     int fd; /* of file i_file, or -1 */
@@ -103,15 +103,15 @@ typedef struct ae_gguf_reader {
 
 ae_gguf_reader ae_gguf_reader_open(const ae_gguf *gguf);
 void ae_gguf_reader_close(ae_gguf_reader *reader);
-/* Bytes [offset, offset + n) of a tensor into out. Errors: IO, also where the file is no longer the one that was opened. */
+/* Bytes [offset, offset + n) of a tensor into out. Errors: IO, also if the file has been replaced since. */
 aerie_status ae_gguf_read(ae_gguf_reader *reader, const ae_gguf_tensor *tensor, size_t offset, void *out, size_t n,
                           aerie_error *error);
-/* What will be read soon, or not again. A hint: without effect unless the reader holds the tensor's file open. */
+/* Hints that this part will be read soon, or not again; no effect unless the reader has the tensor's file open. */
 void ae_gguf_advise(ae_gguf_reader *reader, const ae_gguf_tensor *tensor, size_t offset, size_t n, ae_file_advice advice);
 
 /* Typed reads. An absent key leaves *value alone (set the default first) and returns OK, unless `required`;
  * a value of a wrong type or out of range is FORMAT with key, found type and wanted type.
- * Any integer type serves for integers, any of F32 and F64 for floats. */
+ * Integers may have any integer type, floats F32 or F64. */
 aerie_status ae_gguf_get_u32(const ae_gguf *gguf, const char *key, bool required, uint32_t *value, aerie_error *error);
 aerie_status ae_gguf_get_f32(const ae_gguf *gguf, const char *key, bool required, float *value, aerie_error *error);
 aerie_status ae_gguf_get_bool(const ae_gguf *gguf, const char *key, bool required, bool *value, aerie_error *error);

@@ -1,9 +1,9 @@
 /* gguf_write.c - writes a GGUF v3 file: header and descriptions from memory, tensor data as it comes.
  *
  * Owns: the key section and tensor list until they are written, and the temporary file until it
- * is renamed. Invariants: n_written bytes of data (padding included) stand in the file; padding
+ * is renamed. Invariants: n_written bytes of data (padding included) are in the file; padding
  * before a tensor is written with its first byte, so offsets follow from the list alone.
- * A failed write is final: every later call repeats that it failed.
+ * A failed write is final: every later call fails, too.
  */
 #define _XOPEN_SOURCE 700
 #include "formats/gguf_write.h"
@@ -26,11 +26,11 @@ typedef struct planned_tensor {
 } planned_tensor;
 
 struct ae_gguf_writer {
-    char *path, *place, *temporary; /* as given; where it leads to; NULL when no file exists */
+    char *path, *place, *temporary; /* as given; with links resolved; NULL while there is no file */
     FILE *file;
-    ae_buf keys; /* the key section as it will stand in the file */
+    ae_buf keys; /* the key section as it will be in the file */
     uint64_t n_keys;
-    size_t *key_at; /* [n_keys] where each key's length stands in `keys` */
+    size_t *key_at; /* [n_keys] the offset of each key's length in `keys` */
     size_t key_capacity;
     planned_tensor *tensors; /* [n_tensors] */
     size_t n_tensors, tensor_capacity;
@@ -70,7 +70,7 @@ void ae_gguf_writer_free(ae_gguf_writer *w)
     ae_free(w);
 }
 
-/* The system's reason, kept before clean-up changes it. */
+/* The system's reason, saved before clean-up changes it. */
 static aerie_status fail_io(ae_gguf_writer *w, const char *what, aerie_error *error)
 {
     int reason = errno;
@@ -126,7 +126,7 @@ static aerie_status add_key(ae_gguf_writer *w, ae_gguf_string key, uint32_t type
     ae_buf_add(&w->keys, &type, sizeof type);
     for (size_t i = 0; i < n_parts; i++) ae_buf_add(&w->keys, parts[i].bytes, parts[i].n);
     if (w->keys.failed) {
-        w->keys.failed = false; /* what was there before is whole */
+        w->keys.failed = false; /* what was there before is intact */
         w->keys.n = before;
         return ae_fail_memory(error, "the keys of a new GGUF file", before);
     }
@@ -338,8 +338,8 @@ static aerie_status write_zeros(ae_gguf_writer *w, uint64_t n, aerie_error *erro
     return AERIE_OK;
 }
 
-/* A file of its own beside the target: the same file system, so that the rename is atomic. A device or a directory is
- * no target: the rename would take its place, or fail at the very end. */
+/* A temporary file beside the target: on the same file system, so that the rename is atomic. Devices and directories are
+ * refused: the rename would replace them, or fail at the very end. */
 static aerie_status open_temporary(ae_gguf_writer *w, aerie_error *error)
 {
     struct stat there;
@@ -366,7 +366,7 @@ static aerie_status open_temporary(ae_gguf_writer *w, aerie_error *error)
         return status;
     }
     w->temporary = name;
-    /* the owner first: changing it may clear bits of the mode; who may not change it keeps what he is */
+    /* the owner first, since changing it may clear bits of the mode; without permission it stays the user's */
     const bool owned = !replaces || fchown(fd, there.st_uid, there.st_gid) == 0 || errno == EPERM;
     if (!owned || (replaces && fchmod(fd, there.st_mode & 07777) != 0)) {
         aerie_status status = fail_io(w, "cannot give the new file the mode of the old one", error);

@@ -1,6 +1,6 @@
-/* override.h - metadata given by the user, in place of a file's. Private to src/formats.
+/* override.h - metadata given by the user that replaces a file's. Private to src/formats.
  *
- * Owns: the keys and values, in the form that a file's have, so that all typed reads work on them.
+ * Owns: the keys and values, in the same form as those of a file, so that all typed reads work on them.
  */
 #ifndef AE_GGUF_OVERRIDE_H
 #define AE_GGUF_OVERRIDE_H
@@ -14,10 +14,10 @@ typedef struct ae_gguf_overrides {
     ae_arena arena; /* all of it */
 } ae_gguf_overrides;
 
-/* texts [n]: "KEY=TYPE:VALUE". ARGUMENT with a sentence that quotes the text. On failure there is nothing to free. */
+/* texts [n]: "KEY=TYPE:VALUE". ARGUMENT, with a message that quotes the text. After a failure there is nothing to free. */
 aerie_status ae_gguf_overrides_parse(ae_gguf_overrides *out, const char *const *texts, size_t n, aerie_error *error);
 void ae_gguf_overrides_free(ae_gguf_overrides *overrides);
-/* NULL if there is none of that name. */
+/* NULL if no key has that name. */
 const ae_gguf_kv *ae_gguf_overrides_find(const ae_gguf_overrides *overrides, const char *key);
 
 #endif

@@ -17,9 +17,9 @@
 _Static_assert(sizeof(ae_gguf_kv) <= 4 * KV_BYTES_MIN, "gguf.h promises at most 4 bytes of index per byte of file");
 _Static_assert(sizeof(ae_gguf_tensor) <= 4 * TENSOR_BYTES_MIN, "gguf.h promises at most 4 bytes of index per byte of file");
 
-#define HEADER_BYTES 64 /* what telling GGUF from other formats looks at, and more */
+#define HEADER_BYTES 64 /* more than is needed to tell GGUF from other formats */
 
-/* Where the reader stands, and what it is reading, for messages. */
+/* The reader's position, and what it is reading, for messages. */
 typedef struct cursor {
     ae_gguf_file *file;
     size_t at;
@@ -391,7 +391,7 @@ static bool offset_before(const void *context, uint32_t a, uint32_t b)
     return t[a].offset < t[b].offset;
 }
 
-/* Offsets count from the data section: bring them into the file and see that no two tensors overlap. */
+/* Offsets count from the data section: makes them offsets in the file and checks that no two tensors overlap. */
 static aerie_status place_tensors(cursor *c, uint32_t *order)
 {
     ae_gguf_file *f = c->file;

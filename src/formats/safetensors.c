@@ -1,7 +1,7 @@
 /* safetensors.c - implements safetensors.h.
  *
  * A file is: u64 n, n bytes of JSON {name: {dtype, shape, data_offsets}, "__metadata__": {...}}, then the data section
- * in which the offsets count. JSON is jansson's business; it bounds its depth and refuses duplicate names for us.
+ * to which the offsets refer. jansson reads the JSON, bounds its depth and refuses duplicate names.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "formats/safetensors.h"

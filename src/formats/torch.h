@@ -1,10 +1,10 @@
 /* torch.h - reading PyTorch checkpoints (pytorch_model.bin, *.pt) as tables of tensors, without running them. Hostile input.
  *
- * Such a file is a zip archive: a pickle that says which tensors there are, and their numbers as records of their own. A
- * pickle is a program; here it is read by a machine that knows dictionaries, tuples, numbers, texts and the two calls that
- * make a tensor of a record. It can do nothing else: whatever it asks for beyond is refused by name. Its steps, stack and
- * memory are bounded by the file's size.
- * The result is lent as if it had come from a safetensors file (same struct, same invariants but one: tensors may share bytes).
+ * Such a file is a zip archive with a pickle that describes the tensors, and a record for the data of each. A pickle is a
+ * program; it is interpreted here by a machine that knows dictionaries, tuples, numbers, texts and the two calls that make a
+ * tensor from a record, and nothing else: any other call is refused by name. Steps, stack and memory are bounded by the file's
+ * size.
+ * The result looks like that of a safetensors file (same struct, same invariants except that tensors may share bytes).
  * Source: torch.save since 1.6 (zip), pickle protocol 2 (Lib/pickletools.py), APPNOTE.TXT 6.3 for zip and zip64.
  */
 #ifndef AE_GGUF_TORCH_H

@@ -1,6 +1,6 @@
 /* zip.h - the table of a zip archive whose records are stored uncompressed, as torch.save writes them. Hostile input.
  *
- * Borrows the bytes and lends names and data in them. Private to src/gguf.
+ * Borrows the bytes and lends names and data in them. Private to src/formats.
  * Source: APPNOTE.TXT 6.3 (central directory, zip64).
  */
 #ifndef AE_GGUF_ZIP_H

@@ -4,8 +4,8 @@
 
 #include "quant/types.h"
 
-/* The values that a code may stand for, and where to look for scales: the block's extreme is laid on
- * first, first + step, ... (n_tries of them) in units of a code, and on their negatives if both_signs. */
+/* The values that codes stand for, and the scales to try: those that put the block's extreme at first, first + step, ...
+ * (n_tries of them) in units of a code, and at their negatives if both_signs. */
 typedef struct ae_fit_codes {
     const int8_t *values; /* [16] ascending, or NULL: all integers in [lo, hi] */
     const float *middles; /* [15] half-way between neighbouring values */

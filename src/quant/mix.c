@@ -187,11 +187,11 @@ void ae_mix_model_read(ae_mix_model *model, const ae_gguf *gguf)
     model->head = ae_mix_name_is(arch, "eagle3") || ae_mix_name_is(arch, "eagle") || ae_mix_name_is(arch, "medusa");
 }
 
-/* ---- What takes part ---------------------------------------------------------------------------------- */
+/* ---- Which tensors are quantized ---------------------------------------------------------------------------------- */
 
 bool ae_mix_is_weight(const ae_gguf_tensor *tensor)
 {
-    /* small, or read by something that wants floats */
+    /* small, or used by code that needs floats */
     static const char *const kept[] = {
         "_norm.weight",
         "ffn_gate_inp.weight",
@@ -273,7 +273,7 @@ static uint32_t embedding_type(enum mix_id id, uint32_t type)
     return is_low(id) ? (uint32_t)AE_TYPE_Q2_K : type;
 }
 
-/* Of the mixes below three bits: what a few bits more help most. */
+/* Of the mixes below three bits: the tensors that gain most from a few more bits. */
 static uint32_t low_type(enum mix_id id, uint32_t type, const ae_mix_model *m, ae_gguf_string name, uint32_t layer)
 {
     const uint32_t more = is_larger_low(id) ? AE_TYPE_IQ3_S : AE_TYPE_Q2_K;

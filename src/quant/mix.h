@@ -13,7 +13,7 @@
 #include "formats/gguf.h"
 #include "quant/types.h"
 
-#define AE_MIX_AS_IS AE_TYPE_COUNT /* no type: what the file has, or what the mix says */
+#define AE_MIX_AS_IS AE_TYPE_COUNT /* no type: keep the file's, or use the mix's */
 
 typedef struct ae_mix {
     const char *name;   /* "Q4_K_M" */
@@ -34,7 +34,7 @@ typedef struct ae_mix_model {
     bool tied;                           /* no output.weight: the embeddings are the output */
 } ae_mix_model;
 
-/* Missing or strange keys count as 0 layers, 1 query head per KV head, no experts. */
+/* Missing or malformed keys count as 0 layers, 1 query head per KV head, no experts. */
 void ae_mix_model_read(ae_mix_model *model, const ae_gguf *gguf);
 
 /* Whether the tensor is quantized: a float matrix called "...weight" that is no norm, no router, no table of
@@ -42,15 +42,15 @@ void ae_mix_model_read(ae_mix_model *model, const ae_gguf *gguf);
 bool ae_mix_is_weight(const ae_gguf_tensor *tensor);
 /* The type that the mix wants for a weight of that name. ne0: elements in a row. */
 uint32_t ae_mix_type(const ae_mix *mix, const ae_mix_model *model, ae_gguf_string name, int64_t ne0);
-/* The type itself, or what is taken instead for rows of ne0 elements. */
+/* The type itself, or its fallback for rows of ne0 elements. */
 uint32_t ae_mix_fit(uint32_t type, int64_t ne0);
 
-/* Whether the mix makes sense for models with experts alone (MXFP4_MOE). */
+/* Whether the mix makes sense only for models with experts (MXFP4_MOE). */
 bool ae_mix_needs_experts(const ae_mix *mix);
-/* Whether weights of that type lose much unless an importance matrix says which of them count. */
+/* Whether weights of that type lose much quality without an importance matrix. */
 bool ae_mix_needs_importance(uint32_t type);
 
-/* Whether decoding a tensor of this type and encoding it again is quantizing it a second time. */
+/* Whether encoding a tensor of this type again would quantize it a second time. */
 bool ae_mix_is_quantized(uint32_t type);
 
 bool ae_mix_name_is(ae_gguf_string name, const char *text);

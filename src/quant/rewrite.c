@@ -63,7 +63,7 @@ static aerie_status check_type(uint32_t type, aerie_error *error)
                    info ? info->name : "?");
 }
 
-/* The type asked for, before the length of the rows is looked at. */
+/* The requested type, before the length of the rows is considered. */
 static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
                          aerie_error *error)
 {
@@ -142,7 +142,7 @@ static aerie_status measure(ae_rewrite *r, ae_rewrite_tensor *t, aerie_error *er
     return fits ? AERIE_OK : ae_rewrite_fail(r->gguf, t->from, error, AERIE_ERROR_LIMIT, "would become too large");
 }
 
-/* A mix that would touch next to nothing of this model. */
+/* A mix that would change almost nothing of this model. */
 static aerie_status check_mix(const ae_rewrite *r, aerie_error *error)
 {
     const ae_rewrite_settings *s = &r->settings;
@@ -199,7 +199,7 @@ aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rew
 /* ---- The head of the file ------------------------------------------------------------------------------- */
 
 typedef struct new_keys {
-    ae_rewrite_key items[32]; /* what is set, whether it is there or not */
+    ae_rewrite_key items[32]; /* keys that are set, whether the file has them or not */
     bool done[32];
     size_t n;
 } new_keys;

@@ -1,12 +1,12 @@
-/* rewrite.h - a GGUF file written again with other tensor types: quantizing, and what changes shapes on the way.
+/* rewrite.h - rewriting a GGUF file with other tensor types (quantizing) and, optionally, other shapes.
  *
- * Owns: the plan (what becomes of every tensor and key) and carrying it out. Does not own: the file that is read, which
- * must outlive the plan; which type a mix chooses (mix.h).
- * Invariants: tensors keep their order and names; a tensor whose type and shape stay is copied byte for byte; any other
- * is decoded to f32 and encoded row by row by the encoders of types.h, so the bytes depend neither on threads nor on
- * chunks. Keys stay but for split.*, general.file_type, general.quantization_version and those in settings. Memory: two
- * chunks of some MiB and a row per thread, whatever the size of the file. Nothing lies at the target's path before all
- * is well.
+ * Owns: the plan (the new type and shape of every tensor, the new keys) and its execution. Does not own: the file that is
+ * read, which must outlive the plan; the choice of types by a mix (mix.h).
+ * Invariants: tensors keep their order and names; a tensor whose type and shape do not change is copied byte for byte; any
+ * other is decoded to f32 and encoded row by row by the encoders of types.h, so the bytes depend neither on threads nor on
+ * chunks. All keys are kept except split.*, general.file_type, general.quantization_version and those in settings. Memory:
+ * two chunks of some MiB and a row per thread, whatever the size of the file. The target's path is not touched before the
+ * new file is complete.
  */
 #ifndef AE_QUANT_REWRITE_H
 #define AE_QUANT_REWRITE_H
@@ -16,9 +16,9 @@
 typedef struct ae_rewrite_tensor {
     const ae_gguf_tensor *from;
     bool weight;            /* takes part (ae_mix_is_weight); others keep their type */
-    uint32_t type, wanted;  /* as written; what was asked for before the length of the rows was looked at */
-    uint32_t row_copies;    /* each row of a matrix, or element of a vector, stands that often in the new file */
-    uint32_t column_copies; /* each column of a matrix, divided by that number, likewise */
+    uint32_t type, wanted;  /* as written; as requested, before the length of the rows was considered */
+    uint32_t row_copies;    /* how often each row of a matrix, or element of a vector, occurs in the new file */
+    uint32_t column_copies; /* the same for each column of a matrix, which is divided by that number */
     int64_t ne[4];          /* as written */
     size_t bytes;           /* as written */
 } ae_rewrite_tensor;
@@ -45,10 +45,10 @@ typedef struct ae_rewrite_settings {
     size_t n_rules;
     bool pure;                  /* all weights in the mix's own type */
     bool leave_output;          /* output.weight stays as it is */
-    bool allow_requantize;      /* what is quantized already may be quantized again */
+    bool allow_requantize;      /* quantized weights may be quantized again */
     const ae_rewrite_key *keys; /* [n_keys] u32 keys with new values */
     size_t n_keys;
-    ae_rewrite_shape *shape; /* NULL: shapes stay */
+    ae_rewrite_shape *shape; /* NULL: shapes do not change */
     void *shape_context;
     bool only_copied; /* weights without copies keep their type, whatever the mix says */
     /* Copies: a group of that many rows or columns, then the same group again ... (1: the copies of each side by side). A
@@ -63,8 +63,8 @@ ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix);
 
 typedef struct ae_rewrite ae_rewrite;
 
-/* Decides everything, reads no tensor data. Errors: ARGUMENT (a bad pattern, a type without encoder, quantizing again
- * without leave), FORMAT, LIMIT (a shape that overflows), MEMORY, and what `shape` says. *out is NULL on failure. */
+/* Makes all decisions and reads no tensor data. Errors: ARGUMENT (a bad pattern, a type without encoder, quantizing again
+ * without permission), FORMAT, LIMIT (a shape that overflows), MEMORY, and what `shape` says. *out is NULL on failure. */
 aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rewrite_settings *settings,
                              aerie_error *error);
 void ae_rewrite_free(ae_rewrite *rewrite);

@@ -1,4 +1,4 @@
-/* rewrite_rows.c - the second half of rewrite.h: tensor data, chunk by chunk, rows shared out among threads.
+/* rewrite_rows.c - the second half of rewrite.h: tensor data, chunk by chunk, rows distributed over threads.
  *
  * Owns the buffers while it runs. A chunk is read whole, its rows are decoded, spread and encoded by the pool, and
  * it is written whole: reading and writing stay in order and in one thread.
@@ -33,11 +33,11 @@ typedef struct chunk {
     const ae_rewrite_tensor *t;
     const ae_type_info *from, *to;
     size_t ne0, in_row, out_row; /* elements of a row that is read; bytes of rows */
-    size_t row_group;            /* rows that stand together in each copy; a chunk is whole groups */
-    _Atomic uint64_t bad_row;    /* the first one of the chunk with a weight that is no finite number, or UINT64_MAX */
+    size_t row_group;            /* rows that are together in each copy; a chunk is whole groups */
+    _Atomic uint64_t bad_row;    /* the first one of the chunk with a weight that is not finite, or UINT64_MAX */
 } chunk;
 
-/* What is copied as a whole: the group asked for, or all n. */
+/* The unit of copying: the requested group, or all n. */
 static size_t group_of(const running *run, size_t n)
 {
     const size_t group = run->rewrite->settings.copy_group;
@@ -53,8 +53,8 @@ static bool all_finite(const float *x, size_t n)
     return finite;
 }
 
-/* x [n] / share encoded again and again, the k-th time at out + k * stride; each time with what the ones before have
- * lost. scratch [3 n]. */
+/* Encodes x [n] / share repeatedly, the k-th time at out + k * stride; each time with the errors of the earlier ones added.
+ * scratch [3 n]. */
 static void encode_carrying(const ae_type_info *to, const float *x, size_t n, uint32_t copies, float share,
                             float *scratch, uint8_t *out, size_t stride)
 {
@@ -68,7 +68,7 @@ static void encode_carrying(const ae_type_info *to, const float *x, size_t n, ui
     }
 }
 
-/* A row whose columns stand c->t->column_copies times. scratch: the wide row, or [3 group]. */
+/* A row whose columns occur c->t->column_copies times each. scratch: the wide row, or [3 group]. */
 static void do_wide_row(const chunk *c, const float *x, float *scratch, uint8_t *out)
 {
     const size_t copies = c->t->column_copies, group = group_of(c->run, c->ne0), block = c->to->n_block;

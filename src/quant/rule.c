@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-#define MOST_STEPS 100000 /* of a match; names are short, so only a pattern that explodes needs as many */
+#define MOST_STEPS 100000 /* of a match; names are short, so only a pattern with exponential backtracking needs that many */
 
 struct ae_rule_code {
     const char *pattern; /* borrowed */

@@ -1,7 +1,7 @@
 /* types.h - the table of tensor types, and the plain-C definition of each format.
  *
  * Decode to f32, encode from f32 where we write a format, and the integer view that all matrix
- * kernels share. Names, ids and sizes stand in formats/type.h, where the file reader needs them;
+ * kernels share. Names, ids and sizes are in formats/type.h, where the file reader needs them;
  * block structs, with static asserts against those sizes, in blocks.h.
  */
 #ifndef AE_QUANT_TYPES_H
@@ -22,8 +22,8 @@ typedef enum ae_dot {
 } ae_dot;
 
 typedef void ae_decode_fn(const void *blocks, float *x, size_t n);  /* n elements, a multiple of the block */
-/* importance[n]: how much an error of each element counts (an importance matrix has a number for each column), or NULL: all
- * alike. Floats, Q8_0, TQ1_0 and TQ2_0 leave nothing to choose and ignore it. */
+/* importance[n]: the weight of each element's error (an importance matrix has a number for each column), or NULL: equal
+ * weights. Floats, Q8_0, TQ1_0 and TQ2_0 have only one encoding and ignore it. */
 typedef void ae_encode_fn(const float *x, const float *importance, void *blocks, size_t n);
 
 typedef struct ae_type_info {

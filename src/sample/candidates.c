@@ -1,4 +1,4 @@
-/* candidates.c - rows and lists of candidates: the best of them, their weights, one form from the other.
+/* candidates.c - rows and lists of candidates: finding the best, their weights, conversion between the two forms.
  *
  * Sums are of integers (ae_weight_units) and do not depend on order. Heaps give the same order for any input, since ae_before
  * is total.
@@ -48,7 +48,7 @@ static void heap_sort(ae_candidate *heap, uint32_t n)
 
 #define LOOK 32
 
-/* Most of a row is below what was found already: many are looked at together. NaN is above nothing. */
+/* Most of a row is below what was found already, so many are compared together. NaN is never above. */
 static bool any_above(const float *x, float floor)
 {
     int above = 0;
@@ -79,12 +79,12 @@ uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate
 
 /* ---- Weights of many ---- */
 
-/* Where the CPU has fused multiplication the same steps run eight at a time, and give the same bits. */
+/* On CPUs with fused multiplication the same steps run eight at a time and give the same bits. */
 
 static inline __attribute__((always_inline)) void weigh(const float *logits, uint32_t n, float top, double t, float *out)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const float x = logits[i] > FLT_MAX ? FLT_MAX : logits[i]; /* NaN stays and has no weight, as -infinity */
+        const float x = logits[i] > FLT_MAX ? FLT_MAX : logits[i]; /* NaN has no weight, like -infinity */
         const float w = ae_weight(x, top, t);
         out[i] = x >= -FLT_MAX ? w : 0.0f;
     }
@@ -267,7 +267,7 @@ uint64_t ae_list_total(const ae_sampler *s, float top)
 
 /* ---- Sorting all ---- */
 
-#define SORT_MANY 1024 /* fewer are sorted by a heap as fast */
+#define SORT_MANY 1024 /* below that a heap is as fast */
 
 /* Ascending for better logits; -0 is 0. */
 static inline uint32_t rank_of(float logit)

@@ -1,8 +1,8 @@
-/* dry.c - DRY, "don't repeat yourself": weakens the token that would prolong a repetition.
+/* dry.c - DRY, "don't repeat yourself": penalizes the token that would continue a repetition.
  *
- * If the newest n tokens stand earlier in the window too, the token that followed them there loses multiplier * base^(n -
+ * If the newest n tokens occur earlier in the window too, the token that followed them there loses multiplier * base^(n -
  * allowed length), for the largest such n, where n >= allowed length. No repetition reaches back over a breaker (a newline, a
- * colon, ...), and a token that holds a breaker is never weakened.
+ * colon, ...), and a token that contains a breaker is never penalized.
  * Lengths come from the Z-function of the reversed window, in linear time. Breakers are looked for in the tokens' bytes,
  * across borders, and only as far back as the longest repetition.
  * Source: P. E. Weidmann, text-generation-webui pull request 5677; parameters as llama.cpp's. llama.cpp finds a breaker that
@@ -59,7 +59,7 @@ static bool breaker_ends_at(const ae_sampler *s, const int32_t *tokens, size_t a
     return false;
 }
 
-/* z[k]: how many of the newest tokens stand once more, k places earlier. Returns the longest. */
+/* z[k]: how many of the newest tokens occur again k places earlier. Returns the longest. */
 static uint32_t find_repeats(const int32_t *newest, uint32_t n, uint32_t *z)
 {
     uint32_t left = 0, end = 0, longest = 0; /* [left, end): the match that reaches farthest back */

@@ -1,4 +1,4 @@
-/* filters.c - steps that take candidates away, and the temperature.
+/* filters.c - steps that remove candidates, and the temperature.
  *
  * Definitions are llama.cpp's (docs/sampling.md). p is the softmax of logit / t over the candidates that are left.
  */
@@ -131,8 +131,8 @@ void ae_step_min_p(ae_sampler *s)
     s->n = n;
 }
 
-/* With the coin's probability all but the least of those that reach the threshold go. The coin: a counter that no token's
- * noise uses. */
+/* With the given probability, removes all candidates that reach the threshold except the least likely one. The coin uses a
+ * counter that no token's noise uses. */
 void ae_step_xtc(ae_sampler *s, size_t position)
 {
     uint32_t bits[4];

@@ -7,7 +7,7 @@ void ae_step_bias(ae_sampler *s)
     for (size_t i = 0; i < s->params.n_logit_bias; i++) s->row[s->params.logit_bias[i].token] += s->params.logit_bias[i].bias;
 }
 
-/* A token's logit is changed once, when it is met first; `seen` is zero again afterwards. */
+/* A token's logit is changed once, at its first occurrence; `seen` is zero again afterwards. */
 void ae_step_penalties(ae_sampler *s, const int32_t *tokens, size_t n_tokens)
 {
     const ae_sampling *p = &s->params;

@@ -44,7 +44,8 @@ static bool keeps_the_best(aerie_sampler step)
            step == AERIE_SAMPLER_MIN_P;
 }
 
-/* The steps that have an effect. Greedy, nothing after the temperature has, nor filters before it that keep the best. */
+/* The steps that have an effect. In a greedy chain, steps after the temperature have none, nor do filters before it that keep
+ * the best. */
 static void plan(ae_sampler *s)
 {
     static const aerie_sampler with_mirostat[AERIE_MAX_SAMPLERS] = {AERIE_SAMPLER_TEMPERATURE};
@@ -135,7 +136,7 @@ aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, co
         ae_sampler_free(s);
         return ae_fail_memory(error, "a sampler", n_vocab * (sizeof *s->row + sizeof *s->list));
     }
-    /* the noise grows with its bits, so a bin's last word bounds it; a hair for the rounding of the logarithms */
+    /* the noise grows with its bits, so a bin's last word bounds it; plus a margin for the rounding of the logarithms */
     for (uint32_t i = 0; i < AE_NOISE_BINS; i++) s->noise_bound[i] = gumbel_of(i << 22 | 0x3FFFFF) + 1e-9;
     *out = s;
     return AERIE_OK;
@@ -208,8 +209,8 @@ const ae_candidate *ae_sampler_candidates(ae_sampler *s, const float *logits, co
     return s->list;
 }
 
-/* argmax of logit / t + noise over the list. Most cannot win with the upper bits of their noise alone; passing those over
- * saves the logarithms and changes nothing. */
+/* argmax of logit / t + noise over the list. For most candidates the upper bits of the noise already show that they cannot win;
+ * skipping those saves the logarithms and changes nothing. */
 static int32_t draw(const ae_sampler *s, float top, uint64_t position)
 {
     const ae_candidate *c = s->list;
@@ -262,8 +263,8 @@ void ae_sampler_set_mu(ae_sampler *s, double mu)
     s->mu = mu;
 }
 
-/* How many of a drafter's n best the chain's filters would leave, were they the target's: what they cut is never drawn, so
- * noise must not lift it to the front. */
+/* How many of a drafter's n best the chain's filters would keep if they were the target's: tokens that are filtered out are
+ * never drawn, so noise must not move them to the front. */
 static uint32_t left_by_filters(const ae_sampler *s, const ae_candidate *best, uint32_t n)
 {
     double temperature = 1.0;

@@ -1,4 +1,4 @@
-/* sampling.c - the parameters: names, defaults (llama.cpp's), what is refused. */
+/* sampling.c - the parameters: names, defaults (llama.cpp's), checks. */
 #include "sample/sampler_int.h"
 
 static const struct sampler_name {

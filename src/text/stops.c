@@ -80,7 +80,7 @@ void ae_stops_free(ae_stops *s)
     ae_free(s);
 }
 
-/* Bytes matched once c has come. A complete match ends the stream, so none is ever left behind. */
+/* Bytes matched after c. A complete match ends the stream, so it is never continued. */
 static uint32_t step(matcher *m, char c)
 {
     while (m->at && m->text[m->at] != c) m->at = m->border[m->at - 1];
@@ -88,7 +88,7 @@ static uint32_t step(matcher *m, char c)
     return m->at;
 }
 
-/* The oldest held bytes come out. */
+/* Passes on the oldest held bytes. */
 static void release(ae_stops *s, uint32_t n, ae_buf *out)
 {
     ae_buf_add(out, s->held, n);
@@ -106,7 +106,7 @@ bool ae_stops_feed(ae_stops *s, const char *bytes, size_t n, ae_buf *out)
             if (at == s->matchers[k].n && at > complete) complete = at;
         }
         s->found = complete > 0;
-        /* the newest byte is held too if any match goes on; a match is never longer than what is held and it */
+        /* the newest byte is held too if any match continues; no match is longer than the held bytes and this one */
         const uint32_t keep = s->found ? complete : under_way;
         if (!keep) {
             release(s, s->n_held, out);

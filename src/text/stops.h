@@ -1,4 +1,4 @@
-/* stops.h - stop strings in a stream of bytes: what stands before the first one comes out, as early as it is certain.
+/* stops.h - stop strings in a stream of bytes: passes on what precedes the first one, as early as that is certain.
  *
  * The first is the one that ends first; of several that end at the same byte, the longest. That depends on the bytes only,
  * not on how they come in pieces. Bytes that may begin a stop string are held back until they cannot, or until the end.
@@ -12,13 +12,13 @@
 
 typedef struct ae_stops ae_stops;
 
-/* ARGUMENT: more than AERIE_MAX_STOPS, an empty one or one of more than AERIE_MAX_STOP_BYTES; which. */
+/* ARGUMENT, naming it: more than AERIE_MAX_STOPS strings, an empty one, or one of more than AERIE_MAX_STOP_BYTES. */
 aerie_status ae_stops_check(const char *const *texts, size_t n, aerie_error *error);
 /* texts [n] are copied. */
 aerie_status ae_stops_create(ae_stops **out, const char *const *texts, size_t n, aerie_error *error);
 void ae_stops_free(ae_stops *stops);
 
-/* Appends what is certain now. True once a stop string is complete: neither it nor anything after it comes out. */
+/* Appends what is certain now. True once a stop string is complete; neither it nor anything after it is passed on. */
 bool ae_stops_feed(ae_stops *stops, const char *bytes, size_t n, ae_buf *out);
 /* The text has ended: appends what was held back, unless a stop string was found. */
 void ae_stops_end(ae_stops *stops, ae_buf *out);

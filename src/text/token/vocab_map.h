@@ -1,4 +1,4 @@
-/* vocab_map.h - two tokenizers: which tokens are the same, and a text of one in the tokens of the other.
+/* vocab_map.h - maps between two tokenizers: which tokens are the same, and how a text in one is spelled in the other.
  *
  * For drafters whose tokenizer is not the target's. Two tokens are the same when they stand for the same bytes; control tokens
  * when they have the same text, or the same role (beginning, end, end of a turn). Pairs of same tokens are one to one, so a
@@ -15,7 +15,7 @@
 
 typedef struct ae_vocab_map ae_vocab_map;
 
-/* Below either of these a drafter is of no use. */
+/* Below either of these a drafter is useless. */
 #define AE_OVERLAP_MIN_VOCAB 0.05
 #define AE_OVERLAP_MIN_TEXT 0.50
 
@@ -44,8 +44,8 @@ uint32_t ae_vocab_map_pairs(const ae_vocab_map *map, const int32_t **targets, co
 int32_t ae_vocab_map_to_draft(const ae_vocab_map *map, int32_t target_token);
 
 /* A sequence of the target in the drafter's tokens, kept from call to call: a pure function of the sequence, however it
- * grew. Tokens go over one by one where that can be; a word with a token that cannot is spelled as a whole by the drafter's
- * tokenizer, so the drafter sees it as it learned it. A word begins after a special token, at white space after
+ * grew. Tokens are mapped one by one where possible; a word with a token that cannot be mapped is spelled as a whole by the
+ * drafter's tokenizer, so the drafter sees it as in its training. A word begins after a special token, at white space after
  * something else, and after WORD_TOKENS tokens or WORD_BYTES bytes; so an added token changes nothing before the last word's
  * beginning, and costs no more than a word. Zero-initialise, set map. */
 typedef struct ae_retext {
