@@ -1,11 +1,11 @@
-/* grammar.h - what an answer may look like: GBNF or a JSON schema, compiled to an automaton over bytes.
+/* grammar.h - grammars that answers must match: GBNF or a JSON schema, compiled to an automaton over bytes.
  *
  * Owns: compiled grammars. A grammar is immutable and counted by reference, so that threads and sessions share it.
- * Does not own: where in a text one is (grammar_match.h), which tokens may come next (grammar_mask.h).
+ * Does not own: the position in a text (grammar_match.h), the tokens that may come next (grammar_mask.h).
  *
  * The automaton is a set of rules over bytes, each a small nondeterministic automaton whose edges are byte ranges,
- * empty moves and calls of rules: pushdown, since calls nest. Code points become ranges of UTF-8 bytes, so that a token
- * may end inside of a character.
+ * empty moves and calls of rules. It is a pushdown automaton, since calls nest. Code points become ranges of UTF-8 bytes, so a
+ * token may end in the middle of a character.
  *
  * GBNF as llama.cpp has it (grammars/README.md there): `name ::= ...` up to the end of the line or, inside of
  * parentheses and after `|`, further; "literals" and [classes] with \n \r \t \\ \" \[ \] \xNN \uNNNN \UNNNNNNNN (the
@@ -13,9 +13,10 @@
  * begins with the rule `root`. Names may hold _ as well. Refused with line and column: rules that are not defined,
  * defined twice or left-recursive, token references (<...>).
  *
- * JSON schemas: grammar_schema.h says which keywords.
+ * JSON schemas: grammar_schema.h lists the keywords.
  *
- * Hostile input: text, nesting, rules, nodes and edges are bounded (below); what exceeds a bound is refused with it.
+ * Hostile input: text, nesting, rules, nodes and edges are bounded (below); a grammar that exceeds a bound is refused, and the
+ * message names the bound.
  */
 #ifndef AE_TEXT_GRAMMAR_H
 #define AE_TEXT_GRAMMAR_H
@@ -45,9 +46,9 @@ static inline aerie_status ae_grammar_from_schema(ae_grammar **out, const char *
     return ae_grammar_from_schema_with(out, json, n, &params, NULL, error);
 }
 
-/* One more owner. */
+/* Adds an owner. */
 ae_grammar *ae_grammar_share(const ae_grammar *grammar);
-/* One owner less; the last one frees. */
+/* Removes an owner; the last one frees the grammar. */
 void ae_grammar_free(ae_grammar *grammar);
 
 #endif

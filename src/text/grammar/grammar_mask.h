@@ -1,16 +1,17 @@
-/* grammar_mask.h - which tokens may come next: a grammar's state walked together with the vocabulary.
+/* grammar_mask.h - the tokens that may come next, found by walking a grammar's state together with the vocabulary.
  *
  * Owns: the trie of a vocabulary's tokens (immutable, shared by threads); and a constraint: a grammar's current state in
- * one text, with the masks of the states met lately.
+ * one text, with the masks of recently visited states.
  *
  * A mask has a bit for each token whose bytes the grammar allows at the current state. All bits come from one pass over the
- * trie, which leaves out what lies under a byte that is refused. Where the states met on the way have no room together, the
- * tokens are walked by their first bytes, each part with room of its own. Masks are kept by state, the least lately
- * used makes room; their memory is bounded by AE_CONSTRAINT_MASK_BYTES. Tokens without bytes (control tokens) are in no
- * mask, ends of generation neither: these are allowed exactly where the text may end (ae_constraint_may_end).
+ * trie, which skips everything below a byte that is refused. If there is not enough room for all the states visited, the
+ * tokens are walked by their first bytes, and each part has the whole room. Masks are cached by state, and the least
+ * recently used one is evicted; their memory is bounded by AE_CONSTRAINT_MASK_BYTES. Tokens without bytes (control tokens)
+ * are in no mask, and neither are end-of-generation tokens: those are allowed exactly where the text may end
+ * (ae_constraint_may_end).
  *
- * Invariants: the mask of a state is a function of grammar and bytes before it alone, whatever was asked before; only
- * restart and advance move the current state. Nothing here allocates once a constraint is made.
+ * Invariants: a mask depends only on the grammar and the text so far, not on earlier queries; only restart and advance move the
+ * current state. Nothing here allocates after a constraint has been created.
  */
 #ifndef AE_TEXT_GRAMMAR_MASK_H
 #define AE_TEXT_GRAMMAR_MASK_H
@@ -38,12 +39,12 @@ aerie_status ae_constraint_create(ae_constraint **out, const ae_grammar *grammar
                                   aerie_error *error);
 void ae_constraint_free(ae_constraint *constraint);
 const ae_grammar *ae_constraint_grammar(const ae_constraint *constraint);
-/* Back to the beginning, statistics from zero; masks and states are kept. */
+/* Returns to the beginning and resets the statistics; masks and states are kept. */
 void ae_constraint_restart(ae_constraint *constraint);
 
 /* May the token come next? */
 bool ae_constraint_allows(ae_constraint *constraint, int32_t token);
-/* Moves on after a token that is allowed; false (and no move) for others. */
+/* Moves the current state along an allowed token; false, without a move, for others. */
 bool ae_constraint_advance(ae_constraint *constraint, int32_t token);
 bool ae_constraint_may_end(const ae_constraint *constraint);
 /* The text may end and nothing can follow. */

@@ -40,7 +40,7 @@ aerie_status ae_matcher_init(ae_matcher *m, const ae_grammar *grammar, aerie_err
     *m = (ae_matcher){.n_classes = grammar->n_classes, .n_states = AE_GSTATE_FIRST};
     ae_layout l = {0};
     plan(&l, m);
-    /* from the system as zero pages: what is never used costs nothing. A place for alignment. */
+    /* zero pages from the system: unused parts cost nothing. The extra place is for alignment. */
     m->block = ae_alloc(1, l.bytes + AE_ALIGN);
     if (!m->block) return ae_fail_memory(error, "a grammar's states", l.bytes);
     l = (ae_layout){.base = (char *)(((uintptr_t)m->block + AE_ALIGN - 1) & ~(uintptr_t)(AE_ALIGN - 1))};
@@ -65,7 +65,7 @@ void ae_matcher_free(ae_matcher *m)
 
 aerie_status ae_grammar_check_start(const ae_grammar *grammar, aerie_error *error)
 {
-    ae_matcher m; /* its memory comes as zero pages, of which a start touches few */
+    ae_matcher m; /* its memory is zero pages, of which a start touches few */
     AE_TRY(ae_matcher_init(&m, grammar, error));
     ae_matcher_free(&m);
     return AERIE_OK;
@@ -199,7 +199,7 @@ static void expand(closure *c, uint32_t cell)
 
 static closure closure_begin(ae_matcher *m)
 {
-    if (++m->stamp == 0) { /* wrapped: no old stamp may look new */
+    if (++m->stamp == 0) { /* wrapped around: old stamps must not look new */
         memset(m->cell_stamp, 0, AE_MATCHER_CELLS * sizeof *m->cell_stamp);
         m->stamp = 1;
     }

@@ -1,11 +1,11 @@
 /* grammar_match.h - walking a grammar's automaton: states, steps by a byte, one current state.
  *
- * Owns: the states that were met so far, as sets of stacks, and the steps between them that were taken.
+ * Owns: the states visited so far, as sets of stacks, and the steps between them that were taken.
  *
  * A stack is a list of nodes, the innermost first. Stacks share their tails: a cell is (node, tail), equal cells are one
  * cell (hash-consed), so a stack is the number of its first cell. A state is a set of stacks whose first nodes consume
  * bytes, plus "the text may end here"; equal states are one state. Steps are kept in a table, state by class of bytes:
- * a deterministic automaton made as far as it is used. A call in last place leaves no cell behind, so lists written by
+ * a deterministic automaton that is built as far as it is used. A call in last place leaves no cell behind, so lists written by
  * right recursion stay flat.
  *
  * Everything is allocated when the matcher is made: stepping never allocates. When the room is used up,
@@ -54,8 +54,8 @@ typedef struct ae_matcher {
     ae_gstate current;
 } ae_matcher;
 
-/* Whether a text of the grammar can begin within the limits, so that a request is refused before anything is computed for it:
- * the errors of ae_matcher_init, without a matcher that stays. */
+/* Checks that a text of the grammar can begin within the limits, so that a request can be refused before anything is computed:
+ * the errors of ae_matcher_init, without keeping a matcher. */
 aerie_status ae_grammar_check_start(const ae_grammar *grammar, aerie_error *error);
 
 /* The current state is the grammar's beginning. MEMORY; LIMIT when even that is too ambiguous. */
@@ -64,7 +64,7 @@ void ae_matcher_free(ae_matcher *matcher);
 /* Memory that a matcher takes. */
 size_t ae_matcher_bytes(const ae_grammar *grammar);
 
-/* Back to the beginning; what was learned is kept. false: no room even alone. */
+/* Returns to the beginning; cached states are kept. false: not enough room even without them. */
 bool ae_matcher_restart(ae_matcher *matcher);
 /* Moves the current state along the bytes, which are few (a token's: the states after all of them must have room at once);
  * false: not a text of the grammar (or limit_hit), the state stays. */

@@ -16,7 +16,7 @@ static bool put_text(ae_value_heap *heap, ae_value object, const char *key, cons
 }
 
 /* A role counts as the template's own: it names a part of the layout, and some templates spell control tokens with it
- * ("<|" + role + "|>"). Not so one that could spell a token by itself. */
+ * ("<|" + role + "|>"). A role that could spell a token by itself does not. */
 static void trust_role(ae_value role)
 {
     if (role.kind != AE_VALUE_STRING) return;
@@ -63,7 +63,7 @@ static uint64_t steps_for(size_t n_messages, size_t n_bytes)
     return ae_template_options_default().max_steps + 16 * n * n + n_bytes;
 }
 
-/* Puts the template's name in front of its sentence. */
+/* Puts the template's name before its message. */
 static aerie_status named(aerie_status status, const ae_chat_options *options, aerie_error *error)
 {
     char sentence[sizeof error->text];
@@ -111,7 +111,7 @@ static aerie_status put_all(ae_value_heap *heap, ae_value root, ae_value from, a
     return AERIE_OK;
 }
 
-/* The list of messages; what else the document holds goes to *tools and *kwargs, undefined where absent. */
+/* The list of messages; the document's other parts go to *tools and *kwargs, undefined if absent. */
 static aerie_status read_messages(ae_value_heap *heap, const ae_chat_json *json, ae_value *list, ae_value *tools,
                                   ae_value *kwargs, aerie_error *error)
 {
@@ -158,7 +158,7 @@ static aerie_status put_options(ae_value_heap *heap, ae_value root, ae_value own
         return ae_fail_memory(error, "the tools of a chat", heap->arena.used_bytes);
     if (is_object(kwargs)) AE_TRY(put_all(heap, root, kwargs, error));
     if (!variables->text) return AERIE_OK;
-    heap->is_data = false; /* they are said by whoever chose the template */
+    heap->is_data = false; /* these values come from the caller, not from a message */
     AE_TRY(ae_value_parse_json(heap, variables->text, variables->n, variables->name, &more, error));
     if (!is_object(more)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a JSON object", variables->name);
     return put_all(heap, root, more, error);
@@ -171,7 +171,7 @@ aerie_status ae_chat_render(const char *template_text, const ae_chat_message *me
 {
     ae_value_heap heap;
     ae_value list, root;
-    ae_value_heap_init(&heap, SIZE_MAX); /* as large as the conversation that the caller has in memory */
+    ae_value_heap_init(&heap, SIZE_MAX); /* no limit: about as large as the conversation, which the caller has in memory */
     aerie_status status = AERIE_OK;
     if (!build_messages(&heap, messages, n_messages, &list) || !build_root(&heap, list, options, &root))
         status = ae_fail_memory(error, "the messages of a chat", heap.arena.used_bytes);
