@@ -373,6 +373,8 @@ static void test_passed_over(void **state)
         {"{\"pattern\":\"a(?=b)\",\"minLength\":3}", "pattern 'a(?=b)', character 3: only plain groups", "\"xyz\"", "\"xy\""},
         {"{\"properties\":{\"a\":{\"type\":\"null\"}},\"minProperties\":1}", "minProperties and maxProperties", "{}", "[]"},
         {"{\"enum\":[1,2,\"a\"],\"minimum\":2}", "beside enum and const", "1", "3"},
+        {"{\"enum\":[1,\"a\"],\"uniqueItems\":true}", "beside enum and const", "\"a\"", "[1]"},
+        {"{\"const\":\"a\",\"multipleOf\":2}", "beside enum and const", "\"a\"", "2"},
         {"{\"type\":\"number\",\"minimum\":1e300,\"maximum\":2}", "too large or too small", "1.5", "3"},
         {"{\"anyOf\":[{\"$ref\":\"#/$defs/a\"},{\"$ref\":\"#/$defs/a\"}],\"$defs\":{\"a\":{\"type\":\"null\",\"if\":{}}}}",
          "schema at #/$defs/a: the keyword \"if\" is not possible in a grammar; it is not enforced", "null", "1"},

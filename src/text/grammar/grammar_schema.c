@@ -396,11 +396,12 @@ static bool is_one_type(unsigned bits)
 
 unsigned ae_schema_types(ae_schema *s, const ae_conjuncts *set)
 {
+    static const char *const declaring[] = {"type", "enum", "const"};
     unsigned bits = AE_JSON_ALL, implied = 0;
-    bool declared = false;
+    bool declared = false; /* or there are values, which have their types */
     for (size_t i = 0; i < set->n; i++) {
         bits &= declared_types(s, set->items[i].schema);
-        declared |= json_object_get(set->items[i].schema, "type") != NULL;
+        for (size_t k = 0; k < 3; k++) declared |= json_object_get(set->items[i].schema, declaring[k]) != NULL;
         implied |= ae_schema_implied(set->items[i].schema);
     }
     return !declared && !s->standard && is_one_type(implied) ? implied : bits;
