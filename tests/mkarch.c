@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "formats/gguf_write.h"
 #include "mkmodel.h"
+#include "quant/types.h"
 
 #define MAX_WORD 96
 #define MAX_VALUES 64
@@ -53,6 +54,7 @@ static aerie_status for_lines(const char *text, line_fn *fn, void *context, aeri
 
 typedef struct writing {
     const mkarch_spec *spec;
+    bool decoded;
     ae_gguf_writer *writer;
 } writing;
 
@@ -126,7 +128,7 @@ static bool parse_tensor(const char *line, tensor *t)
     *t = (tensor){.gain = 1.0f, .ne = {1, 1, 1}};
     if (!next_word(&line, t->layers) || !next_word(&line, t->name) || !next_word(&line, word)) return false;
     t->init = word[0];
-    if (!strchr("weEnbsaocfFu", t->init)) return false;
+    if (!strchr("weEnbsaocfFux", t->init)) return false;
     if (word[1]) t->gain = strtof(word + 1, &end);
     if (word[1] && *end) return false;
     while (t->n_dims < 3 && next_word(&line, word)) {
@@ -174,19 +176,34 @@ static void fill(const tensor *t, uint64_t *state, float *x, size_t n)
 
 typedef aerie_status tensor_fn(writing *w, const tensor *t, const char *name, aerie_error *error);
 
+static uint32_t type_of(const writing *w, const tensor *t)
+{
+    return t->init == 'x' && !w->decoded ? AE_TYPE_MXFP4 : AE_TYPE_F32;
+}
+
 static aerie_status describe_one(writing *w, const tensor *t, const char *name, aerie_error *error)
 {
-    return ae_gguf_writer_tensor(w->writer, name, AE_TYPE_F32, t->n_dims, t->ne, error);
+    return ae_gguf_writer_tensor(w->writer, name, type_of(w, t), t->n_dims, t->ne, error);
 }
+
 
 static aerie_status write_one(writing *w, const tensor *t, const char *name, aerie_error *error)
 {
-    const size_t n = (size_t)(t->ne[0] * t->ne[1] * t->ne[2]);
-    float *x = ae_alloc(n, sizeof *x);
-    if (!x) return ae_fail_memory(error, "a tensor", n * sizeof *x);
+    const uint32_t type = t->init == 'x' ? AE_TYPE_MXFP4 : AE_TYPE_F32;
+    const size_t n = (size_t)(t->ne[0] * t->ne[1] * t->ne[2]), bytes = ae_type_row_bytes(type, n);
+    float *x = ae_alloc(2 * n, sizeof *x);
+    void *drawn = x + n;
+    if (!x) return ae_fail_memory(error, "a tensor", 2 * n * sizeof *x);
     uint64_t state = mk_stream(1, name);
-    fill(t, &state, x, n);
-    const aerie_status status = ae_gguf_writer_data(w->writer, x, n * sizeof *x, error);
+    if (type == AE_TYPE_F32) fill(t, &state, drawn, n);
+    else mk_blocks(type, 1.2f * t->gain / sqrtf((float)t->ne[0]), false, &state, drawn, n);
+    aerie_status status;
+    if (type_of(w, t) == type) {
+        status = ae_gguf_writer_data(w->writer, drawn, bytes, error);
+    } else {
+        ae_type_get(type)->decode(drawn, x, n);
+        status = ae_gguf_writer_data(w->writer, x, n * sizeof *x, error);
+    }
     ae_free(x);
     return status;
 }
@@ -232,9 +249,9 @@ static aerie_status write_model(writing *w, aerie_error *error)
     return ae_gguf_writer_finish(w->writer, error);
 }
 
-aerie_status mkarch_write(const mkarch_spec *spec, const char *path, aerie_error *error)
+aerie_status mkarch_write(const mkarch_spec *spec, bool decoded, const char *path, aerie_error *error)
 {
-    writing w = {.spec = spec};
+    writing w = {.spec = spec, .decoded = decoded};
     AE_TRY(ae_gguf_writer_create(&w.writer, path, error));
     const aerie_status status = write_model(&w, error);
     ae_gguf_writer_free(w.writer);

@@ -26,6 +26,7 @@
  *              n  norm, 1 + N(0, 0.2), one in eight negative                   b  bias, N(0, 0.3)
  *              s  N(0, 1)     c  convolution, N(0, 0.5)     a  -U(0.2, 4)      o  U(0.5, 1.5)     u  U(1, 1 + gain)
  *              f  divisors of frequencies, 1 to 8           F  the same as 1, and 1e30 for the upper half
+ *              x  as w, but of MXFP4
  */
 typedef struct mkarch_spec {
     const char *name;   /* "gemma4-moe" */
@@ -40,7 +41,8 @@ extern const size_t mkarch_n_specs;
 
 const mkarch_spec *mkarch_find(const char *name); /* NULL if unknown */
 
-/* Writes the model. FORMAT names a line of the spec that makes no sense. */
-aerie_status mkarch_write(const mkarch_spec *spec, const char *path, aerie_error *error);
+/* Writes the model; decoded: quantized weights as the F32 numbers that they stand for. FORMAT names a line of the spec that
+ * makes no sense. */
+aerie_status mkarch_write(const mkarch_spec *spec, bool decoded, const char *path, aerie_error *error);
 
 #endif

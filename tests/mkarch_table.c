@@ -236,6 +236,12 @@ const mkarch_spec mkarch_specs[] = {
      "* attn_output.bias b 64\n* attn_sinks s 4\n" ROUTER("*", 8) "* ffn_gate_inp.bias b 8\n"
      "* ffn_gate_exps w5 64 48 8\n* ffn_up_exps w5 64 48 8\n* ffn_down_exps w0.12 48 64 8\n"
      "* ffn_gate_exps.bias b 48 8\n* ffn_up_exps.bias b 48 8\n* ffn_down_exps.bias b 64 8\n"},
+    {"gpt-oss-mxfp4", "gpt-oss", "aa",
+     ROWS(64, 64) RMS HEADS(4, 2, 64) ROPE(64, 150000) YARN(4, 64) "u attention.sliding_window 16\n" EXPERTS(4, 2, 64),
+     EMBED OUTPUT "* attn_norm n 64\n* post_attention_norm n 64\n" QKVO("*", 256, 128) QKV_BIAS("*", 256, 128)
+     "* attn_output.bias b 64\n* attn_sinks s 4\n" ROUTER("*", 4) "* ffn_gate_inp.bias b 4\n"
+     "* ffn_gate_exps x 64 64 4\n* ffn_up_exps x 64 64 4\n* ffn_down_exps x 64 64 4\n"
+     "* ffn_gate_exps.bias b 64 4\n* ffn_up_exps.bias b 64 4\n* ffn_down_exps.bias b 64 4\n"},
     {"glm4moe", "glm4moe", "dmmM",
      ROWS(64, 96) RMS HEADS(4, 2, 24) ROPE(12, 10000) EXPERTS(8, 3, 32)
      "u expert_shared_count 2\nu leading_dense_block_count 1\nf expert_weights_scale 1.7\nb expert_weights_norm 1\n"

@@ -9,9 +9,10 @@
 #include "mkarch.h"
 
 static const char help[] =
-    "usage: mkarch NAME FILE.gguf\n"
+    "usage: mkarch [--decoded] NAME FILE.gguf\n"
     "       mkarch --list\n"
-    "Writes a tiny model of random F32 weights. --list prints each name with its architecture.\n";
+    "Writes a tiny model of random weights, which are F32 but for a few experts; --decoded: those too. --list prints each name\n"
+    "with its architecture.\n";
 
 int main(int argc, char **argv)
 {
@@ -21,16 +22,17 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < mkarch_n_specs; i++) printf("%s %s\n", mkarch_specs[i].name, mkarch_specs[i].arch);
         return 0;
     }
-    if (argc != 3) {
+    const bool decoded = argc == 4 && !strcmp(argv[1], "--decoded");
+    if (argc != 3 && !decoded) {
         fputs(help, stderr);
         return 2;
     }
-    const mkarch_spec *spec = mkarch_find(argv[1]);
+    const mkarch_spec *spec = mkarch_find(argv[argc - 2]);
     if (!spec) {
-        fprintf(stderr, "mkarch: there is no model \"%s\"; mkarch --list prints all\n", argv[1]);
+        fprintf(stderr, "mkarch: there is no model \"%s\"; mkarch --list prints all\n", argv[argc - 2]);
         return 2;
     }
-    if (mkarch_write(spec, argv[2], &error) == AERIE_OK) return 0;
+    if (mkarch_write(spec, decoded, argv[argc - 1], &error) == AERIE_OK) return 0;
     fprintf(stderr, "mkarch: %s\n", error.text);
     return 1;
 }

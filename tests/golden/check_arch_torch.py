@@ -697,7 +697,7 @@ def main():
     for name in args.names or [n for n, arch in archs.items() if arch in CASES]:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.gguf")
-            subprocess.run([args.mkarch, name, path], check=True)
+            subprocess.run([args.mkarch, "--decoded", name, path], check=True)
             tokens, golden, model_hash = read_golden(os.path.join(args.golden, name + ".bin"))
             try:
                 logits, ahead = torch_logits(File(path), tokens)

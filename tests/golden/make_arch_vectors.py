@@ -4,9 +4,9 @@
     make_arch_vectors.py --lib .../libllama.so --mkarch build/tests/mkarch [--out tests/golden/arch] [NAME...]
 
 Loads the library by its C interface as of build 9370, commit e8ddf01ed (others may have other parameter structures). Weights
-are F32, as is the KV cache; one thread, one batch of all rows, no flash attention, no repacked weights. Each file NAME.bin
-holds, little-endian: u32 rows, u32 vocabulary, u64 FNV-1a of the model file, i32 tokens [rows], then for each row the f32 value
-of one step and i16 steps [vocabulary].
+are F32 (in place of quantized ones the numbers that they stand for), as is the KV cache; one thread, one batch of all rows, no
+flash attention, no repacked weights. Each file NAME.bin holds, little-endian: u32 rows, u32 vocabulary, u64 FNV-1a of the model
+file, i32 tokens [rows], then for each row the f32 value of one step and i16 steps [vocabulary].
 NAME.nextn.bin, of qwen35 and qwen35moe with an MTP block, holds its logits in the same way: for rows 1 to 95 at their
 positions, each from its token and the normed hidden row of the trunk before it; nothing stands at position 0.
 Exit status 1 if the library refused a model; what it said is printed.
@@ -148,7 +148,7 @@ def one(lib, name, arch, args, log):
     """A sentence about what went wrong, or None."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.gguf")
-        subprocess.run([args.mkarch, name, path], check=True)
+        subprocess.run([args.mkarch, "--decoded", name, path], check=True)
         tokens = text()
         with open(path, "rb") as f:
             data = f.read()

@@ -52,21 +52,27 @@ static const char *const lacking[] = {
     "nemotron_h_moe", "nemotron_h_moe-wide",
     "lfm2",
     "lfm2moe",
+    "gpt-oss-mxfp4",
 };
 
 /* Where more than rounding differs, and why. */
 static const struct tolerance {
-    const char *arch;
+    const char *name; /* of a model or an architecture */
     double error;
+    uint32_t n_other; /* rows with another best token: 1 % of them is one */
 } tolerances[] = {
-    {"gemma2", 1e-4}, {"gemma3", 1e-4}, {"gemma4", 1e-4}, {"starcoder2", 1e-4}, /* llama.cpp reads GELU from a table in F16 */
+    /* inputs of experts are rounded to 8 bits, and a row may choose another expert: llama.cpp's own error is 2e-3 */
+    {"gpt-oss-mxfp4", 1e-2, 5},
+    /* llama.cpp reads GELU from a table in F16 */
+    {"gemma2", 1e-4, 1}, {"gemma3", 1e-4, 1}, {"gemma4", 1e-4, 1}, {"starcoder2", 1e-4, 1},
 };
 
-static double tolerance_of(const char *arch)
+static const struct tolerance *tolerance_of(const mkarch_spec *spec)
 {
+    static const struct tolerance usual = {"", 1e-6, 1};
     for (size_t i = 0; i < sizeof tolerances / sizeof tolerances[0]; i++)
-        if (!strcmp(tolerances[i].arch, arch)) return tolerances[i].error;
-    return 1e-6;
+        if (!strcmp(tolerances[i].name, spec->name) || !strcmp(tolerances[i].name, spec->arch)) return &tolerances[i];
+    return &usual;
 }
 
 static bool is_lacking(const char *name)
@@ -76,8 +82,19 @@ static bool is_lacking(const char *name)
     return false;
 }
 
+static uint64_t hash_of(const char *path)
+{
+    ae_file_map map;
+    aerie_error error = {0};
+    uint64_t hash = 0xcbf29ce484222325u;
+    need(ae_file_map_open(&map, path, false, &error), &error);
+    for (size_t i = 0; i < map.bytes; i++) hash = (hash ^ map.data[i]) * 0x100000001b3u;
+    ae_file_map_close(&map);
+    return hash;
+}
+
 /* Whether all is as it should be; prints what it sees. */
-static bool check_file(const mkarch_spec *spec, const char *path)
+static bool check_file(const mkarch_spec *spec, uint64_t decoded_hash, const char *path)
 {
     static golden g;
     static float logits[ROWS][MKARCH_VOCAB];
@@ -85,7 +102,7 @@ static bool check_file(const mkarch_spec *spec, const char *path)
     aerie_error error = {0};
     ae_model *model;
     read_golden(&g, spec->name);
-    if (hash_of(path) != g.model_hash) {
+    if (decoded_hash != g.model_hash) {
         print_error("%s: the golden logits are of another model; make_arch_vectors.py makes them\n", spec->name);
         return false;
     }
@@ -98,7 +115,8 @@ static bool check_file(const mkarch_spec *spec, const char *path)
     ae_model_free(model);
     const difference d = compare(logits, g.logits);
     print_message("%-22s error %.1e, best token the same in %u of %u rows\n", spec->name, d.nmse, d.n_agree, ROWS);
-    const bool good = d.nmse <= tolerance_of(spec->arch) && d.n_agree + 1 >= ROWS; /* 1 % of the rows is one */
+    const struct tolerance *t = tolerance_of(spec);
+    const bool good = d.nmse <= t->error && d.n_agree + t->n_other >= ROWS;
     if (good && lacks) print_error("%s runs: strike it from the list of what the engine lacks\n", spec->name);
     return good != lacks;
 }
@@ -108,8 +126,10 @@ static bool check(const mkarch_spec *spec)
     aerie_error error = {0};
     char path[128];
     snprintf(path, sizeof path, "%s/%s.gguf", folder, spec->name);
-    need(mkarch_write(spec, path, &error), &error);
-    const bool good = check_file(spec, path);
+    need(mkarch_write(spec, true, path, &error), &error);
+    const uint64_t hash = hash_of(path);
+    need(mkarch_write(spec, false, path, &error), &error);
+    const bool good = check_file(spec, hash, path);
     unlink(path);
     return good;
 }
