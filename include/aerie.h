@@ -136,12 +136,16 @@ typedef struct aerie_model_params {
     size_t n_overrides;
     aerie_progress *progress; /* may be NULL */
     void *user;               /* for progress */
+    const char *backend;      /* by name, one of aerie_backend_names; NULL, "": the usual one */
 } aerie_model_params;
+
+/* "cpu, ...": what aerie_model_params.backend may be. Static storage. */
+AERIE_API const char *aerie_backend_names(void);
 
 AERIE_INITIALISER(model_params)
 
 /* Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how much is needed), CANCELLED (by progress), ARGUMENT
- * (an override that cannot be read). */
+ * (an override that cannot be read, an unknown backend or CPU level). */
 AERIE_API aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params,
                                         aerie_error *error);
 AERIE_API void aerie_model_free(aerie_model *model);
@@ -165,6 +169,15 @@ typedef struct aerie_model_info {
 /* size: sizeof *info. */
 AERIE_API void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size_t size);
 
+/* The file's metadata: key i of aerie_model_n_metadata, *key the caller's (aerie_free). Any thread. Errors: ARGUMENT, MEMORY. */
+AERIE_API size_t aerie_model_n_metadata(const aerie_model *model);
+AERIE_API aerie_status aerie_model_metadata_key(const aerie_model *model, size_t i, char **key, aerie_error *error);
+/* The value under a key as text, with the overrides that the model was loaded with: strings as they are, lists as
+ * "[1, 2]" with strings in quotes; n (may be NULL) its bytes, type (may be NULL) "u32", "string", "array" ..., in static storage.
+ * *value is the caller's (aerie_free); NULL, and OK, if there is no such key. Any thread. Errors: MEMORY. */
+AERIE_API aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key, char **value, size_t *n,
+                                                const char **type, aerie_error *error);
+
 /* ---- Text ------------------------------------------------------------------------------------ */
 
 /* Ids of text[0..n), any bytes. add_special: BOS/EOS where the model wants them; parse_special: text like
@@ -175,6 +188,49 @@ AERIE_API aerie_status aerie_tokenize(const aerie_model *model, const char *text
 AERIE_API aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special,
                                         char **text, size_t *n, aerie_error *error);
 AERIE_API bool aerie_token_is_eog(const aerie_model *model, int32_t token);
+
+/* As numbered in GGUF files. */
+typedef enum aerie_token_type {
+    AERIE_TOKEN_NORMAL = 1,
+    AERIE_TOKEN_UNKNOWN = 2,
+    AERIE_TOKEN_CONTROL = 3,
+    AERIE_TOKEN_USER_DEFINED = 4,
+    AERIE_TOKEN_UNUSED = 5,
+    AERIE_TOKEN_BYTE = 6,
+} aerie_token_type;
+
+typedef struct aerie_token_info {
+    const char *text; /* [n_text] its bytes, control tokens spelled out; lent by the model, not NUL-terminated */
+    size_t n_text;
+    aerie_token_type type;
+    float score;      /* 0 in vocabularies without scores */
+    bool is_eog;      /* ends a generation */
+} aerie_token_info;
+
+/* size: sizeof *info. false: there is no such token. Any thread. */
+AERIE_API bool aerie_token_info_get(const aerie_model *model, int32_t token, aerie_token_info *info, size_t size);
+
+typedef enum aerie_special {
+    AERIE_SPECIAL_BOS,
+    AERIE_SPECIAL_EOS,
+    AERIE_SPECIAL_EOT, /* end of a turn, where it is another than EOS */
+    AERIE_SPECIAL_EOM, /* end of a message to a tool */
+    AERIE_SPECIAL_UNK,
+    AERIE_SPECIAL_PAD,
+    AERIE_SPECIAL_SEP,
+    AERIE_SPECIAL_FIM_PRE, /* fill in the middle: before the prefix, the suffix, the middle; padding, repository, file */
+    AERIE_SPECIAL_FIM_SUF,
+    AERIE_SPECIAL_FIM_MID,
+    AERIE_SPECIAL_FIM_PAD,
+    AERIE_SPECIAL_FIM_REP,
+    AERIE_SPECIAL_FIM_SEP,
+} aerie_special;
+
+/* The id, by the file's key or, for FIM tokens and SEP, by the usual spellings; -1: the model has none. Any thread. */
+AERIE_API int32_t aerie_token_special(const aerie_model *model, aerie_special which);
+/* Whether aerie_tokenize with add_special begins with BOS, ends with EOS. Any thread. */
+AERIE_API bool aerie_model_adds_bos(const aerie_model *model);
+AERIE_API bool aerie_model_adds_eos(const aerie_model *model);
 
 typedef struct aerie_message {
     const char *role;    /* "system", "user", "assistant" */
@@ -454,6 +510,9 @@ typedef struct aerie_session_params {
     uint32_t taps[AERIE_MAX_TAPS]; /* the residual stream before this layer, 0 to n_layers (after the last, before the final
                                     * norm), or AERIE_TAP_NORMED */
     aerie_spec spec;
+    const struct aerie_session *threads_of; /* run on the threads of this session instead of own ones: it outlives the new one, has
+                                             * a model of the same backend, and one thread steps both. n_threads is not read.
+                                             * NULL: own threads */
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)

@@ -38,6 +38,11 @@ bool aerie_rope_scaling_parse(const char *name, aerie_rope_scaling *scaling)
     return ae_model_rope_scaling_parse(name, strlen(name), scaling);
 }
 
+const char *aerie_backend_names(void)
+{
+    return ae_backend_names();
+}
+
 void aerie_model_free(aerie_model *model)
 {
     if (!model) return;
@@ -80,7 +85,7 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
 {
     const ae_model_options options = {.no_mmap = p->no_mmap, .rope = p->rope, .overrides = p->overrides,
                                       .n_overrides = p->n_overrides};
-    AE_TRY(ae_backend_open(&m->backend, NULL, p->cpu_level, error));
+    AE_TRY(ae_backend_open(&m->backend, p->backend, p->cpu_level, error));
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     m->vocab = m->model->vocab;
     const ae_load_options net = ae_api_net_options(p);
@@ -356,6 +361,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
     const uint32_t train = model->hparams.n_ctx_train;
     if (!p->n_ctx) p->n_ctx = train && train < DEFAULT_CTX ? train : DEFAULT_CTX;
     if (p->n_ctx == AERIE_CTX_TRAINED) p->n_ctx = train ? train : DEFAULT_CTX;
+    if (p->threads_of) p->n_threads = p->threads_of->params.n_threads;
     if (!p->n_threads) p->n_threads = (uint32_t)ae_os_n_cores();
     if (!p->n_kv) p->n_kv = default_kv(p);
     const struct {
@@ -429,6 +435,7 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t 
     const uint32_t n_outputs = outputs_of(p, n_vocab);
     ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch + n_outputs, .n_threads = p->n_threads,
                            .kv_type = kv_names[p->kv_type].type, .n_taps = p->n_taps,
+                           .threads_of = p->threads_of ? p->threads_of->engine : NULL,
                            .n_outputs = n_outputs, .n_kv_pages = p->n_kv / AE_KV_PAGE + (p->n_kv % AE_KV_PAGE > 0)};
     const aerie_spec *spec = &p->spec;
     if (spec->type == AERIE_SPEC_NONE) o.n_records = 1;
@@ -453,7 +460,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     aerie_session_params sp;
     ae_backend *backend;
     ae_model *model = NULL;
-    AE_TRY(ae_backend_open(&backend, NULL, mp.cpu_level, error));
+    AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
     aerie_status status = ae_model_load(&model, path, &options, error);
     if (status == AERIE_OK) status = ae_api_resolve(model, session_params, &sp, error);
     if (status == AERIE_OK) {
@@ -518,6 +525,10 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
     aerie_status status;
     ae_drafter *drafter;
     AE_TRY_GOTO(status, ae_api_resolve(model->model, params, &s->params, error), fail);
+    if (s->params.threads_of && s->params.threads_of->model->backend->ops != model->backend->ops) {
+        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "a session can share threads only with one of the same backend");
+        goto fail;
+    }
     const ae_engine_options eo = ae_api_engine_options(&s->params, model->model->hparams.n_vocab);
     const uint64_t bytes = ae_engine_plan_bytes(model->model, model->backend, &eo);
     AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", bytes,

@@ -98,7 +98,7 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
                                              .n_overrides = mp.n_overrides};
     ae_backend *backend;
     ae_model *target = NULL, *draft = NULL;
-    AE_TRY(ae_backend_open(&backend, NULL, mp.cpu_level, error));
+    AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
     aerie_status status = ae_model_load(&target, path, &target_options, error);
     if (status == AERIE_OK) status = ae_model_load(&draft, draft_path, &options, error);
     if (status == AERIE_OK) status = plan_draft(target, draft, backend, &mp, session_params, plan, error);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "aerie.h"
+#include "backend/backend.h"
 #include "base/bell.h"
 #include "engine/engine.h"
 #include "spec/drafter_head/dhead_net.h"

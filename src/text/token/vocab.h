@@ -36,6 +36,11 @@ bool ae_vocab_is_eog(const ae_vocab *vocab, int32_t token);
 /* A control token: not text, never printed unless asked for. */
 bool ae_vocab_is_control(const ae_vocab *vocab, int32_t token);
 bool ae_vocab_adds_bos(const ae_vocab *vocab);
+bool ae_vocab_adds_eos(const ae_vocab *vocab);
+/* As numbered in the file: aerie_token_type. */
+int ae_vocab_type(const ae_vocab *vocab, int32_t token);
+/* -1: none. gguf: the file that the vocabulary is of. */
+int32_t ae_vocab_special(const ae_vocab *vocab, const ae_gguf *gguf, aerie_special which);
 /* "bpe/smollm", "spm", ... for messages. */
 const char *ae_vocab_kind(const ae_vocab *vocab);
 /* The model's chat template text, NUL-terminated; NULL if it has none. */
