@@ -90,7 +90,8 @@ typedef struct ae_norm {
     float eps;
 } ae_norm;
 
-/* y[i] = x[rows[i]], dim floats each; rows (host) [n], or NULL: y[i] = x[i]. x and y do not overlap. */
+/* y[i] = x[rows[i]], dim floats each; rows [n] on the device, or host_rows (host) [n], read before the call returns; both NULL:
+ * y[i] = x[i]. x and y do not overlap. */
 typedef struct ae_copy {
     uint32_t n, dim;
     const float *x;
@@ -98,6 +99,7 @@ typedef struct ae_copy {
     const int32_t *rows;
     float *y;
     size_t y_stride;
+    const int32_t *host_rows;
 } ae_copy;
 
 /* ---- Mixture of experts --------------------------------------------------------------------- */
@@ -159,7 +161,7 @@ typedef struct ae_kv_shape {
     ae_kv_type type;
 } ae_kv_shape;
 
-/* Where the rows of a pass stand. All arrays (host), alive until the pass is synchronised.
+/* Where the rows of a pass stand. All arrays lie on the device: uploaded once for a pass, in one block.
  * Slots number the places of a sequence's KV: page slot / 64 of its table, place slot % 64. A committed
  * position p sits in slot p. A draft row sits in a slot behind the committed ones; the path of row r
  * lists, for each position from n_inplace[r] up to its own, the slot that holds its ancestor. */
@@ -171,14 +173,16 @@ typedef struct ae_places {
     const int32_t *n_inplace; /* [n_rows] positions below this sit in the slot of the same number */
     const int32_t *path;      /* [n_rows][path_stride]; entry i: slot of position n_inplace[r] + i */
     uint32_t path_stride;
-    const int32_t *const *tables; /* [n_seqs] page numbers */
+    const int32_t *tables;    /* [n_seqs][table_stride] page numbers */
+    uint32_t table_stride;
+    const uint32_t *n_actual; /* how many rows there are: for a recorded pass, which n_rows at most were recorded for */
 } ae_places;
 
 /* The angles of a pass: of row r and pair i, cos and sin of pos[r] * freq[i], times the magnitude. Computed in double by
  * ae_sincos and rounded once (cpu/ref). */
 typedef struct ae_rope_table {
     uint32_t n_rows, n_rot;
-    const int32_t *pos;  /* (host) [n_rows] */
+    const int32_t *pos;  /* [n_rows] on the device */
     const double *freq;  /* [n_rot / 2] radians per position, on the device */
     double magnitude;
     float *cos, *sin;    /* (out) [n_rows][n_rot / 2] */
@@ -295,7 +299,7 @@ typedef struct ae_backend_ops {
     bool (*pass_begin)(ae_stream *stream, uint64_t key);
     void (*pass_end)(ae_stream *stream);
 
-    /* y[r * y_stride ..] = row tokens[r] of the table, as f32. tokens (host) [n_rows]. */
+    /* y[r * y_stride ..] = row tokens[r] of the table, as f32. tokens [n_rows] on the device. */
     void (*lookup)(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
                    size_t y_stride);
     void (*matmul)(ae_stream *stream, const ae_matmul *args);

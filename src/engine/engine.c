@@ -15,20 +15,28 @@ static ae_engine_options resolve(const ae_engine_options *o)
     return r;
 }
 
+static void rows_layout(ae_layout *l, const ae_engine_options *o, ae_engine_rows *r)
+{
+    const size_t n = o->n_batch;
+    r->count = ae_layout_add(l, 2, sizeof *r->count);
+    r->token = ae_layout_add(l, n, sizeof(int32_t));
+    r->pos = ae_layout_add(l, n, sizeof(int32_t));
+    r->seq = ae_layout_add(l, n, sizeof(int32_t));
+    r->slot = ae_layout_add(l, n, sizeof(int32_t));
+    r->n_inplace = ae_layout_add(l, n, sizeof(int32_t));
+    r->out_rows = ae_layout_add(l, o->n_outputs, sizeof(int32_t));
+    r->path = ae_layout_add(l, n * AE_TREE_MAX, sizeof(int32_t));
+}
+
 static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backend, const ae_engine_options *o, ae_engine *e)
 {
     const size_t n = o->n_batch, n_logits = (size_t)o->n_outputs * m->hparams.n_vocab;
-    e->token = ae_layout_add(l, n, sizeof(int32_t));
-    e->pos = ae_layout_add(l, n, sizeof(int32_t));
-    e->seq = ae_layout_add(l, n, sizeof(int32_t));
-    e->slot = ae_layout_add(l, n, sizeof(int32_t));
-    e->n_inplace = ae_layout_add(l, n, sizeof(int32_t));
-    e->path = ae_layout_add(l, n * AE_TREE_MAX, sizeof(int32_t));
+    rows_layout(l, o, &e->rows);
+    e->token = e->rows.token, e->pos = e->rows.pos, e->seq = e->rows.seq, e->slot = e->rows.slot;
+    e->n_inplace = e->rows.n_inplace, e->out_rows = e->rows.out_rows, e->path = e->rows.path;
     e->parent = ae_layout_add(l, n, sizeof(int32_t));
     e->tentative = ae_layout_add(l, n, 1);
     e->out_index = ae_layout_add(l, n, sizeof(int32_t));
-    e->out_rows = ae_layout_add(l, o->n_outputs, sizeof(int32_t));
-    e->tables = ae_layout_add(l, o->n_seqs, sizeof *e->tables);
     e->n_added = ae_layout_add(l, o->n_seqs, sizeof *e->n_added);
     e->logits_room = ae_layout_add(l, backend->ops->view_needs_room ? n_logits : 0, sizeof(float));
     e->first_row = ae_layout_add(l, o->n_seqs, sizeof *e->first_row);
@@ -44,6 +52,9 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
 {
     const ae_hparams *h = &m->hparams;
     const size_t n = o->n_batch, q_dim = (size_t)h->n_heads * h->head_dim, kv_dim = (size_t)h->n_kv_heads * h->head_dim;
+    rows_layout(l, o, &e->on_device);
+    e->table_stride = ae_kv_table_max(o->n_ctx + AE_TREE_MAX);
+    e->tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
     e->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
     e->q = ae_layout_add(l, n * q_dim, sizeof(float));
     e->attn = ae_layout_add(l, n * q_dim, sizeof(float));
@@ -285,7 +296,6 @@ aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *toke
         add_row(e, seq, tokens[i], live + i, live + i, live + i + 1, i ? (int32_t)(*first + i) - 1 : -1, false,
                 export_rows == AE_EXPORT_ALL || (export_rows == AE_EXPORT_LAST && i + 1 == n));
     e->n_added[seq] = n;
-    e->tables[seq] = ae_kv_table(e->kv, seq);
     return AERIE_OK;
 }
 
@@ -310,8 +320,23 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
         const int32_t parent = tree->parent[i] < 0 ? root : (int32_t)*first + tree->parent[i];
         add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, true, true);
     }
-    e->tables[seq] = ae_kv_table(e->kv, seq);
     return AERIE_OK;
+}
+
+/* The rows with their paths, and the page tables of their sequences. */
+static void upload_rows(ae_engine *e)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    e->rows.count[0] = e->n_rows;
+    e->rows.count[1] = e->n_out;
+    const char *begin = (const char *)e->rows.count, *end = (const char *)(e->path + (size_t)e->n_rows * AE_TREE_MAX);
+    ops->upload(e->stream, e->on_device.count, begin, (size_t)(end - begin));
+    for (uint32_t r = 0; r < e->n_rows; r++) {
+        const uint32_t seq = (uint32_t)e->seq[r];
+        if (r && e->seq[r - 1] == e->seq[r]) continue;
+        ops->upload(e->stream, e->tables + (size_t)seq * e->table_stride, ae_kv_table(e->kv, seq),
+                    ae_kv_table_pages(e->kv, seq) * sizeof *e->tables);
+    }
 }
 
 aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
@@ -319,6 +344,7 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
     const ae_backend_ops *ops = e->backend->ops;
     if (!e->n_rows) return AERIE_OK;
     if (e->state) e->state_pass = ae_state_run_pass(e->state, e->stream, e->n_rows, e->parent);
+    upload_rows(e);
     const uint32_t begin = ops->mark(e->stream);
     if (ops->pass_begin(e->stream, (uint64_t)e->n_rows << 32 | e->n_out)) {
         ae_forward(e);

@@ -5,6 +5,14 @@
 #include "engine/engine.h"
 #include "engine/state.h"
 
+/* Rows as a pass reads them: one block in this order, of which a pass uploads the beginning, up to its last row's path. */
+typedef struct ae_engine_rows {
+    uint32_t *count; /* rows, exported rows */
+    int32_t *token, *pos, *seq, *slot, *n_inplace; /* [n_batch] */
+    int32_t *out_rows; /* [n_outputs] */
+    int32_t *path;     /* [n_batch][AE_TREE_MAX] */
+} ae_engine_rows;
+
 struct ae_engine {
     const ae_net *net;
     ae_backend *backend;
@@ -19,15 +27,18 @@ struct ae_engine {
 
     /* the rows of the pass being built (host), [n_batch] each */
     uint32_t n_rows, n_out;
-    int32_t *token, *pos, *seq, *slot, *n_inplace;
-    int32_t *path;       /* [n_batch][AE_TREE_MAX] */
+    ae_engine_rows rows;
+    int32_t *token, *pos, *seq, *slot, *n_inplace, *out_rows, *path; /* those of `rows` */
     int32_t *parent;     /* [n_batch] row of the pass that comes before it; -1: the last live position */
     uint8_t *tentative;  /* [n_batch] 1: may be dropped after the pass */
     int32_t *out_index;  /* [n_batch] place among the exported rows, or -1 */
-    int32_t *out_rows;   /* [n_outputs] */
-    const int32_t **tables; /* [n_seqs] page tables */
     uint32_t *n_added;   /* [n_seqs] rows of the chain added so far in this pass */
     uint32_t *first_row; /* [n_seqs] of the chain, or of the tree where there is none */
+
+    /* device */
+    ae_engine_rows on_device; /* of the pass that runs */
+    int32_t *tables;     /* [n_seqs][table_stride] page tables */
+    uint32_t table_stride;
 
     /* device, f32 */
     float *x;            /* [n_batch][n_embd] residual stream */

@@ -92,9 +92,11 @@ void ae_forward(ae_engine *e)
 {
     const ae_backend_ops *ops = e->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
-    const ae_places places = {e->n_rows, e->seq, e->pos, e->slot, e->n_inplace, e->path, AE_TREE_MAX, e->tables};
-    ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->n_rot, e->pos, e->rope_freq, e->net->rope_magnitude, e->cos, e->sin});
-    ops->lookup(e->stream, e->net->embedding, e->token, e->n_rows, e->x, h->n_embd);
+    const ae_places places = {
+        e->n_rows, e->on_device.seq, e->on_device.pos, e->on_device.slot, e->on_device.n_inplace, e->on_device.path, AE_TREE_MAX,
+        e->tables, e->table_stride, e->on_device.count};
+    ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->n_rot, e->on_device.pos, e->rope_freq, e->net->rope_magnitude, e->cos, e->sin});
+    ops->lookup(e->stream, e->net->embedding, e->on_device.token, e->n_rows, e->x, h->n_embd);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         tap(e, i);
         if (e->net->layers[i].recur.in) ae_forward_recur(e, i);
@@ -105,8 +107,8 @@ void ae_forward(ae_engine *e)
     tap(e, h->n_layers);
     tap(e, AE_TAP_NORMED);
     if (e->n_out) {
-        ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->x, .x_stride = h->n_embd, .rows = e->out_rows,
-                                        .y = e->x_out, .y_stride = h->n_embd});
+        ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->x, .x_stride = h->n_embd,
+                                        .rows = e->on_device.out_rows, .y = e->x_out, .y_stride = h->n_embd});
         ops->matmul(e->stream, &(ae_matmul){
             .n_rows = e->n_out, .input = AE_INPUT_RMSNORM, .x = e->x_out, .x_stride = h->n_embd,
             .norm = e->net->out_norm, .norm_eps = h->norm_eps, .n_weights = 1,

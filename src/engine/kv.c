@@ -90,6 +90,16 @@ const int32_t *ae_kv_table(const ae_kv *kv, uint32_t seq)
     return kv->seqs[seq].table;
 }
 
+uint32_t ae_kv_table_pages(const ae_kv *kv, uint32_t seq)
+{
+    return kv->seqs[seq].n_pages;
+}
+
+uint32_t ae_kv_table_max(uint32_t n_slots)
+{
+    return pages_of(n_slots);
+}
+
 int32_t ae_kv_page_take(ae_kv *kv)
 {
     if (!kv->n_free && !ae_kv_evict(kv)) return AE_KV_NONE;

@@ -61,6 +61,9 @@ uint32_t ae_kv_n_live(const ae_kv *kv, uint32_t seq);
 ae_kv_store *ae_kv_pages(const ae_kv *kv);
 /* [n_pages of the sequence] page numbers; valid until the next change of the sequence. */
 const int32_t *ae_kv_table(const ae_kv *kv, uint32_t seq);
+uint32_t ae_kv_table_pages(const ae_kv *kv, uint32_t seq);
+/* The longest table that a sequence of n_slots can have. */
+uint32_t ae_kv_table_max(uint32_t n_slots);
 
 /* Pages that can be had now: free ones, and those that only the prefix tree holds. */
 uint32_t ae_kv_n_available(const ae_kv *kv);

@@ -180,9 +180,10 @@ static void cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t 
 
 static void cpu_copy(ae_stream *stream, const ae_copy *a)
 {
+    const int32_t *rows = a->rows ? a->rows : a->host_rows;
     (void)stream;
     for (uint32_t i = 0; i < a->n; i++)
-        memcpy(a->y + i * a->y_stride, a->x + (a->rows ? (size_t)a->rows[i] : i) * a->x_stride, a->dim * sizeof(float));
+        memcpy(a->y + i * a->y_stride, a->x + (rows ? (size_t)rows[i] : i) * a->x_stride, a->dim * sizeof(float));
 }
 
 typedef struct matmul_job {

@@ -22,6 +22,12 @@ void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args)
     else for (uint32_t r = 0; r < args->n_rows; r++) table_item((void *)args, r, 0);
 }
 
+/* The page table of a row's sequence. */
+static const int32_t *places_table(const ae_places *p, uint32_t row)
+{
+    return p->tables + (size_t)p->seq[row] * p->table_stride;
+}
+
 typedef struct rope_job {
     ae_stream *stream;
     const ae_rope_kv *args;
@@ -35,7 +41,7 @@ static void rope_item(void *context, uint32_t r, uint32_t i_worker)
     const ae_places *places = a->places;
     const uint32_t half = a->n_rot / 2, kv_dim = a->n_kv_heads * a->head_dim;
     const float *cos = a->cos + (size_t)r * half, *sin = a->sin + (size_t)r * half;
-    const int32_t slot = places->slot[r], *table = places->tables[places->seq[r]];
+    const int32_t slot = places->slot[r], *table = places_table(places, r);
     float *kr = a->k + (size_t)r * kv_dim;
     const float *vr = a->v + (size_t)r * kv_dim;
     (void)i_worker;
@@ -52,7 +58,7 @@ static bool slots_exist(ae_stream *stream, const ae_rope_kv *a)
 {
     const ae_places *p = a->places;
     for (uint32_t r = 0; r < p->n_rows; r++) {
-        const int32_t page = p->slot[r] < 0 ? -1 : p->tables[p->seq[r]][p->slot[r] / AE_KV_PAGE];
+        const int32_t page = p->slot[r] < 0 ? -1 : places_table(p, r)[p->slot[r] / AE_KV_PAGE];
         if ((uint32_t)page < a->kv->shape.n_pages) continue;
         ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "rope_kv of %u rows: row %u goes to page %d of %u; please report",
                         p->n_rows, r, page, a->kv->shape.n_pages);
@@ -99,7 +105,7 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
         .scale = a->scale,
         .base = a->kv->data + ((size_t)a->layer * a->n_kv_heads + head) * a->kv->head_bytes,
         .page_stride = a->kv->page_bytes,
-        .table = p->tables[p->seq[first]],
+        .table = places_table(p, first),
         .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE),
     };
     for (uint32_t q = 0; q < tile.n_queries; q++) {

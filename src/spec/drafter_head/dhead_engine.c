@@ -32,18 +32,31 @@ static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *
     return o->n_seqs * (head->hparams.kind == AE_DHEAD_MEDUSA ? head->hparams.n_medusa : AE_DHEAD_LEVEL_MAX);
 }
 
+static void rows_layout(ae_layout *l, size_t n, size_t n_out, ae_dhead_rows *r)
+{
+    int32_t **const rows[] = {&r->token, &r->pos, &r->rope_pos, &r->seq, &r->slot, &r->n_inplace, &r->fed_from};
+    r->count = ae_layout_add(l, 2, sizeof *r->count);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) *rows[i] = ae_layout_add(l, n, sizeof(int32_t));
+    r->out_rows = ae_layout_add(l, n_out, sizeof(int32_t));
+    r->out_fed = ae_layout_add(l, n_out, sizeof(int32_t));
+    r->path = ae_layout_add(l, n * AE_TREE_MAX, sizeof(int32_t));
+}
+
 static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bool view_needs_room,
                         const ae_dhead_engine_options *o, ae_dhead_engine *e)
 {
     const size_t n = o->n_batch, n_out = outputs_of(head, o);
-    int32_t **const rows[] = {&e->token, &e->pos, &e->rope_pos, &e->seq, &e->slot, &e->n_inplace, &e->fed_from};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) *rows[i] = ae_layout_add(l, n, sizeof(int32_t));
-    e->path = ae_layout_add(l, n * AE_TREE_MAX, sizeof(int32_t));
-    e->out_rows = ae_layout_add(l, n_out, sizeof(int32_t));
-    e->out_fed = ae_layout_add(l, n_out, sizeof(int32_t));
-    e->tables = ae_layout_add(l, o->n_seqs, sizeof *e->tables);
+    rows_layout(l, n, n_out, &e->rows);
     e->seqs = ae_layout_add(l, o->n_seqs, sizeof *e->seqs);
     e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
+}
+
+static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o)
+{
+    const ae_hparams *h = &head->hparams.layer;
+    const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch; /* resolve: no overflow */
+    const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
+    return (ae_kv_options){1, h->n_kv_heads, h->head_dim, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16, 0};
 }
 
 static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, const ae_dhead_engine_options *o,
@@ -68,15 +81,11 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
+    const ae_kv_options kv = kv_options(head, o);
+    rows_layout(l, n, n_out, &e->on_device);
+    e->table_stride = medusa ? 0 : ae_kv_table_max(kv.n_slots);
+    e->tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
     e->rope_freq = ae_layout_add(l, medusa ? 0 : h->n_rot / 2, sizeof(double));
-}
-
-static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o)
-{
-    const ae_hparams *h = &head->hparams.layer;
-    const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch; /* resolve: no overflow */
-    const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
-    return (ae_kv_options){1, h->n_kv_heads, h->head_dim, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16, 0};
 }
 
 static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_engine_options *o, uint32_t n_threads,
@@ -226,26 +235,25 @@ void ae_dhead_clear(ae_dhead_engine *e)
 static bool reserve(ae_dhead_engine *e, uint32_t seq, uint32_t n)
 {
     if (ae_kv_reserve(e->kv, e->stream, seq, n, NULL) != AERIE_OK) return false;
-    e->tables[seq] = ae_kv_table(e->kv, seq);
     return true;
 }
 
 static uint32_t add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace)
 {
     const uint32_t r = e->n_rows++;
-    e->token[r] = token;
-    e->seq[r] = (int32_t)seq;
-    e->pos[r] = (int32_t)pos;
-    e->rope_pos[r] = (int32_t)(pos + e->seqs[seq].forgotten);
-    e->slot[r] = (int32_t)slot;
-    e->n_inplace[r] = (int32_t)n_inplace;
+    e->rows.token[r] = token;
+    e->rows.seq[r] = (int32_t)seq;
+    e->rows.pos[r] = (int32_t)pos;
+    e->rows.rope_pos[r] = (int32_t)(pos + e->seqs[seq].forgotten);
+    e->rows.slot[r] = (int32_t)slot;
+    e->rows.n_inplace[r] = (int32_t)n_inplace;
     return r;
 }
 
 static uint32_t add_output(ae_dhead_engine *e, uint32_t row, uint32_t seq, uint32_t i_fed)
 {
-    e->out_rows[e->n_out] = (int32_t)row;
-    e->out_fed[e->n_out] = (int32_t)(seq * (1 + AE_TREE_MAX) + i_fed);
+    e->rows.out_rows[e->n_out] = (int32_t)row;
+    e->rows.out_fed[e->n_out] = (int32_t)(seq * (1 + AE_TREE_MAX) + i_fed);
     return e->n_out++;
 }
 
@@ -281,9 +289,26 @@ static aerie_status end_pass(ae_dhead_engine *e, uint32_t n_out, aerie_error *er
     return status;
 }
 
+/* The rows with their paths, and the page tables of their sequences. */
+static void upload_rows(ae_dhead_engine *e)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    e->rows.count[0] = e->n_rows;
+    e->rows.count[1] = e->n_out;
+    const char *begin = (const char *)e->rows.count, *end = (const char *)(e->rows.path + (size_t)e->n_rows * AE_TREE_MAX);
+    ops->upload(e->stream, e->on_device.count, begin, (size_t)(end - begin));
+    for (uint32_t r = 0; r < e->n_rows; r++) {
+        const uint32_t seq = (uint32_t)e->rows.seq[r];
+        if (r && e->rows.seq[r - 1] == e->rows.seq[r]) continue;
+        ops->upload(e->stream, e->tables + (size_t)seq * e->table_stride, ae_kv_table(e->kv, seq),
+                    ae_kv_table_pages(e->kv, seq) * sizeof *e->tables);
+    }
+}
+
 aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
 {
     if (e->n_rows) {
+        upload_rows(e);
         ae_dhead_forward(e, false);
         AE_TRY(end_pass(e, e->n_out, error));
     }
@@ -305,9 +330,9 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
     s->parent[i] = parent;
     s->depth[i] = parent < 0 ? 1 : s->depth[parent] + 1;
     const uint32_t depth = (uint32_t)s->depth[i];
-    const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->path + (size_t)e->n_rows * AE_TREE_MAX);
+    const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AE_TREE_MAX);
     const uint32_t row = add_row(e, seq, token, base + depth - 1, base + i, base + in_place);
-    e->fed_from[row] = (int32_t)(seq * (1 + AE_TREE_MAX)) + 1 + parent;
+    e->rows.fed_from[row] = (int32_t)(seq * (1 + AE_TREE_MAX)) + 1 + parent;
     *out = add_output(e, row, seq, 1 + i);
     return i;
 }
@@ -315,6 +340,7 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
 aerie_status ae_dhead_run_drafted(ae_dhead_engine *e, aerie_error *error)
 {
     if (!e->n_rows) return AERIE_OK;
+    upload_rows(e);
     ae_dhead_forward(e, true);
     return end_pass(e, e->n_out, error);
 }
@@ -341,5 +367,5 @@ const float *ae_dhead_logits(const ae_dhead_engine *e, uint32_t out)
 
 const float *ae_dhead_hidden(const ae_dhead_engine *e, uint32_t out)
 {
-    return e->fed + (size_t)e->out_fed[out] * e->net->head->hparams.layer.n_embd;
+    return e->fed + (size_t)e->rows.out_fed[out] * e->net->head->hparams.layer.n_embd;
 }

@@ -6,7 +6,7 @@
 static void copy(ae_dhead_engine *e, uint32_t n, uint32_t dim, const float *x, size_t x_stride, const int32_t *rows, float *y,
                  size_t y_stride)
 {
-    e->backend->ops->copy(e->stream, &(ae_copy){n, dim, x, x_stride, rows, y, y_stride});
+    e->backend->ops->copy(e->stream, &(ae_copy){n, dim, x, x_stride, rows, y, y_stride, NULL});
 }
 
 /* Norms `dim` values of each row in place. */
@@ -45,7 +45,7 @@ static void combine(ae_dhead_engine *e)
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const uint32_t n = e->n_rows, H = h->layer.n_embd;
     float *feature = e->c + H;
-    e->backend->ops->lookup(e->stream, e->net->embedding, e->token, n, e->c, 2 * (size_t)H);
+    e->backend->ops->lookup(e->stream, e->net->embedding, e->on_device.token, n, e->c, 2 * (size_t)H);
     copy(e, n, H, e->g, H, NULL, feature, 2 * (size_t)H);
     if (h->kind == AE_DHEAD_EAGLE) {
         product(e, n, e->c, 2 * (size_t)H, e->net->fc, e->net->fc_bias, e->x, H, false);
@@ -64,7 +64,9 @@ static void attention_block(ae_dhead_engine *e)
     const ae_dhead_net *net = e->net;
     const bool eagle3 = net->head->hparams.kind == AE_DHEAD_EAGLE3;
     const uint32_t q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
-    const ae_places places = {e->n_rows, e->seq, e->pos, e->slot, e->n_inplace, e->path, AE_TREE_MAX, e->tables};
+    const ae_places places = {
+        e->n_rows, e->on_device.seq, e->on_device.pos, e->on_device.slot, e->on_device.n_inplace, e->on_device.path, AE_TREE_MAX,
+        e->tables, e->table_stride, e->on_device.count};
     ops->matmul(e->stream, &(ae_matmul){
         .n_rows = e->n_rows, .input = AE_INPUT_PLAIN,
         .x = eagle3 ? e->c : e->x, .x_stride = eagle3 ? 2 * (size_t)h->n_embd : h->n_embd,
@@ -104,10 +106,10 @@ static void put_out(ae_dhead_engine *e)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const uint32_t H = h->layer.n_embd;
-    copy(e, e->n_out, H, e->x, H, e->out_rows, e->x_out, H);
+    copy(e, e->n_out, H, e->x, H, e->on_device.out_rows, e->x_out, H);
     if (h->feedback_normed && e->net->out_norm) norm(e, e->n_out, 1, H, e->x_out, H, e->net->out_norm);
     for (uint32_t i = 0; i < e->n_out; i++)
-        copy(e, 1, H, e->x_out + (size_t)i * H, H, NULL, e->fed + (size_t)e->out_fed[i] * H, H);
+        copy(e, 1, H, e->x_out + (size_t)i * H, H, NULL, e->fed + (size_t)e->rows.out_fed[i] * H, H);
     const bool normed = h->feedback_normed || !e->net->out_norm;
     e->backend->ops->matmul(e->stream, &(ae_matmul){
         .n_rows = e->n_out, .input = normed ? AE_INPUT_PLAIN : AE_INPUT_RMSNORM, .x = e->x_out, .x_stride = H,
@@ -118,9 +120,9 @@ static void put_out(ae_dhead_engine *e)
 void ae_dhead_forward(ae_dhead_engine *e, bool drafted)
 {
     const uint32_t H = e->net->head->hparams.layer.n_embd;
-    e->backend->ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, e->net->head->hparams.layer.n_rot, e->rope_pos,
+    e->backend->ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, e->net->head->hparams.layer.n_rot, e->on_device.rope_pos,
                                                             e->rope_freq, e->net->rope_magnitude, e->cos, e->sin});
-    if (drafted) copy(e, e->n_rows, H, e->fed, H, e->fed_from, e->g, H);
+    if (drafted) copy(e, e->n_rows, H, e->fed, H, e->on_device.fed_from, e->g, H);
     else fuse(e);
     combine(e);
     attention_block(e);

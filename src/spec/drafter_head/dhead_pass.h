@@ -12,6 +12,15 @@ typedef struct ae_dhead_seq {
     int32_t parent[AE_TREE_MAX], depth[AE_TREE_MAX]; /* of drafted rows; depth 1 hangs on the newest true row */
 } ae_dhead_seq;
 
+/* Rows as a pass reads them: one block in this order, of which a pass uploads the beginning, up to its last row's path. */
+typedef struct ae_dhead_rows {
+    uint32_t *count;   /* rows, outputs */
+    int32_t *token, *pos, *rope_pos, *seq, *slot, *n_inplace; /* [n_batch] */
+    int32_t *fed_from; /* [n_batch] of a drafted row: index into fed */
+    int32_t *out_rows, *out_fed; /* [n_outputs] row of each output; index into fed where its feedback is kept */
+    int32_t *path;     /* [n_batch][AE_TREE_MAX] */
+} ae_dhead_rows;
+
 struct ae_dhead_engine {
     const ae_dhead_net *net;
     ae_backend *backend;
@@ -25,11 +34,10 @@ struct ae_dhead_engine {
 
     /* the rows of the pass being built (host), [n_batch] each */
     uint32_t n_rows, n_out;
-    int32_t *token, *pos, *rope_pos, *seq, *slot, *n_inplace;
-    int32_t *path;      /* [n_batch][AE_TREE_MAX] */
-    int32_t *fed_from;  /* of a drafted row: index into fed */
-    int32_t *out_rows, *out_fed; /* [n_outputs] row of each output; index into fed where its feedback is kept */
-    const int32_t **tables; /* [n_seqs] */
+    ae_dhead_rows rows;
+    ae_dhead_rows on_device; /* (device) of the pass that runs */
+    int32_t *tables;         /* (device) [n_seqs][table_stride] */
+    uint32_t table_stride;
     float *logits_room; /* [n_outputs][n_draft] where the host cannot read the device's; else NULL */
     const float *logits_host; /* of the last pass */
 

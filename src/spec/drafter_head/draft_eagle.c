@@ -173,7 +173,7 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
         if (n > d->n_room - s->n_waiting) n = d->n_room - s->n_waiting;
         d->ops->copy(ae_engine_stream(d->target),
                      &(ae_copy){.n = n, .dim = d->width, .x = ae_engine_features(d->target, 0), .x_stride = d->width,
-                                .rows = seen->rows + done, .y = waiting_at(d, s, s->n_waiting), .y_stride = d->width});
+                                .host_rows = seen->rows + done, .y = waiting_at(d, s, s->n_waiting), .y_stride = d->width});
         s->n_waiting += n;
         done += n;
     }

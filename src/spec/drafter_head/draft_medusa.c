@@ -61,7 +61,7 @@ static void medusa_observe(ae_drafter *drafter, const ae_draft_seen *seen)
     d->ops->copy(ae_engine_stream(d->target),
                  &(ae_copy){.n = 1, .dim = d->width, .x = ae_engine_features(d->target, 0),
                             .x_stride = d->width,
-                            .rows = seen->rows + seen->n - 1,
+                            .host_rows = seen->rows + seen->n - 1,
                             .y = d->newest + (size_t)seen->slot * d->width, .y_stride = d->width});
 }
 
