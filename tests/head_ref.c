@@ -93,13 +93,13 @@ static double silu(double x)
 /* Radians per position of the pair (2i, 2i+1). */
 static double frequency(const ae_dhead *head, uint32_t i)
 {
-    const ae_hparams *h = &head->hparams.layer;
-    const double d = h->n_rot, base = (double)h->rope_base, factor = (double)h->rope_factor, two_pi = 2 * acos(-1.0);
+    const ae_rope *h = &head->hparams.layer.ropes[0];
+    const double d = h->n_rot, base = (double)h->base, factor = (double)h->factor, two_pi = 2 * acos(-1.0);
     double theta = pow(base, -2 * (double)i / d);
-    if (head->rope_divisors) theta /= (double)head->rope_divisors[i];
-    if (h->rope_scaling == AE_ROPE_SCALING_LINEAR) return theta / factor;
-    if (h->rope_scaling != AE_ROPE_SCALING_YARN) return theta;
-    const double length = h->rope_n_ctx_orig;
+    if (h->divisors) theta /= (double)h->divisors[i];
+    if (h->scaling == AE_ROPE_SCALING_LINEAR) return theta / factor;
+    if (h->scaling != AE_ROPE_SCALING_YARN) return theta;
+    const double length = h->n_ctx_orig;
     double low = 0, high = 0; /* pairs that turn 32 times and once over the original context */
     if (length > 0) {
         low = fmax(0, floor(d / 2 * log(length / (32 * two_pi)) / log(base)));
@@ -112,10 +112,11 @@ static double frequency(const ae_dhead *head, uint32_t i)
 static void rotate(const ae_dhead *head, double *x, uint32_t n_heads, int64_t position)
 {
     const ae_hparams *h = &head->hparams.layer;
-    const bool yarn = h->rope_scaling == AE_ROPE_SCALING_YARN && h->rope_n_ctx_orig;
-    const double size = yarn ? 1 + 0.1 * log((double)h->rope_factor) : 1;
+    const ae_rope *rope = &h->ropes[0];
+    const bool yarn = rope->scaling == AE_ROPE_SCALING_YARN && rope->n_ctx_orig;
+    const double size = yarn ? 1 + 0.1 * log((double)rope->factor) : 1;
     for (uint32_t j = 0; j < n_heads; j++)
-        for (uint32_t i = 0; i < h->n_rot / 2; i++) {
+        for (uint32_t i = 0; i < rope->n_rot / 2; i++) {
             double *pair = x + (size_t)j * h->head_dim + 2 * i;
             const double angle = (double)position * frequency(head, i), a = pair[0], b = pair[1];
             pair[0] = size * (a * cos(angle) - b * sin(angle));

@@ -320,7 +320,7 @@ static aerie_status write_layer_keys(maker *m)
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         AE_TRY(put_count(m, m->arch, counts[i].suffix, counts[i].value));
     AE_TRY(ae_gguf_writer_f32(m->writer, key_of(m->arch, "attention.layer_norm_rms_epsilon").text, 1e-5f, m->error));
-    AE_TRY(ae_gguf_writer_f32(m->writer, key_of(m->arch, "rope.freq_base").text, m->target->hparams.rope_base, m->error));
+    AE_TRY(ae_gguf_writer_f32(m->writer, key_of(m->arch, "rope.freq_base").text, m->target->hparams.ropes[0].base, m->error));
     if (m->o->window) AE_TRY(put_count(m, m->prefix, "attention.window", m->o->window));
     if (m->o->n_sinks) AE_TRY(put_count(m, m->prefix, "attention.sinks", m->o->n_sinks));
     return AERIE_OK;
@@ -410,12 +410,12 @@ static bool good_layer(const ae_dhead *head)
     const ae_layer *l = &head->layer;
     const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
     const uint32_t in = head->hparams.kind == AE_DHEAD_EAGLE3 ? 2 * e : e;
-    const bool normed = h->qk_norm == AE_QK_NORM_HEAD;
+    const ae_rope *rope = &h->ropes[0];
     const bool sizes = h->n_layers == 1 && e && e <= AE_MAX_EMBD && h->n_ff && h->n_ff <= AE_MAX_FF && h->n_kv_heads &&
                        h->n_heads <= AE_MAX_HEADS && h->n_heads % h->n_kv_heads == 0 && h->head_dim >= 2 &&
-                       h->head_dim <= AE_MAX_HEAD_DIM && h->n_rot % 2 == 0 && h->n_rot >= 2 && h->n_rot <= h->head_dim &&
-                       h->norm_eps > 0 && h->norm_eps < 1 && h->rope_base > 1 && h->rope_base < INFINITY;
-    return sizes && !l->attn_norm && !l->router && normed == (l->q_norm != NULL) && normed == (l->k_norm != NULL) &&
+                       h->head_dim <= AE_MAX_HEAD_DIM && rope->n_rot % 2 == 0 && rope->n_rot >= 2 && rope->n_rot <= h->head_dim &&
+                       h->norm_eps > 0 && h->norm_eps < 1 && rope->base > 1 && rope->base < INFINITY;
+    return sizes && !l->attn_norm && !l->router && !l->q_norm == !l->k_norm &&
            good(l->wq, true, q, in) && good(l->wk, true, kv, in) && good(l->wv, true, kv, in) && good(l->wo, true, e, q) &&
            good(l->bq, false, 0, q) && good(l->bk, false, 0, kv) && good(l->bv, false, 0, kv) && good(l->bo, false, 0, e) &&
            good(l->q_norm, false, 0, h->head_dim) && good(l->k_norm, false, 0, h->head_dim) && good(l->ffn_norm, true, 0, e) &&
@@ -441,8 +441,8 @@ static bool good_eagle(const ae_dhead *head)
     const uint32_t e = h->layer.n_embd, features = h->n_taps * h->n_target_embd;
     double freq[AE_MAX_HEAD_DIM / 2], magnitude;
     if (!good_layer(head) || !good_norms(head) || (narrow && !three)) return false;
-    ae_model_rope_freqs(&h->layer, head->rope_divisors, freq, &magnitude);
-    for (uint32_t i = 0; i < h->layer.n_rot / 2; i++)
+    ae_model_rope_freqs(&h->layer.ropes[0], 0, freq, &magnitude);
+    for (uint32_t i = 0; i < h->layer.ropes[0].n_rot / 2; i++)
         if (!isfinite(freq[i]) || !isfinite(magnitude)) return false;
     return good(head->embedding, narrow, h->n_vocab, e) && good(head->output, narrow, h->n_draft, e) &&
            good(head->fc, true, e, three ? features : e + features) && good(head->fc_bias, false, 0, e) &&

@@ -59,18 +59,33 @@ typedef struct ae_weight_source {
 #define AE_MATMUL_MAX 4 /* weights that share one input: q, k, v or gate, up */
 
 typedef enum ae_input {
-    AE_INPUT_PLAIN,    /* x */
-    AE_INPUT_RMSNORM,  /* x / rms(x) * norm */
-    AE_INPUT_SWIGLU,   /* silu(x) * x2 */
+    AE_INPUT_PLAIN,     /* x */
+    AE_INPUT_RMSNORM,   /* x / rms(x) * norm */
+    AE_INPUT_LAYERNORM, /* (x - mean) / sqrt(variance + eps) * norm (+ norm_bias) */
+    AE_INPUT_GLU,       /* f(x) * x2, or f(x) where there is no x2; f by ae_glu */
 } ae_input;
+
+/* What a feed-forward block or a gate does to its input g, and how it meets u (1 where there is none). */
+typedef enum ae_glu {
+    AE_GLU_SILU,         /* g / (1 + e^-g) * u */
+    AE_GLU_GELU,         /* g / (1 + e^-2z) * u, z = sqrt(2 / pi) * (g + 0.044715 g^3): GELU by tanh */
+    AE_GLU_RELU2,        /* max(g, 0)^2 * u */
+    AE_GLU_SIGMOID,      /* 1 / (1 + e^-g) * u */
+    AE_GLU_OAI,          /* gpt-oss: a = min(g, limit), a / (1 + e^(-1.702 a)) * (clamp(u, limit) + 1) */
+    AE_GLU_SILU_CLAMPED, /* min(silu(g), limit) * clamp(u, limit) */
+    AE_GLUS,
+} ae_glu;
 
 typedef struct ae_matmul {
     uint32_t n_rows;
     ae_input input;
     const float *x, *x2;  /* [n_rows][x_stride] f32; the first n_in are used */
     size_t x_stride;
-    const float *norm;    /* [n_in] f32 on the device, for AE_INPUT_RMSNORM */
+    const float *norm;    /* [n_in] f32 on the device, for the norms */
+    const float *norm_bias; /* [n_in] f32 on the device or NULL, for AE_INPUT_LAYERNORM */
     float norm_eps;
+    ae_glu glu;           /* for AE_INPUT_GLU */
+    float glu_limit;
     uint32_t n_weights;
     struct ae_matmul_out {
         const ae_weight *weight; /* [n_out, n_in] */
@@ -81,14 +96,49 @@ typedef struct ae_matmul {
     } out[AE_MATMUL_MAX];
 } ae_matmul;
 
-/* x in n_rows * n_groups groups of dim, each x / rms(x) * weight, in place: the norm of queries and keys, of features. */
+/* x in n_rows * n_groups groups of dim, each normed by itself, in place: x / rms(x) * weight, or the layer norm. */
 typedef struct ae_norm {
     uint32_t n_rows, n_groups, dim;
     float *x;            /* [n_rows][x_stride] f32; the first n_groups * dim are used */
     size_t x_stride;
-    const float *weight; /* [dim] f32 on the device */
+    const float *weight; /* [dim] f32 on the device, or [n_groups][dim] if each_group */
     float eps;
+    bool each_group;     /* groups have weights of their own */
+    bool layer;          /* (x - mean) / sqrt(variance + eps) * weight (+ bias) */
+    const float *bias;   /* [dim] f32 on the device or NULL, of the layer norm */
 } ae_norm;
+
+/* y = fmaf(a, x, y), n rows of dim. */
+typedef struct ae_axpy {
+    uint32_t n, dim;
+    float a;
+    const float *x;
+    size_t x_stride;
+    float *y;
+    size_t y_stride;
+} ae_axpy;
+
+typedef enum ae_map_kind {
+    AE_MAP_ZERO,    /* 0 */
+    AE_MAP_SCALE,   /* x * a */
+    AE_MAP_SOFTCAP, /* a * tanh(x / a) */
+    AE_MAP_GLU,     /* f(x) * x2 by ae_glu, as AE_INPUT_GLU */
+    AE_MAP_GATE,    /* x * 1 / (1 + e^-x2), x2 [n_rows][n_groups]: one gate for each of n_groups equal parts of a row */
+} ae_map_kind;
+
+/* Every element of x, in place. */
+typedef struct ae_map {
+    ae_map_kind kind;
+    uint32_t n_rows, dim;
+    float *x;            /* [n_rows][x_stride] f32; the first dim are used */
+    size_t x_stride;
+    float a;
+    const float *x2;     /* [n_rows][x2_stride] */
+    size_t x2_stride;
+    uint32_t n_groups;   /* AE_MAP_GATE; divides dim */
+    ae_glu glu;          /* AE_MAP_GLU */
+    float glu_limit;
+} ae_map;
 
 /* y[i] = x[rows[i]], dim floats each; rows [n] on the device, or host_rows (host) [n], read before the call returns; both NULL:
  * y[i] = x[i]. x and y do not overlap. */
@@ -114,6 +164,8 @@ typedef enum ae_gate {
 
 /* How a row chooses its experts and weighs them, all in f32. The score of an expert is its logit, or p + bias where there
  * is a selection bias. The n_used of highest score are chosen; of equals the lower id; NaN never beats a number.
+ * With groups (equal ranges of ids) only the experts of n_groups_used groups can be chosen, those of highest sum of their two
+ * best scores p (+ bias); of equals the lower group.
  * The weight is p; `renorm` divides by the sum of the chosen p (at least 2^-14), then times `scale`.
  * softmax: m the largest logit, q = ae_expf(logit - m), p = q / sum of q.
  * A sum over experts: 16 sums by id % 16, ids ascending, then ae_sum16. */
@@ -122,9 +174,11 @@ typedef struct ae_routing {
     ae_gate gate;
     bool renorm;
     float scale;
+    uint32_t n_groups, n_groups_used; /* 0 or 1: no groups; else n_groups divides n_experts */
 } ae_routing;
 
-/* The feed-forward block with experts: y += sum of weight_e * down_e(silu(gate_e(x')) * up_e(x')), x' = x / rms(x) * norm.
+/* The feed-forward block with experts: y += sum of weight_e * down_e(f(gate_e(x')) * up_e(x')), x' = norm of x as the input of
+ * a matmul. Without gate: down_e(f(up_e(x'))).
  * Order of the sum, per element: y = fmaf(weight_e, d_e, y), chosen experts by ascending id, then the shared expert
  * with its own weight. Rows are grouped by expert: each chosen expert's weights are read once whatever n_rows. */
 typedef struct ae_moe {
@@ -133,10 +187,18 @@ typedef struct ae_moe {
     const float *x;          /* [n_rows][n_embd] f32; may be y */
     const float *norm;       /* [n_embd] f32 on the device */
     float norm_eps;
+    ae_glu glu, shared_glu;
+    float glu_limit, shared_limit;
     const ae_weight *router; /* [n_experts, n_embd] */
+    const float *router_norm; /* [n_embd] f32 on the device: the router sees x / rms(x) * router_norm; NULL: it sees x' */
+    float router_scale;      /* of the logits; 0: 1 */
+    const float *router_bias; /* [n_experts] f32 on the device, added to the logits; or NULL */
     const float *bias;       /* [n_experts] f32 on the device, added to p for the choice alone; or NULL */
+    bool weigh_input;        /* down_e(f(gate_e(w x')) * up_e(w x')), w the expert's weight, is added as it is */
     ae_weight *const *gate, *const *up, *const *down; /* [n_experts] of [n_ff, n_embd] x 2, [n_embd, n_ff]; each array's
-                                                       * weights have one type and shape */
+                                                       * weights have one type and shape; gate may be NULL */
+    const float *gate_bias, *up_bias, *down_bias; /* [n_experts][n_ff] x 2, [n_experts][n_embd] on the device; or NULL */
+    const float *out_scale;  /* [n_experts] f32 on the device: an expert's weight is multiplied by it last; or NULL */
     const ae_weight *shared_gate, *shared_up, *shared_down; /* [n_ff_shared, ...] an expert that every row uses; or NULL */
     const ae_weight *shared_router; /* [1, n_embd] weight of the shared expert is the sigmoid of this; NULL: it is 1 */
     float *y;                /* [n_rows][n_embd] f32 */
@@ -145,6 +207,7 @@ typedef struct ae_moe {
 /* The largest ae_moe of a stream; n_experts 0: none. */
 typedef struct ae_moe_shape {
     uint32_t n_experts, n_used, n_embd, n_ff, n_ff_shared;
+    bool weigh_input;
 } ae_moe_shape;
 
 /* ---- Rows, positions and the KV cache ---------------------------------------------------------- */
@@ -155,8 +218,14 @@ typedef enum ae_kv_type {
     AE_KV_TYPES,
 } ae_kv_type;
 
+/* Of one layer; keys and values have the same head_dim. */
+typedef struct ae_kv_layer {
+    uint32_t n_heads, head_dim;
+} ae_kv_layer;
+
 typedef struct ae_kv_shape {
-    uint32_t n_layers, n_kv_heads, head_dim; /* keys and values have the same head_dim */
+    uint32_t n_layers;         /* that have keys and values of their own */
+    const ae_kv_layer *layers; /* [n_layers], copied */
     uint32_t n_pages;
     ae_kv_type type;
 } ae_kv_shape;
@@ -193,17 +262,25 @@ typedef enum ae_rope_kind {
     AE_ROPE_NEOX, /* pairs (i, i + n_rot/2) */
 } ae_rope_kind;
 
-/* Rotate q and k, then write k and v to the pages of a layer. */
+/* Norms and rotates q and k, then writes k and v to the pages of a layer. */
 typedef struct ae_rope_kv {
     const ae_places *places;
     ae_kv_store *kv;
-    uint32_t layer;
-    uint32_t n_heads, n_kv_heads, head_dim, n_rot;
+    uint32_t layer;         /* of the store */
+    uint32_t n_heads, n_kv_heads, head_dim, n_rot; /* n_rot 0: no rotation */
     ae_rope_kind kind;
     const float *cos, *sin; /* [n_rows][n_rot/2] f32 on the device */
-    float *q;               /* [n_rows][n_heads * head_dim], rotated in place */
-    float *k;               /* [n_rows][n_kv_heads * head_dim], rotated in place */
-    const float *v;         /* [n_rows][n_kv_heads * head_dim] */
+    float *q;               /* [n_rows][n_heads * head_dim], changed in place */
+    float *k;               /* [n_rows][n_kv_heads * head_dim], changed in place; NULL: the layer reads keys and values of
+                             * another one, and has queries only */
+    float *v;               /* [n_rows][n_kv_heads * head_dim], changed in place if v_norm */
+    /* x / rms(x) * weight of queries and keys; NULL: none */
+    const float *q_norm, *k_norm; /* f32 on the device, [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
+    bool norm_row;          /* all heads together instead of each by itself */
+    bool norm_last;         /* after the rotation instead of before */
+    const float *v_norm;    /* [head_dim] f32 on the device, of each head of the values; or NULL */
+    float norm_eps;
+    const float *q_scale;   /* [n_rows] f32 on the device: queries are multiplied by it in the end; or NULL */
 } ae_rope_kv;
 
 typedef struct ae_attention {
@@ -212,7 +289,10 @@ typedef struct ae_attention {
     uint32_t layer;
     uint32_t n_heads, n_kv_heads, head_dim;
     float scale;      /* of q before the product */
+    float softcap;    /* scores s become softcap * tanh(s / softcap); 0: they stay */
     uint32_t window;  /* positions seen, own included; 0 = all */
+    bool chunked;     /* those since the last multiple of window instead */
+    const float *sinks; /* [n_heads] f32 on the device: a score without a value that takes part in the softmax; or NULL */
     const float *q;   /* [n_rows][n_heads * head_dim] */
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;
@@ -304,9 +384,9 @@ typedef struct ae_backend_ops {
                    size_t y_stride);
     void (*matmul)(ae_stream *stream, const ae_matmul *args);
     void (*norm)(ae_stream *stream, const ae_norm *args);
+    void (*axpy)(ae_stream *stream, const ae_axpy *args);
+    void (*map)(ae_stream *stream, const ae_map *args);
     void (*moe)(ae_stream *stream, const ae_moe *args);
-    /* y += silu(x), n rows of dim. */
-    void (*silu_add)(ae_stream *stream, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y, size_t y_stride);
     void (*rope_table)(ae_stream *stream, const ae_rope_table *args);
     void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
     void (*attention)(ae_stream *stream, const ae_attention *args);

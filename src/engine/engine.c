@@ -40,32 +40,57 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backe
     e->n_added = ae_layout_add(l, o->n_seqs, sizeof *e->n_added);
     e->logits_room = ae_layout_add(l, backend->ops->view_needs_room ? n_logits : 0, sizeof(float));
     e->first_row = ae_layout_add(l, o->n_seqs, sizeof *e->first_row);
+    uint32_t n_rot = 0;
+    for (uint32_t i = 0; i < m->hparams.n_ropes; i++) n_rot = m->hparams.ropes[i].n_rot > n_rot ? m->hparams.ropes[i].n_rot : n_rot;
+    e->rope_host = ae_layout_add(l, n_rot / 2, sizeof(double));
+    e->q_scale_host = ae_layout_add(l, n, sizeof(float));
 }
 
-/* Layers without experts. */
-static bool has_dense(const ae_hparams *h)
+/* What the widest layers need beside the residual stream. */
+typedef struct wants {
+    ae_widths widths;
+    uint32_t q_gate; /* queries with gates */
+    bool y;          /* something is done to what blocks add */
+} wants;
+
+static wants wants_of(const ae_model *m)
 {
-    return !h->experts.n || h->experts.n_dense;
+    const ae_hparams *h = &m->hparams;
+    wants w = {.widths = ae_model_widths(m), .y = h->parallel || h->residual_scale != 1.0f};
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const ae_layer *l = &m->layers[i];
+        const uint32_t q = l->spec.n_heads * l->spec.head_dim;
+        const uint32_t gate = l->spec.out_gate == AE_OUT_GATE_ELEMENT ? 2 * q
+                              : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
+        w.q_gate = gate > w.q_gate ? gate : w.q_gate;
+        w.y |= l->attn_post_norm || l->ffn_post_norm;
+    }
+    return w;
 }
 
 static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_engine *e)
 {
     const ae_hparams *h = &m->hparams;
-    const size_t n = o->n_batch, q_dim = (size_t)h->n_heads * h->head_dim, kv_dim = (size_t)h->n_kv_heads * h->head_dim;
+    const wants w = wants_of(m);
+    const size_t n = o->n_batch;
     rows_layout(l, o, &e->on_device);
     e->table_stride = ae_kv_table_max(o->n_ctx + AE_TREE_MAX);
     e->tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
     e->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
-    e->q = ae_layout_add(l, n * q_dim, sizeof(float));
-    e->attn = ae_layout_add(l, n * q_dim, sizeof(float));
-    e->k = ae_layout_add(l, n * kv_dim, sizeof(float));
-    e->v = ae_layout_add(l, n * kv_dim, sizeof(float));
-    const size_t n_ff = has_dense(h) ? h->n_ff : 0;
-    e->gate = ae_layout_add(l, n * n_ff, sizeof(float));
-    e->up = ae_layout_add(l, n * n_ff, sizeof(float));
-    e->rope_freq = ae_layout_add(l, h->n_rot / 2, sizeof(double));
-    e->cos = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
-    e->sin = ae_layout_add(l, n * h->n_rot / 2, sizeof(float));
+    e->y = ae_layout_add(l, w.y ? n * h->n_embd : 0, sizeof(float));
+    e->q = ae_layout_add(l, n * w.widths.q, sizeof(float));
+    e->attn = ae_layout_add(l, n * w.widths.q, sizeof(float));
+    e->k = ae_layout_add(l, n * w.widths.kv, sizeof(float));
+    e->v = ae_layout_add(l, n * w.widths.kv, sizeof(float));
+    e->q_gate = ae_layout_add(l, n * w.q_gate, sizeof(float));
+    e->gate = ae_layout_add(l, n * w.widths.ff, sizeof(float));
+    e->up = ae_layout_add(l, n * w.widths.ff, sizeof(float));
+    for (uint32_t i = 0; i < h->n_ropes; i++) {
+        e->rope_freq[i] = ae_layout_add(l, h->ropes[i].n_rot / 2, sizeof(double));
+        e->cos[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
+        e->sin[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
+    }
+    e->q_scale = ae_layout_add(l, h->temp_scale != 0.0f ? n : 0, sizeof(float));
     const ae_recur_hparams *r = &h->recur;
     const size_t values = r->kind == AE_RECUR_SHORTCONV ? r->n_channels : (size_t)r->n_heads * r->value_dim;
     e->recur_in = ae_layout_add(l, n * (r->kind ? ae_recur_in_width(r) : 0), sizeof(float));
@@ -78,11 +103,11 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->features = ae_layout_add(l, n * o->n_taps * h->n_embd, sizeof(float));
 }
 
-static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o)
+/* layers: room for those of the model. */
+static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, ae_kv_layer *layers)
 {
-    const ae_hparams *h = &m->hparams;
     /* drafts may reach beyond the last position of the context */
-    return (ae_kv_options){h->n_layers, h->n_kv_heads, h->head_dim, o->n_seqs, o->n_ctx + AE_TREE_MAX, o->kv_type,
+    return (ae_kv_options){ae_net_kv_layers(m, layers, NULL), layers, o->n_seqs, o->n_ctx + AE_TREE_MAX, o->kv_type,
                            o->n_kv_pages};
 }
 
@@ -107,15 +132,15 @@ static ae_state_options state_options(const state_layers *s, const ae_engine_opt
 static ae_stream_options stream_options(const ae_model *m, const state_layers *states, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
-    const uint32_t q_dim = h->n_heads * h->head_dim;
     const ae_expert_hparams *x = &h->experts;
-    const uint32_t dims[] = {q_dim, has_dense(h) ? h->n_ff : 0, x->n_ff_shared, x->n_ff, h->recur.n_heads * h->recur.value_dim};
+    const ae_widths w = ae_model_widths(m);
+    const uint32_t dims[] = {w.q, w.ff, x->n_ff_shared, x->n_ff, h->recur.n_heads * h->recur.value_dim};
     uint32_t max_in = h->n_embd;
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];
     return (ae_stream_options){
         .n_threads = o->threads_of ? o->threads_of->options.n_threads : o->n_threads, .max_rows = o->n_batch, .max_in = max_in,
-        .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared},
+        .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
         .state = states->shape.n_layers ? &states->shape : NULL,
         .threads_of = o->threads_of ? o->threads_of->stream : NULL};
 }
@@ -123,7 +148,8 @@ static ae_stream_options stream_options(const ae_model *m, const state_layers *s
 size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options)
 {
     const ae_engine_options o = resolve(options);
-    const ae_kv_options kv = kv_options(model, &o);
+    ae_kv_layer layers[AE_MAX_LAYERS];
+    const ae_kv_options kv = kv_options(model, &o, layers);
     state_layers states;
     list_states(model, &states);
     const ae_stream_options stream = stream_options(model, &states, &o);
@@ -157,7 +183,11 @@ static aerie_status create_buffers(ae_engine *e, aerie_error *error)
     if (!e->device) return ae_fail_memory(error, "the activations", l.bytes);
     l = (ae_layout){.base = e->device};
     device_layout(&l, m, &e->options, e);
-    e->backend->ops->fill(e->backend, e->rope_freq, e->net->rope_freq, m->hparams.n_rot / 2 * sizeof *e->rope_freq);
+    for (uint32_t i = 0; i < m->hparams.n_ropes; i++) {
+        const ae_rope *rope = &m->hparams.ropes[i];
+        ae_model_rope_freqs(rope, e->options.n_ctx, e->rope_host, &e->rope_magnitude[i]);
+        e->backend->ops->fill(e->backend, e->rope_freq[i], e->rope_host, rope->n_rot / 2 * sizeof *e->rope_host);
+    }
     return AERIE_OK;
 }
 
@@ -173,7 +203,8 @@ aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engin
     list_states(net->model, &states);
     const ae_stream_options stream = stream_options(net->model, &states, &e->options);
     const ae_state_options state = state_options(&states, &e->options);
-    const ae_kv_options kv = kv_options(net->model, &e->options);
+    ae_kv_layer layers[AE_MAX_LAYERS];
+    const ae_kv_options kv = kv_options(net->model, &e->options, layers);
     aerie_status status;
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
     AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);

@@ -34,6 +34,9 @@ struct ae_engine {
     int32_t *out_index;  /* [n_batch] place among the exported rows, or -1 */
     uint32_t *n_added;   /* [n_seqs] rows of the chain added so far in this pass */
     uint32_t *first_row; /* [n_seqs] of the chain, or of the tree where there is none */
+    double *rope_host;   /* [n_rot / 2 of the widest rotation] scratch */
+    double rope_magnitude[AE_MAX_ROPES];
+    float *q_scale_host; /* [n_batch] */
 
     /* device */
     ae_engine_rows on_device; /* of the pass that runs */
@@ -42,11 +45,14 @@ struct ae_engine {
 
     /* device, f32 */
     float *x;            /* [n_batch][n_embd] residual stream */
-    float *q, *attn;     /* [n_batch][n_heads * head_dim] */
+    float *y;            /* [n_batch][n_embd] what a block adds, where that is normed or scaled first; else NULL */
+    float *q, *attn;     /* [n_batch][n_heads * head_dim], the widest of all layers; as all that follow */
     float *k, *v;        /* [n_batch][n_kv_heads * head_dim] */
+    float *q_gate;       /* [n_batch][2 * n_heads * head_dim] queries with their gates, or gates of heads; or NULL */
     float *gate, *up;    /* [n_batch][n_ff] */
-    double *rope_freq;   /* [n_rot / 2] */
-    float *cos, *sin;    /* [n_batch][n_rot / 2] */
+    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position */
+    float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
+    float *q_scale;      /* [n_batch] temperature of queries; or NULL */
     /* of recurrent layers; V = n_heads * value_dim or n_channels */
     float *recur_in;     /* [n_batch][ae_recur_in_width] what the first projection gives */
     float *recur_z;      /* [n_batch][V] DELTA */

@@ -14,7 +14,7 @@ static ae_kv_shape shape_of(const ae_kv_options *o)
     /* one spare page per sequence: copying a shared page must not fail for want of it */
     const uint32_t one = pages_of(o->n_slots) + 1;
     const uint32_t n_pages = !o->n_pages ? o->n_seqs * one : o->n_pages < one ? one : o->n_pages;
-    return (ae_kv_shape){o->n_layers, o->n_kv_heads, o->head_dim, n_pages, o->type};
+    return (ae_kv_shape){o->n_layers, o->layers, n_pages, o->type};
 }
 
 static void layout_tables(ae_layout *l, ae_kv *kv)

@@ -45,7 +45,8 @@
 typedef struct ae_kv ae_kv;
 
 typedef struct ae_kv_options {
-    uint32_t n_layers, n_kv_heads, head_dim;
+    uint32_t n_layers;
+    const ae_kv_layer *layers; /* [n_layers], copied */
     uint32_t n_seqs;
     uint32_t n_slots; /* per sequence, drafts included */
     ae_kv_type type;

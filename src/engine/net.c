@@ -7,16 +7,17 @@ static void add_experts(ae_net *net, ae_tensor_ref tensor, uint32_t first, uint3
         ae_parts_expert(&net->parts, tensor, (uint64_t)i * (uint64_t)tensor->ne[1] + first, n, &fields[i]);
 }
 
-/* Gate, up and down of all experts of a layer. */
+/* Gate (if there is one), up and down of all experts of a layer. */
 static void list_experts(ae_net *net, uint32_t i_layer)
 {
     const ae_expert_hparams *x = &net->model->hparams.experts;
     const ae_layer *from = &net->model->layers[i_layer];
     ae_net_layer *to = &net->layers[i_layer];
-    to->e_gate = net->experts + (size_t)i_layer * 3 * x->n;
-    to->e_up = to->e_gate + x->n;
-    to->e_down = to->e_up + x->n;
-    add_experts(net, from->e_gate_up ? from->e_gate_up : from->e_gate, 0, x->n_ff, to->e_gate);
+    ae_weight **stack = net->experts + (size_t)i_layer * 3 * x->n;
+    to->e_gate = from->e_gate || from->e_gate_up ? stack : NULL;
+    to->e_up = stack + x->n;
+    to->e_down = stack + 2 * (size_t)x->n;
+    if (to->e_gate) add_experts(net, from->e_gate_up ? from->e_gate_up : from->e_gate, 0, x->n_ff, to->e_gate);
     add_experts(net, from->e_gate_up ? from->e_gate_up : from->e_up, from->e_gate_up ? x->n_ff : 0, x->n_ff, to->e_up);
     add_experts(net, from->e_down, 0, net->model->hparams.n_embd, to->e_down);
 }
@@ -37,48 +38,87 @@ static void list_recur(ae_parts *parts, const ae_recur_layer *from, ae_net_recur
     ae_parts_vector(parts, from->norm, &to->norm);
 }
 
-#define PARTS_PER_LAYER 36 /* and three for each expert */
-#define PARTS_OUTSIDE 3
+#define PARTS_PER_LAYER 60 /* and three for each expert */
+#define PARTS_OUTSIDE 8
+
+/* Queries, keys and values: each by itself, or as rows of one tensor. */
+static void list_qkv(ae_net *net, const ae_layer *from, ae_net_layer *to)
+{
+    ae_parts *p = &net->parts;
+    const ae_layer_spec *s = &from->spec;
+    const uint32_t kv = s->n_kv_heads * s->head_dim;
+    const uint32_t q = s->n_heads * s->head_dim * (s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1);
+    ae_parts_rows(p, from->wqkv, 0, q, &to->wq);
+    ae_parts_rows(p, from->wqkv, q, kv, &to->wk);
+    ae_parts_rows(p, from->wqkv, (uint64_t)q + kv, kv, &to->wv);
+    ae_parts_range(p, from->bqkv, 0, q, &to->bq);
+    ae_parts_range(p, from->bqkv, q, kv, &to->bk);
+    ae_parts_range(p, from->bqkv, (uint64_t)q + kv, kv, &to->bv);
+    ae_parts_rows(p, from->w_gate_up, 0, s->n_ff, &to->w_gate);
+    ae_parts_rows(p, from->w_gate_up, s->n_ff, s->n_ff, &to->w_up);
+}
+
+static void list_layer(ae_net *net, uint32_t i)
+{
+    const ae_layer *from = &net->model->layers[i];
+    ae_net_layer *to = &net->layers[i];
+    const struct {
+        ae_tensor_ref tensor;
+        ae_weight **field;
+    } weights[] = {
+        {from->wq, &to->wq}, {from->wk, &to->wk}, {from->wv, &to->wv}, {from->wo, &to->wo}, {from->out_gate, &to->out_gate},
+        {from->w_gate, &to->w_gate}, {from->w_up, &to->w_up}, {from->w_down, &to->w_down}, {from->router, &to->router},
+        {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down}, {from->s_router, &to->s_router}};
+    const struct {
+        ae_tensor_ref tensor;
+        float **field;
+    } vectors[] = {
+        {from->attn_norm, &to->attn_norm}, {from->attn_norm_b, &to->attn_norm_b}, {from->attn_post_norm, &to->attn_post_norm},
+        {from->ffn_norm, &to->ffn_norm}, {from->ffn_norm_b, &to->ffn_norm_b}, {from->ffn_post_norm, &to->ffn_post_norm},
+        {from->bq, &to->bq}, {from->bk, &to->bk}, {from->bv, &to->bv}, {from->bo, &to->bo}, {from->b_gate, &to->b_gate},
+        {from->b_up, &to->b_up}, {from->b_down, &to->b_down}, {from->q_norm, &to->q_norm}, {from->k_norm, &to->k_norm},
+        {from->sinks, &to->sinks}, {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias},
+        {from->router_norm, &to->router_norm}, {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm},
+        {from->e_post_norm, &to->e_post_norm}, {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up},
+        {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}};
+    _Static_assert(sizeof weights / sizeof *weights + sizeof vectors / sizeof *vectors + 8 + 12 <= PARTS_PER_LAYER,
+                   "room for all parts of a layer");
+    list_qkv(net, from, to);
+    for (size_t k = 0; k < sizeof weights / sizeof *weights; k++)
+        ae_parts_weight(&net->parts, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
+    for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
+        ae_parts_vector(&net->parts, vectors[k].tensor, vectors[k].field);
+    if (from->router) list_experts(net, i);
+    list_recur(&net->parts, &from->recur, &to->recur);
+    to->recur.i_state = net->n_recur;
+    net->n_recur += from->recur.in != NULL;
+}
 
 static void list_parts(ae_net *net)
 {
     const ae_model *m = net->model;
     ae_parts_weight(&net->parts, m->embedding, m->tied ? AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL : AE_WEIGHT_LOOKUP,
                     &net->embedding);
-    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
-        const ae_layer *from = &m->layers[i];
-        ae_net_layer *to = &net->layers[i];
-        ae_parts_vector(&net->parts, from->attn_norm, &to->attn_norm);
-        ae_parts_weight(&net->parts, from->wq, AE_WEIGHT_MATMUL, &to->wq);
-        ae_parts_weight(&net->parts, from->wk, AE_WEIGHT_MATMUL, &to->wk);
-        ae_parts_weight(&net->parts, from->wv, AE_WEIGHT_MATMUL, &to->wv);
-        ae_parts_weight(&net->parts, from->wo, AE_WEIGHT_MATMUL, &to->wo);
-        ae_parts_vector(&net->parts, from->ffn_norm, &to->ffn_norm);
-        ae_parts_weight(&net->parts, from->w_gate, AE_WEIGHT_MATMUL, &to->w_gate);
-        ae_parts_weight(&net->parts, from->w_up, AE_WEIGHT_MATMUL, &to->w_up);
-        ae_parts_weight(&net->parts, from->w_down, AE_WEIGHT_MATMUL, &to->w_down);
-        ae_parts_vector(&net->parts, from->bq, &to->bq);
-        ae_parts_vector(&net->parts, from->bk, &to->bk);
-        ae_parts_vector(&net->parts, from->bv, &to->bv);
-        ae_parts_vector(&net->parts, from->bo, &to->bo);
-        ae_parts_vector(&net->parts, from->b_gate, &to->b_gate);
-        ae_parts_vector(&net->parts, from->b_up, &to->b_up);
-        ae_parts_vector(&net->parts, from->b_down, &to->b_down);
-        ae_parts_vector(&net->parts, from->q_norm, &to->q_norm);
-        ae_parts_vector(&net->parts, from->k_norm, &to->k_norm);
-        ae_parts_weight(&net->parts, from->router, AE_WEIGHT_MATMUL, &to->router);
-        ae_parts_vector(&net->parts, from->router_bias, &to->router_bias);
-        if (from->router) list_experts(net, i);
-        ae_parts_weight(&net->parts, from->s_gate, AE_WEIGHT_MATMUL, &to->s_gate);
-        ae_parts_weight(&net->parts, from->s_up, AE_WEIGHT_MATMUL, &to->s_up);
-        ae_parts_weight(&net->parts, from->s_down, AE_WEIGHT_MATMUL, &to->s_down);
-        ae_parts_weight(&net->parts, from->s_router, AE_WEIGHT_MATMUL, &to->s_router);
-        list_recur(&net->parts, &from->recur, &to->recur);
-        to->recur.i_state = net->n_recur;
-        net->n_recur += from->recur.in != NULL;
-    }
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) list_layer(net, i);
+    ae_parts_ones(&net->parts, AE_MAX_HEAD_DIM, &net->ones);
     ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
+    ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);
+    ae_parts_vector(&net->parts, m->output_b, &net->output_b);
     if (!m->tied) ae_parts_weight(&net->parts, m->output, AE_WEIGHT_MATMUL, &net->output);
+}
+
+uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *of)
+{
+    uint32_t n = 0, at[AE_MAX_LAYERS] = {0};
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        const ae_layer_spec *s = &m->layers[i].spec;
+        if (s->mixer == AE_MIXER_ATTENTION && s->kv_from == (int)i) {
+            at[i] = n;
+            layers[n++] = (ae_kv_layer){s->n_kv_heads, s->head_dim};
+        }
+        if (of) of[i] = s->mixer == AE_MIXER_ATTENTION ? at[s->kv_from] : 0;
+    }
+    return n;
 }
 
 static aerie_status net_tables(ae_net *net, const ae_load_options *options, aerie_error *error)
@@ -88,12 +128,14 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     const size_t n_parts = PARTS_OUTSIDE + (size_t)PARTS_PER_LAYER * h->n_layers + n_experts;
     AE_TRY(ae_parts_init(&net->parts, net->backend, net->model->gguf, n_parts, error));
     net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
-    net->rope_freq = ae_alloc(h->n_rot / 2, sizeof *net->rope_freq);
+    net->kv_layers = ae_alloc(h->n_layers, sizeof *net->kv_layers);
     if (n_experts) net->experts = ae_alloc(n_experts, sizeof *net->experts);
-    if (!net->layers || !net->rope_freq || (n_experts && !net->experts))
+    if (!net->layers || !net->kv_layers || (n_experts && !net->experts))
         return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *net->layers);
     list_parts(net);
-    ae_model_rope_freqs(h, net->model->rope_divisors, net->rope_freq, &net->rope_magnitude);
+    uint32_t of[AE_MAX_LAYERS];
+    net->n_kv_layers = ae_net_kv_layers(net->model, net->kv_layers, of);
+    for (uint32_t i = 0; i < h->n_layers; i++) net->layers[i].kv = of[i];
     ae_parts_place(&net->parts, options->in_place);
     for (uint32_t i = 0; i < net->parts.n; i++) {
         const ae_part *part = &net->parts.items[i];
@@ -107,7 +149,7 @@ static void free_tables(ae_net *net)
 {
     ae_free(net->layers);
     ae_free(net->experts);
-    ae_free(net->rope_freq);
+    ae_free(net->kv_layers);
 }
 
 size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_load_options *options)

@@ -15,15 +15,18 @@ typedef struct ae_net_recur {
     uint32_t i_state; /* number among the recurrent layers */
 } ae_net_recur;
 
+/* A layer's weights; names as in ae_layer, fused ones split. Absent ones are NULL. */
 typedef struct ae_net_layer {
-    float *attn_norm, *ffn_norm; /* [n_embd] device f32 */
-    ae_weight *wq, *wk, *wv, *wo, *w_gate, *w_up, *w_down;
-    float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down; /* device f32 or NULL */
-    float *q_norm, *k_norm;      /* device f32 or NULL */
-    /* a layer with experts has these instead of w_gate, w_up, w_down; names as in ae_layer */
+    float *attn_norm, *attn_norm_b, *attn_post_norm, *ffn_norm, *ffn_norm_b, *ffn_post_norm; /* device f32 */
+    ae_weight *wq, *wk, *wv, *wo, *out_gate, *w_gate, *w_up, *w_down;
+    float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down;
+    float *q_norm, *k_norm, *sinks;
+    /* experts */
     ae_weight *router, **e_gate, **e_up, **e_down; /* but for the router one for each expert */
-    ae_weight *s_gate, *s_up, *s_down, *s_router; /* or NULL */
-    float *router_bias;
+    ae_weight *s_gate, *s_up, *s_down, *s_router;
+    float *router_b, *router_bias, *router_norm, *e_norm, *dense_post_norm, *e_post_norm;
+    float *eb_gate, *eb_up, *eb_down, *e_scale;
+    uint32_t kv; /* layer of the KV store that it reads */
     ae_net_recur recur; /* in NULL: the layer is not recurrent */
 } ae_net_layer;
 
@@ -33,15 +36,21 @@ typedef struct ae_net {
     ae_weight *embedding; /* lookup; the same object as output when the head is tied */
     ae_weight *output;    /* matmul */
     float *out_norm;      /* [n_embd] device f32 */
+    float *out_norm_b, *output_b; /* or NULL */
+    float *ones;          /* [most of a head] device f32: norms without weights */
     ae_net_layer *layers; /* [n_layers] */
+    ae_kv_layer *kv_layers; /* [n_kv_layers] what layers keep in the KV cache */
+    uint32_t n_kv_layers;
     uint32_t n_recur;     /* layers with recurrent state */
-    double *rope_freq;    /* [n_rot / 2] radians per position */
-    double rope_magnitude;
     ae_parts parts;       /* every weight and vector */
     ae_weight **experts;  /* [n_layers][3][n of experts] where e_gate, e_up and e_down point; NULL: none */
     size_t pass_bytes;    /* what a pass of one row reads: no lookup table, of experts those it uses; also where it
                            * lies in the file */
 } ae_net;
+
+/* What the layers of a model keep in the KV cache, to layers[n_layers]; of[n_layers] (or NULL): which of them layer i reads.
+ * Returns how many. */
+uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *of);
 
 /* Device bytes that the weights will take. */
 size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_load_options *options);

@@ -33,7 +33,23 @@ void ae_parts_weight(ae_parts *parts, ae_tensor_ref tensor, unsigned use, ae_wei
 
 void ae_parts_vector(ae_parts *parts, ae_tensor_ref tensor, float **field)
 {
-    if (tensor) add(parts, &(ae_part){.tensor = tensor, .vector = field});
+    if (tensor) ae_parts_range(parts, tensor, 0, (uint32_t)(tensor->ne[0] * tensor->ne[1]), field);
+}
+
+void ae_parts_range(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, float **field)
+{
+    if (tensor) add(parts, &(ae_part){.tensor = tensor, .first = first, .n_elements = n, .vector = field});
+}
+
+void ae_parts_ones(ae_parts *parts, uint32_t n, float **field)
+{
+    add(parts, &(ae_part){.n_elements = n, .vector = field});
+}
+
+void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field)
+{
+    if (tensor)
+        add(parts, &(ae_part){.tensor = tensor, .use = AE_WEIGHT_MATMUL, .first = first, .n_rows = n, .weight = field});
 }
 
 void ae_parts_expert(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field)
@@ -53,9 +69,9 @@ static ae_weight_source source_of(const ae_part *part)
 
 static size_t bytes_of(const ae_part *part, const ae_backend *backend)
 {
+    if (!part->use) return (part->n_elements * sizeof(float) + 63) & ~(size_t)63;
     const ae_weight_source source = source_of(part);
-    if (part->use) return backend->ops->weight_bytes(backend, &source);
-    return (ae_part_elements(part) * sizeof(float) + 63) & ~(size_t)63;
+    return backend->ops->weight_bytes(backend, &source);
 }
 
 void ae_parts_place(ae_parts *parts, bool in_place)
@@ -83,10 +99,13 @@ aerie_status ae_parts_create(ae_parts *parts, aerie_error *error)
     if (!parts->memory) return ae_fail_memory(error, "the weights", parts->bytes);
     for (uint32_t i = 0; i < parts->n; i++) {
         const ae_part *part = &parts->items[i];
-        const ae_weight_source source = source_of(part);
         void *memory = (char *)parts->memory + part->offset;
-        if (!part->use) *part->vector = memory;
-        else AE_TRY(backend->ops->weight_create(backend, &source, memory, part->weight, error));
+        if (!part->use) {
+            *part->vector = memory;
+            continue;
+        }
+        const ae_weight_source source = source_of(part);
+        AE_TRY(backend->ops->weight_create(backend, &source, memory, part->weight, error));
     }
     return AERIE_OK;
 }

@@ -23,10 +23,12 @@ typedef struct ae_load_options {
 
 /* One weight or vector: where it comes from, which field it fills, and its place on the device. */
 typedef struct ae_part {
-    ae_tensor_ref tensor;
+    ae_tensor_ref tensor; /* NULL: a vector of ones */
     unsigned use;       /* ae_weight_use; 0 = a vector as f32 */
-    uint64_t first;     /* of a weight: its rows in the tensor, the matrices of a stack counted one behind the other */
+    uint64_t first;     /* of a weight: its rows in the tensor, the matrices of a stack counted one after the other; of a
+                         * vector: its elements */
     uint32_t n_rows;
+    uint32_t n_elements; /* of a vector */
     bool is_expert;
     ae_weight **weight; /* filled if use */
     float **vector;     /* filled otherwise */
@@ -53,6 +55,11 @@ void ae_parts_weight(ae_parts *parts, ae_tensor_ref tensor, unsigned use, ae_wei
 void ae_parts_vector(ae_parts *parts, ae_tensor_ref tensor, float **field);
 /* Rows [first, first + n) of a stack of matrices: an expert. */
 void ae_parts_expert(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
+/* Rows [first, first + n) of a matrix, elements of a vector. */
+void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
+void ae_parts_range(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, float **field);
+/* A vector of n ones. */
+void ae_parts_ones(ae_parts *parts, uint32_t n, float **field);
 
 /* Sizes and places; parts->bytes is known then. */
 void ae_parts_place(ae_parts *parts, bool in_place);
@@ -60,11 +67,6 @@ void ae_parts_place(ae_parts *parts, bool in_place);
 aerie_status ae_parts_create(ae_parts *parts, aerie_error *error);
 /* Fills them: file order, all threads, a chunk each. Errors: IO, MEMORY, CANCELLED (progress said so). */
 aerie_status ae_parts_fill(ae_parts *parts, const ae_load_options *options, aerie_error *error);
-
-static inline uint64_t ae_part_elements(const ae_part *part)
-{
-    return (uint64_t)(part->tensor->ne[0] * part->tensor->ne[1]);
-}
 
 /* What a pass of one row reads of it, wherever it lies: all but a lookup table. */
 size_t ae_part_pass_bytes(const ae_part *part);

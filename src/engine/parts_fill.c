@@ -61,6 +61,7 @@ static bool is_read(const load_job *job, const ae_part *part)
     return part->use && (part->bytes || !job->options->in_place);
 }
 
+/* n values from row `first` on. */
 static aerie_status check_finite(const load_job *job, const ae_part *part, const void *rows, uint64_t first, uint64_t n,
                                  aerie_error *error)
 {
@@ -68,7 +69,7 @@ static aerie_status check_finite(const load_job *job, const ae_part *part, const
     const uint64_t n_in = (uint64_t)t->ne[0];
     const ae_dot dot = ae_type_get(t->type)->dot;
     size_t at;
-    if (ae_type_finite(t->type, rows, n * n_in, &at)) return AERIE_OK;
+    if (ae_type_finite(t->type, rows, n, &at)) return AERIE_OK;
     return ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor %.*s: row %llu has %s that is infinite or not a number; the file "
                    "is damaged, or its conversion overflowed: fetch or convert it again",
                    ae_gguf_path(job->parts->gguf), (int)t->name.n, t->name.data,
@@ -95,7 +96,7 @@ static aerie_status list_chunks(load_job *job, aerie_error *error)
     size_t n_chunks = 0;
     for (uint32_t i = 0; i < parts->n; i++) {
         const ae_part *part = &parts->items[i];
-        const size_t vector_bytes = part->use ? 0 : part->tensor->bytes;
+        const size_t vector_bytes = part->use || !part->tensor ? 0 : ae_type_row_bytes(part->tensor->type, part->n_elements);
         if (vector_bytes > job->buffer_bytes) job->buffer_bytes = vector_bytes;
         if (!is_read(job, part)) continue;
         const uint32_t rows = chunk_rows(part);
@@ -143,12 +144,17 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
 {
     ae_backend *backend = job->parts->backend;
     loader *l = &job->loaders[0];
-    const size_t n = ae_part_elements(part);
-    AE_TRY(ae_gguf_read(&l->reader, part->tensor, 0, l->buffer, part->tensor->bytes, error));
-    AE_TRY(check_finite(job, part, l->buffer, 0, (uint64_t)part->tensor->ne[1], error));
+    const size_t n = part->n_elements;
+    ae_tensor_ref t = part->tensor;
+    if (t) {
+        AE_TRY(ae_gguf_read(&l->reader, t, ae_type_row_bytes(t->type, part->first), l->buffer, ae_type_row_bytes(t->type, n),
+                            error));
+        AE_TRY(check_finite(job, part, l->buffer, part->first / (uint64_t)t->ne[0], n, error));
+    }
     float *host = ae_alloc(n, sizeof *host);
     if (!host) return ae_fail_memory(error, "a weight vector", n * sizeof *host);
-    ae_type_get(part->tensor->type)->decode(l->buffer, host, n);
+    if (t) ae_type_get(t->type)->decode(l->buffer, host, n);
+    for (size_t i = 0; !t && i < n; i++) host[i] = 1.0f;
     backend->ops->fill(backend, *part->vector, host, n * sizeof *host);
     ae_free(host);
     return AERIE_OK;
@@ -181,7 +187,7 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
         ae_gguf_advise(&l->reader, ahead->part->tensor, first_row(ahead) * row_bytes(ahead->part),
                        ahead->n * row_bytes(ahead->part), AE_FILE_SOON);
     aerie_status status = ae_gguf_read(&l->reader, c->part->tensor, first_row(c) * row, l->buffer, bytes, &error);
-    if (status == AERIE_OK) status = check_finite(job, c->part, l->buffer, first_row(c), c->n, &error);
+    if (status == AERIE_OK) status = check_finite(job, c->part, l->buffer, first_row(c), c->n * (uint64_t)c->part->tensor->ne[0], &error);
     if (status != AERIE_OK) {
         fail_job(job, status, &error);
         return;

@@ -3,17 +3,69 @@
 #include <string.h>
 
 #define EXPERTS AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SOFTMAX
+#define POST_ATTENTION "post_attention_norm"
 
+/* Sorted by family. Everything is said in models.md's terms: norm places, rotation, windows, experts, scalars. */
 static const ae_arch archs[] = {
     /* Llama 1 to 3, Mistral, Mixtral, SmolLM2, TinyLlama, and whatever else is converted under that name */
     {.name = "llama", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true},
+    {.name = "llama4", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_ONE,
+     .weigh_input = true, .expert_step = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_plain = true, .qk_norm_last = true,
+     .window_period = 4, .window = 8192, .chunked = true, .full_rope = AE_ROTATION_NONE},
+    {.name = "mistral3", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .temperature = true},
+    {.name = "smollm3", .no_rope_period = 4},
+    /* Qwen */
     {.name = "qwen2", .rope_neox = true},
     {.name = "qwen2moe", .rope_neox = true, .experts = EXPERTS, .shared = AE_SHARED_GATED, .split_ff = true},
     {.name = "qwen3", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD},
     {.name = "qwen3moe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .renorm = true, .split_ff = true},
-    {.name = "olmoe", .rope_neox = true, .qk_norm = AE_QK_NORM_ROW, .experts = EXPERTS},
+    /* Gemma */
+    {.name = "gemma2", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .activation = AE_ACTIVATION_GELU, .scale_embedding = true,
+     .window_period = 2, .window = 4096, .wide_layers = 46, .attn_softcap = 50.0f, .keep_attn_softcap = true,
+     .logit_softcap = 30.0f},
+    {.name = "gemma3", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .activation = AE_ACTIVATION_GELU, .scale_embedding = true,
+     .qk_norm = AE_QK_NORM_HEAD, .window_period = 6, .window_rope = AE_ROTATION_PLAIN, .window_rope_base = 10000.0f,
+     .wide_layers = 62},
+    /* gpt-oss */
+    {.name = "gpt-oss", .rope_neox = true, .ffn_norm = POST_ATTENTION, .window_period = 2,
+     .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SOFTMAX_CHOSEN, .activation = AE_ACTIVATION_OAI},
+    /* GLM */
+    {.name = "glm4", .norms = AE_NORMS_PRE_POST},
+    {.name = "glm4moe", .rope_neox = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_optional = true,
+     .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},
+    /* DeepSeek, and others with its experts */
     {.name = "deepseek", .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "dots1", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
+    {.name = "minimax-m2", .rope_neox = true, .qk_norm = AE_QK_NORM_ROW, .experts = AE_EXPERTS_ALWAYS,
+     .gate = AE_EXPERT_GATE_SIGMOID, .renorm = true},
+    {.name = "step35", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_optional = true, .window_period = 4,
+     .window_rope = AE_ROTATION_PLAIN, .full_rope = AE_ROTATION_HALF, .experts = AE_EXPERTS_ALWAYS,
+     .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .activation = AE_ACTIVATION_SILU_CLAMPED},
+    {.name = "ernie4_5"},
+    {.name = "ernie4_5-moe", .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_SIZE, .expert_step = true},
+    {.name = "hunyuan-dense", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true},
+    {.name = "hunyuan-moe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true, .experts = EXPERTS,
+     .renorm = true, .shared = AE_SHARED_SIZE},
+    /* Phi */
+    {.name = "phi3", .rope_neox = true},
+    /* OLMo */
+    {.name = "olmo2", .rope_neox = true, .norms = AE_NORMS_POST, .qk_norm = AE_QK_NORM_ROW, .window_period = 4,
+     .window_rope = AE_ROTATION_PLAIN},
+    {.name = "olmoe", .rope_neox = true, .qk_norm = AE_QK_NORM_ROW, .experts = EXPERTS},
+    /* Cohere */
+    {.name = "command-r", .norms = AE_NORMS_PARALLEL, .layer_norm = true, .logit_scale = AE_LOGIT_SCALE_TIMES},
+    {.name = "cohere2", .norms = AE_NORMS_PARALLEL, .layer_norm = true, .logit_scale = AE_LOGIT_SCALE_TIMES,
+     .window_period = 4, .full_rope = AE_ROTATION_NONE},
+    /* Granite */
+    {.name = "granite", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true},
+    {.name = "granitemoe", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true, .experts = EXPERTS, .renorm = true,
+     .shared = AE_SHARED_SIZE},
+    /* others */
+    {.name = "seed_oss", .rope_neox = true, .ffn_norm = POST_ATTENTION},
+    {.name = "exaone4", .rope_neox = true, .norms = AE_NORMS_POST, .qk_norm = AE_QK_NORM_HEAD, .window_period = 4,
+     .window = 4096, .only_layers = 64, .full_rope = AE_ROTATION_NONE},
+    {.name = "starcoder2", .rope_neox = true, .layer_norm = true, .activation = AE_ACTIVATION_GELU, .ungated = true},
+    /* heads that draft */
     {.name = "eagle", .drafter = true},
     {.name = "eagle3", .drafter = true},
     {.name = "medusa", .drafter = true},
@@ -28,5 +80,7 @@ const ae_arch *ae_arch_find(const char *name, size_t n)
 
 const char *ae_model_known_archs(void)
 {
-    return "llama, qwen2, qwen2moe, qwen3, qwen3moe, olmoe, deepseek, dots1";
+    return "llama, llama4, mistral3, smollm3, qwen2, qwen2moe, qwen3, qwen3moe, gemma2, gemma3, gpt-oss, glm4, glm4moe, "
+           "deepseek, dots1, minimax-m2, step35, ernie4_5, ernie4_5-moe, hunyuan-dense, hunyuan-moe, phi3, olmo2, olmoe, "
+           "command-r, cohere2, granite, granitemoe, seed_oss, exaone4, starcoder2";
 }

@@ -15,19 +15,71 @@ typedef enum ae_arch_experts {
 typedef enum ae_arch_shared {
     AE_SHARED_NONE,
     AE_SHARED_GATED, /* of expert_shared_feed_forward_length, weighed by a sigmoid */
+    AE_SHARED_SIZE,  /* of expert_shared_feed_forward_length (absent or 0: none), added as it is */
     AE_SHARED_COUNT, /* expert_shared_count times the size of an expert, added as it is */
+    AE_SHARED_ONE,   /* of an expert's size, added as it is */
 } ae_arch_shared;
+
+/* Where norms stand. */
+typedef enum ae_arch_norms {
+    AE_NORMS_PRE,      /* before mixer and feed-forward block */
+    AE_NORMS_PRE_POST, /* and of what they add */
+    AE_NORMS_POST,     /* of what they add alone */
+    AE_NORMS_PARALLEL, /* one, before both */
+} ae_arch_norms;
+
+/* How some layers rotate, where it is not as the keys say. */
+typedef enum ae_arch_rotation {
+    AE_ROTATION_SAME,
+    AE_ROTATION_NONE,
+    AE_ROTATION_PLAIN, /* without scaling; with rope.freq_base_swa, where it is given */
+    AE_ROTATION_HALF,  /* half as many values */
+} ae_arch_rotation;
+
+/* What logit_scale does. */
+typedef enum ae_arch_logit_scale {
+    AE_LOGIT_SCALE_NONE,
+    AE_LOGIT_SCALE_TIMES,
+    AE_LOGIT_SCALE_OVER,
+} ae_arch_logit_scale;
 
 typedef struct ae_arch {
     const char *name; /* general.architecture and the prefix of its keys */
-    bool rope_neox;
     bool drafter;     /* a head that drafts for another model; not runnable by itself */
+    ae_arch_norms norms;
+    bool layer_norm;
+    const char *ffn_norm;  /* the tensor before the feed-forward block; NULL: "ffn_norm" */
+    const char *out_norm;  /* NULL: "output_norm" */
+    /* attention */
+    bool rope_neox;
     ae_qk_norm qk_norm;
+    bool qk_norm_optional, qk_norm_last;
+    bool qk_norm_plain;    /* without weights, and only of layers that rotate */
+    uint32_t window_period; /* every so many layers one sees everything, the others a window; 0: no windows */
+    uint32_t window;       /* unless the file says another; 0: none then */
+    bool chunked;
+    uint32_t only_layers;  /* windows only in models of so many layers; 0: in all */
+    ae_arch_rotation window_rope, full_rope; /* of layers with a window, of those without in a model with windows */
+    float window_rope_base; /* of AE_ROTATION_PLAIN, unless the file says another; 0: the model's */
+    uint32_t no_rope_period; /* every so many layers one does not rotate */
+    uint32_t wide_layers;  /* a model of so many layers scales by the width of all heads over n_heads */
+    float attn_softcap, logit_softcap; /* unless the file says others */
+    bool keep_attn_softcap; /* the key attn_logit_softcapping counts */
+    /* experts */
     ae_arch_experts experts;
     ae_arch_shared shared;
     ae_expert_gate gate; /* unless the file says another */
     bool renorm;         /* chosen weights divided by their sum, unless the file says otherwise */
     bool split_ff;       /* without expert_feed_forward_length an expert has n_ff / n_used, else n_ff */
+    bool weigh_input;
+    bool expert_step;    /* interleave_moe_layer_step: layers (i + 1) % step == 0 have experts */
+    ae_activation activation;
+    bool ungated;
+    /* scalars */
+    bool scale_embedding; /* by the square root of n_embd */
+    ae_arch_logit_scale logit_scale;
+    bool temperature;     /* of queries by position, attention.temperature_scale */
+    bool rope_finetuned;  /* rope.scaling.finetuned false: no rotation */
 } ae_arch;
 
 const ae_arch *ae_arch_find(const char *name, size_t n); /* NULL if unknown */

@@ -28,22 +28,26 @@ aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uin
                    ae_bind_key(b, suffix), value, lo, hi);
 }
 
-/* Some files give one value per layer; we need them equal. */
-static aerie_status get_uniform(ae_binder *b, const char *suffix, bool required, uint32_t *value)
+bool ae_bind_is_array(ae_binder *b, const char *suffix)
+{
+    const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, suffix));
+    return kv && kv->type == AE_GGUF_ARRAY;
+}
+
+/* A count, or of one for each layer the largest. */
+static aerie_status get_largest(ae_binder *b, const char *suffix, bool required, uint32_t *value)
 {
     const ae_gguf *gguf = b->gguf;
     const char *key = ae_bind_key(b, suffix);
     const ae_gguf_kv *kv = ae_gguf_kv_find(gguf, key);
     if (!kv || kv->type != AE_GGUF_ARRAY) return ae_gguf_get_u32(gguf, key, required, value, b->error);
+    *value = 0;
     for (uint64_t i = 0; i < kv->n; i++) {
         int64_t v;
         if (!ae_gguf_kv_int(kv, i, &v) || v < 0 || v > INT32_MAX)
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: element %llu of %s is not a count", ae_gguf_path(gguf),
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: element %llu of %s is not a count", ae_gguf_path(b->gguf),
                            (unsigned long long)i, key);
-        if (i && (uint32_t)v != *value)
-            return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s differs between layers (%u and %u); aerie needs it equal",
-                           ae_gguf_path(gguf), key, *value, (uint32_t)v);
-        *value = (uint32_t)v;
+        if ((uint32_t)v > *value) *value = (uint32_t)v;
     }
     return AERIE_OK;
 }
@@ -86,15 +90,18 @@ static ae_rope_scaling rope_kind(aerie_rope_scaling scaling)
 static bool is_rope_base(float x) { return x > 1.0f && x < 1e12f; }
 static bool is_rope_factor(float x) { return x > 0.0f && x < 1e6f; }
 
-static aerie_status read_yarn(ae_binder *b, ae_hparams *h)
+static aerie_status read_yarn(ae_binder *b, ae_rope *h)
 {
     h->yarn_ext_factor = h->yarn_attn_factor = h->yarn_beta_slow = 1.0f;
     h->yarn_beta_fast = 32.0f;
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.attn_factor"), false, &h->yarn_attn_factor, b->error));
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_log_multiplier"), false, &h->yarn_log_mul, b->error));
     AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_ext_factor"), false, &h->yarn_ext_factor, b->error));
     AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_attn_factor"), false, &h->yarn_attn_factor, b->error));
     AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_beta_fast"), false, &h->yarn_beta_fast, b->error));
     AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_beta_slow"), false, &h->yarn_beta_slow, b->error));
     if (h->yarn_ext_factor >= 0.0f && h->yarn_ext_factor <= 1.0f && is_rope_factor(h->yarn_attn_factor) &&
+        h->yarn_log_mul >= 0.0f && h->yarn_log_mul < 1e3f &&
         is_rope_factor(h->yarn_beta_fast) && is_rope_factor(h->yarn_beta_slow))
         return AERIE_OK;
     return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: YaRN's ext factor %g, attention factor %g, beta fast %g or beta slow %g "
@@ -102,50 +109,80 @@ static aerie_status read_yarn(ae_binder *b, ae_hparams *h)
                    (double)h->yarn_beta_fast, (double)h->yarn_beta_slow);
 }
 
-static aerie_status read_rope(ae_binder *b, ae_hparams *h)
+aerie_status ae_bind_check_rope(ae_binder *b, const ae_rope *r, uint32_t head_dim)
 {
-    const ae_gguf *gguf = b->gguf;
-    h->n_rot = h->head_dim;
-    h->rope_base = 10000.0f;
-    h->rope_factor = 1.0f;
-    h->rope_n_ctx_orig = h->n_ctx_train;
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "rope.dimension_count"), false, &h->n_rot, b->error));
-    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.freq_base"), false, &h->rope_base, b->error));
-    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scale_linear"), false, &h->rope_factor, b->error));
-    if (h->rope_factor != 1.0f) h->rope_scaling = AE_ROPE_SCALING_LINEAR;
-    ae_gguf_string kind = {0};
-    AE_TRY(ae_gguf_get_string(gguf, ae_bind_key(b, "rope.scaling.type"), false, &kind, b->error));
-    if (kind.data) {
-        aerie_rope_scaling scaling;
-        if (ae_model_rope_scaling_parse(kind.data, kind.n, &scaling)) h->rope_scaling = rope_kind(scaling);
-        else
-            return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope scaling \"%.*s\" is unknown; none, linear and yarn "
-                           "are known", ae_gguf_path(gguf), (int)(kind.n < 32 ? kind.n : 32), kind.data);
-    }
-    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scaling.factor"), false, &h->rope_factor, b->error));
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "rope.scaling.original_context_length"), false, &h->rope_n_ctx_orig, b->error));
-    AE_TRY(ae_bind_range(b, "rope.dimension_count", h->n_rot, 2, h->head_dim));
-    if (h->n_rot % 2)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, an odd number", ae_gguf_path(gguf),
-                       ae_bind_key(b, "rope.dimension_count"), h->n_rot);
-    AE_TRY(read_yarn(b, h));
-    if (!is_rope_base(h->rope_base) || !is_rope_factor(h->rope_factor))
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: rope base %g or factor %g is out of range", ae_gguf_path(gguf),
-                       (double)h->rope_base, (double)h->rope_factor);
-    if (h->rope_factor == 1.0f) h->rope_scaling = AE_ROPE_SCALING_NONE;
+    AE_TRY(ae_bind_range(b, "rope.dimension_count", r->n_rot, 2, head_dim));
+    if (r->n_rot % 2)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u, an odd number", ae_gguf_path(b->gguf),
+                       ae_bind_key(b, "rope.dimension_count"), r->n_rot);
+    if (is_rope_base(r->base) && is_rope_factor(r->factor)) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: rope base %g or factor %g is out of range", ae_gguf_path(b->gguf),
+                   (double)r->base, (double)r->factor);
+}
+
+/* Divisors of the frequencies [n_rot / 2], from the arena; NULL if there are none. */
+static aerie_status read_divisors(ae_binder *b, ae_arena *arena, const char *name, bool required, uint32_t n,
+                                  const float **divisors)
+{
+    ae_tensor_ref t;
+    AE_TRY(ae_bind(b, name, required, 0, n, &t));
+    if (!t) return AERIE_OK;
+    float *x = ae_arena_alloc(arena, n, sizeof *x);
+    if (!x) return ae_fail_memory(b->error, "the frequencies of the rotation", n * sizeof *x);
+    AE_TRY(ae_bind_read_f32(b, t, x, n));
+    *divisors = x;
+    for (uint32_t i = 0; i < n; i++)
+        if (!(x[i] > 0.0f)) /* infinity is a pair that does not turn */
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s[%u] is %g; a positive number is expected",
+                           ae_gguf_path(b->gguf), name, i, (double)x[i]);
     return AERIE_OK;
 }
 
-aerie_status ae_bind_rope(ae_binder *b, ae_hparams *h, const aerie_rope *rope)
+static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
 {
+    const ae_gguf *gguf = b->gguf;
+    ae_rope *r = &h->ropes[0];
+    h->n_ropes = 1;
+    *r = (ae_rope){.neox = b->arch->rope_neox, .n_rot = h->head_dim, .base = 10000.0f, .factor = 1.0f,
+                   .n_ctx_orig = h->n_ctx_train};
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "rope.dimension_count"), false, &r->n_rot, b->error));
+    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.freq_base"), false, &r->base, b->error));
+    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scale_linear"), false, &r->factor, b->error));
+    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scaling.factor"), false, &r->factor, b->error));
+    if (r->factor != 1.0f) r->scaling = AE_ROPE_SCALING_LINEAR; /* unless a type is given */
+    ae_gguf_string kind = {0};
+    AE_TRY(ae_gguf_get_string(gguf, ae_bind_key(b, "rope.scaling.type"), false, &kind, b->error));
+    const bool longrope = kind.n == 8 && !memcmp(kind.data, "longrope", 8);
+    if (longrope) {
+        r->scaling = AE_ROPE_SCALING_LONGROPE;
+    } else if (kind.data) {
+        aerie_rope_scaling scaling;
+        if (ae_model_rope_scaling_parse(kind.data, kind.n, &scaling)) r->scaling = rope_kind(scaling);
+        else
+            return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope scaling \"%.*s\" is unknown; none, linear, yarn and "
+                           "longrope are known", ae_gguf_path(gguf), (int)(kind.n < 32 ? kind.n : 32), kind.data);
+    }
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "rope.scaling.original_context_length"), false, &r->n_ctx_orig, b->error));
+    AE_TRY(read_yarn(b, r));
+    AE_TRY(ae_bind_check_rope(b, r, h->head_dim));
+    if (r->factor == 1.0f && !longrope) r->scaling = AE_ROPE_SCALING_NONE;
+    AE_TRY(read_divisors(b, arena, "rope_freqs.weight", false, r->n_rot / 2, &r->divisors));
+    if (r->divisors) return AERIE_OK;
+    AE_TRY(read_divisors(b, arena, "rope_factors_short.weight", longrope, r->n_rot / 2, &r->divisors));
+    return read_divisors(b, arena, "rope_factors_long.weight", longrope, r->n_rot / 2, &r->divisors_long);
+}
+
+aerie_status ae_bind_rope(ae_binder *b, ae_hparams *hparams, const aerie_rope *rope)
+{
+    ae_rope *h = &hparams->ropes[0];
     const struct {
         const char *name;
         float value;
         float *place;
         float least, most;
     } given[] = {
-        {"base", rope->freq_base, &h->rope_base, 1.0f, 1e12f},
-        {"factor", rope->factor, &h->rope_factor, 0.0f, 1e6f},
+        {"base", rope->freq_base, &h->base, 1.0f, 1e12f},
+        {"factor", rope->factor, &h->factor, 0.0f, 1e6f},
         {"YaRN attention factor", rope->yarn_attn_factor, &h->yarn_attn_factor, 0.0f, 1e6f},
         {"YaRN beta fast", rope->yarn_beta_fast, &h->yarn_beta_fast, 0.0f, 1e6f},
         {"YaRN beta slow", rope->yarn_beta_slow, &h->yarn_beta_slow, 0.0f, 1e6f},
@@ -163,28 +200,31 @@ aerie_status ae_bind_rope(ae_binder *b, ae_hparams *h, const aerie_rope *rope)
         return ae_fail(b->error, AERIE_ERROR_ARGUMENT, "YaRN's ext factor is %g; it must lie between 0 and 1",
                        (double)rope->yarn_ext_factor);
     if (rope->yarn_ext_factor >= 0.0f) h->yarn_ext_factor = rope->yarn_ext_factor;
-    if (rope->n_ctx_orig) h->rope_n_ctx_orig = rope->n_ctx_orig;
-    if (rope->scaling != AERIE_ROPE_SCALING_FILE) h->rope_scaling = rope_kind(rope->scaling);
-    else if (rope->factor >= 0.0f && h->rope_scaling == AE_ROPE_SCALING_NONE) h->rope_scaling = AE_ROPE_SCALING_LINEAR;
-    if (h->rope_factor == 1.0f) h->rope_scaling = AE_ROPE_SCALING_NONE;
+    if (rope->n_ctx_orig) h->n_ctx_orig = rope->n_ctx_orig;
+    if (rope->scaling != AERIE_ROPE_SCALING_FILE) h->scaling = rope_kind(rope->scaling);
+    else if (rope->factor >= 0.0f && h->scaling == AE_ROPE_SCALING_NONE) h->scaling = AE_ROPE_SCALING_LINEAR;
+    if (h->factor == 1.0f && h->scaling != AE_ROPE_SCALING_LONGROPE) h->scaling = AE_ROPE_SCALING_NONE;
     return AERIE_OK;
 }
 
-aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h)
+aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena)
 {
     const ae_gguf *gguf = b->gguf;
+    const bool layer_norm = b->arch->layer_norm;
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "embedding_length"), true, &h->n_embd, b->error));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "context_length"), false, &h->n_ctx_train, b->error));
-    AE_TRY(get_uniform(b, "feed_forward_length", true, &h->n_ff));
-    AE_TRY(get_uniform(b, "attention.head_count", true, &h->n_heads));
+    AE_TRY(get_largest(b, "feed_forward_length", b->arch->experts != AE_EXPERTS_ALWAYS, &h->n_ff));
+    AE_TRY(get_largest(b, "attention.head_count", true, &h->n_heads));
     h->n_kv_heads = h->n_heads;
-    AE_TRY(get_uniform(b, "attention.head_count_kv", false, &h->n_kv_heads));
-    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "attention.layer_norm_rms_epsilon"), true, &h->norm_eps, b->error));
+    AE_TRY(get_largest(b, "attention.head_count_kv", false, &h->n_kv_heads));
+    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, layer_norm ? "attention.layer_norm_epsilon"
+                                                           : "attention.layer_norm_rms_epsilon"), true, &h->norm_eps, b->error));
     AE_TRY(ae_bind_range(b, "embedding_length", h->n_embd, 1, AE_MAX_EMBD));
-    AE_TRY(ae_bind_range(b, "feed_forward_length", h->n_ff, 1, AE_MAX_FF));
+    AE_TRY(ae_bind_range(b, "feed_forward_length", h->n_ff, b->arch->experts != AE_EXPERTS_ALWAYS, AE_MAX_FF));
     AE_TRY(ae_bind_range(b, "attention.head_count", h->n_heads, 1, AE_MAX_HEADS));
     AE_TRY(ae_bind_range(b, "attention.head_count_kv", h->n_kv_heads, 1, h->n_heads));
-    if (h->n_heads % h->n_kv_heads)
+    if (h->n_heads % h->n_kv_heads && !ae_bind_is_array(b, "attention.head_count") &&
+        !ae_bind_is_array(b, "attention.head_count_kv"))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads cannot share %u KV heads evenly",
                        ae_gguf_path(gguf), h->n_heads, h->n_kv_heads);
     h->head_dim = h->n_embd / h->n_heads;
@@ -200,7 +240,7 @@ aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h)
     if (!(h->norm_eps > 0.0f && h->norm_eps < 1.0f))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the norm's epsilon is %g; it must lie between 0 and 1",
                        ae_gguf_path(gguf), (double)h->norm_eps);
-    return read_rope(b, h);
+    return read_rope(b, h, arena);
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------------- */
@@ -244,47 +284,65 @@ aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool requ
     return ae_bind(b, name, required, n_out, n_in, out);
 }
 
-aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, uint32_t n_in, ae_layer *l)
+aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, const ae_layer_spec *spec, uint32_t n_in,
+                               ae_layer *l)
 {
-    const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
-    AE_TRY(ae_bind_layer(b, i, "attn_q.weight", true, q, n_in, &l->wq));
-    AE_TRY(ae_bind_layer(b, i, "attn_k.weight", true, kv, n_in, &l->wk));
-    AE_TRY(ae_bind_layer(b, i, "attn_v.weight", true, kv, n_in, &l->wv));
+    const uint32_t e = h->n_embd, q = spec->n_heads * spec->head_dim, kv = spec->n_kv_heads * spec->head_dim;
+    const uint32_t q_rows = spec->out_gate == AE_OUT_GATE_ELEMENT ? 2 * q : q;
+    if (!b->arch->drafter)
+        AE_TRY(ae_bind_layer(b, i, "attn_qkv.weight", false, q_rows + 2 * kv, n_in, &l->wqkv));
+    if (l->wqkv) {
+        AE_TRY(ae_bind_layer(b, i, "attn_qkv.bias", false, 0, q_rows + 2 * kv, &l->bqkv));
+    } else {
+        AE_TRY(ae_bind_layer(b, i, "attn_q.weight", true, q_rows, n_in, &l->wq));
+        AE_TRY(ae_bind_layer(b, i, "attn_q.bias", false, 0, q_rows, &l->bq));
+    }
+    if (!l->wqkv && spec->kv_from == (int)i) {
+        AE_TRY(ae_bind_layer(b, i, "attn_k.weight", true, kv, n_in, &l->wk));
+        AE_TRY(ae_bind_layer(b, i, "attn_v.weight", !spec->v_norm, kv, n_in, &l->wv));
+        AE_TRY(ae_bind_layer(b, i, "attn_k.bias", false, 0, kv, &l->bk));
+        AE_TRY(ae_bind_layer(b, i, "attn_v.bias", false, 0, kv, &l->bv));
+    }
     AE_TRY(ae_bind_layer(b, i, "attn_output.weight", true, e, q, &l->wo));
-    AE_TRY(ae_bind_layer(b, i, "attn_q.bias", false, 0, q, &l->bq));
-    AE_TRY(ae_bind_layer(b, i, "attn_k.bias", false, 0, kv, &l->bk));
-    AE_TRY(ae_bind_layer(b, i, "attn_v.bias", false, 0, kv, &l->bv));
     return ae_bind_layer(b, i, "attn_output.bias", false, 0, e, &l->bo);
 }
 
-aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l)
+aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, uint32_t n_ff, ae_layer *l)
 {
-    const uint32_t e = h->n_embd, f = h->n_ff;
-    AE_TRY(ae_bind_layer(b, i, "ffn_gate.weight", true, f, e, &l->w_gate));
-    AE_TRY(ae_bind_layer(b, i, "ffn_up.weight", true, f, e, &l->w_up));
+    const uint32_t e = h->n_embd, f = n_ff;
+    const ae_gguf_tensor *up;
+    char name[32];
+    snprintf(name, sizeof name, "blk.%u.ffn_up.weight", i);
+    up = ae_gguf_tensor_find(b->gguf, name);
+    snprintf(name, sizeof name, "blk.%u.ffn_gate.weight", i);
+    if (!b->arch->ungated && !b->arch->drafter && up && up->ne[1] == 2 * (int64_t)f && !ae_gguf_tensor_find(b->gguf, name)) {
+        AE_TRY(ae_bind_layer(b, i, "ffn_up.weight", true, 2 * f, e, &l->w_gate_up));
+    } else {
+        if (!b->arch->ungated) AE_TRY(ae_bind_layer(b, i, "ffn_gate.weight", true, f, e, &l->w_gate));
+        AE_TRY(ae_bind_layer(b, i, "ffn_up.weight", true, f, e, &l->w_up));
+        AE_TRY(ae_bind_layer(b, i, "ffn_gate.bias", false, 0, f, &l->b_gate));
+        AE_TRY(ae_bind_layer(b, i, "ffn_up.bias", false, 0, f, &l->b_up));
+    }
     AE_TRY(ae_bind_layer(b, i, "ffn_down.weight", true, e, f, &l->w_down));
-    AE_TRY(ae_bind_layer(b, i, "ffn_gate.bias", false, 0, f, &l->b_gate));
-    AE_TRY(ae_bind_layer(b, i, "ffn_up.bias", false, 0, f, &l->b_up));
     return ae_bind_layer(b, i, "ffn_down.bias", false, 0, e, &l->b_down);
 }
 
-aerie_status ae_bind_rope_divisors(ae_binder *b, ae_arena *arena, uint32_t n, const float **divisors)
+aerie_status ae_bind_read_f32(ae_binder *b, ae_tensor_ref t, float *x, uint32_t n)
 {
-    ae_tensor_ref t;
-    AE_TRY(ae_bind(b, "rope_freqs.weight", false, 0, n, &t));
-    if (!t) return AERIE_OK;
-    if (t->type != AE_TYPE_F32)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope_freqs.weight is not F32", ae_gguf_path(b->gguf));
-    float *x = ae_arena_alloc(arena, n, sizeof *x);
-    if (!x) return ae_fail_memory(b->error, "the frequencies of the rotation", n * sizeof *x);
+    uint8_t bytes[4096];
+    const ae_type_info *info = ae_type_get(t->type);
     ae_gguf_reader reader = ae_gguf_reader_open(b->gguf);
-    const aerie_status status = ae_gguf_read(&reader, t, 0, x, n * sizeof *x, b->error);
+    aerie_status status = AERIE_OK;
+    for (uint32_t i = 0, part = 0; i < n && status == AERIE_OK; i += part) {
+        part = n - i < 1024 ? n - i : 1024; /* floats of any width fit; blocks of 256 divide it */
+        const size_t size = ae_type_row_bytes(t->type, part);
+        if (!size || size > sizeof bytes) status = ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %.*s has type %s",
+                                                           ae_gguf_path(b->gguf), (int)t->name.n, t->name.data,
+                                                           ae_type_name(t->type));
+        else status = ae_gguf_read(&reader, t, ae_type_row_bytes(t->type, i), bytes, size, b->error);
+        if (status == AERIE_OK) info->decode(bytes, x + i, part);
+    }
     ae_gguf_reader_close(&reader);
-    *divisors = x;
-    for (uint32_t i = 0; i < n && status == AERIE_OK; i++)
-        if (!(x[i] > 0.0f && isfinite(x[i])))
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: rope_freqs.weight[%u] is %g; a positive number is expected",
-                           ae_gguf_path(b->gguf), i, (double)x[i]);
     return status;
 }
 
@@ -302,32 +360,41 @@ uint64_t ae_bind_n_params(const ae_gguf *gguf)
 
 /* YaRN (arXiv 2309.00071): pairs that turn often keep their frequency (as far as ext_factor says), slow ones are interpolated,
  * with a linear ramp between the pairs that turn beta_fast and beta_slow times over the original context. */
-static double yarn_pair(const ae_hparams *h, double turns)
+static double yarn_pair(const ae_rope *r, double turns)
 {
     const double pi = 3.14159265358979323846;
-    return h->n_rot * ae_log(h->rope_n_ctx_orig / (turns * 2 * pi)) / (2 * ae_log((double)h->rope_base));
+    return r->n_rot * ae_log(r->n_ctx_orig / (turns * 2 * pi)) / (2 * ae_log((double)r->base));
 }
 
-void ae_model_rope_freqs(const ae_hparams *h, const float *divisors, double *freq, double *magnitude)
+/* What YaRN multiplies cos and sin by. */
+static double yarn_magnitude(const ae_rope *r)
 {
-    const uint32_t half = h->n_rot / 2;
-    const double ext = (double)h->yarn_ext_factor;
+    const double log = r->factor > 1.0f ? ae_log((double)r->factor) : 0;
+    const double over = r->yarn_log_mul > 0.0f ? 1.0 + 0.1 * (double)r->yarn_log_mul * log : 1.0;
+    return (1.0 + 0.1 * log) / over;
+}
+
+void ae_model_rope_freqs(const ae_rope *r, uint32_t n_ctx, double *freq, double *magnitude)
+{
+    const uint32_t half = r->n_rot / 2;
+    const double ext = (double)r->yarn_ext_factor;
+    const float *divisors = r->divisors_long && n_ctx > r->n_ctx_orig ? r->divisors_long : r->divisors;
     double lo = 0, hi = 0;
-    *magnitude = (double)h->yarn_attn_factor;
-    if (h->rope_scaling == AE_ROPE_SCALING_YARN && h->rope_n_ctx_orig) {
-        lo = floor(yarn_pair(h, (double)h->yarn_beta_fast));
-        hi = ceil(yarn_pair(h, (double)h->yarn_beta_slow));
+    *magnitude = (double)r->yarn_attn_factor;
+    if (r->scaling == AE_ROPE_SCALING_YARN && r->n_ctx_orig) {
+        lo = floor(yarn_pair(r, (double)r->yarn_beta_fast));
+        hi = ceil(yarn_pair(r, (double)r->yarn_beta_slow));
         lo = lo < 0 ? 0 : lo;
-        hi = hi > h->n_rot - 1 ? h->n_rot - 1 : hi;
-        if (h->yarn_ext_factor > 0.0f) *magnitude *= 1.0 + 0.1 * ae_log((double)h->rope_factor);
+        hi = hi > r->n_rot - 1 ? r->n_rot - 1 : hi;
+        if (r->yarn_ext_factor > 0.0f) *magnitude *= yarn_magnitude(r);
     }
     for (uint32_t i = 0; i < half; i++) {
-        double f = ae_pow((double)h->rope_base, -2.0 * i / h->n_rot);
+        double f = ae_pow((double)r->base, -2.0 * i / r->n_rot);
         if (divisors) f /= (double)divisors[i];
-        const double slow = f / (double)h->rope_factor;
-        if (h->rope_scaling == AE_ROPE_SCALING_LINEAR) {
+        const double slow = f / (double)r->factor;
+        if (r->scaling == AE_ROPE_SCALING_LINEAR) {
             f = slow;
-        } else if (h->rope_scaling == AE_ROPE_SCALING_YARN) {
+        } else if (r->scaling == AE_ROPE_SCALING_YARN) {
             double y = (i - lo) / (hi - lo > 0.001 ? hi - lo : 0.001);
             y = y < 0 ? 0 : y > 1 ? 1 : y;
             y = (1 - ext) + ext * y; /* ext 1 leaves y as it is, to the bit */

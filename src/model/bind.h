@@ -19,8 +19,13 @@ typedef struct ae_binder {
 const char *ae_bind_key(ae_binder *b, const char *suffix);
 /* FORMAT unless lo <= value <= hi. */
 aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uint32_t lo, uint32_t hi);
-/* Widths, head counts, the norm's epsilon and the rotation, into h; leaves what concerns layers, experts and vocabulary. */
-aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h);
+/* Whether the key holds an array. */
+bool ae_bind_is_array(ae_binder *b, const char *suffix);
+/* Widths, head counts (the largest of all layers), the norm's epsilon and the first rotation with its divisors (in the arena),
+ * into h; leaves what concerns layers, experts and vocabulary. */
+aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena);
+/* FORMAT unless the rotation suits heads of head_dim. */
+aerie_status ae_bind_check_rope(ae_binder *b, const ae_rope *rope, uint32_t head_dim);
 
 /* The rotation as the caller wants it, into h as ae_bind_hparams left it. ARGUMENT for numbers that cannot be. */
 aerie_status ae_bind_rope(ae_binder *b, ae_hparams *h, const aerie_rope *rope);
@@ -32,15 +37,16 @@ aerie_status ae_bind(ae_binder *b, const char *name, bool required, uint32_t n_o
 /* "blk.<i>.<part>" */
 aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool required, uint32_t n_out, uint32_t n_in,
                            ae_tensor_ref *out);
-/* Projections of attention with their biases; q, k and v take n_in elements. */
-aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, uint32_t n_in, ae_layer *l);
-/* Gate, up and down with their biases. */
-aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
+/* Projections of attention with their biases, fused or not; q, k and v take n_in elements. */
+aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, const ae_layer_spec *spec, uint32_t n_in,
+                               ae_layer *l);
+/* Gate (if the architecture has one), up and down with their biases, fused or not. */
+aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, uint32_t n_ff, ae_layer *l);
+/* The n values of a vector as floats. */
+aerie_status ae_bind_read_f32(ae_binder *b, ae_tensor_ref tensor, float *x, uint32_t n);
 /* bind_recur.c: what layers have that keep a state instead of a KV cache. Keys, of the architecture's kind; and tensors. */
 aerie_status ae_bind_recur_hparams(ae_binder *b, ae_recur_kind kind, ae_hparams *h);
 aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *r);
-/* rope_freqs.weight [n], from the arena; NULL if absent. */
-aerie_status ae_bind_rope_divisors(ae_binder *b, ae_arena *arena, uint32_t n, const float **divisors);
 
 /* Elements of all tensors. */
 uint64_t ae_bind_n_params(const ae_gguf *gguf);

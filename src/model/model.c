@@ -1,76 +1,9 @@
 #include "model/model.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "model/bind.h"
-
-/* The size of the expert that all rows share. */
-static aerie_status read_shared(ae_binder *b, ae_hparams *h)
-{
-    ae_expert_hparams *x = &h->experts;
-    if (b->arch->shared == AE_SHARED_GATED) {
-        x->n_ff_shared = h->n_ff;
-        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_shared_feed_forward_length"), false, &x->n_ff_shared, b->error));
-        AE_TRY(ae_bind_range(b, "expert_shared_feed_forward_length", x->n_ff_shared, 1, AE_MAX_FF));
-    } else if (b->arch->shared == AE_SHARED_COUNT) {
-        uint32_t n = 0;
-        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_shared_count"), true, &n, b->error));
-        AE_TRY(ae_bind_range(b, "expert_shared_count", n, 0, AE_MAX_FF / x->n_ff));
-        x->n_ff_shared = n * x->n_ff;
-    }
-    return AERIE_OK;
-}
-
-static aerie_status read_experts(ae_binder *b, ae_hparams *h)
-{
-    ae_expert_hparams *x = &h->experts;
-    const ae_gguf *gguf = b->gguf;
-    uint32_t n_groups = 0, gate = b->arch->gate;
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_count"), b->arch->experts == AE_EXPERTS_ALWAYS, &x->n, b->error));
-    if (b->arch->experts == AE_EXPERTS_ALWAYS) AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
-    if (!x->n) return AERIE_OK;
-    if (b->arch->experts == AE_EXPERTS_NEVER)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.expert_count is %u; models of this architecture have no "
-                       "experts", ae_gguf_path(gguf), b->arch->name, x->n);
-    AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_used_count"), true, &x->n_used, b->error));
-    AE_TRY(ae_bind_range(b, "expert_used_count", x->n_used, 1, x->n));
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_group_count"), false, &n_groups, b->error));
-    if (n_groups > 1)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: experts in %u groups, of which a row uses some; aerie knows no "
-                       "such groups", ae_gguf_path(gguf), n_groups);
-    x->n_ff = b->arch->split_ff ? h->n_ff / x->n_used : h->n_ff;
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_feed_forward_length"), false, &x->n_ff, b->error));
-    AE_TRY(ae_bind_range(b, "expert_feed_forward_length", x->n_ff, 1, AE_MAX_FF));
-    AE_TRY(read_shared(b, h));
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "leading_dense_block_count"), false, &x->n_dense, b->error));
-    AE_TRY(ae_bind_range(b, "leading_dense_block_count", x->n_dense, 0, h->n_layers));
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_gating_func"), false, &gate, b->error));
-    AE_TRY(ae_bind_range(b, "expert_gating_func", gate, AE_EXPERT_GATE_SOFTMAX, AE_EXPERT_GATE_SOFTMAX_CHOSEN));
-    x->gate = (ae_expert_gate)gate;
-    x->renorm = b->arch->renorm;
-    AE_TRY(ae_gguf_get_bool(gguf, ae_bind_key(b, "expert_weights_norm"), false, &x->renorm, b->error));
-    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "expert_weights_scale"), false, &x->scale, b->error));
-    if (x->scale == 0.0f) x->scale = 1.0f; /* so other programs write "none" */
-    if (!(fabsf(x->scale) < 1e6f))
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.expert_weights_scale is %g", ae_gguf_path(gguf), b->arch->name,
-                       (double)x->scale);
-    return AERIE_OK;
-}
-
-static aerie_status read_hparams(ae_binder *b, ae_hparams *h, const aerie_rope *rope)
-{
-    h->arch = b->arch->name;
-    h->rope_neox = b->arch->rope_neox;
-    h->qk_norm = b->arch->qk_norm;
-    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "block_count"), true, &h->n_layers, b->error));
-    AE_TRY(ae_bind_range(b, "block_count", h->n_layers, 1, AE_MAX_LAYERS));
-    AE_TRY(ae_bind_hparams(b, h));
-    if (rope) AE_TRY(ae_bind_rope(b, h, rope));
-    return read_experts(b, h);
-}
+#include "model/hparams.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------- */
 
@@ -82,47 +15,94 @@ static aerie_status bind_experts_of(ae_binder *b, uint32_t n_experts, uint32_t i
     return ae_bind_stack(b, name, required, n_experts, n_out, n_in, out);
 }
 
+/* A tensor of all experts with a bias, or NULL: [E][n] */
+static aerie_status bind_expert_bias(ae_binder *b, uint32_t n_experts, uint32_t i, const char *part, uint32_t n,
+                                     ae_tensor_ref *out)
+{
+    return ae_bind_layer(b, i, part, false, n_experts, n, out);
+}
+
 static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
 {
     const ae_expert_hparams *x = &h->experts;
     const uint32_t e = h->n_embd, f = x->n_ff, s = x->n_ff_shared;
+    const bool gated = !b->arch->ungated;
     char name[64];
     snprintf(name, sizeof name, "blk.%u.ffn_gate.0.weight", i);
     if (ae_gguf_tensor_find(b->gguf, name))
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s: the experts are stored one by one, as before April "
                        "2024; convert the model again", ae_gguf_path(b->gguf), name);
     AE_TRY(ae_bind_layer(b, i, "ffn_gate_inp.weight", true, x->n, e, &l->router));
+    AE_TRY(ae_bind_layer(b, i, "ffn_gate_inp.bias", false, 0, x->n, &l->router_b));
     AE_TRY(ae_bind_layer(b, i, "exp_probs_b.bias", false, 0, x->n, &l->router_bias));
-    AE_TRY(bind_experts_of(b, x->n, i, "ffn_gate_up_exps.weight", false, 2 * f, e, &l->e_gate_up));
+    if (!l->router_bias) AE_TRY(ae_bind_layer(b, i, "exp_probs_b", false, 0, x->n, &l->router_bias));
+    if (gated) AE_TRY(bind_experts_of(b, x->n, i, "ffn_gate_up_exps.weight", false, 2 * f, e, &l->e_gate_up));
     if (!l->e_gate_up) {
-        AE_TRY(bind_experts_of(b, x->n, i, "ffn_gate_exps.weight", true, f, e, &l->e_gate));
+        if (gated) AE_TRY(bind_experts_of(b, x->n, i, "ffn_gate_exps.weight", true, f, e, &l->e_gate));
         AE_TRY(bind_experts_of(b, x->n, i, "ffn_up_exps.weight", true, f, e, &l->e_up));
+        AE_TRY(bind_expert_bias(b, x->n, i, "ffn_gate_exps.bias", f, &l->eb_gate));
+        AE_TRY(bind_expert_bias(b, x->n, i, "ffn_up_exps.bias", f, &l->eb_up));
     }
     AE_TRY(bind_experts_of(b, x->n, i, "ffn_down_exps.weight", true, e, f, &l->e_down));
+    AE_TRY(bind_expert_bias(b, x->n, i, "ffn_down_exps.bias", e, &l->eb_down));
     if (!s) return AERIE_OK;
-    AE_TRY(ae_bind_layer(b, i, "ffn_gate_shexp.weight", true, s, e, &l->s_gate));
+    if (gated) AE_TRY(ae_bind_layer(b, i, "ffn_gate_shexp.weight", true, s, e, &l->s_gate));
     AE_TRY(ae_bind_layer(b, i, "ffn_up_shexp.weight", true, s, e, &l->s_up));
     AE_TRY(ae_bind_layer(b, i, "ffn_down_shexp.weight", true, e, s, &l->s_down));
     if (b->arch->shared == AE_SHARED_GATED) AE_TRY(ae_bind_layer(b, i, "ffn_gate_inp_shexp.weight", true, 1, e, &l->s_router));
     return AERIE_OK;
 }
 
+static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
+{
+    ae_layer_spec *s = &l->spec;
+    const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
+    const bool by_head = s->qk_norm == AE_QK_NORM_HEAD;
+    AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", false, s->n_heads, h->n_embd, &l->out_gate));
+    if (l->out_gate) s->out_gate = AE_OUT_GATE_HEAD;
+    AE_TRY(ae_bind_attention(b, i, h, s, h->n_embd, l));
+    if (s->qk_norm && !b->arch->qk_norm_plain) {
+        const bool required = !b->arch->qk_norm_optional;
+        AE_TRY(ae_bind_layer(b, i, "attn_q_norm.weight", required, 0, by_head ? s->head_dim : q, &l->q_norm));
+        if (s->kv_from == (int)i)
+            AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", l->q_norm != NULL, 0, by_head ? s->head_dim : kv, &l->k_norm));
+        if (!l->q_norm) s->qk_norm = AE_QK_NORM_NONE;
+    }
+    return ae_bind_layer(b, i, "attn_sinks.weight", false, 0, s->n_heads, &l->sinks);
+}
+
+/* The norms around mixer and feed-forward block. */
+static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
+{
+    const ae_arch *a = b->arch;
+    const uint32_t e = h->n_embd;
+    char name[48];
+    if (a->norms != AE_NORMS_POST) {
+        AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->attn_norm));
+        AE_TRY(ae_bind_layer(b, i, "attn_norm.bias", false, 0, e, &l->attn_norm_b));
+    }
+    if (a->norms == AE_NORMS_PRE || a->norms == AE_NORMS_PRE_POST) {
+        snprintf(name, sizeof name, "%s.weight", a->ffn_norm ? a->ffn_norm : "ffn_norm");
+        AE_TRY(ae_bind_layer(b, i, name, true, 0, e, &l->ffn_norm));
+        snprintf(name, sizeof name, "%s.bias", a->ffn_norm ? a->ffn_norm : "ffn_norm");
+        AE_TRY(ae_bind_layer(b, i, name, false, 0, e, &l->ffn_norm_b));
+    }
+    if (a->norms == AE_NORMS_POST || a->norms == AE_NORMS_PRE_POST) {
+        AE_TRY(ae_bind_layer(b, i, "post_attention_norm.weight", true, 0, e, &l->attn_post_norm));
+        AE_TRY(ae_bind_layer(b, i, "post_ffw_norm.weight", true, 0, e, &l->ffn_post_norm));
+    }
+    return AERIE_OK;
+}
+
 static aerie_status bind_layers(ae_binder *b, ae_model *m)
 {
     const ae_hparams *h = &m->hparams;
-    const uint32_t e = h->n_embd, q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
-    const bool by_head = h->qk_norm == AE_QK_NORM_HEAD;
     for (uint32_t i = 0; i < h->n_layers; i++) {
         ae_layer *l = &m->layers[i];
-        AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->attn_norm));
-        AE_TRY(ae_bind_attention(b, i, h, e, l));
-        if (h->qk_norm) {
-            AE_TRY(ae_bind_layer(b, i, "attn_q_norm.weight", true, 0, by_head ? h->head_dim : q, &l->q_norm));
-            AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", true, 0, by_head ? h->head_dim : kv, &l->k_norm));
-        }
-        AE_TRY(ae_bind_layer(b, i, "ffn_norm.weight", true, 0, e, &l->ffn_norm));
-        if (h->experts.n && i >= h->experts.n_dense) AE_TRY(bind_experts(b, h, i, l));
-        else AE_TRY(ae_bind_dense(b, i, h, l));
+        AE_TRY(bind_norms(b, h, i, l));
+        AE_TRY(bind_mixer(b, h, i, l));
+        if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
+        if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
     }
     return AERIE_OK;
 }
@@ -130,15 +110,33 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m)
 static aerie_status bind_tensors(ae_binder *b, ae_model *m)
 {
     const ae_hparams *h = &m->hparams;
-    m->layers = ae_arena_alloc(&m->arena, h->n_layers, sizeof *m->layers);
-    if (!m->layers) return ae_fail_memory(b->error, "the layer table", h->n_layers * sizeof *m->layers);
+    const char *norm = b->arch->out_norm ? b->arch->out_norm : "output_norm";
+    char name[48];
     AE_TRY(ae_bind(b, "token_embd.weight", true, h->n_vocab, h->n_embd, &m->embedding));
-    AE_TRY(ae_bind(b, "output_norm.weight", true, 0, h->n_embd, &m->out_norm));
+    snprintf(name, sizeof name, "%s.weight", norm);
+    AE_TRY(ae_bind(b, name, true, 0, h->n_embd, &m->out_norm));
+    snprintf(name, sizeof name, "%s.bias", norm);
+    AE_TRY(ae_bind(b, name, false, 0, h->n_embd, &m->out_norm_b));
     AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
+    AE_TRY(ae_bind(b, "output.bias", false, 0, h->n_vocab, &m->output_b));
     m->tied = !m->output;
     if (m->tied) m->output = m->embedding;
-    AE_TRY(ae_bind_rope_divisors(b, &m->arena, h->n_rot / 2, &m->rope_divisors));
     return bind_layers(b, m);
+}
+
+ae_widths ae_model_widths(const ae_model *m)
+{
+    ae_widths w = {0};
+    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
+        const ae_layer_spec *s = &m->layers[i].spec;
+        const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
+        const bool dense = s->ffn == AE_FFN_DENSE || s->ffn == AE_FFN_BOTH;
+        if (q > w.q) w.q = q;
+        if (kv > w.kv) w.kv = kv;
+        if (dense && s->n_ff > w.ff) w.ff = s->n_ff;
+        if (s->n_heads > w.heads) w.heads = s->n_heads;
+    }
+    return w;
 }
 
 /* ---- Load ------------------------------------------------------------------------------------------- */
@@ -178,7 +176,10 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     if (!ae_gguf_n_tensors(m->gguf))
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the file holds a vocabulary only, no weights", ae_gguf_path(m->gguf));
     AE_TRY(read_vocab(m, options->no_vocab, error));
-    AE_TRY(read_hparams(&b, &m->hparams, options->rope));
+    AE_TRY(ae_bind_n_layers(&b, &m->hparams));
+    m->layers = ae_arena_alloc(&m->arena, m->hparams.n_layers, sizeof *m->layers);
+    if (!m->layers) return ae_fail_memory(error, "the layer table", m->hparams.n_layers * sizeof *m->layers);
+    AE_TRY(ae_bind_model_hparams(&b, &m->hparams, options->rope, &m->arena, m->layers));
     AE_TRY(bind_tensors(&b, m));
     m->n_params = ae_bind_n_params(m->gguf);
     return AERIE_OK;

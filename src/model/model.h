@@ -21,13 +21,30 @@
 #define AE_MAX_FF (1u << 20)
 #define AE_MODEL_MAX_EXPERTS 512
 
+#define AE_MAX_ROPES 2
+
 typedef enum ae_rope_scaling {
     AE_ROPE_SCALING_NONE,
     AE_ROPE_SCALING_LINEAR,
     AE_ROPE_SCALING_YARN,
+    AE_ROPE_SCALING_LONGROPE,
 } ae_rope_scaling;
 
-/* Norm of queries and keys before they are rotated. */
+/* A rotation of queries and keys. */
+typedef struct ae_rope {
+    bool neox;            /* pairs (i, i + n_rot/2) instead of (2i, 2i+1) */
+    uint32_t n_rot;       /* even, <= head_dim of the layers that use it */
+    float base;
+    ae_rope_scaling scaling;
+    float factor;         /* > 0: positions are divided by it */
+    uint32_t n_ctx_orig;
+    float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow; /* as aerie_rope has them */
+    float yarn_log_mul;   /* 0: not given; else YaRN's magnitude is that of 1 over that of this */
+    const float *divisors;      /* [n_rot / 2] of the frequencies, or NULL */
+    const float *divisors_long; /* the same of contexts longer than n_ctx_orig, or NULL: no difference */
+} ae_rope;
+
+/* Norm of queries and keys. */
 typedef enum ae_qk_norm {
     AE_QK_NORM_NONE,
     AE_QK_NORM_HEAD, /* of each head by itself, weights [head_dim] */
@@ -46,9 +63,10 @@ typedef struct ae_expert_hparams {
     uint32_t n_used;      /* by a row, 1 to n */
     uint32_t n_ff;        /* of an expert */
     uint32_t n_ff_shared; /* of the expert that every row uses; 0 = none */
-    uint32_t n_dense;     /* the first layers that have no experts but n_ff of ae_hparams */
+    uint32_t n_groups, n_groups_used; /* 0: no groups */
     ae_expert_gate gate;
     bool renorm;          /* chosen weights are divided by their sum */
+    bool weigh_input;     /* the weight multiplies what an expert gets, not what it gives */
     float scale;          /* of the weights */
 } ae_expert_hparams;
 
@@ -68,27 +86,82 @@ typedef struct ae_recur_hparams {
     bool tiled;     /* head h belongs to group h % n_groups, not h / (n_heads / n_groups) */
 } ae_recur_hparams;
 
+/* What mixes the rows of a sequence in a layer. */
+typedef enum ae_mixer {
+    AE_MIXER_NONE,
+    AE_MIXER_ATTENTION,
+    AE_MIXER_RECUR, /* as ae_recur_hparams says */
+} ae_mixer;
+
+/* How the mixer's result is gated before the output projection. */
+typedef enum ae_out_gate {
+    AE_OUT_GATE_NONE,
+    AE_OUT_GATE_ELEMENT, /* by as many values, which stand after each head's query in wq's rows */
+    AE_OUT_GATE_HEAD,    /* by one value a head, from attn_gate */
+} ae_out_gate;
+
+typedef enum ae_ffn {
+    AE_FFN_NONE,
+    AE_FFN_DENSE,
+    AE_FFN_EXPERTS,
+    AE_FFN_BOTH, /* dense and experts side by side, each with norms of its own */
+} ae_ffn;
+
+/* What a feed-forward block does to its gate; ae_glu (backend.h) has the arithmetic. */
+typedef enum ae_activation {
+    AE_ACTIVATION_SILU,
+    AE_ACTIVATION_GELU,
+    AE_ACTIVATION_RELU2,
+    AE_ACTIVATION_OAI,
+    AE_ACTIVATION_SILU_CLAMPED,
+} ae_activation;
+
+#define AE_NO_ROPE (-1)
+
+/* A layer as data. The forward pass reads nothing else about an architecture but this and ae_hparams. */
+typedef struct ae_layer_spec {
+    ae_mixer mixer;
+    uint32_t n_heads, n_kv_heads, head_dim;
+    uint32_t window;      /* positions seen, own included; 0 = all */
+    bool chunked;         /* those since the last multiple of window instead */
+    int rope;             /* index of ae_hparams.ropes, or AE_NO_ROPE */
+    float attn_scale;     /* of q */
+    float attn_softcap;   /* 0 = none */
+    ae_qk_norm qk_norm;   /* with the layer's weights, or without where they are NULL */
+    bool qk_norm_last;    /* after the rotation */
+    bool v_norm;          /* of each head of the values, without weights */
+    bool temperature;     /* q is multiplied by the temperature of its position */
+    ae_out_gate out_gate;
+    int kv_from;          /* the layer whose keys and values it reads; its own index: it writes its own */
+    ae_ffn ffn;
+    uint32_t n_ff;        /* of the dense block */
+    ae_activation activation;
+    float limit, shared_limit; /* of activations that have one: of experts; of the shared expert and the dense block */
+} ae_layer_spec;
+
 typedef struct ae_hparams {
     const char *arch;     /* "llama" */
     uint32_t n_vocab;     /* rows of the output head */
-    uint32_t n_embd, n_layers;
-    uint32_t n_ff;        /* of layers without experts */
-    uint32_t n_heads, n_kv_heads, head_dim;
+    uint32_t n_embd;
+    uint32_t n_layers;    /* of the trunk */
+    uint32_t n_nextn;     /* blocks after the trunk that predict tokens further ahead */
     uint32_t n_ctx_train; /* 0 = not said */
     float norm_eps;
-    float attn_scale;     /* of q */
-    uint32_t window;      /* attention window, 0 = all */
-    ae_qk_norm qk_norm;
+    bool layer_norm;      /* all norms but those of queries and keys subtract the mean */
+    bool parallel;        /* attention and feed-forward block both take the layer's normed input */
+    float embedding_scale, residual_scale, logit_scale; /* 1 = none */
+    float logit_softcap;  /* 0 = none */
+    /* of queries at position p: 1 + temp_scale * ln(floor((p + temp_offset) / temp_length) + 1); temp_scale 0 = none */
+    float temp_scale, temp_offset;
+    uint32_t temp_length;
+    uint32_t n_embd_layer; /* of the embedding that a token has for each layer; 0 = none */
     ae_expert_hparams experts;
     ae_recur_hparams recur;
-    /* rotation */
-    bool rope_neox;       /* pairs (i, i + n_rot/2) instead of (2i, 2i+1) */
-    uint32_t n_rot;       /* even, <= head_dim */
-    float rope_base;
-    ae_rope_scaling rope_scaling;
-    float rope_factor;    /* > 0: positions are divided by it */
-    uint32_t rope_n_ctx_orig;
-    float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow; /* as aerie_rope has them */
+    uint32_t n_ropes;
+    ae_rope ropes[AE_MAX_ROPES];
+    /* What all layers have in common before their specs say otherwise, and the one layer of a drafter head. */
+    uint32_t n_ff, n_heads, n_kv_heads, head_dim;
+    float attn_scale;
 } ae_hparams;
 
 /* A weight in the file: [n_out][n_in]. NULL where the architecture has none. */
@@ -111,21 +184,41 @@ typedef struct ae_recur_layer {
 } ae_recur_layer;
 
 typedef struct ae_layer {
-    ae_tensor_ref attn_norm;           /* [n_embd] */
-    ae_tensor_ref wq, wk, wv, wo;      /* [n_heads * head_dim, n_embd] .. [n_embd, n_heads * head_dim] */
+    ae_layer_spec spec;
+    ae_tensor_ref attn_norm;           /* [n_embd]; NULL: the mixer takes the stream as it is */
+    ae_tensor_ref attn_norm_b;         /* optional, of the layer norm */
+    ae_tensor_ref attn_post_norm;      /* [n_embd] of what the mixer adds, or NULL */
+    ae_tensor_ref wq, wk, wv, wo;      /* [n_heads * head_dim, n_embd] (twice the rows with AE_OUT_GATE_ELEMENT) ..
+                                        * [n_embd, n_heads * head_dim]; wv NULL: values are the keys before norm and rotation */
+    ae_tensor_ref wqkv;                /* instead of wq, wk and wv: their rows in this order */
     ae_tensor_ref bq, bk, bv, bo;      /* optional, [n_out of the weight] */
-    ae_tensor_ref q_norm, k_norm;      /* by hparams.qk_norm */
-    ae_tensor_ref ffn_norm;            /* [n_embd] */
-    ae_tensor_ref w_gate, w_up, w_down; /* [n_ff, n_embd] x 2, [n_embd, n_ff] */
+    ae_tensor_ref bqkv;                /* instead of bq, bk and bv */
+    ae_tensor_ref q_norm, k_norm;      /* by spec.qk_norm */
+    ae_tensor_ref sinks;               /* optional, [n_heads] */
+    ae_tensor_ref out_gate;            /* [n_heads, n_embd] with AE_OUT_GATE_HEAD */
+    ae_tensor_ref ffn_norm, ffn_norm_b; /* [n_embd]; as attn_norm */
+    ae_tensor_ref ffn_post_norm;       /* [n_embd] of what the block adds, or NULL */
+    ae_tensor_ref w_gate, w_up, w_down; /* [n_ff, n_embd] x 2, [n_embd, n_ff]; w_gate NULL: no gate */
+    ae_tensor_ref w_gate_up;           /* instead of w_gate and w_up: their rows in this order */
     ae_tensor_ref b_gate, b_up, b_down; /* optional */
-    /* with experts, instead of the six above; E experts of f = experts.n_ff */
+    /* with experts, instead of the six above or beside them; E experts of f = experts.n_ff */
     ae_tensor_ref router;              /* [E, n_embd]; NULL: a layer without experts */
+    ae_tensor_ref router_b;            /* optional, [E], added to the logits */
     ae_tensor_ref router_bias;         /* optional, [E], for the choice alone */
+    ae_tensor_ref router_norm;         /* [n_embd] of the router's own input, or NULL: it takes the block's */
+    ae_tensor_ref e_norm;              /* [n_embd] AE_FFN_BOTH: of the experts' input */
+    ae_tensor_ref dense_post_norm, e_post_norm; /* [n_embd] AE_FFN_BOTH: of what each gives */
+    ae_tensor_ref eb_gate, eb_up, eb_down; /* optional, [E][f] x 2, [E][n_embd] */
+    ae_tensor_ref e_scale;             /* optional, [E], of what experts give */
     ae_tensor_ref e_gate, e_up, e_down; /* [E][f, n_embd] x 2, [E][n_embd, f] */
     ae_tensor_ref e_gate_up;           /* [E][2 f, n_embd], gate's rows first; e_gate and e_up are NULL then */
     ae_tensor_ref s_gate, s_up, s_down; /* the shared expert: [n_ff_shared, n_embd] x 2, [n_embd, n_ff_shared] */
     ae_tensor_ref s_router;            /* [1, n_embd]; NULL: its weight is 1 */
     ae_recur_layer recur;
+    /* embeddings for layers */
+    ae_tensor_ref ple_gate, ple_proj;  /* [n_embd_layer, n_embd], [n_embd, n_embd_layer] */
+    ae_tensor_ref ple_post_norm;       /* [n_embd] */
+    float out_scale;                   /* of the stream after the layer; 1 = none */
 } ae_layer;
 
 typedef struct ae_model {
@@ -138,7 +231,10 @@ typedef struct ae_model {
     ae_tensor_ref out_norm;  /* [n_embd] */
     ae_tensor_ref output;    /* [n_vocab, n_embd]; the embedding if the head is tied */
     bool tied;
-    const float *rope_divisors; /* optional, [n_rot / 2]: divisors of the rotation's frequencies */
+    ae_tensor_ref out_norm_b; /* optional, of the layer norm */
+    ae_tensor_ref output_b;   /* optional, [n_vocab] */
+    ae_tensor_ref ple_embedding; /* [n_vocab, n_layers * n_embd_layer], or NULL */
+    ae_tensor_ref ple_model_proj, ple_proj_norm; /* [n_layers * n_embd_layer, n_embd], [n_embd_layer] */
     ae_layer *layers;         /* [n_layers] */
     uint64_t n_params;        /* elements of all tensors */
 } ae_model;
@@ -163,9 +259,15 @@ aerie_rope ae_model_rope_default(void);
 const char *ae_model_rope_scaling_name(aerie_rope_scaling scaling);
 bool ae_model_rope_scaling_parse(const char *text, size_t n, aerie_rope_scaling *scaling);
 
-/* Frequencies of the rotation, with scaling and divisors [n_rot / 2] (or NULL) applied: radians per position of pair i,
+/* Frequencies of a rotation in a context of n_ctx positions, scaling and divisors applied: radians per position of pair i,
  * freq [n_rot / 2]; *magnitude multiplies cos and sin. */
-void ae_model_rope_freqs(const ae_hparams *hparams, const float *divisors, double *freq, double *magnitude);
+void ae_model_rope_freqs(const ae_rope *rope, uint32_t n_ctx, double *freq, double *magnitude);
+
+/* Widest of all layers: queries, keys (or values), dense feed-forward blocks. */
+typedef struct ae_widths {
+    uint32_t q, kv, ff, heads;
+} ae_widths;
+ae_widths ae_model_widths(const ae_model *model);
 
 /* "llama" and whatever else is known, comma-separated. */
 const char *ae_model_known_archs(void);

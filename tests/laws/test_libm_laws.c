@@ -41,10 +41,10 @@ static void hash_rotations(unsigned long long *hash)
         for (size_t d = 0; d < sizeof dims / sizeof dims[0]; d++)
             for (int scaling = 0; scaling < 3; scaling++)
                 for (int factor = 2; factor < 40; factor += 3) {
-                    const ae_hparams h = {.n_rot = dims[d], .rope_base = bases[b] + (float)factor,
-                                          .rope_scaling = (ae_rope_scaling)scaling, .rope_factor = (float)factor,
-                                          .rope_n_ctx_orig = 1024u * (uint32_t)factor};
-                    ae_model_rope_freqs(&h, NULL, freq, &magnitude);
+                    const ae_rope h = {.n_rot = dims[d], .base = bases[b] + (float)factor,
+                                          .scaling = (ae_rope_scaling)scaling, .factor = (float)factor,
+                                          .n_ctx_orig = 1024u * (uint32_t)factor};
+                    ae_model_rope_freqs(&h, 0, freq, &magnitude);
                     add(hash, freq, dims[d] / 2 * sizeof *freq);
                     add(hash, &magnitude, sizeof magnitude);
                 }

@@ -110,9 +110,9 @@ static void test_eagle3_in_every_schema(void **state)
             assert_int_equal(h->layer.n_kv_heads, 2);
             assert_int_equal(h->layer.head_dim, 32);
             assert_int_equal(h->layer.n_vocab, 100);
-            assert_int_equal(h->layer.n_rot, 32);
-            assert_false(h->layer.rope_neox);
-            assert_int_equal(h->layer.qk_norm, AE_QK_NORM_NONE);
+            assert_int_equal(h->layer.ropes[0].n_rot, 32);
+            assert_false(h->layer.ropes[0].neox);
+            assert_null(head->layer.q_norm);
             assert_float_equal(h->layer.attn_scale, 1 / sqrt(32), 1e-7);
             assert_null(head->embedding);
             shape_is(head->fc, 64, 192);
@@ -188,7 +188,7 @@ static void test_variants(void **state)
     const ae_dhead_hparams *h = &head->hparams;
     assert_int_equal(h->layer.n_embd, 32);
     assert_int_equal(h->n_target_embd, 64);
-    assert_int_equal(h->layer.qk_norm, AE_QK_NORM_HEAD);
+    assert_non_null(head->layer.q_norm);
     assert_int_equal(h->window, 5);
     assert_int_equal(h->n_sinks, 2);
     shape_is(head->embedding, 320, 32); /* narrower than the target: its own */
@@ -199,8 +199,8 @@ static void test_variants(void **state)
     shape_is(head->layer.bv, 0, 48);
     shape_is(head->layer.bo, 0, 32);
     shape_is(head->layer.q_norm, 0, 16);
-    assert_float_equal(head->rope_divisors[0], 1, 0);
-    assert_float_equal(head->rope_divisors[7], 8, 0);
+    assert_float_equal(head->hparams.layer.ropes[0].divisors[0], 1, 0);
+    assert_float_equal(head->hparams.layer.ropes[0].divisors[7], 8, 0);
     fits(head);
     ae_dhead_free(head);
     head = make((mkhead_options){.own_embedding = true, .no_output = true});
@@ -540,7 +540,7 @@ static void test_bad_keys(void **state)
         {{{F32, "eagle3.rope.freq_base", .f = NAN}}, "rope base nan"},
         {{{F32, "eagle3.rope.freq_base", .f = INFINITY}}, "rope base inf"},
         {{{F32, "eagle3.rope.scaling.factor", .f = -1}}, "factor -1 is out of range"},
-        {{{TEXT, "eagle3.rope.scaling.type", .text = "longrope"}}, "rope scaling \"longrope\" is unknown",
+        {{{TEXT, "eagle3.rope.scaling.type", .text = "longrope"}}, "tensor rope_factors_short.weight is missing",
          AERIE_ERROR_UNSUPPORTED},
         {{{U32, "eagle3.rope.dimension_count", .a = 64}}, "eagle3.rope.dimension_count is 64; 2 to 32 are possible"},
         {{{U32, "eagle3.rope.dimension_count", .a = 7}}, "eagle3.rope.dimension_count is 7, an odd number"},

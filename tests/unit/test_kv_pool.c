@@ -46,7 +46,7 @@ static void open_cache(cache *c, uint32_t n_pages, ae_kv_type type)
     memset(c, 0, sizeof *c);
     c->random = 12345;
     assert_int_equal(ae_backend_open(&c->backend, NULL, "ref", &error), AERIE_OK);
-    const ae_kv_options options = {1, 1, HEAD_DIM, N_SEQS, N_SLOTS, type, n_pages};
+    const ae_kv_options options = {1, &(ae_kv_layer){1, HEAD_DIM}, N_SEQS, N_SLOTS, type, n_pages};
     assert_int_equal(ae_kv_create(&c->kv, c->backend, &options, &error), AERIE_OK);
 }
 

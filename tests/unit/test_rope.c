@@ -36,7 +36,7 @@ static int remove_model(void **state)
 }
 
 typedef struct rotation {
-    ae_hparams h;
+    ae_rope h;
     double freq[AE_MAX_HEAD_DIM / 2], magnitude;
 } rotation;
 
@@ -46,8 +46,8 @@ static void load(rotation *r, const aerie_rope *rope)
     aerie_error error = {0};
     const ae_model_options options = {.rope = rope};
     if (ae_model_load(&model, path, &options, &error) != AERIE_OK) fail_msg("%s", error.text);
-    r->h = model->hparams;
-    ae_model_rope_freqs(&r->h, model->rope_divisors, r->freq, &r->magnitude);
+    r->h = model->hparams.ropes[0];
+    ae_model_rope_freqs(&r->h, 0, r->freq, &r->magnitude);
     ae_model_free(model);
 }
 
@@ -97,7 +97,7 @@ static void yarn_follows_its_factors(void **state)
         const double ext = cases[k].ext < 0 ? 1 : (double)cases[k].ext, attn = cases[k].attn < 0 ? 1 : (double)cases[k].attn;
         const double fast = cases[k].fast < 0 ? 32 : (double)cases[k].fast;
         const double slow = cases[k].slow < 0 ? 1 : (double)cases[k].slow;
-        const double d = r.h.n_rot, turn = 2 * acos(-1.0), base = (double)r.h.rope_base;
+        const double d = r.h.n_rot, turn = 2 * acos(-1.0), base = (double)r.h.base;
         const double lo = fmax(0, floor(d * log(512 / (fast * turn)) / (2 * log(base))));
         const double hi = fmin(d - 1, ceil(d * log(512 / (slow * turn)) / (2 * log(base))));
         for (uint32_t i = 0; i < r.h.n_rot / 2; i++) {

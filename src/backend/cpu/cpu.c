@@ -205,7 +205,8 @@ void ae_cpu_prepare_row(const ae_kernels *k, const ae_matmul *a, const ae_act_ne
         if (need->rows[AE_DOT_FLOAT]) memcpy(y, x, n * sizeof *y);
         break;
     case AE_INPUT_RMSNORM: k->rmsnorm(x, a->norm, a->norm_eps, n, y), x = y; break;
-    case AE_INPUT_SWIGLU: k->swiglu(x, a->x2 + r * a->x_stride, n, y), x = y; break;
+    case AE_INPUT_LAYERNORM: k->layernorm(x, a->norm, a->norm_bias, a->norm_eps, n, y), x = y; break;
+    case AE_INPUT_GLU: k->glu[a->glu](x, a->x2 ? a->x2 + r * a->x_stride : NULL, a->glu_limit, n, y), x = y; break;
     }
     if (need->rows[AE_DOT_32]) {
         const size_t b = (size_t)r * (n / 32);
@@ -290,41 +291,76 @@ static void cpu_matmul(ae_stream *stream, const ae_matmul *args)
     ae_cpu_multiply(stream, args, &stream->act);
 }
 
-typedef struct norm_job {
+/* A job over rows: on all threads if there are more than few. */
+typedef struct rows_job {
     const ae_kernels *kernels;
-    const ae_norm *args;
-} norm_job;
+    const void *args;
+} rows_job;
+
+static void run_rows(ae_stream *stream, ae_pool_job *item, const void *args, uint32_t n)
+{
+    rows_job job = {&stream->backend->kernels, args};
+    if (n > 4) ae_pool_run(stream->pool, item, &job, n);
+    else for (uint32_t r = 0; r < n; r++) item(&job, r, 0);
+}
 
 static void norm_item(void *context, uint32_t r, uint32_t i_worker)
 {
-    const norm_job *job = context;
+    const rows_job *job = context;
     const ae_norm *a = job->args;
     (void)i_worker;
     for (uint32_t g = 0; g < a->n_groups; g++) {
         float *x = a->x + r * a->x_stride + (size_t)g * a->dim;
-        job->kernels->rmsnorm(x, a->weight, a->eps, a->dim, x);
+        const float *weight = a->weight + (a->each_group ? (size_t)g * a->dim : 0);
+        if (a->layer) job->kernels->layernorm(x, weight, a->bias, a->eps, a->dim, x);
+        else job->kernels->rmsnorm(x, weight, a->eps, a->dim, x);
     }
 }
 
 static void cpu_norm(ae_stream *stream, const ae_norm *args)
 {
-    norm_job job = {&stream->backend->kernels, args};
-    if (args->n_rows > 4) ae_pool_run(stream->pool, norm_item, &job, args->n_rows);
-    else for (uint32_t r = 0; r < args->n_rows; r++) norm_item(&job, r, 0);
+    run_rows(stream, norm_item, args, args->n_rows);
 }
 
-static void cpu_silu_add(ae_stream *stream, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y,
-                         size_t y_stride)
+static void axpy_item(void *context, uint32_t r, uint32_t i_worker)
 {
-    enum { PART = 64 };
-    float ones[PART], part[PART];
-    for (uint32_t i = 0; i < PART; i++) ones[i] = 1.0f;
-    for (uint32_t r = 0; r < n; r++)
-        for (uint32_t i = 0; i < dim; i += PART) {
-            const uint32_t m = dim - i < PART ? dim - i : PART;
-            stream->backend->kernels.swiglu(x + r * x_stride + i, ones, m, part);
-            for (uint32_t j = 0; j < m; j++) y[r * y_stride + i + j] += part[j];
+    const rows_job *job = context;
+    const ae_axpy *a = job->args;
+    (void)i_worker;
+    job->kernels->axpy(a->a, a->x + r * a->x_stride, a->dim, a->y + r * a->y_stride);
+}
+
+static void cpu_axpy(ae_stream *stream, const ae_axpy *args)
+{
+    run_rows(stream, axpy_item, args, args->n);
+}
+
+static void map_item(void *context, uint32_t r, uint32_t i_worker)
+{
+    const rows_job *job = context;
+    const ae_map *a = job->args;
+    float *x = a->x + r * a->x_stride;
+    const float *x2 = a->x2 ? a->x2 + r * a->x2_stride : NULL;
+    (void)i_worker;
+    switch (a->kind) {
+    case AE_MAP_ZERO: memset(x, 0, a->dim * sizeof *x); break;
+    case AE_MAP_SCALE:
+        for (uint32_t i = 0; i < a->dim; i++) x[i] *= a->a;
+        break;
+    case AE_MAP_SOFTCAP: job->kernels->softcap(x, a->a, a->dim, x); break;
+    case AE_MAP_GLU: job->kernels->glu[a->glu](x, x2, a->glu_limit, a->dim, x); break;
+    case AE_MAP_GATE:
+        for (uint32_t g = 0, n = a->dim / a->n_groups; g < a->n_groups; g++) {
+            const float gate = ae_glu_of(AE_GLU_SIGMOID, x2[g], 0);
+            for (uint32_t i = g * n; i < (g + 1) * n; i++) x[i] *= gate;
         }
+        break;
+    }
+}
+
+static void cpu_map(ae_stream *stream, const ae_map *args)
+{
+    run_rows(stream, map_item, args, args->n_rows);
 }
 
 /* ---- The table ------------------------------------------------------------------------------------------- */
@@ -371,8 +407,9 @@ static const ae_backend_ops cpu_ops = {
     .lookup = cpu_lookup,
     .matmul = cpu_matmul,
     .norm = cpu_norm,
+    .axpy = cpu_axpy,
+    .map = cpu_map,
     .moe = ae_cpu_moe_run,
-    .silu_add = cpu_silu_add,
     .rope_table = ae_cpu_rope_table,
     .rope_kv = ae_cpu_rope_kv,
     .attention = ae_cpu_attention,

@@ -33,24 +33,45 @@ typedef struct rope_job {
     const ae_rope_kv *args;
 } rope_job;
 
+/* The norm of n_heads heads of queries or keys. */
+static void norm_heads(const ae_kernels *k, const ae_rope_kv *a, float *x, uint32_t n_heads, const float *weight)
+{
+    const uint32_t dim = a->norm_row ? n_heads * a->head_dim : a->head_dim;
+    for (uint32_t h = 0; h < (a->norm_row ? 1 : n_heads); h++)
+        k->rmsnorm(x + (size_t)h * dim, weight, a->norm_eps, dim, x + (size_t)h * dim);
+}
+
+/* Queries or keys of row r: norm and rotation. */
+static void turn(const ae_kernels *k, const ae_rope_kv *a, uint32_t r, float *x, uint32_t n_heads, const float *weight)
+{
+    const size_t at = (size_t)r * (a->n_rot / 2);
+    if (weight && !a->norm_last) norm_heads(k, a, x, n_heads, weight);
+    if (a->n_rot) k->rope(x, n_heads, a->head_dim, a->n_rot, a->kind, a->cos + at, a->sin + at);
+    if (weight && a->norm_last) norm_heads(k, a, x, n_heads, weight);
+}
+
 static void rope_item(void *context, uint32_t r, uint32_t i_worker)
 {
     const rope_job *job = context;
     const ae_rope_kv *a = job->args;
     const ae_kernels *k = &job->stream->backend->kernels;
     const ae_places *places = a->places;
-    const uint32_t half = a->n_rot / 2, kv_dim = a->n_kv_heads * a->head_dim;
-    const float *cos = a->cos + (size_t)r * half, *sin = a->sin + (size_t)r * half;
+    const uint32_t q_dim = a->n_heads * a->head_dim, kv_dim = a->n_kv_heads * a->head_dim;
     const int32_t slot = places->slot[r], *table = places_table(places, r);
-    float *kr = a->k + (size_t)r * kv_dim;
-    const float *vr = a->v + (size_t)r * kv_dim;
+    float *q = a->q + (size_t)r * q_dim;
     (void)i_worker;
-    k->rope(a->q + (size_t)r * a->n_heads * a->head_dim, a->n_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
-    k->rope(kr, a->n_kv_heads, a->head_dim, a->n_rot, a->kind, cos, sin);
-    uint8_t *page = kv_page(a->kv, table[slot / AE_KV_PAGE]) + (size_t)a->layer * a->n_kv_heads * a->kv->head_bytes;
-    for (uint32_t h = 0; h < a->n_kv_heads; h++, page += a->kv->head_bytes)
-        k->kv_write[a->kv->shape.type](kr + h * a->head_dim, vr + h * a->head_dim, a->head_dim, page,
-                                       (uint32_t)slot % AE_KV_PAGE);
+    turn(k, a, r, q, a->n_heads, a->q_norm);
+    if (a->q_scale)
+        for (uint32_t i = 0; i < q_dim; i++) q[i] *= a->q_scale[r];
+    if (!a->k) return;
+    float *kr = a->k + (size_t)r * kv_dim, *vr = a->v + (size_t)r * kv_dim;
+    turn(k, a, r, kr, a->n_kv_heads, a->k_norm);
+    uint8_t *page = kv_page(a->kv, table[slot / AE_KV_PAGE], a->layer);
+    for (uint32_t h = 0; h < a->n_kv_heads; h++, page += a->kv->layers[a->layer].head_bytes) {
+        float *v = vr + h * a->head_dim;
+        if (a->v_norm) k->rmsnorm(v, a->v_norm, a->norm_eps, a->head_dim, v);
+        k->kv_write[a->kv->type](kr + h * a->head_dim, v, a->head_dim, page, (uint32_t)slot % AE_KV_PAGE);
+    }
 }
 
 /* No row may be written outside the pages. */
@@ -102,8 +123,11 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
         .n_queries = n_queries - begin < job->tile ? n_queries - begin : job->tile,
         .head_dim = a->head_dim,
         .window = a->window,
+        .chunked = a->chunked,
+        .has_sinks = a->sinks,
         .scale = a->scale,
-        .base = a->kv->data + ((size_t)a->layer * a->n_kv_heads + head) * a->kv->head_bytes,
+        .softcap = a->softcap,
+        .base = kv_page(a->kv, 0, a->layer) + head * a->kv->layers[a->layer].head_bytes,
         .page_stride = a->kv->page_bytes,
         .table = places_table(p, first),
         .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE),
@@ -111,7 +135,8 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
     for (uint32_t q = 0; q < tile.n_queries; q++) {
         const uint32_t r = first + (begin + q) / job->group, h = head * job->group + (begin + q) % job->group;
         const size_t at = ((size_t)r * a->n_heads + h) * a->head_dim;
-        tile.query[q] = (ae_attn_query){a->q + at, a->y + at, p->pos[r], p->n_inplace[r], p->path + (size_t)r * p->path_stride};
+        tile.query[q] = (ae_attn_query){a->q + at, a->y + at, p->pos[r], p->n_inplace[r], a->sinks ? a->sinks[h] : 0.0f,
+                                        p->path + (size_t)r * p->path_stride};
     }
     return tile;
 }
@@ -121,7 +146,7 @@ static void whole_item(void *context, uint32_t i_item, uint32_t i_worker)
     const attention_job *job = context;
     /* in a prompt the last rows see most: they go first */
     const ae_attn_tile tile = tile_at(job, job->n_tiles - 1 - i_item, i_worker);
-    job->stream->backend->kernels.attention[job->args->kv->shape.type](&tile);
+    job->stream->backend->kernels.attention[job->args->kv->type](&tile);
 }
 
 /* ---- Split over chunks ------------------------------------------------------------------------------------ */
@@ -145,7 +170,7 @@ static void piece_item(void *context, uint32_t item, uint32_t i_worker)
     tile.chunk_begin = job->begin + (int32_t)(n * piece / job->n_pieces);
     tile.chunk_end = job->begin + (int32_t)(n * (piece + 1) / job->n_pieces);
     tile.parts = parts_of(job, i) + (size_t)(tile.chunk_begin - job->begin) * tile.n_queries * AE_ATTN_PART(tile.head_dim);
-    job->stream->backend->kernels.attention[job->args->kv->shape.type](&tile);
+    job->stream->backend->kernels.attention[job->args->kv->type](&tile);
 }
 
 static void merge_item(void *context, uint32_t i, uint32_t i_worker)
@@ -180,7 +205,7 @@ static void chunks_seen(const ae_attention *a, int32_t *begin, int32_t *end)
     *begin = INT32_MAX;
     *end = 0;
     for (uint32_t r = 0; r < a->places->n_rows; r++) {
-        const ae_attn_tile t = {.window = a->window};
+        const ae_attn_tile t = {.window = a->window, .chunked = a->chunked};
         const ae_attn_query q = {.pos = a->places->pos[r]};
         const int32_t first = ae_attn_first_seen(&t, &q) / AE_KV_PAGE, last = q.pos / AE_KV_PAGE;
         *begin = first < *begin ? first : *begin;

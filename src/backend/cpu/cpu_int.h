@@ -38,6 +38,7 @@ typedef struct ae_cpu_moe {
     float *gate, *up;     /* [max_pairs][n_ff] */
     float *shared_gate, *shared_up; /* [max_rows][n_ff_shared] */
     float *down;          /* [max_rows][n_embd] one expert's results, columns belonging to work items */
+    float *weighed;       /* [max_pairs][n_embd] rows times an expert's weight, if the stream's shape wants them */
 } ae_cpu_moe;
 
 /* Scratch of ae_recur. */
@@ -85,17 +86,25 @@ void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act
 void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_stream_options *options, ae_cpu_moe *moe);
 void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args);
 
-struct ae_kv_store {
-    ae_kv_shape shape;
+/* A layer of the KV cache. */
+typedef struct ae_cpu_kv_layer {
+    uint32_t n_heads, head_dim;
     size_t head_bytes; /* K and V of one head in a page */
-    size_t page_bytes;
+    size_t at;         /* first head, in a page */
+} ae_cpu_kv_layer;
+
+struct ae_kv_store {
+    uint32_t n_layers, n_pages;
+    ae_kv_type type;
+    ae_cpu_kv_layer *layers; /* [n_layers] */
+    size_t page_bytes, slot_bytes;
     size_t bytes;
-    uint8_t *data; /* [n_pages][n_layers][n_kv_heads] { K, V }, see kernels.h */
+    uint8_t *data; /* [n_pages] of all layers' [n_heads] { K, V }, see kernels.h */
 };
 
-static inline uint8_t *kv_page(const ae_kv_store *kv, int32_t page)
+static inline uint8_t *kv_page(const ae_kv_store *kv, int32_t page, uint32_t layer)
 {
-    return kv->data + (size_t)page * kv->page_bytes;
+    return kv->data + (size_t)page * kv->page_bytes + kv->layers[layer].at;
 }
 
 /* cpu_kv.c */

@@ -6,42 +6,63 @@
 
 #include "backend/cpu/cpu_int.h"
 
-static size_t head_bytes(const ae_kv_shape *s)
+static size_t head_bytes(ae_kv_type type, uint32_t head_dim)
 {
-    if (s->type == AE_KV_Q8_0) return AE_KV8_BYTES(s->head_dim);
-    return 2 * AE_KV_K_ELEMENTS(s->head_dim) * sizeof(uint16_t);
+    if (type == AE_KV_Q8_0) return AE_KV8_BYTES(head_dim);
+    return 2 * AE_KV_K_ELEMENTS(head_dim) * sizeof(uint16_t);
 }
 
-static size_t row_bytes(const ae_kv_shape *s)
+static size_t row_bytes(ae_kv_type type, uint32_t head_dim)
 {
-    return s->type == AE_KV_Q8_0 ? 2 * s->head_dim + 2 * sizeof(float) : 2 * s->head_dim * sizeof(uint16_t);
+    return type == AE_KV_Q8_0 ? 2 * head_dim + 2 * sizeof(float) : 2 * head_dim * sizeof(uint16_t);
+}
+
+/* Of a page of all layers. */
+static size_t page_bytes(const ae_kv_shape *s)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < s->n_layers; i++) bytes += head_bytes(s->type, s->layers[i].head_dim) * s->layers[i].n_heads;
+    return bytes;
 }
 
 size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *s)
 {
     (void)backend;
     size_t bytes;
-    if (!ae_mul_size(s->n_pages, (size_t)s->n_layers * s->n_kv_heads, &bytes) || !ae_mul_size(bytes, head_bytes(s), &bytes))
-        return SIZE_MAX;
-    return bytes;
+    return ae_mul_size(s->n_pages, page_bytes(s), &bytes) ? bytes : SIZE_MAX;
+}
+
+/* Where the layers lie in a page and in the bytes of a slot. */
+static void lay_out(ae_kv_store *kv, const ae_kv_shape *shape)
+{
+    for (uint32_t i = 0; i < shape->n_layers; i++) {
+        const ae_kv_layer *l = &shape->layers[i];
+        kv->layers[i] = (ae_cpu_kv_layer){l->n_heads, l->head_dim, head_bytes(shape->type, l->head_dim), kv->page_bytes};
+        kv->page_bytes += kv->layers[i].head_bytes * l->n_heads;
+        kv->slot_bytes += row_bytes(shape->type, l->head_dim) * l->n_heads;
+    }
 }
 
 aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error)
 {
     *out = NULL;
-    if (shape->head_dim > AE_MAX_HEAD_DIM) /* rows are moved through buffers of that size */
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "attention heads of %u values; %d are possible", shape->head_dim,
-                       AE_MAX_HEAD_DIM);
+    for (uint32_t i = 0; i < shape->n_layers; i++)
+        if (shape->layers[i].head_dim > AE_MAX_HEAD_DIM) /* rows are moved through buffers of that size */
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "attention heads of %u values; %d are possible",
+                           shape->layers[i].head_dim, AE_MAX_HEAD_DIM);
     const size_t bytes = ae_cpu_kv_bytes(backend, shape);
     ae_kv_store *kv = ae_alloc(1, sizeof *kv);
-    if (!kv || bytes == SIZE_MAX || !(kv->data = ae_cpu_alloc(backend, bytes))) {
+    if (kv) kv->layers = ae_alloc(shape->n_layers ? shape->n_layers : 1, sizeof *kv->layers);
+    if (!kv || !kv->layers || bytes == SIZE_MAX || !(kv->data = ae_cpu_alloc(backend, bytes ? bytes : 1))) {
+        if (kv) ae_free(kv->layers);
         ae_free(kv);
         return ae_fail_memory(error, "the KV cache", bytes);
     }
-    kv->shape = *shape;
-    kv->bytes = bytes;
-    kv->head_bytes = head_bytes(shape);
-    kv->page_bytes = kv->head_bytes * shape->n_kv_heads * shape->n_layers;
+    kv->n_layers = shape->n_layers;
+    kv->n_pages = shape->n_pages;
+    kv->type = shape->type;
+    kv->bytes = bytes ? bytes : 1;
+    lay_out(kv, shape);
     *out = kv;
     return AERIE_OK;
 }
@@ -50,13 +71,14 @@ void ae_cpu_kv_free(ae_backend *backend, ae_kv_store *kv)
 {
     if (!kv) return;
     ae_cpu_free(backend, kv->data, kv->bytes);
+    ae_free(kv->layers);
     ae_free(kv);
 }
 
 void ae_cpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n)
 {
     (void)stream, (void)n; /* the whole page is one block: simpler and as fast */
-    memcpy(kv_page(kv, to), kv_page(kv, from), kv->page_bytes);
+    memcpy(kv->data + (size_t)to * kv->page_bytes, kv->data + (size_t)from * kv->page_bytes, kv->page_bytes);
 }
 
 static void get_f16(const uint16_t *page, uint32_t place, uint32_t head_dim, uint16_t *row)
@@ -95,58 +117,67 @@ static void put_q8(uint8_t *page, uint32_t place, uint32_t head_dim, const uint8
     memcpy(d + AE_KV_PAGE + place, row + 2 * head_dim + sizeof *d, sizeof *d);
 }
 
-static void place_get(const ae_kv_shape *s, const void *page, uint32_t place, void *row)
+static void place_get(ae_kv_type type, uint32_t head_dim, const void *page, uint32_t place, void *row)
 {
-    if (s->type == AE_KV_Q8_0) get_q8(page, place, s->head_dim, row);
-    else get_f16(page, place, s->head_dim, row);
+    if (type == AE_KV_Q8_0) get_q8(page, place, head_dim, row);
+    else get_f16(page, place, head_dim, row);
 }
 
-static void place_put(const ae_kv_shape *s, void *page, uint32_t place, const void *row)
+static void place_put(ae_kv_type type, uint32_t head_dim, void *page, uint32_t place, const void *row)
 {
-    if (s->type == AE_KV_Q8_0) put_q8(page, place, s->head_dim, row);
-    else put_f16(page, place, s->head_dim, row);
+    if (type == AE_KV_Q8_0) put_q8(page, place, head_dim, row);
+    else put_f16(page, place, head_dim, row);
 }
 
 void ae_cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n)
 {
     (void)stream;
     uint16_t row[2 * AE_MAX_HEAD_DIM]; /* f16 is the widest */
-    const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *from = kv_page(kv, table[moves[i].from / AE_KV_PAGE]);
-        uint8_t *to = kv_page(kv, table[moves[i].to / AE_KV_PAGE]);
-        for (uint32_t h = 0; h < n_heads; h++, from += kv->head_bytes, to += kv->head_bytes) {
-            place_get(&kv->shape, from, (uint32_t)moves[i].from % AE_KV_PAGE, row);
-            place_put(&kv->shape, to, (uint32_t)moves[i].to % AE_KV_PAGE, row);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
+            const ae_cpu_kv_layer *l = &kv->layers[layer];
+            const uint8_t *from = kv_page(kv, table[moves[i].from / AE_KV_PAGE], layer);
+            uint8_t *to = kv_page(kv, table[moves[i].to / AE_KV_PAGE], layer);
+            for (uint32_t h = 0; h < l->n_heads; h++, from += l->head_bytes, to += l->head_bytes) {
+                place_get(kv->type, l->head_dim, from, (uint32_t)moves[i].from % AE_KV_PAGE, row);
+                place_put(kv->type, l->head_dim, to, (uint32_t)moves[i].to % AE_KV_PAGE, row);
+            }
         }
-    }
 }
 
 size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv)
 {
-    return (size_t)kv->shape.n_layers * kv->shape.n_kv_heads * row_bytes(&kv->shape);
+    return kv->slot_bytes;
 }
 
 void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
 {
     (void)stream;
-    const uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE]);
-    const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
     uint16_t row[2 * AE_MAX_HEAD_DIM]; /* out may be at any address */
-    for (uint32_t h = 0; h < n_heads; h++, page += kv->head_bytes) {
-        place_get(&kv->shape, page, (uint32_t)slot % AE_KV_PAGE, row);
-        memcpy((uint8_t *)out + h * row_bytes(&kv->shape), row, row_bytes(&kv->shape));
+    uint8_t *to = out;
+    for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
+        const ae_cpu_kv_layer *l = &kv->layers[layer];
+        const uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE], layer);
+        const size_t n = row_bytes(kv->type, l->head_dim);
+        for (uint32_t h = 0; h < l->n_heads; h++, page += l->head_bytes, to += n) {
+            place_get(kv->type, l->head_dim, page, (uint32_t)slot % AE_KV_PAGE, row);
+            memcpy(to, row, n);
+        }
     }
 }
 
 void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes)
 {
     (void)stream;
-    uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE]);
-    const uint32_t n_heads = kv->shape.n_layers * kv->shape.n_kv_heads;
     uint16_t row[2 * AE_MAX_HEAD_DIM]; /* bytes may be at any address */
-    for (uint32_t h = 0; h < n_heads; h++, page += kv->head_bytes) {
-        memcpy(row, (const uint8_t *)bytes + h * row_bytes(&kv->shape), row_bytes(&kv->shape));
-        place_put(&kv->shape, page, (uint32_t)slot % AE_KV_PAGE, row);
+    const uint8_t *from = bytes;
+    for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
+        const ae_cpu_kv_layer *l = &kv->layers[layer];
+        uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE], layer);
+        const size_t n = row_bytes(kv->type, l->head_dim);
+        for (uint32_t h = 0; h < l->n_heads; h++, page += l->head_bytes, from += n) {
+            memcpy(row, from, n);
+            place_put(kv->type, l->head_dim, page, (uint32_t)slot % AE_KV_PAGE, row);
+        }
     }
 }

@@ -51,6 +51,7 @@ void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_st
     m->shared_gate = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
     m->shared_up = ae_layout_add(layout, n_rows * s->n_ff_shared, sizeof(float));
     m->down = ae_layout_add(layout, n_rows * s->n_embd, sizeof(float));
+    m->weighed = ae_layout_add(layout, s->weigh_input ? n_pairs * s->n_embd : 0, sizeof(float));
 }
 
 static bool is_shared(const moe_job *job, const ae_moe_group *g)
@@ -86,28 +87,43 @@ static void route_item(void *context, uint32_t r, uint32_t i_worker)
     const ae_routing *routing = &job->args->routing;
     const ae_cpu_moe *m = job->m;
     const size_t logits = (size_t)r * routing->n_experts, ids = (size_t)r * routing->n_used;
+    const ae_moe *a = job->args;
     (void)i_worker;
-    ae_ref_route(routing, m->logits + logits, job->args->bias, m->p + logits, m->ids + ids, m->weights + ids);
-    m->shared_weight[r] = job->args->shared_router ? 1.0f / (1.0f + ae_expf(-m->shared_weight[r])) : 1.0f;
+    if (a->router_scale != 0.0f)
+        for (uint32_t e = 0; e < routing->n_experts; e++) m->logits[logits + e] *= a->router_scale;
+    ae_ref_route(routing, m->logits + logits, a->bias, m->p + logits, m->ids + ids, m->weights + ids);
+    for (uint32_t i = 0; a->out_scale && i < routing->n_used; i++) m->weights[ids + i] *= a->out_scale[m->ids[ids + i]];
+    m->shared_weight[r] = a->shared_router ? 1.0f / (1.0f + ae_expf(-m->shared_weight[r])) : 1.0f;
 }
 
 static void route(moe_job *job)
 {
     const ae_moe *a = job->args;
     ae_stream *s = job->stream;
-    const ae_weight *readers[] = {a->router, a->gate[0], a->up[0], a->shared_gate, a->shared_up, a->shared_router};
+    const ae_weight *readers[] = {a->gate ? a->gate[0] : NULL, a->up[0], a->shared_gate, a->shared_up, a->shared_router,
+                                  a->router_norm ? NULL : a->router};
+    const struct ae_matmul_out logits = {a->router, a->router_bias, job->m->logits, a->routing.n_experts, false};
     ae_matmul in = {.n_rows = a->n_rows, .input = AE_INPUT_RMSNORM, .x = a->x, .x_stride = a->router->n_in, .norm = a->norm,
-                    .norm_eps = a->norm_eps, .n_weights = 1,
-                    .out = {{a->router, NULL, job->m->logits, a->routing.n_experts, false}}};
-    ae_act_need need = {0};
-    if (a->shared_router)
-        in.out[in.n_weights++] = (struct ae_matmul_out){a->shared_router, NULL, job->m->shared_weight, 1, false};
-    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
-        if (readers[i]) ae_act_need_add(&need, readers[i]);
+                    .norm_eps = a->norm_eps};
     s->act.n_rows = a->n_rows;
     s->act.n_in = a->router->n_in;
+    if (a->router_norm) {
+        ae_matmul own = in;
+        ae_act_need need = {0};
+        ae_act_need_add(&need, a->router);
+        own.norm = a->router_norm, own.n_weights = 1, own.out[0] = logits;
+        ae_cpu_prepare(s, &own, &need, &s->act);
+        ae_cpu_multiply(s, &own, &s->act);
+    } else {
+        in.out[in.n_weights++] = logits;
+    }
+    if (a->shared_router)
+        in.out[in.n_weights++] = (struct ae_matmul_out){a->shared_router, NULL, job->m->shared_weight, 1, false};
+    ae_act_need need = {0};
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
+        if (readers[i]) ae_act_need_add(&need, readers[i]);
     ae_cpu_prepare(s, &in, &need, &s->act);
-    ae_cpu_multiply(s, &in, &s->act);
+    if (in.n_weights) ae_cpu_multiply(s, &in, &s->act);
     run(job, route_item, a->n_rows, a->n_rows <= 4);
 }
 
@@ -131,15 +147,33 @@ static void group_rows(moe_job *job)
     for (uint32_t i = 0; i < job->n_pairs; i++) {
         const uint32_t pair = m->begin[m->ids[i]]++; /* in the end begin[e] is the end of e */
         m->row[pair] = i / n_used;
-        m->weight[pair] = m->weights[i];
+        m->weight[pair] = a->weigh_input ? 1.0f : m->weights[i];
+        if (a->weigh_input) m->p[pair] = m->weights[i]; /* p has served; there is room: n_used <= n_experts */
     }
     for (uint32_t e = 0; e < n_experts; first = m->begin[e++])
         if (m->begin[e] > first) add_group(job, e, first, m->begin[e] - first, &i_tile);
     i_tile = 0; /* its rows and tiles are the stream's */
-    if (a->shared_gate) add_group(job, n_experts, 0, a->n_rows, &i_tile);
+    if (a->shared_up) add_group(job, n_experts, 0, a->n_rows, &i_tile);
 }
 
 /* ---- Activations of the groups ----------------------------------------------------------------- */
+
+/* A group's rows, each times its expert's weight. */
+static void weigh_rows(const moe_job *job, ae_moe_group *g)
+{
+    const ae_cpu_moe *m = job->m;
+    const uint32_t n = job->stream->act.n_in;
+    g->act = ae_act_slice(&m->act, g->first, g->i_tile, g->n);
+    for (uint32_t i = 0; i < g->n; i++) {
+        const uint32_t pair = g->first + i;
+        const float *x = job->stream->act.x + (size_t)m->row[pair] * n; /* normed */
+        float *y = m->weighed + (size_t)pair * n;
+        for (uint32_t k = 0; k < n; k++) y[k] = m->p[pair] * x[k];
+        ae_cpu_prepare_row(job->kernels, &(ae_matmul){.input = AE_INPUT_PLAIN, .x = y - (size_t)i * n, .x_stride = n},
+                           &job->need, &g->act, i);
+    }
+    ae_act_tile_needed(&g->act, &job->need, 0, n / 32);
+}
 
 static void gather_item(void *context, uint32_t i_group, uint32_t i_worker)
 {
@@ -148,7 +182,9 @@ static void gather_item(void *context, uint32_t i_group, uint32_t i_worker)
     ae_moe_group *g = &job->m->groups[i_group];
     const uint32_t *row = job->m->row + g->first;
     (void)i_worker;
-    if (is_shared(job, g) || g->n == all->n_rows) {
+    if (job->args->weigh_input && !is_shared(job, g)) {
+        weigh_rows(job, g);
+    } else if (is_shared(job, g) || g->n == all->n_rows) {
         g->act = *all;
     } else if (g->n == 1 && !is_tiled(&job->need, 1)) {
         g->act = ae_act_slice(all, row[0], 0, 1);
@@ -181,6 +217,13 @@ static void tile_item(void *context, uint32_t i, uint32_t i_worker)
                        n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS);
 }
 
+/* f(gate) * up, or f(up) where there is no gate. */
+static ae_matmul glu_input(const float *gate, const float *up, uint32_t n, ae_glu glu, float limit)
+{
+    return (ae_matmul){.input = AE_INPUT_GLU, .x = gate ? gate : up, .x2 = gate ? up : NULL, .x_stride = n, .glu = glu,
+                       .glu_limit = limit};
+}
+
 static void prepare_hidden(moe_job *job)
 {
     const ae_moe *a = job->args;
@@ -190,8 +233,9 @@ static void prepare_hidden(moe_job *job)
     job->need = (ae_act_need){0};
     ae_act_need_add(&job->need, a->down[0]);
     if (n_shared) ae_act_need_add(&job->shared_need, a->shared_down);
-    job->hidden = (ae_matmul){.input = AE_INPUT_SWIGLU, .x = m->gate, .x2 = m->up, .x_stride = n_ff};
-    job->shared_hidden = (ae_matmul){.input = AE_INPUT_SWIGLU, .x = m->shared_gate, .x2 = m->shared_up, .x_stride = n_shared};
+    job->hidden = glu_input(a->gate ? m->gate : NULL, m->up, n_ff, a->glu, a->glu_limit);
+    job->shared_hidden = glu_input(a->shared_gate ? m->shared_gate : NULL, m->shared_up, n_shared, a->shared_glu,
+                                   a->shared_limit);
     m->act.n_in = n_ff;
     all->n_in = n_shared;
     const uint32_t n_items = job->n_pairs + (n_shared ? a->n_rows : 0);
@@ -207,14 +251,21 @@ static void prepare_hidden(moe_job *job)
 
 /* ---- Products ------------------------------------------------------------------------------------ */
 
-/* Panels [begin, end), counted from *at on, of y = w x; *at moves behind w. */
-static void multiply(const moe_job *job, uint32_t i_worker, const ae_weight *w, const ae_act *act, float *y, uint32_t begin,
-                     uint32_t end, uint32_t *at)
+/* Panels [begin, end), counted from *at on, of y = w x (+ bias); *at moves past w. No weight: nothing. */
+static void multiply(const moe_job *job, uint32_t i_worker, const ae_weight *w, const float *bias, const ae_act *act, float *y,
+                     uint32_t begin, uint32_t end, uint32_t *at)
 {
+    if (!w) return;
     const uint32_t n = ae_weight_n_panels(w->n_out), b = begin > *at ? begin - *at : 0, e = end < *at + n ? end - *at : n;
-    const ae_mm_out out = {y, w->n_out, NULL, false, NULL};
+    const ae_mm_out out = {y, w->n_out, bias, false, NULL};
     if (end > *at && b < e) ae_cpu_panels(job->stream, i_worker, w, act, &out, b, e);
     *at += n;
+}
+
+/* Of a group's expert; the shared one has none. */
+static const float *bias_of(const float *biases, bool shared, const ae_moe_group *g, uint32_t n_out)
+{
+    return biases && !shared ? biases + (size_t)g->expert * n_out : NULL;
 }
 
 static void gate_up_item(void *context, uint32_t item, uint32_t i_worker)
@@ -226,10 +277,13 @@ static void gate_up_item(void *context, uint32_t item, uint32_t i_worker)
     for (uint32_t i = 0, at = 0; i < job->n_groups && at < end; i++) {
         const ae_moe_group *g = &m->groups[i];
         const bool shared = is_shared(job, g);
-        const ae_weight *gate = shared ? a->shared_gate : a->gate[g->expert], *up = shared ? a->shared_up : a->up[g->expert];
-        const size_t y = (size_t)g->first * gate->n_out;
-        multiply(job, i_worker, gate, &g->act, (shared ? m->shared_gate : m->gate) + y, begin, end, &at);
-        multiply(job, i_worker, up, &g->act, (shared ? m->shared_up : m->up) + y, begin, end, &at);
+        const ae_weight *gate = shared ? a->shared_gate : a->gate ? a->gate[g->expert] : NULL;
+        const ae_weight *up = shared ? a->shared_up : a->up[g->expert];
+        const size_t y = (size_t)g->first * up->n_out;
+        multiply(job, i_worker, gate, bias_of(a->gate_bias, shared, g, up->n_out), &g->act,
+                 (shared ? m->shared_gate : m->gate) + y, begin, end, &at);
+        multiply(job, i_worker, up, bias_of(a->up_bias, shared, g, up->n_out), &g->act,
+                 (shared ? m->shared_up : m->up) + y, begin, end, &at);
     }
 }
 
@@ -244,7 +298,8 @@ static void down_item(void *context, uint32_t item, uint32_t i_worker)
         const ae_moe_group *g = &m->groups[i];
         const bool shared = is_shared(job, g);
         uint32_t at = 0;
-        multiply(job, i_worker, shared ? a->shared_down : a->down[g->expert], &g->act, m->down, begin, end, &at);
+        multiply(job, i_worker, shared ? a->shared_down : a->down[g->expert], bias_of(a->down_bias, shared, g, n_embd),
+                 &g->act, m->down, begin, end, &at);
         for (uint32_t r = 0; r < g->n; r++) {
             const uint32_t row = shared ? r : m->row[g->first + r];
             const float weight = shared ? m->shared_weight[r] : m->weight[g->first + r];
@@ -260,11 +315,13 @@ void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args)
     route(&job);
     group_rows(&job);
     job.m->act.n_in = stream->act.n_in;
-    ae_act_need_add(&job.need, args->gate[0]);
+    if (args->gate) ae_act_need_add(&job.need, args->gate[0]);
     ae_act_need_add(&job.need, args->up[0]);
     run(&job, gather_item, job.n_groups, args->n_rows <= 2);
-    for (uint32_t i = 0; i < job.n_groups; i++)
-        n_panels += 2 * ae_weight_n_panels((is_shared(&job, &job.m->groups[i]) ? args->shared_gate : args->gate[0])->n_out);
+    for (uint32_t i = 0; i < job.n_groups; i++) {
+        const bool shared = is_shared(&job, &job.m->groups[i]), gated = shared ? args->shared_gate != NULL : args->gate != NULL;
+        n_panels += (gated ? 2 : 1) * ae_weight_n_panels((shared ? args->shared_up : args->up[0])->n_out);
+    }
     run(&job, gate_up_item, cut(&job, n_panels), false);
     prepare_hidden(&job);
     run(&job, down_item, cut(&job, ae_weight_n_panels(args->down[0]->n_out)), false);

@@ -119,10 +119,14 @@ static void strict_lookup(ae_stream *stream, const ae_weight *table, const int32
     OPENED(guard_of(stream), lookup(stream, table, tokens, n_rows, y, y_stride));
 }
 
-static void strict_silu_add(ae_stream *stream, uint32_t n, uint32_t dim, const float *x, size_t x_stride, float *y,
-                            size_t y_stride)
+static void strict_axpy(ae_stream *stream, const ae_axpy *args)
 {
-    OPENED(guard_of(stream), silu_add(stream, n, dim, x, x_stride, y, y_stride));
+    OPENED(guard_of(stream), axpy(stream, args));
+}
+
+static void strict_map(ae_stream *stream, const ae_map *args)
+{
+    OPENED(guard_of(stream), map(stream, args));
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------------------ */
@@ -231,7 +235,8 @@ static void set_operations(ae_backend_ops *ops)
     ops->matmul = strict_matmul;
     ops->norm = strict_norm;
     ops->moe = strict_moe;
-    ops->silu_add = strict_silu_add;
+    ops->axpy = strict_axpy;
+    ops->map = strict_map;
     ops->rope_table = strict_rope_table;
     ops->rope_kv = strict_rope_kv;
     ops->attention = strict_attention;

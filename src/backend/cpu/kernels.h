@@ -22,6 +22,7 @@
 #define AE_BACKEND_CPU_KERNELS_H
 
 #include "backend/backend.h"
+#include "base/fmath.h"
 #include "base/mem.h"
 #include "quant/types.h"
 
@@ -180,12 +181,13 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *               kd, vd  f32 [64]           scales of the rows
  * Arithmetic, for one query: chunks of 64 logical positions from the first one inside the window to the
  * query's own, ascending. In a chunk with positions j (those seen):
- *   s_j is the score (below)
+ *   s_j is the score (below), with a softcap ae_softcapf of it
  *   m = max s_j (from -inf, NaN never);  p_j = e(s_j - m);  l = ae_sum16 of sums over j % 16, j ascending (j = position)
  *   o[i] is the weighted sum of the values (below)
  * first chunk: M = m, L = l, O = o; later: N = max(M, m), a = e(M - N), b = e(m - N),
  *   L = fmaf(L, a, l * b), O[i] = fmaf(O[i], a, o[i] * b), M = N.
- * y[i] = O[i] * (1 / L). e(x) = ae_expf(max(x, AE_ATTN_LOWEST)) (NaN: of AE_ATTN_LOWEST).
+ * y[i] = O[i] * (1 / L). With a sink s: N = max(M, s), a = e(M - N), y[i] = O[i] * (a / fmaf(L, a, e(s - N))).
+ * e(x) = ae_expf(max(x, AE_ATTN_LOWEST)) (NaN: of AE_ATTN_LOWEST).
  * f16:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j ascending
  *       from 0.
  *       K and V are stored to nearest even; NaN as 0x7E00, whatever its sign and payload.
@@ -210,6 +212,7 @@ typedef struct ae_attn_query {
     float *y;            /* [head_dim] */
     int32_t pos;         /* own position */
     int32_t n_inplace;   /* positions below this are at the slot of the same number */
+    float sink;          /* its head's, if the tile has sinks */
     const int32_t *path; /* slot of position n_inplace + i */
 } ae_attn_query;
 
@@ -221,7 +224,8 @@ typedef struct ae_attn_tile {
     ae_attn_query query[AE_ATTN_TILE];
     uint32_t head_dim;
     uint32_t window; /* 0 = all */
-    float scale;
+    bool chunked, has_sinks;
+    float scale, softcap;
     const void *base;      /* page 0, this layer and head */
     size_t page_stride;    /* bytes from page to page */
     const int32_t *table;  /* page numbers of the sequence */
@@ -242,7 +246,23 @@ typedef struct ae_attn_state {
 
 static inline int32_t ae_attn_first_seen(const ae_attn_tile *tile, const ae_attn_query *query)
 {
-    return tile->window && query->pos >= (int32_t)tile->window ? query->pos - (int32_t)tile->window + 1 : 0;
+    const int32_t window = (int32_t)tile->window;
+    if (!window || query->pos < window) return 0;
+    return tile->chunked ? query->pos / window * window : query->pos - window + 1;
+}
+
+/* e of the arithmetic above */
+static inline float ae_attn_exp(float x)
+{
+    return ae_expf(x > AE_ATTN_LOWEST ? x : AE_ATTN_LOWEST);
+}
+
+/* What a query's weighted values are multiplied by in the end. */
+static inline float ae_attn_finish(const ae_attn_tile *tile, const ae_attn_query *query, float m, float l)
+{
+    if (!tile->has_sinks) return 1.0f / l;
+    const float top = m > query->sink ? m : query->sink, a = ae_attn_exp(m - top);
+    return a / fmaf(l, a, ae_attn_exp(query->sink - top));
 }
 
 /* f16: V follows K inside a page of a layer and head. */
@@ -299,6 +319,45 @@ typedef struct ae_state_step {
     float *y;            /* [16] */
 } ae_state_step;
 
+/* ---- Activations ------------------------------------------------------------------------------------ */
+
+#define AE_GELU_A (-1.5957691216057308f) /* -2 sqrt(2 / pi) */
+#define AE_GELU_B 0.044715f
+#define AE_OAI_A (-1.702f)
+
+static inline float ae_minf(float a, float b) { return a < b ? a : b; }
+static inline float ae_maxf(float a, float b) { return a > b ? a : b; }
+
+/* f(g) of ae_glu */
+static inline float ae_glu_of(ae_glu kind, float g, float limit)
+{
+    switch (kind) {
+    case AE_GLU_SILU: return ae_siluf(g);
+    case AE_GLU_GELU: return g / (1.0f + ae_expf(AE_GELU_A * fmaf(AE_GELU_B * (g * g), g, g)));
+    case AE_GLU_RELU2: return ae_maxf(g, 0.0f) * ae_maxf(g, 0.0f);
+    case AE_GLU_SIGMOID: return 1.0f / (1.0f + ae_expf(-g));
+    case AE_GLU_OAI: return ae_minf(g, limit) / (1.0f + ae_expf(AE_OAI_A * ae_minf(g, limit)));
+    case AE_GLU_SILU_CLAMPED: return ae_minf(ae_siluf(g), limit);
+    case AE_GLUS: break;
+    }
+    return 0.0f;
+}
+
+/* What f(g) is multiplied by. */
+static inline float ae_glu_times(ae_glu kind, float u, float limit)
+{
+    if (kind == AE_GLU_OAI) return ae_maxf(ae_minf(u, limit), -limit) + 1.0f;
+    if (kind == AE_GLU_SILU_CLAMPED) return ae_maxf(ae_minf(u, limit), -limit);
+    return u;
+}
+
+/* cap * tanh(x / cap) = cap * (1 - 2 / (e^(2 x / cap) + 1)); the last term keeps what is not finite visible. */
+static inline float ae_softcapf(float x, float cap)
+{
+    const float t = x / cap;
+    return fmaf(x, 0.0f, cap * (1.0f - 2.0f / (ae_expf(t + t) + 1.0f)));
+}
+
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
 typedef struct ae_kernels {
@@ -307,8 +366,13 @@ typedef struct ae_kernels {
     /* y = x * (1 / sqrtf(mean of squares + eps)) * norm, the squares by 64 sums a[k % 64] = fmaf(x[k], x[k], a[k % 64]),
      * k ascending, then ae_sum64; y may be x */
     void (*rmsnorm)(const float *x, const float *norm, float eps, uint32_t n, float *y);
-    /* y = silu(g) * u */
-    void (*swiglu)(const float *g, const float *u, uint32_t n, float *y);
+    /* y = (x - m) * (1 / sqrtf(mean of squares of (x - m) + eps)) * norm (+ bias unless NULL), m the mean; both sums by 64 sums
+     * over k % 64 and ae_sum64; y may be x */
+    void (*layernorm)(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y);
+    /* y = f(g) * u, u NULL: f(g); kernels by ae_glu, arithmetic in ae_glu_of and ae_glu_times; y may be g */
+    void (*glu[AE_GLUS])(const float *g, const float *u, float limit, uint32_t n, float *y);
+    /* y = cap * tanh(x / cap), see ae_softcapf; y may be x */
+    void (*softcap)(const float *x, float cap, uint32_t n, float *y);
     /* y = fmaf(a, x, y) */
     void (*axpy)(float a, const float *x, uint32_t n, float *y);
     /* one row of activations to int8 */

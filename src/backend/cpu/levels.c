@@ -15,7 +15,11 @@ void ae_kernels_ref(ae_kernels *k)
     *k = (ae_kernels){
         .level = "ref",
         .rmsnorm = ae_ref_rmsnorm,
-        .swiglu = ae_ref_swiglu,
+        .layernorm = ae_ref_layernorm,
+        .glu = {[AE_GLU_SILU] = ae_ref_glu_silu, [AE_GLU_GELU] = ae_ref_glu_gelu, [AE_GLU_RELU2] = ae_ref_glu_relu2,
+                [AE_GLU_SIGMOID] = ae_ref_glu_sigmoid, [AE_GLU_OAI] = ae_ref_glu_oai,
+                [AE_GLU_SILU_CLAMPED] = ae_ref_glu_silu_clamped},
+        .softcap = ae_ref_softcap,
         .axpy = ae_ref_axpy,
         .quant32 = ae_ref_quant32,
         .quant256 = ae_ref_quant256,

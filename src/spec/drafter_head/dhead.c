@@ -57,15 +57,16 @@ static aerie_status bind_eagle(ae_binder *b, ae_dhead *head)
     }
     if (!head->embedding) AE_TRY(may_borrow(b, head, "token_embd.weight"));
     if (!head->output) AE_TRY(may_borrow(b, head, "output.weight"));
-    AE_TRY(ae_bind_attention(b, 0, l, three ? 2 * e : e, &head->layer));
+    const ae_layer_spec spec = {.mixer = AE_MIXER_ATTENTION, .n_heads = l->n_heads, .n_kv_heads = l->n_kv_heads,
+                                .head_dim = l->head_dim};
+    AE_TRY(ae_bind_attention(b, 0, l, &spec, three ? 2 * e : e, &head->layer));
     AE_TRY(ae_bind_layer(b, 0, "attn_q_norm.weight", false, 0, l->head_dim, &head->layer.q_norm));
     AE_TRY(ae_bind_layer(b, 0, "attn_k_norm.weight", false, 0, l->head_dim, &head->layer.k_norm));
     if (!head->layer.q_norm != !head->layer.k_norm)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: blk.0.attn_%c_norm.weight is missing; norms of queries and keys "
                        "come together", ae_gguf_path(b->gguf), head->layer.q_norm ? 'k' : 'q');
     AE_TRY(ae_bind_layer(b, 0, "ffn_norm.weight", true, 0, e, &head->layer.ffn_norm));
-    AE_TRY(ae_bind_dense(b, 0, l, &head->layer));
-    return ae_bind_rope_divisors(b, &head->arena, l->n_rot / 2, &head->rope_divisors);
+    return ae_bind_dense(b, 0, l, l->n_ff, &head->layer);
 }
 
 static aerie_status bind_medusa(ae_binder *b, ae_dhead *head)

@@ -76,7 +76,6 @@ typedef struct ae_dhead {
     ae_tensor_ref medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS]; /* [n_embd] or NULL */
     ae_tensor_ref medusa_out[AE_DHEAD_MAX_MEDUSA]; /* [n_draft, n_embd] */
     const int32_t *to_target; /* [n_draft] target ids of the draft vocabulary, distinct; NULL: draft id = target id */
-    const float *rope_divisors; /* as in ae_model */
     uint64_t n_params;
 } ae_dhead;
 

@@ -51,12 +51,13 @@ static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bo
     e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
 }
 
-static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o)
+static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o, ae_kv_layer *layer)
 {
     const ae_hparams *h = &head->hparams.layer;
     const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch; /* resolve: no overflow */
     const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
-    return (ae_kv_options){1, h->n_kv_heads, h->head_dim, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16, 0};
+    *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim};
+    return (ae_kv_options){1, layer, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16, 0};
 }
 
 static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, const ae_dhead_engine_options *o,
@@ -75,17 +76,18 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
         {&e->g, n * H}, {&e->c, n * 2 * H}, {&e->x, n * H},
         {&e->q, n * q_dim}, {&e->attn, n * q_dim}, {&e->k, n * kv_dim}, {&e->v, n * kv_dim},
         {&e->gate, medusa ? n_out * H : n * h->n_ff}, {&e->up, n * h->n_ff},
-        {&e->cos, n * h->n_rot / 2}, {&e->sin, n * h->n_rot / 2},
+        {&e->cos, n * h->ropes[0].n_rot / 2}, {&e->sin, n * h->ropes[0].n_rot / 2},
         {&e->x_out, n_out * H}, {&e->logits, n_out * n_draft},
         {&e->fed, medusa ? 0 : (size_t)o->n_seqs * (1 + AE_TREE_MAX) * H},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
-    const ae_kv_options kv = kv_options(head, o);
+    ae_kv_layer layer;
+    const ae_kv_options kv = kv_options(head, o, &layer);
     rows_layout(l, n, n_out, &e->on_device);
     e->table_stride = medusa ? 0 : ae_kv_table_max(kv.n_slots);
     e->tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
-    e->rope_freq = ae_layout_add(l, medusa ? 0 : h->n_rot / 2, sizeof(double));
+    e->rope_freq = ae_layout_add(l, medusa ? 0 : h->ropes[0].n_rot / 2, sizeof(double));
 }
 
 static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_engine_options *o, uint32_t n_threads,
@@ -108,7 +110,8 @@ size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, co
                                  ? head->hparams.n_draft
                                  : target->model->hparams.n_vocab;
     const ae_stream_options stream = stream_options(head, &o, n_threads, NULL);
-    const ae_kv_options kv = kv_options(head, &o);
+    ae_kv_layer layer;
+    const ae_kv_options kv = kv_options(head, &o, &layer);
     ae_dhead_engine e;
     ae_layout host = {0}, device = {0};
     host_layout(&host, head, n_draft, target->backend->ops->view_needs_room, &o, &e);
@@ -140,7 +143,7 @@ static aerie_status create_buffers(ae_dhead_engine *e, aerie_error *error)
     device_layout(&l, head, e->net->n_draft, &e->options, e);
     if (e->net->rope_freq)
         e->backend->ops->fill(e->backend, e->rope_freq, e->net->rope_freq,
-                              head->hparams.layer.n_rot / 2 * sizeof *e->rope_freq);
+                              head->hparams.layer.ropes[0].n_rot / 2 * sizeof *e->rope_freq);
     return AERIE_OK;
 }
 
@@ -156,7 +159,8 @@ aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *n
     e->n_outputs = outputs_of(net->head, &e->options);
     const ae_stream_options stream =
         stream_options(net->head, &e->options, ae_engine_options_get(target)->n_threads, ae_engine_stream(target));
-    const ae_kv_options kv = kv_options(net->head, &e->options);
+    ae_kv_layer layer;
+    const ae_kv_options kv = kv_options(net->head, &e->options, &layer);
     aerie_status status;
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
     AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);

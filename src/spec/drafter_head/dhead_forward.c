@@ -78,7 +78,7 @@ static void attention_block(ae_dhead_engine *e)
     if (net->k_norm) norm(e, e->n_rows, h->n_kv_heads, h->head_dim, e->k, kv_dim, net->k_norm);
     ops->rope_kv(e->stream, &(ae_rope_kv){
         .places = &places, .kv = ae_kv_pages(e->kv), .layer = 0, .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads,
-        .head_dim = h->head_dim, .n_rot = h->n_rot, .kind = h->rope_neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
+        .head_dim = h->head_dim, .n_rot = h->ropes[0].n_rot, .kind = h->ropes[0].neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
         .cos = e->cos, .sin = e->sin,
         .q = e->q, .k = e->k, .v = e->v});
     ops->attention(e->stream, &(ae_attention){
@@ -97,7 +97,7 @@ static void ffn_block(ae_dhead_engine *e)
         .n_weights = 2, .out = {{net->w_gate, net->b_gate, e->gate, h->n_ff, false},
                                {net->w_up, net->b_up, e->up, h->n_ff, false}}});
     e->backend->ops->matmul(e->stream, &(ae_matmul){
-        .n_rows = e->n_rows, .input = AE_INPUT_SWIGLU, .x = e->gate, .x2 = e->up, .x_stride = h->n_ff, .n_weights = 1,
+        .n_rows = e->n_rows, .input = AE_INPUT_GLU, .glu = AE_GLU_SILU, .x = e->gate, .x2 = e->up, .x_stride = h->n_ff, .n_weights = 1,
         .out = {{net->w_down, net->b_down, e->x, h->n_embd, true}}});
 }
 
@@ -120,7 +120,7 @@ static void put_out(ae_dhead_engine *e)
 void ae_dhead_forward(ae_dhead_engine *e, bool drafted)
 {
     const uint32_t H = e->net->head->hparams.layer.n_embd;
-    e->backend->ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, e->net->head->hparams.layer.n_rot, e->on_device.rope_pos,
+    e->backend->ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, e->net->head->hparams.layer.ropes[0].n_rot, e->on_device.rope_pos,
                                                             e->rope_freq, e->net->rope_magnitude, e->cos, e->sin});
     if (drafted) copy(e, e->n_rows, H, e->fed, H, e->on_device.fed_from, e->g, H);
     else fuse(e);
@@ -140,7 +140,9 @@ void ae_dhead_forward_medusa(ae_dhead_engine *e, const float *features, uint32_t
         copy(e, n, H, features, H, NULL, x, stride);
         for (uint32_t b = 0; b < h->n_blocks; b++) {
             product(e, n, x, stride, e->net->medusa_w[j][b], e->net->medusa_b[j][b], e->gate, H, false);
-            e->backend->ops->silu_add(e->stream, n, H, e->gate, H, x, stride);
+            e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_GLU, .n_rows = n, .dim = H, .x = e->gate, .x_stride = H,
+                                                      .glu = AE_GLU_SILU});
+            e->backend->ops->axpy(e->stream, &(ae_axpy){n, H, 1.0f, e->gate, H, x, stride});
         }
         product(e, n, x, stride, e->net->medusa_out[j], NULL, e->logits + (size_t)j * e->net->n_draft,
                 (size_t)h->n_medusa * e->net->n_draft, false);

@@ -233,7 +233,7 @@ static aerie_status read_medusa(ae_binder *b, ae_dhead_hparams *h)
     return AERIE_OK;
 }
 
-static aerie_status read_eagle(ae_binder *b, ae_dhead_hparams *h)
+static aerie_status read_eagle(ae_binder *b, ae_dhead_hparams *h, ae_arena *arena)
 {
     uint32_t n_layers = 1;
     AE_TRY(get_u32(b, "block_count", &n_layers));
@@ -242,7 +242,7 @@ static aerie_status read_eagle(ae_binder *b, ae_dhead_hparams *h)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; aerie runs heads of one layer", path_of(b),
                        ae_bind_key(b, "block_count"), n_layers);
     h->layer.n_layers = 1;
-    AE_TRY(ae_bind_hparams(b, &h->layer));
+    AE_TRY(ae_bind_hparams(b, &h->layer, arena));
     AE_TRY(get_u32(b, "attention.window", &h->window));
     AE_TRY(get_u32(b, "attention.sinks", &h->n_sinks));
     AE_TRY(ae_bind_range(b, "attention.window", h->window, 0, INT32_MAX));
@@ -250,7 +250,6 @@ static aerie_status read_eagle(ae_binder *b, ae_dhead_hparams *h)
     if ((uint64_t)h->window + h->n_sinks > INT32_MAX)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: attention.window (%u) and attention.sinks (%u) are together more than "
                        "the %d positions that a sequence can have", path_of(b), h->window, h->n_sinks, INT32_MAX);
-    if (find(b, "blk.0.attn_q_norm.weight")) h->layer.qk_norm = AE_QK_NORM_HEAD;
     AE_TRY(read_feedback(b, h));
     if (h->kind == AE_DHEAD_EAGLE) return refuse_norms(b);
     bool given;
@@ -269,7 +268,7 @@ aerie_status ae_dhead_read_hparams(ae_binder *b, ae_dhead *head)
     h->taps[0] = AE_DHEAD_TAP_NORMED;
     AE_TRY(get_u32(b, "target_layer_count", &h->n_target_layers));
     if (has_key(b, "target_layer_count")) AE_TRY(ae_bind_range(b, "target_layer_count", h->n_target_layers, 1, AE_MAX_LAYERS));
-    AE_TRY(h->kind == AE_DHEAD_MEDUSA ? read_medusa(b, h) : read_eagle(b, h));
+    AE_TRY(h->kind == AE_DHEAD_MEDUSA ? read_medusa(b, h) : read_eagle(b, h, &head->arena));
     if (h->kind != AE_DHEAD_MEDUSA) AE_TRY(read_target_width(b, h));
     return read_vocabularies(b, h);
 }

@@ -59,9 +59,9 @@ static aerie_status tables(ae_dhead_net *net, const ae_dhead_net_options *option
         if (net->parts.items[i].weight != &net->fc || net->head->hparams.kind == AE_DHEAD_EAGLE)
             net->step_bytes += ae_part_pass_bytes(&net->parts.items[i]);
     if (net->head->hparams.kind == AE_DHEAD_MEDUSA) return AERIE_OK;
-    net->rope_freq = ae_alloc(h->n_rot / 2, sizeof *net->rope_freq);
-    if (!net->rope_freq) return ae_fail_memory(error, "a head's rotation", h->n_rot / 2 * sizeof *net->rope_freq);
-    ae_model_rope_freqs(h, net->head->rope_divisors, net->rope_freq, &net->rope_magnitude);
+    net->rope_freq = ae_alloc(h->ropes[0].n_rot / 2, sizeof *net->rope_freq);
+    if (!net->rope_freq) return ae_fail_memory(error, "a head's rotation", h->ropes[0].n_rot / 2 * sizeof *net->rope_freq);
+    ae_model_rope_freqs(&h->ropes[0], net->target->model->hparams.n_ctx_train, net->rope_freq, &net->rope_magnitude);
     return AERIE_OK;
 }
 

@@ -5,7 +5,14 @@ void ae_kernels_neon(ae_kernels *k)
 {
     k->level = "neon";
     k->rmsnorm = ae_neon_rmsnorm;
-    k->swiglu = ae_neon_swiglu;
+    k->layernorm = ae_neon_layernorm;
+    k->glu[AE_GLU_SILU] = ae_neon_glu_silu;
+    k->glu[AE_GLU_GELU] = ae_neon_glu_gelu;
+    k->glu[AE_GLU_RELU2] = ae_neon_glu_relu2;
+    k->glu[AE_GLU_SIGMOID] = ae_neon_glu_sigmoid;
+    k->glu[AE_GLU_OAI] = ae_neon_glu_oai;
+    k->glu[AE_GLU_SILU_CLAMPED] = ae_neon_glu_silu_clamped;
+    k->softcap = ae_neon_softcap;
     k->axpy = ae_neon_axpy;
     k->quant32 = ae_neon_quant32;
     k->quant256 = ae_neon_quant256;

@@ -5,7 +5,14 @@
 #include "backend/cpu/kernels.h"
 
 void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
-void ae_ref_swiglu(const float *g, const float *u, uint32_t n, float *y);
+void ae_ref_layernorm(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y);
+void ae_ref_glu_silu(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_ref_glu_gelu(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_ref_glu_relu2(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_ref_glu_sigmoid(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_ref_glu_oai(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_ref_glu_silu_clamped(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_ref_softcap(const float *x, float cap, uint32_t n, float *y);
 void ae_ref_axpy(float a, const float *x, uint32_t n, float *y);
 void ae_ref_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
 void ae_ref_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);

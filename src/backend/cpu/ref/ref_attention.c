@@ -86,12 +86,6 @@ static void values_q8(const view *w, int32_t first, int32_t last, const float *p
     }
 }
 
-/* e of kernels.h */
-static float near_exp(float x)
-{
-    return ae_expf(x > AE_ATTN_LOWEST ? x : AE_ATTN_LOWEST);
-}
-
 /* ---- Chunks ------------------------------------------------------------------------------------- */
 
 typedef struct kind {
@@ -106,12 +100,13 @@ static void chunk(const view *w, const kind *k, int32_t first, int32_t last, flo
     float top = -INFINITY; /* a NaN never becomes the maximum, wherever it stands */
     for (int32_t p = first; p <= last; p++) {
         float x = k->score(w, slot_of(w->query, p));
+        if (w->t->softcap != 0.0f) x = ae_softcapf(x, w->t->softcap);
         s[p % AE_KV_PAGE] = x;
         top = x > top ? x : top;
     }
     for (int32_t p = first; p <= last; p++) {
         float *x = &s[p % AE_KV_PAGE];
-        *x = near_exp(*x - top);
+        *x = ae_attn_exp(*x - top);
         sums[p % 16] += *x;
     }
     k->values(w, first, last, s, o);
@@ -128,16 +123,16 @@ static void join(float *y, float *big_m, float *big_l, const float *o, float m, 
         *big_l = l;
         return;
     }
-    const float top = *big_m > m ? *big_m : m, a = near_exp(*big_m - top), b = near_exp(m - top);
+    const float top = *big_m > m ? *big_m : m, a = ae_attn_exp(*big_m - top), b = ae_attn_exp(m - top);
     *big_m = top;
     *big_l = fmaf(*big_l, a, l * b);
     for (uint32_t i = 0; i < n; i++) y[i] = fmaf(y[i], a, o[i] * b);
 }
 
-static void finish(float *y, float l, uint32_t n)
+static void finish(const ae_attn_tile *t, const ae_attn_query *query, float m, float l)
 {
-    const float inv = 1.0f / l;
-    for (uint32_t i = 0; i < n; i++) y[i] *= inv;
+    const float inv = ae_attn_finish(t, query, m, l);
+    for (uint32_t i = 0; i < t->head_dim; i++) query->y[i] *= inv;
 }
 
 static float *part_of(const ae_attn_tile *t, int32_t i_chunk, uint32_t i_query)
@@ -169,7 +164,7 @@ static void attend(const view *w, const kind *k, uint32_t i_query)
         if (part) part[0] = m, part[1] = l;
         else join(y, &big_m, &big_l, o, m, l, t->head_dim, c == begin);
     }
-    if (!t->parts) finish(y, big_l, t->head_dim);
+    if (!t->parts) finish(t, w->query, big_m, big_l);
 }
 
 void ae_ref_attention_f16(const ae_attn_tile *t)
@@ -199,6 +194,6 @@ void ae_ref_attention_merge(const ae_attn_tile *t, ae_attn_state *state, bool la
             const float *part = part_of(t, c, i);
             join(query->y, &state->m[i], &state->l[i], part + 16, part[0], part[1], t->head_dim, c == first_seen);
         }
-        if (last) finish(query->y, state->l[i], t->head_dim);
+        if (last) finish(t, query, state->m[i], state->l[i]);
     }
 }

@@ -41,6 +41,25 @@ static void choose(const float *score, uint32_t n, uint32_t n_used, bool *chosen
     }
 }
 
+/* -infinity for the experts of groups that cannot be chosen: what is left of each group's best two scores decides. */
+static void drop_groups(const ae_routing *r, float *score)
+{
+    const uint32_t n = r->n_experts / r->n_groups;
+    float sums[AE_MAX_EXPERTS];
+    bool kept[AE_MAX_EXPERTS];
+    for (uint32_t g = 0; g < r->n_groups; g++) {
+        float first = -INFINITY, second = -INFINITY;
+        for (uint32_t e = g * n; e < (g + 1) * n; e++) {
+            if (score[e] > first) second = first, first = score[e];
+            else if (score[e] > second) second = score[e];
+        }
+        sums[g] = n > 1 ? first + second : first;
+    }
+    choose(sums, r->n_groups, r->n_groups_used, kept);
+    for (uint32_t e = 0; e < r->n_experts; e++)
+        if (!kept[e / n]) score[e] = -INFINITY;
+}
+
 void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights)
 {
     const uint32_t n = r->n_experts;
@@ -51,6 +70,10 @@ void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, f
     else if (r->gate == AE_GATE_SIGMOID) sigmoid(logits, n, p);
     else for (uint32_t e = 0; e < n; e++) p[e] = logits[e];
     for (uint32_t e = 0; e < n; e++) score[e] = bias ? p[e] + bias[e] : logits[e];
+    if (r->n_groups > 1) {
+        for (uint32_t e = 0; e < n && !bias; e++) score[e] = p[e];
+        drop_groups(r, score);
+    }
     choose(score, n, r->n_used, chosen);
     for (uint32_t e = 0; e < n; e++) {
         if (!chosen[e]) continue;

@@ -15,9 +15,41 @@ void ae_ref_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, fl
     for (uint32_t i = 0; i < n; i++) y[i] = x[i] * inv * norm[i];
 }
 
-void ae_ref_swiglu(const float *g, const float *u, uint32_t n, float *y)
+void ae_ref_layernorm(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y)
 {
-    for (uint32_t i = 0; i < n; i++) y[i] = ae_siluf(g[i]) * u[i];
+    float a[64] = {0};
+    for (uint32_t i = 0; i < n; i++) a[i % 64] += x[i];
+    const float mean = ae_sum64(a) / (float)n;
+    memset(a, 0, sizeof a);
+    for (uint32_t i = 0; i < n; i++) a[i % 64] = fmaf(x[i] - mean, x[i] - mean, a[i % 64]);
+    const float inv = 1.0f / sqrtf(ae_sum64(a) / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++) {
+        const float z = (x[i] - mean) * inv * norm[i];
+        y[i] = bias ? z + bias[i] : z;
+    }
+}
+
+static void glu(ae_glu kind, const float *g, const float *u, float limit, uint32_t n, float *y)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const float f = ae_glu_of(kind, g[i], limit);
+        y[i] = u ? f * ae_glu_times(kind, u[i], limit) : f;
+    }
+}
+
+#define GLU(name, kind) \
+    void ae_ref_glu_##name(const float *g, const float *u, float limit, uint32_t n, float *y) { glu(kind, g, u, limit, n, y); }
+
+GLU(silu, AE_GLU_SILU)
+GLU(gelu, AE_GLU_GELU)
+GLU(relu2, AE_GLU_RELU2)
+GLU(sigmoid, AE_GLU_SIGMOID)
+GLU(oai, AE_GLU_OAI)
+GLU(silu_clamped, AE_GLU_SILU_CLAMPED)
+
+void ae_ref_softcap(const float *x, float cap, uint32_t n, float *y)
+{
+    for (uint32_t i = 0; i < n; i++) y[i] = ae_softcapf(x[i], cap);
 }
 
 void ae_ref_axpy(float a, const float *x, uint32_t n, float *y)

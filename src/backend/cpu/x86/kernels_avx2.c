@@ -5,7 +5,14 @@ void ae_kernels_avx2(ae_kernels *k)
 {
     k->level = "avx2";
     k->rmsnorm = ae_avx2_rmsnorm;
-    k->swiglu = ae_avx2_swiglu;
+    k->layernorm = ae_avx2_layernorm;
+    k->glu[AE_GLU_SILU] = ae_avx2_glu_silu;
+    k->glu[AE_GLU_GELU] = ae_avx2_glu_gelu;
+    k->glu[AE_GLU_RELU2] = ae_avx2_glu_relu2;
+    k->glu[AE_GLU_SIGMOID] = ae_avx2_glu_sigmoid;
+    k->glu[AE_GLU_OAI] = ae_avx2_glu_oai;
+    k->glu[AE_GLU_SILU_CLAMPED] = ae_avx2_glu_silu_clamped;
+    k->softcap = ae_avx2_softcap;
     k->axpy = ae_avx2_axpy;
     k->quant32 = ae_avx2_quant32;
     k->quant256 = ae_avx2_quant256;

@@ -5,7 +5,14 @@ void ae_kernels_avx512(ae_kernels *k)
 {
     k->level = "avx512";
     k->rmsnorm = ae_avx512_rmsnorm;
-    k->swiglu = ae_avx512_swiglu;
+    k->layernorm = ae_avx512_layernorm;
+    k->glu[AE_GLU_SILU] = ae_avx512_glu_silu;
+    k->glu[AE_GLU_GELU] = ae_avx512_glu_gelu;
+    k->glu[AE_GLU_RELU2] = ae_avx512_glu_relu2;
+    k->glu[AE_GLU_SIGMOID] = ae_avx512_glu_sigmoid;
+    k->glu[AE_GLU_OAI] = ae_avx512_glu_oai;
+    k->glu[AE_GLU_SILU_CLAMPED] = ae_avx512_glu_silu_clamped;
+    k->softcap = ae_avx512_softcap;
     k->axpy = ae_avx512_axpy;
     k->quant32 = ae_avx512_quant32;
     k->quant256 = ae_avx512_quant256;

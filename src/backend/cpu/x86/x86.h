@@ -8,7 +8,14 @@
 
 ae_mm_fn ae_avx2_mm_p16_32, ae_avx2_mm_p16_256, ae_avx2_mm_f32, ae_avx2_mm_f16, ae_avx2_mm_bf16;
 void ae_avx2_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
-void ae_avx2_swiglu(const float *g, const float *u, uint32_t n, float *y);
+void ae_avx2_layernorm(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y);
+void ae_avx2_glu_silu(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx2_glu_gelu(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx2_glu_relu2(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx2_glu_sigmoid(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx2_glu_oai(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx2_glu_silu_clamped(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx2_softcap(const float *x, float cap, uint32_t n, float *y);
 void ae_avx2_axpy(float a, const float *x, uint32_t n, float *y);
 void ae_avx2_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
 void ae_avx2_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);
@@ -29,7 +36,14 @@ ae_mm_fn ae_avxvnni_mm_p16_32, ae_avxvnni_mm_p16_256;
 
 ae_mm_fn ae_avx512_mm_p16_32, ae_avx512_mm_p16_256, ae_avx512_mm_f32, ae_avx512_mm_f16, ae_avx512_mm_bf16;
 void ae_avx512_rmsnorm(const float *x, const float *norm, float eps, uint32_t n, float *y);
-void ae_avx512_swiglu(const float *g, const float *u, uint32_t n, float *y);
+void ae_avx512_layernorm(const float *x, const float *norm, const float *bias, float eps, uint32_t n, float *y);
+void ae_avx512_glu_silu(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx512_glu_gelu(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx512_glu_relu2(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx512_glu_sigmoid(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx512_glu_oai(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx512_glu_silu_clamped(const float *g, const float *u, float limit, uint32_t n, float *y);
+void ae_avx512_softcap(const float *x, float cap, uint32_t n, float *y);
 void ae_avx512_axpy(float a, const float *x, uint32_t n, float *y);
 void ae_avx512_quant32(const float *x, uint32_t n, int8_t *q, float *d, int32_t *sum, float *s);
 void ae_avx512_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t *bsum);

@@ -1,0 +1,160 @@
+#include "engine/block.h"
+
+_Static_assert(AE_MODEL_MAX_EXPERTS <= AE_MAX_EXPERTS, "a model that loads must run");
+
+/* A block's input: the stream, normed if there is a norm. */
+static ae_matmul input_of(const ae_block *b, const float *norm, const float *bias)
+{
+    const ae_input kind = !norm ? AE_INPUT_PLAIN : b->h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM;
+    return (ae_matmul){.n_rows = b->n_rows, .input = kind, .x = b->x, .x_stride = b->h->n_embd, .norm = norm, .norm_bias = bias,
+                       .norm_eps = b->h->norm_eps};
+}
+
+static void output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add)
+{
+    m->out[m->n_weights++] = (struct ae_matmul_out){weight, bias, y, stride, add};
+}
+
+/* What a block gave stands in y: normed and scaled it joins the stream. */
+static void join(const ae_block *b, const float *norm)
+{
+    const uint32_t n = b->h->n_embd;
+    if (norm)
+        b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = b->y, .x_stride = n, .weight = norm,
+                                           .eps = b->h->norm_eps, .layer = b->h->layer_norm});
+    b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, b->h->residual_scale, b->y, n, b->x, n});
+}
+
+/* ---- Attention ------------------------------------------------------------------------------------ */
+
+/* Queries from where they stand with their gates. */
+static void part_gates(const ae_block *b, const ae_layer_spec *s)
+{
+    const uint32_t d = s->head_dim, n = b->n_rows * s->n_heads;
+    b->ops->copy(b->stream, &(ae_copy){.n = n, .dim = d, .x = b->q_gate, .x_stride = 2 * (size_t)d, .y = b->q, .y_stride = d});
+}
+
+static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const uint32_t q_dim = s->n_heads * s->head_dim, kv_dim = s->n_kv_heads * s->head_dim;
+    const bool gated = s->out_gate == AE_OUT_GATE_ELEMENT;
+    ae_matmul m = input_of(b, l->attn_norm, l->attn_norm_b);
+    output(&m, l->wq, l->bq, gated ? b->q_gate : b->q, gated ? 2 * q_dim : q_dim, false);
+    if (l->wk) output(&m, l->wk, l->bk, b->k, kv_dim, false);
+    if (l->wv) output(&m, l->wv, l->bv, b->v, kv_dim, false);
+    b->ops->matmul(b->stream, &m);
+    if (gated) part_gates(b, s);
+    if (l->wk && !l->wv)
+        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = kv_dim, .x = b->k, .x_stride = kv_dim, .y = b->v,
+                                           .y_stride = kv_dim});
+    if (s->out_gate == AE_OUT_GATE_HEAD) {
+        m = input_of(b, l->attn_norm, l->attn_norm_b);
+        output(&m, l->out_gate, NULL, b->q_gate, s->n_heads, false);
+        b->ops->matmul(b->stream, &m);
+    }
+}
+
+/* Queries and keys turned, keys and values stored. */
+static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &b->h->ropes[s->rope];
+    const bool normed = s->qk_norm != AE_QK_NORM_NONE;
+    b->ops->rope_kv(b->stream, &(ae_rope_kv){
+        .places = b->places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim, .n_rot = rope ? rope->n_rot : 0, .kind = rope && rope->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
+        .cos = rope ? b->cos[s->rope] : NULL, .sin = rope ? b->sin[s->rope] : NULL,
+        .q = b->q, .k = l->wk ? b->k : NULL, .v = b->v,
+        .q_norm = !normed ? NULL : l->q_norm ? l->q_norm : b->ones, .k_norm = !normed ? NULL : l->k_norm ? l->k_norm : b->ones,
+        .norm_row = s->qk_norm == AE_QK_NORM_ROW, .norm_last = s->qk_norm_last, .v_norm = s->v_norm ? b->ones : NULL,
+        .norm_eps = b->h->norm_eps, .q_scale = s->temperature ? b->q_scale : NULL});
+}
+
+/* Into y, or into the stream. */
+static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
+{
+    const uint32_t q_dim = s->n_heads * s->head_dim, n = b->h->n_embd;
+    project(b, s, l);
+    store(b, s, l);
+    b->ops->attention(b->stream, &(ae_attention){
+        .places = b->places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim, .scale = s->attn_scale, .softcap = s->attn_softcap, .window = s->window, .chunked = s->chunked,
+        .sinks = l->sinks, .q = b->q, .y = b->attn});
+    if (s->out_gate == AE_OUT_GATE_HEAD)
+        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GATE, .n_rows = b->n_rows, .dim = q_dim, .x = b->attn, .x_stride = q_dim,
+                                         .x2 = b->q_gate, .x2_stride = s->n_heads, .n_groups = s->n_heads});
+    if (s->out_gate == AE_OUT_GATE_ELEMENT) {
+        const uint32_t d = s->head_dim;
+        b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * s->n_heads, .dim = d, .x = b->q_gate + d, .x_stride = 2 * (size_t)d,
+                                           .y = b->q, .y_stride = d});
+    }
+    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->attn, .x_stride = q_dim};
+    if (s->out_gate == AE_OUT_GATE_ELEMENT) m.input = AE_INPUT_GLU, m.glu = AE_GLU_SIGMOID, m.x = b->q, m.x2 = b->attn;
+    output(&m, l->wo, l->bo, to_y ? b->y : b->x, n, !to_y);
+    b->ops->matmul(b->stream, &m);
+}
+
+/* ---- Feed-forward blocks ---------------------------------------------------------------------------- */
+
+static ae_glu glu_of(ae_activation a)
+{
+    switch (a) {
+    case AE_ACTIVATION_GELU: return AE_GLU_GELU;
+    case AE_ACTIVATION_RELU2: return AE_GLU_RELU2;
+    case AE_ACTIVATION_OAI: return AE_GLU_OAI;
+    case AE_ACTIVATION_SILU_CLAMPED: return AE_GLU_SILU_CLAMPED;
+    case AE_ACTIVATION_SILU: break;
+    }
+    return AE_GLU_SILU;
+}
+
+static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
+{
+    /* a parallel block has no norm of its own */
+    const bool parallel = b->h->parallel;
+    ae_matmul m = input_of(b, parallel ? l->attn_norm : l->ffn_norm, parallel ? l->attn_norm_b : l->ffn_norm_b);
+    if (l->w_gate) output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
+    output(&m, l->w_up, l->b_up, b->up, s->n_ff, false);
+    b->ops->matmul(b->stream, &m);
+    m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = l->w_gate ? b->gate : b->up,
+                    .x2 = l->w_gate ? b->up : NULL, .x_stride = s->n_ff, .glu = glu_of(s->activation),
+                    .glu_limit = s->shared_limit};
+    output(&m, l->w_down, l->b_down, to_y ? b->y : b->x, b->h->n_embd, !to_y);
+    b->ops->matmul(b->stream, &m);
+}
+
+static ae_gate gate_of(ae_expert_gate gate)
+{
+    return gate == AE_EXPERT_GATE_SIGMOID          ? AE_GATE_SIGMOID
+           : gate == AE_EXPERT_GATE_SOFTMAX_CHOSEN ? AE_GATE_SOFTMAX_CHOSEN
+                                                   : AE_GATE_SOFTMAX;
+}
+
+static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const float *norm, bool to_y)
+{
+    const ae_expert_hparams *x = &b->h->experts;
+    const uint32_t n = b->h->n_embd;
+    if (to_y)
+        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = b->n_rows, .dim = n, .x = b->y, .x_stride = n});
+    b->ops->moe(b->stream, &(ae_moe){
+        .n_rows = b->n_rows,
+        .routing = {x->n, x->n_used, gate_of(x->gate), x->renorm, x->scale, x->n_groups, x->n_groups_used},
+        .x = b->x, .norm = norm, .norm_eps = b->h->norm_eps,
+        .glu = glu_of(s->activation), .shared_glu = glu_of(s->activation), .glu_limit = s->limit, .shared_limit = s->shared_limit,
+        .router = l->router, .router_norm = l->router_norm, .router_bias = l->router_b, .bias = l->router_bias,
+        .weigh_input = x->weigh_input, .gate = l->e_gate, .up = l->e_up, .down = l->e_down,
+        .gate_bias = l->eb_gate, .up_bias = l->eb_up, .down_bias = l->eb_down, .out_scale = l->e_scale,
+        .shared_gate = l->s_gate, .shared_up = l->s_up, .shared_down = l->s_down, .shared_router = l->s_router,
+        .y = to_y ? b->y : b->x});
+}
+
+void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel;
+    if (s->mixer == AE_MIXER_ATTENTION) attention(b, s, l, scaled || parallel || l->attn_post_norm);
+    if (!parallel && s->mixer != AE_MIXER_NONE && (scaled || l->attn_post_norm)) join(b, l->attn_post_norm);
+    const bool to_y = scaled || l->ffn_post_norm;
+    if (s->ffn == AE_FFN_DENSE) dense(b, s, l, to_y && !parallel);
+    if (s->ffn == AE_FFN_EXPERTS) experts(b, s, l, l->ffn_norm, to_y);
+    if (s->ffn != AE_FFN_NONE && to_y && !parallel) join(b, l->ffn_post_norm);
+    if (parallel) join(b, NULL); /* the block has read the stream: what the mixer gave may join it */
+}

@@ -1,0 +1,32 @@
+/* block.h - the blocks of a layer over the backend's operations: mixer and feed-forward block.
+ *
+ * Owns nothing. What differs between architectures is data in ae_layer_spec and absent (NULL) weights. */
+#ifndef AE_ENGINE_BLOCK_H
+#define AE_ENGINE_BLOCK_H
+
+#include "engine/kv.h"
+#include "engine/net.h"
+
+/* The rows of a pass and the activations that layers work on; all arrays device f32 but for places. */
+typedef struct ae_block {
+    const ae_backend_ops *ops;
+    ae_stream *stream;
+    const ae_hparams *h;
+    const ae_places *places;
+    ae_kv_store *kv;
+    uint32_t n_rows;
+    float *x;            /* [n_rows][n_embd] residual stream */
+    float *y;            /* [n_rows][n_embd] what a block adds, where that is normed or scaled first */
+    float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, [n_rows][n_kv_heads * head_dim] x 2 */
+    float *q_gate;       /* [n_rows][2 * n_heads * head_dim] or [n_rows][n_heads] */
+    float *attn;         /* as q */
+    float *gate, *up;    /* [n_rows][n_ff] */
+    float *const *cos, *const *sin; /* by rotation: [n_rows][n_rot / 2] */
+    const float *q_scale; /* [n_rows] or NULL */
+    const float *ones;   /* [AE_MAX_HEAD_DIM] */
+} ae_block;
+
+/* x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer has. */
+void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
+
+#endif

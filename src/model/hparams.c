@@ -1,0 +1,320 @@
+/* hparams.c - what a model's keys say, as hyper-parameters and as one specification for each layer.
+ *
+ * Owns nothing. What the keys leave open the architecture's row in arch.c decides; what both leave open, the common
+ * defaults of GGUF files. */
+#include "model/hparams.h"
+
+#include <math.h>
+
+#include "base/fmath.h"
+
+/* ---- Values by layer ------------------------------------------------------------------------------ */
+
+aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, uint32_t n, uint32_t most, uint32_t *values)
+{
+    const char *key = ae_bind_key(b, suffix);
+    const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, key);
+    if (!kv || kv->type != AE_GGUF_ARRAY) {
+        uint32_t value = values[0];
+        AE_TRY(ae_gguf_get_u32(b->gguf, key, required, &value, b->error));
+        if (kv && value > most) return ae_bind_range(b, suffix, value, 0, most);
+        for (uint32_t i = 0; kv && i < n; i++) values[i] = value;
+        return AERIE_OK;
+    }
+    if (kv->n < n)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has %llu values; there are %u layers", ae_gguf_path(b->gguf), key,
+                       (unsigned long long)kv->n, n);
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t v = 0;
+        const bool is_bool = kv->element_type == AE_GGUF_BOOL;
+        if (is_bool) v = kv->data[i] != 0;
+        if ((!is_bool && !ae_gguf_kv_int(kv, i, &v)) || v < 0 || v > (int64_t)most)
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: element %u of %s is not a count of at most %u",
+                           ae_gguf_path(b->gguf), i, key, most);
+        values[i] = (uint32_t)v;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status get_f32(ae_binder *b, const char *suffix, float *value)
+{
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, suffix), false, value, b->error));
+    if (fabsf(*value) < 1e12f) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %g", ae_gguf_path(b->gguf), b->key, (double)*value);
+}
+
+/* ---- Experts -------------------------------------------------------------------------------------- */
+
+/* The size of the expert that all rows share. */
+static aerie_status read_shared(ae_binder *b, ae_hparams *h)
+{
+    ae_expert_hparams *x = &h->experts;
+    const ae_arch_shared shared = b->arch->shared;
+    if (shared == AE_SHARED_GATED || shared == AE_SHARED_SIZE) {
+        x->n_ff_shared = shared == AE_SHARED_GATED ? h->n_ff : 0;
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_shared_feed_forward_length"), false, &x->n_ff_shared, b->error));
+        AE_TRY(ae_bind_range(b, "expert_shared_feed_forward_length", x->n_ff_shared, shared == AE_SHARED_GATED, AE_MAX_FF));
+    } else if (shared == AE_SHARED_COUNT) {
+        uint32_t n = 0;
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_shared_count"), true, &n, b->error));
+        AE_TRY(ae_bind_range(b, "expert_shared_count", n, 0, AE_MAX_FF / x->n_ff));
+        x->n_ff_shared = n * x->n_ff;
+    } else if (shared == AE_SHARED_ONE) {
+        x->n_ff_shared = x->n_ff;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status read_groups(ae_binder *b, ae_expert_hparams *x)
+{
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_group_count"), false, &x->n_groups, b->error));
+    if (x->n_groups <= 1) {
+        x->n_groups = 0;
+        return AERIE_OK;
+    }
+    x->n_groups_used = x->n_groups;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_group_used_count"), false, &x->n_groups_used, b->error));
+    AE_TRY(ae_bind_range(b, "expert_group_count", x->n_groups, 1, x->n));
+    AE_TRY(ae_bind_range(b, "expert_group_used_count", x->n_groups_used, 1, x->n_groups));
+    if (x->n % x->n_groups || x->n / x->n_groups * x->n_groups_used < x->n_used)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u experts in %u groups, of which a row uses %u experts from %u "
+                       "groups: that does not divide", ae_gguf_path(b->gguf), x->n, x->n_groups, x->n_used, x->n_groups_used);
+    return AERIE_OK;
+}
+
+static aerie_status read_experts(ae_binder *b, ae_hparams *h)
+{
+    ae_expert_hparams *x = &h->experts;
+    const ae_gguf *gguf = b->gguf;
+    uint32_t gate = b->arch->gate;
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_count"), b->arch->experts == AE_EXPERTS_ALWAYS, &x->n, b->error));
+    if (b->arch->experts == AE_EXPERTS_ALWAYS) AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
+    if (!x->n) return AERIE_OK;
+    if (b->arch->experts == AE_EXPERTS_NEVER)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s.expert_count is %u; models of this architecture have no "
+                       "experts", ae_gguf_path(gguf), b->arch->name, x->n);
+    AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_used_count"), true, &x->n_used, b->error));
+    AE_TRY(ae_bind_range(b, "expert_used_count", x->n_used, 1, x->n));
+    x->n_ff = b->arch->split_ff ? h->n_ff / x->n_used : h->n_ff;
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_feed_forward_length"), false, &x->n_ff, b->error));
+    AE_TRY(ae_bind_range(b, "expert_feed_forward_length", x->n_ff, 1, AE_MAX_FF));
+    AE_TRY(read_shared(b, h));
+    AE_TRY(read_groups(b, x));
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_gating_func"), false, &gate, b->error));
+    if (!gate) gate = b->arch->gate; /* so other programs write "not said" */
+    AE_TRY(ae_bind_range(b, "expert_gating_func", gate, AE_EXPERT_GATE_SOFTMAX, AE_EXPERT_GATE_SOFTMAX_CHOSEN));
+    x->gate = (ae_expert_gate)gate;
+    x->renorm = b->arch->renorm;
+    x->weigh_input = b->arch->weigh_input;
+    AE_TRY(ae_gguf_get_bool(gguf, ae_bind_key(b, "expert_weights_norm"), false, &x->renorm, b->error));
+    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "expert_weights_scale"), false, &x->scale, b->error));
+    if (x->scale == 0.0f) x->scale = 1.0f; /* so other programs write "none" */
+    if (!(fabsf(x->scale) < 1e6f))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.expert_weights_scale is %g", ae_gguf_path(gguf), b->arch->name,
+                       (double)x->scale);
+    return AERIE_OK;
+}
+
+/* Which layers have experts. */
+static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *layers)
+{
+    uint32_t n_dense = 0, step = 1;
+    if (!h->experts.n) return AERIE_OK;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "leading_dense_block_count"), false, &n_dense, b->error));
+    AE_TRY(ae_bind_range(b, "leading_dense_block_count", n_dense, 0, h->n_layers));
+    if (b->arch->expert_step) {
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "interleave_moe_layer_step"), false, &step, b->error));
+        AE_TRY(ae_bind_range(b, "interleave_moe_layer_step", step, 1, AE_MAX_LAYERS));
+    }
+    for (uint32_t i = n_dense; i < h->n_layers; i++)
+        if ((i + 1) % step == 0) layers[i].spec.ffn = AE_FFN_EXPERTS;
+    return AERIE_OK;
+}
+
+/* ---- Attention ------------------------------------------------------------------------------------ */
+
+/* Which layers see a window, true or false by layer. */
+static aerie_status read_windows(ae_binder *b, const ae_hparams *h, ae_layer *layers)
+{
+    const ae_arch *a = b->arch;
+    uint32_t window = a->window, windowed[AE_MAX_LAYERS], period = a->window_period;
+    if (!period) return AERIE_OK;
+    if (a->only_layers && h->n_layers != a->only_layers) return AERIE_OK;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.sliding_window"), false, &window, b->error));
+    if (!window || window > INT32_MAX) return AERIE_OK;
+    if (a->chunked) window = a->window; /* files carry another number that nobody uses */
+    const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "attention.sliding_window_pattern"));
+    if (kv && kv->type != AE_GGUF_ARRAY) AE_TRY(ae_gguf_get_u32(b->gguf, b->key, false, &period, b->error));
+    for (uint32_t i = 0; i < h->n_layers; i++) windowed[i] = period == 0 || (period > 1 && i % period < period - 1);
+    if (kv && kv->type == AE_GGUF_ARRAY)
+        AE_TRY(ae_bind_per_layer(b, "attention.sliding_window_pattern", false, h->n_layers, 1, windowed));
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        layers[i].spec.window = windowed[i] ? window : 0;
+        layers[i].spec.chunked = windowed[i] && a->chunked;
+    }
+    return AERIE_OK;
+}
+
+/* The second rotation, where some layers have one. */
+static aerie_status second_rope(ae_binder *b, ae_hparams *h, ae_arch_rotation rotation)
+{
+    ae_rope *r = &h->ropes[1];
+    *r = h->ropes[0];
+    if (rotation == AE_ROTATION_HALF) {
+        r->n_rot = r->n_rot / 4 * 2;
+    } else {
+        r->scaling = AE_ROPE_SCALING_NONE;
+        r->factor = 1.0f;
+        r->yarn_attn_factor = 1.0f;
+        r->divisors = r->divisors_long = NULL;
+        if (b->arch->window_rope_base > 0.0f) r->base = b->arch->window_rope_base;
+        AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.freq_base_swa"), false, &r->base, b->error));
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "rope.dimension_count_swa"), false, &r->n_rot, b->error));
+    }
+    h->n_ropes = 2;
+    return ae_bind_check_rope(b, r, h->head_dim);
+}
+
+static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
+{
+    const ae_arch *a = b->arch;
+    bool finetuned = true, windows = false, second = false;
+    if (a->rope_finetuned)
+        AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "rope.scaling.finetuned"), false, &finetuned, b->error));
+    for (uint32_t i = 0; i < h->n_layers; i++) windows |= layers[i].spec.window != 0;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ae_layer_spec *s = &layers[i].spec;
+        const ae_arch_rotation rotation = !windows ? AE_ROTATION_SAME : s->window ? a->window_rope : a->full_rope;
+        const bool skipped = a->no_rope_period && (i + 1) % a->no_rope_period == 0;
+        s->rope = !finetuned || skipped || rotation == AE_ROTATION_NONE ? AE_NO_ROPE : rotation == AE_ROTATION_SAME ? 0 : 1;
+        if (s->rope == 1 && !second) {
+            AE_TRY(second_rope(b, h, rotation));
+            second = true;
+        }
+        if (a->qk_norm_plain && s->rope == AE_NO_ROPE) s->qk_norm = AE_QK_NORM_NONE;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
+{
+    uint32_t n_heads[AE_MAX_LAYERS] = {0}, n_kv[AE_MAX_LAYERS] = {0}, n_ff[AE_MAX_LAYERS] = {0};
+    AE_TRY(ae_bind_per_layer(b, "attention.head_count", true, h->n_layers, AE_MAX_HEADS, n_heads));
+    for (uint32_t i = 0; i < h->n_layers; i++) n_kv[i] = n_heads[i], n_ff[i] = h->n_ff;
+    AE_TRY(ae_bind_per_layer(b, "attention.head_count_kv", false, h->n_layers, AE_MAX_HEADS, n_kv));
+    AE_TRY(ae_bind_per_layer(b, "feed_forward_length", false, h->n_layers, AE_MAX_FF, n_ff));
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ae_layer_spec *s = &layers[i].spec;
+        s->n_heads = n_heads[i], s->n_kv_heads = n_kv[i], s->n_ff = n_ff[i];
+        if (!s->n_heads || !s->n_kv_heads || s->n_heads % s->n_kv_heads)
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads of layer %u cannot share %u KV heads evenly",
+                           ae_gguf_path(b->gguf), s->n_heads, i, s->n_kv_heads);
+        if (!s->n_ff && s->ffn == AE_FFN_DENSE) return ae_bind_range(b, "feed_forward_length", 0, 1, AE_MAX_FF);
+    }
+    return AERIE_OK;
+}
+
+static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers)
+{
+    const ae_arch *a = b->arch;
+    float softcap = a->attn_softcap, scale = h->attn_scale;
+    if (a->keep_attn_softcap) AE_TRY(get_f32(b, "attn_logit_softcapping", &softcap));
+    if (a->wide_layers == h->n_layers) scale = 1.0f / sqrtf((float)(h->n_embd / h->n_heads));
+    AE_TRY(get_f32(b, "attention.scale", &scale));
+    if (scale == 0.0f) scale = h->attn_scale; /* so other programs write "none" */
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ae_layer_spec *s = &layers[i].spec;
+        s->mixer = AE_MIXER_ATTENTION;
+        s->head_dim = h->head_dim;
+        s->attn_scale = scale;
+        s->attn_softcap = softcap;
+        s->qk_norm = a->qk_norm;
+        s->qk_norm_last = a->qk_norm_last;
+        s->kv_from = (int)i;
+    }
+    AE_TRY(read_windows(b, h, layers));
+    AE_TRY(place_ropes(b, h, layers));
+    if (a->temperature) {
+        AE_TRY(get_f32(b, "attention.temperature_scale", &h->temp_scale));
+        h->temp_length = h->ropes[0].n_ctx_orig;
+    } else if (a->chunked) { /* Llama 4's numbers, which no key has */
+        h->temp_scale = 0.1f, h->temp_offset = 1.0f, h->temp_length = 8192;
+    }
+    if (h->temp_scale != 0.0f && !h->temp_length)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.attention.temperature_scale needs "
+                       "%s.rope.scaling.original_context_length", ae_gguf_path(b->gguf), a->name, a->name);
+    for (uint32_t i = 0; i < h->n_layers; i++)
+        layers[i].spec.temperature = h->temp_scale != 0.0f && (a->temperature || layers[i].spec.rope == AE_NO_ROPE);
+    return AERIE_OK;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------------ */
+
+static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
+{
+    const ae_arch *a = b->arch;
+    h->embedding_scale = a->scale_embedding ? sqrtf((float)h->n_embd) : 1.0f;
+    h->residual_scale = h->logit_scale = 1.0f;
+    h->logit_softcap = a->logit_softcap;
+    AE_TRY(get_f32(b, "embedding_scale", &h->embedding_scale));
+    AE_TRY(get_f32(b, "residual_scale", &h->residual_scale));
+    AE_TRY(get_f32(b, "final_logit_softcapping", &h->logit_softcap));
+    if (a->logit_scale != AE_LOGIT_SCALE_NONE) AE_TRY(get_f32(b, "logit_scale", &h->logit_scale));
+    if (h->embedding_scale == 0.0f) h->embedding_scale = 1.0f; /* 0 stands for none in these files */
+    if (h->residual_scale == 0.0f) h->residual_scale = 1.0f;
+    if (h->logit_scale == 0.0f) h->logit_scale = 1.0f;
+    if (a->logit_scale == AE_LOGIT_SCALE_OVER) h->logit_scale = 1.0f / h->logit_scale;
+    return AERIE_OK;
+}
+
+static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *layers)
+{
+    static const char *const names[] = {"swiglu_clamp_exp", "swiglu_clamp_shexp"};
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ae_layer_spec *s = &layers[i].spec;
+        s->activation = b->arch->activation;
+        s->limit = s->shared_limit = s->activation == AE_ACTIVATION_OAI ? 7.0f : 0.0f;
+    }
+    for (size_t k = 0; b->arch->activation == AE_ACTIVATION_SILU_CLAMPED && k < 2; k++) {
+        const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[k]));
+        for (uint32_t i = 0; i < h->n_layers; i++) {
+            double limit = 0;
+            if (kv && !ae_gguf_kv_float(kv, kv->type == AE_GGUF_ARRAY ? i : 0, &limit))
+                return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has no number for layer %u", ae_gguf_path(b->gguf), b->key,
+                               i);
+            /* no limit is infinity */
+            *(k ? &layers[i].spec.shared_limit : &layers[i].spec.limit) = limit > 1e-6 ? (float)limit : INFINITY;
+        }
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
+{
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "block_count"), true, &h->n_layers, b->error));
+    AE_TRY(ae_bind_range(b, "block_count", h->n_layers, 1, AE_MAX_LAYERS));
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "nextn_predict_layers"), false, &h->n_nextn, b->error));
+    AE_TRY(ae_bind_range(b, "nextn_predict_layers", h->n_nextn, 0, h->n_layers - 1));
+    h->n_layers -= h->n_nextn;
+    return AERIE_OK;
+}
+
+aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope *rope, ae_arena *arena, ae_layer *layers)
+{
+    h->arch = b->arch->name;
+    h->layer_norm = b->arch->layer_norm;
+    h->parallel = b->arch->norms == AE_NORMS_PARALLEL;
+    AE_TRY(ae_bind_hparams(b, h, arena));
+    if (rope) AE_TRY(ae_bind_rope(b, h, rope));
+    AE_TRY(read_experts(b, h));
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        layers[i].spec.ffn = AE_FFN_DENSE;
+        layers[i].out_scale = 1.0f;
+    }
+    AE_TRY(place_experts(b, h, layers));
+    AE_TRY(read_heads(b, h, layers));
+    AE_TRY(read_attention(b, h, layers));
+    AE_TRY(read_scalars(b, h));
+    return read_limits(b, h, layers);
+}
