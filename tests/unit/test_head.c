@@ -541,7 +541,7 @@ static void test_bad_keys(void **state)
         {{{F32, "eagle3.rope.freq_base", .f = INFINITY}}, "rope base inf"},
         {{{F32, "eagle3.rope.scaling.factor", .f = -1}}, "factor -1 is out of range"},
         {{{TEXT, "eagle3.rope.scaling.type", .text = "longrope"}}, "tensor rope_factors_short.weight is missing",
-         AERIE_ERROR_UNSUPPORTED},
+         AERIE_ERROR_FORMAT},
         {{{U32, "eagle3.rope.dimension_count", .a = 64}}, "eagle3.rope.dimension_count is 64; 2 to 32 are possible"},
         {{{U32, "eagle3.rope.dimension_count", .a = 7}}, "eagle3.rope.dimension_count is 7, an odd number"},
         {{{U32, "eagle3.target_layer_count", .a = 0}}, "eagle3.target_layer_count is 0"},

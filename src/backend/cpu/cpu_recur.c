@@ -530,12 +530,12 @@ static void gated_norm_item(void *context, uint32_t r, uint32_t i_worker)
     float *x = a->x + r * a->x_stride;
     const float *z = a->z + r * a->z_stride;
     (void)i_worker;
-    if (a->gate_first) job->kernels->swiglu(z, x, n, x);
+    if (a->gate_first) job->kernels->glu[AE_GLU_SILU](z, x, 0, n, x);
     for (uint32_t g = 0; a->weight && g < a->n_groups; g++) {
         float *group = x + (size_t)g * a->dim;
         job->kernels->rmsnorm(group, a->by_group ? a->weight + (size_t)g * a->dim : a->weight, a->eps, a->dim, group);
     }
-    if (!a->gate_first) job->kernels->swiglu(z, x, n, x);
+    if (!a->gate_first) job->kernels->glu[AE_GLU_SILU](z, x, 0, n, x);
 }
 
 void ae_cpu_gated_norm(ae_stream *stream, const ae_gated_norm *args)
