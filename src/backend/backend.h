@@ -215,6 +215,8 @@ typedef struct ae_moe_shape {
 typedef enum ae_kv_type {
     AE_KV_F16,
     AE_KV_Q8_0, /* int8 codes, one f32 scale for each row of a head */
+    AE_KV_TUNED, /* those above have kernels at every level */
+    AE_KV_F32 = AE_KV_TUNED, /* as they are; computed by the reference alone: for comparing with other engines */
     AE_KV_TYPES,
 } ae_kv_type;
 
@@ -277,6 +279,7 @@ typedef struct ae_rope_kv {
     /* x / rms(x) * weight of queries and keys; NULL: none */
     const float *q_norm, *k_norm; /* f32 on the device, [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
     bool norm_row;          /* all heads together instead of each by itself */
+    bool norm_layer;        /* the layer norm of each head instead, with weights of its own: [n_heads][head_dim] */
     bool norm_last;         /* after the rotation instead of before */
     const float *v_norm;    /* [head_dim] f32 on the device, of each head of the values; or NULL */
     float norm_eps;

@@ -65,7 +65,7 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .cos = rope ? b->cos[s->rope] : NULL, .sin = rope ? b->sin[s->rope] : NULL,
         .q = b->q, .k = l->wk ? b->k : NULL, .v = b->v,
         .q_norm = !normed ? NULL : l->q_norm ? l->q_norm : b->ones, .k_norm = !normed ? NULL : l->k_norm ? l->k_norm : b->ones,
-        .norm_row = s->qk_norm == AE_QK_NORM_ROW, .norm_last = s->qk_norm_last, .v_norm = s->v_norm ? b->ones : NULL,
+        .norm_row = s->qk_norm == AE_QK_NORM_ROW, .norm_layer = s->qk_norm == AE_QK_NORM_LAYER, .norm_last = s->qk_norm_last, .v_norm = s->v_norm ? b->ones : NULL,
         .norm_eps = b->h->norm_eps, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 

@@ -11,6 +11,7 @@ static const ae_arch archs[] = {
     {.name = "llama", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true},
     {.name = "llama4", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_ONE,
      .weigh_input = true, .expert_step = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_plain = true, .qk_norm_last = true,
+     .qk_norm_not_of = 128,
      .window_period = 4, .window = 8192, .chunked = true, .full_rope = AE_ROTATION_NONE},
     {.name = "mistral3", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .temperature = true},
     {.name = "smollm3", .no_rope_period = 4},
@@ -40,7 +41,8 @@ static const ae_arch archs[] = {
      .gate = AE_EXPERT_GATE_SIGMOID, .renorm = true},
     {.name = "step35", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_optional = true, .window_period = 4,
      .window_rope = AE_ROTATION_PLAIN, .full_rope = AE_ROTATION_HALF, .experts = AE_EXPERTS_ALWAYS,
-     .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .activation = AE_ACTIVATION_SILU_CLAMPED},
+     .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .expert_by_tensor = true,
+     .activation = AE_ACTIVATION_SILU_CLAMPED},
     {.name = "ernie4_5"},
     {.name = "ernie4_5-moe", .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_SIZE, .expert_step = true},
     {.name = "hunyuan-dense", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true},
@@ -53,7 +55,8 @@ static const ae_arch archs[] = {
      .window_rope = AE_ROTATION_PLAIN},
     {.name = "olmoe", .rope_neox = true, .qk_norm = AE_QK_NORM_ROW, .experts = EXPERTS},
     /* Cohere */
-    {.name = "command-r", .norms = AE_NORMS_PARALLEL, .layer_norm = true, .logit_scale = AE_LOGIT_SCALE_TIMES},
+    {.name = "command-r", .qk_norm = AE_QK_NORM_LAYER, .qk_norm_optional = true, .norms = AE_NORMS_PARALLEL, .layer_norm = true,
+     .logit_scale = AE_LOGIT_SCALE_TIMES},
     {.name = "cohere2", .norms = AE_NORMS_PARALLEL, .layer_norm = true, .logit_scale = AE_LOGIT_SCALE_TIMES,
      .window_period = 4, .full_rope = AE_ROTATION_NONE},
     /* Granite */

@@ -54,6 +54,7 @@ typedef struct ae_arch {
     bool rope_neox;
     ae_qk_norm qk_norm;
     bool qk_norm_optional, qk_norm_last;
+    uint32_t qk_norm_not_of; /* models of so many experts have none */
     bool qk_norm_plain;    /* without weights, and only of layers that rotate */
     uint32_t window_period; /* every so many layers one sees everything, the others a window; 0: no windows */
     uint32_t window;       /* unless the file says another; 0: none then */
@@ -72,6 +73,7 @@ typedef struct ae_arch {
     bool renorm;         /* chosen weights divided by their sum, unless the file says otherwise */
     bool split_ff;       /* without expert_feed_forward_length an expert has n_ff / n_used, else n_ff */
     bool weigh_input;
+    bool expert_by_tensor; /* layers with a router have experts, whatever the keys say */
     bool expert_step;    /* interleave_moe_layer_step: layers (i + 1) % step == 0 have experts */
     ae_activation activation;
     bool ungated;

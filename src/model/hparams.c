@@ -5,6 +5,7 @@
 #include "model/hparams.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/fmath.h"
 
@@ -127,8 +128,12 @@ static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *l
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "interleave_moe_layer_step"), false, &step, b->error));
         AE_TRY(ae_bind_range(b, "interleave_moe_layer_step", step, 1, AE_MAX_LAYERS));
     }
-    for (uint32_t i = n_dense; i < h->n_layers; i++)
-        if ((i + 1) % step == 0) layers[i].spec.ffn = AE_FFN_EXPERTS;
+    for (uint32_t i = n_dense; i < h->n_layers; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", i);
+        const bool chosen = !b->arch->expert_by_tensor || ae_gguf_tensor_find(b->gguf, name);
+        if ((i + 1) % step == 0 && chosen) layers[i].spec.ffn = AE_FFN_EXPERTS;
+    }
     return AERIE_OK;
 }
 
@@ -156,10 +161,13 @@ static aerie_status read_windows(ae_binder *b, const ae_hparams *h, ae_layer *la
     return AERIE_OK;
 }
 
-/* The second rotation, where some layers have one. */
-static aerie_status second_rope(ae_binder *b, ae_hparams *h, ae_arch_rotation rotation)
+/* Another rotation than the keys' first, for some layers: its index to *index. */
+static aerie_status add_rope(ae_binder *b, ae_hparams *h, ae_arch_rotation rotation, int *index)
 {
-    ae_rope *r = &h->ropes[1];
+    *index = rotation == AE_ROTATION_NONE ? AE_NO_ROPE : 0;
+    if (rotation == AE_ROTATION_NONE || rotation == AE_ROTATION_SAME) return AERIE_OK;
+    *index = (int)h->n_ropes;
+    ae_rope *r = &h->ropes[h->n_ropes++];
     *r = h->ropes[0];
     if (rotation == AE_ROTATION_HALF) {
         r->n_rot = r->n_rot / 4 * 2;
@@ -172,26 +180,25 @@ static aerie_status second_rope(ae_binder *b, ae_hparams *h, ae_arch_rotation ro
         AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.freq_base_swa"), false, &r->base, b->error));
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "rope.dimension_count_swa"), false, &r->n_rot, b->error));
     }
-    h->n_ropes = 2;
     return ae_bind_check_rope(b, r, h->head_dim);
 }
 
 static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     const ae_arch *a = b->arch;
-    bool finetuned = true, windows = false, second = false;
+    bool finetuned = true, windows = false;
+    int of_window = 0, of_full = 0;
     if (a->rope_finetuned)
         AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "rope.scaling.finetuned"), false, &finetuned, b->error));
     for (uint32_t i = 0; i < h->n_layers; i++) windows |= layers[i].spec.window != 0;
+    if (windows) {
+        AE_TRY(add_rope(b, h, a->window_rope, &of_window));
+        AE_TRY(add_rope(b, h, a->full_rope, &of_full));
+    }
     for (uint32_t i = 0; i < h->n_layers; i++) {
         ae_layer_spec *s = &layers[i].spec;
-        const ae_arch_rotation rotation = !windows ? AE_ROTATION_SAME : s->window ? a->window_rope : a->full_rope;
         const bool skipped = a->no_rope_period && (i + 1) % a->no_rope_period == 0;
-        s->rope = !finetuned || skipped || rotation == AE_ROTATION_NONE ? AE_NO_ROPE : rotation == AE_ROTATION_SAME ? 0 : 1;
-        if (s->rope == 1 && !second) {
-            AE_TRY(second_rope(b, h, rotation));
-            second = true;
-        }
+        s->rope = !finetuned || skipped ? AE_NO_ROPE : s->window ? of_window : of_full;
         if (a->qk_norm_plain && s->rope == AE_NO_ROPE) s->qk_norm = AE_QK_NORM_NONE;
     }
     return AERIE_OK;
@@ -229,7 +236,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         s->head_dim = h->head_dim;
         s->attn_scale = scale;
         s->attn_softcap = softcap;
-        s->qk_norm = a->qk_norm;
+        s->qk_norm = a->qk_norm_not_of && a->qk_norm_not_of == h->experts.n ? AE_QK_NORM_NONE : a->qk_norm;
         s->qk_norm_last = a->qk_norm_last;
         s->kv_from = (int)i;
     }

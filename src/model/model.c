@@ -57,15 +57,16 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
 {
     ae_layer_spec *s = &l->spec;
     const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
-    const bool by_head = s->qk_norm == AE_QK_NORM_HEAD;
+    const bool by_head = s->qk_norm != AE_QK_NORM_ROW, layer = s->qk_norm == AE_QK_NORM_LAYER;
     AE_TRY(ae_bind_layer(b, i, "attn_gate.weight", false, s->n_heads, h->n_embd, &l->out_gate));
     if (l->out_gate) s->out_gate = AE_OUT_GATE_HEAD;
     AE_TRY(ae_bind_attention(b, i, h, s, h->n_embd, l));
     if (s->qk_norm && !b->arch->qk_norm_plain) {
         const bool required = !b->arch->qk_norm_optional;
-        AE_TRY(ae_bind_layer(b, i, "attn_q_norm.weight", required, 0, by_head ? s->head_dim : q, &l->q_norm));
+        AE_TRY(ae_bind_layer(b, i, "attn_q_norm.weight", required, layer ? s->n_heads : 0, by_head ? s->head_dim : q, &l->q_norm));
         if (s->kv_from == (int)i)
-            AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", l->q_norm != NULL, 0, by_head ? s->head_dim : kv, &l->k_norm));
+            AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", l->q_norm != NULL, layer ? s->n_kv_heads : 0,
+                                 by_head ? s->head_dim : kv, &l->k_norm));
         if (!l->q_norm) s->qk_norm = AE_QK_NORM_NONE;
     }
     return ae_bind_layer(b, i, "attn_sinks.weight", false, 0, s->n_heads, &l->sinks);

@@ -21,7 +21,7 @@
 #define AE_MAX_FF (1u << 20)
 #define AE_MODEL_MAX_EXPERTS 512
 
-#define AE_MAX_ROPES 2
+#define AE_MAX_ROPES 3
 
 typedef enum ae_rope_scaling {
     AE_ROPE_SCALING_NONE,
@@ -49,6 +49,7 @@ typedef enum ae_qk_norm {
     AE_QK_NORM_NONE,
     AE_QK_NORM_HEAD, /* of each head by itself, weights [head_dim] */
     AE_QK_NORM_ROW,  /* of all heads together, weights [n_heads * head_dim] and [n_kv_heads * head_dim] */
+    AE_QK_NORM_LAYER, /* the layer norm of each head, weights [n_heads][head_dim] and [n_kv_heads][head_dim] */
 } ae_qk_norm;
 
 /* Values of expert_gating_func in a file; ae_routing (backend.h) has the arithmetic. */

@@ -37,7 +37,9 @@ typedef struct rope_job {
 static void norm_heads(const ae_kernels *k, const ae_rope_kv *a, float *x, uint32_t n_heads, const float *weight)
 {
     const uint32_t dim = a->norm_row ? n_heads * a->head_dim : a->head_dim;
-    for (uint32_t h = 0; h < (a->norm_row ? 1 : n_heads); h++)
+    for (uint32_t h = 0; a->norm_layer && h < n_heads; h++, x += dim, weight += dim)
+        k->layernorm(x, weight, NULL, a->norm_eps, dim, x);
+    for (uint32_t h = 0; !a->norm_layer && h < (a->norm_row ? 1 : n_heads); h++)
         k->rmsnorm(x + (size_t)h * dim, weight, a->norm_eps, dim, x + (size_t)h * dim);
 }
 

@@ -9,12 +9,13 @@
 static size_t head_bytes(ae_kv_type type, uint32_t head_dim)
 {
     if (type == AE_KV_Q8_0) return AE_KV8_BYTES(head_dim);
-    return 2 * AE_KV_K_ELEMENTS(head_dim) * sizeof(uint16_t);
+    return 2 * AE_KV_K_ELEMENTS(head_dim) * (type == AE_KV_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
 static size_t row_bytes(ae_kv_type type, uint32_t head_dim)
 {
-    return type == AE_KV_Q8_0 ? 2 * head_dim + 2 * sizeof(float) : 2 * head_dim * sizeof(uint16_t);
+    return type == AE_KV_Q8_0 ? 2 * head_dim + 2 * sizeof(float)
+                              : 2 * head_dim * (type == AE_KV_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
 /* Of a page of all layers. */
@@ -95,6 +96,18 @@ static void put_f16(uint16_t *page, uint32_t place, uint32_t head_dim, const uin
     memcpy(page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, row + head_dim, head_dim * 2);
 }
 
+static void get_f32(const float *page, uint32_t place, uint32_t head_dim, float *row)
+{
+    memcpy(row, page + (size_t)place * head_dim, head_dim * sizeof *row);
+    memcpy(row + head_dim, page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, head_dim * sizeof *row);
+}
+
+static void put_f32(float *page, uint32_t place, uint32_t head_dim, const float *row)
+{
+    memcpy(page + (size_t)place * head_dim, row, head_dim * sizeof *row);
+    memcpy(page + AE_KV_K_ELEMENTS(head_dim) + (size_t)place * head_dim, row + head_dim, head_dim * sizeof *row);
+}
+
 static void get_q8(const uint8_t *page, uint32_t place, uint32_t head_dim, uint8_t *row)
 {
     const float *d = ae_kv8_scales(page, head_dim);
@@ -120,19 +133,21 @@ static void put_q8(uint8_t *page, uint32_t place, uint32_t head_dim, const uint8
 static void place_get(ae_kv_type type, uint32_t head_dim, const void *page, uint32_t place, void *row)
 {
     if (type == AE_KV_Q8_0) get_q8(page, place, head_dim, row);
+    else if (type == AE_KV_F32) get_f32(page, place, head_dim, row);
     else get_f16(page, place, head_dim, row);
 }
 
 static void place_put(ae_kv_type type, uint32_t head_dim, void *page, uint32_t place, const void *row)
 {
     if (type == AE_KV_Q8_0) put_q8(page, place, head_dim, row);
+    else if (type == AE_KV_F32) put_f32(page, place, head_dim, row);
     else put_f16(page, place, head_dim, row);
 }
 
 void ae_cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n)
 {
     (void)stream;
-    uint16_t row[2 * AE_MAX_HEAD_DIM]; /* f16 is the widest */
+    float row[2 * AE_MAX_HEAD_DIM]; /* f32 is the widest */
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
             const ae_cpu_kv_layer *l = &kv->layers[layer];
@@ -153,7 +168,7 @@ size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv)
 void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
 {
     (void)stream;
-    uint16_t row[2 * AE_MAX_HEAD_DIM]; /* out may be at any address */
+    float row[2 * AE_MAX_HEAD_DIM]; /* out may be at any address */
     uint8_t *to = out;
     for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
         const ae_cpu_kv_layer *l = &kv->layers[layer];
@@ -169,7 +184,7 @@ void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *tab
 void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes)
 {
     (void)stream;
-    uint16_t row[2 * AE_MAX_HEAD_DIM]; /* bytes may be at any address */
+    float row[2 * AE_MAX_HEAD_DIM]; /* bytes may be at any address */
     const uint8_t *from = bytes;
     for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
         const ae_cpu_kv_layer *l = &kv->layers[layer];

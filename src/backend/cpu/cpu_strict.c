@@ -104,6 +104,8 @@ static ae_cpu_guard *guard_of(const ae_stream *stream)
 
 OPERATION(matmul, ae_matmul)
 OPERATION(norm, ae_norm)
+OPERATION(axpy, ae_axpy)
+OPERATION(map, ae_map)
 OPERATION(moe, ae_moe)
 OPERATION(rope_table, ae_rope_table)
 OPERATION(rope_kv, ae_rope_kv)
@@ -117,16 +119,6 @@ static void strict_lookup(ae_stream *stream, const ae_weight *table, const int32
                           size_t y_stride)
 {
     OPENED(guard_of(stream), lookup(stream, table, tokens, n_rows, y, y_stride));
-}
-
-static void strict_axpy(ae_stream *stream, const ae_axpy *args)
-{
-    OPENED(guard_of(stream), axpy(stream, args));
-}
-
-static void strict_map(ae_stream *stream, const ae_map *args)
-{
-    OPENED(guard_of(stream), map(stream, args));
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------------------ */

@@ -179,6 +179,7 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   AE_KV_Q8_0  K  int8 [4][D / 4][16][4]  place p at [p / 16][i / 4][p % 16][i % 4]
  *               V  int8 [16][D][4]         place p at [p / 4][i][p % 4]
  *               kd, vd  f32 [64]           scales of the rows
+ *   AE_KV_F32   K, V f32 [64][head_dim]
  * Arithmetic, for one query: chunks of 64 logical positions from the first one inside the window to the
  * query's own, ascending. In a chunk with positions j (those seen):
  *   s_j is the score (below), with a softcap ae_softcapf of it
@@ -188,7 +189,7 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   L = fmaf(L, a, l * b), O[i] = fmaf(O[i], a, o[i] * b), M = N.
  * y[i] = O[i] * (1 / L). With a sink s: N = max(M, s), a = e(M - N), y[i] = O[i] * (a / fmaf(L, a, e(s - N))).
  * e(x) = ae_expf(max(x, AE_ATTN_LOWEST)) (NaN: of AE_ATTN_LOWEST).
- * f16:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j ascending
+ * f16, f32:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j ascending
  *       from 0.
  *       K and V are stored to nearest even; NaN as 0x7E00, whatever its sign and payload.
  * q8_0: rows of K and V, one by one, become codes and a scale as AE_DOT_32 activations do (ae_act: the best of AE_QUANT_TOPS),

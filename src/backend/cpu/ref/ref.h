@@ -29,6 +29,8 @@ void ae_ref_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void
 void ae_ref_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 void ae_ref_attention_f16(const ae_attn_tile *tile);
 void ae_ref_attention_q8(const ae_attn_tile *tile);
+void ae_ref_kv_write_f32(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
+void ae_ref_attention_f32(const ae_attn_tile *tile);
 void ae_ref_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
 /* x * inv to the nearest even integer: the low bits of magic + it. */
 int32_t ae_round_magic(float x, float inv);

@@ -50,6 +50,29 @@ static void values_f16(const view *w, int32_t first, int32_t last, const float *
     }
 }
 
+/* ---- f32 -------------------------------------------------------------------------------------- */
+
+static float score_f32(const view *w, int32_t slot)
+{
+    const ae_attn_tile *t = w->t;
+    const float *k = (const float *)slot_page(t, slot) + (size_t)(slot % AE_KV_PAGE) * t->head_dim;
+    float s = 0;
+    for (uint32_t i = 0; i < t->head_dim; i++) s = fmaf(k[i], w->query->q[i] * t->scale, s);
+    return s;
+}
+
+static void values_f32(const view *w, int32_t first, int32_t last, const float *p, float *o)
+{
+    const ae_attn_tile *t = w->t;
+    memset(o, 0, t->head_dim * sizeof *o);
+    for (int32_t pos = first; pos <= last; pos++) {
+        const int32_t slot = slot_of(w->query, pos);
+        const float *v = (const float *)slot_page(t, slot) + AE_KV_K_ELEMENTS(t->head_dim) +
+                         (size_t)(slot % AE_KV_PAGE) * t->head_dim;
+        for (uint32_t i = 0; i < t->head_dim; i++) o[i] = fmaf(p[pos % AE_KV_PAGE], v[i], o[i]);
+    }
+}
+
 /* ---- q8_0 ------------------------------------------------------------------------------------- */
 
 static float score_q8(const view *w, int32_t slot)
@@ -170,6 +193,12 @@ static void attend(const view *w, const kind *k, uint32_t i_query)
 void ae_ref_attention_f16(const ae_attn_tile *t)
 {
     const kind k = {score_f16, values_f16};
+    for (uint32_t i = 0; i < t->n_queries; i++) attend(&(view){.t = t, .query = &t->query[i]}, &k, i);
+}
+
+void ae_ref_attention_f32(const ae_attn_tile *t)
+{
+    const kind k = {score_f32, values_f32};
     for (uint32_t i = 0; i < t->n_queries; i++) attend(&(view){.t = t, .query = &t->query[i]}, &k, i);
 }
 

@@ -180,6 +180,13 @@ void ae_ref_kv_write_f16(const float *k, const float *v, uint32_t head_dim, void
     }
 }
 
+void ae_ref_kv_write_f32(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place)
+{
+    float *to = (float *)page + (size_t)place * head_dim;
+    memcpy(to, k, head_dim * sizeof *to);
+    memcpy(to + AE_KV_K_ELEMENTS(head_dim), v, head_dim * sizeof *to);
+}
+
 /* Where the few large elements of a row go to all of them: y = H x by blocks. */
 static void turn(const float *x, uint32_t n, float *y)
 {
