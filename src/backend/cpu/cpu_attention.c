@@ -82,9 +82,9 @@ static bool slots_exist(ae_stream *stream, const ae_rope_kv *a)
     const ae_places *p = a->places;
     for (uint32_t r = 0; r < p->n_rows; r++) {
         const int32_t page = p->slot[r] < 0 ? -1 : places_table(p, r)[p->slot[r] / AE_KV_PAGE];
-        if ((uint32_t)page < a->kv->shape.n_pages) continue;
+        if ((uint32_t)page < a->kv->n_pages) continue;
         ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "rope_kv of %u rows: row %u goes to page %d of %u; please report",
-                        p->n_rows, r, page, a->kv->shape.n_pages);
+                        p->n_rows, r, page, a->kv->n_pages);
         return false;
     }
     return true;
