@@ -26,7 +26,8 @@ typedef struct ae_block {
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
 } ae_block;
 
-/* x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer has. */
+/* x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer has. A recurrent mixer has run
+ * before (forward_recur.c). */
 void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
 #endif
