@@ -134,7 +134,8 @@ static void walk(aerie_spec_type type, bool on_draft, const char *what)
         const uint32_t at = fails_at;
         memset(&got, 0, sizeof got);
         got.n = 2, n_called = 0, failed = "";
-        const aerie_status status = aerie_generate(session, requests, 2, on_token, &got, stats, &error);
+        const aerie_status status = aerie_generate(session, requests, 2, on_token, &got, stats, sizeof *stats,
+                                                   &error);
         fails_at = 0;
         n_failed += status != AERIE_OK;
         n_late += status == AERIE_OK;

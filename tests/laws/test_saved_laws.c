@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "every.h"
 #include "formats/sections.h"
 #include "mkhead.h"
 #include "spec_rig.inc"
