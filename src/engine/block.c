@@ -151,7 +151,8 @@ void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
 {
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel;
     if (s->mixer == AE_MIXER_ATTENTION) attention(b, s, l, scaled || parallel || l->attn_post_norm);
-    if (!parallel && s->mixer == AE_MIXER_ATTENTION && (scaled || l->attn_post_norm)) join(b, l->attn_post_norm);
+    if (s->mixer == AE_MIXER_RECUR) ae_block_recur(b, l, scaled || parallel || l->attn_post_norm);
+    if (!parallel && s->mixer != AE_MIXER_NONE && (scaled || l->attn_post_norm)) join(b, l->attn_post_norm);
     const bool to_y = scaled || l->ffn_post_norm;
     if (s->ffn == AE_FFN_DENSE) dense(b, s, l, to_y && !parallel);
     if (s->ffn == AE_FFN_EXPERTS) experts(b, s, l, l->ffn_norm, to_y);

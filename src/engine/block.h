@@ -7,6 +7,15 @@
 #include "engine/kv.h"
 #include "engine/net.h"
 
+/* What recurrent layers work on; V = n_heads * value_dim, or n_channels. */
+typedef struct ae_recur_rows {
+    float *in; /* [n_rows][ae_block_recur_in] what the first projection gives */
+    float *z;  /* [n_rows][V] DELTA */
+    float *ab; /* [n_rows][2 n_heads] DELTA */
+    float *c;  /* [n_rows][n_channels] after the convolution; not of SHORTCONV */
+    float *y;  /* [n_rows][V] */
+} ae_recur_rows;
+
 /* The rows of a pass and the activations that layers work on; all arrays device f32 but for places. */
 typedef struct ae_block {
     const ae_backend_ops *ops;
@@ -23,11 +32,20 @@ typedef struct ae_block {
     float *gate, *up;    /* [n_rows][n_ff] */
     float *const *cos, *const *sin; /* by rotation: [n_rows][n_rot / 2] */
     const float *q_scale; /* [n_rows] or NULL */
+    const ae_recur_rows *recur;
+    const ae_state_pass *state; /* (host) */
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
 } ae_block;
 
 /* x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer has. A recurrent mixer has run
  * before (forward_recur.c). */
 void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
+
+/* block_recur.c: the mixers of layers that keep a state instead of a KV cache. Into y, or into the stream. */
+void ae_block_recur(const ae_block *b, const ae_net_layer *layer, bool to_y);
+/* Width of ae_recur_rows.in. */
+uint32_t ae_block_recur_in(const ae_recur_hparams *recur);
+/* What such a layer keeps. */
+ae_state_layer ae_block_recur_state(const ae_recur_hparams *recur);
 
 #endif

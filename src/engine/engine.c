@@ -93,11 +93,11 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->q_scale = ae_layout_add(l, h->temp_scale != 0.0f ? n : 0, sizeof(float));
     const ae_recur_hparams *r = &h->recur;
     const size_t values = r->kind == AE_RECUR_SHORTCONV ? r->n_channels : (size_t)r->n_heads * r->value_dim;
-    e->recur_in = ae_layout_add(l, n * (r->kind ? ae_recur_in_width(r) : 0), sizeof(float));
-    e->recur_z = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? values : 0), sizeof(float));
-    e->recur_ab = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? 2 * r->n_heads : 0), sizeof(float));
-    e->recur_c = ae_layout_add(l, n * (r->kind == AE_RECUR_SHORTCONV ? 0 : r->n_channels), sizeof(float));
-    e->recur_y = ae_layout_add(l, n * values, sizeof(float));
+    e->recur.in = ae_layout_add(l, n * (r->kind ? ae_block_recur_in(r) : 0), sizeof(float));
+    e->recur.z = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? values : 0), sizeof(float));
+    e->recur.ab = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? 2 * r->n_heads : 0), sizeof(float));
+    e->recur.c = ae_layout_add(l, n * (r->kind == AE_RECUR_SHORTCONV ? 0 : r->n_channels), sizeof(float));
+    e->recur.y = ae_layout_add(l, n * values, sizeof(float));
     e->x_out = ae_layout_add(l, (size_t)o->n_outputs * h->n_embd, sizeof(float));
     e->logits = ae_layout_add(l, (size_t)o->n_outputs * h->n_vocab, sizeof(float));
     e->features = ae_layout_add(l, n * o->n_taps * h->n_embd, sizeof(float));
@@ -121,7 +121,7 @@ static void list_states(const ae_model *m, state_layers *s)
 {
     s->shape = (ae_state_shape){.layers = s->layers};
     for (uint32_t i = 0; i < m->hparams.n_layers; i++)
-        if (m->layers[i].recur.in) s->layers[s->shape.n_layers++] = ae_recur_state(&m->hparams.recur);
+        if (m->layers[i].spec.mixer == AE_MIXER_RECUR) s->layers[s->shape.n_layers++] = ae_block_recur_state(&m->hparams.recur);
 }
 
 static ae_state_options state_options(const state_layers *s, const ae_engine_options *o)

@@ -2,6 +2,7 @@
 #ifndef AE_ENGINE_ENGINE_INT_H
 #define AE_ENGINE_ENGINE_INT_H
 
+#include "engine/block.h"
 #include "engine/engine.h"
 #include "engine/state.h"
 
@@ -53,12 +54,7 @@ struct ae_engine {
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position */
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
     float *q_scale;      /* [n_batch] temperature of queries; or NULL */
-    /* of recurrent layers; V = n_heads * value_dim or n_channels */
-    float *recur_in;     /* [n_batch][ae_recur_in_width] what the first projection gives */
-    float *recur_z;      /* [n_batch][V] DELTA */
-    float *recur_ab;     /* [n_batch][2 n_heads] DELTA */
-    float *recur_c;      /* [n_batch][n_channels] after the convolution; not of SHORTCONV */
-    float *recur_y;      /* [n_batch][V] */
+    ae_recur_rows recur; /* of recurrent layers; else NULLs */
     float *x_out;        /* [n_outputs][n_embd] */
     float *logits;       /* [n_outputs][n_vocab] */
     float *features;     /* [n_batch][n_taps][n_embd] */
@@ -70,10 +66,5 @@ struct ae_engine {
 
 /* forward.c: the operations of a pass. */
 void ae_forward(ae_engine *engine);
-
-/* forward_recur.c */
-uint32_t ae_recur_in_width(const ae_recur_hparams *recur);
-ae_state_layer ae_recur_state(const ae_recur_hparams *recur);
-void ae_forward_recur(ae_engine *engine, uint32_t i_layer);
 
 #endif

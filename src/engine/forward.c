@@ -62,7 +62,8 @@ void ae_forward(ae_engine *e)
     const ae_block block = {
         .ops = ops, .stream = e->stream, .h = h, .places = &places, .kv = ae_kv_pages(e->kv), .n_rows = e->n_rows, .x = e->x,
         .y = e->y, .q = e->q, .k = e->k, .v = e->v, .q_gate = e->q_gate, .attn = e->attn, .gate = e->gate, .up = e->up,
-        .cos = e->cos, .sin = e->sin, .q_scale = e->q_scale, .ones = e->net->ones};
+        .cos = e->cos, .sin = e->sin, .q_scale = e->q_scale, .ones = e->net->ones,
+        .recur = &e->recur, .state = e->state_pass};
     for (uint32_t i = 0; i < h->n_ropes; i++)
         ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, e->on_device.pos, e->rope_freq[i], e->rope_magnitude[i],
                                                     e->cos[i], e->sin[i]});
@@ -73,9 +74,7 @@ void ae_forward(ae_engine *e)
                                       .x_stride = h->n_embd, .a = h->embedding_scale});
     for (uint32_t i = 0; i < h->n_layers; i++) {
         tap(e, i);
-        const ae_layer_spec *spec = &e->net->model->layers[i].spec;
-        if (spec->mixer == AE_MIXER_RECUR) ae_forward_recur(e, i);
-        ae_block_layer(&block, spec, &e->net->layers[i]);
+        ae_block_layer(&block, &e->net->model->layers[i].spec, &e->net->layers[i]);
     }
     tap(e, h->n_layers);
     tap(e, AE_TAP_NORMED);

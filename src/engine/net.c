@@ -22,23 +22,7 @@ static void list_experts(ae_net *net, uint32_t i_layer)
     add_experts(net, from->e_down, 0, net->model->hparams.n_embd, to->e_down);
 }
 
-static void list_recur(ae_parts *parts, const ae_recur_layer *from, ae_net_recur *to)
-{
-    ae_parts_weight(parts, from->in, AE_WEIGHT_MATMUL, &to->in);
-    ae_parts_weight(parts, from->gate, AE_WEIGHT_MATMUL, &to->gate);
-    ae_parts_weight(parts, from->alpha, AE_WEIGHT_MATMUL, &to->alpha);
-    ae_parts_weight(parts, from->beta, AE_WEIGHT_MATMUL, &to->beta);
-    ae_parts_weight(parts, from->beta_alpha, AE_WEIGHT_MATMUL, &to->beta_alpha);
-    ae_parts_weight(parts, from->out, AE_WEIGHT_MATMUL, &to->out);
-    ae_parts_vector(parts, from->conv, &to->conv);
-    ae_parts_vector(parts, from->conv_bias, &to->conv_bias);
-    ae_parts_vector(parts, from->decay, &to->decay);
-    ae_parts_vector(parts, from->dt_bias, &to->dt_bias);
-    ae_parts_vector(parts, from->skip, &to->skip);
-    ae_parts_vector(parts, from->norm, &to->norm);
-}
-
-#define PARTS_PER_LAYER 60 /* and three for each expert */
+#define PARTS_PER_LAYER 64 /* and three for each expert */
 #define PARTS_OUTSIDE 8
 
 /* Queries, keys and values: each by itself, or as rows of one tensor. */
@@ -68,7 +52,10 @@ static void list_layer(ae_net *net, uint32_t i)
     } weights[] = {
         {from->wq, &to->wq}, {from->wk, &to->wk}, {from->wv, &to->wv}, {from->wo, &to->wo}, {from->out_gate, &to->out_gate},
         {from->w_gate, &to->w_gate}, {from->w_up, &to->w_up}, {from->w_down, &to->w_down}, {from->router, &to->router},
-        {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down}, {from->s_router, &to->s_router}};
+        {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down}, {from->s_router, &to->s_router},
+        {from->recur.in, &to->recur.in}, {from->recur.gate, &to->recur.gate}, {from->recur.alpha, &to->recur.alpha},
+        {from->recur.beta, &to->recur.beta}, {from->recur.beta_alpha, &to->recur.beta_alpha},
+        {from->recur.out, &to->recur.out}};
     const struct {
         ae_tensor_ref tensor;
         float **field;
@@ -80,8 +67,10 @@ static void list_layer(ae_net *net, uint32_t i)
         {from->sinks, &to->sinks}, {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias},
         {from->router_norm, &to->router_norm}, {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm},
         {from->e_post_norm, &to->e_post_norm}, {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up},
-        {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}};
-    _Static_assert(sizeof weights / sizeof *weights + sizeof vectors / sizeof *vectors + 8 + 12 <= PARTS_PER_LAYER,
+        {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}, {from->recur.conv, &to->recur.conv},
+        {from->recur.conv_bias, &to->recur.conv_bias}, {from->recur.decay, &to->recur.decay},
+        {from->recur.dt_bias, &to->recur.dt_bias}, {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}};
+    _Static_assert(sizeof weights / sizeof *weights + sizeof vectors / sizeof *vectors + 8 <= PARTS_PER_LAYER,
                    "room for all parts of a layer");
     list_qkv(net, from, to);
     for (size_t k = 0; k < sizeof weights / sizeof *weights; k++)
@@ -89,9 +78,8 @@ static void list_layer(ae_net *net, uint32_t i)
     for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
         ae_parts_vector(&net->parts, vectors[k].tensor, vectors[k].field);
     if (from->router) list_experts(net, i);
-    list_recur(&net->parts, &from->recur, &to->recur);
     to->recur.i_state = net->n_recur;
-    net->n_recur += from->recur.in != NULL;
+    net->n_recur += from->spec.mixer == AE_MIXER_RECUR;
 }
 
 static void list_parts(ae_net *net)

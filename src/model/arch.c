@@ -20,6 +20,12 @@ static const ae_arch archs[] = {
     {.name = "qwen2moe", .rope_neox = true, .experts = EXPERTS, .shared = AE_SHARED_GATED, .split_ff = true},
     {.name = "qwen3", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD},
     {.name = "qwen3moe", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .renorm = true, .split_ff = true},
+    {.name = "qwen3next", .rope_neox = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD, .gated_output = true,
+     .recur = AE_RECUR_DELTA, .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_GATED},
+    {.name = "qwen35", .rope_neox = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD, .gated_output = true,
+     .recur = AE_RECUR_DELTA, .recur_tiled = true},
+    {.name = "qwen35moe", .rope_neox = true, .ffn_norm = POST_ATTENTION, .qk_norm = AE_QK_NORM_HEAD, .gated_output = true,
+     .recur = AE_RECUR_DELTA, .recur_tiled = true, .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_GATED},
     /* Gemma */
     {.name = "gemma2", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .activation = AE_ACTIVATION_GELU, .scale_embedding = true,
      .window_period = 2, .window = 4096, .wide_layers = 46, .attn_softcap = 50.0f, .keep_attn_softcap = true,
@@ -63,6 +69,19 @@ static const ae_arch archs[] = {
     {.name = "granite", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true},
     {.name = "granitemoe", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true, .experts = EXPERTS, .renorm = true,
      .shared = AE_SHARED_SIZE},
+    {.name = "granitehybrid", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true, .recur = AE_RECUR_MAMBA2,
+     .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .shared = AE_SHARED_SIZE},
+    /* Nemotron-H */
+    {.name = "nemotron_h", .norms = AE_NORMS_ONE, .no_rope_period = 1, .recur = AE_RECUR_MAMBA2,
+     .activation = AE_ACTIVATION_RELU2, .ungated = true},
+    {.name = "nemotron_h_moe", .norms = AE_NORMS_ONE, .no_rope_period = 1, .recur = AE_RECUR_MAMBA2,
+     .activation = AE_ACTIVATION_RELU2, .ungated = true, .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID,
+     .shared = AE_SHARED_SIZE},
+    /* LFM2 */
+    {.name = "lfm2", .rope_neox = true, .out_norm = "token_embd_norm", .qk_norm = AE_QK_NORM_HEAD,
+     .recur = AE_RECUR_SHORTCONV},
+    {.name = "lfm2moe", .rope_neox = true, .out_norm = "token_embd_norm", .qk_norm = AE_QK_NORM_HEAD,
+     .recur = AE_RECUR_SHORTCONV, .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .renorm = true},
     /* others */
     {.name = "seed_oss", .rope_neox = true, .ffn_norm = POST_ATTENTION},
     {.name = "exaone4", .rope_neox = true, .norms = AE_NORMS_POST, .qk_norm = AE_QK_NORM_HEAD, .window_period = 4,
@@ -83,7 +102,7 @@ const ae_arch *ae_arch_find(const char *name, size_t n)
 
 const char *ae_model_known_archs(void)
 {
-    return "llama, llama4, mistral3, smollm3, qwen2, qwen2moe, qwen3, qwen3moe, gemma2, gemma3, gpt-oss, glm4, glm4moe, "
+    return "llama, llama4, mistral3, smollm3, qwen2, qwen2moe, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe, gemma2, gemma3, gpt-oss, glm4, glm4moe, "
            "deepseek, dots1, minimax-m2, step35, ernie4_5, ernie4_5-moe, hunyuan-dense, hunyuan-moe, phi3, olmo2, olmoe, "
-           "command-r, cohere2, granite, granitemoe, seed_oss, exaone4, starcoder2";
+           "command-r, cohere2, granite, granitemoe, granitehybrid, nemotron_h, nemotron_h_moe, lfm2, lfm2moe, seed_oss, exaone4, starcoder2";
 }

@@ -26,6 +26,7 @@ typedef enum ae_arch_norms {
     AE_NORMS_PRE_POST, /* and of what they add */
     AE_NORMS_POST,     /* of what they add alone */
     AE_NORMS_PARALLEL, /* one, before both */
+    AE_NORMS_ONE,      /* before the mixer or the feed-forward block: a layer has but one of them */
 } ae_arch_norms;
 
 /* How some layers rotate, where it is not as the keys say. */
@@ -66,6 +67,9 @@ typedef struct ae_arch {
     uint32_t wide_layers;  /* a model of so many layers scales by the width of all heads over n_heads */
     float attn_softcap, logit_softcap; /* unless the file says others */
     bool keep_attn_softcap; /* the key attn_logit_softcapping counts */
+    bool gated_output;     /* AE_OUT_GATE_ELEMENT */
+    ae_recur_kind recur;   /* of layers without KV heads; DELTA: of all but every full_attention_interval-th */
+    bool recur_tiled;      /* ae_recur_hparams.tiled */
     /* experts */
     ae_arch_experts experts;
     ae_arch_shared shared;

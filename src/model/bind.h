@@ -37,6 +37,10 @@ aerie_status ae_bind(ae_binder *b, const char *name, bool required, uint32_t n_o
 /* "blk.<i>.<part>" */
 aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool required, uint32_t n_out, uint32_t n_in,
                            ae_tensor_ref *out);
+/* bind_recur.c: what layers have that keep a state instead of a KV cache. Keys, and which layers those are, in specs that say
+ * attention so far; and tensors. */
+aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
+aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *r);
 /* Projections of attention with their biases, fused or not; q, k and v take n_in elements. */
 aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, const ae_layer_spec *spec, uint32_t n_in,
                                ae_layer *l);
@@ -44,9 +48,6 @@ aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, co
 aerie_status ae_bind_dense(ae_binder *b, uint32_t i, const ae_hparams *h, uint32_t n_ff, ae_layer *l);
 /* The n values of a vector as floats. */
 aerie_status ae_bind_read_f32(ae_binder *b, ae_tensor_ref tensor, float *x, uint32_t n);
-/* bind_recur.c: what layers have that keep a state instead of a KV cache. Keys, of the architecture's kind; and tensors. */
-aerie_status ae_bind_recur_hparams(ae_binder *b, ae_recur_kind kind, ae_hparams *h);
-aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *r);
 
 /* Elements of all tensors. */
 uint64_t ae_bind_n_params(const ae_gguf *gguf);

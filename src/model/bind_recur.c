@@ -1,5 +1,5 @@
 /* bind_recur.c - keys and tensors of layers that keep a state instead of a KV cache: see bind.h. */
-#include "model/bind.h"
+#include "model/hparams.h"
 
 #define MAX_TAPS 8
 #define MAX_STATE 256
@@ -10,11 +10,11 @@ static aerie_status get(ae_binder *b, const char *suffix, uint32_t lo, uint32_t 
     return ae_bind_range(b, suffix, *value, lo, hi);
 }
 
-aerie_status ae_bind_recur_hparams(ae_binder *b, ae_recur_kind kind, ae_hparams *h)
+static aerie_status read_shape(ae_binder *b, ae_hparams *h)
 {
     ae_recur_hparams *r = &h->recur;
+    const ae_recur_kind kind = r->kind;
     uint32_t inner;
-    r->kind = kind;
     if (kind == AE_RECUR_SHORTCONV) {
         r->n_channels = h->n_embd;
         return get(b, "shortconv.l_cache", 1, MAX_TAPS, &r->n_taps);
@@ -33,6 +33,44 @@ aerie_status ae_bind_recur_hparams(ae_binder *b, ae_recur_kind kind, ae_hparams 
                        "divide", ae_gguf_path(b->gguf), ae_bind_key(b, "ssm.inner_size"), inner, r->n_heads, r->n_groups,
                        r->key_dim);
     r->n_channels = inner + 2 * r->n_groups * r->key_dim;
+    return AERIE_OK;
+}
+
+/* Which layers attend: as the file lists the others, or every so many. */
+static aerie_status find_attention(ae_binder *b, const ae_hparams *h, const ae_layer *layers, bool *attends)
+{
+    uint32_t interval = 4, recurrent[AE_MAX_LAYERS] = {0};
+    if (h->recur.kind != AE_RECUR_DELTA) {
+        for (uint32_t i = 0; i < h->n_layers; i++) attends[i] = layers[i].spec.n_kv_heads != 0;
+        return AERIE_OK;
+    }
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "full_attention_interval"), false, &interval, b->error));
+    AE_TRY(ae_bind_range(b, "full_attention_interval", interval, 1, AE_MAX_LAYERS));
+    for (uint32_t i = 0; i < h->n_layers; i++) recurrent[i] = (i + 1) % interval != 0;
+    AE_TRY(ae_bind_per_layer(b, "attention.recurrent_layers", false, h->n_layers, 1, recurrent));
+    for (uint32_t i = 0; i < h->n_layers; i++) attends[i] = !recurrent[i];
+    return AERIE_OK;
+}
+
+aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
+{
+    bool attends[AE_MAX_LAYERS];
+    if (!b->arch->recur) return AERIE_OK;
+    h->recur.kind = b->arch->recur;
+    h->recur.tiled = b->arch->recur_tiled;
+    AE_TRY(read_shape(b, h));
+    AE_TRY(find_attention(b, h, layers, attends));
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ae_layer_spec *s = &layers[i].spec;
+        const bool alone = b->arch->norms == AE_NORMS_ONE, feeds = alone && !attends[i] && s->n_ff;
+        if (attends[i] && !s->n_kv_heads) return ae_bind_range(b, "attention.head_count_kv", 0, 1, s->n_heads);
+        if (!attends[i]) {
+            s->mixer = feeds ? AE_MIXER_NONE : AE_MIXER_RECUR;
+            s->n_heads = s->n_kv_heads = 0;
+            s->out_gate = AE_OUT_GATE_NONE;
+        }
+        if (alone) s->ffn = !feeds ? AE_FFN_NONE : h->experts.n ? AE_FFN_EXPERTS : AE_FFN_DENSE;
+    }
     return AERIE_OK;
 }
 

@@ -97,6 +97,11 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_used_count"), true, &x->n_used, b->error));
     AE_TRY(ae_bind_range(b, "expert_used_count", x->n_used, 1, x->n));
+    uint32_t latent = 0;
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "moe_latent_size"), false, &latent, b->error));
+    if (latent)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u: experts between projections to a narrower stream are "
+                       "not supported", ae_gguf_path(gguf), b->key, latent);
     x->n_ff = b->arch->split_ff ? h->n_ff / x->n_used : h->n_ff;
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_feed_forward_length"), false, &x->n_ff, b->error));
     AE_TRY(ae_bind_range(b, "expert_feed_forward_length", x->n_ff, 1, AE_MAX_FF));
@@ -214,10 +219,11 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
     for (uint32_t i = 0; i < h->n_layers; i++) {
         ae_layer_spec *s = &layers[i].spec;
         s->n_heads = n_heads[i], s->n_kv_heads = n_kv[i], s->n_ff = n_ff[i];
-        if (!s->n_heads || !s->n_kv_heads || s->n_heads % s->n_kv_heads)
+        const bool none = !s->n_kv_heads && b->arch->recur; /* a layer without attention */
+        if (!s->n_heads || (!none && (!s->n_kv_heads || s->n_heads % s->n_kv_heads)))
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads of layer %u cannot share %u KV heads evenly",
                            ae_gguf_path(b->gguf), s->n_heads, i, s->n_kv_heads);
-        if (!s->n_ff && s->ffn == AE_FFN_DENSE) return ae_bind_range(b, "feed_forward_length", 0, 1, AE_MAX_FF);
+        if (!s->n_ff && s->ffn == AE_FFN_DENSE && b->arch->norms != AE_NORMS_ONE) return ae_bind_range(b, "feed_forward_length", 0, 1, AE_MAX_FF);
     }
     return AERIE_OK;
 }
@@ -238,6 +244,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         s->attn_softcap = softcap;
         s->qk_norm = a->qk_norm_not_of && a->qk_norm_not_of == h->experts.n ? AE_QK_NORM_NONE : a->qk_norm;
         s->qk_norm_last = a->qk_norm_last;
+        s->out_gate = a->gated_output ? AE_OUT_GATE_ELEMENT : AE_OUT_GATE_NONE;
         s->kv_from = (int)i;
     }
     AE_TRY(read_windows(b, h, layers));
@@ -322,6 +329,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     AE_TRY(place_experts(b, h, layers));
     AE_TRY(read_heads(b, h, layers));
     AE_TRY(read_attention(b, h, layers));
+    AE_TRY(ae_bind_recur_hparams(b, h, layers));
     AE_TRY(read_scalars(b, h));
     return read_limits(b, h, layers);
 }

@@ -78,6 +78,8 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     const ae_arch *a = b->arch;
     const uint32_t e = h->n_embd;
     char name[48];
+    if (a->norms == AE_NORMS_ONE)
+        return ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, l->spec.mixer ? &l->attn_norm : &l->ffn_norm);
     if (a->norms != AE_NORMS_POST) {
         AE_TRY(ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, &l->attn_norm));
         AE_TRY(ae_bind_layer(b, i, "attn_norm.bias", false, 0, e, &l->attn_norm_b));
@@ -101,7 +103,8 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m)
     for (uint32_t i = 0; i < h->n_layers; i++) {
         ae_layer *l = &m->layers[i];
         AE_TRY(bind_norms(b, h, i, l));
-        AE_TRY(bind_mixer(b, h, i, l));
+        if (l->spec.mixer == AE_MIXER_ATTENTION) AE_TRY(bind_mixer(b, h, i, l));
+        if (l->spec.mixer == AE_MIXER_RECUR) AE_TRY(ae_bind_recur(b, i, h, &l->recur));
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
         if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
     }

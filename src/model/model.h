@@ -91,7 +91,7 @@ typedef struct ae_recur_hparams {
 typedef enum ae_mixer {
     AE_MIXER_NONE,
     AE_MIXER_ATTENTION,
-    AE_MIXER_RECUR, /* as ae_recur_hparams says */
+    AE_MIXER_RECUR, /* by ae_hparams.recur: a state instead of a KV cache */
 } ae_mixer;
 
 /* How the mixer's result is gated before the output projection. */

@@ -1,0 +1,101 @@
+/* block_recur.c - the mixers of layers that keep a state instead of a KV cache.
+ *
+ * Each reads the residual stream through the layer's norm, lets the backend run its convolution and recurrence
+ * over rows and records (backend/state.h), and adds what comes of it. */
+#include "engine/block.h"
+
+uint32_t ae_block_recur_in(const ae_recur_hparams *r)
+{
+    if (r->kind == AE_RECUR_SHORTCONV) return 3 * r->n_channels;
+    return r->kind == AE_RECUR_MAMBA2 ? r->n_heads * r->value_dim + r->n_channels + r->n_heads : r->n_channels;
+}
+
+ae_state_layer ae_block_recur_state(const ae_recur_hparams *r)
+{
+    static const ae_state_kind kinds[] = {[AE_RECUR_NONE] = AE_STATE_CONV, [AE_RECUR_DELTA] = AE_STATE_DELTA,
+                                          [AE_RECUR_MAMBA2] = AE_STATE_MAMBA2, [AE_RECUR_SHORTCONV] = AE_STATE_CONV};
+    return (ae_state_layer){.kind = kinds[r->kind], .n_channels = r->n_channels, .n_taps = r->n_taps, .n_heads = r->n_heads,
+                            .n_groups = r->n_groups, .key_dim = r->key_dim, .value_dim = r->value_dim, .tiled = r->tiled};
+}
+
+/* The residual stream, normed, through the input projections. */
+static void project(const ae_block *b, const ae_net_layer *l, const struct ae_matmul_out *out, uint32_t n)
+{
+    const ae_hparams *h = b->h;
+    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = b->x, .x_stride = h->n_embd, .norm = l->attn_norm,
+                   .norm_eps = h->norm_eps, .n_weights = n};
+    for (uint32_t i = 0; i < n; i++) m.out[i] = out[i];
+    b->ops->matmul(b->stream, &m);
+}
+
+static void delta(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+{
+    const ae_hparams *h = b->h;
+    const ae_recur_hparams *r = &h->recur;
+    const ae_net_recur *w = &l->recur;
+    const ae_backend_ops *ops = b->ops;
+    const uint32_t values = r->n_heads * r->value_dim, pair = 2 * r->n_heads, per_group = r->n_heads / r->n_groups;
+    float *z = b->recur->z, *ab = b->recur->ab;
+    if (w->beta_alpha)
+        project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, r->n_channels, false}, {w->gate, NULL, z, values, false},
+                                               {w->beta_alpha, NULL, ab, pair, false}}, 3);
+    else
+        project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, r->n_channels, false}, {w->gate, NULL, z, values, false},
+                                               {w->beta, NULL, ab, pair, false},
+                                               {w->alpha, NULL, ab + r->n_heads, pair, false}}, 4);
+    ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = b->recur->in, .x_stride = r->n_channels,
+                                    .weight = w->conv, .bias = w->conv_bias, .silu = true, .y = b->recur->c,
+                                    .y_stride = r->n_channels});
+    ops->recur(b->stream, &(ae_recur){.pass = b->state, .layer = i_state, .c = b->recur->c, .c_stride = r->n_channels,
+                                      .a = w->beta_alpha ? ab + per_group : ab + r->n_heads, .b = ab, .ab_stride = pair,
+                                      .ab_group = w->beta_alpha ? per_group : 0, .decay = w->decay, .dt_bias = w->dt_bias,
+                                      .y = b->recur->y, .y_stride = values});
+    ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_heads, .dim = r->value_dim,
+                                                .x = b->recur->y, .x_stride = values, .z = z, .z_stride = values,
+                                                .weight = w->norm, .eps = h->norm_eps});
+}
+
+static void mamba2(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+{
+    const ae_hparams *h = b->h;
+    const ae_recur_hparams *r = &h->recur;
+    const ae_net_recur *w = &l->recur;
+    const ae_backend_ops *ops = b->ops;
+    const uint32_t values = r->n_heads * r->value_dim, width = ae_block_recur_in(r);
+    project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, width, false}}, 1);
+    ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = b->recur->in + values, .x_stride = width,
+                                    .weight = w->conv, .bias = w->conv_bias, .silu = true, .y = b->recur->c,
+                                    .y_stride = r->n_channels});
+    ops->recur(b->stream, &(ae_recur){.pass = b->state, .layer = i_state, .c = b->recur->c, .c_stride = r->n_channels,
+                                      .a = b->recur->in + values + r->n_channels, .ab_stride = width, .decay = w->decay,
+                                      .dt_bias = w->dt_bias, .skip = w->skip, .y = b->recur->y, .y_stride = values});
+    ops->gated_norm(b->stream, &(ae_gated_norm){.n_rows = b->n_rows, .n_groups = r->n_groups, .dim = values / r->n_groups,
+                                                .x = b->recur->y, .x_stride = values, .z = b->recur->in, .z_stride = width,
+                                                .weight = w->norm, .by_group = true, .gate_first = true, .eps = h->norm_eps});
+}
+
+static void shortconv(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
+{
+    const ae_recur_hparams *r = &b->h->recur;
+    const uint32_t n = r->n_channels, width = 3 * n;
+    project(b, l, (struct ae_matmul_out[]){{l->recur.in, NULL, b->recur->in, width, false}}, 1);
+    b->ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = b->recur->in,
+                                                .x2 = b->recur->in + 2 * n, .x_stride = width, .weight = l->recur.conv,
+                                                .gate = b->recur->in + n, .y = b->recur->y, .y_stride = n});
+}
+
+void ae_block_recur(const ae_block *b, const ae_net_layer *l, bool to_y)
+{
+    const ae_recur_hparams *r = &b->h->recur;
+    const uint32_t i_state = l->recur.i_state, n = b->h->n_embd;
+    const uint32_t width = r->kind == AE_RECUR_SHORTCONV ? r->n_channels : r->n_heads * r->value_dim;
+    switch (r->kind) {
+    case AE_RECUR_DELTA: delta(b, l, i_state); break;
+    case AE_RECUR_MAMBA2: mamba2(b, l, i_state); break;
+    case AE_RECUR_SHORTCONV: shortconv(b, l, i_state); break;
+    case AE_RECUR_NONE: return;
+    }
+    b->ops->matmul(b->stream, &(ae_matmul){
+        .n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->recur->y, .x_stride = width, .n_weights = 1,
+        .out = {{l->recur.out, NULL, to_y ? b->y : b->x, n, !to_y}}});
+}

@@ -1,0 +1,241 @@
+/* test_recur.c - what the recurrent operations compute, against the published formulas in double.
+ *
+ * Bits are the business of kernels/test_kernels and laws/test_recur_laws; here a rule that is wrong shows: which group a head
+ * belongs to, the order of gate and norm, the decay's sign, where a convolution begins.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "base/mem.h"
+
+enum { ROWS = 9, HEADS = 6, GROUPS = 3, KEY = 12, VALUE = 20, TAPS = 4 };
+
+static uint64_t random_state = 1;
+
+static float uniform(float lo, float hi)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return lo + (hi - lo) * (float)(random_state >> 40) * 0x1p-24f;
+}
+
+static void fill(float *x, size_t n, float lo, float hi)
+{
+    for (size_t i = 0; i < n; i++) x[i] = uniform(lo, hi);
+}
+
+static void close_to(const char *what, double got, double want)
+{
+    if (!(fabs(got - want) <= 2e-5 * (1 + fabs(want)))) fail_msg("%s is %g, must be %g", what, got, want);
+}
+
+typedef struct rig {
+    ae_backend *backend;
+    ae_stream *stream;
+    ae_state_store *store;
+    ae_state_run run;
+    ae_state_pass pass;
+    int32_t parent[ROWS];
+} rig;
+
+static void rig_open(rig *r, const ae_state_layer *layer)
+{
+    aerie_error error = {0};
+    const ae_state_shape shape = {1, layer, 1, 1, 1};
+    const ae_stream_options options = {.n_threads = 1, .max_rows = ROWS, .max_in = 32, .state = &shape};
+    *r = (rig){.run = {.n_committed = ROWS}};
+    if (ae_backend_open(&r->backend, NULL, NULL, &error) != AERIE_OK ||
+        r->backend->ops->stream_create(r->backend, &options, &r->stream, &error) != AERIE_OK ||
+        r->backend->ops->state_create(r->backend, &shape, &r->store, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
+    for (int32_t i = 0; i < ROWS; i++) r->parent[i] = i - 1;
+    r->pass = (ae_state_pass){r->store, ROWS, r->parent, 1, &r->run};
+}
+
+static void rig_close(rig *r)
+{
+    r->backend->ops->state_free(r->backend, r->store);
+    r->backend->ops->stream_free(r->stream);
+    ae_backend_close(r->backend);
+}
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
+
+static void test_conv(void **state)
+{
+    enum { C = 37 };
+    static float x[ROWS][C], x2[ROWS][C], gate[ROWS][C], y[ROWS][C], weight[C][TAPS], bias[C];
+    const ae_state_layer layer = {.kind = AE_STATE_CONV, .n_channels = C, .n_taps = TAPS};
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        rig r;
+        rig_open(&r, &layer);
+        fill(x[0], ROWS * C, -1, 1), fill(x2[0], ROWS * C, -1, 1), fill(gate[0], ROWS * C, -1, 1);
+        fill(weight[0], C * TAPS, -1, 1), fill(bias, C, -1, 1);
+        static double in[ROWS][C];
+        for (int t = 0; t < ROWS; t++)
+            for (int c = 0; c < C; c++) in[t][c] = (double)x[t][c] * (how ? (double)x2[t][c] : 1);
+        r.backend->ops->conv(r.stream, &(ae_conv){.pass = &r.pass, .x = x[0], .x2 = how ? x2[0] : NULL, .x_stride = C,
+                                                  .weight = weight[0], .bias = how ? NULL : bias, .silu = !how,
+                                                  .gate = how ? gate[0] : NULL, .y = y[0], .y_stride = C});
+        for (int t = 0; t < ROWS; t++)
+            for (int c = 0; c < C; c++) {
+                double sum = how ? 0 : (double)bias[c];
+                for (int j = 0; j < TAPS; j++)
+                    if (t - TAPS + 1 + j >= 0) sum += (double)weight[c][j] * in[t - TAPS + 1 + j][c];
+                close_to("a convolution", (double)y[t][c], how ? sum * (double)gate[t][c] : sum * sigmoid(sum));
+            }
+        rig_close(&r);
+    }
+}
+
+static void test_delta(void **state)
+{
+    enum { C = 2 * GROUPS * KEY + HEADS * VALUE };
+    static float c[ROWS][C], kept[ROWS][C], ab[ROWS][2 * HEADS], y[ROWS][HEADS * VALUE], decay[HEADS], dt[HEADS];
+    (void)state;
+    for (int how = 0; how < 4; how++) { /* tiled, and the two projections in one */
+        const bool tiled = how & 1, packed = how >> 1;
+        const ae_state_layer layer = {AE_STATE_DELTA, C, TAPS, HEADS, GROUPS, KEY, VALUE, tiled};
+        const uint32_t per_group = HEADS / GROUPS;
+        rig r;
+        rig_open(&r, &layer);
+        fill(c[0], ROWS * C, -1, 1), fill(ab[0], ROWS * 2 * HEADS, -2, 2), fill(decay, HEADS, -3, -0.1f), fill(dt, HEADS, -1, 1);
+        memcpy(kept, c, sizeof c);
+        r.backend->ops->recur(r.stream, &(ae_recur){.pass = &r.pass, .c = c[0], .c_stride = C,
+                                                    .a = ab[0] + (packed ? per_group : HEADS), .b = ab[0],
+                                                    .ab_stride = 2 * HEADS, .ab_group = packed ? per_group : 0, .decay = decay,
+                                                    .dt_bias = dt, .y = y[0], .y_stride = HEADS * VALUE});
+        for (uint32_t h = 0; h < HEADS; h++) {
+            static double s[KEY][VALUE];
+            const uint32_t group = tiled ? h % GROUPS : h / per_group;
+            const uint32_t b_at = packed ? h / per_group * 2 * per_group + h % per_group : h;
+            const uint32_t a_at = packed ? b_at + per_group : HEADS + h;
+            memset(s, 0, sizeof s);
+            for (int t = 0; t < ROWS; t++) {
+                const float *q = kept[t] + group * KEY, *k = kept[t] + (GROUPS + group) * KEY;
+                const float *v = kept[t] + 2 * GROUPS * KEY + h * VALUE;
+                double qq = 1e-6, kk = 1e-6;
+                for (int i = 0; i < KEY; i++) qq += (double)q[i] * (double)q[i], kk += (double)k[i] * (double)k[i];
+                const double alpha = exp((double)decay[h] * softplus((double)ab[t][a_at] + (double)dt[h]));
+                const double beta = sigmoid((double)ab[t][b_at]);
+                for (int j = 0; j < VALUE; j++) {
+                    double had = 0, o = 0;
+                    for (int i = 0; i < KEY; i++) had += (s[i][j] *= alpha) * (double)k[i] / sqrt(kk);
+                    for (int i = 0; i < KEY; i++) {
+                        s[i][j] += (double)k[i] / sqrt(kk) * beta * ((double)v[j] - had);
+                        o += s[i][j] * (double)q[i] / sqrt(qq);
+                    }
+                    close_to("the delta rule", (double)y[t][h * VALUE + (uint32_t)j], o / sqrt(KEY));
+                }
+            }
+        }
+        rig_close(&r);
+    }
+}
+
+static void test_mamba2(void **state)
+{
+    enum { V = HEADS * VALUE, C = V + 2 * GROUPS * KEY };
+    static float c[ROWS][C], dt[ROWS][HEADS], y[ROWS][V], decay[HEADS], bias[HEADS], skip[HEADS];
+    const ae_state_layer layer = {AE_STATE_MAMBA2, C, TAPS, HEADS, GROUPS, KEY, VALUE, false};
+    rig r;
+    (void)state;
+    rig_open(&r, &layer);
+    fill(c[0], ROWS * C, -1, 1), fill(dt[0], ROWS * HEADS, -2, 25), fill(decay, HEADS, -3, -0.1f), fill(bias, HEADS, -1, 1);
+    fill(skip, HEADS, -1, 1);
+    r.backend->ops->recur(r.stream, &(ae_recur){.pass = &r.pass, .c = c[0], .c_stride = C, .a = dt[0], .ab_stride = HEADS,
+                                                .decay = decay, .dt_bias = bias, .skip = skip, .y = y[0], .y_stride = V});
+    for (uint32_t h = 0; h < HEADS; h++) {
+        static double s[VALUE][KEY];
+        memset(s, 0, sizeof s);
+        for (int t = 0; t < ROWS; t++) {
+            const float *x = c[t] + h * VALUE, *b = c[t] + V + h / (HEADS / GROUPS) * KEY, *cc = b + GROUPS * KEY;
+            const double delta = softplus((double)dt[t][h] + (double)bias[h]), alpha = exp((double)decay[h] * delta);
+            for (int p = 0; p < VALUE; p++) {
+                double o = (double)skip[h] * (double)x[p];
+                for (int n = 0; n < KEY; n++) {
+                    s[p][n] = s[p][n] * alpha + (double)b[n] * (double)x[p] * delta;
+                    o += s[p][n] * (double)cc[n];
+                }
+                close_to("the Mamba2 step", (double)y[t][h * VALUE + (uint32_t)p], o);
+            }
+        }
+    }
+    rig_close(&r);
+}
+
+static void test_gated_norm(void **state)
+{
+    enum { DIM = 20, N = GROUPS * DIM };
+    static float x[2][N], z[2][N], weight[N], kept[2][N];
+    const ae_state_layer layer = {.kind = AE_STATE_CONV, .n_channels = 16, .n_taps = 2};
+    rig r;
+    (void)state;
+    rig_open(&r, &layer);
+    for (int first = 0; first < 2; first++) {
+        fill(x[0], 2 * N, -1, 1), fill(z[0], 2 * N, -2, 2), fill(weight, N, -1, 1);
+        memcpy(kept, x, sizeof x);
+        r.backend->ops->gated_norm(r.stream, &(ae_gated_norm){.n_rows = 2, .n_groups = GROUPS, .dim = DIM, .x = x[0],
+                                                              .x_stride = N, .z = z[0], .z_stride = N, .weight = weight,
+                                                              .by_group = first, .gate_first = first, .eps = 1e-5f});
+        for (int t = 0; t < 2; t++)
+            for (int g = 0; g < GROUPS; g++) {
+                double in[DIM], sum = 0;
+                for (int i = 0; i < DIM; i++) {
+                    const double zz = (double)z[t][g * DIM + i];
+                    in[i] = (double)kept[t][g * DIM + i] * (first ? zz * sigmoid(zz) : 1);
+                    sum += in[i] * in[i];
+                }
+                for (int i = 0; i < DIM; i++) {
+                    const double zz = (double)z[t][g * DIM + i], w = (double)weight[first ? g * DIM + i : i];
+                    const double normed = in[i] / sqrt(sum / DIM + 1e-5) * w;
+                    close_to("a gated norm", (double)x[t][g * DIM + i], first ? normed : normed * zz * sigmoid(zz));
+                }
+            }
+    }
+    rig_close(&r);
+}
+
+/* Shapes that the kernels cannot run. */
+static void test_refused(void **state)
+{
+    static const struct {
+        ae_state_layer layer;
+        const char *says;
+    } bad[] = {
+        {{AE_STATE_DELTA, 96, 9, 2, 2, 16, 16, false}, "a convolution over 9 rows; 1 to 8 are possible"},
+        {{AE_STATE_DELTA, 96, 0, 2, 2, 16, 16, false}, "a convolution over 0 rows"},
+        {{AE_STATE_DELTA, 96, 4, 2, 2, 18, 16, false}, "a recurrent state of 18 rows; multiples of 4 up to 256 are possible"},
+        {{AE_STATE_MAMBA2, 96, 4, 2, 2, 260, 16, false}, "a recurrent state of 260 rows"},
+        {{AE_STATE_MAMBA2, 96, 4, 3, 2, 16, 16, false}, "3 recurrent heads of 16 values cannot share 2 groups evenly"},
+    };
+    ae_backend *backend;
+    (void)state;
+    assert_int_equal(ae_backend_open(&backend, NULL, NULL, NULL), AERIE_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ae_state_store *store;
+        aerie_error error = {0};
+        const ae_state_shape shape = {1, &bad[i].layer, 1, 1, 1};
+        assert_int_equal(backend->ops->state_create(backend, &shape, &store, &error), AERIE_ERROR_UNSUPPORTED);
+        assert_non_null(strstr(error.text, bad[i].says));
+        assert_null(store);
+    }
+    ae_backend_close(backend);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv), cmocka_unit_test(test_delta), cmocka_unit_test(test_mamba2),
+                                       cmocka_unit_test(test_gated_norm), cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
