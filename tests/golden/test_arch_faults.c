@@ -1,0 +1,349 @@
+/* test_arch_faults.c - the models of the golden logits notice every broken rule.
+ *
+ * A rule is broken by changing what the model's specification says of it, after the file was read. The error that follows must
+ * be far beyond any rounding: else the model does not test the rule, and must change. The table names each rule by the number
+ * of the trap that it is (tests/golden/arch/README.md has the list).
+ */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "arch_rig.inc"
+
+#define MIN_ERROR 1e-2
+
+/* ---- Ways to break a rule: the body is done for each layer l of model m, s its specification ------------------- */
+
+#define BREAK(name, ...)                                                                                                       \
+    static void name(ae_model *m)                                                                                              \
+    {                                                                                                                          \
+        for (uint32_t i = 0; i < m->hparams.n_layers; i++) {                                                                   \
+            ae_layer *l = &m->layers[i];                                                                                       \
+            ae_layer_spec *s = &l->spec;                                                                                       \
+            (void)l, (void)s;                                                                                                  \
+            __VA_ARGS__;                                                                                                       \
+        }                                                                                                                      \
+    }
+#define BREAK_MODEL(name, ...)                                                                                                 \
+    static void name(ae_model *m)                                                                                              \
+    {                                                                                                                          \
+        ae_hparams *h = &m->hparams;                                                                                           \
+        for (uint32_t i = 0; i < h->n_ropes; i++) {                                                                            \
+            ae_rope *r = &h->ropes[i];                                                                                         \
+            (void)r;                                                                                                           \
+            __VA_ARGS__;                                                                                                       \
+        }                                                                                                                      \
+    }
+
+/* rotation */
+BREAK_MODEL(other_pairs, r->neox = !r->neox)
+BREAK_MODEL(whole_rotation, r->n_rot = m->layers[0].spec.head_dim)
+BREAK_MODEL(no_scaling, r->scaling = AE_ROPE_SCALING_NONE)
+BREAK_MODEL(magnitude_one, r->yarn_log_mul = 1)
+BREAK_MODEL(magnitude_log, r->yarn_log_mul = 0)
+BREAK_MODEL(usual_beta, r->yarn_beta_fast = 32, r->yarn_beta_slow = 1)
+BREAK_MODEL(no_divisors, r->divisors = r->divisors_long = NULL)
+BREAK_MODEL(one_table, r->divisors_long = r->divisors)
+BREAK_MODEL(other_table, if (r->divisors_long) r->divisors = r->divisors_long)
+BREAK_MODEL(attention_factor, r->yarn_attn_factor = 1)
+BREAK(ropes_swapped, if (s->rope != AE_NO_ROPE) s->rope = 1 - s->rope)
+BREAK(rope_of_others, if (s->window) s->rope = 0; else if (s->rope == 0 && m->hparams.n_ropes > 1) s->rope = 1)
+BREAK(rope_everywhere, if (s->rope == AE_NO_ROPE) s->rope = 0)
+BREAK(rope_nowhere, s->rope = AE_NO_ROPE)
+
+/* attention */
+BREAK(no_window, s->window = 0)
+BREAK(window_and_one, if (s->window) s->window++)
+BREAK(windows_elsewhere, s->window = s->window ? 0 : 16)
+BREAK(norm_other_side, s->qk_norm_last = !s->qk_norm_last)
+BREAK(norm_of_heads, s->qk_norm = AE_QK_NORM_HEAD)
+BREAK(no_qk_norm, s->qk_norm = AE_QK_NORM_NONE)
+BREAK(scale_of_head, s->attn_scale = 1 / sqrtf((float)s->head_dim))
+BREAK(no_attention_cap, s->attn_softcap = 0)
+BREAK(no_v_norm, s->v_norm = false)
+BREAK(no_temperature, s->temperature = false)
+BREAK(no_sinks, l->sinks = NULL)
+BREAK(no_qkv_bias, l->bq = l->bk = l->bv = l->bqkv = NULL)
+BREAK(no_output_bias, l->bo = NULL)
+BREAK(no_head_gate, if (s->out_gate == AE_OUT_GATE_HEAD) s->out_gate = AE_OUT_GATE_NONE)
+BREAK(earlier_kv, if (s->kv_from != (int)i && s->window) s->kv_from = 2)
+
+/* norms */
+BREAK(no_post_norms, l->attn_post_norm = l->ffn_post_norm = NULL)
+BREAK(norms_swapped, const ae_tensor_ref t = l->attn_post_norm; l->attn_post_norm = l->ffn_norm; l->ffn_norm = t)
+BREAK(ffn_norm_as_post, l->attn_post_norm = l->ffn_norm)
+BREAK(pre_not_post, l->attn_norm = l->attn_post_norm; l->ffn_norm = l->ffn_post_norm;
+      l->attn_post_norm = l->ffn_post_norm = NULL)
+static void rms_not_layer(ae_model *m)
+{
+    m->hparams.layer_norm = false;
+}
+static void in_series(ae_model *m)
+{
+    m->hparams.parallel = false;
+}
+
+/* scalars */
+static void no_embedding_scale(ae_model *m)
+{
+    m->hparams.embedding_scale = 1;
+}
+static void no_residual_scale(ae_model *m)
+{
+    m->hparams.residual_scale = 1;
+}
+static void inverse_logit_scale(ae_model *m)
+{
+    m->hparams.logit_scale = 1 / m->hparams.logit_scale;
+}
+static void no_logit_cap(ae_model *m)
+{
+    m->hparams.logit_softcap = 0;
+}
+static void temperature_later(ae_model *m)
+{
+    m->hparams.temp_offset += 8;
+}
+BREAK(no_output_scale, l->out_scale = 1)
+
+/* feed-forward networks and experts */
+BREAK(silu, s->activation = AE_ACTIVATION_SILU)
+BREAK(gelu, s->activation = AE_ACTIVATION_GELU)
+BREAK(no_limit, s->limit = s->shared_limit = INFINITY)
+BREAK(limits_swapped, const float x = s->limit; s->limit = s->shared_limit; s->shared_limit = x)
+BREAK(no_router_bias, l->router_b = NULL)
+BREAK(no_choice_bias, l->router_bias = NULL)
+BREAK(no_router_norm, l->router_norm = NULL)
+BREAK(no_expert_biases, l->eb_gate = l->eb_up = l->eb_down = NULL)
+BREAK(no_down_bias, l->eb_down = NULL)
+BREAK(no_expert_scale, l->e_scale = NULL)
+BREAK(no_shared_gate, l->s_router = NULL)
+static void softmax_of_all(ae_model *m)
+{
+    m->hparams.experts.gate = AE_EXPERT_GATE_SOFTMAX;
+}
+static void sigmoid(ae_model *m)
+{
+    m->hparams.experts.gate = AE_EXPERT_GATE_SIGMOID;
+}
+static void other_renorm(ae_model *m)
+{
+    m->hparams.experts.renorm = !m->hparams.experts.renorm;
+}
+static void no_expert_factor(ae_model *m)
+{
+    m->hparams.experts.scale = 1;
+}
+static void weigh_result(ae_model *m)
+{
+    m->hparams.experts.weigh_input = false;
+}
+static void no_groups(ae_model *m)
+{
+    m->hparams.experts.n_groups = m->hparams.experts.n_groups_used = 0;
+}
+
+/* ---- The table ------------------------------------------------------------------------------------------------- */
+
+static const struct fault {
+    const char *model, *rule;
+    int trap;
+    void (*apply)(ae_model *m);
+} faults[] = {
+    {"llama", "pairs of a rotation lie side by side", 5, other_pairs},
+    {"llama", "frequencies are divided by rope_freqs", 4, no_divisors},
+    {"llama-moe", "chosen weights are divided by their sum", 26, other_renorm},
+    {"qwen2", "biases of q, k and v", 7, no_qkv_bias},
+    {"qwen3", "q and k are normed before the rotation", 7, norm_other_side},
+    {"qwen3-yarn", "YaRN", 1, no_scaling},
+    {"qwen3-yarn", "YaRN's magnitude is 1 + 0.1 ln factor", 1, magnitude_one},
+    {"mistral3", "YaRN's magnitude is 1 with a log multiplier of 1", 1, magnitude_log},
+    {"mistral3", "YaRN's bounds are keys", 2, usual_beta},
+    {"mistral3", "queries have a temperature", 27, no_temperature},
+    {"mistral3", "temperature rises at multiples of the original context", 27, temperature_later},
+    {"mistral3-nolog", "YaRN's magnitude is 1 + 0.1 ln factor", 1, magnitude_one},
+    {"phi3", "long contexts take the long factors", 6, one_table},
+    {"phi3-short", "short contexts take the short factors", 6, other_table},
+    {"phi3", "attention factor", 6, attention_factor},
+    {"phi3-short", "attention factor in short contexts too", 6, attention_factor},
+    {"phi3", "halves of a rotation lie apart", 5, other_pairs},
+    {"smollm3", "every fourth layer has no rotation", 31, rope_everywhere},
+    {"seed_oss", "post_attention_norm is the norm before the network", 8, ffn_norm_as_post},
+    {"seed_oss", "biases of q, k and v", 7, no_qkv_bias},
+    {"olmo2", "norms stand after their blocks", 8, pre_not_post},
+    {"olmo2", "q and k are normed by the row", 7, norm_of_heads},
+    {"olmo3", "windowed layers have no YaRN", 3, ropes_swapped},
+    {"olmo3", "window", 3, no_window},
+    {"olmo3", "every fourth layer is full", 3, windows_elsewhere},
+    {"granite", "embeddings are scaled", 28, no_embedding_scale},
+    {"granite", "what a layer adds is scaled", 28, no_residual_scale},
+    {"granite", "logits are divided by their scale", 28, inverse_logit_scale},
+    {"granite", "attention's scale is a key", 28, scale_of_head},
+    {"granitemoe", "what experts add is scaled", 28, no_residual_scale},
+    {"glm4", "half of a head rotates", 5, whole_rotation},
+    {"glm4", "norms after their blocks", 8, no_post_norms},
+    {"glm4", "which norm stands where", 8, norms_swapped},
+    {"hunyuan-dense", "q and k are normed after the rotation", 7, norm_other_side},
+    {"hunyuan-moe", "q and k are normed after the rotation", 7, norm_other_side},
+    {"hunyuan-moe", "chosen weights are divided by their sum", 26, other_renorm},
+    {"ernie4_5-moe", "a bias for the choice alone", 26, no_choice_bias},
+    {"cohere2", "no rotation in full layers", 5, rope_everywhere},
+    {"cohere2", "a norm that subtracts the mean", 28, rms_not_layer},
+    {"cohere2", "network and attention in parallel", 28, in_series},
+    {"cohere2", "logits are multiplied by their scale", 28, inverse_logit_scale},
+    {"cohere2", "window", 3, no_window},
+    {"cohere2", "one position more than the window", 3, window_and_one},
+    {"command-r", "a norm that subtracts the mean", 28, rms_not_layer},
+    {"command-r", "network and attention in parallel", 28, in_series},
+    {"command-r-plus", "norm of q and k", 7, no_qk_norm},
+    {"starcoder2", "a norm that subtracts the mean", 28, rms_not_layer},
+    {"starcoder2", "GELU", 33, silu},
+    {"starcoder2", "bias of attention's output", 28, no_output_bias},
+    {"exaone4", "norms stand after their blocks", 8, pre_not_post},
+    {"exaone4", "rotation in full layers of small models", 5, rope_nowhere},
+    {"exaone4-32b", "no rotation in full layers", 5, rope_everywhere},
+    {"exaone4-32b", "window", 3, no_window},
+    {"gemma2", "cap of attention", 24, no_attention_cap},
+    {"gemma2", "cap of logits", 24, no_logit_cap},
+    {"gemma2", "window", 3, no_window},
+    {"gemma2", "even layers are windowed", 3, windows_elsewhere},
+    {"gemma2", "one position more than the window", 3, window_and_one},
+    {"gemma2", "embeddings are scaled", 24, no_embedding_scale},
+    {"gemma2", "norms after their blocks", 8, no_post_norms},
+    {"gemma2", "GELU", 33, silu},
+    {"gemma2-27b", "attention's scale by the row's share", 24, scale_of_head},
+    {"gemma3", "full layers have another base and factor", 3, ropes_swapped},
+    {"gemma3", "windowed layers have no factor", 3, rope_of_others},
+    {"gemma3", "five windowed layers, then a full one", 3, windows_elsewhere},
+    {"gemma3", "q and k are normed before the rotation", 7, norm_other_side},
+    {"gemma3-cap", "cap of logits where the file has one", 24, no_logit_cap},
+    {"gemma3-cap", "base of windowed layers from the file", 3, ropes_swapped},
+    {"gemma3-27b", "attention's scale by the row's share", 24, scale_of_head},
+    {"gemma4", "values are normed", 23, no_v_norm},
+    {"gemma4", "divisors of full layers", 4, no_divisors},
+    {"gemma4", "windowed and full layers rotate differently", 3, ropes_swapped},
+    {"gemma4", "which layer's keys and values are shared", 23, earlier_kv},
+    {"gemma4", "scale of a layer's output", 23, no_output_scale},
+    {"gemma4", "cap of logits", 24, no_logit_cap},
+    {"gemma4-31b", "values are normed", 23, no_v_norm},
+    {"gemma4-31b", "attention is not scaled", 23, scale_of_head},
+    {"gemma4-moe", "scale of what experts give", 23, no_expert_scale},
+    {"gemma4-moe", "the router has an input of its own", 23, no_router_norm},
+    {"gemma4-moe", "chosen weights are divided by their sum", 26, other_renorm},
+    {"gemma4-moe", "window", 3, no_window},
+    {"qwen2moe", "chosen weights are not divided by their sum", 26, other_renorm},
+    {"qwen2moe", "the shared expert has a gate", 26, no_shared_gate},
+    {"qwen3moe", "chosen weights are divided by their sum", 26, other_renorm},
+    {"olmoe", "q and k are normed by the row", 7, norm_of_heads},
+    {"deepseek", "weights are scaled", 26, no_expert_factor},
+    {"dots1", "sigmoid, not softmax", 26, softmax_of_all},
+    {"dots1", "a bias for the choice alone", 26, no_choice_bias},
+    {"gpt-oss", "sinks", 21, no_sinks},
+    {"gpt-oss", "softmax of the chosen, not of all", 26, softmax_of_all},
+    {"gpt-oss", "bias of the router", 21, no_router_bias},
+    {"gpt-oss", "biases of experts", 21, no_expert_biases},
+    {"gpt-oss", "bias of ffn_down within the weights", 21, no_down_bias},
+    {"gpt-oss", "activation", 21, silu},
+    {"gpt-oss", "limit of the activation", 21, no_limit},
+    {"gpt-oss", "even layers are windowed", 3, windows_elsewhere},
+    {"gpt-oss", "one position more than the window", 3, window_and_one},
+    {"gpt-oss", "bias of attention's output", 21, no_output_bias},
+    {"gpt-oss", "YaRN's magnitude is 1 + 0.1 ln factor", 1, magnitude_one},
+    {"gpt-oss", "post_attention_norm is the norm before the network", 8, ffn_norm_as_post},
+    {"glm4moe", "half of a head rotates", 5, whole_rotation},
+    {"glm4moe", "a bias for the choice alone", 26, no_choice_bias},
+    {"glm4moe", "weights are scaled", 26, no_expert_factor},
+    {"glm4moe", "norm of q and k where the file has it", 7, no_qk_norm},
+    {"glm4moe", "post_attention_norm is the norm before the network", 8, ffn_norm_as_post},
+    {"glm4moe-plain", "sigmoid where the file says nothing", 26, softmax_of_all},
+    {"minimax-m2", "q and k are normed by the row", 7, norm_of_heads},
+    {"minimax-m2", "half of a head rotates", 5, whole_rotation},
+    {"minimax-m2", "sigmoid, not softmax", 26, softmax_of_all},
+    {"llama4", "weights multiply what experts get", 27, weigh_result},
+    {"llama4", "no rotation in full layers", 27, rope_everywhere},
+    {"llama4", "norm of q and k", 27, no_qk_norm},
+    {"llama4", "sigmoid, not softmax", 26, softmax_of_all},
+    {"step35", "rotation by the kind of layer", 5, ropes_swapped},
+    {"step35", "a gate for each head", 10, no_head_gate},
+    {"step35", "limits of the activation", 21, no_limit},
+    {"step35", "limits of experts and of the shared expert", 21, limits_swapped},
+    {"step35", "window", 3, no_window},
+    {"step35", "a bias for the choice alone", 26, no_choice_bias},
+    {"deepseek2", "groups of experts", 25, no_groups},
+    {"deepseek2", "pairs of a rotation lie side by side", 25, other_pairs},
+    {"deepseek2", "attention's scale has YaRN's magnitude twice", 25, scale_of_head},
+    {"deepseek2", "a bias for the choice alone", 26, no_choice_bias},
+    {"deepseek2-fused", "softmax, not sigmoid", 26, sigmoid},
+    {"deepseek2-lite", "weights are not divided by their sum", 26, other_renorm},
+    {"nemotron_h", "square of ReLU", 30, gelu},
+    {"nemotron_h_moe", "a bias for the choice alone", 26, no_choice_bias},
+    {"granitehybrid", "no rotation where the file says so", 28, rope_everywhere},
+    {"granitehybrid-moe", "rotation where the file says so", 28, rope_nowhere},
+    {"lfm2", "q and k are normed before the rotation", 7, norm_other_side},
+    {"lfm2moe", "a bias for the choice alone", 26, no_choice_bias},
+    {"qwen35", "a quarter or half of a head rotates", 5, whole_rotation},
+    {"qwen3next", "chosen weights are divided by their sum", 26, other_renorm},
+    {"qwen35moe", "the shared expert has a gate", 26, no_shared_gate},
+};
+
+/* The error, with a rule broken or (NULL) as it is; false: the engine lacks the architecture. */
+static bool error_of(const char *name, void (*apply)(ae_model *m), const char *path, double *nmse)
+{
+    static golden g;
+    static float logits[ROWS][MKARCH_VOCAB];
+    aerie_error error = {0};
+    ae_model *model;
+    if (ae_model_load(&model, path, NULL, &error) != AERIE_OK) return false;
+    read_golden(&g, name);
+    if (apply) apply(model);
+    run_model(model, g.tokens, ROWS, logits);
+    ae_model_free(model);
+    *nmse = compare(logits, g.logits).nmse;
+    return true;
+}
+
+static bool is_noticed(const struct fault *fault, const char *path)
+{
+    double whole = 0, nmse = 0;
+    if (!error_of(fault->model, NULL, path, &whole) || whole > MIN_ERROR ||
+        !error_of(fault->model, fault->apply, path, &nmse)) {
+        print_message("%-20s trap %2d  skip: engine lacks it  %s\n", fault->model, fault->trap, fault->rule);
+        return true;
+    }
+    const bool noticed = !(nmse <= MIN_ERROR); /* not finite counts */
+    print_message("%-20s trap %2d  error %.1e  %s%s\n", fault->model, fault->trap, nmse, fault->rule,
+                  noticed ? "" : ": NOT NOTICED");
+    return noticed;
+}
+
+static void test_broken_rules_are_noticed(void **state)
+{
+    uint32_t n_unnoticed = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        const mkarch_spec *spec = mkarch_find(faults[i].model);
+        aerie_error error = {0};
+        char path[128];
+        assert_non_null(spec);
+        snprintf(path, sizeof path, "%s/%s.gguf", folder, spec->name);
+        need(mkarch_write(spec, false, path, &error), &error);
+        n_unnoticed += !is_noticed(&faults[i], path);
+        unlink(path);
+    }
+    assert_int_equal(n_unnoticed, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_rules_are_noticed)};
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
