@@ -152,6 +152,17 @@ static void no_groups(ae_model *m)
     m->hparams.experts.n_groups = m->hparams.experts.n_groups_used = 0;
 }
 
+/* recurrent layers */
+BREAK(no_dt_bias, l->recur.dt_bias = NULL)
+BREAK(no_conv_bias, l->recur.conv_bias = NULL)
+BREAK(no_skip, l->recur.skip = NULL)
+BREAK(no_recur_norm, l->recur.norm = NULL)
+BREAK(alpha_and_beta, const ae_tensor_ref t = l->recur.alpha; l->recur.alpha = l->recur.beta; l->recur.beta = t)
+static void other_groups(ae_model *m)
+{
+    m->hparams.recur.tiled = !m->hparams.recur.tiled;
+}
+
 /* ---- The table ------------------------------------------------------------------------------------------------- */
 
 static const struct fault {
@@ -291,6 +302,17 @@ static const struct fault {
     {"lfm2", "q and k are normed before the rotation", 7, norm_other_side},
     {"lfm2moe", "a bias for the choice alone", 26, no_choice_bias},
     {"qwen35", "a quarter or half of a head rotates", 5, whole_rotation},
+    {"qwen35", "heads take groups in turn", 11, other_groups},
+    {"qwen35", "which gate decays", 15, alpha_and_beta},
+    {"qwen35", "bias of the decay", 15, no_dt_bias},
+    {"qwen35moe", "heads take groups in turn", 11, other_groups},
+    {"qwen3next", "neighbouring heads share a group", 11, other_groups},
+    {"nemotron_h", "neighbouring heads share a group", 11, other_groups},
+    {"nemotron_h", "bias of the decay", 15, no_dt_bias},
+    {"nemotron_h", "bias of the convolution", 15, no_conv_bias},
+    {"nemotron_h", "inputs pass by the state", 15, no_skip},
+    {"granitehybrid", "neighbouring heads share a group", 11, other_groups},
+    {"granitehybrid", "norm after the gate", 13, no_recur_norm},
     {"qwen3next", "chosen weights are divided by their sum", 26, other_renorm},
     {"qwen35moe", "the shared expert has a gate", 26, no_shared_gate},
 };
