@@ -513,6 +513,9 @@ typedef struct aerie_session_params {
     const struct aerie_session *threads_of; /* run on the threads of this session instead of own ones: it outlives the new one, has
                                              * a model of the same backend, and one thread steps both. n_threads is not read.
                                              * NULL: own threads */
+    uint32_t n_checkpoints; /* of models with recurrent layers: states kept to return to, of all sequences, beside one for the end of
+                             * each. A request whose prompt begins as an earlier one did is computed from the last of these before
+                             * they differ: the same output, but less time. Other models need none */
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)

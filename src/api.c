@@ -372,6 +372,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         {"the number of sequences", p->n_seqs, 1, MAX_SEQS},
         {"the batch size", p->n_batch, 1, 1u << 16},
         {"the number of threads", p->n_threads, 1, 1024},
+        {"the number of checkpoints", p->n_checkpoints, 0, 1024},
         {"the size of the KV cache", p->n_kv, 0, UINT32_MAX - AE_KV_PAGE},
         {"the draft length", p->spec.n_max, 1, AERIE_MAX_DRAFT},
         {"the shortest draft", p->spec.n_min, 0, AERIE_MAX_DRAFT},
@@ -425,10 +426,6 @@ static uint32_t outputs_of(const aerie_session_params *p, uint32_t n_vocab)
     return (uint32_t)(n < trees ? n : trees);
 }
 
-/* States of recurrent layers that are kept to return to: the newest end of each sequence, and borders of turns. */
-#define SNAPSHOTS_OVER 7
-#define SNAPSHOTS_MOST 32
-
 ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t n_vocab)
 {
     /* so many rows of prompts fit a pass beside all the rows that have logits */
@@ -441,7 +438,7 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t 
     if (spec->type == AERIE_SPEC_NONE) o.n_records = 1;
     else if (spec->tree == AERIE_TREE_OFF) o.n_records = spec->n_max;
     else o.n_records = spec->n_nodes ? spec->n_nodes : 2 * spec->n_max;
-    o.n_snapshots = p->n_seqs < SNAPSHOTS_MOST - SNAPSHOTS_OVER ? p->n_seqs + SNAPSHOTS_OVER : SNAPSHOTS_MOST;
+    o.n_snapshots = p->n_seqs + p->n_checkpoints;
     memcpy(o.taps, p->taps, sizeof o.taps);
     return o;
 }

@@ -125,6 +125,9 @@ static const app_option options[] = {
     {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
      "maximum number of prompt tokens per pass, like -ub; the smaller of the two applies"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
+    {"-ctxcp --ctx-checkpoints --swa-checkpoints", "N", APP_U32, LOADS, AT(session.n_checkpoints), 0, 1024, "Model",
+     "states of recurrent layers (Qwen3.5, Nemotron-H, Granite hybrids, LFM2) kept to return to when a prompt begins as an earlier "
+     "one did; they cost memory, and time when too few"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-np --parallel", "N", APP_U32, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model",
      "prompts answered at once"},
