@@ -152,7 +152,7 @@ static void walk(aerie_spec_type type, bool on_draft, const char *what)
         fails_at = at;
     }
     print_message("%s: %u operations, %u failures of requests, %u that concerned none\n", what, n, n_failed, n_late);
-    assert_true(n_failed > n_late);
+    if (test_every() == 1) assert_true(n_failed > n_late);
     fails_at = 0;
     aerie_session_free(session);
     aerie_model_free(draft);

@@ -158,13 +158,13 @@ static void test_refused(void **state)
 
 /* ---- Drafts are a function of the sequence -------------------------------------------------------------- */
 
+/* Of sequences that began in full: after a cached prefix a head knows no more than its last positions (CATCH_UP_MAX). */
 static void test_drafts_are_a_function_of_the_sequence(void **state)
 {
     (void)state;
     char model[128];
     snprintf(model, sizeof model, "%s", path_of("target"));
-    pure_run task = {
-        .target = model, .n_predict = N_PREDICT, .n_requests = 6}; /* the last two find their prefix in the cache */
+    pure_run task = {.target = model, .n_predict = N_PREDICT, .n_requests = N_PROMPTS};
     for (size_t i = 0; i < task.n_requests; i++)
         task.prompts[i] = prompts[i % N_PROMPTS], task.n_prompt[i] = prompt_lengths[i % N_PROMPTS];
     for (size_t i = 0; i < N_KINDS; i++) {
