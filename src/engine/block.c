@@ -1,5 +1,7 @@
 #include "engine/block.h"
 
+#include <math.h>
+
 _Static_assert(AE_MODEL_MAX_EXPERTS <= AE_MAX_EXPERTS, "a model that loads must run");
 
 /* A block's input: the stream, normed if there is a norm. */
@@ -129,22 +131,57 @@ static ae_gate gate_of(ae_expert_gate gate)
                                                    : AE_GATE_SOFTMAX;
 }
 
-static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const float *norm, bool to_y)
+/* Into y, or (y NULL) into the stream. */
+static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const float *norm, float *y)
 {
     const ae_expert_hparams *x = &b->h->experts;
     const uint32_t n = b->h->n_embd;
-    if (to_y)
-        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = b->n_rows, .dim = n, .x = b->y, .x_stride = n});
+    if (y) b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = b->n_rows, .dim = n, .x = y, .x_stride = n});
     b->ops->moe(b->stream, &(ae_moe){
         .n_rows = b->n_rows,
         .routing = {x->n, x->n_used, gate_of(x->gate), x->renorm, x->scale, x->n_groups, x->n_groups_used},
         .x = b->x, .norm = norm, .norm_eps = b->h->norm_eps,
         .glu = glu_of(s->activation), .shared_glu = glu_of(s->activation), .glu_limit = s->limit, .shared_limit = s->shared_limit,
-        .router = l->router, .router_norm = l->router_norm, .router_bias = l->router_b, .bias = l->router_bias,
+        .router = l->router, .router_norm = l->router_norm,
+        .router_scale = l->router_norm ? 1.0f / sqrtf((float)n) : 0.0f, .router_bias = l->router_b, .bias = l->router_bias,
         .weigh_input = x->weigh_input, .gate = l->e_gate, .up = l->e_up, .down = l->e_down,
         .gate_bias = l->eb_gate, .up_bias = l->eb_up, .down_bias = l->eb_down, .out_scale = l->e_scale,
         .shared_gate = l->s_gate, .shared_up = l->s_up, .shared_down = l->s_down, .shared_router = l->s_router,
-        .y = to_y ? b->y : b->x});
+        .y = y ? y : b->x});
+}
+
+static void norm_rows(const ae_block *b, float *x, const float *weight)
+{
+    const uint32_t n = b->h->n_embd;
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = x, .x_stride = n, .weight = weight,
+                                       .eps = b->h->norm_eps, .layer = b->h->layer_norm});
+}
+
+/* Dense block and experts, each normed before they are added: into y. */
+static void both(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const uint32_t n = b->h->n_embd;
+    dense(b, s, l, true);
+    norm_rows(b, b->y, l->dense_post_norm);
+    experts(b, s, l, l->e_norm, b->y2);
+    norm_rows(b, b->y2, l->e_post_norm);
+    b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->y2, n, b->y, n});
+}
+
+/* The layer's own embedding of the token joins the stream through a gate. */
+static void add_layer_embedding(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const uint32_t e = b->h->n_embd, n = b->h->n_embd_layer;
+    ae_matmul m = input_of(b, NULL, NULL);
+    output(&m, l->ple_gate, NULL, b->ple_gate, n, false);
+    b->ops->matmul(b->stream, &m);
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->ple + (size_t)l->index * n,
+                                       .x_stride = (size_t)n * b->h->n_layers, .y = b->ple_own, .y_stride = n});
+    m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = b->ple_gate, .x2 = b->ple_own, .x_stride = n,
+                    .glu = glu_of(s->activation)};
+    output(&m, l->ple_proj, NULL, b->y, e, false);
+    b->ops->matmul(b->stream, &m);
+    join(b, l->ple_post_norm);
 }
 
 void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
@@ -155,7 +192,12 @@ void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     if (!parallel && s->mixer != AE_MIXER_NONE && (scaled || l->attn_post_norm)) join(b, l->attn_post_norm);
     const bool to_y = scaled || l->ffn_post_norm;
     if (s->ffn == AE_FFN_DENSE) dense(b, s, l, to_y && !parallel);
-    if (s->ffn == AE_FFN_EXPERTS) experts(b, s, l, l->ffn_norm, to_y);
+    if (s->ffn == AE_FFN_EXPERTS) experts(b, s, l, l->ffn_norm, to_y ? b->y : NULL);
+    if (s->ffn == AE_FFN_BOTH) both(b, s, l);
     if (s->ffn != AE_FFN_NONE && to_y && !parallel) join(b, l->ffn_post_norm);
     if (parallel) join(b, NULL); /* the block has read the stream: what the mixer gave may join it */
+    if (l->ple_gate) add_layer_embedding(b, s, l);
+    if (l->out_scale != 1.0f)
+        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = b->n_rows, .dim = b->h->n_embd, .x = b->x,
+                                         .x_stride = b->h->n_embd, .a = l->out_scale});
 }

@@ -26,6 +26,7 @@ typedef struct ae_block {
     uint32_t n_rows;
     float *x;            /* [n_rows][n_embd] residual stream */
     float *y;            /* [n_rows][n_embd] what a block adds, where that is normed or scaled first */
+    float *y2;           /* as y, of layers with experts beside a dense block */
     float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, [n_rows][n_kv_heads * head_dim] x 2 */
     float *q_gate;       /* [n_rows][2 * n_heads * head_dim] or [n_rows][n_heads] */
     float *attn;         /* as q */
@@ -34,6 +35,8 @@ typedef struct ae_block {
     const float *q_scale; /* [n_rows] or NULL */
     const ae_recur_rows *recur;
     const ae_state_pass *state; /* (host) */
+    const float *ple;    /* [n_rows][n_layers][n_embd_layer] embeddings of the rows' tokens for layers; or NULL */
+    float *ple_gate, *ple_own; /* [n_rows][n_embd_layer] x 2 */
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
 } ae_block;
 

@@ -51,6 +51,7 @@ typedef struct wants {
     ae_widths widths;
     uint32_t q_gate; /* queries with gates */
     bool y;          /* something is done to what blocks add */
+    bool y2;         /* experts run beside dense blocks */
 } wants;
 
 static wants wants_of(const ae_model *m)
@@ -63,7 +64,8 @@ static wants wants_of(const ae_model *m)
         const uint32_t gate = l->spec.out_gate == AE_OUT_GATE_ELEMENT ? 2 * q
                               : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
         w.q_gate = gate > w.q_gate ? gate : w.q_gate;
-        w.y |= l->attn_post_norm || l->ffn_post_norm;
+        w.y |= l->attn_post_norm || l->ffn_post_norm || l->ple_gate;
+        w.y2 |= l->spec.ffn == AE_FFN_BOTH;
     }
     return w;
 }
@@ -78,6 +80,11 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
     e->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
     e->y = ae_layout_add(l, w.y ? n * h->n_embd : 0, sizeof(float));
+    e->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
+    e->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
+    e->ple_part = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
+    e->ple_gate = ae_layout_add(l, n * h->n_embd_layer, sizeof(float));
+    e->ple_own = ae_layout_add(l, n * h->n_embd_layer, sizeof(float));
     e->q = ae_layout_add(l, n * w.widths.q, sizeof(float));
     e->attn = ae_layout_add(l, n * w.widths.q, sizeof(float));
     e->k = ae_layout_add(l, n * w.widths.kv, sizeof(float));

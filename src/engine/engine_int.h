@@ -47,6 +47,9 @@ struct ae_engine {
     /* device, f32 */
     float *x;            /* [n_batch][n_embd] residual stream */
     float *y;            /* [n_batch][n_embd] what a block adds, where that is normed or scaled first; else NULL */
+    float *y2;           /* as y, where experts run beside a dense block; else NULL */
+    float *ple, *ple_part; /* [n_batch][n_layers][n_embd_layer] x 2 embeddings for layers, and room to make them; or NULL */
+    float *ple_gate, *ple_own; /* [n_batch][n_embd_layer] x 2 */
     float *q, *attn;     /* [n_batch][n_heads * head_dim], the widest of all layers; as all that follow */
     float *k, *v;        /* [n_batch][n_kv_heads * head_dim] */
     float *q_gate;       /* [n_batch][2 * n_heads * head_dim] queries with their gates, or gates of heads; or NULL */

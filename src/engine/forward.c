@@ -1,6 +1,8 @@
 /* forward.c - the pass, written once over the backend's operations.
  *
  * What differs between architectures is data in ae_hparams and absent (NULL) weights. */
+#include <math.h>
+
 #include "base/fmath.h"
 #include "engine/block.h"
 #include "engine/engine_int.h"
@@ -35,6 +37,29 @@ static void temperatures(ae_engine *e)
     e->backend->ops->upload(e->stream, e->q_scale, e->q_scale_host, e->n_rows * sizeof *e->q_scale);
 }
 
+static void scale(ae_engine *e, float *x, uint32_t dim, float a)
+{
+    e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = dim, .x = x, .x_stride = dim,
+                                              .a = a});
+}
+
+/* What the rows' tokens bring to each layer: of a table of their own, and of the stream's start. */
+static void layer_embeddings(ae_engine *e)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    const ae_hparams *h = &e->net->model->hparams;
+    const uint32_t n = h->n_layers * h->n_embd_layer;
+    ops->lookup(e->stream, e->net->ple_embedding, e->on_device.token, e->n_rows, e->ple, n);
+    scale(e, e->ple, n, sqrtf((float)h->n_embd_layer));
+    ops->matmul(e->stream, &(ae_matmul){.n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = e->x, .x_stride = h->n_embd,
+                                        .n_weights = 1, .out = {{e->net->ple_model_proj, NULL, e->ple_part, n, false}}});
+    scale(e, e->ple_part, n, 1.0f / sqrtf((float)h->n_embd));
+    ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = h->n_layers, .dim = h->n_embd_layer, .x = e->ple_part,
+                                    .x_stride = n, .weight = e->net->ple_proj_norm, .eps = h->norm_eps});
+    ops->axpy(e->stream, &(ae_axpy){e->n_rows, n, 1.0f, e->ple_part, n, e->ple, n});
+    scale(e, e->ple, n, 1.0f / sqrtf(2.0f));
+}
+
 static void put_logits(ae_engine *e)
 {
     const ae_backend_ops *ops = e->backend->ops;
@@ -61,7 +86,7 @@ void ae_forward(ae_engine *e)
         e->tables, e->table_stride, e->on_device.count};
     const ae_block block = {
         .ops = ops, .stream = e->stream, .h = h, .places = &places, .kv = ae_kv_pages(e->kv), .n_rows = e->n_rows, .x = e->x,
-        .y = e->y, .q = e->q, .k = e->k, .v = e->v, .q_gate = e->q_gate, .attn = e->attn, .gate = e->gate, .up = e->up,
+        .y = e->y, .y2 = e->y2, .ple = e->ple, .ple_gate = e->ple_gate, .ple_own = e->ple_own, .q = e->q, .k = e->k, .v = e->v, .q_gate = e->q_gate, .attn = e->attn, .gate = e->gate, .up = e->up,
         .cos = e->cos, .sin = e->sin, .q_scale = e->q_scale, .ones = e->net->ones,
         .recur = &e->recur, .state = e->state_pass};
     for (uint32_t i = 0; i < h->n_ropes; i++)
@@ -72,6 +97,7 @@ void ae_forward(ae_engine *e)
     if (h->embedding_scale != 1.0f)
         ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = h->n_embd, .x = e->x,
                                       .x_stride = h->n_embd, .a = h->embedding_scale});
+    if (h->n_embd_layer) layer_embeddings(e);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         tap(e, i);
         ae_block_layer(&block, &e->net->model->layers[i].spec, &e->net->layers[i]);

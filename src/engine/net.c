@@ -23,7 +23,7 @@ static void list_experts(ae_net *net, uint32_t i_layer)
 }
 
 #define PARTS_PER_LAYER 64 /* and three for each expert */
-#define PARTS_OUTSIDE 8
+#define PARTS_OUTSIDE 12
 
 /* Queries, keys and values: each by itself, or as rows of one tensor. */
 static void list_qkv(ae_net *net, const ae_layer *from, ae_net_layer *to)
@@ -53,6 +53,7 @@ static void list_layer(ae_net *net, uint32_t i)
         {from->wq, &to->wq}, {from->wk, &to->wk}, {from->wv, &to->wv}, {from->wo, &to->wo}, {from->out_gate, &to->out_gate},
         {from->w_gate, &to->w_gate}, {from->w_up, &to->w_up}, {from->w_down, &to->w_down}, {from->router, &to->router},
         {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down}, {from->s_router, &to->s_router},
+        {from->ple_gate, &to->ple_gate}, {from->ple_proj, &to->ple_proj},
         {from->recur.in, &to->recur.in}, {from->recur.gate, &to->recur.gate}, {from->recur.alpha, &to->recur.alpha},
         {from->recur.beta, &to->recur.beta}, {from->recur.beta_alpha, &to->recur.beta_alpha},
         {from->recur.out, &to->recur.out}};
@@ -67,11 +68,13 @@ static void list_layer(ae_net *net, uint32_t i)
         {from->sinks, &to->sinks}, {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias},
         {from->router_norm, &to->router_norm}, {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm},
         {from->e_post_norm, &to->e_post_norm}, {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up},
-        {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}, {from->recur.conv, &to->recur.conv},
+        {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm}, {from->recur.conv, &to->recur.conv},
         {from->recur.conv_bias, &to->recur.conv_bias}, {from->recur.decay, &to->recur.decay},
         {from->recur.dt_bias, &to->recur.dt_bias}, {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}};
     _Static_assert(sizeof weights / sizeof *weights + sizeof vectors / sizeof *vectors + 8 <= PARTS_PER_LAYER,
                    "room for all parts of a layer");
+    to->index = i;
+    to->out_scale = from->out_scale;
     list_qkv(net, from, to);
     for (size_t k = 0; k < sizeof weights / sizeof *weights; k++)
         ae_parts_weight(&net->parts, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
@@ -88,6 +91,9 @@ static void list_parts(ae_net *net)
     ae_parts_weight(&net->parts, m->embedding, m->tied ? AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL : AE_WEIGHT_LOOKUP,
                     &net->embedding);
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) list_layer(net, i);
+    ae_parts_weight(&net->parts, m->ple_embedding, AE_WEIGHT_LOOKUP, &net->ple_embedding);
+    ae_parts_weight(&net->parts, m->ple_model_proj, AE_WEIGHT_MATMUL, &net->ple_model_proj);
+    ae_parts_vector(&net->parts, m->ple_proj_norm, &net->ple_proj_norm);
     ae_parts_ones(&net->parts, AE_MAX_HEAD_DIM, &net->ones);
     ae_parts_vector(&net->parts, m->out_norm, &net->out_norm);
     ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);

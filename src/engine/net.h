@@ -26,6 +26,10 @@ typedef struct ae_net_layer {
     ae_weight *s_gate, *s_up, *s_down, *s_router;
     float *router_b, *router_bias, *router_norm, *e_norm, *dense_post_norm, *e_post_norm;
     float *eb_gate, *eb_up, *eb_down, *e_scale;
+    ae_weight *ple_gate, *ple_proj;
+    float *ple_post_norm;
+    float out_scale;
+    uint32_t index;
     uint32_t kv; /* layer of the KV store that it reads */
     ae_net_recur recur; /* in NULL: the layer is not recurrent */
 } ae_net_layer;
@@ -37,6 +41,8 @@ typedef struct ae_net {
     ae_weight *output;    /* matmul */
     float *out_norm;      /* [n_embd] device f32 */
     float *out_norm_b, *output_b; /* or NULL */
+    ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */
+    float *ple_proj_norm;
     float *ones;          /* [most of a head] device f32: norms without weights */
     ae_net_layer *layers; /* [n_layers] */
     ae_kv_layer *kv_layers; /* [n_kv_layers] what layers keep in the KV cache */

@@ -33,6 +33,10 @@ static const ae_arch archs[] = {
     {.name = "gemma3", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .activation = AE_ACTIVATION_GELU, .scale_embedding = true,
      .qk_norm = AE_QK_NORM_HEAD, .window_period = 6, .window_rope = AE_ROTATION_PLAIN, .window_rope_base = 10000.0f,
      .wide_layers = 62},
+    {.name = "gemma4", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .activation = AE_ACTIVATION_GELU, .scale_embedding = true,
+     .qk_norm = AE_QK_NORM_HEAD, .v_norm = true, .attn_scale = 1.0f, .window_period = 6, .window_rope = AE_ROTATION_PLAIN,
+     .window_rope_base = 10000.0f, .window_heads = true, .shared_kv = true, .layer_embedding = true,
+     .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .experts_beside = true},
     /* gpt-oss */
     {.name = "gpt-oss", .rope_neox = true, .ffn_norm = POST_ATTENTION, .window_period = 2,
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SOFTMAX_CHOSEN, .activation = AE_ACTIVATION_OAI},
@@ -102,7 +106,7 @@ const ae_arch *ae_arch_find(const char *name, size_t n)
 
 const char *ae_model_known_archs(void)
 {
-    return "llama, llama4, mistral3, smollm3, qwen2, qwen2moe, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe, gemma2, gemma3, gpt-oss, glm4, glm4moe, "
+    return "llama, llama4, mistral3, smollm3, qwen2, qwen2moe, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe, gemma2, gemma3, gemma4, gpt-oss, glm4, glm4moe, "
            "deepseek, dots1, minimax-m2, step35, ernie4_5, ernie4_5-moe, hunyuan-dense, hunyuan-moe, phi3, olmo2, olmoe, "
            "command-r, cohere2, granite, granitemoe, granitehybrid, nemotron_h, nemotron_h_moe, lfm2, lfm2moe, seed_oss, exaone4, starcoder2";
 }

@@ -59,6 +59,10 @@ typedef struct ae_arch {
     bool qk_norm_plain;    /* without weights, and only of layers that rotate */
     uint32_t window_period; /* every so many layers one sees everything, the others a window; 0: no windows */
     uint32_t window;       /* unless the file says another; 0: none then */
+    bool window_heads;     /* layers with a window have heads of attention.key_length_swa */
+    bool shared_kv;        /* attention.shared_kv_layers: the last layers read the keys and values of earlier ones */
+    bool v_norm;
+    float attn_scale;      /* 0: by the head's size */
     bool chunked;
     uint32_t only_layers;  /* windows only in models of so many layers; 0: in all */
     ae_arch_rotation window_rope, full_rope; /* of layers with a window, of those without in a model with windows */
@@ -77,11 +81,13 @@ typedef struct ae_arch {
     bool renorm;         /* chosen weights divided by their sum, unless the file says otherwise */
     bool split_ff;       /* without expert_feed_forward_length an expert has n_ff / n_used, else n_ff */
     bool weigh_input;
+    bool experts_beside; /* a layer's experts and its dense block both run, and their results are added */
     bool expert_by_tensor; /* layers with a router have experts, whatever the keys say */
     bool expert_step;    /* interleave_moe_layer_step: layers (i + 1) % step == 0 have experts */
     ae_activation activation;
     bool ungated;
     /* scalars */
+    bool layer_embedding; /* embedding_length_per_layer_input: tokens have an embedding for each layer */
     bool scale_embedding; /* by the square root of n_embd */
     ae_arch_logit_scale logit_scale;
     bool temperature;     /* of queries by position, attention.temperature_scale */

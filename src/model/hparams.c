@@ -137,7 +137,7 @@ static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *l
         char name[48];
         snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", i);
         const bool chosen = !b->arch->expert_by_tensor || ae_gguf_tensor_find(b->gguf, name);
-        if ((i + 1) % step == 0 && chosen) layers[i].spec.ffn = AE_FFN_EXPERTS;
+        if ((i + 1) % step == 0 && chosen) layers[i].spec.ffn = b->arch->experts_beside ? AE_FFN_BOTH : AE_FFN_EXPERTS;
     }
     return AERIE_OK;
 }
@@ -183,6 +183,7 @@ static aerie_status add_rope(ae_binder *b, ae_hparams *h, ae_arch_rotation rotat
         r->divisors = r->divisors_long = NULL;
         if (b->arch->window_rope_base > 0.0f) r->base = b->arch->window_rope_base;
         AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.freq_base_swa"), false, &r->base, b->error));
+        if (b->arch->window_heads) AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.key_length_swa"), false, &r->n_rot, b->error));
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "rope.dimension_count_swa"), false, &r->n_rot, b->error));
     }
     return ae_bind_check_rope(b, r, h->head_dim);
@@ -228,10 +229,36 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
     return AERIE_OK;
 }
 
+/* Head sizes of layers with a window, and layers that read what earlier ones keep. */
+static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *layers)
+{
+    uint32_t head_dim = h->head_dim, n_shared = 0;
+    if (b->arch->window_heads) {
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.key_length_swa"), false, &head_dim, b->error));
+        AE_TRY(ae_bind_range(b, "attention.key_length_swa", head_dim, 2, AE_MAX_HEAD_DIM));
+    }
+    if (b->arch->shared_kv) {
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.shared_kv_layers"), false, &n_shared, b->error));
+        AE_TRY(ae_bind_range(b, "attention.shared_kv_layers", n_shared, 0, h->n_layers < 2 ? 0 : h->n_layers - 2));
+    }
+    const uint32_t n_own = h->n_layers - n_shared;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ae_layer_spec *s = &layers[i].spec;
+        if (s->window) s->head_dim = head_dim;
+        if (i < n_own) continue;
+        const ae_layer_spec *from = &layers[s->kv_from = (int)(n_own - (s->window ? 2 : 1))].spec;
+        if (from->head_dim != s->head_dim || from->n_kv_heads != s->n_kv_heads)
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: layer %u is to read the keys and values of layer %d, which have "
+                           "%u heads of %u values, not %u of %u", ae_gguf_path(b->gguf), i, s->kv_from, from->n_kv_heads,
+                           from->head_dim, s->n_kv_heads, s->head_dim);
+    }
+    return AERIE_OK;
+}
+
 static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     const ae_arch *a = b->arch;
-    float softcap = a->attn_softcap, scale = h->attn_scale;
+    float softcap = a->attn_softcap, scale = a->attn_scale > 0.0f ? a->attn_scale : h->attn_scale;
     if (a->keep_attn_softcap) AE_TRY(get_f32(b, "attn_logit_softcapping", &softcap));
     if (a->wide_layers == h->n_layers) scale = 1.0f / sqrtf((float)(h->n_embd / h->n_heads));
     AE_TRY(get_f32(b, "attention.scale", &scale));
@@ -244,10 +271,12 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         s->attn_softcap = softcap;
         s->qk_norm = a->qk_norm_not_of && a->qk_norm_not_of == h->experts.n ? AE_QK_NORM_NONE : a->qk_norm;
         s->qk_norm_last = a->qk_norm_last;
+        s->v_norm = a->v_norm;
         s->out_gate = a->gated_output ? AE_OUT_GATE_ELEMENT : AE_OUT_GATE_NONE;
         s->kv_from = (int)i;
     }
     AE_TRY(read_windows(b, h, layers));
+    AE_TRY(read_sharing(b, h, layers));
     AE_TRY(place_ropes(b, h, layers));
     if (a->temperature) {
         AE_TRY(get_f32(b, "attention.temperature_scale", &h->temp_scale));
@@ -274,6 +303,10 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     AE_TRY(get_f32(b, "embedding_scale", &h->embedding_scale));
     AE_TRY(get_f32(b, "residual_scale", &h->residual_scale));
     AE_TRY(get_f32(b, "final_logit_softcapping", &h->logit_softcap));
+    if (a->layer_embedding) {
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "embedding_length_per_layer_input"), false, &h->n_embd_layer, b->error));
+        AE_TRY(ae_bind_range(b, "embedding_length_per_layer_input", h->n_embd_layer, 0, AE_MAX_EMBD / h->n_layers));
+    }
     if (a->logit_scale != AE_LOGIT_SCALE_NONE) AE_TRY(get_f32(b, "logit_scale", &h->logit_scale));
     if (h->embedding_scale == 0.0f) h->embedding_scale = 1.0f; /* 0 stands for none in these files */
     if (h->residual_scale == 0.0f) h->residual_scale = 1.0f;

@@ -45,6 +45,13 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
     }
     AE_TRY(bind_experts_of(b, x->n, i, "ffn_down_exps.weight", true, e, f, &l->e_down));
     AE_TRY(bind_expert_bias(b, x->n, i, "ffn_down_exps.bias", e, &l->eb_down));
+    if (l->spec.ffn == AE_FFN_BOTH) {
+        AE_TRY(ae_bind_layer(b, i, "ffn_gate_inp.scale", true, 0, e, &l->router_norm));
+        AE_TRY(ae_bind_layer(b, i, "ffn_down_exps.scale", false, 0, x->n, &l->e_scale));
+        AE_TRY(ae_bind_layer(b, i, "pre_ffw_norm_2.weight", true, 0, e, &l->e_norm));
+        AE_TRY(ae_bind_layer(b, i, "post_ffw_norm_1.weight", true, 0, e, &l->dense_post_norm));
+        AE_TRY(ae_bind_layer(b, i, "post_ffw_norm_2.weight", true, 0, e, &l->e_post_norm));
+    }
     if (!s) return AERIE_OK;
     if (gated) AE_TRY(ae_bind_layer(b, i, "ffn_gate_shexp.weight", true, s, e, &l->s_gate));
     AE_TRY(ae_bind_layer(b, i, "ffn_up_shexp.weight", true, s, e, &l->s_up));
@@ -97,6 +104,20 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     return AERIE_OK;
 }
 
+/* What a layer does with its own embedding of the token, and what scales the stream after it. */
+static aerie_status bind_layer_embedding(ae_binder *b, const ae_hparams *h, uint32_t i, ae_layer *l)
+{
+    const uint32_t e = h->n_embd, n = h->n_embd_layer;
+    ae_tensor_ref scale;
+    if (n) {
+        AE_TRY(ae_bind_layer(b, i, "inp_gate.weight", true, n, e, &l->ple_gate));
+        AE_TRY(ae_bind_layer(b, i, "proj.weight", true, e, n, &l->ple_proj));
+        AE_TRY(ae_bind_layer(b, i, "post_norm.weight", true, 0, e, &l->ple_post_norm));
+    }
+    AE_TRY(ae_bind_layer(b, i, "layer_output_scale.weight", false, 0, 1, &scale));
+    return scale ? ae_bind_read_f32(b, scale, &l->out_scale, 1) : AERIE_OK;
+}
+
 static aerie_status bind_layers(ae_binder *b, ae_model *m)
 {
     const ae_hparams *h = &m->hparams;
@@ -106,6 +127,7 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m)
         if (l->spec.mixer == AE_MIXER_ATTENTION) AE_TRY(bind_mixer(b, h, i, l));
         if (l->spec.mixer == AE_MIXER_RECUR) AE_TRY(ae_bind_recur(b, i, h, &l->recur));
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
+        if (b->arch->layer_embedding) AE_TRY(bind_layer_embedding(b, h, i, l));
         if (l->spec.ffn == AE_FFN_DENSE || l->spec.ffn == AE_FFN_BOTH) AE_TRY(ae_bind_dense(b, i, h, l->spec.n_ff, l));
     }
     return AERIE_OK;
@@ -123,6 +145,12 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
     AE_TRY(ae_bind(b, name, false, 0, h->n_embd, &m->out_norm_b));
     AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
     AE_TRY(ae_bind(b, "output.bias", false, 0, h->n_vocab, &m->output_b));
+    if (h->n_embd_layer) {
+        const uint32_t n = h->n_embd_layer * h->n_layers;
+        AE_TRY(ae_bind(b, "per_layer_token_embd.weight", true, h->n_vocab, n, &m->ple_embedding));
+        AE_TRY(ae_bind(b, "per_layer_model_proj.weight", true, n, h->n_embd, &m->ple_model_proj));
+        AE_TRY(ae_bind(b, "per_layer_proj_norm.weight", true, 0, h->n_embd_layer, &m->ple_proj_norm));
+    }
     m->tied = !m->output;
     if (m->tied) m->output = m->embedding;
     return bind_layers(b, m);

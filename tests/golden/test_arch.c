@@ -19,7 +19,6 @@
 
 /* What the engine cannot run yet. One that it can must not stand here. */
 static const char *const lacking[] = {
-    "gemma4", "gemma4-31b", "gemma4-moe",
     "deepseek2", "deepseek2-fused", "deepseek2-lite", "deepseek2-lite-fused",
     "nemotron_h_moe",
 };
