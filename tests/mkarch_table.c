@@ -60,7 +60,7 @@
 #define GEMMA_NORMS PRE_NORMS "* post_attention_norm n 64\n* post_ffw_norm n 64\n"
 
 #define GEMMA4_KEYS                                                                                                            \
-    RMS HEAD_DIM(64) "u attention.key_length_swa 32\nu attention.value_length_swa 32\n" ROPE(64, 1000000)                      \
+    RMS HEAD_DIM(64) "u attention.key_length_swa 32\nu attention.value_length_swa 32\n" ROPE(64, 100)                          \
     "u rope.dimension_count_swa 32\nf rope.freq_base_swa 10000\nu attention.sliding_window 16\nf final_logit_softcapping 0.8\n"
 /* two and one KV heads; values of full layers are their keys */
 #define GEMMA4_NO_SHARING                                                                                                      \

@@ -249,7 +249,6 @@ static const struct fault {
     {"gemma4-31b", "attention is not scaled", 23, scale_of_head},
     {"gemma4-moe", "scale of what experts give", 23, no_expert_scale},
     {"gemma4-moe", "the router has an input of its own", 23, no_router_norm},
-    {"gemma4-moe", "chosen weights are divided by their sum", 26, other_renorm},
     {"gemma4-moe", "window", 3, no_window},
     {"qwen2moe", "chosen weights are not divided by their sum", 26, other_renorm},
     {"qwen2moe", "the shared expert has a gate", 26, no_shared_gate},
