@@ -17,13 +17,18 @@ static void output(ae_matmul *m, const ae_weight *weight, const float *bias, flo
     m->out[m->n_weights++] = (struct ae_matmul_out){weight, bias, y, stride, add};
 }
 
+static void norm_rows(const ae_block *b, float *x, const float *weight)
+{
+    const uint32_t n = b->h->n_embd;
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = x, .x_stride = n, .weight = weight,
+                                       .eps = b->h->norm_eps, .layer = b->h->layer_norm});
+}
+
 /* What a block gave stands in y: normed and scaled it joins the stream. */
 static void join(const ae_block *b, const float *norm)
 {
     const uint32_t n = b->h->n_embd;
-    if (norm)
-        b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = b->y, .x_stride = n, .weight = norm,
-                                           .eps = b->h->norm_eps, .layer = b->h->layer_norm});
+    if (norm) norm_rows(b, b->y, norm);
     b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, b->h->residual_scale, b->y, n, b->x, n});
 }
 
@@ -67,7 +72,8 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .cos = rope ? b->cos[s->rope] : NULL, .sin = rope ? b->sin[s->rope] : NULL,
         .q = b->q, .k = l->wk ? b->k : NULL, .v = b->v,
         .q_norm = !normed ? NULL : l->q_norm ? l->q_norm : b->ones, .k_norm = !normed ? NULL : l->k_norm ? l->k_norm : b->ones,
-        .norm_row = s->qk_norm == AE_QK_NORM_ROW, .norm_layer = s->qk_norm == AE_QK_NORM_LAYER, .norm_last = s->qk_norm_last, .v_norm = s->v_norm ? b->ones : NULL,
+        .norm_row = s->qk_norm == AE_QK_NORM_ROW, .norm_layer = s->qk_norm == AE_QK_NORM_LAYER, .norm_last = s->qk_norm_last,
+        .v_norm = s->v_norm ? b->ones : NULL,
         .norm_eps = b->h->norm_eps, .q_scale = s->temperature ? b->q_scale : NULL});
 }
 
@@ -148,13 +154,6 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
         .gate_bias = l->eb_gate, .up_bias = l->eb_up, .down_bias = l->eb_down, .out_scale = l->e_scale,
         .shared_gate = l->s_gate, .shared_up = l->s_up, .shared_down = l->s_down, .shared_router = l->s_router,
         .y = y ? y : b->x});
-}
-
-static void norm_rows(const ae_block *b, float *x, const float *weight)
-{
-    const uint32_t n = b->h->n_embd;
-    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = x, .x_stride = n, .weight = weight,
-                                       .eps = b->h->norm_eps, .layer = b->h->layer_norm});
 }
 
 /* Dense block and experts, each normed before they are added: into y. */

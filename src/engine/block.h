@@ -40,8 +40,7 @@ typedef struct ae_block {
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
 } ae_block;
 
-/* x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer has. A recurrent mixer has run
- * before (forward_recur.c). */
+/* x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer has. */
 void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
 /* block_recur.c: the mixers of layers that keep a state instead of a KV cache. Into y, or into the stream. */

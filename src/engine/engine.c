@@ -41,7 +41,8 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backe
     e->logits_room = ae_layout_add(l, backend->ops->view_needs_room ? n_logits : 0, sizeof(float));
     e->first_row = ae_layout_add(l, o->n_seqs, sizeof *e->first_row);
     uint32_t n_rot = 0;
-    for (uint32_t i = 0; i < m->hparams.n_ropes; i++) n_rot = m->hparams.ropes[i].n_rot > n_rot ? m->hparams.ropes[i].n_rot : n_rot;
+    for (uint32_t i = 0; i < m->hparams.n_ropes; i++)
+        if (m->hparams.ropes[i].n_rot > n_rot) n_rot = m->hparams.ropes[i].n_rot;
     e->rope_host = ae_layout_add(l, n_rot / 2, sizeof(double));
     e->q_scale_host = ae_layout_add(l, n, sizeof(float));
 }

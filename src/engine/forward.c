@@ -64,8 +64,8 @@ static void put_logits(ae_engine *e)
 {
     const ae_backend_ops *ops = e->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
-    ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->x, .x_stride = h->n_embd, .rows = e->on_device.out_rows,
-                                    .y = e->x_out, .y_stride = h->n_embd});
+    ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->x, .x_stride = h->n_embd,
+                                    .rows = e->on_device.out_rows, .y = e->x_out, .y_stride = h->n_embd});
     ops->matmul(e->stream, &(ae_matmul){
         .n_rows = e->n_out, .input = h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM, .x = e->x_out,
         .x_stride = h->n_embd, .norm = e->net->out_norm, .norm_bias = e->net->out_norm_b, .norm_eps = h->norm_eps,
@@ -86,12 +86,13 @@ void ae_forward(ae_engine *e)
         e->tables, e->table_stride, e->on_device.count};
     const ae_block block = {
         .ops = ops, .stream = e->stream, .h = h, .places = &places, .kv = ae_kv_pages(e->kv), .n_rows = e->n_rows, .x = e->x,
-        .y = e->y, .y2 = e->y2, .ple = e->ple, .ple_gate = e->ple_gate, .ple_own = e->ple_own, .q = e->q, .k = e->k, .v = e->v, .q_gate = e->q_gate, .attn = e->attn, .gate = e->gate, .up = e->up,
+        .y = e->y, .y2 = e->y2, .ple = e->ple, .ple_gate = e->ple_gate, .ple_own = e->ple_own, .q = e->q, .k = e->k,
+        .v = e->v, .q_gate = e->q_gate, .attn = e->attn, .gate = e->gate, .up = e->up,
         .cos = e->cos, .sin = e->sin, .q_scale = e->q_scale, .ones = e->net->ones,
         .recur = &e->recur, .state = e->state_pass};
     for (uint32_t i = 0; i < h->n_ropes; i++)
-        ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, e->on_device.pos, e->rope_freq[i], e->rope_magnitude[i],
-                                                    e->cos[i], e->sin[i]});
+        ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, e->on_device.pos, e->rope_freq[i],
+                                                    e->rope_magnitude[i], e->cos[i], e->sin[i]});
     temperatures(e);
     ops->lookup(e->stream, e->net->embedding, e->on_device.token, e->n_rows, e->x, h->n_embd);
     if (h->embedding_scale != 1.0f)

@@ -68,7 +68,8 @@ static void list_layer(ae_net *net, uint32_t i)
         {from->sinks, &to->sinks}, {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias},
         {from->router_norm, &to->router_norm}, {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm},
         {from->e_post_norm, &to->e_post_norm}, {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up},
-        {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm}, {from->recur.conv, &to->recur.conv},
+        {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm},
+        {from->recur.conv, &to->recur.conv},
         {from->recur.conv_bias, &to->recur.conv_bias}, {from->recur.decay, &to->recur.decay},
         {from->recur.dt_bias, &to->recur.dt_bias}, {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}};
     _Static_assert(sizeof weights / sizeof *weights + sizeof vectors / sizeof *vectors + 8 <= PARTS_PER_LAYER,

@@ -187,7 +187,8 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
         ae_gguf_advise(&l->reader, ahead->part->tensor, first_row(ahead) * row_bytes(ahead->part),
                        ahead->n * row_bytes(ahead->part), AE_FILE_SOON);
     aerie_status status = ae_gguf_read(&l->reader, c->part->tensor, first_row(c) * row, l->buffer, bytes, &error);
-    if (status == AERIE_OK) status = check_finite(job, c->part, l->buffer, first_row(c), c->n * (uint64_t)c->part->tensor->ne[0], &error);
+    const uint64_t n = c->n * (uint64_t)c->part->tensor->ne[0];
+    if (status == AERIE_OK) status = check_finite(job, c->part, l->buffer, first_row(c), n, &error);
     if (status != AERIE_OK) {
         fail_job(job, status, &error);
         return;

@@ -183,7 +183,8 @@ static aerie_status add_rope(ae_binder *b, ae_hparams *h, ae_arch_rotation rotat
         r->divisors = r->divisors_long = NULL;
         if (b->arch->window_rope_base > 0.0f) r->base = b->arch->window_rope_base;
         AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.freq_base_swa"), false, &r->base, b->error));
-        if (b->arch->window_heads) AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.key_length_swa"), false, &r->n_rot, b->error));
+        if (b->arch->window_heads)
+            AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.key_length_swa"), false, &r->n_rot, b->error));
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "rope.dimension_count_swa"), false, &r->n_rot, b->error));
     }
     return ae_bind_check_rope(b, r, h->head_dim);
@@ -224,7 +225,8 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
         if (!s->n_heads || (!none && (!s->n_kv_heads || s->n_heads % s->n_kv_heads)))
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads of layer %u cannot share %u KV heads evenly",
                            ae_gguf_path(b->gguf), s->n_heads, i, s->n_kv_heads);
-        if (!s->n_ff && s->ffn == AE_FFN_DENSE && b->arch->norms != AE_NORMS_ONE) return ae_bind_range(b, "feed_forward_length", 0, 1, AE_MAX_FF);
+        if (!s->n_ff && s->ffn == AE_FFN_DENSE && b->arch->norms != AE_NORMS_ONE)
+            return ae_bind_range(b, "feed_forward_length", 0, 1, AE_MAX_FF);
     }
     return AERIE_OK;
 }
