@@ -1,0 +1,120 @@
+/* answer.h - what a generated answer says: its reasoning, its text and the tools that it calls, told while it comes.
+ *
+ * Models write reasoning and tool calls as text, each family in its own format. A parser takes the bytes of one answer in pieces
+ * of any length, also pieces that end inside a character or a tag, and tells events. However the text is cut, the events are
+ * the same once neighbouring deltas are joined.
+ * Owns: the formats and how a chat template is recognised (answer_format.c), the parser of one answer. Does not own: grammars,
+ * prompts, HTTP, JSON of the answer.
+ * Invariants
+ *   - Nothing is lost. What looked like a call and is none, because it is malformed or the answer was cut off, comes as content
+ *     from where it could not be read any more; what had been told before stays. Only the tags themselves, and the white space
+ *     beside them, are not told.
+ *   - Time is linear in the bytes. Held back at most: what may still become a tag, the head of a call up to its name, and a
+ *     value whose type shows only at its end.
+ *   - A content or reasoning delta never ends inside a UTF-8 character unless the text itself does.
+ *
+ * The text must have its control tokens spelled out ("<|channel|>", "[TOOL_CALLS]", "<｜tool▁calls▁begin｜>"): set
+ * aerie_request.special if answer_style_needs_special says so. End-of-generation tokens are not part of it.
+ */
+#ifndef SERVE_PARSE_ANSWER_H
+#define SERVE_PARSE_ANSWER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- Formats --------------------------------------------------------------------------------- */
+
+typedef struct answer_format answer_format; /* of tool calls; static storage */
+typedef struct answer_tags answer_tags;     /* of reasoning; static storage */
+
+/* How one model answers. */
+typedef struct answer_style {
+    const answer_format *format; /* never NULL */
+    const answer_tags *tags;     /* NULL: the model does not reason aloud */
+} answer_style;
+
+/* By marks in the source of a chat template; "plain", without tags, where there are none. template_text may be NULL. */
+answer_style answer_style_detect(const char *template_text, size_t n);
+/* "plain", "hermes", "qwen3-coder", "llama3", "mistral", "deepseek", "harmony", ...: NULL for an unknown name. */
+const answer_format *answer_format_named(const char *name);
+/* Format i of all; NULL after the last. */
+const answer_format *answer_format_at(size_t i);
+const char *answer_format_name(const answer_format *format);
+/* "think", "think-brackets" ([THINK]), "seed", "gemma", "harmony", ...; NULL for an unknown name. */
+const answer_tags *answer_tags_named(const char *name);
+const answer_tags *answer_tags_at(size_t i);
+const char *answer_tags_name(const answer_tags *tags); /* "none" for NULL */
+/* Whether its tags may be control tokens, which only aerie_request.special brings into the text. */
+bool answer_style_needs_special(const answer_style *style);
+
+/* ---- Events ------------------------------------------------------------------------------------ */
+
+typedef enum answer_kind {
+    ANSWER_REASONING, /* text */
+    ANSWER_CONTENT,   /* text */
+    ANSWER_CALL,      /* call `index` begins: its id and name */
+    ANSWER_ARGUMENTS, /* text: more of the JSON of the arguments of call `index` */
+    ANSWER_CALL_END,  /* `complete`: the arguments are whole; otherwise the answer was cut off or malformed */
+} answer_kind;
+
+typedef struct answer_event {
+    answer_kind kind;
+    const char *text; /* [n] valid during the call, not NUL-terminated */
+    size_t n;
+    size_t index;     /* of the call, from 0 */
+    const char *id;   /* CALL: NUL-terminated; as the model wrote it, or made from the seed */
+    const char *name; /* CALL: NUL-terminated */
+    bool complete;    /* CALL_END */
+} answer_event;
+
+/* false ends the parsing: answer_feed returns false. */
+typedef bool answer_sink(void *user, const answer_event *event);
+
+/* ---- Parsers ------------------------------------------------------------------------------------ */
+
+typedef struct answer_params {
+    answer_style style;
+    bool keep_reasoning;  /* reasoning_format "none": reasoning and its tags are content. "auto" and "deepseek": own events */
+    const json_t *tools;  /* the request's list, in the shape of OpenAI's chat completions; lent while the parser lives. NULL or
+                           * empty: no calls are looked for. Types of parameters say how unquoted values are meant */
+    const char *prompt;   /* [n_prompt] the prompt as rendered, or its end: whether the template has opened the reasoning */
+    size_t n_prompt;
+    uint64_t id_seed;     /* ids of calls that the model does not name are made from it: the same seed, the same ids */
+    answer_sink *sink;
+    void *user;
+} answer_params;
+
+typedef struct answer_parser answer_parser;
+
+/* NULL: not enough memory. */
+answer_parser *answer_create(const answer_params *params);
+void answer_free(answer_parser *parser);
+/* The next bytes. false: the sink said so, or memory ran out (answer_out_of_memory); the parser takes no more then. */
+bool answer_feed(answer_parser *parser, const char *text, size_t n);
+/* The answer has ended, by itself or cut off: tells what was held back. Once. */
+bool answer_end(answer_parser *parser);
+bool answer_out_of_memory(const answer_parser *parser);
+/* Calls begun so far: with any, finish_reason is "tool_calls". */
+size_t answer_n_calls(const answer_parser *parser);
+
+/* ---- tool_choice: "required", or a named tool ------------------------------------------------------ */
+
+/* The answer is made to begin with a call: `prefix` goes to the end of the prompt (aerie_chat_tokenize's rules: control tokens
+ * count), the rest is constrained by a grammar (aerie_grammar_create_schema_with of `schema`), and the parser of the answer is
+ * made with `style` and fed the prefix before the answer's own text. */
+typedef struct answer_forced {
+    answer_style style;
+    char *prefix; /* [n_prefix] */
+    size_t n_prefix;
+    char *schema; /* [n_schema] JSON */
+    size_t n_schema;
+} answer_forced;
+
+/* name NULL: any of the tools. params as for answer_create; its sink is not used. false: *why (static storage) says why: no such
+ * tool, no tools, not enough memory. */
+bool answer_force(answer_forced *forced, const answer_params *params, const char *name, const char **why);
+void answer_forced_free(answer_forced *forced);
+
+#endif
