@@ -138,6 +138,48 @@ void vocab_make_spm(ae_buf *buf, const vocab_make *how)
     list_free(&tokens);
 }
 
+/* Merges of characters as they are. "ne" is made on the way to "new" alone and is no token; three newlines are a token that no
+ * merge makes, four are one that merges make. The digit 7 and "z" have no token but those of their bytes. */
+void vocab_make_gemma4(ae_buf *buf, const vocab_make *how)
+{
+    static const char *const letters[] = {"▁", "h", "e", "l", "o", "w", "r", "d", "n", "t", "f", "é", "中", "\n", "s", "a", "b"};
+    static const char *const pairs[][2] = {{"l", "l"}, {"h", "e"}, {"▁", "he"}, {"▁he", "ll"}, {"▁hell", "o"}, {"o", "r"},
+                                           {"▁", "w"}, {"▁w", "or"}, {"l", "d"}, {"▁wor", "ld"}, {"n", "e"}, {"ne", "w"},
+                                           {"▁", "▁"}, {"▁▁", "▁▁"}, {"\n", "\n"}, {"\n\n", "\n\n"}, {"é", "中"}, {"he", "ll"},
+                                           {"hell", "o"}, {"o", "f"}, {"t", "he"}, {"of", "▁"}, {"of▁", "the"}};
+    const size_t n_pairs = sizeof pairs / sizeof pairs[0], n_crossing = 2;
+    const bool crossing = how->pre && strcmp(how->pre, "crossing") == 0;
+    vocab_make plain = *how;
+    list tokens = {0}, merges = {0};
+    plain.pre = NULL;
+    list_add(&tokens, "<pad>", 5, AE_TOKEN_CONTROL, 0);
+    list_add(&tokens, "<eos>", 5, AE_TOKEN_CONTROL, 0);
+    list_add(&tokens, "<bos>", 5, AE_TOKEN_CONTROL, 0);
+    list_add(&tokens, "<unk>", 5, AE_TOKEN_UNKNOWN, 0);
+    for (int byte = 0; byte < 256; byte++) {
+        char text[8];
+        snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
+        list_add(&tokens, text, strlen(text), AE_TOKEN_BYTE, 0);
+    }
+    for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
+        list_add(&tokens, letters[i], strlen(letters[i]), AE_TOKEN_NORMAL, 0);
+    list_add(&tokens, "\n\n\n", 3, AE_TOKEN_NORMAL, 0);
+    for (size_t i = 0; i < (crossing ? n_pairs : n_pairs - n_crossing); i++) {
+        char text[64];
+        int n = snprintf(text, sizeof text, "%s %s", pairs[i][0], pairs[i][1]);
+        list_add(&merges, text, (size_t)n, 0, 0);
+        n = snprintf(text, sizeof text, "%s%s", pairs[i][0], pairs[i][1]);
+        if (strcmp(text, "ne") != 0) list_add(&tokens, text, (size_t)n, AE_TOKEN_NORMAL, 0);
+    }
+    if (how->bad_merge) list_add(&merges, "nospace", 7, 0, 0);
+    list_add(&tokens, "<turn|>", 7, AE_TOKEN_NORMAL, 0); /* known by its text */
+    list_add(&tokens, VOCAB_TOOL, strlen(VOCAB_TOOL), AE_TOKEN_USER, 0);
+    list_add(&tokens, VOCAB_TOOLS, strlen(VOCAB_TOOLS), AE_TOKEN_USER, 0);
+    write_file(buf, &plain, "gemma4", &tokens, &merges, 2, 1);
+    list_free(&tokens);
+    list_free(&merges);
+}
+
 void vocab_make_wpm(ae_buf *buf, const vocab_make *how)
 {
     static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};

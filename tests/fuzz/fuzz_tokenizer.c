@@ -18,7 +18,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { BPE_SPELLING = 1, ADD_BOS = 2, ADD_EOS = 4, NO_PREFIX = 8, PHI3 = 16, END_OF_LIST = 255, TEXT_MAX = 512 };
-static const char *const models[] = {"gpt2", "llama", "bert", "t5", "rwkv", "none"};
+static const char *const models[] = {"gpt2", "llama", "bert", "gemma4", "t5", "none"};
 static const char *const pres[] = {"default", "gpt-2", "llama-bpe", "qwen2", "deepseek-v3", "gpt-4o", "tekken", "smollm",
                                    "bloom", ""};
 enum { N_PRES = sizeof pres / sizeof pres[0] };

@@ -230,6 +230,17 @@ static void test_spm(void **state)
     ae_vocab_free(vocab);
 }
 
+static void test_gemma4(void **state)
+{
+    (void)state;
+    ae_vocab *vocab = make(vocab_make_gemma4, &(vocab_make){0});
+    check(vocab, "gemma4", true);
+    ae_vocab_free(vocab);
+    vocab = make(vocab_make_gemma4, &(vocab_make){.pre = "crossing"}); /* each line is one word */
+    check(vocab, "gemma4, unsplit", true);
+    ae_vocab_free(vocab);
+}
+
 static void test_wordpiece(void **state)
 {
     (void)state;
@@ -308,6 +319,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_every_pattern),
         cmocka_unit_test(test_spm),
         cmocka_unit_test(test_wordpiece),
+        cmocka_unit_test(test_gemma4),
     };
     if (argc > 1 && strcmp(argv[1], "--bench") == 0) return bench(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,19 +16,20 @@
 
 static const ae_encode_options plain = {0}, full = {.add_special = true, .parse_special = true};
 
-static ae_vocab *make(bool spm, vocab_make how)
+static ae_vocab *make_by(void (*maker)(ae_buf *, const vocab_make *), vocab_make how)
 {
     ae_buf file = {0};
     ae_vocab *vocab;
     aerie_error error = {0};
-    if (spm) {
-        vocab_make_spm(&file, &how);
-    } else {
-        vocab_make_bpe(&file, &how);
-    }
+    maker(&file, &how);
     if (vocab_make_load(&vocab, &file, &error) != AERIE_OK) fail_msg("%s", error.text);
     ae_buf_free(&file);
     return vocab;
+}
+
+static ae_vocab *make(bool spm, vocab_make how)
+{
+    return make_by(spm ? vocab_make_spm : vocab_make_bpe, how);
 }
 
 static ae_tokens encode(const ae_vocab *vocab, const char *text, size_t n, ae_encode_options options)
@@ -129,14 +130,45 @@ static void test_spm(void **state)
     ae_vocab_free(v);
 }
 
+/* Merges of characters, lines, runs of newlines; BOS whatever the file says, and no space before the text. */
+static void test_gemma4(void **state)
+{
+    (void)state;
+    for (int crossing = 0; crossing < 2; crossing++) {
+        ae_vocab *v = make_by(vocab_make_gemma4, (vocab_make){.pre = crossing ? "crossing" : NULL});
+        assert_string_equal(ae_vocab_kind(v), "bpe/gemma4");
+        assert_int_equal(v->split_at_space, !crossing);
+        assert_true(ae_vocab_adds_bos(v));
+        assert_true(ae_vocab_is_eog(v, ae_vocab_eos(v)));
+        check_pieces(v, "", full, "[<bos>]");
+        check_pieces(v, "hello world", full, "[<bos>]|hello| world");
+        check_pieces(v, " hello\xe2\x96\x81world", plain, " hello| world"); /* U+2581 is a space in any text */
+        check_pieces(v, "hello     world", plain, "hello|    | world");
+        check_pieces(v, "new news", plain, "new| |new|s");
+        check_pieces(v, "nel", plain, "n|e|l"); /* "ne" merges, but is no token */
+        check_pieces(v, "z7\xc3\xa9\xe4\xb8\xadx", plain, "z|7|\xc3\xa9\xe4\xb8\xad|x");
+        check_pieces(v, "\xc3\xa0", plain, "\xc3|\xa0");
+        check_pieces(v, "a\nb\n\nc", plain, "a|\n|b|\n\n|c");
+        check_pieces(v, "\n\n\n", plain, "\n\n\n"); /* no merge makes it */
+        check_pieces(v, "a\n\n\n\nb\n\n\n\n\n", plain, "a|\n\n\n\n|b|\n\n\n\n|\n");
+        check_pieces(v, "of the", plain, crossing ? "of the" : "of| |the");
+        check_pieces(v, "hello<turn|><tool>  <eos>", full, "[<bos>]|hello[<turn|>]|<tool>|  [<eos>]");
+        check_pieces(v, "<bos>", plain, "<|b|o|s|>");
+        check_pieces(v, " hello", (ae_encode_options){.inside = true}, " hello");
+        ae_vocab_free(v);
+    }
+}
+
 static void test_round_trips(void **state)
 {
     (void)state;
     static const char *const names[] = {"smollm", "gpt-2", "llama-bpe", "qwen2", "deepseek-llm", "deepseek-v3", "gpt-4o",
-                                        "tekken", "default", "bloom", "chameleon", "exaone-moe", "youtu", NULL, NULL};
+                                        "tekken", "default", "bloom", "chameleon", "exaone-moe", "youtu", NULL, "gemma4"};
     uint64_t seed = 1;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        ae_vocab *v = make(names[i] == NULL, (vocab_make){.pre = names[i]});
+        const bool gemma4 = names[i] && strcmp(names[i], "gemma4") == 0;
+        ae_vocab *v = gemma4 ? make_by(vocab_make_gemma4, (vocab_make){0})
+                             : make(names[i] == NULL, (vocab_make){.pre = names[i]});
         char text[4096];
         for (int byte = 0; byte < 256; byte++) {
             text[byte] = (char)byte;
@@ -315,16 +347,13 @@ static void test_scanners(void **state)
 
 /* ---- Hostile files, other vocabularies, memory ----------------------------------------------- */
 
-static void check_refused(bool spm, vocab_make how, aerie_status want, const char *word)
+typedef void maker(ae_buf *, const vocab_make *);
+static void check_refused(maker *make_file, vocab_make how, aerie_status want, const char *word)
 {
     ae_buf file = {0};
     ae_vocab *vocab;
     aerie_error error = {0};
-    if (spm) {
-        vocab_make_spm(&file, &how);
-    } else {
-        vocab_make_bpe(&file, &how);
-    }
+    make_file(&file, &how);
     assert_int_equal(vocab_make_load(&vocab, &file, &error), want);
     assert_null(vocab);
     if (!strstr(error.text, word)) fail_msg("\"%s\" does not speak of %s", error.text, word);
@@ -373,17 +402,20 @@ static void test_wordpiece(void **state)
 static void test_hostile(void **state)
 {
     (void)state;
-    check_refused(false, (vocab_make){.pre = "nonesuch"}, AERIE_ERROR_UNSUPPORTED, "smollm");
-    check_refused(false, (vocab_make){.pre = "gpt-2 phi-2"}, AERIE_ERROR_UNSUPPORTED, "gpt-2 phi-2");
-    check_refused(false, (vocab_make){.pre = "gpt-2", .model = "t5"}, AERIE_ERROR_UNSUPPORTED, "bert");
-    check_refused(false, (vocab_make){.pre = "gpt-2", .no_tokens = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens");
-    check_refused(false, (vocab_make){.pre = "gpt-2", .no_merges = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.merges");
-    check_refused(false, (vocab_make){.pre = "gpt-2", .bad_merge = true}, AERIE_ERROR_FORMAT, "entry 22");
-    check_refused(false, (vocab_make){.pre = "gpt-2", .short_types = true}, AERIE_ERROR_FORMAT, "token_type");
-    check_refused(false, (vocab_make){.pre = "gpt-2", .bad_type = true}, AERIE_ERROR_FORMAT, "token_type");
-    check_refused(false, (vocab_make){.pre = "gpt-2", .eos = 100000}, AERIE_ERROR_FORMAT, "eos_token_id is 100000");
-    check_refused(true, (vocab_make){.no_scores = true}, AERIE_ERROR_FORMAT, "scores");
-    check_refused(true, (vocab_make){.bad_score = true}, AERIE_ERROR_FORMAT, "scores: entry");
+    check_refused(vocab_make_bpe, (vocab_make){.pre = "nonesuch"}, AERIE_ERROR_UNSUPPORTED, "smollm");
+    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2 phi-2"}, AERIE_ERROR_UNSUPPORTED, "gpt-2 phi-2");
+    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .model = "t5"}, AERIE_ERROR_UNSUPPORTED, "bert");
+    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .no_tokens = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens");
+    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .no_merges = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.merges");
+    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .bad_merge = true}, AERIE_ERROR_FORMAT, "entry 22");
+    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .short_types = true}, AERIE_ERROR_FORMAT, "token_type");
+    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .bad_type = true}, AERIE_ERROR_FORMAT, "token_type");
+    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .eos = 100000}, AERIE_ERROR_FORMAT, "eos_token_id is 100000");
+    check_refused(vocab_make_gemma4, (vocab_make){.no_merges = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.merges");
+    check_refused(vocab_make_gemma4, (vocab_make){.bad_merge = true}, AERIE_ERROR_FORMAT, "entry 21");
+    check_refused(vocab_make_gemma4, (vocab_make){.no_tokens = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens");
+    check_refused(vocab_make_spm, (vocab_make){.no_scores = true}, AERIE_ERROR_FORMAT, "scores");
+    check_refused(vocab_make_spm, (vocab_make){.bad_score = true}, AERIE_ERROR_FORMAT, "scores: entry");
 }
 
 static void test_check_same(void **state)
@@ -406,19 +438,14 @@ static void test_check_same(void **state)
 static void test_memory(void **state)
 {
     (void)state;
-    static const char *const names[] = {"smollm", "gpt-4o", "cased", NULL};
+    static const char *const names[] = {"smollm", "gpt-4o", "cased", NULL, "crossing"};
     char text[600];
     for (size_t k = 0; k < sizeof text; k++) text[k] = "hello wor\xffld 123"[k % 16];
-    for (size_t i = 0; i < 4; i++) {
+    static maker *const makers[] = {vocab_make_bpe, vocab_make_bpe, vocab_make_wpm,
+                                                                    vocab_make_spm, vocab_make_gemma4};
+    for (size_t i = 0; i < sizeof makers / sizeof makers[0]; i++) {
         ae_buf file = {0};
-        vocab_make how = {.pre = names[i]};
-        if (i < 2) {
-            vocab_make_bpe(&file, &how);
-        } else if (i == 2) {
-            vocab_make_wpm(&file, &how);
-        } else {
-            vocab_make_spm(&file, &how);
-        }
+        makers[i](&file, &(vocab_make){.pre = names[i]});
         for (long n = 1;; n++) {
             ae_vocab *vocab;
             ae_tokens tokens = {0};
@@ -448,7 +475,7 @@ int main(void)
         cmocka_unit_test(test_bpe),        cmocka_unit_test(test_spm),         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_long_texts), cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners),
         cmocka_unit_test(test_wordpiece),  cmocka_unit_test(test_hostile),     cmocka_unit_test(test_check_same),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_gemma4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* encode.c - text to tokens: special tokens first, then what lies between them.
  *
- * Text between special tokens goes through the pre-tokenizer (BPE) or is cut before its spaces (SPM), and each word is
- * merged; WordPiece has rules of its own (wpm.c). Words repeat: a small direct-mapped cache remembers where in this very call
- * a word was seen and which tokens it became, so it owns no text. Everything here lives for one call, but for the memory
- * of those who keep it (ae_encode_memory); the vocabulary is only read.
+ * Text between special tokens goes through the pre-tokenizer (BPE) or is cut before its spaces (SPM) and around runs of
+ * newlines (Gemma 4), and each word is merged; WordPiece has rules of its own (wpm.c). Words repeat: a small direct-mapped
+ * cache remembers where in this very call a word was seen and which tokens it became, so it owns no text. Everything here
+ * lives for one call, but for the memory of those who keep it (ae_encode_memory); the vocabulary is only read.
  */
 #include "text/token/unicode.h"
 #include "text/token/vocab_int.h"
@@ -80,7 +80,14 @@ static bool is_mark(const char *text)
     return memcmp(text, SPACE_MARK, 3) == 0;
 }
 
-/* Words begin with their spaces: a cut lies before a U+2581 that follows something else. */
+/* Words begin with their spaces: a cut lies before a U+2581 that follows something else. A run of newlines is a word. */
+static bool is_cut(const ae_vocab *vocab, const char *text, size_t n, size_t word, size_t i)
+{
+    if (vocab->split_at_newline && (text[i] == '\n') != (text[i - 1] == '\n')) return true;
+    if (!vocab->split_at_space || text[i] != SPACE_MARK[0] || i + 3 > n || !is_mark(text + i)) return false;
+    return i < word + 3 || !is_mark(text + i - 3);
+}
+
 static aerie_status add_spm(encoder *e, const char *text, size_t n, bool prefix)
 {
     ae_buf *escaped = &e->memory->escaped;
@@ -100,8 +107,9 @@ static aerie_status add_spm(encoder *e, const char *text, size_t n, bool prefix)
     e->base = begin;
     size_t end = escaped->n - begin, word = 0;
     const char *at = escaped->data + begin;
-    for (size_t i = 1; e->vocab->split_at_space && i + 3 <= end; i++) {
-        if (at[i] != SPACE_MARK[0] || !is_mark(at + i) || (i >= word + 3 && is_mark(at + i - 3))) continue;
+    const bool cuts = e->vocab->split_at_space || e->vocab->split_at_newline;
+    for (size_t i = 1; cuts && i < end; i++) {
+        if (!is_cut(e->vocab, at, end, word, i)) continue;
         AE_TRY(add_word(e, word, i));
         word = i;
     }

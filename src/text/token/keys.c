@@ -147,6 +147,15 @@ const ae_merge *ae_merges_find(const ae_vocab *vocab, int32_t left, int32_t righ
     return m->left == UINT32_MAX ? NULL : m;
 }
 
+/* The bytes that a part of a merge stands for; false if there are none. */
+static bool part_bytes(const ae_vocab *vocab, const char *text, size_t n, char *out, size_t *n_out)
+{
+    if (!vocab->spm) return ae_bytemap_decode(text, n, out, n_out);
+    memmove(out, text, n);
+    *n_out = n;
+    return true;
+}
+
 /* One line "left right" of the merges. Parts that no bytes can spell never match: they are passed over. */
 static aerie_status merge_add(ae_vocab *vocab, uint32_t rank, ae_gguf_string text, ae_buf *scratch,
                               aerie_error *error)
@@ -160,8 +169,8 @@ static aerie_status merge_add(ae_vocab *vocab, uint32_t rank, ae_gguf_string tex
     ae_buf_add(scratch, text.data, text.n);
     if (scratch->failed) return ae_fail_memory(error, "a merge", text.n);
     size_t n_left, n_right;
-    if (!ae_bytemap_decode(text.data, (size_t)(space - text.data), scratch->data, &n_left)) return AERIE_OK;
-    if (!ae_bytemap_decode(space + 1, (size_t)(text.data + text.n - space - 1), scratch->data + n_left, &n_right)) {
+    if (!part_bytes(vocab, text.data, (size_t)(space - text.data), scratch->data, &n_left)) return AERIE_OK;
+    if (!part_bytes(vocab, space + 1, (size_t)(text.data + text.n - space - 1), scratch->data + n_left, &n_right)) {
         return AERIE_OK;
     }
     int32_t left = ae_keys_intern(vocab, scratch->data, n_left);

@@ -1,6 +1,6 @@
 /* merge.c - joins the neighbours of a word in the order that the vocabulary prefers.
  *
- * One loop serves byte-level BPE (order = rank of the merge) and SPM (order = score, best first);
+ * One loop serves BPE (order = rank of the merge) and SPM (order = score, best first);
  * equal orders go left to right. Short words use a plain scan; longer ones a heap of
  * candidates over a linked list of symbols, so a word of n symbols costs O(n log n). A candidate
  * is stale when its left symbol is gone or the pair has grown since; sizes only grow, so the sum of
@@ -45,7 +45,7 @@ bool ae_merger_reserve_all(ae_merger *merger, size_t n)
 /* What the pair would become, and how soon. */
 static uint32_t pair_order(const ae_vocab *vocab, const char *word, const ae_symbol *a, const ae_symbol *b, int32_t *id)
 {
-    if (vocab->spm) {
+    if (!vocab->merges) {
         *id = ae_keys_find(vocab, word + a->begin, (size_t)a->n + b->n);
         return *id < 0 ? NONE : vocab->order[*id];
     }

@@ -124,7 +124,7 @@ static void find_bert(ae_vocab *vocab)
 static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     int32_t ends[3] = {-1, -1, -1};
-    if (vocab->spm && !vocab->wpm) { /* what SentencePiece numbers them by default */
+    if (vocab->order) { /* what SentencePiece numbers them by default */
         vocab->unknown = 0;
         if (vocab->n_tokens > 2) {
             vocab->bos = 1;
@@ -150,9 +150,10 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     }
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_bos_token", false, &vocab->add_bos, error));
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_eos_token", false, &vocab->add_eos, error));
+    if (vocab->split_at_newline) vocab->add_bos = true; /* files of Gemma 4 that deny it are wrong */
     bool prefix = vocab->add_space_prefix;
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", false, &prefix, error));
-    vocab->add_space_prefix = prefix && vocab->spm;
+    vocab->add_space_prefix = prefix && vocab->spm && !vocab->merges;
     return AERIE_OK;
 }
 

@@ -1,8 +1,9 @@
-/* spm.c - one word of a SentencePiece BPE vocabulary: characters are joined by score.
+/* spm.c - one word of a SentencePiece BPE vocabulary: characters are joined by score, or by merges (Gemma 4).
  *
  * The text has U+2581 for spaces already. Where no token has U+2581 after another character,
- * encode.c passes one word at a time (no merge could cross), else the whole text. Characters
- * without a token fall back to byte tokens, and where there is none to the unknown token.
+ * encode.c passes one word at a time (no merge could cross), else the whole text, or for Gemma 4 a line. Characters
+ * without a token fall back to byte tokens, and where there is none to the unknown token. A run of newlines that is
+ * a token of Gemma 4 is that token, whether merges make it or not.
  * Source: SentencePiece, bpe_model.cc; ids as llama.cpp's.
  */
 #include "text/token/unicode.h"
@@ -22,6 +23,9 @@ static bool add_bytes(const ae_vocab *vocab, const char *bytes, size_t n, ae_tok
 aerie_status ae_spm_word(const ae_vocab *vocab, ae_merger *merger, const char *word, size_t n, ae_tokens *out,
                          aerie_error *error)
 {
+    const int32_t whole = vocab->split_at_newline && n && *word == '\n' ? ae_keys_find(vocab, word, n) : -1;
+    if (whole >= 0 && whole < vocab->n_tokens)
+        return ae_tokens_add(out, whole) ? AERIE_OK : ae_fail_memory(error, "the tokens of a text", out->n * sizeof whole);
     bool ok = ae_merger_reserve(merger, n);
     size_t n_symbols = 0;
     for (size_t i = 0; ok && i < n;) {
@@ -35,7 +39,8 @@ aerie_status ae_spm_word(const ae_vocab *vocab, ae_merger *merger, const char *w
     ok = ok && ae_merger_run(vocab, merger, word);
     for (int32_t i = 0; ok && n_symbols && i >= 0; i = merger->symbols[i].next) {
         const ae_symbol *s = &merger->symbols[i];
-        ok = s->id >= 0 ? ae_tokens_add(out, s->id) : add_bytes(vocab, word + s->begin, s->n, out);
+        const bool is_token = s->id >= 0 && s->id < vocab->n_tokens;
+        ok = is_token ? ae_tokens_add(out, s->id) : add_bytes(vocab, word + s->begin, s->n, out);
     }
     return ok ? AERIE_OK : ae_fail_memory(error, "merging a text", n * sizeof(ae_symbol));
 }

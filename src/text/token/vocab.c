@@ -161,7 +161,7 @@ static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
     }
     vocab->n_tokens = (int32_t)kv->n;
     AE_TRY(load_types(vocab, gguf, error));
-    if (vocab->spm && !vocab->wpm) AE_TRY(load_scores(vocab, gguf, error));
+    if (vocab->spm && !vocab->wpm && !vocab->split_at_newline) AE_TRY(load_scores(vocab, gguf, error));
     ae_buf scratch = {0};
     ae_gguf_string text;
     size_t cursor = 0;
@@ -181,10 +181,10 @@ static aerie_status load_tokens(ae_vocab *vocab, const ae_gguf *gguf, aerie_erro
 
 /* ---- The kinds ---------------------------------------------------------------------------- */
 
-/* Does any token have a space after something else? Then words cannot be merged one by one. */
+/* Does any token, or part of a merge, have a space after something else? Then words cannot be merged one by one. */
 static bool splits_at_space(const ae_vocab *vocab)
 {
-    for (int32_t id = 0; id < vocab->n_tokens; id++) {
+    for (int32_t id = 0; id < (int32_t)vocab->keys.n; id++) {
         uint32_t n;
         const char *key = ae_strings_get(&vocab->keys, id, &n);
         for (uint32_t i = 1; i + 3 <= n; i++) {
@@ -206,6 +206,17 @@ static aerie_status load_spm(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
         if (vocab->byte_token[byte] < 0) vocab->byte_token[byte] = ae_keys_find(vocab, &c, 1);
     }
     snprintf(vocab->kind, sizeof vocab->kind, "spm");
+    return AERIE_OK;
+}
+
+/* Gemma 4: written like SPM, but merged by a list of pairs. */
+static aerie_status load_gemma4(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    vocab->spm = vocab->split_at_newline = true;
+    AE_TRY(load_tokens(vocab, gguf, error));
+    AE_TRY(ae_merges_load(vocab, gguf, error));
+    vocab->split_at_space = splits_at_space(vocab);
+    snprintf(vocab->kind, sizeof vocab->kind, "bpe/gemma4");
     return AERIE_OK;
 }
 
@@ -273,11 +284,14 @@ static aerie_status load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *erro
         AE_TRY(load_spm(vocab, gguf, error));
     } else if (model.n == 4 && memcmp(model.data, "gpt2", 4) == 0) {
         AE_TRY(load_bpe(vocab, gguf, error));
+    } else if (model.n == 6 && memcmp(model.data, "gemma4", 6) == 0) {
+        AE_TRY(load_gemma4(vocab, gguf, error));
     } else if (model.n == 4 && memcmp(model.data, "bert", 4) == 0) {
         AE_TRY(load_wpm(vocab, gguf, error));
     } else {
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                       "tokenizer.ggml.model is \"%.*s\"; aerie knows gpt2 (byte-level BPE), llama (SPM) and bert (WordPiece)",
+                       "tokenizer.ggml.model is \"%.*s\"; aerie knows gpt2 (byte-level BPE), llama (SPM), gemma4 (BPE on "
+                       "characters) and bert (WordPiece)",
                        (int)(model.n > 40 ? 40 : model.n), model.data);
     }
     AE_TRY(ae_special_load(vocab, gguf, error));

@@ -55,12 +55,13 @@ typedef struct ae_specials {
 } ae_specials;
 
 struct ae_vocab {
-    bool spm;            /* keys and pieces spell spaces by U+2581 */
+    bool spm;            /* keys and pieces spell spaces by U+2581, bytes by <0xAB>: SPM, and Gemma 4 with merges */
     bool wpm;            /* WordPiece; comes with spm */
     bool folds_case;     /* WordPiece: no token has a capital, so text loses case and accents */
     bool add_bos, add_eos, add_space_prefix;
     bool ignore_merges;  /* a whole word that is a token is not merged */
-    bool split_at_space; /* SPM: no token has U+2581 after another character, so words are apart */
+    bool split_at_space; /* SPM: no symbol has U+2581 after another character, so words are apart */
+    bool split_at_newline; /* Gemma 4: runs of newlines are words of their own */
     bool lacks_bytes;    /* some byte has no token */
     int32_t n_tokens;
     int32_t bos, eos, eot, eom, unknown, padding; /* -1: none */
@@ -73,7 +74,7 @@ struct ae_vocab {
     uint32_t *order;   /* [n_tokens] SPM: smaller merges first */
     ae_key_slot *slots;
     uint32_t slot_mask;
-    ae_merge *merges;
+    ae_merge *merges;    /* NULL: pairs merge by the scores of what they make (order) */
     uint32_t merge_mask;
     int32_t byte_token[256];  /* -1: none */
     int32_t byte_symbol[256]; /* BPE */
