@@ -29,7 +29,7 @@ def arguments():
     data = p.add_argument_group("data")
     data.add_argument("--turns", type=int, default=3000, help="user turns that the target makes up")
     data.add_argument("--templates", type=int, default=5000,
-                      help="English prompts from templates: chat, questions, mathematics, translation, summary, retrieval; 0: none")
+                      help="English prompts from templates: chat, questions, mathematics, translation, summary, retrieval, code, short questions; 0: none")
     data.add_argument("--prompts", action="append", default=[], metavar="FILE",
                       help='your own: JSON lines with "text" or "messages"; a .txt file has one on each line')
     data.add_argument("--texts", action="append", default=[], metavar="DIR",
@@ -112,15 +112,15 @@ def make_answers(args, engine, work, taps):
     turns = engine.turns(work, args.turns, 128, args.parallel, args.seed) if args.turns else []
     n = args.templates
     passages, sentences = prompts.texts_from_files(random.Random(args.seed), args.texts, max(300, n // 5)) if args.texts else ([], {})
-    first = prompts.make(1, {"turns": len(turns), "chat": n // 6, "qa": n // 8, "translation": n // 6, "math": n // 8, "passage": n // 8},
-                         turns, warm=args.warm, sentences=sentences)
+    first = prompts.make(1, {"turns": len(turns), "chat": n // 8, "qa": n // 10, "translation": n // 8, "math": n // 10, "code": n // 6,
+                             "short": n // 10, "passage": n // 10}, turns, warm=args.warm, sentences=sentences)
     first = prompts.without(first, args.held) + own_prompts(args.prompts, args.warm, args.seed)
     if not first:
         raise SystemExit("train_head: nothing to answer: give --turns, --templates or --prompts")
     answers, features = engine.answers(work, "1", first, args.tokens, args.parallel, args.seed, taps, args.likely)
     passages += passages_of(answers) if n else []
     if passages and n:
-        second = prompts.without(prompts.make(2, {"summary": n // 6, "retrieval": n // 6}, passages=passages, warm=args.warm), args.held)
+        second = prompts.without(prompts.make(2, {"summary": n // 8, "retrieval": n // 8}, passages=passages, warm=args.warm), args.held)
         more = engine.answers(work, "2", second, args.tokens, args.parallel, args.seed, taps, args.likely)
         answers, features = answers + more[0], features + more[1]
     return answers, features

@@ -4,6 +4,58 @@
 
 _Static_assert(AE_MODEL_MAX_EXPERTS <= AE_MAX_EXPERTS, "a model that loads must run");
 
+/* ---- Room -------------------------------------------------------------------------------------------- */
+
+/* What the widest layers need beside the residual stream. */
+typedef struct wants {
+    uint32_t q_gate; /* queries with gates */
+    bool y;          /* something is done to what blocks add */
+    bool y2;         /* experts run beside dense blocks */
+} wants;
+
+static wants wants_of(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers)
+{
+    wants w = {.y = h->parallel || h->residual_scale != 1.0f};
+    for (uint32_t i = 0; i < n_layers; i++) {
+        const ae_layer *l = &layers[i];
+        const uint32_t q = l->spec.n_heads * l->spec.head_dim;
+        const uint32_t gate = l->spec.out_gate == AE_OUT_GATE_ELEMENT ? 2 * q
+                              : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
+        w.q_gate = gate > w.q_gate ? gate : w.q_gate;
+        w.y |= l->attn_post_norm || l->ffn_post_norm || l->ple_gate;
+        w.y2 |= l->spec.ffn == AE_FFN_BOTH;
+    }
+    return w;
+}
+
+void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, uint32_t n_layers, size_t n, ae_block *b)
+{
+    const wants w = wants_of(h, layers, n_layers);
+    const ae_widths widths = ae_model_widths(layers, n_layers);
+    b->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
+    b->y = ae_layout_add(l, w.y ? n * h->n_embd : 0, sizeof(float));
+    b->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
+    b->q = ae_layout_add(l, n * widths.q, sizeof(float));
+    b->attn = ae_layout_add(l, n * widths.q, sizeof(float));
+    b->k = ae_layout_add(l, n * widths.kv, sizeof(float));
+    b->v = ae_layout_add(l, n * widths.kv, sizeof(float));
+    b->q_gate = ae_layout_add(l, n * w.q_gate, sizeof(float));
+    b->gate = ae_layout_add(l, n * widths.ff, sizeof(float));
+    b->up = ae_layout_add(l, n * widths.ff, sizeof(float));
+}
+
+uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers)
+{
+    const ae_widths w = ae_model_widths(layers, n_layers);
+    const uint32_t dims[] = {w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->recur.n_heads * h->recur.value_dim};
+    uint32_t most = h->n_embd;
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        if (dims[i] > most) most = dims[i];
+    return most;
+}
+
+/* ---- Layers -------------------------------------------------------------------------------------------- */
+
 /* A block's input: the stream, normed if there is a norm. */
 static ae_matmul input_of(const ae_block *b, const float *norm, const float *bias)
 {
@@ -46,6 +98,7 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     const uint32_t q_dim = s->n_heads * s->head_dim, kv_dim = s->n_kv_heads * s->head_dim;
     const bool gated = s->out_gate == AE_OUT_GATE_ELEMENT;
     ae_matmul m = input_of(b, l->attn_norm, l->attn_norm_b);
+    if (b->mixer_in) m.x = b->mixer_in, m.x_stride = b->mixer_in_stride;
     output(&m, l->wq, l->bq, gated ? b->q_gate : b->q, gated ? 2 * q_dim : q_dim, false);
     if (l->wk) output(&m, l->wk, l->bk, b->k, kv_dim, false);
     if (l->wv) output(&m, l->wv, l->bv, b->v, kv_dim, false);

@@ -25,6 +25,8 @@ typedef struct ae_block {
     ae_kv_store *kv;
     uint32_t n_rows;
     float *x;            /* [n_rows][n_embd] residual stream */
+    const float *mixer_in; /* what attention projects in place of the stream, rows of mixer_in_stride; or NULL */
+    size_t mixer_in_stride;
     float *y;            /* [n_rows][n_embd] what a block adds, where that is normed or scaled first */
     float *y2;           /* as y, of layers with experts beside a dense block */
     float *q, *k, *v;    /* [n_rows][n_heads * head_dim] of the layer, [n_rows][n_kv_heads * head_dim] x 2 */
@@ -39,6 +41,11 @@ typedef struct ae_block {
     float *ple_gate, *ple_own; /* [n_rows][n_embd_layer] x 2 */
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
 } ae_block;
+
+/* Room for n_rows rows of these layers: x to up, NULL where no layer has a use for it. */
+void ae_block_layout(ae_layout *layout, const ae_hparams *h, const ae_layer *layers, uint32_t n_layers, size_t n_rows, ae_block *b);
+/* The most inputs of a product in these layers. */
+uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers);
 
 /* x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer has. */
 void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);

@@ -47,52 +47,18 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backe
     e->q_scale_host = ae_layout_add(l, n, sizeof(float));
 }
 
-/* What the widest layers need beside the residual stream. */
-typedef struct wants {
-    ae_widths widths;
-    uint32_t q_gate; /* queries with gates */
-    bool y;          /* something is done to what blocks add */
-    bool y2;         /* experts run beside dense blocks */
-} wants;
-
-static wants wants_of(const ae_model *m)
-{
-    const ae_hparams *h = &m->hparams;
-    wants w = {.widths = ae_model_widths(m), .y = h->parallel || h->residual_scale != 1.0f};
-    for (uint32_t i = 0; i < h->n_layers; i++) {
-        const ae_layer *l = &m->layers[i];
-        const uint32_t q = l->spec.n_heads * l->spec.head_dim;
-        const uint32_t gate = l->spec.out_gate == AE_OUT_GATE_ELEMENT ? 2 * q
-                              : l->spec.out_gate == AE_OUT_GATE_HEAD  ? l->spec.n_heads : 0;
-        w.q_gate = gate > w.q_gate ? gate : w.q_gate;
-        w.y |= l->attn_post_norm || l->ffn_post_norm || l->ple_gate;
-        w.y2 |= l->spec.ffn == AE_FFN_BOTH;
-    }
-    return w;
-}
-
 static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_engine *e)
 {
     const ae_hparams *h = &m->hparams;
-    const wants w = wants_of(m);
     const size_t n = o->n_batch;
     rows_layout(l, o, &e->on_device);
     e->table_stride = ae_kv_table_max(o->n_ctx + AE_TREE_MAX);
     e->tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
-    e->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
-    e->y = ae_layout_add(l, w.y ? n * h->n_embd : 0, sizeof(float));
-    e->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
+    ae_block_layout(l, h, m->layers, h->n_layers, n, &e->block);
     e->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
     e->ple_part = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
     e->ple_gate = ae_layout_add(l, n * h->n_embd_layer, sizeof(float));
     e->ple_own = ae_layout_add(l, n * h->n_embd_layer, sizeof(float));
-    e->q = ae_layout_add(l, n * w.widths.q, sizeof(float));
-    e->attn = ae_layout_add(l, n * w.widths.q, sizeof(float));
-    e->k = ae_layout_add(l, n * w.widths.kv, sizeof(float));
-    e->v = ae_layout_add(l, n * w.widths.kv, sizeof(float));
-    e->q_gate = ae_layout_add(l, n * w.q_gate, sizeof(float));
-    e->gate = ae_layout_add(l, n * w.widths.ff, sizeof(float));
-    e->up = ae_layout_add(l, n * w.widths.ff, sizeof(float));
     for (uint32_t i = 0; i < h->n_ropes; i++) {
         e->rope_freq[i] = ae_layout_add(l, h->ropes[i].n_rot / 2, sizeof(double));
         e->cos[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
@@ -141,13 +107,9 @@ static ae_stream_options stream_options(const ae_model *m, const state_layers *s
 {
     const ae_hparams *h = &m->hparams;
     const ae_expert_hparams *x = &h->experts;
-    const ae_widths w = ae_model_widths(m);
-    const uint32_t dims[] = {w.q, w.ff, x->n_ff_shared, x->n_ff, h->recur.n_heads * h->recur.value_dim};
-    uint32_t max_in = h->n_embd;
-    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
-        if (dims[i] > max_in) max_in = dims[i];
     return (ae_stream_options){
-        .n_threads = o->threads_of ? o->threads_of->options.n_threads : o->n_threads, .max_rows = o->n_batch, .max_in = max_in,
+        .n_threads = o->threads_of ? o->threads_of->options.n_threads : o->n_threads, .max_rows = o->n_batch,
+        .max_in = ae_block_max_in(h, m->layers, h->n_layers),
         .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
         .state = states->shape.n_layers ? &states->shape : NULL,
         .threads_of = o->threads_of ? o->threads_of->stream : NULL};

@@ -45,15 +45,9 @@ struct ae_engine {
     uint32_t table_stride;
 
     /* device, f32 */
-    float *x;            /* [n_batch][n_embd] residual stream */
-    float *y;            /* [n_batch][n_embd] what a block adds, where that is normed or scaled first; else NULL */
-    float *y2;           /* as y, where experts run beside a dense block; else NULL */
+    ae_block block;      /* of it x to up, for n_batch rows */
     float *ple, *ple_part; /* [n_batch][n_layers][n_embd_layer] x 2 embeddings for layers, and room to make them; or NULL */
     float *ple_gate, *ple_own; /* [n_batch][n_embd_layer] x 2 */
-    float *q, *attn;     /* [n_batch][n_heads * head_dim], the widest of all layers; as all that follow */
-    float *k, *v;        /* [n_batch][n_kv_heads * head_dim] */
-    float *q_gate;       /* [n_batch][2 * n_heads * head_dim] queries with their gates, or gates of heads; or NULL */
-    float *gate, *up;    /* [n_batch][n_ff] */
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position */
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
     float *q_scale;      /* [n_batch] temperature of queries; or NULL */

@@ -15,7 +15,7 @@ static void tap(ae_engine *e, uint32_t at)
         if (e->options.taps[i] != at) continue;
         float *y = e->features + (size_t)i * n_embd;
         const size_t stride = (size_t)n_taps * n_embd;
-        e->backend->ops->copy(e->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = e->x, .x_stride = n_embd,
+        e->backend->ops->copy(e->stream, &(ae_copy){.n = e->n_rows, .dim = n_embd, .x = e->block.x, .x_stride = n_embd,
                                                     .y = y, .y_stride = stride});
         if (at == AE_TAP_NORMED)
             e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = n_embd,
@@ -51,7 +51,7 @@ static void layer_embeddings(ae_engine *e)
     const uint32_t n = h->n_layers * h->n_embd_layer;
     ops->lookup(e->stream, e->net->ple_embedding, e->on_device.token, e->n_rows, e->ple, n);
     scale(e, e->ple, n, sqrtf((float)h->n_embd_layer));
-    ops->matmul(e->stream, &(ae_matmul){.n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = e->x, .x_stride = h->n_embd,
+    ops->matmul(e->stream, &(ae_matmul){.n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = e->block.x, .x_stride = h->n_embd,
                                         .n_weights = 1, .out = {{e->net->ple_model_proj, NULL, e->ple_part, n, false}}});
     scale(e, e->ple_part, n, 1.0f / sqrtf((float)h->n_embd));
     ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = h->n_layers, .dim = h->n_embd_layer, .x = e->ple_part,
@@ -64,7 +64,7 @@ static void put_logits(ae_engine *e)
 {
     const ae_backend_ops *ops = e->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
-    ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->x, .x_stride = h->n_embd,
+    ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->block.x, .x_stride = h->n_embd,
                                     .rows = e->on_device.out_rows, .y = e->x_out, .y_stride = h->n_embd});
     ops->matmul(e->stream, &(ae_matmul){
         .n_rows = e->n_out, .input = h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM, .x = e->x_out,
@@ -84,19 +84,19 @@ void ae_forward(ae_engine *e)
     const ae_places places = {
         e->n_rows, e->on_device.seq, e->on_device.pos, e->on_device.slot, e->on_device.n_inplace, e->on_device.path, AE_TREE_MAX,
         e->tables, e->table_stride, e->on_device.count};
-    const ae_block block = {
-        .ops = ops, .stream = e->stream, .h = h, .places = &places, .kv = ae_kv_pages(e->kv), .n_rows = e->n_rows, .x = e->x,
-        .y = e->y, .y2 = e->y2, .ple = e->ple, .ple_gate = e->ple_gate, .ple_own = e->ple_own, .q = e->q, .k = e->k,
-        .v = e->v, .q_gate = e->q_gate, .attn = e->attn, .gate = e->gate, .up = e->up,
-        .cos = e->cos, .sin = e->sin, .q_scale = e->q_scale, .ones = e->net->ones,
-        .recur = &e->recur, .state = e->state_pass};
+    ae_block block = e->block;
+    block.ops = ops, block.stream = e->stream, block.h = h, block.places = &places, block.kv = ae_kv_pages(e->kv);
+    block.n_rows = e->n_rows, block.ones = e->net->ones;
+    block.ple = e->ple, block.ple_gate = e->ple_gate, block.ple_own = e->ple_own;
+    block.cos = e->cos, block.sin = e->sin, block.q_scale = e->q_scale;
+    block.recur = &e->recur, block.state = e->state_pass;
     for (uint32_t i = 0; i < h->n_ropes; i++)
         ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, e->on_device.pos, e->rope_freq[i],
                                                     e->rope_magnitude[i], e->cos[i], e->sin[i]});
     temperatures(e);
-    ops->lookup(e->stream, e->net->embedding, e->on_device.token, e->n_rows, e->x, h->n_embd);
+    ops->lookup(e->stream, e->net->embedding, e->on_device.token, e->n_rows, e->block.x, h->n_embd);
     if (h->embedding_scale != 1.0f)
-        ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = h->n_embd, .x = e->x,
+        ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = h->n_embd, .x = e->block.x,
                                       .x_stride = h->n_embd, .a = h->embedding_scale});
     if (h->n_embd_layer) layer_embeddings(e);
     for (uint32_t i = 0; i < h->n_layers; i++) {

@@ -1,34 +1,29 @@
 #include "engine/net.h"
 
 /* Rows [first, first + n) of each matrix of a stack. */
-static void add_experts(ae_net *net, ae_tensor_ref tensor, uint32_t first, uint32_t n, ae_weight **fields)
+static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tensor, uint32_t first, uint32_t n, ae_weight **fields)
 {
-    for (uint32_t i = 0; i < net->model->hparams.experts.n; i++)
-        ae_parts_expert(&net->parts, tensor, (uint64_t)i * (uint64_t)tensor->ne[1] + first, n, &fields[i]);
+    for (uint32_t i = 0; i < n_experts; i++)
+        ae_parts_expert(parts, tensor, (uint64_t)i * (uint64_t)tensor->ne[1] + first, n, &fields[i]);
 }
 
 /* Gate (if there is one), up and down of all experts of a layer. */
-static void list_experts(ae_net *net, uint32_t i_layer)
+static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **stack, ae_net_layer *to)
 {
-    const ae_expert_hparams *x = &net->model->hparams.experts;
-    const ae_layer *from = &net->model->layers[i_layer];
-    ae_net_layer *to = &net->layers[i_layer];
-    ae_weight **stack = net->experts + (size_t)i_layer * 3 * x->n;
+    const ae_expert_hparams *x = &h->experts;
     to->e_gate = from->e_gate || from->e_gate_up ? stack : NULL;
     to->e_up = stack + x->n;
     to->e_down = stack + 2 * (size_t)x->n;
-    if (to->e_gate) add_experts(net, from->e_gate_up ? from->e_gate_up : from->e_gate, 0, x->n_ff, to->e_gate);
-    add_experts(net, from->e_gate_up ? from->e_gate_up : from->e_up, from->e_gate_up ? x->n_ff : 0, x->n_ff, to->e_up);
-    add_experts(net, from->e_down, 0, net->model->hparams.n_embd, to->e_down);
+    if (to->e_gate) add_experts(p, x->n, from->e_gate_up ? from->e_gate_up : from->e_gate, 0, x->n_ff, to->e_gate);
+    add_experts(p, x->n, from->e_gate_up ? from->e_gate_up : from->e_up, from->e_gate_up ? x->n_ff : 0, x->n_ff, to->e_up);
+    add_experts(p, x->n, from->e_down, 0, h->n_embd, to->e_down);
 }
 
-#define PARTS_PER_LAYER 64 /* and three for each expert */
 #define PARTS_OUTSIDE 12
 
 /* Queries, keys and values: each by itself, or as rows of one tensor. */
-static void list_qkv(ae_net *net, const ae_layer *from, ae_net_layer *to)
+static void list_qkv(ae_parts *p, const ae_layer *from, ae_net_layer *to)
 {
-    ae_parts *p = &net->parts;
     const ae_layer_spec *s = &from->spec;
     const uint32_t kv = s->n_kv_heads * s->head_dim;
     const uint32_t q = s->n_heads * s->head_dim * (s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1);
@@ -42,10 +37,8 @@ static void list_qkv(ae_net *net, const ae_layer *from, ae_net_layer *to)
     ae_parts_rows(p, from->w_gate_up, s->n_ff, s->n_ff, &to->w_up);
 }
 
-static void list_layer(ae_net *net, uint32_t i)
+void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **experts, ae_net_layer *to)
 {
-    const ae_layer *from = &net->model->layers[i];
-    ae_net_layer *to = &net->layers[i];
     const struct {
         ae_tensor_ref tensor;
         ae_weight **field;
@@ -72,16 +65,23 @@ static void list_layer(ae_net *net, uint32_t i)
         {from->recur.conv, &to->recur.conv},
         {from->recur.conv_bias, &to->recur.conv_bias}, {from->recur.decay, &to->recur.decay},
         {from->recur.dt_bias, &to->recur.dt_bias}, {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}};
-    _Static_assert(sizeof weights / sizeof *weights + sizeof vectors / sizeof *vectors + 8 <= PARTS_PER_LAYER,
+    _Static_assert(sizeof weights / sizeof *weights + sizeof vectors / sizeof *vectors + 8 <= AE_NET_PARTS_PER_LAYER,
                    "room for all parts of a layer");
-    to->index = i;
     to->out_scale = from->out_scale;
-    list_qkv(net, from, to);
+    list_qkv(p, from, to);
     for (size_t k = 0; k < sizeof weights / sizeof *weights; k++)
-        ae_parts_weight(&net->parts, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
-    for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
-        ae_parts_vector(&net->parts, vectors[k].tensor, vectors[k].field);
-    if (from->router) list_experts(net, i);
+        ae_parts_weight(p, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
+    for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) ae_parts_vector(p, vectors[k].tensor, vectors[k].field);
+    if (from->router) list_experts(p, h, from, experts, to);
+}
+
+static void list_layer(ae_net *net, uint32_t i)
+{
+    const ae_hparams *h = &net->model->hparams;
+    const ae_layer *from = &net->model->layers[i];
+    ae_net_layer *to = &net->layers[i];
+    to->index = i;
+    ae_net_list_layer(&net->parts, h, from, net->experts ? net->experts + (size_t)i * 3 * h->experts.n : NULL, to);
     to->recur.i_state = net->n_recur;
     net->n_recur += from->spec.mixer == AE_MIXER_RECUR;
 }
@@ -120,7 +120,7 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
 {
     const ae_hparams *h = &net->model->hparams;
     const size_t n_experts = (size_t)h->n_layers * 3 * h->experts.n;
-    const size_t n_parts = PARTS_OUTSIDE + (size_t)PARTS_PER_LAYER * h->n_layers + n_experts;
+    const size_t n_parts = PARTS_OUTSIDE + (size_t)AE_NET_PARTS_PER_LAYER * h->n_layers + n_experts;
     AE_TRY(ae_parts_init(&net->parts, net->backend, net->model->gguf, n_parts, error));
     net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
     net->kv_layers = ae_alloc(h->n_layers, sizeof *net->kv_layers);

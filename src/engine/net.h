@@ -58,6 +58,11 @@ typedef struct ae_net {
  * Returns how many. */
 uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *of);
 
+#define AE_NET_PARTS_PER_LAYER 64 /* and three for each expert */
+
+/* Lists the parts of a layer, to be filled into *to. experts: [3][n of experts], room for the weights of its experts. */
+void ae_net_list_layer(ae_parts *parts, const ae_hparams *h, const ae_layer *from, ae_weight **experts, ae_net_layer *to);
+
 /* Device bytes that the weights will take. */
 size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_load_options *options);
 aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,

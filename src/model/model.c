@@ -156,11 +156,11 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
     return bind_layers(b, m);
 }
 
-ae_widths ae_model_widths(const ae_model *m)
+ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers)
 {
     ae_widths w = {0};
-    for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
-        const ae_layer_spec *s = &m->layers[i].spec;
+    for (uint32_t i = 0; i < n_layers; i++) {
+        const ae_layer_spec *s = &layers[i].spec;
         const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
         const bool dense = s->ffn == AE_FFN_DENSE || s->ffn == AE_FFN_BOTH;
         if (q > w.q) w.q = q;

@@ -264,11 +264,11 @@ bool ae_model_rope_scaling_parse(const char *text, size_t n, aerie_rope_scaling 
  * freq [n_rot / 2]; *magnitude multiplies cos and sin. */
 void ae_model_rope_freqs(const ae_rope *rope, uint32_t n_ctx, double *freq, double *magnitude);
 
-/* Widest of all layers: queries, keys (or values), dense feed-forward blocks. */
+/* Widest of some layers: queries, keys (or values), dense feed-forward blocks. */
 typedef struct ae_widths {
     uint32_t q, kv, ff, heads;
 } ae_widths;
-ae_widths ae_model_widths(const ae_model *model);
+ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers);
 
 /* "llama" and whatever else is known, comma-separated. */
 const char *ae_model_known_archs(void);

@@ -1,7 +1,7 @@
 """Prompts that a target answers, so that its head is trained on answers of all kinds.
 
-Owns: templates of six kinds (chat, translation, summary, question answering, mathematics, retrieval), their word
-lists, and the choice of text passages. A prompt is a dict {"id", "group", "temperature", "seed", "text"}, one JSON
+Owns: templates of eight kinds (chat, translation, summary, question answering, mathematics, retrieval, code, short
+questions), their word lists, and the choice of text passages. A prompt is a dict {"id", "group", "temperature", "seed", "text"}, one JSON
 line of `aerie train-data answers`. Passages for summary and retrieval come from two places: the target writes them
 itself (passage_prompts, answered in a first round), and text files of the user (texts_from_files), which also give
 sentences to translate. Everything follows from the seed. No prompt of bench/prompts is ever produced: `without` removes
@@ -15,7 +15,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from .words import ACTIVITIES, ANIMALS, CHAT, FOODS, JOBS, NAMES, OBJECTS, PHENOMENA, PLACES, QUESTIONS, SENTENCES, TOPICS
+from .words import (ACTIVITIES, ADJECTIVES, ANIMALS, CHAT, CODE, CODE_TASKS, COLUMNS, COUNTRIES, DAYS, FILE_TASKS, FOODS, GREETINGS, JOBS,
+                    LANGUAGES, MONTHS, NAMES, OBJECTS, PHENOMENA, PLACES, QUESTIONS, SENTENCES, SHORT, TABLES, THINGS, TOPICS)
 
 _LANGUAGES = {"de": "German", "fr": "French", "es": "Spanish", "it": "Italian"}
 
@@ -23,7 +24,10 @@ _LANGUAGES = {"de": "German", "fr": "French", "es": "Spanish", "it": "Italian"}
 def _fill(rng, template):
     """Replaces {topic}, {place}, ... by words; two of the same kind differ."""
     lists = {"topic": TOPICS, "place": PLACES, "animal": ANIMALS, "food": FOODS, "job": JOBS, "object": OBJECTS,
-             "activity": ACTIVITIES, "phenomenon": PHENOMENA, "name": NAMES}
+             "activity": ACTIVITIES, "phenomenon": PHENOMENA, "name": NAMES, "task": CODE_TASKS, "file_task": FILE_TASKS,
+             "table": TABLES, "column": COLUMNS, "country": COUNTRIES, "adjective": ADJECTIVES, "thing": THINGS, "month": MONTHS,
+             "day": DAYS, "greeting": GREETINGS, "language": LANGUAGES, "a": [str(n) for n in range(12, 100)],
+             "b": [str(n) for n in range(2, 12)]}
     used = set()
 
     def word(match):
@@ -43,6 +47,16 @@ def chat(rng):
 
 def question(rng):
     return _fill(rng, rng.choice(QUESTIONS))
+
+
+def code(rng):
+    """In C, Python, SQL or shell, a quarter each."""
+    return _fill(rng, rng.choice(CODE[rng.choice(list(CODE))]))
+
+
+def short(rng):
+    """What is answered in a word or a sentence."""
+    return _fill(rng, rng.choice(SHORT))
 
 
 def translation(rng, sentences=None):
@@ -239,7 +253,8 @@ def make(seed, counts, turns=(), passages=(), warm=0.25, sentences=None):
             elif group == "translation":
                 text = translation(rng, sentences)
             else:
-                text = {"chat": chat, "qa": question, "math": mathematics, "passage": passage_prompt}[group](rng)
+                text = {"chat": chat, "qa": question, "math": mathematics, "passage": passage_prompt,
+                        "code": code, "short": short}[group](rng)
             made.append({"group": group, "text": text, "temperature": 1.0 if rng.random() < warm else 0.0})
     unique = list({p["text"]: p for p in made}.values())
     rng.shuffle(unique)

@@ -123,6 +123,78 @@ QUESTIONS = [
     "Why do people like {topic}?", "What is the future of {topic}?", "How is {topic} used today?", "Is it true that {animal}s can sleep while they move?",
 ]
 
+# Templates of code, by language.
+CODE_TASKS = _list("""
+reverses a string, counts the vowels in a string, checks whether a word is a palindrome, checks whether a number is prime,
+prints the first twenty prime numbers, computes the factorial of a number, computes the greatest common divisor of two numbers,
+prints the Fibonacci numbers below 1000, finds the largest number in a list, finds the smallest number in a list,
+sorts a list of numbers, merges two sorted lists, removes duplicates from a list, counts how often each word occurs in a text,
+converts Celsius to Fahrenheit, converts a number to binary, computes the average of a list, computes the median of a list,
+searches a sorted list by bisection, prints a multiplication table, sums the digits of a number, checks whether a year is a leap year,
+finds the longest word in a sentence, capitalizes each word of a sentence, counts the lines of a file, reads numbers from a file and adds them,
+splits a line at its commas, joins a list of words with commas, rotates a list by n places, finds two numbers of a list that add up to a target,
+checks whether two words are anagrams, draws a triangle of stars, simulates a dice roll, plays rock paper scissors, generates a random password,
+implements a stack, implements a queue, implements a linked list, computes compound interest, multiplies two matrices, transposes a matrix""")
+
+TABLES = _list("""
+orders, customers, employees, products, books, students, courses, flights, invoices, payments, sensors, recipes, players, songs, movies""")
+
+COLUMNS = _list("""
+price, name, date, country, quantity, age, salary, title, category, rating, city, weight, status, email, year""")
+
+CODE = {
+    "C": ["Write a C function that {task}.", "Write a C program that {task}.", "Write a C program that {task}, with comments.",
+          "Show me C code that {task}.", "How do I write a C function that {task}?", "Write a struct in C for one of the {table} with {column} and {column2}.",
+          "Write a C function that compares two {table} by {column} for qsort."],
+    "Python": ["Write a Python function that {task}.", "Write a Python program that {task}.", "Write a Python function that {task}, and explain it.",
+               "Write a short Python script that {task}.", "Python code that {task}, please.", "Write a Python class for {table} with {column} and {column2}.",
+               "Write a Python unit test for a function that {task}.", "How do I read a CSV file of {table} in Python and add up the column {column}?",
+               "Write a Python function that groups a list of {table} by {column}."],
+    "SQL": ["Write an SQL query that lists all {table} by {column}.", "Write an SQL query that counts the {table} for each {column}.",
+            "Write an SQL query that finds the ten {table} with the highest {column}.", "Write an SQL statement that creates a table of {table} with {column} and {column2}.",
+            "Write an SQL query that joins {table} and {table2} and shows {column}.", "Write an SQL statement that deletes all {table} whose {column} is empty.",
+            "Write an SQL query that shows the average {column} of {table} by {column2}.", "Write an SQL statement that adds a column {column} to the table {table}."],
+    "shell": ["Write a shell script that {file_task}.", "Write a bash script that {file_task}.", "Which shell command {file_task}?",
+              "Give me a one-line shell command that {file_task}.", "Write a bash function that {file_task}, with comments."],
+}
+
+FILE_TASKS = _list("""
+counts the lines of all text files, renames all pictures in a folder by number, finds the ten largest files, deletes files older than thirty days,
+makes a backup of a folder with the date in its name, replaces a word in all files of a folder, prints the third column of a file,
+checks whether a server answers, shows how much space is left on each disk, lists all users of the system, watches a log file for errors,
+converts all file names to lower case, counts the words of a file, sorts a file and removes duplicate lines, downloads a file and checks its hash,
+stops when a file does not exist, loops over the numbers from 1 to 10, unpacks all archives in a folder, prints the names of all empty files""")
+
+# Answered in a word or a sentence.
+SHORT = [
+    "What is the capital of {country}?", "Which language is spoken in {country}?", "On which continent is {country}?", "What is the currency of {country}?",
+    "What is {a} plus {b}?", "What is {a} times {b}?", "What is {b} squared?", "Is {a} an even number?", "Is {a} larger than {b}?",
+    "How many days are there in {month}?", "Which month comes after {month}?", "Which season is {month} in?", "How many minutes are {b} hours?",
+    "What is the plural of {animal}?", "What do you call a young {animal}?", "Is a {animal} a mammal?", "Name one thing that a {animal} eats.",
+    "What is the opposite of {adjective}?", "Give me a synonym for {adjective}.", "Use the word {adjective} in a sentence.", "Spell the word {adjective} backwards.",
+    "What colour is {thing}?", "Is {thing} heavy?", "Name three colours.", "Name a famous {job}.", "Name two cities in {country}.",
+    "Yes or no: is {food} healthy?", "Answer in one word: what is {food} made of?", "In one sentence, what is {topic}?", "Define {topic} in one sentence.",
+    "Who is {name}?", "What is a {job}?", "Name one tool that a {job} uses.", "Thanks!", "Good morning, {name} here.", "OK. And why?", "Can you help me?",
+    "What day comes before {day}?", "How do you say {greeting} in {language}?", "Which is larger, {country} or {country2}?",
+]
+
+COUNTRIES = _list("""
+France, Germany, Italy, Spain, Portugal, Austria, Poland, Hungary, Greece, Turkey, Egypt, Kenya, Nigeria, South Africa, India, China, Japan,
+South Korea, Thailand, Vietnam, Indonesia, Australia, New Zealand, Canada, Mexico, Cuba, Peru, Chile, Argentina, Brazil, Norway, Sweden, Finland,
+Denmark, Iceland, Ireland, Scotland, Belgium, the Netherlands, Switzerland, Ukraine, Romania, Bulgaria, Serbia, Croatia, Iran, Pakistan, Nepal""")
+
+ADJECTIVES = _list("""
+hot, cold, fast, slow, big, small, happy, sad, old, young, bright, dark, heavy, light, strong, weak, rich, poor, early, late, hard, soft, loud,
+quiet, clean, dirty, full, empty, deep, shallow, wide, narrow, brave, honest, polite, careful, simple, ancient, modern, sweet, bitter, generous""")
+
+THINGS = _list("""
+the sky, the sun, grass, snow, a banana, a lemon, an orange, a strawberry, coal, blood, milk, gold, a stop sign, an elephant, a frog, a violet, the sea""")
+
+MONTHS = _list("January, February, March, April, May, June, July, August, September, October, November, December")
+DAYS = _list("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday")
+GREETINGS = _list("hello, thank you, good night, goodbye, please, yes, friend, water, bread, house")
+LANGUAGES = _list("French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Polish, Japanese, Latin")
+
 # Subjects, predicates and tails of simple sentences; any combination is one.
 SENTENCES = {
     "de": (
