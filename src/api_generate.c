@@ -1,8 +1,8 @@
 /* api_generate.c - aerie.h: requests on their way through a session: submit, step, poll, cancel, and aerie_generate as a
  * loop over them.
  *
- * Owns: tasks, the events that wait for aerie_poll. A task has two holders, its submitter and the session; the last one to
- * let go frees it.
+ * Owns: tasks, the events that wait for aerie_poll. A task is held by its submitter, by the session until it has ended, and
+ * by each event that waits; the last one to let go frees it.
  *
  * Threads: any thread submits (it pushes onto `submitted`, an atomic list that the stepping thread takes as a whole) and
  * cancels (it sets a flag). All else belongs to the stepping thread. The bell is for aerie_wait alone: a step takes no lock.
@@ -211,6 +211,7 @@ static bool keep_event(aerie_session *s, aerie_task *task, const aerie_token_eve
     ae_buf_add(&s->kept_bytes, zeros, pad);
     ae_buf_add(&s->kept_bytes, event->top, n_top);
     ae_buf_add(&s->kept, &kept, sizeof kept);
+    atomic_fetch_add(&task->n_holders, 1);
     return true;
 }
 
@@ -238,7 +239,7 @@ const aerie_token_event *aerie_poll(aerie_session *s)
         aerie_token_event *event = &kept->event;
         event->text = s->kept_bytes.data + kept->text_at;
         event->top = (const aerie_logprob *)(const void *)(s->kept_bytes.data + kept->top_at);
-        if (event->token < 0) task_let_go(task); /* its submitter still holds it, unless it is abandoned */
+        task_let_go(task); /* its submitter still holds it, unless it is abandoned */
         if (!abandoned) return event;
     }
     ae_buf_clear(&s->kept);
@@ -307,7 +308,6 @@ static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
 /* The last event of a task; its submitter may read the statistics from now on. */
 static void end_task(aerie_session *s, aerie_task *task)
 {
-    const bool polled = !task->request.token && !atomic_load(&task->abandoned);
     const aerie_error *why = task->stats.error.status == AERIE_OK ? NULL : &task->stats.error;
     end_text(s, task);
     if (task->stats_copy && !atomic_load(&task->abandoned))
@@ -315,8 +315,8 @@ static void end_task(aerie_session *s, aerie_task *task)
     atomic_store(&task->ended, true);
     atomic_fetch_sub(&s->n_tasks, 1);
     aerie_token_event event = {.token = -1, .refused = why, .stats = &task->stats};
-    const bool told = tell(s, task, &event);
-    if (!polled || !told) task_let_go(task); /* else when its last event is polled */
+    (void)tell(s, task, &event);
+    task_let_go(task);
 }
 
 /* Submitted tasks, oldest first, to the end of the queue. */

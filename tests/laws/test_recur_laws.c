@@ -16,11 +16,14 @@
 
 #include "backend/cpu/cpu_int.h"
 #include "engine/engine_int.h"
+#include "every.h"
 #include "mkarch.h"
 #include "mkmodel.h"
 
 static const char *const names[] = {"qwen35", "qwen3next", "nemotron_h", "granitehybrid-moe", "lfm2"};
 #define N_NAMES (sizeof names / sizeof names[0])
+
+#define SKIP (AE_TEST_EVERY > 4 ? 2 : 1) /* of models, seeds: every other one where tests run slowly */
 
 enum { N = 96, V = MKARCH_VOCAB, N_RECORDS = 24, N_SNAPSHOTS = 6 };
 
@@ -186,9 +189,9 @@ static void test_splits(void **state)
     (void)state;
     uint64_t random = 11;
     failing = "splits into passes";
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; i < N_NAMES; i += SKIP) {
         static const char *const levels[] = {"ref", NULL, "avx2"};
-        for (uint32_t how = 0; how < 9; how++) {
+        for (uint32_t how = 0; how < 9; how += 2 * SKIP - 1) {
             rig r;
             rig_open(&r, i, levels[how % (sizeof levels / sizeof *levels)], 1 + how % 3);
             while (left(&r, 0)) {
@@ -251,8 +254,8 @@ static void run_rounds(size_t i, uint32_t bushy, uint32_t n_seqs, bool poison, u
 static void test_drafts(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_NAMES; i++)
-        for (uint64_t seed = 1; seed <= 2; seed++) {
+    for (size_t i = 0; i < N_NAMES; i += SKIP)
+        for (uint64_t seed = 1; seed <= 2; seed += SKIP) {
             failing = "chains accepted and rejected";
             run_rounds(i, 0, 1, false, seed);
             failing = "trees accepted and rejected";
@@ -264,16 +267,16 @@ static void test_sequences(void **state)
 {
     (void)state;
     failing = "sequences side by side";
-    for (size_t i = 0; i < N_NAMES; i++)
-        for (uint64_t seed = 1; seed <= 2; seed++) run_rounds(i, (uint32_t)seed % 2, 3, false, seed);
+    for (size_t i = 0; i < N_NAMES; i += SKIP)
+        for (uint64_t seed = 1; seed <= 2; seed += SKIP) run_rounds(i, (uint32_t)seed % 2, 3, false, seed);
 }
 
 static void test_poison(void **state)
 {
     (void)state;
     failing = "records of rejected rows spoiled";
-    for (size_t i = 0; i < N_NAMES; i++)
-        for (uint64_t seed = 1; seed <= 2; seed++) run_rounds(i, 1, 1 + (uint32_t)seed % 2, true, seed);
+    for (size_t i = 0; i < N_NAMES; i += SKIP)
+        for (uint64_t seed = 1; seed <= 2; seed += SKIP) run_rounds(i, 1, 1 + (uint32_t)seed % 2, true, seed);
 }
 
 /* Cut anywhere, and computed again from where it landed. */
@@ -281,7 +284,7 @@ static void test_snapshots(void **state)
 {
     (void)state;
     failing = "return to a snapshot";
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; i < N_NAMES; i += SKIP) {
         rig r;
         uint64_t random = 5;
         bool kept[N + 1] = {true};
@@ -306,7 +309,7 @@ static void test_cut_records(void **state)
 {
     (void)state;
     failing = "accepted rows cut again";
-    for (size_t i = 0; i < N_NAMES; i++)
+    for (size_t i = 0; i < N_NAMES; i += SKIP)
         for (uint32_t cut = 0; cut <= 5; cut++) {
             rig r;
             round_ x;
@@ -331,7 +334,7 @@ static void test_forks(void **state)
 {
     (void)state;
     failing = "forks and written states";
-    for (size_t i = 0; i < N_NAMES; i++)
+    for (size_t i = 0; i < N_NAMES; i += SKIP)
         for (uint32_t n = 1; n < 70; n += 17) {
             rig r;
             rig_open(&r, i, NULL, 2);
@@ -371,7 +374,7 @@ static void test_short(void **state)
 {
     (void)state;
     failing = "short prompts";
-    for (size_t i = 0; i < N_NAMES; i++)
+    for (size_t i = 0; i < N_NAMES; i += SKIP)
         for (uint32_t n = 1; n <= 4; n++) {
             rig r;
             rig_open(&r, i, NULL, 2);
@@ -388,7 +391,7 @@ static void test_branch(void **state)
 {
     (void)state;
     failing = "a leaf at a branch accepted";
-    for (size_t i = 0; i < N_NAMES; i++)
+    for (size_t i = 0; i < N_NAMES; i += SKIP)
         for (uint32_t depth = 1; depth <= 6; depth++) {
             rig r;
             round_ x = {.n_chain = 1};
@@ -419,7 +422,7 @@ static void test_rejected(void **state)
 {
     (void)state;
     failing = "all drafts rejected again and again";
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; i < N_NAMES; i += SKIP) {
         rig r;
         uint64_t random = 9;
         rig_open(&r, i, NULL, 2);
@@ -442,7 +445,7 @@ static void test_refused(void **state)
 {
     (void)state;
     failing = "refused";
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; i < N_NAMES; i += SKIP) {
         rig r;
         ae_tree tree = {0};
         aerie_error error = {0};
@@ -502,7 +505,7 @@ static int make_plains(void **state)
     (void)state;
     if (!mkdtemp(folder)) return 1;
     for (uint32_t k = 0; k < N; k++) tokens[k] = (int32_t)(mk_random(&random) % V);
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; i < N_NAMES; i += SKIP) {
         struct plain *p = &plains[i];
         rig r;
         char path[96];
@@ -530,7 +533,7 @@ static int make_plains(void **state)
 static int drop_plains(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; i < N_NAMES; i += SKIP) {
         char path[96];
         snprintf(path, sizeof path, "%s/%s.gguf", folder, names[i]);
         unlink(path);

@@ -289,6 +289,30 @@ static void test_ends(void **state)
     aerie_task_free(NULL);
 }
 
+/* Events that nobody has polled yet when their task is freed and ends: they are dropped, and those of others are not. */
+static void test_events_outlive_their_task(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    aerie_session *session = open_session(AERIE_SPEC_NGRAM, 2, 0);
+    aerie_task *tasks[2];
+    memset(got, 0, sizeof got);
+    n_ended = 0;
+    for (size_t i = 0; i < 2; i++) {
+        const aerie_request request = request_of(i);
+        need(aerie_submit(session, &request, &tasks[i], &error), &error);
+    }
+    for (int i = 0; i < 12; i++) need(aerie_step(session, &error), &error);
+    aerie_task_free(tasks[0]);
+    for (int i = 0; i < 2; i++) need(aerie_step(session, &error), &error); /* the session lets go of it, too */
+    poll_all(session);
+    assert_true(got[0].n == 0 && got[1].n > 0);
+    while (!aerie_task_ended(tasks[1])) step(session);
+    check_answer(&got[1], 1, "beside a freed one");
+    aerie_task_free(tasks[1]);
+    aerie_session_free(session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_sequences_give_way_and_come_back),
         cmocka_unit_test(test_requests_come_and_go_from_other_threads),
         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_events_outlive_their_task),
     };
     return cmocka_run_group_tests(tests, make, drop);
 }
