@@ -396,8 +396,6 @@ typedef enum aerie_spec_type {
     AERIE_SPEC_EAGLE,  /* "draft-eagle": a head trained for the model, from its hidden rows: EAGLE-1 and 2 */
     AERIE_SPEC_EAGLE3, /* "draft-eagle3": EAGLE-3 and 3.1 */
     AERIE_SPEC_MEDUSA, /* "draft-medusa" */
-    AERIE_SPEC_ORACLE, /* tests and benchmarks: knows the answer, errs at a given rate */
-    AERIE_SPEC_RANDOM, /* tests and benchmarks: proposes anything */
 } aerie_spec_type;
 
 /* "auto", "none", ...; NULL for an unknown value. */
@@ -470,9 +468,6 @@ typedef struct aerie_spec {
                                      * 0: as the head was made */
     bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, trees AUTO and OFF: text seen before is continued beside
                                      * their drafts */
-    bool fixed;                     /* always verify all that was drafted: for tests; the controller is off */
-    float oracle_error;             /* ORACLE: probability that a drafted token is wrong */
-    uint64_t oracle_seed;           /* ORACLE, RANDOM */
     uint64_t reserved[16];
 } aerie_spec;
 
@@ -593,8 +588,6 @@ typedef struct aerie_request {
     size_t id;                    /* told with its events and rows; aerie_generate numbers requests itself */
     aerie_token_callback *token;  /* called by aerie_step for its events; NULL: they wait for aerie_poll. aerie_generate sets it */
     void *user;                   /* for token, progress and row; aerie_generate sets it */
-    const int32_t *oracle_tokens; /* ORACLE: [n_oracle_tokens] the true continuation of the prompt */
-    size_t n_oracle_tokens;
 } aerie_request;
 
 AERIE_INITIALISER(request)

@@ -283,8 +283,6 @@ static const char *const spec_names[] = {
     [AERIE_SPEC_EAGLE] = "draft-eagle",
     [AERIE_SPEC_EAGLE3] = "draft-eagle3",
     [AERIE_SPEC_MEDUSA] = "draft-medusa",
-    [AERIE_SPEC_ORACLE] = "oracle",
-    [AERIE_SPEC_RANDOM] = "random",
 };
 #define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
 
@@ -295,6 +293,11 @@ static const char *const joined_names[N_SPEC_TYPES] = {
     [AERIE_SPEC_EAGLE3] = "draft-eagle3+ngram",
     [AERIE_SPEC_MEDUSA] = "draft-medusa+ngram",
 };
+
+static const char *joined_name(aerie_spec_type type)
+{
+    return (size_t)type < N_SPEC_TYPES ? joined_names[type] : NULL;
+}
 
 const char *aerie_spec_type_name(aerie_spec_type type)
 {
@@ -352,7 +355,7 @@ static uint32_t default_kv(const aerie_session_params *p)
     return (uint32_t)(all < UINT32_MAX / 2 ? all : UINT32_MAX / 2);
 }
 
-aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *p,
+aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, bool tests, aerie_session_params *p,
                             aerie_error *error)
 {
     *p = aerie_session_params_default();
@@ -385,14 +388,9 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         if (fields[i].value < fields[i].lo || fields[i].value > fields[i].hi)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %u; %u to %u are possible", fields[i].name, fields[i].value,
                            fields[i].lo, fields[i].hi);
-    const struct {
-        const char *name;
-        float value;
-    } shares[] = {{"the least probability of a draft", p->spec.p_min}, {"the oracle's error rate", p->spec.oracle_error}};
-    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
-        if (!(shares[i].value >= 0 && shares[i].value <= 1)) /* NaN is neither */
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s is %g; 0 to 1 are possible", shares[i].name,
-                           (double)shares[i].value);
+    if (!(p->spec.p_min >= 0 && p->spec.p_min <= 1)) /* NaN is neither */
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the least probability of a draft is %g; 0 to 1 are possible",
+                       (double)p->spec.p_min);
     if (!aerie_kv_type_name(p->kv_type))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "KV cache type %d is unknown", (int)p->kv_type);
     if (p->n_taps > AERIE_MAX_TAPS)
@@ -404,13 +402,13 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
                            model->hparams.n_layers);
     if (!aerie_tree_name(p->spec.tree))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);
-    if (!aerie_spec_type_name(p->spec.type))
+    if (!(tests ? ae_api_test_spec_name : aerie_spec_type_name)(p->spec.type))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
     AE_TRY(ae_api_resolve_drafter_head(p, error));
     if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
-    p->spec.ngram = p->spec.ngram && joined_names[p->spec.type] &&
+    p->spec.ngram = p->spec.ngram && joined_name(p->spec.type) &&
                     (p->spec.tree == AERIE_TREE_AUTO || p->spec.tree == AERIE_TREE_OFF);
     return AERIE_OK;
 }
@@ -459,7 +457,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     ae_model *model = NULL;
     AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
     aerie_status status = ae_model_load(&model, path, &options, error);
-    if (status == AERIE_OK) status = ae_api_resolve(model, session_params, &sp, error);
+    if (status == AERIE_OK) status = ae_api_resolve(model, session_params, false, &sp, error);
     if (status == AERIE_OK) {
         const ae_engine_options eo = ae_api_engine_options(&sp, model->hparams.n_vocab);
         const ae_load_options no = ae_api_net_options(&mp);
@@ -476,18 +474,14 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
 
 static aerie_status create_one(aerie_session *s, ae_drafter **drafter, aerie_error *error)
 {
-    const aerie_spec *spec = &s->params.spec;
-    const uint32_t n_vocab = (uint32_t)ae_vocab_n_tokens(s->model->vocab);
     *drafter = NULL;
-    switch (spec->type) {
+    if (!aerie_spec_type_name(s->params.spec.type)) return ae_api_test_create_drafter(s, drafter, error);
+    switch (s->params.spec.type) {
     case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, error);
     case AERIE_SPEC_DRAFT: return ae_api_create_draft_model(s, drafter, error);
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
     case AERIE_SPEC_MEDUSA: return ae_api_create_head_drafter(s, drafter, error);
-    case AERIE_SPEC_ORACLE:
-        return ae_draft_oracle_create(drafter, s->params.n_seqs, n_vocab, spec->oracle_error, spec->oracle_seed, error);
-    case AERIE_SPEC_RANDOM: return ae_draft_random_create(drafter, n_vocab, spec->oracle_seed, error);
     default: return AERIE_OK;
     }
 }
@@ -514,14 +508,21 @@ void aerie_session_free(aerie_session *session)
 aerie_status aerie_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
                                   aerie_error *error)
 {
+    return ae_api_session_create(session, model, params, NULL, error);
+}
+
+aerie_status ae_api_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
+                                   const ae_api_test *test, aerie_error *error)
+{
     *session = NULL;
     if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a session needs a model loaded with its weights");
     aerie_session *s = ae_alloc(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a session", sizeof *s);
     s->model = model;
+    if (test) s->test = *test;
     aerie_status status;
     ae_drafter *drafter;
-    AE_TRY_GOTO(status, ae_api_resolve(model->model, params, &s->params, error), fail);
+    AE_TRY_GOTO(status, ae_api_resolve(model->model, params, test != NULL, &s->params, error), fail);
     if (s->params.threads_of && s->params.threads_of->model->backend->ops != model->backend->ops) {
         status = ae_fail(error, AERIE_ERROR_ARGUMENT, "a session can share threads only with one of the same backend");
         goto fail;
@@ -535,7 +536,7 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
     const aerie_spec *spec = &s->params.spec;
     const ae_spec_options so = {.n_chunk = s->params.n_batch, .n_max = spec->n_max, .n_min = spec->n_min, .p_min = spec->p_min,
                                 .shape = ae_api_shape(spec->tree), .n_nodes = spec->n_nodes, .top_k = spec->top_k,
-                                .fixed = spec->fixed};
+                                .fixed = s->test.fixed};
     AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);
     AE_TRY_GOTO(status, ae_api_tasks_init(s, error), fail);
     *session = s;
@@ -553,5 +554,5 @@ uint32_t aerie_session_n_ctx(const aerie_session *session)
 const char *aerie_session_spec_name(const aerie_session *session)
 {
     const aerie_spec *spec = &session->params.spec;
-    return spec->ngram ? joined_names[spec->type] : aerie_spec_type_name(spec->type);
+    return spec->ngram ? joined_name(spec->type) : ae_api_test_spec_name(spec->type);
 }

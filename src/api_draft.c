@@ -73,7 +73,7 @@ static aerie_status plan_draft(const ae_model *target, const ae_model *draft, ae
 {
     aerie_session_params params;
     ae_vocab_map *map;
-    AE_TRY(ae_api_resolve(target, session_params, &params, error));
+    AE_TRY(ae_api_resolve(target, session_params, false, &params, error));
     const aerie_status status = map_vocabularies(target->vocab, target->name, draft, &map, error);
     if (status != AERIE_OK && status != AERIE_ERROR_UNSUPPORTED) return status; /* a session will say what is not shared */
     const ae_engine_options eo = draft_options(&params, map, draft);

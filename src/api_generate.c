@@ -52,7 +52,6 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
     aerie_request *r = &task->request;
     *r = *request;
     r->tokens = copy_of(&task->arena, r->tokens, r->n_tokens, sizeof *r->tokens, &ok);
-    r->oracle_tokens = copy_of(&task->arena, r->oracle_tokens, r->n_oracle_tokens, sizeof *r->oracle_tokens, &ok);
     r->sampling.logit_bias =
         copy_of(&task->arena, r->sampling.logit_bias, r->sampling.n_logit_bias, sizeof *r->sampling.logit_bias, &ok);
     r->sampling.dry_breakers = copy_texts(&task->arena, r->sampling.dry_breakers, r->sampling.n_dry_breakers, &ok);
@@ -364,9 +363,7 @@ static void start_waiting(aerie_session *s)
             end_task(s, task);
             continue;
         }
-        if (s->params.spec.type == AERIE_SPEC_ORACLE)
-            ae_draft_oracle_tell(ae_spec_drafter(s->spec), slot, request.n_tokens - request.n_answered,
-                                 task->request.oracle_tokens, task->request.n_oracle_tokens);
+        ae_api_test_tell(s, slot, task->request.id, request.n_tokens - request.n_answered);
         s->running[slot] = task;
     }
 }

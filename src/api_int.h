@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "aerie.h"
+#include "api_test.h"
 #include "backend/backend.h"
 #include "base/bell.h"
 #include "engine/engine.h"
@@ -41,6 +42,9 @@ struct aerie_session {
     ae_engine *engine;
     ae_spec *spec;
     aerie_session_params params; /* resolved */
+    ae_api_test test;
+    const ae_api_test_answer *known; /* [n_known] by request; lent */
+    size_t n_known;
     bool mapped;                 /* the draft model has another vocabulary */
     aerie_overlap overlap;       /* with mapped */
     /* api_generate.c */
@@ -132,11 +136,18 @@ aerie_status ae_api_replay_text(aerie_task *task, aerie_error *error);
 
 #define AE_API_MAX_CTX (1u << 24)
 
-/* Parameters with their defaults filled in. ARGUMENT for what cannot be. */
-aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, aerie_session_params *resolved,
-                            aerie_error *error);
+/* Parameters with their defaults filled in. ARGUMENT for what cannot be. tests: the drafters of api_test.h are known. */
+aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *params, bool tests,
+                            aerie_session_params *resolved, aerie_error *error);
+/* test NULL: aerie_session_create. */
+aerie_status ae_api_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
+                                   const ae_api_test *test, aerie_error *error);
 ae_load_options ae_api_net_options(const aerie_model_params *params);
 ae_engine_options ae_api_engine_options(const aerie_session_params *params, uint32_t n_vocab);
+
+/* api_test.c: drafters for tests and benchmarks; tells the oracle how the request in a slot goes on after its prompt. */
+aerie_status ae_api_test_create_drafter(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+void ae_api_test_tell(aerie_session *session, uint32_t slot, size_t id, size_t n_prompt);
 
 /* api_draft.c: speculation by a draft model. */
 aerie_status ae_api_create_draft_model(aerie_session *session, ae_drafter **drafter, aerie_error *error);

@@ -22,6 +22,7 @@ done
 internals="
 app/bench/bandwidth.c:base/os.h app/bench/bandwidth.c:base/pool.h
 app/common/cpus.c:base/os.h
+app/common/options.h:api_test.h
 app/common/version.c:backend/cpu/kernels.h app/common/version.c:formats/gguf.h
 app/convert/convert.c:convert/convert.h app/convert/convert.c:formats/type.h
 app/tools/inspect.c:formats/gguf.h

@@ -238,11 +238,11 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && type != AERIE_SPEC_DRAFT && !models->head)
         return app_error(APP_USAGE, "speculation of type %s needs a drafter head: -md FILE%s", aerie_spec_type_name(type),
                          models->draft ? " (the one given is a model)" : "");
-    aerie_status status = aerie_session_create(session, models->model, &params, &error);
+    aerie_status status = ae_api_test_session_create(session, models->model, &params, &options->test, &error);
     if (status != AERIE_OK && models->head_found && type == AERIE_SPEC_AUTO) {
         params.spec.head = NULL;
         aerie_error second = {0};
-        status = aerie_session_create(session, models->model, &params, &second);
+        status = ae_api_test_session_create(session, models->model, &params, &options->test, &second);
         if (status == AERIE_OK) say_head_unused(&error, options);
         error = second;
     }
@@ -285,7 +285,7 @@ void app_say_speculation(const aerie_session *session, const app_options *option
                                                            : aerie_tree_name(spec->tree);
         app_shared_tokens(shared, session);
         app_note("speculation: %s, up to %u token%s ahead, %s%s%s%s", name, (unsigned)spec->n_max,
-                 spec->n_max == 1 ? "" : "s", tree, spec->fixed ? ", all verified" : "",
+                 spec->n_max == 1 ? "" : "s", tree, options->test.fixed ? ", all verified" : "",
                  *shared ? "; another vocabulary: " : "", shared);
     }
     if (options->verbose && aerie_session_overlap(session, &o, sizeof o)) {

@@ -127,7 +127,7 @@ static int wrong(const char *name, const app_option *o, const char *text)
 
 static const char *spec_type_name(int i)
 {
-    return aerie_spec_type_name((aerie_spec_type)i);
+    return ae_api_test_spec_at((size_t)i);
 }
 
 static const char *kv_type_name(int i)
@@ -190,7 +190,7 @@ static int parse_list(app_numbers *list, const app_option *o, const char *name, 
         if (list->n == APP_MAX_NUMBERS) return too_many(name);
         take_item(&p, item);
         if (o->type == APP_SPEC_TYPES) {
-            if (!aerie_spec_type_parse(item, &type)) return wrong_type(name, item, spec_type_name);
+            if (!ae_api_test_spec_parse(item, &type)) return wrong_type(name, item, spec_type_name);
             value = (long long)type;
         } else if (o->type == APP_TREES) {
             if (!aerie_tree_parse(item, &tree)) return wrong_type(name, item, tree_name);
@@ -245,7 +245,7 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_NUMBERS:
     case APP_TREES:
     case APP_SPEC_TYPES: return parse_list(place, o, name, text);
-    case APP_SPEC_TYPE: return aerie_spec_type_parse(text, place) ? APP_DONE : wrong_type(name, text, spec_type_name);
+    case APP_SPEC_TYPE: return ae_api_test_spec_parse(text, place) ? APP_DONE : wrong_type(name, text, spec_type_name);
     case APP_KV_TYPE: return aerie_kv_type_parse(text, place) ? APP_DONE : wrong_type(name, text, kv_type_name);
     case APP_TREE: return aerie_tree_parse(text, place) ? APP_DONE : wrong_type(name, text, tree_name);
     }

@@ -10,6 +10,7 @@
 #define AERIE_APP_OPTIONS_H
 
 #include "common/app.h"
+#include "api_test.h" /* oracle and random, --spec-fixed: aerie.h has no drafters for tests */
 
 /* One bit per command: which commands take an option. */
 enum {
@@ -56,7 +57,7 @@ typedef enum app_type {
     APP_NUMBERS,    /* app_numbers: list with commas, each in [min, max] */
     APP_REALS,      /* app_reals: list with commas, each in [min, max] */
     APP_TREES,      /* app_numbers of aerie_tree: list with commas */
-    APP_SPEC_TYPE,  /* aerie_spec_type */
+    APP_SPEC_TYPE,  /* aerie_spec_type, or one of api_test.h */
     APP_KV_TYPE,    /* aerie_kv_type */
     APP_TREE,       /* aerie_tree */
     APP_SPEC_TYPES, /* app_numbers of aerie_spec_type: list with commas */
@@ -107,6 +108,7 @@ typedef struct app_options {
     app_texts overrides; /* of model_params */
     uint32_t draft_vocab;
     aerie_session_params session;
+    ae_api_test test;
     aerie_sampling sampling;
     bool seed_random; /* the seed was drawn, not given */
     bool seed_given;  /* by --seed, be it -1 */

@@ -318,9 +318,9 @@ static const app_option options[] = {
      "with a window: let it also attend to the first N positions"},
     {"--spec-draft-vocab", "N", APP_U32, SPECULATES, AT(draft_vocab), 0, INT32_MAX, "Speculation",
      "let a head with the model's whole vocabulary draft from its first N tokens only; 0: all"},
-    {"--spec-fixed", NULL, APP_FLAG, SPECULATES, AT(session.spec.fixed), 0, 0, "Speculation",
+    {"--spec-fixed", NULL, APP_FLAG, SPECULATES, AT(test.fixed), 0, 0, "Speculation",
      "verify everything that is drafted: turn the controller off"},
-    {"--spec-oracle-error", "P", APP_F32, SPECULATES, AT(session.spec.oracle_error), 0, 1, "Speculation",
+    {"--spec-oracle-error", "P", APP_F32, SPECULATES, AT(test.oracle_error), 0, 1, "Speculation",
      "oracle: share of drafted tokens that are wrong"},
 
     /* Tokenize */

@@ -155,7 +155,7 @@ json_t *app_json_settings(const app_models *models, const app_options *options, 
     json_t *sampling = json_sampling(&options->sampling);
     json_t *speculation = json_pack("{s:s, s:I, s:I, s:f, s:b, s:b}", "type", aerie_session_spec_name(session), "n_max",
                                     (json_int_t)spec->n_max, "n_min", (json_int_t)spec->n_min, "p_min",
-                                    (double)spec->p_min, "tree", (int)spec->tree, "fixed", (int)spec->fixed);
+                                    (double)spec->p_min, "tree", (int)spec->tree, "fixed", (int)options->test.fixed);
     aerie_overlap o;
     if (aerie_session_overlap(session, &o, sizeof o))
         app_json_put(speculation, "overlap",

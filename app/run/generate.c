@@ -194,10 +194,6 @@ static void make_requests(const app_generation *g, aerie_request *requests, cons
         requests[i].progress = on_progress;
         requests[i].stop = stops;
         requests[i].n_stop = n;
-        if (g->known) {
-            requests[i].oracle_tokens = g->known->answers[i].ids;
-            requests[i].n_oracle_tokens = g->known->answers[i].n_ids;
-        }
     }
 }
 
@@ -222,20 +218,27 @@ int app_generate(app_generation *g, aerie_session *session)
     aerie_error error = {0};
     const char *stops[AERIE_MAX_STOPS];
     aerie_request *requests = calloc(n, sizeof *requests);
+    ae_api_test_answer *known = calloc(n, sizeof *known);
     g->answers = calloc(n, sizeof *g->answers);
     g->stats = calloc(n, sizeof *g->stats);
-    if (!requests || !g->answers || !g->stats) {
+    if (!requests || !known || !g->answers || !g->stats) {
         free(requests);
+        free(known);
         return app_error_memory("the answers");
     }
     make_requests(g, requests, stops);
+    for (size_t i = 0; g->known && i < n; i++)
+        known[i] = (ae_api_test_answer){g->known->answers[i].ids, g->known->answers[i].n_ids};
+    ae_api_test_answers(session, known, g->known ? n : 0);
     g->watched = !g->options->quiet && isatty(STDERR_FILENO);
     g->percent = -1;
     g->start = app_now();
     const aerie_status status = aerie_generate(session, requests, n, on_token, g, g->stats, sizeof(aerie_stats), &error);
     g->seconds = app_now() - g->start;
     app_progress_clear(&g->percent);
+    ae_api_test_answers(session, NULL, 0);
     free(requests);
+    free(known);
     bool began = status == AERIE_OK;
     for (size_t i = 0; i < n; i++) began |= g->answers[i].n_ids > 0;
     if (began) show(g, true);

@@ -47,7 +47,7 @@ static int consult(app_generation *plain)
 
 static int answer(const app_models *models, const app_options *options, const app_prompts *prompts)
 {
-    const bool oracle = options->session.spec.type == AERIE_SPEC_ORACLE;
+    const bool oracle = options->session.spec.type == AE_SPEC_ORACLE;
     app_generation plain = {.models = models, .options = options, .prompts = prompts};
     app_generation g = plain;
     aerie_session *session = NULL;

@@ -98,8 +98,8 @@ static aerie_session *open_session(const aerie_model *model, aerie_spec_type typ
     aerie_session_params params = aerie_session_params_default();
     params.n_ctx = 256, params.n_seqs = 2, params.n_batch = 64, params.n_threads = 1;
     params.spec.type = type, params.spec.draft_model = draft;
-    params.spec.fixed = true, params.spec.n_max = 3, params.spec.tree = AERIE_TREE_AUTO;
-    need(aerie_session_create(&session, model, &params, &error), &error);
+    params.spec.n_max = 3, params.spec.tree = AERIE_TREE_AUTO;
+    need(ae_api_test_session_create(&session, model, &params, &(ae_api_test){.fixed = true}, &error), &error);
     return session;
 }
 

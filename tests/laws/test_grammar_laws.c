@@ -91,14 +91,15 @@ static int drop_all(void **state)
     return 0;
 }
 
-static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, uint32_t n_seqs, uint32_t n_ctx)
+static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, const ae_api_test *test, uint32_t n_seqs,
+                                   uint32_t n_ctx)
 {
     aerie_error error = {0};
     aerie_session *session;
     aerie_session_params params = aerie_session_params_default();
     params.n_ctx = n_ctx, params.n_seqs = n_seqs, params.n_batch = 64, params.n_threads = 1;
     params.spec = *spec;
-    need(aerie_session_create(&session, model, &params, &error), &error);
+    need(ae_api_test_session_create(&session, model, &params, test, &error), &error);
     return session;
 }
 
@@ -137,32 +138,31 @@ static uint64_t n_drafted, n_accepted, n_ends[2];
 
 static void check_case(size_t model, size_t language, size_t temperature, bool ignore_eos)
 {
-    static const aerie_spec_type types[] = {AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERIE_SPEC_ORACLE, AERIE_SPEC_RANDOM};
+    static const aerie_spec_type types[] = {AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AE_SPEC_ORACLE, AE_SPEC_RANDOM};
     static run plain, r;
     aerie_request requests[N_PROMPTS];
     aerie_spec spec = aerie_spec_default();
     spec.type = AERIE_SPEC_NONE;
     make_requests(language, temperature, ignore_eos, requests);
-    aerie_session *session = open_session(models[model], &spec, 1, N_CTX);
+    aerie_session *session = open_session(models[model], &spec, NULL, 1, N_CTX);
     generate(session, models[model], requests, N_PROMPTS, &plain);
     aerie_session_free(session);
     for (size_t i = 0; i < N_PROMPTS; i++) {
         check_language(&plain.answers[i], grammars[language], languages[language].name);
         n_ends[plain.answers[i].stats.stop == AERIE_STOP_LENGTH]++;
-        requests[i].oracle_tokens = plain.answers[i].ids;
-        requests[i].n_oracle_tokens = plain.answers[i].n;
     }
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (int how = (int)(t + language + temperature) % 2; how < 4;
              how += 2 + (language > 1)) { /* chain or tree, controlled or not */
             char what[128];
-            spec.type = types[t], spec.tree = how & 1, spec.fixed = how & 2, spec.n_max = 3 + (uint32_t)how;
+            spec.type = types[t], spec.tree = how & 1, spec.n_max = 3 + (uint32_t)how;
             spec.draft_model = types[t] == AERIE_SPEC_DRAFT ? draft_model : NULL;
-            spec.oracle_error = 0.3f;
+            const ae_api_test test = {.fixed = how & 2, .oracle_error = 0.3f};
             snprintf(what, sizeof what, "model %zu, %s, temperature %g, %s, %s%s", model, languages[language].name,
-                     (double)temperatures[temperature], aerie_spec_type_name(types[t]), spec.tree ? "tree" : "chain",
-                     spec.fixed ? "" : ", controlled");
-            session = open_session(models[model], &spec, (uint32_t)(how < 2 ? 1 : 2), N_CTX);
+                     (double)temperatures[temperature], ae_api_test_spec_name(types[t]), spec.tree ? "tree" : "chain",
+                     test.fixed ? "" : ", controlled");
+            session = open_session(models[model], &spec, &test, (uint32_t)(how < 2 ? 1 : 2), N_CTX);
+            tell_oracle(session, &plain);
             for (int again = 0; again < 1 + (how == 3); again++) { /* the second time with the masks of the first */
                 generate(session, models[model], requests, N_PROMPTS, &r);
                 for (size_t i = 0; i < N_PROMPTS; i++) {
@@ -287,9 +287,9 @@ static void test_what_is_forced_is_drafted(void **state)
     aerie_spec spec = aerie_spec_default();
     aerie_request request = aerie_request_default();
     need(aerie_grammar_create(&g, text, strlen(text), &error), &error);
-    spec.type = AERIE_SPEC_RANDOM, spec.fixed = true, spec.n_max = 8;
+    spec.type = AE_SPEC_RANDOM, spec.n_max = 8;
     request.tokens = prompts[0], request.n_tokens = 1, request.n_predict = 60, request.grammar = g;
-    aerie_session *session = open_session(models[0], &spec, 1, N_CTX);
+    aerie_session *session = open_session(models[0], &spec, &(ae_api_test){.fixed = true}, 1, N_CTX);
     generate(session, models[0], &request, 1, &r);
     check_language(&r.answers[0], g, "forced");
     assert_int_equal(r.answers[0].stats.stop, AERIE_STOP_GRAMMAR);
@@ -310,7 +310,7 @@ static void test_lives_of_grammars(void **state)
     need(aerie_grammar_create(&g, "root ::= [a-f]{9}", 17, &error), &error);
     request.tokens = prompts[1], request.n_tokens = 12, request.n_predict = 20, request.sampling = sampling_of(0),
     request.ignore_eos = true;
-    aerie_session *session = open_session(models[0], &spec, 2, N_CTX);
+    aerie_session *session = open_session(models[0], &spec, NULL, 2, N_CTX);
     generate(session, models[0], &request, 1, &before);
     request.grammar = g;
     generate(session, models[0], &request, 1, &with);
@@ -357,7 +357,7 @@ static void test_smollm2_keeps_to_a_schema(void **state)
         print_message("skip: there is no %s (AERIE_MODEL can name another)\n", path);
         skip();
     }
-    static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_ORACLE, AERIE_SPEC_RANDOM};
+    static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AE_SPEC_ORACLE, AE_SPEC_RANDOM};
     aerie_error error = {0};
     aerie_model *model;
     aerie_grammar *g;
@@ -375,15 +375,16 @@ static void test_smollm2_keeps_to_a_schema(void **state)
     for (size_t temperature = 0; temperature < 3; temperature++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
             aerie_spec spec = aerie_spec_default();
-            spec.type = types[t], spec.fixed = t > 1, spec.oracle_error = 0.2f, spec.n_max = 6, spec.tree = temperature != 1;
+            const ae_api_test test = {.fixed = t > 1, .oracle_error = 0.2f};
+            spec.type = types[t], spec.n_max = 6, spec.tree = temperature != 1;
             request.sampling.temperature = temperatures[temperature], request.sampling.seed = 3;
-            aerie_session *session = open_session(model, &spec, 1, 512);
+            aerie_session *session = open_session(model, &spec, &test, 1, 512);
+            tell_oracle(session, &plain);
             run *out = t ? &r : &plain;
             generate(session, model, &request, 1, out);
             aerie_session_free(session);
-            if (t) same_answer(&r.answers[0], &plain.answers[0], aerie_spec_type_name(types[t]), 0);
+            if (t) same_answer(&r.answers[0], &plain.answers[0], ae_api_test_spec_name(types[t]), 0);
             else check_person(&plain.answers[0]);
-            request.oracle_tokens = plain.answers[0].ids, request.n_oracle_tokens = plain.answers[0].n;
         }
     aerie_free(text);
     aerie_free(tokens);

@@ -82,7 +82,7 @@ static int drop_files(void **state)
 
 /* ---- Law 1 ----------------------------------------------------------------------------------------- */
 
-static void run_requests(const aerie_spec *spec, uint32_t n_seqs, uint32_t n_batch, uint32_t sampling, run *r)
+static void run_requests(const aerie_spec *spec, bool fixed, uint32_t n_seqs, uint32_t n_batch, uint32_t sampling, run *r)
 {
     aerie_error error = {0};
     aerie_session *session;
@@ -90,7 +90,7 @@ static void run_requests(const aerie_spec *spec, uint32_t n_seqs, uint32_t n_bat
     aerie_request requests[N_PROMPTS + 2];
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = n_batch, params.n_threads = 1;
     params.spec = *spec;
-    need(aerie_session_create(&session, target, &params, &error), &error);
+    need(ae_api_test_session_create(&session, target, &params, &(ae_api_test){.fixed = fixed}, &error), &error);
     for (size_t i = 0; i < N_PROMPTS + 2; i++) {
         requests[i] = aerie_request_default();
         requests[i].tokens = prompts[i % N_PROMPTS];
@@ -111,7 +111,7 @@ static void test_same_tokens(void **state)
     for (uint32_t s = 0; s < N_SAMPLINGS; s++) {
         aerie_spec none = aerie_spec_default();
         none.type = AERIE_SPEC_NONE;
-        run_requests(&none, 1, 512, s, &plain[s]);
+        run_requests(&none, false, 1, 512, s, &plain[s]);
     }
     for (uint32_t c = 0; c < N_KINDS * 4 * 3; c++) { /* each kind with each shape, the rest by turns */
         aerie_spec spec = aerie_spec_default();
@@ -121,13 +121,13 @@ static void test_same_tokens(void **state)
         spec.type = c % 5 ? kinds[kind].type : AERIE_SPEC_AUTO;
         spec.head = heads[kind];
         spec.tree = trees[c / N_KINDS % 4];
-        spec.fixed = c % 4 != 3;
+        const bool fixed = c % 4 != 3;
         spec.ngram = c % 3 == 1;
         spec.n_max = 1 + c % 7;
         spec.n_nodes = c % 3 ? 0 : 9;
         snprintf(what, sizeof what, "head %s, %s, depth %u, %s, %u at once, sampling %u", kinds[kind].name,
-                 aerie_tree_name(spec.tree), spec.n_max, spec.fixed ? "fixed" : "controlled", n_seqs, sampling);
-        run_requests(&spec, n_seqs, c % 2 ? 512 : 37, sampling, &r);
+                 aerie_tree_name(spec.tree), spec.n_max, fixed ? "fixed" : "controlled", n_seqs, sampling);
+        run_requests(&spec, fixed, n_seqs, c % 2 ? 512 : 37, sampling, &r);
         for (size_t i = 0; i < N_PROMPTS + 2; i++) {
             same_answer(&r.answers[i], &plain[sampling].answers[i], what, i);
             drafted += r.answers[i].stats.n_drafted;

@@ -85,7 +85,7 @@ static void skip_without(const char *path)
 }
 
 /* known: what the oracle is told, or NULL. */
-static void answer_all(const aerie_spec *spec, uint32_t n_seqs, const run *known, run *r)
+static void answer_all(const aerie_spec *spec, bool fixed, uint32_t n_seqs, const run *known, run *r)
 {
     aerie_error error = {0};
     aerie_session *session;
@@ -93,14 +93,14 @@ static void answer_all(const aerie_spec *spec, uint32_t n_seqs, const run *known
     aerie_request requests[N_TEXTS];
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_threads = 1;
     params.spec = *spec;
-    need(aerie_session_create(&session, target, &params, &error), &error);
+    need(ae_api_test_session_create(&session, target, &params, &(ae_api_test){.fixed = fixed}, &error), &error);
+    if (known) tell_oracle(session, known);
     for (size_t i = 0; i < N_TEXTS; i++) {
         requests[i] = aerie_request_default();
         requests[i].tokens = prompts[i], requests[i].n_tokens = n_prompt[i];
         requests[i].n_predict = N_PREDICT;
         requests[i].ignore_eos = true;
         requests[i].sampling = sampling_of(0);
-        if (known) requests[i].oracle_tokens = known->answers[i].ids, requests[i].n_oracle_tokens = known->answers[i].n;
     }
     generate(session, target, requests, N_TEXTS, r);
     aerie_session_free(session);
@@ -115,11 +115,11 @@ static void test_bounds_and_same_tokens(void **state)
     aerie_error error = {0};
     aerie_spec spec = aerie_spec_default();
     spec.type = AERIE_SPEC_NONE;
-    answer_all(&spec, 1, NULL, &plain);
-    spec.n_max = 4, spec.fixed = true, spec.tree = AERIE_TREE_OFF;
+    answer_all(&spec, false, 1, NULL, &plain);
+    spec.n_max = 4, spec.tree = AERIE_TREE_OFF;
     for (int oracle = 0; oracle < 2; oracle++) {
-        spec.type = oracle ? AERIE_SPEC_ORACLE : AERIE_SPEC_RANDOM;
-        answer_all(&spec, 1, oracle ? &plain : NULL, &r);
+        spec.type = oracle ? AE_SPEC_ORACLE : AE_SPEC_RANDOM;
+        answer_all(&spec, true, 1, oracle ? &plain : NULL, &r);
         for (size_t i = 0; i < N_TEXTS; i++) {
             const aerie_stats *s = &r.answers[i].stats;
             same_answer(&r.answers[i], &plain.answers[i], oracle ? "oracle" : "random", i);
@@ -132,7 +132,7 @@ static void test_bounds_and_same_tokens(void **state)
     for (size_t k = 0; k < N_KINDS; k++) {
         spec.type = kinds[k].type;
         need(aerie_drafter_head_load((aerie_drafter_head **)&spec.head, target, path_of(kinds[k].name), NULL, &error), &error);
-        answer_all(&spec, 1 + (uint32_t)k % 2, NULL, &r);
+        answer_all(&spec, true, 1 + (uint32_t)k % 2, NULL, &r);
         for (size_t i = 0; i < N_TEXTS; i++) same_answer(&r.answers[i], &plain.answers[i], kinds[k].name, i);
         aerie_drafter_head_free((aerie_drafter_head *)spec.head);
     }

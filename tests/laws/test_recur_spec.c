@@ -30,7 +30,7 @@ static int32_t eog;
 
 static uint32_t n_checkpoints = 4;
 
-static aerie_session *session_of(size_t i, uint32_t n_seqs, const aerie_spec *spec)
+static aerie_session *session_of(size_t i, uint32_t n_seqs, const aerie_spec *spec, const ae_api_test *test)
 {
     aerie_error error = {0};
     aerie_session *session;
@@ -41,7 +41,7 @@ static aerie_session *session_of(size_t i, uint32_t n_seqs, const aerie_spec *sp
     p.n_threads = 2;
     p.spec = *spec;
     p.n_checkpoints = n_checkpoints;
-    need(aerie_session_create(&session, models[i], &p, &error), &error);
+    need(ae_api_test_session_create(&session, models[i], &p, test, &error), &error);
     return session;
 }
 
@@ -52,7 +52,7 @@ static aerie_spec plain_spec(void)
     return s;
 }
 
-static void list_requests(aerie_request *requests, uint32_t sampling, const run *truth)
+static void list_requests(aerie_request *requests, uint32_t sampling)
 {
     static const size_t lengths[N_REQUESTS] = {1, 17, 64, 120};
     for (size_t i = 0; i < N_REQUESTS; i++) {
@@ -62,23 +62,24 @@ static void list_requests(aerie_request *requests, uint32_t sampling, const run 
         requests[i].n_predict = N_PREDICT;
         requests[i].ignore_eos = true;
         requests[i].sampling = sampling_of(sampling);
-        if (truth) requests[i].oracle_tokens = truth->answers[i].ids, requests[i].n_oracle_tokens = truth->answers[i].n;
     }
 }
 
-static void compare(size_t i, const char *what, uint32_t n_seqs, uint32_t sampling, const aerie_spec *spec, const run *plain)
+static void compare(size_t i, const char *what, uint32_t n_seqs, uint32_t sampling, const aerie_spec *spec, bool fixed,
+                    const run *plain)
 {
     aerie_request requests[N_REQUESTS];
     static run got;
     char text[128];
-    list_requests(requests, sampling, plain);
-    aerie_session *session = session_of(i, n_seqs, spec);
+    list_requests(requests, sampling);
+    aerie_session *session = session_of(i, n_seqs, spec, &(ae_api_test){.fixed = fixed, .oracle_error = 0.3f});
+    tell_oracle(session, plain);
     for (int again = 0; again < 2; again++) { /* the second time prefixes are reused */
         snprintf(text, sizeof text, "%s, %s, %u sequences, sampling %u, run %d", names[i], what, n_seqs, sampling, again);
         generate(session, models[i], requests, N_REQUESTS, &got);
         for (size_t k = 0; k < N_REQUESTS; k++) same_answer(&got.answers[k], &plain->answers[k], text, k);
     }
-    if (spec->type == AERIE_SPEC_ORACLE) assert_true(got.answers[3].stats.n_accepted > 0);
+    if (spec->type == AE_SPEC_ORACLE) assert_true(got.answers[3].stats.n_accepted > 0);
     aerie_session_free(session);
 }
 
@@ -90,27 +91,25 @@ static void test_same_tokens(void **state)
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
             aerie_request requests[N_REQUESTS];
             aerie_spec spec = plain_spec();
-            list_requests(requests, sampling, NULL);
-            aerie_session *session = session_of(i, 1, &spec);
+            list_requests(requests, sampling);
+            aerie_session *session = session_of(i, 1, &spec, NULL);
             generate(session, models[i], requests, N_REQUESTS, &plain);
             aerie_session_free(session);
-            compare(i, "plain", 3, sampling, &spec, &plain);
-            spec.fixed = true;
+            compare(i, "plain", 3, sampling, &spec, false, &plain);
             spec.n_max = 6;
             static const struct {
                 const char *name;
                 aerie_spec_type type;
                 aerie_tree tree;
-            } ways[] = {{"n-grams", AERIE_SPEC_NGRAM, AERIE_TREE_AUTO}, {"oracle", AERIE_SPEC_ORACLE, AERIE_TREE_OFF},
-                        {"oracle tree", AERIE_SPEC_ORACLE, AERIE_TREE_AUTO}, {"random", AERIE_SPEC_RANDOM, AERIE_TREE_AUTO},
+            } ways[] = {{"n-grams", AERIE_SPEC_NGRAM, AERIE_TREE_AUTO}, {"oracle", AE_SPEC_ORACLE, AERIE_TREE_OFF},
+                        {"oracle tree", AE_SPEC_ORACLE, AERIE_TREE_AUTO}, {"random", AE_SPEC_RANDOM, AERIE_TREE_AUTO},
                         {"draft", AERIE_SPEC_DRAFT, AERIE_TREE_OFF}, {"draft tree", AERIE_SPEC_DRAFT, AERIE_TREE_AUTO}};
             for (size_t w = (i + sampling) % SKIP; w < sizeof ways / sizeof *ways; w += SKIP) {
                 spec.type = ways[w].type;
                 spec.tree = ways[w].tree;
-                spec.oracle_error = 0.3f;
                 spec.draft_model = spec.type == AERIE_SPEC_DRAFT ? models[(i + 1) % N_NAMES] : NULL;
                 spec.ngram = false;
-                compare(i, ways[w].name, 1 + 2 * (uint32_t)(w % 2), sampling, &spec, &plain);
+                compare(i, ways[w].name, 1 + 2 * (uint32_t)(w % 2), sampling, &spec, true, &plain);
             }
         }
 }
@@ -121,7 +120,7 @@ static uint32_t run_turns(size_t i)
     uint32_t again = 0;
     {
         const aerie_spec spec = plain_spec();
-        aerie_session *session = session_of(i, 1, &spec);
+        aerie_session *session = session_of(i, 1, &spec, NULL);
         int32_t text[MOST];
         uint32_t n = 0, border = 0, all = 0;
         for (uint32_t turn = 0; turn < 10; turn++) {
@@ -134,7 +133,7 @@ static uint32_t run_turns(size_t i)
             request.tokens = text, request.n_tokens = n, request.n_predict = 12, request.ignore_eos = true;
             request.sampling = sampling_of(0);
             generate(session, models[i], &request, 1, &got);
-            aerie_session *other = session_of(i, 1, &spec);
+            aerie_session *other = session_of(i, 1, &spec, NULL);
             generate(other, models[i], &request, 1, &fresh);
             aerie_session_free(other);
             same_answer(&got.answers[0], &fresh.answers[0], names[i], turn);

@@ -87,8 +87,9 @@ static aerie_session *open_session(aerie_spec_type type, aerie_tree tree, uint32
     aerie_session *session;
     p.n_ctx = N_POSITIONS, p.n_seqs = n_seqs, p.n_batch = n_batch, p.n_threads = 1;
     p.n_taps = n_taps, p.taps[0] = 2, p.taps[1] = 0;
-    p.spec.type = type, p.spec.tree = tree, p.spec.fixed = true, p.spec.oracle_error = 0.3f, p.spec.oracle_seed = 5;
-    need(aerie_session_create(&session, model, &p, &error), &error);
+    p.spec.type = type, p.spec.tree = tree;
+    const ae_api_test test = {.fixed = true, .oracle_error = 0.3f, .seed = 5};
+    need(ae_api_test_session_create(&session, model, &p, &test, &error), &error);
     return session;
 }
 
@@ -115,8 +116,8 @@ static void rows_are_those_of_the_text(void **state)
         aerie_tree tree;
         uint32_t n_seqs, n_batch;
     } cases[] = {{AERIE_SPEC_NONE, AERIE_TREE_OFF, 1, 64},    {AERIE_SPEC_NONE, AERIE_TREE_OFF, 3, 7},
-                 {AERIE_SPEC_ORACLE, AERIE_TREE_OFF, 1, 64},  {AERIE_SPEC_ORACLE, AERIE_TREE_OFF, 3, 9},
-                 {AERIE_SPEC_NGRAM, AERIE_TREE_AUTO, 2, 64},  {AERIE_SPEC_RANDOM, AERIE_TREE_AUTO, 3, 64}};
+                 {AE_SPEC_ORACLE, AERIE_TREE_OFF, 1, 64},     {AE_SPEC_ORACLE, AERIE_TREE_OFF, 3, 9},
+                 {AERIE_SPEC_NGRAM, AERIE_TREE_AUTO, 2, 64},  {AE_SPEC_RANDOM, AERIE_TREE_AUTO, 3, 64}};
     aerie_model_info info;
     static run plain;
     (void)state;
@@ -138,10 +139,8 @@ static void rows_are_those_of_the_text(void **state)
         r->values = malloc(N_REQUESTS * N_POSITIONS * (r->n_vocab + r->n_features) * sizeof *r->values);
         assert_non_null(r->values);
         session = open_session(cases[c].type, cases[c].tree, cases[c].n_seqs, cases[c].n_batch, 2);
-        for (size_t i = 0; i < N_REQUESTS; i++) {
-            requests[i].row = on_row;
-            requests[i].oracle_tokens = plain.answers[i].ids, requests[i].n_oracle_tokens = plain.answers[i].n;
-        }
+        tell_oracle(session, &plain);
+        for (size_t i = 0; i < N_REQUESTS; i++) requests[i].row = on_row;
         for (int again = 0; again < 2; again++) { /* the second time the cache holds what it could share */
             memset(r->n, 0, sizeof r->n);
             generate(session, model, requests, N_REQUESTS, &r->run);

@@ -166,7 +166,7 @@ static bool collect(void *user, const aerie_token_event *event)
 }
 
 static void run_all(const aerie_model *model, const aerie_model *draft, const aerie_spec *how, uint32_t n_seqs,
-                    uint32_t n_threads, const aerie_request *requests, outcome *outcomes)
+                    uint32_t n_threads, const aerie_request *requests, const outcome *truth, outcome *outcomes)
 {
     aerie_error error = {0};
     aerie_session *session;
@@ -177,7 +177,11 @@ static void run_all(const aerie_model *model, const aerie_model *draft, const ae
     params.spec.draft_model = draft;
     memset(outcomes, 0, N_CASES * sizeof *outcomes);
     for (size_t i = 0; i < N_CASES; i++) c.of[i] = &outcomes[i];
-    need(aerie_session_create(&session, model, &params, &error), &error);
+    const ae_api_test test = {.fixed = true, .oracle_error = 0.3f, .seed = 9};
+    ae_api_test_answer known[N_CASES];
+    need(ae_api_test_session_create(&session, model, &params, &test, &error), &error);
+    for (size_t i = 0; truth && i < N_CASES; i++) known[i] = (ae_api_test_answer){truth[i].it.ids, truth[i].it.n};
+    if (truth) ae_api_test_answers(session, known, N_CASES);
     need(aerie_generate(session, requests, N_CASES, collect, &c, stats, sizeof(aerie_stats), &error), &error);
     for (size_t i = 0; i < N_CASES; i++) outcomes[i].it.stats = stats[i];
     aerie_session_free(session);
@@ -190,17 +194,16 @@ static const outcome *plain_outcomes(size_t target)
     how.type = AERIE_SPEC_NONE;
     if (plain[target][0].it.n) return plain[target];
     for (uint32_t i = 0; i < N_CASES; i++) requests[i] = request_case(i);
-    run_all(plain_models[target], NULL, &how, 1, 1, requests, plain[target]);
+    run_all(plain_models[target], NULL, &how, 1, 1, requests, NULL, plain[target]);
     return plain[target];
 }
 
-static const aerie_spec_type types[] = {AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERIE_SPEC_ORACLE, AERIE_SPEC_RANDOM};
+static const aerie_spec_type types[] = {AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AE_SPEC_ORACLE, AE_SPEC_RANDOM};
 
 static aerie_spec spec_of(size_t type, bool tree)
 {
     aerie_spec how = aerie_spec_default();
-    how.type = types[type], how.tree = tree, how.n_max = tree ? 8 : 5, how.fixed = true, how.oracle_error = 0.3f,
-    how.oracle_seed = 9;
+    how.type = types[type], how.tree = tree, how.n_max = tree ? 8 : 5;
     return how;
 }
 
@@ -208,7 +211,7 @@ static const char *case_name(size_t target, size_t type, bool tree, uint32_t i)
 {
     static char name[128];
     snprintf(name, sizeof name, "model %s, %s, %s, sampler %u, temperature %u", targets[target].name,
-             aerie_spec_type_name(types[type]), tree ? "tree" : "chain", i / N_TEMPERATURES, i % N_TEMPERATURES);
+             ae_api_test_spec_name(types[type]), tree ? "tree" : "chain", i / N_TEMPERATURES, i % N_TEMPERATURES);
     return name;
 }
 
@@ -223,12 +226,8 @@ static void test_law_1_every_sampler_with_every_drafter(void **state)
             for (int tree = 0; tree < 2; tree++) {
                 aerie_request requests[N_CASES];
                 const aerie_spec how = spec_of(type, tree);
-                for (uint32_t i = 0; i < N_CASES; i++) {
-                    requests[i] = request_case(i);
-                    requests[i].oracle_tokens = expected[i].it.ids;
-                    requests[i].n_oracle_tokens = expected[i].it.n;
-                }
-                run_all(models[target], drafts[target], &how, tree ? 4 : 1, 2, requests, got);
+                for (uint32_t i = 0; i < N_CASES; i++) requests[i] = request_case(i);
+                run_all(models[target], drafts[target], &how, tree ? 4 : 1, 2, requests, expected, got);
                 for (uint32_t i = 0; i < N_CASES; i++) {
                     const char *name = case_name(target, type, tree, i);
                     same_answer(&got[i].it, &expected[i].it, name, i);
@@ -239,8 +238,8 @@ static void test_law_1_every_sampler_with_every_drafter(void **state)
             }
     }
     for (size_t type = 0; type < 4; type++) {
-        print_message("%s: %llu accepted\n", aerie_spec_type_name(types[type]), (unsigned long long)accepted[type]);
-        if (types[type] != AERIE_SPEC_RANDOM) assert_true(accepted[type] > 50);
+        print_message("%s: %llu accepted\n", ae_api_test_spec_name(types[type]), (unsigned long long)accepted[type]);
+        if (types[type] != AE_SPEC_RANDOM) assert_true(accepted[type] > 50);
     }
 }
 
@@ -317,13 +316,11 @@ static void test_stop_strings_cut_as_a_plain_search_does(void **state)
                 for (uint32_t i = 0; i < N_CASES; i++) {
                     make_stops(&whole[i].it, &random, stops[i]);
                     requests[i] = request_case(i);
-                    requests[i].oracle_tokens = whole[i].it.ids;
-                    requests[i].n_oracle_tokens = whole[i].it.n;
                     for (int k = 0; k < 3; k++) lists[i][k] = stops[i][k];
                     requests[i].stop = lists[i];
                     requests[i].n_stop = 3;
                 }
-                run_all(models[target], drafts[target], &how, tree ? 4 : 1, 1, requests, got);
+                run_all(models[target], drafts[target], &how, tree ? 4 : 1, 1, requests, whole, got);
                 for (uint32_t i = 0; i < N_CASES; i++) {
                     const answer *a = &got[i].it, *w = &whole[i].it;
                     const char *name = case_name(target, type, tree, i);

@@ -86,11 +86,11 @@ static aerie_session *open_session(const aerie_model *m, aerie_spec_type type, u
     aerie_session_params params = aerie_session_params_default();
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = 64, params.n_threads = 1, params.n_kv = n_kv;
     params.kv_type = kv;
-    params.spec.type = type, params.spec.n_max = 5, params.spec.fixed = true;
+    params.spec.type = type, params.spec.n_max = 5;
     params.spec.ngram = type != AERIE_SPEC_DRAFT;
     if (type == AERIE_SPEC_DRAFT) params.spec.draft_model = draft;
     if (type == AERIE_SPEC_EAGLE3) params.spec.head = head;
-    need(aerie_session_create(&session, m, &params, &error), &error);
+    need(ae_api_test_session_create(&session, m, &params, &(ae_api_test){.fixed = true}, &error), &error);
     return session;
 }
 

@@ -110,8 +110,8 @@ static aerie_request request_of(size_t i_prompt, uint32_t i_sampling, bool ignor
     return r;
 }
 
-static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, uint32_t n_seqs, uint32_t n_batch,
-                                   uint32_t n_threads, aerie_kv_type kv_type)
+static aerie_session *open_session(const aerie_model *model, const aerie_spec *spec, const ae_api_test *test, uint32_t n_seqs,
+                                   uint32_t n_batch, uint32_t n_threads, aerie_kv_type kv_type)
 {
     aerie_error error = {0};
     aerie_session *session;
@@ -119,7 +119,7 @@ static aerie_session *open_session(const aerie_model *model, const aerie_spec *s
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = n_batch, params.n_threads = n_threads;
     params.kv_type = kv_type;
     params.spec = *spec;
-    need(aerie_session_create(&session, model, &params, &error), &error);
+    need(ae_api_test_session_create(&session, model, &params, test, &error), &error);
     return session;
 }
 
@@ -134,7 +134,7 @@ static const answer *plain_answer(size_t target, uint32_t sampling, bool ignore_
         if (!prompts[0][0]) make_prompts();
         spec.type = AERIE_SPEC_NONE;
         for (size_t i = 0; i < N_PROMPTS; i++) requests[i] = request_of(i, sampling, ignore_eos);
-        aerie_session *session = open_session(target_models[target][0], &spec, 1, 1, 1, kv_type);
+        aerie_session *session = open_session(target_models[target][0], &spec, NULL, 1, 1, 1, kv_type);
         generate(session, target_models[target][0], requests, N_PROMPTS, r);
         aerie_session_free(session);
     }
@@ -146,8 +146,8 @@ static const answer *plain_answer(size_t target, uint32_t sampling, bool ignore_
 enum { TYPE, N_MAX, TREE, FIXED, THREADS, LEVEL, BATCH, SEQS, SAMPLING, IGNORE_EOS, TARGET, ORACLE_ERROR, KV_TYPE, NGRAM,
        N_FACTORS };
 
-static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AERIE_SPEC_ORACLE,
-                                        AERIE_SPEC_RANDOM};
+static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_DRAFT, AE_SPEC_ORACLE,
+                                        AE_SPEC_RANDOM};
 static const uint32_t n_maxes[] = {1, 2, 3, 4, 8, 16}, batches[] = {1, 7, 64, 512}, seqs[] = {1, 8};
 static const float oracle_errors[] = {0, 0.3f};
 static const uint32_t n_values[N_FACTORS] = {5, 6, 2, 2, 3, N_LEVELS, 4, 2, N_SAMPLINGS, 2, N_TARGETS, 2, 2, 2};
@@ -210,7 +210,7 @@ static const char *case_name(const kase c)
     static char name[256];
     snprintf(name, sizeof name,
              "model %s, %s, %s, n_max %u, %s, %s, %u threads, chunk %u, %u at once, sampling %u, kv %s, oracle error %g%s%s",
-             targets[c[TARGET]].name, levels[c[LEVEL]], aerie_spec_type_name(types[c[TYPE]]), n_maxes[c[N_MAX]],
+             targets[c[TARGET]].name, levels[c[LEVEL]], ae_api_test_spec_name(types[c[TYPE]]), n_maxes[c[N_MAX]],
              c[TREE] ? "tree" : "chain", c[FIXED] ? "fixed" : "controlled", c[THREADS] + 1u, batches[c[BATCH]], seqs[c[SEQS]],
              c[SAMPLING], aerie_kv_type_name((aerie_kv_type)c[KV_TYPE]), (double)oracle_errors[c[ORACLE_ERROR]],
              c[IGNORE_EOS] ? ", past EOS" : "", c[NGRAM] ? ", beside n-grams" : "");
@@ -224,10 +224,7 @@ static aerie_spec spec_of(const kase c)
     spec.draft_model = draft_models[c[TARGET]][c[LEVEL]];
     spec.n_max = n_maxes[c[N_MAX]];
     spec.tree = c[TREE];
-    spec.fixed = c[FIXED];
     spec.ngram = c[NGRAM];
-    spec.oracle_error = oracle_errors[c[ORACLE_ERROR]];
-    spec.oracle_seed = 5;
     return spec;
 }
 
@@ -247,17 +244,19 @@ static void run_case(const kase c, size_t number)
     aerie_request requests[MAX_REQUESTS];
     run r;
     const aerie_spec spec = spec_of(c);
+    const ae_api_test test = {.fixed = c[FIXED], .oracle_error = oracle_errors[c[ORACLE_ERROR]], .seed = 5};
+    ae_api_test_answer known[MAX_REQUESTS];
     for (size_t i = 0; i < n; i++) {
         prompt[i] = c[SEQS] ? i * 3 % N_PROMPTS : (number + 3 * i) % N_PROMPTS;
         expected[i] = plain_answer(c[TARGET], c[SAMPLING], c[IGNORE_EOS], (aerie_kv_type)c[KV_TYPE], prompt[i]);
         requests[i] = request_of(prompt[i], c[SAMPLING], c[IGNORE_EOS]);
-        requests[i].oracle_tokens = expected[i]->ids;
-        requests[i].n_oracle_tokens = expected[i]->n;
+        known[i] = (ae_api_test_answer){expected[i]->ids, expected[i]->n};
     }
-    aerie_session *session = open_session(model, &spec, seqs[c[SEQS]], batches[c[BATCH]], 1 + c[THREADS],
+    aerie_session *session = open_session(model, &spec, &test, seqs[c[SEQS]], batches[c[BATCH]], 1 + c[THREADS],
                                           (aerie_kv_type)c[KV_TYPE]);
+    ae_api_test_answers(session, known, n);
     const bool joined = c[NGRAM] && types[c[TYPE]] == AERIE_SPEC_DRAFT;
-    assert_string_equal(aerie_session_spec_name(session), joined ? "draft+ngram" : aerie_spec_type_name(types[c[TYPE]]));
+    assert_string_equal(aerie_session_spec_name(session), joined ? "draft+ngram" : ae_api_test_spec_name(types[c[TYPE]]));
     for (int again = 0; again < 2; again++) { /* the second time with what the cache holds of the first */
         generate(session, model, requests, n, &r);
         for (size_t i = 0; i < n; i++) {
@@ -281,7 +280,7 @@ static void test_law_1_same_tokens_over_the_whole_matrix(void **state)
     for (size_t i = 0; i < n; i += AE_TEST_EVERY) run_case(cases[i], i);
     print_message("every %dth of %zu cases\n", AE_TEST_EVERY, n);
     for (size_t i = 1; i < sizeof types / sizeof types[0]; i++)
-        print_message("%s, fixed: %llu drafted, %llu accepted\n", aerie_spec_type_name(types[i]),
+        print_message("%s, fixed: %llu drafted, %llu accepted\n", ae_api_test_spec_name(types[i]),
                       (unsigned long long)tallies[i].n_drafted, (unsigned long long)tallies[i].n_accepted);
     /* every drafter was both right and wrong, or the walk proves little; random ones are hardly ever right */
     if (AE_TEST_EVERY > 1) return;
@@ -299,22 +298,24 @@ static struct tally run_fixed(size_t target, aerie_spec_type type, uint32_t n_ma
     const size_t level = target_models[target][2] ? 2 : 0;
     aerie_spec spec = aerie_spec_default();
     aerie_request requests[N_PROMPTS];
-    spec.type = type, spec.n_max = n_max, spec.tree = tree, spec.fixed = true, spec.oracle_seed = 3;
+    ae_api_test_answer known[N_PROMPTS];
+    const ae_api_test test = {.fixed = true, .seed = 3};
+    spec.type = type, spec.n_max = n_max, spec.tree = tree;
     spec.draft_model = draft_models[target][level];
     for (size_t i = 0; i < N_PROMPTS; i++) {
         const answer *a = plain_answer(target, sampling, true, AERIE_KV_F16, i);
         requests[i] = request_of(i, sampling, true);
-        requests[i].oracle_tokens = a->ids;
-        requests[i].n_oracle_tokens = a->n;
+        known[i] = (ae_api_test_answer){a->ids, a->n};
     }
-    aerie_session *session = open_session(target_models[target][level], &spec, 1, 64, 1, AERIE_KV_F16);
+    aerie_session *session = open_session(target_models[target][level], &spec, &test, 1, 64, 1, AERIE_KV_F16);
+    ae_api_test_answers(session, known, N_PROMPTS);
     generate(session, target_models[target][level], requests, N_PROMPTS, &r);
     aerie_session_free(session);
     for (size_t i = 0; i < N_PROMPTS; i++) {
-        same_answer(&r.answers[i], plain_answer(target, sampling, true, AERIE_KV_F16, i), aerie_spec_type_name(type), i);
+        same_answer(&r.answers[i], plain_answer(target, sampling, true, AERIE_KV_F16, i), ae_api_test_spec_name(type), i);
         t.n_drafted += r.answers[i].stats.n_drafted;
         t.n_accepted += r.answers[i].stats.n_accepted;
-        if (type == AERIE_SPEC_ORACLE && !tree) /* as few passes as can be */
+        if (type == AE_SPEC_ORACLE && !tree) /* as few passes as can be */
             assert_in_range(r.answers[i].stats.n_passes, 0, (N_PREDICT + n_max) / (n_max + 1));
     }
     return t;
@@ -325,11 +326,11 @@ static void test_law_1_oracle_without_error_is_always_accepted(void **state)
     (void)state;
     for (uint32_t sampling = 0; sampling < N_SAMPLINGS; sampling++) {
         const uint32_t n_max = n_maxes[1 + sampling];
-        const struct tally chain = run_fixed(sampling % N_TARGETS, AERIE_SPEC_ORACLE, n_max, false, sampling);
+        const struct tally chain = run_fixed(sampling % N_TARGETS, AE_SPEC_ORACLE, n_max, false, sampling);
         assert_int_equal(chain.n_accepted, chain.n_drafted);
         assert_true(chain.n_accepted >= N_PROMPTS * (N_PREDICT - 1) / 2);
         /* in a tree the right child stands among wrong ones, and is found */
-        const struct tally tree = run_fixed(sampling % N_TARGETS, AERIE_SPEC_ORACLE, 8, true, sampling);
+        const struct tally tree = run_fixed(sampling % N_TARGETS, AE_SPEC_ORACLE, 8, true, sampling);
         assert_true(tree.n_accepted >= N_PROMPTS * (N_PREDICT - 1) / 2 && tree.n_accepted < tree.n_drafted);
     }
 }
@@ -338,7 +339,7 @@ static void test_law_1_random_drafts_are_hardly_ever_accepted(void **state)
 {
     (void)state;
     for (int tree = 0; tree < 2; tree++) {
-        const struct tally t = run_fixed(0, AERIE_SPEC_RANDOM, 8, tree, 1);
+        const struct tally t = run_fixed(0, AE_SPEC_RANDOM, 8, tree, 1);
         assert_true(t.n_drafted > 300);
         assert_true(t.n_accepted * 50 <= t.n_drafted);
     }
@@ -420,7 +421,7 @@ static void test_a_bad_request_is_refused_alone(void **state)
     char gbnf[64];
     aerie_error error = {0};
     aerie_spec spec = aerie_spec_default();
-    aerie_session *session = open_session(target_models[0][0], &spec, 2, 64, 1, AERIE_KV_F16);
+    aerie_session *session = open_session(target_models[0][0], &spec, NULL, 2, 64, 1, AERIE_KV_F16);
     for (size_t i = 0; i < 3; i++) {
         aerie_request r = request_of(1, 0, true);
         char number[16];
@@ -483,15 +484,16 @@ static void run_real(const struct real_case *c, aerie_model *const *models, cons
     aerie_request requests[MAX_REQUESTS];
     aerie_spec spec = aerie_spec_default();
     if (!models[c->level]) return;
-    spec.type = types[c->type], spec.n_max = c->n_max, spec.tree = c->tree, spec.fixed = c->fixed;
-    spec.oracle_error = 0.3f;
+    spec.type = types[c->type], spec.n_max = c->n_max, spec.tree = c->tree;
+    const ae_api_test test = {.fixed = c->fixed, .oracle_error = 0.3f};
+    ae_api_test_answer known[MAX_REQUESTS];
     spec.draft_model = models[c->level]; /* drafts for itself */
     for (size_t i = 0; i < c->n_seqs; i++) {
         requests[i] = *request;
-        requests[i].oracle_tokens = expected->ids;
-        requests[i].n_oracle_tokens = expected->n;
+        known[i] = (ae_api_test_answer){expected->ids, expected->n};
     }
-    aerie_session *session = open_session(models[c->level], &spec, c->n_seqs, c->n_batch, c->n_threads, kv_type);
+    aerie_session *session = open_session(models[c->level], &spec, &test, c->n_seqs, c->n_batch, c->n_threads, kv_type);
+    ae_api_test_answers(session, known, c->n_seqs);
     generate(session, models[c->level], requests, c->n_seqs, &r);
     aerie_session_free(session);
     if (!expected->n) *expected = r.answers[0];

@@ -45,9 +45,8 @@ static aerie_session *open_session(aerie_spec_type type, uint32_t n_seqs, uint32
     aerie_session_params params = aerie_session_params_default();
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = 64, params.n_threads = 2, params.n_kv = n_kv;
     params.spec.type = type;
-    params.spec.fixed = true;
     params.spec.n_max = 5;
-    need(aerie_session_create(&session, model, &params, &error), &error);
+    need(ae_api_test_session_create(&session, model, &params, &(ae_api_test){.fixed = true}, &error), &error);
     return session;
 }
 
@@ -149,7 +148,7 @@ static void run_at_once(aerie_spec_type type, uint32_t n_seqs, uint32_t n_kv, co
     aerie_session_free(session);
 }
 
-static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AERIE_SPEC_RANDOM};
+static const aerie_spec_type types[] = {AERIE_SPEC_NONE, AERIE_SPEC_NGRAM, AE_SPEC_RANDOM};
 
 static void test_a_shared_prefix_is_computed_once(void **state)
 {

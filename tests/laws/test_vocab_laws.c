@@ -91,9 +91,9 @@ static aerie_session *open_session(const aerie_model *target, const aerie_model 
     aerie_session_params params = aerie_session_params_default();
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = 64, params.n_threads = 1;
     params.spec.type = draft ? AERIE_SPEC_DRAFT : AERIE_SPEC_NONE;
-    params.spec.draft_model = draft, params.spec.n_max = 5, params.spec.tree = tree, params.spec.fixed = fixed;
+    params.spec.draft_model = draft, params.spec.n_max = 5, params.spec.tree = tree;
     params.spec.ngram = false;
-    need(aerie_session_create(&session, target, &params, &error), &error);
+    need(ae_api_test_session_create(&session, target, &params, &(ae_api_test){.fixed = fixed}, &error), &error);
     return session;
 }
 

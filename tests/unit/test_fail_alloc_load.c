@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "aerie.h"
+#include "api_test.h"
 #include "fail_alloc.h"
 #include "mkmodel.h"
 
@@ -83,7 +84,7 @@ static aerie_status whole_life(const life *l, told *t, aerie_error *error)
     aerie_memory_plan plan;
     mp.n_threads = 1, mp.mmap = l->mmap, mp.no_mmap = l->no_mmap;
     sp.n_ctx = 64, sp.n_seqs = 2, sp.n_batch = 8, sp.n_threads = 2;
-    sp.spec.type = l->type, sp.spec.n_max = 4, sp.spec.fixed = true;
+    sp.spec.type = l->type, sp.spec.n_max = 4;
     for (int i = 0; i < 2; i++) {
         requests[i].tokens = prompt, requests[i].n_tokens = sizeof prompt / sizeof prompt[0] - (size_t)i;
         requests[i].n_predict = N_PREDICT, requests[i].ignore_eos = true;
@@ -95,7 +96,7 @@ static aerie_status whole_life(const life *l, told *t, aerie_error *error)
     if (status == AERIE_OK && l->type == AERIE_SPEC_DRAFT) status = aerie_model_load(&draft, l->draft, &mp, error);
     sp.spec.draft_model = draft;
     if (status == AERIE_OK) status = aerie_tokenize(model, "the hat is in the hall", 22, true, true, &tokens, &n_tokens, error);
-    if (status == AERIE_OK) status = aerie_session_create(&session, model, &sp, error);
+    if (status == AERIE_OK) status = ae_api_test_session_create(&session, model, &sp, &(ae_api_test){.fixed = true}, error);
     if (status == AERIE_OK) status = aerie_generate(session, requests, 2, NULL, NULL, NULL, 0, error);
     memset(t, 0, sizeof *t);
     if (status == AERIE_OK) status = aerie_generate(session, requests, 2, on_token, t, NULL, 0, error);
