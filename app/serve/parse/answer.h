@@ -1,8 +1,8 @@
 /* answer.h - what a generated answer says: its reasoning, its text and the tools that it calls, told while it comes.
  *
- * Models write reasoning and tool calls as text, each family in its own format. A parser takes the bytes of one answer in pieces
- * of any length, also pieces that end inside a character or a tag, and tells events. However the text is cut, the events are
- * the same once neighbouring deltas are joined.
+ * Models write reasoning and tool calls as text, each family in its own format. A parser takes the bytes of one answer in
+ * pieces of any length, also pieces that end inside a character or a tag, and tells events. However the text is cut,
+ * the events are the same once neighbouring deltas are joined.
  * Owns: the formats and how a chat template is recognised (answer_format.c), the parser of one answer. Does not own: grammars,
  * prompts, HTTP, JSON of the answer.
  * Invariants
@@ -112,8 +112,8 @@ typedef struct answer_forced {
     size_t n_schema;
 } answer_forced;
 
-/* name NULL: any of the tools. params as for answer_create; its sink is not used. false: *why (static storage) says why: no such
- * tool, no tools, not enough memory. */
+/* name NULL: any of the tools. params as for answer_create; its sink is not used. false: *why (static storage) says why: no
+ * such tool, no tools, not enough memory. */
 bool answer_force(answer_forced *forced, const answer_params *params, const char *name, const char **why);
 void answer_forced_free(answer_forced *forced);
 

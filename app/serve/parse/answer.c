@@ -1,0 +1,403 @@
+/* answer.c - implements answer.h: held bytes, deltas, text between tags, sections of calls.
+ * answer_call.c reads single calls. */
+#include "serve/parse/answer_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+/* ---- Events -------------------------------------------------------------------------------------- */
+
+static void give(answer_parser *p, const answer_event *event)
+{
+    if (!p->stopped && !p->failed && !p->params.sink(p->params.user, event)) p->stopped = true;
+}
+
+/* Bytes of an incomplete character at the end of text. */
+static size_t incomplete(const char *text, size_t n)
+{
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        const unsigned char c = (unsigned char)text[n - back];
+        if (c < 0x80) return 0;
+        if (c >= 0xc0) return (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : 2u) > back ? back : 0;
+    }
+    return 0;
+}
+
+static void flush(answer_parser *p, bool whole)
+{
+    const size_t keep = whole ? 0 : incomplete(p->out.data, p->out.n), n = p->out.n - keep;
+    if (!n) return;
+    const answer_event event = {.kind = p->out_kind, .text = p->out.data, .n = n, 
+                                .index = p->out_kind == ANSWER_ARGUMENTS ? p->n_calls - 1 : 0};
+    give(p, &event);
+    memmove(p->out.data, p->out.data + n, keep);
+    p->out.n = keep;
+}
+
+void answer_tell(answer_parser *p, answer_kind kind, const char *text, size_t n)
+{
+    if (!n) return;
+    if (p->out_kind != kind) flush(p, true);
+    p->out_kind = kind;
+    if (!app_text_add(&p->out, text, n)) p->failed = true;
+    if (kind == ANSWER_CONTENT) p->fresh = false;
+}
+
+static void make_id(answer_parser *p)
+{
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const size_t n = p->format->short_ids ? 9 : 24;
+    char *at = p->id;
+    if (n > 9) at += strlen(strcpy(at, "call_"));
+    uint64_t state = p->params.id_seed * 0x9e3779b97f4a7c15u + p->n_calls, z = 0;
+    for (size_t i = 0; i < n; i++, z /= 62) {
+        if (i % 8 == 0) { /* splitmix64 */
+            z = state += 0x9e3779b97f4a7c15u;
+            z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+            z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+            z ^= z >> 31;
+        }
+        *at++ = digits[z % 62];
+    }
+    *at = '\0';
+}
+
+void answer_begin_call(answer_parser *p)
+{
+    flush(p, true);
+    if (!p->id[0]) make_id(p);
+    p->tool = answer_tool_named(p->params.tools, p->name);
+    p->open = p->any = true;
+    p->n_params = 0;
+    const answer_event event = {.kind = ANSWER_CALL, .index = p->n_calls++, .id = p->id, .name = p->name};
+    give(p, &event);
+    p->id[0] = '\0';
+    p->from = p->pos;
+}
+
+void answer_end_call(answer_parser *p, bool complete)
+{
+    flush(p, true);
+    const answer_event event = {.kind = ANSWER_CALL_END, .index = p->n_calls - 1, .complete = complete};
+    give(p, &event);
+    p->open = false;
+    p->fresh = true;
+    if (complete) p->from = p->pos;
+}
+
+/* ---- Held bytes ------------------------------------------------------------------------------------ */
+
+int answer_at(const answer_parser *p, const char *text)
+{
+    const size_t n = strlen(text), left = p->held.n - p->pos;
+    if (memcmp(p->held.data + p->pos, text, left < n ? left : n) != 0) return 0;
+    return left >= n ? 1 : p->ended ? 0 : -1;
+}
+
+bool answer_skip_space(answer_parser *p)
+{
+    while (p->pos < p->held.n && is_space(p->held.data[p->pos])) p->pos++;
+    return p->pos < p->held.n;
+}
+
+/* What was expressed goes away once it is the greater part: each byte is moved a bounded number of times. */
+static void compact(answer_parser *p)
+{
+    if (p->from < 4096 || p->from < p->held.n / 2) return;
+    memmove(p->held.data, p->held.data + p->from, p->held.n - p->from);
+    p->held.n -= p->from;
+    p->pos -= p->from;
+    p->solid = p->solid > p->from ? p->solid - p->from : 0;
+    p->name_at = p->name_at > p->from ? p->name_at - p->from : 0;
+    p->name_end = p->name_end > p->from ? p->name_end - p->from : 0;
+    p->from = 0;
+}
+
+/* ---- Text between tags ----------------------------------------------------------------------------- */
+
+static void add_mark(answer_parser *p, const char *text, answer_action action)
+{
+    if (!text || p->n_marks == ANSWER_MAX_MARKS) return;
+    p->marks[p->n_marks++] = (answer_mark){text, strlen(text), action};
+    p->first[(unsigned char)text[0]] = true;
+}
+
+static bool looks_for_calls(const answer_parser *p) { return json_array_size(p->params.tools) > 0; }
+
+static void set_marks(answer_parser *p)
+{
+    const answer_format *f = p->format;
+    const answer_tags *t = p->tags;
+    for (size_t i = 0; i < p->n_marks; i++) p->first[(unsigned char)p->marks[i].text[0]] = false;
+    p->n_marks = 0;
+    if (p->reasoning && t) add_mark(p, t->close, ANSWER_MARK_CLOSE);
+    for (size_t i = 0; !p->reasoning && t && i < 2; i++) add_mark(p, t->open[i], ANSWER_MARK_OPEN);
+    for (size_t i = 0; !p->reasoning && t && !p->params.keep_reasoning && i < 3; i++) add_mark(p, t->skip[i], ANSWER_MARK_SKIP);
+    if (looks_for_calls(p) && (!p->reasoning || f->breaks_reasoning))
+        for (size_t i = 0; i < ANSWER_MAX_TEXTS; i++) add_mark(p, f->open[i], ANSWER_MARK_SECTION);
+}
+
+void answer_to_text(answer_parser *p, bool reasoning, bool trim)
+{
+    p->state = answer_text;
+    p->reasoning = reasoning;
+    p->trim = trim;
+    p->solid = p->from;
+    set_marks(p);
+    if (p->format->head == ANSWER_HEAD_HARMONY) answer_harmony_body(p);
+}
+
+/* Text from `from` to `end` is told. */
+static void tell_text(answer_parser *p, size_t end)
+{
+    const bool reasoning = p->reasoning && !p->params.keep_reasoning;
+    if (p->trim)
+        while (p->from < end && is_space(p->held.data[p->from])) p->from++;
+    if (end <= p->from) return;
+    p->trim = false;
+    answer_tell(p, reasoning ? ANSWER_REASONING : ANSWER_CONTENT, p->held.data + p->from, end - p->from);
+    p->from = end;
+}
+
+static answer_step enter_section(answer_parser *p, const char *tag, size_t n)
+{
+    const answer_format *f = p->format;
+    const bool is_item = (f->item && !strcmp(tag, f->item)) || (f->function && !strcmp(tag, answer_function_tags.item));
+    if (!is_item) p->pos += n; /* an item's own tag is read by the section */
+    p->any = false;
+    p->tagged = true;
+    p->state = answer_section;
+    return ANSWER_ON;
+}
+
+static answer_step at_mark(answer_parser *p, const answer_mark *mark)
+{
+    const bool keep = p->params.keep_reasoning;
+    switch (mark->action) {
+    case ANSWER_MARK_OPEN:
+    case ANSWER_MARK_CLOSE:
+        if (keep) {
+            p->pos += mark->n;
+            tell_text(p, p->pos);
+            answer_to_text(p, mark->action == ANSWER_MARK_OPEN, false);
+            return ANSWER_ON;
+        }
+        tell_text(p, p->solid);
+        p->from = p->pos += mark->n;
+        answer_to_text(p, mark->action == ANSWER_MARK_OPEN, true);
+        return ANSWER_ON;
+    case ANSWER_MARK_SKIP:
+        tell_text(p, p->solid);
+        p->from = p->pos += mark->n;
+        answer_to_text(p, false, true);
+        return ANSWER_ON;
+    default:
+        tell_text(p, p->solid);
+        return enter_section(p, mark->text, mark->n);
+    }
+}
+
+/* The mark at pos, in *mark; -1: too early to say; 0: none. */
+static int find_mark(const answer_parser *p, const answer_mark **mark)
+{
+    for (size_t i = 0; i < p->n_marks; i++) {
+        *mark = &p->marks[i];
+        if ((*mark)->action == ANSWER_MARK_OPEN && !p->tags->anywhere && !p->fresh) continue;
+        const int at = answer_at(p, (*mark)->text);
+        if (at) return at;
+    }
+    return 0;
+}
+
+answer_step answer_text(answer_parser *p)
+{
+    const bool bare = p->format->bare && !p->reasoning && looks_for_calls(p);
+    const char *data = p->held.data;
+    while (p->pos < p->held.n) {
+        const char c = data[p->pos];
+        if (is_space(c)) {
+            p->pos++;
+            continue;
+        }
+        if (p->first[(unsigned char)c]) {
+            const answer_mark *mark = NULL;
+            const int at = find_mark(p, &mark);
+            if (at < 0) {
+                tell_text(p, p->solid);
+                return ANSWER_NEED;
+            }
+            if (at) return at_mark(p, mark);
+        }
+        if (bare && p->fresh && p->solid <= p->from && (c == '{' || c == '[')) {
+            p->any = p->tagged = false;
+            p->state = answer_section;
+            return ANSWER_ON;
+        }
+        p->pos++;
+        p->solid = p->pos;
+        p->fresh = p->fresh && p->reasoning;
+    }
+    if (p->solid > p->from) tell_text(p, p->solid);
+    return ANSWER_NEED;
+}
+
+/* ---- Sections of calls ----------------------------------------------------------------------------- */
+
+static bool is_name_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80;
+}
+
+/* Between calls: the next one, the end of the section, or neither. */
+answer_step answer_section(answer_parser *p)
+{
+    const answer_format *f = p->format, *tags = &answer_function_tags;
+    const char *const closers[] = {f->close, p->any ? f->item_close : NULL, p->any && f->function ? tags->item_close : NULL,
+                                   f->list ? "```json" : NULL, f->list ? "```" : NULL};
+    for (;;) {
+        if (!answer_skip_space(p)) return p->ended ? ANSWER_FAIL : ANSWER_NEED;
+        for (size_t i = 0; p->any && i < ANSWER_MAX_TEXTS && f->open[i]; i++) { /* a further section; '[' may begin one */
+            const int at = answer_at(p, f->open[i]);
+            if (at < 0) return ANSWER_NEED;
+            if (!at) continue;
+            p->from = p->pos;
+            answer_to_text(p, false, true);
+            return ANSWER_ON;
+        }
+        const char c = p->held.data[p->pos];
+        if (!f->list || !(c == ',' || c == ';' || c == '[' || c == ']' || (c == ')' && p->any))) break;
+        p->pos++;
+    }
+    for (size_t i = 0; i < sizeof closers / sizeof *closers; i++) {
+        const int at = closers[i] ? answer_at(p, closers[i]) : 0;
+        if (at < 0) return ANSWER_NEED;
+        if (!at) continue;
+        p->pos += strlen(closers[i]);
+        if (p->any) p->from = p->pos;
+        if (i) return ANSWER_ON;
+        if (!p->any) return ANSWER_FAIL;
+        answer_to_text(p, false, true);
+        return ANSWER_ON;
+    }
+    const char c = p->held.data[p->pos];
+    if (f->item) {
+        const int at = answer_at(p, f->item);
+        if (at < 0) return ANSWER_NEED;
+        if (at > 0) return p->pos += strlen(f->item), answer_name_begin(p, f);
+    }
+    if (f->function) {
+        const int at = answer_at(p, tags->item);
+        if (at < 0) return ANSWER_NEED;
+        if (at > 0) return p->pos += strlen(tags->item), answer_name_begin(p, tags);
+    }
+    if (f->json && c == '{') return answer_object_begin(p);
+    if (f->head == ANSWER_HEAD_NAME && !f->item && is_name_byte(c)) return answer_name_begin(p, f);
+    if (f->head == ANSWER_HEAD_PYTHON && is_name_byte(c)) {
+        p->closing = f;
+        p->part = 0, p->name_at = p->pos, p->state = answer_python;
+        return ANSWER_ON;
+    }
+    return ANSWER_FAIL;
+}
+
+/* ---- Parsers ----------------------------------------------------------------------------------------- */
+
+/* What was read in vain is content; the search for tags goes on after it. */
+static void fall_back(answer_parser *p)
+{
+    const bool was_open = p->open, had_calls = p->any && !p->open && p->state == answer_section;
+    const size_t pos = p->pos;
+    if (p->open) answer_end_call(p, false);
+    p->arguments.n = p->word.n = 0;
+    p->id[0] = '\0';
+    p->nested = false;
+    if (had_calls) /* separators after a call */
+        while (p->from < pos && (is_space(p->held.data[p->from]) || memchr(",;[])", p->held.data[p->from], 5))) p->from++;
+    answer_to_text(p, false, was_open || had_calls);
+    if (!had_calls) p->fresh = false; /* it is not tried again */
+    p->solid = pos;
+    tell_text(p, pos);
+}
+
+static void run(answer_parser *p)
+{
+    while (!p->failed && !p->stopped) {
+        const answer_step step = p->state(p);
+        if (step == ANSWER_NEED) break;
+        if (step == ANSWER_FAIL) fall_back(p);
+    }
+}
+
+static bool tail_is(const char *text, size_t n, const char *tag)
+{
+    const size_t n_tag = strlen(tag);
+    return n >= n_tag && !memcmp(text + n - n_tag, tag, n_tag);
+}
+
+bool answer_prompt_opens(const answer_params *params)
+{
+    size_t n = params->n_prompt;
+    if (!params->style.tags || !params->prompt) return false;
+    while (n && is_space(params->prompt[n - 1])) n--;
+    for (size_t i = 0; i < 2; i++)
+        if (params->style.tags->open[i] && tail_is(params->prompt, n, params->style.tags->open[i])) return true;
+    return false;
+}
+
+answer_parser *answer_create(const answer_params *params)
+{
+    answer_parser *p = calloc(1, sizeof *p);
+    if (!p) return NULL;
+    p->params = *params;
+    p->format = params->style.format;
+    p->tags = params->style.tags;
+    p->fresh = true;
+    if (!app_text_add(&p->held, "", 0) || !app_text_add(&p->out, "", 0)) {
+        answer_free(p);
+        return NULL;
+    }
+    const bool opened = answer_prompt_opens(params);
+    answer_to_text(p, opened, opened && !params->keep_reasoning);
+    if (p->format->head == ANSWER_HEAD_HARMONY) p->state = answer_harmony;
+    return p;
+}
+
+void answer_free(answer_parser *p)
+{
+    if (!p) return;
+    app_text_free(&p->held);
+    app_text_free(&p->out);
+    app_text_free(&p->word);
+    app_text_free(&p->arguments);
+    free(p);
+}
+
+bool answer_feed(answer_parser *p, const char *text, size_t n)
+{
+    if (p->failed || p->stopped || p->ended) return !p->failed && !p->stopped;
+    if (!app_text_add(&p->held, text, n)) p->failed = true;
+    run(p);
+    flush(p, false);
+    compact(p);
+    return !p->failed && !p->stopped;
+}
+
+bool answer_end(answer_parser *p)
+{
+    if (!p->ended) {
+        p->ended = true;
+        run(p);
+        if (p->open || (p->state != answer_text && p->state != answer_harmony)) { /* in a call, or between calls */
+            p->pos = p->held.n;
+            fall_back(p);
+        }
+        if (!p->trim) tell_text(p, p->held.n);
+        flush(p, true);
+    }
+    return !p->failed && !p->stopped;
+}
+
+bool answer_out_of_memory(const answer_parser *p) { return p->failed; }
+size_t answer_n_calls(const answer_parser *p) { return p->n_calls; }

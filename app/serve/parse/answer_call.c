@@ -1,0 +1,731 @@
+/* answer_call.c - reads one call of a tool: an object, a name with JSON, with parameters in tags, or Python's syntax. */
+#include <string.h>
+
+#include "serve/parse/answer_int.h"
+
+enum { OBJECT_KEY_OR_END, OBJECT_KEY, OBJECT_IN_KEY, OBJECT_COLON, OBJECT_VALUE, OBJECT_IN_VALUE, OBJECT_NEXT };
+enum { KEY_OTHER, KEY_NAME, KEY_ARGUMENTS, KEY_ID, KEY_FUNCTION }; /* of a call as an object */
+enum { PARAM_NEXT, PARAM_KEY, PARAM_VALUE_TAG, PARAM_VALUE, PARAM_STRING, PARAM_OTHER };
+enum { PYTHON_NAME, PYTHON_ARGUMENT, PYTHON_KEY, PYTHON_EQUALS, PYTHON_VALUE, PYTHON_IN_VALUE, PYTHON_NEXT };
+
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+/* ---- The request's tools ---------------------------------------------------------------------------- */
+
+const char *answer_tool_name(const json_t *tool)
+{
+    const json_t *function = json_object_get(tool, "function");
+    const char *name = json_string_value(json_object_get(function ? function : tool, "name"));
+    return name ? name : "";
+}
+
+const json_t *answer_tool_schema(const json_t *tool)
+{
+    const json_t *function = json_object_get(tool, "function");
+    return json_object_get(function ? function : tool, "parameters");
+}
+
+const json_t *answer_tool_named(const json_t *tools, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (!strcmp(answer_tool_name(json_array_get(tools, i)), name)) return json_array_get(tools, i);
+    return NULL;
+}
+
+enum { TYPE_UNKNOWN, TYPE_STRING, TYPE_OTHER };
+
+static int type_named(const char *name) { return !strcmp(name, "string") ? TYPE_STRING : TYPE_OTHER; }
+
+/* Whether a value without quotes is meant as a string. */
+static int param_type(const answer_parser *p, const char *key)
+{
+    const json_t *param = json_object_get(json_object_get(answer_tool_schema(p->tool), "properties"), key);
+    const json_t *type = json_object_get(param, "type");
+    if (json_is_string(type)) return type_named(json_string_value(type));
+    bool string = false, other = false;
+    for (size_t i = 0; i < json_array_size(type); i++) {
+        const char *name = json_string_value(json_array_get(type, i));
+        if (name) *(type_named(name) == TYPE_STRING ? &string : &other) = true;
+    }
+    const json_t *values = json_object_get(param, "enum");
+    for (size_t i = 0; i < json_array_size(values); i++) *(json_is_string(json_array_get(values, i)) ? &string : &other) = true;
+    return string && !other ? TYPE_STRING : other && !string ? TYPE_OTHER : TYPE_UNKNOWN;
+}
+
+/* ---- Names -------------------------------------------------------------------------------------------- */
+
+static bool is_name_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (unsigned char)c >= 0x80 ||
+           (c && strchr("_-.:/", c));
+}
+
+/* text[0..n), spaces around it removed, becomes the name; false: it is none. */
+static bool take_name(answer_parser *p, const char *text, size_t n)
+{
+    while (n && is_space(text[0])) text++, n--;
+    while (n && is_space(text[n - 1])) n--;
+    if (!n || n > ANSWER_MAX_NAME) return false;
+    for (size_t i = 0; i < n; i++)
+        if (!is_name_byte(text[i])) return false;
+    memcpy(p->name, text, n);
+    p->name[n] = '\0';
+    return true;
+}
+
+/* "functions.name:0": the name between, the whole as id. */
+static bool take_kimi_name(answer_parser *p, const char *text, size_t n)
+{
+    while (n && is_space(text[0])) text++, n--;
+    while (n && is_space(text[n - 1])) n--;
+    if (n && n < sizeof p->id) {
+        memcpy(p->id, text, n);
+        p->id[n] = '\0';
+    }
+    if (n > 10 && !memcmp(text, "functions.", 10)) text += 10, n -= 10;
+    for (size_t i = n; i-- > 0 && text[i] >= '0' && text[i] <= '9';)
+        if (i && text[i - 1] == ':') n = i - 1;
+    if (take_name(p, text, n)) return true;
+    p->id[0] = '\0';
+    return false;
+}
+
+answer_step answer_name_begin(answer_parser *p, const answer_format *format)
+{
+    p->closing = format;
+    p->name_at = p->pos;
+    p->part = 0;
+    p->state = answer_name;
+    return ANSWER_ON;
+}
+
+/* Up to one of `ends`: its number, the bytes of the name in *n; -1: too early; -2: too long. */
+static int find_end(answer_parser *p, const char *const *ends, size_t *n)
+{
+    for (; p->pos < p->held.n; p->pos++) {
+        for (int i = 0; i < ANSWER_MAX_TEXTS && ends[i]; i++) {
+            if (p->held.data[p->pos] != ends[i][0]) continue;
+            const int at = answer_at(p, ends[i]);
+            if (at < 0) return -1;
+            if (!at) continue;
+            *n = p->pos - p->name_at;
+            return i;
+        }
+        if (p->pos - p->name_at > ANSWER_MAX_HEAD) return -2;
+    }
+    return p->ended ? -2 : -1;
+}
+
+static answer_step named(answer_parser *p)
+{
+    answer_begin_call(p);
+    return answer_arguments_begin(p);
+}
+
+answer_step answer_name(answer_parser *p)
+{
+    const answer_format *f = p->closing;
+    size_t n = 0;
+    const int end = find_end(p, f->ends, &n);
+    if (end < 0) return end == -1 ? ANSWER_NEED : ANSWER_FAIL;
+    const char *text = p->held.data + p->name_at;
+    const char *tag = f->ends[end];
+    if (f->head == ANSWER_HEAD_KIMI) {
+        if (!take_kimi_name(p, text, n)) return ANSWER_FAIL;
+    } else if (p->part == 1) { /* the id between [CALL_ID] and [ARGS] */
+        const size_t n_id = n < sizeof p->id - 1 ? n : sizeof p->id - 1;
+        memcpy(p->id, text, n_id);
+        p->id[n_id] = '\0';
+        if (memchr(p->id, '\0', n_id)) p->id[0] = '\0';
+    } else if (!take_name(p, text, n)) {
+        return ANSWER_FAIL;
+    }
+    const bool left = !strcmp(tag, "{") || (f->param && !strcmp(tag, f->param)) || (f->close && !strcmp(tag, f->close));
+    if (!left) p->pos += strlen(tag);
+    if (f->head == ANSWER_HEAD_DEEPSEEK) {
+        p->name_at = p->pos;
+        p->state = answer_deepseek_name;
+        return ANSWER_ON;
+    }
+    if (!strcmp(tag, "[CALL_ID]")) {
+        p->name_at = p->pos;
+        p->part = 1;
+        return ANSWER_ON;
+    }
+    return named(p);
+}
+
+/* After <sep>: the arguments, if what came before was the name; or the name and a line's end. */
+answer_step answer_deepseek_name(answer_parser *p)
+{
+    static const char *const ends[ANSWER_MAX_TEXTS] = {"\n"};
+    size_t n = 0;
+    if (p->pos == p->held.n) return p->ended ? ANSWER_FAIL : ANSWER_NEED;
+    if (p->pos == p->name_at && p->held.data[p->pos] == '{') return named(p);
+    const int end = find_end(p, ends, &n);
+    if (end < 0) return end == -1 ? ANSWER_NEED : ANSWER_FAIL;
+    if (!take_name(p, p->held.data + p->name_at, n)) return ANSWER_FAIL;
+    p->pos++;
+    return named(p);
+}
+
+/* ---- Arguments as one value --------------------------------------------------------------------------- */
+
+static void tell_arguments(answer_parser *p, const char *text) { answer_tell(p, ANSWER_ARGUMENTS, text, strlen(text)); }
+
+static answer_step end_call(answer_parser *p)
+{
+    answer_end_call(p, true);
+    p->state = answer_section;
+    return ANSWER_ON;
+}
+
+/* Bytes of the value at pos, appended to out; what has come out is expressed if `expresses`. */
+static answer_value_result read_value(answer_parser *p, app_text *out, bool expresses)
+{
+    answer_value_result result = ANSWER_VALUE_MORE;
+    while (p->pos < p->held.n && result == ANSWER_VALUE_MORE) {
+        result = answer_value_byte(&p->value, p->held.data[p->pos], out);
+        if (result == ANSWER_VALUE_MORE || result == ANSWER_VALUE_DONE) p->pos++;
+    }
+    if (result == ANSWER_VALUE_MORE && p->ended && answer_value_end(&p->value, out)) result = ANSWER_VALUE_DONE;
+    if (p->value.failed) p->failed = true;
+    if (expresses) p->from = p->pos - (result == ANSWER_VALUE_MORE || result == ANSWER_VALUE_BAD ? p->value.n_pending : 0);
+    return result;
+}
+
+/* The same, told as arguments. */
+answer_value_result answer_tell_value(answer_parser *p)
+{
+    p->word.n = 0;
+    const answer_value_result result = read_value(p, &p->word, true);
+    answer_tell(p, ANSWER_ARGUMENTS, p->word.data, p->word.n);
+    p->word.n = 0;
+    return result;
+}
+
+answer_step answer_arguments_begin(answer_parser *p)
+{
+    p->part = 0;
+    p->state = p->closing->body == ANSWER_BODY_PARAMS ? answer_params_state : answer_arguments;
+    return ANSWER_ON;
+}
+
+static answer_step no_arguments(answer_parser *p)
+{
+    tell_arguments(p, "{}");
+    return end_call(p);
+}
+
+answer_step answer_arguments(answer_parser *p)
+{
+    const answer_format *f = p->closing;
+    if (p->part == 0) {
+        const char *const closers[] = {f->item_close, f->close, "```json"};
+            if (!answer_skip_space(p)) return ANSWER_NEED;
+        for (size_t i = 0; i < 3; i++) {
+            const int at = closers[i] ? answer_at(p, closers[i]) : 0;
+            if (at < 0) return ANSWER_NEED;
+            if (!at) continue;
+            if (i < 2) return no_arguments(p);
+            p->from = p->pos += strlen(closers[i]);
+            return ANSWER_ON;
+        }
+        if (p->held.data[p->pos] != '{') return ANSWER_FAIL;
+        answer_value_begin(&p->value, f->body == ANSWER_BODY_LOOSE, f->mark);
+        p->part = 1;
+    }
+    switch (answer_tell_value(p)) {
+    case ANSWER_VALUE_MORE: return ANSWER_NEED;
+    case ANSWER_VALUE_BAD: return ANSWER_FAIL;
+    default: return end_call(p);
+    }
+}
+
+/* ---- {"name": ..., "arguments": ...} ------------------------------------------------------------------- */
+
+answer_step answer_object_begin(answer_parser *p)
+{
+    p->pos++; /* { */
+    p->part = OBJECT_KEY_OR_END;
+    p->has_name = p->has_arguments = p->nested = false;
+    p->arguments.n = p->word.n = 0;
+    p->closing = p->format;
+    p->state = answer_object;
+    return ANSWER_ON;
+}
+
+/* The JSON string in p->word. NULL: it is none, or holds a NUL; the caller frees the JSON. */
+static const char *word_string(answer_parser *p, json_t **json)
+{
+    *json = json_loadb(p->word.data, p->word.n, JSON_DECODE_ANY, NULL);
+    return json_string_value(*json);
+}
+
+static bool is_one_of(const char *text, const char *const *all)
+{
+    for (; *all; all++)
+        if (!strcmp(text, *all)) return true;
+    return false;
+}
+
+static int key_of(const answer_parser *p, const char *key)
+{
+    static const char *const names[] = {"name", "tool_name", NULL}, *const arguments[] = {"arguments", "parameters", NULL},
+                      *const ids[] = {"id", "tool_call_id", NULL};
+    if (!p->has_name && is_one_of(key, names)) return KEY_NAME;
+    if (!p->has_arguments && is_one_of(key, arguments)) return KEY_ARGUMENTS;
+    return is_one_of(key, ids) ? KEY_ID : KEY_OTHER;
+}
+
+/* A call without tags: only keys of calls, so that other JSON is recognised early. */
+static bool fits_bare(const answer_parser *p, const char *key)
+{
+    static const char *const keys[] = {"name", "type", "function", "parameters", "arguments", "id", NULL};
+    return p->tagged || p->any || p->has_name || is_one_of(key, keys);
+}
+
+static bool begin_named(answer_parser *p, const char *name)
+{
+    if (!take_name(p, name, strlen(name))) return false;
+    if (!p->tagged && !p->any && !answer_tool_named(p->params.tools, p->name)) return false;
+    p->has_name = true;
+    answer_begin_call(p);
+    if (p->has_arguments) answer_tell(p, ANSWER_ARGUMENTS, p->arguments.data, p->arguments.n);
+    return true;
+}
+
+static answer_step object_key(answer_parser *p)
+{
+    json_t *json;
+    const char *key = word_string(p, &json);
+    bool good = key && fits_bare(p, key);
+    if (good && p->format->keyed && !p->has_name) {
+        good = begin_named(p, key);
+        p->key = KEY_ARGUMENTS;
+    } else if (good && !strcmp(key, "function") && !p->nested && !p->has_name) {
+        p->key = KEY_FUNCTION; /* an object with the rest */
+    } else if (good) {
+        p->key = key_of(p, key);
+    }
+    json_decref(json);
+    p->part = OBJECT_COLON;
+    return good ? ANSWER_ON : ANSWER_FAIL;
+}
+
+/* A value of the object is whole. */
+static bool object_value(answer_parser *p)
+{
+    json_t *json = NULL;
+    bool good = true;
+    if (p->key == KEY_NAME) {
+        const char *name = word_string(p, &json);
+        good = name && begin_named(p, name);
+    } else if (p->key == KEY_ID) {
+        const char *id = word_string(p, &json);
+        if (id && strlen(id) < sizeof p->id) strcpy(p->id, id);
+    } else if (p->key == KEY_ARGUMENTS) {
+        p->has_arguments = true;
+        if (p->string_value) { /* JSON within a string */
+            const char *text = word_string(p, &json);
+            json_t *inner = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+            if (!inner) text = p->word.data;
+            json_decref(inner);
+            if (p->has_name) tell_arguments(p, text);
+            else if (!app_text_add(&p->arguments, text, strlen(text))) p->failed = true;
+        }
+    }
+    json_decref(json);
+    if (p->has_name) p->from = p->pos;
+    return good;
+}
+
+static answer_step object_in_value(answer_parser *p)
+{
+    answer_value_result result;
+    const bool streams = p->key == KEY_ARGUMENTS && !p->string_value;
+    if (streams && p->has_name) result = answer_tell_value(p);
+    else result = read_value(p, streams ? &p->arguments : &p->word, false);
+    if (p->key == KEY_OTHER) p->word.n = 0;
+    if (result == ANSWER_VALUE_MORE) return ANSWER_NEED;
+    if (result == ANSWER_VALUE_BAD) return ANSWER_FAIL;
+    p->part = OBJECT_NEXT;
+    return object_value(p) ? ANSWER_ON : ANSWER_FAIL;
+}
+
+static answer_step object_ends(answer_parser *p)
+{
+    p->pos++;
+    p->part = OBJECT_NEXT;
+    if (p->nested) {
+        p->nested = false;
+        return ANSWER_ON;
+    }
+    if (!p->has_name) return ANSWER_FAIL;
+    if (!p->has_arguments) tell_arguments(p, "{}");
+    p->id[0] = '\0';
+    return end_call(p);
+}
+
+answer_step answer_object(answer_parser *p)
+{
+    if (p->part == OBJECT_IN_VALUE) return object_in_value(p);
+    if (p->part == OBJECT_IN_KEY) {
+        const answer_value_result result = read_value(p, &p->word, false);
+        if (p->word.n > ANSWER_MAX_HEAD || result == ANSWER_VALUE_BAD) return ANSWER_FAIL;
+        return result == ANSWER_VALUE_MORE ? ANSWER_NEED : object_key(p);
+    }
+    if (!answer_skip_space(p)) return ANSWER_NEED;
+    const char c = p->held.data[p->pos];
+    switch (p->part) {
+    case OBJECT_KEY_OR_END:
+    case OBJECT_KEY:
+        if (c == '}' && p->part == OBJECT_KEY_OR_END) return object_ends(p);
+        if (c != '"') return ANSWER_FAIL;
+        p->word.n = 0;
+        answer_value_begin(&p->value, false, NULL);
+        p->part = OBJECT_IN_KEY;
+        return ANSWER_ON;
+    case OBJECT_COLON:
+        if (c != ':') return ANSWER_FAIL;
+        p->pos++;
+        p->part = OBJECT_VALUE;
+        return ANSWER_ON;
+    case OBJECT_VALUE:
+        p->word.n = 0;
+        if (p->key == KEY_FUNCTION && c == '{') {
+            p->nested = true;
+            p->pos++;
+            p->part = OBJECT_KEY_OR_END;
+            return ANSWER_ON;
+        }
+        if (p->key == KEY_FUNCTION) p->key = KEY_NAME; /* {"function": "name", ...} */
+        p->string_value = c == '"';
+        answer_value_begin(&p->value, false, NULL);
+        p->part = OBJECT_IN_VALUE;
+        return ANSWER_ON;
+    default:
+        if (c == '}') return object_ends(p);
+        if (c != ',') return ANSWER_FAIL;
+        p->pos++;
+        p->part = OBJECT_KEY;
+        return ANSWER_ON;
+    }
+}
+
+/* ---- A tag for each parameter ---------------------------------------------------------------------------- */
+
+static void tell_key(answer_parser *p, const char *key, size_t n)
+{
+    app_text text = {0};
+    const bool ok = app_text_add(&text, p->n_params ? ",\"" : "{\"", 2) && answer_escape(&text, key, n) &&
+                    app_text_add(&text, "\":", 2);
+    if (ok) answer_tell(p, ANSWER_ARGUMENTS, text.data, text.n);
+    else p->failed = true;
+    p->n_params++;
+    app_text_free(&text);
+}
+
+static void tell_escaped(answer_parser *p, const char *bytes, size_t n)
+{
+    p->word.n = 0;
+    if (!answer_escape(&p->word, bytes, n)) p->failed = true;
+    answer_tell(p, ANSWER_ARGUMENTS, p->word.data, p->word.n);
+    p->word.n = 0;
+}
+
+static answer_step params_end(answer_parser *p)
+{
+    tell_arguments(p, p->n_params ? "}" : "{}");
+    return end_call(p);
+}
+
+static answer_step next_param(answer_parser *p)
+{
+    const answer_format *f = p->closing;
+    const char *const all[] = {f->param, f->item_close, f->item_close ? NULL : f->close};
+    if (!answer_skip_space(p)) return ANSWER_NEED;
+    if (p->held.data[p->pos] == '{' && !p->n_params) { /* JSON after all */
+        p->part = 0;
+        p->state = answer_arguments;
+        return ANSWER_ON;
+    }
+    for (size_t i = 0; i < 3; i++) {
+        const int at = all[i] ? answer_at(p, all[i]) : 0;
+        if (at < 0) return ANSWER_NEED;
+        if (!at) continue;
+        if (i) return params_end(p);
+        p->pos += strlen(f->param);
+        p->name_at = p->pos;
+        p->part = PARAM_KEY;
+        return ANSWER_ON;
+    }
+    return ANSWER_FAIL;
+}
+
+/* The key's bytes, and in DeepSeek's notation string="true" or "false" behind it, in p->arguments and p->string_value. */
+static answer_step param_key(answer_parser *p)
+{
+    const answer_format *f = p->closing;
+    const char *const ends[ANSWER_MAX_TEXTS] = {f->key_end};
+    static const char attribute[] = " string=\"";
+    size_t n = 0;
+    const int end = find_end(p, ends, &n);
+    if (end < 0) return end == -1 ? ANSWER_NEED : ANSWER_FAIL;
+    const char *text = p->held.data + p->name_at, *quote = NULL;
+    int type = -1;
+    if (f->key_end[0] == '>' && f->param[strlen(f->param) - 1] == '"') {
+        quote = memchr(text, '"', n);
+        if (!quote) return ANSWER_FAIL;
+        const size_t rest = n - (size_t)(quote + 1 - text);
+        if (rest > sizeof attribute - 1 && !memcmp(quote + 1, attribute, sizeof attribute - 1))
+            type = quote[sizeof attribute] == 't' ? TYPE_STRING : TYPE_OTHER;
+        n = (size_t)(quote - text);
+    }
+    p->arguments.n = 0;
+    if (!app_text_add(&p->arguments, text, n)) p->failed = true;
+    if (p->failed || !n || memchr(text, '\0', n)) return ANSWER_FAIL;
+    p->pos += strlen(f->key_end);
+    p->key = type >= 0 ? type : param_type(p, p->arguments.data);
+    p->part = f->value ? PARAM_VALUE_TAG : PARAM_VALUE;
+    return ANSWER_ON;
+}
+
+/* A value whose type was not said: JSON if it can be read as that, else a string. */
+static void tell_untyped(answer_parser *p, const char *text, size_t n)
+{
+    const char *bytes = text;
+    size_t left = n;
+    answer_value v;
+    answer_value_result result = ANSWER_VALUE_MORE;
+    while (left && is_space(bytes[0])) bytes++, left--;
+    while (left && is_space(bytes[left - 1])) left--;
+    answer_value_begin(&v, true, NULL);
+    p->word.n = 0;
+    size_t i = 0;
+    for (; i < left && result == ANSWER_VALUE_MORE; i++) result = answer_value_byte(&v, bytes[i], &p->word);
+    if (result == ANSWER_VALUE_MORE && answer_value_end(&v, &p->word)) result = ANSWER_VALUE_DONE;
+    const bool whole = i == left && result == ANSWER_VALUE_DONE;
+    /* a quoted text is a string with quotes unless the type says otherwise */
+    if (whole && (p->key == TYPE_OTHER || (bytes[0] != '"' && bytes[0] != '\'' && bytes[0] != '('))) {
+        answer_tell(p, ANSWER_ARGUMENTS, p->word.data, p->word.n);
+        p->word.n = 0;
+    } else {
+        tell_arguments(p, "\"");
+        tell_escaped(p, text, n);
+        tell_arguments(p, "\"");
+    }
+    if (v.failed) p->failed = true;
+}
+
+/* At the end of a value: 1, and its tag is taken; 0; -1: too early. */
+static int at_value_end(answer_parser *p)
+{
+    const answer_format *f = p->closing;
+    const char c = p->held.data[p->pos];
+    size_t skip = 0;
+    if (c == '\n' && f->lines) {
+        if (p->pos + 1 == p->held.n) return p->ended ? 0 : -1;
+        skip = 1;
+    } else if (c != f->value_close[0]) {
+        return 0;
+    }
+    p->pos += skip;
+    const int at = answer_at(p, f->value_close);
+    p->pos -= skip;
+    if (at > 0) p->pos += skip + strlen(f->value_close);
+    return at;
+}
+
+static answer_step param_string(answer_parser *p)
+{
+    const size_t begin = p->pos;
+    size_t end = begin;
+    int at = 0;
+    while (p->pos < p->held.n && !at) {
+        end = p->pos;
+        at = at_value_end(p);
+        if (!at) end = ++p->pos;
+    }
+    tell_escaped(p, p->held.data + begin, end - begin);
+    p->from = at > 0 ? p->pos : end;
+    if (at <= 0) return ANSWER_NEED;
+    tell_arguments(p, "\"");
+    p->part = PARAM_NEXT;
+    return ANSWER_ON;
+}
+
+/* Held until it ends, and its type shows. */
+static answer_step param_other(answer_parser *p)
+{
+    int at = 0;
+    size_t end = p->pos;
+    while (p->pos < p->held.n && !at) {
+        end = p->pos;
+        at = at_value_end(p);
+        if (!at) p->pos++;
+    }
+    if (at <= 0) return ANSWER_NEED;
+    tell_key(p, p->arguments.data, p->arguments.n);
+    tell_untyped(p, p->held.data + p->name_at, end - p->name_at);
+    p->from = p->pos;
+    p->part = PARAM_NEXT;
+    return ANSWER_ON;
+}
+
+static answer_step param_value(answer_parser *p)
+{
+    const answer_format *f = p->closing;
+    if (f->lines) {
+        if (p->pos == p->held.n) return ANSWER_NEED;
+        const int at = at_value_end(p); /* "\n</parameter>": empty */
+        if (at < 0) return ANSWER_NEED;
+        if (at > 0) {
+            tell_key(p, p->arguments.data, p->arguments.n);
+            tell_arguments(p, "\"\"");
+            p->from = p->pos;
+            p->part = PARAM_NEXT;
+            return ANSWER_ON;
+        }
+        if (p->held.data[p->pos] == '\n') p->pos++;
+    }
+    p->name_at = p->pos;
+    p->part = p->key == TYPE_STRING ? PARAM_STRING : PARAM_OTHER;
+    if (p->part == PARAM_STRING) {
+        tell_key(p, p->arguments.data, p->arguments.n);
+        tell_arguments(p, "\"");
+        p->from = p->pos;
+    }
+    return ANSWER_ON;
+}
+
+answer_step answer_params_state(answer_parser *p)
+{
+    const answer_format *f = p->closing;
+    switch (p->part) {
+    case PARAM_NEXT: return next_param(p);
+    case PARAM_KEY: return param_key(p);
+    case PARAM_VALUE_TAG: {
+        if (!answer_skip_space(p)) return ANSWER_NEED;
+        const int at = answer_at(p, f->value);
+        if (at <= 0) return at ? ANSWER_NEED : ANSWER_FAIL;
+        p->pos += strlen(f->value);
+        p->part = PARAM_VALUE;
+        return ANSWER_ON;
+    }
+    case PARAM_VALUE: return param_value(p);
+    case PARAM_STRING: return param_string(p);
+    default: return param_other(p);
+    }
+}
+
+/* ---- name(key=value, ...) -------------------------------------------------------------------------------- */
+
+static bool is_identifier(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80;
+}
+
+/* The name before '('; "print(" around a call means nothing, and ".call" ends the names of Llama's built-in tools. */
+static answer_step python_name(answer_parser *p)
+{
+    while (p->pos < p->held.n && (is_identifier(p->held.data[p->pos]) || p->held.data[p->pos] == '.'))
+        if (++p->pos - p->name_at > ANSWER_MAX_NAME) return ANSWER_FAIL;
+    if (p->pos == p->held.n) return ANSWER_NEED;
+    if (p->held.data[p->pos] != '(') return ANSWER_FAIL;
+    const char *text = p->held.data + p->name_at;
+    size_t n = p->pos - p->name_at;
+    p->pos++;
+    if (n == 5 && !memcmp(text, "print", 5) && !answer_tool_named(p->params.tools, "print")) {
+        p->name_at = p->pos;
+        return ANSWER_ON;
+    }
+    if (n > 5 && !memcmp(text + n - 5, ".call", 5)) n -= 5;
+    if (!take_name(p, text, n)) return ANSWER_FAIL;
+    if (!p->tagged && !p->any && !answer_tool_named(p->params.tools, p->name)) return ANSWER_FAIL;
+    answer_begin_call(p);
+    p->part = PYTHON_ARGUMENT;
+    return ANSWER_ON;
+}
+
+/* The key of an argument that has none: the schema's in their order. */
+static bool tell_position(answer_parser *p)
+{
+    const json_t *properties = json_object_get(answer_tool_schema(p->tool), "properties");
+    size_t i = p->n_params;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)properties, key, value)
+        if (i-- == 0) {
+            tell_key(p, key, strlen(key));
+            return true;
+        }
+    return false;
+}
+
+static answer_step python_argument(answer_parser *p)
+{
+    if (!answer_skip_space(p)) return ANSWER_NEED;
+    const char c = p->held.data[p->pos];
+    if (c == ')') {
+        p->pos++;
+        return params_end(p);
+    }
+    p->name_at = p->pos;
+    p->part = is_identifier(c) && !(c >= '0' && c <= '9') ? PYTHON_KEY : PYTHON_VALUE;
+    if (p->part == PYTHON_VALUE) return tell_position(p) ? ANSWER_ON : ANSWER_FAIL;
+    return ANSWER_ON;
+}
+
+/* key=, or a word that is a value. */
+static answer_step python_key(answer_parser *p)
+{
+    while (p->pos < p->held.n && is_identifier(p->held.data[p->pos]))
+        if (++p->pos - p->name_at > ANSWER_MAX_HEAD) return ANSWER_FAIL;
+    if (p->pos == p->held.n) return ANSWER_NEED;
+    p->name_end = p->pos;
+    p->part = PYTHON_EQUALS;
+    return ANSWER_ON;
+}
+
+static answer_step python_equals(answer_parser *p)
+{
+    if (!answer_skip_space(p)) return ANSWER_NEED;
+    p->part = PYTHON_VALUE;
+    if (p->held.data[p->pos] == '=') {
+        tell_key(p, p->held.data + p->name_at, p->name_end - p->name_at);
+        p->from = ++p->pos;
+        return ANSWER_ON;
+    }
+    p->pos = p->name_at;
+    return tell_position(p) ? ANSWER_ON : ANSWER_FAIL;
+}
+
+answer_step answer_python(answer_parser *p)
+{
+    switch (p->part) {
+    case PYTHON_NAME: return python_name(p);
+    case PYTHON_ARGUMENT: return python_argument(p);
+    case PYTHON_KEY: return python_key(p);
+    case PYTHON_EQUALS: return python_equals(p);
+    case PYTHON_VALUE:
+        if (!answer_skip_space(p)) return ANSWER_NEED;
+        answer_value_begin(&p->value, true, NULL);
+        p->part = PYTHON_IN_VALUE;
+        return ANSWER_ON;
+    case PYTHON_IN_VALUE:
+        switch (answer_tell_value(p)) {
+        case ANSWER_VALUE_MORE: return ANSWER_NEED;
+        case ANSWER_VALUE_BAD: return ANSWER_FAIL;
+        default: break;
+        }
+        p->part = PYTHON_NEXT;
+        return ANSWER_ON;
+    default:
+        if (!answer_skip_space(p)) return ANSWER_NEED;
+        if (p->held.data[p->pos] == ',') p->pos++;
+        else if (p->held.data[p->pos] != ')') return ANSWER_FAIL;
+        p->part = PYTHON_ARGUMENT;
+        return ANSWER_ON;
+    }
+}

@@ -1,0 +1,122 @@
+/* answer_force.c - an answer that must be a call: what the prompt ends with, and the schema of the rest. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/parse/answer_int.h"
+
+#define MAX_DEPTH 512 /* of a schema */
+
+/* References within a schema that moves to `path` of another. */
+static bool move_references(json_t *json, const char *path, int depth)
+{
+    const char *key;
+    json_t *value;
+    size_t i;
+    if (depth > MAX_DEPTH) return false;
+    json_object_foreach(json, key, value)
+    {
+        const char *to = json_string_value(value);
+        if (to && !strcmp(key, "$ref") && to[0] == '#') {
+            json_t *moved = json_sprintf("#%s%s", path, to + 1);
+            if (!moved || json_object_set_new(json, key, moved)) return false;
+        } else if (!move_references(value, path, depth + 1)) {
+            return false;
+        }
+    }
+    json_array_foreach(json, i, value) if (!move_references(value, path, depth + 1)) return false;
+    return true;
+}
+
+/* A tool's arguments, as a part of a schema at `path` (a JSON pointer). */
+static json_t *arguments_schema(const json_t *tool, const char *path)
+{
+    const json_t *schema = answer_tool_schema(tool);
+    json_t *own = json_is_object(schema) ? json_deep_copy(schema) : json_pack("{s:s, s:{}}", "type", "object", "properties");
+    if (own && !move_references(own, path, 0)) {
+        json_decref(own);
+        own = NULL;
+    }
+    return own;
+}
+
+/* {"name": ..., "arguments": ...} of one tool, or {name: arguments}; alternative i, or the only one if i < 0. */
+static json_t *object_schema(const answer_format *f, const json_t *tool, int i)
+{
+    const char *name = answer_tool_name(tool), *name_key = f->name_key ? f->name_key : "name";
+    const char *key = f->keyed ? name : f->arguments_key ? f->arguments_key : "arguments";
+    char path[64 + 2 * ANSWER_MAX_NAME] = "";
+    size_t n = 0;
+    if (i >= 0) n = (size_t)snprintf(path, sizeof path, "/anyOf/%d", i);
+    n += (size_t)snprintf(path + n, sizeof path - n, "/properties/");
+    for (const char *c = key; *c && n + 2 < sizeof path; c++) { /* as RFC 6901 escapes it */
+        if (*c == '~' || *c == '/') path[n++] = '~';
+        path[n++] = *c == '~' ? '0' : *c == '/' ? '1' : *c;
+    }
+    path[n] = '\0';
+    json_t *arguments = arguments_schema(tool, path);
+    if (!arguments) return NULL;
+    if (f->keyed)
+        return json_pack("{s:s, s:{s:o}, s:[s], s:b}", "type", "object", "properties", key, arguments, "required", key,
+                         "additionalProperties", 0);
+    return json_pack("{s:s, s:{s:{s:s}, s:o}, s:[s, s], s:b}", "type", "object", "properties", name_key, "const", name, key,
+                     arguments, "required", name_key, key, "additionalProperties", 0);
+}
+
+static json_t *any_schema(const answer_format *f, const json_t *tools)
+{
+    if (json_array_size(tools) == 1) return object_schema(f, json_array_get(tools, 0), -1);
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < json_array_size(tools); i++)
+        if (json_array_append_new(list, object_schema(f, json_array_get(tools, i), (int)i))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list ? json_pack("{s:o}", "anyOf", list) : NULL;
+}
+
+/* Whether the template's prompt is inside the reasoning: it is closed then. */
+static bool add_prefix(answer_forced *forced, const answer_params *params, const char *tag, const char *name)
+{
+    app_text text = {0};
+    const char *at = strstr(tag, "%s");
+    const size_t n = at ? (size_t)(at - tag) : strlen(tag);
+    bool ok = true;
+    if (answer_prompt_opens(params))
+        ok = app_text_add(&text, params->style.tags->close, strlen(params->style.tags->close)) &&
+             app_text_add(&text, "\n\n", 2);
+    ok = ok && app_text_add(&text, tag, n);
+    if (at) ok = ok && app_text_add(&text, name, strlen(name)) && app_text_add(&text, at + 2, strlen(at + 2));
+    forced->prefix = text.data;
+    forced->n_prefix = text.n;
+    return ok;
+}
+
+bool answer_force(answer_forced *forced, const answer_params *params, const char *name, const char **why)
+{
+    const size_t n = json_array_size(params->tools);
+    const json_t *tool = name ? answer_tool_named(params->tools, name) : n == 1 ? json_array_get(params->tools, 0) : NULL;
+    *forced = (answer_forced){.style = params->style};
+    *why = !n ? "there are no tools" : name && !tool ? "no tool has the name in tool_choice" : "not enough memory";
+    if (!n || (name && !tool)) return false;
+    const answer_format *f = params->style.format;
+    const bool by_name = tool && f->force_arguments;
+    if (!by_name && !f->force_object) forced->style.format = f = answer_format_named("generic");
+    json_t *schema = by_name ? arguments_schema(tool, "") : tool ? object_schema(f, tool, -1) : any_schema(f, params->tools);
+    forced->schema = schema ? json_dumps(schema, JSON_COMPACT) : NULL;
+    json_decref(schema);
+    if (forced->schema) {
+        forced->n_schema = strlen(forced->schema);
+        if (add_prefix(forced, params, by_name ? f->force_arguments : f->force_object, tool ? answer_tool_name(tool) : ""))
+            return true;
+    }
+    answer_forced_free(forced);
+    return false;
+}
+
+void answer_forced_free(answer_forced *forced)
+{
+    free(forced->prefix);
+    free(forced->schema);
+    *forced = (answer_forced){0};
+}

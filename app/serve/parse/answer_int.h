@@ -1,0 +1,153 @@
+/* answer_int.h - the parser of answers, between its own files.
+ *
+ * Bytes that no event has expressed yet are held: held.data[from .. held.n). A state looks at them from `pos` on and either
+ * takes some, or asks for more. Where a state fails, [from .. pos) becomes content and the search for tags goes on at `pos`:
+ * nothing is read twice, so time is linear, and nothing is lost.
+ */
+#ifndef SERVE_PARSE_ANSWER_INT_H
+#define SERVE_PARSE_ANSWER_INT_H
+
+#include "serve/parse/answer.h"
+#include "serve/parse/answer_value.h"
+
+#define ANSWER_MAX_NAME 256  /* bytes of a tool's name */
+#define ANSWER_MAX_HEAD 1024 /* bytes of a name with what stands around it, of a parameter's name, of harmony's headers */
+#define ANSWER_MAX_TEXTS 4
+#define ANSWER_MAX_MARKS 24
+
+typedef enum answer_head { /* what names the tool, after the format's opening tag */
+    ANSWER_HEAD_JSON,      /* nothing: the name is in the JSON */
+    ANSWER_HEAD_NAME,      /* a name up to one of `ends` */
+    ANSWER_HEAD_DEEPSEEK,  /* name<sep>{, or function<sep>name\n */
+    ANSWER_HEAD_KIMI,      /* functions.name:0 */
+    ANSWER_HEAD_PYTHON,    /* name( */
+    ANSWER_HEAD_HARMONY,   /* answer_harmony.c */
+} answer_head;
+
+typedef enum answer_body {
+    ANSWER_BODY_JSON,   /* arguments as JSON */
+    ANSWER_BODY_PARAMS, /* a tag for each */
+    ANSWER_BODY_LOOSE,  /* {key:value} */
+} answer_body;
+
+struct answer_format {
+    const char *name;
+    const char *marks[3];               /* a template with all of them has this format */
+    const char *open[ANSWER_MAX_TEXTS]; /* begins a section of calls in the text; none: the answer itself is the section */
+    const char *close;                  /* ends the section; NULL: whatever is no call does */
+    const char *item, *item_close;      /* around a call; NULL: nothing */
+    const char *ends[ANSWER_MAX_TEXTS]; /* of a name; one that begins a body or closes is left for it */
+    answer_head head;
+    answer_body body;
+    bool json;     /* calls as {"name":, "arguments":} too */
+    bool keyed;    /* {"name": {arguments}} */
+    bool function; /* <function=name>... too, with JSON or with parameters */
+    bool bare;     /* the answer may begin with a call without any tag: its first byte is '{' or '[' */
+    bool list;     /* commas, brackets and fences between calls mean nothing */
+    bool breaks_reasoning; /* its tags are control tokens: they count within reasoning too */
+    bool special;          /* its tags may be control tokens */
+    bool short_ids;        /* nine letters and digits, which Mistral's templates insist on */
+    const char *mark;      /* around strings of a LOOSE body */
+    const char *param, *key_end, *value, *value_close; /* <param>key<key_end><value>text<value_close>; value may be NULL */
+    bool lines;            /* values stand on lines of their own */
+    /* tool_choice: what the prompt ends with, before an object with `name_key` and `arguments_key`; before the arguments alone
+     * (%s: the name). NULL: cannot be */
+    const char *force_object, *force_arguments;
+    const char *name_key, *arguments_key; /* NULL: "name", "arguments" */
+};
+
+struct answer_tags {
+    const char *name;
+    const char *marks[2];   /* a template with one of them has these tags */
+    const char *open[2], *close;
+    const char *skip[3];    /* tags around the text that say nothing */
+    bool special;           /* may be control tokens */
+    bool anywhere;          /* also after text; the others count where nothing but white space precedes */
+};
+
+typedef enum answer_step { ANSWER_ON, ANSWER_NEED, ANSWER_FAIL } answer_step;
+typedef answer_step answer_state(answer_parser *p);
+
+typedef enum answer_action {
+    ANSWER_MARK_OPEN, /* of reasoning */
+    ANSWER_MARK_CLOSE,
+    ANSWER_MARK_SKIP,
+    ANSWER_MARK_SECTION,
+} answer_action;
+
+typedef struct answer_mark {
+    const char *text;
+    size_t n;
+    answer_action action;
+} answer_mark;
+
+struct answer_parser {
+    answer_params params;
+    const answer_format *format;
+    const answer_tags *tags;
+    answer_state *state;
+    bool ended, failed, stopped; /* no byte follows; memory ran out; the sink said so */
+    app_text held;
+    size_t from, pos;
+
+    /* what waits to be told */
+    app_text out;
+    answer_kind out_kind;
+
+    /* text */
+    bool reasoning, fresh, trim; /* in it; no content since the start or a call; white space is dropped */
+    size_t solid;                       /* text up to here is certain */
+    answer_mark marks[ANSWER_MAX_MARKS];
+    size_t n_marks;
+    bool first[256];
+
+    /* the call */
+    bool open, any;        /* an event CALL waits for its CALL_END; this section has had one */
+    size_t n_calls, name_at, name_end;
+    bool tagged;           /* the section began with a tag */
+    char name[ANSWER_MAX_NAME + 1];
+    char id[64];
+    const json_t *tool;    /* its entry, or NULL */
+    answer_value value;
+    app_text word;         /* a key, a name, an id: as JSON */
+    app_text arguments;    /* come before the name */
+    bool has_arguments, has_name, nested, string_value;
+    size_t n_params;
+    int key;
+    int part;              /* of states with parts */
+    const answer_format *closing; /* the format whose tags end the call being read */
+};
+
+/* ---- answer.c ---- */
+void answer_tell(answer_parser *p, answer_kind kind, const char *text, size_t n); /* joins deltas */
+/* CALL with p->name; id "" makes one. What was held up to pos is expressed. */
+void answer_begin_call(answer_parser *p);
+/* CALL_END; what was held up to pos is expressed. */
+void answer_end_call(answer_parser *p, bool complete);
+/* Is `text` at pos? 1, 0, or -1: too early to say. Takes nothing. */
+int answer_at(const answer_parser *p, const char *text);
+bool answer_skip_space(answer_parser *p); /* false: nothing is left to look at */
+bool answer_prompt_opens(const answer_params *params); /* whether the prompt ends inside the reasoning */
+void answer_to_text(answer_parser *p, bool reasoning, bool trim);
+answer_state answer_text, answer_section;
+
+/* ---- answer_call.c ---- */
+answer_state answer_name, answer_object, answer_arguments, answer_params_state, answer_python, answer_deepseek_name;
+answer_step answer_object_begin(answer_parser *p);
+answer_step answer_name_begin(answer_parser *p, const answer_format *format);
+answer_step answer_arguments_begin(answer_parser *p);
+/* Bytes of p->value, told as arguments. */
+answer_value_result answer_tell_value(answer_parser *p);
+/* The request's entry for a tool: its name, its parameters' schema. NULL: there is none. */
+const json_t *answer_tool_named(const json_t *tools, const char *name);
+const json_t *answer_tool_schema(const json_t *tool);
+const char *answer_tool_name(const json_t *tool);
+
+/* ---- answer_harmony.c ---- */
+answer_state answer_harmony;
+void answer_harmony_body(answer_parser *p); /* content follows */
+
+/* ---- answer_format.c ---- */
+extern const answer_format answer_function_tags; /* <function=name>, within other formats */
+
+#endif

@@ -1,0 +1,41 @@
+/* answer_value.h - one value, byte by byte, as JSON: JSON itself, Python's literals, and the notations of Gemma's calls.
+ *
+ * Owns: the state of one value being read. What comes out is JSON, whatever goes in: raw control characters in strings are
+ * escaped, unknown escapes become backslashes, single quotes double ones. Constant memory per value, constant time per byte.
+ */
+#ifndef SERVE_PARSE_ANSWER_VALUE_H
+#define SERVE_PARSE_ANSWER_VALUE_H
+
+#include "common/app.h"
+
+#define ANSWER_DEPTH 128 /* of arguments */
+
+typedef enum answer_value_result {
+    ANSWER_VALUE_MORE,
+    ANSWER_VALUE_DONE,   /* with this byte */
+    ANSWER_VALUE_BEFORE, /* before this byte, which is not part of it: numbers and words end so */
+    ANSWER_VALUE_BAD,
+} answer_value_result;
+
+typedef struct answer_value {
+    bool loose;       /* Python's literals, bare keys, trailing commas; white space is dropped */
+    const char *mark; /* loose: what opens and closes strings beside quotes ("<|\"|>"); NULL: none */
+    bool failed;      /* memory ran out */
+    uint8_t state, number, quote, n_word, n_hex;
+    uint8_t n_mark;   /* bytes of the mark seen */
+    bool is_key, comma;
+    uint32_t depth, n_pending; /* bytes taken that have not come out yet */
+    char stack[ANSWER_DEPTH];
+    char word[16];
+} answer_value;
+
+void answer_value_begin(answer_value *v, bool loose, const char *mark);
+/* Appends to *out. */
+answer_value_result answer_value_byte(answer_value *v, char byte, app_text *out);
+/* No byte follows: whether the value is whole. */
+bool answer_value_end(answer_value *v, app_text *out);
+
+/* Bytes [n] of a string, escaped for the inside of a JSON string. false: out of memory. */
+bool answer_escape(app_text *out, const char *text, size_t n);
+
+#endif
