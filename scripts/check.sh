@@ -44,9 +44,9 @@ step "assertions, AddressSanitizer, UndefinedBehaviorSanitizer: units, kernels, 
 build build-san all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,undefined &&
     tests build-san -R '^(unit|kernels|laws|golden|fuzz)/' -E head_smollm2 # the real model takes too long there
 
-step "ThreadSanitizer: the pool, requests from several threads, and generation by the program"
-build build-tsan "aerie unit_test_pool laws_test_task_laws app_test_run" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DAERIE_SANITIZE=thread && tests build-tsan -R '^(unit/pool|laws/task_laws|app/run)$'
+step "ThreadSanitizer: the pool, requests from several threads, generation by the program, and the server"
+build build-tsan "aerie mkmodel unit_test_pool laws_test_task_laws app_test_run" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DAERIE_SANITIZE=thread && tests build-tsan -R '^(unit/pool|laws/task_laws|app/run|serve/(basic|laws|limits))$'
 
 step "tests that were skipped, and why"
 set -o pipefail

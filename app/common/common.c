@@ -70,9 +70,11 @@ static void say(const char *format, va_list args)
     char text[2048];
     const int n = vsnprintf(text, sizeof text, format, args);
     if (n < 0) return;
+    flockfile(stderr); /* lines of several threads do not mix */
     fputs("aerie: ", stderr);
     app_escape(stderr, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
     fputc('\n', stderr);
+    funlockfile(stderr);
 }
 
 int app_error(int exit_status, const char *format, ...)

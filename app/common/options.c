@@ -34,6 +34,15 @@ void app_options_default(app_options *options)
         .rows = rows,
         .contexts = {{0}, 1},
         .n_seqs = {{1}, 1},
+        .serve = {.port = 8080,
+                  .n_seqs = 4,
+                  .max_queue = 256,
+                  .max_connections = 512,
+                  .max_body = 8,
+                  .max_n = 8,
+                  .timeout = 600,
+                  .grace = 30,
+                  .stuck = 120},
     };
     options->rope.freq_base = options->rope.factor = 0; /* as llama.cpp has "the file's" */
     options->n_maxes = (app_numbers){{options->session.spec.n_max}, 1};
@@ -43,6 +52,8 @@ void app_options_default(app_options *options)
 void app_options_free(app_options *options)
 {
     free(options->prompts.items);
+    free(options->serve.models.items);
+    free(options->serve.api_keys.items);
     free(options->tensor_types.items);
     free(options->prompt_paths.items);
     free(options->arguments.items);
@@ -409,6 +420,7 @@ static int settle(app_options *options)
 {
     const int bad_rope = settle_rope(options);
     if (bad_rope) return bad_rope;
+    if (options->command->bit & APP_SERVE) options->session.n_seqs = options->serve.n_seqs;
     if (options->session.n_batch > options->n_batch_logical) options->session.n_batch = options->n_batch_logical;
     if (options->command->bit & APP_THREADS) {
         const int bad = app_cpus_settle(options);

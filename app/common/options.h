@@ -25,10 +25,11 @@ enum {
     APP_QUANTIZE = 1u << 7,
     APP_TEMPLATE = 1u << 9,
     APP_TRAIN_DATA = 1u << 10,
+    APP_SERVE = 1u << 11,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
-#define APP_LOADS (APP_RUN | APP_BENCH | APP_TRAIN_DATA) /* weights, and runs threads */
+#define APP_LOADS (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE) /* weights, and runs threads */
 #define APP_THREADS (APP_LOADS | APP_QUANTIZE)
 #define APP_READS (APP_LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT) /* takes -m */
 
@@ -95,8 +96,22 @@ typedef struct app_texts {
     size_t n, capacity;
 } app_texts;
 
+/* What `aerie serve` alone takes. */
+typedef struct app_serve_options {
+    app_texts models; /* [NAME=]FILE */
+    const char *models_dir, *alias;
+    uint32_t models_max, models_memory; /* loaded at once, 0: any number; MiB of their memory, 0: what the machine can give */
+    const char *host, *slot_save_path, *api_key_file, *allowed_hosts, *cors_origins, *reasoning_format;
+    app_texts api_keys;
+    uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n;
+    uint32_t n_threads_http; /* 0: as many as there are CPUs */
+    uint32_t timeout, grace, stuck;
+    bool no_page, no_slots, no_metrics, no_access_log, no_prefill;
+} app_serve_options;
+
 typedef struct app_options {
     const app_command *command;
+    app_serve_options serve;
     const char *model, *draft_model;
     uint32_t n_threads, n_batch_logical; /* threads: never 0 once parsed, for commands of APP_THREADS */
     const char *cpu_mask, *cpu_range;

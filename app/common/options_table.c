@@ -22,6 +22,17 @@ static const app_command commands[] = {
      "  aerie run -m model.gguf -p 'Why is the sky blue?'\n"
      "  aerie run -m model.gguf -p 'Summarize this text:' < text.txt\n"
      "  aerie run -m model.gguf -no-cnv -p 'Once upon a time' -n 64 --temp 0 --stats\n"},
+    {APP_SERVE, "serve", "", "an HTTP server for many clients at once",
+     "Answers requests over HTTP in the formats of OpenAI (chat completions, completions, responses), Anthropic (messages),\n"
+     "llama.cpp's server (completion, infill, slots) and ollama (chat, generate), and serves a page to chat on at /.\n"
+     "Every answer has the bytes that the same request gets alone, with whatever else the server does at the time.\n"
+     "Speculation is on by default, for every request. SIGTERM or Ctrl-C lets running answers end (--grace), a second one\n"
+     "ends at once.\n"
+     "Several models: -m repeated, or --models-dir; the request's \"model\" chooses, and models are loaded when asked for.\n"
+     "\n"
+     "  aerie serve -m model.gguf\n"
+     "  aerie serve -m model.gguf --host 0.0.0.0 --port 8000 --api-key-file keys.txt -np 16 -c 8192\n"
+     "  aerie serve --models-dir models --models-max 2\n"},
     {APP_TOKENIZE, "tokenize", "[ID ...]", "text to token ids and back",
      "Reads text from -p, -f or standard input and prints its token ids, one line, spaces between.\n"
      "With --decode it reads ids (arguments, -p, -f or standard input) and prints their exact bytes,\n"
@@ -101,7 +112,8 @@ static const app_command commands[] = {
      "  aerie train-data features answers.jsonl -m model.gguf -o features.bin\n"},
 };
 
-#define SPECULATES (APP_RUN | APP_BENCH_SPEC)
+#define PROMPTS (APP_RUN | APP_BENCH_SPEC) /* gets its prompts from options */
+#define SPECULATES (PROMPTS | APP_SERVE)
 #define GENERATES (SPECULATES | APP_TRAIN_DATA)
 #define LOADS APP_LOADS
 #define READS APP_READS
@@ -111,7 +123,11 @@ static const app_command commands[] = {
 
 static const app_option options[] = {
     /* Model */
-    {"-m --model", "FILE", APP_TEXT, READS, AT(model), 0, 0, "Model", "model file (GGUF); any part of a split model"},
+    {"-m --model", "FILE", APP_TEXT, READS & ~APP_SERVE, AT(model), 0, 0, "Model",
+     "model file (GGUF); any part of a split model"},
+    {"-m --model", "FILE|NAME=FILE", APP_TEXTS, APP_SERVE, AT(serve.models), 0, 0, "Model",
+     "model file (GGUF); may be repeated, each with the name that requests call it by (default: the file's name without "
+     ".gguf)"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
      "draft with a smaller model or with a drafter head for the model; a model with another vocabulary drafts the tokens that "
      "both share, if they share enough"},
@@ -129,6 +145,7 @@ static const app_option options[] = {
      "states of recurrent layers (Qwen3.5, Nemotron-H, Granite hybrids, LFM2) kept to return to when a prompt begins as an earlier "
      "one did; they cost memory, and time when too few"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
+    {"-np --parallel", "N", APP_U32, APP_SERVE, AT(serve.n_seqs), 1, 1024, "Model", "answers generated at once; others wait"},
     {"-np --parallel", "N", APP_U32, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model",
      "prompts answered at once"},
     {"-t --threads", "N", APP_U32, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
@@ -173,7 +190,7 @@ static const app_option options[] = {
      "the prompt; run and bench spec take several. run appends standard input to a single prompt"},
     {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE, AT(file), 0, 0, "Prompt",
      "read the prompt from a file, - is standard input; run drops one newline at its end"},
-    {"--prompts-file", "FILE", APP_TEXT, SPECULATES, AT(prompts_file), 0, 0, "Prompt",
+    {"--prompts-file", "FILE", APP_TEXT, PROMPTS, AT(prompts_file), 0, 0, "Prompt",
      "a prompt on each line; empty lines are skipped. In a .jsonl file a line is JSON: a text, or an object with \"prompt\" or "
      "\"messages\""},
     {"--messages", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(messages), 0, 0, "Prompt",
@@ -185,11 +202,11 @@ static const app_option options[] = {
      "which of --prompts: only those held out of training, all, or only the others (default: all)"},
     {"--per-group", "N", APP_U32, APP_BENCH_SPEC, AT(n_per_group), 0, 1 << 20, "Prompt",
      "maximum number of prompts per group; 0: all"},
-    {"-sys --system-prompt", "TEXT", APP_TEXT, SPECULATES, AT(system_prompt), 0, 0, "Prompt",
+    {"-sys --system-prompt", "TEXT", APP_TEXT, PROMPTS, AT(system_prompt), 0, 0, "Prompt",
      "system message of the conversation"},
-    {"-cnv --conversation", NULL, APP_FLAG, LOADS, AT(conversation), 0, 0, "Prompt",
+    {"-cnv --conversation", NULL, APP_FLAG, LOADS & ~APP_SERVE, AT(conversation), 0, 0, "Prompt",
      "on a terminal: chat, beginning with the prompt of -p or -f if there is one"},
-    {"-no-cnv --no-conversation", NULL, APP_FLAG, GENERATES, AT(no_conversation), 0, 0, "Prompt",
+    {"-no-cnv --no-conversation", NULL, APP_FLAG, PROMPTS | APP_TRAIN_DATA, AT(no_conversation), 0, 0, "Prompt",
      "continue the text as it is, without the chat template"},
     {"-st --single-turn", NULL, APP_FLAG, APP_RUN, AT(single_turn), 0, 0, "Prompt", "end the chat after one answer"},
     {"-e --escape", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
@@ -217,14 +234,14 @@ static const app_option options[] = {
      "do not stop where the model ends its answer"},
     {"-r --stop --reverse-prompt", "TEXT", APP_TEXTS, APP_RUN, AT(stop), 0, 0, "Generation",
      "end the answer before this text; may be given several times"},
-    {"--grammar", "GBNF", APP_TEXT, SPECULATES, AT(grammar_text), 0, 0, "Generation",
+    {"--grammar", "GBNF", APP_TEXT, PROMPTS, AT(grammar_text), 0, 0, "Generation",
      "restrict the answer to this grammar, in llama.cpp's GBNF: 'root ::= \"yes\" | \"no\"'"},
-    {"--grammar-file", "FILE", APP_TEXT, SPECULATES, AT(grammar_file), 0, 0, "Generation", "read the grammar from a file"},
-    {"-j --json-schema", "SCHEMA", APP_TEXT, SPECULATES, AT(schema_text), 0, 0, "Generation",
+    {"--grammar-file", "FILE", APP_TEXT, PROMPTS, AT(grammar_file), 0, 0, "Generation", "read the grammar from a file"},
+    {"-j --json-schema", "SCHEMA", APP_TEXT, PROMPTS, AT(schema_text), 0, 0, "Generation",
      "restrict the answer to JSON that fits this schema; {}: any object"},
-    {"-jf --json-schema-file", "FILE", APP_TEXT, SPECULATES, AT(schema_file), 0, 0, "Generation",
+    {"-jf --json-schema-file", "FILE", APP_TEXT, PROMPTS, AT(schema_file), 0, 0, "Generation",
      "read the schema from a file"},
-    {"--json-schema-strict", NULL, APP_FLAG, SPECULATES, AT(schema_strict), 0, 0, "Generation",
+    {"--json-schema-strict", NULL, APP_FLAG, PROMPTS, AT(schema_strict), 0, 0, "Generation",
      "treat what a grammar cannot enforce in a schema (not, an unknown format) as an error; otherwise it is ignored with a "
      "warning"},
 
@@ -278,7 +295,7 @@ static const app_option options[] = {
     {"--mirostat-lr", "X", APP_F32, SPECULATES, AT(sampling.mirostat_eta), 0, 1000, "Sampling", "mirostat: learning rate"},
     {"--min-keep", "N", APP_U32, SPECULATES, AT(sampling.min_keep), 0, INT32_MAX, "Sampling",
      "typical, top-p, min-p and XTC keep at least N tokens"},
-    {"-l --logit-bias", "TOKEN(+|-)BIAS", APP_TEXTS, SPECULATES, AT(logit_bias), 0, 0, "Sampling",
+    {"-l --logit-bias", "TOKEN(+|-)BIAS", APP_TEXTS, PROMPTS, AT(logit_bias), 0, 0, "Sampling",
      "add to the logit of a token: 15043+1, 15043-0.5, 15043-inf (never); may be repeated"},
     {"--samplers", "LIST", APP_TEXT, SPECULATES, AT(samplers), 0, 0, "Sampling",
      "sampling steps in their order (default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)"},
@@ -286,12 +303,12 @@ static const app_option options[] = {
      "sampling steps as letters (default: edskypmxt)"},
 
     /* Speculation */
-    {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN, AT(session.spec.type), 0, 0, "Speculation",
+    {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN | APP_SERVE, AT(session.spec.type), 0, 0, "Speculation",
      "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa; oracle and random are for tests. auto uses "
      "-md, or a drafter head beside the model (MODEL-eagle3.gguf), and n-grams"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
      "drafters to compare with none (default: ngram, and -md or the drafter head beside the model)"},
-    {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN, AT(session.spec.n_max), 1,
+    {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.n_max), 1,
      AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_maxes), 1,
      AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead"},
@@ -302,7 +319,7 @@ static const app_option options[] = {
     {"--spec-ngram", "on|off", APP_ON_OFF, SPECULATES, AT(session.spec.ngram), 0, 0, "Speculation",
      "let the n-gram drafter work along with a head or draft model: their drafts share a tree, or, with --spec-tree off, the "
      "better chain is used"},
-    {"--spec-tree", "SHAPE", APP_TREE, APP_RUN, AT(session.spec.tree), 0, 0, "Speculation",
+    {"--spec-tree", "SHAPE", APP_TREE, APP_RUN | APP_SERVE, AT(session.spec.tree), 0, 0, "Speculation",
      "shape of drafts: auto branches where that pays, off drafts chains; for heads also static (EAGLE-1's tree) and "
      "dynamic (EAGLE-2's)"},
     {"--spec-tree", "LIST", APP_TREES, APP_BENCH_SPEC, AT(trees), 0, 0, "Speculation",
@@ -322,6 +339,59 @@ static const app_option options[] = {
      "verify everything that is drafted: turn the controller off"},
     {"--spec-oracle-error", "P", APP_F32, SPECULATES, AT(test.oracle_error), 0, 1, "Speculation",
      "oracle: share of drafted tokens that are wrong"},
+
+    /* Server */
+    {"--host", "ADDRESS", APP_TEXT, APP_SERVE, AT(serve.host), 0, 0, "Server",
+     "address to listen on; a path that ends in .sock is a Unix socket (default: 127.0.0.1)"},
+    {"--port", "N", APP_U32, APP_SERVE, AT(serve.port), 0, 65535, "Server", "port to listen on; 0: a free one"},
+    {"--api-key", "KEY[,KEY...]", APP_TEXTS, APP_SERVE, AT(serve.api_keys), 0, 0, "Server",
+     "require one of these keys (Authorization: Bearer KEY, or x-api-key: KEY). Others on this machine can see the command "
+     "line; --api-key-file and AERIE_API_KEY hide it"},
+    {"--api-key-file", "FILE", APP_TEXT, APP_SERVE, AT(serve.api_key_file), 0, 0, "Server",
+     "require one of the keys in this file, one per line; empty lines and lines that begin with # are skipped"},
+    {"--allowed-hosts", "LIST", APP_TEXT, APP_SERVE, AT(serve.allowed_hosts), 0, 0, "Server",
+     "names by which clients may call the server (Host header), with commas between; *: any. Addresses and localhost always "
+     "may "
+     "(default: those alone when listening on a loopback address, otherwise any)"},
+    {"--cors-origins", "LIST", APP_TEXT, APP_SERVE, AT(serve.cors_origins), 0, 0, "Server",
+     "web pages of these origins (https://example.org) may use the server, with commas between; *: any, as without credentials "
+     "(default: the server's own page alone)"},
+    {"-a --alias", "NAME", APP_TEXT, APP_SERVE, AT(serve.alias), 0, 0, "Server", "name of the model, if there is one -m only"},
+    {"--models-dir", "DIR", APP_TEXT, APP_SERVE, AT(serve.models_dir), 0, 0, "Server",
+     "also serve the GGUF files in this folder, by their names without .gguf"},
+    {"--models-max", "N", APP_U32, APP_SERVE, AT(serve.models_max), 0, 1024, "Server",
+     "maximum number of models loaded at once; the least recently used one makes room; 0: any number"},
+    {"--models-memory", "MIB", APP_U32, APP_SERVE, AT(serve.models_memory), 0, INT32_MAX, "Server",
+     "memory for all loaded models and their sessions; the least recently used one makes room; 0: what the machine has"},
+    {"--max-queue", "N", APP_U32, APP_SERVE, AT(serve.max_queue), 0, 1 << 20, "Server",
+     "maximum number of requests that wait for one of the -np places; others get 503 and Retry-After"},
+    {"--max-connections", "N", APP_U32, APP_SERVE, AT(serve.max_connections), 1, 1 << 16, "Server",
+     "maximum number of open connections"},
+    {"--max-connections-per-address", "N", APP_U32, APP_SERVE, AT(serve.max_per_address), 0, 1 << 16, "Server",
+     "maximum number of connections from one address; 0: no limit"},
+    {"--max-requests-per-key", "N", APP_U32, APP_SERVE, AT(serve.max_per_key), 0, 1 << 16, "Server",
+     "maximum number of answers at once for one API key; others get 429; 0: no limit"},
+    {"--max-body", "MIB", APP_U32, APP_SERVE, AT(serve.max_body), 1, 1024, "Server", "maximum size of a request's body"},
+    {"--max-n", "N", APP_U32, APP_SERVE, AT(serve.max_n), 1, 128, "Server", "maximum number of answers to one request (\"n\")"},
+    {"--threads-http", "N", APP_U32, APP_SERVE, AT(serve.n_threads_http), 0, 1024, "Server",
+     "requests that are read, templated and tokenized at once; 0: as many as there are threads"},
+    {"-to --timeout", "SECONDS", APP_U32, APP_SERVE, AT(serve.timeout), 1, 1 << 20, "Server",
+     "end connections whose client takes nothing of an answer for so long"},
+    {"--grace", "SECONDS", APP_U32, APP_SERVE, AT(serve.grace), 0, 1 << 20, "Server",
+     "time that running answers have after SIGTERM or Ctrl-C"},
+    {"--stuck-after", "SECONDS", APP_U32, APP_SERVE, AT(serve.stuck), 1, 1 << 20, "Server",
+     "/health answers 503 when there is work but no pass has ended for so long"},
+    {"--slot-save-path", "DIR", APP_TEXT, APP_SERVE, AT(serve.slot_save_path), 0, 0, "Server",
+     "folder for /slots/N?action=save and restore, which are refused without it"},
+    {"--reasoning-format", "none|auto|deepseek", APP_TEXT, APP_SERVE, AT(serve.reasoning_format), 0, 0, "Server",
+     "none: reasoning stays in the content; auto, deepseek: it gets a field of its own, reasoning_content (default: auto)"},
+    {"--no-prefill-assistant", NULL, APP_FLAG, APP_SERVE, AT(serve.no_prefill), 0, 0, "Server",
+     "treat a last message of the assistant as complete instead of continuing it"},
+    {"--no-slots", NULL, APP_FLAG, APP_SERVE, AT(serve.no_slots), 0, 0, "Server", "do not answer /slots"},
+    {"--no-metrics", NULL, APP_FLAG, APP_SERVE, AT(serve.no_metrics), 0, 0, "Server", "do not answer /metrics"},
+    {"--no-ui --no-webui", NULL, APP_FLAG, APP_SERVE, AT(serve.no_page), 0, 0, "Server", "do not serve the page at /"},
+    {"--no-access-log", NULL, APP_FLAG, APP_SERVE, AT(serve.no_access_log), 0, 0, "Server",
+     "do not print a line on standard error for each request; prompts and answers are never printed"},
 
     /* Tokenize */
     {"--decode", NULL, APP_FLAG, APP_TOKENIZE, AT(decode), 0, 0, "Tokenize", "convert ids to text"},
@@ -436,7 +506,8 @@ static const app_option options[] = {
      "print token ids instead of text, one line per prompt; tokenize always does"},
     {"--jsonl --json-lines", NULL, APP_FLAG, APP_RUN, AT(jsonl), 0, 0, "Output",
      "print one line of JSON per answer, in the order of the prompts, as soon as it is complete"},
-    {"--json", NULL, APP_FLAG, (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA)) | APP_QUANTIZE, AT(json), 0, 0, "Output",
+    {"--json", NULL, APP_FLAG, (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA | APP_SERVE)) | APP_QUANTIZE, AT(json), 0, 0,
+     "Output",
      "print one JSON object"},
     {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(csv), 0, 0, "Output",
      "print comma-separated values"},

@@ -101,8 +101,8 @@ static void suggestions(void **state)
     static const struct {
         const char *line, *text, *not;
     } cases[] = {
-        {"server", "there is no command 'server' yet", "convert"},
-        {"serve", "there is no command 'serve' yet", "convert"},
+        {"server", "use 'aerie serve'", "convert"},
+        {"llama-server", "use 'aerie serve'", "convert"},
         {"llama-cli", "use 'aerie run'", "known"},
         {"pull", "there is no command 'pull' yet", "known"},
         {"show", "use 'aerie inspect FILE'", "known"},

@@ -1,0 +1,74 @@
+/* ask.h - what a request asks for: fields of its JSON, checked by one table; prompt, sampling, grammar, tools.
+ *
+ * Owns: the meaning of fields that all dialects share. Fields that nobody knows are ignored, as OpenAI's servers do; one of the
+ * wrong type or out of range, or known and not supported, is an error that names it; null counts as absent.
+ */
+#ifndef AERIE_APP_SERVE_ASK_H
+#define AERIE_APP_SERVE_ASK_H
+
+#include "serve/models.h"
+
+typedef struct serve_ask {
+    serve_server *server;
+    const serve_call *call;
+    json_t *body;       /* owned */
+    serve_model *model; /* taken; NULL: not yet */
+    const char *model_name; /* as the request has it, or the model's own */
+    /* fields */
+    bool stream, include_usage, logprobs, ignore_eos, origins, echo, keep_reasoning, timings_per_token;
+    uint32_t n, n_predict, n_top; /* n_predict 0: as much as fits */
+    aerie_sampling sampling;
+    uint64_t seed;
+    bool seeded;
+    const char **stops; /* [n_stops] lent by the body and the model; the list is owned */
+    size_t n_stops;
+    aerie_logit_bias *bias; /* [n_bias] owned */
+    size_t n_bias;
+    aerie_grammar *grammar; /* owned */
+    json_t *tools;          /* in OpenAI's shape, owned; NULL: none */
+    const char *tool_name;  /* tool_choice: this one must be called; lent by the body */
+    bool tool_required;
+    /* the prompt */
+    int32_t *tokens; /* [n_tokens] aerie_free */
+    size_t n_tokens;
+    char *prompt;    /* [n_prompt] as rendered, aerie_free; NULL: the request gave text or tokens */
+    size_t n_prompt;
+    char *prefix;    /* [n_prefix] of the answer, part of the prompt and told to the parser first; owned */
+    size_t n_prefix;
+    bool parses;     /* the answer is looked through for reasoning and calls */
+    answer_style style;
+} serve_ask;
+
+/* Reads the body as a JSON object; takes nothing else yet. */
+bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error);
+/* Loads the model that "model" names. The caller has a place of server->work, which others have while it is loaded. */
+bool serve_ask_model(serve_ask *ask, serve_error *error);
+/* The fields of OpenAI's and llama.cpp's requests, and what they mean together. */
+bool serve_ask_fields(serve_ask *ask, serve_error *error);
+/* One field by the name that it has elsewhere: as if "name" had been given. false: not of its type, or out of range. */
+bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error);
+void serve_ask_free(serve_ask *ask);
+
+/* Adds a stop string, or a list of them. */
+bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+/* Restricts the answer to a JSON schema; value NULL: any object. */
+bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+
+/* Getters that tell absent, null and wrong apart: false is an error. *value keeps what it is when the field is absent. */
+bool serve_get_bool(const json_t *object, const char *field, bool *value, serve_error *error);
+bool serve_get_text(const json_t *object, const char *field, const char **value, serve_error *error);
+bool serve_get_list(const json_t *object, const char *field, const json_t **value, serve_error *error);
+bool serve_get_object(const json_t *object, const char *field, const json_t **value, serve_error *error);
+bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32_t max, uint32_t *value, serve_error *error);
+
+/* ---- prompt.c ------------------------------------------------------------------------------------------------- */
+
+/* A prompt of a completion: a text, a list of tokens, or a list of texts and tokens. */
+bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+/* A conversation in OpenAI's shape, by the model's chat template. `object`: where tools, chat_template_kwargs and the like
+ * are. */
+bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error);
+/* The same, rendered only: text [n], aerie_free. */
+bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, serve_error *error);
+
+#endif

@@ -1,0 +1,135 @@
+/* chat.c - OpenAI's chat completions. */
+#include <string.h>
+
+#include "serve/handlers.h"
+#include "serve/reply.h"
+
+/* ---- Streams -------------------------------------------------------------------------------------------------------- */
+
+static json_t *chunk(const serve_reply_state *r, json_t *choices)
+{
+    return json_pack("{s:s, s:s, s:I, s:o, s:s, s:o}", "id", r->id, "object", "chat.completion.chunk", "created",
+                     (json_int_t)r->created, "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)),
+                     "system_fingerprint", serve_fingerprint(), "choices", choices);
+}
+
+/* One choice's delta; takes it over, and what has been kept of its tokens. */
+static bool put_delta(serve_reply_state *r, serve_said *s, json_t *delta, const char *finish)
+{
+    json_t *logprobs = serve_take_list(&s->logprobs), *origins = serve_take_list(&s->origins);
+    json_t *choice = json_pack("{s:i, s:o, s:o, s:o}", "index", (int)s->index, "delta", delta, "logprobs",
+                               logprobs ? json_pack("{s:o}", "content", logprobs) : json_null(), "finish_reason",
+                               finish ? json_string(finish) : json_null());
+    json_t *all = chunk(r, choice ? json_pack("[o]", choice) : NULL);
+    bool ok = all && (!origins || json_object_set(all, "origins", origins) == 0);
+    if (ok && finish) ok = json_object_set_new(all, "timings", serve_json_timings(r, s)) == 0;
+    json_decref(origins);
+    s->told = true;
+    return serve_put_event(r, NULL, all) && ok;
+}
+
+static bool begin(serve_reply_state *r)
+{
+    for (uint32_t i = 0; i < r->ask.n; i++)
+        if (!put_delta(r, &r->said[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL)) return false;
+    return true;
+}
+
+static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+{
+    switch (e->kind) {
+    case ANSWER_CONTENT: return put_delta(r, s, json_pack("{s:o}", "content", app_json_text(e->text, e->n)), NULL);
+    case ANSWER_REASONING: return put_delta(r, s, json_pack("{s:o}", "reasoning_content", app_json_text(e->text, e->n)), NULL);
+    case ANSWER_CALL:
+        return put_delta(r, s,
+                         json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", (int)e->index, "id", e->id,
+                                   "type", "function", "function", "name", e->name, "arguments", ""),
+                         NULL);
+    case ANSWER_ARGUMENTS:
+        return put_delta(r, s,
+                         json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", (int)e->index, "function", "arguments",
+                                   app_json_text(e->text, e->n)),
+                         NULL);
+    case ANSWER_CALL_END: break;
+    }
+    return true;
+}
+
+static bool end_choice(serve_reply_state *r, serve_said *s)
+{
+    return put_delta(r, s, json_object(), serve_finish_name(serve_said_finish(s)));
+}
+
+static bool end(serve_reply_state *r)
+{
+    if (r->ask.include_usage) {
+        json_t *last = chunk(r, json_array());
+        const bool ok = last && !json_object_set_new(last, "usage", serve_json_usage(r)) &&
+                        !json_object_set_new(last, "timings", serve_json_timings(r, &r->said[0]));
+        if (!serve_put_event(r, NULL, last) || !ok) return false;
+    }
+    return serve_put_text(r, "data: [DONE]\n\n");
+}
+
+bool serve_openai_fail(serve_reply_state *r)
+{
+    return serve_put_event(r, NULL,
+                           json_pack("{s:{s:o, s:s, s:i}}", "error", "message",
+                                     app_json_text(r->error.text, strlen(r->error.text)), "type",
+                                     serve_error_type(r->error.status), "code", r->error.status));
+}
+
+/* ---- Whole answers ----------------------------------------------------------------------------------------------------- */
+
+static json_t *whole_choice(serve_said *s)
+{
+    json_t *logprobs = serve_take_list(&s->logprobs), *origins = serve_take_list(&s->origins);
+    const bool silent = s->n_calls && !s->content.n;
+    json_t *message =
+        json_pack("{s:s, s:o}", "role", "assistant", "content", silent ? json_null() : serve_json_string(&s->content));
+    bool ok = message != NULL;
+    if (ok && s->reasoning.n) ok = !json_object_set_new(message, "reasoning_content", serve_json_string(&s->reasoning));
+    if (ok && s->n_calls) ok = !json_object_set_new(message, "tool_calls", serve_json_calls(s));
+    json_t *choice = json_pack("{s:i, s:o, s:o, s:s}", "index", (int)s->index, "message", message, "logprobs",
+                               logprobs ? json_pack("{s:o}", "content", logprobs) : json_null(), "finish_reason",
+                               serve_finish_name(serve_said_finish(s)));
+    if (choice && origins) ok = ok && !json_object_set(choice, "origins", origins);
+    json_decref(origins);
+    if (ok) return choice;
+    json_decref(choice);
+    return NULL;
+}
+
+static json_t *whole(serve_reply_state *r)
+{
+    json_t *choices = json_array();
+    bool ok = choices != NULL;
+    for (uint32_t i = 0; ok && i < r->ask.n; i++) ok = !json_array_append_new(choices, whole_choice(&r->said[i]));
+    if (!ok) {
+        json_decref(choices);
+        return NULL;
+    }
+    return json_pack("{s:s, s:s, s:I, s:o, s:s, s:o, s:o, s:o}", "id", r->id, "object", "chat.completion", "created",
+                     (json_int_t)r->created, "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)),
+                     "system_fingerprint", serve_fingerprint(), "choices", choices, "usage", serve_json_usage(r), "timings",
+                     serve_json_timings(r, &r->said[0]));
+}
+
+static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,
+                                      end,         serve_openai_fail,   whole};
+
+void serve_post_chat(serve_call *call)
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    sem_wait(&call->server->work);
+    const bool ok = serve_ask_read(&ask, call, &error) && serve_ask_model(&ask, &error) && serve_ask_fields(&ask, &error) &&
+                    serve_ask_chat(&ask, json_object_get(ask.body, "messages"), ask.body, &error);
+    sem_post(&call->server->work);
+    if (ok) {
+        serve_reply_run(call, &ask, &dialect);
+        return;
+    }
+    if (error.status != 499) serve_reply_error(call, &error);
+    serve_ask_free(&ask);
+}

@@ -1,0 +1,26 @@
+/* handlers.h - the functions behind the paths (routes.c). Each replies to its call, or leaves it without an answer when the
+ * client is gone.
+ */
+#ifndef AERIE_APP_SERVE_HANDLERS_H
+#define AERIE_APP_SERVE_HANDLERS_H
+
+#include "serve/reply.h"
+
+serve_handler serve_post_chat, serve_post_completion;                     /* chat.c, completion.c */
+serve_handler serve_get_health, serve_get_models, serve_get_model, serve_get_props, serve_get_page;             /* info.c */
+serve_handler serve_get_slots, serve_post_slot;                                                                 /* slots.c */
+/* text.c */
+serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template, serve_refuse_embeddings;
+
+/* An error in a stream of OpenAI's kind. */
+bool serve_openai_fail(serve_reply_state *r);
+/* "aerie-0.1.0": what made the answer. */
+const char *serve_fingerprint(void);
+
+/* What a request for text alone begins with: the body read and its model taken. After it the caller has a place of
+ * server->work, to be given back by serve_text_end. */
+bool serve_text_begin(serve_ask *ask, serve_call *call, serve_error *error);
+/* Replies: json, or the error if it has a status. */
+void serve_text_end(serve_ask *ask, serve_call *call, json_t *json, const serve_error *error);
+
+#endif

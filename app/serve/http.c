@@ -1,0 +1,354 @@
+/* http.c - implements http.h: connections, limits, headers, replies. The listening socket and the main loop are in listen.c. */
+#define _GNU_SOURCE /* POLLRDHUP */
+#include "serve/http.h"
+
+#ifdef APP_HTTP
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "serve/connections.h"
+
+enum { MAX_DISCARDED = 64 << 20, BLOCK_BYTES = 16384 };
+
+/* ---- Replies -------------------------------------------------------------------------------------------- */
+
+void serve_reply(serve_call *call, int status, const char *type, app_text *text)
+{
+    call->replied = true;
+    call->status = status;
+    call->type = type;
+    app_text_free(&call->text);
+    call->text = *text;
+    *text = (app_text){0};
+}
+
+void serve_reply_json(serve_call *call, int status, json_t *json)
+{
+    app_text text = {0};
+    static const char full[] = "{\"error\":{\"message\":\"not enough memory\",\"type\":\"server_error\",\"param\":null,"
+                               "\"code\":null}}";
+    if (!serve_json_add(&text, json)) {
+        app_text_free(&text);
+        status = 503;
+        app_text_add(&text, full, sizeof full - 1);
+    }
+    serve_reply(call, status, "application/json", &text);
+}
+
+static json_t *openai_error(const serve_error *e)
+{
+    return json_pack("{s:{s:o, s:s, s:o, s:o}}", "error", "message", app_json_text(e->text, strlen(e->text)), "type",
+                     serve_error_type(e->status), "param", *e->param ? json_string(e->param) : json_null(), "code",
+                     e->code ? json_string(e->code) : json_null());
+}
+
+void serve_reply_error(serve_call *call, const serve_error *error)
+{
+    call->retry_after = error->retry_after;
+    serve_reply_json(call, error->status, call->route && call->route->error ? call->route->error(error) : openai_error(error));
+}
+
+void serve_reply_stream(serve_call *call, const char *type, serve_read *read, void (*release)(void *), void *user)
+{
+    call->replied = true;
+    call->status = 200;
+    call->type = type;
+    call->read = read;
+    call->release = release;
+    call->user = user;
+}
+
+const char *serve_call_query(const serve_call *call, const char *name)
+{
+    return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+bool serve_call_gone(const serve_call *call)
+{
+    struct pollfd fd = {.fd = call->socket, .events = POLLRDHUP};
+    return poll(&fd, 1, 0) > 0 && fd.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL);
+}
+
+static const char *header(const serve_call *call, const char *name)
+{
+    return MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, name);
+}
+
+static ssize_t on_read(void *user, uint64_t position, char *out, size_t most)
+{
+    serve_call *call = user;
+    (void)position;
+    const ptrdiff_t n = call->read(call->user, out, most);
+    if (n > 0) return n;
+    if (n == 0) serve_connection_deadline(call->of, call->server->o->timeout);
+    return n == 0 ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+static void add_headers(const serve_call *call, struct MHD_Response *response)
+{
+    char number[24];
+    bool cors = false;
+    const char *origin = header(call, "Origin");
+    MHD_add_response_header(response, "Server", "aerie");
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Content-Type", call->type);
+    if (call->read || strncmp(call->type, "text/html", 9)) MHD_add_response_header(response, "Cache-Control", "no-store");
+    if (call->read) MHD_add_response_header(response, "X-Accel-Buffering", "no");
+    if (call->allow) MHD_add_response_header(response, "Allow", call->allow);
+    if (call->status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (strncmp(call->type, "text/html", 9) == 0) {
+        MHD_add_response_header(
+            response, "Content-Security-Policy",
+            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+        MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+        MHD_add_response_header(response, "X-Frame-Options", "DENY");
+    }
+    if (call->retry_after) {
+        snprintf(number, sizeof number, "%d", call->retry_after);
+        MHD_add_response_header(response, "Retry-After", number);
+    }
+    if (origin && serve_origin_allowed(call->server, origin, header(call, "Host"), &cors) && cors) {
+        MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
+        MHD_add_response_header(response, "Vary", "Origin");
+        if (strcmp(call->method, "OPTIONS") == 0) {
+            MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST");
+            MHD_add_response_header(response, "Access-Control-Allow-Headers",
+                                    "Authorization, Content-Type, x-api-key, anthropic-version, anthropic-beta");
+            MHD_add_response_header(response, "Access-Control-Max-Age", "600");
+        }
+    }
+    if (atomic_load(&call->server->draining)) MHD_add_response_header(response, "Connection", "close");
+}
+
+static enum MHD_Result send_reply(serve_call *call)
+{
+    struct MHD_Response *response;
+    if (call->read) response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_read, call, NULL);
+    else
+        response = MHD_create_response_from_buffer(call->text.n, call->text.data ? call->text.data : "",
+                                                   MHD_RESPMEM_PERSISTENT); /* the call lives until it is sent */
+    if (!response) return MHD_NO;
+    add_headers(call, response);
+    if (!call->read) serve_connection_deadline(call->of, call->server->o->timeout);
+    const enum MHD_Result queued = MHD_queue_response(call->connection, (unsigned)call->status, response);
+    MHD_destroy_response(response);
+    return queued;
+}
+
+/* ---- Requests ---------------------------------------------------------------------------------------------- */
+
+/* "Authorization: Bearer KEY", or as Anthropic's clients say it. */
+static const char *presented_key(const serve_call *call)
+{
+    const char *given = header(call, "Authorization");
+    if (given && strncasecmp(given, "Bearer ", 7) == 0) {
+        given += 7;
+        return given + strspn(given, " ");
+    }
+    return header(call, "x-api-key");
+}
+
+/* What can be refused before the body has come. */
+static bool check_head(serve_call *call)
+{
+    serve_error *e = &call->refused;
+    const char *host = header(call, "Host"), *origin = header(call, "Origin"), *length = header(call, "Content-Length");
+    const size_t most = (size_t)call->server->o->max_body << 20;
+    bool cors;
+    if (host && !serve_host_allowed(call->server, host))
+        return serve_fail(e, 403, "", "the server may not be called '%.100s'; --allowed-hosts says by which names it may be",
+                          host);
+    if (origin && !serve_origin_allowed(call->server, origin, host, &cors))
+        return serve_fail(e, 403, "", "pages of '%.100s' may not use this server; --cors-origins says whose may", origin);
+    if (strcmp(call->method, "OPTIONS") == 0 && origin && cors) return true;
+    call->route = serve_route_find(call->method, call->path, &call->allow);
+    if (call->allow && !call->route)
+        return serve_fail(e, 405, "", "%s takes %s; found %.15s", call->path, call->allow, call->method);
+    if (call->server->keys.n && (!call->route || !call->route->open)) {
+        const char *key = presented_key(call);
+        call->i_key = serve_keys_find(&call->server->keys, key);
+        if (call->i_key == SIZE_MAX) {
+            e->code = "invalid_api_key";
+            return serve_fail(e, 401, "",
+                              key ? "the API key is wrong"
+                                  : "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
+        }
+    }
+    if (!call->route) return serve_fail(e, 404, "", "there is nothing at '%.200s'", call->path);
+    if (length && strtoull(length, NULL, 10) > most)
+        return serve_fail(e, 413, "", "the body has %.20s bytes; --max-body allows %zu", length, most);
+    if (atomic_load(&call->server->draining) && !call->route->open) {
+        e->retry_after = 5;
+        return serve_fail(e, 503, "", "the server is shutting down");
+    }
+    return true;
+}
+
+static serve_call *call_create(serve_server *server, struct MHD_Connection *connection, const char *path, const char *method)
+{
+    serve_call *call = calloc(1, sizeof *call);
+    if (!call) return NULL;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    call->server = server;
+    call->connection = connection;
+    call->path = path;
+    call->start = app_now();
+    call->i_key = SIZE_MAX;
+    call->of = info ? info->socket_context : NULL;
+    call->socket = fd ? fd->connect_fd : -1;
+    snprintf(call->method, sizeof call->method, "%s", strcmp(method, "HEAD") ? method : "GET");
+    serve_connection_deadline(call->of, SERVE_BODY_SECONDS);
+    atomic_fetch_add(&server->n_calls, 1);
+    return call;
+}
+
+static void call_free(serve_call *call)
+{
+    if (call->release) call->release(call->user);
+    app_text_free(&call->body);
+    app_text_free(&call->text);
+    if (call->counted) atomic_fetch_sub(&call->server->keys.n_running[call->i_key], 1);
+    atomic_fetch_sub(&call->server->n_calls, 1);
+    free(call);
+}
+
+/* A part of the body. What is too much is read and dropped, up to a point, so that the client sees the answer. */
+static enum MHD_Result take(serve_call *call, const char *part, size_t n)
+{
+    const size_t most = (size_t)call->server->o->max_body << 20;
+    if (!call->refused.status && call->body.n + n > most)
+        serve_fail(&call->refused, 413, "", "the body has more than %zu bytes, which --max-body allows", most);
+    if (!call->refused.status && !app_text_add(&call->body, part, n)) serve_fail_memory(&call->refused);
+    if (!call->refused.status) return MHD_YES;
+    app_text_free(&call->body);
+    call->n_discarded += n;
+    return call->n_discarded <= MAX_DISCARDED ? MHD_YES : MHD_NO;
+}
+
+static void answer(serve_call *call)
+{
+    app_text nothing = {0};
+    if (!call->refused.status && call->server->o->max_per_key && call->i_key != SIZE_MAX && !call->route->open) {
+        call->counted = true;
+        if (atomic_fetch_add(&call->server->keys.n_running[call->i_key], 1) >= call->server->o->max_per_key) {
+            call->refused.retry_after = 1;
+            serve_fail(&call->refused, 429, "", "this API key has %u requests on their way already",
+                       (unsigned)call->server->o->max_per_key);
+        }
+    }
+    if (call->refused.status) serve_reply_error(call, &call->refused);
+    else if (!call->route) serve_reply(call, 204, "text/plain", &nothing); /* of OPTIONS */
+    else call->route->handler(call);
+}
+
+static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url, const char *method,
+                                  const char *version, const char *part, size_t *n_part, void **state)
+{
+    serve_server *server = user;
+    serve_call *call = *state;
+    (void)version;
+    if (!call) {
+        call = *state = call_create(server, connection, url, method);
+        if (!call) return MHD_NO;
+        check_head(call);
+        if (call->refused.status != 413) return MHD_YES;
+        serve_reply_error(call, &call->refused);
+        return send_reply(call);
+    }
+    if (*n_part) {
+        const size_t n = *n_part;
+        *n_part = 0;
+        return take(call, part, n);
+    }
+    serve_connection_deadline(call->of, 0);
+    answer(call);
+    return call->replied ? send_reply(call) : MHD_NO; /* without an answer: the client is gone */
+}
+
+static void on_completed(void *user, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode how)
+{
+    serve_server *server = user;
+    serve_call *call = *state;
+    (void)connection;
+    if (!call) return;
+    *state = NULL;
+    if (!server->o->no_access_log && !server->options->quiet) {
+        const bool whole = how == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+        app_note("%s %s %.100s %d %.3f s%s", call->of ? call->of->address : "-", call->method, call->path, call->status,
+                 app_now() - call->start,
+                 whole           ? ""
+                 : call->replied ? " (cut off)"
+                                 : " (client gone)");
+    }
+    serve_connection_deadline(call->of, SERVE_IDLE_SECONDS);
+    call_free(call);
+}
+
+static void on_connection(void *user, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode what)
+{
+    serve_server *server = user;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        const union MHD_ConnectionInfo *from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        *state = serve_connection_open(server->connections, fd ? fd->connect_fd : -1, from ? from->client_addr : NULL);
+    } else if (*state) {
+        serve_connection_close(*state);
+        *state = NULL;
+    }
+}
+
+static void on_log(void *user, const char *format, va_list args)
+{
+    char text[512];
+    const serve_server *server = user;
+    vsnprintf(text, sizeof text, format, args);
+    text[strcspn(text, "\n")] = '\0';
+    if (server->options->verbose) app_note("libmicrohttpd: %s", text);
+}
+
+void *serve_daemon_start(serve_server *server, int listening)
+{
+    return MHD_start_daemon(
+        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0,
+        NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server, MHD_OPTION_LISTEN_SOCKET, listening,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)server->o->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)server->o->max_per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)server->o->timeout,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVE_HEAD_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)SERVE_STACK_BYTES,
+        MHD_OPTION_END);
+}
+
+int serve_daemon_quiesce(void *daemon)
+{
+    return MHD_quiesce_daemon(daemon);
+}
+
+void serve_daemon_stop(void *daemon)
+{
+    MHD_stop_daemon(daemon);
+}
+
+const char *serve_http_version(void)
+{
+    static char text[64];
+    snprintf(text, sizeof text, "libmicrohttpd %s", MHD_get_version());
+    return text;
+}
+
+#else
+
+const char *serve_http_version(void)
+{
+    return NULL;
+}
+
+#endif

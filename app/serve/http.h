@@ -1,0 +1,83 @@
+/* http.h - requests over HTTP, by libmicrohttpd.
+ *
+ * Owns: the listening socket, connections and their deadlines, headers, keys, origins, the access log. Does not own: what paths
+ * mean (routes.c). Invariants: a header or body that does not come in time ends its connection, however slowly it comes; a body
+ * longer than --max-body is never kept; no line of the log holds text of a request but its path.
+ */
+#ifndef AERIE_APP_SERVE_HTTP_H
+#define AERIE_APP_SERVE_HTTP_H
+
+#include "serve/serve.h"
+
+/* Up to `most` more bytes of a body; 0: its end; -1: the client is gone, or the body cannot be completed. */
+typedef ptrdiff_t serve_read(void *user, char *out, size_t most);
+
+/* One request and its answer. */
+typedef struct serve_call {
+    serve_server *server;
+    void *connection;
+    const struct serve_route *route;
+    const char *path; /* valid while the request is answered */
+    char method[16];
+    app_text body;
+    int socket;
+    size_t i_key; /* its API key; SIZE_MAX: none */
+    bool counted; /* among the key's requests */
+    double start;
+    /* the answer */
+    bool replied;
+    int status;
+    const char *type, *allow;
+    app_text text;
+    serve_read *read; /* NULL: the text */
+    void (*release)(void *user);
+    void *user;
+    int retry_after;
+    /* of http.c */
+    size_t n_discarded;
+    struct serve_connection *of;
+    serve_error refused;
+} serve_call;
+
+typedef void serve_handler(serve_call *call);
+
+typedef struct serve_route {
+    const char *method, *path; /* a path that ends in '*' is the beginning of one */
+    serve_handler *handler;
+    bool open;                 /* no key is needed */
+    json_t *(*error)(const serve_error *error); /* the shape of errors; NULL: OpenAI's */
+} serve_route;
+
+/* The route, or NULL with *allow the methods (static storage) that the path takes; NULL: there is no such path. */
+const serve_route *serve_route_find(const char *method, const char *path, const char **allow);
+
+/* Takes the text over. */
+void serve_reply(serve_call *call, int status, const char *type, app_text *text);
+/* Takes the JSON over; NULL: not enough memory. */
+void serve_reply_json(serve_call *call, int status, json_t *json);
+void serve_reply_error(serve_call *call, const serve_error *error);
+void serve_reply_stream(serve_call *call, const char *type, serve_read *read, void (*release)(void *), void *user);
+/* Value of ?name=, or NULL. */
+const char *serve_call_query(const serve_call *call, const char *name);
+/* Has the client gone? */
+bool serve_call_gone(const serve_call *call);
+
+/* Listens and answers until a signal comes and what runs has ended. */
+int serve_http_run(serve_server *server);
+/* "libmicrohttpd 0.9.75", or NULL in a program that was built without. */
+const char *serve_http_version(void);
+
+/* ---- keys.c ------------------------------------------------------------------------------------------- */
+
+int serve_keys_read(serve_keys *keys, const app_serve_options *options);
+void serve_keys_free(serve_keys *keys);
+/* The key that was presented (NULL: none); SIZE_MAX if it is none of them. In a time that tells nothing about the keys. */
+size_t serve_keys_find(const serve_keys *keys, const char *presented);
+/* Is the name (to a ',' or the end) in a list with commas, or is the list "*"? Case does not count. */
+bool serve_list_has(const char *list, const char *name, size_t n);
+/* May a client call the server by this Host header? */
+bool serve_host_allowed(const serve_server *server, const char *host);
+/* May a page of this origin use the server? *cors: it is another site's, to which headers say so. */
+bool serve_origin_allowed(const serve_server *server, const char *origin, const char *host, bool *cors);
+
+#endif

@@ -1,0 +1,129 @@
+/* info.c - what the server is and how it fares: health, models, properties. */
+#include <string.h>
+
+#include "serve/handlers.h"
+
+/* ---- Health ------------------------------------------------------------------------------------------------------- */
+
+void serve_get_health(serve_call *call)
+{
+    serve_models *models = call->server->models;
+    const double age = serve_models_step_age(models);
+    const bool draining = atomic_load(&call->server->draining), stuck = age > call->server->o->stuck;
+    bool loading = false;
+    pthread_mutex_lock(&models->lock);
+    for (size_t i = 0; i < models->n; i++) loading = loading || models->items[i].startup;
+    pthread_mutex_unlock(&models->lock);
+    const char *status = draining ? "shutting down" : loading ? "loading model" : stuck ? "stuck" : "ok";
+    const bool ok = !draining && !loading && !stuck;
+    json_t *json = json_pack("{s:s, s:o}", "status", status, "seconds_since_step", age >= 0 ? json_real(age) : json_null());
+    if (!ok && json &&
+        json_object_set_new(json, "error",
+                            json_pack("{s:i, s:s, s:s}", "code", 503, "message", loading ? "Loading model" : status, "type",
+                                      "unavailable_error"))) {
+        json_decref(json);
+        json = NULL;
+    }
+    call->retry_after = ok ? 0 : 2;
+    serve_reply_json(call, ok ? 200 : 503, json);
+}
+
+/* ---- Models --------------------------------------------------------------------------------------------------------- */
+
+/* Names and figures of a model that is loaded, which may change at any time: under a use of it. NULL when out of memory. */
+static json_t *meta_of(const serve_model *m)
+{
+    const aerie_model_info *i = &m->models.info;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s}", "n_vocab", (json_int_t)i->n_vocab, "n_ctx_train",
+                     (json_int_t)i->n_ctx_train, "n_ctx", (json_int_t)aerie_session_n_ctx(m->session), "n_embd",
+                     (json_int_t)i->n_embd, "n_params", (json_int_t)i->n_params, "size", (json_int_t)i->file_bytes, "name",
+                     app_json_text(i->name, strlen(i->name)), "speculation", aerie_session_spec_name(m->session));
+}
+
+/* Takes a loaded model without waiting or loading. */
+static bool use(serve_models *models, serve_model *m)
+{
+    pthread_mutex_lock(&models->lock);
+    const bool ready = m->state == SERVE_READY;
+    m->n_users += ready;
+    pthread_mutex_unlock(&models->lock);
+    return ready;
+}
+
+static json_t *model_entry(serve_models *models, serve_model *m)
+{
+    const bool ready = use(models, m);
+    json_t *json = json_pack("{s:o, s:s, s:I, s:s, s:{s:s}}", "id", app_json_text(m->name, strlen(m->name)), "object", "model",
+                             "created", (json_int_t)models->created, "owned_by", "aerie", "status", "value",
+                             serve_state_name(serve_model_state(models, m)));
+    if (ready && json && json_object_set_new(json, "meta", meta_of(m))) {
+        json_decref(json);
+        json = NULL;
+    }
+    if (ready) serve_models_give(models, m);
+    return json;
+}
+
+void serve_get_models(serve_call *call)
+{
+    serve_models *models = call->server->models;
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < models->n; i++) ok = !json_array_append_new(list, model_entry(models, &models->items[i]));
+    if (!ok) json_decref(list);
+    serve_reply_json(call, 200, ok ? json_pack("{s:s, s:o}", "object", "list", "data", list) : NULL);
+}
+
+void serve_get_model(serve_call *call)
+{
+    const char *name = call->path + strlen("/v1/models/");
+    serve_models *models = call->server->models;
+    serve_error error = {.code = "model_not_found"};
+    for (size_t i = 0; i < models->n; i++) {
+        if (strcmp(models->items[i].name, name)) continue;
+        serve_reply_json(call, 200, model_entry(models, &models->items[i]));
+        return;
+    }
+    serve_fail(&error, 404, "model", "there is no model '%.200s'; /v1/models lists them", name);
+    serve_reply_error(call, &error);
+}
+
+/* ---- Properties -------------------------------------------------------------------------------------------------------- */
+
+static json_t *defaults_of(const app_options *o)
+{
+    const aerie_sampling *s = &o->sampling;
+    return json_pack("{s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:i}", "temperature", (double)s->temperature, "top_k",
+                     (int)s->top_k, "top_p", (double)s->top_p, "min_p", (double)s->min_p, "repeat_penalty",
+                     (double)s->repeat_penalty, "presence_penalty", (double)s->presence_penalty, "frequency_penalty",
+                     (double)s->frequency_penalty, "repeat_last_n", (int)s->penalty_last_n, "n_predict", (int)o->n_predict);
+}
+
+void serve_get_props(serve_call *call)
+{
+    serve_error error = {0};
+    serve_models *models = call->server->models;
+    serve_model *m = serve_models_take(models, serve_call_query(call, "model"), call, &error);
+    if (!m) {
+        if (error.status != 499) serve_reply_error(call, &error);
+        return;
+    }
+    const char *text = m->template_text ? m->template_text : "";
+    json_t *json =
+        json_pack("{s:{s:i, s:o}, s:i, s:o, s:o, s:s, s:s, s:o, s:{s:s, s:s}}", "default_generation_settings", "n_ctx",
+                  (int)aerie_session_n_ctx(m->session), "params", defaults_of(&m->options), "total_slots", (int)m->n_seqs,
+                  "model_path", app_json_text(m->path, strlen(m->path)), "chat_template", app_json_text(text, strlen(text)),
+                  "build_info", serve_fingerprint(), "speculation", aerie_session_spec_name(m->session), "model_alias",
+                  app_json_text(m->name, strlen(m->name)), "answers", "format", answer_format_name(m->style.format),
+                  "reasoning", answer_tags_name(m->style.tags));
+    serve_models_give(models, m);
+    serve_reply_json(call, 200, json);
+}
+
+void serve_get_page(serve_call *call)
+{
+    static const char text[] = "aerie serve: POST /v1/chat/completions, GET /v1/models, GET /health\n";
+    app_text page = {0};
+    app_text_add(&page, text, sizeof text - 1);
+    serve_reply(call, 200, "text/plain; charset=utf-8", &page);
+}

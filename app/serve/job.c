@@ -1,0 +1,171 @@
+/* job.c - implements job.h. */
+#define _GNU_SOURCE /* POLLRDHUP */
+#include "serve/job.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "serve/models.h"
+
+serve_job *serve_job_create(serve_model *model, uint32_t n)
+{
+    serve_job *job = calloc(1, sizeof *job + n * sizeof *job->choices);
+    if (!job) return NULL;
+    job->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (job->bell < 0) {
+        free(job);
+        return NULL;
+    }
+    job->model = model;
+    job->n = n;
+    job->end = &job->first;
+    pthread_mutex_init(&job->lock, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        job->choices[i].job = job;
+        job->choices[i].slot = -1;
+    }
+    return job;
+}
+
+/* Who reads has the lock. */
+static void ring(serve_job *job)
+{
+    const uint64_t one = 1;
+    if (!job->waits) return;
+    job->waits = false;
+    if (write(job->bell, &one, sizeof one) < 0) { /* it rings already */
+    }
+}
+
+/* Waits until the reader is rung, or the client goes (socket < 0: not looked at). true: the client is gone. */
+static bool wait_for(const serve_job *job, int socket, double seconds)
+{
+    struct pollfd fds[2] = {{.fd = job->bell, .events = POLLIN}, {.fd = socket, .events = POLLRDHUP}};
+    uint64_t count;
+    const int n = poll(fds, socket >= 0 ? 2 : 1, seconds > 0 ? (int)(seconds * 1e3) : 0);
+    if (n > 0 && fds[0].revents & POLLIN && read(job->bell, &count, sizeof count) < 0) { /* it was rung off */
+    }
+    return n > 0 && socket >= 0 && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL);
+}
+
+void serve_job_free(serve_job *job)
+{
+    if (!job) return;
+    for (uint32_t i = 0; i < job->n; i++)
+        if (job->choices[i].task) aerie_cancel(job->choices[i].task);
+    for (;;) {
+        pthread_mutex_lock(&job->lock);
+        const bool over = !job->n_left;
+        job->waits = !over;
+        pthread_mutex_unlock(&job->lock);
+        if (over) break;
+        wait_for(job, -1, 1);
+    }
+    for (serve_event *list = job->taken ? job->taken : NULL; list;) {
+        serve_event *next = list->next;
+        free(list);
+        list = next;
+    }
+    while (job->first) {
+        serve_event *next = job->first->next;
+        free(job->first);
+        job->first = next;
+    }
+    for (uint32_t i = 0; i < job->n; i++) {
+        aerie_task_free(job->choices[i].task);
+        free(job->choices[i].kept);
+    }
+    free(job->current);
+    close(job->bell);
+    pthread_mutex_destroy(&job->lock);
+    free(job);
+}
+
+const serve_event *serve_job_next(serve_job *job, const serve_call *call, double seconds, bool *gone)
+{
+    const double end = app_now() + seconds;
+    free(job->current);
+    job->current = NULL;
+    *gone = false;
+    while (!job->taken) {
+        pthread_mutex_lock(&job->lock);
+        job->taken = job->first;
+        job->first = NULL;
+        job->end = &job->first;
+        job->waits = !job->taken;
+        pthread_mutex_unlock(&job->lock);
+        if (job->taken) break;
+        const double left = end - app_now();
+        *gone = wait_for(job, call->socket, left);
+        if (*gone || left <= 0) return NULL;
+    }
+    job->current = job->taken;
+    job->taken = job->taken->next;
+    return job->current;
+}
+
+/* ---- The stepping thread ------------------------------------------------------------------------------------ */
+
+static serve_event *copy_event(const serve_choice *choice, const aerie_token_event *event)
+{
+    const size_t n_top = event->n_top * sizeof(aerie_logprob);
+    serve_event *copy = malloc(sizeof *copy + n_top + event->n_text + 1);
+    if (!copy) return NULL;
+    aerie_logprob *top = (aerie_logprob *)(void *)(copy + 1);
+    char *text = (char *)top + n_top;
+    if (n_top) memcpy(top, event->top, n_top);
+    if (event->n_text) memcpy(text, event->text, event->n_text);
+    text[event->n_text] = '\0';
+    *copy = (serve_event){.choice = (uint32_t)(choice - choice->job->choices),
+                          .token = event->token,
+                          .depth = event->draft_depth,
+                          .logprob = event->logprob,
+                          .n_top = event->n_top,
+                          .n_text = event->n_text,
+                          .top = top,
+                          .text = text};
+    return copy;
+}
+
+static void keep_token(serve_choice *choice, int32_t token)
+{
+    int32_t *grown = choice->kept ? app_grow(choice->kept, choice->n_kept, &choice->capacity, sizeof *grown) : NULL;
+    if (!grown) return; /* this slot cannot be saved then */
+    choice->kept = grown;
+    grown[choice->n_kept++] = token;
+}
+
+bool serve_job_on_token(void *user, const aerie_token_event *event)
+{
+    serve_choice *choice = user;
+    serve_job *job = choice->job;
+    const double now = app_now();
+    const bool last = event->token < 0;
+    serve_event *copy = copy_event(choice, event);
+    if (last) {
+        choice->stats = *event->stats;
+        serve_engine_ended(choice); /* it leaves its slot; nothing of the model knows it any more */
+    } else {
+        if (choice->last_token > 0) serve_latency_count(choice->latencies, now - choice->last_token);
+        else choice->first_token = now;
+        choice->last_token = now;
+        atomic_fetch_add(&choice->n_told, 1);
+        keep_token(choice, event->token);
+    }
+    pthread_mutex_lock(&job->lock);
+    if (copy) {
+        copy->next = NULL;
+        *job->end = copy;
+        job->end = &copy->next;
+    } else {
+        job->no_room = true;
+    }
+    job->n_left -= last;
+    ring(job);
+    pthread_mutex_unlock(&job->lock); /* after the last event the job may be gone */
+    return copy != NULL;
+}

@@ -1,0 +1,380 @@
+/* prompt.c - prompts: texts and tokens as they are given, conversations by the model's chat template (ask.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/ask.h"
+
+/* ---- Completions ---------------------------------------------------------------------------------------------- */
+
+static bool add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error)
+{
+    int32_t *all = n ? realloc(ask->tokens, (ask->n_tokens + n) * sizeof *all) : ask->tokens;
+    if (n && !all) return serve_fail_memory(error);
+    if (n) memcpy(all + ask->n_tokens, tokens, n * sizeof *all);
+    ask->tokens = all;
+    ask->n_tokens += n;
+    return true;
+}
+
+/* first: BOS where the model wants one. */
+static bool add_text(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, serve_error *error)
+{
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    aerie_error why = {0};
+    const aerie_status status = aerie_tokenize(ask->model->models.model, text, n_text, first, special, &tokens, &n, &why);
+    if (status != AERIE_OK) return serve_fail_library(error, status, &why, "prompt");
+    const bool ok = add_tokens(ask, tokens, n, error);
+    aerie_free(tokens);
+    return ok;
+}
+
+static bool add_token(serve_ask *ask, const json_t *v, const char *field, serve_error *error)
+{
+    const json_int_t id = json_integer_value(v);
+    const int32_t token = (int32_t)id;
+    if (!json_is_integer(v) || id < 0 || id >= ask->model->models.info.n_vocab)
+        return serve_fail(error, 400, field, "'%s' must hold strings and tokens from 0 to %u", field,
+                          (unsigned)ask->model->models.info.n_vocab - 1);
+    return add_tokens(ask, &token, 1, error);
+}
+
+bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error)
+{
+    const size_t n = json_array_size(value);
+    bool ok = true;
+    if (json_is_array(value) && n == 1 && json_is_array(json_array_get(value, 0)))
+        return serve_ask_prompt(ask, json_array_get(value, 0), field, error); /* a list of one prompt */
+    if (json_is_string(value)) {
+        ok = add_text(ask, json_string_value(value), json_string_length(value), true, true, error);
+    } else if (json_is_array(value)) {
+        for (size_t i = 0; ok && i < n; i++) {
+            const json_t *v = json_array_get(value, i);
+            if (json_is_string(v) && n > 1 && json_is_string(json_array_get(value, 0)) && i)
+                return serve_fail(error, 400, field, "'%s' holds several prompts; one request has one", field);
+            if (json_is_string(v)) ok = add_text(ask, json_string_value(v), json_string_length(v), i == 0, true, error);
+            else ok = add_token(ask, v, field, error);
+        }
+    } else {
+        return serve_fail(error, 400, field,
+                          value && !json_is_null(value) ? "'%s' must be a string or a list of tokens" : "'%s' is missing",
+                          field);
+    }
+    if (ok && !ask->n_tokens) return serve_fail(error, 400, field, "'%s' has no tokens", field);
+    return ok;
+}
+
+/* ---- Messages --------------------------------------------------------------------------------------------------- */
+
+static bool not_text(serve_error *error, size_t i, const char *type)
+{
+    return serve_fail(error, 400, "messages",
+                      "messages[%zu]: content of type '%.40s' is not supported; the models served here "
+                      "read text",
+                      i, type ? type : "");
+}
+
+/* Parts of text as one text, lines between them, as vLLM and llama.cpp have it. NULL: *error says why. */
+static json_t *join_parts(const json_t *parts, size_t i, serve_error *error)
+{
+    app_text text = {0};
+    bool ok = app_text_add(&text, "", 0);
+    for (size_t k = 0; ok && k < json_array_size(parts); k++) {
+        const json_t *part = json_array_get(parts, k), *inner = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (json_is_string(part)) {
+            inner = part;
+        } else if (!type || (strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text") &&
+                             strcmp(type, "refusal"))) {
+            app_text_free(&text);
+            not_text(error, i, type);
+            return NULL;
+        }
+        if (!json_is_string(inner)) {
+            app_text_free(&text);
+            serve_fail(error, 400, "messages", "messages[%zu]: a part of type text has no 'text'", i);
+            return NULL;
+        }
+        ok = (!k || app_text_add(&text, "\n", 1)) && app_text_add(&text, json_string_value(inner), json_string_length(inner));
+    }
+    json_t *json = ok ? json_stringn(text.data, text.n) : NULL;
+    app_text_free(&text);
+    if (!json) serve_fail_memory(error);
+    return json;
+}
+
+/* Arguments of calls are JSON in a string there, and an object in most templates. */
+static bool open_arguments(json_t *message, size_t i, serve_error *error)
+{
+    json_t *calls = json_object_get(message, "tool_calls");
+    if (!calls || json_is_null(calls)) return true;
+    if (!json_is_array(calls)) return serve_fail(error, 400, "messages", "messages[%zu]: 'tool_calls' must be a list", i);
+    for (size_t k = 0; k < json_array_size(calls); k++) {
+        json_t *function = json_object_get(json_array_get(calls, k), "function");
+        const json_t *arguments = json_object_get(function, "arguments");
+        if (!function || !json_is_string(json_object_get(function, "name")))
+            return serve_fail(error, 400, "messages", "messages[%zu]: tool_calls[%zu] names no function", i, k);
+        if (!json_is_string(arguments)) continue;
+        json_t *open = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL);
+        if (json_is_object(open) && json_object_set(function, "arguments", open)) {
+            json_decref(open);
+            return serve_fail_memory(error);
+        }
+        json_decref(open);
+    }
+    return true;
+}
+
+static bool tidy_message(json_t *message, size_t i, bool open, serve_error *error)
+{
+    const json_t *role = json_object_get(message, "role"), *content = json_object_get(message, "content");
+    if (!json_is_object(message)) return serve_fail(error, 400, "messages", "messages[%zu] must be an object", i);
+    if (!json_is_string(role)) return serve_fail(error, 400, "messages", "messages[%zu] has no 'role'", i);
+    if (strcmp(json_string_value(role), "developer") == 0 && json_object_set_new(message, "role", json_string("system")))
+        return serve_fail_memory(error);
+    if (json_is_array(content)) {
+        json_t *joined = join_parts(content, i, error);
+        if (!joined) return false;
+        if (json_object_set_new(message, "content", joined)) return serve_fail_memory(error);
+    } else if (!content || json_is_null(content)) {
+        const char *name = json_string_value(role);
+        if (strcmp(name, "assistant")) return serve_fail(error, 400, "messages", "messages[%zu] has no 'content'", i);
+        if (json_object_set_new(message, "content", json_string(""))) return serve_fail_memory(error);
+    } else if (!json_is_string(content)) {
+        return serve_fail(error, 400, "messages", "messages[%zu]: 'content' must be a string or a list of parts", i);
+    }
+    return !open || open_arguments(message, i, error);
+}
+
+/* A copy with all of that done; NULL with the reason. */
+static json_t *tidy_messages(const json_t *messages, bool open, serve_error *error)
+{
+    if (!json_is_array(messages)) {
+        serve_fail(error, 400, "messages", messages ? "'messages' must be a list" : "'messages' is missing");
+        return NULL;
+    }
+    if (!json_array_size(messages)) {
+        serve_fail(error, 400, "messages", "'messages' is empty");
+        return NULL;
+    }
+    json_t *copy = json_deep_copy(messages);
+    if (!copy) serve_fail_memory(error);
+    bool ok = copy != NULL;
+    for (size_t i = 0; ok && i < json_array_size(copy); i++) ok = tidy_message(json_array_get(copy, i), i, open, error);
+    if (ok) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+/* ---- Tools -------------------------------------------------------------------------------------------------------- */
+
+static bool check_tools(const json_t *tools, serve_error *error)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i), *function = json_object_get(tool, "function");
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        if (!json_is_object(tool) || (type && strcmp(type, "function")))
+            return serve_fail(error, 400, "tools", "tools[%zu]: only tools of type function are supported", i);
+        if (!json_is_string(json_object_get(function, "name")))
+            return serve_fail(error, 400, "tools", "tools[%zu]: the function has no 'name'", i);
+    }
+    return true;
+}
+
+static bool read_choice(serve_ask *ask, const json_t *object, bool *none, serve_error *error)
+{
+    const json_t *choice = json_object_get(object, "tool_choice");
+    *none = false;
+    if (!choice || json_is_null(choice)) return true;
+    if (json_is_string(choice)) {
+        const char *word = json_string_value(choice);
+        *none = strcmp(word, "none") == 0;
+        ask->tool_required = strcmp(word, "required") == 0 || strcmp(word, "any") == 0;
+        if (*none || ask->tool_required || strcmp(word, "auto") == 0) return true;
+    } else if (json_is_object(choice)) {
+        const json_t *function = json_object_get(choice, "function");
+        ask->tool_name = json_string_value(json_object_get(function ? function : choice, "name"));
+        ask->tool_required = true;
+        if (ask->tool_name) return true;
+    }
+    return serve_fail(error, 400, "tool_choice", "'tool_choice' is none, auto, required or an object that names a function");
+}
+
+static bool read_tools(serve_ask *ask, const json_t *object, serve_error *error)
+{
+    const json_t *tools = NULL, *old = json_object_get(object, "functions");
+    bool none;
+    if (json_array_size(old))
+        return serve_fail(error, 400, "functions", "'functions' is not supported by this server; use 'tools'");
+    if (!serve_get_list(object, "tools", &tools, error) || !read_choice(ask, object, &none, error)) return false;
+    if (!check_tools(tools, error)) return false;
+    if (json_array_size(tools) && !none) ask->tools = json_incref((json_t *)tools);
+    if (ask->tool_required && !ask->tools)
+        return serve_fail(error, 400, "tool_choice", "'tool_choice' asks for a call, but there are no 'tools'");
+    return true;
+}
+
+/* ---- Rendering ------------------------------------------------------------------------------------------------------ */
+
+/* The server's variables, and over them the request's. NULL: *error says why. */
+static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_error *error)
+{
+    const app_text *given = &ask->model->models.format.variables;
+    const json_t *more = NULL;
+    const char *effort = NULL;
+    bool think = true;
+    if (!serve_get_object(object, "chat_template_kwargs", &more, error) ||
+        !serve_get_text(object, "reasoning_effort", &effort, error) ||
+        !serve_get_bool(object, "enable_thinking", &think, error))
+        return NULL;
+    json_t *all = given->data ? json_loadb(given->data, given->n, JSON_ALLOW_NUL, NULL) : json_object();
+    bool ok = all != NULL;
+    if (ok && effort) ok = !json_object_set_new(all, "reasoning_effort", json_string(effort));
+    if (ok && (!think || (effort && strcmp(effort, "none") == 0))) {
+        ok = !json_object_set_new(all, "enable_thinking", json_false()) && !json_object_set_new(all, "thinking", json_false());
+    }
+    if (ok && more) ok = !json_object_update(all, (json_t *)more);
+    if (ok) return all;
+    json_decref(all);
+    serve_fail_memory(error);
+    return NULL;
+}
+
+typedef struct rendering {
+    aerie_chat chat;
+    char *messages, *tools, *variables;
+} rendering;
+
+static char *dump(const json_t *json)
+{
+    return json ? json_dumps(json, JSON_COMPACT) : NULL;
+}
+
+static bool rendering_begin(rendering *r, const serve_ask *ask, json_t *messages, const json_t *object, serve_error *error)
+{
+    json_t *variables = variables_of(ask, object, error);
+    if (!variables) return false;
+    *r = (rendering){.chat = app_format_chat(&ask->model->models.format),
+                     .messages = dump(messages),
+                     .tools = dump(ask->tools),
+                     .variables = dump(variables)};
+    json_decref(variables);
+    if (!r->messages || !r->variables || (ask->tools && !r->tools)) return serve_fail_memory(error);
+    r->chat.messages = (aerie_text){r->messages, strlen(r->messages), "messages"};
+    r->chat.variables = (aerie_text){r->variables, strlen(r->variables), "chat_template_kwargs"};
+    r->chat.tools = r->tools ? (aerie_text){r->tools, strlen(r->tools), "tools"} : (aerie_text){"[]", 2, "tools"};
+    bool generation = true;
+    if (!serve_get_bool(object, "add_generation_prompt", &generation, error)) return false;
+    r->chat.no_generation_prompt = !generation;
+    return true;
+}
+
+static void rendering_end(rendering *r)
+{
+    free(r->messages);
+    free(r->tools);
+    free(r->variables);
+}
+
+/* The assistant's last message, which the answer continues; taken out of the list. NULL: there is none. */
+static json_t *take_prefill(const serve_ask *ask, json_t *messages)
+{
+    const size_t n = json_array_size(messages);
+    json_t *last = json_array_get(messages, n - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    json_t *content = json_object_get(last, "content");
+    if (n < 2 || ask->server->o->no_prefill || strcmp(role, "assistant") ||
+        json_array_size(json_object_get(last, "tool_calls")) || !json_string_length(content))
+        return NULL;
+    json_incref(content);
+    if (json_array_remove(messages, n - 1)) {
+        json_decref(content);
+        return NULL;
+    }
+    return content;
+}
+
+/* Messages as tokens, or (text) as text; `open`: arguments of calls as objects. */
+static aerie_status render(serve_ask *ask, const json_t *messages, const json_t *object, bool open, char **text, size_t *n,
+                           bool only_text, serve_error *error, aerie_error *why)
+{
+    rendering r = {0};
+    aerie_status status = AERIE_ERROR_ARGUMENT;
+    json_t *tidy = tidy_messages(messages, open, error), *prefill = NULL;
+    if (!tidy) return status;
+    prefill = take_prefill(ask, tidy);
+    if (rendering_begin(&r, ask, tidy, object, error)) {
+        if (only_text) status = aerie_chat_render(ask->model->models.model, &r.chat, text, n, why);
+        else status = aerie_chat_tokens(ask->model->models.model, &r.chat, &ask->tokens, &ask->n_tokens, text, n, why);
+    }
+    if (status == AERIE_OK && prefill && !only_text &&
+        !add_text(ask, json_string_value(prefill), json_string_length(prefill), false, false, error))
+        status = AERIE_ERROR_MEMORY;
+    rendering_end(&r);
+    json_decref(prefill);
+    json_decref(tidy);
+    return status;
+}
+
+/* Some templates take arguments of calls as an object, some as the string that clients send. */
+static bool render_either(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, bool only_text,
+                          serve_error *error)
+{
+    aerie_error why = {0}, again = {0};
+    aerie_status status = render(ask, messages, object, true, text, n, only_text, error, &why);
+    if (status == AERIE_ERROR_FORMAT && !error->status)
+        status = render(ask, messages, object, false, text, n, only_text, error, &again);
+    if (status == AERIE_OK) return true;
+    return error->status ? false : serve_fail_library(error, status, &why, "messages");
+}
+
+bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, serve_error *error)
+{
+    return read_tools(ask, object, error) && render_either(ask, messages, object, text, n, true, error);
+}
+
+/* tool_choice: the answer begins with a call, and a grammar makes it a whole one. */
+static bool force_call(serve_ask *ask, serve_error *error)
+{
+    answer_forced forced = {0};
+    const char *why = "";
+    const answer_params params = {.style = ask->style,
+                                  .keep_reasoning = ask->keep_reasoning,
+                                  .tools = ask->tools,
+                                  .prompt = ask->prompt,
+                                  .n_prompt = ask->n_prompt};
+    if (ask->grammar) return serve_fail(error, 400, "tool_choice", "'tool_choice' and a grammar or schema exclude each other");
+    if (!answer_force(&forced, &params, ask->tool_name, &why))
+        return serve_fail(error, 400, "tool_choice", "'tool_choice': %s", why);
+    json_t *schema = json_loadb(forced.schema, forced.n_schema, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    bool ok = schema && serve_ask_schema(ask, schema, "tools", error);
+    if (!schema) serve_fail_memory(error);
+    if (ok) ok = add_text(ask, forced.prefix, forced.n_prefix, false, true, error);
+    json_decref(schema);
+    ask->style = forced.style;
+    ask->prefix = ok ? malloc(forced.n_prefix + 1) : NULL;
+    if (ask->prefix) {
+        memcpy(ask->prefix, forced.prefix, forced.n_prefix);
+        ask->n_prefix = forced.n_prefix;
+    } else if (ok) {
+        ok = serve_fail_memory(error);
+    }
+    answer_forced_free(&forced);
+    return ok;
+}
+
+bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error)
+{
+    size_t n_marks = 0;
+    const app_format *format = &ask->model->models.format;
+    const char *const *marks = app_format_stops(format, &n_marks);
+    if (!read_tools(ask, object, error)) return false;
+    if (!render_either(ask, messages, object, &ask->prompt, &ask->n_prompt, false, error)) return false;
+    if (!ask->n_tokens) return serve_fail(error, 400, "messages", "the conversation has no tokens");
+    for (size_t i = 0; i < n_marks; i++) {
+        if (!ask->stops && !(ask->stops = calloc(AERIE_MAX_STOPS, sizeof *ask->stops))) return serve_fail_memory(error);
+        if (ask->n_stops < AERIE_MAX_STOPS) ask->stops[ask->n_stops++] = marks[i];
+    }
+    ask->parses = true;
+    return !ask->tool_required || force_call(ask, error);
+}

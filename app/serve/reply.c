@@ -1,0 +1,447 @@
+/* reply.c - implements reply.h. */
+#define _POSIX_C_SOURCE 200809L
+#include "serve/reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PATIENCE = 10, MAX_CALLS = 128 }; /* seconds without an event, after which a stream shows a sign of life */
+
+/* ---- Text -------------------------------------------------------------------------------------------------------- */
+
+bool serve_put_text(serve_reply_state *r, const char *text)
+{
+    return app_text_add(&r->out, text, strlen(text));
+}
+
+bool serve_put_event(serve_reply_state *r, const char *name, json_t *json)
+{
+    bool ok = json != NULL;
+    if (ok && name) ok = serve_put_text(r, "event: ") && serve_put_text(r, name) && serve_put_text(r, "\n");
+    ok = ok && serve_put_text(r, "data: ");
+    return serve_json_add(&r->out, json) && ok && serve_put_text(r, "\n\n");
+}
+
+bool serve_put_line(serve_reply_state *r, json_t *json)
+{
+    return serve_json_add(&r->out, json) && serve_put_text(r, "\n");
+}
+
+json_t *serve_json_string(const app_text *text)
+{
+    return app_json_text(text->data ? text->data : "", text->n);
+}
+
+/* ---- What is said ------------------------------------------------------------------------------------------------ */
+
+static bool begin_call(serve_said *s, const answer_event *e)
+{
+    if (s->n_calls == MAX_CALLS) return false;
+    serve_tool_call *grown = app_grow(s->calls, s->n_calls, &s->capacity, sizeof *grown);
+    if (!grown) return false;
+    s->calls = grown;
+    grown[s->n_calls] = (serve_tool_call){.id = strdup(e->id), .name = strdup(e->name)};
+    const serve_tool_call *c = &grown[s->n_calls++];
+    return c->id && c->name;
+}
+
+static bool on_said(void *user, const answer_event *e)
+{
+    serve_said *s = user;
+    serve_reply_state *r = s->of;
+    bool ok = true;
+    switch (e->kind) {
+    case ANSWER_CONTENT: ok = app_text_add(&s->content, e->text, e->n); break;
+    case ANSWER_REASONING: ok = app_text_add(&s->reasoning, e->text, e->n); break;
+    case ANSWER_CALL: ok = begin_call(s, e); break;
+    case ANSWER_ARGUMENTS: ok = e->index < s->n_calls && app_text_add(&s->calls[e->index].arguments, e->text, e->n); break;
+    case ANSWER_CALL_END:
+        if (e->index < s->n_calls) s->calls[e->index].complete = e->complete;
+        break;
+    }
+    if (ok && r->ask.stream) ok = r->dialect->delta(r, s, e);
+    if (ok && e->kind == ANSWER_CONTENT) s->n_streamed += e->n;
+    if (!ok) r->no_memory = true;
+    return ok;
+}
+
+/* More text of the answer, through the parser if there is one. */
+static bool say(serve_said *s, const char *text, size_t n)
+{
+    if (!n) return true;
+    if (!s->parser) return on_said(s, &(answer_event){.kind = ANSWER_CONTENT, .text = text, .n = n});
+    return answer_feed(s->parser, text, n);
+}
+
+static bool append(json_t **list, json_t *item)
+{
+    if (!*list) *list = json_array();
+    return *list && item && json_array_append_new(*list, item) == 0;
+}
+
+static json_t *bytes_of(const char *text, size_t n)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < n; i++) ok = json_array_append_new(list, json_integer((unsigned char)text[i])) == 0;
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* A token's probability; -INFINITY has no number in JSON, and OpenAI's lowest is -9999. */
+static json_t *logprob_entry(const serve_model *model, int32_t token, float logprob)
+{
+    aerie_token_info info = {.text = ""};
+    aerie_token_info_get(model->models.model, token, &info, sizeof info);
+    return json_pack("{s:i, s:o, s:o, s:f}", "id", (int)token, "token", app_json_text(info.text, info.n_text), "bytes",
+                     bytes_of(info.text, info.n_text), "logprob", logprob > -9999 ? (double)logprob : -9999.0);
+}
+
+static bool keep_logprobs(serve_reply_state *r, serve_said *s, const serve_event *e)
+{
+    json_t *entry = logprob_entry(r->ask.model, e->token, e->logprob), *top = json_array();
+    bool ok = entry && top;
+    for (uint32_t i = 0; ok && i < e->n_top && i < r->ask.n_top; i++)
+        ok = json_array_append_new(top, logprob_entry(r->ask.model, e->top[i].token, e->top[i].logprob)) == 0;
+    if (!ok || json_object_set(entry, "top_logprobs", top)) {
+        json_decref(entry);
+        entry = NULL;
+    }
+    json_decref(top);
+    return append(&s->logprobs, entry);
+}
+
+static bool keep_origin(serve_reply_state *r, serve_said *s, const serve_event *e)
+{
+    aerie_token_info info = {.text = ""};
+    aerie_token_info_get(r->ask.model->models.model, e->token, &info, sizeof info);
+    return append(&s->origins, json_pack("{s:i, s:o, s:i}", "id", (int)e->token, "text", app_json_text(info.text, info.n_text),
+                                         "depth", (int)e->depth));
+}
+
+/* The newest bytes, for serve_said_stop. */
+static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
+{
+    enum { MOST = 2 * AERIE_MAX_STOP_BYTES };
+    aerie_token_info info = {.text = ""};
+    aerie_token_info_get(r->ask.model->models.model, token, &info, sizeof info);
+    if (!app_text_add(&s->tail, info.text, info.n_text)) return false;
+    if (s->tail.n <= 2 * MOST) return true;
+    memmove(s->tail.data, s->tail.data + s->tail.n - MOST, MOST + 1);
+    s->tail.n = MOST;
+    return true;
+}
+
+static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e)
+{
+    if (r->ask.logprobs && !keep_logprobs(r, s, e)) return false;
+    if (r->ask.origins && !keep_origin(r, s, e)) return false;
+    if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
+    return say(s, e->text, e->n_text);
+}
+
+/* ---- Ends --------------------------------------------------------------------------------------------------------- */
+
+/* A choice's end; what went wrong is the whole answer's error. */
+static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
+{
+    const serve_choice *choice = &r->job->choices[s->index];
+    s->stats = &choice->stats;
+    if (!say(s, e->text, e->n_text)) return false;
+    if (s->parser && !answer_end(s->parser)) return false;
+    s->ended = true;
+    r->n_ended++;
+    if (choice->stats.error.status != AERIE_OK)
+        serve_fail_library(&r->error, choice->stats.error.status, &choice->stats.error, "");
+    else if (r->job->no_room) serve_fail_memory(&r->error);
+    else if (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE)
+        serve_fail(&r->error, 503, "", "the answer was cut off: the server is shutting down");
+    if (r->error.status) return true;
+    return !r->ask.stream || r->dialect->end_choice(r, s);
+}
+
+serve_finish serve_said_finish(const serve_said *s)
+{
+    switch (s->stats->stop) {
+    case AERIE_STOP_LENGTH:
+    case AERIE_STOP_CONTEXT:
+    case AERIE_STOP_DEAD_END: return SERVE_FINISH_LENGTH;
+    default: return s->n_calls ? SERVE_FINISH_CALLS : SERVE_FINISH_STOP;
+    }
+}
+
+const char *serve_finish_name(serve_finish finish)
+{
+    static const char *const names[] = {"stop", "length", "tool_calls"};
+    return names[finish];
+}
+
+/* The last place where it stands in text[0..n). */
+static const char *find_last(const char *text, size_t n, const char *what)
+{
+    const size_t n_what = strlen(what);
+    for (size_t i = n_what <= n ? n - n_what + 1 : 0; i-- > 0;)
+        if (memcmp(text + i, what, n_what) == 0) return text + i;
+    return NULL;
+}
+
+/* The library does not say which one it was: the one that ends last in the tokens' text, of those the longest. */
+const char *serve_said_stop(const serve_reply_state *r, const serve_said *s)
+{
+    const char *best = NULL;
+    size_t best_end = 0;
+    if (s->stats->stop != AERIE_STOP_STRING || !s->tail.data) return NULL;
+    for (size_t i = 0; i < r->ask.n_stops; i++) {
+        const char *stop = r->ask.stops[i], *at = find_last(s->tail.data, s->tail.n, stop);
+        const size_t end = at ? (size_t)(at - s->tail.data) + strlen(stop) : 0;
+        if (end > best_end || (best && end == best_end && strlen(stop) > strlen(best))) {
+            best = stop;
+            best_end = end;
+        }
+    }
+    return best;
+}
+
+/* ---- Figures -------------------------------------------------------------------------------------------------------- */
+
+uint32_t serve_n_generated(const serve_reply_state *r)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->ask.n; i++) n += r->said[i].stats ? r->said[i].stats->n_generated : 0;
+    return n;
+}
+
+uint32_t serve_n_cached(const serve_reply_state *r)
+{
+    return r->said[0].stats ? r->said[0].stats->n_cached : 0;
+}
+
+json_t *serve_json_usage(const serve_reply_state *r)
+{
+    const uint32_t n = serve_n_generated(r);
+    uint32_t n_drafted = 0, n_accepted = 0;
+    for (uint32_t i = 0; i < r->ask.n; i++) {
+        n_drafted += r->said[i].stats ? r->said[i].stats->n_drafted : 0;
+        n_accepted += r->said[i].stats ? r->said[i].stats->n_accepted : 0;
+    }
+    return json_pack("{s:I, s:I, s:I, s:{s:i}, s:{s:i, s:i}}", "prompt_tokens", (json_int_t)r->ask.n_tokens,
+                     "completion_tokens", (json_int_t)n, "total_tokens", (json_int_t)(r->ask.n_tokens + n),
+                     "prompt_tokens_details", "cached_tokens", (int)serve_n_cached(r), "completion_tokens_details",
+                     "accepted_prediction_tokens", (int)n_accepted, "rejected_prediction_tokens",
+                     (int)(n_drafted - n_accepted));
+}
+
+json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s)
+{
+    const aerie_stats *t = s->stats;
+    const double prompt_ms = t->prompt_seconds * 1e3, predicted_ms = t->decode_seconds * 1e3;
+    const uint32_t n_prompt = t->n_prompt - t->n_cached;
+    json_t *json = json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", (int)t->n_cached, "prompt_n",
+                             (int)n_prompt, "prompt_ms", prompt_ms, "prompt_per_token_ms", app_rate(prompt_ms, n_prompt),
+                             "prompt_per_second", app_rate(n_prompt, t->prompt_seconds), "predicted_n", (int)t->n_generated,
+                             "predicted_ms", predicted_ms, "predicted_per_token_ms", app_rate(predicted_ms, t->n_generated),
+                             "predicted_per_second", app_rate(t->n_generated, t->decode_seconds));
+    (void)r;
+    json_t *depths = json_array();
+    bool ok = json && depths;
+    for (size_t i = 0; ok && i < AERIE_MAX_DRAFT; i++)
+        if (t->drafted_at[i])
+            ok = json_array_append_new(depths,
+                                       json_pack("{s:i, s:i, s:i, s:i}", "depth", (int)i + 1, "drafted", (int)t->drafted_at[i],
+                                                 "tried", (int)t->tried_at[i], "accepted", (int)t->accepted_at[i])) == 0;
+    json_t *draft =
+        ok ? json_pack("{s:i, s:i, s:i, s:i, s:O}", "draft_n", (int)t->n_drafted, "draft_n_accepted", (int)t->n_accepted,
+                       "draft_n_verif_steps", (int)t->tried_at[0], "n_passes", (int)t->n_passes, "draft_by_depth", depths)
+           : NULL;
+    json_decref(depths);
+    if (!draft || json_object_update(json, draft)) {
+        json_decref(json);
+        json = NULL;
+    }
+    json_decref(draft);
+    return json;
+}
+
+json_t *serve_take_list(json_t **list)
+{
+    json_t *taken = *list;
+    *list = NULL;
+    return taken;
+}
+
+json_t *serve_json_calls(const serve_said *s)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < s->n_calls; i++)
+        ok = json_array_append_new(list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", s->calls[i].id, "type", "function",
+                                                   "function", "name", s->calls[i].name, "arguments",
+                                                   serve_json_string(&s->calls[i].arguments))) == 0;
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------------------ */
+
+static void said_free(serve_said *s)
+{
+    answer_free(s->parser);
+    app_text_free(&s->content);
+    app_text_free(&s->reasoning);
+    app_text_free(&s->tail);
+    for (size_t i = 0; i < s->n_calls; i++) {
+        free(s->calls[i].id);
+        free(s->calls[i].name);
+        app_text_free(&s->calls[i].arguments);
+    }
+    free(s->calls);
+    json_decref(s->logprobs);
+    json_decref(s->origins);
+}
+
+static void reply_free(void *user)
+{
+    serve_reply_state *r = user;
+    serve_job_free(r->job);
+    for (uint32_t i = 0; r->said && i < r->ask.n; i++) said_free(&r->said[i]);
+    free(r->said);
+    serve_ask_free(&r->ask);
+    app_text_free(&r->out);
+    free(r);
+}
+
+static bool make_parsers(serve_reply_state *r)
+{
+    for (uint32_t i = 0; i < r->ask.n; i++) {
+        serve_said *s = &r->said[i];
+        s->of = r;
+        s->index = i;
+        if (!r->ask.parses) continue;
+        const answer_params params = {.style = r->ask.style,
+                                      .keep_reasoning = r->ask.keep_reasoning,
+                                      .tools = r->ask.tools,
+                                      .prompt = r->ask.prompt,
+                                      .n_prompt = r->ask.n_prompt,
+                                      .id_seed = r->ask.seed + i,
+                                      .sink = on_said,
+                                      .user = s};
+        s->parser = answer_create(&params);
+        if (!s->parser) return false;
+    }
+    return true;
+}
+
+/* The prefix that the prompt ends with belongs to the answer. */
+static bool begin(serve_reply_state *r)
+{
+    r->begun = true;
+    if (r->ask.stream && !r->dialect->begin(r)) return false;
+    for (uint32_t i = 0; i < r->ask.n; i++)
+        if (!say(&r->said[i], r->ask.prefix, r->ask.n_prefix)) return false;
+    return true;
+}
+
+static bool take(serve_reply_state *r, const serve_event *e)
+{
+    serve_said *s = &r->said[e->choice];
+    const bool ok = e->token < 0 ? take_end(r, s, e) : take_token(r, s, e);
+    if (!ok || r->no_memory) serve_fail_memory(&r->error);
+    return ok;
+}
+
+/* All that has come of the answer, or after some seconds nothing. false: the client is gone. */
+static bool advance(serve_reply_state *r)
+{
+    bool gone = false;
+    if (!r->begun && !begin(r)) serve_fail_memory(&r->error);
+    if (r->error.status || r->n_ended == r->ask.n) return true;
+    const serve_event *e = serve_job_next(r->job, r->call, PATIENCE, &gone);
+    if (e) take(r, e);
+    else if (!gone && r->ask.stream && strcmp(r->dialect->type, "application/x-ndjson")) serve_put_text(r, ": waiting\n\n");
+    return !gone;
+}
+
+static ptrdiff_t read_stream(void *user, char *out, size_t most)
+{
+    serve_reply_state *r = user;
+    while (r->n_sent == r->out.n) {
+        if (r->over) return r->no_memory && !r->begun ? -1 : 0;
+        r->n_sent = r->out.n = 0;
+        if (!advance(r)) return -1;
+        if (!r->error.status && r->n_ended < r->ask.n) continue;
+        r->over = true;
+        if (!(r->error.status ? r->dialect->fail(r) : r->dialect->end(r))) return -1;
+    }
+    const size_t n = r->out.n - r->n_sent < most ? r->out.n - r->n_sent : most;
+    memcpy(out, r->out.data + r->n_sent, n);
+    r->n_sent += n;
+    return (ptrdiff_t)n;
+}
+
+static void reply_whole(serve_reply_state *r)
+{
+    while (!r->error.status && r->n_ended < r->ask.n) {
+        if (advance(r)) continue;
+        reply_free(r); /* the client is gone, and there is nobody to answer */
+        return;
+    }
+    serve_call *call = r->call;
+    if (r->error.status) serve_reply_error(call, &r->error);
+    else serve_reply_json(call, 200, r->dialect->whole(r));
+    reply_free(r);
+}
+
+static bool submit(serve_reply_state *r, serve_error *error)
+{
+    serve_ask *ask = &r->ask;
+    aerie_request request = aerie_request_default();
+    request.tokens = ask->tokens;
+    request.n_tokens = ask->n_tokens;
+    request.n_predict = ask->n_predict;
+    request.ignore_eos = ask->ignore_eos;
+    request.sampling = ask->sampling;
+    request.sampling.seed = ask->seed;
+    request.sampling.logit_bias = ask->n_bias ? ask->bias : request.sampling.logit_bias;
+    request.sampling.n_logit_bias = ask->n_bias ? ask->n_bias : request.sampling.n_logit_bias;
+    request.n_logprobs = ask->logprobs ? (ask->n_top ? ask->n_top : 1) : 0;
+    request.stop = ask->stops;
+    request.n_stop = ask->n_stops;
+    request.grammar = ask->grammar;
+    r->job = serve_job_create(ask->model, ask->n);
+    r->said = calloc(ask->n, sizeof *r->said);
+    if (!r->job || !r->said || !make_parsers(r)) return serve_fail_memory(error);
+    r->job->streams = ask->stream;
+    r->job->n_predict = ask->n_predict;
+    return serve_engine_submit(ask->model, r->job, &request, error);
+}
+
+void serve_reply_run(serve_call *call, serve_ask *ask, const serve_dialect *dialect)
+{
+    serve_error error = {0};
+    struct timespec now;
+    serve_reply_state *r = calloc(1, sizeof *r);
+    if (!r) {
+        serve_ask_free(ask);
+        serve_fail_memory(&error);
+        serve_reply_error(call, &error);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    r->call = call;
+    r->ask = *ask;
+    r->dialect = dialect;
+    r->created = (double)now.tv_sec;
+    r->started = app_now();
+    serve_id(call->server, dialect->prefix, r->id);
+    if (!submit(r, &error)) {
+        serve_reply_error(call, &error);
+        reply_free(r);
+    } else if (ask->stream) {
+        serve_reply_stream(call, dialect->type, read_stream, reply_free, r);
+    } else {
+        reply_whole(r);
+    }
+}

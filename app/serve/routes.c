@@ -1,0 +1,44 @@
+/* routes.c - which path is what. */
+#include <string.h>
+
+#include "serve/handlers.h"
+
+static const serve_route routes[] = {
+    {"GET", "/", serve_get_page, true, NULL},
+    {"GET", "/health", serve_get_health, true, NULL},
+    {"GET", "/v1/health", serve_get_health, true, NULL},
+    {"GET", "/models", serve_get_models, false, NULL},
+    {"GET", "/v1/models", serve_get_models, false, NULL},
+    {"GET", "/v1/models/*", serve_get_model, false, NULL},
+    {"GET", "/props", serve_get_props, false, NULL},
+    {"GET", "/slots", serve_get_slots, false, NULL},
+    {"POST", "/slots/*", serve_post_slot, false, NULL},
+    {"GET", "/metrics", serve_get_metrics, false, NULL},
+    {"POST", "/tokenize", serve_post_tokenize, false, NULL},
+    {"POST", "/detokenize", serve_post_detokenize, false, NULL},
+    {"POST", "/apply-template", serve_post_template, false, NULL},
+    {"POST", "/v1/completions", serve_post_completion, false, NULL},
+    {"POST", "/v1/chat/completions", serve_post_chat, false, NULL},
+    {"POST", "/chat/completions", serve_post_chat, false, NULL},
+    {"POST", "/embeddings", serve_refuse_embeddings, false, NULL},
+    {"POST", "/v1/embeddings", serve_refuse_embeddings, false, NULL},
+    {"POST", "/v1/rerank", serve_refuse_embeddings, false, NULL},
+};
+
+static bool fits(const serve_route *route, const char *path)
+{
+    const size_t n = strlen(route->path);
+    if (route->path[n - 1] != '*') return strcmp(route->path, path) == 0;
+    return strncmp(route->path, path, n - 1) == 0 && path[n - 1];
+}
+
+const serve_route *serve_route_find(const char *method, const char *path, const char **allow)
+{
+    *allow = NULL;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (!fits(&routes[i], path)) continue;
+        if (strcmp(routes[i].method, method) == 0) return &routes[i];
+        *allow = routes[i].method;
+    }
+    return NULL;
+}

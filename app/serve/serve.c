@@ -1,0 +1,138 @@
+/* serve.c - aerie serve: an HTTP server. Implements serve.h. */
+#define _POSIX_C_SOURCE 200809L
+#include "serve/serve.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/commands.h"
+#include "serve/connections.h"
+#include "serve/handlers.h"
+
+/* ---- Errors ----------------------------------------------------------------------------------------------------- */
+
+bool serve_fail(serve_error *error, int status, const char *param, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    error->status = status;
+    vsnprintf(error->text, sizeof error->text, format, args);
+    va_end(args);
+    snprintf(error->param, sizeof error->param, "%s", param);
+    return false;
+}
+
+bool serve_fail_memory(serve_error *error)
+{
+    error->retry_after = 1;
+    return serve_fail(error, 503, "", "there is not enough memory for this request now");
+}
+
+bool serve_fail_library(serve_error *error, aerie_status status, const aerie_error *why, const char *param)
+{
+    const char *text = why && why->status == status && *why->text ? why->text : aerie_status_text(status);
+    switch (status) {
+    case AERIE_ERROR_LIMIT:
+        if (strstr(text, "context")) error->code = "context_length_exceeded";
+        return serve_fail(error, 400, param, "%s", text);
+    case AERIE_ERROR_ARGUMENT:
+    case AERIE_ERROR_FORMAT:
+    case AERIE_ERROR_UNSUPPORTED: return serve_fail(error, 400, param, "%s", text);
+    case AERIE_ERROR_MEMORY: error->retry_after = 1; return serve_fail(error, 503, param, "%s", text);
+    default: return serve_fail(error, 500, param, "%s", text);
+    }
+}
+
+const char *serve_error_type(int status)
+{
+    switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 429: return "rate_limit_error";
+    case 500: return "server_error";
+    case 501: return "not_supported_error";
+    case 503: return "unavailable_error";
+    default: return "invalid_request_error";
+    }
+}
+
+/* ---- Ids, JSON -------------------------------------------------------------------------------------------------- */
+
+const char *serve_id(serve_server *server, const char *prefix, char out[48])
+{
+    static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t state = (uint64_t)now.tv_sec * 1000000007u ^ (uint64_t)now.tv_nsec << 20 ^
+                     atomic_fetch_add(&server->n_ids, 1) << 44 ^ (uint64_t)getpid();
+    const size_t n = (size_t)snprintf(out, 20, "%s", prefix);
+    for (size_t i = 0; i < 24; i++) {
+        uint64_t z = state += 0x9e3779b97f4a7c15u;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+        out[n + i] = letters[(z ^ z >> 31) % (sizeof letters - 1)];
+    }
+    out[n + 24] = '\0';
+    return out;
+}
+
+static int append(const char *bytes, size_t n, void *text)
+{
+    return app_text_add(text, bytes, n) ? 0 : -1;
+}
+
+bool serve_json_add(app_text *out, json_t *json)
+{
+    const size_t n = out->n;
+    const bool ok = json && json_dump_callback(json, append, out, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) == 0;
+    json_decref(json);
+    if (!ok && out->data) out->data[out->n = n] = '\0';
+    return ok;
+}
+
+const char *serve_fingerprint(void)
+{
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+    return "aerie-" TEXT(AERIE_VERSION_MAJOR) "." TEXT(AERIE_VERSION_MINOR) "." TEXT(AERIE_VERSION_PATCH);
+}
+
+/* ---- The command ---------------------------------------------------------------------------------------------------- */
+
+static int check_options(serve_server *server)
+{
+    const char *format = server->o->reasoning_format;
+    if (format) server->keep_reasoning = strcmp(format, "none") == 0;
+    if (format && !server->keep_reasoning && strcmp(format, "auto") && strcmp(format, "deepseek"))
+        return app_error(APP_USAGE, "--reasoning-format takes none, auto or deepseek; found '%s'", format);
+    return APP_DONE;
+}
+
+int app_serve(const app_options *options)
+{
+    serve_models models = {0};
+    serve_connections connections = {0};
+    serve_server server = {
+        .options = options, .o = &options->serve, .models = &models, .connections = &connections, .started = app_now()};
+    const uint32_t n_work = options->serve.n_threads_http ? options->serve.n_threads_http : options->n_threads;
+    if (!serve_http_version())
+        return app_error(APP_FAILED, "this aerie was built without libmicrohttpd, which 'serve' needs: install it "
+                                     "(Debian: libmicrohttpd-dev) and build again");
+    int bad = check_options(&server);
+    if (bad) return bad;
+    json_object_seed(0); /* before there are threads */
+    pthread_mutex_init(&connections.lock, NULL);
+    sem_init(&server.work, 0, n_work ? n_work : 1);
+    bad = serve_models_create(&models, &server);
+    if (!bad) bad = serve_keys_read(&server.keys, server.o);
+    if (!bad) bad = serve_http_run(&server);
+    serve_models_free(&models);
+    serve_keys_free(&server.keys);
+    sem_destroy(&server.work);
+    pthread_mutex_destroy(&connections.lock);
+    return bad;
+}

@@ -1,0 +1,225 @@
+"""One request at a time: shapes of answers, streams, fields, errors."""
+import json
+import re
+import unittest
+
+import rig
+from rig import Server, chat
+
+
+class Basic(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = Server("-np", "2", "--max-n", "3")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.s.stop() == 0, cls.s.log
+
+    def ask(self, body, status=200, path="/v1/chat/completions"):
+        a = self.s.post(path, body)
+        self.assertEqual(a.status, status, a.body)
+        return a
+
+    def test_health_models_props_slots(self):
+        self.assertEqual(self.s.get("/health").json["status"], "ok")
+        models = self.s.get("/v1/models").json
+        self.assertEqual((models["object"], [m["id"] for m in models["data"]]), ("list", ["m"]))
+        self.assertEqual(self.s.get("/v1/models/m").json["id"], "m")
+        self.assertEqual(self.s.get("/v1/models/x").status, 404)
+        props = self.s.get("/props").json
+        self.assertEqual(props["total_slots"], 2)
+        self.assertIn("<|im_start|>", props["chat_template"])
+        self.assertEqual([(s["id"], s["is_processing"]) for s in self.s.get("/slots").json], [(0, False), (1, False)])
+
+    def test_chat_whole_and_streamed_are_the_same(self):
+        whole = self.ask(chat("Hello", seed=5, temperature=1, logprobs=True, top_logprobs=2)).json
+        choice = whole["choices"][0]
+        self.assertEqual(choice["message"]["role"], "assistant")
+        self.assertEqual(whole["usage"]["completion_tokens"], whole["timings"]["predicted_n"])
+        self.assertEqual(len(choice["logprobs"]["content"]), whole["usage"]["completion_tokens"])
+        self.assertEqual([len(e["top_logprobs"]) for e in choice["logprobs"]["content"]][:1], [2])
+        streamed = self.ask(chat("Hello", seed=5, temperature=1, logprobs=True, top_logprobs=2, stream=True, return_origins=True,
+                                 stream_options={"include_usage": True}))
+        self.assertTrue(streamed.headers["Content-Type"].startswith("text/event-stream"))
+        events = streamed.events
+        self.assertEqual(events[-1], "[DONE]")
+        self.assertEqual(events[-2]["choices"], [])
+        for key in ("prompt_tokens", "completion_tokens", "total_tokens"):
+            self.assertEqual(events[-2]["usage"][key], whole["usage"][key])
+        chunks = [e for e in events[:-2]]
+        self.assertEqual(chunks[0]["choices"][0]["delta"]["role"], "assistant")
+        self.assertEqual("".join(c["choices"][0]["delta"].get("content", "") for c in chunks), choice["message"]["content"])
+        self.assertEqual(chunks[-1]["choices"][0]["finish_reason"], choice["finish_reason"])
+        self.assertTrue(all(c["choices"][0]["finish_reason"] is None for c in chunks[:-1]))
+        logprobs = [e for c in chunks if c["choices"][0]["logprobs"] for e in c["choices"][0]["logprobs"]["content"]]
+        self.assertEqual(logprobs, choice["logprobs"]["content"])
+        self.assertEqual([o["id"] for c in chunks for o in c.get("origins", [])], [e["id"] for e in logprobs])
+        self.assertEqual(len({c["id"] for c in chunks}), 1)
+
+    def test_completion_whole_and_streamed_are_the_same(self):
+        body = {"prompt": "abc", "max_tokens": 12, "seed": 1, "logprobs": 2}
+        whole = self.ask(body, path="/v1/completions").json
+        events = self.ask({**body, "stream": True}, path="/v1/completions").events
+        text = "".join(e["choices"][0]["text"] for e in events[:-1])
+        self.assertEqual(text, whole["choices"][0]["text"])
+        logprobs = whole["choices"][0]["logprobs"]
+        self.assertEqual(len(logprobs["tokens"]), whole["usage"]["completion_tokens"])
+        self.assertTrue(all(len(t) <= 2 for t in logprobs["top_logprobs"]))
+        echoed = self.ask({**body, "echo": True}, path="/v1/completions").json
+        self.assertEqual(echoed["choices"][0]["text"], "abc" + text)
+        tokens = self.s.post("/tokenize", {"content": "abc"}).json["tokens"]
+        self.assertEqual(self.ask({**body, "prompt": tokens}, path="/v1/completions").json["choices"][0]["text"], text)
+        self.assertEqual(self.ask({**body, "prompt": ["abc"]}, path="/v1/completions").json["choices"][0]["text"], text)
+
+    def test_a_seed_repeats_an_answer_and_no_seed_does_not(self):
+        def text(**fields):
+            return self.ask(chat("x", temperature=1.5, **fields)).json["choices"][0]["message"]["content"]
+        self.assertEqual(text(seed=7), text(seed=7))
+        self.assertEqual(text(seed=2**63), text(seed=2**63))
+        self.assertGreater(len({text() for _ in range(4)}), 1)
+        self.assertGreater(len({text(seed=-1) for _ in range(4)}), 1)
+
+    def test_n_choices_are_those_of_the_seeds(self):
+        many = self.ask(chat("y", n=3, seed=10, temperature=1)).json
+        alone = [self.ask(chat("y", seed=10 + i, temperature=1)).json for i in range(3)]
+        self.assertEqual([c["message"]["content"] for c in many["choices"]], [a["choices"][0]["message"]["content"] for a in alone])
+        self.assertEqual([c["index"] for c in many["choices"]], [0, 1, 2])
+        self.assertEqual(many["usage"]["completion_tokens"], sum(a["usage"]["completion_tokens"] for a in alone))
+        events = self.ask(chat("y", n=3, seed=10, temperature=1, stream=True)).events[:-1]
+        for i, a in enumerate(alone):
+            text = "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"][0]["index"] == i)
+            self.assertEqual(text, a["choices"][0]["message"]["content"])
+
+    def test_stop_strings_and_length(self):
+        whole = self.ask(chat("abc", max_tokens=24, ignore_eos=True)).json["choices"][0]
+        self.assertEqual(whole["finish_reason"], "length")
+        text = whole["message"]["content"]
+        stop = re.search("[!-~]{2}", text[3:]).group()
+        for given in (stop, [stop, "never there"]):
+            cut = self.ask(chat("abc", max_tokens=24, ignore_eos=True, stop=given)).json["choices"][0]
+            self.assertEqual(cut["finish_reason"], "stop")
+            self.assertEqual(cut["message"]["content"], text[:text.index(stop)])
+        short = self.ask(chat("abc", max_completion_tokens=3, max_tokens=None, ignore_eos=True)).json
+        self.assertEqual(short["usage"]["completion_tokens"], 3)
+
+    def test_grammars_and_schemas(self):
+        answer = self.ask(chat("q", grammar='root ::= "yes" | "no"')).json["choices"][0]
+        self.assertIn(answer["message"]["content"], ("yes", "no"))
+        schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+        for fields in ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}},
+                       {"json_schema": schema}, {"response_format": {"type": "json_object", "schema": schema}}):
+            answer = self.ask(chat("q", max_tokens=200, temperature=1, seed=3, **fields)).json["choices"][0]
+            self.assertIn(json.loads(answer["message"]["content"])["a"], (1, 2))
+
+    def test_logit_bias(self):
+        token = self.s.post("/tokenize", {"content": "k"}).json["tokens"][0]
+        for bias in ({str(token): 100}, [[token, 100]]):
+            self.assertEqual(self.ask(chat("q", max_tokens=4, logit_bias=bias)).json["choices"][0]["message"]["content"], "kkkk")
+        self.assertNotIn("k", self.ask(chat("q", max_tokens=60, temperature=2, logit_bias={str(token): -100},
+                                            ignore_eos=True)).json["choices"][0]["message"]["content"])
+
+    def test_content_parts_and_roles(self):
+        plain = self.s.post("/apply-template", {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a\nb"}]})
+        parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+        same = self.s.post("/apply-template", {"messages": [{"role": "developer", "content": "s"}, {"role": "user", "content": parts}]})
+        self.assertEqual(plain.json, same.json)
+        image = [{"type": "image_url", "image_url": {"url": "x"}}]
+        self.assertIn("image_url", self.ask({"messages": [{"role": "user", "content": image}]}, 400).error)
+
+    def test_the_last_message_of_the_assistant_is_continued(self):
+        messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "abc"}]
+        prompt = self.s.post("/apply-template", {"messages": messages[:1]}).json["prompt"] + "abc"
+        fields = {"max_tokens": 8, "temperature": 0}
+        answer = self.ask({"messages": messages, **fields}).json["choices"][0]["message"]["content"]
+        self.assertEqual(answer, self.ask({"prompt": prompt, **fields}, path="/v1/completions").json["choices"][0]["text"])
+
+    def test_tokens_and_texts(self):
+        text = "a <|im_end|> \u00fc\u0000b"
+        tokens = self.s.post("/tokenize", {"content": text}).json["tokens"]
+        self.assertEqual(self.s.post("/detokenize", {"tokens": tokens}).json["content"], text)
+        pieces = self.s.post("/tokenize", {"content": "ab", "with_pieces": True}).json["tokens"]
+        self.assertEqual("".join(p["piece"] for p in pieces), "ab")
+        self.assertEqual(self.s.post("/detokenize", {"tokens": []}).json["content"], "")
+
+    def test_unknown_fields_are_ignored_and_null_is_absent(self):
+        self.ask(chat("x", user="me", something_new={"a": [1]}, stop=None, logit_bias=None, n=None, tools=None, tool_choice=None,
+                      response_format=None, stream_options=None, seed=None, top_p=None, parallel_tool_calls=True, store=False))
+
+    def test_refusals_name_the_field(self):
+        huge = 10**30
+        for field, value in (("temperature", "hot"), ("temperature", -1), ("temperature", huge), ("top_p", 2), ("top_k", 1.5),
+                             ("top_k", huge), ("max_tokens", 0), ("max_tokens", -3), ("max_tokens", [1]), ("n", 0), ("n", 4),
+                             ("n", 10**6), ("seed", "x"), ("seed", 1.5), ("stop", 3), ("stop", ["a", 2]), ("stop", ["x"] * 65),
+                             ("stop", "y" * 5000), ("logprobs", "yes"), ("top_logprobs", 1000), ("logit_bias", [1]),
+                             ("logit_bias", {"x": 1}), ("logit_bias", {"9999": 1}), ("stream", "true"), ("stream_options", 1),
+                             ("response_format", "json"), ("response_format", {"type": "xml"}),
+                             ("response_format", {"type": "json_schema"}), ("grammar", 1), ("grammar", "root ::= ("), ("tools", {}),
+                             ("tools", [{"type": "retrieval"}]), ("tool_choice", "always"), ("tool_choice", "required"),
+                             ("audio", {"voice": "x"}), ("modalities", ["audio"]), ("best_of", 3), ("functions", [{"name": "f"}]),
+                             ("presence_penalty", "a"), ("min_p", 7), ("samplers", ["nope"]),
+                             ("chat_template_kwargs", []), ("reasoning_format", "loud"), ("mirostat", 9), ("model", 3)):
+            a = self.s.post("/v1/chat/completions", chat("x", **{field: value}))
+            self.assertEqual(a.status, 400, (field, value, a.body))
+            self.assertIn(field.split("_")[0], a.error)
+            self.assertEqual((a.json["error"]["type"], a.json["error"]["param"]), ("invalid_request_error", field))
+
+    def test_bodies_that_cannot_be_read(self):
+        post = self.s.post
+        for body in (b"", b"{", b"[]", b"null", b'"x"', b'{"messages": }', b"\xff\xfe", b'{"a":1,"a":2}', b"[" * 100000,
+                     b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"messages": [1]}', b'{"messages": []}', b'{"messages": {}}',
+                     b'{"messages": [{"role": "user"}]}', b'{"messages": [{"content": "x"}]}', b'{"messages": [{"role": 1, "content": "x"}]}',
+                     b'{"messages": [{"role": "user", "content": 5}]}', b'{"messages": [{"role": "user", "content": [5]}]}'):
+            for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/apply-template"):
+                a = post(path, body)
+                self.assertEqual(a.status, 400, (path, body[:60], a.body))
+                self.assertTrue(a.error)
+
+    def test_a_prompt_that_is_too_long(self):
+        a = self.ask({"prompt": [5] * 600}, 400, "/v1/completions")
+        self.assertEqual(a.json["error"]["code"], "context_length_exceeded")
+        self.assertIn("600", a.error)
+        self.assertIn("512", a.error)
+        self.ask({"prompt": ""}, 400, "/v1/completions")
+        self.ask({"prompt": ["a", "b"]}, 400, "/v1/completions")
+        self.ask({"prompt": [-1]}, 400, "/v1/completions")
+        self.ask({"prompt": [10**9]}, 400, "/v1/completions")
+        self.ask({}, 400, "/v1/completions")
+
+    def test_paths_and_methods(self):
+        self.assertEqual(self.s.get("/nope").status, 404)
+        a = self.s.get("/v1/chat/completions")
+        self.assertEqual((a.status, a.headers["Allow"]), (405, "POST"))
+        self.assertEqual(self.s.post("/health", {}).status, 405)
+        self.assertEqual(self.s.call("HEAD", "/health").status, 200)
+        self.assertEqual(self.s.call("DELETE", "/v1/models").status, 405)
+        self.assertEqual(self.s.post("/v1/embeddings", {"input": "x"}).status, 501)
+
+    def test_metrics(self):
+        before = self.figures()
+        n = self.ask(chat("count me", ignore_eos=True)).json["usage"]
+        after = self.figures()
+        for name, grown in (("vllm:generation_tokens_total", n["completion_tokens"]), ("vllm:prompt_tokens_total", n["prompt_tokens"]),
+                            ("llamacpp:tokens_predicted_total", n["completion_tokens"]), ("vllm:time_to_first_token_seconds_count", 1),
+                            ("vllm:inter_token_latency_seconds_count", n["completion_tokens"] - 1)):
+            self.assertEqual(after[name] - before[name], grown, name)
+        self.assertEqual(after["vllm:num_requests_running"], 0)
+
+    def figures(self):
+        out = {}
+        for line in self.s.get("/metrics").body.decode().splitlines():
+            if not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                out[name.split("{")[0]] = float(value)
+        return out
+
+    def test_one_connection_many_requests(self):
+        c = self.s.connect()
+        for i in range(5):
+            self.assertEqual(self.s.call("POST", "/v1/completions", {"prompt": "a", "max_tokens": 2}, connection=c).status, 200)
+            self.assertEqual(self.s.call("POST", "/v1/completions", {"prompt": 1}, connection=c).status, 400)
+        c.close()
+
+
+if __name__ == "__main__":
+    rig.main("__main__")

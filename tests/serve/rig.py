@@ -1,0 +1,172 @@
+"""What the tests of `aerie serve` share: a server on a free port with a tiny random model, and requests by the standard library.
+
+Each check_*.py is called with the program and mkmodel, and runs its unittest cases; AERIE_SERVE_ARGS adds options to every server.
+"""
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+AERIE = MKMODEL = FOLDER = None
+SLOW = 1  # how many times as long to wait, under sanitizers
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self):
+        return self.json["error"]["message"]
+
+    @property
+    def events(self):
+        """Data of server-sent events, [DONE] included; comments left out."""
+        out = []
+        for block in self.body.decode().split("\n\n"):
+            lines = [line for line in block.split("\n") if line and not line.startswith(":")]
+            data = [line[6:] for line in lines if line.startswith("data: ")]
+            if data:
+                out.append(data[0] if data[0] == "[DONE]" else json.loads(data[0]))
+        return out
+
+
+class Server:
+    def __init__(self, *options, model="m.gguf", wait=True, env=None):
+        model_options = ["-m", os.path.join(FOLDER, model)] if model else []
+        command = [AERIE, "serve", *model_options, "--port", "0", "-t", "2", "-c", "512", *os.environ.get("AERIE_SERVE_ARGS", "").split(),
+                   *options]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("AERIE_")}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env={**clean, **(env or {})})
+        self.lines, self.port, self.ready = [], None, threading.Event()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+        if not self.ready.wait(60 * SLOW) or not self.port:
+            self.process.wait(30)
+            if wait:
+                raise AssertionError("the server did not start: " + "".join(self.lines))
+        if wait and self.port:
+            self.wait_ready()
+
+    def read(self):
+        for line in self.process.stderr:
+            self.lines.append(line)
+            found = re.search(r"listening on http://[^ ]*:(\d+)$", line)
+            if found:
+                self.port = int(found.group(1))
+                self.ready.set()
+        self.ready.set()
+
+    @property
+    def log(self):
+        return "".join(self.lines)
+
+    def wait_ready(self):
+        end = time.monotonic() + 120 * SLOW
+        while time.monotonic() < end:
+            if self.get("/health").status == 200:
+                return
+            time.sleep(0.02)
+        raise AssertionError("the model is not loaded: " + self.log)
+
+    def connect(self, timeout=120):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout * SLOW)
+
+    def call(self, method, path, body=None, headers=None, connection=None):
+        c = connection or self.connect()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        c.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+        r = c.getresponse()
+        out = Answer(r.status, r.headers, r.read())
+        if not connection:
+            c.close()
+        return out
+
+    def get(self, path, headers=None):
+        return self.call("GET", path, None, headers)
+
+    def post(self, path, body, headers=None):
+        return self.call("POST", path, body, headers)
+
+    def raw(self, text, timeout=30):
+        """Bytes as they are; what comes back until the server closes."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout * SLOW) as s:
+            s.sendall(text)
+            out = b""
+            while True:
+                try:
+                    part = s.recv(65536)
+                except ConnectionResetError:
+                    break
+                if not part:
+                    break
+                out += part
+            return out
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def memory(self):
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1))
+
+    def stop(self, how=signal.SIGTERM):
+        """The exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        try:
+            status = self.process.wait(60 * SLOW)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError("the server does not end: " + self.log)
+        self.reader.join(10)
+        self.process.stderr.close()
+        return status
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        status = self.stop()
+        if kind is None and status != 0:
+            raise AssertionError(f"exit status {status}: {self.log}")
+
+
+def chat(text, **fields):
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 16, "temperature": 0, **fields}
+
+
+def make_model(name, *options):
+    subprocess.run([MKMODEL, "--shape", "tiny", *options, os.path.join(FOLDER, name)], check=True, stderr=subprocess.DEVNULL,
+                   stdout=subprocess.DEVNULL)
+
+
+def main(module_name):
+    """Arguments: the program, mkmodel, and what unittest takes."""
+    global AERIE, MKMODEL, FOLDER, SLOW
+    AERIE, MKMODEL = sys.argv[1:3]
+    with open(AERIE, "rb") as f:
+        SLOW = 10 if b"__tsan_init" in f.read() or os.environ.get("AERIE_SLOW") else 1
+    FOLDER = tempfile.mkdtemp(prefix="aerie-serve-")
+    try:
+        if b"built without libmicrohttpd" in subprocess.run([AERIE, "serve"], stderr=subprocess.PIPE).stderr:
+            print("skip: the program was built without libmicrohttpd")
+            sys.exit(77)
+        make_model("m.gguf")
+        program = unittest.main(module_name, argv=[sys.argv[0], *sys.argv[3:]], exit=False, verbosity=2)
+    finally:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+    sys.exit(0 if program.result.wasSuccessful() else 1)
