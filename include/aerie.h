@@ -21,6 +21,7 @@
  *     aerie_task_free at any time.
  *   - The model, draft model and head outlive the session; a session ends its tasks when it is freed, and no function may be
  *     called for the session's tasks then but aerie_task_stats, aerie_task_ended and aerie_task_free.
+ *   - A log is called by the thread that called the library, before that call returns; see "Log".
  *   - A request's callbacks run inside aerie_step, on the stepping thread. They may submit and cancel; they may not step,
  *     poll or free the session. What an event points to is valid during the call.
  */
@@ -88,6 +89,28 @@ AERIE_API const char *aerie_status_text(aerie_status status);
 /* Releases what a function documented to return owned memory gave out. NULL is fine. */
 AERIE_API void aerie_free(void *memory);
 
+/* ---- Log ------------------------------------------------------------------------------------ */
+
+typedef enum aerie_log_level {
+    AERIE_LOG_DEBUG,   /* what was measured or chosen */
+    AERIE_LOG_INFO,    /* what was done */
+    AERIE_LOG_WARNING, /* what the user may not expect; it goes on all the same */
+} aerie_log_level;
+
+/* "debug", "info", "warning"; NULL for an unknown value. */
+AERIE_API const char *aerie_log_level_name(aerie_log_level level);
+
+/* One sentence without a line break, NUL-terminated UTF-8, valid during the call. Failures are not logged: they are returned. */
+typedef void aerie_log_callback(void *user, aerie_log_level level, const char *sentence);
+
+/* Whom to tell what is no failure. Given to a model it also serves the model's drafter heads and sessions that have none of their
+ * own, so `user` outlives all of these. It is called by the thread that called the library (a session's by the stepping
+ * thread), so by several threads at once if they share a model or a log. It may call functions that any thread may call. */
+typedef struct aerie_log {
+    aerie_log_callback *call; /* NULL: the model's; of a model or grammar: nobody */
+    void *user;
+} aerie_log;
+
 /* ---- Models --------------------------------------------------------------------------------- */
 
 typedef struct aerie_model aerie_model;
@@ -137,6 +160,7 @@ typedef struct aerie_model_params {
     aerie_progress *progress; /* may be NULL */
     void *user;               /* for progress */
     const char *backend;      /* by name, one of aerie_backend_names; NULL, "": the usual one */
+    aerie_log log;
 } aerie_model_params;
 
 /* "cpu, ...": what aerie_model_params.backend may be. Static storage. */
@@ -363,16 +387,16 @@ typedef struct aerie_schema_params {
     bool standard; /* all that the standard accepts; else, as in llama.cpp, objects with properties have no others unless
                     * additionalProperties says so, and keywords of one type imply it */
     bool strict;   /* what a grammar cannot enforce is an error instead of a warning */
+    aerie_log log; /* told of what a grammar cannot enforce */
 } aerie_schema_params;
 
 AERIE_INITIALISER(schema_params)
 
 /* A JSON schema; docs/grammars.md says which keywords are enforced. What cannot be (uniqueItems, not, a format nobody knows) is
- * passed over, and *warnings, which may be NULL, says so: one line, NULL where there is nothing to say, else owned by the
- * caller. params NULL: the defaults. Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (params->strict: a keyword and its
+ * passed over, and params->log is told so, in one sentence for all. params NULL: the defaults. Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (params->strict: a keyword and its
  * place), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
-                                                        const aerie_schema_params *params, char **warnings, aerie_error *error);
+                                                        const aerie_schema_params *params, aerie_error *error);
 /* The same, strict. */
 AERIE_API aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard,
                                                    aerie_error *error);
@@ -413,6 +437,7 @@ typedef struct aerie_drafter_head_params {
     bool mmap, no_mmap; /* as in aerie_model_params */
     uint32_t n_vocab;   /* a head that drafts from the model's whole vocabulary looks at its first n_vocab tokens only; 0:
                          * at all */
+    aerie_log log;
 } aerie_drafter_head_params;
 
 AERIE_INITIALISER(drafter_head_params)
@@ -468,6 +493,8 @@ typedef struct aerie_spec {
                                      * 0: as the head was made */
     bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, trees AUTO and OFF: text seen before is continued beside
                                      * their drafts */
+    bool optional;                  /* AUTO: a head or draft model that cannot be used is left out, with a warning, instead of
+                                     * failing the session */
     uint64_t reserved[16];
 } aerie_spec;
 
@@ -511,6 +538,7 @@ typedef struct aerie_session_params {
     uint32_t n_checkpoints; /* of models with recurrent layers: states kept to return to, of all sequences, beside one for the end of
                              * each. A request whose prompt begins as an earlier one did is computed from the last of these before
                              * they differ: the same output, but less time. Other models need none */
+    aerie_log log;
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)

@@ -1,4 +1,5 @@
 /* api.c - aerie.h: argument checks, then calls inward. Holds no logic of its own. */
+#include <limits.h>
 #include <string.h>
 
 #include "api_int.h"
@@ -24,6 +25,12 @@ const char *aerie_status_text(aerie_status status)
 void aerie_free(void *memory)
 {
     ae_free(memory);
+}
+
+const char *aerie_log_level_name(aerie_log_level level)
+{
+    static const char *const names[] = {"debug", "info", "warning"};
+    return (size_t)level < sizeof names / sizeof names[0] ? names[level] : NULL;
 }
 
 /* ---- Models ------------------------------------------------------------------------------------------ */
@@ -95,6 +102,35 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     return ae_api_fingerprint(m->model->gguf, &m->fingerprint, error);
 }
 
+static bool is_key_of_file(const ae_gguf *gguf, const char *name, size_t n)
+{
+    for (size_t i = 0; i < ae_gguf_n_kv(gguf); i++) {
+        const ae_gguf_kv *kv = ae_gguf_kv_at(gguf, i);
+        if (kv->key.n == n && !memcmp(kv->key.data, name, n)) return true;
+    }
+    return false;
+}
+
+/* What the loaded model is, and what of the overrides may be a slip. */
+static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
+{
+    const ae_gguf *gguf = m->model ? m->model->gguf : m->gguf;
+    for (size_t i = 0; i < p->n_overrides; i++) {
+        const size_t n = strcspn(p->overrides[i], "=");
+        if (!is_key_of_file(gguf, p->overrides[i], n))
+            ae_log_say(&p->log, AERIE_LOG_INFO, "override '%.80s': the file has no key of this name, so it is added",
+                       p->overrides[i]);
+    }
+    if (!m->model) return;
+    const ae_parts *parts = &m->net->parts;
+    const double seconds = parts->fill_seconds, rate = seconds > 0 ? (double)parts->fill_bytes / 1e9 / seconds : 0;
+    ae_log_say(&p->log, AERIE_LOG_INFO, "loaded '%s' (%s, %.1f M parameters) in %.2f s: read %.1f MiB in %.2f s (%.2f GB/s), "
+               "weights take %.1f MiB, kernels: %s", m->model->name, m->model->hparams.arch, (double)m->model->n_params / 1e6,
+               m->load_seconds, mib(parts->fill_bytes), seconds, rate, mib(parts->bytes), ae_backend_cpu_level(m->backend));
+    const char *tiles = ae_backend_cpu_choices(m->backend);
+    if (*tiles) ae_log_say(&p->log, AERIE_LOG_DEBUG, "kernels: matrix tiles are used, as measured, for %s", tiles);
+}
+
 aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params, aerie_error *error)
 {
     *model = NULL;
@@ -109,9 +145,15 @@ aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie
     const aerie_status status = p.vocab_only ? load_vocab(m, path, &p, error) : load_weights(m, path, &p, error);
     m->load_seconds = ae_time_now() - start;
     m->settings = ae_api_settings_hash(&p);
-    if (status == AERIE_OK) *model = m;
-    else aerie_model_free(m);
-    return status;
+    m->log = p.log;
+    m->rope_given = p.rope != NULL;
+    if (status != AERIE_OK) {
+        aerie_model_free(m);
+        return status;
+    }
+    tell_loaded(m, &p);
+    *model = m;
+    return AERIE_OK;
 }
 
 static void fill_info(const aerie_model *model, aerie_model_info *info)
@@ -227,20 +269,20 @@ aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, siz
 }
 
 aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
-                                              const aerie_schema_params *params, char **warnings, aerie_error *error)
+                                              const aerie_schema_params *params, aerie_error *error)
 {
     *grammar = NULL;
-    if (warnings) *warnings = NULL;
     AE_API_TAKE(schema_params, own, params, error);
     ae_buf said = {0};
-    size_t n_said;
-    aerie_status status =
-        ae_grammar_from_schema_with(grammar, json, n, &own, warnings ? &said : NULL, error);
-    if (status == AERIE_OK && said.n) status = ae_api_give_text(&said, warnings, &n_said, error);
-    else ae_buf_free(&said);
-    if (status == AERIE_OK) return AERIE_OK;
-    ae_grammar_free(*grammar);
-    *grammar = NULL;
+    aerie_status status = ae_grammar_from_schema_with(grammar, json, n, &own, own.log.call ? &said : NULL, error);
+    if (status == AERIE_OK && said.failed) {
+        ae_grammar_free(*grammar);
+        *grammar = NULL;
+        status = ae_fail_memory(error, "a warning", said.n);
+    }
+    if (status == AERIE_OK && said.n)
+        ae_log_say(&own.log, AERIE_LOG_WARNING, "%.*s", (int)(said.n < INT_MAX ? said.n : INT_MAX), said.data);
+    ae_buf_free(&said);
     return status;
 }
 
@@ -511,7 +553,29 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
     return ae_api_session_create(session, model, params, NULL, error);
 }
 
-aerie_status ae_api_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
+/* What of a new session its user may not expect. given: as asked for. */
+static void tell_session(const aerie_session *s, const aerie_session_params *given)
+{
+    const aerie_log *log = &s->params.log;
+    const uint32_t n_ctx = s->params.n_ctx, trained = s->model->model->hparams.n_ctx_train;
+    if (trained && n_ctx > trained && !s->model->rope_given)
+        ae_log_say(log, AERIE_LOG_WARNING, "a context (-c) of %u is more than the %u positions that the model was trained for; "
+                   "beyond those its answers get worse. RoPE scaling (--rope-scaling) stretches what it knows", n_ctx, trained);
+    const uint64_t n_kv = (uint64_t)ae_kv_n_pages(ae_engine_kv(s->engine)) * AE_KV_PAGE;
+    if (given->n_kv && n_kv >= (uint64_t)given->n_kv + AE_KV_PAGE)
+        ae_log_say(log, AERIE_LOG_WARNING, "a KV cache of %u positions cannot hold one sequence of a context of %u, so it has %llu",
+                   given->n_kv, n_ctx, (unsigned long long)n_kv);
+    if (given->n_taps && s->params.spec.head && s->params.n_taps != given->n_taps)
+        ae_log_say(log, AERIE_LOG_WARNING, "the session taps the rows that its drafter head needs, not the %u asked for",
+                   given->n_taps);
+    if (s->mapped)
+        ae_log_say(log, AERIE_LOG_INFO, "vocabularies: the model has %u tokens, the draft model %u; they share %.1f%% of the "
+                   "model's, and drafts are made of those; words with others are spelled in the draft model's own tokens",
+                   s->overlap.n_target, s->overlap.n_draft, 100 * s->overlap.vocab_share);
+}
+
+/* params: of this library's size. */
+static aerie_status create_session(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
                                    const ae_api_test *test, aerie_error *error)
 {
     *session = NULL;
@@ -543,6 +607,27 @@ aerie_status ae_api_session_create(aerie_session **session, const aerie_model *m
     return AERIE_OK;
 fail:
     aerie_session_free(s);
+    return status;
+}
+
+aerie_status ae_api_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
+                                   const ae_api_test *test, aerie_error *error)
+{
+    *session = NULL;
+    AE_API_TAKE(session_params, p, params, error);
+    if (model && !p.log.call) p.log = model->log;
+    aerie_spec *spec = &p.spec;
+    aerie_error own, *why = error ? error : &own;
+    aerie_status status = create_session(session, model, &p, test, why);
+    while (status != AERIE_OK && spec->optional && spec->type == AERIE_SPEC_AUTO && (spec->head || spec->draft_model)) {
+        const aerie_error first = *why;
+        const char *what = spec->head ? "drafter head" : "draft model";
+        if (spec->head) spec->head = NULL;
+        else spec->draft_model = NULL;
+        status = create_session(session, model, &p, test, why);
+        if (status == AERIE_OK) ae_log_say(&p.log, AERIE_LOG_WARNING, "the %s is not used: %s", what, first.text);
+    }
+    if (status == AERIE_OK) tell_session(*session, &p);
     return status;
 }
 

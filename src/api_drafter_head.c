@@ -90,9 +90,15 @@ aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_mode
     if (!h) return ae_fail_memory(error, "a drafter head", sizeof *h);
     h->model = model;
     const aerie_status status = load(h, path, &p, error);
-    if (status == AERIE_OK) *head = h;
-    else aerie_drafter_head_free(h);
-    return status;
+    if (status != AERIE_OK) {
+        aerie_drafter_head_free(h);
+        return status;
+    }
+    ae_log_say(p.log.call ? &p.log : &model->log, AERIE_LOG_INFO, "drafter head '%s': %s, %.1f M parameters, width %u, drafts %u "
+               "tokens", path, ae_dhead_kind_name(h->head), (double)h->head->n_params / 1e6, h->head->hparams.layer.n_embd,
+               h->net->n_draft);
+    *head = h;
+    return AERIE_OK;
 }
 
 static aerie_spec_type type_of(const ae_dhead *head)

@@ -308,6 +308,11 @@ static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
 static void end_task(aerie_session *s, aerie_task *task)
 {
     const aerie_error *why = task->stats.error.status == AERIE_OK ? NULL : &task->stats.error;
+    if (task->stats.n_preempted && !s->told_full) {
+        s->told_full = true;
+        ae_log_say(&s->params.log, AERIE_LOG_WARNING, "the KV cache of %u positions is too small for the sequences that run "
+                   "at once, so some wait and are computed again; a larger n_kv saves that time", s->params.n_kv);
+    }
     end_text(s, task);
     if (task->stats_copy && !atomic_load(&task->abandoned))
         ae_api_give(task->stats_copy, task->stats_copy_size, &task->stats, sizeof task->stats);

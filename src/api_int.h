@@ -8,6 +8,7 @@
 #include "api_test.h"
 #include "backend/backend.h"
 #include "base/bell.h"
+#include "base/log.h"
 #include "engine/engine.h"
 #include "spec/drafter_head/dhead_net.h"
 #include "model/model.h"
@@ -21,6 +22,8 @@ struct aerie_model {
     ae_net *net;         /* NULL for vocab_only */
     ae_gguf *gguf;       /* vocab_only: owned */
     ae_vocab *vocab;     /* lent by model; vocab_only: owned */
+    aerie_log log;
+    bool rope_given;     /* by the caller, in place of the file's */
     double load_seconds;
     uint64_t settings;                /* hash of RoPE parameters and overrides */
     uint64_t fingerprint;             /* of the file; both for saved sequences (api_saved.c) */
@@ -52,6 +55,7 @@ struct aerie_session {
     atomic_bool any_cancelled;
     atomic_size_t n_tasks;           /* that have not ended */
     bool in_step;
+    bool told_full;                  /* that the KV cache is too small */
     ae_bell bell;                    /* for aerie_wait */
     bool has_tasks;                  /* what follows was set up */
     aerie_task *waiting;             /* for a free slot, oldest first */

@@ -85,9 +85,26 @@ void app_progress_clear(int *shown)
     *shown = -1;
 }
 
+static void on_log(void *user, aerie_log_level level, const char *sentence)
+{
+    if ((int)level >= *(const int *)user) app_note("%s", sentence);
+}
+
+static aerie_log log_of(bool quiet, bool verbose)
+{
+    static int least[] = {AERIE_LOG_DEBUG, AERIE_LOG_WARNING, AERIE_LOG_WARNING + 1}; /* models keep it */
+    return (aerie_log){on_log, &least[quiet ? 2 : !verbose]};
+}
+
+aerie_log app_log(const app_options *options)
+{
+    return log_of(options->quiet, options->verbose);
+}
+
 static bool on_loaded(void *user, uint64_t done, uint64_t total)
 {
-    app_progress_show("loading", done, total, user);
+    if (done < total) app_progress_show("loading", done, total, user);
+    else app_progress_clear(user); /* before anything is said */
     return true;
 }
 
@@ -97,6 +114,7 @@ static int load_one(aerie_model **model, const char *path, const app_options *op
     aerie_model_params params = options->model_params;
     aerie_error error = {0};
     int shown = -1;
+    params.log = app_log(options);
     if (!options->quiet && isatty(STDERR_FILENO)) {
         params.progress = on_loaded;
         params.user = &shown;
@@ -110,31 +128,15 @@ static int load_one(aerie_model **model, const char *path, const app_options *op
     return app_report(APP_LOADING, status, &error);
 }
 
-static void say_loaded(const aerie_model_info *info, double seconds)
-{
-    char bytes[32], weights[32];
-    app_note("loaded '%s' (%s, %.1f M parameters) in %.2f s: read %s in %.2f s (%.2f GB/s), weights take %s, kernels: %s",
-             info->name, info->arch, (double)info->n_params / 1e6, seconds, app_bytes(bytes, info->load_bytes),
-             info->fill_seconds, app_rate((double)info->load_bytes / 1e9, info->fill_seconds),
-             app_bytes(weights, info->weight_bytes), info->cpu_level);
-    if (*info->cpu_tiles) app_note("kernels: matrix tiles are used, as measured, for %s", info->cpu_tiles);
-}
-
 static aerie_status load_head(app_models *models, const char *path, const app_options *options, aerie_error *error)
 {
     aerie_drafter_head_params params = aerie_drafter_head_params_default();
-    aerie_drafter_head_info info;
     params.n_threads = options->model_params.n_threads;
     params.mmap = options->model_params.mmap;
     params.no_mmap = options->model_params.no_mmap;
     params.n_vocab = options->draft_vocab;
-    const aerie_status status = aerie_drafter_head_load(&models->head, models->model, path, &params, error);
-    if (status == AERIE_OK && options->verbose) {
-        aerie_drafter_head_info_get(models->head, &info, sizeof info);
-        app_note("drafter head '%s': %s, %.1f M parameters, width %u, drafts %u tokens", path, info.kind,
-                 (double)info.n_params / 1e6, (unsigned)info.n_embd, (unsigned)info.n_draft);
-    }
-    return status;
+    params.log = app_log(options);
+    return aerie_drafter_head_load(&models->head, models->model, path, &params, error);
 }
 
 /* A head that nobody asked for never stops the program: what keeps it from drafting costs one line. */
@@ -174,7 +176,6 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     *models = (app_models){0};
     const int bad_model = check_model(options);
     if (bad_model) return bad_model;
-    const double start = app_now();
     char *found = NULL;
     aerie_error error = {0};
     int bad = APP_DONE;
@@ -196,7 +197,6 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
         app_models_free(models);
         return bad;
     }
-    if (options->verbose) say_loaded(&models->info, app_now() - start);
     return APP_DONE;
 }
 
@@ -232,31 +232,19 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     params.spec.type = type;
     params.spec.draft_model = app_wants_draft(type) ? models->draft : NULL;
     params.spec.head = app_wants_draft(type) ? models->head : NULL;
+    params.spec.optional = models->head_found;
+    /* benchmarks open many sessions, and nobody reads their answers */
+    params.log = log_of(options->quiet || options->command->bit & APP_BENCH, options->verbose);
     if (type == AERIE_SPEC_DRAFT && !models->draft)
         return app_error(APP_USAGE, "speculation with a draft model needs a model: -md FILE%s",
                          models->head ? " (the one given is a drafter head)" : "");
     if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && type != AERIE_SPEC_DRAFT && !models->head)
         return app_error(APP_USAGE, "speculation of type %s needs a drafter head: -md FILE%s", aerie_spec_type_name(type),
                          models->draft ? " (the one given is a model)" : "");
-    aerie_status status = ae_api_test_session_create(session, models->model, &params, &options->test, &error);
-    if (status != AERIE_OK && models->head_found && type == AERIE_SPEC_AUTO) {
-        params.spec.head = NULL;
-        aerie_error second = {0};
-        status = ae_api_test_session_create(session, models->model, &params, &options->test, &second);
-        if (status == AERIE_OK) say_head_unused(&error, options);
-        error = second;
-    }
+    const aerie_status status = ae_api_test_session_create(session, models->model, &params, &options->test, &error);
     if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the sentence must say which */
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
     return app_report(APP_WORKING, status, &error);
-}
-
-void app_say_context(const app_models *models, const app_options *options)
-{
-    const uint32_t n = options->session.n_ctx, trained = models->info.n_ctx_train;
-    if (options->quiet || options->model_params.rope || n == AERIE_CTX_TRAINED || !trained || n <= trained) return;
-    app_note("-c %u is more than the %u positions that the model was trained for; beyond those its answers get worse. "
-             "--rope-scaling stretches what it knows", (unsigned)n, (unsigned)trained);
 }
 
 const char *app_shared_tokens(char out[96], const aerie_session *session)
@@ -275,7 +263,6 @@ void app_say_speculation(const aerie_session *session, const app_options *option
     const aerie_spec *spec = &options->session.spec;
     const char *name = aerie_session_spec_name(session);
     char shared[96];
-    aerie_overlap o;
     if (options->quiet) return;
     if (strcmp(name, aerie_spec_type_name(AERIE_SPEC_NONE)) == 0) {
         app_note("speculation: none%s", options->draft_model ? " (the draft model is not used)" : "");
@@ -287,11 +274,5 @@ void app_say_speculation(const aerie_session *session, const app_options *option
         app_note("speculation: %s, up to %u token%s ahead, %s%s%s%s", name, (unsigned)spec->n_max,
                  spec->n_max == 1 ? "" : "s", tree, options->test.fixed ? ", all verified" : "",
                  *shared ? "; another vocabulary: " : "", shared);
-    }
-    if (options->verbose && aerie_session_overlap(session, &o, sizeof o)) {
-        char n_target[32], n_draft[32];
-        app_note("vocabularies: the model has %s tokens, the draft model %s; they share %.1f%% of the model's, and drafts are "
-                 "made of those; words with others are spelled in the draft model's own tokens",
-                 app_count(n_target, o.n_target), app_count(n_draft, o.n_draft), 100 * o.vocab_share);
     }
 }

@@ -35,8 +35,8 @@ void app_progress_show(const char *what, uint64_t done, uint64_t total, int *sho
 void app_progress_clear(int *shown);
 /* "speculation: ngram, up to 16 tokens ahead, tree" on standard error, unless --quiet. */
 void app_say_speculation(const aerie_session *session, const app_options *options);
-/* Warns when -c goes beyond what the model was trained for. */
-void app_say_context(const app_models *models, const app_options *options);
+/* What the library has to say: warnings unless --quiet, the rest with --verbose. */
+aerie_log app_log(const app_options *options);
 /* "31,204 of 49,152 tokens shared (97.1% of a sample text)" when the draft model has another vocabulary, else "". */
 const char *app_shared_tokens(char out[96], const aerie_session *session);
 

@@ -126,11 +126,11 @@ typedef struct watcher {
     int percent;
 } watcher;
 
-static void note(void *user, bool warning, const char *sentence)
+static void on_log(void *user, aerie_log_level level, const char *sentence)
 {
     watcher *w = user;
     app_progress_clear(&w->percent);
-    if (warning || !w->quiet) app_note("%s", sentence);
+    if (level == AERIE_LOG_WARNING || !w->quiet) app_note("%s", sentence);
 }
 
 static bool progress(void *user, const char *step, uint64_t done, uint64_t total)
@@ -277,7 +277,7 @@ int app_convert(const app_options *options)
     watcher w = {.quiet = options->quiet, .shown = !options->quiet && isatty(STDERR_FILENO), .percent = -1};
     int bad = parse_options(options, &c, &text);
     if (!bad) {
-        c.note = note;
+        c.log = (aerie_log){on_log, &w};
         c.progress = progress;
         c.user = &w;
         app_interrupt_arm();

@@ -485,7 +485,6 @@ int app_chat(const app_options *options)
     if (!bad) bad = app_models_load(&c.models, options, app_wants_draft(type));
     if (!bad) bad = app_session_open(&c.session, &c.models, options, type);
     if (!bad) {
-        app_say_context(&c.models, options);
         app_say_speculation(c.session, options);
     }
     if (!bad && options->system_prompt && !add(&c, "system", options->system_prompt, strlen(options->system_prompt))) {

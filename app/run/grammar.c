@@ -8,6 +8,12 @@ typedef struct source {
     bool file, schema;
 } source;
 
+static void on_log(void *user, aerie_log_level level, const char *sentence)
+{
+    (void)level;
+    app_note("%s: %s", (const char *)user, sentence);
+}
+
 static int compile(app_options *options, const source *s)
 {
     app_text text = {0};
@@ -20,13 +26,11 @@ static int compile(app_options *options, const source *s)
     const size_t n = s->file ? text.n : strlen(s->text);
     aerie_schema_params params = aerie_schema_params_default();
     params.strict = options->schema_strict;
-    char *warnings = NULL;
+    params.log = (aerie_log){on_log, (void *)(uintptr_t)(s->file ? s->text : s->option)};
     const aerie_status status =
-        s->schema ? aerie_grammar_create_schema_with(&options->grammar, bytes, n, &params, &warnings, &error)
+        s->schema ? aerie_grammar_create_schema_with(&options->grammar, bytes, n, &params, &error)
                   : aerie_grammar_create(&options->grammar, bytes, n, &error);
     app_text_free(&text);
-    if (warnings) app_note("%s: %s", s->file ? s->text : s->option, warnings);
-    aerie_free(warnings);
     if (status == AERIE_OK) return APP_DONE;
     if (status == AERIE_ERROR_MEMORY) return app_report(APP_WORKING, status, &error);
     if (s->file) return app_error(APP_BAD_FILE, "%s: %s", s->text, error.text);

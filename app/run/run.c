@@ -39,7 +39,9 @@ static int print_json(const app_generation *g, const aerie_stats *sum, const aer
 static int consult(app_generation *plain)
 {
     aerie_session *session = NULL;
-    int bad = app_session_open(&session, plain->models, plain->options, AERIE_SPEC_NONE);
+    app_options options = *plain->options;
+    options.quiet = true;
+    int bad = app_session_open(&session, plain->models, &options, AERIE_SPEC_NONE);
     if (!bad) bad = app_generate(plain, session);
     aerie_session_free(session);
     return bad;
@@ -63,7 +65,6 @@ static int answer(const app_models *models, const app_options *options, const ap
     }
     if (!bad) bad = app_session_open(&session, models, options, options->session.spec.type);
     if (!bad) {
-        app_say_context(models, options);
         app_say_speculation(session, options);
         g.color = app_wants_color(options);
         bad = app_generate(&g, session);

@@ -279,7 +279,7 @@ bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, se
     char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     if (value && !text) return serve_fail_memory(error);
     const char *json = text ? text : "{\"type\":\"object\"}";
-    const aerie_status status = aerie_grammar_create_schema_with(&grammar, json, strlen(json), NULL, NULL, &why);
+    const aerie_status status = aerie_grammar_create_schema_with(&grammar, json, strlen(json), NULL, &why);
     free(text);
     return set_grammar(ask, status, grammar, &why, field, error);
 }

@@ -164,7 +164,6 @@ static int open_model(serve_model *m)
         const app_text *given = &m->models.format.template_text;
         m->template_text = given->data ? given->data : m->models.info.chat_template;
         m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);
-        app_say_context(&m->models, o);
         app_say_speculation(m->session, o);
         bad = serve_engine_start(m);
     }

@@ -13,17 +13,6 @@ aerie_status ae_convert_no_memory(const ae_convert *c, const char *what)
     return ae_fail(c->error, AERIE_ERROR_MEMORY, "not enough memory for %s", what);
 }
 
-void ae_convert_say(const ae_convert *c, bool warning, const char *format, ...)
-{
-    char sentence[1024];
-    va_list args;
-    if (!c->options.note) return;
-    va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
-    va_end(args);
-    c->options.note(c->options.user, warning, sentence);
-}
-
 aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t done, uint64_t total)
 {
     if (!c->options.progress || c->options.progress(c->options.user, step, done, total)) return AERIE_OK;

@@ -18,8 +18,6 @@ typedef enum ae_convert_choice {
     AE_CONVERT_YES
 } ae_convert_choice;
 
-/* A remark in one sentence. warning: something that the user may not expect, else what was done. */
-typedef void ae_convert_note(void *user, bool warning, const char *sentence);
 /* done of total (bytes, positions); false cancels. step: "writing", "checking". */
 typedef bool ae_convert_progress(void *user, const char *step, uint64_t done, uint64_t total);
 
@@ -33,9 +31,9 @@ typedef struct ae_convert_options {
     const char *const *skip; /* [n_skip] tensors whose name contains one of these are left out */
     size_t n_skip;
     ae_convert_choice pairs; /* rows of q and k are rotated by neighbours (YES) or by halves (NO, and AUTO) */
-    ae_convert_note *note;
+    aerie_log log;
     ae_convert_progress *progress;
-    void *user; /* for note and progress */
+    void *user; /* for progress */
     uint32_t n_threads;    /* 0: one for each core */
     const char *cpu_level; /* as in aerie_model_params */
 

@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "base/mem.h"
+#include "base/log.h"
 #include "convert/convert.h"
 #include "formats/gguf_write.h"
 #include "formats/safetensors.h"
@@ -79,10 +80,6 @@ struct ae_convert {
 /* ---- convert.c ------------------------------------------------------------------------------------------ */
 
 aerie_status ae_convert_no_memory(const ae_convert *c, const char *what);
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-void ae_convert_say(const ae_convert *c, bool warning, const char *format, ...);
 /* CANCELLED if the caller wants no more. */
 aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t done, uint64_t total);
 

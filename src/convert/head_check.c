@@ -277,16 +277,17 @@ static aerie_status search_once(checker *k, ae_convert_head *how, score *now, bo
 static void say_change(const ae_convert *c, const ae_convert_head *was, const ae_convert_head *is)
 {
     if (was->n_taps && was->taps[0] != is->taps[0])
-        ae_convert_say(c, true, "self-check: the taps are one layer %s than the config seemed to say",
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "self-check: the taps are one layer %s than the config seemed to say",
                  is->taps[0] < was->taps[0] ? "lower" : "higher");
     if (was->norm_before_residual != is->norm_before_residual)
-        ae_convert_say(c, true, "self-check: the residual starts from the %s feature",
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "self-check: the residual starts from the %s feature",
                        is->norm_before_residual ? "normed" : "raw");
     if (was->pairs != is->pairs)
-        ae_convert_say(c, true, "self-check: the rows of q and k %s",
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "self-check: the rows of q and k %s",
                  is->pairs ? "are in the order of neighbours already" : "are rotated by halves");
     if (was->feedback_post != is->feedback_post)
-        ae_convert_say(c, true, "self-check: the output is fed back %s the final norm", is->feedback_post ? "after" : "before");
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "self-check: the output is fed back %s the final norm",
+                   is->feedback_post ? "after" : "before");
 }
 
 static aerie_status search(checker *k)

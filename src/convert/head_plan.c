@@ -224,7 +224,8 @@ static aerie_status fit_vocab(ae_convert *c)
     ae_convert_head *h = &c->head;
     const uint32_t of_target = c->target ? c->target->hparams.n_vocab : h->n_vocab;
     if (h->n_vocab == of_target) return AERIE_OK;
-    ae_convert_say(c, true, "%s: the vocabulary has %u tokens, but %s has %u: the rest is taken for padding", c->path,
+    ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: the vocabulary has %u tokens, but %s has %u: the rest is taken for "
+               "padding", c->path,
                    (unsigned)h->n_vocab, c->options.target, (unsigned)of_target);
     if (!h->ids && h->n_draft == h->n_vocab) {
         if (h->n_vocab > of_target) {

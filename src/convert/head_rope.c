@@ -135,8 +135,8 @@ static aerie_status read_scaling(ae_convert *c, const json_t *scaling)
         return need(c, scaling, "factor", 1, 1e6, &h->rope_factor);
     }
     if (strcmp(type, "dynamic") == 0) {
-        ae_convert_say(c, true, "%s: dynamic RoPE scaling is not supported: the head is exact up to %u positions only",
-                 c->config_path, (unsigned)h->n_ctx);
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: dynamic RoPE scaling is not supported: the head is exact up to %u "
+               "positions only", c->config_path, (unsigned)h->n_ctx);
         return AERIE_OK;
     }
     return ae_fail(c->error, AERIE_ERROR_FORMAT,

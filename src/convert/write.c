@@ -68,7 +68,7 @@ static void settle_type(ae_convert *c, ae_convert_item *item, size_t *n_other)
     if (ae_type_row_bytes(item->type, item->columns)) return;
     item->type = ae_type_row_bytes(AE_TYPE_Q8_0, item->columns) ? AE_TYPE_Q8_0 : AE_TYPE_F16;
     if (++*n_other > 1) return;
-    ae_convert_say(c, false, "rows of %llu elements (%s) do not fit %s; such matrices are written as %s",
+    ae_log_say(&c->options.log, AERIE_LOG_INFO, "rows of %llu elements (%s) do not fit %s; such matrices are written as %s",
                    (unsigned long long)item->columns, item->name, ae_type_name(c->out_type), ae_type_name(item->type));
 }
 

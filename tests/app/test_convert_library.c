@@ -12,11 +12,11 @@ typedef struct listener {
     char sentence[256];
 } listener;
 
-static void on_note(void *user, bool warning, const char *sentence)
+static void on_log(void *user, aerie_log_level level, const char *sentence)
 {
     listener *l = user;
-    l->n_warnings += warning;
-    l->n_notes += !warning;
+    l->n_warnings += level == AERIE_LOG_WARNING;
+    l->n_notes += level == AERIE_LOG_INFO;
     snprintf(l->sentence, sizeof l->sentence, "%s", sentence);
 }
 
@@ -48,7 +48,7 @@ static aerie_status convert(const char *folder, const char *out, listener *l, ae
     snprintf(from, sizeof from, "%s/%s", cli_folder, folder);
     snprintf(to, sizeof to, "%s/%s", cli_folder, out);
     const ae_convert_options options = {.checkpoint = from, .output = to, .type = AE_TYPE_Q4_K,
-                                        .producer = AE_CONVERT_PRODUCER_AUTO, .note = l ? on_note : NULL,
+                                        .producer = AE_CONVERT_PRODUCER_AUTO, .log = {l ? on_log : NULL, l},
                                         .progress = l ? on_step : NULL, .user = l};
     aerie_status status = ae_convert_open(&c, &options, error);
     if (status != AERIE_OK) {

@@ -96,7 +96,7 @@ static void contexts(void **state)
     assert_int_equal(n_ctx(options), 100);
     snprintf(options, sizeof options, "%s100 -c 101", key);
     assert_int_equal(n_ctx(options), 101);
-    said("-c 101 is more than the 100 positions that the model was trained for");
+    said("a context (-c) of 101 is more than the 100 positions that the model was trained for");
     snprintf(options, sizeof options, "%s100 -c 101 --rope-scale 2", key);
     assert_int_equal(n_ctx(options), 101);
     assert_null(strstr(cli_last.err, "trained"));
