@@ -616,6 +616,8 @@ typedef struct aerie_request {
     size_t id;                    /* told with its events and rows; aerie_generate numbers requests itself */
     aerie_token_callback *token;  /* called by aerie_step for its events; NULL: they wait for aerie_poll. aerie_generate sets it */
     void *user;                   /* for token, progress and row; aerie_generate sets it */
+    bool special;                 /* control tokens are part of the answer's text, spelled out, but for those that end a
+                                   * generation; stop strings see them, too */
 } aerie_request;
 
 AERIE_INITIALISER(request)

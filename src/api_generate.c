@@ -109,7 +109,7 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
     ae_arena_init(&task->arena, 1024);
     task->saved = *saved;
     /* the answer continues the prompt: its first piece keeps its leading space */
-    task->detok = (ae_detok){.vocab = session->model->vocab, .started = true};
+    task->detok = (ae_detok){.vocab = session->model->vocab, .started = true, .special = request->special};
     aerie_status status = copy_request(task, request) ? AERIE_OK : ae_fail_memory(error, "a request", request->n_tokens * 4);
     if (status == AERIE_OK && request->n_stop) status = ae_stops_create(&task->stops, request->stop, request->n_stop, error);
     if (saved->memory) {
@@ -247,11 +247,18 @@ const aerie_token_event *aerie_poll(aerie_session *s)
     return NULL;
 }
 
+const char *ae_api_piece(aerie_task *task, int32_t token, uint32_t *n)
+{
+    const char *piece = ae_detok_piece(&task->detok, token, n);
+    if (task->detok.special && ae_vocab_is_eog(task->detok.vocab, token)) *n = 0;
+    return piece;
+}
+
 /* Bytes of a new token; true when they complete a stop string. */
 static bool add_text(aerie_session *s, aerie_task *task, int32_t token)
 {
     uint32_t n;
-    const char *piece = ae_detok_piece(&task->detok, token, &n);
+    const char *piece = ae_api_piece(task, token, &n);
     if (!task->stops) {
         ae_detok_bytes(&task->detok, piece, n, &s->text);
         return false;

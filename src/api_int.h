@@ -135,6 +135,8 @@ uint64_t ae_api_settings_hash(const aerie_model_params *params);
 /* A checked copy of a caller's bytes. */
 aerie_status ae_api_saved_copy(const aerie_session *session, const void *data, size_t n, ae_api_saved *out, aerie_error *error);
 void ae_api_saved_free(ae_api_saved *saved);
+/* Bytes [*n] that a token adds to the answer's text, lent by the vocabulary. */
+const char *ae_api_piece(aerie_task *task, int32_t token, uint32_t *n);
 /* The task's text goes on after its saved answer. */
 aerie_status ae_api_replay_text(aerie_task *task, aerie_error *error);
 

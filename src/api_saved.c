@@ -277,7 +277,7 @@ aerie_status ae_api_replay_text(aerie_task *task, aerie_error *error)
     bool found = false;
     for (size_t i = saved->n_prompt; i < saved->n_tokens && !found; i++) {
         uint32_t n;
-        const char *piece = ae_detok_piece(&task->detok, saved->tokens[i], &n);
+        const char *piece = ae_api_piece(task, saved->tokens[i], &n);
         if (task->stops) found = ae_stops_feed(task->stops, piece, n, &certain);
         else ae_buf_add(&certain, piece, n);
         ae_detok_bytes(&task->detok, certain.data, certain.n, &text);

@@ -1,6 +1,7 @@
 /* test_getters.c - what a model tells of itself: metadata and vocabulary; backends by name; threads that sessions share. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <dirent.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -154,11 +155,66 @@ static void test_threads_of_another_session(void **state)
     aerie_session_free(first);
 }
 
+typedef struct heard {
+    char text[256];
+    size_t n;
+    aerie_stop stop;
+} heard;
+
+static bool hear(void *user, const aerie_token_event *event)
+{
+    heard *h = user;
+    memcpy(h->text + h->n, event->text, event->n_text);
+    h->n += event->n_text;
+    h->text[h->n] = '\0';
+    if (event->token < 0) h->stop = event->stats->stop;
+    return true;
+}
+
+/* Five times the same token. */
+static heard answer_of(aerie_session *session, int32_t token, bool special, const char *stop)
+{
+    static const int32_t prompt[] = {5, 6, 7};
+    const aerie_logit_bias bias = {token, INFINITY};
+    aerie_request r = aerie_request_default();
+    aerie_error error = {0};
+    aerie_task *task;
+    heard h = {.stop = AERIE_STOP_NONE};
+    r.tokens = prompt, r.n_tokens = 3, r.n_predict = 5, r.ignore_eos = true;
+    r.sampling.logit_bias = &bias, r.sampling.n_logit_bias = 1;
+    r.stop = &stop, r.n_stop = stop != NULL;
+    r.special = special, r.token = hear, r.user = &h;
+    need(aerie_submit(session, &r, &task, &error), &error);
+    while (!aerie_task_ended(task)) need(aerie_step(session, &error), &error);
+    aerie_task_free(task);
+    return h;
+}
+
+static void test_special_text(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    aerie_session *session;
+    aerie_session_params params = aerie_session_params_default();
+    params.n_ctx = 64, params.n_threads = 1;
+    need(aerie_session_create(&session, model, &params, &error), &error);
+    const char *five = "<|im_start|><|im_start|><|im_start|><|im_start|><|im_start|>";
+    assert_string_equal(answer_of(session, MK_TOKEN_IM_START, false, NULL).text, "");
+    assert_string_equal(answer_of(session, MK_TOKEN_IM_START, true, NULL).text, five);
+    assert_string_equal(answer_of(session, MK_TOKEN_IM_START, true, "nothing").text, five);
+    assert_string_equal(answer_of(session, MK_TOKEN_IM_END, true, NULL).text, ""); /* ends a generation */
+    const heard stopped = answer_of(session, MK_TOKEN_IM_START, true, "start|><");
+    assert_string_equal(stopped.text, "<|im_");
+    assert_int_equal(stopped.stop, AERIE_STOP_STRING);
+    assert_int_equal(answer_of(session, MK_TOKEN_IM_START, false, "start|><").stop, AERIE_STOP_LENGTH);
+    aerie_session_free(session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metadata), cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_backends),
-        cmocka_unit_test(test_threads_of_another_session),
+        cmocka_unit_test(test_threads_of_another_session), cmocka_unit_test(test_special_text),
     };
     return cmocka_run_group_tests(tests, make, drop);
 }
