@@ -1,6 +1,7 @@
 /* http.c - implements http.h: connections, limits, headers, replies. The listening socket and the main loop are in listen.c. */
 #define _GNU_SOURCE /* POLLRDHUP */
 #include "serve/http.h"
+#include "serve/page/page.h"
 
 #ifdef APP_HTTP
 
@@ -104,10 +105,7 @@ static void add_headers(const serve_call *call, struct MHD_Response *response)
     if (call->allow) MHD_add_response_header(response, "Allow", call->allow);
     if (call->status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     if (strncmp(call->type, "text/html", 9) == 0) {
-        MHD_add_response_header(
-            response, "Content-Security-Policy",
-            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
-            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+        MHD_add_response_header(response, "Content-Security-Policy", SERVE_PAGE_POLICY);
         MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
         MHD_add_response_header(response, "X-Frame-Options", "DENY");
     }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "serve/handlers.h"
+#include "serve/page/page.h"
 
 /* ---- Health ------------------------------------------------------------------------------------------------------- */
 
@@ -122,8 +123,15 @@ void serve_get_props(serve_call *call)
 
 void serve_get_page(serve_call *call)
 {
-    static const char text[] = "aerie serve: POST /v1/chat/completions, GET /v1/models, GET /health\n";
-    app_text page = {0};
-    app_text_add(&page, text, sizeof text - 1);
-    serve_reply(call, 200, "text/plain; charset=utf-8", &page);
+    const serve_page_file *file = serve_page_files;
+    while (file->path && strcmp(file->path, call->path) != 0) file++;
+    app_text text = {0};
+    serve_error error = {0};
+    if (file->path && app_text_add(&text, file->data, file->n)) {
+        serve_reply(call, 200, file->type, &text);
+        return;
+    }
+    app_text_free(&text);
+    serve_fail(&error, 503, "", "not enough memory for the page");
+    serve_reply_error(call, &error);
 }

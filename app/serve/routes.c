@@ -5,6 +5,10 @@
 
 static const serve_route routes[] = {
     {"GET", "/", serve_get_page, true, NULL},
+    {"GET", "/page.css", serve_get_page, true, NULL},
+    {"GET", "/page.js", serve_get_page, true, NULL},
+    {"GET", "/markdown.js", serve_get_page, true, NULL},
+    {"GET", "/charts.js", serve_get_page, true, NULL},
     {"GET", "/health", serve_get_health, true, NULL},
     {"GET", "/v1/health", serve_get_health, true, NULL},
     {"GET", "/models", serve_get_models, false, NULL},

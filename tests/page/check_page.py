@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+"""Clicks through the page in Chromium: a chat, a stop, a regenerate, an edit, settings, history, keys, phone and dark mode.
+
+    check_page.py [AERIE MKMODEL]
+
+The page comes from a mock server with answers that are known; with AERIE and MKMODEL also from `aerie serve` with a random
+model. AERIE_AXE names axe.min.js, for the accessibility checker's rules (Python's axe-playwright-python has it). Exit status
+77: there is no Chromium (AERIE_CHROMIUM names one).
+"""
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from browser import Browser, Failure, find  # noqa: E402
+from mock import Mock  # noqa: E402
+
+HOSTILE = ("# Title\n\nA **bold** and _soft_ word, `code`, [good](https://example.org/a) and [bad](javascript:alert(1)), "
+           "<img src=x onerror=\"document.title='owned'\"> and <script>document.title='owned'</script>\n\n"
+           "- one\n- two\n  - inner\n\n1. first\n2. second\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted\n\n"
+           "```c\nif (a < b && c) x = \"</pre><script>\";\n```\n\nThe end: caf\u00e9 \U0001f426 * not a list")
+
+
+def need(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def ask(page, text):
+    page.click("#prompt")
+    page.type(text)
+    page.key("Enter")
+
+
+def done(page, n, seconds=30):
+    page.wait(f"document.querySelectorAll('.message.assistant').length === {n} && !document.querySelector('#send').hidden",
+              seconds)
+
+
+def check_chat(page, mock):
+    page.go(mock.address)
+    page.wait("document.querySelector('#model').value === 'tiny'")
+    need(page.js("document.activeElement.id") == "prompt", "the message box has the focus at first")
+    need(page.js("!document.querySelector('#welcome').hidden"), "a new chat shows the welcome")
+    mock.answer = {"text": HOSTILE}
+    ask(page, "Say <b>it</b>")
+    done(page, 1)
+    need(page.text(".message.user .text") == "Say <b>it</b>", "the user's text is shown as it is")
+    inside = ".message.assistant .text "
+    for selector in ("h3", "strong", "em", "p code", "a[href='https://example.org/a'][rel~=noopener]", "ul ul li", "ol li",
+                     "table td", "blockquote", ".code pre code"):
+        need(page.js(f"!!document.querySelector({json.dumps(inside + selector)})"), f"Markdown: {selector}")
+    need(page.js("document.querySelectorAll('.message img, .message script, .message a[href^=javascript]').length") == 0,
+         "a model's HTML is text")
+    need("</pre><script>" in page.text(inside + ".code pre"), "code is shown as it is")
+    need("[bad](javascript:alert(1))" in page.text(".message.assistant .text"), "a bad link is text")
+    need("caf\u00e9 \U0001f426 * not a list" in page.text(".message.assistant .text"), "the end of the text")
+    need(page.js("document.title").startswith("Say"), "the title is the chat's")
+    need(page.js("document.querySelectorAll('.t.d1').length") > 5 and page.js("document.querySelectorAll('.t.d2').length") > 5,
+         "drafted tokens are coloured by depth")
+    need("tokens per pass" in page.text(".message.assistant .figures"), "the answer's figures")
+    need(page.text("#status") == "The answer is complete.", "the end is announced")
+    request = mock.requests[-1][1]
+    need(request["stream"] is True and request["return_origins"] is True, "the request asks for origins")
+    need(request["messages"] == [{"role": "user", "content": "Say <b>it</b>"}], "the request's messages")
+    plain = page.js("getComputedStyle(document.querySelector('.t.d1')).backgroundColor")
+    page.click("#toggle-origins")
+    need(page.js("getComputedStyle(document.querySelector('.t.d1')).backgroundColor") != plain, "the colours can be turned off")
+    page.click("#toggle-origins")
+
+
+def check_stop(page, mock):
+    mock.answer = {"text": "word " * 400, "pause": 0.02}
+    ask(page, "Long")
+    page.wait("document.querySelectorAll('.message.assistant')[1]?.innerText.includes('word word word')")
+    page.wait("document.querySelector('#live').textContent.includes('per pass')")
+    page.click("#stop")
+    done(page, 2)
+    words = page.js("document.querySelectorAll('.message.assistant')[1].querySelector('.text').innerText.split('word').length")
+    need(3 < words < 400, "the answer stops where it was")
+    need("stopped" in page.text(".message.assistant:last-child .figures"), "it says that it was stopped")
+    end = time.monotonic() + 5
+    while not mock.gone and time.monotonic() < end:
+        time.sleep(0.02)
+    need(mock.gone == 1, "the server sees that the client is gone")
+    ask(page, "Long again")
+    page.wait("document.querySelectorAll('.message.assistant').length === 3 && !document.querySelector('#stop').hidden")
+    page.wait("document.querySelectorAll('.message.assistant')[2].innerText.includes('word')")
+    page.key("Escape")
+    done(page, 3)
+
+
+def check_regenerate(page, mock):
+    mock.answer = {"text": "Another answer."}
+    page.click(".message.assistant:last-child button[aria-label='Regenerate this answer']")
+    page.wait("document.querySelector('.message.assistant:last-child .text').innerText === 'Another answer.'")
+    done(page, 3)
+    messages = mock.requests[-1][1]["messages"]
+    need([m["role"] for m in messages] == ["user", "assistant"] * 2 + ["user"], "the answer that is regenerated is not sent")
+    need(messages[-1]["content"] == "Long again", "the last question is sent again")
+
+
+def check_edit(page, mock):
+    mock.answer = {"text": "To the edited one."}
+    page.click(".message.user button[aria-label='Edit this message']")
+    page.wait("document.activeElement.matches('.edit textarea')")
+    page.js("document.activeElement.select()")
+    page.type("Edited")
+    page.key("Enter")
+    page.wait("document.querySelector('.message.assistant .text')?.innerText === 'To the edited one.'")
+    done(page, 1)
+    need(mock.requests[-1][1]["messages"] == [{"role": "user", "content": "Edited"}],
+         "what followed the edited message is gone")
+
+
+def check_settings(page, mock):
+    page.click("#open-settings")
+    page.wait("document.querySelector('#settings').open")
+    for name, value in (("temperature", "0.25"), ("seed", "42"), ("max_tokens", "77"), ("system", "Be brief.")):
+        page.js(f"document.querySelector('#set-{name}').select()")
+        page.click(f"#set-{name}")
+        page.js(f"document.querySelector('#set-{name}').select()")
+        page.type(value)
+    page.click("#set-key")
+    page.type("secret-key")
+    page.click("#set-save")
+    page.wait("!document.querySelector('#settings').open")
+    ask(page, "With settings")
+    done(page, 2)
+    headers, request = mock.requests[-1]
+    need((request["temperature"], request["seed"], request["max_tokens"]) == (0.25, 42, 77), "the settings are sent")
+    need(request["messages"][0] == {"role": "system", "content": "Be brief."}, "the system prompt is sent")
+    need(headers["Authorization"] == "Bearer secret-key", "the key is sent")
+    need("secret-key" not in page.js("JSON.stringify(localStorage)"), "the key is not kept")
+    page.click("#open-settings")
+    page.js("document.querySelector('#set-temperature').value = '9'")
+    page.click("#set-save")
+    need(page.js("document.querySelector('#settings').open"), "a value out of range is not saved")
+    page.key("Escape")
+    page.wait("!document.querySelector('#settings').open")
+
+
+def check_reasoning_and_panel(page, mock):
+    mock.answer = {"text": "I think so. Yes indeed.", "thought": 4}
+    ask(page, "Think")
+    done(page, 3)
+    thought = page.js("document.querySelector('.message:last-child .thought-text').textContent")
+    need("I think so." in thought, "reasoning has its place")
+    shown = page.text(".message:last-child .text")
+    need("Yes" in shown and "think" not in shown, "and the answer its own")
+    if page.js("document.querySelector('#panel').hidden"):
+        page.click("#toggle-panel")
+    page.wait("!document.querySelector('#curve').hidden && !document.querySelector('#depths').hidden")
+    figures = page.text("#figures")
+    need("Passes saved" in figures and "One by one it would take" in figures, "the figures of speculation: " + figures)
+    need(page.js("document.querySelectorAll('#curve .dot').length") == 5, "the curve's points")
+    need(page.js("document.querySelectorAll('#depths rect').length") == 2, "the bars of acceptance")
+
+
+def check_errors(page, mock):
+    mock.answer = 503
+    ask(page, "Fail")
+    page.wait("!document.querySelector('#error').hidden")
+    need(page.text("#error") == "the answer of a test", "the server's sentence is shown")
+    done(page, 3)
+    mock.answer = {"text": "Back again."}
+    ask(page, "Once more")
+    done(page, 4)
+    need(page.js("document.querySelector('#error').hidden"), "the error goes when an answer comes")
+
+
+def check_history(page, mock):
+    page.click("#new-chat")
+    need(page.js("document.querySelectorAll('.message').length") == 0, "a new chat is empty")
+    mock.answer = {"text": "Second chat."}
+    ask(page, "Another chat")
+    done(page, 1)
+    page.go(mock.address)
+    page.wait("document.querySelectorAll('#chat-list .chat').length === 2")
+    need(page.text(".message.assistant .text") == "Second chat.", "the chat is there after loading the page again")
+    need(page.js("document.querySelectorAll('.t.d2').length") > 0, "so are its colours")
+    page.click("#chat-list li:nth-child(2) .chat")
+    need(page.text(".message.user .text") == "Edited", "the other chat opens")
+    page.click("#chat-list li:nth-child(2) .icon")
+    page.wait("document.querySelector('#confirm').open")
+    page.click("#confirm button[value=no]")
+    need(page.js("document.querySelectorAll('#chat-list .chat').length") == 2, "a chat can be kept")
+    page.click("#chat-list li:nth-child(2) .icon")
+    page.click("#confirm-yes")
+    page.wait("document.querySelectorAll('#chat-list .chat').length === 1")
+    page.js("""Object.assign(window, {exported: null});
+        URL.createObjectURL = (blob) => { blob.text().then((t) => { exported = t; });
+        return 'data:,'; }""")
+    page.click("#export-chats")
+    page.wait("exported !== null")
+    need(json.loads(page.js("exported"))[0]["messages"][1] == {"role": "assistant", "content": "Second chat."}, "the export")
+
+
+def check_looks(browser, mock):
+    page = browser.page(390, 844, phone=True, dark=True)
+    mock.answer = {"text": "A long_" + "word" * 60 + " and\n\n```\n" + "code " * 60 + "\n```\n"}
+    page.go(mock.address)
+    need(page.js("document.documentElement.dataset.theme") == "dark", "the system's dark mode")
+    ask(page, "On a phone")
+    done(page, 1)
+    need(page.js("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the phone")
+    need(page.js("getComputedStyle(document.querySelector('#chats')).visibility") == "hidden", "the chats are put away")
+    page.click("#open-chats")
+    page.wait("getComputedStyle(document.querySelector('#chats')).visibility === 'visible'")
+    page.key("Escape")
+    page.wait("getComputedStyle(document.querySelector('#chats')).visibility === 'hidden'")
+    page.click("#theme")
+    need(page.js("document.documentElement.dataset.theme") == "light", "the theme can be chosen")
+    return page
+
+
+def check_markdown(page):
+    """Odd and hostile Markdown: no failure, no loss of letters, no time that grows with the square."""
+    result = page.js(r"""(() => {
+        const show = (s) => { const box = document.createElement("div");
+            for (const [a, b] of Markdown.split(s))
+                box.append(Markdown.render(s, a, b, (t) => document.createTextNode(t), () => {}));
+            return box; };
+        const odd = ["", "\n\n", "#", "# ", "```", "```\n", "~~~a\n```\n~~~", "- ", "-", "1.", "| a |\n|--|", "|\n|-|",
+            "> > > x", "***a** b*", "[a](b", "[](", "`a", "``a`", "**", "****", "_a_b_", "\\", "a\\*b", "- a\n\n- b\n\n\n- c",
+            "\u0000",
+            "[x](https://a.b) ![y](https://c.d)", "  - deep\n - less", "- a\n  ```\n  x\n  ```\n- b", "a  \nb"];
+        for (const s of odd) for (let i = 0; i <= s.length; i++) show(s.slice(0, i));
+        const slow = ["*a ", "[a](", "`", "``` ", "> ", "- ", "**a", "_", "| a ", "[", "~~x", "\n\n- a", "![", "\\"];
+        let worst = 0, which = "";
+        for (const s of slow) { const text = s.repeat(Math.ceil(60000 / s.length)), began = performance.now(); show(text);
+            const took = performance.now() - began; if (took > worst) { worst = took; which = s; } }
+        return { worst, which, plain: show("plain *em* text").textContent, item: show("- a\n- b").querySelectorAll("li").length,
+                 hard: show("1. a\n\n2. b\n\ntext").querySelectorAll("ol > li").length };
+    })()""")
+    need(result["plain"] == "plain em text" and result["item"] == 2 and result["hard"] == 2, f"Markdown: {result}")
+    need(result["worst"] < 20000, f"Markdown takes too long: {result}")
+
+
+def check_axe(page, label):
+    path = os.environ.get("AERIE_AXE")
+    if not path:
+        return "not checked (AERIE_AXE)"
+    page.js(pathlib.Path(path).read_text() + ";0")
+    page.js("(document.querySelector('dialog[open]') ?? document.querySelector('main'))"
+            ".append(Object.assign(document.createElement('button'), {id: 'nameless'}))")
+    need(page.js("axe.run('#nameless').then((r) => r.violations.length)"), "axe finds what is wrong on purpose")
+    page.js("document.querySelector('#nameless').remove()")
+    found = page.js("""axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.map((v) =>
+        v.id + ": " + v.nodes.map((n) => n.target.join(" ")).slice(0, 5).join(", ")))""")
+    need(not found, f"axe, {label}: " + "; ".join(found or []))
+    return "clean"
+
+
+def check_real(browser, program, mkmodel):
+    """The page that the program serves, with a model of random weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "m.gguf")
+        subprocess.run([mkmodel, "--shape", "tiny-gqa", "--type", "q4_0", model], check=True, stdout=subprocess.DEVNULL)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        server = subprocess.Popen([program, "serve", "-m", model, "--port", str(port), "--chat-template", "chatml"],
+                                  stderr=subprocess.DEVNULL)
+        address = f"http://127.0.0.1:{port}/"
+        try:
+            for _ in range(300):
+                try:
+                    headers = urllib.request.urlopen(address).headers
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            else:
+                raise Failure("aerie serve does not answer")
+            need("script-src 'self'" in headers["Content-Security-Policy"], "the page's policy")
+            page = browser.page(1200, 800)
+            page.go(address)
+            page.wait("document.querySelector('#model').options.length === 1")
+            page.js("""localStorage.setItem('aerie.settings', JSON.stringify({max_tokens: "40", seed: "1"}))""")
+            page.go(address)
+            ask(page, "Hello")
+            done(page, 1, 60)
+            need(page.js("document.querySelector('#error').hidden"), f"aerie serve: {page.text('#error')}")
+            need("tokens/s" in page.text(".message.assistant .figures"), "the figures of aerie serve")
+            complaints = [c for c in page.complaints() if "/aerie/curve" not in c]
+            need(not complaints, f"the console of the real page: {complaints}")
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+def main():
+    path = find()
+    if not path:
+        print("skip: there is no Chromium (AERIE_CHROMIUM)")
+        return 77
+    mock = Mock()
+    with Browser(path) as browser:
+        page = browser.page(1366, 860)
+        for check in (check_chat, check_stop, check_regenerate, check_edit, check_settings, check_reasoning_and_panel,
+                      check_errors, check_history):
+            check(page, mock)
+            print("ok", check.__name__, flush=True)
+        check_markdown(page)
+        print("ok check_markdown")
+        print("axe, light:", check_axe(page, "light"))
+        phone = check_looks(browser, mock)
+        print("ok check_looks")
+        phone.click("#theme")
+        print("axe, dark phone:", check_axe(phone, "dark phone"))
+        phone.click("#open-settings")
+        print("axe, settings:", check_axe(phone, "settings"))
+        complaints = [c for p in (page, phone) for c in p.complaints() if not re.search("503|404", c)]
+        need(not complaints, f"the console: {complaints}")
+        if len(sys.argv) > 2:
+            check_real(browser, *sys.argv[1:3])
+            print("ok check_real")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        print(f"FAILED: {failure}")
+        sys.exit(1)
