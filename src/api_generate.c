@@ -195,23 +195,48 @@ size_t aerie_session_n_tasks(const aerie_session *session)
 
 /* ---- Events ------------------------------------------------------------------------------------------------ */
 
-/* Keeps an event for aerie_poll. */
+/* Room for an event of so many bytes and log-probabilities. */
+static bool reserve_event(aerie_session *s, size_t n_text, size_t n_top)
+{
+    if (ae_buf_reserve(&s->kept_bytes, n_text + (n_top + 1) * sizeof(aerie_logprob)) &&
+        ae_buf_reserve(&s->kept, sizeof(kept_event)))
+        return true;
+    s->kept_bytes.failed = s->kept.failed = false; /* this request ends; others may find room */
+    return false;
+}
+
+/* Keeps an event for aerie_poll. Without room the request ends with a status; its last event needs none. */
 static bool keep_event(aerie_session *s, aerie_task *task, const aerie_token_event *event)
 {
     const size_t n_top = event->n_top * sizeof *event->top, at = s->kept_bytes.n;
     const size_t pad = (sizeof *event->top - (at + event->n_text) % sizeof *event->top) % sizeof *event->top;
     const kept_event kept = {task, *event, at, at + event->n_text + pad};
     static const char zeros[sizeof(aerie_logprob)];
-    if (!ae_buf_reserve(&s->kept_bytes, event->n_text + pad + n_top) || !ae_buf_reserve(&s->kept, sizeof kept)) {
-        s->kept_bytes.failed = s->kept.failed = false; /* this request ends; others may find room */
+    const bool room = reserve_event(s, event->n_text, event->n_top);
+    if (!room && event->token >= 0) {
+        (void)ae_fail_memory(&task->stats.error, "an event until it is polled", sizeof kept + event->n_text + n_top);
         return false;
+    }
+    atomic_fetch_add(&task->n_holders, 1);
+    if (!room) {
+        aerie_task **end = &s->untold;
+        while (*end) end = &(*end)->next;
+        task->next = NULL;
+        *end = task;
+        return true;
     }
     ae_buf_add(&s->kept_bytes, event->text, event->n_text);
     ae_buf_add(&s->kept_bytes, zeros, pad);
     ae_buf_add(&s->kept_bytes, event->top, n_top);
     ae_buf_add(&s->kept, &kept, sizeof kept);
-    atomic_fetch_add(&task->n_holders, 1);
     return true;
+}
+
+static aerie_token_event last_event(const aerie_task *task)
+{
+    return (aerie_token_event){.i_request = task->request.id, .task = (aerie_task *)task, .token = -1, .text = "",
+                               .refused = task->stats.error.status == AERIE_OK ? NULL : &task->stats.error,
+                               .stats = &task->stats};
 }
 
 /* Tells whoever listens; false: the request shall end. */
@@ -244,6 +269,13 @@ const aerie_token_event *aerie_poll(aerie_session *s)
     ae_buf_clear(&s->kept);
     ae_buf_clear(&s->kept_bytes);
     s->n_polled = 0;
+    for (aerie_task *task; (task = s->untold);) {
+        const bool abandoned = atomic_load(&task->abandoned);
+        s->untold = task->next;
+        s->last_event = last_event(task);
+        task_let_go(task);
+        if (!abandoned) return &s->last_event;
+    }
     return NULL;
 }
 
@@ -269,6 +301,7 @@ static bool add_text(aerie_session *s, aerie_task *task, int32_t token)
     return found;
 }
 
+/* What was held back is text of the last event. */
 static void end_text(aerie_session *s, aerie_task *task)
 {
     if (task->stops) {
@@ -277,6 +310,11 @@ static void end_text(aerie_session *s, aerie_task *task)
         ae_buf_clear(&s->certain);
     }
     ae_detok_end(&task->detok, &s->text);
+    const bool kept = !task->request.token && !atomic_load(&task->abandoned);
+    if (!s->text.failed && !s->certain.failed && (!kept || !s->text.n || reserve_event(s, s->text.n, 0))) return;
+    if (task->stats.error.status == AERIE_OK) (void)ae_fail_memory(&task->stats.error, "the end of a text", s->text.n);
+    ae_buf_free(&s->text);
+    ae_buf_free(&s->certain);
 }
 
 static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits)
@@ -314,7 +352,6 @@ static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row)
 /* The last event of a task; its submitter may read the statistics from now on. */
 static void end_task(aerie_session *s, aerie_task *task)
 {
-    const aerie_error *why = task->stats.error.status == AERIE_OK ? NULL : &task->stats.error;
     if (task->stats.n_preempted && !s->told_full) {
         s->told_full = true;
         ae_log_say(&s->params.log, AERIE_LOG_WARNING, "the KV cache of %u positions is too small for the sequences that run "
@@ -325,7 +362,7 @@ static void end_task(aerie_session *s, aerie_task *task)
         ae_api_give(task->stats_copy, task->stats_copy_size, &task->stats, sizeof task->stats);
     atomic_store(&task->ended, true);
     atomic_fetch_sub(&s->n_tasks, 1);
-    aerie_token_event event = {.token = -1, .refused = why, .stats = &task->stats};
+    aerie_token_event event = last_event(task);
     (void)tell(s, task, &event);
     task_let_go(task);
 }

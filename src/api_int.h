@@ -63,6 +63,8 @@ struct aerie_session {
     ae_buf certain, text;            /* what stop strings let through; of it whole characters */
     ae_buf kept, kept_bytes;         /* kept_event's for aerie_poll; their texts and log-probabilities */
     size_t n_polled;                 /* bytes of `kept` */
+    aerie_task *untold;              /* ended tasks whose last event there was no room for, oldest first */
+    aerie_token_event last_event;    /* of one of them, while it is looked at */
     float *features;                 /* [n_taps][n_embd] of a row, for those who are told of rows */
 };
 
