@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "every.h"
 #include "spec_rig.inc"
 
 #define N_REQUESTS 24
@@ -176,6 +177,110 @@ static void test_a_small_pool_changes_no_byte(void **state)
     print_message("up to %llu preemptions\n", (unsigned long long)most);
 }
 
+/* ---- Many sequences, a long beginning ----------------------------------------------------------------------- */
+
+#define N_MANY 64
+#define N_LONG 2000
+#define N_SHORT 6 /* tokens of an answer */
+
+typedef struct crowd {
+    int32_t prompts[N_MANY][N_LONG + 8];
+    int32_t ids[N_MANY][N_SHORT], expected[N_MANY][N_SHORT];
+    uint32_t n[N_MANY];
+    size_t first; /* request of the run */
+} crowd;
+
+static aerie_request crowd_request(const crowd *c, size_t i)
+{
+    aerie_request r = aerie_request_default();
+    r.id = i, r.tokens = c->prompts[i], r.n_tokens = N_LONG + 1 + i % 8;
+    r.n_predict = N_SHORT, r.ignore_eos = true;
+    r.sampling = sampling_of((uint32_t)i % N_SAMPLINGS);
+    r.sampling.seed = i;
+    return r;
+}
+
+static bool note_token(void *user, const aerie_token_event *e)
+{
+    crowd *c = user;
+    const size_t i = c->first + e->i_request;
+    if (e->token >= 0) c->ids[i][c->n[i]++] = e->token;
+    return true;
+}
+
+/* Answers requests [first, first + n); prompt tokens that were computed through *n_computed, returns preemptions. */
+static uint64_t run_crowd(const aerie_model *m, crowd *c, size_t first, size_t n, uint32_t n_seqs, uint32_t n_kv,
+                          uint64_t *n_computed)
+{
+    static aerie_request requests[N_MANY];
+    static aerie_stats stats[N_MANY];
+    aerie_error error = {0};
+    aerie_session *session;
+    aerie_session_params p = aerie_session_params_default();
+    p.n_ctx = N_LONG + 64, p.n_seqs = n_seqs, p.n_batch = 256, p.n_threads = 2, p.n_kv = n_kv, p.spec.type = AERIE_SPEC_NONE;
+    need(aerie_session_create(&session, m, &p, &error), &error);
+    for (size_t i = 0; i < n; i++) requests[i] = crowd_request(c, first + i);
+    c->first = first;
+    memset(c->n, 0, sizeof c->n);
+    need(aerie_generate(session, requests, n, note_token, c, stats, sizeof *stats, &error), &error);
+    aerie_session_free(session);
+    uint64_t n_preempted = 0;
+    *n_computed = 0;
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(c->n[first + i], N_SHORT);
+        *n_computed += stats[i].n_prompt - stats[i].n_cached;
+        n_preempted += stats[i].n_preempted;
+    }
+    return n_preempted;
+}
+
+static void check_crowd(const crowd *c, size_t first, size_t n, const char *what)
+{
+    for (size_t i = first; i < first + n; i++)
+        if (memcmp(c->ids[i], c->expected[i], sizeof c->ids[i])) fail_msg("%s: request %zu: other tokens", what, i);
+}
+
+/* 64 sequences whose prompts share 2,000 tokens. The beginning is computed once, whether they come one after another or all at
+ * once; a pool that holds one sequence, so that prefixes are evicted and sequences preempted, changes no byte. */
+static void test_a_long_prefix_of_many_sequences(void **state)
+{
+    (void)state;
+    const size_t n = AE_TEST_EVERY > 1 ? 8 : N_MANY;
+    static crowd c;
+    mk_options o;
+    aerie_error error = {0};
+    uint64_t random = 11, n_computed, n_tails = 0;
+    mk_shape("tiny-gqa", &o);
+    o.n_ctx = 4096, o.n_layers = 1;
+    need(mk_model(&o, path_of("long"), &error), &error);
+    aerie_model *m = load(path_of("long"), NULL);
+    for (size_t i = 0; i < n; i++) {
+        const size_t length = N_LONG + 1 + i % 8;
+        for (size_t k = 0; k < length; k++)
+            c.prompts[i][k] = i && k < N_LONG ? c.prompts[0][k] : (int32_t)(mk_random(&random) % 300);
+        c.prompts[i][N_LONG] = (int32_t)i; /* tails differ from their first token on */
+        n_tails += length - N_LONG;
+    }
+    run_crowd(m, &c, 0, n, 1, 0, &n_computed);
+    assert_int_equal(n_computed, N_LONG + n_tails);
+    memcpy(c.expected, c.ids, sizeof c.ids);
+    for (size_t i = 0; i < n; i += n / 4) { /* in a session of its own, nothing is shared */
+        run_crowd(m, &c, i, 1, 1, 0, &n_computed);
+        assert_int_equal(n_computed, N_LONG + 1 + i % 8);
+        check_crowd(&c, i, 1, "alone");
+    }
+    run_crowd(m, &c, 0, n, (uint32_t)n, 0, &n_computed);
+    assert_int_equal(n_computed, N_LONG + n_tails);
+    check_crowd(&c, 0, n, "at once");
+    const uint64_t n_preempted = run_crowd(m, &c, 0, n, (uint32_t)n, 1, &n_computed);
+    check_crowd(&c, 0, n, "in the room of one sequence");
+    print_message("in the room of one sequence: %llu preemptions, %llu prompt tokens computed\n", (unsigned long long)n_preempted,
+                  (unsigned long long)n_computed);
+    assert_true(n_preempted > 0);
+    aerie_model_free(m);
+    unlink(path_of("long"));
+}
+
 /* Prompts without a common prefix fill the pool many times over. */
 static void test_sequences_give_way_and_come_back(void **state)
 {
@@ -317,6 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_shared_prefix_is_computed_once),
         cmocka_unit_test(test_a_small_pool_changes_no_byte),
+        cmocka_unit_test(test_a_long_prefix_of_many_sequences),
         cmocka_unit_test(test_sequences_give_way_and_come_back),
         cmocka_unit_test(test_requests_come_and_go_from_other_threads),
         cmocka_unit_test(test_ends),
