@@ -123,6 +123,8 @@ static uint32_t run_turns(size_t i)
         aerie_session *session = session_of(i, 1, &spec, NULL);
         int32_t text[MOST];
         uint32_t n = 0, border = 0, all = 0;
+        char counts[160];
+        int n_counts = 0;
         for (uint32_t turn = 0; turn < 10; turn++) {
             static run got, fresh;
             for (uint32_t k = 0; k < 6; k++) text[n++] = prompts[turn % N_REQUESTS][20 + turn + k];
@@ -140,13 +142,16 @@ static uint32_t run_turns(size_t i)
             const aerie_stats *s = &got.answers[0].stats;
             if (n_checkpoints && s->n_cached < border) fail_msg("%s: turn %u begins at %u, not %u", names[i], turn, s->n_cached, border);
             again += s->n_prompt - s->n_cached;
+            n_counts += snprintf(counts + n_counts, sizeof counts - (size_t)n_counts, " %u/%u", s->n_prompt - s->n_cached,
+                                 s->n_prompt);
             all += s->n_prompt;
             border = end;
             n = end; /* the generation prompt goes, too */
             for (uint32_t k = 6; k < 12; k++) text[n++] = got.answers[0].ids[k];
             text[n++] = eog;
         }
-        print_message("%s: 10 turns, %u prompt tokens, %u of them computed\n", names[i], all, again);
+        print_message("%s, %u checkpoints: 10 turns, %u prompt tokens, %u of them computed:%s\n", names[i], n_checkpoints, all,
+                      again, counts);
         aerie_session_free(session);
     }
     return again;
