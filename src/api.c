@@ -479,6 +479,7 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t 
     else if (spec->tree == AERIE_TREE_OFF) o.n_records = spec->n_max;
     else o.n_records = spec->n_nodes ? spec->n_nodes : 2 * spec->n_max;
     o.n_snapshots = p->n_seqs + p->n_checkpoints;
+    o.n_windows = p->n_seqs + (p->n_checkpoints + 3) / 4; /* windows are larger than states */
     memcpy(o.taps, p->taps, sizeof o.taps);
     return o;
 }

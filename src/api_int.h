@@ -34,8 +34,8 @@ typedef struct ae_api_saved {
     void *memory;          /* owned, or NULL */
     const int32_t *tokens; /* [n_tokens] prompt and answer */
     size_t n_tokens;
-    uint32_t n_prompt, n_cached;
-    const void *kv;        /* [n_cached][slot bytes] */
+    uint32_t n_prompt, n_cached, first_cached;
+    const void *kv;        /* [ae_spec_saved_bytes] */
     bool has_mu;
     double mu;             /* mirostat's */
 } ae_api_saved;

@@ -6,7 +6,8 @@
  *
  *     MODEL    u64 fingerprint of the file, u64 of the settings that it was loaded with, its name
  *     TOKENS   u32 n_prompt, u32 0, i32 tokens[]: prompt and answer
- *     KV       u32 type, u32 n_positions, u32 bytes of a position, u32 0, canonical bytes[n_positions]
+ *     KV       u32 type, u32 n_positions, u32 bytes of a position, u32 first, canonical bytes (ae_kv_saved_bytes). A position's
+ *              bytes are those of layers without a window; from position `first` on there are those of the others, too
  *     SAMPLER  f64 mirostat's mu; only where there is one
  *
  * All else that a sequence has is a function of its tokens and of its request: the grammar's state, stop strings, penalties,
@@ -100,11 +101,11 @@ static aerie_status save(const aerie_session *s, const ae_api_saved *seq, const 
                          aerie_error *error)
 {
     const char *name = s->model->model->name;
-    const size_t slot_bytes = ae_spec_slot_bytes(s->spec);
+    const size_t kv_bytes = ae_spec_saved_bytes(s->spec, seq->n_cached, seq->first_cached);
     const uint64_t model[] = {s->model->fingerprint, s->model->settings};
     ae_section list[] = {{.type = MODEL, .n = sizeof model + strlen(name)},
                          {.type = TOKENS, .n = TOKENS_HEADER + seq->n_tokens * sizeof(int32_t)},
-                         {.type = KV, .n = KV_HEADER + (uint64_t)seq->n_cached * slot_bytes},
+                         {.type = KV, .n = KV_HEADER + kv_bytes},
                          {.type = SAMPLER, .n = sizeof *mu}};
     AE_TRY(ae_sections_create(data, n, list, mu ? 4 : 3, error));
     uint8_t *at[4];
@@ -115,9 +116,10 @@ static aerie_status save(const aerie_session *s, const ae_api_saved *seq, const 
     memcpy(at[1] + TOKENS_HEADER, seq->tokens, seq->n_tokens * sizeof(int32_t));
     put_u32(at[2], s->params.kv_type);
     put_u32(at[2] + 4, seq->n_cached);
-    put_u32(at[2] + 8, (uint32_t)slot_bytes);
-    if (seq->kv) memcpy(at[2] + KV_HEADER, seq->kv, seq->n_cached * slot_bytes);
-    else ae_spec_read_cached(s->spec, seq->tokens, seq->n_cached, at[2] + KV_HEADER);
+    put_u32(at[2] + 8, (uint32_t)ae_spec_saved_bytes(s->spec, 1, 1));
+    put_u32(at[2] + 12, seq->first_cached);
+    if (seq->kv) memcpy(at[2] + KV_HEADER, seq->kv, kv_bytes);
+    else ae_spec_read_cached(s->spec, seq->tokens, seq->n_cached, seq->first_cached, at[2] + KV_HEADER);
     if (mu) memcpy(at[3], mu, sizeof *mu);
     ae_sections_seal(*data, *n);
     return AERIE_OK;
@@ -140,8 +142,8 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
         if (s->running[slot] != task) continue;
         const ae_spec_sequence q = ae_spec_sequence_get(s->spec, slot);
-        const ae_api_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered),
-                                  .n_cached = ae_spec_n_cached(s->spec, q.tokens, q.n_tokens)};
+        ae_api_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered)};
+        seq.n_cached = ae_spec_n_cached(s->spec, q.tokens, q.n_tokens, &seq.first_cached);
         return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
     }
     /* not begun */
@@ -149,8 +151,9 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     ae_api_saved seq = {.tokens = task->request.tokens, .n_tokens = task->request.n_tokens,
                         .n_prompt = (uint32_t)task->request.n_tokens};
     if (from->memory) seq = *from;
-    const uint32_t n_cached = ae_spec_n_cached(s->spec, seq.tokens, seq.n_tokens);
-    if (n_cached >= seq.n_cached) seq.kv = NULL, seq.n_cached = n_cached;
+    uint32_t first;
+    const uint32_t n_cached = ae_spec_n_cached(s->spec, seq.tokens, seq.n_tokens, &first);
+    if (n_cached >= seq.n_cached) seq.kv = NULL, seq.n_cached = n_cached, seq.first_cached = first;
     return save(s, &seq, from->has_mu ? &from->mu : NULL, data, n, error);
 }
 
@@ -160,11 +163,13 @@ aerie_status aerie_prefix_save(aerie_session *s, const int32_t *tokens, size_t n
     *data = NULL;
     *n = 0;
     AE_TRY(refuse_in_step(s, error));
-    const uint32_t n_cached = n_tokens && tokens ? ae_spec_n_cached(s->spec, tokens, n_tokens) : 0;
+    uint32_t first = 0;
+    const uint32_t n_cached = n_tokens && tokens ? ae_spec_n_cached(s->spec, tokens, n_tokens, &first) : 0;
     if (!n_cached)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them comes first",
                        n_tokens);
-    const ae_api_saved seq = {.tokens = tokens, .n_tokens = n_cached, .n_prompt = n_cached, .n_cached = n_cached};
+    const ae_api_saved seq = {.tokens = tokens, .n_tokens = n_cached, .n_prompt = n_cached, .n_cached = n_cached,
+                              .first_cached = first};
     return save(s, &seq, NULL, data, n, error);
 }
 
@@ -219,13 +224,16 @@ static aerie_status read_kv(const aerie_session *s, const ae_sections *sections,
     const ae_section *kv;
     AE_TRY(find_section(sections, KV, KV_HEADER, "its part of the KV cache is missing", &kv, error));
     const uint32_t type = get_u32(kv->data), n = get_u32(kv->data + 4), bytes = get_u32(kv->data + 8);
+    const uint32_t first = get_u32(kv->data + 12);
     const char *name = aerie_kv_type_name((aerie_kv_type)type);
     if (type != (uint32_t)s->params.kv_type)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with a KV cache of type %s; this session's is %s",
                        name ? name : "unknown", aerie_kv_type_name(s->params.kv_type));
-    if (bytes != ae_spec_slot_bytes(s->spec) || n > out->n_tokens || kv->n - KV_HEADER != (uint64_t)n * bytes)
+    if (bytes != ae_spec_saved_bytes(s->spec, 1, 1) || n > out->n_tokens || first > n || (first % AE_KV_PAGE && first != n) ||
+        kv->n - KV_HEADER != ae_spec_saved_bytes(s->spec, n, first))
         return fail_form("its part of the KV cache has another size than it says", error);
     out->n_cached = n;
+    out->first_cached = first;
     out->kv = kv->data + KV_HEADER;
     return AERIE_OK;
 }
@@ -304,8 +312,9 @@ aerie_status aerie_prefix_load(aerie_session *s, const void *data, size_t n, siz
     for (uint32_t i = 0; status == AERIE_OK && i < saved.n_cached; i++)
         if (saved.tokens[i] < 0 || saved.tokens[i] >= n_vocab) status = fail_form("a token is out of range", error);
     if (status == AERIE_OK) {
-        ae_spec_write_cached(s->spec, saved.tokens, saved.n_cached, saved.kv);
-        if (n_loaded) *n_loaded = ae_spec_n_cached(s->spec, saved.tokens, saved.n_cached);
+        uint32_t first;
+        ae_spec_write_cached(s->spec, saved.tokens, saved.n_cached, saved.first_cached, saved.kv);
+        if (n_loaded) *n_loaded = ae_spec_n_cached(s->spec, saved.tokens, saved.n_cached, &first);
     }
     ae_api_saved_free(&saved);
     return status;

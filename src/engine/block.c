@@ -120,7 +120,7 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &b->h->ropes[s->rope];
     const bool normed = s->qk_norm != AE_QK_NORM_NONE;
     b->ops->rope_kv(b->stream, &(ae_rope_kv){
-        .places = b->places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
+        .places = l->windowed ? b->part_places : b->places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim, .n_rot = rope ? rope->n_rot : 0, .kind = rope && rope->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
         .cos = rope ? b->cos[s->rope] : NULL, .sin = rope ? b->sin[s->rope] : NULL,
         .q = b->q, .k = l->wk ? b->k : NULL, .v = b->v,
@@ -137,7 +137,7 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     project(b, s, l);
     store(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
-        .places = b->places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
+        .places = l->windowed ? b->part_places : b->places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim, .scale = s->attn_scale, .softcap = s->attn_softcap, .window = s->window, .chunked = s->chunked,
         .sinks = l->sinks, .q = b->q, .y = b->attn});
     if (s->out_gate == AE_OUT_GATE_HEAD)

@@ -21,8 +21,8 @@ typedef struct ae_block {
     const ae_backend_ops *ops;
     ae_stream *stream;
     const ae_hparams *h;
-    const ae_places *places;
-    ae_kv_store *kv;
+    const ae_places *places, *part_places; /* of pages, and of parts: the same rows, other tables */
+    ae_kv_store *kv, *kv_parts;            /* NULL: no layer has a window */
     uint32_t n_rows;
     float *x;            /* [n_rows][n_embd] residual stream */
     const float *mixer_in; /* what attention projects in place of the stream, rows of mixer_in_stride; or NULL */

@@ -54,6 +54,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     rows_layout(l, o, &e->on_device);
     e->table_stride = ae_kv_table_max(o->n_ctx + AE_TREE_MAX);
     e->tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
+    e->part_tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
     ae_block_layout(l, h, m->layers, h->n_layers, n, &e->block);
     e->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
     e->ple_part = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
@@ -77,12 +78,18 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->features = ae_layout_add(l, n * o->n_taps * h->n_embd, sizeof(float));
 }
 
-/* layers: room for those of the model. */
-static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, ae_kv_layer *layers)
+/* What layers keep in the cache. */
+typedef struct cache_layers {
+    ae_kv_layer layers[AE_MAX_LAYERS];
+    uint32_t windows[AE_MAX_LAYERS];
+} cache_layers;
+
+static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, cache_layers *c)
 {
-    /* drafts may reach beyond the last position of the context */
-    return (ae_kv_options){ae_net_kv_layers(m, layers, NULL), layers, o->n_seqs, o->n_ctx + AE_TREE_MAX, o->kv_type,
-                           o->n_kv_pages};
+    return (ae_kv_options){
+        .n_layers = ae_net_kv_layers(m, c->layers, c->windows, NULL), .layers = c->layers, .windows = c->windows,
+        .n_seqs = o->n_seqs, .n_slots = o->n_ctx + AE_TREE_MAX, /* drafts may reach beyond the last position of the context */
+        .type = o->kv_type, .n_pages = o->n_kv_pages, .n_batch = o->n_batch, .n_retained = o->n_windows};
 }
 
 /* Recurrent layers: what their state is like, all alike. */
@@ -118,8 +125,8 @@ static ae_stream_options stream_options(const ae_model *m, const state_layers *s
 size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options)
 {
     const ae_engine_options o = resolve(options);
-    ae_kv_layer layers[AE_MAX_LAYERS];
-    const ae_kv_options kv = kv_options(model, &o, layers);
+    cache_layers cache;
+    const ae_kv_options kv = kv_options(model, &o, &cache);
     state_layers states;
     list_states(model, &states);
     const ae_stream_options stream = stream_options(model, &states, &o);
@@ -173,8 +180,8 @@ aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engin
     list_states(net->model, &states);
     const ae_stream_options stream = stream_options(net->model, &states, &e->options);
     const ae_state_options state = state_options(&states, &e->options);
-    ae_kv_layer layers[AE_MAX_LAYERS];
-    const ae_kv_options kv = kv_options(net->model, &e->options, layers);
+    cache_layers cache;
+    const ae_kv_options kv = kv_options(net->model, &e->options, &cache);
     aerie_status status;
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
     AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);
@@ -337,6 +344,9 @@ static void upload_rows(ae_engine *e)
         if (r && e->seq[r - 1] == e->seq[r]) continue;
         ops->upload(e->stream, e->tables + (size_t)seq * e->table_stride, ae_kv_table(e->kv, seq),
                     ae_kv_table_pages(e->kv, seq) * sizeof *e->tables);
+        if (ae_kv_parts(e->kv))
+            ops->upload(e->stream, e->part_tables + (size_t)seq * e->table_stride, ae_kv_part_table(e->kv, seq),
+                        ae_kv_table_pages(e->kv, seq) * sizeof *e->part_tables);
     }
 }
 

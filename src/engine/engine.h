@@ -28,6 +28,7 @@ typedef struct ae_engine_options {
     uint32_t n_outputs; /* rows of a pass that may export logits; 0 = what n_seqs trees may need */
     uint32_t n_records;   /* of recurrent layers: drafted rows of a sequence in a pass, at most; 0 = AE_TREE_MAX */
     uint32_t n_snapshots; /* of recurrent layers: states kept to return to, of all sequences */
+    uint32_t n_windows;   /* of layers with windows: windows kept to return to, of all sequences */
     uint32_t n_kv_pages; /* of the KV cache, for all sequences; 0 = enough for n_seqs whole contexts */
     uint32_t n_threads;
     ae_kv_type kv_type;
@@ -90,8 +91,8 @@ aerie_status ae_engine_commit(ae_engine *engine, uint32_t seq, uint32_t n_chain,
 /* Rows of a tree, at most. */
 uint32_t ae_engine_max_tree(const ae_engine *engine);
 uint32_t ae_engine_n_live(const ae_engine *engine, uint32_t seq);
-/* Where `seq` would land if it were cut to n positions: on n, or on the nearest position before it whose recurrent state is
- * known; what lies between is to be computed again. */
+/* Where `seq` would land if it were cut to n positions: on n, or on the nearest position before it whose recurrent state and
+ * windows are known; what lies between is to be computed again. */
 uint32_t ae_engine_landing(const ae_engine *engine, uint32_t seq, uint32_t n);
 /* Cuts the sequence so; returns where it landed. A sequence whose pass was never committed is whole after this. */
 uint32_t ae_engine_truncate(ae_engine *engine, uint32_t seq, uint32_t n);
@@ -103,7 +104,7 @@ uint32_t ae_engine_match(const ae_engine *engine, const int32_t *tokens, uint32_
 uint32_t ae_engine_adopt(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n);
 /* The sequence ends: it is emptied, what it held is kept as long as there is room; tokens [n_live]. */
 void ae_engine_keep(ae_engine *engine, uint32_t seq, const int32_t *tokens);
-/* Keeps the recurrent state at the live position, to return to it; models without one need it not. */
+/* Keeps what recurrent layers and those with windows know at the live position, to return to it; others need it not. */
 void ae_engine_snapshot(ae_engine *engine, uint32_t seq);
 /* Whether ae_engine_snapshot is of use. */
 bool ae_engine_has_state(const ae_engine *engine);

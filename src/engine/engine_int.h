@@ -42,6 +42,7 @@ struct ae_engine {
     /* device */
     ae_engine_rows on_device; /* of the pass that runs */
     int32_t *tables;     /* [n_seqs][table_stride] page tables */
+    int32_t *part_tables; /* as tables, of parts */
     uint32_t table_stride;
 
     /* device, f32 */

@@ -1,7 +1,7 @@
 /* engine_seq.c - positions of a sequence, in the KV cache and in recurrent state together.
  *
- * The cache can be cut anywhere, a state only where it is known. So with recurrent layers both land where the state does,
- * and the cache gives up positions that it would still have: they are computed again, to the same bits. */
+ * The cache can be cut where windows are whole (anywhere, without windows), a state only where it is known. So both land where
+ * either can, and give up positions that one of them would still have: they are computed again, to the same bits. */
 #include "engine/engine_int.h"
 
 uint32_t ae_engine_max_tree(const ae_engine *e)
@@ -11,7 +11,7 @@ uint32_t ae_engine_max_tree(const ae_engine *e)
 
 bool ae_engine_has_state(const ae_engine *e)
 {
-    return e->state;
+    return e->state || ae_kv_loses_parts(e->kv);
 }
 
 uint32_t ae_engine_n_live(const ae_engine *e, uint32_t seq)
@@ -21,30 +21,31 @@ uint32_t ae_engine_n_live(const ae_engine *e, uint32_t seq)
 
 uint32_t ae_engine_landing(const ae_engine *e, uint32_t seq, uint32_t n)
 {
-    const uint32_t live = ae_kv_n_live(e->kv, seq);
-    if (n > live) n = live;
-    return e->state ? ae_state_landing(e->state, seq, n) : n;
+    n = ae_kv_landing(e->kv, seq, n);
+    for (uint32_t last = n + 1; e->state && n < last;) {
+        last = n;
+        n = ae_kv_landing(e->kv, seq, ae_state_landing(e->state, seq, n));
+    }
+    return n;
 }
 
 uint32_t ae_engine_truncate(ae_engine *e, uint32_t seq, uint32_t n)
 {
-    const uint32_t live = ae_kv_n_live(e->kv, seq);
-    if (n > live) n = live;
+    n = ae_engine_landing(e, seq, n);
     if (e->state) n = ae_state_truncate(e->state, e->stream, seq, n);
-    (void)ae_kv_truncate(e->kv, seq, n); /* not more than is live: cannot fail */
+    (void)ae_kv_truncate(e->kv, seq, n); /* to a landing: cannot fail */
     return n;
 }
 
 uint32_t ae_engine_share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
 {
-    const uint32_t live = ae_kv_n_live(e->kv, from);
     if (to == from) return ae_engine_truncate(e, to, n);
-    if (n > live) n = live;
+    n = ae_kv_landing(e->kv, from, n);
     while (n) {
         if (e->state) n = ae_state_share(e->state, e->stream, to, from, n);
         if (ae_kv_share(e->kv, e->stream, to, from, n) != AERIE_OK) break;
         if (ae_kv_n_live(e->kv, to) == n || !e->state) return ae_kv_n_live(e->kv, to);
-        n = ae_kv_n_live(e->kv, to); /* there was no page for the last part: land lower */
+        n = ae_kv_n_live(e->kv, to); /* no page for the end of it, or no window: land lower */
     }
     return ae_engine_truncate(e, to, 0);
 }
@@ -68,6 +69,7 @@ uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint
 void ae_engine_snapshot(ae_engine *e, uint32_t seq)
 {
     if (e->state) (void)ae_state_snapshot(e->state, e->stream, seq);
+    ae_kv_retain(e->kv, seq);
 }
 
 void ae_engine_keep(ae_engine *e, uint32_t seq, const int32_t *tokens)

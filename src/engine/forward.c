@@ -84,8 +84,11 @@ void ae_forward(ae_engine *e)
     const ae_places places = {
         e->n_rows, e->on_device.seq, e->on_device.pos, e->on_device.slot, e->on_device.n_inplace, e->on_device.path, AE_TREE_MAX,
         e->tables, e->table_stride, e->on_device.count};
+    ae_places part_places = places;
+    part_places.tables = e->part_tables;
     ae_block block = e->block;
     block.ops = ops, block.stream = e->stream, block.h = h, block.places = &places, block.kv = ae_kv_pages(e->kv);
+    block.part_places = &part_places, block.kv_parts = ae_kv_parts(e->kv);
     block.n_rows = e->n_rows, block.ones = e->net->ones;
     block.ple = e->ple, block.ple_gate = e->ple_gate, block.ple_own = e->ple_own;
     block.cos = e->cos, block.sin = e->sin, block.q_scale = e->q_scale;

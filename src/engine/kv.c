@@ -3,50 +3,86 @@
 
 #include "base/mem.h"
 #include "engine/kv_int.h"
+#include "model/model.h"
 
 static uint32_t pages_of(uint32_t n_slots)
 {
     return (n_slots + AE_KV_PAGE - 1) / AE_KV_PAGE;
 }
 
-static ae_kv_shape shape_of(const ae_kv_options *o)
+/* The layers of a cache, those with windows apart. */
+typedef struct stores {
+    ae_kv_layer layers[AE_MAX_LAYERS], windowed[AE_MAX_LAYERS];
+    ae_kv_shape shape, parts; /* parts.n_layers 0: no layer has a window */
+    uint32_t window;          /* the widest */
+} stores;
+
+/* Parts for the windows of all sequences and the rows that they reserve at a time; and for windows that are retained. */
+static uint32_t parts_of(const ae_kv_options *o, uint32_t window, uint32_t n_pages)
+{
+    const uint64_t one = ((uint64_t)window + AE_KV_PAGE) / AE_KV_PAGE + 1; /* a window may begin anywhere in a page */
+    const uint64_t n = o->n_seqs * (one + 2) + o->n_batch / AE_KV_PAGE + 2 + o->n_retained * one;
+    return n < n_pages ? (uint32_t)n : n_pages;
+}
+
+static void list_stores(const ae_kv_options *o, stores *s)
 {
     /* one spare page per sequence: copying a shared page must not fail for want of it */
     const uint32_t one = pages_of(o->n_slots) + 1;
     const uint32_t n_pages = !o->n_pages ? o->n_seqs * one : o->n_pages < one ? one : o->n_pages;
-    return (ae_kv_shape){o->n_layers, o->layers, n_pages, o->type};
+    s->shape = (ae_kv_shape){0, s->layers, n_pages, o->type};
+    s->parts = (ae_kv_shape){0, s->windowed, 0, o->type};
+    s->window = 0;
+    for (uint32_t i = 0; i < o->n_layers; i++) {
+        const uint32_t window = o->windows ? o->windows[i] : 0;
+        if (window) s->windowed[s->parts.n_layers++] = o->layers[i];
+        else s->layers[s->shape.n_layers++] = o->layers[i];
+        if (window > s->window) s->window = window;
+    }
+    if (s->window) s->parts.n_pages = parts_of(o, s->window, n_pages);
 }
 
 static void layout_tables(ae_layout *l, ae_kv *kv)
 {
+    const uint32_t n_pages = kv->window ? kv->n_pages : 0;
     kv->seqs = ae_layout_add(l, kv->n_seqs, sizeof *kv->seqs);
     kv->tables = ae_layout_add(l, (size_t)kv->n_seqs * kv->max_pages, sizeof *kv->tables);
     kv->count = ae_layout_add(l, kv->n_pages, sizeof *kv->count);
     kv->free_list = ae_layout_add(l, kv->n_pages, sizeof *kv->free_list);
     kv->nodes = ae_layout_add(l, kv->n_pages, sizeof *kv->nodes);
     kv->node_tokens = ae_layout_add(l, (size_t)kv->n_pages * AE_KV_PAGE, sizeof *kv->node_tokens);
+    kv->part_of = ae_layout_add(l, n_pages, sizeof *kv->part_of);
+    kv->n_needs = ae_layout_add(l, n_pages, sizeof *kv->n_needs);
+    kv->parts = ae_layout_add(l, kv->n_parts, sizeof *kv->parts);
+    kv->free_parts = ae_layout_add(l, kv->n_parts, sizeof *kv->free_parts);
+    kv->part_table = ae_layout_add(l, n_pages ? kv->max_pages : 0, sizeof *kv->part_table);
 }
 
 size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options)
 {
-    const ae_kv_shape shape = shape_of(options);
-    ae_kv kv = {.n_seqs = options->n_seqs, .max_pages = pages_of(options->n_slots), .n_pages = shape.n_pages};
+    stores s;
+    list_stores(options, &s);
+    ae_kv kv = {.n_seqs = options->n_seqs, .max_pages = pages_of(options->n_slots), .n_pages = s.shape.n_pages,
+                .window = s.window, .n_parts = s.parts.n_pages};
     ae_layout tables = {0};
     size_t bytes;
     layout_tables(&tables, &kv);
-    if (tables.overflow || !ae_add_size(backend->ops->kv_bytes(backend, &shape), tables.bytes, &bytes)) return SIZE_MAX;
+    if (tables.overflow || !ae_add_size(backend->ops->kv_bytes(backend, &s.shape), tables.bytes, &bytes)) return SIZE_MAX;
+    if (s.window && !ae_add_size(bytes, backend->ops->kv_bytes(backend, &s.parts), &bytes)) return SIZE_MAX;
     return bytes;
 }
 
 aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, aerie_error *error)
 {
     *out = NULL;
-    const ae_kv_shape shape = shape_of(options);
+    stores s;
+    list_stores(options, &s);
     ae_kv *kv = ae_alloc(1, sizeof *kv);
     if (!kv) return ae_fail_memory(error, "the KV cache", sizeof *kv);
     *kv = (ae_kv){.backend = backend, .n_seqs = options->n_seqs, .n_slots = options->n_slots,
-                  .max_pages = pages_of(options->n_slots), .n_pages = shape.n_pages, .root_child = AE_KV_NONE,
-                  .newest = AE_KV_NONE, .oldest = AE_KV_NONE};
+                  .max_pages = pages_of(options->n_slots), .n_pages = s.shape.n_pages, .root_child = AE_KV_NONE,
+                  .newest = AE_KV_NONE, .oldest = AE_KV_NONE, .window = s.window, .n_parts = s.parts.n_pages,
+                  .idle = {{AE_KV_NONE, AE_KV_NONE}, {AE_KV_NONE, AE_KV_NONE}}};
     ae_layout layout = {0};
     layout_tables(&layout, kv);
     kv->memory = layout.overflow ? NULL : ae_alloc_aligned(1, layout.bytes);
@@ -58,7 +94,13 @@ aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options 
     layout_tables(&layout, kv);
     for (uint32_t i = 0; i < kv->n_seqs; i++) kv->seqs[i].table = kv->tables + (size_t)i * kv->max_pages;
     for (uint32_t i = 0; i < kv->n_pages; i++) kv->free_list[kv->n_free++] = (int32_t)(kv->n_pages - 1 - i);
-    aerie_status status = backend->ops->kv_create(backend, &shape, &kv->store, error);
+    for (uint32_t i = 0; kv->window && i < kv->n_pages; i++) kv->part_of[i] = AE_KV_NONE;
+    for (uint32_t i = 0; i < kv->n_parts; i++) {
+        kv->parts[i].page = AE_KV_NONE;
+        kv->free_parts[kv->n_free_parts++] = (int32_t)(kv->n_parts - 1 - i);
+    }
+    aerie_status status = backend->ops->kv_create(backend, &s.shape, &kv->store, error);
+    if (status == AERIE_OK && s.window) status = backend->ops->kv_create(backend, &s.parts, &kv->part_store, error);
     if (status != AERIE_OK) {
         ae_kv_free(kv);
         return status;
@@ -71,6 +113,7 @@ void ae_kv_free(ae_kv *kv)
 {
     if (!kv) return;
     kv->backend->ops->kv_free(kv->backend, kv->store);
+    kv->backend->ops->kv_free(kv->backend, kv->part_store);
     ae_free(kv->memory);
     ae_free(kv);
 }
@@ -116,8 +159,30 @@ void ae_kv_page_hold(ae_kv *kv, int32_t page)
 void ae_kv_page_drop(ae_kv *kv, int32_t page)
 {
     const uint32_t left = --kv->count[page];
-    if (!left) kv->free_list[kv->n_free++] = page;
-    else if (left == 1 && kv->nodes[page].n_tokens) kv->n_idle++;
+    if (!left) {
+        ae_kv_part_drop(kv, page);
+        kv->free_list[kv->n_free++] = page;
+    } else if (left == 1 && kv->nodes[page].n_tokens) {
+        kv->n_idle++;
+    }
+}
+
+int32_t ae_kv_page_copy(ae_kv *kv, ae_stream *stream, int32_t from, uint32_t n)
+{
+    ae_kv_page_hold(kv, from); /* so that it, and its part, are not given up for the copy */
+    ae_kv_part_need(kv, from);
+    int32_t copy = ae_kv_page_take(kv);
+    const bool has_part = kv->window && kv->part_of[from] >= 0;
+    if (copy >= 0 && has_part && !ae_kv_part_take(kv, copy)) {
+        ae_kv_page_drop(kv, copy);
+        copy = AE_KV_NONE;
+    }
+    if (copy >= 0) kv->backend->ops->kv_copy_page(stream, kv->store, from, copy, n);
+    if (copy >= 0 && has_part)
+        kv->backend->ops->kv_copy_page(stream, kv->part_store, kv->part_of[from], kv->part_of[copy], n);
+    ae_kv_part_unneed(kv, from);
+    ae_kv_page_drop(kv, from);
+    return copy;
 }
 
 uint32_t ae_kv_n_available(const ae_kv *kv)
@@ -161,16 +226,23 @@ aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t 
                        kv->n_pages * AE_KV_PAGE, missing, AE_KV_PAGE, ae_kv_n_available(kv));
     if (n && must_copy(kv, s)) {
         const uint32_t i = s->n_live / AE_KV_PAGE;
-        const int32_t shared = s->table[i], copy = ae_kv_page_take(kv);
+        const int32_t shared = s->table[i], copy = ae_kv_page_copy(kv, stream, shared, s->n_live % AE_KV_PAGE);
         if (copy < 0) return fail_pages(seq, error);
-        kv->backend->ops->kv_copy_page(stream, kv->store, shared, copy, s->n_live % AE_KV_PAGE);
+        ae_kv_part_need(kv, copy); /* page i is among those that the sequence needs */
         s->table[i] = copy;
+        ae_kv_part_unneed(kv, shared);
         ae_kv_page_drop(kv, shared);
     }
     while (s->n_pages < pages_of(s->n_live + n)) {
         const int32_t page = s->n_pages < kv->max_pages ? ae_kv_page_take(kv) : AE_KV_NONE;
-        if (page < 0) return fail_pages(seq, error);
-        s->table[s->n_pages++] = page;
+        if (page >= 0) {
+            s->table[s->n_pages++] = page;
+            ae_kv_seq_need(kv, s, s->n_pages);
+        }
+        if (page < 0 || !ae_kv_part_take(kv, page)) {
+            (void)ae_kv_truncate(kv, seq, s->n_live); /* drops what was reserved: cannot fail */
+            return fail_pages(seq, error);
+        }
     }
     s->n_reserved = s->n_live + n;
     return AERIE_OK;
@@ -193,9 +265,12 @@ aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n
     kv_seq *s = &kv->seqs[seq];
     if (!is_path(s, n_chain, path, n)) return AERIE_ERROR_INTERNAL;
     s->n_live += n_chain;
+    const int32_t *parts = n && kv->window ? ae_kv_part_table(kv, seq) : NULL;
     for (uint32_t i = 0; i < n; i++) {
         const ae_kv_move move = {path[i], (int32_t)(s->n_live + i)};
-        if (move.from != move.to) kv->backend->ops->kv_move(stream, kv->store, s->table, &move, 1);
+        if (move.from == move.to) continue;
+        kv->backend->ops->kv_move(stream, kv->store, s->table, &move, 1);
+        if (parts) kv->backend->ops->kv_move(stream, kv->part_store, parts, &move, 1);
     }
     s->n_live += n;
     return ae_kv_truncate(kv, seq, s->n_live);
@@ -204,8 +279,9 @@ aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n
 aerie_status ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n)
 {
     kv_seq *s = &kv->seqs[seq];
-    if (n > s->n_live) return AERIE_ERROR_INTERNAL;
+    if (n > s->n_live || ae_kv_landing(kv, seq, n) != n) return AERIE_ERROR_INTERNAL;
     s->n_live = s->n_reserved = n;
+    ae_kv_seq_need(kv, s, pages_of(n));
     while (s->n_pages > pages_of(n)) ae_kv_page_drop(kv, s->table[--s->n_pages]);
     return AERIE_OK;
 }
@@ -213,7 +289,7 @@ aerie_status ae_kv_truncate(ae_kv *kv, uint32_t seq, uint32_t n)
 aerie_status ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page)
 {
     kv_seq *s = &kv->seqs[seq];
-    if (i_page >= s->n_live / AE_KV_PAGE) return AERIE_ERROR_INTERNAL;
+    if (kv->window || i_page >= s->n_live / AE_KV_PAGE) return AERIE_ERROR_INTERNAL;
     AE_TRY(ae_kv_truncate(kv, seq, s->n_live));
     ae_kv_page_drop(kv, s->table[i_page]);
     s->n_pages--;
@@ -222,42 +298,30 @@ aerie_status ae_kv_forget(ae_kv *kv, uint32_t seq, uint32_t i_page)
     return AERIE_OK;
 }
 
+/* The pages that a sequence cut to n sees through its windows are needed once more, or once less. */
+static void need_window(ae_kv *kv, const kv_seq *s, uint32_t n, void (*change)(ae_kv *, int32_t))
+{
+    for (uint32_t i = ae_kv_first_page(kv, n); kv->window && i < pages_of(n); i++) change(kv, s->table[i]);
+}
+
 aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n)
 {
     kv_seq *t = &kv->seqs[to];
     const kv_seq *f = &kv->seqs[from];
-    if (to == from) return ae_kv_truncate(kv, to, n < t->n_live ? n : t->n_live);
+    n = ae_kv_landing(kv, from, n);
+    if (to == from) return ae_kv_truncate(kv, to, n);
     AE_TRY(ae_kv_truncate(kv, to, 0));
-    if (n > f->n_live) n = f->n_live;
+    need_window(kv, f, n, ae_kv_part_need); /* the copy must not cost them their parts */
+    const int32_t copy = n % AE_KV_PAGE ? ae_kv_page_copy(kv, stream, f->table[n / AE_KV_PAGE], n % AE_KV_PAGE) : AE_KV_NONE;
+    need_window(kv, f, n, ae_kv_part_unneed);
+    if (copy < 0) n = ae_kv_landing(kv, from, n - n % AE_KV_PAGE);
     for (uint32_t i = 0; i < n / AE_KV_PAGE; i++) {
         t->table[t->n_pages++] = f->table[i];
         ae_kv_page_hold(kv, f->table[i]);
     }
-    const uint32_t rest = n % AE_KV_PAGE;
-    const int32_t copy = rest ? ae_kv_page_take(kv) : AE_KV_NONE;
-    if (copy >= 0) {
-        kv->backend->ops->kv_copy_page(stream, kv->store, f->table[n / AE_KV_PAGE], copy, rest);
-        t->table[t->n_pages++] = copy;
-    }
-    t->n_live = t->n_reserved = copy >= 0 ? n : n - rest;
-    return AERIE_OK;
-}
-
-size_t ae_kv_slot_bytes(const ae_kv *kv)
-{
-    return kv->backend->ops->kv_slot_bytes(kv->store);
-}
-
-void ae_kv_read(const ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out)
-{
-    kv->backend->ops->kv_read(stream, kv->store, kv->seqs[seq].table, (int32_t)slot, out);
-}
-
-aerie_status ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes)
-{
-    const kv_seq *s = &kv->seqs[seq];
-    if (slot < s->n_live || slot >= s->n_reserved) return AERIE_ERROR_INTERNAL;
-    kv->backend->ops->kv_write(stream, kv->store, s->table, (int32_t)slot, bytes);
+    if (copy >= 0) t->table[t->n_pages++] = copy;
+    t->n_live = t->n_reserved = n;
+    ae_kv_seq_need(kv, t, t->n_pages);
     return AERIE_OK;
 }
 
@@ -279,5 +343,5 @@ bool ae_kv_is_sound(const ae_kv *kv)
         for (uint32_t slot = s->n_live; slot < s->n_reserved; slot++)
             if (kv->count[s->table[slot / AE_KV_PAGE]] != 1) return false;
     }
-    return ae_kv_prefix_is_sound(kv);
+    return ae_kv_prefix_is_sound(kv) && ae_kv_window_is_sound(kv);
 }

@@ -124,6 +124,16 @@ static uint32_t walk(const ae_kv *kv, const int32_t *tokens, uint32_t n, int32_t
     }
 }
 
+/* Where a sequence that gets this path can land, of n positions: `node` has the last of them. */
+static uint32_t path_landing(const ae_kv *kv, int32_t node, uint32_t n)
+{
+    kv_landing l = ae_kv_landing_begin(kv, n);
+    uint32_t i = n ? (n - 1) / AE_KV_PAGE : 0;
+    if (!kv->window || !n) return n;
+    for (; ae_kv_landing_step(kv, &l, i, node) && i; i--) node = kv->nodes[node].parent;
+    return l.n;
+}
+
 /* ---- In and out -------------------------------------------------------------------------------------------- */
 
 /* Leaves below `parent` that say nothing beyond tokens[0..n). */
@@ -136,26 +146,36 @@ static void drop_shorter(ae_kv *kv, int32_t parent, const int32_t *tokens, uint3
     }
 }
 
+/* A sequence's own page goes, its like in the tree takes its place, and its part if that has none. */
+static void replace_page(ae_kv *kv, kv_seq *s, uint32_t i, int32_t known)
+{
+    ae_kv_page_hold(kv, known);
+    ae_kv_part_pass(kv, s->table[i], known);
+    ae_kv_page_drop(kv, s->table[i]);
+    s->table[i] = known;
+}
+
 void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens)
 {
     kv_seq *s = &kv->seqs[seq];
     int32_t parent = AE_KV_NONE;
     (void)ae_kv_truncate(kv, seq, s->n_live); /* drops drafts only: cannot fail */
+    ae_kv_seq_need(kv, s, 0);                 /* until its table is another one */
     for (uint32_t i = 0; i < s->n_pages; i++) {
         const int32_t *own = tokens + (size_t)i * AE_KV_PAGE;
         const uint32_t left = s->n_live - i * AE_KV_PAGE, n = left < AE_KV_PAGE ? left : AE_KV_PAGE;
         uint32_t n_same;
         const int32_t known = best_child(kv, parent, own, n, &n_same);
-        if (n_same == n && n < AE_KV_PAGE) { /* the tree has the last part already */
+        if (n_same == n && n < AE_KV_PAGE) { /* the tree has the last positions already */
+            if (kv->nodes[known].n_tokens == n && !ae_kv_has_part(kv, known) && kv->count[s->table[i]] == 1)
+                replace_page(kv, s, i, known);
             parent = known;
             break;
         }
         if (n_same == n) {
             if (s->table[i] != known) {
                 if (kv->count[s->table[i]] > 1) break; /* others hold it with what comes after (invariant 5) */
-                ae_kv_page_hold(kv, known);
-                ae_kv_page_drop(kv, s->table[i]);
-                s->table[i] = known;
+                replace_page(kv, s, i, known);
             }
         } else {
             drop_shorter(kv, parent, own, n);
@@ -163,6 +183,7 @@ void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens)
         }
         parent = s->table[i];
     }
+    ae_kv_seq_need(kv, s, s->n_pages);
     touch_path(kv, parent);
 }
 
@@ -171,7 +192,7 @@ uint32_t ae_kv_match(const ae_kv *kv, const int32_t *tokens, uint32_t n)
     int32_t node, part;
     uint32_t n_part;
     const uint32_t done = walk(kv, tokens, n, &node, &part, &n_part);
-    return done + n_part;
+    return path_landing(kv, n_part ? part : node, done + n_part);
 }
 
 uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n)
@@ -183,6 +204,9 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *
     if (n > kv->n_slots) n = kv->n_slots;
     uint32_t done = walk(kv, tokens, n, &node, &part, &n_part);
     touch_path(kv, n_part ? part : node);
+    const uint32_t landing = path_landing(kv, n_part ? part : node, done + n_part);
+    if (landing < done + n_part) n_part = 0; /* a whole number of pages, then */
+    for (; done > landing; done -= AE_KV_PAGE) node = kv->nodes[node].parent;
     s->n_pages = done / AE_KV_PAGE;
     uint32_t i = s->n_pages;
     for (int32_t up = node; up >= 0; up = kv->nodes[up].parent) {
@@ -190,35 +214,61 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *
         ae_kv_page_hold(kv, up);
     }
     s->n_live = s->n_reserved = done;
-    if (!n_part) return done;
-    ae_kv_page_hold(kv, part); /* so that it is not given up for its own copy */
-    const int32_t copy = ae_kv_page_take(kv);
+    ae_kv_seq_need(kv, s, s->n_pages);
+    const int32_t copy = n_part ? ae_kv_page_copy(kv, stream, part, n_part) : AE_KV_NONE;
     if (copy >= 0) {
-        kv->backend->ops->kv_copy_page(stream, kv->store, part, copy, n_part);
         s->table[s->n_pages++] = copy;
         s->n_live = s->n_reserved = done += n_part;
+        ae_kv_seq_need(kv, s, s->n_pages);
+    } else if (n_part) { /* the window of a whole number of pages begins further back */
+        done = ae_kv_landing(kv, seq, done);
+        (void)ae_kv_truncate(kv, seq, done); /* to a landing: cannot fail */
     }
-    ae_kv_page_drop(kv, part);
     return done;
 }
 
 /* ---- Bytes in and out -------------------------------------------------------------------------------------- */
 
-void ae_kv_read_prefix(const ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, void *out)
+uint32_t ae_kv_prefix_first(const ae_kv *kv, const int32_t *tokens, uint32_t n)
 {
-    const size_t bytes = ae_kv_slot_bytes(kv);
+    int32_t node, part;
+    uint32_t n_part;
+    const uint32_t done = walk(kv, tokens, n, &node, &part, &n_part);
+    if (!kv->window || !n) return 0;
+    uint32_t i = (n + AE_KV_PAGE - 1) / AE_KV_PAGE;
+    for (node = n_part ? part : node; i && node >= 0 && kv->part_of[node] >= 0; i--) node = kv->nodes[node].parent;
+    return done + n_part < n ? n : i * AE_KV_PAGE;
+}
+
+void ae_kv_read_prefix(const ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, void *out)
+{
+    const ae_backend_ops *ops = kv->backend->ops;
+    const size_t bytes = ops->kv_slot_bytes(kv->store), part_bytes = kv->window ? ops->kv_slot_bytes(kv->part_store) : 0;
+    uint8_t *to = out, *to_part = to + n * bytes;
     int32_t node = AE_KV_NONE;
     uint32_t n_same = AE_KV_PAGE;
     for (uint32_t done = 0; done < n && n_same == AE_KV_PAGE; done += n_same) {
         node = best_child(kv, node, tokens + done, n - done, &n_same);
-        for (uint32_t i = 0; i < n_same; i++)
-            kv->backend->ops->kv_read(stream, kv->store, &node, (int32_t)i, (uint8_t *)out + (done + i) * bytes);
+        for (uint32_t i = 0; i < n_same; i++, to += bytes) ops->kv_read(stream, kv->store, &node, (int32_t)i, to);
+        for (uint32_t i = 0; kv->window && done >= first && i < n_same; i++, to_part += part_bytes)
+            ops->kv_read(stream, kv->part_store, &kv->part_of[node], (int32_t)i, to_part);
     }
 }
 
-void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, const void *bytes)
+/* The page gets a part with such bytes, if one can be had. */
+static void write_part(ae_kv *kv, ae_stream *stream, int32_t page, uint32_t n, const uint8_t *bytes)
 {
-    const size_t slot_bytes = ae_kv_slot_bytes(kv);
+    const size_t part_bytes = kv->backend->ops->kv_slot_bytes(kv->part_store);
+    if (!ae_kv_part_take(kv, page)) return;
+    for (uint32_t i = 0; i < n; i++)
+        kv->backend->ops->kv_write(stream, kv->part_store, &kv->part_of[page], (int32_t)i, bytes + i * part_bytes);
+}
+
+void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, const void *bytes)
+{
+    const ae_backend_ops *ops = kv->backend->ops;
+    const size_t slot_bytes = ops->kv_slot_bytes(kv->store), part_bytes = kv->window ? ops->kv_slot_bytes(kv->part_store) : 0;
+    const uint8_t *whole = bytes, *parts = whole + n * slot_bytes;
     int32_t parent = AE_KV_NONE;
     uint32_t held = 0; /* tokens of the path, whose nodes must not be given up for its own end */
     for (uint32_t n_here, n_same; held < n; held += n_here) {
@@ -229,14 +279,15 @@ void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uin
             const int32_t page = ae_kv_page_take(kv);
             if (page < 0) break;
             for (uint32_t i = 0; i < n_here; i++)
-                kv->backend->ops->kv_write(stream, kv->store, &page, (int32_t)i,
-                                           (const uint8_t *)bytes + (held + i) * slot_bytes);
+                ops->kv_write(stream, kv->store, &page, (int32_t)i, whole + (held + i) * slot_bytes);
             drop_shorter(kv, parent, own, n_here);
             node_add(kv, page, parent, own, n_here);
             node = page;
         } else {
             ae_kv_page_hold(kv, node);
         }
+        if (held >= first && !ae_kv_has_part(kv, node) && kv->nodes[node].n_tokens == n_here)
+            write_part(kv, stream, node, n_here, parts + (held - first) * part_bytes);
         parent = node;
     }
     touch_path(kv, parent);

@@ -102,18 +102,36 @@ static void list_parts(ae_net *net)
     if (!m->tied) ae_parts_weight(&net->parts, m->output, AE_WEIGHT_MATMUL, &net->output);
 }
 
-uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *of)
+uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *windows, uint32_t *of)
 {
     uint32_t n = 0, at[AE_MAX_LAYERS] = {0};
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
         const ae_layer_spec *s = &m->layers[i].spec;
         if (s->mixer == AE_MIXER_ATTENTION && s->kv_from == (int)i) {
             at[i] = n;
+            windows[n] = s->window;
             layers[n++] = (ae_kv_layer){s->n_kv_heads, s->head_dim};
         }
-        if (of) of[i] = s->mixer == AE_MIXER_ATTENTION ? at[s->kv_from] : 0;
+        if (s->mixer != AE_MIXER_ATTENTION) continue;
+        uint32_t *window = &windows[at[s->kv_from]]; /* the widest of those who read it */
+        if (!s->window || *window) *window = !s->window ? 0 : s->window > *window ? s->window : *window;
+        if (of) of[i] = at[s->kv_from];
     }
     return n;
+}
+
+/* Stores number layers with windows, and those without, by themselves. */
+static void number_kv_layers(ae_net *net)
+{
+    const uint32_t n_layers = net->model->hparams.n_layers;
+    ae_kv_layer layers[AE_MAX_LAYERS];
+    uint32_t windows[AE_MAX_LAYERS], of[AE_MAX_LAYERS] = {0}, at[AE_MAX_LAYERS], n[2] = {0};
+    const uint32_t n_kv = ae_net_kv_layers(net->model, layers, windows, of);
+    for (uint32_t i = 0; i < n_kv; i++) at[i] = n[windows[i] > 0]++;
+    for (uint32_t i = 0; n_kv && i < n_layers; i++) {
+        net->layers[i].kv = at[of[i]];
+        net->layers[i].windowed = windows[of[i]];
+    }
 }
 
 static aerie_status net_tables(ae_net *net, const ae_load_options *options, aerie_error *error)
@@ -123,14 +141,11 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     const size_t n_parts = PARTS_OUTSIDE + (size_t)AE_NET_PARTS_PER_LAYER * h->n_layers + n_experts;
     AE_TRY(ae_parts_init(&net->parts, net->backend, net->model->gguf, n_parts, error));
     net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
-    net->kv_layers = ae_alloc(h->n_layers, sizeof *net->kv_layers);
     if (n_experts) net->experts = ae_alloc(n_experts, sizeof *net->experts);
-    if (!net->layers || !net->kv_layers || (n_experts && !net->experts))
+    if (!net->layers || (n_experts && !net->experts))
         return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *net->layers);
     list_parts(net);
-    uint32_t of[AE_MAX_LAYERS];
-    net->n_kv_layers = ae_net_kv_layers(net->model, net->kv_layers, of);
-    for (uint32_t i = 0; i < h->n_layers; i++) net->layers[i].kv = of[i];
+    number_kv_layers(net);
     ae_parts_place(&net->parts, options->in_place);
     for (uint32_t i = 0; i < net->parts.n; i++) {
         const ae_part *part = &net->parts.items[i];
@@ -144,7 +159,6 @@ static void free_tables(ae_net *net)
 {
     ae_free(net->layers);
     ae_free(net->experts);
-    ae_free(net->kv_layers);
 }
 
 size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_load_options *options)

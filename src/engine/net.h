@@ -30,6 +30,7 @@ typedef struct ae_net_layer {
     float *ple_post_norm;
     float out_scale;
     uint32_t index;
+    bool windowed; /* its keys and values are among the parts of pages */
     uint32_t kv; /* layer of the KV store that it reads */
     ae_net_recur recur; /* in NULL: the layer is not recurrent */
 } ae_net_layer;
@@ -45,8 +46,6 @@ typedef struct ae_net {
     float *ple_proj_norm;
     float *ones;          /* [most of a head] device f32: norms without weights */
     ae_net_layer *layers; /* [n_layers] */
-    ae_kv_layer *kv_layers; /* [n_kv_layers] what layers keep in the KV cache */
-    uint32_t n_kv_layers;
     uint32_t n_recur;     /* layers with recurrent state */
     ae_parts parts;       /* every weight and vector */
     ae_weight **experts;  /* [n_layers][3][n of experts] where e_gate, e_up and e_down point; NULL: none */
@@ -54,9 +53,9 @@ typedef struct ae_net {
                            * lies in the file */
 } ae_net;
 
-/* What the layers of a model keep in the KV cache, to layers[n_layers]; of[n_layers] (or NULL): which of them layer i reads.
- * Returns how many. */
-uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *of);
+/* What the layers of a model keep in the KV cache, to layers[n_layers], and how many positions are seen of it, 0: all, to
+ * windows[n_layers]; of[n_layers] (or NULL): which of them layer i reads. Returns how many. */
+uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *windows, uint32_t *of);
 
 #define AE_NET_PARTS_PER_LAYER 64 /* and three for each expert */
 

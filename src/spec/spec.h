@@ -42,8 +42,8 @@ typedef struct ae_spec_request {
     const int32_t *tokens; /* [n_tokens] >= 1, copied */
     size_t n_tokens;
     size_t n_answered;     /* the last so many of them are an answer that goes on; at least one token comes before it */
-    const void *kv;        /* [n_kv][slot bytes] what ae_spec_read_cached gave for tokens[0..n_kv); n_kv 0: none */
-    uint32_t n_kv;
+    const void *kv;        /* what ae_spec_read_cached gave for tokens[0..n_kv); n_kv 0: none */
+    uint32_t n_kv, first_kv;
     const double *mu;      /* mirostat's after the answer; NULL: as at its beginning */
     uint32_t n_predict;    /* of answer, n_answered included; 0 = until the context is full */
     bool ignore_eog;
@@ -84,12 +84,13 @@ typedef struct ae_spec_sequence {
 } ae_spec_sequence;
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot);
 /* How many of tokens[0..n) the KV cache holds, from the first on: in the prefix tree or in a sequence that runs. */
-uint32_t ae_spec_n_cached(const ae_spec *spec, const int32_t *tokens, size_t n);
-/* Canonical bytes of tokens[0..n), n at most what ae_spec_n_cached says: out [n][ae_spec_slot_bytes]. */
-void ae_spec_read_cached(const ae_spec *spec, const int32_t *tokens, uint32_t n, void *out);
+/* *first: from where on what layers with windows keep is there too (kv.h). */
+uint32_t ae_spec_n_cached(const ae_spec *spec, const int32_t *tokens, size_t n, uint32_t *first);
+/* Canonical bytes of tokens[0..n), n and first as ae_spec_n_cached says: out [ae_spec_saved_bytes]. */
+void ae_spec_read_cached(const ae_spec *spec, const int32_t *tokens, uint32_t n, uint32_t first, void *out);
 /* Such bytes go to the prefix tree, as far as it has room. */
-void ae_spec_write_cached(ae_spec *spec, const int32_t *tokens, uint32_t n, const void *bytes);
-size_t ae_spec_slot_bytes(const ae_spec *spec);
+void ae_spec_write_cached(ae_spec *spec, const int32_t *tokens, uint32_t n, uint32_t first, const void *bytes);
+size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first);
 
 /* Of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */
 const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot);

@@ -167,7 +167,8 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
         return status;
     }
     if (request->mu) ae_sampler_set_mu(sampler, *request->mu);
-    if (request->n_kv > from.n_source && n_most) ae_spec_write_cached(spec, request->tokens, request->n_kv, request->kv);
+    if (request->n_kv > from.n_source && n_most)
+        ae_spec_write_cached(spec, request->tokens, request->n_kv, request->first_kv, request->kv);
     ae_spec_reuse(spec, i, request->tokens, n_most, &from);
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
@@ -206,39 +207,40 @@ static uint32_t find_cached(const ae_spec *spec, const int32_t *tokens, size_t n
     uint32_t best = NO_SLOT;
     *n_cached = ae_kv_match(kv, tokens, (uint32_t)(n < spec->n_ctx ? n : spec->n_ctx));
     for (uint32_t i = 0; i < spec->n_slots; i++) {
-        const uint32_t live = ae_kv_n_live(kv, i), same = live > *n_cached ? common_tokens(spec, i, tokens, n) : 0;
-        if ((same < live ? same : live) <= *n_cached) continue;
-        *n_cached = same < live ? same : live;
+        const uint32_t live = ae_kv_n_live(kv, i);
+        const uint32_t same = live > *n_cached ? ae_kv_landing(kv, i, common_tokens(spec, i, tokens, n)) : 0;
+        if (same <= *n_cached) continue;
+        *n_cached = same;
         best = i;
     }
     return best;
 }
 
-uint32_t ae_spec_n_cached(const ae_spec *spec, const int32_t *tokens, size_t n)
+uint32_t ae_spec_n_cached(const ae_spec *spec, const int32_t *tokens, size_t n, uint32_t *first)
 {
+    const ae_kv *kv = ae_engine_kv(spec->engine);
     uint32_t n_cached;
-    find_cached(spec, tokens, n, &n_cached);
+    const uint32_t slot = find_cached(spec, tokens, n, &n_cached);
+    *first = slot == NO_SLOT ? ae_kv_prefix_first(kv, tokens, n_cached) : ae_kv_saved_first(kv, slot, n_cached);
     return n_cached;
 }
 
-void ae_spec_read_cached(const ae_spec *spec, const int32_t *tokens, uint32_t n, void *out)
+void ae_spec_read_cached(const ae_spec *spec, const int32_t *tokens, uint32_t n, uint32_t first, void *out)
 {
     ae_kv *kv = ae_engine_kv(spec->engine);
     ae_stream *stream = ae_engine_stream(spec->engine);
-    const size_t bytes = ae_kv_slot_bytes(kv);
     uint32_t n_cached;
     const uint32_t slot = find_cached(spec, tokens, n, &n_cached);
-    if (slot == NO_SLOT) ae_kv_read_prefix(kv, stream, tokens, n, out);
-    else
-        for (uint32_t i = 0; i < n; i++) ae_kv_read(kv, stream, slot, i, (uint8_t *)out + i * bytes);
+    if (slot == NO_SLOT) ae_kv_read_prefix(kv, stream, tokens, n, first, out);
+    else ae_kv_save(kv, stream, slot, n, first, out);
 }
 
-void ae_spec_write_cached(ae_spec *spec, const int32_t *tokens, uint32_t n, const void *bytes)
+void ae_spec_write_cached(ae_spec *spec, const int32_t *tokens, uint32_t n, uint32_t first, const void *bytes)
 {
-    ae_kv_write_prefix(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), tokens, n, bytes);
+    ae_kv_write_prefix(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), tokens, n, first, bytes);
 }
 
-size_t ae_spec_slot_bytes(const ae_spec *spec)
+size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first)
 {
-    return ae_kv_slot_bytes(ae_engine_kv(spec->engine));
+    return ae_kv_saved_bytes(ae_engine_kv(spec->engine), n, first);
 }

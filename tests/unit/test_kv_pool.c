@@ -1,4 +1,5 @@
-/* test_kv_pool.c - the KV cache's pages: random lives of sequences in a small pool, against a plain model of what each slot holds. */
+/* test_kv_pool.c - the KV cache's pages: random lives of sequences in a small pool, against a plain model of what each slot holds;
+ * with and without layers that have a window. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,6 +33,7 @@ typedef struct cache {
     ae_kv *kv;
     model_seq seqs[N_SEQS];
     uint64_t random;
+    uint32_t window; /* of the second layer; 0: there is none */
 } cache;
 
 static uint32_t draw(cache *c, uint32_t n)
@@ -40,13 +42,17 @@ static uint32_t draw(cache *c, uint32_t n)
     return (uint32_t)(c->random >> 33) % n;
 }
 
-static void open_cache(cache *c, uint32_t n_pages, ae_kv_type type)
+static void open_cache(cache *c, uint32_t n_pages, uint32_t window, ae_kv_type type)
 {
     aerie_error error = {0};
+    const ae_kv_layer layers[] = {{1, HEAD_DIM}, {1, HEAD_DIM}};
+    const uint32_t windows[] = {0, window};
     memset(c, 0, sizeof *c);
     c->random = 12345;
+    c->window = window;
     assert_int_equal(ae_backend_open(&c->backend, NULL, "ref", &error), AERIE_OK);
-    const ae_kv_options options = {1, &(ae_kv_layer){1, HEAD_DIM}, N_SEQS, N_SLOTS, type, n_pages};
+    const ae_kv_options options = {.n_layers = window ? 2 : 1, .layers = layers, .windows = windows, .n_seqs = N_SEQS,
+                                   .n_slots = N_SLOTS, .type = type, .n_pages = n_pages, .n_batch = 160, .n_retained = 2};
     assert_int_equal(ae_kv_create(&c->kv, c->backend, &options, &error), AERIE_OK);
 }
 
@@ -58,16 +64,20 @@ static void close_cache(cache *c)
 
 static void put(cache *c, uint32_t seq, uint32_t slot, uint64_t hash)
 {
-    uint8_t bytes[2 * HEAD_DIM * 2 + 8];
+    uint8_t bytes[2 * (2 * HEAD_DIM * 2 + 8)];
     for (size_t i = 0; i < ae_kv_slot_bytes(c->kv); i++) bytes[i] = (uint8_t)(hash >> i % 8 * 8);
     ae_kv_write(c->kv, NULL, seq, slot, bytes);
 }
 
+/* What no row can see any more may be lost, and is zero then. */
 static void check_slot(const cache *c, uint32_t seq, uint32_t slot)
 {
-    uint8_t bytes[2 * HEAD_DIM * 2 + 8];
+    uint8_t bytes[2 * (2 * HEAD_DIM * 2 + 8)];
+    static const uint8_t zeros[sizeof bytes];
+    const size_t n_all = ae_kv_slot_bytes(c->kv), n_whole = c->window ? n_all / 2 : n_all;
     ae_kv_read(c->kv, NULL, seq, slot, bytes);
-    for (size_t i = 0; i < ae_kv_slot_bytes(c->kv); i++)
+    const bool lost = slot + c->window <= c->seqs[seq].n && !memcmp(bytes + n_whole, zeros, n_all - n_whole);
+    for (size_t i = 0; i < (lost ? n_whole : n_all); i++)
         if (bytes[i] != (uint8_t)(c->seqs[seq].hash[slot] >> i % 8 * 8)) fail_msg("sequence %u, slot %u is not its own", seq, slot);
 }
 
@@ -116,7 +126,7 @@ static bool extend(cache *c, uint32_t seq, uint32_t n)
         put(c, seq, m->n + n + i, m->hash[m->n + n + n_path]);
         path[n_path++] = (int32_t)(m->n + n + i);
     }
-    ae_kv_commit(c->kv, NULL, seq, n, path, n_path);
+    assert_int_equal(ae_kv_commit(c->kv, NULL, seq, n, path, n_path), AERIE_OK);
     m->n += n + n_path;
     return true;
 }
@@ -127,25 +137,55 @@ static void adopt(cache *c, uint32_t seq)
     const uint32_t n = 1 + draw(c, 300);
     for (uint32_t i = 0; i < n; i++) tokens[i] = some_token(c, i);
     const uint32_t has = ae_kv_match(c->kv, tokens, n), got = ae_kv_adopt(c->kv, NULL, seq, tokens, n);
-    assert_true(got == has || got == has - has % AE_KV_PAGE);
+    assert_true(got == has || (got < has && got % AE_KV_PAGE == 0 && (c->window || got == has - has % AE_KV_PAGE)));
     for (uint32_t i = 0; i < got; i++) set_token(&c->seqs[seq], i, tokens[i]);
     c->seqs[seq].n = got;
 }
 
-static void live(ae_kv_type type)
+/* Into another cache and out of it again: what is seen comes back. */
+static void move_out(cache *c, uint32_t seq)
+{
+    model_seq *m = &c->seqs[seq];
+    const uint32_t n = ae_kv_landing(c->kv, seq, draw(c, m->n + 1)), first = ae_kv_saved_first(c->kv, seq, n);
+    const uint32_t seen = n < c->window ? 0 : n + 1 - c->window;
+    void *bytes = test_malloc(ae_kv_saved_bytes(c->kv, n, first) + 1);
+    assert_true(first <= n && (!n || first <= seen));
+    ae_kv_save(c->kv, NULL, seq, n, first, bytes);
+    ae_kv_truncate(c->kv, seq, 0);
+    ae_kv_forget_prefixes(c->kv);
+    ae_kv_write_prefix(c->kv, NULL, m->tokens, n, first, bytes);
+    assert_true(ae_kv_is_sound(c->kv));
+    const uint32_t has = ae_kv_match(c->kv, m->tokens, n);
+    if (has == n) {
+        const uint32_t again = ae_kv_prefix_first(c->kv, m->tokens, n);
+        assert_true(!n || again <= seen);
+        void *copy = test_malloc(ae_kv_saved_bytes(c->kv, n, again) + 1);
+        ae_kv_read_prefix(c->kv, NULL, m->tokens, n, again, copy);
+        if (again == first) assert_memory_equal(copy, bytes, ae_kv_saved_bytes(c->kv, n, again));
+        test_free(copy);
+    }
+    m->n = ae_kv_adopt(c->kv, NULL, seq, m->tokens, n);
+    test_free(bytes);
+}
+
+static void live(ae_kv_type type, uint32_t n_pages, uint32_t window)
 {
     cache c;
-    open_cache(&c, N_POOL, type);
-    uint32_t n_full = 0, n_adopted = 0;
-    for (uint32_t step = 0; step < 20000; step++) {
-        const uint32_t seq = draw(&c, N_SEQS), what = draw(&c, 10);
+    open_cache(&c, n_pages, window, type);
+    uint32_t n_full = 0, n_adopted = 0, n_lower = 0;
+    assert_int_equal(ae_kv_loses_parts(c.kv), window && n_pages > N_POOL);
+    for (uint32_t step = 0; step < (window ? 8000 : 20000); step++) {
+        const uint32_t seq = draw(&c, N_SEQS), what = draw(&c, window ? 12 : 10);
         model_seq *m = &c.seqs[seq];
         if (what < 5) {
             n_full += !extend(&c, seq, draw(&c, 150));
         } else if (what == 5) {
-            const uint32_t n = draw(&c, m->n + 1);
-            ae_kv_truncate(c.kv, seq, n);
-            m->n = n;
+            const uint32_t n = draw(&c, m->n + 1), landing = ae_kv_landing(c.kv, seq, n);
+            n_lower += landing < n;
+            assert_true(landing == n || (window && landing < n && landing % AE_KV_PAGE == 0));
+            if (landing < n) assert_int_equal(ae_kv_truncate(c.kv, seq, n), AERIE_ERROR_INTERNAL);
+            assert_int_equal(ae_kv_truncate(c.kv, seq, landing), AERIE_OK);
+            m->n = landing;
         } else if (what == 6) {
             ae_kv_keep(c.kv, seq, m->tokens);
         } else if (what == 7) { /* the sequence ends, and the tree keeps it */
@@ -155,6 +195,10 @@ static void live(ae_kv_type type)
         } else if (what == 8) {
             adopt(&c, seq);
             n_adopted += m->n > 0;
+        } else if (what == 10) {
+            ae_kv_retain(c.kv, seq);
+        } else if (what == 11) {
+            if (!draw(&c, 20)) move_out(&c, seq);
         } else {
             const uint32_t from = draw(&c, N_SEQS), n = draw(&c, N_SLOTS);
             ae_kv_share(c.kv, NULL, seq, from, n);
@@ -165,10 +209,11 @@ static void live(ae_kv_type type)
         }
         if (step % 16 == 0) check_all(&c);
     }
-    print_message("%u reservations refused, %u adoptions\n", n_full, n_adopted);
-    assert_true(n_full > 100 && n_adopted > 100); /* else the pool was no test */
+    print_message("%u reservations refused, %u adoptions, %u cuts to less\n", n_full, n_adopted, n_lower);
+    assert_true((n_full > 100 || n_pages > N_POOL) && n_adopted > 100); /* else the pool was no test */
+    assert_true(!window || n_lower || n_pages == N_POOL);
     for (uint32_t i = 0; i < N_SEQS; i++) ae_kv_truncate(c.kv, i, 0);
-    assert_int_equal(ae_kv_n_available(c.kv), N_POOL);
+    assert_int_equal(ae_kv_n_available(c.kv), n_pages);
     ae_kv_forget_prefixes(c.kv);
     const int32_t zero = 0;
     assert_int_equal(ae_kv_match(c.kv, &zero, 1), 0);
@@ -179,8 +224,59 @@ static void live(ae_kv_type type)
 static void test_random_lives(void **state)
 {
     (void)state;
-    live(AE_KV_F16);
-    live(AE_KV_Q8_0);
+    live(AE_KV_F16, N_POOL, 0);
+    live(AE_KV_Q8_0, N_POOL, 0);
+}
+
+/* In a pool so small that every page has its part, and in one that loses them. */
+static void test_random_lives_with_windows(void **state)
+{
+    (void)state;
+    live(AE_KV_F16, N_POOL, 20);
+    live(AE_KV_F16, 40, 1);
+    live(AE_KV_Q8_0, 40, 20);
+    live(AE_KV_F16, 48, 40);
+}
+
+/* A long sequence keeps the parts of its window, a retained one besides, and no others; both are found again. */
+static void test_windows_that_are_kept(void **state)
+{
+    (void)state;
+    const uint32_t n_slots = 4096;
+    const ae_kv_layer layers[] = {{1, HEAD_DIM}, {1, HEAD_DIM}};
+    const uint32_t windows[] = {0, 128};
+    int32_t tokens[4096];
+    aerie_error error = {0};
+    ae_backend *backend;
+    ae_kv *kv;
+    ae_kv_options options = {.n_layers = 2, .layers = layers, .windows = windows, .n_seqs = 1, .n_slots = n_slots,
+                             .type = AE_KV_F16, .n_batch = 64, .n_retained = 1};
+    assert_int_equal(ae_backend_open(&backend, NULL, "ref", &error), AERIE_OK);
+    const size_t with = ae_kv_plan_bytes(backend, &options);
+    options.windows = NULL;
+    const size_t without = ae_kv_plan_bytes(backend, &options);
+    options.windows = windows;
+    assert_true(with < without * 2 / 3); /* half of the bytes are the other layer's */
+    assert_int_equal(ae_kv_create(&kv, backend, &options, &error), AERIE_OK);
+    for (uint32_t i = 0; i < n_slots; i++) tokens[i] = (int32_t)(i * 7 % 1000);
+    for (uint32_t n = 0; n < 4000; n += 50) {
+        if (n == 2000) ae_kv_retain(kv, 0);
+        assert_int_equal(ae_kv_reserve(kv, NULL, 0, 50, &error), AERIE_OK);
+        assert_int_equal(ae_kv_commit(kv, NULL, 0, 50, NULL, 0), AERIE_OK);
+    }
+    assert_int_equal(ae_kv_landing(kv, 0, 4000), 4000);
+    assert_int_equal(ae_kv_landing(kv, 0, 3940), 3940); /* a page is spare, for drafts that are taken back */
+    assert_int_equal(ae_kv_landing(kv, 0, 3000), 2000 / AE_KV_PAGE * AE_KV_PAGE + AE_KV_PAGE);
+    assert_int_equal(ae_kv_landing(kv, 0, 2000), 2000);
+    assert_int_equal(ae_kv_landing(kv, 0, 1800), 0);
+    ae_kv_keep(kv, 0, tokens);
+    assert_int_equal(ae_kv_truncate(kv, 0, 0), AERIE_OK);
+    assert_int_equal(ae_kv_match(kv, tokens, n_slots), 4000);
+    assert_int_equal(ae_kv_match(kv, tokens, 2000), 2000);
+    assert_int_equal(ae_kv_adopt(kv, NULL, 0, tokens, 2000), 2000);
+    assert_true(ae_kv_is_sound(kv));
+    ae_kv_free(kv);
+    ae_backend_close(backend);
 }
 
 /* The page that was used longest ago goes first, and never one that a sequence holds. */
@@ -188,7 +284,7 @@ static void test_least_recently_used_goes_first(void **state)
 {
     (void)state;
     cache c;
-    open_cache(&c, 8, AE_KV_F16);
+    open_cache(&c, 8, 0, AE_KV_F16);
     int32_t text[3][2 * AE_KV_PAGE];
     for (uint32_t t = 0; t < 3; t++)
         for (uint32_t i = 0; i < 2 * AE_KV_PAGE; i++) text[t][i] = (int32_t)(t * 1000 + i);
@@ -215,6 +311,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_lives),
+        cmocka_unit_test(test_random_lives_with_windows),
+        cmocka_unit_test(test_windows_that_are_kept),
         cmocka_unit_test(test_least_recently_used_goes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
