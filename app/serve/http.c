@@ -82,12 +82,20 @@ static const char *header(const serve_call *call, const char *name)
     return MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, name);
 }
 
+/* Its answer is complete, if not sent yet: the key may have the next one. */
+static void uncount(serve_call *call)
+{
+    if (call->counted) atomic_fetch_sub(&call->server->keys.n_running[call->i_key], 1);
+    call->counted = false;
+}
+
 static ssize_t on_read(void *user, uint64_t position, char *out, size_t most)
 {
     serve_call *call = user;
     (void)position;
     const ptrdiff_t n = call->read(call->user, out, most);
     if (n > 0) return n;
+    uncount(call);
     if (n == 0) serve_connection_deadline(call->of, call->server->o->timeout);
     return n == 0 ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
 }
@@ -214,7 +222,7 @@ static void call_free(serve_call *call)
     if (call->release) call->release(call->user);
     app_text_free(&call->body);
     app_text_free(&call->text);
-    if (call->counted) atomic_fetch_sub(&call->server->keys.n_running[call->i_key], 1);
+    uncount(call);
     atomic_fetch_sub(&call->server->n_calls, 1);
     free(call);
 }
@@ -246,6 +254,7 @@ static void answer(serve_call *call)
     if (call->refused.status) serve_reply_error(call, &call->refused);
     else if (!call->route) serve_reply(call, 204, "text/plain", &nothing); /* of OPTIONS */
     else call->route->handler(call);
+    if (!call->read) uncount(call);
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url, const char *method,

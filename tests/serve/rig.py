@@ -54,7 +54,7 @@ class Server:
         self.lines, self.port, self.ready = [], None, threading.Event()
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
-        if not self.ready.wait(60 * SLOW) or not self.port:
+        if not self.ready.wait(60 * SLOW) or self.port is None:
             self.process.wait(30)
             if wait:
                 raise AssertionError("the server did not start: " + "".join(self.lines))
@@ -64,9 +64,9 @@ class Server:
     def read(self):
         for line in self.process.stderr:
             self.lines.append(line)
-            found = re.search(r"listening on http://[^ ]*:(\d+)$", line)
+            found = re.search(r"listening on (?:http://[^ ]*:(\d+)|/.*)$", line)
             if found:
-                self.port = int(found.group(1))
+                self.port = int(found.group(1) or 0)
                 self.ready.set()
         self.ready.set()
 

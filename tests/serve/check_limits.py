@@ -1,0 +1,270 @@
+"""Who may do what, and how long: keys, hosts, origins, sizes, slow clients, signals."""
+import json
+import os
+import signal
+import socket
+import threading
+import time
+import unittest
+
+import rig
+from rig import Server, chat
+
+
+def post_head(path, n, *more):
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {n}", *more]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+class Limits(unittest.TestCase):
+    def test_keys(self):
+        path = os.path.join(rig.FOLDER, "keys")
+        with open(path, "w") as f:
+            f.write("# ours\nfirst-key\n\nsecond key with spaces  \n")
+        with Server("--api-key-file", path, env={"AERIE_API_KEY": "third,fourth"}) as s:
+            for key in ("first-key", "second key with spaces", "third", "fourth"):
+                self.assertEqual(s.get("/v1/models", {"Authorization": f"Bearer {key}"}).status, 200, key)
+                self.assertEqual(s.get("/v1/models", {"x-api-key": key}).status, 200, key)
+            for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer first-ke"}, {"x-api-key": "first-key2"},
+                            {"Authorization": "Basic first-key"}, {"Authorization": "first-key"}, {"x-api-key": "x" * 600},
+                            {"x-api-key": "# ours"}):
+                for method, path in (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("GET", "/nothing"), ("GET", "/slots"),
+                                     ("GET", "/metrics"), ("GET", "/props")):
+                    a = s.call(method, path, chat("x") if method == "POST" else None, headers)
+                    self.assertEqual(a.status, 401, (headers, path))
+                    self.assertEqual(a.json["error"]["code"], "invalid_api_key")
+                    self.assertEqual(a.headers["WWW-Authenticate"], "Bearer")
+            self.assertEqual(s.get("/health").status, 200)
+            self.assertNotIn("first-key", s.log)
+            with open(f"/proc/{s.process.pid}/cmdline") as f:
+                self.assertNotIn("third", f.read())
+
+    def test_hosts_and_origins(self):
+        with Server("--cors-origins", "https://good.example, http://other:3000") as s:
+            for host in ("localhost", f"127.0.0.1:{s.port}", "[::1]:80", "10.0.0.7", "app.localhost:1"):
+                self.assertEqual(s.get("/health", {"Host": host}).status, 200, host)
+            for host in ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "notlocalhost", ""):
+                self.assertEqual(s.get("/health", {"Host": host}).status, 403, host)
+            own = {"Host": f"localhost:{s.port}", "Origin": f"http://localhost:{s.port}"}
+            a = s.get("/v1/models", own)
+            self.assertEqual((a.status, a.headers["Access-Control-Allow-Origin"]), (200, None))
+            for origin in ("https://evil.example", "null", "https://good.example.evil", "http://good.example"):
+                self.assertEqual(s.post("/v1/chat/completions", chat("x"), {"Origin": origin}).status, 403, origin)
+                self.assertEqual(s.call("OPTIONS", "/v1/chat/completions", None, {"Origin": origin}).status, 403)
+            a = s.post("/v1/chat/completions", chat("x"), {"Origin": "https://good.example"})
+            self.assertEqual((a.status, a.headers["Access-Control-Allow-Origin"]), (200, "https://good.example"))
+            self.assertIsNone(a.headers["Access-Control-Allow-Credentials"])
+            a = s.call("OPTIONS", "/v1/chat/completions", None, {"Origin": "http://other:3000"})
+            self.assertEqual(a.status, 204)
+            self.assertIn("Authorization", a.headers["Access-Control-Allow-Headers"])
+        with Server("--allowed-hosts", "Llm.example") as s:
+            self.assertEqual(s.get("/health", {"Host": "llm.example:443"}).status, 200)
+            self.assertEqual(s.get("/health", {"Host": "other.example"}).status, 403)
+
+    def test_sizes(self):
+        with Server("--max-body", "1") as s:
+            big = json.dumps({"prompt": "x" * (1 << 20)}).encode()
+            head = s.raw(post_head("/v1/completions", len(big)))  # no body need come
+            self.assertIn(b" 413 ", head.split(b"\r\n")[0])
+            chunks = b"".join(b"10000\r\n" + b"x" * 65536 + b"\r\n" for _ in range(20)) + b"0\r\n\r\n"
+            a = s.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+            self.assertIn(b" 413 ", a.split(b"\r\n")[0])
+            for size in (20000, 40000, 500000):
+                a = s.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Long: " + b"y" * size + b"\r\n\r\n")
+                self.assertIn(a.split(b"\r\n")[0][9:12], (b"431", b"413", b"400") if size > 32768 else (b"200", b"431"), size)
+            self.assertEqual(s.raw(b"GET /" + b"z" * 60000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")[9:10], b"4")
+            self.assertEqual(s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status, 200)
+
+    def test_what_is_not_http(self):
+        with Server() as s:
+            for text in (b"\0\0\0\0\r\n\r\n", b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+                         post_head("/v1/completions", -5), post_head("/v1/completions", "99999999999999999999999"),
+                         post_head("/v1/completions", "x"), b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+                         b"chunked\r\n\r\nzz\r\n", b"GET /%00%ff/..%2f HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"):
+                with socket.create_connection(("127.0.0.1", s.port), 10) as c:
+                    c.sendall(text)
+                    c.shutdown(socket.SHUT_WR)
+                    try:
+                        c.recv(100)
+                    except ConnectionResetError:
+                        pass
+            self.assertEqual(s.get("/health").status, 200)
+
+    def test_slow_clients_are_ended_and_others_served(self):
+        with Server("--max-connections", "40") as s:
+            start = time.monotonic()
+            slow = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(20)]
+            for c in slow:
+                c.sendall(b"GET /health HTTP/1.1\r\nHost: loc")
+            ended = 0
+            while ended < len(slow) and time.monotonic() < start + 25:
+                for c in slow:
+                    try:
+                        c.sendall(b"a")
+                    except OSError:
+                        pass
+                self.assertEqual(s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status, 200)
+                time.sleep(0.5)
+                ended = sum(self.is_ended(c) for c in slow)
+            self.assertEqual(ended, len(slow))
+            self.assertGreater(time.monotonic() - start, 8)
+            for c in slow:
+                c.close()
+
+    @staticmethod
+    def is_ended(c):
+        c.setblocking(False)
+        try:
+            return c.recv(1000) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def test_a_client_that_reads_nothing_holds_up_nobody(self):
+        with Server("-np", "2", "-c", "2048", "--timeout", "2") as s:
+            body = json.dumps({"prompt": "x", "max_tokens": 1500, "ignore_eos": True, "stream": True, "logprobs": 100}).encode()
+            c = socket.socket()
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            c.connect(("127.0.0.1", s.port))
+            c.sendall(post_head("/v1/completions", len(body)) + body)
+            end = time.monotonic() + 60 * rig.SLOW
+            while 'reason="length"} 1' not in s.get("/metrics").body.decode():  # it is generated to its end
+                self.assertEqual(s.post("/v1/completions", {"prompt": "y", "max_tokens": 9, "stop": "\n",
+                                                            "grammar": 'root ::= "a"'}).status, 200)
+                self.assertLess(time.monotonic(), end)
+            while "(cut off)" not in s.log and time.monotonic() < end:
+                time.sleep(0.1)
+            self.assertIn("(cut off)", s.log)
+            c.close()
+
+    def test_requests_per_key(self):
+        with Server("--api-key", "a,b", "--max-requests-per-key", "1", "-np", "1", "-c", "2048") as s:
+            held = threading.Thread(target=s.post, args=("/v1/chat/completions", chat("x", max_tokens=1500, ignore_eos=True),
+                                                         {"x-api-key": "a"}))
+            held.start()
+            end = time.monotonic() + 30 * rig.SLOW
+            while s.get("/slots", {"x-api-key": "b"}).json[0]["is_processing"] is False and time.monotonic() < end:
+                time.sleep(0.005)
+            a = s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, {"x-api-key": "a"})
+            self.assertEqual((a.status, a.headers["Retry-After"]), (429, "1"))
+            self.assertEqual(s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, {"x-api-key": "b"}).status, 200)
+            held.join()
+            self.assertEqual(s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, {"x-api-key": "a"}).status, 200)
+
+    def test_running_answers_end_after_a_signal(self):
+        for how in (signal.SIGTERM, signal.SIGINT):
+            s = Server("-np", "2", "-c", "2048", "--grace", "100")
+            keep = s.connect()
+            s.call("GET", "/health", connection=keep)
+            answers = []
+
+            def ask(stream):
+                answers.append(s.post("/v1/chat/completions", chat("x", max_tokens=900, ignore_eos=True, stream=stream)))
+            threads = [threading.Thread(target=ask, args=(stream,)) for stream in (True, False, True, False)]
+            for t in threads:
+                t.start()
+            while sum(x["is_processing"] for x in s.get("/slots").json) < 2:
+                time.sleep(0.005)
+            time.sleep(0.05)
+            s.process.send_signal(how)
+            end = time.monotonic() + 20 * rig.SLOW
+            while True:  # nobody new is let in
+                try:
+                    socket.create_connection(("127.0.0.1", s.port), 5).close()
+                except ConnectionRefusedError:
+                    break
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.01)
+            if threads[0].is_alive():
+                a = s.call("POST", "/v1/completions", {"prompt": "x"}, connection=keep)
+                self.assertEqual(a.status, 503)
+            for t in threads:
+                t.join()
+            self.assertEqual(s.stop(0), 0)
+            self.assertEqual([a.status for a in answers], [200] * 4)
+            for a in answers:
+                n = a.json["usage"]["completion_tokens"] if a.body.startswith(b"{") else a.events[-2]["timings"]["predicted_n"]
+                self.assertEqual(n, 900)
+            keep.close()
+
+    def test_grace_ends_and_a_second_signal_ends_at_once(self):
+        for options, second in ((("--grace", "0"), False), (("--grace", "1000"), True)):
+            s = Server("-np", "1", "-c", "2048", *options)
+            answers = []
+
+            def ask():
+                try:
+                    answers.append(s.post("/v1/chat/completions", chat("x", max_tokens=1900, ignore_eos=True)).status)
+                except OSError:
+                    answers.append(None)
+                except Exception:  # noqa: BLE001
+                    answers.append(None)
+            t = threading.Thread(target=ask)
+            t.start()
+            while not s.get("/slots").json[0]["is_processing"]:
+                time.sleep(0.005)
+            start = time.monotonic()
+            s.process.send_signal(signal.SIGTERM)
+            if second:
+                time.sleep(0.3)
+                s.process.send_signal(signal.SIGTERM)
+            self.assertEqual(s.process.wait(30 * rig.SLOW), 0)
+            self.assertLess(time.monotonic() - start, 5 * rig.SLOW)
+            t.join()
+            self.assertIn(answers[0], (503, None, 200))
+            s.stop()
+
+    def test_options(self):
+        def refused(status, text, *options):
+            s = Server(*options, wait=False, model=None)
+            self.assertEqual(s.process.wait(30 * rig.SLOW), status, s.log)
+            s.stop()
+            self.assertIn(text, s.log)
+        m = os.path.join(rig.FOLDER, "m.gguf")
+        refused(2, "needs a model")
+        refused(2, "names no file", "-m", "")
+        refused(2, "same name", "-m", m, "-m", m)
+        refused(3, "missing.gguf", "-m", "missing.gguf")
+        refused(3, "--models-dir", "--models-dir", "/nonexistent")
+        refused(2, "--alias", "-m", m, "-m", "x=" + m, "--alias", "y")
+        refused(1, "cannot listen", "-m", m, "--host", "192.0.2.1")
+        refused(1, "--host", "-m", m, "--host", "no such host")
+        refused(1, "cannot listen", "-m", m, "--host", "/nonexistent/x.sock")
+        refused(2, "--reasoning-format", "-m", m, "--reasoning-format", "x")
+        refused(3, "holds no API key", "-m", m, "--api-key-file", "/dev/null")
+        refused(3, "cannot open", "-m", m, "--api-key-file", "/nonexistent")
+        refused(2, "--port", "-m", m, "--port", "70000")
+        with Server() as s:
+            refused(1, "cannot listen", "-m", m, "--port", str(s.port))
+
+    def test_a_unix_socket(self):
+        path = os.path.join(rig.FOLDER, "a.sock")
+        for _ in range(2):
+            s = Server("--host", path, wait=False)
+            end = time.monotonic() + 30 * rig.SLOW
+            out = b""
+            while b" 200 " not in out and time.monotonic() < end:
+                try:
+                    with socket.socket(socket.AF_UNIX) as c:
+                        c.connect(path)
+                        c.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                        out = c.recv(1000)
+                except OSError:
+                    time.sleep(0.05)
+            self.assertIn(b" 200 ", out)
+            s.process.kill()  # it leaves the socket behind, and the next one starts all the same
+            s.process.wait()
+            s.stop()
+
+    def test_no_text_of_a_request_is_logged(self):
+        with Server() as s:
+            s.post("/v1/chat/completions", chat("a secret thing"))
+            s.post("/v1/completions", {"prompt": "a secret thing", "temperature": "secret"})
+            s.get("/health?secret=thing")
+        self.assertIn("POST /v1/chat/completions 200", s.log)
+        self.assertNotIn("secret", s.log)
+
+
+if __name__ == "__main__":
+    rig.main("__main__")
