@@ -8,10 +8,14 @@
 
 #include "serve/models.h"
 
+/* What the dialects that share fields tell apart. */
+typedef enum serve_kind { SERVE_KIND_TEXT, SERVE_KIND_CHAT } serve_kind;
+
 typedef struct serve_ask {
     serve_server *server;
     const serve_call *call;
     json_t *body;       /* owned */
+    serve_kind kind;    /* whether it is answered as a message of a chat */
     serve_model *model; /* taken; NULL: not yet */
     const char *model_name; /* as the request has it, or the model's own */
     /* fields */

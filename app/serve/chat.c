@@ -118,18 +118,27 @@ static json_t *whole(serve_reply_state *r)
 static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,
                                       end,         serve_openai_fail,   whole};
 
-void serve_post_chat(serve_call *call)
+void serve_chat_run(serve_call *call, serve_convert *convert, const serve_dialect *as)
 {
     serve_ask ask = {0};
     serve_error error = {0};
     sem_wait(&call->server->work);
-    const bool ok = serve_ask_read(&ask, call, &error) && serve_ask_model(&ask, &error) && serve_ask_fields(&ask, &error) &&
-                    serve_ask_chat(&ask, json_object_get(ask.body, "messages"), ask.body, &error);
+    bool ok = serve_ask_read(&ask, call, &error);
+    ask.kind = SERVE_KIND_CHAT;
+    ok = ok && (!convert || convert(&ask, &error)) && serve_ask_model(&ask, &error) && serve_ask_fields(&ask, &error);
+    const json_t *messages = json_object_get(ask.body, "messages"), *prompt = json_object_get(ask.body, "prompt");
+    if (ok && convert && prompt) ok = serve_ask_prompt(&ask, prompt, "prompt", &error);
+    else if (ok) ok = serve_ask_chat(&ask, messages, ask.body, &error);
     sem_post(&call->server->work);
     if (ok) {
-        serve_reply_run(call, &ask, &dialect);
+        serve_reply_run(call, &ask, as);
         return;
     }
     if (error.status != 499) serve_reply_error(call, &error);
     serve_ask_free(&ask);
+}
+
+void serve_post_chat(serve_call *call)
+{
+    serve_chat_run(call, NULL, &dialect);
 }

@@ -41,19 +41,9 @@ static json_t *meta_of(const serve_model *m)
                      app_json_text(i->name, strlen(i->name)), "speculation", aerie_session_spec_name(m->session));
 }
 
-/* Takes a loaded model without waiting or loading. */
-static bool use(serve_models *models, serve_model *m)
-{
-    pthread_mutex_lock(&models->lock);
-    const bool ready = m->state == SERVE_READY;
-    m->n_users += ready;
-    pthread_mutex_unlock(&models->lock);
-    return ready;
-}
-
 static json_t *model_entry(serve_models *models, serve_model *m)
 {
-    const bool ready = use(models, m);
+    const bool ready = serve_model_use(models, m);
     json_t *json = json_pack("{s:o, s:s, s:I, s:s, s:{s:s}}", "id", app_json_text(m->name, strlen(m->name)), "object", "model",
                              "created", (json_int_t)models->created, "owned_by", "aerie", "status", "value",
                              serve_state_name(serve_model_state(models, m)));

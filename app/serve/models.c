@@ -284,8 +284,10 @@ static bool make_room(serve_models *models, serve_model *m)
 serve_model *serve_models_find(serve_models *models, const char *name)
 {
     if (!name || models->n == 1) return &models->items[0]; /* clients call the only model by any name */
+    const char *tag = strchr(name, ':');                   /* as ollama's clients say it: "name:latest" */
+    const size_t n = tag && strcmp(tag, ":latest") == 0 ? (size_t)(tag - name) : strlen(name);
     for (size_t i = 0; i < models->n; i++)
-        if (strcmp(models->items[i].name, name) == 0) return &models->items[i];
+        if (strlen(models->items[i].name) == n && memcmp(models->items[i].name, name, n) == 0) return &models->items[i];
     return NULL;
 }
 
@@ -348,6 +350,15 @@ serve_model *serve_models_take(serve_models *models, const char *name, const ser
     }
     pthread_mutex_unlock(&models->lock);
     return ready ? m : NULL;
+}
+
+bool serve_model_use(serve_models *models, serve_model *m)
+{
+    pthread_mutex_lock(&models->lock);
+    const bool ready = m->state == SERVE_READY;
+    m->n_users += ready;
+    pthread_mutex_unlock(&models->lock);
+    return ready;
 }
 
 void serve_models_give(serve_models *models, serve_model *m)

@@ -84,6 +84,8 @@ void serve_models_free(serve_models *models);
 
 /* The model called `name` (NULL: the only one, or the first), loaded; to be given back. call: whose client may go away. */
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error);
+/* The same without waiting or loading; false: it is not loaded. */
+bool serve_model_use(serve_models *models, serve_model *model);
 void serve_models_give(serve_models *models, serve_model *model);
 /* By name, loaded or not; NULL: there is none. */
 serve_model *serve_models_find(serve_models *models, const char *name);

@@ -410,6 +410,7 @@ static bool submit(serve_reply_state *r, serve_error *error)
     request.stop = ask->stops;
     request.n_stop = ask->n_stops;
     request.grammar = ask->grammar;
+    request.special = ask->parses && answer_style_needs_special(&ask->style);
     r->job = serve_job_create(ask->model, ask->n);
     r->said = calloc(ask->n, sizeof *r->said);
     if (!r->job || !r->said || !make_parsers(r)) return serve_fail_memory(error);

@@ -30,6 +30,7 @@ typedef struct serve_said {
     size_t n_streamed; /* bytes of content */
     const aerie_stats *stats; /* once it has ended */
     int block, n_blocks;      /* for dialects with content blocks: the open one's kind, and how many there were */
+    size_t block_from;        /* where its text begins in content or reasoning */
 } serve_said;
 
 typedef struct serve_reply_state {

@@ -1,6 +1,11 @@
 /* slots.c - what runs where, and sequences saved to files and restored (/slots). */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "serve/handlers.h"
 
@@ -57,9 +62,170 @@ void serve_get_slots(serve_call *call)
     serve_reply_json(call, 200, ok ? list : NULL);
 }
 
+/* ---- Files ------------------------------------------------------------------------------------------------------------- */
+
+/* What shall be done on the stepping thread, and what came of it. */
+typedef struct errand {
+    serve_model *model;
+    uint32_t slot;
+    void *data; /* saved: of the library; to restore: the file's */
+    size_t n_data, n_tokens;
+    aerie_status status;
+    aerie_error why;
+    bool empty;
+} errand;
+
+/* A request that runs is saved as it stands, an idle slot's last sequence as far as the KV cache still has it. */
+static void save(aerie_session *session, void *user)
+{
+    errand *e = user;
+    serve_slot *slot = &e->model->slots[e->slot];
+    pthread_mutex_lock(&e->model->lock);
+    serve_choice *running = slot->running; /* ends on this thread only */
+    pthread_mutex_unlock(&e->model->lock);
+    if (running) {
+        e->status = aerie_task_save(running->task, &e->data, &e->n_data, &e->why);
+        e->n_tokens = running->n_prompt + atomic_load(&running->n_told);
+    } else if (slot->tokens) {
+        e->status = aerie_prefix_save(session, slot->tokens, slot->n_tokens, &e->data, &e->n_data, &e->why);
+        e->n_tokens = slot->n_tokens;
+    } else {
+        e->empty = true;
+    }
+}
+
+static void restore(aerie_session *session, void *user)
+{
+    errand *e = user;
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    e->status = aerie_prefix_load(session, e->data, e->n_data, &e->n_tokens, &e->why);
+    if (e->status != AERIE_OK || aerie_saved_tokens(e->data, e->n_data, &tokens, &n, NULL, NULL) != AERIE_OK) return;
+    int32_t *own = n ? malloc(n * sizeof *own) : NULL;
+    if (own) memcpy(own, tokens, n * sizeof *own);
+    aerie_free(tokens);
+    pthread_mutex_lock(&e->model->lock);
+    serve_slot *slot = &e->model->slots[e->slot];
+    if (own && !slot->running) {
+        free(slot->tokens);
+        slot->tokens = own;
+        slot->n_tokens = n;
+        own = NULL;
+    }
+    pthread_mutex_unlock(&e->model->lock);
+    free(own);
+}
+
+/* A plain name in --slot-save-path, never a path of the request's. */
+static bool path_of(const serve_call *call, const char *name, char out[4096], serve_error *error)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *folder = call->server->o->slot_save_path;
+    if (!name || !*name) return serve_fail(error, 400, "filename", "'filename' is missing");
+    if (strlen(name) > 200 || name[0] == '.' || strspn(name, allowed) != strlen(name))
+        return serve_fail(error, 400, "filename",
+                          "'filename' may have letters, digits, '.', '_' and '-', 200 at most, and does not "
+                          "begin with '.'; it is no path");
+    const int n = snprintf(out, 4096, "%s/%s", folder, name);
+    return (n > 0 && n < 4000) || serve_fail(error, 500, "", "--slot-save-path is too long");
+}
+
+/* A new file, then its name: what stood there before stays whole until then. */
+static bool write_file(const char *path, const void *data, size_t n, serve_error *error)
+{
+    char other[4120];
+    snprintf(other, sizeof other, "%s.%ld.new", path, (long)getpid());
+    const int fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool ok = fd >= 0;
+    for (size_t at = 0; ok && at < n;) {
+        const ssize_t written = write(fd, (const char *)data + at, n - at);
+        if (written > 0) at += (size_t)written;
+        else ok = written < 0 && errno == EINTR;
+    }
+    ok = ok && fsync(fd) == 0;
+    const int why = errno;
+    if (fd >= 0) close(fd);
+    if (ok && rename(other, path) == 0) return true;
+    const int last = ok ? errno : why;
+    if (fd >= 0) unlink(other);
+    return serve_fail(error, 500, "", "the slot cannot be saved: %s", strerror(last));
+}
+
+static bool read_file(const char *path, app_text *text, serve_error *error)
+{
+    struct stat st;
+    char part[65536];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0)
+        return serve_fail(error, errno == ENOENT ? 404 : 500, "filename", "the file cannot be opened: %s", strerror(errno));
+    bool ok = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    ssize_t n = 0;
+    if (!ok) serve_fail(error, 400, "filename", "the file is not a regular one");
+    while (ok && (n = read(fd, part, sizeof part)) > 0)
+        if (!app_text_add(text, part, (size_t)n)) ok = serve_fail_memory(error);
+    if (ok && n < 0) ok = serve_fail(error, 500, "filename", "the file cannot be read: %s", strerror(errno));
+    close(fd);
+    return ok;
+}
+
+static json_t *save_slot(serve_model *m, uint32_t slot, const char *name, const char *path, serve_error *error)
+{
+    errand e = {.model = m, .slot = slot};
+    const double start = app_now();
+    serve_engine_do(m, save, &e);
+    if (e.empty) serve_fail(error, 400, "", "slot %u has nothing to save: no request has run there", (unsigned)slot);
+    else if (e.status != AERIE_OK) serve_fail_library(error, e.status, &e.why, "");
+    else write_file(path, e.data, e.n_data, error);
+    aerie_free(e.data);
+    if (error->status) return NULL;
+    return json_pack("{s:i, s:s, s:I, s:I, s:{s:f}}", "id_slot", (int)slot, "filename", name, "n_saved", (json_int_t)e.n_tokens,
+                     "n_written", (json_int_t)e.n_data, "timings", "save_ms", (app_now() - start) * 1e3);
+}
+
+static json_t *restore_slot(serve_model *m, uint32_t slot, const char *name, const char *path, serve_error *error)
+{
+    app_text text = {0};
+    const double start = app_now();
+    errand e = {.model = m, .slot = slot};
+    if (read_file(path, &text, error)) {
+        e.data = text.data;
+        e.n_data = text.n;
+        serve_engine_do(m, restore, &e);
+        if (e.status != AERIE_OK) serve_fail_library(error, e.status, &e.why, "filename");
+    }
+    app_text_free(&text);
+    if (error->status) return NULL;
+    return json_pack("{s:i, s:s, s:I, s:I, s:{s:f}}", "id_slot", (int)slot, "filename", name, "n_restored",
+                     (json_int_t)e.n_tokens, "n_read", (json_int_t)e.n_data, "timings", "restore_ms",
+                     (app_now() - start) * 1e3);
+}
+
+static json_t *act(const serve_call *call, serve_ask *ask, serve_error *error)
+{
+    char path[4096], *end;
+    const char *action = serve_call_query(call, "action"), *name = NULL, *number = call->path + strlen("/slots/");
+    const unsigned long slot = strtoul(number, &end, 10);
+    const bool saves = action && strcmp(action, "save") == 0;
+    if (*end || *number < '0' || *number > '9' || slot >= ask->model->n_seqs)
+        serve_fail(error, 404, "", "there are slots 0 to %u; found '%.40s'", (unsigned)ask->model->n_seqs - 1, number);
+    else if (!saves && (!action || strcmp(action, "restore")))
+        serve_fail(error, 400, "", "?action= is save or restore; found '%.40s'", action ? action : "");
+    else if (serve_get_text(ask->body, "filename", &name, error) && path_of(call, name, path, error))
+        return saves ? save_slot(ask->model, (uint32_t)slot, name, path, error)
+                     : restore_slot(ask->model, (uint32_t)slot, name, path, error);
+    return NULL;
+}
+
 void serve_post_slot(serve_call *call)
 {
+    serve_ask ask = {0};
     serve_error error = {0};
-    serve_fail(&error, 501, "", "slots cannot be saved yet");
-    serve_reply_error(call, &error);
+    json_t *json = NULL;
+    if (!call->server->o->slot_save_path) {
+        serve_fail(&error, 501, "", "slots are saved and restored only where --slot-save-path names a folder");
+        serve_reply_error(call, &error);
+        return;
+    }
+    if (serve_text_begin(&ask, call, &error)) json = act(call, &ask, &error);
+    serve_text_end(&ask, call, json, &error);
 }

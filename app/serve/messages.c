@@ -1,0 +1,349 @@
+/* messages.c - Anthropic's messages: requests as chat completions, and answers in its blocks and events. */
+#include <string.h>
+
+#include "serve/handlers.h"
+#include "serve/reply.h"
+
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
+
+json_t *serve_messages_error(const serve_error *e)
+{
+    const char *type = e->status == 413   ? "request_too_large"
+                       : e->status == 503 ? "overloaded_error"
+                                          : serve_error_type(e->status);
+    if (e->status >= 500 && e->status != 503) type = "api_error";
+    return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message",
+                     app_json_text(e->text, strlen(e->text)));
+}
+
+/* Text of a list of text blocks, or the string that it is; NULL with the reason. */
+static json_t *text_of(const json_t *content, const char *field, serve_error *error)
+{
+    app_text text = {0};
+    bool ok = app_text_add(&text, "", 0);
+    if (json_is_string(content)) ok = app_text_add(&text, json_string_value(content), json_string_length(content));
+    for (size_t i = 0; ok && i < json_array_size(content); i++) {
+        const json_t *block = json_array_get(content, i), *inner = json_object_get(block, "text");
+        const char *type = json_string_value(json_object_get(block, "type"));
+        if (!type || strcmp(type, "text") || !json_is_string(inner)) {
+            app_text_free(&text);
+            serve_fail(error, 400, field, "'%s': blocks of type '%.40s' are not supported here", field, type ? type : "");
+            return NULL;
+        }
+        ok = (!i || app_text_add(&text, "\n", 1)) && app_text_add(&text, json_string_value(inner), json_string_length(inner));
+    }
+    json_t *json = ok ? json_stringn(text.data, text.n) : NULL;
+    app_text_free(&text);
+    if (!json) serve_fail_memory(error);
+    return json;
+}
+
+/* What the blocks of one message become. */
+typedef struct parts {
+    json_t *texts;   /* text blocks */
+    json_t *calls;   /* tool_calls */
+    json_t *results; /* messages of tools */
+    json_t *thinking;
+} parts;
+
+static bool add_call(parts *p, const json_t *block, size_t i, serve_error *error)
+{
+    const json_t *input = json_object_get(block, "input");
+    const char *id = json_string_value(json_object_get(block, "id")), *name = json_string_value(json_object_get(block, "name"));
+    if (!name || !json_is_object(input))
+        return serve_fail(error, 400, "messages", "messages[%zu]: a tool_use block needs 'name' and 'input'", i);
+    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:O}}", "id", id ? id : "", "type", "function", "function", "name", name,
+                             "arguments", (json_t *)input);
+    return json_array_append_new(p->calls, call) == 0 || serve_fail_memory(error);
+}
+
+static bool add_result(parts *p, const json_t *block, serve_error *error)
+{
+    const char *id = json_string_value(json_object_get(block, "tool_use_id"));
+    json_t *text = text_of(json_object_get(block, "content"), "messages", error);
+    if (!text) return false;
+    json_t *message = json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id", id ? id : "", "content", text);
+    return json_array_append_new(p->results, message) == 0 || serve_fail_memory(error);
+}
+
+static bool add_block(parts *p, const json_t *block, size_t i, serve_error *error)
+{
+    const char *type = json_string_value(json_object_get(block, "type"));
+    if (!type) return serve_fail(error, 400, "messages", "messages[%zu]: a block has no 'type'", i);
+    if (strcmp(type, "text") == 0) return json_array_append(p->texts, (json_t *)block) == 0 || serve_fail_memory(error);
+    if (strcmp(type, "tool_use") == 0) return add_call(p, block, i, error);
+    if (strcmp(type, "tool_result") == 0) return add_result(p, block, error);
+    if (strcmp(type, "thinking") == 0) {
+        p->thinking = json_object_get(block, "thinking");
+        return true;
+    }
+    if (strcmp(type, "redacted_thinking") == 0) return true;
+    return serve_fail(error, 400, "messages",
+                      "messages[%zu]: blocks of type '%.40s' are not supported; the models served here "
+                      "read text",
+                      i, type);
+}
+
+/* One message as one or several of OpenAI's: results of tools come before the user's text. */
+static bool convert_message(json_t *out, const json_t *message, size_t i, serve_error *error)
+{
+    const json_t *content = json_object_get(message, "content");
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (!role || (!json_is_string(content) && !json_is_array(content)))
+        return serve_fail(error, 400, "messages", "messages[%zu] needs a 'role' and 'content'", i);
+    if (json_is_string(content)) return json_array_append(out, (json_t *)message) == 0 || serve_fail_memory(error);
+    parts p = {json_array(), json_array(), json_array(), NULL};
+    bool ok = p.texts && p.calls && p.results;
+    for (size_t k = 0; ok && k < json_array_size(content); k++) ok = add_block(&p, json_array_get(content, k), i, error);
+    json_t *text = ok ? text_of(p.texts, "messages", error) : NULL;
+    ok = text && json_array_extend(out, p.results) == 0;
+    if (ok && (json_string_length(text) || json_array_size(p.calls) || !json_array_size(p.results))) {
+        json_t *m = json_pack("{s:s, s:O}", "role", role, "content", text);
+        if (m && json_array_size(p.calls)) ok = json_object_set(m, "tool_calls", p.calls) == 0;
+        if (m && json_is_string(p.thinking)) ok = ok && json_object_set(m, "reasoning_content", p.thinking) == 0;
+        ok = json_array_append_new(out, m) == 0 && ok;
+    }
+    if (!ok && !error->status) serve_fail_memory(error);
+    json_decref(text);
+    json_decref(p.texts);
+    json_decref(p.calls);
+    json_decref(p.results);
+    return ok;
+}
+
+static json_t *convert_messages(const json_t *body, serve_error *error)
+{
+    const json_t *messages = json_object_get(body, "messages"), *system = json_object_get(body, "system");
+    json_t *out = json_array();
+    bool ok = out != NULL;
+    if (!json_is_array(messages)) ok = serve_fail(error, 400, "messages", "'messages' must be a list");
+    if (ok && system && !json_is_null(system)) {
+        json_t *text = json_is_string(system) || json_is_array(system) ? text_of(system, "system", error) : NULL;
+        if (!text && !error->status) serve_fail(error, 400, "system", "'system' must be a string or a list of text blocks");
+        ok = text && json_array_append_new(out, json_pack("{s:s, s:o}", "role", "system", "content", text)) == 0;
+    }
+    for (size_t i = 0; ok && i < json_array_size(messages); i++)
+        ok = convert_message(out, json_array_get(messages, i), i, error);
+    if (ok) return out;
+    json_decref(out);
+    if (!error->status) serve_fail_memory(error);
+    return NULL;
+}
+
+static json_t *convert_tools(const json_t *tools, serve_error *error)
+{
+    json_t *out = json_array();
+    if (tools && !json_is_array(tools)) serve_fail(error, 400, "tools", "'tools' must be a list");
+    for (size_t i = 0; out && !error->status && i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i), *schema = json_object_get(tool, "input_schema");
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description");
+        if (type && strcmp(type, "custom"))
+            serve_fail(error, 400, "tools", "tools[%zu]: tools of type '%.60s' are not supported by this server", i, type);
+        else if (!json_is_string(name) || !json_is_object(schema))
+            serve_fail(error, 400, "tools", "tools[%zu] needs 'name' and 'input_schema'", i);
+        else if (json_array_append_new(out, json_pack("{s:s, s:{s:O, s:O, s:O?}}", "type", "function", "function", "name", name,
+                                                      "parameters", (json_t *)schema, "description",
+                                                      json_is_string(about) ? about : NULL)))
+            serve_fail_memory(error);
+    }
+    if (!error->status && out) return out;
+    json_decref(out);
+    if (!error->status) serve_fail_memory(error);
+    return NULL;
+}
+
+static json_t *convert_choice(const json_t *choice, serve_error *error)
+{
+    const char *type = json_string_value(json_object_get(choice, "type"));
+    const char *name = json_string_value(json_object_get(choice, "name"));
+    if (type && strcmp(type, "auto") == 0) return json_string("auto");
+    if (type && strcmp(type, "none") == 0) return json_string("none");
+    if (type && strcmp(type, "any") == 0) return json_string("required");
+    if (type && strcmp(type, "tool") == 0 && name)
+        return json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", name);
+    serve_fail(error, 400, "tool_choice", "'tool_choice' is an object whose 'type' is auto, any, none or tool");
+    return NULL;
+}
+
+/* The body as that of a chat completion. */
+bool serve_messages_convert(serve_ask *ask, serve_error *error)
+{
+    static const char *const same[] = {"model",  "max_tokens", "temperature", "top_p",          "top_k",
+                                       "stream", "seed",       "min_p",       "return_origins", "chat_template_kwargs"};
+    const json_t *choice = json_object_get(ask->body, "tool_choice"), *thinking = json_object_get(ask->body, "thinking");
+    json_t *body = json_object();
+    bool ok = body != NULL;
+    for (size_t i = 0; ok && i < sizeof same / sizeof *same; i++) {
+        json_t *v = json_object_get(ask->body, same[i]);
+        ok = !v || json_object_set(body, same[i], v) == 0;
+    }
+    json_t *stops = json_object_get(ask->body, "stop_sequences");
+    if (ok && stops && !json_is_null(stops) && !json_is_array(stops))
+        ok = serve_fail(error, 400, "stop_sequences", "'stop_sequences' must be a list");
+    if (ok && stops) ok = json_object_set(body, "stop", stops) == 0;
+    if (ok) ok = json_object_set_new(body, "messages", convert_messages(ask->body, error)) == 0;
+    if (ok) ok = json_object_set_new(body, "tools", convert_tools(json_object_get(ask->body, "tools"), error)) == 0;
+    if (ok && choice && !json_is_null(choice))
+        ok = json_object_set_new(body, "tool_choice", convert_choice(choice, error)) == 0;
+    const char *type = json_string_value(json_object_get(thinking, "type"));
+    if (ok && type && strcmp(type, "disabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_false()) == 0;
+    if (!ok) {
+        json_decref(body);
+        return error->status ? false : serve_fail_memory(error);
+    }
+    json_decref(ask->body);
+    ask->body = body;
+    return true;
+}
+
+/* ---- Answers ------------------------------------------------------------------------------------------------------- */
+
+enum { BLOCK_NONE, BLOCK_TEXT, BLOCK_THINKING, BLOCK_TOOL };
+
+static json_t *usage(const serve_reply_state *r)
+{
+    return json_pack("{s:I, s:I, s:I, s:i}", "input_tokens", (json_int_t)(r->ask.n_tokens - serve_n_cached(r)), "output_tokens",
+                     (json_int_t)serve_n_generated(r), "cache_read_input_tokens", (json_int_t)serve_n_cached(r),
+                     "cache_creation_input_tokens", 0);
+}
+
+static json_t *message(const serve_reply_state *r, json_t *content, json_t *reason, const char *stop)
+{
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "id", r->id, "type", "message", "role", "assistant", "model",
+                     app_json_text(r->ask.model_name, strlen(r->ask.model_name)), "content", content, "stop_reason", reason,
+                     "stop_sequence", stop ? json_string(stop) : json_null(), "usage", usage(r));
+}
+
+static const char *reason_of(const serve_reply_state *r, const serve_said *s)
+{
+    switch (serve_said_finish(s)) {
+    case SERVE_FINISH_CALLS: return "tool_use";
+    case SERVE_FINISH_LENGTH: return "max_tokens";
+    default: return serve_said_stop(r, s) ? "stop_sequence" : "end_turn";
+    }
+}
+
+static bool begin(serve_reply_state *r)
+{
+    return serve_put_event(
+        r, "message_start",
+        json_pack("{s:s, s:o}", "type", "message_start", "message", message(r, json_array(), json_null(), NULL)));
+}
+
+static bool close_block(serve_reply_state *r, serve_said *s)
+{
+    if (s->block == BLOCK_NONE) return true;
+    s->block = BLOCK_NONE;
+    return serve_put_event(r, "content_block_stop",
+                           json_pack("{s:s, s:i}", "type", "content_block_stop", "index", s->n_blocks++));
+}
+
+static bool open_block(serve_reply_state *r, serve_said *s, int kind, json_t *block)
+{
+    const bool closed = close_block(r, s);
+    s->block = kind;
+    return serve_put_event(
+               r, "content_block_start",
+               json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", s->n_blocks, "content_block", block)) &&
+           closed;
+}
+
+static bool put_delta(serve_reply_state *r, serve_said *s, const char *type, const char *field, const answer_event *e)
+{
+    return serve_put_event(r, "content_block_delta",
+                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", s->n_blocks, "delta",
+                                     "type", type, field, app_json_text(e->text, e->n)));
+}
+
+static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+{
+    switch (e->kind) {
+    case ANSWER_CONTENT:
+        if (s->block != BLOCK_TEXT && !open_block(r, s, BLOCK_TEXT, json_pack("{s:s, s:s}", "type", "text", "text", "")))
+            return false;
+        return put_delta(r, s, "text_delta", "text", e);
+    case ANSWER_REASONING:
+        if (s->block != BLOCK_THINKING &&
+            !open_block(r, s, BLOCK_THINKING,
+                        json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", "")))
+            return false;
+        return put_delta(r, s, "thinking_delta", "thinking", e);
+    case ANSWER_CALL:
+        return open_block(r, s, BLOCK_TOOL,
+                          json_pack("{s:s, s:s, s:s, s:{}}", "type", "tool_use", "id", e->id, "name", e->name, "input"));
+    case ANSWER_ARGUMENTS: return put_delta(r, s, "input_json_delta", "partial_json", e);
+    case ANSWER_CALL_END: return close_block(r, s);
+    }
+    return true;
+}
+
+static bool end_choice(serve_reply_state *r, serve_said *s)
+{
+    return close_block(r, s);
+}
+
+static bool end(serve_reply_state *r)
+{
+    const serve_said *s = &r->said[0];
+    const char *stop = serve_said_stop(r, s);
+    return serve_put_event(r, "message_delta",
+                           json_pack("{s:s, s:{s:s, s:o}, s:o, s:o}", "type", "message_delta", "delta", "stop_reason",
+                                     reason_of(r, s), "stop_sequence", stop ? json_string(stop) : json_null(), "usage",
+                                     usage(r), "timings", serve_json_timings(r, s))) &&
+           serve_put_event(r, "message_stop", json_pack("{s:s}", "type", "message_stop"));
+}
+
+static bool fail(serve_reply_state *r)
+{
+    return serve_put_event(r, "error", serve_messages_error(&r->error));
+}
+
+/* Blocks in the order reasoning, text, calls. */
+static json_t *blocks_of(const serve_said *s)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    if (ok && s->reasoning.n)
+        ok = !json_array_append_new(list, json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
+                                                    serve_json_string(&s->reasoning), "signature", ""));
+    if (ok && s->content.n)
+        ok = !json_array_append_new(list, json_pack("{s:s, s:o}", "type", "text", "text", serve_json_string(&s->content)));
+    for (size_t i = 0; ok && i < s->n_calls; i++) {
+        const serve_tool_call *c = &s->calls[i];
+        json_t *input = c->arguments.n ? json_loadb(c->arguments.data, c->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
+        ok = !json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", c->id, "name", c->name,
+                                                    "input", input ? input : json_object()));
+    }
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *whole(serve_reply_state *r)
+{
+    serve_said *s = &r->said[0];
+    json_t *json = message(r, blocks_of(s), json_string(reason_of(r, s)), serve_said_stop(r, s));
+    if (json && json_object_set_new(json, "timings", serve_json_timings(r, s)) == 0) return json;
+    json_decref(json);
+    return NULL;
+}
+
+static const serve_dialect dialect = {"msg_", "text/event-stream", begin, delta, end_choice, end, fail, whole};
+
+void serve_post_messages(serve_call *call)
+{
+    serve_chat_run(call, serve_messages_convert, &dialect);
+}
+
+void serve_post_count(serve_call *call)
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    json_t *json = NULL;
+    sem_wait(&call->server->work);
+    if (serve_ask_read(&ask, call, &error) && serve_messages_convert(&ask, &error) && serve_ask_model(&ask, &error) &&
+        serve_ask_chat(&ask, json_object_get(ask.body, "messages"), ask.body, &error))
+        json = json_pack("{s:I}", "input_tokens", (json_int_t)ask.n_tokens);
+    serve_text_end(&ask, call, json, &error);
+}

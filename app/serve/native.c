@@ -1,0 +1,192 @@
+/* native.c - completions and infill as llama.cpp's server has them. */
+#include <string.h>
+
+#include "serve/handlers.h"
+#include "serve/reply.h"
+
+/* ---- Answers -------------------------------------------------------------------------------------------------------- */
+
+/* "tokens" and "completion_probabilities", if asked for; takes the entries over. */
+static bool add_tokens(json_t *json, serve_said *s)
+{
+    json_t *origins = serve_take_list(&s->origins), *logprobs = serve_take_list(&s->logprobs);
+    bool ok = json != NULL;
+    if (ok && origins) ok = !json_object_set(json, "origins", origins);
+    if (ok && logprobs) ok = !json_object_set(json, "completion_probabilities", logprobs);
+    json_decref(origins);
+    json_decref(logprobs);
+    return ok;
+}
+
+static bool begin(serve_reply_state *r)
+{
+    (void)r;
+    return true;
+}
+
+static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+{
+    if (e->kind != ANSWER_CONTENT) return true;
+    json_t *json = json_pack("{s:i, s:o, s:b, s:i, s:I}", "index", (int)s->index, "content", app_json_text(e->text, e->n),
+                             "stop", 0, "id_slot", -1, "tokens_evaluated", (json_int_t)r->ask.n_tokens);
+    const bool ok = add_tokens(json, s);
+    return serve_put_event(r, NULL, json) && ok;
+}
+
+static const char *stop_type(const serve_reply_state *r, const serve_said *s)
+{
+    if (serve_said_finish(s) == SERVE_FINISH_LENGTH) return "limit";
+    return serve_said_stop(r, s) ? "word" : "eos";
+}
+
+static json_t *last_of(serve_reply_state *r, serve_said *s, json_t *content)
+{
+    const char *stop = serve_said_stop(r, s);
+    json_t *json =
+        json_pack("{s:i, s:o, s:b, s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:s, s:s, s:o}", "index", (int)s->index, "content",
+                  content, "stop", 1, "id_slot", -1, "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)),
+                  "tokens_predicted", (json_int_t)s->stats->n_generated, "tokens_evaluated", (json_int_t)r->ask.n_tokens,
+                  "tokens_cached", (json_int_t)(s->stats->n_prompt + s->stats->n_generated), "has_new_line",
+                  (int)(s->content.n && memchr(s->content.data, '\n', s->content.n)), "truncated", 0, "stop_type",
+                  stop_type(r, s), "stopping_word", stop ? stop : "", "timings", serve_json_timings(r, s));
+    json_t *settings =
+        json_pack("{s:I, s:f, s:I}", "seed", (json_int_t)(r->ask.seed + s->index), "temperature",
+                  (double)r->ask.sampling.temperature, "n_predict", r->ask.n_predict ? (json_int_t)r->ask.n_predict : -1);
+    if (json && !json_object_set_new(json, "generation_settings", settings) && add_tokens(json, s)) return json;
+    json_decref(json);
+    return NULL;
+}
+
+static bool end_choice(serve_reply_state *r, serve_said *s)
+{
+    return serve_put_event(r, NULL, last_of(r, s, json_string("")));
+}
+
+static bool end(serve_reply_state *r)
+{
+    (void)r;
+    return true;
+}
+
+static json_t *whole(serve_reply_state *r)
+{
+    if (r->ask.n == 1) return last_of(r, &r->said[0], serve_json_string(&r->said[0].content));
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (uint32_t i = 0; ok && i < r->ask.n; i++)
+        ok = !json_array_append_new(list, last_of(r, &r->said[i], serve_json_string(&r->said[i].content)));
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
+}
+
+static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice, end, serve_openai_fail, whole};
+
+/* ---- Infill ----------------------------------------------------------------------------------------------------------- */
+
+/* Pieces of an infill prompt: tokens of the model, and texts that are tokenized as text alone. */
+static bool put_special(serve_ask *ask, json_t *prompt, aerie_special which)
+{
+    const int32_t token = aerie_token_special(ask->model->models.model, which);
+    return token < 0 || json_array_append_new(prompt, json_integer(token)) == 0;
+}
+
+static bool put_text(serve_ask *ask, json_t *prompt, const char *text, size_t n, serve_error *error)
+{
+    int32_t *tokens = NULL;
+    size_t n_tokens = 0;
+    aerie_error why = {0};
+    const aerie_status status = aerie_tokenize(ask->model->models.model, text, n, false, false, &tokens, &n_tokens, &why);
+    bool ok = status == AERIE_OK || serve_fail_library(error, status, &why, "prompt");
+    for (size_t i = 0; ok && i < n_tokens; i++) ok = json_array_append_new(prompt, json_integer(tokens[i])) == 0;
+    aerie_free(tokens);
+    return ok;
+}
+
+static bool put_string(serve_ask *ask, json_t *prompt, const char *text, serve_error *error)
+{
+    return put_text(ask, prompt, text, strlen(text), error);
+}
+
+/* Other files, as models of code know them: each after its name. */
+static bool put_extra(serve_ask *ask, json_t *prompt, const json_t *extra, serve_error *error)
+{
+    const bool named = aerie_token_special(ask->model->models.model, AERIE_SPECIAL_FIM_SEP) >= 0;
+    if (!put_special(ask, prompt, AERIE_SPECIAL_FIM_REP)) return false;
+    if (aerie_token_special(ask->model->models.model, AERIE_SPECIAL_FIM_REP) >= 0 &&
+        !put_string(ask, prompt, "project\n", error))
+        return false;
+    for (size_t i = 0; i < json_array_size(extra); i++) {
+        const json_t *chunk = json_array_get(extra, i), *text = json_object_get(chunk, "text");
+        const char *name = json_string_value(json_object_get(chunk, "filename"));
+        if (!json_is_string(text)) return serve_fail(error, 400, "input_extra", "input_extra[%zu] has no 'text'", i);
+        if (named &&
+            (!put_special(ask, prompt, AERIE_SPECIAL_FIM_SEP) || !put_string(ask, prompt, name ? name : "file", error)))
+            return false;
+        if (!put_string(ask, prompt, "\n", error) ||
+            !put_text(ask, prompt, json_string_value(text), json_string_length(text), error))
+            return false;
+    }
+    if (!named) return true;
+    return put_special(ask, prompt, AERIE_SPECIAL_FIM_SEP) && put_string(ask, prompt, "filename\n", error);
+}
+
+/* The prompt: other files, prefix, suffix, and then what fills the gap. */
+static bool read_infill(serve_ask *ask, serve_error *error)
+{
+    const aerie_model *model = ask->model->models.model;
+    const char *prefix = "", *suffix = "", *begun = "";
+    const json_t *extra = NULL;
+    if (aerie_token_special(model, AERIE_SPECIAL_FIM_PRE) < 0 || aerie_token_special(model, AERIE_SPECIAL_FIM_SUF) < 0 ||
+        aerie_token_special(model, AERIE_SPECIAL_FIM_MID) < 0)
+        return serve_fail(error, 501, "", "the model '%.100s' has no tokens for infill (FIM)", ask->model->name);
+    if (!serve_get_text(ask->body, "input_prefix", &prefix, error) ||
+        !serve_get_text(ask->body, "input_suffix", &suffix, error) || !serve_get_text(ask->body, "prompt", &begun, error) ||
+        !serve_get_list(ask->body, "input_extra", &extra, error))
+        return false;
+    json_t *prompt = json_array();
+    const int32_t bos = aerie_token_special(model, AERIE_SPECIAL_BOS);
+    bool ok = prompt && (!aerie_model_adds_bos(model) || bos < 0 || json_array_append_new(prompt, json_integer(bos)) == 0);
+    if (ok && json_array_size(extra)) ok = put_extra(ask, prompt, extra, error);
+    ok = ok && put_special(ask, prompt, AERIE_SPECIAL_FIM_PRE) && put_string(ask, prompt, prefix, error) &&
+         put_special(ask, prompt, AERIE_SPECIAL_FIM_SUF) && put_string(ask, prompt, suffix, error) &&
+         put_special(ask, prompt, AERIE_SPECIAL_FIM_MID) && put_string(ask, prompt, begun, error) &&
+         serve_ask_prompt(ask, prompt, "prompt", error);
+    json_decref(prompt);
+    if (!ok && !error->status) serve_fail_memory(error);
+    return ok;
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------------------------------------
+ */
+
+static bool read_prompt(serve_ask *ask, serve_error *error)
+{
+    return serve_ask_prompt(ask, json_object_get(ask->body, "prompt"), "prompt", error);
+}
+
+static void run(serve_call *call, bool (*read)(serve_ask *ask, serve_error *error))
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    sem_wait(&call->server->work);
+    const bool ok = serve_ask_read(&ask, call, &error) && serve_ask_model(&ask, &error) && serve_ask_fields(&ask, &error) &&
+                    read(&ask, &error);
+    sem_post(&call->server->work);
+    if (ok) {
+        serve_reply_run(call, &ask, &dialect);
+        return;
+    }
+    if (error.status != 499) serve_reply_error(call, &error);
+    serve_ask_free(&ask);
+}
+
+void serve_post_native(serve_call *call)
+{
+    run(call, read_prompt);
+}
+
+void serve_post_infill(serve_call *call)
+{
+    run(call, read_infill);
+}

@@ -1,0 +1,340 @@
+/* ollama.c - ollama's chat, generate, tags, show, ps and version: requests as chat completions or completions, answers as lines
+ * of JSON.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <string.h>
+#include <time.h>
+
+#include "serve/handlers.h"
+#include "serve/reply.h"
+
+json_t *serve_ollama_error(const serve_error *e)
+{
+    return json_pack("{s:o}", "error", app_json_text(e->text, strlen(e->text)));
+}
+
+/* ---- Requests ------------------------------------------------------------------------------------------------------- */
+
+/* "options": their names are llama.cpp's, mostly. */
+static bool convert_options(json_t *out, const json_t *body, serve_error *error)
+{
+    static const char *const same[] = {"temperature",
+                                       "top_k",
+                                       "top_p",
+                                       "min_p",
+                                       "typical_p",
+                                       "seed",
+                                       "stop",
+                                       "repeat_penalty",
+                                       "repeat_last_n",
+                                       "presence_penalty",
+                                       "frequency_penalty",
+                                       "mirostat",
+                                       "mirostat_tau",
+                                       "mirostat_eta"};
+    const json_t *options = NULL;
+    if (!serve_get_object(body, "options", &options, error)) return false;
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof same / sizeof *same; i++) {
+        json_t *v = json_object_get(options, same[i]);
+        ok = !v || json_object_set(out, same[i], v) == 0;
+    }
+    json_t *n = json_object_get(options, "num_predict");
+    if (ok && n && !(json_is_integer(n) && json_integer_value(n) <= 0)) ok = json_object_set(out, "max_tokens", n) == 0;
+    return ok || serve_fail_memory(error);
+}
+
+/* What both kinds of requests have: model, stream (on unless it is turned off), format, think. */
+static bool convert_common(json_t *out, const json_t *body, serve_error *error)
+{
+    json_t *model = json_object_get(body, "model"), *stream = json_object_get(body, "stream");
+    json_t *format = json_object_get(body, "format"), *think = json_object_get(body, "think");
+    if (!json_is_string(model)) return serve_fail(error, 400, "model", "'model' must be a string");
+    bool ok = !json_object_set(out, "model", model) &&
+              !json_object_set(out, "stream", stream && !json_is_null(stream) ? stream : json_true());
+    if (ok && json_is_string(format)) {
+        if (strcmp(json_string_value(format), "json") && json_string_length(format))
+            return serve_fail(error, 400, "format", "'format' is \"json\" or a schema; found '%.60s'",
+                              json_string_value(format));
+        if (json_string_length(format))
+            ok = !json_object_set_new(out, "response_format", json_pack("{s:s}", "type", "json_object"));
+    } else if (ok && json_is_object(format)) {
+        ok = !json_object_set(out, "json_schema", format);
+    } else if (ok && format && !json_is_null(format)) {
+        return serve_fail(error, 400, "format", "'format' is \"json\" or a schema");
+    }
+    if (ok && json_is_boolean(think)) ok = !json_object_set(out, "enable_thinking", think);
+    else if (ok && json_is_string(think)) ok = !json_object_set(out, "reasoning_effort", think);
+    return ok ? convert_options(out, body, error) : serve_fail_memory(error);
+}
+
+static bool has_images(const json_t *object)
+{
+    return json_array_size(json_object_get(object, "images")) > 0;
+}
+
+/* Calls without ids and types, with arguments as objects. */
+static json_t *convert_message(const json_t *message, size_t i, serve_error *error)
+{
+    json_t *copy = json_deep_copy(message), *calls = json_object_get(copy, "tool_calls");
+    json_t *thinking = json_object_get(copy, "thinking");
+    if (has_images(message))
+        serve_fail(error, 400, "messages",
+                   "messages[%zu]: 'images' are not supported; the models served here "
+                   "read text",
+                   i);
+    bool ok = copy != NULL;
+    for (size_t k = 0; ok && k < json_array_size(calls); k++)
+        ok = !json_is_object(json_array_get(calls, k)) ||
+             !json_object_set_new(json_array_get(calls, k), "type", json_string("function"));
+    if (ok && json_is_string(thinking)) ok = !json_object_set(copy, "reasoning_content", thinking);
+    json_t *name = json_object_get(copy, "tool_name");
+    if (ok && json_is_string(name)) ok = !json_object_set(copy, "name", name);
+    if (!ok && !error->status) serve_fail_memory(error);
+    if (!error->status) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+static bool take_body(serve_ask *ask, json_t *body, bool ok, serve_error *error)
+{
+    if (!ok) {
+        json_decref(body);
+        return error->status ? false : serve_fail_memory(error);
+    }
+    json_decref(ask->body);
+    ask->body = body;
+    return true;
+}
+
+static bool convert_chat(serve_ask *ask, serve_error *error)
+{
+    const json_t *messages = NULL;
+    json_t *tools = json_object_get(ask->body, "tools"), *body = json_object(), *out = json_array();
+    bool ok = body && out && serve_get_list(ask->body, "messages", &messages, error) && convert_common(body, ask->body, error);
+    for (size_t i = 0; ok && i < json_array_size(messages); i++)
+        ok = !json_array_append_new(out, convert_message(json_array_get(messages, i), i, error));
+    if (ok && tools) ok = !json_object_set(body, "tools", tools);
+    if (ok) ok = !json_object_set(body, "messages", out);
+    json_decref(out);
+    return take_body(ask, body, ok, error);
+}
+
+/* A prompt, in the model's template unless it is raw. */
+static bool convert_generate(serve_ask *ask, serve_error *error)
+{
+    ask->kind = SERVE_KIND_TEXT;
+    const char *prompt = "", *system = NULL, *suffix = NULL;
+    bool raw = false;
+    json_t *body = json_object(), *messages = json_array();
+    bool ok = body && messages && convert_common(body, ask->body, error) &&
+              serve_get_text(ask->body, "prompt", &prompt, error) && serve_get_text(ask->body, "system", &system, error) &&
+              serve_get_text(ask->body, "suffix", &suffix, error) && serve_get_bool(ask->body, "raw", &raw, error);
+    if (ok && has_images(ask->body))
+        ok = serve_fail(error, 400, "images", "'images' are not supported; the models served here read text");
+    if (ok && suffix && *suffix) ok = serve_fail(error, 400, "suffix", "'suffix' is not supported here; /infill fills gaps");
+    if (ok && system && !raw)
+        ok = !json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", system));
+    if (ok && raw) ok = !json_object_set_new(body, "prompt", json_string(prompt));
+    else if (ok)
+        ok = !json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", prompt)) &&
+             !json_object_set(body, "messages", messages);
+    json_decref(messages);
+    return take_body(ask, body, ok, error);
+}
+
+/* ---- Answers ---------------------------------------------------------------------------------------------------------- */
+
+static const char *now_text(char out[40])
+{
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    const size_t n = strftime(out, 40, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(out + n, 40 - n, ".%06ldZ", now.tv_nsec / 1000);
+    return out;
+}
+
+/* A line; `said` is {"message": ...} or {"response": ...}, which it takes over. */
+static json_t *line_of(const serve_reply_state *r, json_t *said, bool done)
+{
+    char now[40];
+    json_t *json = json_pack("{s:o, s:s, s:b}", "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)),
+                             "created_at", now_text(now), "done", (int)done);
+    const bool ok = json && said && json_object_update(json, said) == 0;
+    json_decref(said);
+    if (ok) return json;
+    json_decref(json);
+    return NULL;
+}
+
+/* Calls with arguments as objects, from `from` on. */
+static json_t *calls_of(const serve_said *s, size_t from)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = from; ok && i < s->n_calls; i++) {
+        const serve_tool_call *c = &s->calls[i];
+        json_t *arguments = c->arguments.n ? json_loadb(c->arguments.data, c->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
+        ok = !json_array_append_new(list, json_pack("{s:s, s:{s:s, s:o}}", "id", c->id, "function", "name", c->name,
+                                                    "arguments", arguments ? arguments : json_object()));
+    }
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* {"message": {...}} or {"response": ..., "thinking": ...} */
+static json_t *said_of(const serve_reply_state *r, json_t *content, json_t *thinking, json_t *calls)
+{
+    const bool chat = r->ask.kind == SERVE_KIND_CHAT;
+    json_t *inner =
+        chat ? json_pack("{s:s, s:o}", "role", "assistant", "content", content) : json_pack("{s:o}", "response", content);
+    bool ok = inner && (!thinking || !json_object_set(inner, "thinking", thinking)) &&
+              (!calls || !json_object_set(inner, "tool_calls", calls));
+    json_decref(thinking);
+    json_decref(calls);
+    if (!ok) {
+        json_decref(inner);
+        return NULL;
+    }
+    return chat ? json_pack("{s:o}", "message", inner) : inner;
+}
+
+static bool begin(serve_reply_state *r)
+{
+    (void)r;
+    return true;
+}
+
+static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+{
+    json_t *said;
+    if (e->kind == ANSWER_CONTENT) said = said_of(r, app_json_text(e->text, e->n), NULL, NULL);
+    else if (e->kind == ANSWER_REASONING) said = said_of(r, json_string(""), app_json_text(e->text, e->n), NULL);
+    else if (e->kind == ANSWER_CALL_END) said = said_of(r, json_string(""), NULL, calls_of(s, s->n_calls - 1));
+    else return true;
+    return serve_put_line(r, line_of(r, said, false));
+}
+
+static bool end_choice(serve_reply_state *r, serve_said *s)
+{
+    (void)r, (void)s;
+    return true;
+}
+
+static json_t *last_of(const serve_reply_state *r, json_t *said)
+{
+    const aerie_stats *t = r->said[0].stats;
+    json_t *json = line_of(r, said, true);
+    json_t *figures =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "done_reason",
+                  serve_said_finish(&r->said[0]) == SERVE_FINISH_LENGTH ? "length" : "stop", "total_duration",
+                  (json_int_t)((app_now() - r->started) * 1e9), "load_duration", (json_int_t)0, "prompt_eval_count",
+                  (json_int_t)t->n_prompt, "prompt_eval_duration", (json_int_t)(t->prompt_seconds * 1e9), "eval_count",
+                  (json_int_t)t->n_generated, "eval_duration", (json_int_t)(t->decode_seconds * 1e9));
+    const bool ok = json && figures && json_object_update(json, figures) == 0;
+    json_decref(figures);
+    if (ok) return json;
+    json_decref(json);
+    return NULL;
+}
+
+static bool end(serve_reply_state *r)
+{
+    return serve_put_line(r, last_of(r, said_of(r, json_string(""), NULL, NULL)));
+}
+
+static bool fail(serve_reply_state *r)
+{
+    return serve_put_line(r, serve_ollama_error(&r->error));
+}
+
+static json_t *whole(serve_reply_state *r)
+{
+    const serve_said *s = &r->said[0];
+    return last_of(r, said_of(r, serve_json_string(&s->content), s->reasoning.n ? serve_json_string(&s->reasoning) : NULL,
+                              s->n_calls ? calls_of(s, 0) : NULL));
+}
+
+static const serve_dialect dialect = {"ollama-", "application/x-ndjson", begin, delta, end_choice, end, fail, whole};
+
+void serve_post_ollama_chat(serve_call *call)
+{
+    serve_chat_run(call, convert_chat, &dialect);
+}
+
+void serve_post_ollama_generate(serve_call *call)
+{
+    serve_chat_run(call, convert_generate, &dialect);
+}
+
+/* ---- Models ---------------------------------------------------------------------------------------------------------------
+ */
+
+static json_t *details_of(const serve_model *m, bool ready)
+{
+    char size[32] = "";
+    const char *arch = ready ? m->models.info.arch : "";
+    if (ready) snprintf(size, sizeof size, "%.1fM", (double)m->models.info.n_params / 1e6);
+    return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family", arch, "families", arch,
+                     "parameter_size", size, "quantization_level", "");
+}
+
+static json_t *entry_of(serve_models *models, serve_model *m)
+{
+    char now[40];
+    const bool ready = serve_model_use(models, m);
+    json_t *json =
+        json_pack("{s:o, s:o, s:s, s:I, s:s, s:o}", "name", app_json_text(m->name, strlen(m->name)), "model",
+                  app_json_text(m->name, strlen(m->name)), "modified_at", now_text(now), "size",
+                  ready ? (json_int_t)m->models.info.file_bytes : (json_int_t)0, "digest", "", "details", details_of(m, ready));
+    if (ready) serve_models_give(models, m);
+    return json;
+}
+
+static void list_models(serve_call *call, bool loaded_only)
+{
+    serve_models *models = call->server->models;
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < models->n; i++) {
+        if (loaded_only && serve_model_state(models, &models->items[i]) != SERVE_READY) continue;
+        ok = !json_array_append_new(list, entry_of(models, &models->items[i]));
+    }
+    if (!ok) json_decref(list);
+    serve_reply_json(call, 200, ok ? json_pack("{s:o}", "models", list) : NULL);
+}
+
+void serve_get_tags(serve_call *call)
+{
+    list_models(call, false);
+}
+
+void serve_get_running(serve_call *call)
+{
+    list_models(call, true);
+}
+
+void serve_get_version(serve_call *call)
+{
+    serve_reply_json(call, 200, json_pack("{s:s}", "version", aerie_version()));
+}
+
+void serve_post_show(serve_call *call)
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    json_t *json = NULL;
+    if (serve_text_begin(&ask, call, &error)) {
+        const aerie_model_info *info = &ask.model->models.info;
+        const char *text = ask.model->template_text ? ask.model->template_text : "";
+        json =
+            json_pack("{s:s, s:s, s:s, s:o, s:o, s:{s:s, s:I, s:I}, s:[s, s]}", "license", "", "modelfile", "", "parameters",
+                      "", "template", app_json_text(text, strlen(text)), "details", details_of(ask.model, true), "model_info",
+                      "general.architecture", info->arch, "general.parameter_count", (json_int_t)info->n_params,
+                      "context_length", (json_int_t)info->n_ctx_train, "capabilities", "completion", "tools");
+    }
+    serve_text_end(&ask, call, json, &error);
+}
