@@ -1,0 +1,279 @@
+"""The same answers in other dialects: Anthropic's messages, OpenAI's responses, llama.cpp's completion and infill, ollama's lines;
+tools, saved slots, several models."""
+import json
+import os
+import threading
+import unittest
+
+import rig
+from rig import Server, chat
+
+TOOL = {"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"], "additionalProperties": False}}}
+
+
+def sse(answer):
+    """(event, data) of server-sent events with names."""
+    out = []
+    for block in answer.body.decode().split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line and not line.startswith(":"))
+        if "data" in lines:
+            out.append((lines.get("event"), json.loads(lines["data"])))
+    return out
+
+
+class Dialects(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = Server("-np", "2")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.s.stop() == 0, cls.s.log
+
+    def post(self, path, body, status=200):
+        a = self.s.post(path, body)
+        self.assertEqual(a.status, status, a.body)
+        return a
+
+    def text(self, **fields):
+        return self.post("/v1/chat/completions", chat("Hi there", **fields)).json["choices"][0]["message"]["content"]
+
+    def test_messages(self):
+        body = {"model": "claude", "max_tokens": 16, "temperature": 0, "messages": [{"role": "user", "content": "Hi there"}]}
+        a = self.post("/v1/messages", body).json
+        self.assertEqual((a["type"], a["role"], a["content"][0]["text"]), ("message", "assistant", self.text()))
+        self.assertIn(a["stop_reason"], ("max_tokens", "end_turn"))
+        blocks = [{"role": "user", "content": [{"type": "text", "text": "Hi there"}]}]
+        self.assertEqual(self.post("/v1/messages", {**body, "messages": blocks}).json["content"], a["content"])
+        events = sse(self.post("/v1/messages", {**body, "stream": True}))
+        self.assertEqual([e[0] for e in events][:2] + [e[0] for e in events][-3:],
+                         ["message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"])
+        self.assertTrue(all(name == data["type"] for name, data in events))
+        self.assertEqual("".join(d["delta"]["text"] for n, d in events if n == "content_block_delta"), a["content"][0]["text"])
+        self.assertEqual(events[-2][1]["usage"]["output_tokens"], a["usage"]["output_tokens"])
+        self.assertEqual(events[-2][1]["delta"]["stop_reason"], a["stop_reason"])
+        n = self.post("/v1/messages/count_tokens", body).json["input_tokens"]
+        self.assertEqual(n, a["usage"]["input_tokens"] + a["usage"]["cache_read_input_tokens"])
+
+    def test_messages_stop_sequence(self):
+        whole = self.text(max_tokens=40, ignore_eos=True)
+        stop = [c for c in whole[2:] if c.isprintable() and ord(c) < 127][0]
+        a = self.post("/v1/messages", {"max_tokens": 40, "temperature": 0, "stop_sequences": ["\x01\x02", stop],
+                                       "messages": [{"role": "user", "content": "Hi there"}]}).json
+        self.assertEqual((a["stop_reason"], a["stop_sequence"]), ("stop_sequence", stop))
+
+    def test_messages_with_tools(self):
+        tool = {"name": "get_weather", "description": "d", "input_schema": TOOL["function"]["parameters"]}
+        body = {"max_tokens": 200, "temperature": 1, "seed": 1, "tools": [tool], "tool_choice": {"type": "tool", "name": "get_weather"},
+                "system": [{"type": "text", "text": "s"}],
+                "messages": [{"role": "user", "content": "x"},
+                             {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "get_weather", "input": {"city": "Rome"}}]},
+                             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "sunny"},
+                                                          {"type": "text", "text": "and?"}]}]}
+        a = self.post("/v1/messages", body).json
+        self.assertEqual((a["stop_reason"], a["content"][-1]["type"], a["content"][-1]["name"]), ("tool_use", "tool_use", "get_weather"))
+        self.assertIn(a["content"][-1]["input"]["city"], ("Paris", "Rome"))
+        events = sse(self.post("/v1/messages", {**body, "stream": True}))
+        parts = "".join(d["delta"]["partial_json"] for n, d in events if n == "content_block_delta" and d["delta"]["type"] == "input_json_delta")
+        self.assertEqual(json.loads(parts), a["content"][-1]["input"])
+
+    def test_messages_refusals(self):
+        ok = {"max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
+        for fields in ({"messages": 1}, {"messages": [{"role": "user"}]}, {"system": 5}, {"tools": [{"type": "web_search_1"}]},
+                       {"tool_choice": {"type": "maybe"}}, {"stop_sequences": "x"}, {"temperature": "x"},
+                       {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+                       {"messages": [{"role": "user", "content": [{"type": "tool_use", "name": "x"}]}]}):
+            a = self.post("/v1/messages", {**ok, **fields}, 400).json
+            self.assertEqual((a["type"], a["error"]["type"]), ("error", "invalid_request_error"), fields)
+
+    def test_tools_of_chats(self):
+        for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
+            body = chat("x", tools=[TOOL], tool_choice=choice, max_tokens=200, temperature=1, seed=4)
+            a = self.post("/v1/chat/completions", body).json["choices"][0]
+            self.assertEqual(a["finish_reason"], "tool_calls")
+            call = a["message"]["tool_calls"][0]
+            self.assertEqual((call["type"], call["function"]["name"], a["message"]["content"]), ("function", "get_weather", None))
+            self.assertIn(json.loads(call["function"]["arguments"])["city"], ("Paris", "Rome"))
+            events = self.post("/v1/chat/completions", {**body, "stream": True}).events[:-1]
+            deltas = [c for e in events for c in e["choices"][0]["delta"].get("tool_calls", [])]
+            self.assertEqual((deltas[0]["id"], deltas[0]["function"]["name"]), (call["id"], "get_weather"))
+            self.assertEqual("".join(d["function"]["arguments"] for d in deltas), call["function"]["arguments"])
+            self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
+        self.post("/v1/chat/completions", chat("x", tools=[TOOL], tool_choice={"type": "function", "function": {"name": "other"}}), 400)
+        history = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}]},
+            {"role": "tool", "tool_call_id": "1", "content": "sunny"}]
+        self.post("/v1/chat/completions", {"messages": history, "tools": [TOOL], "max_tokens": 4})
+
+    def test_responses(self):
+        body = {"model": "m", "input": "Hi there", "max_output_tokens": 16, "temperature": 0}
+        a = self.post("/v1/responses", body).json
+        item = a["output"][0]
+        self.assertEqual((a["object"], item["type"], item["content"][0]["text"]), ("response", "message", self.text()))
+        items = [{"role": "user", "content": [{"type": "input_text", "text": "Hi there"}]}]
+        self.assertEqual(self.post("/v1/responses", {**body, "input": items}).json["output"][0]["content"], item["content"])
+        events = sse(self.post("/v1/responses", {**body, "stream": True}))
+        names = [n for n, _ in events]
+        self.assertEqual(names[:4], ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"])
+        self.assertEqual(names[-4:-1], ["response.output_text.done", "response.content_part.done", "response.output_item.done"])
+        self.assertIn(names[-1], ("response.completed", "response.incomplete"))
+        self.assertEqual([d["sequence_number"] for _, d in events], list(range(len(events))))
+        self.assertEqual("".join(d["delta"] for n, d in events if n == "response.output_text.delta"), item["content"][0]["text"])
+        last = events[-1][1]["response"]
+        self.assertEqual((last["output"][0]["content"], last["usage"]["output_tokens"], last["status"]),
+                         (item["content"], a["usage"]["output_tokens"], a["status"]))
+
+    def test_responses_with_tools_and_schemas(self):
+        tool = {"type": "function", **TOOL["function"]}
+        body = {"input": [{"role": "user", "content": "x"}, {"type": "function_call", "call_id": "1", "name": "get_weather", "arguments": "{}"},
+                          {"type": "function_call_output", "call_id": "1", "output": "sunny"}, {"type": "reasoning", "summary": []}],
+                "instructions": "be good", "tools": [tool], "tool_choice": {"type": "function", "name": "get_weather"}, "seed": 2}
+        a = self.post("/v1/responses", body).json
+        call = a["output"][-1]
+        self.assertEqual((call["type"], call["name"], call["status"]), ("function_call", "get_weather", "completed"))
+        self.assertIn(json.loads(call["arguments"])["city"], ("Paris", "Rome"))
+        events = sse(self.post("/v1/responses", {**body, "stream": True}))
+        self.assertEqual([d["arguments"] for n, d in events if n == "response.function_call_arguments.done"], [call["arguments"]])
+        schema = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}
+        a = self.post("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": schema}}}).json
+        self.assertEqual(json.loads(a["output"][0]["content"][0]["text"])["a"], 1)
+        for fields in ({"previous_response_id": "x"}, {"background": True}, {"tools": [{"type": "web_search"}]}, {"input": 4},
+                       {"input": [{"type": "item_reference"}]}, {"text": {"format": {}}}, {"max_output_tokens": "x"}):
+            self.post("/v1/responses", {"input": "x", **fields}, 400)
+
+    def test_native_completion(self):
+        a = self.post("/completion", {"prompt": "abc", "n_predict": 8, "temperature": 0, "ignore_eos": True}).json
+        same = self.post("/v1/completions", {"prompt": "abc", "max_tokens": 8, "temperature": 0, "ignore_eos": True}).json
+        self.assertEqual((a["content"], a["stop_type"], a["tokens_predicted"]), (same["choices"][0]["text"], "limit", 8))
+        events = self.post("/completion", {"prompt": "abc", "n_predict": 8, "temperature": 0, "ignore_eos": True, "stream": True}).events
+        self.assertEqual("".join(e["content"] for e in events), a["content"])
+        self.assertEqual([e["stop"] for e in events], [False] * (len(events) - 1) + [True])
+        self.assertEqual(events[-1]["timings"]["predicted_n"], 8)
+
+    def test_infill_needs_its_tokens(self):
+        self.assertIn("FIM", self.post("/infill", {"input_prefix": "a", "input_suffix": "b"}, 501).error)
+
+    def test_ollama(self):
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hi there"}], "options": {"temperature": 0, "num_predict": 16}}
+        a = self.post("/api/chat", {**body, "stream": False}).json
+        self.assertEqual((a["message"]["content"], a["done"]), (self.text(), True))
+        lines = [json.loads(line) for line in self.post("/api/chat", body).body.decode().splitlines()]
+        self.assertEqual("".join(x["message"]["content"] for x in lines), a["message"]["content"])
+        self.assertEqual((lines[-1]["done"], lines[-1]["eval_count"], lines[-1]["done_reason"]), (True, a["eval_count"], a["done_reason"]))
+        g = self.post("/api/generate", {"model": "m:latest", "prompt": "Hi there", "stream": False, "options": body["options"]}).json
+        self.assertEqual(g["response"], a["message"]["content"])
+        raw = self.post("/api/generate", {"model": "m", "prompt": "abc", "raw": True, "stream": False, "options": body["options"]}).json
+        same = self.post("/v1/completions", {"prompt": "abc", "max_tokens": 16, "temperature": 0}).json
+        self.assertEqual(raw["response"], same["choices"][0]["text"])
+        f = self.post("/api/chat", {**body, "stream": False, "format": {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]},
+                                    "options": {"num_predict": -1}}).json
+        self.assertEqual(json.loads(f["message"]["content"])["a"], 1)
+        self.assertEqual([m["name"] for m in self.s.get("/api/tags").json["models"]], ["m"])
+        self.assertEqual(self.post("/api/show", {"model": "m"}).json["details"]["format"], "gguf")
+        self.assertTrue(self.s.get("/api/version").json["version"])
+        self.assertIsInstance(self.post("/api/chat", {"model": "m", "messages": 3}, 400).json["error"], str)
+        self.post("/api/chat", {"model": "m", "messages": [{"role": "user", "content": "x", "images": ["y"]}]}, 400)
+        self.post("/api/chat", {"model": "m", "messages": [], "format": "xml"}, 400)
+
+
+class Slots(unittest.TestCase):
+    def test_a_slot_is_saved_and_restored(self):
+        folder = os.path.join(rig.FOLDER, "slots")
+        os.mkdir(folder)
+        prompt = {"prompt": "a prompt of some length " * 10, "max_tokens": 20, "temperature": 0, "ignore_eos": True}
+        with Server("-np", "1", "--slot-save-path", folder) as s:
+            self.assertEqual(s.post("/slots/0?action=save", {"filename": "none"}).status, 400)
+            first = s.post("/v1/completions", prompt).json
+            a = s.post("/slots/0?action=save", {"filename": "one.bin"})
+            self.assertEqual(a.status, 200, a.body)
+            self.assertEqual(os.path.getsize(os.path.join(folder, "one.bin")), a.json["n_written"])
+            for name in ("../x", "/etc/passwd", "a/b", ".hidden", "", "x" * 300, "a\u0000b", None, 5):
+                for action in ("save", "restore"):
+                    self.assertEqual(s.post(f"/slots/0?action={action}", {"filename": name}).status, 400, name)
+            self.assertEqual(s.post("/slots/0?action=restore", {"filename": "missing"}).status, 404)
+            self.assertEqual(s.post("/slots/0?action=other", {"filename": "x"}).status, 400)
+            self.assertEqual(s.post("/slots/0", {"filename": "x"}).status, 400)
+            for number in ("1", "-1", "x", "99999999999999999999"):
+                self.assertEqual(s.post(f"/slots/{number}?action=save", {"filename": "x"}).status, 404, number)
+        with open(os.path.join(folder, "one.bin"), "rb") as f:
+            data = f.read()
+        with open(os.path.join(folder, "cut.bin"), "wb") as f:
+            f.write(data[:-7])
+        with open(os.path.join(folder, "bad.bin"), "wb") as f:
+            f.write(data[:200] + bytes([data[200] ^ 1]) + data[201:])
+        os.mkdir(os.path.join(folder, "dir"))
+        os.mkfifo(os.path.join(folder, "fifo"))
+        with Server("-np", "1", "--slot-save-path", folder) as s:
+            for name in ("cut.bin", "bad.bin", "dir", "fifo"):
+                self.assertEqual(s.post("/slots/0?action=restore", {"filename": name}).status, 400, name)
+            a = s.post("/slots/0?action=restore", {"filename": "one.bin"})
+            self.assertEqual((a.status, a.json["n_read"]), (200, len(data)), a.body)
+            again = s.post("/v1/completions", prompt).json
+            self.assertEqual(again["choices"], first["choices"])
+            self.assertGreater(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        with Server() as s:
+            self.assertEqual(s.post("/slots/0?action=save", {"filename": "x"}).status, 501)
+
+    def test_a_running_answer_is_saved(self):
+        folder = os.path.join(rig.FOLDER, "running")
+        os.mkdir(folder)
+        with Server("-np", "1", "-c", "2048", "--slot-save-path", folder) as s:
+            body = {"prompt": "x", "max_tokens": 1500, "temperature": 0, "ignore_eos": True}
+            answers = []
+            t = threading.Thread(target=lambda: answers.append(s.post("/v1/completions", body).json))
+            t.start()
+            while not s.get("/slots").json[0]["is_processing"]:
+                pass
+            a = s.post("/slots/0?action=save", {"filename": "x"})
+            t.join()
+            self.assertEqual(a.status, 200, a.body)
+            self.assertEqual(s.post("/v1/completions", body).json["choices"], answers[0]["choices"])
+
+
+class Models(unittest.TestCase):
+    def test_several_models_are_loaded_when_asked_for_and_give_way(self):
+        folder = os.path.join(rig.FOLDER, "models")
+        os.mkdir(folder)
+        for name, seed in (("a", 1), ("b", 2), ("c", 3)):
+            rig.make_model(f"models/{name}.gguf", "--seed", str(seed))
+        alone = {}
+        for name in "abc":
+            with Server(model=f"models/{name}.gguf") as s:
+                alone[name] = s.post("/v1/chat/completions", chat("which")).json["choices"]
+        self.assertEqual(len({json.dumps(x) for x in alone.values()}), 3)
+        with Server("--models-dir", folder, "--models-max", "1", "-np", "2", model=None) as s:
+            def state():
+                return {m["id"]: m["status"]["value"] for m in s.get("/v1/models").json["data"]}
+            self.assertEqual(state(), {"a": "unloaded", "b": "unloaded", "c": "unloaded"})
+            for name in "abcab":
+                self.assertEqual(s.post("/v1/chat/completions", chat("which", model=name)).json["choices"], alone[name])
+                self.assertEqual(state(), {n: "loaded" if n == name else "unloaded" for n in "abc"})
+            a = s.post("/v1/chat/completions", chat("which", model="d"))
+            self.assertEqual((a.status, a.json["error"]["code"]), (404, "model_not_found"))
+            failures = []
+
+            def ask(name):
+                for _ in range(4):
+                    r = s.post("/v1/chat/completions", chat("which", model=name))
+                    if r.status != 200 or r.json["choices"] != alone[name]:
+                        failures.append(r.body)
+            threads = [threading.Thread(target=ask, args=(n,)) for n in "abcabc"]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            self.assertEqual(failures, [])
+            self.assertEqual(list(state().values()).count("loaded"), 1)
+        with open(os.path.join(folder, "broken.gguf"), "wb") as f:
+            f.write(b"GGUF" + b"\xff" * 100)
+        with Server("--models-dir", folder, "-m", "x=" + os.path.join(rig.FOLDER, "m.gguf"), model=None) as s:
+            self.assertEqual(s.post("/v1/chat/completions", chat("which", model="broken")).status, 500)
+            self.assertEqual(s.post("/v1/chat/completions", chat("which", model="broken")).status, 500)
+            self.assertEqual(s.post("/v1/chat/completions", chat("which", model="a")).json["choices"], alone["a"])
+            self.assertEqual(s.get("/v1/models").json["data"][0]["id"], "x")
+            self.assertEqual(s.post("/v1/chat/completions", chat("which")).status, 200)  # the first one
+
+
+if __name__ == "__main__":
+    rig.main("__main__")
