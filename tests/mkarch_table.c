@@ -288,11 +288,11 @@ const mkarch_spec mkarch_specs[] = {
      "u expert_shared_count 1\nu leading_dense_block_count 1\nf expert_weights_scale 1.6\n",
      EMBED OUTPUT PRE_NORMS "* attn_q_a w 64 40\n* attn_q_a_norm n 40\n* attn_q_b w 40 192\n* attn_kv_a_mqa w 64 80\n"
      "* attn_kv_a_norm n 64\n* attn_kv_b w 64 320\n* attn_output w 192 64\n" DEEPSEEK2_MOE},
-    {"deepseek2-lite", "deepseek2", LETTERS_16("d") "dddddddmmm",
+    {"deepseek2-lite", "deepseek2", "dddddddmmm" LETTERS_16("m"),
      ROWS(64, 96) RMS "u attention.head_count 4\nu attention.head_count_kv 1\nu attention.kv_lora_rank 64\n"
      "u attention.key_length 80\nu attention.value_length 64\nu attention.key_length_mla 48\nu attention.value_length_mla 24\n"
      ROPE(16, 10000) EXPERTS(8, 3, 32)
-     "u expert_shared_count 1\nu leading_dense_block_count 23\n",
+     "u expert_shared_count 1\nu leading_dense_block_count 7\n",
      "- token_embd e2 64 264\n- output_norm n 64\n" OUTPUT PRE_NORMS "* attn_q w 64 192\n* attn_kv_a_mqa w 64 80\n"
      "* attn_kv_a_norm n 64\n* attn_k_b w 32 64 4\n* attn_v_b w 64 24 4\n* attn_output w 96 64\n" DEEPSEEK2_MOE},
     {"deepseek2-lite-fused", "deepseek2", LETTERS_16("d") "dddddddmmm",

@@ -96,6 +96,16 @@ typedef struct ae_matmul {
     } out[AE_MATMUL_MAX];
 } ae_matmul;
 
+/* A product for each head: row r of head h is x + r * x_stride + h * x_step, its result y + r * y_stride + h * y_step. */
+typedef struct ae_head_matmul {
+    uint32_t n_rows, n_heads;
+    const float *x;       /* n_in f32 each */
+    size_t x_stride, x_step;
+    ae_weight *const *weights; /* [n_heads] of [n_out, n_in], of one type and shape */
+    float *y;             /* n_out f32 each */
+    size_t y_stride, y_step;
+} ae_head_matmul;
+
 /* x in n_rows * n_groups groups of dim, each normed by itself, in place: x / rms(x) * weight, or the layer norm. */
 typedef struct ae_norm {
     uint32_t n_rows, n_groups, dim;
@@ -192,6 +202,8 @@ typedef struct ae_moe {
     const ae_weight *router; /* [n_experts, n_embd] */
     const float *router_norm; /* [n_embd] f32 on the device: the router sees x / rms(x) * router_norm; NULL: it sees x' */
     float router_scale;      /* of the logits; 0: 1 */
+    const float *latent;     /* [n_rows][n_in of up] f32: what experts get instead of x'; then y is [n_rows][n_out of down], and
+                              * there is no shared expert. Or NULL */
     const float *router_bias; /* [n_experts] f32 on the device, added to the logits; or NULL */
     const float *bias;       /* [n_experts] f32 on the device, added to p for the choice alone; or NULL */
     bool weigh_input;        /* down_e(f(gate_e(w x')) * up_e(w x')), w the expert's weight, is added as it is */
@@ -201,7 +213,7 @@ typedef struct ae_moe {
     const float *out_scale;  /* [n_experts] f32 on the device: an expert's weight is multiplied by it last; or NULL */
     const ae_weight *shared_gate, *shared_up, *shared_down; /* [n_ff_shared, ...] an expert that every row uses; or NULL */
     const ae_weight *shared_router; /* [1, n_embd] weight of the shared expert is the sigmoid of this; NULL: it is 1 */
-    float *y;                /* [n_rows][n_embd] f32 */
+    float *y;                /* [n_rows][n_embd] f32; another array than x with latent */
 } ae_moe;
 
 /* The largest ae_moe of a stream; n_experts 0: none. */
@@ -220,9 +232,11 @@ typedef enum ae_kv_type {
     AE_KV_TYPES,
 } ae_kv_type;
 
-/* Of one layer; keys and values have the same head_dim. */
+/* Of one layer; keys and values have the same head_dim. With n_rope the layer keeps latent rows: one row for all heads (n_heads
+ * is 1), which is the key, n_rope rotated values and head_dim latent ones; the latent ones are the value. F16 and Q8_0 stand for
+ * codes of 15 and 8 bits then (cpu/kernels.h). */
 typedef struct ae_kv_layer {
-    uint32_t n_heads, head_dim;
+    uint32_t n_heads, head_dim, n_rope;
 } ae_kv_layer;
 
 typedef struct ae_kv_shape {
@@ -264,7 +278,8 @@ typedef enum ae_rope_kind {
     AE_ROPE_NEOX, /* pairs (i, i + n_rot/2) */
 } ae_rope_kind;
 
-/* Norms and rotates q and k, then writes k and v to the pages of a layer. */
+/* Norms and rotates q and k, then writes k and v to the pages of a layer. Latent rows: head_dim is that of the whole row, whose
+ * first n_rot values are the rotated ones; there is one KV head, k is the row, v is NULL. */
 typedef struct ae_rope_kv {
     const ae_places *places;
     ae_kv_store *kv;
@@ -291,12 +306,13 @@ typedef struct ae_attention {
     const ae_kv_store *kv;
     uint32_t layer;
     uint32_t n_heads, n_kv_heads, head_dim;
+    uint32_t n_rope;  /* latent rows: as in ae_kv_layer; else 0 */
     float scale;      /* of q before the product */
     float softcap;    /* scores s become softcap * tanh(s / softcap); 0: they stay */
     uint32_t window;  /* positions seen, own included; 0 = all */
     bool chunked;     /* those since the last multiple of window instead */
     const float *sinks; /* [n_heads] f32 on the device: a score without a value that takes part in the softmax; or NULL */
-    const float *q;   /* [n_rows][n_heads * head_dim] */
+    const float *q;   /* [n_rows][n_heads * (n_rope + head_dim)] */
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;
 
@@ -386,6 +402,7 @@ typedef struct ae_backend_ops {
     void (*lookup)(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
                    size_t y_stride);
     void (*matmul)(ae_stream *stream, const ae_matmul *args);
+    void (*head_matmul)(ae_stream *stream, const ae_head_matmul *args);
     void (*norm)(ae_stream *stream, const ae_norm *args);
     void (*axpy)(ae_stream *stream, const ae_axpy *args);
     void (*map)(ae_stream *stream, const ae_map *args);

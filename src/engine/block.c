@@ -32,6 +32,8 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
 {
     const wants w = wants_of(h, layers, n_layers);
     const ae_widths widths = ae_model_widths(layers, n_layers);
+    const uint32_t shared = h->experts.n_latent ? h->experts.n_ff_shared : 0, ff = widths.ff > shared ? widths.ff : shared;
+    const uint32_t query = h->mla.n_nope + h->mla.n_rope, value = h->mla.value_dim;
     b->x = ae_layout_add(l, n * h->n_embd, sizeof(float));
     b->y = ae_layout_add(l, w.y ? n * h->n_embd : 0, sizeof(float));
     b->y2 = ae_layout_add(l, w.y2 ? n * h->n_embd : 0, sizeof(float));
@@ -40,14 +42,20 @@ void ae_block_layout(ae_layout *l, const ae_hparams *h, const ae_layer *layers, 
     b->k = ae_layout_add(l, n * widths.kv, sizeof(float));
     b->v = ae_layout_add(l, n * widths.kv, sizeof(float));
     b->q_gate = ae_layout_add(l, n * w.q_gate, sizeof(float));
-    b->gate = ae_layout_add(l, n * widths.ff, sizeof(float));
-    b->up = ae_layout_add(l, n * widths.ff, sizeof(float));
+    b->gate = ae_layout_add(l, n * ff, sizeof(float));
+    b->up = ae_layout_add(l, n * ff, sizeof(float));
+    b->latent = ae_layout_add(l, n * h->experts.n_latent, sizeof(float));
+    b->latent_sum = ae_layout_add(l, n * h->experts.n_latent, sizeof(float));
+    b->mla_q = ae_layout_add(l, n * h->mla.n_q, sizeof(float));
+    b->mla_head = ae_layout_add(l, n * (h->mla.n_latent ? widths.heads : 0) * (query > value ? query : value), sizeof(float));
 }
 
 uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers)
 {
     const ae_widths w = ae_model_widths(layers, n_layers);
-    const uint32_t dims[] = {w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->recur.n_heads * h->recur.value_dim};
+    const uint32_t dims[] = {w.q, w.ff, h->experts.n_ff_shared, h->experts.n_ff, h->experts.n_latent,
+                             h->recur.n_heads * h->recur.value_dim, h->mla.n_q, h->mla.n_nope, h->mla.n_latent,
+                             w.heads * h->mla.value_dim};
     uint32_t most = h->n_embd;
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > most) most = dims[i];
@@ -56,15 +64,14 @@ uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n
 
 /* ---- Layers -------------------------------------------------------------------------------------------- */
 
-/* A block's input: the stream, normed if there is a norm. */
-static ae_matmul input_of(const ae_block *b, const float *norm, const float *bias)
+ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias)
 {
     const ae_input kind = !norm ? AE_INPUT_PLAIN : b->h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM;
     return (ae_matmul){.n_rows = b->n_rows, .input = kind, .x = b->x, .x_stride = b->h->n_embd, .norm = norm, .norm_bias = bias,
                        .norm_eps = b->h->norm_eps};
 }
 
-static void output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add)
+void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add)
 {
     m->out[m->n_weights++] = (struct ae_matmul_out){weight, bias, y, stride, add};
 }
@@ -97,19 +104,19 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
 {
     const uint32_t q_dim = s->n_heads * s->head_dim, kv_dim = s->n_kv_heads * s->head_dim;
     const bool gated = s->out_gate == AE_OUT_GATE_ELEMENT;
-    ae_matmul m = input_of(b, l->attn_norm, l->attn_norm_b);
+    ae_matmul m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
     if (b->mixer_in) m.x = b->mixer_in, m.x_stride = b->mixer_in_stride;
-    output(&m, l->wq, l->bq, gated ? b->q_gate : b->q, gated ? 2 * q_dim : q_dim, false);
-    if (l->wk) output(&m, l->wk, l->bk, b->k, kv_dim, false);
-    if (l->wv) output(&m, l->wv, l->bv, b->v, kv_dim, false);
+    ae_block_output(&m, l->wq, l->bq, gated ? b->q_gate : b->q, gated ? 2 * q_dim : q_dim, false);
+    if (l->wk) ae_block_output(&m, l->wk, l->bk, b->k, kv_dim, false);
+    if (l->wv) ae_block_output(&m, l->wv, l->bv, b->v, kv_dim, false);
     b->ops->matmul(b->stream, &m);
     if (gated) part_gates(b, s);
     if (l->wk && !l->wv)
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = kv_dim, .x = b->k, .x_stride = kv_dim, .y = b->v,
                                            .y_stride = kv_dim});
     if (s->out_gate == AE_OUT_GATE_HEAD) {
-        m = input_of(b, l->attn_norm, l->attn_norm_b);
-        output(&m, l->out_gate, NULL, b->q_gate, s->n_heads, false);
+        m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
+        ae_block_output(&m, l->out_gate, NULL, b->q_gate, s->n_heads, false);
         b->ops->matmul(b->stream, &m);
     }
 }
@@ -150,7 +157,7 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     }
     ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->attn, .x_stride = q_dim};
     if (s->out_gate == AE_OUT_GATE_ELEMENT) m.input = AE_INPUT_GLU, m.glu = AE_GLU_SIGMOID, m.x = b->q, m.x2 = b->attn;
-    output(&m, l->wo, l->bo, to_y ? b->y : b->x, n, !to_y);
+    ae_block_output(&m, l->wo, l->bo, to_y ? b->y : b->x, n, !to_y);
     b->ops->matmul(b->stream, &m);
 }
 
@@ -168,18 +175,23 @@ static ae_glu glu_of(ae_activation a)
     return AE_GLU_SILU;
 }
 
+/* The product that takes gate and up, or up alone. */
+static ae_matmul glu_product(const ae_block *b, const ae_layer_spec *s, bool gated, uint32_t n_ff)
+{
+    return (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = gated ? b->gate : b->up, .x2 = gated ? b->up : NULL,
+                       .x_stride = n_ff, .glu = glu_of(s->activation), .glu_limit = s->shared_limit};
+}
+
 static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
 {
     /* a parallel block has no norm of its own */
     const bool parallel = b->h->parallel;
-    ae_matmul m = input_of(b, parallel ? l->attn_norm : l->ffn_norm, parallel ? l->attn_norm_b : l->ffn_norm_b);
-    if (l->w_gate) output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
-    output(&m, l->w_up, l->b_up, b->up, s->n_ff, false);
+    ae_matmul m = ae_block_input(b, parallel ? l->attn_norm : l->ffn_norm, parallel ? l->attn_norm_b : l->ffn_norm_b);
+    if (l->w_gate) ae_block_output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
+    ae_block_output(&m, l->w_up, l->b_up, b->up, s->n_ff, false);
     b->ops->matmul(b->stream, &m);
-    m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = l->w_gate ? b->gate : b->up,
-                    .x2 = l->w_gate ? b->up : NULL, .x_stride = s->n_ff, .glu = glu_of(s->activation),
-                    .glu_limit = s->shared_limit};
-    output(&m, l->w_down, l->b_down, to_y ? b->y : b->x, b->h->n_embd, !to_y);
+    m = glu_product(b, s, l->w_gate != NULL, s->n_ff);
+    ae_block_output(&m, l->w_down, l->b_down, to_y ? b->y : b->x, b->h->n_embd, !to_y);
     b->ops->matmul(b->stream, &m);
 }
 
@@ -190,12 +202,48 @@ static ae_gate gate_of(ae_expert_gate gate)
                                                    : AE_GATE_SOFTMAX;
 }
 
+static void zero(const ae_block *b, float *y, uint32_t n)
+{
+    b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = b->n_rows, .dim = n, .x = y, .x_stride = n});
+}
+
+/* Experts of a narrower stream: what they take, and room for what they give. */
+static void enter_latent(const ae_block *b, const ae_net_layer *l, const float *norm)
+{
+    const uint32_t n = b->h->experts.n_latent;
+    ae_matmul m = ae_block_input(b, norm, NULL);
+    ae_block_output(&m, l->latent_down, NULL, b->latent, n, false);
+    b->ops->matmul(b->stream, &m);
+    zero(b, b->latent_sum, n);
+}
+
+/* The shared expert, of the whole width, joins before what they gave: it takes the stream as they did. */
+static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const float *norm, float *y)
+{
+    const ae_expert_hparams *x = &b->h->experts;
+    float *to = y ? y : b->x;
+    ae_matmul m = ae_block_input(b, norm, NULL);
+    if (l->s_gate) ae_block_output(&m, l->s_gate, NULL, b->gate, x->n_ff_shared, false);
+    if (l->s_up) {
+        ae_block_output(&m, l->s_up, NULL, b->up, x->n_ff_shared, false);
+        b->ops->matmul(b->stream, &m);
+        m = glu_product(b, s, l->s_gate != NULL, x->n_ff_shared);
+        ae_block_output(&m, l->s_down, NULL, to, b->h->n_embd, true);
+        b->ops->matmul(b->stream, &m);
+    }
+    m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->latent_sum, .x_stride = x->n_latent};
+    ae_block_output(&m, l->latent_up, NULL, to, b->h->n_embd, true);
+    b->ops->matmul(b->stream, &m);
+}
+
 /* Into y, or (y NULL) into the stream. */
 static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, const float *norm, float *y)
 {
     const ae_expert_hparams *x = &b->h->experts;
     const uint32_t n = b->h->n_embd;
-    if (y) b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = b->n_rows, .dim = n, .x = y, .x_stride = n});
+    const bool latent = l->latent_down != NULL;
+    if (latent) enter_latent(b, l, norm);
+    if (y) zero(b, y, n);
     b->ops->moe(b->stream, &(ae_moe){
         .n_rows = b->n_rows,
         .routing = {x->n, x->n_used, gate_of(x->gate), x->renorm, x->scale, x->n_groups, x->n_groups_used},
@@ -205,8 +253,10 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
         .router_scale = l->router_norm ? 1.0f / sqrtf((float)n) : 0.0f, .router_bias = l->router_b, .bias = l->router_bias,
         .weigh_input = x->weigh_input, .gate = l->e_gate, .up = l->e_up, .down = l->e_down,
         .gate_bias = l->eb_gate, .up_bias = l->eb_up, .down_bias = l->eb_down, .out_scale = l->e_scale,
-        .shared_gate = l->s_gate, .shared_up = l->s_up, .shared_down = l->s_down, .shared_router = l->s_router,
-        .y = y ? y : b->x});
+        .shared_gate = latent ? NULL : l->s_gate, .shared_up = latent ? NULL : l->s_up,
+        .shared_down = latent ? NULL : l->s_down, .shared_router = l->s_router,
+        .latent = latent ? b->latent : NULL, .y = latent ? b->latent_sum : y ? y : b->x});
+    if (latent) leave_latent(b, s, l, norm, y);
 }
 
 /* Dense block and experts, each normed before they are added: into y. */
@@ -224,14 +274,14 @@ static void both(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *
 static void add_layer_embedding(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
     const uint32_t e = b->h->n_embd, n = b->h->n_embd_layer;
-    ae_matmul m = input_of(b, NULL, NULL);
-    output(&m, l->ple_gate, NULL, b->ple_gate, n, false);
+    ae_matmul m = ae_block_input(b, NULL, NULL);
+    ae_block_output(&m, l->ple_gate, NULL, b->ple_gate, n, false);
     b->ops->matmul(b->stream, &m);
     b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->ple + (size_t)l->index * n,
                                        .x_stride = (size_t)n * b->h->n_layers, .y = b->ple_own, .y_stride = n});
     m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = b->ple_gate, .x2 = b->ple_own, .x_stride = n,
                     .glu = glu_of(s->activation)};
-    output(&m, l->ple_proj, NULL, b->y, e, false);
+    ae_block_output(&m, l->ple_proj, NULL, b->y, e, false);
     b->ops->matmul(b->stream, &m);
     join(b, l->ple_post_norm);
 }
@@ -240,6 +290,7 @@ void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
 {
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel;
     if (s->mixer == AE_MIXER_ATTENTION) attention(b, s, l, scaled || parallel || l->attn_post_norm);
+    if (s->mixer == AE_MIXER_MLA) ae_block_mla(b, s, l, scaled || parallel || l->attn_post_norm);
     if (s->mixer == AE_MIXER_RECUR) ae_block_recur(b, l, scaled || parallel || l->attn_post_norm);
     if (!parallel && s->mixer != AE_MIXER_NONE && (scaled || l->attn_post_norm)) join(b, l->attn_post_norm);
     const bool to_y = scaled || l->ffn_post_norm;

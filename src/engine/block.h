@@ -33,6 +33,9 @@ typedef struct ae_block {
     float *q_gate;       /* [n_rows][2 * n_heads * head_dim] or [n_rows][n_heads] */
     float *attn;         /* as q */
     float *gate, *up;    /* [n_rows][n_ff] */
+    float *latent, *latent_sum; /* [n_rows][experts.n_latent] x 2 what such experts take and give */
+    float *mla_q;        /* [n_rows][mla.n_q] */
+    float *mla_head;     /* [n_rows][n_heads * (n_nope + n_rope)] queries, then [n_rows][n_heads * value_dim] results, by mla */
     float *const *cos, *const *sin; /* by rotation: [n_rows][n_rot / 2] */
     const float *q_scale; /* [n_rows] or NULL */
     const ae_recur_rows *recur;
@@ -42,13 +45,20 @@ typedef struct ae_block {
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
 } ae_block;
 
-/* Room for n_rows rows of these layers: x to up, NULL where no layer has a use for it. */
+/* Room for n_rows rows of these layers: x to mla_head, NULL where no layer has a use for it. */
 void ae_block_layout(ae_layout *layout, const ae_hparams *h, const ae_layer *layers, uint32_t n_layers, size_t n_rows, ae_block *b);
 /* The most inputs of a product in these layers. */
 uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers);
 
 /* x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer has. */
 void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
+
+/* block_mla.c: latent attention. Into y, or into the stream. */
+void ae_block_mla(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer, bool to_y);
+
+/* A product of the block's rows: its input, normed if there is a norm; one more weight for it. */
+ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias);
+void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add);
 
 /* block_recur.c: the mixers of layers that keep a state instead of a KV cache. Into y, or into the stream. */
 void ae_block_recur(const ae_block *b, const ae_net_layer *layer, bool to_y);

@@ -117,7 +117,7 @@ static ae_stream_options stream_options(const ae_model *m, const state_layers *s
     return (ae_stream_options){
         .n_threads = o->threads_of ? o->threads_of->options.n_threads : o->n_threads, .max_rows = o->n_batch,
         .max_in = ae_block_max_in(h, m->layers, h->n_layers),
-        .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
+        .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
         .state = states->shape.n_layers ? &states->shape : NULL,
         .threads_of = o->threads_of ? o->threads_of->stream : NULL};
 }

@@ -16,7 +16,7 @@ static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from,
     to->e_down = stack + 2 * (size_t)x->n;
     if (to->e_gate) add_experts(p, x->n, from->e_gate_up ? from->e_gate_up : from->e_gate, 0, x->n_ff, to->e_gate);
     add_experts(p, x->n, from->e_gate_up ? from->e_gate_up : from->e_up, from->e_gate_up ? x->n_ff : 0, x->n_ff, to->e_up);
-    add_experts(p, x->n, from->e_down, 0, h->n_embd, to->e_down);
+    add_experts(p, x->n, from->e_down, 0, x->n_latent ? x->n_latent : h->n_embd, to->e_down);
 }
 
 #define PARTS_OUTSIDE 12
@@ -37,7 +37,29 @@ static void list_qkv(ae_parts *p, const ae_layer *from, ae_net_layer *to)
     ae_parts_rows(p, from->w_gate_up, s->n_ff, s->n_ff, &to->w_up);
 }
 
-void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **experts, ae_net_layer *to)
+/* The absorbed form: of an old file's kv_b the first rows of each head are turned round. */
+static void list_mla(ae_parts *p, const ae_hparams *hparams, const ae_layer *from, ae_weight **heads, ae_net_layer *to)
+{
+    const ae_mla_hparams *m = &hparams->mla;
+    const uint32_t n_heads = from->spec.n_heads, both = m->n_nope + m->value_dim;
+    to->mla.k_b = heads;
+    to->mla.v_b = heads + n_heads;
+    ae_parts_rows(p, from->mla.kv_a, 0, m->n_latent, &to->mla.kv_latent);
+    ae_parts_rows(p, from->mla.kv_a, m->n_latent, m->n_rope, &to->mla.kv_rope);
+    for (uint32_t h = 0; h < n_heads; h++) {
+        ae_parts_transposed(p, from->mla.kv_b, (uint64_t)h * both, m->n_nope, &to->mla.k_b[h]);
+        ae_parts_rows(p, from->mla.kv_b, (uint64_t)h * both + m->n_nope, m->value_dim, &to->mla.v_b[h]);
+        ae_parts_rows(p, from->mla.k_b, (uint64_t)h * m->n_latent, m->n_latent, &to->mla.k_b[h]);
+        ae_parts_rows(p, from->mla.v_b, (uint64_t)h * m->value_dim, m->value_dim, &to->mla.v_b[h]);
+    }
+}
+
+uint32_t ae_net_n_stacked(const ae_hparams *h)
+{
+    return 3 * h->experts.n + (h->mla.n_latent ? 2 * h->n_heads : 0);
+}
+
+void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to)
 {
     const struct {
         ae_tensor_ref tensor;
@@ -47,7 +69,8 @@ void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, a
         {from->w_gate, &to->w_gate}, {from->w_up, &to->w_up}, {from->w_down, &to->w_down}, {from->router, &to->router},
         {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down}, {from->s_router, &to->s_router},
         {from->ple_gate, &to->ple_gate}, {from->ple_proj, &to->ple_proj},
-        {from->recur.in, &to->recur.in}, {from->recur.gate, &to->recur.gate}, {from->recur.alpha, &to->recur.alpha},
+        {from->latent_down, &to->latent_down}, {from->latent_up, &to->latent_up}, {from->mla.q_a, &to->mla.q_a},
+        {from->mla.q_b, &to->mla.q_b}, {from->recur.in, &to->recur.in}, {from->recur.gate, &to->recur.gate}, {from->recur.alpha, &to->recur.alpha},
         {from->recur.beta, &to->recur.beta}, {from->recur.beta_alpha, &to->recur.beta_alpha},
         {from->recur.out, &to->recur.out}};
     const struct {
@@ -62,6 +85,7 @@ void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, a
         {from->router_norm, &to->router_norm}, {from->e_norm, &to->e_norm}, {from->dense_post_norm, &to->dense_post_norm},
         {from->e_post_norm, &to->e_post_norm}, {from->eb_gate, &to->eb_gate}, {from->eb_up, &to->eb_up},
         {from->eb_down, &to->eb_down}, {from->e_scale, &to->e_scale}, {from->ple_post_norm, &to->ple_post_norm},
+        {from->mla.q_a_norm, &to->mla.q_a_norm}, {from->mla.kv_a_norm, &to->mla.kv_a_norm},
         {from->recur.conv, &to->recur.conv},
         {from->recur.conv_bias, &to->recur.conv_bias}, {from->recur.decay, &to->recur.decay},
         {from->recur.dt_bias, &to->recur.dt_bias}, {from->recur.skip, &to->recur.skip}, {from->recur.norm, &to->recur.norm}};
@@ -72,7 +96,8 @@ void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, a
     for (size_t k = 0; k < sizeof weights / sizeof *weights; k++)
         ae_parts_weight(p, weights[k].tensor, AE_WEIGHT_MATMUL, weights[k].field);
     for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) ae_parts_vector(p, vectors[k].tensor, vectors[k].field);
-    if (from->router) list_experts(p, h, from, experts, to);
+    if (from->router) list_experts(p, h, from, stacked, to);
+    if (from->mla.kv_a) list_mla(p, h, from, stacked + 3 * (size_t)h->experts.n, to);
 }
 
 static void list_layer(ae_net *net, uint32_t i)
@@ -81,7 +106,7 @@ static void list_layer(ae_net *net, uint32_t i)
     const ae_layer *from = &net->model->layers[i];
     ae_net_layer *to = &net->layers[i];
     to->index = i;
-    ae_net_list_layer(&net->parts, h, from, net->experts ? net->experts + (size_t)i * 3 * h->experts.n : NULL, to);
+    ae_net_list_layer(&net->parts, h, from, net->stacked ? net->stacked + (size_t)i * ae_net_n_stacked(h) : NULL, to);
     to->recur.i_state = net->n_recur;
     net->n_recur += from->spec.mixer == AE_MIXER_RECUR;
 }
@@ -107,12 +132,14 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
     uint32_t n = 0, at[AE_MAX_LAYERS] = {0};
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) {
         const ae_layer_spec *s = &m->layers[i].spec;
-        if (s->mixer == AE_MIXER_ATTENTION && s->kv_from == (int)i) {
+        const bool mla = s->mixer == AE_MIXER_MLA, attends = s->mixer == AE_MIXER_ATTENTION || mla;
+        if (attends && s->kv_from == (int)i) {
             at[i] = n;
             windows[n] = s->window;
-            layers[n++] = (ae_kv_layer){s->n_kv_heads, s->head_dim};
+            layers[n++] = mla ? (ae_kv_layer){1, m->hparams.mla.n_latent, m->hparams.mla.n_rope}
+                              : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0};
         }
-        if (s->mixer != AE_MIXER_ATTENTION) continue;
+        if (!attends) continue;
         uint32_t *window = &windows[at[s->kv_from]]; /* the widest of those who read it */
         if (!s->window || *window) *window = !s->window ? 0 : s->window > *window ? s->window : *window;
         if (of) of[i] = at[s->kv_from];
@@ -137,12 +164,12 @@ static void number_kv_layers(ae_net *net)
 static aerie_status net_tables(ae_net *net, const ae_load_options *options, aerie_error *error)
 {
     const ae_hparams *h = &net->model->hparams;
-    const size_t n_experts = (size_t)h->n_layers * 3 * h->experts.n;
-    const size_t n_parts = PARTS_OUTSIDE + (size_t)AE_NET_PARTS_PER_LAYER * h->n_layers + n_experts;
+    const size_t n_stacked = (size_t)h->n_layers * ae_net_n_stacked(h);
+    const size_t n_parts = PARTS_OUTSIDE + (size_t)AE_NET_PARTS_PER_LAYER * h->n_layers + n_stacked;
     AE_TRY(ae_parts_init(&net->parts, net->backend, net->model->gguf, n_parts, error));
     net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
-    if (n_experts) net->experts = ae_alloc(n_experts, sizeof *net->experts);
-    if (!net->layers || (n_experts && !net->experts))
+    if (n_stacked) net->stacked = ae_alloc(n_stacked, sizeof *net->stacked);
+    if (!net->layers || (n_stacked && !net->stacked))
         return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *net->layers);
     list_parts(net);
     number_kv_layers(net);
@@ -158,7 +185,7 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
 static void free_tables(ae_net *net)
 {
     ae_free(net->layers);
-    ae_free(net->experts);
+    ae_free(net->stacked);
 }
 
 size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_load_options *options)

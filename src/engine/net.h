@@ -15,6 +15,14 @@ typedef struct ae_net_recur {
     uint32_t i_state; /* number among the recurrent layers */
 } ae_net_recur;
 
+/* Names as in ae_mla_layer. */
+typedef struct ae_net_mla {
+    ae_weight *q_a, *q_b;
+    ae_weight *kv_latent, *kv_rope; /* rows of kv_a */
+    ae_weight **k_b, **v_b;         /* one for each head */
+    float *q_a_norm, *kv_a_norm;    /* device f32 */
+} ae_net_mla;
+
 /* A layer's weights; names as in ae_layer, fused ones split. Absent ones are NULL. */
 typedef struct ae_net_layer {
     float *attn_norm, *attn_norm_b, *attn_post_norm, *ffn_norm, *ffn_norm_b, *ffn_post_norm; /* device f32 */
@@ -24,6 +32,7 @@ typedef struct ae_net_layer {
     /* experts */
     ae_weight *router, **e_gate, **e_up, **e_down; /* but for the router one for each expert */
     ae_weight *s_gate, *s_up, *s_down, *s_router;
+    ae_weight *latent_down, *latent_up;
     float *router_b, *router_bias, *router_norm, *e_norm, *dense_post_norm, *e_post_norm;
     float *eb_gate, *eb_up, *eb_down, *e_scale;
     ae_weight *ple_gate, *ple_proj;
@@ -33,6 +42,7 @@ typedef struct ae_net_layer {
     bool windowed; /* its keys and values are among the parts of pages */
     uint32_t kv; /* layer of the KV store that it reads */
     ae_net_recur recur; /* in NULL: the layer is not recurrent */
+    ae_net_mla mla;
 } ae_net_layer;
 
 typedef struct ae_net {
@@ -48,7 +58,7 @@ typedef struct ae_net {
     ae_net_layer *layers; /* [n_layers] */
     uint32_t n_recur;     /* layers with recurrent state */
     ae_parts parts;       /* every weight and vector */
-    ae_weight **experts;  /* [n_layers][3][n of experts] where e_gate, e_up and e_down point; NULL: none */
+    ae_weight **stacked;  /* [n_layers][ae_net_n_stacked] where arrays of weights stand, of experts and heads; NULL: none */
     size_t pass_bytes;    /* what a pass of one row reads: no lookup table, of experts those it uses; also where it
                            * lies in the file */
 } ae_net;
@@ -57,10 +67,12 @@ typedef struct ae_net {
  * windows[n_layers]; of[n_layers] (or NULL): which of them layer i reads. Returns how many. */
 uint32_t ae_net_kv_layers(const ae_model *model, ae_kv_layer *layers, uint32_t *windows, uint32_t *of);
 
-#define AE_NET_PARTS_PER_LAYER 64 /* and three for each expert */
+#define AE_NET_PARTS_PER_LAYER 72 /* and ae_net_n_stacked */
 
-/* Lists the parts of a layer, to be filled into *to. experts: [3][n of experts], room for the weights of its experts. */
-void ae_net_list_layer(ae_parts *parts, const ae_hparams *h, const ae_layer *from, ae_weight **experts, ae_net_layer *to);
+/* Weights of a layer that stand in arrays: three for each expert, then two for each head of latent attention. */
+uint32_t ae_net_n_stacked(const ae_hparams *h);
+/* Lists the parts of a layer, to be filled into *to. stacked: [ae_net_n_stacked], room for its arrays. */
+void ae_net_list_layer(ae_parts *parts, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to);
 
 /* Device bytes that the weights will take. */
 size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_load_options *options);

@@ -59,9 +59,25 @@ void ae_parts_expert(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint
                               .is_expert = true, .weight = field});
 }
 
+void ae_parts_transposed(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field)
+{
+    if (tensor)
+        add(parts, &(ae_part){.tensor = tensor, .use = AE_WEIGHT_MATMUL, .first = first, .n_rows = n, .transposed = true,
+                              .weight = field});
+}
+
+uint32_t ae_part_type(const ae_part *part)
+{
+    const uint32_t type = part->tensor->type;
+    const bool stays = !part->transposed || type == AE_TYPE_F32 || type == AE_TYPE_BF16;
+    return stays ? type : AE_TYPE_F16; /* blocks of the other direction cannot be turned */
+}
+
 static ae_weight_source source_of(const ae_part *part)
 {
     ae_tensor_ref t = part->tensor;
+    if (part->transposed)
+        return (ae_weight_source){ae_part_type(part), (uint32_t)t->ne[0], part->n_rows, NULL, AE_WEIGHT_MATMUL};
     const size_t at = part->first * ae_type_row_bytes(t->type, (uint64_t)t->ne[0]);
     return (ae_weight_source){t->type, part->n_rows, (uint32_t)t->ne[0], t->data ? (const uint8_t *)t->data + at : NULL,
                               part->use};

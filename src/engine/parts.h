@@ -30,6 +30,7 @@ typedef struct ae_part {
     uint32_t n_rows;
     uint32_t n_elements; /* of a vector */
     bool is_expert;
+    bool transposed;    /* the weight's columns are the tensor's rows: [ne[0], n_rows] */
     ae_weight **weight; /* filled if use */
     float **vector;     /* filled otherwise */
     size_t offset;      /* in the parts' memory */
@@ -58,6 +59,8 @@ void ae_parts_expert(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint
 /* Rows [first, first + n) of a matrix, elements of a vector. */
 void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
 void ae_parts_range(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, float **field);
+/* The same as the columns of a weight [ne[0], n], of floats no wider than those of the tensor. */
+void ae_parts_transposed(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
 /* A vector of n ones. */
 void ae_parts_ones(ae_parts *parts, uint32_t n, float **field);
 
@@ -68,6 +71,8 @@ aerie_status ae_parts_create(ae_parts *parts, aerie_error *error);
 /* Fills them: file order, all threads, a chunk each. Errors: IO, MEMORY, CANCELLED (progress said so). */
 aerie_status ae_parts_fill(ae_parts *parts, const ae_load_options *options, aerie_error *error);
 
+/* The type of a weight on the device. */
+uint32_t ae_part_type(const ae_part *part);
 /* What a pass of one row reads of it, wherever it lies: all but a lookup table. */
 size_t ae_part_pass_bytes(const ae_part *part);
 

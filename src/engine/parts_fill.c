@@ -49,8 +49,17 @@ static size_t row_bytes(const ae_part *part)
     return ae_type_row_bytes(part->tensor->type, (uint64_t)part->tensor->ne[0]);
 }
 
+/* A transposed part is one chunk: its rows, behind them the same as floats, one column, and the weight's rows. */
+static size_t transposing_bytes(const ae_part *part)
+{
+    const size_t n_in = part->n_rows, n_out = (size_t)part->tensor->ne[0];
+    return (n_in * row_bytes(part) + 63) / 64 * 64 + (n_in * n_out + n_in) * sizeof(float) +
+           n_out * ae_type_row_bytes(ae_part_type(part), n_in);
+}
+
 static uint32_t chunk_rows(const ae_part *part)
 {
+    if (part->transposed) return part->n_rows;
     const size_t n = CHUNK_BYTES / row_bytes(part) / AE_WEIGHT_ROWS * AE_WEIGHT_ROWS;
     const uint32_t rows = part->n_rows;
     return (uint32_t)(n < AE_WEIGHT_ROWS ? AE_WEIGHT_ROWS < rows ? AE_WEIGHT_ROWS : rows : n < rows ? n : rows);
@@ -100,7 +109,8 @@ static aerie_status list_chunks(load_job *job, aerie_error *error)
         if (vector_bytes > job->buffer_bytes) job->buffer_bytes = vector_bytes;
         if (!is_read(job, part)) continue;
         const uint32_t rows = chunk_rows(part);
-        if (rows * row_bytes(part) > job->buffer_bytes) job->buffer_bytes = rows * row_bytes(part);
+        const size_t bytes = part->transposed ? transposing_bytes(part) : rows * row_bytes(part);
+        if (bytes > job->buffer_bytes) job->buffer_bytes = bytes;
         n_chunks += ((size_t)part->n_rows + rows - 1) / rows;
         job->total += part->n_rows * row_bytes(part);
     }
@@ -175,6 +185,21 @@ static bool tell(load_job *job, uint64_t done)
     return false;
 }
 
+/* The rows of a transposed part, read into the buffer, as a weight. */
+static void fill_transposed(const load_job *job, const ae_part *part, uint8_t *buffer)
+{
+    const size_t n_in = part->n_rows, n_out = (size_t)part->tensor->ne[0];
+    const ae_type_info *to = ae_type_get(ae_part_type(part));
+    float *rows = (float *)(void *)(buffer + (n_in * row_bytes(part) + 63) / 64 * 64), *column = rows + n_in * n_out;
+    uint8_t *out = (uint8_t *)(column + n_in);
+    ae_type_get(part->tensor->type)->decode(buffer, rows, n_in * n_out);
+    for (size_t o = 0; o < n_out; o++) {
+        for (size_t i = 0; i < n_in; i++) column[i] = rows[i * n_out + o];
+        to->encode(column, NULL, out + o * ae_type_row_bytes(ae_part_type(part), n_in), n_in);
+    }
+    job->parts->backend->ops->weight_fill(job->parts->backend, *part->weight, out, 0, (uint32_t)n_out);
+}
+
 static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
 {
     load_job *job = context;
@@ -193,7 +218,9 @@ static void fill_chunk(void *context, uint32_t i, uint32_t i_worker)
         fail_job(job, status, &error);
         return;
     }
-    if (c->part->bytes) job->parts->backend->ops->weight_fill(job->parts->backend, *c->part->weight, l->buffer, c->first, c->n);
+    if (c->part->transposed) fill_transposed(job, c->part, l->buffer);
+    else if (c->part->bytes)
+        job->parts->backend->ops->weight_fill(job->parts->backend, *c->part->weight, l->buffer, c->first, c->n);
     if (job->forget && c->part->bytes)
         ae_gguf_advise(&l->reader, c->part->tensor, first_row(c) * row, bytes, AE_FILE_DONE);
     const uint64_t done = atomic_fetch_add(&job->done, bytes) + bytes;

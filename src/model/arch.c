@@ -46,6 +46,9 @@ static const ae_arch archs[] = {
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_COUNT},
     /* DeepSeek, and others with its experts */
     {.name = "deepseek", .experts = EXPERTS, .shared = AE_SHARED_COUNT},
+    /* V2, V3, R1, Kimi K2; and GLM-4.7-Flash, whose early files do not say how it chooses experts */
+    {.name = "deepseek2", .mla = true, .temperature = true, .experts = EXPERTS, .sigmoid_vocab = 154880,
+     .shared = AE_SHARED_COUNT},
     {.name = "dots1", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .experts = EXPERTS, .shared = AE_SHARED_COUNT},
     {.name = "minimax-m2", .rope_neox = true, .qk_norm = AE_QK_NORM_ROW, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .renorm = true},
@@ -108,7 +111,7 @@ const char *ae_model_known_archs(void)
 {
     return "llama, llama4, mistral3, smollm3, qwen2, qwen2moe, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe, gemma2, gemma3, "
            "gemma4, gpt-oss, glm4, glm4moe, "
-           "deepseek, dots1, minimax-m2, step35, ernie4_5, ernie4_5-moe, hunyuan-dense, hunyuan-moe, phi3, olmo2, olmoe, "
+           "deepseek, deepseek2, dots1, minimax-m2, step35, ernie4_5, ernie4_5-moe, hunyuan-dense, hunyuan-moe, phi3, olmo2, olmoe, "
            "command-r, cohere2, granite, granitemoe, granitehybrid, nemotron_h, nemotron_h_moe, lfm2, lfm2moe, "
            "seed_oss, exaone4, starcoder2";
 }

@@ -72,12 +72,14 @@ typedef struct ae_arch {
     float attn_softcap, logit_softcap; /* unless the file says others */
     bool keep_attn_softcap; /* the key attn_logit_softcapping counts */
     bool gated_output;     /* AE_OUT_GATE_ELEMENT */
+    bool mla;              /* AE_MIXER_MLA */
     ae_recur_kind recur;   /* of layers without KV heads; DELTA: of all but every full_attention_interval-th */
     bool recur_tiled;      /* ae_recur_hparams.tiled */
     /* experts */
     ae_arch_experts experts;
     ae_arch_shared shared;
     ae_expert_gate gate; /* unless the file says another */
+    uint32_t sigmoid_vocab; /* models of so many tokens choose by sigmoid, unless the file says otherwise */
     bool renorm;         /* chosen weights divided by their sum, unless the file says otherwise */
     bool split_ff;       /* without expert_feed_forward_length an expert has n_ff / n_used, else n_ff */
     bool weigh_input;

@@ -207,6 +207,19 @@ aerie_status ae_bind_rope(ae_binder *b, ae_hparams *hparams, const aerie_rope *r
     return AERIE_OK;
 }
 
+static aerie_status read_head(ae_binder *b, ae_hparams *h)
+{
+    uint32_t value_dim;
+    h->head_dim = h->n_embd / h->n_heads;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.key_length"), false, &h->head_dim, b->error));
+    value_dim = h->head_dim;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.value_length"), false, &value_dim, b->error));
+    AE_TRY(ae_bind_range(b, "attention.key_length", h->head_dim, 2, AE_MAX_HEAD_DIM));
+    if (value_dim == h->head_dim) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: keys of %u and values of %u elements a head; aerie needs them equal",
+                   ae_gguf_path(b->gguf), h->head_dim, value_dim);
+}
+
 aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena)
 {
     const ae_gguf *gguf = b->gguf;
@@ -227,15 +240,7 @@ aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena)
         !ae_bind_is_array(b, "attention.head_count_kv"))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %u attention heads cannot share %u KV heads evenly",
                        ae_gguf_path(gguf), h->n_heads, h->n_kv_heads);
-    h->head_dim = h->n_embd / h->n_heads;
-    uint32_t value_dim;
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "attention.key_length"), false, &h->head_dim, b->error));
-    value_dim = h->head_dim;
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "attention.value_length"), false, &value_dim, b->error));
-    AE_TRY(ae_bind_range(b, "attention.key_length", h->head_dim, 2, AE_MAX_HEAD_DIM));
-    if (value_dim != h->head_dim)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: keys of %u and values of %u elements a head; aerie needs them "
-                       "equal", ae_gguf_path(gguf), h->head_dim, value_dim);
+    AE_TRY(b->arch->mla ? ae_bind_mla_head(b, h) : read_head(b, h));
     h->attn_scale = 1.0f / sqrtf((float)h->head_dim);
     if (!(h->norm_eps > 0.0f && h->norm_eps < 1.0f))
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the norm's epsilon is %g; it must lie between 0 and 1",

@@ -41,6 +41,10 @@ aerie_status ae_bind_layer(ae_binder *b, uint32_t i, const char *part, bool requ
  * attention so far; and tensors. */
 aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
 aerie_status ae_bind_recur(ae_binder *b, uint32_t i, const ae_hparams *h, ae_recur_layer *r);
+/* bind_mla.c: the size of a head's queries; what else the keys say, into specs that say attention so far; and tensors. */
+aerie_status ae_bind_mla_head(ae_binder *b, ae_hparams *h);
+aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers);
+aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l);
 /* Projections of attention with their biases, fused or not; q, k and v take n_in elements. */
 aerie_status ae_bind_attention(ae_binder *b, uint32_t i, const ae_hparams *h, const ae_layer_spec *spec, uint32_t n_in,
                                ae_layer *l);

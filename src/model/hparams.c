@@ -87,7 +87,7 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
 {
     ae_expert_hparams *x = &h->experts;
     const ae_gguf *gguf = b->gguf;
-    uint32_t gate = b->arch->gate;
+    uint32_t gate = 0; /* so other programs write "not said" */
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_count"), b->arch->experts == AE_EXPERTS_ALWAYS, &x->n, b->error));
     if (b->arch->experts == AE_EXPERTS_ALWAYS) AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
     if (!x->n) return AERIE_OK;
@@ -97,18 +97,16 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_bind_range(b, "expert_count", x->n, 1, AE_MODEL_MAX_EXPERTS));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_used_count"), true, &x->n_used, b->error));
     AE_TRY(ae_bind_range(b, "expert_used_count", x->n_used, 1, x->n));
-    uint32_t latent = 0;
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "moe_latent_size"), false, &latent, b->error));
-    if (latent)
-        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u: experts between projections to a narrower stream are "
-                       "not supported", ae_gguf_path(gguf), b->key, latent);
+    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "moe_latent_size"), false, &x->n_latent, b->error));
+    AE_TRY(ae_bind_range(b, "moe_latent_size", x->n_latent, 0, AE_MAX_EMBD));
     x->n_ff = b->arch->split_ff ? h->n_ff / x->n_used : h->n_ff;
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_feed_forward_length"), false, &x->n_ff, b->error));
     AE_TRY(ae_bind_range(b, "expert_feed_forward_length", x->n_ff, 1, AE_MAX_FF));
     AE_TRY(read_shared(b, h));
     AE_TRY(read_groups(b, x));
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_gating_func"), false, &gate, b->error));
-    if (!gate) gate = b->arch->gate; /* so other programs write "not said" */
+    if (!gate && b->arch->sigmoid_vocab == h->n_vocab) gate = AE_EXPERT_GATE_SIGMOID;
+    if (!gate) gate = b->arch->gate;
     AE_TRY(ae_bind_range(b, "expert_gating_func", gate, AE_EXPERT_GATE_SOFTMAX, AE_EXPERT_GATE_SOFTMAX_CHOSEN));
     x->gate = (ae_expert_gate)gate;
     x->renorm = b->arch->renorm;
@@ -277,12 +275,14 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         s->out_gate = a->gated_output ? AE_OUT_GATE_ELEMENT : AE_OUT_GATE_NONE;
         s->kv_from = (int)i;
     }
+    if (a->mla) AE_TRY(ae_bind_mla_hparams(b, h, layers));
     AE_TRY(read_windows(b, h, layers));
     AE_TRY(read_sharing(b, h, layers));
     AE_TRY(place_ropes(b, h, layers));
     if (a->temperature) {
         AE_TRY(get_f32(b, "attention.temperature_scale", &h->temp_scale));
         h->temp_length = h->ropes[0].n_ctx_orig;
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.temperature_length"), false, &h->temp_length, b->error));
     } else if (a->chunked) { /* Llama 4's numbers, which no key has */
         h->temp_scale = 0.1f, h->temp_offset = 1.0f, h->temp_length = 8192;
     }

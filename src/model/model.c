@@ -26,6 +26,7 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
 {
     const ae_expert_hparams *x = &h->experts;
     const uint32_t e = h->n_embd, f = x->n_ff, s = x->n_ff_shared;
+    const uint32_t in = x->n_latent ? x->n_latent : e; /* of experts, and what they give */
     const bool gated = !b->arch->ungated;
     char name[64];
     snprintf(name, sizeof name, "blk.%u.ffn_gate.0.weight", i);
@@ -36,21 +37,25 @@ static aerie_status bind_experts(ae_binder *b, const ae_hparams *h, uint32_t i, 
     AE_TRY(ae_bind_layer(b, i, "ffn_gate_inp.bias", false, 0, x->n, &l->router_b));
     AE_TRY(ae_bind_layer(b, i, "exp_probs_b.bias", false, 0, x->n, &l->router_bias));
     if (!l->router_bias) AE_TRY(ae_bind_layer(b, i, "exp_probs_b", false, 0, x->n, &l->router_bias));
-    if (gated) AE_TRY(bind_experts_of(b, x->n, i, "ffn_gate_up_exps.weight", false, 2 * f, e, &l->e_gate_up));
+    if (gated) AE_TRY(bind_experts_of(b, x->n, i, "ffn_gate_up_exps.weight", false, 2 * f, in, &l->e_gate_up));
     if (!l->e_gate_up) {
-        if (gated) AE_TRY(bind_experts_of(b, x->n, i, "ffn_gate_exps.weight", true, f, e, &l->e_gate));
-        AE_TRY(bind_experts_of(b, x->n, i, "ffn_up_exps.weight", true, f, e, &l->e_up));
+        if (gated) AE_TRY(bind_experts_of(b, x->n, i, "ffn_gate_exps.weight", true, f, in, &l->e_gate));
+        AE_TRY(bind_experts_of(b, x->n, i, "ffn_up_exps.weight", true, f, in, &l->e_up));
         AE_TRY(bind_expert_bias(b, x->n, i, "ffn_gate_exps.bias", f, &l->eb_gate));
         AE_TRY(bind_expert_bias(b, x->n, i, "ffn_up_exps.bias", f, &l->eb_up));
     }
-    AE_TRY(bind_experts_of(b, x->n, i, "ffn_down_exps.weight", true, e, f, &l->e_down));
-    AE_TRY(bind_expert_bias(b, x->n, i, "ffn_down_exps.bias", e, &l->eb_down));
+    AE_TRY(bind_experts_of(b, x->n, i, "ffn_down_exps.weight", true, in, f, &l->e_down));
+    AE_TRY(bind_expert_bias(b, x->n, i, "ffn_down_exps.bias", in, &l->eb_down));
     if (l->spec.ffn == AE_FFN_BOTH) {
         AE_TRY(ae_bind_layer(b, i, "ffn_gate_inp.scale", true, 0, e, &l->router_norm));
         AE_TRY(ae_bind_layer(b, i, "ffn_down_exps.scale", false, 0, x->n, &l->e_scale));
         AE_TRY(ae_bind_layer(b, i, "pre_ffw_norm_2.weight", true, 0, e, &l->e_norm));
         AE_TRY(ae_bind_layer(b, i, "post_ffw_norm_1.weight", true, 0, e, &l->dense_post_norm));
         AE_TRY(ae_bind_layer(b, i, "post_ffw_norm_2.weight", true, 0, e, &l->e_post_norm));
+    }
+    if (x->n_latent) {
+        AE_TRY(ae_bind_layer(b, i, "ffn_latent_down.weight", true, in, e, &l->latent_down));
+        AE_TRY(ae_bind_layer(b, i, "ffn_latent_up.weight", true, e, in, &l->latent_up));
     }
     if (!s) return AERIE_OK;
     if (gated) AE_TRY(ae_bind_layer(b, i, "ffn_gate_shexp.weight", true, s, e, &l->s_gate));
@@ -125,6 +130,7 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m)
         ae_layer *l = &m->layers[i];
         AE_TRY(bind_norms(b, h, i, l));
         if (l->spec.mixer == AE_MIXER_ATTENTION) AE_TRY(bind_mixer(b, h, i, l));
+        if (l->spec.mixer == AE_MIXER_MLA) AE_TRY(ae_bind_mla(b, i, h, l));
         if (l->spec.mixer == AE_MIXER_RECUR) AE_TRY(ae_bind_recur(b, i, h, &l->recur));
         if (l->spec.ffn == AE_FFN_EXPERTS || l->spec.ffn == AE_FFN_BOTH) AE_TRY(bind_experts(b, h, i, l));
         if (b->arch->layer_embedding) AE_TRY(bind_layer_embedding(b, h, i, l));

@@ -16,7 +16,8 @@
 
 #define AE_MAX_LAYERS 512
 #define AE_MAX_HEADS 1024
-#define AE_MAX_HEAD_DIM 512
+#define AE_MAX_HEAD_DIM 512   /* of latent rows: of their latent part */
+#define AE_MAX_LATENT_ROPE 128 /* of their rotated part */
 #define AE_MAX_EMBD (1u << 17)
 #define AE_MAX_FF (1u << 20)
 #define AE_MODEL_MAX_EXPERTS 512
@@ -65,6 +66,7 @@ typedef struct ae_expert_hparams {
     uint32_t n_ff;        /* of an expert */
     uint32_t n_ff_shared; /* of the expert that every row uses; 0 = none */
     uint32_t n_groups, n_groups_used; /* 0: no groups */
+    uint32_t n_latent;    /* width of what experts take and give, between two projections; 0: n_embd */
     ae_expert_gate gate;
     bool renorm;          /* chosen weights are divided by their sum */
     bool weigh_input;     /* the weight multiplies what an expert gets, not what it gives */
@@ -87,10 +89,22 @@ typedef struct ae_recur_hparams {
     bool tiled;     /* head h belongs to group h % n_groups, not h / (n_heads / n_groups) */
 } ae_recur_hparams;
 
+/* Multi-head latent attention (DeepSeek-V2), the same for all layers: a position keeps one row for all heads, a rotated part
+ * and a latent one, from which every head would make its keys and values. In the absorbed form, the only one here, the heads'
+ * matrices move to the other side instead: a query comes into the space of the rows, and attention's result leaves it. */
+typedef struct ae_mla_hparams {
+    uint32_t n_latent;  /* kv_lora_rank; 0: the model has no such attention, the rest is 0 then */
+    uint32_t n_rope;    /* values of the rotated part */
+    uint32_t n_q;       /* q_lora_rank: width of the projection that queries are made from; 0: they are projected at once */
+    uint32_t n_nope;    /* values of a head's query that are not rotated */
+    uint32_t value_dim; /* of a head's result */
+} ae_mla_hparams;
+
 /* What mixes the rows of a sequence in a layer. */
 typedef enum ae_mixer {
     AE_MIXER_NONE,
     AE_MIXER_ATTENTION,
+    AE_MIXER_MLA,   /* by ae_hparams.mla; one KV head of n_rope + n_latent values */
     AE_MIXER_RECUR, /* by ae_hparams.recur: a state instead of a KV cache */
 } ae_mixer;
 
@@ -158,6 +172,7 @@ typedef struct ae_hparams {
     uint32_t n_embd_layer; /* of the embedding that a token has for each layer; 0 = none */
     ae_expert_hparams experts;
     ae_recur_hparams recur;
+    ae_mla_hparams mla;
     uint32_t n_ropes;
     ae_rope ropes[AE_MAX_ROPES];
     /* What all layers have in common before their specs say otherwise, and the one layer of a drafter head. */
@@ -183,6 +198,17 @@ typedef struct ae_recur_layer {
     ae_tensor_ref norm;        /* DELTA [value_dim]; MAMBA2 optional, [n_groups][V / n_groups] */
     ae_tensor_ref out;         /* [n_embd, V or C] */
 } ae_recur_layer;
+
+/* H heads; sizes by ae_mla_hparams. */
+typedef struct ae_mla_layer {
+    ae_tensor_ref q_a;         /* [n_q, n_embd], its norm [n_q]; NULL: the layer's wq [H * (n_nope + n_rope), n_embd] */
+    ae_tensor_ref q_a_norm;
+    ae_tensor_ref q_b;         /* [H * (n_nope + n_rope), n_q]; of a head the rotated values come last */
+    ae_tensor_ref kv_a;        /* [n_latent + n_rope, n_embd] the row that is kept; NULL: no such layer */
+    ae_tensor_ref kv_a_norm;   /* [n_latent] */
+    ae_tensor_ref k_b, v_b;    /* [H][n_latent, n_nope], [H][value_dim, n_latent] */
+    ae_tensor_ref kv_b;        /* instead of both, [H * (n_nope + value_dim), n_latent]: of each head k_b transposed, then v_b */
+} ae_mla_layer;
 
 typedef struct ae_layer {
     ae_layer_spec spec;
@@ -215,6 +241,9 @@ typedef struct ae_layer {
     ae_tensor_ref e_gate_up;           /* [E][2 f, n_embd], gate's rows first; e_gate and e_up are NULL then */
     ae_tensor_ref s_gate, s_up, s_down; /* the shared expert: [n_ff_shared, n_embd] x 2, [n_embd, n_ff_shared] */
     ae_tensor_ref s_router;            /* [1, n_embd]; NULL: its weight is 1 */
+    ae_tensor_ref latent_down, latent_up; /* [n_latent, n_embd], [n_embd, n_latent] around the experts with experts.n_latent,
+                                           * which have e_gate, e_up and e_down of n_latent instead of n_embd */
+    ae_mla_layer mla;
     ae_recur_layer recur;
     /* embeddings for layers */
     ae_tensor_ref ple_gate, ple_proj;  /* [n_embd_layer, n_embd], [n_embd, n_embd_layer] */

@@ -23,7 +23,7 @@ static rig open_rig(void)
     rig r;
     aerie_error error = {0};
     const ae_stream_options so = {.n_threads = 1, .max_rows = 1, .max_in = 32};
-    const ae_kv_options ko = {.n_layers = 1, .layers = &(ae_kv_layer){1, 32}, .n_seqs = 2, .n_slots = N_SLOTS,
+    const ae_kv_options ko = {.n_layers = 1, .layers = &(ae_kv_layer){1, 32, 0}, .n_seqs = 2, .n_slots = N_SLOTS,
                               .type = AE_KV_F16};
     assert_int_equal(ae_backend_open(&r.backend, NULL, "ref", &error), AERIE_OK);
     assert_int_equal(r.backend->ops->stream_create(r.backend, &so, &r.stream, &error), AERIE_OK);

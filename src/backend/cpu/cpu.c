@@ -406,6 +406,7 @@ static const ae_backend_ops cpu_ops = {
     .pass_end = cpu_pass_end,
     .lookup = cpu_lookup,
     .matmul = cpu_matmul,
+    .head_matmul = ae_cpu_head_matmul,
     .norm = cpu_norm,
     .axpy = cpu_axpy,
     .map = cpu_map,

@@ -66,9 +66,14 @@ static void rope_item(void *context, uint32_t r, uint32_t i_worker)
     if (a->q_scale)
         for (uint32_t i = 0; i < q_dim; i++) q[i] *= a->q_scale[r];
     if (!a->k) return;
-    float *kr = a->k + (size_t)r * kv_dim, *vr = a->v + (size_t)r * kv_dim;
+    float *kr = a->k + (size_t)r * kv_dim, *vr = a->v ? a->v + (size_t)r * kv_dim : NULL;
     turn(k, a, r, kr, a->n_kv_heads, a->k_norm);
     uint8_t *page = kv_page(a->kv, table[slot / AE_KV_PAGE], a->layer);
+    const ae_kv_layer *shape = &a->kv->layers[a->layer].shape;
+    if (shape->n_rope) {
+        k->latent_write[a->kv->type](kr, shape->n_rope, shape->head_dim, page, (uint32_t)slot % AE_KV_PAGE);
+        return;
+    }
     for (uint32_t h = 0; h < a->n_kv_heads; h++, page += a->kv->layers[a->layer].head_bytes) {
         float *v = vr + h * a->head_dim;
         if (a->v_norm) k->rmsnorm(v, a->v_norm, a->norm_eps, a->head_dim, v);
@@ -124,6 +129,7 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
     ae_attn_tile tile = {
         .n_queries = n_queries - begin < job->tile ? n_queries - begin : job->tile,
         .head_dim = a->head_dim,
+        .n_rope = a->n_rope,
         .window = a->window,
         .chunked = a->chunked,
         .has_sinks = a->sinks,
@@ -136,11 +142,26 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
     };
     for (uint32_t q = 0; q < tile.n_queries; q++) {
         const uint32_t r = first + (begin + q) / job->group, h = head * job->group + (begin + q) % job->group;
-        const size_t at = ((size_t)r * a->n_heads + h) * a->head_dim;
-        tile.query[q] = (ae_attn_query){a->q + at, a->y + at, p->pos[r], p->n_inplace[r], a->sinks ? a->sinks[h] : 0.0f,
+        const size_t at = (size_t)r * a->n_heads + h;
+        tile.query[q] = (ae_attn_query){a->q + at * (a->n_rope + a->head_dim), a->y + at * a->head_dim, p->pos[r], p->n_inplace[r], a->sinks ? a->sinks[h] : 0.0f,
                                         p->path + (size_t)r * p->path_stride};
     }
     return tile;
+}
+
+/* The chunks asked for. */
+static void attend(const attention_job *job, const ae_attn_tile *tile)
+{
+    const ae_kernels *k = &job->stream->backend->kernels;
+    (tile->n_rope ? k->latent_attention : k->attention)[job->args->kv->type](tile);
+}
+
+/* Results are there. Those over codes of latent rows are still turned, as the rows are. */
+static void finish(const attention_job *job, const ae_attn_tile *tile)
+{
+    if (!tile->n_rope || job->args->kv->type == AE_KV_F32) return;
+    for (uint32_t q = 0; q < tile->n_queries; q++)
+        job->stream->backend->kernels.latent_unturn(tile->query[q].y, tile->head_dim);
 }
 
 static void whole_item(void *context, uint32_t i_item, uint32_t i_worker)
@@ -148,7 +169,8 @@ static void whole_item(void *context, uint32_t i_item, uint32_t i_worker)
     const attention_job *job = context;
     /* in a prompt the last rows see most: they go first */
     const ae_attn_tile tile = tile_at(job, job->n_tiles - 1 - i_item, i_worker);
-    job->stream->backend->kernels.attention[job->args->kv->type](&tile);
+    attend(job, &tile);
+    finish(job, &tile);
 }
 
 /* ---- Split over chunks ------------------------------------------------------------------------------------ */
@@ -172,7 +194,7 @@ static void piece_item(void *context, uint32_t item, uint32_t i_worker)
     tile.chunk_begin = job->begin + (int32_t)(n * piece / job->n_pieces);
     tile.chunk_end = job->begin + (int32_t)(n * (piece + 1) / job->n_pieces);
     tile.parts = parts_of(job, i) + (size_t)(tile.chunk_begin - job->begin) * tile.n_queries * AE_ATTN_PART(tile.head_dim);
-    job->stream->backend->kernels.attention[job->args->kv->type](&tile);
+    attend(job, &tile);
 }
 
 static void merge_item(void *context, uint32_t i, uint32_t i_worker)
@@ -183,6 +205,7 @@ static void merge_item(void *context, uint32_t i, uint32_t i_worker)
     tile.chunk_end = job->end;
     tile.parts = parts_of(job, i);
     job->stream->backend->kernels.attention_merge(&tile, &job->stream->attn_state[i], job->last);
+    if (job->last) finish(job, &tile);
 }
 
 /* Chunks [begin, end) of all, in rounds whose parts fit the scratch. */

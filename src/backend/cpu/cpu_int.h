@@ -86,10 +86,14 @@ void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act
 void ae_cpu_moe_layout(ae_layout *layout, const ae_kernels *kernels, const ae_stream_options *options, ae_cpu_moe *moe);
 void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args);
 
+/* cpu_heads.c */
+void ae_cpu_head_matmul(ae_stream *stream, const ae_head_matmul *args);
+
 /* A layer of the KV cache. */
 typedef struct ae_cpu_kv_layer {
-    uint32_t n_heads, head_dim;
+    ae_kv_layer shape;
     size_t head_bytes; /* K and V of one head in a page */
+    size_t row_bytes;  /* of one place of one head, as it is moved and saved */
     size_t at;         /* first head, in a page */
 } ae_cpu_kv_layer;
 

@@ -6,23 +6,27 @@
 
 #include "backend/cpu/cpu_int.h"
 
-static size_t head_bytes(ae_kv_type type, uint32_t head_dim)
+static size_t head_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
-    if (type == AE_KV_Q8_0) return AE_KV8_BYTES(head_dim);
-    return 2 * AE_KV_K_ELEMENTS(head_dim) * (type == AE_KV_F32 ? sizeof(float) : sizeof(uint16_t));
+    if (l->n_rope) return ae_latent_bytes(type, l->head_dim, l->n_rope);
+    if (type == AE_KV_Q8_0) return AE_KV8_BYTES(l->head_dim);
+    return 2 * AE_KV_K_ELEMENTS(l->head_dim) * (type == AE_KV_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-static size_t row_bytes(ae_kv_type type, uint32_t head_dim)
+/* Of one place, moved and saved. */
+static size_t row_bytes(ae_kv_type type, const ae_kv_layer *l)
 {
-    return type == AE_KV_Q8_0 ? 2 * head_dim + 2 * sizeof(float)
-                              : 2 * head_dim * (type == AE_KV_F32 ? sizeof(float) : sizeof(uint16_t));
+    const uint32_t n = l->n_rope ? l->head_dim + l->n_rope : 2 * l->head_dim;
+    if (type == AE_KV_F32) return n * sizeof(float);
+    if (l->n_rope) return n * (size_t)ae_latent_planes(type) + 2 * sizeof(float);
+    return type == AE_KV_Q8_0 ? n + 2 * sizeof(float) : n * sizeof(uint16_t);
 }
 
 /* Of a page of all layers. */
 static size_t page_bytes(const ae_kv_shape *s)
 {
     size_t bytes = 0;
-    for (uint32_t i = 0; i < s->n_layers; i++) bytes += head_bytes(s->type, s->layers[i].head_dim) * s->layers[i].n_heads;
+    for (uint32_t i = 0; i < s->n_layers; i++) bytes += head_bytes(s->type, &s->layers[i]) * s->layers[i].n_heads;
     return bytes;
 }
 
@@ -38,9 +42,9 @@ static void lay_out(ae_kv_store *kv, const ae_kv_shape *shape)
 {
     for (uint32_t i = 0; i < shape->n_layers; i++) {
         const ae_kv_layer *l = &shape->layers[i];
-        kv->layers[i] = (ae_cpu_kv_layer){l->n_heads, l->head_dim, head_bytes(shape->type, l->head_dim), kv->page_bytes};
+        kv->layers[i] = (ae_cpu_kv_layer){*l, head_bytes(shape->type, l), row_bytes(shape->type, l), kv->page_bytes};
         kv->page_bytes += kv->layers[i].head_bytes * l->n_heads;
-        kv->slot_bytes += row_bytes(shape->type, l->head_dim) * l->n_heads;
+        kv->slot_bytes += kv->layers[i].row_bytes * l->n_heads;
     }
 }
 
@@ -48,9 +52,9 @@ aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_
 {
     *out = NULL;
     for (uint32_t i = 0; i < shape->n_layers; i++)
-        if (shape->layers[i].head_dim > AE_MAX_HEAD_DIM) /* rows are moved through buffers of that size */
-            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "attention heads of %u values; %d are possible",
-                           shape->layers[i].head_dim, AE_MAX_HEAD_DIM);
+        if (shape->layers[i].head_dim > AE_MAX_HEAD_DIM || shape->layers[i].n_rope > AE_MAX_LATENT_ROPE) /* size of buffers */
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "attention heads of %u values (%u rotated apart); %d (and %d) are "
+                           "possible", shape->layers[i].head_dim, shape->layers[i].n_rope, AE_MAX_HEAD_DIM, AE_MAX_LATENT_ROPE);
     const size_t bytes = ae_cpu_kv_bytes(backend, shape);
     ae_kv_store *kv = ae_alloc(1, sizeof *kv);
     if (kv) kv->layers = ae_alloc(shape->n_layers ? shape->n_layers : 1, sizeof *kv->layers);
@@ -130,16 +134,47 @@ static void put_q8(uint8_t *page, uint32_t place, uint32_t head_dim, const uint8
     memcpy(d + AE_KV_PAGE + place, row + 2 * head_dim + sizeof *d, sizeof *d);
 }
 
-static void place_get(ae_kv_type type, uint32_t head_dim, const void *page, uint32_t place, void *row)
+/* The codes of a place, plane by plane, rotated part first; then the scales of the latent and of the rotated part. */
+static void get_latent(ae_kv_type type, const uint8_t *page, uint32_t place, const ae_kv_layer *l, uint8_t *row)
 {
-    if (type == AE_KV_Q8_0) get_q8(page, place, head_dim, row);
+    const uint32_t n_planes = ae_latent_planes(type), rope = AE_LATENT_DIM(l->n_rope), dim = rope + AE_LATENT_DIM(l->head_dim);
+    const float *d = ae_latent_scales(page, n_planes, l->head_dim, l->n_rope);
+    for (uint32_t p = 0; p < n_planes; p++, page += AE_KV_PAGE * dim) {
+        for (uint32_t i = 0; i < l->n_rope; i++) *row++ = page[ae_kv8_k_at(dim, place, i)];
+        for (uint32_t i = 0; i < l->head_dim; i++) *row++ = page[ae_kv8_k_at(dim, place, rope + i)];
+    }
+    memcpy(row, d + place, sizeof *d);
+    memcpy(row + sizeof *d, d + AE_KV_PAGE + place, sizeof *d);
+}
+
+static void put_latent(ae_kv_type type, uint8_t *page, uint32_t place, const ae_kv_layer *l, const uint8_t *row)
+{
+    const uint32_t n_planes = ae_latent_planes(type), rope = AE_LATENT_DIM(l->n_rope), dim = rope + AE_LATENT_DIM(l->head_dim);
+    float *d = ae_latent_scales(page, n_planes, l->head_dim, l->n_rope);
+    for (uint32_t p = 0; p < n_planes; p++, page += AE_KV_PAGE * dim) {
+        for (uint32_t i = 0; i < l->n_rope; i++) page[ae_kv8_k_at(dim, place, i)] = *row++;
+        for (uint32_t i = 0; i < l->head_dim; i++) page[ae_kv8_k_at(dim, place, rope + i)] = *row++;
+    }
+    memcpy(d + place, row, sizeof *d);
+    memcpy(d + AE_KV_PAGE + place, row + sizeof *d, sizeof *d);
+}
+
+static void place_get(ae_kv_type type, const ae_kv_layer *l, const void *page, uint32_t place, void *row)
+{
+    const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
+    if (l->n_rope && type == AE_KV_F32) memcpy(row, (const float *)page + (size_t)place * n, n * sizeof(float));
+    else if (l->n_rope) get_latent(type, page, place, l, row);
+    else if (type == AE_KV_Q8_0) get_q8(page, place, head_dim, row);
     else if (type == AE_KV_F32) get_f32(page, place, head_dim, row);
     else get_f16(page, place, head_dim, row);
 }
 
-static void place_put(ae_kv_type type, uint32_t head_dim, void *page, uint32_t place, const void *row)
+static void place_put(ae_kv_type type, const ae_kv_layer *l, void *page, uint32_t place, const void *row)
 {
-    if (type == AE_KV_Q8_0) put_q8(page, place, head_dim, row);
+    const uint32_t head_dim = l->head_dim, n = head_dim + l->n_rope;
+    if (l->n_rope && type == AE_KV_F32) memcpy((float *)page + (size_t)place * n, row, n * sizeof(float));
+    else if (l->n_rope) put_latent(type, page, place, l, row);
+    else if (type == AE_KV_Q8_0) put_q8(page, place, head_dim, row);
     else if (type == AE_KV_F32) put_f32(page, place, head_dim, row);
     else put_f16(page, place, head_dim, row);
 }
@@ -153,9 +188,9 @@ void ae_cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, co
             const ae_cpu_kv_layer *l = &kv->layers[layer];
             const uint8_t *from = kv_page(kv, table[moves[i].from / AE_KV_PAGE], layer);
             uint8_t *to = kv_page(kv, table[moves[i].to / AE_KV_PAGE], layer);
-            for (uint32_t h = 0; h < l->n_heads; h++, from += l->head_bytes, to += l->head_bytes) {
-                place_get(kv->type, l->head_dim, from, (uint32_t)moves[i].from % AE_KV_PAGE, row);
-                place_put(kv->type, l->head_dim, to, (uint32_t)moves[i].to % AE_KV_PAGE, row);
+            for (uint32_t h = 0; h < l->shape.n_heads; h++, from += l->head_bytes, to += l->head_bytes) {
+                place_get(kv->type, &l->shape, from, (uint32_t)moves[i].from % AE_KV_PAGE, row);
+                place_put(kv->type, &l->shape, to, (uint32_t)moves[i].to % AE_KV_PAGE, row);
             }
         }
 }
@@ -173,9 +208,9 @@ void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *tab
     for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
         const ae_cpu_kv_layer *l = &kv->layers[layer];
         const uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE], layer);
-        const size_t n = row_bytes(kv->type, l->head_dim);
-        for (uint32_t h = 0; h < l->n_heads; h++, page += l->head_bytes, to += n) {
-            place_get(kv->type, l->head_dim, page, (uint32_t)slot % AE_KV_PAGE, row);
+        const size_t n = l->row_bytes;
+        for (uint32_t h = 0; h < l->shape.n_heads; h++, page += l->head_bytes, to += n) {
+            place_get(kv->type, &l->shape, page, (uint32_t)slot % AE_KV_PAGE, row);
             memcpy(to, row, n);
         }
     }
@@ -189,10 +224,10 @@ void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, i
     for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
         const ae_cpu_kv_layer *l = &kv->layers[layer];
         uint8_t *page = kv_page(kv, table[slot / AE_KV_PAGE], layer);
-        const size_t n = row_bytes(kv->type, l->head_dim);
-        for (uint32_t h = 0; h < l->n_heads; h++, page += l->head_bytes, from += n) {
+        const size_t n = l->row_bytes;
+        for (uint32_t h = 0; h < l->shape.n_heads; h++, page += l->head_bytes, from += n) {
             memcpy(row, from, n);
-            place_put(kv->type, l->head_dim, page, (uint32_t)slot % AE_KV_PAGE, row);
+            place_put(kv->type, &l->shape, page, (uint32_t)slot % AE_KV_PAGE, row);
         }
     }
 }

@@ -100,22 +100,27 @@ static void route(moe_job *job)
 {
     const ae_moe *a = job->args;
     ae_stream *s = job->stream;
+    const bool own_input = a->router_norm || a->latent; /* of the router, not that of the experts */
     const ae_weight *readers[] = {a->gate ? a->gate[0] : NULL, a->up[0], a->shared_gate, a->shared_up, a->shared_router,
-                                  a->router_norm ? NULL : a->router};
+                                  own_input ? NULL : a->router};
     const struct ae_matmul_out logits = {a->router, a->router_bias, job->m->logits, a->routing.n_experts, false};
     ae_matmul in = {.n_rows = a->n_rows, .input = AE_INPUT_RMSNORM, .x = a->x, .x_stride = a->router->n_in, .norm = a->norm,
                     .norm_eps = a->norm_eps};
     s->act.n_rows = a->n_rows;
     s->act.n_in = a->router->n_in;
-    if (a->router_norm) {
+    if (own_input) {
         ae_matmul own = in;
         ae_act_need need = {0};
         ae_act_need_add(&need, a->router);
-        own.norm = a->router_norm, own.n_weights = 1, own.out[0] = logits;
+        own.norm = a->router_norm ? a->router_norm : a->norm, own.n_weights = 1, own.out[0] = logits;
         ae_cpu_prepare(s, &own, &need, &s->act);
         ae_cpu_multiply(s, &own, &s->act);
     } else {
         in.out[in.n_weights++] = logits;
+    }
+    if (a->latent) {
+        s->act.n_in = a->up[0]->n_in;
+        in.input = AE_INPUT_PLAIN, in.x = a->latent, in.x_stride = s->act.n_in;
     }
     if (a->shared_router)
         in.out[in.n_weights++] = (struct ae_matmul_out){a->shared_router, NULL, job->m->shared_weight, 1, false};

@@ -103,6 +103,7 @@ static ae_cpu_guard *guard_of(const ae_stream *stream)
     }
 
 OPERATION(matmul, ae_matmul)
+OPERATION(head_matmul, ae_head_matmul)
 OPERATION(norm, ae_norm)
 OPERATION(axpy, ae_axpy)
 OPERATION(map, ae_map)
@@ -225,6 +226,7 @@ static void set_operations(ae_backend_ops *ops)
     ops->view_needs_room = true;
     ops->lookup = strict_lookup;
     ops->matmul = strict_matmul;
+    ops->head_matmul = strict_head_matmul;
     ops->norm = strict_norm;
     ops->moe = strict_moe;
     ops->axpy = strict_axpy;

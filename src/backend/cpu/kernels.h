@@ -201,7 +201,23 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   s_j = (float)(sum_i kc_j[i] * qc[i]) * (kd_j * (qd * (scale / h))); sums of codes are exact
  *   w_j = p_j * vd_j, W = max w_j (from 0), u_j = round-to-even(w_j * (AE_KV_WEIGHT / W))
  *   o[i] = (float)(sum_j u_j * vc_j[i]) * (W / AE_KV_WEIGHT); 0 unless W > 1e-30
- * The order of j inside a chunk is of no account in these sums, which is what lets tiles of bytes compute them. */
+ * The order of j inside a chunk is of no account in these sums, which is what lets tiles of bytes compute them.
+ *
+ * Latent rows (multi-head latent attention): one page of a layer serves all heads. A row has two parts, n_rope rotated values and
+ * head_dim latent ones; both together are the key, the latent ones are the value. P and D are the parts rounded up to 16, each part
+ * padded by itself, the padding undefined.
+ *   AE_KV_F32   f32 [64][n_rope + head_dim]; arithmetic as above, i over the whole row
+ *   AE_KV_Q8_0  one plane int8 [4][(P + D) / 4][16][4], place p and element i of the padded row at [p / 16][i / 4][p % 16][i % 4];
+ *               then cd, rd f32 [64], scales of the latent and of the rotated part
+ *   AE_KV_F16   two such planes, then the scales: a code is 128 * high + low, low from -64 to 63, the high digits' plane first
+ * Each part is turned by itself, as K of q8_0 is, in blocks of h (hc, hr), and becomes codes and a scale by itself: Q8_0 as there,
+ * F16 as a query's codes do: d = top / AE_KV_QUERY, code = round-to-even(x * (AE_KV_QUERY / top)), that of a NaN -AE_KV_QUERY; 0
+ * unless top > 1e-30. So are both parts of a query: scales qc, qr.
+ *   dot(part) = (float)(sum of plane codes * query codes), of two planes fmaf((float)high sum, 128, (float)low sum)
+ *   s_j = fmaf(dot(latent), cd_j * (qc * (scale / hc)), dot(rotated) * (rd_j * (qr * (scale / hr))))
+ *   w_j = p_j * cd_j, W and u_j as above;  o[i] = (float)(sum_j u_j * code_j[i]) * (W / AE_KV_WEIGHT), of two planes
+ *         fmaf((float)high sum, 128, (float)low sum) * (W / AE_KV_WEIGHT)
+ * The values that come out are turned, too: in the end, after 1 / L, y is turned back: turned once more, times 1 / hc. */
 /* e^-60 is nothing beside 1, yet products with it are normal numbers: subnormal ones take a CPU a hundred cycles each (1B
  * shape, random weights, 16 rows behind 4096 positions: half of the time of attention over q8_0). */
 #define AE_ATTN_LOWEST (-60.0f)
@@ -209,7 +225,7 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
 #define AE_KV_QUERY 16256.0f  /* two signed digits, 128 * hi + lo with lo from -64 to 63 */
 
 typedef struct ae_attn_query {
-    const float *q;      /* [head_dim] */
+    const float *q;      /* [head_dim]; of latent rows [n_rope + head_dim] */
     float *y;            /* [head_dim] */
     int32_t pos;         /* own position */
     int32_t n_inplace;   /* positions below this are at the slot of the same number */
@@ -224,6 +240,7 @@ typedef struct ae_attn_tile {
     uint32_t n_queries; /* <= AE_ATTN_TILE */
     ae_attn_query query[AE_ATTN_TILE];
     uint32_t head_dim;
+    uint32_t n_rope; /* latent rows: values of the rotated part; else 0 */
     uint32_t window; /* 0 = all */
     bool chunked, has_sinks;
     float scale, softcap;
@@ -302,6 +319,25 @@ static inline float *ae_kv8_scales(const void *page, uint32_t head_dim)
 {
     return (float *)((uintptr_t)page + 2 * AE_KV8_CODES(head_dim));
 }
+
+/* Latent rows. A part, padded; planes of codes; bytes of a page; scales of the latent part, those of the rotated one follow. */
+#define AE_LATENT_DIM(n) AE_KV8_DIM(n)
+
+static inline uint32_t ae_latent_planes(ae_kv_type type) { return type == AE_KV_Q8_0 ? 1 : 2; }
+
+static inline size_t ae_latent_bytes(ae_kv_type type, uint32_t head_dim, uint32_t n_rope)
+{
+    if (type == AE_KV_F32) return (size_t)AE_KV_PAGE * (n_rope + head_dim) * sizeof(float);
+    return AE_KV_PAGE * (ae_latent_planes(type) * (AE_LATENT_DIM(n_rope) + AE_LATENT_DIM(head_dim)) + 2 * sizeof(float));
+}
+
+static inline float *ae_latent_scales(const void *page, uint32_t n_planes, uint32_t head_dim, uint32_t n_rope)
+{
+    return (float *)((uintptr_t)page + AE_KV_PAGE * n_planes * (AE_LATENT_DIM(n_rope) + AE_LATENT_DIM(head_dim)));
+}
+
+/* The high digit of a code of 15 bits; the low one is what it leaves. */
+static inline int32_t ae_latent_high(int32_t code) { return (code + 64) >> 7; }
 
 /* ---- Recurrent state -------------------------------------------------------------------------------- */
 
@@ -393,6 +429,10 @@ typedef struct ae_kernels {
     /* k, v [head_dim] f32 to f16 or q8_0, at place `place` of a page; by ae_kv_type */
     void (*kv_write[AE_KV_TYPES])(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
     void (*attention[AE_KV_TYPES])(const ae_attn_tile *tile);
+    /* row [n_rope + head_dim] to place `place` of a page of latent rows */
+    void (*latent_write[AE_KV_TYPES])(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
+    void (*latent_attention[AE_KV_TYPES])(const ae_attn_tile *tile); /* y of codes is left turned */
+    void (*latent_unturn)(float *y, uint32_t n);
     /* the tile's parts of its chunks, ascending, to y and state, which begin with the first chunk that a query sees; last:
      * y is finished */
     void (*attention_merge)(const ae_attn_tile *tile, ae_attn_state *state, bool last);

@@ -56,7 +56,7 @@ static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_opti
     const ae_hparams *h = &head->hparams.layer;
     const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch; /* resolve: no overflow */
     const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
-    *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim};
+    *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim, 0};
     return (ae_kv_options){.n_layers = 1, .layers = layer, .n_seqs = o->n_seqs, .n_slots = n + AE_TREE_MAX, .type = AE_KV_F16};
 }
 

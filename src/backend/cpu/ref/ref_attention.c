@@ -14,6 +14,10 @@ typedef struct view {
     const ae_attn_query *query;
     const int32_t *codes; /* [head_dim] */
     float code_scale;     /* of them and the tile */
+    /* of latent rows: */
+    const int32_t *rope_codes; /* [n_rope] */
+    float rope_scale;
+    uint32_t n_planes;
 } view;
 
 static const void *slot_page(const ae_attn_tile *t, int32_t slot)
@@ -85,12 +89,22 @@ static float score_q8(const view *w, int32_t slot)
     return (float)sum * (ae_kv8_scales(page, t->head_dim)[place] * w->code_scale);
 }
 
+/* Codes of a chunk's weights; their scale. */
+static float weight_codes(const float *weight, uint32_t n, int32_t *code)
+{
+    float top = 0;
+    for (uint32_t j = 0; j < n; j++) top = weight[j] > top ? weight[j] : top;
+    const float inv = top > 1e-30f ? AE_KV_WEIGHT / top : 0;
+    for (uint32_t j = 0; j < n; j++) code[j] = ae_round_magic(weight[j], inv);
+    return top > 1e-30f ? top * (1 / AE_KV_WEIGHT) : 0;
+}
+
 static void values_q8(const view *w, int32_t first, int32_t last, const float *p, float *o)
 {
     const ae_attn_tile *t = w->t;
     const int8_t *page[AE_KV_PAGE];
     uint32_t place[AE_KV_PAGE];
-    float weight[AE_KV_PAGE], top = 0;
+    float weight[AE_KV_PAGE];
     int32_t code[AE_KV_PAGE];
     const int32_t n = last - first + 1;
     for (int32_t j = 0; j < n; j++) {
@@ -98,14 +112,98 @@ static void values_q8(const view *w, int32_t first, int32_t last, const float *p
         page[j] = slot_page(t, slot);
         place[j] = (uint32_t)slot % AE_KV_PAGE;
         weight[j] = p[(first + j) % AE_KV_PAGE] * ae_kv8_scales(page[j], t->head_dim)[AE_KV_PAGE + place[j]];
-        top = weight[j] > top ? weight[j] : top;
     }
-    const float inv = top > 1e-30f ? AE_KV_WEIGHT / top : 0, d = top > 1e-30f ? top * (1 / AE_KV_WEIGHT) : 0;
-    for (int32_t j = 0; j < n; j++) code[j] = ae_round_magic(weight[j], inv);
+    const float d = weight_codes(weight, (uint32_t)n, code);
     for (uint32_t i = 0; i < t->head_dim; i++) {
         int32_t sum = 0;
         for (int32_t j = 0; j < n; j++) sum += code[j] * page[j][ae_kv8_v_at(t->head_dim, place[j], i)];
         o[i] = (float)sum * d;
+    }
+}
+
+/* ---- Latent rows --------------------------------------------------------------------------------- */
+
+static const float *latent_row(const view *w, int32_t slot)
+{
+    return (const float *)slot_page(w->t, slot) + (size_t)(slot % AE_KV_PAGE) * (w->t->n_rope + w->t->head_dim);
+}
+
+static float score_latent_f32(const view *w, int32_t slot)
+{
+    const float *k = latent_row(w, slot);
+    float s = 0;
+    for (uint32_t i = 0; i < w->t->n_rope + w->t->head_dim; i++) s = fmaf(k[i], w->query->q[i] * w->t->scale, s);
+    return s;
+}
+
+static void values_latent_f32(const view *w, int32_t first, int32_t last, const float *p, float *o)
+{
+    memset(o, 0, w->t->head_dim * sizeof *o);
+    for (int32_t pos = first; pos <= last; pos++) {
+        const float *v = latent_row(w, slot_of(w->query, pos)) + w->t->n_rope;
+        for (uint32_t i = 0; i < w->t->head_dim; i++) o[i] = fmaf(p[pos % AE_KV_PAGE], v[i], o[i]);
+    }
+}
+
+/* Where the latent part begins in a padded row, and the row's length. */
+static uint32_t latent_at(const ae_attn_tile *t)
+{
+    return (uint32_t)AE_LATENT_DIM(t->n_rope);
+}
+
+static uint32_t latent_dim(const ae_attn_tile *t)
+{
+    return latent_at(t) + (uint32_t)AE_LATENT_DIM(t->head_dim);
+}
+
+/* Sums of one or two planes as one number. */
+static float of_planes(const int32_t *sums, uint32_t n)
+{
+    return n == 1 ? (float)sums[0] : fmaf((float)sums[0], 128.0f, (float)sums[1]);
+}
+
+/* Of n values of the row, from element `at` on. */
+static float dot_part(const view *w, int32_t slot, uint32_t at, uint32_t n, const int32_t *codes)
+{
+    const uint32_t dim = latent_dim(w->t), place = (uint32_t)slot % AE_KV_PAGE;
+    const int8_t *plane = slot_page(w->t, slot);
+    int32_t sums[2] = {0};
+    for (uint32_t p = 0; p < w->n_planes; p++, plane += AE_KV_PAGE * (size_t)dim)
+        for (uint32_t i = 0; i < n; i++) sums[p] += plane[ae_kv8_k_at(dim, place, at + i)] * codes[i];
+    return of_planes(sums, w->n_planes);
+}
+
+static float score_latent(const view *w, int32_t slot)
+{
+    const ae_attn_tile *t = w->t;
+    const float *d = ae_latent_scales(slot_page(t, slot), w->n_planes, t->head_dim, t->n_rope) + slot % AE_KV_PAGE;
+    const float latent = dot_part(w, slot, latent_at(t), t->head_dim, w->codes);
+    const float rotated = dot_part(w, slot, 0, t->n_rope, w->rope_codes);
+    return fmaf(latent, d[0] * w->code_scale, rotated * (d[AE_KV_PAGE] * w->rope_scale));
+}
+
+static void values_latent(const view *w, int32_t first, int32_t last, const float *p, float *o)
+{
+    const ae_attn_tile *t = w->t;
+    const uint32_t dim = latent_dim(t), at = latent_at(t);
+    const int8_t *page[AE_KV_PAGE];
+    uint32_t place[AE_KV_PAGE];
+    float weight[AE_KV_PAGE];
+    int32_t code[AE_KV_PAGE];
+    const uint32_t n = (uint32_t)(last - first + 1);
+    for (uint32_t j = 0; j < n; j++) {
+        const int32_t slot = slot_of(w->query, first + (int32_t)j);
+        page[j] = slot_page(t, slot);
+        place[j] = (uint32_t)slot % AE_KV_PAGE;
+        weight[j] = p[((uint32_t)first + j) % AE_KV_PAGE] * ae_latent_scales(page[j], w->n_planes, t->head_dim, t->n_rope)[place[j]];
+    }
+    const float d = weight_codes(weight, n, code);
+    for (uint32_t i = 0; i < t->head_dim; i++) {
+        int32_t sums[2] = {0};
+        for (uint32_t k = 0; k < w->n_planes; k++)
+            for (uint32_t j = 0; j < n; j++)
+                sums[k] += code[j] * page[j][k * AE_KV_PAGE * (size_t)dim + ae_kv8_k_at(dim, place[j], at + i)];
+        o[i] = of_planes(sums, w->n_planes) * d;
     }
 }
 
@@ -208,9 +306,32 @@ void ae_ref_attention_q8(const ae_attn_tile *t)
     for (uint32_t i = 0; i < t->n_queries; i++) {
         int32_t *codes = (int32_t *)(void *)(t->scratch + t->head_dim); /* behind o */
         const float d = ae_ref_quant_query(t->query[i].q, t->head_dim, codes);
-        attend(&(view){t, &t->query[i], codes, d * (t->scale / (float)ae_kv8_turn(t->head_dim))}, &k, i);
+        attend(&(view){.t = t, .query = &t->query[i], .codes = codes,
+                       .code_scale = d * (t->scale / (float)ae_kv8_turn(t->head_dim))}, &k, i);
     }
 }
+
+void ae_ref_latent_attention_f32(const ae_attn_tile *t)
+{
+    const kind k = {score_latent_f32, values_latent_f32};
+    for (uint32_t i = 0; i < t->n_queries; i++) attend(&(view){.t = t, .query = &t->query[i]}, &k, i);
+}
+
+static void attend_latent(const ae_attn_tile *t, uint32_t n_planes)
+{
+    const kind k = {score_latent, values_latent};
+    for (uint32_t i = 0; i < t->n_queries; i++) {
+        const float *q = t->query[i].q;
+        int32_t *codes = (int32_t *)(void *)(t->scratch + t->head_dim), *rope = codes + t->head_dim; /* behind o */
+        const float d = ae_ref_quant_query(q + t->n_rope, t->head_dim, codes), dr = ae_ref_quant_query(q, t->n_rope, rope);
+        attend(&(view){.t = t, .query = &t->query[i], .codes = codes, .rope_codes = rope, .n_planes = n_planes,
+                       .code_scale = d * (t->scale / (float)ae_kv8_turn(t->head_dim)),
+                       .rope_scale = dr * (t->scale / (float)ae_kv8_turn(t->n_rope))}, &k, i);
+    }
+}
+
+void ae_ref_latent_attention_codes15(const ae_attn_tile *t) { attend_latent(t, 2); }
+void ae_ref_latent_attention_q8(const ae_attn_tile *t) { attend_latent(t, 1); }
 
 void ae_ref_attention_merge(const ae_attn_tile *t, ae_attn_state *state, bool last)
 {

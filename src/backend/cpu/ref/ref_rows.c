@@ -188,10 +188,10 @@ void ae_ref_kv_write_f32(const float *k, const float *v, uint32_t head_dim, void
 }
 
 /* Where the few large elements of a row go to all of them: y = H x by blocks. */
-static void turn(const float *x, uint32_t n, float *y)
+void ae_ref_turn(const float *x, uint32_t n, float *y)
 {
     const uint32_t block = ae_kv8_turn(n);
-    memcpy(y, x, n * sizeof *y);
+    if (y != x) memcpy(y, x, n * sizeof *y);
     for (uint32_t h = 1; h < block; h *= 2)
         for (uint32_t i = 0; i < n; i++) {
             if (i & h) continue;
@@ -204,14 +204,14 @@ static void turn(const float *x, uint32_t n, float *y)
 float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes)
 {
     float x[MAX_DIM];
-    turn(q, head_dim, x);
+    ae_ref_turn(q, head_dim, x);
     const float top = largest(x, head_dim), inv = top > 1e-30f ? AE_KV_QUERY / top : 0;
     for (uint32_t i = 0; i < head_dim; i++) codes[i] = top > 1e-30f ? ae_round_magic(x[i], inv) : 0;
     return top > 1e-30f ? top / AE_KV_QUERY : 0;
 }
 
 /* Codes of a row of the cache, and its scale; inf / inf is NaN, too. */
-static float quant_row(const float *x, uint32_t n, int8_t *codes)
+float ae_ref_quant_row(const float *x, uint32_t n, int8_t *codes)
 {
     const float d = quant_best(x, n, 64, codes);
     for (uint32_t i = 0; i < n; i++)
@@ -223,9 +223,9 @@ void ae_ref_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void 
 {
     int8_t codes[MAX_DIM], *bytes = page;
     float x[MAX_DIM], *d = ae_kv8_scales(page, head_dim);
-    turn(k, head_dim, x);
-    d[place] = quant_row(x, head_dim, codes);
+    ae_ref_turn(k, head_dim, x);
+    d[place] = ae_ref_quant_row(x, head_dim, codes);
     for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_k_at(head_dim, place, i)] = codes[i];
-    d[AE_KV_PAGE + place] = quant_row(v, head_dim, codes);
+    d[AE_KV_PAGE + place] = ae_ref_quant_row(v, head_dim, codes);
     for (uint32_t i = 0; i < head_dim; i++) bytes[ae_kv8_v_at(head_dim, place, i)] = codes[i];
 }

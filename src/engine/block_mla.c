@@ -1,0 +1,69 @@
+/* block_mla.c - multi-head latent attention, in the absorbed form alone: for prompts, decoding and drafts.
+ *
+ * A position keeps one row for all heads: n_rope rotated values, then n_latent normed ones. A head's query goes through its k_b into
+ * the space of the rows, [rotated | latent]; attention gives a weighted sum of latent values, which its v_b turns into the head's
+ * result. Heads differ by queries alone, so the cache is read once for all of them.
+ * Owns nothing. */
+#include "engine/block.h"
+
+/* Queries of all heads into b->mla_head, and the rows to be kept into b->k. */
+static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const ae_mla_hparams *h = &b->h->mla;
+    const uint32_t q_dim = s->n_heads * (h->n_nope + h->n_rope), row = h->n_rope + h->n_latent;
+    ae_matmul m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
+    if (b->mixer_in) m.x = b->mixer_in, m.x_stride = b->mixer_in_stride;
+    if (l->mla.q_a) ae_block_output(&m, l->mla.q_a, NULL, b->mla_q, h->n_q, false);
+    else ae_block_output(&m, l->wq, NULL, b->mla_head, q_dim, false);
+    ae_block_output(&m, l->mla.kv_latent, NULL, b->k + h->n_rope, row, false);
+    ae_block_output(&m, l->mla.kv_rope, NULL, b->k, row, false);
+    b->ops->matmul(b->stream, &m);
+    if (l->mla.q_a) {
+        m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = b->mla_q, .x_stride = h->n_q,
+                        .norm = l->mla.q_a_norm, .norm_eps = b->h->norm_eps};
+        ae_block_output(&m, l->mla.q_b, NULL, b->mla_head, q_dim, false);
+        b->ops->matmul(b->stream, &m);
+    }
+    b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = h->n_latent, .x = b->k + h->n_rope,
+                                       .x_stride = row, .weight = l->mla.kv_a_norm, .eps = b->h->norm_eps});
+}
+
+/* Queries into the space of the rows: b->q. */
+static void enter(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const ae_mla_hparams *h = &b->h->mla;
+    const size_t from = h->n_nope + h->n_rope, to = h->n_rope + h->n_latent;
+    b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows * s->n_heads, .dim = h->n_rope, .x = b->mla_head + h->n_nope,
+                                       .x_stride = from, .y = b->q, .y_stride = to});
+    b->ops->head_matmul(b->stream, &(ae_head_matmul){
+        .n_rows = b->n_rows, .n_heads = s->n_heads, .x = b->mla_head, .x_stride = from * s->n_heads, .x_step = from,
+        .weights = l->mla.k_b, .y = b->q + h->n_rope, .y_stride = to * s->n_heads, .y_step = to});
+}
+
+/* Rotation; the rows go to the cache. */
+static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
+{
+    const ae_rope *rope = &b->h->ropes[s->rope];
+    b->ops->rope_kv(b->stream, &(ae_rope_kv){
+        .places = b->places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = 1, .head_dim = s->head_dim,
+        .n_rot = rope->n_rot, .kind = rope->neox ? AE_ROPE_NEOX : AE_ROPE_NORM, .cos = b->cos[s->rope], .sin = b->sin[s->rope],
+        .q = b->q, .k = b->k, .q_scale = s->temperature ? b->q_scale : NULL});
+}
+
+void ae_block_mla(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l, bool to_y)
+{
+    const ae_mla_hparams *h = &b->h->mla;
+    const uint32_t n = b->h->n_embd, v_dim = s->n_heads * h->value_dim;
+    project(b, s, l);
+    enter(b, s, l);
+    store(b, s, l);
+    b->ops->attention(b->stream, &(ae_attention){
+        .places = b->places, .kv = b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = 1, .head_dim = h->n_latent,
+        .n_rope = h->n_rope, .scale = s->attn_scale, .q = b->q, .y = b->attn});
+    b->ops->head_matmul(b->stream, &(ae_head_matmul){
+        .n_rows = b->n_rows, .n_heads = s->n_heads, .x = b->attn, .x_stride = (size_t)s->n_heads * h->n_latent,
+        .x_step = h->n_latent, .weights = l->mla.v_b, .y = b->mla_head, .y_stride = v_dim, .y_step = h->value_dim});
+    ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->mla_head, .x_stride = v_dim};
+    ae_block_output(&m, l->wo, NULL, to_y ? b->y : b->x, n, !to_y);
+    b->ops->matmul(b->stream, &m);
+}

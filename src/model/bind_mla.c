@@ -1,0 +1,118 @@
+/* bind_mla.c - keys and tensors of multi-head latent attention: see bind.h.
+ *
+ * Two generations of files say the same: since 2025 key_length and value_length are those of the row that a position keeps and
+ * key_length_mla and value_length_mla those of a head, with attn_k_b and attn_v_b; before, there were only those of a head and
+ * one tensor attn_kv_b. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/fmath.h"
+#include "model/hparams.h"
+
+static bool has_key(ae_binder *b, const char *suffix)
+{
+    return ae_gguf_kv_find(b->gguf, ae_bind_key(b, suffix)) != NULL;
+}
+
+static bool is_new(ae_binder *b)
+{
+    return has_key(b, "attention.key_length_mla") || has_key(b, "attention.value_length_mla");
+}
+
+static aerie_status get(ae_binder *b, const char *suffix, uint32_t lo, uint32_t hi, uint32_t *value)
+{
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, suffix), true, value, b->error));
+    return ae_bind_range(b, suffix, *value, lo, hi);
+}
+
+aerie_status ae_bind_mla_head(ae_binder *b, ae_hparams *h)
+{
+    return get(b, is_new(b) ? "attention.key_length_mla" : "attention.key_length", 2, AE_MAX_HEAD_DIM, &h->head_dim);
+}
+
+/* A size that follows from others, where the file gives it. */
+static aerie_status check_size(ae_binder *b, const char *suffix, uint32_t want, const char *because)
+{
+    uint32_t found = want;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, suffix), false, &found, b->error));
+    if (found == want) return AERIE_OK;
+    return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; it must be %u, %s", ae_gguf_path(b->gguf),
+                   ae_bind_key(b, suffix), found, want, because);
+}
+
+static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
+{
+    ae_mla_hparams *m = &h->mla;
+    AE_TRY(get(b, "attention.kv_lora_rank", 1, AE_MAX_HEAD_DIM, &m->n_latent));
+    AE_TRY(get(b, "rope.dimension_count", 2, AE_MAX_LATENT_ROPE, &m->n_rope));
+    AE_TRY(get(b, is_new(b) ? "attention.value_length_mla" : "attention.value_length", 1, AE_MAX_HEAD_DIM, &m->value_dim));
+    if (m->n_rope >= h->head_dim)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: queries of %u values a head, of which %u rotate; some must be left "
+                       "that do not", ae_gguf_path(b->gguf), h->head_dim, m->n_rope);
+    m->n_nope = h->head_dim - m->n_rope;
+    if (is_new(b)) {
+        AE_TRY(check_size(b, "attention.key_length", m->n_latent + m->n_rope, "kv_lora_rank and rope.dimension_count together"));
+        AE_TRY(check_size(b, "attention.value_length", m->n_latent, "kv_lora_rank"));
+    }
+    if (ae_gguf_tensor_find(b->gguf, "blk.0.attn_q.weight")) return AERIE_OK; /* whatever q_lora_rank says, as elsewhere */
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.q_lora_rank"), false, &m->n_q, b->error));
+    return ae_bind_range(b, "attention.q_lora_rank", m->n_q, 0, AE_MAX_EMBD);
+}
+
+/* With YaRN scores grow by the square of a magnitude, instead of the rotated values alone. The file holds a tenth of the
+ * multiplier. */
+static float yarn_scale(ae_rope *r)
+{
+    const float multiplier = r->yarn_log_mul > 0.0f ? 10.0f * r->yarn_log_mul : 1.0f;
+    if (r->yarn_log_mul > 0.0f) r->yarn_log_mul = 1.0f; /* the rotation's own magnitude is 1 then */
+    if (r->scaling != AE_ROPE_SCALING_YARN || !(r->factor > 1.0f)) return 1.0f;
+    const double m = (double)r->yarn_attn_factor * (1.0 + 0.1 * (double)multiplier * ae_log((double)r->factor));
+    return (float)(m * m);
+}
+
+aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
+{
+    AE_TRY(read_sizes(b, h));
+    const float scale = yarn_scale(&h->ropes[0]);
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ae_layer_spec *s = &layers[i].spec;
+        if (s->n_kv_heads != 1 && s->n_kv_heads != s->n_heads)
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; with latent attention it is 1, or as many as there are "
+                           "heads (%u)", ae_gguf_path(b->gguf), ae_bind_key(b, "attention.head_count_kv"), s->n_kv_heads,
+                           s->n_heads);
+        s->mixer = AE_MIXER_MLA;
+        s->n_kv_heads = 1;
+        s->head_dim = h->mla.n_rope + h->mla.n_latent;
+        s->attn_scale *= scale;
+    }
+    return AERIE_OK;
+}
+
+static aerie_status bind_stack(ae_binder *b, uint32_t i, const char *part, uint32_t n_heads, uint32_t n_out, uint32_t n_in,
+                               ae_tensor_ref *out)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.%s", i, part);
+    return ae_bind_stack(b, name, true, n_heads, n_out, n_in, out);
+}
+
+aerie_status ae_bind_mla(ae_binder *b, uint32_t i, const ae_hparams *h, ae_layer *l)
+{
+    const ae_mla_hparams *m = &h->mla;
+    const uint32_t e = h->n_embd, n = l->spec.n_heads, q = n * (m->n_nope + m->n_rope);
+    if (m->n_q) {
+        AE_TRY(ae_bind_layer(b, i, "attn_q_a.weight", true, m->n_q, e, &l->mla.q_a));
+        AE_TRY(ae_bind_layer(b, i, "attn_q_a_norm.weight", true, 0, m->n_q, &l->mla.q_a_norm));
+        AE_TRY(ae_bind_layer(b, i, "attn_q_b.weight", true, q, m->n_q, &l->mla.q_b));
+    } else {
+        AE_TRY(ae_bind_layer(b, i, "attn_q.weight", true, q, e, &l->wq));
+    }
+    AE_TRY(ae_bind_layer(b, i, "attn_kv_a_mqa.weight", true, m->n_latent + m->n_rope, e, &l->mla.kv_a));
+    AE_TRY(ae_bind_layer(b, i, "attn_kv_a_norm.weight", true, 0, m->n_latent, &l->mla.kv_a_norm));
+    AE_TRY(ae_bind_layer(b, i, "attn_kv_b.weight", false, n * (m->n_nope + m->value_dim), m->n_latent, &l->mla.kv_b));
+    if (!l->mla.kv_b) {
+        AE_TRY(bind_stack(b, i, "attn_k_b.weight", n, m->n_latent, m->n_nope, &l->mla.k_b));
+        AE_TRY(bind_stack(b, i, "attn_v_b.weight", n, m->value_dim, m->n_latent, &l->mla.v_b));
+    }
+    return ae_bind_layer(b, i, "attn_output.weight", true, e, n * m->value_dim, &l->wo);
+}
