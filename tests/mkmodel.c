@@ -28,6 +28,11 @@ static const struct named {
              .n_ff_expert = 1024}},
     {"moe-8x1b", {16, 2048, 8192, 32, 8, 64, 32000, 32768, 1000000.0f, .tied = false, .n_experts = 8, .n_used = 2,
                   .n_ff_expert = 8192}},
+    {"tiny-mla", {2, 64, 128, 4, 1, 48, 320, 2048, 10000.0f, .tied = false, .arch = "deepseek2", .n_experts = 6, .n_used = 2,
+                  .n_ff_expert = 96, .n_ff_shared = 96, .n_dense = 1, .n_latent = 64, .n_rope = 16, .value_dim = 32}},
+    {"v2-lite", {27, 2048, 10944, 16, 1, 192, 102400, 163840, 10000.0f, .tied = false, .arch = "deepseek2", .n_experts = 64,
+                 .n_used = 6, .n_ff_expert = 1408, .n_ff_shared = 2816, .n_dense = 1, .n_latent = 512, .n_rope = 64,
+                 .value_dim = 128}},
 };
 
 bool mk_shape(const char *name, mk_options *options)
@@ -44,7 +49,7 @@ bool mk_shape(const char *name, mk_options *options)
 
 const char *mk_shapes_known(void)
 {
-    return "tiny, tiny-gqa, tiny-mha, tiny-moe, 135m, 1b, 3b, 8b, moe, moe-8x1b";
+    return "tiny, tiny-gqa, tiny-mha, tiny-moe, tiny-mla, 135m, 1b, 3b, 8b, moe, moe-8x1b, v2-lite";
 }
 
 /* ---- Architectures ------------------------------------------------------------------------------- */
@@ -63,6 +68,7 @@ static const struct arch {
     {.name = "qwen3moe", .qk_norm = 'd', .says_ff = true},
     {.name = "olmoe", .qk_norm = 'q'},
     {.name = "deepseek", .shared = true, .dense_lead = true, .says_ff = true},
+    {.name = "deepseek2", .shared = true, .dense_lead = true, .says_ff = true},
     {.name = "dots1", .qk_norm = 'd', .shared = true, .select_bias = true, .dense_lead = true, .says_ff = true},
 };
 
@@ -162,10 +168,12 @@ static const struct part {
     const char *name;
     role role;
     char out, in; /* e = n_embd, q = heads, k = KV heads, f = n_ff, x = n_ff of an expert, y = two of these,
-                     s = n_ff of the shared expert, n = experts, 1 = one, - = none */
+                     s = n_ff of the shared expert, n = experts, 1 = one, - = none;
+                     of latent attention L = n_q, l = n_latent, r = n_latent + n_rope, N = head_dim - n_rope, V = value_dim,
+                     b = heads of N + V; o = heads of value_dim, or as q */
 } parts[] = {
     {"attn_norm.weight", NORM, '-', 'e'}, {"attn_q.weight", QK, 'q', 'e'}, {"attn_k.weight", QK, 'k', 'e'},
-    {"attn_v.weight", VALUE, 'k', 'e'}, {"attn_output.weight", OUT, 'e', 'q'}, {"ffn_norm.weight", NORM, '-', 'e'},
+    {"attn_v.weight", VALUE, 'k', 'e'}, {"attn_output.weight", OUT, 'e', 'o'}, {"ffn_norm.weight", NORM, '-', 'e'},
     {"ffn_gate.weight", GATE_UP, 'f', 'e'}, {"ffn_up.weight", GATE_UP, 'f', 'e'}, {"ffn_down.weight", DOWN, 'e', 'f'},
     {"attn_q.bias", BIAS, '-', 'q'}, {"attn_k.bias", BIAS, '-', 'k'}, {"attn_v.bias", BIAS, '-', 'k'},
     {"attn_output.bias", BIAS, '-', 'e'}, {"ffn_gate.bias", BIAS, '-', 'f'}, {"ffn_up.bias", BIAS, '-', 'f'},
@@ -176,6 +184,9 @@ static const struct part {
     {"ffn_gate_up_exps.weight", GATE_UP, 'y', 'e'}, {"ffn_down_exps.weight", DOWN, 'e', 'x'},
     {"ffn_gate_shexp.weight", GATE_UP, 's', 'e'}, {"ffn_up_shexp.weight", GATE_UP, 's', 'e'},
     {"ffn_down_shexp.weight", DOWN, 'e', 's'}, {"ffn_gate_inp_shexp.weight", ROUTER, '1', 'e'},
+    {"attn_q_a.weight", QK, 'L', 'e'}, {"attn_q_a_norm.weight", NORM, '-', 'L'}, {"attn_q_b.weight", QK, 'q', 'L'},
+    {"attn_kv_a_mqa.weight", QK, 'r', 'e'}, {"attn_kv_a_norm.weight", NORM, '-', 'l'}, {"attn_k_b.weight", QK, 'l', 'N'},
+    {"attn_v_b.weight", VALUE, 'V', 'l'}, {"attn_kv_b.weight", VALUE, 'b', 'l'},
 };
 
 static bool starts(const char *text, const char *with)
@@ -188,13 +199,38 @@ static bool is_qk_norm(const struct part *p)
     return starts(p->name, "attn_q_norm") || starts(p->name, "attn_k_norm");
 }
 
+/* A stack: of experts, or of heads. */
+static uint32_t stack_of(const mk_options *o, const struct part *p)
+{
+    const bool heads = starts(p->name, "attn_k_b") || starts(p->name, "attn_v_b");
+    return strstr(p->name, "_exps.") ? o->n_experts : heads ? o->n_heads : 1;
+}
+
+/* Parts that only latent attention has, or only the usual one. */
+static bool has_attention_part(const mk_options *o, const struct part *p)
+{
+    if (!starts(p->name, "attn_")) return true;
+    if (starts(p->name, "attn_q_a") || starts(p->name, "attn_q_b")) return o->n_latent && o->n_q;
+    if (starts(p->name, "attn_q.")) return !o->n_q;
+    if (starts(p->name, "attn_k.") || starts(p->name, "attn_v.")) return !o->n_latent;
+    if (starts(p->name, "attn_kv_b")) return o->n_latent && o->old_mla;
+    if (starts(p->name, "attn_k_b") || starts(p->name, "attn_v_b")) return o->n_latent && !o->old_mla;
+    return !starts(p->name, "attn_kv_a") || o->n_latent;
+}
+
+static bool selects(const mk_options *o)
+{
+    return arch_of(o)->select_bias || o->n_q;
+}
+
 /* Whether layer i has that part. */
 static bool has_part(const mk_options *o, const struct part *p, uint32_t i)
 {
     const struct arch *a = arch_of(o);
     const bool experts = o->n_experts && !(a->dense_lead && i < o->n_dense), stack = strstr(p->name, "_exps.") != NULL;
     if (is_qk_norm(p)) return a->qk_norm;
-    if (!strcmp(p->name, "exp_probs_b.bias")) return experts && a->select_bias;
+    if (!has_attention_part(o, p)) return false;
+    if (!strcmp(p->name, "exp_probs_b.bias")) return experts && selects(o);
     if (!strcmp(p->name, "ffn_gate_inp_shexp.weight")) return experts && a->shared_router;
     if (strstr(p->name, "_shexp.")) return experts && a->shared && o->n_ff_shared;
     if (!strcmp(p->name, "ffn_gate_inp.weight")) return experts;
@@ -217,6 +253,13 @@ static uint32_t dim(const mk_options *o, char c)
     case 's': return o->n_ff_shared;
     case 'n': return o->n_experts;
     case '1': return 1;
+    case 'o': return o->n_heads * (o->n_latent ? o->value_dim : o->head_dim);
+    case 'L': return o->n_q;
+    case 'l': return o->n_latent;
+    case 'r': return o->n_latent + o->n_rope;
+    case 'N': return o->head_dim - o->n_rope;
+    case 'V': return o->value_dim;
+    case 'b': return o->n_heads * (o->head_dim - o->n_rope + o->value_dim);
     default: return 0;
     }
 }
@@ -229,7 +272,7 @@ static aerie_status for_each(const mk_options *o, visit_fn *visit, void *context
         for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++) {
             const struct part *p = &parts[k];
             if (!has_part(o, p, i)) continue;
-            tensor t = {"", p->role, i, dim(o, p->out), dim(o, p->in), strstr(p->name, "_exps.") ? o->n_experts : 1};
+            tensor t = {"", p->role, i, dim(o, p->out), dim(o, p->in), stack_of(o, p)};
             if (is_qk_norm(p) && arch_of(o)->qk_norm == 'd') t.n_in = o->head_dim;
             snprintf(t.name, sizeof t.name, "blk.%u.%s", i, p->name);
             AE_TRY(visit(context, &t, error));
@@ -329,10 +372,19 @@ static aerie_status write_expert_keys(const mk_options *o, ae_gguf_writer *w, ae
     if (!a->shared) return AERIE_OK;
     AE_TRY(key_u32(o, w, "expert_shared_count", o->n_ff_shared / o->n_ff_expert, error));
     AE_TRY(key_f32(o, w, "expert_weights_scale", 1.75f, error));
-    if (!a->select_bias) return AERIE_OK;
+    if (!selects(o)) return AERIE_OK;
     AE_TRY(key_u32(o, w, "expert_gating_func", 2, error));
     snprintf(key, sizeof key, "%s.expert_weights_norm", a->name);
     return ae_gguf_writer_bool(w, key, true, error);
+}
+
+static aerie_status write_mla_keys(const mk_options *o, ae_gguf_writer *w, aerie_error *error)
+{
+    AE_TRY(key_u32(o, w, "attention.kv_lora_rank", o->n_latent, error));
+    if (o->n_q) AE_TRY(key_u32(o, w, "attention.q_lora_rank", o->n_q, error));
+    if (o->old_mla) return AERIE_OK;
+    AE_TRY(key_u32(o, w, "attention.key_length_mla", o->head_dim, error));
+    return key_u32(o, w, "attention.value_length_mla", o->value_dim, error);
 }
 
 static aerie_status write_keys(const mk_options *o, ae_gguf_writer *w, aerie_error *error)
@@ -345,8 +397,10 @@ static aerie_status write_keys(const mk_options *o, ae_gguf_writer *w, aerie_err
     } counts[] = {
         {"block_count", o->n_layers}, {"context_length", o->n_ctx}, {"embedding_length", o->n_embd},
         {"feed_forward_length", n_ff}, {"vocab_size", o->n_vocab}, {"attention.head_count", o->n_heads},
-        {"attention.head_count_kv", o->n_kv_heads}, {"attention.key_length", o->head_dim},
-        {"attention.value_length", o->head_dim}, {"rope.dimension_count", o->head_dim},
+        {"attention.head_count_kv", o->old_mla ? o->n_heads : o->n_kv_heads},
+        {"attention.key_length", o->n_latent && !o->old_mla ? o->n_latent + o->n_rope : o->head_dim},
+        {"attention.value_length", !o->n_latent ? o->head_dim : o->old_mla ? o->value_dim : o->n_latent},
+        {"rope.dimension_count", o->n_latent ? o->n_rope : o->head_dim},
     };
     AE_TRY(ae_gguf_writer_string(w, "general.architecture", arch_of(o)->name, error));
     AE_TRY(ae_gguf_writer_string(w, "general.name", "random", error));
@@ -356,6 +410,7 @@ static aerie_status write_keys(const mk_options *o, ae_gguf_writer *w, aerie_err
     AE_TRY(key_f32(o, w, "attention.layer_norm_rms_epsilon", 1e-5f, error));
     AE_TRY(key_f32(o, w, "rope.freq_base", o->rope_base, error));
     if (o->n_experts) AE_TRY(write_expert_keys(o, w, error));
+    if (o->n_latent) AE_TRY(write_mla_keys(o, w, error));
     return mk_vocab(o, w, error);
 }
 
@@ -374,6 +429,7 @@ static bool shape_is_good(const mk_options *o)
     return o->n_layers && o->n_layers <= 512 && o->n_embd && o->n_embd <= most && o->n_ff && o->n_ff <= most && o->n_kv_heads &&
            o->n_heads <= 1024 && o->n_heads && o->n_heads % o->n_kv_heads == 0 && o->head_dim && o->head_dim <= 512 &&
            o->head_dim % 2 == 0 && o->n_heads * o->head_dim <= most && o->n_ctx && o->n_vocab >= MK_MIN_VOCAB &&
+           (!o->n_latent || (o->n_latent <= 512 && o->n_rope < o->head_dim && o->value_dim && o->n_heads * o->value_dim <= most)) &&
            (!o->n_experts || (o->n_experts <= 512 && o->n_used && o->n_used <= o->n_experts && o->n_ff_expert &&
                               o->n_ff_expert <= most && o->n_ff_shared <= most && o->n_dense <= o->n_layers));
 }

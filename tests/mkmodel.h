@@ -29,16 +29,22 @@ typedef struct mk_options {
     uint64_t seed;
     const char *vocab; /* "bpe" (NULL); "bpe-other": other merges and control tokens; "spm"; "foreign": no ASCII in it */
     uint64_t vocab_order; /* ids in an order drawn from this, embedding and output rows with them: the same function of texts */
-    const char *arch;  /* "llama" (NULL), "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "deepseek", "dots1" */
+    const char *arch;  /* "llama" (NULL), "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "deepseek", "dots1",
+                        * "deepseek2" */
     /* experts; 0 = none */
     uint32_t n_experts, n_used, n_ff_expert;
     uint32_t n_ff_shared; /* of the shared expert, where the architecture has one; a multiple of n_ff_expert but for qwen2moe */
     uint32_t n_dense;     /* leading layers without experts, where the architecture has them */
     bool fused;           /* gate and up of the experts in one tensor */
+    /* latent attention (deepseek2), head_dim being n_rope and what does not rotate; 0 = none */
+    uint32_t n_latent, n_rope, value_dim;
+    uint32_t n_q;         /* width of the projection before queries; 0: none, and experts chosen as in DeepSeek-V2, not V3 */
+    bool old_mla;         /* one tensor for keys and values, and the keys of the time before it was split */
 } mk_options;
 
-/* "tiny", "tiny-gqa", "tiny-mha", "tiny-moe" (all below a second in any test), "135m", "1b", "3b", "8b", and with experts
- * "moe" (OLMoE 1B-7B: 64 of which a row uses 8; 6.9 G weights), "moe-8x1b" (Mixtral in small: 8, 2; 6.7 G): fills the
+/* "tiny", "tiny-gqa", "tiny-mha", "tiny-moe", "tiny-mla" (all below a second in any test), "135m", "1b", "3b", "8b", and with experts
+ * "moe" (OLMoE 1B-7B: 64 of which a row uses 8; 6.9 G weights), "moe-8x1b" (Mixtral in small: 8, 2; 6.7 G), "v2-lite"
+ * (DeepSeek-V2-Lite: 64, 6, latent attention; 15.7 G): fills the
  * shape, type q4_0, seed 1. tiny-gqa suits the 256-wide types. false for an unknown name. */
 bool mk_shape(const char *name, mk_options *options);
 /* "tiny, tiny-gqa, ..." */

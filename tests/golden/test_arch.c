@@ -93,8 +93,41 @@ static void test_golden_logits(void **state)
     assert_int_equal(n_bad, 0);
 }
 
+/* What caches of codes cost: of latent rows F16 stands for codes of 15 bits. */
+static void test_coded_caches(void **state)
+{
+    static const char *const names[] = {"deepseek2", "deepseek2-fused", "deepseek2-lite", "deepseek2-lite-fused", "llama"};
+    static const struct {
+        const char *name;
+        ae_kv_type type;
+        double error;
+    } types[] = {{"f16", AE_KV_F16, 1e-3}, {"q8_0", AE_KV_Q8_0, 1e-1}};
+    static golden g;
+    static float logits[ROWS][MKARCH_VOCAB];
+    aerie_error error = {0};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof names / sizeof names[0]; i++) {
+        const char *name = names[i / 2];
+        char path[128];
+        ae_model *model;
+        snprintf(path, sizeof path, "%s/%s.gguf", folder, name);
+        need(mkarch_write(mkarch_find(name), false, path, &error), &error);
+        need(ae_model_load(&model, path, NULL, &error), &error);
+        read_golden(&g, name);
+        kv_type = types[i % 2].type;
+        run_model(model, g.tokens, ROWS, logits);
+        kv_type = AE_KV_F32;
+        ae_model_free(model);
+        unlink(path);
+        const difference d = compare(logits, g.logits);
+        print_message("%-22s cache %-5s error %.1e, best token the same in %u of %u rows\n", name, types[i % 2].name, d.nmse,
+                      d.n_agree, ROWS);
+        assert_true(d.nmse <= types[i % 2].error);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_coded_caches)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

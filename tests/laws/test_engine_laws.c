@@ -29,6 +29,8 @@ typedef struct case_model {
     const char *arch;    /* NULL: llama. Of tiny-moe n_ff is also that of an expert */
     uint32_t n_ff_shared, n_dense;
     bool fused;
+    uint32_t n_q;        /* latent attention with a projection before queries */
+    bool old_mla;
     ae_kv_type kv;
     uint32_t window; /* as if the model had it; 0: none */
     bool deep;       /* walked by every law */
@@ -37,6 +39,7 @@ typedef struct case_model {
 
 #define M(type_name, ...) {.type = type_name, .shape = __VA_ARGS__}
 #define SIZES(e, f, h, kv, d, v) .n_embd = e, .n_ff = f, .n_heads = h, .n_kv_heads = kv, .head_dim = d, .n_vocab = v
+#define MLA .arch = "deepseek2", .n_ff_shared = 96, .n_dense = 1
 static const case_model models[] = {
     M("q4_0", "tiny", .deep = true, .all_levels = true),
     M("f32", "tiny"), M("f16", "tiny", .deep = true), M("bf16", "tiny"), M("q4_1", "tiny"), M("q5_0", "tiny"),
@@ -71,6 +74,9 @@ static const case_model models[] = {
     M("q4_0", "tiny", SIZES(64, 96, 3, 1, 128, 263), .kv = AE_KV_Q8_0, .deep = true),
     M("q4_1", "tiny", SIZES(64, 96, 8, 1, 64, 263), .kv = AE_KV_Q8_0, .deep = true),
     M("f32", "tiny", SIZES(72, 100, 3, 3, 24, 277), .kv = AE_KV_Q8_0),
+    /* latent attention: split and fused, with and without a projection before queries, both codes of the cache */
+    M("q4_0", "tiny-mla", MLA, .deep = true),
+    M("q8_0", "tiny-mla", MLA, .n_q = 96, .old_mla = true, .kv = AE_KV_Q8_0, .deep = true),
     /* windows: of less than a draft, of no multiple of a chunk, of more than one chunk */
     M("q4_0", "tiny", .window = 5, .deep = true),
     M("q4_0", "tiny-gqa", .window = 50, .deep = true),
@@ -104,6 +110,7 @@ static void shape_model(const case_model *m, mk_options *o)
     }
     if (!m->deep) o->n_layers = 1, o->n_vocab = o->n_vocab < 301 ? o->n_vocab : 301;
     if (o->n_experts && m->n_ff) o->n_ff_expert = m->n_ff;
+    o->n_q = m->n_q, o->old_mla = m->old_mla;
     o->arch = m->arch, o->n_ff_shared = m->n_ff_shared, o->n_dense = m->n_dense, o->fused = m->fused;
     o->tied = m->tied, o->biases = m->biases, o->rope_freqs = m->rope_freqs;
 }
