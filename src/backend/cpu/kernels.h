@@ -197,7 +197,8 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   Before, K is turned, as is the query: in blocks of h, the largest power of two that divides head_dim, (a, b) = (a + b,
  *   a - b) of elements 1, 2, 4 .. h / 2 apart. That multiplies products by h and spreads the few large elements that keys
  *   have over the row, so that they cost the others fewer bits.
- *   The turned query: top = max |x|, qd = top / AE_KV_QUERY, qc = round-to-even(x * (AE_KV_QUERY / top)); 0 unless top > 1e-30.
+ *   The turned query: top = max |x|, qd = top / AE_KV_QUERY, qc = round-to-even(x * (AE_KV_QUERY / top)), -AE_KV_QUERY of a NaN;
+ *   0 unless top > 1e-30.
  *   s_j = (float)(sum_i kc_j[i] * qc[i]) * (kd_j * (qd * (scale / h))); sums of codes are exact
  *   w_j = p_j * vd_j, W = max w_j (from 0), u_j = round-to-even(w_j * (AE_KV_WEIGHT / W))
  *   o[i] = (float)(sum_j u_j * vc_j[i]) * (W / AE_KV_WEIGHT); 0 unless W > 1e-30
@@ -211,8 +212,7 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *               then cd, rd f32 [64], scales of the latent and of the rotated part
  *   AE_KV_F16   two such planes, then the scales: a code is 128 * high + low, low from -64 to 63, the high digits' plane first
  * Each part is turned by itself, as K of q8_0 is, in blocks of h (hc, hr), and becomes codes and a scale by itself: Q8_0 as there,
- * F16 as a query's codes do: d = top / AE_KV_QUERY, code = round-to-even(x * (AE_KV_QUERY / top)), that of a NaN -AE_KV_QUERY; 0
- * unless top > 1e-30. So are both parts of a query: scales qc, qr.
+ * F16 as a query's codes do: d = top / AE_KV_QUERY, the codes those. So are both parts of a query: scales qc, qr.
  *   dot(part) = (float)(sum of plane codes * query codes), of two planes fmaf((float)high sum, 128, (float)low sum)
  *   s_j = fmaf(dot(latent), cd_j * (qc * (scale / hc)), dot(rotated) * (rd_j * (qr * (scale / hr))))
  *   w_j = p_j * cd_j, W and u_j as above;  o[i] = (float)(sum_j u_j * code_j[i]) * (W / AE_KV_WEIGHT), of two planes

@@ -1,6 +1,5 @@
 /* ref_latent.c - the definition of latent rows in the cache: what is written, and how results are turned back (kernels.h). What
  * attends to them is in ref_attention.c. */
-#include <math.h>
 #include <string.h>
 
 #include "backend/cpu/ref/ref.h"
@@ -17,14 +16,12 @@ void ae_ref_latent_write_f32(const float *row, uint32_t n_rope, uint32_t head_di
 /* One part to its codes from element `at` of the padded row on; its scale. */
 static float write_part15(const float *x, uint32_t n, int8_t *page, uint32_t at, uint32_t dim, uint32_t place)
 {
-    float turned[MAX_DIM];
     int32_t codes[MAX_DIM];
     const float d = ae_ref_quant_query(x, n, codes);
-    ae_ref_turn(x, n, turned);
     for (uint32_t i = 0; i < n; i++) {
-        const int32_t code = d > 0 && isnan(turned[i] / d) ? -(int32_t)AE_KV_QUERY : codes[i], high = ae_latent_high(code);
+        const int32_t high = ae_latent_high(codes[i]);
         page[ae_kv8_k_at(dim, place, at + i)] = (int8_t)high;
-        page[AE_KV_PAGE * (size_t)dim + ae_kv8_k_at(dim, place, at + i)] = (int8_t)(code - 128 * high);
+        page[AE_KV_PAGE * (size_t)dim + ae_kv8_k_at(dim, place, at + i)] = (int8_t)(codes[i] - 128 * high);
     }
     return d;
 }

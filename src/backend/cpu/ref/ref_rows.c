@@ -206,7 +206,8 @@ float ae_ref_quant_query(const float *q, uint32_t head_dim, int32_t *codes)
     float x[MAX_DIM];
     ae_ref_turn(q, head_dim, x);
     const float top = largest(x, head_dim), inv = top > 1e-30f ? AE_KV_QUERY / top : 0;
-    for (uint32_t i = 0; i < head_dim; i++) codes[i] = top > 1e-30f ? ae_round_magic(x[i], inv) : 0;
+    for (uint32_t i = 0; i < head_dim; i++)
+        codes[i] = !(top > 1e-30f) ? 0 : isnan(x[i] * inv) ? -(int32_t)AE_KV_QUERY : ae_round_magic(x[i], inv);
     return top > 1e-30f ? top / AE_KV_QUERY : 0;
 }
 

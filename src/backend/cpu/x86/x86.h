@@ -25,6 +25,11 @@ void ae_avx2_kv_write_f16(const float *k, const float *v, uint32_t head_dim, voi
 void ae_avx2_attention_f16(const ae_attn_tile *tile);
 void ae_avx2_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 void ae_avx2_attention_q8(const ae_attn_tile *tile);
+void ae_avx2_latent_write_codes15(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
+void ae_avx2_latent_write_q8(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
+void ae_avx2_latent_attention_codes15(const ae_attn_tile *tile);
+void ae_avx2_latent_attention_q8(const ae_attn_tile *tile);
+void ae_avx2_latent_unturn(float *y, uint32_t n);
 void ae_avx2_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
 void ae_avx2_l2norm(const float *x, float eps, uint32_t n, float *y);
 void ae_avx2_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
@@ -50,6 +55,11 @@ void ae_avx512_quant256(const float *x, uint32_t n, int8_t *q, float *d, int16_t
 void ae_avx512_attention_f16(const ae_attn_tile *tile);
 void ae_avx512_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 void ae_avx512_attention_q8(const ae_attn_tile *tile);
+void ae_avx512_latent_write_codes15(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
+void ae_avx512_latent_write_q8(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
+void ae_avx512_latent_attention_codes15(const ae_attn_tile *tile);
+void ae_avx512_latent_attention_q8(const ae_attn_tile *tile);
+void ae_avx512_latent_unturn(float *y, uint32_t n);
 void ae_avx512_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
 void ae_avx512_l2norm(const float *x, float eps, uint32_t n, float *y);
 void ae_avx512_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
@@ -60,5 +70,10 @@ void ae_avx512_state_step(const float *from, float *to, const ae_state_step *ste
 ae_mm_fn ae_amx_mm_p16_32, ae_amx_mm_p16_256;
 void ae_amx_kv_write_q8(const float *k, const float *v, uint32_t head_dim, void *page, uint32_t place);
 void ae_amx_attention_q8(const ae_attn_tile *tile);
+void ae_amx_latent_write_codes15(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
+void ae_amx_latent_write_q8(const float *row, uint32_t n_rope, uint32_t head_dim, void *page, uint32_t place);
+void ae_amx_latent_attention_codes15(const ae_attn_tile *tile);
+void ae_amx_latent_attention_q8(const ae_attn_tile *tile);
+void ae_amx_latent_unturn(float *y, uint32_t n);
 
 #endif
