@@ -1,4 +1,4 @@
-/* test_model_bad.c - models with experts that cannot be: each is refused with a sentence that names the key or tensor,
+/* test_model_bad.c - models with experts or latent attention that cannot be: each is refused with a sentence that names the key or tensor,
  * what was found and what was expected. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <setjmp.h>
@@ -13,18 +13,15 @@
 #include "mkmodel.h"
 #include "model/model.h"
 
-/* The bytes of a small model of that architecture. */
-static uint8_t *make_layers(const char *arch, uint32_t n_layers, size_t *n)
+/* The bytes of a model. */
+static uint8_t *make_model(const mk_options *o, size_t *n)
 {
     char path[] = "/tmp/aerie_bad_XXXXXX";
-    mk_options o;
     aerie_error error;
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
-    assert_true(mk_shape("tiny-moe", &o));
-    o.arch = arch, o.n_layers = n_layers, o.head_dim = 16, o.n_kv_heads = 4, o.type = "f32", o.n_ff_shared = 96;
-    if (mk_model(&o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (mk_model(o, path, &error) != AERIE_OK) fail_msg("%s", error.text);
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
     assert_int_equal(fseek(f, 0, SEEK_END), 0);
@@ -36,6 +33,23 @@ static uint8_t *make_layers(const char *arch, uint32_t n_layers, size_t *n)
     fclose(f);
     unlink(path);
     return bytes;
+}
+
+/* A small one of that architecture. */
+static uint8_t *make_layers(const char *arch, uint32_t n_layers, size_t *n)
+{
+    mk_options o;
+    assert_true(mk_shape("tiny-moe", &o));
+    o.arch = arch, o.n_layers = n_layers, o.head_dim = 16, o.n_kv_heads = 4, o.type = "f32", o.n_ff_shared = 96;
+    return make_model(&o, n);
+}
+
+static uint8_t *make_latent(bool old, uint32_t n_q, size_t *n)
+{
+    mk_options o;
+    assert_true(mk_shape("tiny-mla", &o));
+    o.type = "f32", o.old_mla = old, o.n_q = n_q;
+    return make_model(&o, n);
 }
 
 static uint8_t *make(const char *arch, size_t *n)
@@ -157,11 +171,75 @@ static void test_tensors_that_are_missing_or_misshapen(void **state)
     refused(bytes, n, AERIE_ERROR_UNSUPPORTED, "tensor blk.0.ffn_gate.0.weight: the experts are stored one by one");
 }
 
+/* Heads of 48 values, of which 16 rotate; rows of 64 latent values. */
+static void test_latent_attention(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        uint32_t value;
+        const char *sentence;
+        bool old;
+    } counts[] = {
+        {"deepseek2.attention.kv_lora_rank", 0, "deepseek2.attention.kv_lora_rank is 0; 1 to 512 are possible", true},
+        {"deepseek2.attention.kv_lora_rank", 513, "deepseek2.attention.kv_lora_rank is 513; 1 to 512 are possible", false},
+        {"deepseek2.attention.kv_lora_rank", 32, "attention.key_length is 80; it must be 48, kv_lora_rank and rope", false},
+        {"deepseek2.attention.kv_lora_rank", 32, "blk.0.attn_kv_a_mqa.weight has shape [64, 80, 1, 1], expected [64, 48]", true},
+        {"deepseek2.attention.key_length", 81, "deepseek2.attention.key_length is 81; it must be 80", false},
+        {"deepseek2.attention.value_length", 63, "deepseek2.attention.value_length is 63; it must be 64, kv_lora_rank", false},
+        {"deepseek2.attention.key_length_mla", 0, "deepseek2.attention.key_length_mla is 0; 2 to 512 are possible", false},
+        {"deepseek2.attention.key_length_mla", 16, "deepseek2.rope.dimension_count is 16; 2 to 16", false},
+        {"deepseek2.attention.key_length_mla", 4294967295u, "attention.key_length_mla is 4294967295; 2 to 512", false},
+        {"deepseek2.attention.key_length_mla", 40, "blk.0.attn_q.weight has shape [64, 192, 1, 1], expected [64, 160]", false},
+        {"deepseek2.attention.value_length_mla", 0, "attention.value_length_mla is 0; 1 to 512 are possible", false},
+        {"deepseek2.attention.value_length_mla", 24, "blk.0.attn_v_b.weight has shape [64, 32, 4, 1], expected [64, 24, 4]", false},
+        {"deepseek2.attention.value_length", 24, "blk.0.attn_kv_b.weight has shape [64, 256, 1, 1], expected [64, 224]", true},
+        {"deepseek2.attention.key_length", 513, "deepseek2.attention.key_length is 513; 2 to 512 are possible", true},
+        {"deepseek2.rope.dimension_count", 48, "48 values a head, of which 48 rotate; some must be left", true},
+        {"deepseek2.rope.dimension_count", 15, "deepseek2.rope.dimension_count is 15, an odd number", false},
+        {"deepseek2.attention.head_count_kv", 2, "attention.head_count_kv is 2; with latent attention it is 1, or as many", false},
+    };
+    static const struct {
+        const char *name, *to, *sentence;
+        bool old;
+    } absent[] = {
+        {"deepseek2.attention.kv_lora_rank", "deepseek2.attention.xx_lora_rank", "deepseek2.attention.kv_lora_rank", false},
+        {"deepseek2.rope.dimension_count", "deepseek2.rope.dimension_xxxxx", "deepseek2.rope.dimension_count", false},
+        {"deepseek2.attention.key_length_mla", "deepseek2.attention.key_length_xxx", "attention.key_length_mla", false},
+        {"deepseek2.attention.value_length_mla", "deepseek2.attention.value_length_xxx", "attention.value_length_mla", false},
+        {"deepseek2.attention.key_length", "deepseek2.attention.key_xxxxxx", "deepseek2.attention.key_length", true},
+        {"blk.1.attn_k_b.weight", "blk.1.attn_x_b.weight", "tensor blk.1.attn_k_b.weight is missing", false},
+        {"blk.1.attn_v_b.weight", "blk.1.attn_x_b.weight", "tensor blk.1.attn_v_b.weight is missing", false},
+        {"blk.1.attn_kv_b.weight", "blk.1.attn_xv_b.weight", "tensor blk.1.attn_k_b.weight is missing", true},
+        {"blk.0.attn_kv_a_norm.weight", "blk.0.attn_kv_x_norm.weight", "tensor blk.0.attn_kv_a_norm.weight is missing", true},
+        {"blk.0.attn_q.weight", "blk.0.attn_x.weight", "tensor blk.0.attn_q.weight is missing", false},
+    };
+    size_t n;
+    uint8_t *bytes;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        bytes = make_latent(counts[i].old, 0, &n);
+        set_count(bytes, n, counts[i].key, counts[i].value);
+        refused(bytes, n, AERIE_ERROR_FORMAT, counts[i].sentence);
+    }
+    for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++) {
+        bytes = make_latent(absent[i].old, 0, &n);
+        rename_one(bytes, n, absent[i].name, absent[i].to);
+        refused(bytes, n, AERIE_ERROR_FORMAT, absent[i].sentence);
+    }
+    bytes = make_latent(false, 40, &n);
+    set_count(bytes, n, "deepseek2.attention.q_lora_rank", 41);
+    refused(bytes, n, AERIE_ERROR_FORMAT, "tensor blk.0.attn_q_a.weight has shape [64, 40, 1, 1], expected [64, 41]");
+    bytes = make_latent(false, 40, &n);
+    rename_one(bytes, n, "blk.0.attn_q_a_norm.weight", "blk.0.attn_q_x_norm.weight");
+    refused(bytes, n, AERIE_ERROR_FORMAT, "tensor blk.0.attn_q_a_norm.weight is missing");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts_that_cannot_be),
         cmocka_unit_test(test_tensors_that_are_missing_or_misshapen),
+        cmocka_unit_test(test_latent_attention),
     };
     return cmocka_run_group_tests_name("bad models", tests, NULL, NULL);
 }

@@ -199,7 +199,7 @@ static void test_long_texts(void **state)
 {
     (void)state;
     static const char *const names[] = {"smollm", "llama-bpe", "qwen35", "deepseek-coder", "deepseek-llm", "deepseek-v3",
-                                        "gpt-4o", "default", "falcon", NULL};
+                                        "kimi-k2", "gpt-4o", "default", "falcon", NULL};
     static const char *const classes[] = {"a", "A", " ", "\n", "1", "!", "'", "\t", "é", "中", "\xcc\x81", "\xff", "h e"};
     size_t n = 300000;
     char *text = malloc(n + 8);
@@ -345,6 +345,40 @@ static void test_scanners(void **state)
     }
 }
 
+/* Where Kimi K2's published expression cuts: by Python's package regex, whose classes can be subtracted as there. */
+static void test_kimi_k2(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t at[16];
+    } cases[] = {
+        {"Hello, world's BEST JSONParser 12345!?\n\n  x",
+         {5, 6, 14, 19, 30, 31, 34, 36, 40, 41, 43}},
+        {"中文和English混排   汉字,。 々〇x",
+         {9, 16, 22, 24, 25, 31, 35, 36, 42, 43}},
+        {"  汉字  HTTPServer 它's",
+         {1, 2, 8, 9, 20, 21, 24, 26}},
+        {"ça Ünï ไทย日本語カナ 한국어 12中3 a中b Ǆabc",
+         {3, 9, 19, 28, 34, 44, 45, 47, 50, 51, 53, 56, 57, 63}},
+        {"\t中\r\n 中 \n",
+         {1, 4, 6, 7, 10, 12}},
+        {"ÀÉ中ÀÉé'LL're 〡〢 𠀀𠀁x ⺀",
+         {4, 7, 16, 19, 20, 26, 27, 35, 36, 40}},
+    };
+    ae_pretok pretok;
+    assert_int_equal(ae_pretok_init(&pretok, "kimi-k2", 7, NULL), AERIE_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cuts got = {.n = 0};
+        assert_int_equal(ae_pretok_run(&pretok, NULL, cases[i].text, strlen(cases[i].text), note_cut, &got, NULL), AERIE_OK);
+        for (size_t k = 0; k < got.n; k++)
+            if (got.at[k] != cases[i].at[k])
+                fail_msg("\"%s\" is cut at %zu, must be at %zu", cases[i].text, (size_t)got.at[k], cases[i].at[k]);
+        assert_int_equal(got.at[got.n - 1], strlen(cases[i].text));
+    }
+    ae_pretok_free(&pretok);
+}
+
 /* ---- Hostile files, other vocabularies, memory ----------------------------------------------- */
 
 typedef void maker(ae_buf *, const vocab_make *);
@@ -473,7 +507,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bpe),        cmocka_unit_test(test_spm),         cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners),
+        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners), cmocka_unit_test(test_kimi_k2),
         cmocka_unit_test(test_wordpiece),  cmocka_unit_test(test_hostile),     cmocka_unit_test(test_check_same),
         cmocka_unit_test(test_memory),     cmocka_unit_test(test_gemma4),
     };

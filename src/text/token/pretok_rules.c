@@ -18,8 +18,17 @@
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" OTHERS "|" SPACES
 #define CL100K_PATTERN(number) \
     APOSTROPHES "|" PREFIX "\\p{L}+|" number "|" OTHERS "[\\r\\n]*|" NEWLINE_SPACES
-#define CAMEL_PATTERN(tail, number) \
-    PREFIX UPPER "*" LOWER "+" tail "|" PREFIX UPPER "+" LOWER "*" tail "|" number "|" OTHERS "[\\r\\n/]*|" NEWLINE_SPACES
+#define CAMEL_WORDS(upper, lower, tail) PREFIX upper "*" lower "+" tail "|" PREFIX upper "+" lower "*" tail "|"
+#define CAMEL_PATTERN(tail, number) CAMEL_WORDS(UPPER, LOWER, tail) number "|" OTHERS "[\\r\\n/]*|" NEWLINE_SPACES
+
+/* \p{Han} as a script: with extensions, as newer versions of PCRE2 have it, it would be more. */
+#define HAN                                                                                                       \
+    "\\x{2e80}-\\x{2e99}\\x{2e9b}-\\x{2ef3}\\x{2f00}-\\x{2fd5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}"               \
+    "\\x{3038}-\\x{303b}\\x{3400}-\\x{4dbf}\\x{4e00}-\\x{9fff}\\x{f900}-\\x{fa6d}\\x{fa70}-\\x{fad9}"             \
+    "\\x{16fe2}\\x{16fe3}\\x{16ff0}\\x{16ff1}\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b739}\\x{2b740}-\\x{2b81d}"       \
+    "\\x{2b820}-\\x{2cea1}\\x{2ceb0}-\\x{2ebe0}\\x{2ebf0}-\\x{2ee5d}\\x{2f800}-\\x{2fa1d}\\x{30000}-\\x{3134a}"     \
+    "\\x{31350}-\\x{323af}"
+#define NOT_HAN(letters) "(?:(?![" HAN "])" letters ")"
 
 #define GPT2 {AE_STEP_GPT2, {0, 0, 0, false}, GPT2_PATTERN}
 #define LLAMA3 {AE_STEP_LLAMA3, {AE_UNI_LETTER, 3, '\n', false}, CL100K_PATTERN("\\p{N}{1,3}")}
@@ -87,6 +96,9 @@ const ae_pretok_rule ae_pretok_rules[] = {
      {PATTERN("[\\p{P}$+<=>^~|`]+"), GPT2, PATTERN("[0-9][0-9][0-9]")}},
     {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, 
      {CAMEL(3, true, CAMEL_PATTERN(APOSTROPHES "?", "\\p{N}{1,3}"))}},
+    {"kimi-k2", 0,
+     {PATTERN("[" HAN "]+|" CAMEL_WORDS(NOT_HAN(UPPER), NOT_HAN(LOWER), APOSTROPHES "?") "\\p{N}{1,3}|" OTHERS "[\\r\\n]*|"
+              NEWLINE_SPACES)}},
     {"tekken", AE_RULE_IGNORE_MERGES | AE_RULE_BOS, {CAMEL(1, false, CAMEL_PATTERN("", "\\p{N}"))}},
     {"youtu", AE_RULE_IGNORE_MERGES,
      {PATTERN("[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|"
