@@ -240,6 +240,7 @@ static void test_a_saved_answer_goes_on(void **state)
     (void)state;
     static trace expected[N_KINDS];
     uint32_t n_deep = 0;
+    const uint32_t skip = AE_TEST_EVERY > 4 ? 4 : 1; /* each drafter meets every skip-th kind, each kind some drafter */
     for (uint32_t kind = 0; kind < N_KINDS; kind++) {
         aerie_session *plain = open_session(same_model, AERIE_SPEC_NONE, 1, 0, AERIE_KV_F16);
         const aerie_request request = request_of(kind);
@@ -247,7 +248,7 @@ static void test_a_saved_answer_goes_on(void **state)
         aerie_session_free(plain);
     }
     for (size_t t = 0; t < N_TYPES; t++)
-        for (uint32_t kind = 0; kind < N_KINDS; kind++) {
+        for (uint32_t kind = (uint32_t)t % skip; kind < N_KINDS; kind += skip) {
             aerie_session *from = open_session(model, types[t], 2, 0, AERIE_KV_F16);
             const aerie_spec_type other_type = kind % 2 ? types[(t + kind) % N_TYPES] : AERIE_SPEC_NGRAM;
             aerie_session *to = open_session(kind % 2 ? model : same_model, other_type, 1 + kind % 3, 0, AERIE_KV_F16);
@@ -255,7 +256,7 @@ static void test_a_saved_answer_goes_on(void **state)
             aerie_session_free(from);
             aerie_session_free(to);
         }
-    assert_true(n_deep > 100);
+    assert_true(n_deep > 100 / skip);
     print_message("%u tokens came from drafts\n", n_deep);
 }
 
