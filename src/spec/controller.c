@@ -23,6 +23,11 @@
 #define PLAIN_EARLY 12    /* rounds to the next plain one while its time is hardly known, ... */
 #define PLAIN_CLOSE 48    /* ... while speculation gains little, ... */
 #define PLAIN_EVERY 192   /* ... and else */
+#define PLAIN_ODD 2       /* rounds, after one that does not agree with the drift */
+#define DRIFT_ODD 1.25    /* of the drift: no noise */
+#define DRIFT_FAR 1.3
+#define ODD_FASTER 2      /* plain passes that agree with each other and not with the drift, if it is less than that, ... */
+#define ODD_SLOWER 3      /* ... or more */
 #define PLAIN_DRIFTED 4   /* rounds, after the machine became slower or faster */
 #define PLAIN_DOUBTED 8   /* rounds, when it seems slower than a larger pass */
 
@@ -108,12 +113,31 @@ double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint3
     return c->drift * ae_line_at(&line, n_rows);
 }
 
+/* A pass without drafts took `ratio` times what is usual. When several in a row say the same and it is not the drift, then the
+ * drift is wrong, and so is what was recorded since the last one that agreed with it: wrong times of other sizes and a wrong
+ * drift can bear each other out for as long as only those sizes are run. */
+static void check_drift(ae_controller *c, uint32_t n_rows, double ratio)
+{
+    const bool agrees = ratio < DRIFT_ODD * c->drift && ratio > c->drift / DRIFT_ODD;
+    const bool again = ratio < DRIFT_ODD * c->odd_drift && ratio > c->odd_drift / DRIFT_ODD;
+    c->n_odd = agrees ? 0 : again ? c->n_odd + 1 : 1;
+    if (agrees) c->last_agreed = c->clock;
+    else c->odd_drift = ratio;
+    if (c->n_odd < (ratio < c->drift ? ODD_FASTER : ODD_SLOWER)) return;
+    c->n_odd = 0;
+    c->drift_ratios.n_seen = 0;
+    for (int i = 0; i < AE_RATIOS; i++) add_ratio(&c->drift_ratios, ratio);
+    for (uint32_t b = 0; b < AE_T_BUCKETS; b++) ae_curve_forget(&c->pass[b], c->last_agreed, n_rows);
+    c->last_agreed = c->clock;
+}
+
 void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows, double seconds)
 {
     ae_curve *curve = &c->pass[r->prompts ? AE_T_BUCKETS : bucket_of(r->n_context)];
     const ae_times *t = ae_curve_times(curve, n_rows);
     if (!r->prompts && ae_times_trusted(t, c->clock)) {
         add_ratio(&c->drift_ratios, seconds / (double)t->typical);
+        if (n_rows == r->n_rows) check_drift(c, n_rows, seconds / (double)t->typical);
         c->drift = usual_ratio(&c->drift_ratios);
         if (c->drift < 1 / MOST_DRIFT) c->drift = 1 / MOST_DRIFT;
         if (c->drift > MOST_DRIFT) c->drift = MOST_DRIFT;
@@ -285,6 +309,8 @@ static bool plain_is_due(const ae_controller *c, const ae_round *r)
     if (!t->n_seen) return true;
     const uint32_t age = c->clock - c->last_plain;
     if (!ae_times_trusted(t, c->clock)) return age >= PLAIN_EARLY;
+    if (c->n_odd && age >= PLAIN_ODD) return true;
+    if (age >= PLAIN_DOUBTED && (c->drift > DRIFT_FAR || c->drift < 1 / DRIFT_FAR)) return true;
     if (age >= PLAIN_DOUBTED && (double)t->typical > 1.05 * ae_line_at(&c->pass_now, (double)t->typical_size)) return true;
     const double since = c->drift / c->plain_drift; /* a size that was measured wrongly looks like a change of everything */
     if (age >= PLAIN_DRIFTED && (since > 1.25 || since < 0.8)) return true;

@@ -75,6 +75,8 @@ typedef struct ae_controller {
     ae_ratios drift_ratios;          /* of passes over numbers of rows that are well known, */
     double drift;                    /* how much longer all takes at present than what is kept says, ... */
     double plain_drift;              /* ... and when plain decoding was measured last */
+    double odd_drift;                /* what the last plain passes say that do not agree with the drift, ... */
+    uint32_t n_odd, last_agreed;     /* ... how many of them in a row, and the clock at the last one that did */
     bool probing;                    /* the last plan asked only what a network costs */
     struct ae_reached *nodes;        /* [n_seqs * AE_TREE_MAX] while choosing */
     uint64_t *kept;                  /* [n_seqs] of each tree */

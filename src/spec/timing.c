@@ -47,6 +47,12 @@ void ae_curve_add(ae_curve *curve, uint32_t size, double seconds, uint32_t clock
     t->typical_size = sum / (float)n;
 }
 
+void ae_curve_forget(ae_curve *curve, uint32_t after, uint32_t except)
+{
+    for (uint32_t b = 0; b < AE_TIME_BINS; b++)
+        if (b != bin_of(except) && curve->bin[b].last > after) curve->bin[b].n_seen = 0;
+}
+
 const ae_times *ae_curve_times(const ae_curve *curve, uint32_t size)
 {
     return &curve->bin[bin_of(size)];

@@ -35,6 +35,8 @@ typedef struct ae_curve {
 } ae_curve;
 
 void ae_curve_add(ae_curve *curve, uint32_t size, double seconds, uint32_t clock);
+/* Forgets sizes that were last measured after a time of the clock, except one. */
+void ae_curve_forget(ae_curve *curve, uint32_t after, uint32_t except);
 /* The bin of a size. */
 const ae_times *ae_curve_times(const ae_curve *curve, uint32_t size);
 /* Seen often and lately enough that nothing else is asked. */

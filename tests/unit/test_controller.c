@@ -176,9 +176,11 @@ static void run(ae_controller *c, const machine *m, outcome *o)
     }
 }
 
+static uint32_t seed;
+
 static void start(ae_controller *c, const machine *m)
 {
-    n_random = 0; /* a case does not depend on those before it */
+    n_random = seed << 24; /* a case does not depend on those before it */
     const ae_controller_options options = {
         .n_max = N_MAX, .n_seqs = MOST_SEQS, .offers = m->offer > 0, .drafts = !m->no_drafts, .n_warm = m->upkeep > 0 ? 16 : 0};
     assert_int_equal(ae_controller_init(c, &options, NULL), AERIE_OK);
@@ -249,7 +251,7 @@ static void test_in_quiet(void **state)
         EACH(&m) {
             outcome o;
             const double got = speed(&m, &o), best = best_speed(&m);
-            expect("quiet", &m, got, best > 1.1 ? 0.82 * best : 0.97);
+            expect("quiet", &m, got, best > 1.1 ? 0.83 * best : 0.97);
         }
     }
     none_is_bad();
@@ -341,7 +343,7 @@ static void test_joined(void **state)
         expect("a random network beside offers", &both, speed(&both, &o), 0.96 * alone);
         poor.no_drafts = false, poor.level = 0.03, poor.level_row = 6e-4, poor.acceptance = 0.8;
         const double together = speed(&poor, &o);
-        expect("a good network beside offers", &poor, together, (n < 1 ? 1.03 : 0.98) * alone);
+        expect("a good network beside offers", &poor, together, (n < 1 ? 1.03 : 0.99) * alone);
         drafts = poor, drafts.offer_acceptance = 0.02;
         const double with_bad = speed(&drafts, &o);
         drafts.offer = 0;
@@ -401,7 +403,7 @@ static void test_under_load(void **state)
         EACH(&m) {
             outcome o;
             const double got = speed(&m, &o), best = best_speed(&m);
-            expect("load", &m, got, best > 1.1 ? 0.55 * best : 0.9);
+            expect("load", &m, got, best > 1.1 ? 0.55 * best : 0.94);
             if (best > 1.1) continue;
             sum += got, n_plain++, n_low += got < 0.95;
         }
@@ -414,9 +416,11 @@ static void test_under_load(void **state)
 static void test_phases(void **state)
 {
     (void)state;
-    static const uint32_t counts[] = {1, 4, 8, 64};
-    for (size_t n = 0; n < 4; n++) {
+    static const uint32_t counts[] = {1, 4, 8, 64, 4, 8, 4, 8};
+    static const uint32_t seeds[] = {0, 0, 0, 0, 5, 1, 8, 8}; /* the later ones once let a wrong drift last */
+    for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
         machine m = {.n_seqs = counts[n], .n_tokens = n ? 600 : 2000, .phase = 2.2};
+        seed = seeds[n];
         double share = 0;
         uint32_t n_winnable = 0;
         EACH(&m) {
@@ -428,6 +432,7 @@ static void test_phases(void **state)
         if (share < 0.88 * n_winnable) print_error("%u sequences: %.3f of the best\n", m.n_seqs, share / n_winnable);
         assert_true(share >= 0.88 * n_winnable);
     }
+    seed = 0;
     none_is_bad();
 }
 
