@@ -14,5 +14,9 @@ bring() {
 for module in jinja2 jsonschema numpy; do # Debian's packages have them, other Pythons than Debian's may not
     has "$module" || bring "$module"
 done
+# clients of the server; each brings what it needs
+for package in openai anthropic ollama langchain-openai; do
+    has "$(echo "$package" | tr - _)" || bring "$package" || echo "skip: $package could not be had"
+done
 # the newest Unicode's rules are those of a version; what it depends on is for downloading models
 has tokenizers || bring --no-deps tokenizers==0.23.3

@@ -134,8 +134,8 @@ static bool path_of(const serve_call *call, const char *name, char out[4096], se
 static bool write_file(const char *path, const void *data, size_t n, serve_error *error)
 {
     char other[4120];
-    snprintf(other, sizeof other, "%s.%ld.new", path, (long)getpid());
-    const int fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    snprintf(other, sizeof other, "%s.XXXXXX", path);
+    const int fd = mkstemp(other); /* two requests may save under the same name at once */
     bool ok = fd >= 0;
     for (size_t at = 0; ok && at < n;) {
         const ssize_t written = write(fd, (const char *)data + at, n - at);
