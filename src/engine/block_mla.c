@@ -1,8 +1,8 @@
 /* block_mla.c - multi-head latent attention, in the absorbed form alone: for prompts, decoding and drafts.
  *
- * A position keeps one row for all heads: n_rope rotated values, then n_latent normed ones. A head's query goes through its k_b into
- * the space of the rows, [rotated | latent]; attention gives a weighted sum of latent values, which its v_b turns into the head's
- * result. Heads differ by queries alone, so the cache is read once for all of them.
+ * A position keeps one row for all heads: n_rope rotated values, then n_latent normed ones. A head's query goes through its k_b
+ * into the space of the rows, [rotated | latent]; attention gives a weighted sum of latent values, which its v_b turns into the
+ * head's result. Heads differ by queries alone, so that they share what is read of the cache.
  * Owns nothing. */
 #include "engine/block.h"
 

@@ -70,7 +70,8 @@ void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, a
         {from->s_gate, &to->s_gate}, {from->s_up, &to->s_up}, {from->s_down, &to->s_down}, {from->s_router, &to->s_router},
         {from->ple_gate, &to->ple_gate}, {from->ple_proj, &to->ple_proj},
         {from->latent_down, &to->latent_down}, {from->latent_up, &to->latent_up}, {from->mla.q_a, &to->mla.q_a},
-        {from->mla.q_b, &to->mla.q_b}, {from->recur.in, &to->recur.in}, {from->recur.gate, &to->recur.gate}, {from->recur.alpha, &to->recur.alpha},
+        {from->mla.q_b, &to->mla.q_b},
+        {from->recur.in, &to->recur.in}, {from->recur.gate, &to->recur.gate}, {from->recur.alpha, &to->recur.alpha},
         {from->recur.beta, &to->recur.beta}, {from->recur.beta_alpha, &to->recur.beta_alpha},
         {from->recur.out, &to->recur.out}};
     const struct {

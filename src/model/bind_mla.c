@@ -51,7 +51,8 @@ static aerie_status read_sizes(ae_binder *b, ae_hparams *h)
                        "that do not", ae_gguf_path(b->gguf), h->head_dim, m->n_rope);
     m->n_nope = h->head_dim - m->n_rope;
     if (is_new(b)) {
-        AE_TRY(check_size(b, "attention.key_length", m->n_latent + m->n_rope, "kv_lora_rank and rope.dimension_count together"));
+        AE_TRY(check_size(b, "attention.key_length", m->n_latent + m->n_rope,
+                          "kv_lora_rank and rope.dimension_count together"));
         AE_TRY(check_size(b, "attention.value_length", m->n_latent, "kv_lora_rank"));
     }
     if (ae_gguf_tensor_find(b->gguf, "blk.0.attn_q.weight")) return AERIE_OK; /* whatever q_lora_rank says, as elsewhere */

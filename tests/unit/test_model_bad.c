@@ -1,5 +1,5 @@
-/* test_model_bad.c - models with experts or latent attention that cannot be: each is refused with a sentence that names the key or tensor,
- * what was found and what was expected. */
+/* test_model_bad.c - models with experts or latent attention that cannot be: each is refused with a sentence that names the key
+ * or tensor, what was found and what was expected. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -184,7 +184,8 @@ static void test_latent_attention(void **state)
         {"deepseek2.attention.kv_lora_rank", 0, "deepseek2.attention.kv_lora_rank is 0; 1 to 512 are possible", true},
         {"deepseek2.attention.kv_lora_rank", 513, "deepseek2.attention.kv_lora_rank is 513; 1 to 512 are possible", false},
         {"deepseek2.attention.kv_lora_rank", 32, "attention.key_length is 80; it must be 48, kv_lora_rank and rope", false},
-        {"deepseek2.attention.kv_lora_rank", 32, "blk.0.attn_kv_a_mqa.weight has shape [64, 80, 1, 1], expected [64, 48]", true},
+        {"deepseek2.attention.kv_lora_rank", 32,
+         "blk.0.attn_kv_a_mqa.weight has shape [64, 80, 1, 1], expected [64, 48]", true},
         {"deepseek2.attention.key_length", 81, "deepseek2.attention.key_length is 81; it must be 80", false},
         {"deepseek2.attention.value_length", 63, "deepseek2.attention.value_length is 63; it must be 64, kv_lora_rank", false},
         {"deepseek2.attention.key_length_mla", 0, "deepseek2.attention.key_length_mla is 0; 2 to 512 are possible", false},
@@ -192,12 +193,14 @@ static void test_latent_attention(void **state)
         {"deepseek2.attention.key_length_mla", 4294967295u, "attention.key_length_mla is 4294967295; 2 to 512", false},
         {"deepseek2.attention.key_length_mla", 40, "blk.0.attn_q.weight has shape [64, 192, 1, 1], expected [64, 160]", false},
         {"deepseek2.attention.value_length_mla", 0, "attention.value_length_mla is 0; 1 to 512 are possible", false},
-        {"deepseek2.attention.value_length_mla", 24, "blk.0.attn_v_b.weight has shape [64, 32, 4, 1], expected [64, 24, 4]", false},
+        {"deepseek2.attention.value_length_mla", 24,
+         "blk.0.attn_v_b.weight has shape [64, 32, 4, 1], expected [64, 24, 4]", false},
         {"deepseek2.attention.value_length", 24, "blk.0.attn_kv_b.weight has shape [64, 256, 1, 1], expected [64, 224]", true},
         {"deepseek2.attention.key_length", 513, "deepseek2.attention.key_length is 513; 2 to 512 are possible", true},
         {"deepseek2.rope.dimension_count", 48, "48 values a head, of which 48 rotate; some must be left", true},
         {"deepseek2.rope.dimension_count", 15, "deepseek2.rope.dimension_count is 15, an odd number", false},
-        {"deepseek2.attention.head_count_kv", 2, "attention.head_count_kv is 2; with latent attention it is 1, or as many", false},
+        {"deepseek2.attention.head_count_kv", 2,
+         "attention.head_count_kv is 2; with latent attention it is 1, or as many", false},
     };
     static const struct {
         const char *name, *to, *sentence;

@@ -1,7 +1,7 @@
 /* cpu_heads.c - a product for each attention head: queries into the space of latent rows, and results out of it.
  *
- * Owns nothing: works in the stream's activations. A head's rows stand there one after the other, as the rows of an expert do in
- * cpu_moe.c. As many heads as fit are prepared together; then the panels of all their weights form one list, cut over
+ * Owns nothing: works in the stream's activations. A head's rows stand there one after the other, as the rows of an expert
+ * do in cpu_moe.c. As many heads as fit are prepared together; then the panels of all their weights form one list, cut over
  * the threads. A row's arithmetic is that of a product by itself. */
 #include "backend/cpu/cpu_int.h"
 

@@ -195,7 +195,8 @@ static void values_latent(const view *w, int32_t first, int32_t last, const floa
         const int32_t slot = slot_of(w->query, first + (int32_t)j);
         page[j] = slot_page(t, slot);
         place[j] = (uint32_t)slot % AE_KV_PAGE;
-        weight[j] = p[((uint32_t)first + j) % AE_KV_PAGE] * ae_latent_scales(page[j], w->n_planes, t->head_dim, t->n_rope)[place[j]];
+        const float *scales = ae_latent_scales(page[j], w->n_planes, t->head_dim, t->n_rope);
+        weight[j] = p[((uint32_t)first + j) % AE_KV_PAGE] * scales[place[j]];
     }
     const float d = weight_codes(weight, n, code);
     for (uint32_t i = 0; i < t->head_dim; i++) {
