@@ -108,8 +108,9 @@ class Page:
         return self.browser.call(method, self.session, **params)
 
     def go(self, address):
+        self.js("window.beforeGoing = true")
         self.call("Page.navigate", url=address)
-        self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self.wait("!window.beforeGoing && document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def js(self, code):
         """The value of an expression, promises awaited."""

@@ -97,6 +97,13 @@ function ask(question, yes) {
   return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
 }
 
+/* At most n characters, cut between words. */
+function shorten(text, n) {
+  if (text.length <= n) return text;
+  const cut = text.slice(0, n);
+  return cut.slice(0, Math.max(cut.lastIndexOf(" "), n / 2)).trimEnd() + " …";
+}
+
 function headers() {
   const all = { "Content-Type": "application/json" };
   if (apiKey()) all.Authorization = "Bearer " + apiKey();
@@ -535,7 +542,7 @@ function stop() {
 function send(text) {
   if (!text.trim() || state.running) return;
   const { chat } = state;
-  if (!chat.title) chat.title = text.trim().replace(/\s+/g, " ").slice(0, 60);
+  if (!chat.title) chat.title = shorten(text.trim().replace(/\s+/g, " "), 60);
   if (!state.chats.includes(chat)) state.chats.unshift(chat);
   chat.messages.push({ role: "user", content: text });
   saveChats();
