@@ -1,0 +1,253 @@
+/* test_mixer_laws.c - law 1 for one model of every kind of mixer, with every kind of drafter.
+ *
+ * Below aerie.h: rows of a prompt in chunks, a drafted tree, and what follows an accepted path, by the best kernels on several
+ * threads, equal plain decoding by the reference kernels on one, one row at a time. Through aerie.h: the same tokens whoever
+ * drafts, in chains and trees, for one sequence and several. A new kind is a row of `mixers`.
+ */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "every.h"
+#include "mkarch.h"
+#include "mkhead.h"
+#include "spec_rig.inc"
+
+/* Models of mkarch_table.c; a drafter that is a model is the next one. */
+static const struct mixer {
+    const char *kind, *model;
+} mixers[] = {
+    {"attention", "llama"},      {"windows", "gemma3"},  {"sinks", "gpt-oss"},          {"chunks", "llama4"},
+    {"gated, DeltaNet", "qwen35"}, {"Mamba2", "nemotron_h"}, {"short convolution", "lfm2"}, {"shared KV", "gemma4"},
+};
+#define N_MIXERS (sizeof mixers / sizeof mixers[0])
+
+enum { N_ROWS = 75, N_BEFORE = 41, N_TREE = 14, N_REQUESTS = 3, N_PREDICT = 14 };
+
+static aerie_model *models[N_MIXERS], *ref_models[N_MIXERS];
+static aerie_drafter_head *heads[N_MIXERS];
+static int32_t tokens[N_REQUESTS][N_ROWS];
+
+/* ---- Rows ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct engine {
+    ae_model *model;
+    ae_backend *backend;
+    ae_net *net;
+    ae_engine *engine;
+} engine;
+
+static void open_engine(engine *e, const char *path, const char *level, uint32_t n_threads)
+{
+    aerie_error error = {0};
+    const ae_engine_options o = {.n_ctx = MKARCH_CTX, .n_seqs = 1, .n_batch = N_ROWS,
+                                 .n_outputs = N_ROWS, .n_threads = n_threads, .n_snapshots = 2};
+    need(ae_model_load(&e->model, path, NULL, &error), &error);
+    need(ae_backend_open(&e->backend, NULL, level, &error), &error);
+    need(ae_net_create(&e->net, e->model, e->backend, &(ae_load_options){.n_threads = n_threads}, &error), &error);
+    need(ae_engine_create(&e->engine, e->net, &o, &error), &error);
+}
+
+static void close_engine(engine *e)
+{
+    ae_engine_free(e->engine);
+    ae_net_free(e->net);
+    ae_backend_close(e->backend);
+    ae_model_free(e->model);
+}
+
+/* Logits of list[0..n), `step` rows a pass, after what is live; all are kept. */
+static void chain(const engine *e, const int32_t *list, uint32_t n, uint32_t step, float *logits)
+{
+    aerie_error error = {0};
+    for (uint32_t done = 0, m; done < n; done += m) {
+        uint32_t first;
+        m = n - done < step ? n - done : step;
+        ae_engine_rows_clear(e->engine);
+        need(ae_engine_add_chain(e->engine, 0, list + done, m, AE_EXPORT_ALL, &first, &error), &error);
+        need(ae_engine_pass(e->engine, &error), &error);
+        for (uint32_t i = 0; i < m; i++)
+            memcpy(logits + (size_t)(done + i) * MKARCH_VOCAB, ae_engine_logits(e->engine, first + i), MKARCH_VOCAB * sizeof *logits);
+        assert_int_equal(ae_engine_commit(e->engine, 0, m, NULL, 0), AERIE_OK);
+    }
+}
+
+static void same_rows(const char *kind, const char *what, const float *got, const float *wanted, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (memcmp(got + (size_t)i * MKARCH_VOCAB, wanted + (size_t)i * MKARCH_VOCAB, MKARCH_VOCAB * sizeof *got))
+            fail_msg("%s: %s: row %u is another", kind, what, i);
+}
+
+/* A tree after N_BEFORE tokens: each node's row is that of its path; a path is accepted, and what follows is as if it had
+ * never been a draft. */
+static void check_tree(const char *kind, const engine *best, const engine *ref, uint64_t seed)
+{
+    static float got[N_ROWS * MKARCH_VOCAB], wanted[N_ROWS * MKARCH_VOCAB];
+    aerie_error error = {0};
+    ae_tree tree = {.n = 0};
+    uint64_t random = seed;
+    uint32_t root, first;
+    int32_t path[N_TREE], text[N_ROWS];
+    for (uint32_t i = 0; i < N_TREE; i++)
+        ae_tree_add(&tree, (int32_t)(mk_random(&random) % (i + 1)) - 1, (int32_t)(3 + mk_random(&random) % 250), 0.5f);
+    (void)ae_engine_truncate(best->engine, 0, 0);
+    chain(best, tokens[0], N_BEFORE, 11, got);
+    ae_engine_rows_clear(best->engine);
+    need(ae_engine_add_chain(best->engine, 0, tokens[0] + N_BEFORE, 1, AE_EXPORT_ALL, &root, &error), &error);
+    need(ae_engine_add_tree(best->engine, 0, &tree, &first, &error), &error);
+    need(ae_engine_pass(best->engine, &error), &error);
+    memcpy(text, tokens[0], (N_BEFORE + 1) * sizeof *text);
+    (void)ae_engine_truncate(ref->engine, 0, 0);
+    chain(ref, text, N_BEFORE + 1, 1, wanted);
+    ae_engine_snapshot(ref->engine, 0);
+    uint32_t n_path = 0;
+    for (uint32_t i = 0; i < tree.n; i++) {
+        uint32_t n = (uint32_t)tree.depth[i];
+        n_path = n;
+        for (int32_t at = (int32_t)i; at >= 0; at = tree.parent[at]) path[--n] = at;
+        for (uint32_t k = 0; k < n_path; k++) text[N_BEFORE + 1 + k] = tree.token[path[k]];
+        const uint32_t begin = ae_engine_truncate(ref->engine, 0, N_BEFORE + 1); /* a snapshot is there */
+        chain(ref, text + begin, N_BEFORE + 1 + n_path - begin, 1, wanted);
+        if (memcmp(ae_engine_logits(best->engine, first + i), wanted + (size_t)(N_BEFORE + n_path - begin) * MKARCH_VOCAB,
+                   MKARCH_VOCAB * sizeof *wanted))
+            fail_msg("%s: node %u of the tree is another", kind, i);
+    }
+    assert_int_equal(ae_engine_commit(best->engine, 0, 1, path, n_path), AERIE_OK); /* the last node's path */
+    chain(best, tokens[1], 9, 4, got);
+    chain(ref, tokens[1], 9, 1, wanted);
+    same_rows(kind, "after an accepted path", got, wanted, 9);
+    assert_true(ae_kv_is_sound(ae_engine_kv(best->engine)));
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    static float got[N_ROWS * MKARCH_VOCAB], wanted[N_ROWS * MKARCH_VOCAB];
+    for (size_t i = 0; i < N_MIXERS; i++) {
+        engine best, ref;
+        open_engine(&best, path_of(mixers[i].model), "", 3);
+        open_engine(&ref, path_of(mixers[i].model), "ref", 1);
+        chain(&ref, tokens[0], N_ROWS, 1, wanted);
+        static const uint32_t steps[] = {N_ROWS, 13, 1};
+        for (size_t k = 0; k < 3; k++) {
+            (void)ae_engine_truncate(best.engine, 0, 0);
+            chain(&best, tokens[0], N_ROWS, steps[k], got);
+            same_rows(mixers[i].kind, "a prompt in chunks", got, wanted, N_ROWS);
+        }
+        check_tree(mixers[i].kind, &best, &ref, i + 1);
+        close_engine(&best);
+        close_engine(&ref);
+    }
+}
+
+/* ---- Tokens --------------------------------------------------------------------------------------------------------- */
+
+static void run_all(const aerie_model *model, uint32_t n_seqs, const aerie_spec *spec, uint32_t sampling, const run *plain, run *r)
+{
+    aerie_error error = {0};
+    aerie_session *session;
+    aerie_request requests[N_REQUESTS];
+    static const size_t lengths[N_REQUESTS] = {1, 40, N_ROWS};
+    const ae_api_test test = {.fixed = plain != NULL, .oracle_error = 0.3f};
+    aerie_session_params p = aerie_session_params_default();
+    p.n_ctx = MKARCH_CTX, p.n_seqs = n_seqs, p.n_batch = 48, p.n_threads = 2, p.spec = *spec;
+    need(ae_api_test_session_create(&session, model, &p, &test, &error), &error);
+    if (plain) tell_oracle(session, plain);
+    for (size_t i = 0; i < N_REQUESTS; i++) {
+        requests[i] = aerie_request_default();
+        requests[i].tokens = tokens[i], requests[i].n_tokens = lengths[i], requests[i].n_predict = N_PREDICT;
+        requests[i].ignore_eos = true;
+        requests[i].sampling = sampling_of(sampling);
+    }
+    generate(session, model, requests, N_REQUESTS, r);
+    aerie_session_free(session);
+}
+
+static void test_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        aerie_spec_type type;
+        aerie_tree tree;
+        uint32_t n_seqs;
+    } ways[] = {{"n-grams", AERIE_SPEC_NGRAM, AERIE_TREE_AUTO, 3},   {"oracle", AE_SPEC_ORACLE, AERIE_TREE_OFF, 3},
+                {"oracle tree", AE_SPEC_ORACLE, AERIE_TREE_AUTO, 1}, {"random", AE_SPEC_RANDOM, AERIE_TREE_AUTO, 2},
+                {"draft model", AERIE_SPEC_DRAFT, AERIE_TREE_OFF, 2}, {"draft model's tree", AERIE_SPEC_DRAFT, AERIE_TREE_AUTO, 1},
+                {"EAGLE", AERIE_SPEC_EAGLE3, AERIE_TREE_OFF, 1},     {"EAGLE's tree", AERIE_SPEC_EAGLE3, AERIE_TREE_AUTO, 3}};
+    static run plain, got;
+    uint32_t n_accepted = 0;
+    for (size_t i = 0; i < N_MIXERS; i++) {
+        const uint32_t sampling = i % 2;
+        aerie_spec spec = aerie_spec_default();
+        spec.type = AERIE_SPEC_NONE;
+        run_all(ref_models[i], 1, &spec, sampling, NULL, &plain);
+        for (size_t w = i % AE_TEST_EVERY; w < sizeof ways / sizeof *ways; w += AE_TEST_EVERY) {
+            spec.type = ways[w].type, spec.tree = ways[w].tree, spec.n_max = 5, spec.ngram = false;
+            spec.draft_model = spec.type == AERIE_SPEC_DRAFT ? models[(i + 1) % N_MIXERS] : NULL;
+            spec.head = spec.type == AERIE_SPEC_EAGLE3 ? heads[i] : NULL;
+            run_all(models[i], ways[w].n_seqs, &spec, sampling, &plain, &got);
+            for (size_t k = 0; k < N_REQUESTS; k++) {
+                char text[96];
+                snprintf(text, sizeof text, "%s, %s", mixers[i].kind, ways[w].name);
+                same_answer(&got.answers[k], &plain.answers[k], text, k);
+                n_accepted += got.answers[k].stats.n_accepted;
+            }
+        }
+    }
+    assert_true(n_accepted > 100u / (uint32_t)AE_TEST_EVERY);
+}
+
+/* ---- Models ---------------------------------------------------------------------------------------------------------- */
+
+static int make_models(void **state)
+{
+    uint64_t random = 3;
+    (void)state;
+    if (!mkdtemp(folder)) return 1;
+    for (size_t i = 0; i < N_MIXERS; i++) {
+        aerie_error error = {0};
+        char path[96], head[112];
+        snprintf(path, sizeof path, "%s", path_of(mixers[i].model));
+        need(mkarch_write(mkarch_find(mixers[i].model), true, path, &error), &error);
+        models[i] = load(path, "");
+        ref_models[i] = load(path, "ref");
+        snprintf(head, sizeof head, "%s-head.gguf", path);
+        const mkhead_options o = {.kind = "eagle3", .type = "f32", .n_draft = 24};
+        need(mkhead_write(&o, path, head, &error), &error);
+        need(aerie_drafter_head_load(&heads[i], models[i], head, NULL, &error), &error);
+        unlink(head);
+    }
+    for (size_t i = 0; i < N_REQUESTS; i++)
+        for (size_t k = 0; k < N_ROWS; k++)
+            tokens[i][k] = k < 20 ? 3 + (int32_t)(mk_random(&random) % 250) : tokens[i][k - 20]; /* n-grams find something */
+    return 0;
+}
+
+static int drop_models(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_MIXERS; i++) {
+        aerie_drafter_head_free(heads[i]);
+        aerie_model_free(models[i]);
+        aerie_model_free(ref_models[i]);
+        unlink(path_of(mixers[i].model));
+    }
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens)};
+    return cmocka_run_group_tests(tests, make_models, drop_models);
+}
