@@ -28,6 +28,7 @@ static const struct mixer {
 } mixers[] = {
     {"attention", "llama"},      {"windows", "gemma3"},  {"sinks", "gpt-oss"},          {"chunks", "llama4"},
     {"gated, DeltaNet", "qwen35"}, {"Mamba2", "nemotron_h"}, {"short convolution", "lfm2"}, {"shared KV", "gemma4"},
+    {"latent", "deepseek2"},
 };
 #define N_MIXERS (sizeof mixers / sizeof mixers[0])
 

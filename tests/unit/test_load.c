@@ -12,6 +12,7 @@
 #include "aerie.h"
 #include "fail_read.h"
 #include "formats/gguf.h"
+#include "mkarch.h"
 #include "mkmodel.h"
 
 #define N_TOKENS 6
@@ -146,6 +147,50 @@ static void test_what_is_read(void **state)
     aerie_model_params both = params_of(&ways[1], NULL);
     both.no_mmap = true;
     assert_int_equal(aerie_model_load(&model, path, &both, &error), AERIE_ERROR_ARGUMENT);
+}
+
+/* Bytes of a tensor in the file. */
+static size_t tensor_bytes(const char *file, const char *name)
+{
+    ae_gguf *gguf;
+    aerie_error error;
+    size_t bytes = 0;
+    assert_int_equal(ae_gguf_open(&gguf, file, NULL, &error), AERIE_OK);
+    for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
+        if (t->name.n == strlen(name) && !memcmp(t->name.data, name, t->name.n)) bytes = t->bytes;
+    }
+    ae_gguf_close(gguf);
+    assert_true(bytes);
+    return bytes;
+}
+
+static size_t planned_weights(const char *file, const way *w)
+{
+    aerie_memory_plan plan;
+    aerie_error error;
+    const aerie_model_params p = params_of(w, NULL);
+    assert_int_equal(aerie_memory_plan_get(file, &p, NULL, &plan, sizeof plan, &error), AERIE_OK);
+    return plan.weight_bytes;
+}
+
+/* Tables that are looked up stay in the file, and where they are read they keep their type; experts may stay there, too
+ * (docs/loading.md). */
+static void test_tables_and_experts(void **state)
+{
+    (void)state;
+    aerie_error error;
+    make_model("tiny", "q4_0", false);
+    const size_t embedding = tensor_bytes(path, "token_embd.weight");
+    assert_in_range(planned_weights(path, &ways[2]) - planned_weights(path, &ways[0]), embedding, embedding + 63);
+    make_model("tiny-moe", "q4_0", false);
+    const size_t experts = tensor_bytes(path, "blk.0.ffn_up_exps.weight");
+    assert_true(planned_weights(path, &ways[0]) - planned_weights(path, &ways[1]) >= 3 * experts);
+    /* Gemma 4's table of embeddings for layers: of a float type here, as are all its matrices */
+    assert_int_equal(mkarch_write(mkarch_find("gemma4"), true, path, &error), AERIE_OK);
+    const size_t table = tensor_bytes(path, "per_layer_token_embd.weight");
+    assert_true(planned_weights(path, &ways[0]) < table);
+    assert_in_range(planned_weights(path, &ways[2]), table, table + tensor_bytes(path, "token_embd.weight") * 40);
 }
 
 /* A draft model whose tokenizer makes more tokens of a text gets a larger context, and that is counted; if it shares too
@@ -386,6 +431,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_logits_however_loaded),
         cmocka_unit_test(test_what_is_read),
+        cmocka_unit_test(test_tables_and_experts),
         cmocka_unit_test(test_memory_of_a_draft_model),
         cmocka_unit_test(test_failing_reads),
         cmocka_unit_test(test_weights_that_are_no_numbers),
