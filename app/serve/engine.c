@@ -150,24 +150,24 @@ static void *step_all(void *user)
 
 int serve_engine_start(serve_model *model)
 {
-    model->n_seqs = model->options.session.n_seqs;
-    model->active = NULL;
-    model->active_end = &model->active;
-    model->n_active = 0;
-    model->slots = calloc(model->n_seqs, sizeof *model->slots);
-    if (!model->slots) return app_error_memory("the slots");
+    const uint32_t n_seqs = model->options.session.n_seqs;
+    serve_slot *slots = calloc(n_seqs, sizeof *slots);
+    if (!slots) return app_error_memory("the slots");
     atomic_store(&model->stop, false);
     atomic_store(&model->last_step, app_now());
     atomic_store(&model->step_began, 0);
-    if (pthread_create(&model->thread, NULL, step_all, model)) {
-        free(model->slots);
-        model->slots = NULL;
-        return app_error(APP_FAILED, "a thread could not be started");
-    }
     pthread_mutex_lock(&model->lock);
-    model->may_submit = true;
+    model->n_seqs = n_seqs;
+    model->slots = slots;
+    model->active = NULL;
+    model->active_end = &model->active;
+    model->n_active = 0;
+    model->may_submit = !atomic_load(&model->server->stopping); /* which is set before serve_models_stop takes the lock */
     pthread_mutex_unlock(&model->lock);
-    return APP_DONE;
+    if (pthread_create(&model->thread, NULL, step_all, model) == 0) return APP_DONE;
+    model->slots = NULL;
+    free(slots);
+    return app_error(APP_FAILED, "a thread could not be started");
 }
 
 void serve_engine_stop(serve_model *model)

@@ -19,7 +19,7 @@
 #include "serve/models.h"
 #include "serve/system.h"
 
-enum { BACKLOG = 512, TICK_NS = 200 * 1000 * 1000 };
+enum { BACKLOG = 512, TICK_NS = 200 * 1000 * 1000, END_SECONDS = 10 };
 
 /* ---- The socket ---------------------------------------------------------------------------------------------- */
 
@@ -126,6 +126,28 @@ static int next_signal(const sigset_t *set)
     return got > 0 ? got : 0;
 }
 
+static void end_now(int signal_number)
+{
+    (void)signal_number;
+    _exit(APP_DONE);
+}
+
+/* What is left to do is to free memory. If a pass does not end, or a client does not go, the server ends all the same: after a
+ * while, or at the next signal. */
+static void end_for_sure(void)
+{
+    static const int signals[] = {SIGALRM, SIGTERM, SIGINT};
+    const struct sigaction action = {.sa_handler = end_now};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        sigaction(signals[i], &action, NULL);
+        sigaddset(&set, signals[i]);
+    }
+    alarm(END_SECONDS);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 /* Until what runs has ended, the time is over, or another signal comes. */
 static void drain(serve_server *server, const sigset_t *set)
 {
@@ -142,6 +164,7 @@ static void drain(serve_server *server, const sigset_t *set)
     if (n) app_note("%u answers have not ended within --grace %u s and are cut off", n, (unsigned)server->o->grace);
     atomic_store(&server->stopping, true);
     serve_models_stop(server->models);
+    end_for_sure();
 }
 
 int serve_http_run(serve_server *server)

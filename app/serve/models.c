@@ -136,6 +136,10 @@ int serve_models_create(serve_models *models, serve_server *server)
         pthread_mutex_init(&models->items[i].lock, NULL);
         pthread_cond_init(&models->items[i].changed, NULL);
     }
+    if (!bad && o->models.n) { /* from the first request on: /health must not say that all is well */
+        models->items[0].state = SERVE_LOADING;
+        models->items[0].startup = true;
+    }
     return bad;
 }
 
@@ -217,10 +221,6 @@ void serve_models_start(serve_models *models)
         serve_notify("READY=1"); /* models are loaded when asked for */
         return;
     }
-    pthread_mutex_lock(&models->lock);
-    models->items[0].state = SERVE_LOADING;
-    models->items[0].startup = true;
-    pthread_mutex_unlock(&models->lock);
     models->has_starter = pthread_create(&models->starter, NULL, load_first, models) == 0;
     if (!models->has_starter) atomic_store(&models->server->failed, true);
 }

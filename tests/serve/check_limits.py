@@ -215,6 +215,15 @@ class Limits(unittest.TestCase):
             self.assertIn(answers[0], (503, None, 200))
             s.stop()
 
+    def test_health_is_good_only_when_the_model_answers(self):
+        for _ in range(5):
+            with Server(wait=False) as s:
+                seen = []
+                while not seen or seen[-1] != 200:
+                    seen.append(s.get("/health").status)
+                    self.assertIn(seen[-1], (200, 503))
+                self.assertEqual(s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status, 200)
+
     def test_options(self):
         def refused(status, text, *options):
             s = Server(*options, wait=False, model=None)
