@@ -14,6 +14,7 @@ serve_handler serve_post_responses;                      /* responses.c */
 /* ollama.c */
 serve_handler serve_post_ollama_chat, serve_post_ollama_generate, serve_get_tags, serve_get_running, serve_get_version,
     serve_post_show;
+serve_handler serve_get_curve; /* info.c */
 serve_handler serve_get_slots, serve_post_slot;                                                                 /* slots.c */
 /* text.c */
 serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template, serve_refuse_embeddings;

@@ -125,3 +125,45 @@ void serve_get_page(serve_call *call)
     serve_fail(&error, 503, "", "not enough memory for the page");
     serve_reply_error(call, &error);
 }
+
+#define CURVE_RUNS 2
+
+typedef struct curve {
+    serve_model *model;
+    size_t i; /* the point to measure */
+    double seconds[SERVE_N_CURVE];
+} curve;
+
+/* A point that is missing, while nothing else is to be done; the prefix cache may be lost with it. */
+static void measure_curve(aerie_session *session, void *user)
+{
+    curve *c = user;
+    double runs[CURVE_RUNS];
+    double *point = &c->model->curve[c->i];
+    if (*point <= 0 && !aerie_session_n_tasks(session) &&
+        aerie_time_pass(session, 1u << c->i, 0, true, CURVE_RUNS, runs, NULL) == AERIE_OK)
+        *point = runs[0] < runs[1] ? runs[0] : runs[1];
+    c->seconds[c->i] = *point;
+}
+
+/* T(n) of ?model=, measured when it is first asked for. */
+void serve_get_curve(serve_call *call)
+{
+    serve_error error = {0};
+    serve_models *models = call->server->models;
+    serve_model *m = serve_models_take(models, serve_call_query(call, "model"), call, &error);
+    if (!m) {
+        if (error.status != 499) serve_reply_error(call, &error);
+        return;
+    }
+    curve c = {.model = m};
+    for (; c.i < SERVE_N_CURVE; c.i++) serve_engine_do(m, measure_curve, &c); /* one by one: requests come in between */
+    serve_models_give(models, m);
+    json_t *points = json_array();
+    bool ok = points != NULL;
+    for (size_t i = 0; ok && i < SERVE_N_CURVE; i++)
+        if (c.seconds[i] > 0)
+            ok = json_array_append_new(points, json_pack("{s:i, s:f}", "n", 1 << i, "seconds", c.seconds[i])) == 0;
+    if (!ok) json_decref(points);
+    serve_reply_json(call, 200, ok ? json_pack("{s:o}", "points", points) : NULL);
+}

@@ -35,6 +35,8 @@ typedef struct serve_errand {
     bool done;
 } serve_errand;
 
+#define SERVE_N_CURVE 5 /* passes over 1, 2, 4, 8, 16 tokens */
+
 typedef struct serve_model {
     serve_server *server;
     char *name, *path;
@@ -60,6 +62,7 @@ typedef struct serve_model {
     serve_slot *slots; /* [n_seqs] */
     serve_errand *errands;
     bool may_submit;
+    double curve[SERVE_N_CURVE]; /* T(n) in seconds; 0: not measured. Of the stepping thread */
     serve_figures figures; /* of all times that it was loaded */
 } serve_model;
 

@@ -15,6 +15,7 @@ static const serve_route routes[] = {
     {"GET", "/v1/models", serve_get_models, false, NULL},
     {"GET", "/v1/models/*", serve_get_model, false, NULL},
     {"GET", "/props", serve_get_props, false, NULL},
+    {"GET", "/aerie/curve", serve_get_curve, false, NULL},
     {"GET", "/slots", serve_get_slots, false, NULL},
     {"POST", "/slots/*", serve_post_slot, false, NULL},
     {"GET", "/metrics", serve_get_metrics, false, NULL},

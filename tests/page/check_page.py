@@ -283,13 +283,15 @@ def check_real(browser, program, mkmodel):
             page = browser.page(1200, 800)
             page.go(address)
             page.wait("document.querySelector('#model').options.length === 1")
+            page.js("""localStorage.setItem('aerie.view', '{"panel": true}')""")
             page.js("""localStorage.setItem('aerie.settings', JSON.stringify({max_tokens: "40", seed: "1"}))""")
             page.go(address)
             ask(page, "Hello")
             done(page, 1, 60)
             need(page.js("document.querySelector('#error').hidden"), f"aerie serve: {page.text('#error')}")
             need("tokens/s" in page.text(".message.assistant .figures"), "the figures of aerie serve")
-            complaints = [c for c in page.complaints() if "/aerie/curve" not in c]
+            page.wait("!document.querySelector('#curve').hidden && document.querySelectorAll('#curve .dot').length === 5")
+            complaints = page.complaints()
             need(not complaints, f"the console of the real page: {complaints}")
         finally:
             server.terminate()

@@ -521,6 +521,7 @@ async function answer() {
   if (!chat.messages.includes(message)) item.remove();
   refreshFeet();
   renderPanel();
+  if (!curve) readCurve();
   toBottom();
 }
 
