@@ -14,9 +14,9 @@ bring() {
 for module in jinja2 jsonschema numpy; do # Debian's packages have them, other Pythons than Debian's may not
     has "$module" || bring "$module"
 done
-# clients of the server; each brings what it needs
-for package in openai anthropic ollama langchain-openai; do
-    has "$(echo "$package" | tr - _)" || bring "$package" || echo "skip: $package could not be had"
-done
 # the newest Unicode's rules are those of a version; what it depends on is for downloading models
 has tokenizers || bring --no-deps tokenizers==0.23.3
+# clients of the server, and what they need
+if ! { has openai && has anthropic && has ollama && has langchain_openai; }; then
+    bring --no-compile openai anthropic ollama langchain-openai
+fi
