@@ -10,6 +10,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/heap.h"
+
 /* The fewest bytes that a key with its value, and a tensor's description, can take. */
 #define KV_BYTES_MIN (8 + 4 + 1)
 #define TENSOR_BYTES_MIN (8 + 4 + 8 + 4 + 8)
@@ -487,26 +489,28 @@ int ae_gguf_string_compare(ae_gguf_string a, ae_gguf_string b)
     return a.n ? memcmp(a.data, b.data, a.n) : 0;
 }
 
-/* Moves order[i] down until both children are before it. */
-static void sift_down(uint32_t *order, size_t i, size_t n, ae_gguf_before *before, const void *context)
+typedef struct sorting {
+    ae_gguf_before *before;
+    const void *context;
+} sorting;
+
+static bool is_after(const void *context, const uint32_t *a, const uint32_t *b)
 {
-    uint32_t moved = order[i];
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && before(context, order[child], order[child + 1])) child++;
-        if (!before(context, moved, order[child])) break;
-        order[i] = order[child];
-    }
-    order[i] = moved;
+    const sorting *s = context;
+    return s->before(s->context, *b, *a);
 }
+
+AE_HEAP_SINK(sink, uint32_t, 2, is_after)
 
 void ae_gguf_sort(uint32_t *order, size_t n, ae_gguf_before *before, const void *context)
 {
-    for (size_t i = n / 2; i-- > 0;) sift_down(order, i, n, before, context);
+    const sorting s = {before, context};
+    for (size_t i = n / 2; i-- > 0;) sink(order, n, i, &s);
     for (size_t end = n; end > 1;) {
         end--;
         uint32_t last = order[0];
         order[0] = order[end];
         order[end] = last;
-        sift_down(order, 0, end, before, context);
+        sink(order, end, 0, &s);
     }
 }

@@ -3,6 +3,7 @@
  * Sums are of integers (ae_weight_units) and do not depend on order. Heaps give the same order for any input, since ae_before
  * is total.
  */
+#include "base/heap.h"
 #include "sample/sampler_int.h"
 
 /* The best id of a row: largest logit, lowest id among equals. Sixteen lanes so that it vectorizes. */
@@ -21,19 +22,9 @@ int32_t ae_argmax(const float *logits, uint32_t n)
     return 0; /* all NaN */
 }
 
-static void sift_down(ae_candidate *heap, uint32_t n, uint32_t i)
-{
-    const ae_candidate x = heap[i];
-    for (;;) {
-        uint32_t child = 2 * i + 1;
-        if (child >= n) break;
-        if (child + 1 < n && ae_before(heap[child], heap[child + 1])) child++; /* the worse child rises */
-        if (!ae_before(x, heap[child])) break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = x;
-}
+/* The worst of a heap is its top. */
+#define WORSE(context, a, b) ae_before(*(b), *(a))
+AE_HEAP_SINK(sink, ae_candidate, 2, WORSE)
 
 /* A heap whose top is the worst becomes a list, best first. */
 static void heap_sort(ae_candidate *heap, uint32_t n)
@@ -42,7 +33,7 @@ static void heap_sort(ae_candidate *heap, uint32_t n)
         const ae_candidate worst = heap[0];
         heap[0] = heap[end - 1];
         heap[end - 1] = worst;
-        sift_down(heap, end - 1, 0);
+        sink(heap, end - 1, 0, NULL);
     }
 }
 
@@ -60,7 +51,7 @@ uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate
 {
     if (k > n) k = n;
     for (uint32_t i = 0; i < k; i++) out[i] = (ae_candidate){(int32_t)i, ae_clean(logits[i])};
-    for (uint32_t i = k / 2; i-- > 0;) sift_down(out, k, i);
+    for (uint32_t i = k / 2; i-- > 0;) sink(out, k, i, NULL);
     for (uint32_t i = k; k && i < n;) {
         const uint32_t end = i + LOOK <= n ? i + LOOK : n;
         if (end - i == LOOK && !any_above(logits + i, out[0].logit)) i = end;
@@ -69,7 +60,7 @@ uint32_t ae_select_top(const float *logits, uint32_t n, uint32_t k, ae_candidate
             const float x = ae_clean(logits[i]);
             if (!(x > out[0].logit)) continue;
             out[0] = (ae_candidate){(int32_t)i, x};
-            sift_down(out, k, 0);
+            sink(out, k, 0, NULL);
         }
     }
     heap_sort(out, k);
@@ -239,11 +230,11 @@ void ae_keep_top(ae_sampler *s, uint32_t k)
     ae_candidate *c = s->list;
     if (k > s->n) k = s->n;
     if (!s->sorted && k) {
-        for (uint32_t i = k / 2; i-- > 0;) sift_down(c, k, i);
+        for (uint32_t i = k / 2; i-- > 0;) sink(c, k, i, NULL);
         for (uint32_t i = k; i < s->n; i++) {
             if (!ae_before(c[i], c[0])) continue;
             c[0] = c[i];
-            sift_down(c, k, 0);
+            sink(c, k, 0, NULL);
         }
         heap_sort(c, k);
     }

@@ -2,6 +2,7 @@
  *
  * Definitions are llama.cpp's (docs/sampling.md). p is the softmax of logit / t over the candidates that are left.
  */
+#include "base/heap.h"
 #include "base/rng.h"
 #include "sample/sampler_int.h"
 
@@ -74,19 +75,8 @@ static bool more_typical(const ae_typical *a, const ae_typical *b)
     return a->key < b->key || (a->key == b->key && ae_before(a->c, b->c));
 }
 
-static void sift_typical(ae_typical *heap, uint32_t n, uint32_t i)
-{
-    const ae_typical x = heap[i];
-    for (;;) {
-        uint32_t child = 2 * i + 1;
-        if (child >= n) break;
-        if (child + 1 < n && more_typical(&heap[child + 1], &heap[child])) child++; /* the more typical child rises */
-        if (!more_typical(&heap[child], &x)) break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = x;
-}
+#define MORE_TYPICAL(context, a, b) more_typical(a, b)
+AE_HEAP_SINK(sink, ae_typical, 2, MORE_TYPICAL)
 
 /* Those whose surprise is nearest to the entropy, until they reach more than p. */
 void ae_step_typical(ae_sampler *s)
@@ -100,7 +90,7 @@ void ae_step_typical(ae_sampler *s)
         const ae_candidate c = s->list[i];
         s->typical[i] = (ae_typical){c, fabs(((double)top - (double)c.logit) / s->t - excess)};
     }
-    for (uint32_t i = s->n / 2; i-- > 0;) sift_typical(s->typical, s->n, i);
+    for (uint32_t i = s->n / 2; i-- > 0;) sink(s->typical, s->n, i, NULL);
     uint32_t kept = 0;
     for (uint32_t left = s->n; left > 0;) {
         const ae_candidate best = s->typical[0].c;
@@ -108,7 +98,7 @@ void ae_step_typical(ae_sampler *s)
         sum += ae_weight_units(ae_weight(best.logit, top, s->t));
         if (sum > ae_share((double)s->params.typical_p, total) && kept >= s->params.min_keep) break;
         s->typical[0] = s->typical[--left];
-        sift_typical(s->typical, left, 0);
+        sink(s->typical, left, 0, NULL);
     }
     s->n = kept;
     s->sorted = false;

@@ -5,7 +5,7 @@
  * lines. */
 #include <string.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/cpu_int.h"
 
 void ae_act_layout(ae_layout *layout, size_t n_rows, size_t n_in, size_t tiled, ae_act *act)
 {
@@ -110,4 +110,17 @@ void ae_act_tile_needed(ae_act *act, const ae_act_need *need, uint32_t begin, ui
 {
     if (ae_act_wants_tiles(need, AE_DOT_32, act->n_rows)) ae_act_tile(act, AE_DOT_32, begin, end);
     if (ae_act_wants_tiles(need, AE_DOT_256, act->n_rows)) ae_act_tile(act, AE_DOT_256, begin, end);
+}
+
+#define PIECE 16 /* blocks of 32 k */
+
+uint32_t ae_act_tile_pieces(uint32_t n_in)
+{
+    return (n_in / 32 + PIECE - 1) / PIECE;
+}
+
+void ae_act_tile_piece(ae_act *act, const ae_act_need *need, uint32_t i)
+{
+    const uint32_t n = act->n_in / 32, begin = i * PIECE;
+    ae_act_tile_needed(act, need, begin, begin + PIECE < n ? begin + PIECE : n);
 }

@@ -223,14 +223,11 @@ static void prepare_item(void *context, uint32_t item, uint32_t i_worker)
     ae_cpu_prepare_row(job->kernels, job->args, job->need, job->act, item);
 }
 
-#define TILE_BLOCKS 16 /* of 32 k, in an item of tiling */
-
 static void tile_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const matmul_job *job = context;
-    const uint32_t n = job->act->n_in / 32, begin = item * TILE_BLOCKS, end = n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS;
     (void)i_worker;
-    ae_act_tile_needed(job->act, job->need, begin, end);
+    ae_act_tile_piece(job->act, job->need, item);
 }
 
 void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const ae_act_need *need, ae_act *act)
@@ -239,7 +236,7 @@ void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const ae_act_need
     if (act->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, act->n_rows);
     else for (uint32_t r = 0; r < act->n_rows; r++) prepare_item(&job, r, 0);
     if (!ae_act_wants_tiles(need, AE_DOT_32, act->n_rows) && !ae_act_wants_tiles(need, AE_DOT_256, act->n_rows)) return;
-    const uint32_t n_items = (act->n_in / 32 + TILE_BLOCKS - 1) / TILE_BLOCKS;
+    const uint32_t n_items = ae_act_tile_pieces(act->n_in);
     if (act->n_rows > AE_TILE_ROWS) ae_pool_run(stream->pool, tile_item, &job, n_items);
     else for (uint32_t i = 0; i < n_items; i++) tile_item(&job, i, 0);
 }

@@ -143,4 +143,9 @@ void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args);
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
 void ae_cpu_attention(ae_stream *stream, const ae_attention *args);
 
+/* act.c: ae_act_tile_needed in pieces that threads take: piece i of those of n_in columns; after the last one there is nothing to
+ * do. */
+uint32_t ae_act_tile_pieces(uint32_t n_in);
+void ae_act_tile_piece(ae_act *act, const ae_act_need *need, uint32_t i);
+
 #endif

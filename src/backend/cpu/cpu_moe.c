@@ -24,7 +24,7 @@ typedef struct moe_job {
     uint32_t n_pairs, n_groups;
     ae_act_need need, shared_need; /* what the product at hand wants of the experts' rows, and of all rows */
     ae_matmul hidden, shared_hidden;
-    uint32_t n_panels, n_panels_item, n_chunks;
+    uint32_t n_panels, n_panels_item, n_pieces;
 } moe_job;
 
 /* ---- Scratch ---------------------------------------------------------------------------------- */
@@ -209,17 +209,12 @@ static void hidden_item(void *context, uint32_t i, uint32_t i_worker)
     else ae_cpu_prepare_row(job->kernels, &job->shared_hidden, &job->shared_need, &job->stream->act, i - job->n_pairs);
 }
 
-#define TILE_BLOCKS 16 /* of 32 k, in an item of tiling */
-
 static void tile_item(void *context, uint32_t i, uint32_t i_worker)
 {
     const moe_job *job = context;
-    ae_moe_group *g = &job->m->groups[i / job->n_chunks];
-    const uint32_t n = g->act.n_in / 32, begin = i % job->n_chunks * TILE_BLOCKS;
+    ae_moe_group *g = &job->m->groups[i / job->n_pieces];
     (void)i_worker;
-    if (begin >= n) return;
-    ae_act_tile_needed(&g->act, is_shared(job, g) ? &job->shared_need : &job->need, begin,
-                       n - begin < TILE_BLOCKS ? n : begin + TILE_BLOCKS);
+    ae_act_tile_piece(&g->act, is_shared(job, g) ? &job->shared_need : &job->need, i % job->n_pieces);
 }
 
 /* f(gate) * up, or f(up) where there is no gate. */
@@ -250,8 +245,8 @@ static void prepare_hidden(moe_job *job)
         g->act = is_shared(job, g) ? *all : ae_act_slice(&m->act, g->first, g->i_tile, g->n);
     }
     if (!is_tiled(&job->need, a->n_rows) && !is_tiled(&job->shared_need, a->n_rows)) return;
-    job->n_chunks = ((n_ff > n_shared ? n_ff : n_shared) / 32 + TILE_BLOCKS - 1) / TILE_BLOCKS;
-    run(job, tile_item, job->n_groups * job->n_chunks, a->n_rows <= AE_TILE_ROWS);
+    job->n_pieces = ae_act_tile_pieces(n_ff > n_shared ? n_ff : n_shared);
+    run(job, tile_item, job->n_groups * job->n_pieces, a->n_rows <= AE_TILE_ROWS);
 }
 
 /* ---- Products ------------------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
  * is stale when its left symbol is gone or the pair has grown since; sizes only grow, so the sum of
  * the two lengths tells. All memory is heap memory that the caller reuses, and may have reserved.
  */
+#include "base/heap.h"
 #include "text/token/vocab_int.h"
 
 #define NONE UINT32_MAX /* the order of a pair that does not merge */
@@ -100,20 +101,14 @@ static bool heap_push(ae_merger *merger, ae_candidate candidate)
     return true;
 }
 
+#define BEFORE(context, a, b) before(a, b)
+AE_HEAP_SINK(sink, ae_candidate, WAYS, BEFORE)
+
 static ae_candidate heap_pop(ae_merger *merger)
 {
-    ae_candidate *heap = merger->heap, top = heap[0], last = heap[--merger->n_heap];
-    size_t n = merger->n_heap, i = 0;
-    for (size_t child; (child = WAYS * i + 1) < n;) {
-        size_t end = child + WAYS < n ? child + WAYS : n, best = child;
-        while (++child < end) {
-            if (before(&heap[child], &heap[best])) best = child;
-        }
-        if (!before(&heap[best], &last)) break;
-        heap[i] = heap[best];
-        i = best;
-    }
-    heap[i] = last;
+    const ae_candidate top = merger->heap[0];
+    merger->heap[0] = merger->heap[--merger->n_heap];
+    sink(merger->heap, merger->n_heap, 0, NULL);
     return top;
 }
 
