@@ -484,6 +484,12 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t 
     return o;
 }
 
+/* With the samplers of as many requests as run at once. */
+static uint64_t session_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *o)
+{
+    return ae_engine_plan_bytes(model, backend, o) + (uint64_t)o->n_seqs * ae_sampler_plan_bytes(model->hparams.n_vocab);
+}
+
 aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
                                    const aerie_session_params *session_params, aerie_memory_plan *theirs, size_t plan_size,
                                    aerie_error *error)
@@ -505,7 +511,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
         const ae_engine_options eo = ae_api_engine_options(&sp, model->hparams.n_vocab);
         const ae_load_options no = ae_api_net_options(&mp);
         plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
-        plan->session_bytes = ae_engine_plan_bytes(model, backend, &eo);
+        plan->session_bytes = session_bytes(model, backend, &eo);
     }
     ae_api_give(theirs, plan_size, plan, sizeof *plan);
     ae_model_free(model);
@@ -593,7 +599,7 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
         goto fail;
     }
     const ae_engine_options eo = ae_api_engine_options(&s->params, model->model->hparams.n_vocab);
-    const uint64_t bytes = ae_engine_plan_bytes(model->model, model->backend, &eo);
+    const uint64_t bytes = session_bytes(model->model, model->backend, &eo);
     AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", bytes,
                                             "a smaller context (-c) or fewer sequences would fit", error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);

@@ -122,6 +122,11 @@ static bool allocate(ae_sampler *s)
     return !typical || (s->typical = ae_alloc(s->n_vocab, sizeof *s->typical));
 }
 
+size_t ae_sampler_plan_bytes(uint32_t n_vocab)
+{
+    return sizeof(ae_sampler) + n_vocab * sizeof(ae_candidate);
+}
+
 aerie_status ae_sampler_create(ae_sampler **out, const ae_sampling *sampling, const ae_vocab *vocab, uint32_t n_vocab,
                                size_t n_ctx, aerie_error *error)
 {
