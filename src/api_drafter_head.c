@@ -77,8 +77,8 @@ static aerie_status load(aerie_drafter_head *h, const char *path, const aerie_dr
     return ae_dhead_net_create(&h->net, h->head, h->model->net, &net, error);
 }
 
-aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path, const aerie_drafter_head_params *params,
-                             aerie_error *error)
+aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,
+                                     const aerie_drafter_head_params *params, aerie_error *error)
 {
     *head = NULL;
     AE_API_TAKE(drafter_head_params, p, params, error);
@@ -94,8 +94,8 @@ aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_mode
         aerie_drafter_head_free(h);
         return status;
     }
-    ae_log_say(p.log.call ? &p.log : &model->log, AERIE_LOG_INFO, "drafter head '%s': %s, %.1f M parameters, width %u, drafts %u "
-               "tokens", path, ae_dhead_kind_name(h->head), (double)h->head->n_params / 1e6, h->head->hparams.layer.n_embd,
+    ae_log_say(p.log.call ? &p.log : &model->log, AERIE_LOG_INFO, "drafter head '%s': %s, %.1f M parameters, width %u, drafts "
+               "%u tokens", path, ae_dhead_kind_name(h->head), (double)h->head->n_params / 1e6, h->head->hparams.layer.n_embd,
                h->net->n_draft);
     *head = h;
     return AERIE_OK;

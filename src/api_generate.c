@@ -326,7 +326,8 @@ static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t dep
     aerie_logprob top[AERIE_MAX_LOGPROBS];
     aerie_token_event event = {.token = token, .draft_depth = depth, .top = top};
     if (r->n_logprobs)
-        event.logprob = ae_logprobs(logits, (uint32_t)ae_vocab_n_tokens(s->model->vocab), token, r->n_logprobs, top, &event.n_top);
+        event.logprob = ae_logprobs(logits, (uint32_t)ae_vocab_n_tokens(s->model->vocab), token, r->n_logprobs, top,
+                                    &event.n_top);
     const bool found = add_text(s, task, token);
     if (s->text.failed || s->certain.failed) {
         ae_buf_free(&s->text);
@@ -502,7 +503,8 @@ aerie_status ae_api_tasks_init(aerie_session *s, aerie_error *error)
 {
     s->running = ae_alloc(s->params.n_seqs, sizeof(aerie_task *));
     s->features = ae_alloc(ae_api_row_features(s) + 1, sizeof *s->features);
-    if (!s->running || !s->features) return ae_fail_memory(error, "the requests' state", s->params.n_seqs * sizeof(aerie_task *));
+    if (!s->running || !s->features)
+        return ae_fail_memory(error, "the requests' state", s->params.n_seqs * sizeof(aerie_task *));
     if (!ae_bell_init(&s->bell)) return ae_fail_memory(error, "the bell of a session", sizeof s->bell);
     s->has_tasks = true;
     return AERIE_OK;

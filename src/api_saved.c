@@ -137,7 +137,8 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     *data = NULL;
     *n = 0;
     if (aerie_task_ended(task))
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the request has ended; aerie_prefix_save saves what the KV cache kept of it");
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the request has ended; aerie_prefix_save saves what the KV "
+                       "cache kept of it");
     AE_TRY(refuse_in_step(s, error));
     for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
         if (s->running[slot] != task) continue;
@@ -166,7 +167,8 @@ aerie_status aerie_prefix_save(aerie_session *s, const int32_t *tokens, size_t n
     uint32_t first = 0;
     const uint32_t n_cached = n_tokens && tokens ? ae_spec_n_cached(s->spec, tokens, n_tokens, &first) : 0;
     if (!n_cached)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them comes first",
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them "
+                       "comes first",
                        n_tokens);
     const ae_api_saved seq = {.tokens = tokens, .n_tokens = n_cached, .n_prompt = n_cached, .n_cached = n_cached,
                               .first_cached = first};
@@ -211,10 +213,12 @@ static aerie_status check_model(const aerie_session *s, const ae_sections *secti
     const int n_name = (int)(section->n - sizeof saved < 100 ? section->n - sizeof saved : 100);
     const char *name = (const char *)section->data + sizeof saved;
     if (saved[0] != s->model->fingerprint)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with another model, \"%.*s\"; this one is \"%s\"",
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with another model, \"%.*s\"; this one is "
+                       "\"%s\"",
                        n_name, name, s->model->model->name);
     if (saved[1] != s->model->settings)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with other RoPE parameters or metadata overrides of "
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with other RoPE parameters or metadata "
+                       "overrides of "
                        "the model \"%.*s\"; it must be loaded with the same", n_name, name);
     return AERIE_OK;
 }
@@ -227,7 +231,8 @@ static aerie_status read_kv(const aerie_session *s, const ae_sections *sections,
     const uint32_t first = get_u32(kv->data + 12);
     const char *name = aerie_kv_type_name((aerie_kv_type)type);
     if (type != (uint32_t)s->params.kv_type)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with a KV cache of type %s; this session's is %s",
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with a KV cache of type %s; this session's "
+                       "is %s",
                        name ? name : "unknown", aerie_kv_type_name(s->params.kv_type));
     if (bytes != ae_spec_saved_bytes(s->spec, 1, 1) || n > out->n_tokens || first > n || (first % AE_KV_PAGE && first != n) ||
         kv->n - KV_HEADER != ae_spec_saved_bytes(s->spec, n, first))
@@ -297,7 +302,8 @@ aerie_status ae_api_replay_text(aerie_task *task, aerie_error *error)
     ae_buf_free(&text);
     if (failed) return ae_fail_memory(error, "the text of a saved answer", 0);
     if (found)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the saved answer that shall go on has come to one of the stop strings already");
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the saved answer that shall go on has come to one of the stop strings "
+                       "already");
     return AERIE_OK;
 }
 

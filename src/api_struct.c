@@ -17,7 +17,8 @@ aerie_status ae_api_take(void *own, size_t own_size, const void *theirs, const c
     const uint8_t *bytes = theirs;
     for (size_t i = own_size; i < size; i++)
         if (bytes[i])
-            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "an %s of %zu bytes has a field set that this aerie (%s, %zu bytes) does "
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "an %s of %zu bytes has a field set that this aerie (%s, %zu bytes) "
+                           "does "
                            "not know; a newer one is needed", name, size, aerie_version(), own_size);
     memcpy(own, theirs, size < own_size ? size : own_size);
     memcpy(own, &own_size, sizeof own_size);
@@ -34,7 +35,8 @@ aerie_status ae_api_check_reserved(const uint64_t *reserved, size_t n, const cha
 {
     for (size_t i = 0; i < n; i++)
         if (reserved[i])
-            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the room of an %s is not zero: its default was not taken, or a newer "
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the room of an %s is not zero: its default was not taken, or a "
+                           "newer "
                            "aerie is needed", name);
     return AERIE_OK;
 }

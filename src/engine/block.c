@@ -127,7 +127,8 @@ static void store(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     const ae_rope *rope = s->rope == AE_NO_ROPE ? NULL : &b->h->ropes[s->rope];
     const bool normed = s->qk_norm != AE_QK_NORM_NONE;
     b->ops->rope_kv(b->stream, &(ae_rope_kv){
-        .places = l->windowed ? b->part_places : b->places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
+        .places = l->windowed ? b->part_places : b->places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
+        .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim, .n_rot = rope ? rope->n_rot : 0, .kind = rope && rope->neox ? AE_ROPE_NEOX : AE_ROPE_NORM,
         .cos = rope ? b->cos[s->rope] : NULL, .sin = rope ? b->sin[s->rope] : NULL,
         .q = b->q, .k = l->wk ? b->k : NULL, .v = b->v,
@@ -144,11 +145,13 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     project(b, s, l);
     store(b, s, l);
     b->ops->attention(b->stream, &(ae_attention){
-        .places = l->windowed ? b->part_places : b->places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
+        .places = l->windowed ? b->part_places : b->places, .kv = l->windowed ? b->kv_parts : b->kv, .layer = l->kv,
+        .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim, .scale = s->attn_scale, .softcap = s->attn_softcap, .window = s->window, .chunked = s->chunked,
         .sinks = l->sinks, .q = b->q, .y = b->attn});
     if (s->out_gate == AE_OUT_GATE_HEAD)
-        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GATE, .n_rows = b->n_rows, .dim = q_dim, .x = b->attn, .x_stride = q_dim,
+        b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_GATE, .n_rows = b->n_rows, .dim = q_dim, .x = b->attn,
+                                         .x_stride = q_dim,
                                          .x2 = b->q_gate, .x2_stride = s->n_heads, .n_groups = s->n_heads});
     if (s->out_gate == AE_OUT_GATE_ELEMENT) {
         const uint32_t d = s->head_dim;
@@ -248,7 +251,8 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
         .n_rows = b->n_rows,
         .routing = {x->n, x->n_used, gate_of(x->gate), x->renorm, x->scale, x->n_groups, x->n_groups_used},
         .x = b->x, .norm = norm, .norm_eps = b->h->norm_eps,
-        .glu = glu_of(s->activation), .shared_glu = glu_of(s->activation), .glu_limit = s->limit, .shared_limit = s->shared_limit,
+        .glu = glu_of(s->activation), .shared_glu = glu_of(s->activation), .glu_limit = s->limit,
+        .shared_limit = s->shared_limit,
         .router = l->router, .router_norm = l->router_norm,
         .router_scale = l->router_norm ? 1.0f / sqrtf((float)n) : 0.0f, .router_bias = l->router_b, .bias = l->router_bias,
         .weigh_input = x->weigh_input, .gate = l->e_gate, .up = l->e_up, .down = l->e_down,

@@ -37,10 +37,12 @@ static void delta(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
     const uint32_t values = r->n_heads * r->value_dim, pair = 2 * r->n_heads, per_group = r->n_heads / r->n_groups;
     float *z = b->recur->z, *ab = b->recur->ab;
     if (w->beta_alpha)
-        project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, r->n_channels, false}, {w->gate, NULL, z, values, false},
+        project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, r->n_channels, false},
+                                               {w->gate, NULL, z, values, false},
                                                {w->beta_alpha, NULL, ab, pair, false}}, 3);
     else
-        project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, r->n_channels, false}, {w->gate, NULL, z, values, false},
+        project(b, l, (struct ae_matmul_out[]){{w->in, NULL, b->recur->in, r->n_channels, false},
+                                               {w->gate, NULL, z, values, false},
                                                {w->beta, NULL, ab, pair, false},
                                                {w->alpha, NULL, ab + r->n_heads, pair, false}}, 4);
     ops->conv(b->stream, &(ae_conv){.pass = b->state, .layer = i_state, .x = b->recur->in, .x_stride = r->n_channels,

@@ -309,7 +309,7 @@ aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *toke
 
 aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error)
 {
-    const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position behind the chain */
+    const uint32_t base = ae_kv_n_live(e->kv, seq) + e->n_added[seq]; /* first slot and position after the chain */
     if (tree->n > AE_TREE_MAX)
         return ae_fail(error, AERIE_ERROR_INTERNAL, "a tree of %u nodes, of %d at most; please report", tree->n, AE_TREE_MAX);
     if (tree->n > ae_engine_max_tree(e))

@@ -21,7 +21,8 @@ static void tap(ae_engine *e, uint32_t at)
             e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = n_embd,
                                                         .x = y, .x_stride = stride,
                                                         .weight = e->net->out_norm, .eps = e->net->model->hparams.norm_eps,
-                                                        .layer = e->net->model->hparams.layer_norm, .bias = e->net->out_norm_b});
+                                                        .layer = e->net->model->hparams.layer_norm,
+                                                        .bias = e->net->out_norm_b});
     }
 }
 
@@ -82,7 +83,8 @@ void ae_forward(ae_engine *e)
     const ae_backend_ops *ops = e->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
     const ae_places places = {
-        e->n_rows, e->on_device.seq, e->on_device.pos, e->on_device.slot, e->on_device.n_inplace, e->on_device.path, AE_TREE_MAX,
+        e->n_rows, e->on_device.seq, e->on_device.pos, e->on_device.slot, e->on_device.n_inplace, e->on_device.path,
+        AE_TREE_MAX,
         e->tables, e->table_stride, e->on_device.count};
     ae_places part_places = places;
     part_places.tables = e->part_tables;

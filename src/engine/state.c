@@ -203,7 +203,7 @@ aerie_status ae_state_add_tree(ae_state *state, uint32_t seq, uint32_t first, co
     return AERIE_OK;
 }
 
-/* Zeroing is put off: most sequences that lose their state get another one before they run. */
+/* Zeroing is deferred: most sequences that lose their state get another one before they run. */
 static void settle(ae_state *state, ae_stream *stream, uint32_t seq)
 {
     if (state->seqs[seq].stale) state->backend->ops->state_zero(stream, state->store, seq);
@@ -303,7 +303,7 @@ uint32_t ae_state_truncate(ae_state *state, ae_stream *stream, uint32_t seq, uin
     return n;
 }
 
-/* The plane itself moves on to the live position. */
+/* Advances the plane itself to the live position. */
 static void absorb(ae_state *state, ae_stream *stream, uint32_t seq)
 {
     state_seq *s = &state->seqs[seq];

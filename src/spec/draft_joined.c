@@ -1,12 +1,12 @@
 /* draft_joined.c - a drafter with weights and the n-gram one, in one tree.
  *
- * Heads and draft models foresee new text and know nothing of what was said word for word a page ago; the n-gram drafter
- * knows nothing else, and costs next to nothing. Both draft; a token that both propose at the same place is one node, and
- * believed in more than by either; what only one proposes hangs beside it. The controller cuts the whole by path
- * probability as ever. A chain is the one of the two that promises more tokens.
+ * Heads and draft models predict new text, but cannot repeat what was said word for word a page ago; the n-gram drafter can
+ * do only that, and costs almost nothing. Both draft. A token that both propose at the same place becomes one node with a
+ * higher belief than either has; tokens that only one proposes become siblings. The controller cuts the joined tree by path
+ * probability as usual. A chain is the one of the two with the higher expected number of accepted tokens.
  *
  * The n-gram drafter makes the offers; given these, the controller decides for which sequences the other one is asked, so that
- * its time is saved where text seen before surely goes on.
+ * its time is saved where earlier text clearly repeats.
  *
  * Owns both drafters and room for the other's trees. Invariant: what is proposed for a slot is a function of its sequence, of
  * whether the other one was asked and of the n-gram drafter's learned rates alone.

@@ -7,9 +7,9 @@
  * Tokens are ranked under the target's own noise (sampler.h): at temperature 1 that is what keeps
  * acceptance high.
  *
- * The model's vocabulary may be another than the target's (text/token/vocab_map.h). Then it reads the sequence in its own tokens, and
- * what it proposes is chosen among the tokens that both have, under the noise of the target's ids; trees hold those. Nothing
- * here takes memory once the drafter stands (but see ae_encode_memory). */
+ * The model's vocabulary may differ from the target's (text/token/vocab_map.h). Then it reads the sequence in its own tokens,
+ * and what it proposes is chosen among the tokens that both have, under the noise of the target's ids; trees hold those.
+ * Nothing here allocates after creation (but see ae_encode_memory). */
 #include <math.h>
 #include <string.h>
 
@@ -72,7 +72,7 @@ static aerie_status kept(aerie_status status, aerie_error *error)
     return ae_fail(error, status, "the KV cache of the draft model is out of step; please report");
 }
 
-/* Runs tokens behind the live ones and keeps them; *row: the one whose logits come next. */
+/* Runs tokens after the live ones and keeps them; *row: the one whose logits come next. */
 static aerie_status extend(draft_model *d, uint32_t slot, const int32_t *tokens, uint32_t n, uint32_t *row, aerie_error *error)
 {
     while (n) {
@@ -103,7 +103,7 @@ static float shared_belief(const float *logits, uint32_t n_logits, const float *
     return inside < all ? (float)(inside / all) : 1.0f;
 }
 
-/* The k likeliest next tokens behind a row, as the target's ids. */
+/* The k likeliest next tokens after a row, as the target's ids. */
 static uint32_t rank(draft_model *d, const ae_draft_request *r, uint32_t row, size_t position, uint32_t k, int32_t *ids,
                      float *p)
 {

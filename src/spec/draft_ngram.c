@@ -85,7 +85,7 @@ typedef struct match {
 typedef struct seen {
     uint32_t n;
     int32_t token[MAX_SEEN];
-    uint32_t to[MAX_SEEN];    /* state behind it */
+    uint32_t to[MAX_SEEN];    /* state after it */
     uint32_t count[MAX_SEEN]; /* >= 1 */
     uint32_t total;           /* of all counts, listed or not */
 } seen;

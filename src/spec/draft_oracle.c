@@ -1,7 +1,7 @@
 /* draft_oracle.c - a drafter that knows the answer, for tests and benchmarks.
  *
- * It is told how each slot's sequence goes on and proposes just that, wrong at chosen rate: acceptance
- * becomes a dial. Chains show what a given acceptance is worth; trees put wrong siblings before and behind the
+ * It is told how each slot's sequence goes on and proposes just that, but errs at a chosen rate, so a test
+ * sets the acceptance. Chains show what a given acceptance is worth; trees put wrong siblings before and after the
  * right child, and children under wrong ones, so that accepted paths lie scattered over the tree's rows and their
  * compaction is exercised.
  *

@@ -60,7 +60,7 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
         ae_spec_free(spec);
         return ae_fail_memory(error, "the sequences' tokens", (size_t)eo->n_seqs * eo->n_ctx * sizeof(int32_t));
     }
-    /* what a grammar leaves no choice of is an offer too */
+    /* tokens that a grammar forces are offers, too */
     const ae_controller_options co = {.n_max = options->n_max, .n_min = options->n_min, .n_seqs = eo->n_seqs,
                                       .fixed = options->fixed, .offers = true, .drafts = drafter && !drafter->ops->free,
                                       .n_warm = drafter && drafter->ops->observe ? AE_TRIAL_WARM : 0};
@@ -163,7 +163,7 @@ static void begin_trials(ae_spec *spec)
     if (!spec->drafter->ops->free) ae_trial_begin(&spec->trial[AE_KIND_DRAFT], spec->n_active, AE_TRIAL_FIRST_NETWORK);
 }
 
-/* One at a time: while one is compared the other one's state stays as it is. */
+/* One at a time: while one is compared, the state of the other does not change. */
 static void end_trials(ae_spec *spec, uint32_t n_emitted, double seconds)
 {
     ae_trial *offers = &spec->trial[AE_KIND_OFFER], *network = &spec->trial[AE_KIND_DRAFT];
@@ -219,7 +219,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         if (!s->active) ae_spec_release(spec, i);
         n_released += !s->active;
     }
-    /* what the prefix tree has taken over must be true: a commit may have failed */
+    /* the prefix tree holds pages of these sequences now, so a commit that failed must show here */
     if (n_released) AE_TRY(ae_engine_sync(spec->engine, error));
     if (spec->drafter) ae_controller_saw_round(&spec->controller, &spec->round, &spec->result);
     if (tried && !spec->round.prompts) end_trials(spec, n_emitted, ae_time_now() - begun);

@@ -1,7 +1,7 @@
-/* spec_draft.c - the trees of a pass: who asks, what is offered, what a network adds, what fits.
+/* spec_draft.c - the trees of a pass: which sequences draft, offers, the network's drafts, and what fits.
  *
- * Owns no state of its own. What is worth drafting and verifying decides the controller; what the pass and the KV cache have
- * room for is decided here.
+ * Owns no state of its own. The controller decides what is worth drafting and verifying; this file decides what the pass
+ * and the KV cache have room for.
  */
 #include "base/os.h"
 #include "spec/spec_int.h"
@@ -40,7 +40,7 @@ static uint32_t list_requests(ae_spec *spec)
     return n;
 }
 
-/* Nodes that nobody has marked yet came from there. */
+/* Marks the nodes that have no origin yet with this one. */
 static void mark(ae_tree *tree, uint8_t from)
 {
     for (uint32_t i = 0; i < tree->n; i++)
@@ -89,7 +89,7 @@ static aerie_status make_drafts(ae_spec *spec, uint32_t n, double *seconds, aeri
     return AERIE_OK;
 }
 
-/* What grammars forbid goes, what they leave no choice of is added. */
+/* Removes what grammars forbid and adds tokens that they force. */
 static void guide(ae_spec *spec, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {

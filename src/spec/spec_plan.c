@@ -5,7 +5,7 @@
  */
 #include "spec/spec_int.h"
 
-/* Whether the slot goes on waiting for its leader. When it need not, it takes what there is. */
+/* Whether the slot keeps waiting for its leader. If it need not, it takes what the cache holds. */
 static bool waits(ae_spec *spec, uint32_t i_slot)
 {
     spec_slot *s = &spec->slots[i_slot];
@@ -24,7 +24,7 @@ static bool waits(ae_spec *spec, uint32_t i_slot)
     return false;
 }
 
-/* Takes the slot's pages away; its tokens stay, and will be computed again. The prefix tree keeps the pages while it can. */
+/* Preempts the slot: it loses its pages and computes its tokens again later. The prefix tree keeps the pages while it can. */
 static void preempt(ae_spec *spec, uint32_t i_slot)
 {
     spec_slot *s = &spec->slots[i_slot];
@@ -33,8 +33,8 @@ static void preempt(ae_spec *spec, uint32_t i_slot)
     s->stats.n_preempted++;
 }
 
-/* Pages of the cache that the slot may take for n more positions, those that planned ones will take left out; sequences that
- * are younger than number k in the order give way. False: it must wait. */
+/* Whether the slot can get the pages for n more positions, beyond those already planned for; sequences younger than number k in
+ * the order are preempted for it. False: it must wait. */
 static bool find_pages(ae_spec *spec, uint32_t k, uint32_t n, uint32_t n_planned)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
@@ -47,7 +47,7 @@ static bool find_pages(ae_spec *spec, uint32_t k, uint32_t n, uint32_t n_planned
     return true;
 }
 
-/* A sequence that lost its pages comes back when all its tokens fit beside the older ones, each of which may grow by a page. */
+/* A preempted sequence resumes when all its tokens fit beside the older ones, each of which may grow by a page. */
 static bool may_resume(ae_spec *spec, uint32_t k, uint32_t n_planned)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);

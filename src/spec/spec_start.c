@@ -22,7 +22,7 @@ static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, const int32_t 
 static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
-    const uint32_t n_most = (uint32_t)request->n_tokens - 1; /* the last token runs always: its logits are needed */
+    const uint32_t n_most = (uint32_t)request->n_tokens - 1; /* the last token always runs: its logits are needed */
     origin best = {.slot = NO_SLOT, .leader = NO_SLOT};
     uint32_t n_slot = 0;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
@@ -36,7 +36,7 @@ static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
             if (shared > best.n_source) best.source = i, best.n_source = shared;
             continue;
         }
-        /* among equals the one with least to lose */
+        /* of equal slots the one whose cache holds least */
         const bool better = best.slot == NO_SLOT || same > n_slot ||
                             (same == n_slot && s->n_tokens < spec->slots[best.slot].n_tokens);
         if (better) best.slot = i, n_slot = same;
@@ -49,10 +49,12 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
 {
     ae_engine *e = spec->engine;
     const uint32_t kept = ae_engine_match(e, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
-    uint32_t n = kept >= n_source ? ae_engine_adopt(e, i_slot, tokens, n_most) : ae_engine_share(e, i_slot, from->source, n_source);
+    uint32_t n = kept >= n_source ? ae_engine_adopt(e, i_slot, tokens, n_most)
+                                  : ae_engine_share(e, i_slot, from->source, n_source);
     if (!spec->drafter) return;
     const spec_slot *donor = &spec->slots[from->donor];
-    for (uint32_t n_shared = n + 1; n < n_shared;) { /* what the drafter lacks may be less than recurrent layers can return to */
+    /* the drafter may have to go back further than recurrent layers can return to */
+    for (uint32_t n_shared = n + 1; n < n_shared;) {
         n_shared = n;
         const uint32_t n_known = spec->drafter->ops->begin(
             spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens, donor->n_tokens, from->n_same, n_shared,
@@ -87,7 +89,8 @@ static aerie_status check_request(const ae_spec *spec, const ae_spec_request *re
 
 static aerie_status not_in_grammar(const ae_spec_request *request, size_t i, aerie_error *error)
 {
-    return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the answer that shall go on, %d, is not one that the grammar allows",
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of the answer that shall go on, %d, is not one that the "
+                       "grammar allows",
                    i - (request->n_tokens - request->n_answered), request->tokens[i]);
 }
 
@@ -95,7 +98,7 @@ aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, 
 {
     AE_TRY(check_request(spec, request, error));
     if (!request->grammar) return AERIE_OK;
-    ae_matcher matcher; /* whether the grammar's beginning fits is known only by making it */
+    ae_matcher matcher; /* only building the matcher shows whether the grammar's beginning fits */
     AE_TRY(ae_matcher_init(&matcher, request->grammar, error));
     aerie_status status = AERIE_OK;
     for (size_t i = request->n_tokens - request->n_answered; status == AERIE_OK && i < request->n_tokens; i++) {
@@ -104,13 +107,14 @@ aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, 
         if (!n || !ae_matcher_advance(&matcher, piece, n)) status = not_in_grammar(request, i, error);
     }
     if (status == AERIE_OK && request->n_answered && ae_matcher_is_complete(&matcher, matcher.current))
-        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "the answer that shall go on is complete: its grammar allows nothing more");
+        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "the answer that shall go on is complete: its grammar allows nothing "
+                         "more");
     ae_matcher_free(&matcher);
     return status;
 }
 
 /* The slot's constraint becomes that of the grammar (NULL: none), at its beginning. One left from an earlier request, here or
- * in another free slot, knows masks already. */
+ * in another free slot, already has masks. */
 static aerie_status constrain(ae_spec *spec, uint32_t i_slot, const ae_grammar *grammar, aerie_error *error)
 {
     ae_constraint **own = &spec->slots[i_slot].constraint;
@@ -132,7 +136,7 @@ static aerie_status constrain(ae_spec *spec, uint32_t i_slot, const ae_grammar *
     return ae_constraint_create(own, grammar, spec->trie, error);
 }
 
-/* The slot's constraint, at the grammar's beginning, moves on over the answer. */
+/* Advances the slot's constraint from the beginning of the grammar over the answer so far. */
 static aerie_status follow_answer(ae_constraint *constraint, const ae_spec_request *request, aerie_error *error)
 {
     for (size_t i = request->n_tokens - request->n_answered; constraint && i < request->n_tokens; i++)
@@ -140,8 +144,8 @@ static aerie_status follow_answer(ae_constraint *constraint, const ae_spec_reque
     return AERIE_OK;
 }
 
-/* Where the last turn of a prompt ends before the position that always runs: what comes after, a template may write otherwise
- * next time. A prompt without turns: at its last whole page. */
+/* Where the last turn of a prompt ends, before the position that always runs; a template may write what follows differently
+ * next time. Of a prompt without turns: the end of its last whole page. */
 static uint32_t last_turn(const ae_spec *spec, const int32_t *tokens, size_t n)
 {
     for (size_t i = n - 1; i; i--)
@@ -200,7 +204,7 @@ ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)
     return (ae_spec_sequence){s->tokens, s->n_tokens, s->stats.n_generated, ae_sampler_mu(s->sampler)};
 }
 
-/* The slot whose live positions hold most of the tokens; NO_SLOT: the prefix tree holds no less. */
+/* The slot whose live positions hold most of the tokens; NO_SLOT: the prefix tree holds as many. */
 static uint32_t find_cached(const ae_spec *spec, const int32_t *tokens, size_t n, uint32_t *n_cached)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);

@@ -1,4 +1,5 @@
-/* spec_walk.c - after the pass: tokens drawn down the trees, told to the caller, and kept in the KV cache.
+/* spec_walk.c - after the pass: tokens are drawn down the trees, reported to the caller, and their rows are kept in
+ * the KV cache.
  *
  * Owns no state of its own. Invariant: a token is emitted only if it was drawn from the logits of its own prefix (law 1), and
  * the cache keeps the rows of emitted tokens only.
@@ -26,7 +27,7 @@ static bool has_logits(const ae_spec *spec, const float *logits)
 }
 
 /* The walk of the header comment. It touches nothing but the slot, and `masked` where there is a grammar, so that slots without
- * one take their walks at once. Nobody hears of the tokens yet. */
+ * one walk in parallel. The tokens are not reported yet. */
 static void walk(ae_spec *spec, spec_slot *s)
 {
     int32_t node = -1;

@@ -170,7 +170,8 @@ static void cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t 
     ae_decode_fn *decode = ae_type_get(table->type)->decode;
     for (uint32_t r = 0; r < n_rows; r++) {
         if ((uint32_t)tokens[r] >= table->n_out) {
-            ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "lookup of %u rows: token %d of row %u is none of %u; please report",
+            ae_backend_note(&stream->fault, AERIE_ERROR_INTERNAL, "lookup of %u rows: token %d of row %u is none of %u; please "
+                            "report",
                             n_rows, tokens[r], r, table->n_out);
             return;
         }
