@@ -420,6 +420,7 @@ typedef enum aerie_spec_type {
     AERIE_SPEC_EAGLE,  /* "draft-eagle": a head trained for the model, from its hidden rows: EAGLE-1 and 2 */
     AERIE_SPEC_EAGLE3, /* "draft-eagle3": EAGLE-3 and 3.1 */
     AERIE_SPEC_MEDUSA, /* "draft-medusa" */
+    AERIE_SPEC_MTP,    /* "draft-mtp": the model's own blocks for tokens further ahead, from its file or one beside it */
 } aerie_spec_type;
 
 /* "auto", "none", ...; NULL for an unknown value. */
@@ -442,21 +443,25 @@ typedef struct aerie_drafter_head_params {
 
 AERIE_INITIALISER(drafter_head_params)
 
-/* Whether the file is a drafter head, going by its architecture. false also when it cannot be read. */
+/* Whether the file is a drafter head, going by its architecture, or holds MTP blocks without their model. false also when it
+ * cannot be read. */
 AERIE_API bool aerie_file_is_drafter_head(const char *path);
-/* The head kept beside a model's file, under its name: for "DIR/NAME-Q4_K_M.gguf" it is "DIR/NAME-Q4_K_M-eagle3.gguf", or else
- * "DIR/NAME-eagle3.gguf"; the number of a split file ("-00001-of-00003") does not count. Only names are compared: loading it
- * tells whether it is a head, and one that fits. *path is owned by the caller (aerie_free); NULL: there is no such file.
- * Errors: ARGUMENT, MEMORY. */
+/* The head that comes with a model: its own file, if it holds MTP blocks; else the file kept beside it, under its name: for
+ * "DIR/NAME-Q4_K_M.gguf" it is "DIR/NAME-Q4_K_M-eagle3.gguf", or else "DIR/NAME-eagle3.gguf", or these with "-mtp"; the number
+ * of a split file ("-00001-of-00003") does not count. Of files beside it only names are compared: loading one tells whether it is
+ * a head, and one that fits. *path is owned by the caller (aerie_free); NULL: there is none. Errors: ARGUMENT, MEMORY. */
 AERIE_API aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error);
-/* The model must outlive the head. Errors: IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what
+/* The same of one kind: EAGLE3 looks beside the model only, MTP for MTP blocks only. AUTO: any; others have none. */
+AERIE_API aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, aerie_spec_type type, aerie_error *error);
+/* path: a head's file, or a model's that holds MTP blocks, such as the model's own. The model must outlive the head. Errors: IO,
+ * UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what
  * differs), MEMORY. */
 AERIE_API aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,
                                        const aerie_drafter_head_params *params, aerie_error *error);
 AERIE_API void aerie_drafter_head_free(aerie_drafter_head *head);
 
 typedef struct aerie_drafter_head_info {
-    const char *name, *kind; /* lent; kind: "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa" */
+    const char *name, *kind; /* lent; kind: "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP" */
     aerie_spec_type type;    /* the speculation that it serves */
     uint64_t n_params, weight_bytes;
     uint32_t n_embd, n_draft; /* width; tokens that it can draft */
@@ -482,7 +487,7 @@ AERIE_API bool aerie_tree_parse(const char *name, aerie_tree *tree);
 typedef struct aerie_spec {
     aerie_spec_type type;
     const aerie_model *draft_model; /* for DRAFT; outlives the session */
-    const aerie_drafter_head *head;         /* for EAGLE, EAGLE3, MEDUSA; outlives the session */
+    const aerie_drafter_head *head;         /* for EAGLE, EAGLE3, MEDUSA, MTP; outlives the session */
     uint32_t n_max;                 /* tokens drafted ahead, 1 to AERIE_MAX_DRAFT */
     uint32_t n_min;                 /* drafts shorter than this are not verified */
     float p_min;                    /* paths less likely than this are not drafted */
@@ -491,7 +496,7 @@ typedef struct aerie_spec {
     uint32_t top_k;                 /* of a tree: children looked at per node; 0 = as the drafter likes */
     uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64;
                                      * 0: as the head was made */
-    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, trees AUTO and OFF: text seen before is continued beside
+    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, MTP, trees AUTO and OFF: text seen before is continued beside
                                      * their drafts */
     bool optional;                  /* AUTO: a head or draft model that cannot be used is left out, with a warning, instead of
                                      * failing the session */

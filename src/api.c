@@ -325,6 +325,7 @@ static const char *const spec_names[] = {
     [AERIE_SPEC_EAGLE] = "draft-eagle",
     [AERIE_SPEC_EAGLE3] = "draft-eagle3",
     [AERIE_SPEC_MEDUSA] = "draft-medusa",
+    [AERIE_SPEC_MTP] = "draft-mtp",
 };
 #define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
 
@@ -334,6 +335,7 @@ static const char *const joined_names[N_SPEC_TYPES] = {
     [AERIE_SPEC_EAGLE] = "draft-eagle+ngram",
     [AERIE_SPEC_EAGLE3] = "draft-eagle3+ngram",
     [AERIE_SPEC_MEDUSA] = "draft-medusa+ngram",
+    [AERIE_SPEC_MTP] = "draft-mtp+ngram",
 };
 
 static const char *joined_name(aerie_spec_type type)
@@ -530,7 +532,8 @@ static aerie_status create_one(aerie_session *s, ae_drafter **drafter, aerie_err
     case AERIE_SPEC_DRAFT: return ae_api_create_draft_model(s, drafter, error);
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
-    case AERIE_SPEC_MEDUSA: return ae_api_create_head_drafter(s, drafter, error);
+    case AERIE_SPEC_MEDUSA:
+    case AERIE_SPEC_MTP: return ae_api_create_head_drafter(s, drafter, error);
     default: return AERIE_OK;
     }
 }

@@ -9,10 +9,8 @@ bool aerie_file_is_drafter_head(const char *path)
 {
     ae_gguf *gguf;
     const ae_gguf_options options = {.index_only = true};
-    ae_gguf_string arch = {0};
     if (!path || ae_gguf_open(&gguf, path, &options, NULL) != AERIE_OK) return false;
-    const bool is = ae_gguf_get_string(gguf, "general.architecture", true, &arch, NULL) == AERIE_OK &&
-                    ae_dhead_is_arch(arch.data, arch.n);
+    const bool is = ae_dhead_is_file(gguf);
     ae_gguf_close(gguf);
     return is;
 }
@@ -30,22 +28,21 @@ static size_t stem_length(const char *path)
     return part[i] ? n : n - (sizeof part - 1);
 }
 
-aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error)
+/* The file of this suffix beside the model; *path NULL: there is none. */
+static aerie_status find_beside(char **path, const char *model_path, const char *suffix, aerie_error *error)
 {
-    static const char name[] = "-eagle3.gguf";
+    const size_t n = stem_length(model_path), n_suffix = strlen(suffix) + 1;
     *path = NULL;
-    if (!model_path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
-    const size_t n = stem_length(model_path);
     if (n == 0 || model_path[n - 1] == '/') return AERIE_OK;
-    char *found = ae_alloc(n + sizeof name, 1);
-    if (!found) return ae_fail_memory(error, "a path", n + sizeof name);
+    char *found = ae_alloc(n + n_suffix, 1);
+    if (!found) return ae_fail_memory(error, "a path", n + n_suffix);
     memcpy(found, model_path, n);
-    memcpy(found + n, name, sizeof name);
+    memcpy(found + n, suffix, n_suffix);
     if (!ae_file_exists(found)) { /* without the last part of the name, which may be a tensor type */
         size_t end = n;
         while (end > 0 && found[end - 1] != '-' && found[end - 1] != '.' && found[end - 1] != '/') end--;
         const bool named = end >= 2 && found[end - 1] != '/' && found[end - 2] != '/';
-        if (named) memcpy(found + end - 1, name, sizeof name);
+        if (named) memcpy(found + end - 1, suffix, n_suffix);
         if (!named || !ae_file_exists(found)) {
             ae_free(found);
             return AERIE_OK;
@@ -53,6 +50,36 @@ aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_
     }
     *path = found;
     return AERIE_OK;
+}
+
+static ae_nextn_found nextn_of(const char *path)
+{
+    ae_gguf *gguf;
+    const ae_gguf_options options = {.index_only = true};
+    if (ae_gguf_open(&gguf, path, &options, NULL) != AERIE_OK) return AE_NEXTN_NONE;
+    const ae_nextn_found found = ae_model_find_nextn(gguf);
+    ae_gguf_close(gguf);
+    return found;
+}
+
+aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, aerie_spec_type type, aerie_error *error)
+{
+    const bool any = type == AERIE_SPEC_AUTO, mtp = any || type == AERIE_SPEC_MTP;
+    *path = NULL;
+    if (!model_path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
+    const ae_nextn_found found = mtp ? nextn_of(model_path) : AE_NEXTN_NONE;
+    bool own = found == AE_NEXTN_INSIDE;
+    if (!own && (any || type == AERIE_SPEC_EAGLE3)) AE_TRY(find_beside(path, model_path, "-eagle3.gguf", error));
+    if (!own && !*path && mtp) AE_TRY(find_beside(path, model_path, "-mtp.gguf", error));
+    own |= !*path && found == AE_NEXTN_KEY; /* loading it says what is missing */
+    if (own && !(*path = ae_strndup(model_path, strlen(model_path))))
+        return ae_fail_memory(error, "a path", strlen(model_path) + 1);
+    return AERIE_OK;
+}
+
+aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error)
+{
+    return aerie_drafter_head_find_type(path, model_path, AERIE_SPEC_AUTO, error);
 }
 
 void aerie_drafter_head_free(aerie_drafter_head *head)
@@ -106,6 +133,7 @@ static aerie_spec_type type_of(const ae_dhead *head)
     switch (head->hparams.kind) {
     case AE_DHEAD_EAGLE: return AERIE_SPEC_EAGLE;
     case AE_DHEAD_EAGLE3: return AERIE_SPEC_EAGLE3;
+    case AE_DHEAD_MTP: return AERIE_SPEC_MTP;
     default: return AERIE_SPEC_MEDUSA;
     }
 }
@@ -159,7 +187,8 @@ ae_draft_shape ae_api_shape(aerie_tree tree)
 aerie_status ae_api_resolve_drafter_head(aerie_session_params *p, aerie_error *error)
 {
     aerie_spec *spec = &p->spec;
-    const bool wanted = spec->type == AERIE_SPEC_EAGLE || spec->type == AERIE_SPEC_EAGLE3 || spec->type == AERIE_SPEC_MEDUSA;
+    const bool wanted = spec->type == AERIE_SPEC_EAGLE || spec->type == AERIE_SPEC_EAGLE3 || spec->type == AERIE_SPEC_MEDUSA ||
+                        spec->type == AERIE_SPEC_MTP;
     if (spec->type == AERIE_SPEC_AUTO && spec->head) spec->type = type_of(spec->head->head);
     else if (!wanted) return AERIE_OK;
     if (!spec->head)

@@ -11,7 +11,7 @@
 #include "mkmodel.h"
 #include "quant/types.h"
 
-#define MAX_TENSORS (64 + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
+#define MAX_TENSORS (192 + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
 #define MAX_SHAPE (1u << 17)
 
 typedef enum fill_kind { FILL_MATRIX, FILL_NORM, FILL_BIAS, FILL_DIVISORS, FILL_MAP } fill_kind;
@@ -31,9 +31,10 @@ typedef struct maker {
     ae_model *target;
     ae_gguf_writer *writer;
     uint32_t type;
-    bool medusa, three, three_one, old;
+    bool medusa, three, three_one, old, mtp;
     char arch[16], prefix[32]; /* of keys: "eagle3", "eagle3.eagle3" */
     uint32_t e, et, ff, heads, kv_heads, head_dim, n_rot, n_draft, n_vocab, n_taps, taps[AE_DHEAD_MAX_TAPS], n_medusa, n_blocks;
+    uint32_t n_nextn, first; /* block of the first layer */
     int32_t *map; /* [n_draft] target ids, ascending; NULL: no d2t */
     tensor tensors[MAX_TENSORS];
     size_t n_tensors;
@@ -50,16 +51,17 @@ static aerie_status set_kind(maker *m)
     m->medusa = !strcmp(kind, "medusa");
     m->three_one = !strcmp(kind, "eagle3.1");
     m->three = m->three_one || !strcmp(kind, "eagle3");
+    m->mtp = !strcmp(kind, "mtp");
     m->old = strcmp(schema, "new") != 0;
-    if (!m->medusa && !m->three && strcmp(kind, "eagle"))
-        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no kind of head; eagle, eagle3, eagle3.1 and medusa are",
+    if (!m->medusa && !m->three && !m->mtp && strcmp(kind, "eagle"))
+        return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no kind of head; eagle, eagle3, eagle3.1, medusa and mtp are",
                        kind);
     if (m->old && strcmp(schema, "old") && strcmp(schema, "double"))
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no schema; new, old and double are", schema);
     if (!info || info->dot == AE_DOT_NONE)
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no type for weights; q4_0, q8_0, q4_K, f16 ... are", type);
     m->type = info->type;
-    snprintf(m->arch, sizeof m->arch, "%s", m->medusa ? "medusa" : m->three ? "eagle3" : "eagle");
+    snprintf(m->arch, sizeof m->arch, "%s", m->medusa ? "medusa" : m->three ? "eagle3" : m->mtp ? m->target->hparams.arch : "eagle");
     snprintf(m->prefix, sizeof m->prefix, !strcmp(schema, "double") ? "%s.%s" : "%s", m->arch, m->arch);
     return AERIE_OK;
 }
@@ -90,8 +92,10 @@ static aerie_status set_shape(maker *m)
     m->head_dim = m->n_rot = or_else(o->head_dim, t->head_dim);
     m->n_draft = or_else(o->n_draft, t->n_vocab);
     m->n_medusa = or_else(o->n_medusa, 4), m->n_blocks = or_else(o->n_blocks, 1);
+    m->n_nextn = or_else(o->n_nextn, 1), m->first = m->mtp ? t->n_layers : 0;
     set_taps(m);
-    const bool good = m->e <= MAX_SHAPE && m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
+    const bool good = m->n_nextn <= AE_DHEAD_MAX_LAYERS && !(m->mtp && m->e != m->et) &&
+                      m->e <= MAX_SHAPE && m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
                       m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 &&
                           m->n_draft <= t->n_vocab &&
                       m->n_taps <= AE_DHEAD_MAX_TAPS && m->n_medusa <= AE_DHEAD_MAX_MEDUSA && m->n_blocks <= AE_DHEAD_MAX_BLOCKS &&
@@ -171,31 +175,45 @@ static void add_fc(maker *m, float rms)
         add(m, FILL_NORM, 0, m->et, 0, "fc_norm.%u.weight", i);
 }
 
-static void add_layer(maker *m)
+static void add_layer(maker *m, uint32_t i)
 {
     const uint32_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim, in = m->three ? 2 * m->e : m->e;
     if (m->three) {
-        add(m, FILL_NORM, 0, m->e, 0, "blk.0.attn_norm.weight");
+        add(m, FILL_NORM, 0, m->e, 0, "blk.%u.attn_norm.weight", i);
         add(m, FILL_NORM, 0, m->e, 0, m->old ? "blk.0.hidden_norm.weight" : "blk.0.attn_norm_2.weight");
     }
-    add(m, FILL_MATRIX, q, in, 1.6f, "blk.0.attn_q.weight");
-    add(m, FILL_MATRIX, kv, in, 1.6f, "blk.0.attn_k.weight");
-    add(m, FILL_MATRIX, kv, in, 1.0f, "blk.0.attn_v.weight");
-    add(m, FILL_MATRIX, m->e, q, 0.7f, "blk.0.attn_output.weight");
+    add(m, FILL_MATRIX, q, in, 1.6f, "blk.%u.attn_q.weight", i);
+    add(m, FILL_MATRIX, kv, in, 1.6f, "blk.%u.attn_k.weight", i);
+    add(m, FILL_MATRIX, kv, in, 1.0f, "blk.%u.attn_v.weight", i);
+    add(m, FILL_MATRIX, m->e, q, 0.7f, "blk.%u.attn_output.weight", i);
     if (m->o->biases) {
-        add(m, FILL_BIAS, 0, q, 0, "blk.0.attn_q.bias");
-        add(m, FILL_BIAS, 0, kv, 0, "blk.0.attn_k.bias");
-        add(m, FILL_BIAS, 0, kv, 0, "blk.0.attn_v.bias");
-        add(m, FILL_BIAS, 0, m->e, 0, "blk.0.attn_output.bias");
+        add(m, FILL_BIAS, 0, q, 0, "blk.%u.attn_q.bias", i);
+        add(m, FILL_BIAS, 0, kv, 0, "blk.%u.attn_k.bias", i);
+        add(m, FILL_BIAS, 0, kv, 0, "blk.%u.attn_v.bias", i);
+        add(m, FILL_BIAS, 0, m->e, 0, "blk.%u.attn_output.bias", i);
     }
     if (m->o->qk_norm) {
-        add(m, FILL_NORM, 0, m->head_dim, 0, "blk.0.attn_q_norm.weight");
-        add(m, FILL_NORM, 0, m->head_dim, 0, "blk.0.attn_k_norm.weight");
+        add(m, FILL_NORM, 0, m->head_dim, 0, "blk.%u.attn_q_norm.weight", i);
+        add(m, FILL_NORM, 0, m->head_dim, 0, "blk.%u.attn_k_norm.weight", i);
     }
-    add(m, FILL_NORM, 0, m->e, 0, "blk.0.ffn_norm.weight");
-    add(m, FILL_MATRIX, m->ff, m->e, 1.0f, "blk.0.ffn_gate.weight");
-    add(m, FILL_MATRIX, m->ff, m->e, 1.0f, "blk.0.ffn_up.weight");
-    add(m, FILL_MATRIX, m->e, m->ff, 1.0f, "blk.0.ffn_down.weight");
+    add(m, FILL_NORM, 0, m->e, 0, "blk.%u.ffn_norm.weight", i);
+    add(m, FILL_MATRIX, m->ff, m->e, 1.0f, "blk.%u.ffn_gate.weight", i);
+    add(m, FILL_MATRIX, m->ff, m->e, 1.0f, "blk.%u.ffn_up.weight", i);
+    add(m, FILL_MATRIX, m->e, m->ff, 1.0f, "blk.%u.ffn_down.weight", i);
+}
+
+static void add_mtp(maker *m, uint32_t i, float rms)
+{
+    add(m, FILL_NORM, 0, m->e, 0, "blk.%u.attn_norm.weight", i);
+    add_layer(m, i);
+    add(m, FILL_MATRIX, m->e, 2 * m->e, 1.0f, "blk.%u.nextn.eh_proj.weight", i);
+    add(m, FILL_NORM, 0, m->e, 0, "blk.%u.nextn.enorm.weight", i);
+    add(m, FILL_NORM, 0, m->e, 0, "blk.%u.nextn.hnorm.weight", i);
+    if (m->o->own_embedding)
+        add(m, FILL_MATRIX, m->n_vocab, m->e, rms * sqrtf((float)m->e), "blk.%u.nextn.embed_tokens.weight", i);
+    if (!m->o->own_output) return;
+    add(m, FILL_NORM, 0, m->e, 0, "blk.%u.nextn.shared_head_norm.weight", i);
+    add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "blk.%u.nextn.shared_head_head.weight", i);
 }
 
 static aerie_status list_tensors(maker *m)
@@ -211,12 +229,14 @@ static aerie_status list_tensors(maker *m)
             }
             add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "medusa.%u.output.weight", j);
         }
+    } else if (m->mtp) {
+        for (uint32_t i = m->first; i < m->first + m->n_nextn; i++) add_mtp(m, i, rms);
     } else {
         const bool narrow = m->e != m->et;
         if (o->own_embedding || narrow) add(m, FILL_MATRIX, m->n_vocab, m->e, rms * sqrtf((float)m->e), "token_embd.weight");
         if (o->rope_freqs) add(m, FILL_DIVISORS, 0, m->n_rot / 2, 0, "rope_freqs.weight");
         add_fc(m, rms);
-        add_layer(m);
+        add_layer(m, 0);
         if (m->three) add(m, FILL_NORM, 0, m->e, 0, "output_norm.weight");
         if (m->three ? !o->no_output : o->own_output) add(m, FILL_MATRIX, m->n_draft, m->e, 3.0f, "output.weight");
     }
@@ -313,7 +333,7 @@ static aerie_status write_layer_keys(maker *m)
         const char *suffix;
         uint32_t value;
     } counts[] = {
-        {"block_count", 1}, {"context_length", or_else(m->target->hparams.n_ctx_train, 2048)}, {"embedding_length", m->e},
+        {"block_count", m->mtp ? m->first + m->n_nextn : 1}, {"context_length", or_else(m->target->hparams.n_ctx_train, 2048)}, {"embedding_length", m->e},
         {"feed_forward_length", m->ff}, {"attention.head_count", m->heads}, {"attention.head_count_kv", m->kv_heads},
         {"attention.key_length", m->head_dim}, {"attention.value_length", m->head_dim}, {"rope.dimension_count", m->n_rot},
     };
@@ -321,6 +341,7 @@ static aerie_status write_layer_keys(maker *m)
         AE_TRY(put_count(m, m->arch, counts[i].suffix, counts[i].value));
     AE_TRY(ae_gguf_writer_f32(m->writer, key_of(m->arch, "attention.layer_norm_rms_epsilon").text, 1e-5f, m->error));
     AE_TRY(ae_gguf_writer_f32(m->writer, key_of(m->arch, "rope.freq_base").text, m->target->hparams.ropes[0].base, m->error));
+    if (m->mtp) AE_TRY(put_count(m, m->arch, "nextn_predict_layers", m->n_nextn));
     if (m->o->window) AE_TRY(put_count(m, m->prefix, "attention.window", m->o->window));
     if (m->o->n_sinks) AE_TRY(put_count(m, m->prefix, "attention.sinks", m->o->n_sinks));
     return AERIE_OK;
@@ -342,9 +363,9 @@ static aerie_status write_keys(maker *m)
     const ae_gguf *target = m->target->gguf;
     AE_TRY(ae_gguf_writer_string(m->writer, "general.architecture", m->arch, m->error));
     AE_TRY(ae_gguf_writer_string(m->writer, "general.name", "random head", m->error));
-    AE_TRY(put_count(m, m->prefix, "target_hidden_size", m->et));
+    if (!m->mtp) AE_TRY(put_count(m, m->prefix, "target_hidden_size", m->et));
     AE_TRY(put_count(m, m->arch, "vocab_size", m->n_vocab));
-    if (!m->old) AE_TRY(put_count(m, m->prefix, "target_layer_count", m->target->hparams.n_layers));
+    if (!m->old && !m->mtp) AE_TRY(put_count(m, m->prefix, "target_layer_count", m->target->hparams.n_layers));
     if (m->map && !m->old) AE_TRY(put_text(m, "draft_map", "absolute"));
     if (m->medusa) {
         AE_TRY(put_count(m, m->arch, "embedding_length", m->e));
@@ -363,8 +384,8 @@ static aerie_status write_keys(maker *m)
 
 static aerie_status make(maker *m, const char *target, const char *path)
 {
-    AE_TRY(set_kind(m));
     AE_TRY(ae_model_load(&m->target, target, &(ae_model_options){.no_mmap = true, .no_vocab = true}, m->error));
+    AE_TRY(set_kind(m));
     AE_TRY(set_shape(m));
     AE_TRY(list_tensors(m));
     AE_TRY(ae_gguf_writer_create(&m->writer, path, m->error));
@@ -463,6 +484,24 @@ static bool good_medusa(const ae_dhead *head)
            e == h->n_target_embd;
 }
 
+static bool good_mtp(const ae_dhead *head)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    const uint32_t e = h->layer.n_embd;
+    if (!h->n_layers || h->n_layers > AE_DHEAD_MAX_LAYERS || e != h->n_target_embd) return false;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const ae_nextn *n = &head->mtp->nextn[i];
+        const ae_layer *l = &ae_dhead_layers(head)[i];
+        const uint32_t q = l->spec.n_heads * l->spec.head_dim;
+        if (l->spec.mixer != AE_MIXER_ATTENTION || l->spec.kv_from != (int)(h->layer.n_layers + i)) return false;
+        if (!good(n->eh_proj, true, e, 2 * e) || !good(n->enorm, true, 0, e) || !good(n->hnorm, true, 0, e) ||
+            !good(n->embedding, false, h->n_vocab, e) || !good(n->head, false, h->n_draft, e) ||
+            !good(n->head_norm, false, 0, e) || !good(l->attn_norm, true, 0, e) || !good(l->wo, true, e, q))
+            return false;
+    }
+    return true;
+}
+
 const char *mkhead_check(const ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;
@@ -470,12 +509,14 @@ const char *mkhead_check(const ae_dhead *head)
     if (!h->n_taps || h->n_taps > AE_DHEAD_MAX_TAPS) return "the number of taps";
     const uint32_t last = h->n_target_layers ? h->n_target_layers : AE_MAX_LAYERS;
     for (uint32_t i = 0; i < h->n_taps; i++)
-        if (h->kind == AE_DHEAD_EAGLE3 ? h->taps[i] > last : h->taps[i] != AE_DHEAD_TAP_NORMED) return "a tap";
+        if (h->kind == AE_DHEAD_EAGLE3 ? h->taps[i] > last
+                                       : h->taps[i] != AE_DHEAD_TAP_NORMED && (!head->mtp || h->taps[i] != last))
+            return "a tap";
     if (!h->n_draft || h->n_draft > INT32_MAX || h->n_vocab > INT32_MAX || (h->n_vocab && h->n_draft > h->n_vocab))
         return "a vocabulary";
     if (!head->to_target && h->n_draft != h->n_vocab) return "a draft vocabulary without a map";
     for (uint32_t i = 0; head->to_target && i < h->n_draft; i++)
         if (head->to_target[i] < 0 || (h->n_vocab && (uint32_t)head->to_target[i] >= h->n_vocab)) return "an entry of the map";
-    if (!(h->kind == AE_DHEAD_MEDUSA ? good_medusa(head) : good_eagle(head))) return "a weight or a size";
+    if (!(h->kind == AE_DHEAD_MEDUSA ? good_medusa(head) : head->mtp ? good_mtp(head) : good_eagle(head))) return "a weight or a size";
     return ae_dhead_kind_name(head)[0] && head->name ? NULL : "the names";
 }

@@ -10,7 +10,7 @@
 #include "spec/drafter_head/dhead.h"
 
 typedef struct mkhead_options {
-    const char *kind;   /* "eagle", "eagle3" (NULL), "eagle3.1", "medusa" */
+    const char *kind;   /* "eagle", "eagle3" (NULL), "eagle3.1", "medusa", "mtp" (blocks alone, for a target of Llama's shape) */
     const char *type;   /* of the matrices; NULL: "q8_0" */
     const char *schema; /* "new" (NULL), "old" (extract_layers, hidden_norm, offsets), "double" (old, with doubled keys) */
     uint64_t seed;
@@ -20,9 +20,10 @@ typedef struct mkhead_options {
     uint32_t n_taps, taps[AE_DHEAD_MAX_TAPS]; /* EAGLE-3; none: 2, L/2, L-3, or 1, L/2, L if the target has fewer than six */
     uint32_t window, n_sinks;
     uint32_t n_medusa, n_blocks; /* 0: 4 and 1 */
+    uint32_t n_nextn;   /* MTP blocks; 0: 1 */
     bool norm_before_residual, norm_before_fc;
     bool own_embedding, no_output; /* EAGLE-1/2 has an output of its own only with own_output, EAGLE-3 unless no_output */
-    bool own_output;
+    bool own_output; /* MTP: each block, and own_embedding too */
     bool biases;     /* fc, attention, Medusa */
     bool rope_freqs;
     bool qk_norm;

@@ -12,7 +12,7 @@
 static const char help[] =
     "usage: mkhead [options] TARGET.gguf HEAD.gguf\n"
     "Writes a head of random weights that drafts for TARGET.\n"
-    "  --kind eagle|eagle3|eagle3.1|medusa   (default eagle3)\n"
+    "  --kind eagle|eagle3|eagle3.1|medusa|mtp   (default eagle3)\n"
     "  --type NAME              type of the matrices: q8_0 (default), q4_0, q4_K, f16 ...\n"
     "  --schema new|old|double  names of keys and tensors, and what d2t holds (default new: token ids)\n"
     "  --seed N                 (default 1)\n"
@@ -21,6 +21,7 @@ static const char help[] =
     "  --taps A,B,C             layers of the target whose input the head sees (eagle3)\n"
     "  --window N --sinks N     rows of attention that the head looks back to\n"
     "  --medusa-heads N --medusa-blocks N   (default 4 and 1)\n"
+    "  --mtp-blocks N           (default 1)\n"
     "  --norm-before-residual 0|1  --norm-before-fc 0|1  --whole-fc-norm 0|1\n"
     "  --own-embedding 0|1      token_embd.weight of its own\n"
     "  --own-output 0|1         output.weight of its own (default: 1 for eagle3, 0 for eagle)\n"
@@ -67,7 +68,8 @@ static bool set_option(mkhead_options *o, const char *name, const char *value)
         uint32_t *to;
     } counts[] = {{"--draft-vocab", &o->n_draft}, {"--embd", &o->n_embd}, {"--ff", &o->n_ff}, {"--heads", &o->n_heads},
                   {"--kv-heads", &o->n_kv_heads}, {"--head-dim", &o->head_dim}, {"--window", &o->window},
-                  {"--sinks", &o->n_sinks}, {"--medusa-heads", &o->n_medusa}, {"--medusa-blocks", &o->n_blocks}};
+                  {"--sinks", &o->n_sinks}, {"--medusa-heads", &o->n_medusa}, {"--medusa-blocks", &o->n_blocks},
+                  {"--mtp-blocks", &o->n_nextn}};
     const struct {
         const char *name;
         bool *to;

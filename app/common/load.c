@@ -140,16 +140,13 @@ static aerie_status load_head(app_models *models, const char *path, const app_op
 }
 
 /* A head that nobody asked for never stops the program: what keeps it from drafting costs one line. */
-static void say_head_unused(const aerie_error *error, const app_options *options)
-{
-    if (!options->quiet) app_note("the drafter head beside the model is not used: %s", error->text);
-}
-
 static void load_head_beside(app_models *models, const char *path, const app_options *options)
 {
     aerie_error error = {0};
-    if (load_head(models, path, options, &error) == AERIE_OK) models->head_found = true;
-    else say_head_unused(&error, options);
+    models->head_found = load_head(models, path, options, &error) == AERIE_OK;
+    if (!models->head_found && !options->quiet)
+        app_note("the %s not used: %s", strcmp(path, options->model) ? "drafter head beside the model is" : "model's MTP blocks are",
+                 error.text);
 }
 
 bool app_wants_draft(aerie_spec_type type)
@@ -159,9 +156,19 @@ bool app_wants_draft(aerie_spec_type type)
     case AERIE_SPEC_DRAFT:
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
-    case AERIE_SPEC_MEDUSA: return true;
+    case AERIE_SPEC_MEDUSA:
+    case AERIE_SPEC_MTP: return true;
     default: return false;
     }
+}
+
+/* What is to draft: of a list the first that needs a file. */
+static aerie_spec_type wanted_type(const app_options *options)
+{
+    for (size_t i = 0; i < options->spec_types.n; i++)
+        if (app_wants_draft((aerie_spec_type)options->spec_types.items[i]))
+            return (aerie_spec_type)options->spec_types.items[i];
+    return options->session.spec.type;
 }
 
 static int check_model(const app_options *options)
@@ -180,8 +187,11 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     aerie_error error = {0};
     int bad = APP_DONE;
     const char *draft = with_draft ? options->draft_model : NULL;
-    if (with_draft && !draft) bad = app_report(APP_LOADING, aerie_drafter_head_find(&found, options->model, &error), &error);
-    const bool is_head = draft && aerie_file_is_drafter_head(draft);
+    const aerie_spec_type type = wanted_type(options);
+    if (with_draft && !draft)
+        bad = app_report(APP_LOADING, aerie_drafter_head_find_type(&found, options->model, type, &error), &error);
+    if (!bad && with_draft && !draft && type == AERIE_SPEC_MTP) draft = found ? found : options->model; /* asked for by name */
+    const bool is_head = draft && (type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
     if (!bad) bad = app_format_read(&models->format, options);
     if (!bad) bad = check_memory(options, draft && !is_head);
     if (!bad) bad = load_one(&models->model, options->model, options, false);

@@ -13,12 +13,12 @@ typedef struct app_models {
     aerie_model *model;
     aerie_model *draft; /* -md is a model; NULL if not */
     aerie_drafter_head *head;   /* -md is a drafter head, or one was found beside the model; NULL if not */
-    bool head_found;            /* nobody asked for the head: it was found beside the model */
+    bool head_found;            /* nobody asked for the head: it was found beside the model or in it */
     aerie_model_info info;
     app_format format;
 } app_models;
 
-/* Checks memory, then loads -m and, with with_draft, -md, or without -md a drafter head beside the model.
+/* Checks memory, then loads -m and, with with_draft, -md, or without -md the model's MTP blocks or a drafter head beside it.
  * One found there that cannot be used costs one line on standard error, no more. */
 int app_models_load(app_models *models, const app_options *options, bool with_draft);
 /* Whether a kind of speculation has a use for a draft model or head. */

@@ -304,10 +304,10 @@ static const app_option options[] = {
 
     /* Speculation */
     {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN | APP_SERVE, AT(session.spec.type), 0, 0, "Speculation",
-     "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa; oracle and random are for tests. auto uses "
-     "-md, or a drafter head beside the model (MODEL-eagle3.gguf), and n-grams"},
+     "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa, draft-mtp; oracle and random are for tests. "
+     "auto uses -md, or the model's own MTP blocks, or a drafter head beside it (MODEL-eagle3.gguf, MODEL-mtp.gguf), and n-grams"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
-     "drafters to compare with none (default: ngram, and -md or the drafter head beside the model)"},
+     "drafters to compare with none (default: ngram, and -md, the model's MTP blocks or the drafter head beside it)"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.n_max), 1,
      AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_maxes), 1,

@@ -323,6 +323,7 @@ aerie_status ae_convert_head_plan(ae_convert *c)
         AE_TRY(plan_layer(c));
         break;
     case AE_DHEAD_MEDUSA: AE_TRY(plan_medusa(c)); break;
+    case AE_DHEAD_MTP: break; /* these come as parts of models */
     }
     if (h->kind != AE_DHEAD_MEDUSA) {
         AE_TRY(plan_embedding(c));

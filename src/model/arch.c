@@ -55,7 +55,7 @@ static const ae_arch archs[] = {
     {.name = "step35", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_optional = true, .window_period = 4,
      .window_rope = AE_ROTATION_PLAIN, .full_rope = AE_ROTATION_HALF, .experts = AE_EXPERTS_ALWAYS,
      .gate = AE_EXPERT_GATE_SIGMOID, .shared = AE_SHARED_SIZE, .expert_by_tensor = true,
-     .activation = AE_ACTIVATION_SILU_CLAMPED},
+     .activation = AE_ACTIVATION_SILU_CLAMPED, .nextn_pre = true},
     {.name = "ernie4_5"},
     {.name = "ernie4_5-moe", .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_SIZE, .expert_step = true},
     {.name = "hunyuan-dense", .rope_neox = true, .qk_norm = AE_QK_NORM_HEAD, .qk_norm_last = true},

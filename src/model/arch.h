@@ -88,6 +88,7 @@ typedef struct ae_arch {
     bool expert_step;    /* interleave_moe_layer_step: layers (i + 1) % step == 0 have experts */
     ae_activation activation;
     bool ungated;
+    bool nextn_pre;      /* ae_hparams.nextn_pre */
     /* scalars */
     bool layer_embedding; /* embedding_length_per_layer_input: tokens have an embedding for each layer */
     bool scale_embedding; /* by the square root of n_embd */

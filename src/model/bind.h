@@ -11,6 +11,7 @@ typedef struct ae_binder {
     const ae_gguf *gguf;
     const ae_arch *arch;
     aerie_error *error;
+    uint32_t n_specs; /* of models: layers that get a specification, those of the trunk and, if they are bound, of MTP */
     char key[96]; /* the last that was looked up */
 } ae_binder;
 

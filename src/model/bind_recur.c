@@ -41,14 +41,14 @@ static aerie_status find_attention(ae_binder *b, const ae_hparams *h, const ae_l
 {
     uint32_t interval = 4, recurrent[AE_MAX_LAYERS] = {0};
     if (h->recur.kind != AE_RECUR_DELTA) {
-        for (uint32_t i = 0; i < h->n_layers; i++) attends[i] = layers[i].spec.n_kv_heads != 0;
+        for (uint32_t i = 0; i < b->n_specs; i++) attends[i] = layers[i].spec.n_kv_heads != 0;
         return AERIE_OK;
     }
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "full_attention_interval"), false, &interval, b->error));
     AE_TRY(ae_bind_range(b, "full_attention_interval", interval, 1, AE_MAX_LAYERS));
     for (uint32_t i = 0; i < h->n_layers; i++) recurrent[i] = (i + 1) % interval != 0;
     AE_TRY(ae_bind_per_layer(b, "attention.recurrent_layers", false, h->n_layers, 1, recurrent));
-    for (uint32_t i = 0; i < h->n_layers; i++) attends[i] = !recurrent[i];
+    for (uint32_t i = 0; i < b->n_specs; i++) attends[i] = i >= h->n_layers || !recurrent[i]; /* MTP blocks always do */
     return AERIE_OK;
 }
 
@@ -60,7 +60,7 @@ aerie_status ae_bind_recur_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers
     h->recur.tiled = b->arch->recur_tiled;
     AE_TRY(read_shape(b, h));
     AE_TRY(find_attention(b, h, layers, attends));
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
         const bool alone = b->arch->norms == AE_NORMS_ONE, feeds = alone && !attends[i] && s->n_ff;
         if (attends[i] && !s->n_kv_heads) return ae_bind_range(b, "attention.head_count_kv", 0, 1, s->n_heads);

@@ -11,7 +11,7 @@
 
 /* ---- Values by layer ------------------------------------------------------------------------------ */
 
-aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, uint32_t n, uint32_t most, uint32_t *values)
+aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, uint32_t n_trunk, uint32_t most, uint32_t *values)
 {
     const char *key = ae_bind_key(b, suffix);
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, key);
@@ -19,13 +19,18 @@ aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, 
         uint32_t value = values[0];
         AE_TRY(ae_gguf_get_u32(b->gguf, key, required, &value, b->error));
         if (kv && value > most) return ae_bind_range(b, suffix, value, 0, most);
-        for (uint32_t i = 0; kv && i < n; i++) values[i] = value;
+        for (uint32_t i = 0; kv && i < b->n_specs; i++) values[i] = value;
         return AERIE_OK;
     }
-    if (kv->n < n)
+    if (kv->n < n_trunk)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has %llu values; there are %u layers", ae_gguf_path(b->gguf), key,
-                       (unsigned long long)kv->n, n);
-    for (uint32_t i = 0; i < n; i++) {
+                       (unsigned long long)kv->n, n_trunk);
+    uint32_t largest = 0;
+    for (uint32_t i = 0; i < b->n_specs; i++) {
+        if (i >= kv->n) { /* some files say nothing of their MTP blocks */
+            values[i] = most > 1 ? largest : 0;
+            continue;
+        }
         int64_t v = 0;
         const bool is_bool = kv->element_type == AE_GGUF_BOOL;
         if (is_bool) v = kv->data[i] != 0;
@@ -33,6 +38,7 @@ aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, 
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: element %u of %s is not a count of at most %u",
                            ae_gguf_path(b->gguf), i, key, most);
         values[i] = (uint32_t)v;
+        if (values[i] > largest) largest = values[i];
     }
     return AERIE_OK;
 }
@@ -131,11 +137,12 @@ static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *l
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "interleave_moe_layer_step"), false, &step, b->error));
         AE_TRY(ae_bind_range(b, "interleave_moe_layer_step", step, 1, AE_MAX_LAYERS));
     }
-    for (uint32_t i = n_dense; i < h->n_layers; i++) {
+    for (uint32_t i = n_dense; i < b->n_specs; i++) {
         char name[48];
         snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", i);
-        const bool chosen = !b->arch->expert_by_tensor || ae_gguf_tensor_find(b->gguf, name);
-        if ((i + 1) % step == 0 && chosen) layers[i].spec.ffn = b->arch->experts_beside ? AE_FFN_BOTH : AE_FFN_EXPERTS;
+        const bool by_tensor = b->arch->expert_by_tensor || i >= h->n_layers;
+        const bool chosen = by_tensor ? ae_gguf_tensor_find(b->gguf, name) != NULL : (i + 1) % step == 0;
+        if (chosen) layers[i].spec.ffn = b->arch->experts_beside ? AE_FFN_BOTH : AE_FFN_EXPERTS;
     }
     return AERIE_OK;
 }
@@ -154,10 +161,11 @@ static aerie_status read_windows(ae_binder *b, const ae_hparams *h, ae_layer *la
     if (a->chunked) window = a->window; /* files carry another number that nobody uses */
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, "attention.sliding_window_pattern"));
     if (kv && kv->type != AE_GGUF_ARRAY) AE_TRY(ae_gguf_get_u32(b->gguf, b->key, false, &period, b->error));
-    for (uint32_t i = 0; i < h->n_layers; i++) windowed[i] = period == 0 || (period > 1 && i % period < period - 1);
+    for (uint32_t i = 0; i < b->n_specs; i++) /* MTP blocks see all unless an array says otherwise */
+        windowed[i] = i < h->n_layers && (period == 0 || (period > 1 && i % period < period - 1));
     if (kv && kv->type == AE_GGUF_ARRAY)
         AE_TRY(ae_bind_per_layer(b, "attention.sliding_window_pattern", false, h->n_layers, 1, windowed));
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = 0; i < b->n_specs; i++) {
         layers[i].spec.window = windowed[i] ? window : 0;
         layers[i].spec.chunked = windowed[i] && a->chunked;
     }
@@ -195,12 +203,12 @@ static aerie_status place_ropes(ae_binder *b, ae_hparams *h, ae_layer *layers)
     int of_window = 0, of_full = 0;
     if (a->rope_finetuned)
         AE_TRY(ae_gguf_get_bool(b->gguf, ae_bind_key(b, "rope.scaling.finetuned"), false, &finetuned, b->error));
-    for (uint32_t i = 0; i < h->n_layers; i++) windows |= layers[i].spec.window != 0;
+    for (uint32_t i = 0; i < b->n_specs; i++) windows |= layers[i].spec.window != 0;
     if (windows) {
         AE_TRY(add_rope(b, h, a->window_rope, &of_window));
         AE_TRY(add_rope(b, h, a->full_rope, &of_full));
     }
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
         const bool skipped = a->no_rope_period && (i + 1) % a->no_rope_period == 0;
         s->rope = !finetuned || skipped ? AE_NO_ROPE : s->window ? of_window : of_full;
@@ -213,10 +221,10 @@ static aerie_status read_heads(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     uint32_t n_heads[AE_MAX_LAYERS] = {0}, n_kv[AE_MAX_LAYERS] = {0}, n_ff[AE_MAX_LAYERS] = {0};
     AE_TRY(ae_bind_per_layer(b, "attention.head_count", true, h->n_layers, AE_MAX_HEADS, n_heads));
-    for (uint32_t i = 0; i < h->n_layers; i++) n_kv[i] = n_heads[i], n_ff[i] = h->n_ff;
+    for (uint32_t i = 0; i < b->n_specs; i++) n_kv[i] = n_heads[i], n_ff[i] = h->n_ff;
     AE_TRY(ae_bind_per_layer(b, "attention.head_count_kv", false, h->n_layers, AE_MAX_HEADS, n_kv));
     AE_TRY(ae_bind_per_layer(b, "feed_forward_length", false, h->n_layers, AE_MAX_FF, n_ff));
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
         s->n_heads = n_heads[i], s->n_kv_heads = n_kv[i], s->n_ff = n_ff[i];
         const bool none = !s->n_kv_heads && b->arch->recur; /* a layer without attention */
@@ -242,10 +250,10 @@ static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *la
         AE_TRY(ae_bind_range(b, "attention.shared_kv_layers", n_shared, 0, h->n_layers < 2 ? 0 : h->n_layers - 2));
     }
     const uint32_t n_own = h->n_layers - n_shared;
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
         if (s->window) s->head_dim = head_dim;
-        if (i < n_own) continue;
+        if (i < n_own || i >= h->n_layers) continue;
         const ae_layer_spec *from = &layers[s->kv_from = (int)(n_own - (s->window ? 2 : 1))].spec;
         if (from->head_dim != s->head_dim || from->n_kv_heads != s->n_kv_heads)
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: layer %u is to read the keys and values of layer %d, which have "
@@ -263,7 +271,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
     if (a->wide_layers == h->n_layers) scale = 1.0f / sqrtf((float)(h->n_embd / h->n_heads));
     AE_TRY(get_f32(b, "attention.scale", &scale));
     if (scale == 0.0f) scale = h->attn_scale; /* so other programs write "none" */
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
         s->mixer = AE_MIXER_ATTENTION;
         s->head_dim = h->head_dim;
@@ -289,7 +297,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
     if (h->temp_scale != 0.0f && !h->temp_length)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.attention.temperature_scale needs "
                        "%s.rope.scaling.original_context_length", ae_gguf_path(b->gguf), a->name, a->name);
-    for (uint32_t i = 0; i < h->n_layers; i++)
+    for (uint32_t i = 0; i < b->n_specs; i++)
         layers[i].spec.temperature = h->temp_scale != 0.0f && (a->temperature || layers[i].spec.rope == AE_NO_ROPE);
     return AERIE_OK;
 }
@@ -320,16 +328,17 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
 static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *layers)
 {
     static const char *const names[] = {"swiglu_clamp_exp", "swiglu_clamp_shexp"};
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
         s->activation = b->arch->activation;
         s->limit = s->shared_limit = s->activation == AE_ACTIVATION_OAI ? 7.0f : 0.0f;
     }
     for (size_t k = 0; b->arch->activation == AE_ACTIVATION_SILU_CLAMPED && k < 2; k++) {
         const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, names[k]));
-        for (uint32_t i = 0; i < h->n_layers; i++) {
+        for (uint32_t i = 0; i < b->n_specs; i++) {
             double limit = 0;
-            if (kv && !ae_gguf_kv_float(kv, kv->type == AE_GGUF_ARRAY ? i : 0, &limit))
+            const bool silent = kv && kv->type == AE_GGUF_ARRAY && i >= h->n_layers && i >= kv->n; /* of MTP blocks */
+            if (kv && !silent && !ae_gguf_kv_float(kv, kv->type == AE_GGUF_ARRAY ? i : 0, &limit))
                 return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s has no number for layer %u", ae_gguf_path(b->gguf), b->key,
                                i);
             /* no limit is infinity */
@@ -346,6 +355,7 @@ aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "nextn_predict_layers"), false, &h->n_nextn, b->error));
     AE_TRY(ae_bind_range(b, "nextn_predict_layers", h->n_nextn, 0, h->n_layers - 1));
     h->n_layers -= h->n_nextn;
+    h->nextn_pre = b->arch->nextn_pre;
     return AERIE_OK;
 }
 
@@ -357,7 +367,7 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     AE_TRY(ae_bind_hparams(b, h, arena));
     if (rope) AE_TRY(ae_bind_rope(b, h, rope));
     AE_TRY(read_experts(b, h));
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = 0; i < b->n_specs; i++) {
         layers[i].spec.ffn = AE_FFN_DENSE;
         layers[i].out_scale = 1.0f;
     }

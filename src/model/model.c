@@ -98,7 +98,7 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     }
     if (a->norms == AE_NORMS_PRE || a->norms == AE_NORMS_PRE_POST) {
         snprintf(name, sizeof name, "%s.weight", a->ffn_norm ? a->ffn_norm : "ffn_norm");
-        AE_TRY(ae_bind_layer(b, i, name, true, 0, e, &l->ffn_norm));
+        AE_TRY(ae_bind_layer(b, i, name, l->spec.ffn != AE_FFN_NONE, 0, e, &l->ffn_norm));
         snprintf(name, sizeof name, "%s.bias", a->ffn_norm ? a->ffn_norm : "ffn_norm");
         AE_TRY(ae_bind_layer(b, i, name, false, 0, e, &l->ffn_norm_b));
     }
@@ -123,10 +123,11 @@ static aerie_status bind_layer_embedding(ae_binder *b, const ae_hparams *h, uint
     return scale ? ae_bind_read_f32(b, scale, &l->out_scale, 1) : AERIE_OK;
 }
 
-static aerie_status bind_layers(ae_binder *b, ae_model *m)
+/* Those from `first` on that have a specification. */
+static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
 {
     const ae_hparams *h = &m->hparams;
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = first; i < b->n_specs; i++) {
         ae_layer *l = &m->layers[i];
         AE_TRY(bind_norms(b, h, i, l));
         if (l->spec.mixer == AE_MIXER_ATTENTION) AE_TRY(bind_mixer(b, h, i, l));
@@ -159,7 +160,112 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
     }
     m->tied = !m->output;
     if (m->tied) m->output = m->embedding;
-    return bind_layers(b, m);
+    return bind_layers(b, m, 0);
+}
+
+/* ---- MTP blocks ------------------------------------------------------------------------------------- */
+
+static const ae_gguf_tensor *find_part(const ae_binder *b, uint32_t i, const char *part)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.%s", i, part);
+    return ae_gguf_tensor_find(b->gguf, name);
+}
+
+/* A block of the trunk that is none: the key that says so is missing or too small. */
+static aerie_status check_trunk(const ae_binder *b, const ae_hparams *h)
+{
+    for (uint32_t i = 0; i < h->n_layers; i++)
+        if (find_part(b, i, "nextn.eh_proj.weight"))
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor blk.%u.nextn.eh_proj.weight makes block %u an MTP block, but by "
+                           "%s.block_count and %s.nextn_predict_layers (%u) it is a layer of the model", ae_gguf_path(b->gguf), i, i,
+                           b->arch->name, b->arch->name, h->n_nextn);
+    return AERIE_OK;
+}
+
+static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
+{
+    const char *path = ae_gguf_path(b->gguf), *arch = b->arch->name;
+    if (!h->n_nextn)
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the model has no MTP block: %s.nextn_predict_layers is %s", path, arch,
+                       find_part(b, h->n_layers, "nextn.eh_proj.weight") ? "missing, although its tensors are there" : "missing or 0");
+    if ((b->arch->norms != AE_NORMS_PRE && b->arch->norms != AE_NORMS_PRE_POST) || b->arch->shared_kv ||
+        b->arch->layer_embedding || b->arch->temperature || b->arch->chunked || b->arch->layer_norm)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);
+    for (uint32_t i = h->n_layers; i < h->n_layers + h->n_nextn; i++)
+        if (!find_part(b, i, "nextn.eh_proj.weight"))
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.nextn_predict_layers is %u, but tensor blk.%u.nextn.eh_proj.weight is "
+                           "missing: the file has no such MTP block, as files that hold the trunk alone; a file with the block can "
+                           "be given with -md", path, arch, h->n_nextn, i);
+    return AERIE_OK;
+}
+
+static aerie_status bind_nextn(ae_binder *b, ae_model *m)
+{
+    const ae_hparams *h = &m->hparams;
+    const uint32_t e = h->n_embd;
+    const ae_gguf_tensor *map = ae_gguf_tensor_find(b->gguf, "d2t");
+    const uint32_t n_rows = map && map->ne[0] <= h->n_vocab ? (uint32_t)map->ne[0] : h->n_vocab;
+    m->nextn = ae_arena_alloc(&m->arena, h->n_nextn, sizeof *m->nextn);
+    if (!m->nextn) return ae_fail_memory(b->error, "the MTP blocks", h->n_nextn * sizeof *m->nextn);
+    for (uint32_t k = 0; k < h->n_nextn; k++) {
+        const uint32_t i = h->n_layers + k;
+        ae_nextn *n = &m->nextn[k];
+        ae_layer *l = &m->layers[i];
+        AE_TRY(ae_bind_layer(b, i, "nextn.eh_proj.weight", true, e, 2 * e, &n->eh_proj));
+        AE_TRY(ae_bind_layer(b, i, "nextn.enorm.weight", true, 0, e, &n->enorm));
+        AE_TRY(ae_bind_layer(b, i, "nextn.hnorm.weight", true, 0, e, &n->hnorm));
+        AE_TRY(ae_bind_layer(b, i, "nextn.embed_tokens.weight", false, h->n_vocab, e, &n->embedding));
+        AE_TRY(ae_bind_layer(b, i, "nextn.shared_head_head.weight", false, n_rows, e, &n->head));
+        AE_TRY(ae_bind_layer(b, i, "nextn.shared_head_norm.weight", false, 0, e, &n->head_norm));
+        /* blocks of some small models have no feed-forward part */
+        if (l->spec.ffn == AE_FFN_DENSE && !find_part(b, i, "ffn_up.weight")) l->spec.ffn = AE_FFN_NONE;
+    }
+    return bind_layers(b, m, h->n_layers);
+}
+
+/* The number of a tensor's block, and what its name goes on with; -1: it belongs to none. */
+static int block_of(const ae_gguf_tensor *t, ae_gguf_string *part)
+{
+    int block = 0;
+    size_t at = 4;
+    if (t->name.n < 5 || memcmp(t->name.data, "blk.", 4)) return -1;
+    for (; at < t->name.n && t->name.data[at] >= '0' && t->name.data[at] <= '9' && block <= AE_MAX_LAYERS; at++)
+        block = block * 10 + (t->name.data[at] - '0');
+    *part = (ae_gguf_string){t->name.data + at, t->name.n - at};
+    return block;
+}
+
+static uint64_t count_nextn(const ae_gguf *gguf, uint32_t first)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
+        ae_gguf_string part;
+        if (block_of(t, &part) >= (int)first) n += (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
+    }
+    return n;
+}
+
+ae_nextn_found ae_model_find_nextn(const ae_gguf *gguf)
+{
+    ae_gguf_string arch = {0};
+    ae_binder b = {.gguf = gguf};
+    uint32_t n = 0;
+    int least = AE_MAX_LAYERS + 1, least_nextn = least;
+    if (ae_gguf_get_string(gguf, "general.architecture", true, &arch, NULL) != AERIE_OK) return AE_NEXTN_NONE;
+    b.arch = ae_arch_find(arch.data, arch.n);
+    if (!b.arch || b.arch->drafter) return AE_NEXTN_NONE;
+    for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
+        ae_gguf_string part;
+        const int block = block_of(ae_gguf_tensor_at(gguf, i), &part);
+        if (block < 0) continue;
+        if (block < least) least = block;
+        if (block < least_nextn && part.n > 7 && !memcmp(part.data, ".nextn.", 7)) least_nextn = block;
+    }
+    if (least_nextn <= AE_MAX_LAYERS) return least < least_nextn ? AE_NEXTN_INSIDE : AE_NEXTN_ALONE;
+    if (ae_gguf_get_u32(gguf, ae_bind_key(&b, "nextn_predict_layers"), false, &n, NULL) != AERIE_OK) return AE_NEXTN_NONE;
+    return n ? AE_NEXTN_KEY : AE_NEXTN_NONE;
 }
 
 ae_widths ae_model_widths(const ae_layer *layers, uint32_t n_layers)
@@ -196,6 +302,22 @@ static aerie_status read_vocab(ae_model *m, bool no_vocab, aerie_error *error)
     return AERIE_OK;
 }
 
+/* Of a file that may hold MTP blocks alone: what is indexed by tokens says how many there are. */
+static aerie_status read_n_vocab(ae_binder *b, ae_hparams *h)
+{
+    const ae_gguf_kv *tokens = ae_gguf_kv_find(b->gguf, "tokenizer.ggml.tokens");
+    const ae_gguf_tensor *embedding = ae_gguf_tensor_find(b->gguf, "token_embd.weight");
+    uint64_t n = 0;
+    if (tokens && tokens->type == AE_GGUF_ARRAY) n = tokens->n;
+    else if (embedding) n = (uint64_t)embedding->ne[1];
+    if (n > INT32_MAX)
+        return ae_fail(b->error, AERIE_ERROR_LIMIT, "%s: a vocabulary of %llu tokens", ae_gguf_path(b->gguf), (unsigned long long)n);
+    h->n_vocab = (uint32_t)n;
+    if (n) return AERIE_OK;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "vocab_size"), true, &h->n_vocab, b->error));
+    return ae_bind_range(b, "vocab_size", h->n_vocab, 1, INT32_MAX);
+}
+
 static aerie_status bind_model(ae_model *m, const ae_model_options *options, aerie_error *error)
 {
     ae_binder b = {.gguf = m->gguf, .error = error};
@@ -213,13 +335,17 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     if (!m->name) return ae_fail_memory(error, "the model's name", name.n);
     if (!ae_gguf_n_tensors(m->gguf))
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the file holds a vocabulary only, no weights", ae_gguf_path(m->gguf));
-    AE_TRY(read_vocab(m, options->no_vocab, error));
+    if (options->nextn) AE_TRY(read_n_vocab(&b, &m->hparams));
+    else AE_TRY(read_vocab(m, options->no_vocab, error));
     AE_TRY(ae_bind_n_layers(&b, &m->hparams));
-    m->layers = ae_arena_alloc(&m->arena, m->hparams.n_layers, sizeof *m->layers);
-    if (!m->layers) return ae_fail_memory(error, "the layer table", m->hparams.n_layers * sizeof *m->layers);
+    AE_TRY(check_trunk(&b, &m->hparams));
+    if (options->nextn) AE_TRY(check_nextn(&b, &m->hparams));
+    b.n_specs = m->hparams.n_layers + (options->nextn ? m->hparams.n_nextn : 0);
+    m->layers = ae_arena_alloc(&m->arena, b.n_specs, sizeof *m->layers);
+    if (!m->layers) return ae_fail_memory(error, "the layer table", b.n_specs * sizeof *m->layers);
     AE_TRY(ae_bind_model_hparams(&b, &m->hparams, options->rope, &m->arena, m->layers));
-    AE_TRY(bind_tensors(&b, m));
-    m->n_params = ae_bind_n_params(m->gguf);
+    AE_TRY(options->nextn ? bind_nextn(&b, m) : bind_tensors(&b, m));
+    m->n_params = options->nextn ? count_nextn(m->gguf, m->hparams.n_layers) : ae_bind_n_params(m->gguf);
     return AERIE_OK;
 }
 
@@ -245,6 +371,11 @@ static aerie_status take_over(ae_model **out, ae_gguf *gguf, const ae_model_opti
 aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error)
 {
     return take_over(out, gguf, &(ae_model_options){0}, error);
+}
+
+aerie_status ae_model_bind_nextn(ae_model **out, ae_gguf *gguf, aerie_error *error)
+{
+    return take_over(out, gguf, &(ae_model_options){.nextn = true}, error);
 }
 
 aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_options *options, aerie_error *error)

@@ -159,7 +159,8 @@ typedef struct ae_hparams {
     uint32_t n_vocab;     /* rows of the output head */
     uint32_t n_embd;
     uint32_t n_layers;    /* of the trunk */
-    uint32_t n_nextn;     /* blocks after the trunk that predict tokens further ahead */
+    uint32_t n_nextn;     /* MTP blocks after the trunk, which predict tokens further ahead */
+    bool nextn_pre;       /* these take the trunk's rows before its final norm, not after it, and feed back theirs in the same way */
     uint32_t n_ctx_train; /* 0 = not said */
     float norm_eps;
     bool layer_norm;      /* all norms but those of queries and keys subtract the mean */
@@ -251,6 +252,15 @@ typedef struct ae_layer {
     float out_scale;                   /* of the stream after the layer; 1 = none */
 } ae_layer;
 
+/* An MTP block beside its layer: y = layer(eh_proj(enorm(embedding(t)) | hnorm(f))); logits = head(head_norm(y)) */
+typedef struct ae_nextn {
+    ae_tensor_ref eh_proj;      /* [n_embd, 2 n_embd], the embedding's half first */
+    ae_tensor_ref enorm, hnorm; /* [n_embd] x 2 */
+    ae_tensor_ref embedding;    /* [n_vocab, n_embd]; NULL: the model's, as the other two */
+    ae_tensor_ref head;         /* [n_vocab, n_embd]; of as many rows as d2t has if the file has one */
+    ae_tensor_ref head_norm;    /* [n_embd] */
+} ae_nextn;
+
 typedef struct ae_model {
     ae_gguf *gguf;   /* owned */
     ae_vocab *vocab; /* owned */
@@ -265,13 +275,16 @@ typedef struct ae_model {
     ae_tensor_ref output_b;   /* optional, [n_vocab] */
     ae_tensor_ref ple_embedding; /* [n_vocab, n_layers * n_embd_layer], or NULL */
     ae_tensor_ref ple_model_proj, ple_proj_norm; /* [n_layers * n_embd_layer, n_embd], [n_embd_layer] */
-    ae_layer *layers;         /* [n_layers] */
-    uint64_t n_params;        /* elements of all tensors */
+    ae_layer *layers;         /* [n_layers]; with options.nextn [n_layers + n_nextn], of which only the last have weights */
+    ae_nextn *nextn;          /* [n_nextn] with options.nextn, else NULL */
+    uint64_t n_params;        /* elements of all tensors; with options.nextn of the MTP blocks' */
 } ae_model;
 
 typedef struct ae_model_options {
     bool no_mmap; /* read keys and tensor list only: tensors have no data in memory */
     bool no_vocab; /* for sizes only: vocab is NULL */
+    bool nextn;    /* the MTP blocks instead of the trunk, of whose tensors none need be there; no vocabulary. The weights of the
+                    * model itself are NULL */
     const aerie_rope *rope;       /* NULL: as the file says */
     const char *const *overrides; /* [n_overrides] as in ae_gguf_options */
     size_t n_overrides;
@@ -282,7 +295,18 @@ typedef struct ae_model_options {
 aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_options *options, aerie_error *error);
 /* Takes over an opened file, also on failure. */
 aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error);
+/* The same with options.nextn. */
+aerie_status ae_model_bind_nextn(ae_model **out, ae_gguf *gguf, aerie_error *error);
 void ae_model_free(ae_model *model);
+
+/* What a model's file has of MTP blocks. */
+typedef enum ae_nextn_found {
+    AE_NEXTN_NONE,
+    AE_NEXTN_KEY,    /* nextn_predict_layers says that there are some, but their tensors are elsewhere */
+    AE_NEXTN_INSIDE, /* tensors, beside the trunk */
+    AE_NEXTN_ALONE,  /* tensors, without a trunk */
+} ae_nextn_found;
+ae_nextn_found ae_model_find_nextn(const ae_gguf *gguf);
 
 /* Everything as a file says; names as in aerie_rope_scaling_name, text[0..n) one of them. */
 aerie_rope ae_model_rope_default(void);

@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "mkarch.h"
 #include "mkhead.h"
 
 static void streams_are_kept_apart(void **state)
@@ -358,6 +359,46 @@ static void a_broken_head_beside_the_model_stops_nothing(void **state)
     assert_non_null(strstr(cli_last.err, "speculation: draft-eagle3+ngram"));
 }
 
+/* Files of MTP blocks beside the model, by name, and in the model itself; asked for or not. */
+static void mtp_blocks_draft_where_they_are_found(void **state)
+{
+    (void)state;
+    static const char *const run = "-no-cnv -p hello -n 12 --temp 0";
+    static const char *const archs[] = {"qwen35-mtp", "qwen35"};
+    char model[256], head[256];
+    aerie_error error = {0};
+    snprintf(model, sizeof model, "%s/m.gguf", cli_folder);
+    snprintf(head, sizeof head, "%s/blocks.gguf", cli_folder);
+    if (mkhead_write(&(mkhead_options){.kind = "mtp", .n_draft = 20}, model, head, &error) != AERIE_OK) fail_msg("%s", error.text);
+    for (int i = 0; i < 2; i++) {
+        snprintf(model, sizeof model, "%s/%s.gguf", cli_folder, archs[i]);
+        if (mkarch_write(mkarch_find(archs[i]), false, model, &error) != AERIE_OK) fail_msg("%s", error.text);
+    }
+    cli("cp m.gguf n.gguf && $A run -m n.gguf %s -q > plain", run);
+    cli("cp blocks.gguf n-mtp.gguf && $A run -m n.gguf %s > got && cmp got plain", run);
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.err, "speculation: draft-mtp+ngram"));
+    cli("rm n-mtp.gguf; $A run -m n.gguf -md blocks.gguf %s --stats > got && cmp got plain", run);
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.err, "speculation: draft-mtp+ngram"));
+    cli("$A run -m n.gguf --spec-type draft-mtp %s", run);
+    assert_int_equal(cli_last.status, 3);
+    assert_non_null(strstr(cli_last.err, "n.gguf: architecture \"llama\" is a model of its own, not a drafter head"));
+    cli("$A run -m qwen35.gguf -md blocks.gguf %s", run);
+    assert_int_equal(cli_last.status, 3);
+    assert_non_null(strstr(cli_last.err, "made for a target of architecture llama"));
+    cli("$A run -m qwen35-mtp.gguf --spec-type none %s -q > plain", run);
+    cli("$A run -m qwen35-mtp.gguf %s > got && cmp got plain", run);
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.err, "speculation: draft-mtp+ngram"));
+    cli("$A run -m qwen35-mtp.gguf --spec-type draft-mtp --spec-ngram off %s > got && cmp got plain", run);
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.err, "speculation: draft-mtp,"));
+    cli("$A bench spec -m qwen35-mtp.gguf -no-cnv -p hello -n 4 -r 1 --spec-types ngram,draft-mtp --json");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.out, "draft-mtp"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +415,7 @@ int main(void)
         cmocka_unit_test(a_head_is_no_model),
         cmocka_unit_test(a_bad_prompt_does_not_cost_the_others),
         cmocka_unit_test(a_broken_head_beside_the_model_stops_nothing),
+        cmocka_unit_test(mtp_blocks_draft_where_they_are_found),
         cmocka_unit_test(sampling_refusals),
         cmocka_unit_test(interruption),
         cmocka_unit_test(bench_tools),

@@ -336,11 +336,11 @@ static bool error_of(const char *name, void (*apply)(ae_model *m), const char *p
     aerie_error error = {0};
     ae_model *model;
     if (ae_model_load(&model, path, NULL, &error) != AERIE_OK) return false;
-    read_golden(&g, name);
+    read_golden(&g, name, ROWS);
     if (apply) apply(model);
     run_model(model, g.tokens, ROWS, logits);
     ae_model_free(model);
-    *nmse = compare(logits, g.logits).nmse;
+    *nmse = compare(logits, g.logits, ROWS).nmse;
     return true;
 }
 

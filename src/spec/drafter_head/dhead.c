@@ -2,6 +2,7 @@
 #include "spec/drafter_head/dhead.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "spec/drafter_head/dhead_int.h"
 
@@ -57,14 +58,16 @@ static aerie_status bind_eagle(ae_binder *b, ae_dhead *head)
     }
     if (!head->embedding) AE_TRY(may_borrow(b, head, "token_embd.weight"));
     if (!head->output) AE_TRY(may_borrow(b, head, "output.weight"));
-    const ae_layer_spec spec = {.mixer = AE_MIXER_ATTENTION, .n_heads = l->n_heads, .n_kv_heads = l->n_kv_heads,
-                                .head_dim = l->head_dim};
-    AE_TRY(ae_bind_attention(b, 0, l, &spec, three ? 2 * e : e, &head->layer));
+    head->layer.out_scale = 1.0f;
+    head->layer.spec = (ae_layer_spec){.mixer = AE_MIXER_ATTENTION, .n_heads = l->n_heads, .n_kv_heads = l->n_kv_heads,
+                                       .head_dim = l->head_dim, .attn_scale = l->attn_scale, .ffn = AE_FFN_DENSE, .n_ff = l->n_ff};
+    AE_TRY(ae_bind_attention(b, 0, l, &head->layer.spec, three ? 2 * e : e, &head->layer));
     AE_TRY(ae_bind_layer(b, 0, "attn_q_norm.weight", false, 0, l->head_dim, &head->layer.q_norm));
     AE_TRY(ae_bind_layer(b, 0, "attn_k_norm.weight", false, 0, l->head_dim, &head->layer.k_norm));
     if (!head->layer.q_norm != !head->layer.k_norm)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: blk.0.attn_%c_norm.weight is missing; norms of queries and keys "
                        "come together", ae_gguf_path(b->gguf), head->layer.q_norm ? 'k' : 'q');
+    if (head->layer.q_norm) head->layer.spec.qk_norm = AE_QK_NORM_HEAD;
     AE_TRY(ae_bind_layer(b, 0, "ffn_norm.weight", true, 0, e, &head->layer.ffn_norm));
     return ae_bind_dense(b, 0, l, l->n_ff, &head->layer);
 }
@@ -99,16 +102,72 @@ bool ae_dhead_is_arch(const char *arch, size_t n)
     return a && a->drafter;
 }
 
+static const ae_arch *arch_of(const ae_gguf *gguf)
+{
+    ae_gguf_string arch = {0};
+    return ae_gguf_get_string(gguf, "general.architecture", true, &arch, NULL) == AERIE_OK ? ae_arch_find(arch.data, arch.n) : NULL;
+}
+
+bool ae_dhead_is_file(const ae_gguf *gguf)
+{
+    const ae_arch *a = arch_of(gguf);
+    return a && (a->drafter || ae_model_find_nextn(gguf) == AE_NEXTN_ALONE);
+}
+
+const ae_layer *ae_dhead_layers(const ae_dhead *head)
+{
+    return head->mtp ? head->mtp->layers + head->mtp->hparams.n_layers : &head->layer;
+}
+
+bool ae_dhead_borrows_output(const ae_dhead *head)
+{
+    for (uint32_t i = 0; head->mtp && i < head->hparams.n_layers; i++)
+        if (head->mtp->nextn[i].head) return false;
+    return head->mtp || (!head->output && head->hparams.kind != AE_DHEAD_MEDUSA);
+}
+
+/* The file's MTP blocks; the trunk, if it is there too, is not touched. */
+static aerie_status bind_mtp(ae_dhead *head, aerie_error *error)
+{
+    ae_dhead_hparams *h = &head->hparams;
+    ae_gguf *gguf = head->gguf;
+    ae_binder b = {.gguf = gguf, .arch = arch_of(gguf), .error = error};
+    head->gguf = NULL;
+    AE_TRY(ae_model_bind_nextn(&head->mtp, gguf, error));
+    head->gguf = gguf;
+    const ae_hparams *m = &head->mtp->hparams;
+    const ae_tensor_ref map = ae_dhead_find_map(gguf);
+    head->name = head->mtp->name;
+    head->n_params = head->mtp->n_params;
+    if (m->n_nextn > AE_DHEAD_MAX_LAYERS)
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; aerie runs %d MTP blocks at most", ae_gguf_path(gguf),
+                       ae_bind_key(&b, "nextn_predict_layers"), m->n_nextn, AE_DHEAD_MAX_LAYERS);
+    *h = (ae_dhead_hparams){.kind = AE_DHEAD_MTP, .n_target_embd = m->n_embd, .n_target_layers = m->n_layers, .n_taps = 1,
+                            .taps = {m->nextn_pre ? m->n_layers : AE_DHEAD_TAP_NORMED}, .n_vocab = m->n_vocab,
+                            .n_draft = m->n_vocab, .feedback_normed = !m->nextn_pre, .n_layers = m->n_nextn, .layer = *m};
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        if (ae_dhead_layers(head)[i].spec.mixer != AE_MIXER_ATTENTION)
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", ae_gguf_path(gguf),
+                           m->arch);
+        if (map && !ae_dhead_borrows_output(head) && !head->mtp->nextn[i].head)
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor blk.%u.nextn.shared_head_head.weight is missing; with a d2t all MTP "
+                           "blocks have one or none has", ae_gguf_path(gguf), m->n_layers + i);
+    }
+    if (map && map->ne[0] > 0 && map->ne[0] <= (int64_t)h->n_vocab) h->n_draft = (uint32_t)map->ne[0];
+    return ae_dhead_read_map(&b, head);
+}
+
 static aerie_status bind_head(ae_dhead *head, aerie_error *error)
 {
     ae_binder b = {.gguf = head->gguf, .error = error};
     ae_gguf_string arch = {0}, name = {0};
     AE_TRY(ae_gguf_get_string(b.gguf, "general.architecture", true, &arch, error));
     b.arch = ae_arch_find(arch.data, arch.n);
+    if (ae_model_find_nextn(head->gguf) != AE_NEXTN_NONE) return bind_mtp(head, error);
     if (!b.arch || !b.arch->drafter)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafter head; these are "
-                       "eagle3, eagle and medusa", ae_gguf_path(b.gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data,
-                       b.arch ? "a model of its own" : "unknown");
+                       "eagle3, eagle and medusa, and models with MTP blocks", ae_gguf_path(b.gguf), (int)(arch.n < 64 ? arch.n : 64),
+                       arch.data, b.arch ? "a model of its own" : "unknown");
     AE_TRY(ae_gguf_get_string(b.gguf, "general.name", false, &name, error));
     head->name = ae_arena_strndup(&head->arena, name.data ? name.data : "", name.data ? name.n : 0);
     if (!head->name) return ae_fail_memory(error, "the head's name", name.n);
@@ -149,7 +208,8 @@ aerie_status ae_dhead_load(ae_dhead **out, const char *path, aerie_error *error)
 void ae_dhead_free(ae_dhead *head)
 {
     if (!head) return;
-    ae_gguf_close(head->gguf);
+    if (head->mtp) ae_model_free(head->mtp);
+    else ae_gguf_close(head->gguf);
     ae_arena_free(&head->arena);
     ae_free(head);
 }
@@ -173,6 +233,9 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
     const ae_dhead_hparams *h = &head->hparams;
     const ae_hparams *t = &target->hparams;
     const pairing p = {ae_gguf_path(head->gguf), ae_gguf_path(target->gguf), error};
+    if (head->mtp && strcmp(head->mtp->hparams.arch, t->arch))
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the MTP blocks are made for a target of architecture %s; %s is of %s", p.head,
+                       head->mtp->hparams.arch, p.target, t->arch);
     AE_TRY(need_equal(&p, "an embedding length", h->n_target_embd, t->n_embd));
     if (h->n_target_layers) AE_TRY(need_equal(&p, "a layer count", h->n_target_layers, t->n_layers));
     for (uint32_t i = 0; i < h->n_taps; i++)
@@ -184,7 +247,7 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
         if ((uint32_t)head->to_target[i] >= t->n_vocab)
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: row %u of the output stands for token %d; %s has %u tokens", p.head,
                            i, head->to_target[i], p.target, t->n_vocab);
-    const bool borrows = h->kind != AE_DHEAD_MEDUSA && (!head->embedding || !head->output);
+    const bool borrows = h->kind != AE_DHEAD_MEDUSA && !head->mtp && (!head->embedding || !head->output);
     if (borrows && h->layer.n_embd != t->n_embd)
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head, %u wide, has no %s of its own, and that of %s is %u wide",
                        p.head, h->layer.n_embd, head->embedding ? "output.weight" : "token_embd.weight", p.target, t->n_embd);
@@ -195,6 +258,7 @@ const char *ae_dhead_kind_name(const ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;
     if (h->kind == AE_DHEAD_MEDUSA) return "Medusa";
+    if (h->kind == AE_DHEAD_MTP) return "MTP";
     if (h->kind == AE_DHEAD_EAGLE) return "EAGLE-1/2";
     return h->fc_norm == AE_FC_NORM_EACH || h->feedback_normed ? "EAGLE-3.1" : "EAGLE-3";
 }

@@ -2,12 +2,16 @@
  *
  * A head is a small network that drafts for one target model: from the target's hidden rows ("features") and the
  * tokens drawn, it foresees the tokens that follow. Kinds: EAGLE-1 and 2 (one network, two policies), EAGLE-3 and
- * 3.1, Medusa. The file format, its keys and aliases are in docs/heads.md; the networks in reference order:
+ * 3.1, Medusa, and MTP blocks, which a model's own file may hold. The file format, its keys and aliases are in
+ * docs/heads.md; the networks in reference order:
  *
  *   EAGLE-1/2   x = fc(embedding(t) | f);  y = x + attention(x);  z = y + ffn(norm(y));  logits = output(z), feature' = z
  *   EAGLE-3     g = fc(taps), or a fed-back vector;  c = norm(embedding(t)) | norm_h(g);  y = g + attention(c)
  *               (norm_before_residual: norm_h(g) + ...);  z = y + ffn(norm(y));  logits = output(norm(z)), feature' = z
  *   EAGLE-3.1   the taps are normed before fc, each by itself; feature' = norm(z)
+ *   MTP         x = eh_proj(norm(embedding(t)) | norm_h(f));  z = layer(x), one of the target's kind;
+ *               logits = output(norm(z)), feature' = norm(z) or z. Of several blocks each foresees one token further:
+ *               block k takes for a feature what block k - 1 gave for the row before
  *   Medusa      head j: h += silu(W h + b) block by block;  logits = output_j(h); no attention, no feedback
  *
  * Row P takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the token at P + 2.
@@ -25,11 +29,13 @@
 #define AE_DHEAD_TAP_NORMED UINT32_MAX
 #define AE_DHEAD_MAX_MEDUSA 16 /* tokens foreseen at once */
 #define AE_DHEAD_MAX_BLOCKS 4  /* residual blocks of one of them */
+#define AE_DHEAD_MAX_LAYERS 8  /* MTP blocks */
 
 typedef enum ae_dhead_kind {
     AE_DHEAD_EAGLE,  /* 1 and 2 */
     AE_DHEAD_EAGLE3, /* 3 and 3.1 */
     AE_DHEAD_MEDUSA,
+    AE_DHEAD_MTP,
 } ae_dhead_kind;
 
 typedef enum ae_dhead_fc_norm {
@@ -50,16 +56,18 @@ typedef struct ae_dhead_hparams {
     uint32_t n_draft;        /* rows of the head's output: the draft vocabulary */
     ae_dhead_fc_norm fc_norm;
     bool norm_before_residual; /* EAGLE-3: the residual starts from the normed feature */
-    bool feedback_normed;      /* EAGLE-3.1: the next step's feature is the normed output */
+    bool feedback_normed;      /* EAGLE-3.1, most MTP: the next step's feature is the normed output */
     uint32_t window, n_sinks;  /* drafter attention: 0 = all; else the newest `window` rows and the first n_sinks */
     uint32_t n_medusa, n_blocks; /* Medusa */
-    /* The layer: n_layers 1, n_embd the head's own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope,
+    uint32_t n_layers;         /* EAGLE: 1; MTP: of its blocks; Medusa: 0 */
+    /* MTP: those of the model that the blocks belong to. Else of the layer: n_layers 1, n_embd the head's own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope,
      * attention, norms, ffn; no window. Medusa: n_embd only. */
     ae_hparams layer;
 } ae_dhead_hparams;
 
 typedef struct ae_dhead {
-    ae_gguf *gguf;     /* owned */
+    ae_gguf *gguf;     /* owned; MTP: by mtp */
+    ae_model *mtp;     /* owned: the file of MTP blocks and their weights; what follows is NULL then, but for to_target */
     ae_arena arena;
     ae_dhead_hparams hparams;
     const char *name;  /* general.name, "" if absent */
@@ -86,12 +94,19 @@ aerie_status ae_dhead_load(ae_dhead **out, const char *path, aerie_error *error)
 aerie_status ae_dhead_bind(ae_dhead **out, ae_gguf *gguf, aerie_error *error);
 void ae_dhead_free(ae_dhead *head);
 
+/* [hparams.n_layers] */
+const ae_layer *ae_dhead_layers(const ae_dhead *head);
+/* Whether the rows of its output are the target's. */
+bool ae_dhead_borrows_output(const ae_dhead *head);
+
 /* FORMAT unless the head can draft for this target: widths, layers tapped, vocabulary, what it borrows. Says both figures. */
 aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_error *error);
 
 /* Whether a file's general.architecture is that of a head. */
 bool ae_dhead_is_arch(const char *arch, size_t n);
-/* "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa". Static storage. */
+/* Whether a file is that of a head, and not of a model, whether or not this has MTP blocks. */
+bool ae_dhead_is_file(const ae_gguf *gguf);
+/* "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP". Static storage. */
 const char *ae_dhead_kind_name(const ae_dhead *head);
 
 #endif

@@ -51,13 +51,21 @@ static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bo
     e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
 }
 
-static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o, ae_kv_layer *layer)
+/* layers [AE_DHEAD_MAX_LAYERS] */
+static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o, ae_kv_layer *layers)
 {
-    const ae_hparams *h = &head->hparams.layer;
     const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch; /* resolve: no overflow */
     const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
+<<<<<<< HEAD
     *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim, 0};
     return (ae_kv_options){.n_layers = 1, .layers = layer, .n_seqs = o->n_seqs, .n_slots = n + AE_TREE_MAX, .type = AE_KV_F16};
+=======
+    for (uint32_t i = 0; i < head->hparams.n_layers; i++) {
+        const ae_layer_spec *s = &ae_dhead_layers(head)[i].spec;
+        layers[i] = (ae_kv_layer){s->n_kv_heads, s->head_dim};
+    }
+    return (ae_kv_options){head->hparams.n_layers, layers, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16, 0};
+>>>>>>> b8e5c40 (spec: MTP blocks as drafters (draft-mtp))
 }
 
 static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, const ae_dhead_engine_options *o,
@@ -67,27 +75,28 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
     const ae_hparams *h = &hp->layer;
     const bool medusa = hp->kind == AE_DHEAD_MEDUSA;
     const size_t n = medusa ? 0 : o->n_batch, n_out = outputs_of(head, o), H = h->n_embd;
-    const size_t q_dim = (size_t)h->n_heads * h->head_dim, kv_dim = (size_t)h->n_kv_heads * h->head_dim;
     const struct {
         float **field;
         size_t n;
     } arrays[] = {
         {&e->features, n * hp->n_taps * hp->n_target_embd},
-        {&e->g, n * H}, {&e->c, n * 2 * H}, {&e->x, n * H},
-        {&e->q, n * q_dim}, {&e->attn, n * q_dim}, {&e->k, n * kv_dim}, {&e->v, n * kv_dim},
-        {&e->gate, medusa ? n_out * H : n * h->n_ff}, {&e->up, n * h->n_ff},
-        {&e->cos, n * h->ropes[0].n_rot / 2}, {&e->sin, n * h->ropes[0].n_rot / 2},
+        {&e->g, n * H}, {&e->c, n * 2 * H}, {&e->medusa, medusa ? n_out * H : 0},
         {&e->x_out, n_out * H}, {&e->logits, n_out * n_draft},
-        {&e->fed, medusa ? 0 : (size_t)o->n_seqs * (1 + AE_TREE_MAX) * H},
+        {&e->fed, (size_t)o->n_seqs * (1 + AE_TREE_MAX) * hp->n_layers * H},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
-    ae_kv_layer layer;
-    const ae_kv_options kv = kv_options(head, o, &layer);
+    ae_block_layout(l, h, ae_dhead_layers(head), hp->n_layers, n, &e->block);
+    for (uint32_t i = 0; i < h->n_ropes; i++) {
+        e->cos[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
+        e->sin[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
+        e->rope_freq[i] = ae_layout_add(l, h->ropes[i].n_rot / 2, sizeof(double));
+    }
+    ae_kv_layer layers[AE_DHEAD_MAX_LAYERS];
+    const ae_kv_options kv = kv_options(head, o, layers);
     rows_layout(l, n, n_out, &e->on_device);
     e->table_stride = medusa ? 0 : ae_kv_table_max(kv.n_slots);
     e->tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
-    e->rope_freq = ae_layout_add(l, medusa ? 0 : h->ropes[0].n_rot / 2, sizeof(double));
 }
 
 static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_engine_options *o, uint32_t n_threads,
@@ -95,23 +104,25 @@ static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_eng
 {
     const ae_dhead_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
-    const uint32_t dims[] = {2 * h->n_embd, h->n_ff, h->n_heads * h->head_dim, hp->n_taps * hp->n_target_embd};
-    uint32_t max_in = 0;
+    const ae_expert_hparams *x = &h->experts;
+    const uint32_t dims[] = {2 * h->n_embd, hp->n_taps * hp->n_target_embd};
+    uint32_t max_in = ae_block_max_in(h, ae_dhead_layers(head), hp->n_layers);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];
-    return (ae_stream_options){.n_threads = n_threads, .max_rows = o->n_batch, .max_in = max_in, .threads_of = threads_of};
+    return (ae_stream_options){.n_threads = n_threads, .max_rows = o->n_batch, .max_in = max_in,
+                               .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
+                               .threads_of = threads_of};
 }
 
 size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_engine_options *options,
                                  uint32_t n_threads)
 {
     const ae_dhead_engine_options o = resolve(head, options);
-    const uint32_t n_draft = head->output || head->to_target || head->hparams.kind == AE_DHEAD_MEDUSA
-                                 ? head->hparams.n_draft
-                                 : target->model->hparams.n_vocab;
+    const uint32_t n_draft = head->to_target || !ae_dhead_borrows_output(head) ? head->hparams.n_draft
+                                                                               : target->model->hparams.n_vocab;
     const ae_stream_options stream = stream_options(head, &o, n_threads, NULL);
-    ae_kv_layer layer;
-    const ae_kv_options kv = kv_options(head, &o, &layer);
+    ae_kv_layer layers[AE_DHEAD_MAX_LAYERS];
+    const ae_kv_options kv = kv_options(head, &o, layers);
     ae_dhead_engine e;
     ae_layout host = {0}, device = {0};
     host_layout(&host, head, n_draft, target->backend->ops->view_needs_room, &o, &e);
@@ -141,9 +152,9 @@ static aerie_status create_buffers(ae_dhead_engine *e, aerie_error *error)
     if (!e->device) return ae_fail_memory(error, "a head's activations", l.bytes);
     l = (ae_layout){.base = e->device};
     device_layout(&l, head, e->net->n_draft, &e->options, e);
-    if (e->net->rope_freq)
-        e->backend->ops->fill(e->backend, e->rope_freq, e->net->rope_freq,
-                              head->hparams.layer.ropes[0].n_rot / 2 * sizeof *e->rope_freq);
+    const ae_hparams *h = &head->hparams.layer;
+    for (uint32_t i = 0; i < h->n_ropes; i++)
+        e->backend->ops->fill(e->backend, e->rope_freq[i], e->net->rope_freq[i], h->ropes[i].n_rot / 2 * sizeof **e->rope_freq);
     return AERIE_OK;
 }
 
@@ -159,8 +170,8 @@ aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *n
     e->n_outputs = outputs_of(net->head, &e->options);
     const ae_stream_options stream =
         stream_options(net->head, &e->options, ae_engine_options_get(target)->n_threads, ae_engine_stream(target));
-    ae_kv_layer layer;
-    const ae_kv_options kv = kv_options(net->head, &e->options, &layer);
+    ae_kv_layer layers[AE_DHEAD_MAX_LAYERS];
+    const ae_kv_options kv = kv_options(net->head, &e->options, layers);
     aerie_status status;
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
     AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);
@@ -189,6 +200,20 @@ const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine)
 
 /* ---- Sequences ------------------------------------------------------------------------------------ */
 
+/* Of several layers each takes what the one before gave for the newest true row: what `to` has of that becomes that of
+ * `from`, or (NULL) nothing. */
+static void set_carried(ae_dhead_engine *e, uint32_t to, const uint32_t *from)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const uint32_t n = h->n_layers * h->layer.n_embd;
+    float *y = e->fed + (size_t)to * (1 + AE_TREE_MAX) * n;
+    if (h->n_layers < 2) return;
+    if (!from) e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = 1, .dim = n, .x = y, .x_stride = n});
+    else if (*from != to)
+        e->backend->ops->copy(e->stream, &(ae_copy){.n = 1, .dim = n, .x = e->fed + (size_t)*from * (1 + AE_TREE_MAX) * n,
+                                                    .x_stride = n, .y = y, .y_stride = n});
+}
+
 uint32_t ae_dhead_n_true(const ae_dhead_engine *e, uint32_t seq)
 {
     return ae_kv_n_live(e->kv, seq) + e->seqs[seq].forgotten;
@@ -202,12 +227,14 @@ void ae_dhead_share(ae_dhead_engine *e, uint32_t to, uint32_t from, uint32_t *n)
     if (*n < first) *n = 0;
     ae_dhead_drop_drafted(e, from);
     if (ae_kv_share(e->kv, e->stream, to, from, *n ? *n - f->forgotten : 0) != AERIE_OK) *n = 0;
+    set_carried(e, to, *n && *n == n_true ? &from : NULL);
     e->seqs[to] = (ae_dhead_seq){.forgotten = *n ? f->forgotten : 0};
 }
 
 void ae_dhead_restart(ae_dhead_engine *e, uint32_t seq, uint32_t position)
 {
     (void)ae_kv_truncate(e->kv, seq, 0); /* to nothing: cannot fail */
+    set_carried(e, seq, NULL);
     e->seqs[seq] = (ae_dhead_seq){.forgotten = position};
 }
 
@@ -327,13 +354,15 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
     if (seq >= e->options.n_seqs) return AE_DHEAD_NO_ROW;
     ae_dhead_seq *s = &e->seqs[seq];
     const uint32_t base = ae_kv_n_live(e->kv, seq), i = s->n_drafted;
-    if (i >= AE_TREE_MAX || parent >= (int32_t)i || !base || !ae_dhead_rows_left(e) || e->n_out >= e->n_outputs ||
-        !reserve(e, seq, i + 1))
+    if (i >= AE_TREE_MAX || parent >= (int32_t)i || !base || !ae_dhead_rows_left(e) || e->n_out >= e->n_outputs)
         return AE_DHEAD_NO_ROW;
+    const uint32_t depth = parent < 0 ? 1 : (uint32_t)s->depth[parent] + 1;
+    const bool other = e->n_rows && depth != e->depth && e->net->head->hparams.n_layers > 1; /* another layer would run it */
+    if (other || !reserve(e, seq, i + 1)) return AE_DHEAD_NO_ROW;
     s->n_drafted++;
     s->parent[i] = parent;
-    s->depth[i] = parent < 0 ? 1 : s->depth[parent] + 1;
-    const uint32_t depth = (uint32_t)s->depth[i];
+    s->depth[i] = (int32_t)depth;
+    e->depth = depth;
     const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AE_TREE_MAX);
     const uint32_t row = add_row(e, seq, token, base + depth - 1, base + i, base + in_place);
     e->rows.fed_from[row] = (int32_t)(seq * (1 + AE_TREE_MAX)) + 1 + parent;
@@ -371,5 +400,6 @@ const float *ae_dhead_logits(const ae_dhead_engine *e, uint32_t out)
 
 const float *ae_dhead_hidden(const ae_dhead_engine *e, uint32_t out)
 {
-    return e->fed + (size_t)e->rows.out_fed[out] * e->net->head->hparams.layer.n_embd;
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    return e->fed + ((size_t)e->rows.out_fed[out] * h->n_layers + e->i_out) * h->layer.n_embd;
 }

@@ -1,6 +1,6 @@
 /* dhead_engine.h - a drafter head at work: true rows in, drafted rows on top of them, logits out.
  *
- * Owns: the head's own KV cache (one layer), activations, and the features that drafted rows feed back. Runs on the
+ * Owns: the head's own KV cache, activations, and the features that drafted rows feed back. Runs on the
  * threads of its target's engine.
  *
  * Row P of a sequence takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the
@@ -8,6 +8,9 @@
  *   true rows     their feature came from the target. They stay, in order: row P sits behind row P - 1.
  *   drafted rows  their feature is what the head itself put out for the row before: the newest true row (parent -1) or
  *                 another drafted row. They form a tree on the newest true row, and are dropped all together.
+ * Of several MTP blocks (n_layers > 1) the one numbered d runs drafted rows of depth d, the last one all deeper ones, and all
+ * run true rows. Block k takes for a feature what block k - 1 put out for the row before, so each has memory of its own for the
+ * same rows. Where a sequence begins in the middle of another, block k does without the feature of its first k rows.
  * Since accepted tokens come back as true rows, the head's memory never holds a guess (reference: "catch-up").
  *
  * With a window the oldest rows are forgotten by whole pages, but for the first `sinks`; rotations keep their positions.
@@ -59,8 +62,8 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *engine, uint32_t seq, const floa
 aerie_status ae_dhead_run_true(ae_dhead_engine *engine, aerie_error *error);
 
 /* A pass of drafted rows: clear, add up to AE_DHEAD_LEVEL_MAX for each sequence, run; all export logits. A row is known
- * by its number among the sequence's drafted rows, which is returned; parents ran in an earlier pass. AE_DHEAD_NO_ROW:
- * it would not fit; nothing is added. */
+ * by its number among the sequence's drafted rows, which is returned; parents ran in an earlier pass. Rows of a pass have one
+ * depth if the head has several layers. AE_DHEAD_NO_ROW: it would not fit; nothing is added. */
 uint32_t ae_dhead_add_drafted(ae_dhead_engine *engine, uint32_t seq, int32_t parent, int32_t token, uint32_t *out);
 aerie_status ae_dhead_run_drafted(ae_dhead_engine *engine, aerie_error *error);
 void ae_dhead_drop_drafted(ae_dhead_engine *engine, uint32_t seq);

@@ -5,41 +5,41 @@
 
 _Static_assert(AE_DHEAD_MAX_TAPS <= AE_MAX_TAPS && AE_DHEAD_TAP_NORMED == AE_TAP_NORMED, "what a head may ask, the engine gives");
 
-#define MAX_PARTS (32 + AE_DHEAD_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
+#define PARTS_PER_STEP 6
+#define MAX_PARTS (4 + AE_DHEAD_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))
 
-static void list_layer(ae_dhead_net *net)
-{
-    const ae_layer *l = &net->head->layer;
-    ae_parts *p = &net->parts;
-    const struct {
-        ae_tensor_ref tensor;
-        ae_weight **field;
-    } weights[] = {{l->wq, &net->wq}, {l->wk, &net->wk}, {l->wv, &net->wv}, {l->wo, &net->wo},
-                   {l->w_gate, &net->w_gate}, {l->w_up, &net->w_up}, {l->w_down, &net->w_down}};
-    const struct {
-        ae_tensor_ref tensor;
-        float **field;
-    } vectors[] = {{l->bq, &net->bq}, {l->bk, &net->bk}, {l->bv, &net->bv}, {l->bo, &net->bo}, {l->b_gate, &net->b_gate},
-                   {l->b_up, &net->b_up}, {l->b_down, &net->b_down}, {l->q_norm, &net->q_norm}, {l->k_norm, &net->k_norm},
-                   {l->ffn_norm, &net->ffn_norm}};
-    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
-        ae_parts_weight(p, weights[i].tensor, AE_WEIGHT_MATMUL, weights[i].field);
-    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) ae_parts_vector(p, vectors[i].tensor, vectors[i].field);
-}
-
-static void list_parts(ae_dhead_net *net)
+static void list_eagle(ae_dhead_net *net)
 {
     const ae_dhead *head = net->head;
     ae_parts *p = &net->parts;
-    ae_parts_weight(p, head->embedding, AE_WEIGHT_LOOKUP, &net->own_embedding);
-    ae_parts_weight(p, head->output, AE_WEIGHT_MATMUL, &net->own_output);
-    ae_parts_weight(p, head->fc, AE_WEIGHT_MATMUL, &net->fc);
+    ae_dhead_step *step = &net->steps[0];
+    ae_parts_weight(p, head->embedding, AE_WEIGHT_LOOKUP, &step->own_embedding);
+    ae_parts_weight(p, head->output, AE_WEIGHT_MATMUL, &step->own_output);
+    ae_parts_weight(p, head->fc, AE_WEIGHT_MATMUL, &step->fc);
     ae_parts_vector(p, head->fc_bias, &net->fc_bias);
     for (uint32_t i = 0; i < AE_DHEAD_MAX_TAPS; i++) ae_parts_vector(p, head->fc_norm[i], &net->fc_norm[i]);
-    ae_parts_vector(p, head->embd_norm, &net->embd_norm);
-    ae_parts_vector(p, head->hidden_norm, &net->hidden_norm);
-    ae_parts_vector(p, head->out_norm, &net->out_norm);
-    list_layer(net);
+    ae_parts_vector(p, head->embd_norm, &step->enorm);
+    ae_parts_vector(p, head->hidden_norm, &step->hnorm);
+    ae_parts_vector(p, head->out_norm, &step->own_norm);
+}
+
+static void list_mtp(ae_dhead_net *net, uint32_t i)
+{
+    const ae_nextn *from = &net->head->mtp->nextn[i];
+    ae_parts *p = &net->parts;
+    ae_dhead_step *step = &net->steps[i];
+    ae_parts_weight(p, from->embedding, AE_WEIGHT_LOOKUP, &step->own_embedding);
+    ae_parts_weight(p, from->head, AE_WEIGHT_MATMUL, &step->own_output);
+    ae_parts_weight(p, from->eh_proj, AE_WEIGHT_MATMUL, &step->fc);
+    ae_parts_vector(p, from->enorm, &step->enorm);
+    ae_parts_vector(p, from->hnorm, &step->hnorm);
+    ae_parts_vector(p, from->head_norm, &step->own_norm);
+}
+
+static void list_medusa(ae_dhead_net *net)
+{
+    const ae_dhead *head = net->head;
+    ae_parts *p = &net->parts;
     for (uint32_t i = 0; i < head->hparams.n_medusa; i++) {
         for (uint32_t b = 0; b < head->hparams.n_blocks; b++) {
             ae_parts_weight(p, head->medusa_w[i][b], AE_WEIGHT_MATMUL, &net->medusa_w[i][b]);
@@ -49,28 +49,59 @@ static void list_parts(ae_dhead_net *net)
     }
 }
 
-static aerie_status tables(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
+static void list_parts(ae_dhead_net *net)
 {
-    const ae_hparams *h = &net->head->hparams.layer;
-    AE_TRY(ae_parts_init(&net->parts, net->backend, net->head->gguf, MAX_PARTS, error));
-    list_parts(net);
-    ae_parts_place(&net->parts, options->load.in_place);
-    for (uint32_t i = 0; i < net->parts.n; i++)
-        if (net->parts.items[i].weight != &net->fc || net->head->hparams.kind == AE_DHEAD_EAGLE)
-            net->step_bytes += ae_part_pass_bytes(&net->parts.items[i]);
-    if (net->head->hparams.kind == AE_DHEAD_MEDUSA) return AERIE_OK;
-    net->rope_freq = ae_alloc(h->ropes[0].n_rot / 2, sizeof *net->rope_freq);
-    if (!net->rope_freq) return ae_fail_memory(error, "a head's rotation", h->ropes[0].n_rot / 2 * sizeof *net->rope_freq);
-    ae_model_rope_freqs(&h->ropes[0], net->target->model->hparams.n_ctx_train, net->rope_freq, &net->rope_magnitude);
+    const ae_dhead_hparams *h = &net->head->hparams;
+    if (h->kind == AE_DHEAD_MEDUSA) list_medusa(net);
+    else if (h->kind != AE_DHEAD_MTP) list_eagle(net);
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ae_weight **experts = net->experts ? net->experts + (size_t)i * 3 * h->layer.experts.n : NULL;
+        if (h->kind == AE_DHEAD_MTP) list_mtp(net, i);
+        ae_net_list_layer(&net->parts, &h->layer, &ae_dhead_layers(net->head)[i], experts, &net->steps[i].layer);
+        net->steps[i].layer.kv = i;
+    }
+}
+
+/* MTP blocks rotate as their target does, whose rotation the user may have changed. */
+static aerie_status list_ropes(ae_dhead_net *net, aerie_error *error)
+{
+    const ae_hparams *h = &net->head->hparams.layer, *target = &net->target->model->hparams;
+    size_t n = 0;
+    for (uint32_t i = 0; i < h->n_ropes; i++) n += h->ropes[i].n_rot / 2;
+    double *freq = ae_alloc(n, sizeof *freq);
+    if (!freq) return ae_fail_memory(error, "a head's rotation", n * sizeof *freq);
+    for (uint32_t i = 0; i < h->n_ropes; i++) {
+        const bool same = net->head->mtp && target->n_ropes == h->n_ropes && target->ropes[i].n_rot == h->ropes[i].n_rot;
+        net->rope_freq[i] = freq;
+        ae_model_rope_freqs(same ? &target->ropes[i] : &h->ropes[i], target->n_ctx_train, freq, &net->rope_magnitude[i]);
+        freq += h->ropes[i].n_rot / 2;
+    }
     return AERIE_OK;
 }
 
-/* ---- Some rows of the target's output head ------------------------------------------------------------------ */
-
-static bool borrows_output(const ae_dhead *head)
+static aerie_status tables(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
 {
-    return !head->output && head->hparams.kind != AE_DHEAD_MEDUSA;
+    const ae_dhead_hparams *h = &net->head->hparams;
+    const size_t n_experts = (size_t)h->n_layers * 3 * h->layer.experts.n;
+    AE_TRY(ae_parts_init(&net->parts, net->backend, net->head->gguf,
+                         MAX_PARTS + (size_t)h->n_layers * (PARTS_PER_STEP + AE_NET_PARTS_PER_LAYER) + n_experts, error));
+    net->steps = ae_alloc(h->n_layers, sizeof *net->steps);
+    if (n_experts) net->experts = ae_alloc(n_experts, sizeof *net->experts);
+    if (!net->steps || (n_experts && !net->experts))
+        return ae_fail_memory(error, "a head's weight tables", h->n_layers * sizeof *net->steps);
+    list_parts(net);
+    ae_parts_place(&net->parts, options->load.in_place);
+    return h->kind == AE_DHEAD_MEDUSA ? AERIE_OK : list_ropes(net, error);
 }
+
+static void free_tables(ae_dhead_net *net)
+{
+    ae_free(net->steps);
+    ae_free(net->experts);
+    ae_free(net->rope_freq[0]);
+}
+
+/* ---- Some rows of the target's output head ------------------------------------------------------------------ */
 
 /* The ids that are drafted from: those of the head's map, else the first n_vocab and what ends a text. */
 static aerie_status choose_rows(ae_dhead_net *net, uint32_t n_vocab, aerie_error *error)
@@ -130,24 +161,22 @@ static aerie_status borrow(ae_dhead_net *net, const ae_dhead_net_options *option
 {
     const ae_dhead_hparams *h = &net->head->hparams;
     const uint32_t n_all = net->target->model->hparams.n_vocab;
-    net->embedding = net->own_embedding ? net->own_embedding : net->target->embedding;
-    net->output = net->own_output;
-    net->n_draft = h->n_draft;
+    const bool borrows = ae_dhead_borrows_output(net->head);
+    const bool some = borrows && (net->head->to_target || (options->n_vocab && options->n_vocab < n_all));
+    net->n_draft = borrows ? n_all : h->n_draft;
     net->to_target = net->head->to_target;
     if (h->fc_norm == AE_FC_NORM_EACH && !net->head->fc_norm[1]) /* one tensor for all */
         for (uint32_t i = 1; i < h->n_taps; i++) net->fc_norm[i] = net->fc_norm[0] + (size_t)i * h->n_target_embd;
-    if (!borrows_output(net->head)) return AERIE_OK;
-    const bool some = net->head->to_target || (options->n_vocab && options->n_vocab < n_all);
     if (some) {
         AE_TRY(choose_rows(net, options->n_vocab, error));
         AE_TRY(trim(net, error));
-        net->output = net->trimmed;
-        net->step_bytes += net->trimmed_bytes;
-        return AERIE_OK;
     }
-    net->output = net->target->output;
-    net->n_draft = n_all;
-    net->step_bytes += ae_type_row_bytes(net->target->model->output->type, h->layer.n_embd) * n_all;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        ae_dhead_step *s = &net->steps[i];
+        s->embedding = s->own_embedding ? s->own_embedding : net->target->embedding;
+        s->output = s->own_output ? s->own_output : some ? net->trimmed : net->target->output;
+        s->norm = s->own_norm || !net->head->mtp ? s->own_norm : net->target->out_norm;
+    }
     return AERIE_OK;
 }
 
@@ -157,14 +186,14 @@ size_t ae_dhead_net_plan_bytes(const ae_dhead *head, const ae_net *target, const
     size_t bytes = 0;
     if (tables(&net, options, NULL) == AERIE_OK) {
         bytes = net.parts.bytes;
-        if (borrows_output(head) && (head->to_target || options->n_vocab)) {
+        if (ae_dhead_borrows_output(head) && (head->to_target || options->n_vocab)) {
             net.n_draft = head->to_target ? head->hparams.n_draft : options->n_vocab;
             const ae_weight_source source = trimmed_source(&net);
             bytes += net.backend->ops->weight_bytes(net.backend, &source);
         }
     }
     ae_free(net.parts.items);
-    ae_free(net.rope_freq);
+    free_tables(&net);
     return bytes;
 }
 
@@ -194,6 +223,6 @@ void ae_dhead_net_free(ae_dhead_net *net)
     if (net->trimmed_memory) net->backend->ops->free(net->backend, net->trimmed_memory, net->trimmed_bytes);
     ae_parts_free(&net->parts);
     ae_free(net->trimmed_map);
-    ae_free(net->rope_freq);
+    free_tables(net);
     ae_free(net);
 }

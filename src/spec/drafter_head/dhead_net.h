@@ -9,29 +9,37 @@
 #include "engine/net.h"
 #include "spec/drafter_head/dhead.h"
 
+/* A layer and what stands before and after it. */
+typedef struct ae_dhead_step {
+    ae_weight *embedding;   /* [n_vocab, n_embd] lookup */
+    ae_weight *output;      /* [n_draft, n_embd]; NULL for Medusa */
+    ae_weight *fc;          /* EAGLE: as in ae_dhead; MTP: eh_proj */
+    float *enorm, *hnorm;   /* [n_embd] device f32 of the embedding and of the feature, or NULL */
+    float *norm;            /* [n_embd] before the output, or NULL */
+    ae_net_layer layer;
+    ae_weight *own_embedding, *own_output; /* NULL: borrowed */
+    float *own_norm;
+} ae_dhead_step;
+
 typedef struct ae_dhead_net {
     const ae_dhead *head;
     const ae_net *target;
     ae_backend *backend;
     uint32_t n_draft;          /* rows of output */
     const int32_t *to_target;  /* [n_draft] target ids, or NULL: the same */
-    ae_weight *embedding;      /* [n_vocab, n_embd] lookup */
-    ae_weight *output;         /* [n_draft, n_embd]; NULL for Medusa */
-    ae_weight *fc;             /* as in ae_dhead */
-    ae_weight *wq, *wk, *wv, *wo, *w_gate, *w_up, *w_down;
-    float *fc_bias, *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down; /* device f32 or NULL */
+    ae_dhead_step *steps;      /* [n_layers of the head] */
+    ae_weight **experts;       /* [n_layers][3][n of experts] where the layers' experts point; NULL: none */
+    float *fc_bias;            /* device f32 or NULL */
     float *fc_norm[AE_DHEAD_MAX_TAPS]; /* EACH: one of [n_target_embd] a tap; JOINT: the first, [n_taps * n_target_embd] */
-    float *embd_norm, *hidden_norm, *ffn_norm, *out_norm, *q_norm, *k_norm; /* device f32 or NULL */
     ae_weight *medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS], *medusa_out[AE_DHEAD_MAX_MEDUSA];
     float *medusa_b[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS];
-    double *rope_freq;         /* [n_rot / 2] radians per position */
-    double rope_magnitude;
+    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] radians per position; in one piece, that of the first */
+    double rope_magnitude[AE_MAX_ROPES];
     ae_parts parts;
-    ae_weight *own_embedding, *own_output, *trimmed; /* NULL: borrowed, or not trimmed */
+    ae_weight *trimmed;        /* some rows of the target's output, in place of a borrowed one; or NULL */
     void *trimmed_memory;
     size_t trimmed_bytes;
     int32_t *trimmed_map;      /* [n_draft] */
-    size_t step_bytes;         /* what one drafted row reads */
 } ae_dhead_net;
 
 typedef struct ae_dhead_net_options {

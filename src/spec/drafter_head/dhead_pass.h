@@ -2,6 +2,7 @@
 #ifndef AE_SPEC_DHEAD_INT_H
 #define AE_SPEC_DHEAD_INT_H
 
+#include "engine/block.h"
 #include "spec/drafter_head/dhead_engine.h"
 
 typedef struct ae_dhead_seq {
@@ -34,6 +35,8 @@ struct ae_dhead_engine {
 
     /* the rows of the pass being built (host), [n_batch] each */
     uint32_t n_rows, n_out;
+    uint32_t depth; /* of drafted rows: all of a pass have the same, if the head has several layers */
+    uint32_t i_out; /* the layer whose outputs the pass exported */
     ae_dhead_rows rows;
     ae_dhead_rows on_device; /* (device) of the pass that runs */
     int32_t *tables;         /* (device) [n_seqs][table_stride] */
@@ -45,15 +48,13 @@ struct ae_dhead_engine {
     float *features;    /* [n_batch][F] */
     float *g;           /* [n_batch][H] the feature, fused or fed back */
     float *c;           /* [n_batch][2H] embedding | feature, normed for EAGLE-3 */
-    float *x;           /* [n_batch][H] residual stream */
-    float *q, *attn;    /* [n_batch][n_heads * head_dim] */
-    float *k, *v;       /* [n_batch][n_kv_heads * head_dim] */
-    float *gate, *up;   /* [n_batch][n_ff]; Medusa: [n_outputs][H] */
-    double *rope_freq;  /* [n_rot / 2] */
-    float *cos, *sin;   /* [n_batch][n_rot / 2] */
+    ae_block block;     /* of it x to up, for n_batch rows */
+    float *medusa;      /* [n_outputs][H] */
+    double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] */
+    float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
     float *x_out;       /* [n_outputs][H] */
     float *logits;      /* [n_outputs][n_draft] */
-    float *fed;         /* [n_seqs][1 + AE_TREE_MAX][H] feedback: of the newest true row, then of each drafted row */
+    float *fed;         /* [n_seqs][1 + AE_TREE_MAX][n_layers][H] feedback: of the newest true row, then of each drafted row */
 };
 
 /* dhead_forward.c: rows that are all true, or all drafted. */

@@ -1,4 +1,4 @@
-/* draft_eagle.c - a head that drafts from the target's hidden rows: EAGLE-1/2, EAGLE-3, 3.1.
+/* draft_eagle.c - a head that drafts from the target's hidden rows: EAGLE-1/2, EAGLE-3, 3.1, MTP.
  *
  * Owns the head's engine and, per slot, the features of the newest positions that the head has not run yet. Every pass
  * of the target brings features (observe); they are run as true rows in one batch when a draft is wanted, or when the
@@ -400,15 +400,18 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
                                          .propose = head_propose, .destroy = head_destroy};
     static const ae_drafter_ops eagle3 = {.name = "draft-eagle3", .begin = head_begin, .observe = head_observe,
                                           .propose = head_propose, .destroy = head_destroy};
+    static const ae_drafter_ops mtp = {.name = "draft-mtp", .begin = head_begin, .observe = head_observe,
+                                       .propose = head_propose, .destroy = head_destroy};
     const ae_dhead_net *net = ae_dhead_engine_net(head);
     *out = NULL;
-    if (net->head->hparams.kind == AE_DHEAD_MEDUSA) return ae_draft_medusa_create(out, head, target, n_slots, error);
+    const ae_dhead_kind kind = net->head->hparams.kind;
+    if (kind == AE_DHEAD_MEDUSA) return ae_draft_medusa_create(out, head, target, n_slots, error);
     head_drafter *d = ae_alloc(1, sizeof *d);
     if (!d) {
         ae_dhead_engine_free(head);
         return ae_fail_memory(error, "a drafter head's state", sizeof *d);
     }
-    *d = (head_drafter){.base.ops = net->head->hparams.kind == AE_DHEAD_EAGLE ? &eagle : &eagle3, .head = head, .target = target,
+    *d = (head_drafter){.base.ops = kind == AE_DHEAD_EAGLE ? &eagle : kind == AE_DHEAD_MTP ? &mtp : &eagle3, .head = head, .target = target,
                         .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
                         .width = net->head->hparams.n_taps * net->head->hparams.n_target_embd};
     ae_dhead_clear(head); /* all that waits must fit a pass of the head */
