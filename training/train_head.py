@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From a GGUF target to a drafter head, in one command: python3 training/train_head.py -m target.gguf -o head.gguf
+"""From a GGUF target to a drafter head or an MTP block, in one command: python3 training/train_head.py -m target.gguf -o head.gguf
 
 README.md beside this file describes the steps, the formats and what to expect. What a run leaves in --work lets the
 next one go on where it was stopped.
@@ -24,6 +24,9 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=Defaults)
     p.add_argument("-m", "--model", required=True, help="the target (GGUF)")
     p.add_argument("-o", "--output", required=True, help="the head to write (GGUF)")
+    p.add_argument("--kind", choices=("eagle3", "mtp"), default="eagle3",
+                   help="an EAGLE-3.1 head, or an MTP block: a layer of the target's shape, which has none of its own output rows")
+    p.add_argument("--whole", metavar="FILE", help="mtp: also write a copy of the target with the block in it")
     p.add_argument("--work", help="folder for data and checkpoints (default: the output's name with .work)")
     p.add_argument("--aerie", help="the program (default: build/aerie beside this folder, or the one on the PATH)")
     data = p.add_argument_group("data")
@@ -44,8 +47,8 @@ def arguments():
     data.add_argument("--likely", type=int, default=16, help="next tokens kept of the target's distribution")
     head = p.add_argument_group("head")
     head.add_argument("--draft-vocab", type=int, default=24576, help="tokens that can be drafted")
-    head.add_argument("--kv-heads", type=int, default=0, help="key and value heads; 0: as many as the target has query heads")
-    head.add_argument("--ffn", type=int, default=0, help="width of the feed-forward part; 0: that of the target, a third more")
+    head.add_argument("--kv-heads", type=int, default=0, help="key and value heads; 0: as many as the target has query heads (eagle3; mtp: the target's)")
+    head.add_argument("--ffn", type=int, default=0, help="width of the feed-forward part; 0: that of the target, a third more (eagle3; mtp: the target's)")
     head.add_argument("--name", help="the head's name in its file (default: the output's file name without .gguf)")
     head.add_argument("--type", default="Q5_0", help="tensor type of the written head; F16: as converted")
     head.add_argument("--output-type", help="of its output rows, the most of it with a large draft vocabulary (default: q5_1 with --type Q5_0, "
@@ -126,8 +129,22 @@ def make_answers(args, engine, work, taps):
     return answers, features
 
 
+def check_mtp(args, target):
+    """Says before all the work what an MTP block cannot be."""
+    from headtrain import nextn
+    if target.arch not in nextn.ARCHITECTURES:
+        raise SystemExit(f"train_head: --kind mtp trains blocks for {' and '.join(nextn.ARCHITECTURES)}; {args.model} is of {target.arch}")
+    if args.type.upper() not in nextn.TYPES:
+        raise SystemExit(f"train_head: --type {args.type} is none that an MTP block is written in; {', '.join(nextn.TYPES)} are")
+    for option, given in (("--ffn", args.ffn), ("--kv-heads", args.kv_heads), ("--taps", args.taps), ("--output-type", args.output_type)):
+        if given:
+            raise SystemExit(f"train_head: {option} is of --kind eagle3; an MTP block has the target's shape")
+
+
 def main():
     args = arguments()
+    if args.whole and args.kind != "mtp":
+        raise SystemExit("train_head: --whole is of --kind mtp; an EAGLE head is always a file of its own")
     program = find_program(args.aerie)
     work = Path(args.work or args.output + ".work")
     if not Path(args.model).is_file():
@@ -141,22 +158,37 @@ def main():
     work.mkdir(parents=True, exist_ok=True)
     target = target_file.read(args.model)
     layers = target.n_layers
+    mtp = args.kind == "mtp"
+    if mtp:
+        check_mtp(args, target)
     taps = [int(t) for t in args.taps.split(",")] if args.taps else sorted({min(2, layers - 1), layers // 2, layers})
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     engine = Engine(program, args.model, args.jobs or cores, args.context)
 
+    if mtp:
+        taps = [layers]
     answers, features = make_answers(args, engine, work, taps if layers in taps else taps + [layers])
     run = work / "run"
     train.train(train.Options(
-        model=args.model, features=[str(f) for f in features], answers=[str(a) for a in answers], out=str(run), taps=taps,
-        n_draft=args.draft_vocab, n_ff=args.ffn or target.n_ff * 4 // 3, n_kv_heads=args.kv_heads, depths=args.depths, lr=args.lr, lr_matrix=args.lr_matrix, batch_rows=args.batch,
+        model=args.model, kind=args.kind, features=[str(f) for f in features], answers=[str(a) for a in answers], out=str(run), taps=taps,
+        n_draft=args.draft_vocab, n_ff=target.n_ff if mtp else args.ffn or target.n_ff * 4 // 3,
+        n_kv_heads=target.n_kv_heads if mtp else args.kv_heads, depths=args.depths, lr=args.lr, lr_matrix=args.lr_matrix, batch_rows=args.batch,
         ce_share=args.ce_share, n_common=args.common, n_rare=args.rare, minutes=args.minutes, epochs=args.epochs, eval_every=args.eval_every, seed=args.seed))
     plot(run / "log.csv", run / "log.png")
+
+    name = args.name or Path(args.output).stem
+    if mtp:
+        from headtrain import nextn
+        nextn.write(run / "checkpoint.pt", args.model, args.output, name, args.type, whole=False)
+        if args.whole:
+            nextn.write(run / "checkpoint.pt", args.model, args.whole, name, args.type, whole=True)
+        print(f"{args.output}: {Path(args.output).stat().st_size / 1e6:.1f} MB; use it as: aerie run -m {args.model} -md {args.output} --spec-type draft-mtp")
+        return
 
     saved = work / "checkpoint"
     checkpoint.export(run / "checkpoint.pt", saved, target)
     full = str(work / "head-f16.gguf") if args.type.upper() != "F16" else args.output
-    engine.call("convert", saved, "-o", full, "--target", args.model, "--outtype", "f16", "--producer", "official", "--name", args.name or Path(args.output).stem,
+    engine.call("convert", saved, "-o", full, "--target", args.model, "--outtype", "f16", "--producer", "official", "--name", name,
                 "--taps", ",".join(map(str, taps)), "--feedback", "post", "--norm-before-residual", "off")
     if full != args.output:
         output_type = args.output_type or ("q5_1" if args.type.upper() == "Q5_0" else None)

@@ -94,7 +94,6 @@ static void test_golden_logits(void **state)
     assert_int_equal(n_bad, 0);
 }
 
-<<<<<<< HEAD
 /* What caches of codes cost: of latent rows F16 stands for codes of 15 bits. */
 static void test_coded_caches(void **state)
 {
@@ -115,17 +114,19 @@ static void test_coded_caches(void **state)
         snprintf(path, sizeof path, "%s/%s.gguf", folder, name);
         need(mkarch_write(mkarch_find(name), false, path, &error), &error);
         need(ae_model_load(&model, path, NULL, &error), &error);
-        read_golden(&g, name);
+        read_golden(&g, name, ROWS);
         kv_type = types[i % 2].type;
         run_model(model, g.tokens, ROWS, logits);
         kv_type = AE_KV_F32;
         ae_model_free(model);
         unlink(path);
-        const difference d = compare(logits, g.logits);
+        const difference d = compare(logits, g.logits, ROWS);
         print_message("%-22s cache %-5s error %.1e, best token the same in %u of %u rows\n", name, types[i % 2].name, d.nmse,
                       d.n_agree, ROWS);
         assert_true(d.nmse <= types[i % 2].error);
-=======
+    }
+}
+
 /* ---- MTP blocks ------------------------------------------------------------------------------------- */
 
 /* Logits of the block at row P, from the token at P + 1 and the trunk's row P; a row in a pass, since only the last one has
@@ -191,16 +192,12 @@ static void test_mtp_logits(void **state)
         const difference d = compare(logits, ahead.logits, ROWS - 1);
         print_message("%-22s error %.1e, best token the same in %u of %u rows\n", name, d.nmse, d.n_agree, ROWS - 1);
         assert_true(d.nmse <= 1e-6 && d.n_agree + 1 >= ROWS - 1);
->>>>>>> b8e5c40 (spec: MTP blocks as drafters (draft-mtp))
     }
 }
 
 int main(void)
 {
-<<<<<<< HEAD
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_coded_caches)};
-=======
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_mtp_logits)};
->>>>>>> b8e5c40 (spec: MTP blocks as drafters (draft-mtp))
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_coded_caches),
+                                       cmocka_unit_test(test_mtp_logits)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

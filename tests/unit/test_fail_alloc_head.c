@@ -33,7 +33,7 @@ static void sweep(const char *path)
 static void test_failing_allocations(void **state)
 {
     (void)state;
-    static const char *const kinds[] = {"eagle", "eagle3", "eagle3.1", "medusa"};
+    static const char *const kinds[] = {"eagle", "eagle3", "eagle3.1", "medusa", "mtp"};
     char target[] = "/tmp/aerie_fail_XXXXXX", path[] = "/tmp/aerie_fail_XXXXXX";
     const int a = mkstemp(target), b = mkstemp(path);
     mk_options o;
@@ -41,7 +41,7 @@ static void test_failing_allocations(void **state)
     assert_true(a >= 0 && b >= 0 && mk_shape("tiny", &o));
     close(a), close(b);
     if (mk_model(&o, target, &error) != AERIE_OK) fail_msg("%s", error.text);
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         const mkhead_options h = {.kind = kinds[i], .seed = 1, .n_draft = 50, .rope_freqs = true};
         if (mkhead_write(&h, target, path, &error) != AERIE_OK) fail_msg("%s", error.text);
         sweep(path);

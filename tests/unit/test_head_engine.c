@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "formats/gguf_write.h"
 #include "spec/drafter_head/dhead_engine.h"
 #include "head_ref.h"
 #include "mkhead.h"
@@ -359,12 +360,148 @@ static void test_rows_that_do_not_fit(void **state)
     close_rig(&r);
 }
 
+/* ---- Several MTP blocks ------------------------------------------------------------------------------- */
+
+/* Of a file with two MTP blocks after n_layers layers the one numbered k, as the only one of a file. */
+static void write_block(const char *from, uint32_t n_layers, uint32_t k, const char *path)
+{
+    ae_gguf *gguf;
+    ae_gguf_writer *w;
+    char prefix[24], name[64];
+    OK(ae_gguf_open(&gguf, from, NULL, &ok_error));
+    OK(ae_gguf_writer_create(&w, path, &ok_error));
+    for (size_t i = 0; i < ae_gguf_n_kv(gguf); i++) {
+        const ae_gguf_kv *kv = ae_gguf_kv_at(gguf, i);
+        snprintf(name, sizeof name, "%.*s", (int)kv->key.n, kv->key.data);
+        if (strstr(name, "block_count")) OK(ae_gguf_writer_u32(w, name, n_layers + 1, &ok_error));
+        else if (strstr(name, "nextn_predict")) OK(ae_gguf_writer_u32(w, name, 1, &ok_error));
+        else OK(ae_gguf_writer_copy(w, kv, &ok_error));
+    }
+    const size_t n = (size_t)snprintf(prefix, sizeof prefix, "blk.%u.", n_layers + k);
+    for (int data = 0; data < 2; data++) {
+        for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
+            const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
+            if (t->name.n < n || memcmp(t->name.data, prefix, n)) continue;
+            snprintf(name, sizeof name, "blk.%u.%.*s", n_layers, (int)(t->name.n - n), t->name.data + n);
+            if (data) OK(ae_gguf_writer_data(w, t->data, t->bytes, &ok_error));
+            else OK(ae_gguf_writer_tensor(w, name, t->type, t->ne[1] > 1 ? 2 : 1, t->ne, &ok_error));
+        }
+        if (!data) OK(ae_gguf_writer_begin(w, &ok_error));
+    }
+    OK(ae_gguf_writer_finish(w, &ok_error));
+    ae_gguf_writer_free(w);
+    ae_gguf_close(gguf);
+}
+
+typedef struct lone_head {
+    ae_dhead *head;
+    ae_dhead_net *net;
+    ae_dhead_engine *engine;
+} lone_head;
+
+static lone_head open_lone(const rig *r, const char *path)
+{
+    lone_head l;
+    const ae_dhead_net_options load = {.load = {.n_threads = 1}};
+    const ae_dhead_engine_options options = {.n_ctx = 512, .n_seqs = 1, .n_batch = 64};
+    OK(ae_dhead_load(&l.head, path, &ok_error));
+    OK(ae_dhead_net_create(&l.net, l.head, r->net, &load, &ok_error));
+    OK(ae_dhead_engine_create(&l.engine, l.net, r->engine, &options, &ok_error));
+    return l;
+}
+
+static void close_lone(lone_head *l)
+{
+    ae_dhead_engine_free(l->engine);
+    ae_dhead_net_free(l->net);
+    ae_dhead_free(l->head);
+}
+
+/* A true row; what it feeds back, to fed [width]. */
+static const float *run_lone(const rig *r, const lone_head *l, const float *feature, int32_t token, float *fed)
+{
+    uint32_t out;
+    ae_dhead_clear(l->engine);
+    OK(ae_dhead_add_true(l->engine, 0, feature, &token, 1, true, &out));
+    OK(ae_dhead_run_true(l->engine, &ok_error));
+    r->backend->ops->download(ae_engine_stream(r->engine), fed, ae_dhead_hidden(l->engine, out), r->width * sizeof *fed);
+    return ae_dhead_logits(l->engine, out);
+}
+
+/* The second block of two does what it does alone, given what the first one put out for the row before. */
+static void test_mtp_blocks_follow_each_other(void **state)
+{
+    (void)state;
+    char first_path[64], second_path[64];
+    float fed[N_TEXT + 1][64], own[64];
+    uint32_t out;
+    rig r = {0};
+    aerie_error error = {0};
+    make_target(target_path, "f32");
+    if (mkhead_write(&(mkhead_options){.kind = "mtp", .n_nextn = 2}, target_path, head_path, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
+    snprintf(first_path, sizeof first_path, "%s-1", head_path);
+    snprintf(second_path, sizeof second_path, "%s-2", head_path);
+    OK(ae_backend_open(&r.backend, NULL, "", &ok_error));
+    OK(ae_model_load(&r.model, target_path, NULL, &ok_error));
+    OK(ae_net_create(&r.net, r.model, r.backend, &(ae_load_options){.n_threads = 1}, &ok_error));
+    OK(ae_engine_create(&r.engine, r.net, &(ae_engine_options){.n_ctx = 512, .n_seqs = 2, .n_threads = 1, .n_taps = 1,
+                                                               .taps = {AE_TAP_NORMED}}, &ok_error));
+    r.width = r.model->hparams.n_embd;
+    assert_true(r.width <= 64);
+    run_target(&r);
+    write_block(head_path, r.model->hparams.n_layers, 0, first_path);
+    write_block(head_path, r.model->hparams.n_layers, 1, second_path);
+    lone_head both = open_lone(&r, head_path), first = open_lone(&r, first_path), second = open_lone(&r, second_path);
+    const size_t bytes = both.net->n_draft * sizeof(float);
+    memset(fed[0], 0, sizeof fed[0]);
+    for (uint32_t at = 0, n = 1; at + n < N_TEXT; at += n, n = n % 4 + 1) {
+        int32_t token = 7 + (int32_t)at;
+        for (uint32_t i = at; i < at + n; i++) {
+            run_lone(&r, &first, r.features + (size_t)i * r.width, r.tokens[i + 1], fed[i + 1]);
+            run_lone(&r, &second, fed[i], r.tokens[i + 1], own);
+        }
+        ae_dhead_clear(both.engine);
+        OK(ae_dhead_add_true(both.engine, 0, r.features + (size_t)at * r.width, r.tokens + at + 1, n, true, &out));
+        OK(ae_dhead_run_true(both.engine, &ok_error));
+        if (at % 3) continue; /* no draft here */
+        /* the first drafted row is the second block's, the next too, by what it put out itself */
+        int32_t row = -1;
+        ae_dhead_engine *alone = second.engine;
+        const uint32_t n_true = ae_dhead_n_true(alone, 0);
+        assert_int_equal(n_true, at + n);
+        run_lone(&r, &second, fed[at + n], token, own);
+        const float *expected = ae_dhead_logits(alone, 0);
+        for (int depth = 1; depth <= 3; depth++) {
+            ae_dhead_clear(both.engine);
+            row = (int32_t)ae_dhead_add_drafted(both.engine, 0, row, token, &out);
+            assert_true(row >= 0);
+            OK(ae_dhead_run_drafted(both.engine, &ok_error));
+            assert_memory_equal(ae_dhead_logits(both.engine, out), expected, bytes);
+            token += 3;
+            ae_dhead_clear(alone);
+            uint32_t here;
+            assert_int_equal(ae_dhead_add_drafted(alone, 0, depth - 2, token, &here), depth - 1);
+            OK(ae_dhead_run_drafted(alone, &ok_error));
+            expected = ae_dhead_logits(alone, here);
+        }
+        /* the draft is dropped; the row that stood for it cannot be, so the memory is made again */
+        ae_dhead_drop_drafted(both.engine, 0);
+        ae_dhead_restart(alone, 0, 0);
+        for (uint32_t i = 0; i < at + n; i++) run_lone(&r, &second, fed[i], r.tokens[i + 1], own);
+    }
+    close_lone(&both), close_lone(&first), close_lone(&second);
+    unlink(first_path), unlink(second_path);
+    close_rig(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_eagle),  cmocka_unit_test(test_eagle3),  cmocka_unit_test(test_eagle31),
         cmocka_unit_test(test_medusa), cmocka_unit_test(test_batches), cmocka_unit_test(test_window),
         cmocka_unit_test(test_window_beyond_the_context), cmocka_unit_test(test_rows_that_do_not_fit),
+        cmocka_unit_test(test_mtp_blocks_follow_each_other),
     };
     if (close(mkstemp(target_path)) || close(mkstemp(head_path))) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
-"""The EAGLE-3.1 head, and its training-time test.
+"""The EAGLE-3.1 head, an MTP block, and their training-time test.
 
-Owns: the network (docs/heads.md, src/spec/drafter_head/dhead.h) and the unrolled loss. Row P takes the token at P + 1 and the
+Owns: the networks (docs/heads.md, src/spec/drafter_head/dhead.h) and the unrolled loss. Row P takes the token at P + 1 and the
 features of position P, rotates by P, and foresees the token at P + 2. A chain starts at a true row Q (features through
 fc) and goes on by itself: at depth j (from 1) its row Q + j - 1 takes the normed output of depth j - 1 in place of
 features, and attends to the true rows up to Q and to the chain's own rows since. All chains of a conversation run at
@@ -32,11 +32,11 @@ def rotate(x, cos, sin):
 
 
 class Attention(nn.Module):
-    def __init__(self, s):
+    def __init__(self, s, n_in):
         super().__init__()
-        self.q_proj = nn.Linear(2 * s["n_embd"], s["n_heads"] * s["head_dim"], bias=False)
-        self.k_proj = nn.Linear(2 * s["n_embd"], s["n_kv_heads"] * s["head_dim"], bias=False)
-        self.v_proj = nn.Linear(2 * s["n_embd"], s["n_kv_heads"] * s["head_dim"], bias=False)
+        self.q_proj = nn.Linear(n_in, s["n_heads"] * s["head_dim"], bias=False)
+        self.k_proj = nn.Linear(n_in, s["n_kv_heads"] * s["head_dim"], bias=False)
+        self.v_proj = nn.Linear(n_in, s["n_kv_heads"] * s["head_dim"], bias=False)
         self.o_proj = nn.Linear(s["n_heads"] * s["head_dim"], s["n_embd"], bias=False)
 
 
@@ -52,25 +52,28 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, s):
+    """n_in: width of what attention takes in."""
+
+    def __init__(self, s, n_in):
         super().__init__()
         self.input_layernorm = RMSNorm(s["n_embd"], s["eps"])
-        self.hidden_norm = RMSNorm(s["n_embd"], s["eps"])
         self.post_attention_layernorm = RMSNorm(s["n_embd"], s["eps"])
-        self.self_attn = Attention(s)
+        self.self_attn = Attention(s, n_in)
         self.mlp = MLP(s)
 
 
-class Head(nn.Module):
-    """shape: n_embd, n_target_embd, n_taps, n_heads, n_kv_heads, head_dim, n_ff, n_draft, eps, rope_theta."""
+class Drafter(nn.Module):
+    """What both kinds share. shape: n_embd, n_target_embd, n_taps, n_heads, n_kv_heads, head_dim, n_ff, n_draft, eps, rope_theta.
 
-    def __init__(self, shape, embedding, d2t):
+    A kind adds fuse (features -> what a row is fed), mix (that and tokens -> attention's input and the residual's start) and
+    start_from.
+    """
+
+    def __init__(self, shape, embedding, d2t, n_in):
         super().__init__()
         s = self.shape = dict(shape)
         self.dropout = 0.0  # while training: of features, attention's output and the feed-forward part
-        self.fc_norm = nn.ModuleList(RMSNorm(s["n_target_embd"], s["eps"]) for _ in range(s["n_taps"]))
-        self.fc = nn.Linear(s["n_taps"] * s["n_target_embd"], s["n_embd"], bias=False)
-        self.midlayer = Layer(s)
+        self.midlayer = Layer(s, n_in)
         self.norm = RMSNorm(s["n_embd"], s["eps"])
         self.lm_head = nn.Linear(s["n_embd"], s["n_draft"], bias=False)
         self.register_buffer("embedding", embedding, persistent=False)  # [n_vocab, n_embd], the target's, frozen
@@ -79,22 +82,14 @@ class Head(nn.Module):
         t2d[d2t] = torch.arange(len(d2t))
         self.register_buffer("t2d", t2d, persistent=False)              # draft id, or -1
 
-    def start_from(self, output, output_norm, last_tap):
-        """Before training: the target's output rows and final norm, fc passing one tap through, nothing added to it."""
-        s = self.shape
-        with torch.no_grad():
-            self.lm_head.weight.copy_(output[self.d2t])
-            self.norm.weight.copy_(output_norm)
-            for name in ("q_proj", "k_proj", "v_proj"):
-                nn.init.normal_(getattr(self.midlayer.self_attn, name).weight, std=(2 * s["n_embd"]) ** -0.5)
-            nn.init.normal_(self.midlayer.mlp.gate_proj.weight, std=s["n_embd"] ** -0.5)
-            nn.init.normal_(self.midlayer.mlp.up_proj.weight, std=s["n_embd"] ** -0.5)
-            nn.init.normal_(self.midlayer.self_attn.o_proj.weight, std=0.1 * s["n_embd"] ** -0.5)
-            nn.init.normal_(self.midlayer.mlp.down_proj.weight, std=0.1 * s["n_ff"] ** -0.5)
-            nn.init.normal_(self.fc.weight, std=0.1 * (s["n_taps"] * s["n_target_embd"]) ** -0.5)
-            if s["n_embd"] == s["n_target_embd"]:
-                at = last_tap * s["n_target_embd"]
-                self.fc.weight[:, at:at + s["n_embd"]] += torch.eye(s["n_embd"])
+    @torch.no_grad()
+    def start_layer(self):
+        """A random layer that adds little to the residual stream."""
+        a, mlp, n = self.midlayer.self_attn, self.midlayer.mlp, self.shape["n_embd"]
+        for part in (a.q_proj, a.k_proj, a.v_proj, mlp.gate_proj, mlp.up_proj):
+            nn.init.normal_(part.weight, std=part.in_features ** -0.5)
+        nn.init.normal_(a.o_proj.weight, std=0.1 * n ** -0.5)
+        nn.init.normal_(mlp.down_proj.weight, std=0.1 * self.shape["n_ff"] ** -0.5)
 
     def rotation(self, positions):
         half = self.shape["head_dim"] // 2
@@ -102,17 +97,8 @@ class Head(nn.Module):
         angles = positions.double().unsqueeze(-1) * self.shape["rope_theta"] ** -steps
         return angles.cos().float(), angles.sin().float()
 
-    def fuse(self, features):
-        """features [rows, n_taps, n_target_embd] -> [rows, n_embd]"""
-        return self.fc(drop(torch.cat([norm(features[:, i]) for i, norm in enumerate(self.fc_norm)], -1), self._drop()))
-
     def _drop(self):
         return self.dropout if self.training else 0.0
-
-    def mix(self, tokens, g):
-        """The layer's input: [rows, 2 n_embd], embedding first."""
-        e = self.midlayer.input_layernorm(self.embedding[tokens].to(g.dtype))
-        return torch.cat((e, self.midlayer.hidden_norm(g)), -1)
 
     def keys(self, c, rotation):
         a, s = self.midlayer.self_attn, self.shape
@@ -124,10 +110,79 @@ class Head(nn.Module):
         q = self.midlayer.self_attn.q_proj(c).view(-1, s["n_heads"], s["head_dim"])
         return rotate(q, *[r.to(c.dtype) for r in rotation])
 
-    def finish(self, g, attended):
+    def finish(self, x, attended):
         """The layer's rest and the final norm: what the output multiplies, and what is fed back."""
-        y = g + self.midlayer.self_attn.o_proj(drop(attended, self._drop()))
+        y = x + self.midlayer.self_attn.o_proj(drop(attended, self._drop()))
         return self.norm(y + self.midlayer.mlp(self.midlayer.post_attention_layernorm(y), self._drop()))
+
+
+class Head(Drafter):
+    """EAGLE-3.1."""
+
+    def __init__(self, shape, embedding, d2t):
+        super().__init__(shape, embedding, d2t, 2 * shape["n_embd"])
+        s = self.shape
+        self.fc_norm = nn.ModuleList(RMSNorm(s["n_target_embd"], s["eps"]) for _ in range(s["n_taps"]))
+        self.fc = nn.Linear(s["n_taps"] * s["n_target_embd"], s["n_embd"], bias=False)
+        self.midlayer.hidden_norm = RMSNorm(s["n_embd"], s["eps"])
+
+    @torch.no_grad()
+    def start_from(self, output, output_norm, last_tap):
+        """Before training: the target's output rows and final norm, fc passing one tap through, nothing added to it."""
+        s = self.shape
+        self.start_layer()
+        self.lm_head.weight.copy_(output[self.d2t])
+        self.norm.weight.copy_(output_norm)
+        nn.init.normal_(self.fc.weight, std=0.1 * (s["n_taps"] * s["n_target_embd"]) ** -0.5)
+        if s["n_embd"] == s["n_target_embd"]:
+            at = last_tap * s["n_target_embd"]
+            self.fc.weight[:, at:at + s["n_embd"]] += torch.eye(s["n_embd"])
+
+    def fuse(self, features):
+        """features [rows, n_taps, n_target_embd] -> [rows, n_embd]"""
+        return self.fc(drop(torch.cat([norm(features[:, i]) for i, norm in enumerate(self.fc_norm)], -1), self._drop()))
+
+    def mix(self, tokens, g):
+        """Attention's input [rows, 2 n_embd], embedding first, and the start of the residual stream."""
+        e = self.midlayer.input_layernorm(self.embedding[tokens].to(g.dtype))
+        return torch.cat((e, self.midlayer.hidden_norm(g)), -1), g
+
+
+class Block(Drafter):
+    """An MTP block: a layer of the target's kind over the token's embedding and the target's row after its final norm. The output
+    rows are the target's and stay as they are."""
+
+    def __init__(self, shape, embedding, d2t):
+        super().__init__(shape, embedding, d2t, shape["n_embd"])
+        n, eps = shape["n_embd"], shape["eps"]
+        self.enorm, self.hnorm = RMSNorm(n, eps), RMSNorm(n, eps)
+        self.eh_proj = nn.Linear(2 * n, n, bias=False)
+        self.register_buffer("target_norm", torch.ones(n))  # the target's final norm
+        self.lm_head.weight.requires_grad_(False)
+
+    @torch.no_grad()
+    def start_from(self, output, output_norm, last_tap):
+        """Before training: the hidden row passes through, and the output sees what it would see in the target."""
+        n = self.shape["n_embd"]
+        self.start_layer()
+        self.lm_head.weight.copy_(output[self.d2t])
+        self.target_norm.copy_(output_norm)
+        self.norm.weight.fill_(output_norm.pow(2).mean().sqrt())
+        nn.init.normal_(self.eh_proj.weight, std=0.1 * (2 * n) ** -0.5)
+        self.eh_proj.weight[:, n:] += torch.eye(n)
+
+    def fuse(self, features):
+        """features [rows, 1, n_embd] after the last layer -> the same after the final norm"""
+        f = features[:, -1].float()
+        return (f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + self.shape["eps"]) * self.target_norm).to(features.dtype)
+
+    def mix(self, tokens, g):
+        e = self.enorm(self.embedding[tokens].to(g.dtype))
+        x = self.eh_proj(torch.cat((e, drop(self.hnorm(g), self._drop())), -1))
+        return self.midlayer.input_layernorm(x), x
+
+
+KINDS = {"eagle3": Head, "mtp": Block}
 
 
 def round_up(n, step):
@@ -217,14 +272,14 @@ def unroll(head, batch, depths, shares=None):
     device = batch.tokens.device
     cos, sin = head.rotation(batch.all_positions)
     g_all = head.fuse(batch.features)
-    c_all = head.mix(batch.all_tokens, g_all)
+    c_all, x_all = head.mix(batch.all_tokens, g_all)
     k_true, v_true = head.keys(c_all, (cos, sin))
     dtype = k_true.dtype
     pad = lambda x: x.new_zeros(batch.n, batch.longest, n_kv, d).index_put((batch.row_of, batch.position), x[:batch.n_rows])
     keys = pad(k_true).permute(0, 2, 3, 1)      # [n, kv, d, longest]
     values = pad(v_true).transpose(1, 2)        # [n, kv, longest, d]
     chain = thin(torch.arange(batch.n_chains, device=device), batch.grid)
-    g, c = g_all[batch.chains[chain]], c_all[batch.chains[chain]]
+    x, c = x_all[batch.chains[chain]], c_all[batch.chains[chain]]
     own_k, own_v = [], []                       # per depth from 2: [chains going on, kv, d]
     for depth in range(depths):
         if depth:
@@ -239,7 +294,7 @@ def unroll(head, batch, depths, shares=None):
         rows = batch.chains[chain] + depth
         rotation = (cos[rows], sin[rows])
         if depth:
-            c = head.mix(batch.tokens[rows], g)
+            c, x = head.mix(batch.tokens[rows], g)
             k, v = head.keys(c, rotation)
             own_k.append(k)
             own_v.append(v)
@@ -262,5 +317,5 @@ def unroll(head, batch, depths, shares=None):
         attended = (padded @ values).view(batch.n, n_kv, per_kv, batch.most, d).permute(0, 3, 1, 2, 4)[b, slot]
         for j, v in enumerate(own_v):
             attended = attended + weights[..., batch.longest + j].unsqueeze(-1) * v.unsqueeze(2)
-        hidden = head.finish(g, attended.reshape(len(chain), -1))
+        hidden = head.finish(x, attended.reshape(len(chain), -1))
         yield rows, hidden

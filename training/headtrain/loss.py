@@ -31,14 +31,16 @@ class SoftCrossEntropy(torch.autograd.Function):
             losses[here] = (mass * (top + sums.log())).squeeze(1) - (q * picked).sum(-1)
             logits.mul_(mass * scale / sums).scatter_add_(1, i, q * -scale)
             slopes[here] = logits
-        ctx.save_for_backward(slopes @ w, (hidden.T.contiguous() @ slopes).T.contiguous())
+        ctx.save_for_backward(slopes @ w, (hidden.T.contiguous() @ slopes).T.contiguous() if ctx.needs_input_grad[1] else None)
         ctx.mark_non_differentiable(losses)
         return (losses * weight).sum(), losses
 
     @staticmethod
     def backward(ctx, grad, _):
         grad_hidden, grad_output = ctx.saved_tensors
-        return grad_hidden * grad.to(grad_hidden.dtype), grad_output.float().mul_(grad), None, None, None, None
+        if grad_output is not None:
+            grad_output = grad_output.float().mul_(grad)
+        return grad_hidden * grad.to(grad_hidden.dtype), grad_output, None, None, None, None
 
 
 class Tail:

@@ -17,10 +17,10 @@ _PEAK = 25.0  # score at the peak; a row off it is some 5 lower, farther ones 15
 
 @torch.no_grad()
 def constant(head, batch):
-    """w [2 n_embd] with w.c near 1 for every input c of the layer, of true rows and of fed ones; and its deviations."""
-    parts = [head.mix(batch.tokens, head.fuse(batch.features)).float()]
+    """w with w.c near 1 for every input c of the layer, of true rows and of fed ones; and its deviations."""
+    parts = [head.mix(batch.tokens, head.fuse(batch.features))[0].float()]
     for rows, hidden in unroll(head, batch, 2):
-        parts.append(head.mix(batch.tokens[(rows + 1).clamp(max=len(batch.tokens) - 1)], hidden).float())
+        parts.append(head.mix(batch.tokens[(rows + 1).clamp(max=len(batch.tokens) - 1)], hidden)[0].float())
     means = torch.stack([p.mean(0) for p in parts])
     spread = sum(torch.cov(p.T) for p in parts) / len(parts) + torch.cov(means.T) + 1e-3 * torch.eye(parts[0].shape[1], device=means.device)
     w = torch.linalg.solve(spread, means.mean(0))

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from . import evaluate, pointing, target as target_file
 from .features import Corpus, count_tokens, draft_vocabulary
-from .head import Batch, Head, round_up, unroll
+from .head import KINDS, Batch, round_up, unroll
 from .muon import Muon
 from .loss import SoftCrossEntropy, Tail, closeness, draft_targets
 from .widen import widen
@@ -28,6 +28,7 @@ from .widen import widen
 @dataclass
 class Options:
     model: str = ""
+    kind: str = "eagle3"      # of head.KINDS
     features: list = field(default_factory=list)
     answers: list = field(default_factory=list)  # JSON lines with groups and temperatures of the conversations
     out: str = ""             # folder of checkpoints and log
@@ -132,6 +133,8 @@ class Run:
         o, t = self.o, self.target
         torch.manual_seed(o.seed)
         saved = self.find_checkpoint()
+        if saved and saved.get("kind", "eagle3") != o.kind:
+            raise SystemExit(f"{o.out}/checkpoint.pt is of kind {saved.get('kind', 'eagle3')}, not {o.kind}; another --work would begin anew")
         if saved:
             if o.n_draft > len(saved["head"]["d2t"]):
                 self.widen(saved)
@@ -142,7 +145,7 @@ class Run:
             d2t = torch.from_numpy(ids)
             shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads, n_kv_heads=o.n_kv_heads or t.n_heads,
                          head_dim=t.head_dim, n_ff=o.n_ff, n_draft=len(d2t), eps=t.eps, rope_theta=t.rope_theta)
-        head = Head(shape, torch.tensor(t.embedding), d2t)
+        head = KINDS[o.kind](shape, torch.tensor(t.embedding), d2t)
         if not saved:
             head.start_from(torch.tensor(t.output), torch.tensor(t.output_norm), max(range(len(self.taps)), key=lambda i: self.taps[i]))
         self.head = head.to(self.device)
@@ -153,7 +156,7 @@ class Run:
         if 0 < o.n_common and o.n_common + o.n_rare < len(d2t):
             self.tail = Tail(torch.from_numpy(self.uses()).to(self.device)[self.head.d2t], o.n_common, o.n_rare)
         plain = [p for n, p in head.named_parameters() if p.dim() == 1]
-        output = [head.lm_head.weight]
+        output = [head.lm_head.weight] if head.lm_head.weight.requires_grad else []
         rest = [p for n, p in head.named_parameters() if p.dim() > 1 and p is not head.lm_head.weight]
         self.parameters = plain + output + rest
         self.flat = torch.zeros(sum(p.numel() for p in self.parameters) + 2, device=self.device)  # and rows, progress
@@ -162,14 +165,15 @@ class Run:
             p.grad = self.flat[at:at + p.numel()].view_as(p)
             at += p.numel()
         self.optimizer = torch.optim.AdamW([
-            {"params": plain, "top": o.lr}, {"params": output, "top": o.lr * o.lr_output}], lr=o.lr, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+            {"params": part, "top": top} for part, top in ((plain, o.lr), (output, o.lr * o.lr_output)) if part], lr=o.lr, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
         self.muon = Muon([{"params": rest, "top": o.lr_matrix}], lr=o.lr_matrix, weight_decay=o.weight_decay)
         if saved:
             self.head.load_state_dict(saved["head"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.muon.load_state_dict(saved["muon"])
-            for group, top in zip(self.optimizer.param_groups + self.muon.param_groups, (o.lr, o.lr * o.lr_output, o.lr_matrix)):
+            for group, top in zip(self.optimizer.param_groups, (o.lr, o.lr * o.lr_output)):
                 group["top"] = top
+            self.muon.param_groups[0]["top"] = o.lr_matrix
             self.step, self.seen, self.spent, self.progress = (saved[k] for k in ("step", "seen", "spent", "progress"))
             self.visits = saved["visits"]
             self.say(f"going on at step {self.step}, {self.spent / 60:.1f} minutes in")
@@ -213,7 +217,7 @@ class Run:
             return
         path = Path(self.o.out) / "checkpoint.pt"
         state = {"head": self.head.state_dict(), "optimizer": self.optimizer.state_dict(), "muon": self.muon.state_dict(),
-                 "shape": self.head.shape, "taps": self.taps,
+                 "kind": self.o.kind, "shape": self.head.shape, "taps": self.taps,
                  "step": self.step, "seen": self.seen, "spent": self.spent, "progress": self.progress, "visits": self.visits, "options": asdict(self.o)}
         torch.save(state, path.with_suffix(".new"))
         os.replace(path.with_suffix(".new"), path)

@@ -56,16 +56,12 @@ static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_opti
 {
     const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch; /* resolve: no overflow */
     const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
-<<<<<<< HEAD
-    *layer = (ae_kv_layer){h->n_kv_heads, h->head_dim, 0};
-    return (ae_kv_options){.n_layers = 1, .layers = layer, .n_seqs = o->n_seqs, .n_slots = n + AE_TREE_MAX, .type = AE_KV_F16};
-=======
     for (uint32_t i = 0; i < head->hparams.n_layers; i++) {
         const ae_layer_spec *s = &ae_dhead_layers(head)[i].spec;
-        layers[i] = (ae_kv_layer){s->n_kv_heads, s->head_dim};
+        layers[i] = (ae_kv_layer){s->n_kv_heads, s->head_dim, 0};
     }
-    return (ae_kv_options){head->hparams.n_layers, layers, o->n_seqs, n + AE_TREE_MAX, AE_KV_F16, 0};
->>>>>>> b8e5c40 (spec: MTP blocks as drafters (draft-mtp))
+    return (ae_kv_options){.n_layers = head->hparams.n_layers, .layers = layers, .n_seqs = o->n_seqs, .n_slots = n + AE_TREE_MAX,
+                           .type = AE_KV_F16};
 }
 
 static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, const ae_dhead_engine_options *o,
