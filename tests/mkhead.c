@@ -61,7 +61,8 @@ static aerie_status set_kind(maker *m)
     if (!info || info->dot == AE_DOT_NONE)
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "\"%s\" is no type for weights; q4_0, q8_0, q4_K, f16 ... are", type);
     m->type = info->type;
-    snprintf(m->arch, sizeof m->arch, "%s", m->medusa ? "medusa" : m->three ? "eagle3" : m->mtp ? m->target->hparams.arch : "eagle");
+    const char *arch = m->medusa ? "medusa" : m->three ? "eagle3" : m->mtp ? m->target->hparams.arch : "eagle";
+    snprintf(m->arch, sizeof m->arch, "%s", arch);
     snprintf(m->prefix, sizeof m->prefix, !strcmp(schema, "double") ? "%s.%s" : "%s", m->arch, m->arch);
     return AERIE_OK;
 }
@@ -333,7 +334,8 @@ static aerie_status write_layer_keys(maker *m)
         const char *suffix;
         uint32_t value;
     } counts[] = {
-        {"block_count", m->mtp ? m->first + m->n_nextn : 1}, {"context_length", or_else(m->target->hparams.n_ctx_train, 2048)}, {"embedding_length", m->e},
+        {"block_count", m->mtp ? m->first + m->n_nextn : 1},
+        {"context_length", or_else(m->target->hparams.n_ctx_train, 2048)}, {"embedding_length", m->e},
         {"feed_forward_length", m->ff}, {"attention.head_count", m->heads}, {"attention.head_count_kv", m->kv_heads},
         {"attention.key_length", m->head_dim}, {"attention.value_length", m->head_dim}, {"rope.dimension_count", m->n_rot},
     };
@@ -517,6 +519,7 @@ const char *mkhead_check(const ae_dhead *head)
     if (!head->to_target && h->n_draft != h->n_vocab) return "a draft vocabulary without a map";
     for (uint32_t i = 0; head->to_target && i < h->n_draft; i++)
         if (head->to_target[i] < 0 || (h->n_vocab && (uint32_t)head->to_target[i] >= h->n_vocab)) return "an entry of the map";
-    if (!(h->kind == AE_DHEAD_MEDUSA ? good_medusa(head) : head->mtp ? good_mtp(head) : good_eagle(head))) return "a weight or a size";
+    if (!(h->kind == AE_DHEAD_MEDUSA ? good_medusa(head) : head->mtp ? good_mtp(head) : good_eagle(head)))
+        return "a weight or a size";
     return ae_dhead_kind_name(head)[0] && head->name ? NULL : "the names";
 }

@@ -145,8 +145,8 @@ static void load_head_beside(app_models *models, const char *path, const app_opt
     aerie_error error = {0};
     models->head_found = load_head(models, path, options, &error) == AERIE_OK;
     if (!models->head_found && !options->quiet)
-        app_note("the %s not used: %s", strcmp(path, options->model) ? "drafter head beside the model is" : "model's MTP blocks are",
-                 error.text);
+        app_note("the %s not used: %s",
+                 strcmp(path, options->model) ? "drafter head beside the model is" : "model's MTP blocks are", error.text);
 }
 
 bool app_wants_draft(aerie_spec_type type)

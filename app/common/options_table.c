@@ -305,7 +305,8 @@ static const app_option options[] = {
     /* Speculation */
     {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN | APP_SERVE, AT(session.spec.type), 0, 0, "Speculation",
      "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa, draft-mtp; oracle and random are for tests. "
-     "auto uses -md, or the model's own MTP blocks, or a drafter head beside it (MODEL-eagle3.gguf, MODEL-mtp.gguf), and n-grams"},
+     "auto uses -md, or the model's own MTP blocks, or a drafter head beside it (MODEL-eagle3.gguf, MODEL-mtp.gguf), and "
+     "n-grams"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
      "drafters to compare with none (default: ngram, and -md, the model's MTP blocks or the drafter head beside it)"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.n_max), 1,

@@ -11,7 +11,8 @@
 
 /* ---- Values by layer ------------------------------------------------------------------------------ */
 
-aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, uint32_t n_trunk, uint32_t most, uint32_t *values)
+aerie_status ae_bind_per_layer(ae_binder *b, const char *suffix, bool required, uint32_t n_trunk, uint32_t most,
+                               uint32_t *values)
 {
     const char *key = ae_bind_key(b, suffix);
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, key);

@@ -177,9 +177,9 @@ static aerie_status check_trunk(const ae_binder *b, const ae_hparams *h)
 {
     for (uint32_t i = 0; i < h->n_layers; i++)
         if (find_part(b, i, "nextn.eh_proj.weight"))
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor blk.%u.nextn.eh_proj.weight makes block %u an MTP block, but by "
-                           "%s.block_count and %s.nextn_predict_layers (%u) it is a layer of the model", ae_gguf_path(b->gguf), i, i,
-                           b->arch->name, b->arch->name, h->n_nextn);
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor blk.%u.nextn.eh_proj.weight makes block %u an MTP block, "
+                           "but by %s.block_count and %s.nextn_predict_layers (%u) it is a layer of the model",
+                           ae_gguf_path(b->gguf), i, i, b->arch->name, b->arch->name, h->n_nextn);
     return AERIE_OK;
 }
 
@@ -187,16 +187,16 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
 {
     const char *path = ae_gguf_path(b->gguf), *arch = b->arch->name;
     if (!h->n_nextn)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the model has no MTP block: %s.nextn_predict_layers is %s", path, arch,
-                       find_part(b, h->n_layers, "nextn.eh_proj.weight") ? "missing, although its tensors are there" : "missing or 0");
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the model has no MTP block: %s.nextn_predict_layers is missing%s", path,
+                       arch, find_part(b, h->n_layers, "nextn.eh_proj.weight") ? ", although its tensors are there" : " or 0");
     if ((b->arch->norms != AE_NORMS_PRE && b->arch->norms != AE_NORMS_PRE_POST) || b->arch->shared_kv ||
         b->arch->layer_embedding || b->arch->temperature || b->arch->chunked || b->arch->layer_norm)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);
     for (uint32_t i = h->n_layers; i < h->n_layers + h->n_nextn; i++)
         if (!find_part(b, i, "nextn.eh_proj.weight"))
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.nextn_predict_layers is %u, but tensor blk.%u.nextn.eh_proj.weight is "
-                           "missing: the file has no such MTP block, as files that hold the trunk alone; a file with the block can "
-                           "be given with -md", path, arch, h->n_nextn, i);
+            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.nextn_predict_layers is %u, but tensor "
+                           "blk.%u.nextn.eh_proj.weight is missing: the file has no such MTP block, as files that hold the trunk "
+                           "alone; a file with the block can be given with -md", path, arch, h->n_nextn, i);
     return AERIE_OK;
 }
 
@@ -311,7 +311,8 @@ static aerie_status read_n_vocab(ae_binder *b, ae_hparams *h)
     if (tokens && tokens->type == AE_GGUF_ARRAY) n = tokens->n;
     else if (embedding) n = (uint64_t)embedding->ne[1];
     if (n > INT32_MAX)
-        return ae_fail(b->error, AERIE_ERROR_LIMIT, "%s: a vocabulary of %llu tokens", ae_gguf_path(b->gguf), (unsigned long long)n);
+        return ae_fail(b->error, AERIE_ERROR_LIMIT, "%s: a vocabulary of %llu tokens", ae_gguf_path(b->gguf),
+                       (unsigned long long)n);
     h->n_vocab = (uint32_t)n;
     if (n) return AERIE_OK;
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "vocab_size"), true, &h->n_vocab, b->error));

@@ -160,7 +160,7 @@ typedef struct ae_hparams {
     uint32_t n_embd;
     uint32_t n_layers;    /* of the trunk */
     uint32_t n_nextn;     /* MTP blocks after the trunk, which predict tokens further ahead */
-    bool nextn_pre;       /* these take the trunk's rows before its final norm, not after it, and feed back theirs in the same way */
+    bool nextn_pre;       /* these take the trunk's rows before its final norm, not after it, and feed back theirs likewise */
     uint32_t n_ctx_train; /* 0 = not said */
     float norm_eps;
     bool layer_norm;      /* all norms but those of queries and keys subtract the mean */

@@ -35,7 +35,8 @@ static const struct kind {
     {"window", {.kind = "eagle3.1", .type = "f16", .n_draft = 16, .window = 64, .n_sinks = 64}, AERIE_SPEC_EAGLE3},
     {"medusa", {.kind = "medusa", .type = "q8_0", .n_draft = 16}, AERIE_SPEC_MEDUSA},
     {"mtp", {.kind = "mtp", .type = "q8_0", .n_draft = 12}, AERIE_SPEC_MTP},
-    {"mtp-3", {.kind = "mtp", .type = "q4_0", .n_nextn = 3, .n_draft = 16, .own_embedding = true, .own_output = true}, AERIE_SPEC_MTP},
+    {"mtp-3", {.kind = "mtp", .type = "q4_0", .n_nextn = 3, .n_draft = 16, .own_embedding = true, .own_output = true},
+     AERIE_SPEC_MTP},
 };
 #define N_KINDS (sizeof kinds / sizeof kinds[0])
 

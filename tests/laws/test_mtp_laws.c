@@ -249,7 +249,7 @@ static void test_refused(void **state)
     assert_non_null(strstr(error.text, "blk.6.nextn.eh_proj.weight makes block 6 an MTP block"));
     refuse_head(models[0], "keyless", AERIE_ERROR_FORMAT, "nextn_predict_layers (0)");
     write_without("qwen35", "", "", "none"); /* a model without any */
-    refuse_head(models[0], "none", AERIE_ERROR_UNSUPPORTED, "not a drafter head; these are eagle3, eagle and medusa, and models with MTP");
+    refuse_head(models[0], "none", AERIE_ERROR_UNSUPPORTED, "eagle3, eagle and medusa, and models with MTP");
     /* of another model */
     refuse_head(models[0], "glm4moe", AERIE_ERROR_FORMAT, "architecture glm4moe");
     need(mkarch_write(specs[2], true, path_of("glm4moe"), &error), &error);

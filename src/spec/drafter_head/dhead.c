@@ -60,7 +60,8 @@ static aerie_status bind_eagle(ae_binder *b, ae_dhead *head)
     if (!head->output) AE_TRY(may_borrow(b, head, "output.weight"));
     head->layer.out_scale = 1.0f;
     head->layer.spec = (ae_layer_spec){.mixer = AE_MIXER_ATTENTION, .n_heads = l->n_heads, .n_kv_heads = l->n_kv_heads,
-                                       .head_dim = l->head_dim, .attn_scale = l->attn_scale, .ffn = AE_FFN_DENSE, .n_ff = l->n_ff};
+                                       .head_dim = l->head_dim, .attn_scale = l->attn_scale, .ffn = AE_FFN_DENSE,
+                                       .n_ff = l->n_ff};
     AE_TRY(ae_bind_attention(b, 0, l, &head->layer.spec, three ? 2 * e : e, &head->layer));
     AE_TRY(ae_bind_layer(b, 0, "attn_q_norm.weight", false, 0, l->head_dim, &head->layer.q_norm));
     AE_TRY(ae_bind_layer(b, 0, "attn_k_norm.weight", false, 0, l->head_dim, &head->layer.k_norm));
@@ -105,7 +106,8 @@ bool ae_dhead_is_arch(const char *arch, size_t n)
 static const ae_arch *arch_of(const ae_gguf *gguf)
 {
     ae_gguf_string arch = {0};
-    return ae_gguf_get_string(gguf, "general.architecture", true, &arch, NULL) == AERIE_OK ? ae_arch_find(arch.data, arch.n) : NULL;
+    if (ae_gguf_get_string(gguf, "general.architecture", true, &arch, NULL) != AERIE_OK) return NULL;
+    return ae_arch_find(arch.data, arch.n);
 }
 
 bool ae_dhead_is_file(const ae_gguf *gguf)
@@ -147,11 +149,11 @@ static aerie_status bind_mtp(ae_dhead *head, aerie_error *error)
                             .n_draft = m->n_vocab, .feedback_normed = !m->nextn_pre, .n_layers = m->n_nextn, .layer = *m};
     for (uint32_t i = 0; i < h->n_layers; i++) {
         if (ae_dhead_layers(head)[i].spec.mixer != AE_MIXER_ATTENTION)
-            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", ae_gguf_path(gguf),
-                           m->arch);
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported",
+                           ae_gguf_path(gguf), m->arch);
         if (map && !ae_dhead_borrows_output(head) && !head->mtp->nextn[i].head)
-            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor blk.%u.nextn.shared_head_head.weight is missing; with a d2t all MTP "
-                           "blocks have one or none has", ae_gguf_path(gguf), m->n_layers + i);
+            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor blk.%u.nextn.shared_head_head.weight is missing; with a d2t "
+                           "all MTP blocks have one or none has", ae_gguf_path(gguf), m->n_layers + i);
     }
     if (map && map->ne[0] > 0 && map->ne[0] <= (int64_t)h->n_vocab) h->n_draft = (uint32_t)map->ne[0];
     return ae_dhead_read_map(&b, head);
@@ -166,8 +168,8 @@ static aerie_status bind_head(ae_dhead *head, aerie_error *error)
     if (ae_model_find_nextn(head->gguf) != AE_NEXTN_NONE) return bind_mtp(head, error);
     if (!b.arch || !b.arch->drafter)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafter head; these are "
-                       "eagle3, eagle and medusa, and models with MTP blocks", ae_gguf_path(b.gguf), (int)(arch.n < 64 ? arch.n : 64),
-                       arch.data, b.arch ? "a model of its own" : "unknown");
+                       "eagle3, eagle and medusa, and models with MTP blocks", ae_gguf_path(b.gguf),
+                       (int)(arch.n < 64 ? arch.n : 64), arch.data, b.arch ? "a model of its own" : "unknown");
     AE_TRY(ae_gguf_get_string(b.gguf, "general.name", false, &name, error));
     head->name = ae_arena_strndup(&head->arena, name.data ? name.data : "", name.data ? name.n : 0);
     if (!head->name) return ae_fail_memory(error, "the head's name", name.n);
@@ -234,8 +236,8 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
     const ae_hparams *t = &target->hparams;
     const pairing p = {ae_gguf_path(head->gguf), ae_gguf_path(target->gguf), error};
     if (head->mtp && strcmp(head->mtp->hparams.arch, t->arch))
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the MTP blocks are made for a target of architecture %s; %s is of %s", p.head,
-                       head->mtp->hparams.arch, p.target, t->arch);
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the MTP blocks are made for a target of architecture %s; %s is of %s",
+                       p.head, head->mtp->hparams.arch, p.target, t->arch);
     AE_TRY(need_equal(&p, "an embedding length", h->n_target_embd, t->n_embd));
     if (h->n_target_layers) AE_TRY(need_equal(&p, "a layer count", h->n_target_layers, t->n_layers));
     for (uint32_t i = 0; i < h->n_taps; i++)

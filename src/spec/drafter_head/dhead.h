@@ -60,8 +60,8 @@ typedef struct ae_dhead_hparams {
     uint32_t window, n_sinks;  /* drafter attention: 0 = all; else the newest `window` rows and the first n_sinks */
     uint32_t n_medusa, n_blocks; /* Medusa */
     uint32_t n_layers;         /* EAGLE: 1; MTP: of its blocks; Medusa: 0 */
-    /* MTP: those of the model that the blocks belong to. Else of the layer: n_layers 1, n_embd the head's own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope,
-     * attention, norms, ffn; no window. Medusa: n_embd only. */
+    /* MTP: those of the model that the blocks belong to. Else of the layer: n_layers 1, n_embd the head's own width (EAGLE-1/2
+     * and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms, ffn; no window. Medusa: n_embd only. */
     ae_hparams layer;
 } ae_dhead_hparams;
 

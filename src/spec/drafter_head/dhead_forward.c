@@ -47,8 +47,8 @@ static void combine(ae_dhead_engine *e, const ae_dhead_step *step)
     float *feature = e->c + H, *x = e->block.x;
     e->backend->ops->lookup(e->stream, step->embedding, e->on_device.token, n, e->c, 2 * (size_t)H);
     if (h->layer.embedding_scale != 1.0f)
-        e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = n, .dim = H, .x = e->c, .x_stride = 2 * (size_t)H,
-                                                  .a = h->layer.embedding_scale});
+        e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = n, .dim = H, .x = e->c,
+                                                  .x_stride = 2 * (size_t)H, .a = h->layer.embedding_scale});
     copy(e, n, H, e->g, H, NULL, feature, 2 * (size_t)H);
     if (step->enorm) norm(e, n, 1, H, e->c, 2 * (size_t)H, step->enorm);
     if (step->hnorm) norm(e, n, 1, H, feature, 2 * (size_t)H, step->hnorm);

@@ -55,7 +55,7 @@ static void list_parts(ae_dhead_net *net)
     if (h->kind == AE_DHEAD_MEDUSA) list_medusa(net);
     else if (h->kind != AE_DHEAD_MTP) list_eagle(net);
     for (uint32_t i = 0; i < h->n_layers; i++) {
-        ae_weight **experts = net->experts ? net->experts + (size_t)i * 3 * h->layer.experts.n : NULL;
+        ae_weight **experts = net->experts ? net->experts + (size_t)i * ae_net_n_stacked(&h->layer) : NULL;
         if (h->kind == AE_DHEAD_MTP) list_mtp(net, i);
         ae_net_list_layer(&net->parts, &h->layer, &ae_dhead_layers(net->head)[i], experts, &net->steps[i].layer);
         net->steps[i].layer.kv = i;
@@ -82,7 +82,7 @@ static aerie_status list_ropes(ae_dhead_net *net, aerie_error *error)
 static aerie_status tables(ae_dhead_net *net, const ae_dhead_net_options *options, aerie_error *error)
 {
     const ae_dhead_hparams *h = &net->head->hparams;
-    const size_t n_experts = (size_t)h->n_layers * 3 * h->layer.experts.n;
+    const size_t n_experts = (size_t)h->n_layers * ae_net_n_stacked(&h->layer);
     AE_TRY(ae_parts_init(&net->parts, net->backend, net->head->gguf,
                          MAX_PARTS + (size_t)h->n_layers * (PARTS_PER_STEP + AE_NET_PARTS_PER_LAYER) + n_experts, error));
     net->steps = ae_alloc(h->n_layers, sizeof *net->steps);

@@ -28,7 +28,7 @@ typedef struct ae_dhead_net {
     uint32_t n_draft;          /* rows of output */
     const int32_t *to_target;  /* [n_draft] target ids, or NULL: the same */
     ae_dhead_step *steps;      /* [n_layers of the head] */
-    ae_weight **experts;       /* [n_layers][3][n of experts] where the layers' experts point; NULL: none */
+    ae_weight **experts;       /* [n_layers][ae_net_n_stacked] where the layers' experts point; NULL: none */
     float *fc_bias;            /* device f32 or NULL */
     float *fc_norm[AE_DHEAD_MAX_TAPS]; /* EACH: one of [n_target_embd] a tap; JOINT: the first, [n_taps * n_target_embd] */
     ae_weight *medusa_w[AE_DHEAD_MAX_MEDUSA][AE_DHEAD_MAX_BLOCKS], *medusa_out[AE_DHEAD_MAX_MEDUSA];

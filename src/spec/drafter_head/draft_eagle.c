@@ -411,7 +411,8 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
         ae_dhead_engine_free(head);
         return ae_fail_memory(error, "a drafter head's state", sizeof *d);
     }
-    *d = (head_drafter){.base.ops = kind == AE_DHEAD_EAGLE ? &eagle : kind == AE_DHEAD_MTP ? &mtp : &eagle3, .head = head, .target = target,
+    const ae_drafter_ops *ops = kind == AE_DHEAD_EAGLE ? &eagle : kind == AE_DHEAD_MTP ? &mtp : &eagle3;
+    *d = (head_drafter){.base.ops = ops, .head = head, .target = target,
                         .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
                         .width = net->head->hparams.n_taps * net->head->hparams.n_target_embd};
     ae_dhead_clear(head); /* all that waits must fit a pass of the head */
