@@ -46,7 +46,7 @@ static void standard_input_follows_the_prompt(void **state)
     same(RUN "-p one < /dev/zero", RUN "-p one"); /* neither a file nor a pipe */
     cli("echo more | " RUN "-p one");
     said("the prompt is -p followed by 4 bytes of standard input");
-    cli("echo more | " RUN "-p one -p two");
+    cli("echo more | { sleep 0.3; " RUN "-p one -p two; }"); /* by then it is there to be seen */
     said("standard input is not read");
     cli(RUN "-p one -p two");
     assert_null(strstr(cli_last.err, "standard input"));
