@@ -106,13 +106,6 @@ static void pass_line(const ae_controller *c, uint32_t n_context, bool prompts, 
     if (!line->n) *line = (ae_line){.n = 1, .size = {1}, .seconds = {1e-3f}}; /* nothing seen yet: only ratios matter */
 }
 
-double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint32_t n_context)
-{
-    ae_line line;
-    pass_line(c, n_context, false, &line);
-    return c->drift * ae_line_at(&line, n_rows);
-}
-
 /* A pass without drafts took `ratio` times what is usual. When several in a row say the same and it is not the drift, then the
  * drift is wrong, and so is what was recorded since the last one that agreed with it: wrong times of other sizes and a wrong
  * drift can bear each other out for as long as only those sizes are run. */

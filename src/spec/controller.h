@@ -141,7 +141,4 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_r
 /* No network will be asked for in the next rounds: it need not keep anything. */
 bool ae_controller_rests(const ae_controller *c);
 
-/* Expected seconds of a pass; for tests and statistics. */
-double ae_controller_pass_seconds(const ae_controller *c, uint32_t n_rows, uint32_t n_context);
-
 #endif
