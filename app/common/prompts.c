@@ -168,8 +168,8 @@ static bool has_input(int milliseconds)
     return poll(&fd, 1, milliseconds) != 0;
 }
 
-/* Behind the prompt of -p. Unless asked for (-f -) it is waited for some seconds only, because many programs start others with
- * a pipe that never says anything. */
+/* Appends what standard input says to the prompt of -p. Unless it was asked for (-f -) the wait is some seconds only, because
+ * many programs start others with a pipe that never says anything. */
 static int append_standard_input(app_prompt *prompt, const app_options *options, bool asked)
 {
     app_text text = {0};

@@ -483,6 +483,17 @@ bool serve_ask_model(serve_ask *ask, serve_error *error)
     return true;
 }
 
+bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error)
+{
+    if (!ok) {
+        json_decref(body);
+        return error->status ? false : serve_fail_memory(error);
+    }
+    json_decref(ask->body);
+    ask->body = body;
+    return true;
+}
+
 void serve_ask_free(serve_ask *ask)
 {
     serve_models_give(ask->server->models, ask->model);

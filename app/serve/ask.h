@@ -51,6 +51,9 @@ bool serve_ask_model(serve_ask *ask, serve_error *error);
 bool serve_ask_fields(serve_ask *ask, serve_error *error);
 /* One field by the name that it has elsewhere: as if "name" had been given. false: not of its type, or out of range. */
 bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error);
+/* The request in OpenAI's shape takes the place of the one that came; takes `body` over. ok false: it could not be made, for
+ * want of memory unless *error says why. */
+bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
 void serve_ask_free(serve_ask *ask);
 
 /* Adds a stop string, or a list of them. */
@@ -69,6 +72,10 @@ bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32
 
 /* A prompt of a completion: a text, a list of tokens, or a list of texts and tokens. */
 bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+/* The field "prompt" as one. */
+bool serve_ask_own_prompt(serve_ask *ask, serve_error *error);
+/* The field "messages" as a conversation, with the request's own tools. */
+bool serve_ask_messages(serve_ask *ask, serve_error *error);
 /* A conversation in OpenAI's shape, by the model's chat template. `object`: where tools, chat_template_kwargs and the like
  * are. */
 bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error);

@@ -118,24 +118,15 @@ static json_t *whole(serve_reply_state *r)
 static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,
                                       end,         serve_openai_fail,   whole};
 
-void serve_chat_run(serve_call *call, serve_convert *convert, const serve_dialect *as)
+/* Of a converted request the prompt, if it has one: it asks for a completion. */
+static bool read_converted(serve_ask *ask, serve_error *error)
 {
-    serve_ask ask = {0};
-    serve_error error = {0};
-    sem_wait(&call->server->work);
-    bool ok = serve_ask_read(&ask, call, &error);
-    ask.kind = SERVE_KIND_CHAT;
-    ok = ok && (!convert || convert(&ask, &error)) && serve_ask_model(&ask, &error) && serve_ask_fields(&ask, &error);
-    const json_t *messages = json_object_get(ask.body, "messages"), *prompt = json_object_get(ask.body, "prompt");
-    if (ok && convert && prompt) ok = serve_ask_prompt(&ask, prompt, "prompt", &error);
-    else if (ok) ok = serve_ask_chat(&ask, messages, ask.body, &error);
-    sem_post(&call->server->work);
-    if (ok) {
-        serve_reply_run(call, &ask, as);
-        return;
-    }
-    if (error.status != 499) serve_reply_error(call, &error);
-    serve_ask_free(&ask);
+    return json_object_get(ask->body, "prompt") ? serve_ask_own_prompt(ask, error) : serve_ask_messages(ask, error);
+}
+
+void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as)
+{
+    serve_reply_run(call, SERVE_KIND_CHAT, convert, convert ? read_converted : serve_ask_messages, as);
 }
 
 void serve_post_chat(serve_call *call)

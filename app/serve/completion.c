@@ -127,16 +127,5 @@ static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta
 
 void serve_post_completion(serve_call *call)
 {
-    serve_ask ask = {0};
-    serve_error error = {0};
-    sem_wait(&call->server->work);
-    const bool ok = serve_ask_read(&ask, call, &error) && serve_ask_model(&ask, &error) && serve_ask_fields(&ask, &error) &&
-                    serve_ask_prompt(&ask, json_object_get(ask.body, "prompt"), "prompt", &error);
-    sem_post(&call->server->work);
-    if (ok) {
-        serve_reply_run(call, &ask, &dialect);
-        return;
-    }
-    if (error.status != 499) serve_reply_error(call, &error);
-    serve_ask_free(&ask);
+    serve_reply_run(call, SERVE_KIND_TEXT, NULL, serve_ask_own_prompt, &dialect);
 }

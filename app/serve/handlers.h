@@ -6,24 +6,22 @@
 
 #include "serve/reply.h"
 
-serve_handler serve_post_chat, serve_post_completion;                     /* chat.c, completion.c */
-serve_handler serve_get_health, serve_get_models, serve_get_model, serve_get_props, serve_get_page;             /* info.c */
-serve_handler serve_post_native, serve_post_infill;      /* native.c */
-serve_handler serve_post_messages, serve_post_count;     /* messages.c */
-serve_handler serve_post_responses;                      /* responses.c */
+serve_handler serve_post_chat, serve_post_completion; /* chat.c, completion.c */
+serve_handler serve_post_native, serve_post_infill;   /* native.c */
+serve_handler serve_post_messages, serve_post_count;  /* messages.c */
+serve_handler serve_post_responses;                   /* responses.c */
+/* info.c */
+serve_handler serve_get_health, serve_get_models, serve_get_model, serve_get_props, serve_get_page, serve_get_curve;
+serve_handler serve_get_slots, serve_post_slot; /* slots.c */
 /* ollama.c */
 serve_handler serve_post_ollama_chat, serve_post_ollama_generate, serve_get_tags, serve_get_running, serve_get_version,
     serve_post_show;
-serve_handler serve_get_curve; /* info.c */
-serve_handler serve_get_slots, serve_post_slot;                                                                 /* slots.c */
 /* text.c */
 serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template, serve_refuse_embeddings;
 
-/* Makes the body that of a chat completion (or, with "prompt", of a completion). */
-typedef bool serve_convert(serve_ask *ask, serve_error *error);
-/* Answers a chat. convert may be NULL. */
-void serve_chat_run(serve_call *call, serve_convert *convert, const serve_dialect *as);
-serve_convert serve_messages_convert;
+/* Answers a chat. convert makes the body that of a chat completion, or, with "prompt", of a completion; NULL: it is one. */
+void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as);
+serve_ask_step serve_messages_convert;
 
 /* Shapes of errors. */
 json_t *serve_messages_error(const serve_error *error);

@@ -79,7 +79,16 @@ void serve_get_model(serve_call *call)
     serve_reply_error(call, &error);
 }
 
-/* ---- Properties -------------------------------------------------------------------------------------------------------- */
+/* ---- Properties ----------------------------------------------------------------------------------------------------- */
+
+/* The model of ?model=, to be given back; NULL: the call has been answered. */
+static serve_model *take_model(serve_call *call)
+{
+    serve_error error = {0};
+    serve_model *m = serve_models_take(call->server->models, serve_call_query(call, "model"), call, &error);
+    if (!m && error.status != 499) serve_reply_error(call, &error);
+    return m;
+}
 
 static json_t *defaults_of(const app_options *o)
 {
@@ -92,13 +101,8 @@ static json_t *defaults_of(const app_options *o)
 
 void serve_get_props(serve_call *call)
 {
-    serve_error error = {0};
-    serve_models *models = call->server->models;
-    serve_model *m = serve_models_take(models, serve_call_query(call, "model"), call, &error);
-    if (!m) {
-        if (error.status != 499) serve_reply_error(call, &error);
-        return;
-    }
+    serve_model *m = take_model(call);
+    if (!m) return;
     const char *text = m->template_text ? m->template_text : "";
     json_t *json =
         json_pack("{s:{s:i, s:o}, s:i, s:o, s:o, s:s, s:s, s:o, s:{s:s, s:s}}", "default_generation_settings", "n_ctx",
@@ -107,7 +111,7 @@ void serve_get_props(serve_call *call)
                   "build_info", serve_fingerprint(), "speculation", aerie_session_spec_name(m->session), "model_alias",
                   app_json_text(m->name, strlen(m->name)), "answers", "format", answer_format_name(m->style.format),
                   "reasoning", answer_tags_name(m->style.tags));
-    serve_models_give(models, m);
+    serve_models_give(call->server->models, m);
     serve_reply_json(call, 200, json);
 }
 
@@ -149,16 +153,11 @@ static void measure_curve(aerie_session *session, void *user)
 /* T(n) of ?model=, measured when it is first asked for. */
 void serve_get_curve(serve_call *call)
 {
-    serve_error error = {0};
-    serve_models *models = call->server->models;
-    serve_model *m = serve_models_take(models, serve_call_query(call, "model"), call, &error);
-    if (!m) {
-        if (error.status != 499) serve_reply_error(call, &error);
-        return;
-    }
+    serve_model *m = take_model(call);
+    if (!m) return;
     curve c = {.model = m};
     for (; c.i < SERVE_N_CURVE; c.i++) serve_engine_do(m, measure_curve, &c); /* one by one: requests come in between */
-    serve_models_give(models, m);
+    serve_models_give(call->server->models, m);
     json_t *points = json_array();
     bool ok = points != NULL;
     for (size_t i = 0; ok && i < SERVE_N_CURVE; i++)

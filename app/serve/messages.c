@@ -188,13 +188,7 @@ bool serve_messages_convert(serve_ask *ask, serve_error *error)
         ok = json_object_set_new(body, "tool_choice", convert_choice(choice, error)) == 0;
     const char *type = json_string_value(json_object_get(thinking, "type"));
     if (ok && type && strcmp(type, "disabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_false()) == 0;
-    if (!ok) {
-        json_decref(body);
-        return error->status ? false : serve_fail_memory(error);
-    }
-    json_decref(ask->body);
-    ask->body = body;
-    return true;
+    return serve_ask_replace(ask, body, ok, error);
 }
 
 /* ---- Answers ------------------------------------------------------------------------------------------------------- */
@@ -343,7 +337,7 @@ void serve_post_count(serve_call *call)
     json_t *json = NULL;
     sem_wait(&call->server->work);
     if (serve_ask_read(&ask, call, &error) && serve_messages_convert(&ask, &error) && serve_ask_model(&ask, &error) &&
-        serve_ask_chat(&ask, json_object_get(ask.body, "messages"), ask.body, &error))
+        serve_ask_messages(&ask, &error))
         json = json_pack("{s:I}", "input_tokens", (json_int_t)ask.n_tokens);
     serve_text_end(&ask, call, json, &error);
 }

@@ -61,12 +61,32 @@ void serve_figures_add(serve_figures *f, const serve_choice *c)
 
 /* ---- The text ------------------------------------------------------------------------------------------------- */
 
+typedef enum figure {
+    N_RUNNING,
+    N_WAITING,
+    IS_LOADED,
+    N_PROMPT,
+    N_PROCESSED,
+    N_CACHED,
+    N_GENERATED,
+    N_PREEMPTED,
+    N_DRAFTS,
+    N_DRAFTED,
+    N_ACCEPTED,
+    N_PASSES,
+    PROMPT_SECONDS,
+    DECODE_SECONDS,
+    PROMPT_RATE,
+    DECODE_RATE,
+    N_MOST,
+    N_FIGURES
+} figure;
+
 /* A model's figures at one moment. */
 typedef struct scene {
     const char *name;
     serve_figures f;
-    uint32_t n_running, n_waiting;
-    bool loaded;
+    double at[N_FIGURES];
 } scene;
 
 typedef struct page {
@@ -104,15 +124,13 @@ static void head(page *p, const char *name, const char *type, const char *help)
     put(p, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-typedef double figure(const scene *s);
-
-static void table(page *p, const char *name, const char *type, const char *help, figure *value)
+static void table(page *p, const char *name, const char *type, const char *help, figure which)
 {
     head(p, name, type, help);
     for (size_t i = 0; i < p->n; i++) {
         put(p, "%s{", name);
         put_label(p, p->scenes[i].name);
-        put(p, "} %.10g\n", value(&p->scenes[i]));
+        put(p, "} %.10g\n", p->scenes[i].at[which]);
     }
 }
 
@@ -170,85 +188,16 @@ static void histogram(page *p, const char *name, const char *help, const double 
     }
 }
 
-static double n_running(const scene *s)
-{
-    return s->n_running;
-}
-static double n_waiting(const scene *s)
-{
-    return s->n_waiting;
-}
-static double is_loaded(const scene *s)
-{
-    return s->loaded;
-}
-static double n_prompt(const scene *s)
-{
-    return (double)s->f.n_prompt;
-}
-static double n_processed(const scene *s)
-{
-    return (double)(s->f.n_prompt - s->f.n_cached);
-}
-static double n_cached(const scene *s)
-{
-    return (double)s->f.n_cached;
-}
-static double n_generated(const scene *s)
-{
-    return (double)s->f.n_generated;
-}
-static double n_preempted(const scene *s)
-{
-    return (double)s->f.n_preempted;
-}
-static double n_drafts(const scene *s)
-{
-    return (double)s->f.n_drafts;
-}
-static double n_drafted(const scene *s)
-{
-    return (double)s->f.n_drafted;
-}
-static double n_accepted(const scene *s)
-{
-    return (double)s->f.n_accepted;
-}
-static double n_passes(const scene *s)
-{
-    return (double)s->f.n_passes;
-}
-static double prompt_seconds(const scene *s)
-{
-    return s->f.prompt_seconds;
-}
-static double decode_seconds(const scene *s)
-{
-    return s->f.decode_seconds;
-}
-static double prompt_rate(const scene *s)
-{
-    return app_rate(n_processed(s), s->f.prompt_seconds);
-}
-static double decode_rate(const scene *s)
-{
-    return app_rate((double)s->f.n_generated, s->f.decode_seconds);
-}
-static double n_most(const scene *s)
-{
-    return (double)s->f.n_most;
-}
-
 static void write_all(page *p)
 {
-    table(p, "vllm:num_requests_running", "gauge", "Answers that are being generated.", n_running);
-    table(p, "vllm:num_requests_waiting", "gauge", "Requests that wait for a place.", n_waiting);
-    table(p, "aerie:model_loaded", "gauge", "Whether the model is loaded.", is_loaded);
-    table(p, "vllm:prompt_tokens_total", "counter", "Prompt tokens, cached ones included.", n_prompt);
-    table(p, "vllm:generation_tokens_total", "counter", "Generated tokens.", n_generated);
-    table(p, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for in the prefix cache.", n_prompt);
-    table(p, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found there.", n_cached);
-    table(p, "vllm:num_preemptions_total", "counter", "Sequences that gave up their KV pages for a while.", n_preempted);
+    table(p, "vllm:num_requests_running", "gauge", "Answers that are being generated.", N_RUNNING);
+    table(p, "vllm:num_requests_waiting", "gauge", "Requests that wait for a place.", N_WAITING);
+    table(p, "aerie:model_loaded", "gauge", "Whether the model is loaded.", IS_LOADED);
+    table(p, "vllm:prompt_tokens_total", "counter", "Prompt tokens, cached ones included.", N_PROMPT);
+    table(p, "vllm:generation_tokens_total", "counter", "Generated tokens.", N_GENERATED);
+    table(p, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for in the prefix cache.", N_PROMPT);
+    table(p, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found there.", N_CACHED);
+    table(p, "vllm:num_preemptions_total", "counter", "Sequences that gave up their KV pages for a while.", N_PREEMPTED);
     by_reason(p);
     histogram(p, "vllm:time_to_first_token_seconds", "Seconds from submission to the first token.", long_bounds,
               offsetof(serve_figures, first_token));
@@ -256,23 +205,49 @@ static void write_all(page *p)
               offsetof(serve_figures, whole));
     histogram(p, "vllm:inter_token_latency_seconds", "Seconds from token to token.", short_bounds,
               offsetof(serve_figures, between));
-    table(p, "vllm:spec_decode_num_drafts_total", "counter", "Drafts verified.", n_drafts);
-    table(p, "vllm:spec_decode_num_draft_tokens_total", "counter", "Drafted tokens verified.", n_drafted);
-    table(p, "vllm:spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens accepted.", n_accepted);
+    table(p, "vllm:spec_decode_num_drafts_total", "counter", "Drafts verified.", N_DRAFTS);
+    table(p, "vllm:spec_decode_num_draft_tokens_total", "counter", "Drafted tokens verified.", N_DRAFTED);
+    table(p, "vllm:spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens accepted.", N_ACCEPTED);
     by_depth(p, "vllm:spec_decode_num_accepted_tokens_per_pos_total", "Drafted tokens accepted, by depth from 0.",
              offsetof(serve_figures, accepted_at));
     by_depth(p, "aerie:spec_decode_num_tried_per_pos_total", "Passes whose accepted path came to a draft of this depth.",
              offsetof(serve_figures, tried_at));
-    table(p, "llamacpp:prompt_tokens_total", "counter", "Prompt tokens processed.", n_processed);
-    table(p, "llamacpp:prompt_seconds_total", "counter", "Seconds of prompt processing.", prompt_seconds);
-    table(p, "llamacpp:tokens_predicted_total", "counter", "Generated tokens.", n_generated);
-    table(p, "llamacpp:tokens_predicted_seconds_total", "counter", "Seconds of generation, of all answers.", decode_seconds);
-    table(p, "llamacpp:n_decode_total", "counter", "Passes after the prompt, of all answers.", n_passes);
-    table(p, "llamacpp:prompt_tokens_seconds", "gauge", "Prompt tokens per second and answer.", prompt_rate);
-    table(p, "llamacpp:predicted_tokens_seconds", "gauge", "Generated tokens per second and answer.", decode_rate);
-    table(p, "llamacpp:requests_processing", "gauge", "Answers that are being generated.", n_running);
-    table(p, "llamacpp:requests_deferred", "gauge", "Requests that wait for a place.", n_waiting);
-    table(p, "llamacpp:n_tokens_max", "counter", "Tokens of the longest sequence.", n_most);
+    table(p, "llamacpp:prompt_tokens_total", "counter", "Prompt tokens processed.", N_PROCESSED);
+    table(p, "llamacpp:prompt_seconds_total", "counter", "Seconds of prompt processing.", PROMPT_SECONDS);
+    table(p, "llamacpp:tokens_predicted_total", "counter", "Generated tokens.", N_GENERATED);
+    table(p, "llamacpp:tokens_predicted_seconds_total", "counter", "Seconds of generation, of all answers.", DECODE_SECONDS);
+    table(p, "llamacpp:n_decode_total", "counter", "Passes after the prompt, of all answers.", N_PASSES);
+    table(p, "llamacpp:prompt_tokens_seconds", "gauge", "Prompt tokens per second and answer.", PROMPT_RATE);
+    table(p, "llamacpp:predicted_tokens_seconds", "gauge", "Generated tokens per second and answer.", DECODE_RATE);
+    table(p, "llamacpp:requests_processing", "gauge", "Answers that are being generated.", N_RUNNING);
+    table(p, "llamacpp:requests_deferred", "gauge", "Requests that wait for a place.", N_WAITING);
+    table(p, "llamacpp:n_tokens_max", "counter", "Tokens of the longest sequence.", N_MOST);
+}
+
+static void take_scene(serve_models *models, serve_model *m, scene *s)
+{
+    serve_figures *f = &s->f;
+    s->name = m->name;
+    s->at[IS_LOADED] = serve_model_state(models, m) == SERVE_READY;
+    pthread_mutex_lock(&m->lock);
+    *f = m->figures;
+    s->at[N_RUNNING] = m->n_active < m->n_seqs ? m->n_active : m->n_seqs;
+    s->at[N_WAITING] = m->n_active - s->at[N_RUNNING];
+    pthread_mutex_unlock(&m->lock);
+    s->at[N_PROMPT] = (double)f->n_prompt;
+    s->at[N_PROCESSED] = (double)(f->n_prompt - f->n_cached);
+    s->at[N_CACHED] = (double)f->n_cached;
+    s->at[N_GENERATED] = (double)f->n_generated;
+    s->at[N_PREEMPTED] = (double)f->n_preempted;
+    s->at[N_DRAFTS] = (double)f->n_drafts;
+    s->at[N_DRAFTED] = (double)f->n_drafted;
+    s->at[N_ACCEPTED] = (double)f->n_accepted;
+    s->at[N_PASSES] = (double)f->n_passes;
+    s->at[PROMPT_SECONDS] = f->prompt_seconds;
+    s->at[DECODE_SECONDS] = f->decode_seconds;
+    s->at[PROMPT_RATE] = app_rate(s->at[N_PROCESSED], f->prompt_seconds);
+    s->at[DECODE_RATE] = app_rate(s->at[N_GENERATED], f->decode_seconds);
+    s->at[N_MOST] = (double)f->n_most;
 }
 
 void serve_get_metrics(serve_call *call)
@@ -280,16 +255,8 @@ void serve_get_metrics(serve_call *call)
     serve_models *models = call->server->models;
     scene *scenes = calloc(models->n + 1, sizeof *scenes);
     page p = {.scenes = scenes, .n = models->n, .failed = !scenes};
-    for (size_t i = 0; scenes && i < models->n; i++) {
-        serve_model *m = &models->items[i];
-        scenes[i].loaded = serve_model_state(models, m) == SERVE_READY;
-        scenes[i].name = m->name;
-        pthread_mutex_lock(&m->lock);
-        scenes[i].f = m->figures;
-        scenes[i].n_running = m->n_active < m->n_seqs ? m->n_active : m->n_seqs;
-        scenes[i].n_waiting = m->n_active - scenes[i].n_running;
-        pthread_mutex_unlock(&m->lock);
-    }
+    for (size_t i = 0; scenes && i < models->n; i++)
+        take_scene(models, &models->items[i], &scenes[i]);
     if (!p.failed) write_all(&p);
     free(scenes);
     if (p.failed) {

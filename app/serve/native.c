@@ -157,36 +157,14 @@ static bool read_infill(serve_ask *ask, serve_error *error)
     return ok;
 }
 
-/* ---- Calls ----------------------------------------------------------------------------------------------------------------
- */
-
-static bool read_prompt(serve_ask *ask, serve_error *error)
-{
-    return serve_ask_prompt(ask, json_object_get(ask->body, "prompt"), "prompt", error);
-}
-
-static void run(serve_call *call, bool (*read)(serve_ask *ask, serve_error *error))
-{
-    serve_ask ask = {0};
-    serve_error error = {0};
-    sem_wait(&call->server->work);
-    const bool ok = serve_ask_read(&ask, call, &error) && serve_ask_model(&ask, &error) && serve_ask_fields(&ask, &error) &&
-                    read(&ask, &error);
-    sem_post(&call->server->work);
-    if (ok) {
-        serve_reply_run(call, &ask, &dialect);
-        return;
-    }
-    if (error.status != 499) serve_reply_error(call, &error);
-    serve_ask_free(&ask);
-}
+/* ---- Calls ------------------------------------------------------------------------------------------------------------ */
 
 void serve_post_native(serve_call *call)
 {
-    run(call, read_prompt);
+    serve_reply_run(call, SERVE_KIND_TEXT, NULL, serve_ask_own_prompt, &dialect);
 }
 
 void serve_post_infill(serve_call *call)
 {
-    run(call, read_infill);
+    serve_reply_run(call, SERVE_KIND_TEXT, NULL, read_infill, &dialect);
 }

@@ -96,17 +96,6 @@ static json_t *convert_message(const json_t *message, size_t i, serve_error *err
     return NULL;
 }
 
-static bool take_body(serve_ask *ask, json_t *body, bool ok, serve_error *error)
-{
-    if (!ok) {
-        json_decref(body);
-        return error->status ? false : serve_fail_memory(error);
-    }
-    json_decref(ask->body);
-    ask->body = body;
-    return true;
-}
-
 static bool convert_chat(serve_ask *ask, serve_error *error)
 {
     const json_t *messages = NULL;
@@ -117,7 +106,7 @@ static bool convert_chat(serve_ask *ask, serve_error *error)
     if (ok && tools) ok = !json_object_set(body, "tools", tools);
     if (ok) ok = !json_object_set(body, "messages", out);
     json_decref(out);
-    return take_body(ask, body, ok, error);
+    return serve_ask_replace(ask, body, ok, error);
 }
 
 /* A prompt, in the model's template unless it is raw. */
@@ -140,7 +129,7 @@ static bool convert_generate(serve_ask *ask, serve_error *error)
         ok = !json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", prompt)) &&
              !json_object_set(body, "messages", messages);
     json_decref(messages);
-    return take_body(ask, body, ok, error);
+    return serve_ask_replace(ask, body, ok, error);
 }
 
 /* ---- Answers ---------------------------------------------------------------------------------------------------------- */

@@ -64,6 +64,11 @@ bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, se
     return ok;
 }
 
+bool serve_ask_own_prompt(serve_ask *ask, serve_error *error)
+{
+    return serve_ask_prompt(ask, json_object_get(ask->body, "prompt"), "prompt", error);
+}
+
 /* ---- Messages --------------------------------------------------------------------------------------------------- */
 
 static bool not_text(serve_error *error, size_t i, const char *type)
@@ -377,4 +382,9 @@ bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object
     }
     ask->parses = true;
     return !ask->tool_required || force_call(ask, error);
+}
+
+bool serve_ask_messages(serve_ask *ask, serve_error *error)
+{
+    return serve_ask_chat(ask, json_object_get(ask->body, "messages"), ask->body, error);
 }

@@ -419,7 +419,8 @@ static bool submit(serve_reply_state *r, serve_error *error)
     return serve_engine_submit(ask->model, r->job, &request, error);
 }
 
-void serve_reply_run(serve_call *call, serve_ask *ask, const serve_dialect *dialect)
+/* Takes the request over. */
+static void answer(serve_call *call, serve_ask *ask, const serve_dialect *dialect)
 {
     serve_error error = {0};
     struct timespec now;
@@ -445,4 +446,23 @@ void serve_reply_run(serve_call *call, serve_ask *ask, const serve_dialect *dial
     } else {
         reply_whole(r);
     }
+}
+
+void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert, serve_ask_step *read,
+                     const serve_dialect *dialect)
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    sem_wait(&call->server->work);
+    bool ok = serve_ask_read(&ask, call, &error);
+    ask.kind = kind;
+    ok = ok && (!convert || convert(&ask, &error)) && serve_ask_model(&ask, &error) && serve_ask_fields(&ask, &error) &&
+         read(&ask, &error);
+    sem_post(&call->server->work);
+    if (ok) {
+        answer(call, &ask, dialect);
+        return;
+    }
+    if (error.status != 499) serve_reply_error(call, &error);
+    serve_ask_free(&ask);
 }

@@ -61,8 +61,12 @@ typedef struct serve_dialect {
     json_t *(*whole)(serve_reply_state *r);
 } serve_dialect;
 
-/* Answers the call; takes the ask over. Its prompt and fields are read. */
-void serve_reply_run(serve_call *call, serve_ask *ask, const serve_dialect *dialect);
+typedef bool serve_ask_step(serve_ask *ask, serve_error *error);
+
+/* Reads the call's request and answers it. convert: gives it the names of OpenAI's fields first, or NULL; read: its prompt, the
+ * model and the fields being read. */
+void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert, serve_ask_step *read,
+                     const serve_dialect *dialect);
 
 /* ---- For dialects ------------------------------------------------------------------------------------------------ */
 

@@ -136,13 +136,7 @@ static bool convert(serve_ask *ask, serve_error *error)
     if (ok) ok = json_object_set_new(body, "messages", convert_input(ask->body, error)) == 0;
     if (ok) ok = json_object_set_new(body, "tools", convert_tools(json_object_get(ask->body, "tools"), error)) == 0;
     if (ok) ok = convert_format(body, ask->body, error);
-    if (!ok) {
-        json_decref(body);
-        return error->status ? false : serve_fail_memory(error);
-    }
-    json_decref(ask->body);
-    ask->body = body;
-    return true;
+    return serve_ask_replace(ask, body, ok, error);
 }
 
 /* ---- Answers ---------------------------------------------------------------------------------------------------------- */

@@ -222,7 +222,7 @@ static void escape_byte(answer_value *v, char c, app_text *out)
     }
 }
 
-/* \uXXXX and \xXX; what is none stays as written. true: c was used. */
+/* One more character of \uNNNN or \xNN (hex digits). An escape that breaks off is text. true: c was used. */
 static bool hex_byte(answer_value *v, char c, app_text *out)
 {
     if (is_hex(c)) {
