@@ -90,7 +90,8 @@ static uint32_t bucket_of(uint32_t n_context)
     return n_context < 512 ? 0 : n_context < 2048 ? 1 : n_context < 8192 ? 2 : 3;
 }
 
-/* What a bucket has not seen yet has the shape of the nearest other bucket that has. */
+/* What a bucket has not seen yet has the shape of the nearest other bucket that has. Beyond that, passes over prompts say what
+ * many rows take: so the first drafts are no larger than they should be. */
 static void pass_line(const ae_controller *c, uint32_t n_context, bool prompts, ae_line *line)
 {
     const uint32_t bucket = bucket_of(n_context);
@@ -102,6 +103,10 @@ static void pass_line(const ae_controller *c, uint32_t n_context, bool prompts, 
         if (b >= AE_T_BUCKETS) continue;
         ae_curve_line(&c->pass[b], c->clock, false, &other);
         ae_line_extend(line, &other);
+    }
+    if (!prompts && line->n) {
+        ae_curve_line(&c->pass[AE_T_BUCKETS], c->clock, false, &other);
+        ae_line_append(line, &other);
     }
     if (!line->n) *line = (ae_line){.n = 1, .size = {1}, .seconds = {1e-3f}}; /* nothing seen yet: only ratios matter */
 }

@@ -134,3 +134,13 @@ void ae_line_extend(ae_line *line, const ae_line *other)
         line->seconds[line->n++] = (float)(ratio * (double)other->seconds[i]);
     }
 }
+
+void ae_line_append(ae_line *line, const ae_line *other)
+{
+    for (uint32_t i = 0; i < other->n && line->n && line->n < AE_TIME_BINS; i++) {
+        const uint32_t last = line->n - 1;
+        if (other->size[i] < 2 * line->size[last] || other->seconds[i] < line->seconds[last]) continue;
+        line->size[line->n] = other->size[i];
+        line->seconds[line->n++] = other->seconds[i];
+    }
+}

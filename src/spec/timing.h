@@ -53,6 +53,8 @@ typedef struct ae_line {
 void ae_curve_line(const ae_curve *curve, uint32_t clock, bool doubt_first, ae_line *line);
 /* Beyond its last size the line goes on as the other does, in proportion. */
 void ae_line_extend(ae_line *line, const ae_line *other);
+/* Well beyond its last size the line goes on at the other's times. */
+void ae_line_append(ae_line *line, const ae_line *other);
 /* Expected seconds; 0 when the line has no points. */
 double ae_line_at(const ae_line *line, double size);
 

@@ -19,7 +19,7 @@
 
 #define AE_TRIAL_SEQS 8   /* with fewer sequences there is no trial: all may always be used */
 #define AE_TRIAL_WARM 16  /* rounds */
-#define AE_TRIAL_FIRST_NETWORK 24 /* rounds before the first trial: AE_TRIAL_WARM, and some to compare with */
+#define AE_TRIAL_FIRST_NETWORK 72 /* rounds before the first trial: AE_TRIAL_WARM, and some to compare with */
 #define AE_TRIAL_FIRST_OFFERS 8
 #define AE_TRIAL_ROUNDS 8 /* newest of each side that are compared */
 

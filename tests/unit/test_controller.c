@@ -545,9 +545,46 @@ static void test_not_in_slot_order(void **state)
     ae_controller_free(&c);
 }
 
+/* Before anything was verified, the prompt's pass tells what many rows take: 4 sequences that offer 7 tokens each, believed to be
+ * right, verify few of them where rows are dear and many where they are cheap. */
+static uint32_t n_first_verified(double prompt_seconds)
+{
+    ae_controller c;
+    const ae_controller_options options = {.n_max = N_MAX, .n_seqs = 4, .offers = true};
+    assert_int_equal(ae_controller_init(&c, &options, NULL), AERIE_OK);
+    const ae_round prompt = {.n_rows = 190, .prompts = true}, plain = {.n_rows = 4, .n_drawing = 4};
+    const ae_result nothing = {0};
+    ae_controller_begin(&c, &prompt);
+    ae_controller_saw_pass(&c, &prompt, 190, prompt_seconds);
+    ae_controller_saw_round(&c, &prompt, &nothing);
+    ae_controller_begin(&c, &plain);
+    ae_controller_saw_pass(&c, &plain, 4, 0.01);
+    ae_controller_saw_round(&c, &plain, &nothing);
+    uint32_t n = 0;
+    assert_true(ae_controller_begin(&c, &plain));
+    for (uint32_t i = 0; i < 4; i++) {
+        chances[i] = (ae_chance){.acceptance = &seqs[i].acceptance, .tree = &seqs[i].tree, .max_depth = N_MAX};
+        seqs[i].tree.n = 0;
+        grow(&seqs[i].tree, 7, 0.8f, 0, AE_FROM_OFFER);
+    }
+    ae_controller_choose(&c, &plain, 0, chances, 4);
+    for (uint32_t i = 0; i < 4; i++) n += seqs[i].tree.n;
+    ae_controller_free(&c);
+    return n;
+}
+
+static void test_prompts_tell_what_rows_take(void **state)
+{
+    (void)state;
+    const uint32_t n_dear = n_first_verified(0.4), n_cheap = n_first_verified(0.02);
+    assert_true(n_dear <= 6);   /* a row takes a fifth of a plain pass */
+    assert_true(n_cheap >= 16); /* next to nothing */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prompts_tell_what_rows_take),
         cmocka_unit_test(test_in_quiet),          cmocka_unit_test(test_short),        cmocka_unit_test(test_many_sequences), cmocka_unit_test(test_short_for_few),
         cmocka_unit_test(test_offers),            cmocka_unit_test(test_joined),       cmocka_unit_test(test_sure_offers),
         cmocka_unit_test(test_sequences_differ),  cmocka_unit_test(test_after_a_noisy_start),
