@@ -1,8 +1,8 @@
 /* bench_spec.c - aerie bench spec: prompts in groups x drafters x temperatures x sequences at once, against plain decoding.
  *
  * A unit is as many prompts of a group as are answered at once. Its prompts are first put into the caches of all sessions;
- * then each repetition answers them plainly and with every drafter in turn, so that a change of the machine's clock touches
- * all alike. Figures are of generation alone: tokens per second of wall-clock time, as medians over the repetitions. The
+ * then each repetition answers them plainly and with every drafter, one after another, or (--in-turns) with every drafter pass by
+ * pass beside plain decoding, so that a change of the machine's clock touches all alike. Figures are of generation alone: tokens per second of wall-clock time, as medians over the repetitions. The
  * first plain answer to a prompt at a temperature is the reference with which all others are compared, including those with
  * other numbers of sequences.
  */
@@ -44,6 +44,7 @@ typedef struct unit {
     app_prompts prompts; /* lent */
     app_answer *truth;   /* [prompts.n] */
     app_samples *seconds; /* [1 + n_drafters] per generated token; the first are the plain ones */
+    app_samples *beside;  /* [1 + n_drafters] in turns: the same of plain decoding beside it */
     aerie_stats *stats;   /* [1 + n_drafters] of all repetitions */
     uint32_t *n_passes;   /* [1 + n_drafters] of all repetitions, the first of each answer too */
     double *all_seconds;  /* [1 + n_drafters] */
@@ -54,11 +55,12 @@ typedef struct unit {
 static int unit_open(unit *u, size_t n)
 {
     u->seconds = calloc(n, sizeof *u->seconds);
+    u->beside = calloc(n, sizeof *u->beside);
     u->stats = calloc(n, sizeof *u->stats);
     u->n_passes = calloc(n, sizeof *u->n_passes);
     u->all_seconds = calloc(n, sizeof *u->all_seconds);
     u->same = calloc(n, sizeof *u->same);
-    if (!u->seconds || !u->stats || !u->n_passes || !u->all_seconds || !u->same) {
+    if (!u->seconds || !u->beside || !u->stats || !u->n_passes || !u->all_seconds || !u->same) {
         return app_error_memory("the figures");
     }
     for (size_t i = 0; i < n; i++) u->same[i] = true;
@@ -68,7 +70,9 @@ static int unit_open(unit *u, size_t n)
 static void unit_close(unit *u, size_t n)
 {
     for (size_t i = 0; u->seconds && i < n; i++) app_samples_free(&u->seconds[i]);
+    for (size_t i = 0; u->beside && i < n; i++) app_samples_free(&u->beside[i]);
     free(u->seconds);
+    free(u->beside);
     free(u->stats);
     free(u->n_passes);
     free(u->all_seconds);
@@ -80,14 +84,35 @@ static aerie_session *session_at(const bench_spec *b, size_t i)
     return i ? b->drafted[i - 1] : b->plain;
 }
 
-static int warm(const bench_spec *b, const unit *u, size_t i)
+/* In turns, the first answers in full: the reference is there before anything is compared with it. */
+static int warm(const bench_spec *b, unit *u, size_t i)
 {
+    const bool whole = b->options.in_turns && !i;
     app_options few = u->run;
-    if (few.n_predict > WARM_TOKENS) few.n_predict = WARM_TOKENS;
+    if (!whole && few.n_predict > WARM_TOKENS) few.n_predict = WARM_TOKENS;
     app_generation g = {.models = &b->models, .options = &few, .prompts = &u->prompts};
     const int bad = app_generate(&g, session_at(b, i));
+    if (!bad && whole) u->same[0] &= same_as_truth(u->truth, &g);
     app_generation_free(&g);
     return bad;
+}
+
+/* What session i's answers to the unit were, and took. */
+static int take_answers(unit *u, size_t i, app_generation *g)
+{
+    aerie_stats sum = {0};
+    for (size_t k = 0; k < u->prompts.n; k++) {
+        app_stats_add(&sum, &g->stats[k]);
+        if (g->stats[k].n_cached + 1 == g->stats[k].n_prompt) u->n_passes[i]++;
+    }
+    if (sum.n_generated && !app_samples_add(&u->seconds[i], g->seconds / sum.n_generated))
+        return app_error_memory("the figures");
+    app_stats_add(&u->stats[i], &sum);
+    u->n_passes[i] += sum.n_passes;
+    u->all_seconds[i] += g->seconds;
+    u->n_tokens = sum.n_generated;
+    u->same[i] &= same_as_truth(u->truth, g);
+    return APP_DONE;
 }
 
 /* Session i answers the unit once: session 0 plainly, the others with the reference as known answers, if asked for. */
@@ -96,22 +121,23 @@ static int answer(const bench_spec *b, unit *u, size_t i)
     const app_generation known = {.answers = u->truth};
     app_generation g = {.models = &b->models, .options = &u->run, .prompts = &u->prompts, .known = i ? &known : NULL};
     int bad = app_generate(&g, session_at(b, i));
-    aerie_stats sum = {0};
-    for (size_t k = 0; !bad && k < u->prompts.n; k++) {
-        app_stats_add(&sum, &g.stats[k]);
-        if (g.stats[k].n_cached + 1 == g.stats[k].n_prompt) u->n_passes[i]++;
-    }
-    if (!bad && sum.n_generated && !app_samples_add(&u->seconds[i], g.seconds / sum.n_generated)) {
-        bad = app_error_memory("the figures");
-    }
-    if (!bad) {
-        app_stats_add(&u->stats[i], &sum);
-        u->n_passes[i] += sum.n_passes;
-        u->all_seconds[i] += g.seconds;
-        u->n_tokens = sum.n_generated;
-        u->same[i] &= same_as_truth(u->truth, &g);
-    }
+    if (!bad) bad = take_answers(u, i, &g);
     app_generation_free(&g);
+    return bad;
+}
+
+/* Session i and the plain one answer the unit once, pass by pass in turns. */
+static int answer_in_turns(const bench_spec *b, unit *u, size_t i)
+{
+    const app_generation known = {.answers = u->truth};
+    app_generation g[2] = {{.models = &b->models, .options = &u->run, .prompts = &u->prompts}};
+    g[1] = g[0];
+    g[1].known = &known;
+    int bad = app_generate_in_turns(g, (aerie_session *[]){b->plain, session_at(b, i)}, 2);
+    if (!bad) bad = take_answers(u, 0, &g[0]);
+    if (!bad) bad = take_answers(u, i, &g[1]);
+    if (!bad && u->n_tokens > 0 && !app_samples_add(&u->beside[i], g[0].seconds / u->n_tokens)) bad = app_error_memory("the figures");
+    for (size_t k = 0; k < 2; k++) app_generation_free(&g[k]);
     return bad;
 }
 
@@ -121,7 +147,7 @@ static void add_to_cell(bench_cell *cell, const unit *u, size_t i)
     cell->n_prompts += u->prompts.n;
     cell->n_tokens += u->n_tokens;
     cell->seconds += u->n_tokens * app_samples_summary(&u->seconds[i]).median;
-    cell->plain_seconds += u->n_tokens * app_samples_summary(&u->seconds[0]).median;
+    cell->plain_seconds += u->n_tokens * app_samples_summary(u->beside[i].n ? &u->beside[i] : &u->seconds[0]).median;
     app_stats_add(&cell->stats, &u->stats[i]);
     app_stats_add(&cell->plain_stats, &u->stats[0]);
     cell->n_passes += u->n_passes[i];
@@ -136,7 +162,8 @@ static int measure_unit(bench_spec *b, unit *u, bench_cell *cells, size_t i_grou
     int bad = unit_open(u, n);
     for (size_t i = 0; !bad && i < n; i++) bad = warm(b, u, i);
     for (uint32_t r = 0; !bad && r < b->options.n_repetitions; r++) {
-        for (size_t i = 0; !bad && i < n; i++) bad = answer(b, u, i);
+        for (size_t i = b->options.in_turns; !bad && i < n; i++)
+            bad = b->options.in_turns ? answer_in_turns(b, u, i) : answer(b, u, i);
     }
     for (size_t i = 1; !bad && i < n; i++) {
         bench_cell *row = &cells[(i - 1) * (n_groups + 1)];

@@ -157,6 +157,7 @@ typedef struct app_options {
     bool keys, tensors, full;                            /* inspect */
     const char *match;                                   /* inspect */
     uint32_t bench_prompt, bench_predict, n_repetitions; /* bench */
+    bool in_turns; /* bench spec */
     app_numbers contexts, rows, spec_types;              /* bench */
     const char *ids_file;                                /* bench logits */
     const char *output_type, *embedding_type;            /* quantize */

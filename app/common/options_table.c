@@ -488,6 +488,8 @@ static const app_option options[] = {
      "numbers of cached positions before the rows"},
     {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(n_repetitions), 1, 1000,
      "Bench", "number of repetitions"},
+    {"--in-turns", NULL, APP_FLAG, APP_BENCH_SPEC, AT(in_turns), 0, 0, "Bench",
+     "plain decoding and each drafter run pass by pass in turns: fair on a machine that also does other things"},
     {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(ids_file), 0, 0, "Bench",
      "file of token ids, one window per line, separated by spaces; - is standard input"},
 

@@ -212,27 +212,48 @@ static int say_refused(const app_generation *g)
     return first;
 }
 
+/* Room for the answers; the requests, to be freed with free(). NULL: no memory. */
+static aerie_request *prepare(app_generation *g, aerie_session *session, const char **stops, ae_api_test_answer **known)
+{
+    const size_t n = g->prompts->n;
+    aerie_request *requests = calloc(n, sizeof *requests);
+    *known = calloc(n, sizeof **known);
+    g->answers = calloc(n, sizeof *g->answers);
+    g->stats = calloc(n, sizeof *g->stats);
+    if (!requests || !*known || !g->answers || !g->stats) {
+        free(requests);
+        free(*known);
+        *known = NULL;
+        return NULL;
+    }
+    make_requests(g, requests, stops);
+    for (size_t i = 0; g->known && i < n; i++)
+        (*known)[i] = (ae_api_test_answer){g->known->answers[i].ids, g->known->answers[i].n_ids};
+    ae_api_test_answers(session, *known, g->known ? n : 0);
+    g->watched = !g->options->quiet && isatty(STDERR_FILENO);
+    g->percent = -1;
+    g->start = app_now();
+    return requests;
+}
+
+static int conclude(app_generation *g, aerie_status status, const aerie_error *error)
+{
+    const int refused = say_refused(g);
+    if (refused) return refused;
+    if (status != AERIE_OK) return app_report(APP_WORKING, status, error);
+    if (app_interrupted()) return APP_INTERRUPTED;
+    if (g->failed && app_flush()) return app_error_memory("the answers");
+    return g->failed ? APP_FAILED : APP_DONE; /* app_finish says what became of standard output */
+}
+
 int app_generate(app_generation *g, aerie_session *session)
 {
     const size_t n = g->prompts->n;
     aerie_error error = {0};
     const char *stops[AERIE_MAX_STOPS];
-    aerie_request *requests = calloc(n, sizeof *requests);
-    ae_api_test_answer *known = calloc(n, sizeof *known);
-    g->answers = calloc(n, sizeof *g->answers);
-    g->stats = calloc(n, sizeof *g->stats);
-    if (!requests || !known || !g->answers || !g->stats) {
-        free(requests);
-        free(known);
-        return app_error_memory("the answers");
-    }
-    make_requests(g, requests, stops);
-    for (size_t i = 0; g->known && i < n; i++)
-        known[i] = (ae_api_test_answer){g->known->answers[i].ids, g->known->answers[i].n_ids};
-    ae_api_test_answers(session, known, g->known ? n : 0);
-    g->watched = !g->options->quiet && isatty(STDERR_FILENO);
-    g->percent = -1;
-    g->start = app_now();
+    ae_api_test_answer *known;
+    aerie_request *requests = prepare(g, session, stops, &known);
+    if (!requests) return app_error_memory("the answers");
     const aerie_status status = aerie_generate(session, requests, n, on_token, g, g->stats, sizeof(aerie_stats), &error);
     g->seconds = app_now() - g->start;
     app_progress_clear(&g->percent);
@@ -242,12 +263,85 @@ int app_generate(app_generation *g, aerie_session *session)
     bool began = status == AERIE_OK;
     for (size_t i = 0; i < n; i++) began |= g->answers[i].n_ids > 0;
     if (began) show(g, true);
-    const int refused = say_refused(g);
-    if (refused) return refused;
-    if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
-    if (app_interrupted()) return APP_INTERRUPTED;
-    if (g->failed && app_flush()) return app_error_memory("the answers");
-    return g->failed ? APP_FAILED : APP_DONE; /* app_finish says what became of standard output */
+    return conclude(g, status, &error);
+}
+
+/* ---- In turns ----------------------------------------------------------------------------------------------- */
+
+typedef struct turn {
+    app_generation *g;
+    aerie_session *session;
+    aerie_task **tasks; /* [g->prompts->n] */
+    ae_api_test_answer *known;
+    aerie_status status;
+    aerie_error error;
+} turn;
+
+static aerie_status turn_open(turn *t)
+{
+    const size_t n = t->g->prompts->n;
+    const char *stops[AERIE_MAX_STOPS];
+    aerie_request *requests = prepare(t->g, t->session, stops, &t->known);
+    t->tasks = calloc(n, sizeof(aerie_task *));
+    t->status = requests && t->tasks ? AERIE_OK : AERIE_ERROR_MEMORY;
+    if (t->status != AERIE_OK) snprintf(t->error.text, sizeof t->error.text, "not enough memory for the answers");
+    for (size_t i = 0; i < n && t->status == AERIE_OK; i++) {
+        requests[i].id = i;
+        requests[i].token = on_token;
+        requests[i].user = t->g;
+        t->status = aerie_submit(t->session, &requests[i], &t->tasks[i], &t->error);
+    }
+    free(requests);
+    return t->status;
+}
+
+static int turn_close(turn *t)
+{
+    for (size_t i = 0; t->tasks && i < t->g->prompts->n; i++) {
+        if (t->tasks[i]) t->g->stats[i] = *aerie_task_stats(t->tasks[i]);
+        aerie_task_free(t->tasks[i]);
+    }
+    free(t->tasks);
+    ae_api_test_answers(t->session, NULL, 0);
+    free(t->known);
+    return t->g->stats ? conclude(t->g, t->status, &t->error) : app_error_memory("the answers");
+}
+
+/* Of those that have something to do, the one that has come least far; n: none. */
+static size_t whose_turn(const turn *turns, size_t n)
+{
+    size_t best = n, least = SIZE_MAX;
+    for (size_t k = 0; k < n; k++) {
+        size_t n_ids = 0;
+        if (!aerie_session_n_tasks(turns[k].session)) continue;
+        for (size_t i = 0; i < turns[k].g->prompts->n; i++) n_ids += turns[k].g->answers[i].n_ids;
+        if (n_ids >= least) continue;
+        least = n_ids;
+        best = k;
+    }
+    return best;
+}
+
+int app_generate_in_turns(app_generation *generations, aerie_session *const *sessions, size_t n)
+{
+    turn *turns = calloc(n, sizeof *turns);
+    if (!turns) return app_error_memory("the answers");
+    bool failed = false;
+    for (size_t k = 0; k < n; k++) turns[k] = (turn){.g = &generations[k], .session = sessions[k]};
+    for (size_t k = 0; k < n && !failed; k++) failed = turn_open(&turns[k]) != AERIE_OK;
+    for (size_t k; !failed && (k = whose_turn(turns, n)) < n;) {
+        const double start = app_now();
+        turns[k].status = aerie_step(turns[k].session, &turns[k].error);
+        turns[k].g->seconds += app_now() - start;
+        failed = turns[k].status != AERIE_OK;
+    }
+    int bad = APP_DONE;
+    for (size_t k = 0; k < n; k++) {
+        const int its = turns[k].tasks ? turn_close(&turns[k]) : APP_DONE;
+        if (!bad) bad = its;
+    }
+    free(turns);
+    return bad;
 }
 
 /* What ended an answer that should have gone on. */

@@ -59,6 +59,9 @@ typedef struct app_generation {
 
 /* models, options, prompts, known and show are set; the rest is zero. */
 int app_generate(app_generation *generation, aerie_session *session);
+/* n of them, each in its own session, pass by pass in turns: always the one that has come least far. `seconds` is what the
+ * passes of each took, so whatever else the machine does meets all alike. Shows nothing. */
+int app_generate_in_turns(app_generation *generations, aerie_session *const *sessions, size_t n);
 /* --color-drafts, and standard output is a terminal that may be coloured; says which colour means what. */
 bool app_wants_color(const app_options *options);
 /* [{"id", "token", "logprob", "top": [...]}, ...] */

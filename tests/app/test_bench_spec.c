@@ -105,6 +105,27 @@ static void every_combination_has_its_row(void **state)
     json_decref(json);
 }
 
+/* Beside plain decoding, pass by pass: the same answers, and the same figures of all but time. */
+static void in_turns(void **state)
+{
+    (void)state;
+    write_groups();
+    cli("$A bench spec -m m.gguf --prompts g -n 12 -r 2 -s 3 --ignore-eos --temps 0,1 --spec-types ngram,oracle --spec-tree off "
+        "-np 1,4 --spec-fixed --in-turns --json");
+    assert_int_equal(cli_last.status, 0);
+    json_t *json = json_loads(cli_last.out, 0, NULL), *runs = runs_of(json);
+    assert_int_equal(json_array_size(runs), 2 * 2 * 2 * 3);
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *run = json_array_get(runs, i);
+        check_run(run);
+        assert_int_equal(real(run, "generated"), real(run, "prompts") * 2 * 12);
+        if (strcmp(json_string_value(json_object_get(run, "drafter")), "oracle")) continue;
+        assert_int_equal(real(run, "drafted"), real(run, "accepted"));
+        assert_true(real(run, "accepted_per_round") > 2);
+    }
+    json_decref(json);
+}
+
 static void prompts_are_chosen(void **state)
 {
     (void)state;
@@ -233,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_combination_has_its_row),
+        cmocka_unit_test(in_turns),
         cmocka_unit_test(prompts_are_chosen),
         cmocka_unit_test(csv_and_table),
         cmocka_unit_test(wrong_prompts_are_answered),
