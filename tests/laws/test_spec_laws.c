@@ -506,7 +506,7 @@ static void test_law_1_sample_of_the_matrix_on_smollm2(void **state)
     static const char text[] = "A list of colours: red, green, blue. The same list again: red, green,";
     const char *path = getenv("AERIE_MODEL");
     if (!path) path = "models/smollm2-135m-instruct-q4_1.gguf";
-    if (AE_TEST_EVERY > 1) {
+    if (AE_TEST_EVERY > 4) {
         print_message("skip: a real model takes too long under sanitizers\n");
         skip();
     }
@@ -521,7 +521,7 @@ static void test_law_1_sample_of_the_matrix_on_smollm2(void **state)
     for (size_t l = 0; l < N_LEVELS; l++) models[l] = load(path, levels[l]);
     need(aerie_tokenize(models[0], text, strlen(text), true, false, &tokens, &request.n_tokens, &error), &error);
     request.tokens = tokens;
-    for (uint32_t run_of = 0; run_of < 4; run_of++) {
+    for (uint32_t run_of = 0; run_of < 4; run_of += AE_TEST_EVERY > 1 ? 3 : 1) { /* both samplings, both types of cache */
         const uint32_t sampling = run_of % 2;
         const aerie_kv_type kv_type = run_of / 2 ? AERIE_KV_Q8_0 : AERIE_KV_F16;
         answer expected = {.n = 0};

@@ -245,7 +245,7 @@ static void check_crowd(const crowd *c, size_t first, size_t n, const char *what
 static void test_a_long_prefix_of_many_sequences(void **state)
 {
     (void)state;
-    const size_t n = AE_TEST_EVERY > 1 ? 8 : N_MANY;
+    const size_t n = AE_TEST_EVERY > 4 ? 8 : N_MANY;
     static crowd c;
     mk_options o;
     aerie_error error = {0};
