@@ -1,7 +1,15 @@
 """Many clients at once: every answer has the bytes of the same request alone; none is lost, doubled or mixed; what clients that
-go away held comes back."""
+go away held comes back.
+
+AERIE_SERVE_REQUESTS and AERIE_SERVE_CLIENTS choose how many; 10,000 requests by 64 clients take some minutes:
+
+    AERIE_SERVE_REQUESTS=10000 AERIE_SERVE_CLIENTS=64 tests/serve/check_laws.py build/aerie build/tests/mkmodel -k alone
+"""
+import http.client
 import json
+import os
 import random
+import signal
 import socket
 import threading
 import time
@@ -32,18 +40,34 @@ def requests(rng, n):
             fields["logprobs"] = 2
         # half of the prompts begin alike, so that prefixes are shared; some are long
         text = ("shared beginning " * rng.randint(0, 8)) + "".join(rng.choices("abc def", k=rng.randint(1, 60)))
-        if rng.random() < 0.5:
+        how = rng.random()
+        if how < 0.4:
             if "logprobs" in fields:
                 fields.update(logprobs=True, top_logprobs=2)
             out.append(("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields}))
-        else:
+        elif how < 0.8:
             out.append(("/v1/completions", {"prompt": text + str(i), **fields}))
+        elif how < 0.9:
+            out.append(("/completion", {"prompt": text + str(i), **fields, "n_predict": fields["max_tokens"]}))
+        else:
+            fields = {k: v for k, v in fields.items() if k in ("max_tokens", "seed", "temperature", "top_p", "top_k")}
+            out.append(("/v1/messages", {"messages": [{"role": "user", "content": text}], **fields}))
     return out
+
+
+# what differs from one answer to the next: names, times, and figures that tell what was cached or drafted
+OWN = {"id", "created", "timings", "prompt_tokens_details", "completion_tokens_details", "input_tokens", "cache_read_input_tokens"}
+
+
+def plain(node):
+    if isinstance(node, dict):
+        return {k: plain(v) for k, v in node.items() if k not in OWN}
+    return [plain(v) for v in node] if isinstance(node, list) else node
 
 
 def said(answer):
     """What an answer says, without names and times."""
-    return json.dumps([{k: v for k, v in c.items()} for c in answer["choices"]], sort_keys=True) + str(answer["usage"]["completion_tokens"])
+    return json.dumps(plain(answer), sort_keys=True)
 
 
 def said_streamed(events):
@@ -63,32 +87,44 @@ def texts(answer):
 
 class Laws(unittest.TestCase):
     def run_all(self, server, jobs, n_threads, rng):
-        """Each job by one of many threads, a third of the streams left in the middle; what the others say, by job."""
+        """Each job by one of many threads, three in ten left in the middle; what the others say, by job."""
         answers, failures, lock = {}, [], threading.Lock()
-        plans = [(i, rng.choice(["whole", "stream", "stream", "leave", "leave early"])) for i in range(len(jobs))]
+        kinds = [("whole", 35), ("stream", 35), ("leave", 15), ("leave early", 15)]
+        plans = [(i, rng.choices([k for k, _ in kinds], [n for _, n in kinds])[0]) for i in range(len(jobs))]
         todo = list(reversed(plans))
 
-        def work():
+        def work(keeps):
+            """keeps: one connection for many requests."""
+            kept = None
             while True:
                 with lock:
                     if not todo:
-                        return
+                        break
                     i, how = todo.pop()
                 path, body = jobs[i]
+                if how == "stream" and not path.endswith("/completions"):
+                    how = "whole"
                 try:
                     if how.startswith("leave"):
                         self.leave(server, path, {**body, "stream": how == "leave", "max_tokens": 200, "ignore_eos": True})
                         continue
-                    a = server.post(path, {**body, "stream": how == "stream"})
+                    if keeps and not kept:
+                        kept = server.connect()
+                    a = server.call("POST", path, {**body, "stream": how == "stream"}, connection=kept)
+                    more = self.more_than_an_answer(kept)
                     with lock:
-                        if a.status != 200:
-                            failures.append((i, how, a.status, a.body))
+                        if a.status != 200 or more:
+                            failures.append((i, how, a.status, a.body, more))
+                        elif i in answers:
+                            failures.append((i, how, "twice"))
                         else:
                             answers[i] = ("stream", said_streamed(a.events)) if how == "stream" else ("whole", said(a.json))
                 except Exception as e:  # noqa: BLE001
                     with lock:
                         failures.append((i, how, repr(e)))
-        threads = [threading.Thread(target=work) for _ in range(n_threads)]
+            if kept:
+                kept.close()
+        threads = [threading.Thread(target=work, args=(k % 2 == 0,)) for k in range(n_threads)]
         for t in threads:
             t.start()
         for t in threads:
@@ -97,10 +133,18 @@ class Laws(unittest.TestCase):
         self.assertEqual(sorted(answers), sorted(i for i, how in plans if not how.startswith("leave")))
         return answers
 
+    @staticmethod
+    def more_than_an_answer(connection):
+        """Bytes that lie on a kept connection after an answer has been read."""
+        try:
+            return connection.sock.recv(1000, socket.MSG_DONTWAIT) if connection and connection.sock else b""
+        except BlockingIOError:
+            return b""
+
     def leave(self, server, path, body):
         data = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-        with socket.create_connection(("127.0.0.1", server.port), 60) as s:
+        with socket.create_connection(("127.0.0.1", server.port), 60 * rig.SLOW) as s:
             s.sendall(head + data)
             if body["stream"]:
                 s.recv(random.choice([1, 500, 3000]))
@@ -117,27 +161,36 @@ class Laws(unittest.TestCase):
 
     def test_every_answer_is_that_of_the_request_alone(self):
         rng = random.Random(11)
-        n = 240 // (4 if rig.SLOW > 1 else 1)
+        n = int(os.environ.get("AERIE_SERVE_REQUESTS", 480 // (4 if rig.SLOW > 1 else 1)))
+        n_clients = int(os.environ.get("AERIE_SERVE_CLIENTS", 24))
         jobs = requests(rng, n)
-        with Server("-np", "16", "--no-access-log", "--max-connections", "64") as server:
-            alone = [server.post(path, body).json for path, body in jobs]
+        with Server("-np", "16", "--no-access-log", "--max-connections", str(n_clients + 40), "--max-queue", str(3 * n_clients)) as server:
+            keep = server.connect()
+            alone = [server.call("POST", path, body, connection=keep).json for path, body in jobs]
+            keep.close()
             self.idle(server)
             server.get("/health")
             time.sleep(0.2)
             before = server.descriptors()
-            memory = []
+            memory, n_answers = [], 0
             for turn in range(4):
-                answers = self.run_all(server, jobs, 24, rng)
+                some = jobs[turn * n // 4:(turn + 1) * n // 4]
+                expected = alone[turn * n // 4:(turn + 1) * n // 4]
+                answers = self.run_all(server, some, n_clients, rng)
                 for i, (how, what) in answers.items():
-                    self.assertEqual(what, texts(alone[i]) if how == "stream" else said(alone[i]), jobs[i])
+                    self.assertEqual(what, texts(expected[i]) if how == "stream" else said(expected[i]), some[i])
                 self.idle(server)
                 memory.append(server.memory())
-            end = time.monotonic() + 20
+                n_answers += len(answers)
+            end = time.monotonic() + 20 * rig.SLOW
             while server.descriptors() > before and time.monotonic() < end:
                 time.sleep(0.05)
             self.assertLessEqual(server.descriptors(), before)
             # the allocator's arenas come and go with threads: 100 to 130 MiB over 14 such turns, without a trend
             self.assertLess(min(memory[2:]), max(memory[:2]) * 1.2 + 16384, memory)
+            if "AERIE_SERVE_REQUESTS" in os.environ:
+                print(f"{n} requests by {n_clients} clients: {n_answers} answers, all as alone, and {n - n_answers} left; KiB after "
+                      f"each quarter: {memory}; descriptors before and after: {before}, {server.descriptors()}")
 
     def test_one_place_and_no_speculation_say_the_same(self):
         jobs = requests(random.Random(5), 40 // (4 if rig.SLOW > 1 else 1))
@@ -165,21 +218,69 @@ class Laws(unittest.TestCase):
             self.assertIn('finished_reason="abort"} 2', metrics)
 
     def test_a_full_queue_is_said(self):
-        with Server("-np", "1", "--max-queue", "1", "-c", "2048") as server:
-            slow = chat("x", max_tokens=1500, ignore_eos=True)
-            threads = [threading.Thread(target=server.post, args=("/v1/chat/completions", slow)) for _ in range(2)]
-            for t in threads:
-                t.start()
+        with Server("-np", "1", "--max-queue", "1", "-c", "32768") as server:
+            held = [self.begin(server, max_tokens=30000), self.begin(server, wait=False, max_tokens=30000)]
             end = time.monotonic() + 60 * rig.SLOW
-            a = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "n": 2})
-            while a.status != 503 and time.monotonic() < end:
-                a = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "n": 2})
-            self.assertEqual(a.status, 503, a.body)
-            self.assertGreaterEqual(int(a.headers["Retry-After"]), 1)
-            self.assertIn("--max-queue", a.error)
-            for t in threads:
-                t.join()
+            while b"num_requests_waiting{model_name=\"m\"} 1" not in server.get("/metrics").body and time.monotonic() < end:
+                time.sleep(0.005)
+            for n in (1, 2):
+                a = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "n": n})
+                self.assertEqual(a.status, 503, a.body)
+                self.assertGreaterEqual(int(a.headers["Retry-After"]), 1)
+                self.assertIn("--max-queue", a.error)
+            for s in held:
+                s.close()
+            self.idle(server)
             self.assertEqual(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status, 200)
+
+    def begin(self, server, wait=True, **fields):
+        """A socket on which a long stream has been asked for, and (wait) has begun."""
+        data = json.dumps({**chat("go on", ignore_eos=True, stream=True), **fields}).encode()
+        s = socket.create_connection(("127.0.0.1", server.port), 60 * rig.SLOW)
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        if wait:
+            s.recv(1)
+        return s
+
+    def test_a_signal_under_load_cuts_nobody_off(self):
+        """Clients that go on asking, on new connections and on kept ones: each answer that begins is whole."""
+        jobs = requests(random.Random(3), 24)
+        server = Server("-np", "4", "--grace", "600", "--no-access-log")
+        expected = [said(server.post(path, body).json) for path, body in jobs]
+        wrong, n_whole, lock, signalled = [], [0, 0], threading.Lock(), threading.Event()
+
+        def work(k):
+            kept = server.connect() if k % 2 else None
+            for turn in range(100000):
+                i = (k + turn) % len(jobs)
+                late = signalled.is_set()
+                try:
+                    a = server.call("POST", *jobs[i], connection=kept)
+                except (ConnectionError, http.client.BadStatusLine):  # nobody is let in any more
+                    if not signalled.is_set():
+                        wrong.append((i, "refused"))
+                    break
+                except Exception as e:  # noqa: BLE001
+                    wrong.append((i, repr(e)))
+                    break
+                with lock:
+                    if a.status == 200 and said(a.json) == expected[i]:
+                        n_whole[late] += 1
+                    elif a.status != 503 or not signalled.is_set():
+                        wrong.append((i, a.status, a.body))
+                if a.status != 200:
+                    break
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(12)]
+        for t in threads:
+            t.start()
+        while n_whole[0] < 30 and not wrong:
+            time.sleep(0.005)
+        signalled.set()
+        server.process.send_signal(signal.SIGTERM)
+        for t in threads:
+            t.join()
+        self.assertEqual(server.stop(0), 0, server.log)
+        self.assertEqual(wrong, [])
 
 
 if __name__ == "__main__":
