@@ -94,6 +94,12 @@ int app_parse_ids(const char *text, size_t n, const char *source, int exit_statu
 
 /* Text as a JSON string; what is not UTF-8 becomes U+FFFD. */
 json_t *app_json_text(const char *text, size_t n);
+/* As json_loadb. NULL where memory is short, too: app_json_lacked says so. */
+json_t *app_json_load(const char *text, size_t n, size_t flags, json_error_t *why);
+/* From now on jansson's allocations are watched; before there are threads. */
+void app_json_watch(void);
+/* Whether jansson has lacked memory on this thread since this was last asked. */
+bool app_json_lacked(void);
 json_t *app_json_ids(const int32_t *ids, size_t n);
 /* A whole number, exact beyond 2^63 too (in app_print_json's output). */
 json_t *app_json_u64(uint64_t value);

@@ -457,9 +457,9 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
     if (!is_shallow(call->body.data, call->body.n))
         return serve_fail(error, 400, "", "the body is nested more than %d deep", MAX_DEPTH_JSON);
     const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
-    ask->body = json_loadb(call->body.data, call->body.n, flags, &where);
+    ask->body = app_json_load(call->body.data, call->body.n, flags, &where);
     if (!ask->body && json_error_code(&where) == json_error_numeric_overflow) /* whole numbers beyond 2^63 */
-        ask->body = json_loadb(call->body.data, call->body.n, flags | JSON_DECODE_INT_AS_REAL, &where);
+        ask->body = app_json_load(call->body.data, call->body.n, flags | JSON_DECODE_INT_AS_REAL, &where);
     if (!ask->body)
         return serve_fail(error, 400, "", "the body is not JSON: %.200s (line %d, column %d)", where.text, where.line,
                           where.column);

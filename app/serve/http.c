@@ -52,6 +52,11 @@ static json_t *openai_error(const serve_error *e)
 
 void serve_reply_error(serve_call *call, const serve_error *error)
 {
+    serve_error memory = {0};
+    if (error->status < 500 && app_json_lacked()) { /* then the request may be right after all */
+        serve_fail_memory(&memory);
+        error = &memory;
+    }
     call->retry_after = error->retry_after;
     serve_reply_json(call, error->status, call->route && call->route->error ? call->route->error(error) : openai_error(error));
 }
@@ -243,6 +248,7 @@ static enum MHD_Result take(serve_call *call, const char *part, size_t n)
 static void answer(serve_call *call)
 {
     app_text nothing = {0};
+    app_json_lacked();
     if (!call->refused.status && call->server->o->max_per_key && call->i_key != SIZE_MAX && !call->route->open) {
         call->counted = true;
         if (atomic_fetch_add(&call->server->keys.n_running[call->i_key], 1) >= call->server->o->max_per_key) {
@@ -307,6 +313,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
         const union MHD_ConnectionInfo *fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         const union MHD_ConnectionInfo *from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
         *state = serve_connection_open(server->connections, fd ? fd->connect_fd : -1, from ? from->client_addr : NULL);
+        if (!*state && fd) shutdown(fd->connect_fd, SHUT_RDWR); /* without memory nobody would watch its time */
     } else if (*state) {
         serve_connection_close(*state);
         *state = NULL;

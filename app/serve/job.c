@@ -97,8 +97,10 @@ const serve_event *serve_job_next(serve_job *job, const serve_call *call, double
         job->first = NULL;
         job->end = &job->first;
         job->waits = !job->taken;
+        job->lost = !job->taken && !job->n_left;
         pthread_mutex_unlock(&job->lock);
         if (job->taken) break;
+        if (job->lost) return NULL;
         const double left = end - app_now();
         *gone = wait_for(job, call->socket, left);
         if (*gone || left <= 0) return NULL;

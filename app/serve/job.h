@@ -49,6 +49,7 @@ typedef struct serve_job {
     bool no_room; /* an event could not be kept */
     uint32_t n_left; /* choices that have not ended */
     int bell;     /* eventfd */
+    bool lost;    /* of the reader: nothing more comes, though not all ends have come: there was no room for one */
     serve_event *taken; /* of the reader */
     serve_event *current; /* the one that was given out last */
     double submitted;
@@ -64,7 +65,7 @@ serve_job *serve_job_create(struct serve_model *model, uint32_t n);
 /* Cancels what runs and waits for its end. */
 void serve_job_free(serve_job *job);
 /* The next event, valid until the next call; waits for it at most so many seconds. NULL: none has come, or, with *gone, the
- * client is gone. */
+ * client is gone, or, with job->lost, none will come. */
 const serve_event *serve_job_next(serve_job *job, const serve_call *call, double seconds, bool *gone);
 /* Of the stepping thread: aerie_request.token with a serve_choice as user. */
 bool serve_job_on_token(void *choice, const aerie_token_event *event);

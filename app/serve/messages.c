@@ -305,7 +305,7 @@ static json_t *blocks_of(const serve_said *s)
         ok = !json_array_append_new(list, json_pack("{s:s, s:o}", "type", "text", "text", serve_json_string(&s->content)));
     for (size_t i = 0; ok && i < s->n_calls; i++) {
         const serve_tool_call *c = &s->calls[i];
-        json_t *input = c->arguments.n ? json_loadb(c->arguments.data, c->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
+        json_t *input = c->arguments.n ? app_json_load(c->arguments.data, c->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
         ok = !json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", c->id, "name", c->name,
                                                     "input", input ? input : json_object()));
     }

@@ -165,7 +165,7 @@ static json_t *calls_of(const serve_said *s, size_t from)
     bool ok = list != NULL;
     for (size_t i = from; ok && i < s->n_calls; i++) {
         const serve_tool_call *c = &s->calls[i];
-        json_t *arguments = c->arguments.n ? json_loadb(c->arguments.data, c->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
+        json_t *arguments = c->arguments.n ? app_json_load(c->arguments.data, c->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
         ok = !json_array_append_new(list, json_pack("{s:s, s:{s:s, s:o}}", "id", c->id, "function", "name", c->name,
                                                     "arguments", arguments ? arguments : json_object()));
     }

@@ -120,7 +120,7 @@ static bool open_arguments(json_t *message, size_t i, serve_error *error)
         if (!function || !json_is_string(json_object_get(function, "name")))
             return serve_fail(error, 400, "messages", "messages[%zu]: tool_calls[%zu] names no function", i, k);
         if (!json_is_string(arguments)) continue;
-        json_t *open = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL);
+        json_t *open = app_json_load(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL);
         if (json_is_object(open) && json_object_set(function, "arguments", open)) {
             json_decref(open);
             return serve_fail_memory(error);
@@ -232,7 +232,7 @@ static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_er
         !serve_get_text(object, "reasoning_effort", &effort, error) ||
         !serve_get_bool(object, "enable_thinking", &think, error))
         return NULL;
-    json_t *all = given->data ? json_loadb(given->data, given->n, JSON_ALLOW_NUL, NULL) : json_object();
+    json_t *all = given->data ? app_json_load(given->data, given->n, JSON_ALLOW_NUL, NULL) : json_object();
     bool ok = all != NULL;
     if (ok && effort) ok = !json_object_set_new(all, "reasoning_effort", json_string(effort));
     if (ok && (!think || (effort && strcmp(effort, "none") == 0))) {
@@ -351,7 +351,7 @@ static bool force_call(serve_ask *ask, serve_error *error)
     if (ask->grammar) return serve_fail(error, 400, "tool_choice", "'tool_choice' and a grammar or schema exclude each other");
     if (!answer_force(&forced, &params, ask->tool_name, &why))
         return serve_fail(error, 400, "tool_choice", "'tool_choice': %s", why);
-    json_t *schema = json_loadb(forced.schema, forced.n_schema, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    json_t *schema = app_json_load(forced.schema, forced.n_schema, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     bool ok = schema && serve_ask_schema(ask, schema, "tools", error);
     if (!schema) serve_fail_memory(error);
     if (ok) ok = add_text(ask, forced.prefix, forced.n_prefix, false, true, error);

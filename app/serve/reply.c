@@ -15,17 +15,27 @@ bool serve_put_text(serve_reply_state *r, const char *text)
     return app_text_add(&r->out, text, strlen(text));
 }
 
+/* A whole event or none: what follows may be the error that tells why. */
+static bool whole_or_none(serve_reply_state *r, size_t n_before, bool ok)
+{
+    if (!ok && r->out.data) r->out.data[r->out.n = n_before] = '\0';
+    return ok;
+}
+
 bool serve_put_event(serve_reply_state *r, const char *name, json_t *json)
 {
+    const size_t n = r->out.n;
     bool ok = json != NULL;
     if (ok && name) ok = serve_put_text(r, "event: ") && serve_put_text(r, name) && serve_put_text(r, "\n");
     ok = ok && serve_put_text(r, "data: ");
-    return serve_json_add(&r->out, json) && ok && serve_put_text(r, "\n\n");
+    ok = serve_json_add(&r->out, json) && ok && serve_put_text(r, "\n\n");
+    return whole_or_none(r, n, ok);
 }
 
 bool serve_put_line(serve_reply_state *r, json_t *json)
 {
-    return serve_json_add(&r->out, json) && serve_put_text(r, "\n");
+    const size_t n = r->out.n;
+    return whole_or_none(r, n, serve_json_add(&r->out, json) && serve_put_text(r, "\n"));
 }
 
 json_t *serve_json_string(const app_text *text)
@@ -360,6 +370,7 @@ static bool advance(serve_reply_state *r)
     if (r->error.status || r->n_ended == r->ask.n) return true;
     const serve_event *e = serve_job_next(r->job, r->call, PATIENCE, &gone);
     if (e) take(r, e);
+    else if (r->job->lost) serve_fail_memory(&r->error);
     else if (!gone && r->ask.stream && strcmp(r->dialect->type, "application/x-ndjson")) serve_put_text(r, ": waiting\n\n");
     return !gone;
 }

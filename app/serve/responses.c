@@ -94,10 +94,10 @@ static bool convert_format(json_t *out, const json_t *body, serve_error *error)
     if (!serve_get_object(body, "text", &text, error)) return false;
     if (!text || !serve_get_object(text, "format", &format, error) || !format) return !error->status;
     json_t *type = json_object_get(format, "type"), *schema = json_object_get(format, "schema");
+    if (!type) return serve_fail(error, 400, "text", "'text.format' needs a 'type'");
     json_t *as =
         schema ? json_pack("{s:O, s:{s:O}}", "type", type, "json_schema", "schema", schema) : json_pack("{s:O}", "type", type);
-    return json_object_set_new(out, "response_format", as) == 0 ||
-           serve_fail(error, 400, "text", "'text.format' needs a 'type'");
+    return json_object_set_new(out, "response_format", as) == 0 || serve_fail_memory(error);
 }
 
 static bool convert(serve_ask *ask, serve_error *error)
@@ -162,13 +162,17 @@ static json_t *text_part(json_t *text)
     return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", text, "annotations", "logprobs");
 }
 
-/* part NULL: an item that has just begun */
-static json_t *message_item(const serve_reply_state *r, int i, json_t *part)
+static json_t *message_item(const serve_reply_state *r, int i, json_t *content, bool begun)
 {
     char id[64];
-    json_t *content = part ? json_pack("[o]", part) : json_array();
     return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", item_id(r, "msg", i, id), "status",
-                     part ? "completed" : "in_progress", "role", "assistant", "content", content);
+                     begun ? "in_progress" : "completed", "role", "assistant", "content", content);
+}
+
+/* One that has ended, with its only part. */
+static json_t *whole_message(const serve_reply_state *r, int i, json_t *part)
+{
+    return message_item(r, i, json_pack("[o]", part), false);
 }
 
 static json_t *call_item(const serve_reply_state *r, int i, const serve_tool_call *c, bool begun)
@@ -201,7 +205,7 @@ static json_t *response(const serve_reply_state *r, const char *status)
     if (ok && whole && s->reasoning.n)
         ok = !json_array_append_new(output, reasoning_item(r, i++, serve_json_string(&s->reasoning)));
     if (ok && whole && (s->content.n || !s->n_calls))
-        ok = !json_array_append_new(output, message_item(r, i++, text_part(serve_json_string(&s->content))));
+        ok = !json_array_append_new(output, whole_message(r, i++, text_part(serve_json_string(&s->content))));
     for (size_t k = 0; ok && whole && k < s->n_calls; k++)
         ok = !json_array_append_new(output, call_item(r, i++, &s->calls[k], false));
     if (!ok) {
@@ -225,7 +229,9 @@ static bool put(serve_reply_state *r, const char *type, json_t *json)
 {
     const bool ok = json && !json_object_set_new(json, "type", json_string(type)) &&
                     !json_object_set_new(json, "sequence_number", json_integer(r->n_numbered++));
-    return serve_put_event(r, type, json) && ok;
+    if (ok) return serve_put_event(r, type, json);
+    json_decref(json);
+    return false;
 }
 
 static bool put_item(serve_reply_state *r, const char *type, int i, json_t *item)
@@ -240,7 +246,9 @@ static bool put_piece(serve_reply_state *r, const char *type, const char *prefix
     json_t *json = json_pack("{s:s, s:i, s:o}", "item_id", item_id(r, prefix, i, id), "output_index", i, field, text);
     bool ok = json && (!strcmp(prefix, "fc") || !json_object_set_new(json, "content_index", json_integer(0)));
     if (ok && !strcmp(prefix, "msg")) ok = !json_object_set_new(json, "logprobs", json_array());
-    return put(r, type, json) && ok;
+    if (ok) return put(r, type, json);
+    json_decref(json);
+    return false;
 }
 
 static bool put_part(serve_reply_state *r, const char *type, int i, json_t *part)
@@ -273,7 +281,7 @@ static bool close_item(serve_reply_state *r, serve_said *s)
                put_item(r, "response.output_item.done", i, reasoning_item(r, i, since(&s->reasoning, s->block_from)));
     return put_piece(r, "response.output_text.done", "msg", i, "text", since(&s->content, s->block_from)) &&
            put_part(r, "response.content_part.done", i, text_part(since(&s->content, s->block_from))) &&
-           put_item(r, "response.output_item.done", i, message_item(r, i, text_part(since(&s->content, s->block_from))));
+           put_item(r, "response.output_item.done", i, whole_message(r, i, text_part(since(&s->content, s->block_from))));
 }
 
 static bool open_item(serve_reply_state *r, serve_said *s, int kind, size_t from)
@@ -285,7 +293,7 @@ static bool open_item(serve_reply_state *r, serve_said *s, int kind, size_t from
     if (kind == ITEM_CALL)
         return put_item(r, "response.output_item.added", i, call_item(r, i, &s->calls[s->n_calls - 1], true));
     if (kind == ITEM_REASONING) return put_item(r, "response.output_item.added", i, reasoning_item(r, i, json_string("")));
-    return put_item(r, "response.output_item.added", i, message_item(r, i, NULL)) &&
+    return put_item(r, "response.output_item.added", i, message_item(r, i, json_array(), true)) &&
            put_part(r, "response.content_part.added", i, text_part(json_string("")));
 }
 

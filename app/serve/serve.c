@@ -80,15 +80,23 @@ const char *serve_id(serve_server *server, const char *prefix, char out[48])
     return out;
 }
 
-static int append(const char *bytes, size_t n, void *text)
+typedef struct growing {
+    app_text *text;
+    bool failed; /* for good: jansson goes on when a key could not be added */
+} growing;
+
+static int append(const char *bytes, size_t n, void *user)
 {
-    return app_text_add(text, bytes, n) ? 0 : -1;
+    growing *g = user;
+    g->failed = g->failed || !app_text_add(g->text, bytes, n);
+    return g->failed ? -1 : 0;
 }
 
 bool serve_json_add(app_text *out, json_t *json)
 {
-    const size_t n = out->n;
-    const bool ok = json && json_dump_callback(json, append, out, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) == 0;
+    const size_t n = out->n, flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9);
+    growing g = {.text = out};
+    const bool ok = json && json_dump_callback(json, append, &g, flags) == 0 && !g.failed;
     json_decref(json);
     if (!ok && out->data) out->data[out->n = n] = '\0';
     return ok;
@@ -124,7 +132,8 @@ int app_serve(const app_options *options)
                                      "(Debian: libmicrohttpd-dev) and build again");
     int bad = check_options(&server);
     if (bad) return bad;
-    json_object_seed(0); /* before there are threads */
+    app_json_watch(); /* before there are threads */
+    json_object_seed(0);
     pthread_mutex_init(&connections.lock, NULL);
     sem_init(&server.work, 0, n_work ? n_work : 1);
     bad = serve_models_create(&models, &server);

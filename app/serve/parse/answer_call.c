@@ -258,7 +258,7 @@ answer_step answer_object_begin(answer_parser *p)
 /* The JSON string in p->word. NULL: it is none, or holds a NUL; the caller frees the JSON. */
 static const char *word_string(answer_parser *p, json_t **json)
 {
-    *json = json_loadb(p->word.data, p->word.n, JSON_DECODE_ANY, NULL);
+    *json = app_json_load(p->word.data, p->word.n, JSON_DECODE_ANY, NULL);
     return json_string_value(*json);
 }
 
@@ -328,7 +328,7 @@ static bool object_value(answer_parser *p)
         p->has_arguments = true;
         if (p->string_value) { /* JSON within a string */
             const char *text = word_string(p, &json);
-            json_t *inner = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+            json_t *inner = text ? app_json_load(text, strlen(text), JSON_DECODE_ANY, NULL) : NULL;
             if (!inner) text = p->word.data;
             json_decref(inner);
             if (p->has_name) tell_arguments(p, text);
