@@ -13,12 +13,24 @@
 
 #define MAX_WORD 96
 #define MAX_VALUES 64
+#define MAX_CHUNK ((int64_t)1 << 20) /* elements drawn at a time, but a row at least */
+#define SHAPE_CTX 32768              /* context_length of every shape */
+
+static const mkarch_spec *find(const mkarch_spec *specs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(specs[i].name, name)) return &specs[i];
+    return NULL;
+}
 
 const mkarch_spec *mkarch_find(const char *name)
 {
-    for (size_t i = 0; i < mkarch_n_specs; i++)
-        if (!strcmp(mkarch_specs[i].name, name)) return &mkarch_specs[i];
-    return NULL;
+    return find(mkarch_specs, mkarch_n_specs, name);
+}
+
+const mkarch_spec *mkarch_find_shape(const char *name)
+{
+    return find(mkarch_shapes, mkarch_n_shapes, name);
 }
 
 /* ---- Lines --------------------------------------------------------------------------------------- */
@@ -55,6 +67,9 @@ static aerie_status for_lines(const char *text, line_fn *fn, void *context, aeri
 typedef struct writing {
     const mkarch_spec *spec;
     bool decoded;
+    uint32_t type; /* of matrices and embeddings */
+    uint32_t n_ctx, n_vocab;
+    size_t n_layers;
     ae_gguf_writer *writer;
 } writing;
 
@@ -89,6 +104,7 @@ static aerie_status write_key(void *context, const char *line, aerie_error *erro
         values[n++] = strtod(word, &end);
         if (*end) return bad_line(w->spec, line, error);
     } while (n < MAX_VALUES && next_word(&at, word));
+    if (n == strlen(w->spec->layers) && w->n_layers < n) n = w->n_layers;
     if (strchr("IBF", *type)) return write_array(w, key, *type, values, n, error);
     if (n > 1) return bad_line(w->spec, line, error);
     if (*type == 'u') return ae_gguf_writer_u32(w->writer, key, (uint32_t)values[0], error);
@@ -100,14 +116,14 @@ static aerie_status write_key(void *context, const char *line, aerie_error *erro
 static aerie_status write_keys(writing *w, aerie_error *error)
 {
     const mkarch_spec *spec = w->spec;
-    const mk_options vocab = {.n_vocab = MKARCH_VOCAB};
+    const mk_options vocab = {.n_vocab = w->n_vocab};
     char key[MAX_WORD];
     AE_TRY(ae_gguf_writer_string(w->writer, "general.architecture", spec->arch, error));
     AE_TRY(ae_gguf_writer_string(w->writer, "general.name", "random", error));
     snprintf(key, sizeof key, "%s.block_count", spec->arch);
-    AE_TRY(ae_gguf_writer_u32(w->writer, key, (uint32_t)strlen(spec->layers), error));
+    AE_TRY(ae_gguf_writer_u32(w->writer, key, (uint32_t)w->n_layers, error));
     snprintf(key, sizeof key, "%s.context_length", spec->arch);
-    AE_TRY(ae_gguf_writer_u32(w->writer, key, MKARCH_CTX, error));
+    AE_TRY(ae_gguf_writer_u32(w->writer, key, w->n_ctx, error));
     AE_TRY(for_lines(spec->keys, write_key, w, error));
     return mk_vocab(&vocab, w->writer, error);
 }
@@ -152,11 +168,12 @@ static float uniform(uint64_t *state)
     return (float)(mk_random(state) >> 40) * 0x1p-24f;
 }
 
-static void fill(const tensor *t, uint64_t *state, float *x, size_t n)
+/* The elements from `first` on of a tensor that has n_all of them. */
+static void fill(const tensor *t, uint64_t *state, float *x, size_t first, size_t n, size_t n_all)
 {
     const float sd = 1.2f * t->gain / sqrtf((float)t->ne[0]);
     for (size_t i = 0; i < n; i++) {
-        const float part = n > 1 ? (float)i / (float)(n - 1) : 0.0f;
+        const float part = n_all > 1 ? (float)(first + i) / (float)(n_all - 1) : 0.0f;
         switch (t->init) {
         case 'w': x[i] = sd * normal(state); break;
         case 'e': x[i] = t->gain * normal(state); break;
@@ -168,7 +185,7 @@ static void fill(const tensor *t, uint64_t *state, float *x, size_t n)
         case 'a': x[i] = -t->gain * (0.2f + 3.8f * uniform(state)); break;
         case 'o': x[i] = t->gain * (0.5f + uniform(state)); break;
         case 'f': x[i] = 1.0f + 7.0f * part; break;
-        case 'F': x[i] = 2 * i < n ? 1.0f : 1e30f; break;
+        case 'F': x[i] = 2 * (first + i) < n_all ? 1.0f : 1e30f; break;
         default: x[i] = 1.0f + t->gain * uniform(state);
         }
     }
@@ -176,9 +193,17 @@ static void fill(const tensor *t, uint64_t *state, float *x, size_t n)
 
 typedef aerie_status tensor_fn(writing *w, const tensor *t, const char *name, aerie_error *error);
 
+/* The type that a tensor's numbers are drawn in. */
+static uint32_t type_drawn(const writing *w, const tensor *t)
+{
+    if (t->init == 'x') return AE_TYPE_MXFP4;
+    const bool matrix = strchr("we", t->init) && t->n_dims > 1 && strcmp(t->name, "ffn_gate_inp");
+    return matrix ? mk_type_for(w->type, (uint32_t)t->ne[0]) : AE_TYPE_F32;
+}
+
 static uint32_t type_of(const writing *w, const tensor *t)
 {
-    return t->init == 'x' && !w->decoded ? AE_TYPE_MXFP4 : AE_TYPE_F32;
+    return w->decoded ? AE_TYPE_F32 : type_drawn(w, t);
 }
 
 static aerie_status describe_one(writing *w, const tensor *t, const char *name, aerie_error *error)
@@ -186,23 +211,27 @@ static aerie_status describe_one(writing *w, const tensor *t, const char *name, 
     return ae_gguf_writer_tensor(w->writer, name, type_of(w, t), t->n_dims, t->ne, error);
 }
 
-
 static aerie_status write_one(writing *w, const tensor *t, const char *name, aerie_error *error)
 {
-    const uint32_t type = t->init == 'x' ? AE_TYPE_MXFP4 : AE_TYPE_F32;
-    const size_t n = (size_t)(t->ne[0] * t->ne[1] * t->ne[2]), bytes = ae_type_row_bytes(type, n);
-    float *x = ae_alloc(2 * n, sizeof *x);
-    void *drawn = x + n;
-    if (!x) return ae_fail_memory(error, "a tensor", 2 * n * sizeof *x);
+    const uint32_t type = type_drawn(w, t);
+    const size_t n_all = (size_t)(t->ne[0] * t->ne[1] * t->ne[2]);
+    const size_t most = (size_t)(t->ne[0] * (t->ne[0] < MAX_CHUNK ? MAX_CHUNK / t->ne[0] : 1));
+    float *x = ae_alloc(2 * (n_all < most ? n_all : most), sizeof *x);
+    if (!x) return ae_fail_memory(error, "a tensor", 2 * most * sizeof *x);
     uint64_t state = mk_stream(1, name);
-    if (type == AE_TYPE_F32) fill(t, &state, drawn, n);
-    else mk_blocks(type, 1.2f * t->gain / sqrtf((float)t->ne[0]), false, &state, drawn, n);
-    aerie_status status;
-    if (type_of(w, t) == type) {
-        status = ae_gguf_writer_data(w->writer, drawn, bytes, error);
-    } else {
-        ae_type_get(type)->decode(drawn, x, n);
-        status = ae_gguf_writer_data(w->writer, x, n * sizeof *x, error);
+    aerie_status status = AERIE_OK;
+    for (size_t done = 0, n; done < n_all && status == AERIE_OK; done += n) {
+        n = n_all - done < most ? n_all - done : most;
+        void *drawn = x + n;
+        const float sd = t->gain * (t->init == 'e' ? 1.0f : 1.2f / sqrtf((float)t->ne[0]));
+        if (type == AE_TYPE_F32) fill(t, &state, drawn, done, n, n_all);
+        else mk_blocks(type, sd, w->type != AE_TYPE_F32, &state, drawn, n);
+        if (type_of(w, t) == type) {
+            status = ae_gguf_writer_data(w->writer, drawn, ae_type_row_bytes(type, n), error);
+        } else {
+            ae_type_get(type)->decode(drawn, x, n);
+            status = ae_gguf_writer_data(w->writer, x, n * sizeof *x, error);
+        }
     }
     ae_free(x);
     return status;
@@ -222,7 +251,7 @@ static aerie_status for_tensor(writing *w, const char *line, tensor_fn *fn, aeri
         snprintf(name, sizeof name, "%.*s%s", length, t.name, suffix);
         return fn(w, &t, name, error);
     }
-    for (size_t i = 0; w->spec->layers[i]; i++) {
+    for (size_t i = 0; i < w->n_layers; i++) {
         if (strcmp(t.layers, "*") && !strchr(t.layers, w->spec->layers[i])) continue;
         snprintf(name, sizeof name, "blk.%zu.%.*s%s", i, length, t.name, suffix);
         AE_TRY(fn(w, &t, name, error));
@@ -249,11 +278,39 @@ static aerie_status write_model(writing *w, aerie_error *error)
     return ae_gguf_writer_finish(w->writer, error);
 }
 
+static aerie_status write_file(writing *w, const char *path, aerie_error *error)
+{
+    AE_TRY(ae_gguf_writer_create(&w->writer, path, error));
+    const aerie_status status = write_model(w, error);
+    ae_gguf_writer_free(w->writer);
+    return status;
+}
+
 aerie_status mkarch_write(const mkarch_spec *spec, bool decoded, const char *path, aerie_error *error)
 {
-    writing w = {.spec = spec, .decoded = decoded};
-    AE_TRY(ae_gguf_writer_create(&w.writer, path, error));
-    const aerie_status status = write_model(&w, error);
-    ae_gguf_writer_free(w.writer);
-    return status;
+    writing w = {.spec = spec, .decoded = decoded, .type = AE_TYPE_F32, .n_ctx = MKARCH_CTX, .n_vocab = MKARCH_VOCAB,
+                 .n_layers = strlen(spec->layers)};
+    return write_file(&w, path, error);
+}
+
+/* How many rows the embedding has. */
+static aerie_status find_vocab(void *context, const char *line, aerie_error *error)
+{
+    writing *w = context;
+    tensor t;
+    if (!parse_tensor(line, &t)) return bad_line(w->spec, line, error);
+    if (!strcmp(t.name, "token_embd")) w->n_vocab = (uint32_t)t.ne[1];
+    return AERIE_OK;
+}
+
+aerie_status mkarch_write_shape(const mkarch_spec *shape, const char *type, uint32_t n_layers, const char *path, aerie_error *error)
+{
+    const ae_type_info *info = ae_type_by_name(type);
+    writing w = {.spec = shape, .n_ctx = SHAPE_CTX, .n_layers = n_layers ? n_layers : strlen(shape->layers)};
+    if (!info) return ae_fail(error, AERIE_ERROR_ARGUMENT, "\"%s\" is no type for weights; q4_0, q8_0, q4_K, f16 ... are", type);
+    if (w.n_layers > strlen(shape->layers))
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "%s has %zu layers, not %u", shape->name, strlen(shape->layers), n_layers);
+    w.type = info->type;
+    AE_TRY(for_lines(shape->tensors, find_vocab, &w, error));
+    return write_file(&w, path, error);
 }

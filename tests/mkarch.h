@@ -1,18 +1,20 @@
-/* mkarch.h - a tiny random F32 model of every architecture, as complete GGUF files.
+/* mkarch.h - a tiny random F32 model of every architecture, and published shapes in quantized types, as complete GGUF files.
  *
  * For comparisons with another engine (tests/golden/arch) and for anything that needs a model of a given kind: each takes
  * milliseconds to write. The shapes are chosen so that a rule which is broken shows in the logits: head sizes that differ from
  * n_embd / n_heads, windows shorter than the text, groups of unequal size, weights that make every layer count. Same name:
  * same bytes, on every machine. What a model consists of stands in mkarch_table.c, as text: see mkarch_spec.
+ *
+ * mkarch_shapes.c has models as large as published ones, for load times, memory and speed.
  */
 #ifndef AE_TEST_MKARCH_H
 #define AE_TEST_MKARCH_H
 
 #include "base/err.h"
 
-/* Of every vocabulary: three control tokens, the 256 bytes, five merges. */
+/* Of every tiny vocabulary: three control tokens, the 256 bytes, five merges. */
 #define MKARCH_VOCAB 264
-/* context_length of every model */
+/* context_length of every tiny model */
 #define MKARCH_CTX 256
 
 /* One model. The texts have one entry per line, its words separated by single spaces.
@@ -41,8 +43,17 @@ extern const size_t mkarch_n_specs;
 
 const mkarch_spec *mkarch_find(const char *name); /* NULL if unknown */
 
+extern const mkarch_spec mkarch_shapes[]; /* [mkarch_n_shapes] */
+extern const size_t mkarch_n_shapes;
+
+const mkarch_spec *mkarch_find_shape(const char *name); /* NULL if unknown */
+
 /* Writes the model; decoded: quantized weights as the F32 numbers that they stand for. FORMAT names a line of the spec that
  * makes no sense. */
 aerie_status mkarch_write(const mkarch_spec *spec, bool decoded, const char *path, aerie_error *error);
+
+/* Writes a shape, w and e as random blocks of `type`, apart from routers and from rows that are no whole blocks (mk_type_for). Of its
+ * layers, the first n_layers, 0 being all; lists with a value per layer are cut, too. ARGUMENT for an unknown type or too many layers. */
+aerie_status mkarch_write_shape(const mkarch_spec *shape, const char *type, uint32_t n_layers, const char *path, aerie_error *error);
 
 #endif

@@ -55,6 +55,8 @@ def arguments():
                       "else the same type)")
     train = p.add_argument_group("training")
     train.add_argument("--minutes", type=float, default=60, help="how long to train; 0: until --epochs")
+    train.add_argument("--start-from", metavar="HEAD.gguf",
+                       help="begin with the weights of a head written before, where there is no checkpoint yet (eagle3)")
     train.add_argument("--epochs", type=float, default=8, help="passes over the data at most")
     train.add_argument("--depths", type=int, default=5, help="steps unrolled: how far ahead the head learns to draft")
     train.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate of norms (Adam); of output rows 0.3 of it")
@@ -136,7 +138,8 @@ def check_mtp(args, target):
         raise SystemExit(f"train_head: --kind mtp trains blocks for {' and '.join(nextn.ARCHITECTURES)}; {args.model} is of {target.arch}")
     if args.type.upper() not in nextn.TYPES:
         raise SystemExit(f"train_head: --type {args.type} is none that an MTP block is written in; {', '.join(nextn.TYPES)} are")
-    for option, given in (("--ffn", args.ffn), ("--kv-heads", args.kv_heads), ("--taps", args.taps), ("--output-type", args.output_type)):
+    for option, given in (("--start-from", args.start_from),
+                          ("--ffn", args.ffn), ("--kv-heads", args.kv_heads), ("--taps", args.taps), ("--output-type", args.output_type)):
         if given:
             raise SystemExit(f"train_head: {option} is of --kind eagle3; an MTP block has the target's shape")
 
@@ -159,6 +162,8 @@ def main():
     target = target_file.read(args.model)
     layers = target.n_layers
     mtp = args.kind == "mtp"
+    if args.start_from and not Path(args.start_from).is_file():
+        raise SystemExit(f"train_head: there is no head '{args.start_from}'")
     if mtp:
         check_mtp(args, target)
     taps = [int(t) for t in args.taps.split(",")] if args.taps else sorted({min(2, layers - 1), layers // 2, layers})
@@ -170,7 +175,8 @@ def main():
     answers, features = make_answers(args, engine, work, taps if layers in taps else taps + [layers])
     run = work / "run"
     train.train(train.Options(
-        model=args.model, kind=args.kind, features=[str(f) for f in features], answers=[str(a) for a in answers], out=str(run), taps=taps,
+        model=args.model, kind=args.kind, features=[str(f) for f in features], answers=[str(a) for a in answers], out=str(run),
+        start=args.start_from or "", taps=taps,
         n_draft=args.draft_vocab, n_ff=target.n_ff if mtp else args.ffn or target.n_ff * 4 // 3,
         n_kv_heads=target.n_kv_heads if mtp else args.kv_heads, depths=args.depths, lr=args.lr, lr_matrix=args.lr_matrix, batch_rows=args.batch,
         ce_share=args.ce_share, n_common=args.common, n_rare=args.rare, minutes=args.minutes, epochs=args.epochs, eval_every=args.eval_every, seed=args.seed))

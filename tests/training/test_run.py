@@ -222,3 +222,48 @@ def test_prose_is_taken_from_files(tmp_path):
     assert passages == [" ".join(good.split())] and sentences["de"] == [german] and sentences["fr"] == []
     made = prompts.make(3, {"translation": 200}, sentences={"de": [german]})
     assert any(german in p["text"] for p in made)
+
+
+def test_a_run_starts_from_a_written_head(tmp_path):
+    from gguf import GGUFWriter
+    from headtrain import resume
+    from headtrain.head import Head
+    shape = dict(n_embd=8, n_target_embd=8, n_taps=2, n_heads=2, n_kv_heads=2, head_dim=4, n_ff=12, n_draft=5, eps=1e-5, rope_theta=1e4)
+    head = Head(shape, torch.zeros(9, 8), torch.tensor([0, 2, 3, 5, 8]))
+    path = tmp_path / "head.gguf"
+
+    def write(feedback, without=None):
+        w = GGUFWriter(str(path), "eagle3")
+        for name, value in (("embedding_length", 8), ("target_hidden_size", 8), ("attention.head_count", 2), ("attention.head_count_kv", 2),
+                            ("attention.key_length", 4), ("feed_forward_length", 12)):
+            w.add_uint32(f"eagle3.{name}", value)
+        for name, value in (("attention.layer_norm_rms_epsilon", 1e-5), ("rope.freq_base", 1e4)):
+            w.add_float32(f"eagle3.{name}", value)
+        for name, value in (("fc_norm", True), ("norm_before_residual", False), ("norm_before_fc", False)):
+            w.add_bool(f"eagle3.{name}", value)
+        w.add_string("eagle3.feedback", feedback)
+        w.add_string("eagle3.draft_map", "absolute")
+        w.add_array("eagle3.target_layers", [1, 3])
+        names = {ours: name for name, ours in dict(resume.NAMES, **{"fc_norm.0": "fc_norm.0", "fc_norm.1": "fc_norm.1"}).items()}
+        for name, value in head.state_dict().items():
+            if name == "d2t":
+                w.add_tensor("d2t", value.numpy())
+            elif name != without:
+                w.add_tensor(f"{names[name.removesuffix('.weight')]}.weight", value.numpy())
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+    write("post")
+    found, state = resume.read(str(path), [1, 3])
+    assert {k: pytest.approx(v) for k, v in shape.items()} == found
+    assert set(state) == set(head.state_dict())
+    assert all(torch.equal(state[name], value) for name, value in head.state_dict().items())
+    with pytest.raises(SystemExit, match="target_layers is"):
+        resume.read(str(path), [1, 2])
+    write("pre")
+    with pytest.raises(SystemExit, match="feedback is pre"):
+        resume.read(str(path), [1, 3])
+    write("post", "midlayer.hidden_norm.weight")
+    with pytest.raises(SystemExit, match="has no tensor 'blk.0.attn_norm_2.weight'"):
+        resume.read(str(path), [1, 3])

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from . import evaluate, pointing, target as target_file
+from . import evaluate, pointing, resume, target as target_file
 from .features import Corpus, count_tokens, draft_vocabulary
 from .head import KINDS, Batch, round_up, unroll
 from .muon import Muon
@@ -32,6 +32,7 @@ class Options:
     features: list = field(default_factory=list)
     answers: list = field(default_factory=list)  # JSON lines with groups and temperatures of the conversations
     out: str = ""             # folder of checkpoints and log
+    start: str = ""           # a written head to begin with (resume.py), where there is no checkpoint yet
     taps: list = field(default_factory=list)     # of those in the features file; empty: all
     n_draft: int = 8192
     n_ff: int = 2048
@@ -139,6 +140,9 @@ class Run:
             if o.n_draft > len(saved["head"]["d2t"]):
                 self.widen(saved)
             shape, d2t = saved["shape"], saved["head"]["d2t"]
+        elif o.start:
+            shape, state = resume.read(o.start, self.taps)
+            d2t = state["d2t"]
         else:
             ids, covered = draft_vocabulary(self.uses(), o.n_draft, self.target.ends)
             self.say(f"draft vocabulary: {len(ids)} of {t.n_vocab} tokens, {100 * covered:.2f}% of the answers")
@@ -146,10 +150,12 @@ class Run:
             shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads, n_kv_heads=o.n_kv_heads or t.n_heads,
                          head_dim=t.head_dim, n_ff=o.n_ff, n_draft=len(d2t), eps=t.eps, rope_theta=t.rope_theta)
         head = KINDS[o.kind](shape, torch.tensor(t.embedding), d2t)
-        if not saved:
+        if o.start and not saved:
+            head.load_state_dict(state)
+        elif not saved:
             head.start_from(torch.tensor(t.output), torch.tensor(t.output_norm), max(range(len(self.taps)), key=lambda i: self.taps[i]))
         self.head = head.to(self.device)
-        if not saved:
+        if not saved and not o.start:
             self.point()
         self.output_norm = torch.tensor(t.output_norm).to(self.device)
         self.tail = None

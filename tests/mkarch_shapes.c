@@ -1,0 +1,69 @@
+/* mkarch_shapes.c - the full shapes of published models, for load times, memory and speed with random quantized weights.
+ *
+ * What a line means: mkarch.h. The sizes are those of the published configurations; chat templates, tokenizers and MTP
+ * blocks are not copied.
+ */
+#include "mkarch.h"
+
+#define RMS_6 "f attention.layer_norm_rms_epsilon 1e-6\n"
+#define X3(letters) letters letters letters
+#define X4(letters) letters letters letters letters
+#define X6(letters) X3(letters) X3(letters)
+#define X8(letters) X4(letters) X4(letters)
+#define X10(letters) X6(letters) X4(letters)
+
+#define QWEN35_KEYS                                                                                                            \
+    RMS_6 "u attention.key_length 256\nu attention.value_length 256\nu rope.dimension_count 64\nf rope.freq_base 1e7\n"         \
+    "I rope.dimension_sections 11 11 10 0\nu full_attention_interval 4\nu ssm.conv_kernel 4\nu ssm.inner_size 4096\n"          \
+    "u ssm.state_size 128\nu ssm.time_step_rank 32\nu ssm.group_count 16\n"
+/* of rows of `e`; recurrent layers l, layers with attention a: q and gate of `q`, keys and values of `k` */
+#define QWEN35_MIXERS(e, q, k, o)                                                                                              \
+    "* attn_norm n " #e "\n* post_attention_norm n " #e "\n"                                                                   \
+    "a attn_q w " #e " " #q "\na attn_k w " #e " " #k "\na attn_v w " #e " " #k "\na attn_output w " #o " " #e "\n"            \
+    "a attn_q_norm n 256\na attn_k_norm n 256\n"                                                                               \
+    "l attn_qkv w " #e " 8192\nl attn_gate w " #e " 4096\nl ssm_conv1d c 4 8192\nl ssm_dt.bias s 32\nl ssm_a. a 32\n"          \
+    "l ssm_norm n 128\nl ssm_out w 4096 " #e "\nl ssm_alpha w " #e " 32\nl ssm_beta w " #e " 32\n"
+
+const mkarch_spec mkarch_shapes[] = {
+    {"gpt-oss-20b", "gpt-oss", X6("aaaa"),
+     "u embedding_length 2880\nu feed_forward_length 2880\nf attention.layer_norm_rms_epsilon 1e-5\n"
+     "u attention.head_count 64\nu attention.head_count_kv 8\nu attention.key_length 64\nu attention.value_length 64\n"
+     "u rope.dimension_count 64\nf rope.freq_base 150000\ns rope.scaling.type yarn\nf rope.scaling.factor 32\n"
+     "u rope.scaling.original_context_length 4096\nu attention.sliding_window 128\n"
+     "u expert_count 32\nu expert_used_count 4\nu expert_feed_forward_length 2880\n",
+     "- token_embd e 2880 201088\n- output_norm n 2880\n- output w2 2880 201088\n"
+     "* attn_norm n 2880\n* post_attention_norm n 2880\n"
+     "* attn_q w 2880 4096\n* attn_k w 2880 512\n* attn_v w 2880 512\n* attn_output w 4096 2880\n"
+     "* attn_q.bias b 4096\n* attn_k.bias b 512\n* attn_v.bias b 512\n* attn_output.bias b 2880\n* attn_sinks s 64\n"
+     "* ffn_gate_inp w 2880 32\n* ffn_gate_inp.bias b 32\n"
+     "* ffn_gate_exps x 2880 2880 32\n* ffn_up_exps x 2880 2880 32\n* ffn_down_exps x 2880 2880 32\n"
+     "* ffn_gate_exps.bias b 2880 32\n* ffn_up_exps.bias b 2880 32\n* ffn_down_exps.bias b 2880 32\n"},
+    /* windowed layers s and full ones f; S and F the last 18, which have no keys of their own */
+    {"gemma4-e4b", "gemma4", X4("sssssf") X3("SSSSSF"),
+     "u embedding_length 2560\nu feed_forward_length 10240\n" RMS_6
+     "u attention.head_count 8\nu attention.head_count_kv 2\nu attention.key_length 512\nu attention.value_length 512\n"
+     "u attention.key_length_swa 256\nu attention.value_length_swa 256\nu rope.dimension_count 512\nf rope.freq_base 1e6\n"
+     "u rope.dimension_count_swa 256\nf rope.freq_base_swa 10000\nu attention.sliding_window 512\n"
+     "f final_logit_softcapping 30\nu attention.shared_kv_layers 18\nu embedding_length_per_layer_input 256\n"
+     "B attention.sliding_window_pattern" X6(" 1 1 1 1 1 0") " 1 1 1 1 1 0\n",
+     "- token_embd e0.1 2560 262144\n- output_norm n 2560\n- rope_freqs F 256\n- per_layer_token_embd e0.25 10752 262144\n"
+     "- per_layer_model_proj w 2560 10752\n- per_layer_proj_norm n 256\n"
+     "* attn_norm n 2560\n* ffn_norm n 2560\n* post_attention_norm n 2560\n* post_ffw_norm n 2560\n"
+     "sS attn_q w 2560 2048\ns attn_k w 2560 512\ns attn_v w 2560 512\nsS attn_output w 2048 2560\n"
+     "fF attn_q w 2560 4096\nf attn_k w 2560 1024\nf attn_v w 2560 1024\nfF attn_output w 4096 2560\n"
+     "sS attn_q_norm n0.6 256\ns attn_k_norm n0.6 256\nfF attn_q_norm n0.5 512\nf attn_k_norm n0.5 512\n"
+     "* ffn_gate w 2560 10240\n* ffn_up w 2560 10240\n* ffn_down w2 10240 2560\n"
+     "* inp_gate w 2560 256\n* proj w 256 2560\n* post_norm n 2560\n* layer_output_scale o 1\n"},
+    {"qwen3.5-4b", "qwen35", X8("llla"),
+     "u embedding_length 2560\nu feed_forward_length 9216\nu attention.head_count 16\nu attention.head_count_kv 4\n" QWEN35_KEYS,
+     "- token_embd e0.3 2560 248320\n- output_norm n 2560\n" QWEN35_MIXERS(2560, 8192, 1024, 4096)
+     "* ffn_gate w 2560 9216\n* ffn_up w 2560 9216\n* ffn_down w2 9216 2560\n"},
+    {"qwen3.5-35b-a3b", "qwen35moe", X10("llla"),
+     "u embedding_length 2048\nu attention.head_count 16\nu attention.head_count_kv 2\nu expert_count 256\n"
+     "u expert_used_count 8\nu expert_feed_forward_length 512\nu expert_shared_feed_forward_length 512\n" QWEN35_KEYS,
+     "- token_embd e 2048 248320\n- output_norm n 2048\n- output w2 2048 248320\n" QWEN35_MIXERS(2048, 8192, 512, 4096)
+     "* ffn_gate_inp w 2048 256\n* ffn_gate_exps w 2048 512 256\n* ffn_up_exps w 2048 512 256\n"
+     "* ffn_down_exps w2 512 2048 256\n* ffn_gate_shexp w 2048 512\n* ffn_up_shexp w 2048 512\n"
+     "* ffn_down_shexp w2 512 2048\n* ffn_gate_inp_shexp w2 2048\n"},
+};
+const size_t mkarch_n_shapes = sizeof mkarch_shapes / sizeof mkarch_shapes[0];
