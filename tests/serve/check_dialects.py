@@ -1,8 +1,11 @@
 """The same answers in other dialects: Anthropic's messages, OpenAI's responses, llama.cpp's completion and infill, ollama's lines;
 tools, saved slots, several models."""
+import http.client
 import json
 import os
+import random
 import threading
+import time
 import unittest
 
 import rig
@@ -229,6 +232,54 @@ class Slots(unittest.TestCase):
             t.join()
             self.assertEqual(a.status, 200, a.body)
             self.assertEqual(s.post("/v1/completions", body).json["choices"], answers[0]["choices"])
+
+
+    def test_a_server_that_is_killed_leaves_slots_that_load_or_are_refused(self):
+        folder = os.path.join(rig.FOLDER, "killed")
+        os.mkdir(folder)
+        options = ("-np", "2", "--slot-save-path", folder, "--no-access-log")
+        prompt = {"prompt": "a prompt of some length " * 10, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+        rng = random.Random(1)
+
+        def until_it_dies(call):
+            try:
+                for i in range(10**6):
+                    call(i)
+            except (OSError, http.client.HTTPException):
+                pass
+        expected = None
+        for _ in range(3):
+            s = Server(*options)
+            first = s.post("/v1/completions", prompt).json["choices"]
+            expected = expected or first
+            self.assertEqual(first, expected)
+            calls = [lambda i: s.post("/slots/0?action=save", {"filename": f"s{i % 3}"}),
+                     lambda i: s.post("/slots/1?action=restore", {"filename": f"s{i % 3}"}), lambda i: s.post("/v1/completions", prompt)]
+            threads = [threading.Thread(target=until_it_dies, args=(c,)) for c in calls]
+            for t in threads:
+                t.start()
+            while not os.path.exists(os.path.join(folder, "s0")):
+                time.sleep(0.002)
+            time.sleep(rng.random() * 0.1)
+            s.process.kill()
+            for t in threads:
+                t.join()
+            s.stop()
+        with Server(*options) as s:
+            for name in os.listdir(folder):  # among them what was being written, under a name of its own
+                a = s.post("/slots/0?action=restore", {"filename": name})
+                self.assertIn(a.status, (200,) if len(name) == 2 else (200, 400), (name, a.body))
+                self.assertEqual(s.post("/v1/completions", prompt).json["choices"], expected)
+            with open(os.path.join(folder, "s0"), "rb") as f:
+                data = f.read()
+            for _ in range(40):
+                at = rng.randrange(len(data))
+                broken = data[:at] if rng.random() < 0.5 else data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1:]
+                with open(os.path.join(folder, "broken"), "wb") as f:
+                    f.write(broken)
+                a = s.post("/slots/0?action=restore", {"filename": "broken"})
+                self.assertEqual((a.status, a.json["error"]["type"]), (400, "invalid_request_error"), (at, len(broken), a.body))
+            self.assertEqual(s.post("/v1/completions", prompt).json["choices"], expected)
 
 
 class Models(unittest.TestCase):
