@@ -111,6 +111,10 @@ bool app_json_failed(void);
 /* NaN and infinities have no JSON number: null. */
 json_t *app_json_real(double value);
 
+/* Of "NAME-00002-of-00005.gguf" the bytes of NAME, *part 2 and *of 5; of "NAME.gguf" the bytes of NAME, and 0; of a name
+ * without ".gguf" all bytes. */
+size_t app_split_name(const char *path, unsigned *part, unsigned *of);
+
 /* "1.5 GiB" into out [32]; returns out. */
 const char *app_bytes(char out[32], uint64_t bytes);
 /* "31,204" */

@@ -12,6 +12,7 @@ int app_tokenize(const app_options *options);
 int app_template(const app_options *options);
 int app_inspect(const app_options *options);
 int app_convert(const app_options *options);
+int app_pull(const app_options *options);
 int app_quantize(const app_options *options);
 void app_quantize_types(void); /* the list of mixes and types that ends quantize's --help */
 int app_bench_speed(const app_options *options);
@@ -19,6 +20,10 @@ int app_bench_verify(const app_options *options);
 int app_bench_spec(const app_options *options);
 int app_bench_logits(const app_options *options);
 int app_train_data(const app_options *options);
+
+/* pull.c: replaces references (hf:..., ollama:..., addresses) of -m, -md, -hf, -hfd, -mu and inspect's argument by the paths of
+ * files, which are pulled unless they are there. The paths are owned by the options. */
+int app_pull_models(app_options *options);
 
 /* Needs of internals, apart from inspect's: names for reports. */
 const char *app_cpu_level(void);                    /* version.c: the best kernels on this machine */

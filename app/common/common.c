@@ -374,6 +374,21 @@ json_t *app_json_real(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+size_t app_split_name(const char *path, unsigned *part, unsigned *of)
+{
+    static const char pattern[] = "-00000-of-00000"; /* a 0 stands for any digit */
+    size_t n = strlen(path), i = 0;
+    *part = *of = 0;
+    if (n > 5 && strcmp(path + n - 5, ".gguf") == 0) n -= 5;
+    if (n < sizeof pattern) return n;
+    const char *tail = path + n - (sizeof pattern - 1);
+    while (pattern[i] && (pattern[i] == '0' ? tail[i] >= '0' && tail[i] <= '9' : tail[i] == pattern[i])) i++;
+    if (pattern[i]) return n;
+    *part = (unsigned)strtoul(tail + 1, NULL, 10);
+    *of = (unsigned)strtoul(tail + 10, NULL, 10);
+    return n - (sizeof pattern - 1);
+}
+
 const char *app_bytes(char out[32], uint64_t bytes)
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};

@@ -33,7 +33,10 @@ static void print_environment(void)
               "wins. 'aerie help COMMAND --all' shows the name beside each option.\n"
               "\n"
               "  NO_COLOR         any value: no colours\n"
-              "  XDG_STATE_HOME   where the chat keeps its history of lines (aerie/history; default: ~/.local/state)\n");
+              "  XDG_STATE_HOME   where the chat keeps its history of lines (aerie/history; default: ~/.local/state)\n"
+              "  XDG_CACHE_HOME   where pulled models lie (aerie/models; default: ~/.cache)\n"
+              "  HF_TOKEN         token for Hugging Face; HF_ENDPOINT: the address of another hub\n"
+              "  HTTPS_PROXY      a proxy for pulling; also http_proxy, all_proxy and no_proxy, as curl reads them\n");
 }
 
 static void print_status(void)
@@ -199,6 +202,9 @@ static const char *essentials(unsigned command)
     case APP_SERVE: return "-m -md -np -c -t --host --port --api-key-file --models-dir --max-queue --grace --spec-type -v -q";
     case APP_BENCH_SPEC: return "-m -md -p --prompts --held-out -np -n -c -t --temps --spec-types -r --json --csv";
     case APP_TRAIN_DATA: return "-m -o --n-turns --features --taps -np -n -c -t --temp -s";
+    case APP_BENCH_SPEED: return "-m -p -n -c -t --cpu --mmap --kv-type -r --json --csv -v";
+    case APP_BENCH_VERIFY: return "-m -n -p --contexts -c -t --cpu --mmap --kv-type -r --json --csv -v";
+    case APP_BENCH_LOGITS: return "-m --ids-file -c -b -t --cpu --mmap --kv-type";
     case APP_CONVERT: return "-o --target --outtype --self-check --tokenizer -t --json -v";
     default: return NULL;
     }

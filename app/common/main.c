@@ -16,6 +16,7 @@ static int run_command(const app_options *options)
     case APP_TEMPLATE: return app_template(options);
     case APP_INSPECT: return app_inspect(options);
     case APP_CONVERT: return app_convert(options);
+    case APP_PULL: return app_pull(options);
     case APP_QUANTIZE: return app_quantize(options);
     case APP_BENCH_SPEED: return app_bench_speed(options);
     case APP_BENCH_VERIFY: return app_bench_verify(options);
@@ -114,7 +115,7 @@ static int start(int argc, char **argv)
     app_options_default(&options);
     int status = app_options_parse(&options, command, argc - 1 - used, argv + 1 + used, &wanted);
     if (!status && wanted != APP_HELP_NONE) app_print_help(command, wanted);
-    else if (!status) status = run_command(&options);
+    else if (!status && !(status = app_pull_models(&options))) status = run_command(&options);
     app_options_free(&options);
     return status;
 }

@@ -34,6 +34,7 @@ void app_options_default(app_options *options)
         .rows = rows,
         .contexts = {{0}, 1},
         .n_seqs = {{1}, 1},
+        .pull = {.stall_seconds = 60, .n_retries = 5},
         .serve = {.port = 8080,
                   .n_seqs = 4,
                   .max_queue = 256,
@@ -51,6 +52,8 @@ void app_options_default(app_options *options)
 
 void app_options_free(app_options *options)
 {
+    for (size_t i = 0; i < options->pulled.n; i++) free((char *)options->pulled.items[i]);
+    free(options->pulled.items);
     free(options->prompts.items);
     free(options->serve.models.items);
     free(options->serve.api_keys.items);

@@ -26,6 +26,7 @@ enum {
     APP_TEMPLATE = 1u << 9,
     APP_TRAIN_DATA = 1u << 10,
     APP_SERVE = 1u << 11,
+    APP_PULL = 1u << 20,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
@@ -109,8 +110,18 @@ typedef struct app_serve_options {
     bool no_page, no_slots, no_metrics, no_access_log, no_prefill;
 } app_serve_options;
 
+/* Models from the network (pull.h). */
+typedef struct app_pull_options {
+    const char *hf_repo, *hf_file, *hf_token, *hf_repo_draft, *model_url; /* llama.cpp's */
+    const char *cache_dir, *registry, *sha256;
+    bool offline, no_drafter;
+    uint32_t stall_seconds, n_retries;
+} app_pull_options;
+
 typedef struct app_options {
     const app_command *command;
+    app_pull_options pull;
+    app_texts pulled; /* of app_pull_models; its texts are owned */
     app_serve_options serve;
     const char *model, *draft_model;
     uint32_t n_threads, n_batch_logical; /* threads: never 0 once parsed, for commands of APP_THREADS */

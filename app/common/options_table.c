@@ -61,6 +61,19 @@ static const app_command commands[] = {
      "\n"
      "  aerie convert EAGLE3-LLaMA3.1-Instruct-8B/ --target llama-3.1-8b.gguf -o eagle3.gguf\n"
      "  aerie convert head/ -o head.gguf --outtype q8_0 --taps output --feedback post\n"},
+    {APP_PULL, "pull", "SOURCE ...", "brings models from the network",
+     "Downloads models into the cache, checks their SHA-256 and prints the path of each. A SOURCE is\n"
+     "  hf:OWNER/REPO[:QUANT]    a Hugging Face repository; without QUANT: Q4_K_M, else Q8_0, else the first file\n"
+     "  hf:OWNER/REPO/FILE.gguf  a file of it\n"
+     "  ollama:NAME[:TAG]        a model of ollama's registry\n"
+     "  https://...              a file\n"
+     "The other parts of a split model and a drafter in the repository come along. -m, -md and -hf of other commands take a\n"
+     "SOURCE too and pull what is not there yet; 'pull' also looks for a newer one. What was interrupted is continued.\n"
+     "HF_TOKEN is the token, HF_ENDPOINT another hub, HTTPS_PROXY a proxy.\n"
+     "\n"
+     "  aerie pull hf:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M\n"
+     "  aerie run -m ollama:smollm2:135m -p 'Why is the sky blue?'\n"
+     "  aerie serve -hf ggml-org/gemma-3-1b-it-GGUF\n"},
     {APP_QUANTIZE, "quantize", "IN.gguf OUT.gguf TYPE [THREADS]", "the same model in another tensor type",
      "Writes IN to OUT with its weights in TYPE. A TYPE is a mix of tensor types with llama.cpp's names and rules\n"
      "(Q4_K_M, Q4_0, Q8_0, F16 ...; the list follows the options). Norms, vectors, routers, tables of numbers and\n"
@@ -394,6 +407,29 @@ static const app_option options[] = {
     {"--no-access-log", NULL, APP_FLAG, APP_SERVE, AT(serve.no_access_log), 0, 0, "Server",
      "do not print a line on standard error for each request; prompts and answers are never printed"},
 
+    /* Download */
+    {"-hf -hfr --hf-repo", "OWNER/REPO[:QUANT]", APP_TEXT, READS, AT(pull.hf_repo), 0, 0, "Download",
+     "the model is in this Hugging Face repository; short for -m hf:OWNER/REPO[:QUANT]"},
+    {"-hff --hf-file", "NAME", APP_TEXT, READS, AT(pull.hf_file), 0, 0, "Download", "with -hf: this file of the repository"},
+    {"-mu --model-url", "URL", APP_TEXT, READS, AT(pull.model_url), 0, 0, "Download", "the model is at this address"},
+    {"-hfd -hfrd --hf-repo-draft --spec-draft-hf", "OWNER/REPO[:QUANT]", APP_TEXT, SPECULATES, AT(pull.hf_repo_draft), 0, 0,
+     "Download",
+     "the drafter is in this Hugging Face repository"},
+    {"-hft --hf-token", "TOKEN", APP_TEXT, READS | APP_PULL, AT(pull.hf_token), 0, 0, "Download",
+     "token for Hugging Face; better given as HF_TOKEN in the environment, where other users do not see it"},
+    {"--ollama-registry", "URL", APP_TEXT, READS | APP_PULL, AT(pull.registry), 0, 0, "Download",
+     "another registry of ollama's kind (default: https://registry.ollama.ai)"},
+    {"--cache-dir", "DIR", APP_TEXT, READS | APP_PULL, AT(pull.cache_dir), 0, 0, "Download",
+     "folder for pulled models (default: aerie/models in $XDG_CACHE_HOME or ~/.cache)"},
+    {"--offline", NULL, APP_FLAG, READS | APP_PULL, AT(pull.offline), 0, 0, "Download", "use only what was pulled before"},
+    {"--no-drafter", NULL, APP_FLAG, READS | APP_PULL, AT(pull.no_drafter), 0, 0, "Download",
+     "do not bring a drafter of the repository along"},
+    {"--sha256", "HASH", APP_TEXT, APP_PULL, AT(pull.sha256), 0, 0, "Download", "refuse a file of another SHA-256"},
+    {"--stall", "SECONDS", APP_U32, APP_PULL, AT(pull.stall_seconds), 1, 3600, "Download",
+     "break off a connection that brings nothing for so long, and try again"},
+    {"--retries", "N", APP_U32, APP_PULL, AT(pull.n_retries), 0, 1000, "Download",
+     "give up after so many further attempts in a row that bring nothing"},
+
     /* Tokenize */
     {"--decode", NULL, APP_FLAG, APP_TOKENIZE, AT(decode), 0, 0, "Tokenize", "convert ids to text"},
     {"--no-bos", NULL, APP_FLAG, APP_TOKENIZE, AT(no_bos), 0, 0, "Tokenize",
@@ -509,7 +545,8 @@ static const app_option options[] = {
      "print token ids instead of text, one line per prompt; tokenize always does"},
     {"--jsonl --json-lines", NULL, APP_FLAG, APP_RUN, AT(jsonl), 0, 0, "Output",
      "print one line of JSON per answer, in the order of the prompts, as soon as it is complete"},
-    {"--json", NULL, APP_FLAG, (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA | APP_SERVE)) | APP_QUANTIZE, AT(json), 0, 0,
+    {"--json", NULL, APP_FLAG, (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA | APP_SERVE)) | APP_QUANTIZE | APP_PULL, AT(json), 0,
+     0,
      "Output",
      "print one JSON object"},
     {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(csv), 0, 0, "Output",
@@ -523,8 +560,9 @@ static const app_option options[] = {
      "do not read or write the chat's input history ($XDG_STATE_HOME/aerie/history)"},
     {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output",
      "print timing and acceptance figures on standard error at the end"},
-    {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(verbose), 0, 0, "Output", "print more on standard error"},
-    {"-q --quiet --log-disable", NULL, APP_FLAG, ALL | APP_QUANTIZE, AT(quiet), 0, 0, "Output",
+    {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE | APP_PULL, AT(verbose), 0, 0, "Output",
+     "print more on standard error"},
+    {"-q --quiet --log-disable", NULL, APP_FLAG, ALL | APP_QUANTIZE | APP_PULL, AT(quiet), 0, 0, "Output",
      "print only errors on standard error"},
 };
 

@@ -27,12 +27,8 @@ static size_t name_of(const char *path, const char **start)
 {
     const char *slash = strrchr(path, '/');
     *start = slash ? slash + 1 : path;
-    size_t n = strlen(*start);
-    if (n > 5 && strcmp(*start + n - 5, ".gguf") == 0) n -= 5;
     unsigned part, of;
-    int used = 0;
-    if (n > 15 && sscanf(*start + n - 15, "-%5u-of-%5u%n", &part, &of, &used) == 2 && used == 15) n -= 15;
-    return n;
+    return app_split_name(*start, &part, &of);
 }
 
 static int add_model(serve_models *models, const char *name, size_t n_name, const char *path)
@@ -55,7 +51,7 @@ static int add_model(serve_models *models, const char *name, size_t n_name, cons
     return APP_DONE;
 }
 
-/* [NAME=]FILE; a file whose own name has a '=' in it is found first. */
+/* [NAME=]FILE; a file whose own name has a '=' in it is found first. app_pull_models reads it likewise. */
 static int add_given(serve_models *models, const char *given, const char *alias)
 {
     const char *equals = strchr(given, '='), *name;
@@ -75,10 +71,11 @@ static int by_name(const void *a, const void *b)
 static bool is_model_file(const char *name)
 {
     const size_t n = strlen(name);
-    const char *of = n > 14 ? name + n - 14 : "";
+    unsigned part, of;
     if (name[0] == '.' || n <= 5 || strcmp(name + n - 5, ".gguf")) return false;
     if (strncmp(name, "mmproj", 6) == 0) return false;
-    return n < 20 || strncmp(of, "-of-", 4) || strncmp(name + n - 20, "-00001", 6) == 0;
+    app_split_name(name, &part, &of);
+    return part <= 1;
 }
 
 static int add_folder(serve_models *models, const char *folder)

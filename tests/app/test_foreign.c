@@ -104,7 +104,7 @@ static void suggestions(void **state)
         {"server", "use 'aerie serve'", "convert"},
         {"llama-server", "use 'aerie serve'", "convert"},
         {"llama-cli", "use 'aerie run'", "known"},
-        {"pull", "there is no command 'pull' yet", "known"},
+        {"download", "use 'aerie pull'", "known"},
         {"show", "use 'aerie inspect FILE'", "known"},
         {"urn", "unknown command 'urn'; known: ", "did you mean"},
         {"inspekt", "did you mean 'inspect'", "yet"},

@@ -1,0 +1,285 @@
+/* pull.c - aerie pull, and models from the network for other commands. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/commands.h"
+#include "pull/sha256.h"
+#include "pull/store.h"
+
+/* Whether the file that lies there is the one of this size and hash: of another reference, or of a pull that was killed
+ * just before its end. */
+static bool is_there(const char *path, const source_file *wanted)
+{
+    static const size_t size = 1 << 20;
+    struct stat st;
+    if (!*wanted->sha256 || stat(path, &st) || !S_ISREG(st.st_mode) || (wanted->bytes && (uint64_t)st.st_size != wanted->bytes))
+        return false;
+    FILE *file = fopen(path, "rbe");
+    char *buffer = malloc(size), found[65] = "";
+    pull_sha256 hash;
+    pull_sha256_start(&hash);
+    for (size_t n; file && buffer && !app_interrupted() && (n = fread(buffer, 1, size, file)) > 0;)
+        pull_sha256_add(&hash, buffer, n);
+    if (file && buffer && !ferror(file) && !app_interrupted()) pull_sha256_end(&hash, found);
+    if (file) fclose(file);
+    free(buffer);
+    return strcmp(found, wanted->sha256) == 0;
+}
+
+static const source_file *in_record(const source_plan *record, const char *path)
+{
+    for (size_t i = 0; i < record->n; i++)
+        if (strcmp(record->files[i].path, path) == 0) return &record->files[i];
+    return NULL;
+}
+
+/* The folder of a file within the model's. */
+static int make_folder_of(char *path, const store_place *place)
+{
+    for (char *slash = path + strlen(place->folder) + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        const bool made = mkdir(path, 0777) == 0 || errno == EEXIST;
+        const int bad = made ? APP_DONE : app_error(APP_FAILED, "cannot make the folder '%s': %s", path, strerror(errno));
+        *slash = '/';
+        if (bad) return bad;
+    }
+    return APP_DONE;
+}
+
+static int get_file(source_file *f, const store_place *place, const source_plan *record, const fetch_settings *settings)
+{
+    const source_file *known = in_record(record, f->path);
+    if (known && *f->sha256 && strcmp(known->sha256, f->sha256) == 0) {
+        f->bytes = known->bytes;
+        return APP_DONE;
+    }
+    char *path = store_path(place, f->path);
+    fetch_file file = {.url = f->url, .path = path, .bytes = f->bytes, .present = known != NULL};
+    int bad = path ? make_folder_of(path, place) : app_error_memory("a path");
+    if (!bad && !known && is_there(path, f)) {
+        struct stat st;
+        if (stat(path, &st) == 0) f->bytes = (uint64_t)st.st_size;
+        free(path);
+        return APP_DONE;
+    }
+    memcpy(file.sha256, f->sha256, sizeof f->sha256);
+    if (known && !*f->sha256) memcpy(file.etag, known->etag, sizeof file.etag);
+    if (!bad && app_interrupted()) bad = APP_INTERRUPTED;
+    if (!bad && (!known || !*file.etag)) store_record_remove(place); /* before something that it names is replaced */
+    if (!bad) bad = fetch_file_get(&file, settings);
+    if (!bad && !*file.sha256) { /* not modified */
+        file.bytes = known->bytes;
+        memcpy(file.sha256, known->sha256, sizeof file.sha256);
+    }
+    f->bytes = file.bytes;
+    memcpy(f->sha256, file.sha256, sizeof f->sha256);
+    memcpy(f->etag, file.etag, sizeof f->etag);
+    free(path);
+    return bad;
+}
+
+/* All files of the reference, under the lock. */
+static int get_all(source_plan *plan, const store_place *place, const char *reference, const source_plan *record,
+                   const app_options *options, const fetch_settings *settings)
+{
+    int bad = source_resolve(plan, reference, options, settings);
+    for (size_t i = 0; !bad && i < plan->n; i++) {
+        source_file *f = &plan->files[i];
+        bad = get_file(f, place, record, settings);
+        if (!bad || bad == APP_INTERRUPTED || !f->optional) continue;
+        if (!options->quiet) app_note("the drafter beside the model is left out");
+        free(f->url);
+        free(f->path);
+        *f = plan->files[--plan->n];
+        i--;
+        bad = APP_DONE;
+    }
+    return bad ? bad : store_record_write(place, reference, plan);
+}
+
+/* The files of a reference; fresh: ask the network even if they are there. *place is the caller's. */
+static int pull(source_plan *plan, store_place *place, const char *reference, const app_options *options, bool fresh)
+{
+    const fetch_settings settings = {
+        .token = source_token(reference, options),
+        .stall_seconds = options->pull.stall_seconds,
+        .n_retries = options->pull.n_retries,
+        .quiet = options->quiet,
+        .verbose = options->verbose,
+    };
+    source_plan record = {0};
+    int bad = source_folder(plan, reference, options);
+    if (!bad) bad = store_place_find(place, plan, reference, options);
+    bool there = !bad && store_record_read(place, &record);
+    if (!bad && !(there && !fresh)) {
+        if (options->pull.offline)
+            bad = there ? APP_DONE
+                        : app_error(APP_FAILED, "'%s' was not pulled yet, and --offline forbids to do it now", reference);
+        else if (!fetch_possible())
+            bad = app_error(APP_FAILED,
+                            "this aerie was built without libcurl and cannot pull '%s'; download the file and give it to -m",
+                            reference);
+        else bad = store_place_lock(place, options->quiet);
+        if (!bad && place->lock >= 0) {
+            source_free(&record); /* another pull may have ended while this one waited */
+            there = store_record_read(place, &record);
+            if (!there || fresh) {
+                bad = get_all(plan, place, reference, &record, options, &settings);
+                source_free(&record);
+                there = false;
+            }
+        }
+    }
+    if (!bad && there) {
+        free(plan->folder);
+        *plan = record;
+        return APP_DONE;
+    }
+    source_free(&record);
+    return bad;
+}
+
+/* ---- For other commands --------------------------------------------------------------------------------- */
+
+static int keep(app_options *options, char *text, const char **out)
+{
+    const char **grown =
+        text ? app_grow(options->pulled.items, options->pulled.n, &options->pulled.capacity, sizeof *grown) : NULL;
+    if (!grown) {
+        free(text);
+        return app_error_memory("the options");
+    }
+    options->pulled.items = grown;
+    *out = grown[options->pulled.n++] = text;
+    return APP_DONE;
+}
+
+/* The reference in *text, which may stand after "NAME=" (of n_name bytes with the '='), by the path of its file. */
+static int replace(app_options *options, const char **text, size_t n_name)
+{
+    source_plan plan = {0};
+    store_place place = {.lock = -1};
+    int bad = pull(&plan, &place, *text + n_name, options, false);
+    char *path = bad ? NULL : store_path(&place, plan.files[0].path), *whole = path;
+    if (path && n_name && (whole = malloc(n_name + strlen(path) + 1))) {
+        memcpy(whole, *text, n_name);
+        strcpy(whole + n_name, path);
+        free(path);
+    }
+    if (!bad) bad = keep(options, whole, text);
+    source_free(&plan);
+    store_place_free(&place);
+    return bad;
+}
+
+static bool is_reference(const char *text)
+{
+    return text && source_is_remote(text) && access(text, F_OK);
+}
+
+/* "hf:REPO" or "hf:REPO/FILE" of llama.cpp's two options; for the model, or into `models` of a server. */
+static int take_repo(app_options *options, const char *repo, const char *file, const char **model)
+{
+    const size_t n = strcspn(repo, ":");
+    const size_t size = strlen(repo) + (file ? strlen(file) : 0) + 8;
+    char *text = malloc(size);
+    if (text && file) snprintf(text, size, "hf:%.*s/%s", (int)n, repo, file); /* it overrides the quantization */
+    else if (text) snprintf(text, size, "%s%s", strncmp(repo, "hf:", 3) ? "hf:" : "", repo);
+    return keep(options, text, model);
+}
+
+static int add_model(app_options *options, const char *model)
+{
+    app_texts *models = &options->serve.models;
+    if (!(options->command->bit & APP_SERVE)) {
+        if (options->model) return app_error(APP_USAGE, "-m, -hf and -mu exclude each other: each of them names the model");
+        options->model = model;
+        return APP_DONE;
+    }
+    const char **grown = app_grow(models->items, models->n, &models->capacity, sizeof *grown);
+    if (!grown) return app_error_memory("the options");
+    models->items = grown;
+    grown[models->n++] = model;
+    return APP_DONE;
+}
+
+static int take_llamas_options(app_options *options)
+{
+    app_pull_options *p = &options->pull;
+    const char *model = NULL;
+    int bad = APP_DONE;
+    if (p->hf_file && !p->hf_repo) return app_error(APP_USAGE, "--hf-file names a file of a repository: -hf OWNER/REPO");
+    if (p->hf_repo) bad = take_repo(options, p->hf_repo, p->hf_file, &model);
+    if (!bad && model) bad = add_model(options, model);
+    if (!bad && p->model_url) bad = add_model(options, p->model_url);
+    if (!bad && p->hf_repo_draft && options->draft_model)
+        bad = app_error(APP_USAGE, "-md and -hfd exclude each other: each of them names the drafter");
+    if (!bad && p->hf_repo_draft) bad = take_repo(options, p->hf_repo_draft, NULL, &options->draft_model);
+    return bad;
+}
+
+int app_pull_models(app_options *options)
+{
+    app_texts *models = &options->serve.models;
+    int bad = take_llamas_options(options);
+    app_interrupt_arm();
+    if (!bad && is_reference(options->model)) bad = replace(options, &options->model, 0);
+    if (!bad && is_reference(options->draft_model)) bad = replace(options, &options->draft_model, 0);
+    for (size_t i = 0; !bad && i < models->n; i++) {
+        const char *text = models->items[i], *equals = strchr(text, '=');
+        const size_t n = equals && !is_reference(text) && is_reference(equals + 1) ? (size_t)(equals + 1 - text) : 0;
+        if (n || is_reference(text)) bad = replace(options, &models->items[i], n);
+    }
+    for (size_t i = 0; !bad && options->command->bit & APP_INSPECT && i < options->arguments.n; i++)
+        if (is_reference(options->arguments.items[i])) bad = replace(options, &options->arguments.items[i], 0);
+    app_interrupt_disarm();
+    return bad;
+}
+
+/* ---- aerie pull --------------------------------------------------------------------------------------------- */
+
+static json_t *json_of(const char *reference, const source_plan *plan, const store_place *place)
+{
+    json_t *files = json_array();
+    for (size_t i = 0; i < plan->n; i++) {
+        const source_file *f = &plan->files[i];
+        char *path = store_path(place, f->path);
+        app_json_append(files, json_pack("{s:o, s:I, s:s}", "path", app_json_text(path ? path : "", path ? strlen(path) : 0),
+                                         "bytes", (json_int_t)f->bytes, "sha256", f->sha256));
+        free(path);
+    }
+    return json_pack("{s:o, s:o}", "source", app_json_text(reference, strlen(reference)), "files", files);
+}
+
+int app_pull(const app_options *options)
+{
+    int bad = APP_DONE;
+    if (!options->arguments.n)
+        return app_error(APP_USAGE,
+                         "'pull' needs to know what: hf:OWNER/REPO[:QUANT], ollama:NAME[:TAG] or the address of a file");
+    if (options->arguments.n > 1 && options->pull.sha256)
+        return app_error(APP_USAGE, "--sha256 is the hash of one file, but %zu are asked for", options->arguments.n);
+    app_interrupt_arm();
+    for (size_t i = 0; !bad && i < options->arguments.n; i++) {
+        const char *reference = options->arguments.items[i];
+        source_plan plan = {0};
+        store_place place = {.lock = -1};
+        if (!source_is_remote(reference))
+            bad = app_error(APP_USAGE,
+                            "'%s' is not on the network; pull takes hf:OWNER/REPO[:QUANT], ollama:NAME[:TAG] or an address",
+                            reference);
+        if (!bad) bad = pull(&plan, &place, reference, options, true);
+        char *path = bad ? NULL : store_path(&place, plan.files[0].path);
+        if (!bad && !path) bad = app_error_memory("a path");
+        if (!bad && options->json) bad = app_print_json(json_of(reference, &plan, &place));
+        else if (!bad) app_print("%s\n", path);
+        free(path);
+        source_free(&plan);
+        store_place_free(&place);
+    }
+    return bad;
+}

@@ -1,0 +1,35 @@
+/* store.h - the folder of pulled models.
+ *
+ *   ROOT/hf/OWNER/REPO/...          as in the repository
+ *   ROOT/ollama/OWNER/NAME/...
+ *   ROOT/url/HOST/ID/...
+ *
+ * Owns: where ROOT is, the lock of a model's folder, the record of what a reference meant when it was pulled last (hidden,
+ * JSON). Invariant: a record names only files that were whole under their names when it was written; it is taken away before
+ * one of them is replaced.
+ */
+#ifndef AERIE_APP_PULL_STORE_H
+#define AERIE_APP_PULL_STORE_H
+
+#include "pull/source.h"
+
+typedef struct store_place {
+    char *folder; /* owned */
+    char *record; /* owned; its path */
+    int lock;     /* -1: not taken */
+} store_place;
+
+/* Where the reference's files belong; makes nothing. plan: with its folder. */
+int store_place_find(store_place *place, const source_plan *plan, const char *reference, const app_options *options);
+/* Makes the folder and takes its lock, which may take as long as another pull; Ctrl-C ends the waiting. */
+int store_place_lock(store_place *place, bool quiet);
+void store_place_free(store_place *place);
+
+/* The path of one of the plan's files; NULL: out of memory. Released by free. */
+char *store_path(const store_place *place, const char *path);
+/* Files, sizes, hashes and ETags of the record; false if there is none, or it does not fit what lies there. */
+bool store_record_read(const store_place *place, source_plan *plan);
+int store_record_write(const store_place *place, const char *reference, const source_plan *plan);
+void store_record_remove(const store_place *place);
+
+#endif
