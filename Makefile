@@ -4,7 +4,7 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install clean help
+.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install wheel clean help
 
 all: ## build the program and the libraries
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
@@ -58,8 +58,11 @@ bench-spec: all model ## speculation on the held-out prompts as table and plots 
 install: all ## into /usr/local, or DESTDIR and CMAKE_INSTALL_PREFIX
 	cmake --install $(BUILD)
 
+wheel: deps ## the Python package, which needs no compiler, in build-wheel
+	@BUILD=$(BUILD) JOBS=$(JOBS) python3 bindings/python/make_wheel.py
+
 clean:
-	rm -rf $(BUILD) $(BUILD)-san $(BUILD)-tsan $(BUILD)-fuzz
+	rm -rf $(BUILD) $(BUILD)-san $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-wheel
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile

@@ -11,7 +11,7 @@ bring() {
         --retries 1 --timeout 30 --target "$folder" "$@"
 }
 
-for module in jinja2 jsonschema numpy; do # Debian's packages have them, other Pythons than Debian's may not
+for module in jinja2 jsonschema numpy cffi; do # Debian's packages have them, other Pythons than Debian's may not
     has "$module" || bring "$module"
 done
 # the newest Unicode's rules are those of a version; what it depends on is for downloading models

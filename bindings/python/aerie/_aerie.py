@@ -1,0 +1,325 @@
+"""What aerie/__init__.py exports, over libaerie by cffi in ABI mode: nothing is compiled where this is installed.
+
+_cdef.py, the declarations of aerie.h, and the library are put beside this file when the wheel is made (make_wheel.py).
+"""
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Union
+
+import cffi
+
+from ._cdef import CDEF
+
+ffi = cffi.FFI()
+ffi.cdef(CDEF)
+lib: Any = ffi.dlopen(os.environ.get("AERIE_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libaerie.so.0"))
+
+Prompt = Union[str, Sequence[int], Sequence[Mapping[str, str]]]
+
+
+class Error(RuntimeError):
+    """A call that failed: a sentence, and `status`, the name of the aerie_status without its prefix ("ERROR_IO")."""
+
+    def __init__(self, status: int, text: str):
+        super().__init__(text)
+        names = {value: name for name, value in ffi.typeof("aerie_status").relements.items()}
+        self.status = names.get(status, str(status)).removeprefix("AERIE_")
+
+
+def _check(status: int, error: Any) -> None:
+    if status != lib.AERIE_OK:
+        text = ffi.string(error.text) if error.status == status else b""
+        raise Error(status, (text or ffi.string(lib.aerie_status_text(status))).decode("utf-8", "replace"))
+
+
+def _init(name: str) -> Any:
+    struct = ffi.new(f"aerie_{name} *")
+    getattr(lib, f"aerie_{name}_init")(struct, ffi.sizeof(struct[0]))
+    return struct
+
+
+def _set(struct: Any, kind: str, values: Mapping[str, Any]) -> None:
+    known = {name for name, _ in ffi.typeof(struct).fields} - {"size", "reserved"}
+    for name, value in values.items():
+        if name not in known:
+            raise TypeError(f"aerie_{kind} has no {name!r}; it has {', '.join(sorted(known))}")
+        setattr(struct, name, value)
+
+
+def version() -> str:
+    """The library's version."""
+    return ffi.string(lib.aerie_version()).decode()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stats:
+    """Figures of an answer, as of aerie_stats."""
+    n_prompt: int
+    n_cached: int
+    n_generated: int
+    n_passes: int
+    n_drafted: int
+    n_accepted: int
+    accepted_at: tuple[int, ...]
+    drafted_at: tuple[int, ...]
+    prompt_seconds: float
+    decode_seconds: float
+    target_seconds: float
+    draft_seconds: float
+    stop: str
+    """Why it ended: "EOG", "LENGTH", "CONTEXT", "CALLER", "STRING", "GRAMMAR", "DEAD_END"."""
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted of drafted tokens; 0 when nothing was drafted."""
+        return self.n_accepted / self.n_drafted if self.n_drafted else 0.0
+
+
+def _stats(s: Any) -> Stats:
+    stop = ffi.string(ffi.cast("aerie_stop", s.stop)).removeprefix("AERIE_STOP_")
+    n = max((i + 1 for i, k in enumerate(s.drafted_at) if k), default=0)
+    plain = {f.name: getattr(s, f.name) for f in dataclasses.fields(Stats) if f.name not in ("stop", "accepted_at", "drafted_at")}
+    return Stats(**plain, stop=stop, accepted_at=tuple(s.accepted_at[0:n]), drafted_at=tuple(s.drafted_at[0:n]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """A token of an answer. Text that may begin a stop string, or is no whole character yet, comes with a later token."""
+    id: int
+    text: str
+    draft_depth: int
+    """0: decoded by the model; k: the k-th token of an accepted draft."""
+    logprob: float
+    """0 without n_logprobs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    text: str
+    tokens: list[int]
+    stats: Stats
+
+
+class _Owner:
+    """Something of the library that ends with `close`, a `with` block or the last reference."""
+    _free: Any = None
+    _it: Any = None
+
+    def _pointer(self) -> Any:
+        if self._it is None:
+            raise ValueError(f"this {type(self).__name__} is closed")
+        return self._it
+
+    def close(self) -> None:
+        it, self._it = self._it, None
+        if it is not None:
+            self._free(it)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Head(_Owner):
+    _free = staticmethod(lambda it: lib.aerie_drafter_head_free(it))
+
+    def __init__(self, model: Any, path: bytes):
+        head, error = ffi.new("aerie_drafter_head **"), ffi.new("aerie_error *")
+        _check(lib.aerie_drafter_head_load(head, model, path, ffi.NULL, error), error)
+        self._it = head[0]
+
+
+class Model(_Owner):
+    """A GGUF file. params: fields of aerie_model_params, such as n_threads, mmap, vocab_only."""
+    _free = staticmethod(lambda it: lib.aerie_model_free(it))
+
+    def __init__(self, path: str | os.PathLike[str], **params: Any):
+        self.path = os.fspath(path)
+        self._sessions = 0
+        given = _init("model_params")
+        _set(given[0], "model_params", params)
+        model, error = ffi.new("aerie_model **"), ffi.new("aerie_error *")
+        _check(lib.aerie_model_load(model, os.fsencode(self.path), given, error), error)
+        self._it = model[0]
+
+    def close(self) -> None:
+        """Refused while sessions are open on it."""
+        if self._it is not None and self._sessions:
+            raise ValueError("sessions are open on this Model; close them first")
+        super().close()
+
+    def __del__(self) -> None:  # sessions hold a reference, so there are none
+        _Owner.close(self)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """aerie_model_info by field."""
+        it = ffi.new("aerie_model_info *")
+        lib.aerie_model_info_get(self._pointer(), it, ffi.sizeof(it[0]))
+        values = {name: getattr(it, name) for name, _ in ffi.typeof(it[0]).fields}
+        return {name: (None if value == ffi.NULL else ffi.string(value).decode("utf-8", "replace")) if isinstance(value, ffi.CData)
+                else value for name, value in values.items()}
+
+    def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        data = text.encode() if isinstance(text, str) else text
+        tokens, n, error = ffi.new("int32_t **"), ffi.new("size_t *"), ffi.new("aerie_error *")
+        _check(lib.aerie_tokenize(self._pointer(), data, len(data), add_special, parse_special, tokens, n, error), error)
+        return self._take(tokens, n)
+
+    def detokenize(self, tokens: Iterable[int], special: bool = False) -> bytes:
+        ids = ffi.new("int32_t[]", list(tokens))
+        text, n, error = ffi.new("char **"), ffi.new("size_t *"), ffi.new("aerie_error *")
+        _check(lib.aerie_detokenize(self._pointer(), ids, len(ids), special, text, n, error), error)
+        try:
+            return bytes(ffi.buffer(text[0], n[0]))
+        finally:
+            lib.aerie_free(text[0])
+
+    def chat_tokens(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """The tokens of a conversation by the model's chat template, ready for an answer."""
+        kept = [(ffi.new("char[]", m["role"].encode()), ffi.new("char[]", m["content"].encode())) for m in messages]
+        items = ffi.new("aerie_message[]", max(len(kept), 1))
+        for item, (role, content) in zip(items, kept):
+            item.role, item.content = role, content
+        text, n, error = ffi.new("char **"), ffi.new("size_t *"), ffi.new("aerie_error *")
+        _check(lib.aerie_chat_prompt(self._pointer(), items, len(kept), True, text, n, error), error)
+        tokens, n_tokens = ffi.new("int32_t **"), ffi.new("size_t *")
+        status = lib.aerie_chat_tokenize(self._pointer(), text[0], n[0], tokens, n_tokens, error)
+        lib.aerie_free(text[0])
+        _check(status, error)
+        return self._take(tokens, n_tokens)
+
+    def tokens_of(self, prompt: Prompt) -> list[int]:
+        """Text as it is, ids, or messages by the chat template."""
+        if isinstance(prompt, str):
+            return self.tokenize(prompt, parse_special=True)
+        items = list(prompt)
+        return self.chat_tokens(items) if items and isinstance(items[0], Mapping) else items  # type: ignore[arg-type]
+
+    def session(self, **params: Any) -> Session:
+        """A session: Session(model, ...)."""
+        return Session(self, **params)
+
+    @staticmethod
+    def _take(tokens: Any, n: Any) -> list[int]:
+        try:
+            return list(ffi.unpack(tokens[0], n[0])) if n[0] else []
+        finally:
+            lib.aerie_free(tokens[0])
+
+
+class Session(_Owner):
+    """Answers of a model, one at a time. Prompts that begin as an earlier one did are not computed again.
+
+    drafter: "auto" (a head beside the model or MTP blocks in it, and n-grams), "ngram", "none", or the path of a head.
+    params: fields of aerie_session_params, such as n_ctx, n_threads.
+    """
+    _free = staticmethod(lambda it: lib.aerie_session_free(it))
+
+    def __init__(self, model: Model, drafter: str | os.PathLike[str] = "auto", **params: Any):
+        given, error = _init("session_params"), ffi.new("aerie_error *")
+        _set(given[0], "session_params", params)
+        self._head = self._find_head(model, drafter)
+        kind = ffi.new("aerie_spec_type *")
+        name = os.fspath(drafter) if os.fspath(drafter) in ("ngram", "none") else "auto"
+        lib.aerie_spec_type_parse(name.encode(), kind)
+        given.spec.type = kind[0]
+        given.spec.optional = drafter == "auto"
+        given.spec.head = self._head._pointer() if self._head else ffi.NULL
+        session = ffi.new("aerie_session **")
+        _check(lib.aerie_session_create(session, model._pointer(), given, error), error)
+        self._it = session[0]
+        self.model = model
+        model._sessions += 1
+        self.stats: Stats | None = None
+        """Of the answer that ended last."""
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def _find_head(model: Model, drafter: str | os.PathLike[str]) -> _Head | None:
+        path = os.fspath(drafter)
+        if path in ("ngram", "none"):
+            return None
+        if path != "auto":
+            return _Head(model._pointer(), os.fsencode(path))
+        found, error = ffi.new("char **"), ffi.new("aerie_error *")
+        _check(lib.aerie_drafter_head_find(found, os.fsencode(model.path), error), error)
+        if found[0] == ffi.NULL:
+            return None
+        try:
+            return _Head(model._pointer(), ffi.string(found[0]))
+        except Error:  # nobody asked for it
+            return None
+        finally:
+            lib.aerie_free(found[0])
+
+    def close(self) -> None:
+        if self._it is not None:
+            super().close()
+            self.model._sessions -= 1
+            if self._head:
+                self._head.close()
+
+    @property
+    def drafter(self) -> str:
+        """The drafter in use."""
+        return ffi.string(lib.aerie_session_spec_name(self._pointer())).decode()
+
+    @property
+    def n_ctx(self) -> int:
+        return lib.aerie_session_n_ctx(self._pointer())
+
+    def stream(self, prompt: Prompt, n_predict: int = 0, stop: Sequence[str] = (), n_logprobs: int = 0, ignore_eos: bool = False,
+               **sampling: Any) -> Iterator[Token]:
+        """The answer's tokens as they come. Leaving the loop cancels the rest. sampling: fields of aerie_sampling, such as
+        temperature, top_p, seed. n_predict 0: until the answer ends or the context is full."""
+        ids = self.model.tokens_of(prompt)
+        request, tokens = _init("request"), ffi.new("int32_t[]", ids)
+        texts = [ffi.new("char[]", text.encode()) for text in stop]
+        stops = ffi.new("const char *[]", texts)
+        _set(request.sampling, "sampling", sampling)
+        request.tokens, request.n_tokens = tokens, len(ids)
+        request.n_predict, request.ignore_eos, request.n_logprobs = n_predict, ignore_eos, n_logprobs
+        if texts:
+            request.stop, request.n_stop = stops, len(texts)
+        return self._run(request, (tokens, texts, stops))
+
+    def _run(self, request: Any, kept: Any) -> Iterator[Token]:
+        task, error = ffi.new("aerie_task **"), ffi.new("aerie_error *")
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        with self._lock:
+            session = self._pointer()
+            _check(lib.aerie_submit(session, request, task, error), error)
+            try:
+                while True:
+                    _check(lib.aerie_step(session, error), error)
+                    while (event := lib.aerie_poll(session)) != ffi.NULL:
+                        ended = event.token < 0
+                        text = decoder.decode(bytes(ffi.buffer(event.text, event.n_text)) if event.n_text else b"", ended)
+                        if ended and event.stats != ffi.NULL:
+                            self.stats = _stats(event.stats)
+                        if ended and event.refused != ffi.NULL:
+                            _check(event.refused.status, event.refused)
+                        if text or not ended:
+                            yield Token(event.token, text, event.draft_depth, event.logprob)
+                        if ended:
+                            return
+            finally:
+                lib.aerie_task_free(task[0])
+                del kept
+
+    def generate(self, prompt: Prompt, **options: Any) -> Answer:
+        """The whole answer; options as of stream()."""
+        tokens = list(self.stream(prompt, **options))
+        assert self.stats is not None
+        return Answer("".join(t.text for t in tokens), [t.id for t in tokens if t.id >= 0], self.stats)

@@ -1,0 +1,131 @@
+"""The Python package, from its wheel in an environment of its own: answers equal the program's, statistics, errors, lifetimes.
+
+usage: check_python.py LIBAERIE AERIE MKMODEL MKHEAD
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.environ.get("AERIE_TEST_FOLDER")
+
+
+def program(*words):
+    out = subprocess.run([os.environ["AERIE_TEST_PROGRAM"], "run", "-no-cnv", "-q", "--json", "-c", "256", *words], check=True, capture_output=True,
+                         text=True, stdin=subprocess.DEVNULL)
+    return json.loads(out.stdout)
+
+
+class Python(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import aerie
+        cls.aerie = aerie
+        cls.path = FOLDER + "/m.gguf"
+
+    def test_answers_are_the_programs(self):
+        with self.aerie.Model(self.path, n_threads=1) as model:
+            for drafter in ("auto", "ngram", "none", FOLDER + "/m-eagle3.gguf"):
+                with model.session(drafter=drafter, n_ctx=256, n_threads=1) as session:
+                    for temperature in (0.0, 1.0):
+                        answer = session.generate("a b c a b", n_predict=40, temperature=temperature, seed=7)
+                        ours = program("-m", self.path, "-p", "a b c a b", "-n", "40", "--temp", str(temperature), "-s", "7")
+                        self.assertEqual(answer.text, ours["text"])
+                        self.assertEqual(answer.stats.n_generated, len(answer.tokens))
+                        self.assertEqual(answer.stats.n_prompt, len(model.tokens_of("a b c a b")))
+                    self.assertEqual(drafter in ("ngram", "none"), "eagle3" not in session.drafter)
+                    self.assertEqual(session.n_ctx, 256)
+            self.assertGreaterEqual(model.info["n_vocab"], 100)
+
+    def test_stream_and_statistics(self):
+        with self.aerie.Model(self.path) as model, model.session(n_ctx=256, n_threads=1) as session:
+            tokens = list(session.stream("a b a b a b a b", n_predict=60, temperature=0.0, ignore_eos=True, n_logprobs=1))
+            stats = session.stats
+            self.assertEqual(len([t for t in tokens if t.id >= 0]), 60)
+            self.assertEqual(stats.stop, "LENGTH")
+            self.assertEqual(stats.n_accepted, sum(t.draft_depth > 0 for t in tokens))
+            self.assertLessEqual(stats.n_accepted, stats.n_drafted)
+            self.assertEqual(sum(stats.accepted_at), stats.n_accepted)
+            self.assertTrue(all(t.logprob <= 0 for t in tokens))
+            half = []
+            for token in session.stream("a b", temperature=0.0):
+                half.append(token)
+                if len(half) == 3:
+                    break
+            again = session.generate("a b a b a b a b", n_predict=60, temperature=0.0, ignore_eos=True)
+            self.assertEqual([t.id for t in tokens if t.id >= 0], again.tokens)
+            self.assertGreater(again.stats.n_cached, 0)
+
+    def test_text(self):
+        with self.aerie.Model(self.path, vocab_only=True) as model:
+            ids = model.tokenize("grüße a b", add_special=False)
+            self.assertEqual(model.detokenize(ids).decode(), "grüße a b")
+            self.assertEqual(model.tokenize("", add_special=False), [])
+            with self.assertRaises(self.aerie.Error):
+                model.detokenize([10 ** 9])
+
+    def test_errors(self):
+        with self.assertRaises(self.aerie.Error) as caught:
+            self.aerie.Model(FOLDER + "/none.gguf")
+        self.assertEqual(caught.exception.status, "ERROR_IO")
+        self.assertIn("none.gguf", str(caught.exception))
+        with self.assertRaisesRegex(TypeError, "has no 'threads'; it has .*n_threads"):
+            self.aerie.Model(self.path, threads=3)
+        model = self.aerie.Model(self.path)
+        session = model.session(n_ctx=64, n_threads=1)
+        with self.assertRaisesRegex(self.aerie.Error, "64"):
+            session.generate([1] * 1000)
+        with self.assertRaises(self.aerie.Error):
+            session.generate([])
+        with self.assertRaisesRegex(ValueError, "close them first"):
+            model.close()
+        session.close()
+        session.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            session.generate("a")
+        model.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            model.tokenize("a")
+
+    def test_threads(self):
+        with self.aerie.Model(self.path) as model, model.session(n_ctx=256, n_threads=1) as session:
+            expected = [session.generate(f"a {i}", n_predict=20, seed=i).text for i in range(6)]
+            found = [None] * 6
+
+            def one(i):
+                found[i] = session.generate(f"a {i}", n_predict=20, seed=i).text
+            threads = [threading.Thread(target=one, args=(i,)) for i in range(6)]
+            [t.start() for t in threads]
+            [t.join() for t in threads]
+            self.assertEqual(expected, found)
+
+
+def main():
+    library, aerie, mkmodel, mkhead = (os.path.abspath(p) for p in sys.argv[1:5])
+    folder = tempfile.mkdtemp(prefix="aerie-python-")
+    root = os.path.dirname(os.path.dirname(HERE))
+    try:
+        wheel = subprocess.run([sys.executable, root + "/bindings/python/make_wheel.py", "--library", library, "-o", folder], check=True,
+                               capture_output=True, text=True).stdout.strip()
+        subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", folder + "/venv"], check=True)
+        python = folder + "/venv/bin/python"
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("AERIE_")}
+        clean.update(AERIE_TEST_FOLDER=folder, AERIE_TEST_PROGRAM=aerie)
+        if subprocess.run([python, "-c", "import cffi"], env=clean, capture_output=True).returncode:
+            print("skip: Python's cffi is not there (scripts/fetch-oracles.sh brings it)")
+            return 77
+        subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel], check=True, env=clean)
+        subprocess.run([mkmodel, "--shape", "tiny", "--seed", "3", folder + "/m.gguf"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([mkhead, "--kind", "eagle3", folder + "/m.gguf", folder + "/m-eagle3.gguf"], check=True, stdout=subprocess.DEVNULL)
+        return subprocess.run([python, os.path.abspath(__file__)], env=clean, cwd=folder).returncode
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main() if len(sys.argv) > 4 else unittest.main())
