@@ -501,6 +501,7 @@ void serve_ask_free(serve_ask *ask)
     aerie_free(ask->tokens);
     aerie_free(ask->prompt);
     free(ask->prefix);
+    free(ask->ends);
     free(ask->stops);
     free(ask->bias);
     json_decref(ask->tools);

@@ -33,8 +33,10 @@ typedef struct serve_ask {
     const char *tool_name;  /* tool_choice: this one must be called; lent by the body */
     bool tool_required;
     /* the prompt */
-    int32_t *tokens; /* [n_tokens] aerie_free */
+    int32_t *tokens; /* [n_tokens] aerie_free; of all prompts, one after the other */
     size_t n_tokens;
+    size_t *ends;    /* [n_prompts] where each ends in tokens; owned. NULL: there is one prompt */
+    uint32_t n_prompts; /* n choices each: choice j of prompt i is i * n + j */
     char *prompt;    /* [n_prompt] as rendered, aerie_free; NULL: the request gave text or tokens */
     size_t n_prompt;
     char *prefix;    /* [n_prefix] of the answer, part of the prompt and told to the parser first; owned */
@@ -72,6 +74,11 @@ bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32
 
 /* A prompt of a completion: a text, a list of tokens, or a list of texts and tokens. */
 bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+/* The field "prompt" as one, or as a list of prompts: of strings, or of lists of tokens. */
+bool serve_ask_prompts(serve_ask *ask, serve_error *error);
+/* Choices of all prompts; the tokens [*n] of one choice's prompt, lent. */
+uint32_t serve_ask_n_choices(const serve_ask *ask);
+const int32_t *serve_ask_tokens_of(const serve_ask *ask, uint32_t choice, size_t *n);
 /* The field "prompt" as one. */
 bool serve_ask_own_prompt(serve_ask *ask, serve_error *error);
 /* The field "messages" as a conversation, with the request's own tools. */

@@ -30,7 +30,7 @@ static bool put_delta(serve_reply_state *r, serve_said *s, json_t *delta, const 
 
 static bool begin(serve_reply_state *r)
 {
-    for (uint32_t i = 0; i < r->ask.n; i++)
+    for (uint32_t i = 0; i < r->n_said; i++)
         if (!put_delta(r, &r->said[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL)) return false;
     return true;
 }
@@ -104,7 +104,7 @@ static json_t *whole(serve_reply_state *r)
 {
     json_t *choices = json_array();
     bool ok = choices != NULL;
-    for (uint32_t i = 0; ok && i < r->ask.n; i++) ok = !json_array_append_new(choices, whole_choice(&r->said[i]));
+    for (uint32_t i = 0; ok && i < r->n_said; i++) ok = !json_array_append_new(choices, whole_choice(&r->said[i]));
     if (!ok) {
         json_decref(choices);
         return NULL;

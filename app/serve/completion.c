@@ -54,12 +54,12 @@ static bool put_piece(serve_reply_state *r, serve_said *s, json_t *text, const c
 }
 
 /* The prompt's own text; NULL when out of memory. */
-static json_t *echo_of(const serve_reply_state *r)
+static json_t *echo_of(const serve_reply_state *r, const serve_said *s)
 {
     char *text = NULL;
-    size_t n = 0;
-    if (aerie_detokenize(r->ask.model->models.model, r->ask.tokens, r->ask.n_tokens, false, &text, &n, NULL) != AERIE_OK)
-        return NULL;
+    size_t n = 0, n_tokens;
+    const int32_t *tokens = serve_ask_tokens_of(&r->ask, s->index, &n_tokens);
+    if (aerie_detokenize(r->ask.model->models.model, tokens, n_tokens, false, &text, &n, NULL) != AERIE_OK) return NULL;
     json_t *json = app_json_text(text, n);
     aerie_free(text);
     return json;
@@ -67,8 +67,8 @@ static json_t *echo_of(const serve_reply_state *r)
 
 static bool begin(serve_reply_state *r)
 {
-    for (uint32_t i = 0; r->ask.echo && i < r->ask.n; i++)
-        if (!put_piece(r, &r->said[i], echo_of(r), NULL)) return false;
+    for (uint32_t i = 0; r->ask.echo && i < r->n_said; i++)
+        if (!put_piece(r, &r->said[i], echo_of(r, &r->said[i]), NULL)) return false;
     return true;
 }
 
@@ -95,7 +95,7 @@ static bool end(serve_reply_state *r)
 static json_t *whole_text(const serve_reply_state *r, const serve_said *s)
 {
     if (!r->ask.echo) return serve_json_string(&s->content);
-    json_t *before = echo_of(r), *after = serve_json_string(&s->content);
+    json_t *before = echo_of(r, s), *after = serve_json_string(&s->content);
     json_t *both = before && after ? json_sprintf("%s%s", json_string_value(before), json_string_value(after)) : NULL;
     json_decref(before);
     json_decref(after);
@@ -106,7 +106,7 @@ static json_t *whole(serve_reply_state *r)
 {
     json_t *choices = json_array();
     bool ok = choices != NULL;
-    for (uint32_t i = 0; ok && i < r->ask.n; i++) {
+    for (uint32_t i = 0; ok && i < r->n_said; i++) {
         serve_said *s = &r->said[i];
         json_t *origins = serve_take_list(&s->origins);
         json_t *choice = choice_of(s, whole_text(r, s), serve_finish_name(serve_said_finish(s)), 0);
@@ -127,5 +127,5 @@ static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta
 
 void serve_post_completion(serve_call *call)
 {
-    serve_reply_run(call, SERVE_KIND_TEXT, NULL, serve_ask_own_prompt, &dialect);
+    serve_reply_run(call, SERVE_KIND_TEXT, NULL, serve_ask_prompts, &dialect);
 }

@@ -68,7 +68,9 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
     aerie_error why = {0};
     request->token = serve_job_on_token;
     request->user = choice;
-    choice->n_prompt = request->n_tokens;
+    request->tokens = choice->prompt;
+    request->n_tokens = choice->n_prompt;
+    request->sampling.seed = choice->seed;
     if (model->server->o->slot_save_path && request->n_tokens) {
         choice->kept = malloc(request->n_tokens * sizeof *choice->kept);
         if (choice->kept) memcpy(choice->kept, request->tokens, request->n_tokens * sizeof *choice->kept);
@@ -86,15 +88,11 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
 
 bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *request, serve_error *error)
 {
-    const uint64_t seed = request->sampling.seed;
     job->submitted = app_now();
     pthread_mutex_lock(&job->lock); /* before the model's: events, which take them one by one, wait */
     pthread_mutex_lock(&model->lock);
     bool ok = has_room(model, job->n, error);
-    for (uint32_t i = 0; ok && i < job->n; i++) {
-        request->sampling.seed = seed + i;
-        ok = submit_one(model, &job->choices[i], request, error);
-    }
+    for (uint32_t i = 0; ok && i < job->n; i++) ok = submit_one(model, &job->choices[i], request, error);
     if (ok) fill_slots(model);
     pthread_mutex_unlock(&model->lock);
     pthread_mutex_unlock(&job->lock);

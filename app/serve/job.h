@@ -36,7 +36,9 @@ typedef struct serve_choice {
     /* under the model's lock */
     struct serve_choice *next;
     int slot; /* -1: waits, or has ended */
+    const int32_t *prompt; /* [n_prompt] lent until it is submitted */
     size_t n_prompt;
+    uint64_t seed;
     int32_t *kept; /* [n_kept] prompt and answer, if slots can be saved; NULL: not, or not any more. Owned */
     size_t n_kept, capacity;
 } serve_choice;

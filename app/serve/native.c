@@ -70,10 +70,10 @@ static bool end(serve_reply_state *r)
 
 static json_t *whole(serve_reply_state *r)
 {
-    if (r->ask.n == 1) return last_of(r, &r->said[0], serve_json_string(&r->said[0].content));
+    if (r->n_said == 1) return last_of(r, &r->said[0], serve_json_string(&r->said[0].content));
     json_t *list = json_array();
     bool ok = list != NULL;
-    for (uint32_t i = 0; ok && i < r->ask.n; i++)
+    for (uint32_t i = 0; ok && i < r->n_said; i++)
         ok = !json_array_append_new(list, last_of(r, &r->said[i], serve_json_string(&r->said[i].content)));
     if (ok) return list;
     json_decref(list);

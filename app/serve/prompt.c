@@ -4,6 +4,8 @@
 
 #include "serve/ask.h"
 
+enum { MAX_ANSWERS = 128 }; /* to all prompts of a request */
+
 /* ---- Completions ---------------------------------------------------------------------------------------------- */
 
 static bool add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error)
@@ -50,8 +52,9 @@ bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, se
     } else if (json_is_array(value)) {
         for (size_t i = 0; ok && i < n; i++) {
             const json_t *v = json_array_get(value, i);
-            if (json_is_string(v) && n > 1 && json_is_string(json_array_get(value, 0)) && i)
-                return serve_fail(error, 400, field, "'%s' holds several prompts; one request has one", field);
+            if (json_is_string(v) && json_is_string(json_array_get(value, 0)) && i)
+                return serve_fail(error, 400, field, "'%s' holds several prompts; /v1/completions answers them, this path one",
+                                  field);
             if (json_is_string(v)) ok = add_text(ask, json_string_value(v), json_string_length(v), i == 0, true, error);
             else ok = add_token(ask, v, field, error);
         }
@@ -67,6 +70,51 @@ bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, se
 bool serve_ask_own_prompt(serve_ask *ask, serve_error *error)
 {
     return serve_ask_prompt(ask, json_object_get(ask->body, "prompt"), "prompt", error);
+}
+
+/* Whether a value is a list of prompts: all of them strings, or all of them lists. */
+static bool is_list_of_prompts(const json_t *value)
+{
+    const size_t n = json_array_size(value);
+    size_t n_texts = 0, n_lists = 0;
+    for (size_t i = 0; i < n; i++) {
+        n_texts += json_is_string(json_array_get(value, i));
+        n_lists += json_is_array(json_array_get(value, i));
+    }
+    return n > 1 && (n_texts == n || n_lists == n);
+}
+
+bool serve_ask_prompts(serve_ask *ask, serve_error *error)
+{
+    const json_t *value = json_object_get(ask->body, "prompt");
+    const size_t n = json_array_size(value);
+    if (!is_list_of_prompts(value)) return serve_ask_own_prompt(ask, error);
+    if (n * ask->n > MAX_ANSWERS)
+        return serve_fail(error, 400, "prompt", "'prompt' holds %zu prompts, which makes %zu answers; %d are possible", n,
+                          n * ask->n, MAX_ANSWERS);
+    ask->ends = calloc(n, sizeof *ask->ends);
+    if (!ask->ends) return serve_fail_memory(error);
+    ask->n_prompts = (uint32_t)n;
+    for (size_t i = 0; i < n; i++) {
+        const size_t before = ask->n_tokens;
+        if (!serve_ask_prompt(ask, json_array_get(value, i), "prompt", error)) return false;
+        if (ask->n_tokens == before) return serve_fail(error, 400, "prompt", "prompt %zu of 'prompt' has no tokens", i);
+        ask->ends[i] = ask->n_tokens;
+    }
+    return true;
+}
+
+uint32_t serve_ask_n_choices(const serve_ask *ask)
+{
+    return ask->n * (ask->ends ? ask->n_prompts : 1);
+}
+
+const int32_t *serve_ask_tokens_of(const serve_ask *ask, uint32_t choice, size_t *n)
+{
+    const uint32_t prompt = choice / ask->n;
+    const size_t from = ask->ends && prompt ? ask->ends[prompt - 1] : 0;
+    *n = (ask->ends ? ask->ends[prompt] : ask->n_tokens) - from;
+    return ask->tokens + from;
 }
 
 /* ---- Messages --------------------------------------------------------------------------------------------------- */

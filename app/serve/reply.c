@@ -219,20 +219,22 @@ const char *serve_said_stop(const serve_reply_state *r, const serve_said *s)
 uint32_t serve_n_generated(const serve_reply_state *r)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < r->ask.n; i++) n += r->said[i].stats ? r->said[i].stats->n_generated : 0;
+    for (uint32_t i = 0; i < r->n_said; i++) n += r->said[i].stats ? r->said[i].stats->n_generated : 0;
     return n;
 }
 
 uint32_t serve_n_cached(const serve_reply_state *r)
 {
-    return r->said[0].stats ? r->said[0].stats->n_cached : 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->n_said; i += r->ask.n) n += r->said[i].stats ? r->said[i].stats->n_cached : 0;
+    return n;
 }
 
 json_t *serve_json_usage(const serve_reply_state *r)
 {
     const uint32_t n = serve_n_generated(r);
     uint32_t n_drafted = 0, n_accepted = 0;
-    for (uint32_t i = 0; i < r->ask.n; i++) {
+    for (uint32_t i = 0; i < r->n_said; i++) {
         n_drafted += r->said[i].stats ? r->said[i].stats->n_drafted : 0;
         n_accepted += r->said[i].stats ? r->said[i].stats->n_accepted : 0;
     }
@@ -316,7 +318,7 @@ static void reply_free(void *user)
 {
     serve_reply_state *r = user;
     serve_job_free(r->job);
-    for (uint32_t i = 0; r->said && i < r->ask.n; i++) said_free(&r->said[i]);
+    for (uint32_t i = 0; r->said && i < r->n_said; i++) said_free(&r->said[i]);
     free(r->said);
     serve_ask_free(&r->ask);
     app_text_free(&r->out);
@@ -325,7 +327,7 @@ static void reply_free(void *user)
 
 static bool make_parsers(serve_reply_state *r)
 {
-    for (uint32_t i = 0; i < r->ask.n; i++) {
+    for (uint32_t i = 0; i < r->n_said; i++) {
         serve_said *s = &r->said[i];
         s->of = r;
         s->index = i;
@@ -349,7 +351,7 @@ static bool begin(serve_reply_state *r)
 {
     r->begun = true;
     if (r->ask.stream && !r->dialect->begin(r)) return false;
-    for (uint32_t i = 0; i < r->ask.n; i++)
+    for (uint32_t i = 0; i < r->n_said; i++)
         if (!say(&r->said[i], r->ask.prefix, r->ask.n_prefix)) return false;
     return true;
 }
@@ -367,7 +369,7 @@ static bool advance(serve_reply_state *r)
 {
     bool gone = false;
     if (!r->begun && !begin(r)) serve_fail_memory(&r->error);
-    if (r->error.status || r->n_ended == r->ask.n) return true;
+    if (r->error.status || r->n_ended == r->n_said) return true;
     const serve_event *e = serve_job_next(r->job, r->call, PATIENCE, &gone);
     if (e) take(r, e);
     else if (r->job->lost) serve_fail_memory(&r->error);
@@ -382,7 +384,7 @@ static ptrdiff_t read_stream(void *user, char *out, size_t most)
         if (r->over) return r->no_memory && !r->begun ? -1 : 0;
         r->n_sent = r->out.n = 0;
         if (!advance(r)) return -1;
-        if (!r->error.status && r->n_ended < r->ask.n) continue;
+        if (!r->error.status && r->n_ended < r->n_said) continue;
         r->over = true;
         if (!(r->error.status ? r->dialect->fail(r) : r->dialect->end(r))) return -1;
     }
@@ -394,7 +396,7 @@ static ptrdiff_t read_stream(void *user, char *out, size_t most)
 
 static void reply_whole(serve_reply_state *r)
 {
-    while (!r->error.status && r->n_ended < r->ask.n) {
+    while (!r->error.status && r->n_ended < r->n_said) {
         if (advance(r)) continue;
         reply_free(r); /* the client is gone, and there is nobody to answer */
         return;
@@ -409,12 +411,9 @@ static bool submit(serve_reply_state *r, serve_error *error)
 {
     serve_ask *ask = &r->ask;
     aerie_request request = aerie_request_default();
-    request.tokens = ask->tokens;
-    request.n_tokens = ask->n_tokens;
     request.n_predict = ask->n_predict;
     request.ignore_eos = ask->ignore_eos;
     request.sampling = ask->sampling;
-    request.sampling.seed = ask->seed;
     request.sampling.logit_bias = ask->n_bias ? ask->bias : request.sampling.logit_bias;
     request.sampling.n_logit_bias = ask->n_bias ? ask->n_bias : request.sampling.n_logit_bias;
     request.n_logprobs = ask->logprobs ? (ask->n_top ? ask->n_top : 1) : 0;
@@ -422,9 +421,15 @@ static bool submit(serve_reply_state *r, serve_error *error)
     request.n_stop = ask->n_stops;
     request.grammar = ask->grammar;
     request.special = ask->parses && answer_style_needs_special(&ask->style);
-    r->job = serve_job_create(ask->model, ask->n);
-    r->said = calloc(ask->n, sizeof *r->said);
+    r->n_said = serve_ask_n_choices(ask);
+    r->job = serve_job_create(ask->model, r->n_said);
+    r->said = calloc(r->n_said, sizeof *r->said);
     if (!r->job || !r->said || !make_parsers(r)) return serve_fail_memory(error);
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        serve_choice *choice = &r->job->choices[i];
+        choice->prompt = serve_ask_tokens_of(ask, i, &choice->n_prompt);
+        choice->seed = ask->seed + i % ask->n;
+    }
     r->job->streams = ask->stream;
     r->job->n_predict = ask->n_predict;
     return serve_engine_submit(ask->model, r->job, &request, error);

@@ -38,7 +38,8 @@ typedef struct serve_reply_state {
     serve_ask ask;
     serve_job *job;
     const struct serve_dialect *dialect;
-    serve_said *said; /* [ask.n] */
+    serve_said *said; /* [n_said] */
+    uint32_t n_said;  /* choices of all prompts */
     uint32_t n_ended;
     app_text out;
     size_t n_sent;  /* of out */

@@ -154,6 +154,29 @@ class Dialects(unittest.TestCase):
         self.assertEqual([e["stop"] for e in events], [False] * (len(events) - 1) + [True])
         self.assertEqual(events[-1]["timings"]["predicted_n"], 8)
 
+    def test_several_prompts(self):
+        ask = {"max_tokens": 8, "temperature": 1, "seed": 3, "n": 2, "ignore_eos": True}
+        texts = ["abc", "the other", "abc the"]
+        alone = [self.post("/v1/completions", {"prompt": t, **ask}).json for t in texts]
+        wanted = [c["text"] for a in alone for c in a["choices"]]
+        lists = [self.post("/tokenize", {"content": t, "add_special": True}).json["tokens"] for t in texts]
+        for prompt in (texts, lists):
+            a = self.post("/v1/completions", {"prompt": prompt, **ask}).json
+            self.assertEqual([c["index"] for c in a["choices"]], list(range(6)))
+            self.assertEqual([c["text"] for c in a["choices"]], wanted)
+            for field in ("prompt_tokens", "completion_tokens", "total_tokens"):
+                self.assertEqual(a["usage"][field], sum(x["usage"][field] for x in alone))
+        streamed = [""] * 6
+        for e in self.post("/v1/completions", {"prompt": texts, "stream": True, "echo": True, **ask}).events[:-1]:
+            for c in e["choices"]:
+                streamed[c["index"]] += c["text"]
+        echoed = self.post("/v1/completions", {"prompt": texts, "echo": True, **ask}).json["choices"]
+        self.assertEqual(streamed, [c["text"] for c in echoed])
+        self.assertEqual(streamed, [texts[i // 2] + wanted[i] for i in range(6)])
+        for bad in (["a", ""], [[], [1]], [["a"], [1, "b", -1]], ["a", 5, "b"], ["a", None], ["x"] * 65, [["a"], ["b"], "c"]):
+            self.post("/v1/completions", {"prompt": bad, **ask}, 400)
+        self.post("/completion", {"prompt": texts}, 400)
+
     def test_infill_needs_its_tokens(self):
         self.assertIn("FIM", self.post("/infill", {"input_prefix": "a", "input_suffix": "b"}, 501).error)
 
