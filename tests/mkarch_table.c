@@ -282,6 +282,16 @@ const mkarch_spec mkarch_specs[] = {
      EMBED OUTPUT PRE_NORMS "* attn_q_a w 64 48\n* attn_q_a_norm n 48\n* attn_q_b w 48 384\n* attn_kv_a_mqa w 64 576\n"
      "* attn_kv_a_norm n 512\n* attn_k_b w 128 512 2\n* attn_v_b w 512 128 2\n* attn_output w 256 64\n" DEEPSEEK2_MOE
      "m exp_probs_b.bias b 8\n"},
+    /* GLM-4.7-Flash: values longer than the part of a key that does not rotate, one group, no YaRN */
+    {"glm4.7-flash", "deepseek2", "dmmm",
+     ROWS(64, 96) RMS "u attention.head_count 4\nu attention.head_count_kv 1\nu attention.q_lora_rank 40\n"
+     "u attention.kv_lora_rank 48\nu attention.key_length 64\nu attention.value_length 48\n"
+     "u attention.key_length_mla 40\nu attention.value_length_mla 32\n" ROPE(16, 1000000) EXPERTS(8, 3, 32)
+     "u expert_shared_count 1\nu leading_dense_block_count 1\nf expert_weights_scale 1.8\nb expert_weights_norm 1\n"
+     "u expert_gating_func 2\nu expert_group_count 1\nu expert_group_used_count 1\n",
+     EMBED OUTPUT PRE_NORMS "* attn_q_a w 64 40\n* attn_q_a_norm n 40\n* attn_q_b w 40 160\n* attn_kv_a_mqa w 64 64\n"
+     "* attn_kv_a_norm n 48\n* attn_k_b w 24 48 4\n* attn_v_b w 48 32 4\n* attn_output w 128 64\n" DEEPSEEK2_MOE
+     "m exp_probs_b.bias b 8\n"},
     {"deepseek2-fused", "deepseek2", "dmmm",
      ROWS(64, 96) RMS HEADS(4, 4, 48) "u attention.q_lora_rank 40\nu attention.kv_lora_rank 64\n"
      ROPE(16, 10000) YARN(8, 64) "f rope.scaling.yarn_log_multiplier 0.0707\n" EXPERTS(8, 3, 32)
