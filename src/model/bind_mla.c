@@ -75,7 +75,7 @@ aerie_status ae_bind_mla_hparams(ae_binder *b, ae_hparams *h, ae_layer *layers)
 {
     AE_TRY(read_sizes(b, h));
     const float scale = yarn_scale(&h->ropes[0]);
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
         if (s->n_kv_heads != 1 && s->n_kv_heads != s->n_heads)
             return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s is %u; with latent attention it is 1, or as many as there are "

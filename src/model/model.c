@@ -189,8 +189,9 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
     if (!h->n_nextn)
         return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the model has no MTP block: %s.nextn_predict_layers is missing%s", path,
                        arch, find_part(b, h->n_layers, "nextn.eh_proj.weight") ? ", although its tensors are there" : " or 0");
+    const bool tempered = b->arch->temperature && (!b->arch->mla || h->temp_scale != 0.0f);
     if ((b->arch->norms != AE_NORMS_PRE && b->arch->norms != AE_NORMS_PRE_POST) || b->arch->shared_kv ||
-        b->arch->layer_embedding || b->arch->temperature || b->arch->chunked || b->arch->layer_norm)
+        b->arch->layer_embedding || tempered || b->arch->chunked || b->arch->layer_norm)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);
     for (uint32_t i = h->n_layers; i < h->n_layers + h->n_nextn; i++)
         if (!find_part(b, i, "nextn.eh_proj.weight"))

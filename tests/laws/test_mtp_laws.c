@@ -21,11 +21,15 @@
 #include "mkhead.h"
 #include "spec_rig.inc"
 
-enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 4 };
+enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 5 };
 
 /* step35 with three blocks, of which its arrays say nothing. */
 static char step35_keys[1024], step35_tensors[4096];
 static mkarch_spec step35;
+
+/* GLM-4.7-Flash with its block: latent attention. */
+static char flash_keys[1024], flash_tensors[4096];
+static mkarch_spec flash;
 
 static const mkarch_spec *specs[N_MODELS];
 static aerie_model *models[N_MODELS];
@@ -43,16 +47,28 @@ static void make_step35(void)
     step35.name = "step35-mtp", step35.layers = "FsSSfMMM", step35.keys = step35_keys, step35.tensors = step35_tensors;
 }
 
+static void make_flash(void)
+{
+    flash = *mkarch_find("glm4.7-flash");
+    snprintf(flash_keys, sizeof flash_keys, "%su nextn_predict_layers 1\n", flash.keys);
+    snprintf(flash_tensors, sizeof flash_tensors,
+             "%sM ffn_gate_inp w 64 8\nM exp_probs_b.bias b 8\nM ffn_gate_exps w 64 32 8\nM ffn_up_exps w 64 32 8\n"
+             "M ffn_down_exps w2 32 64 8\nM ffn_gate_shexp w 64 32\nM ffn_up_shexp w 64 32\nM ffn_down_shexp w2 32 64\n"
+             "M nextn.eh_proj w 128 64\nM nextn.enorm n 64\nM nextn.hnorm n 64\nM nextn.shared_head_norm n 64\n", flash.tensors);
+    flash.name = "flash-mtp", flash.layers = "dmmmM", flash.keys = flash_keys, flash.tensors = flash_tensors;
+}
+
 static int make_models(void **state)
 {
-    static const char *const names[N_MODELS - 1] = {"qwen35-mtp", "qwen35moe", "glm4moe"};
+    static const char *const names[N_MODELS - 2] = {"qwen35-mtp", "qwen35moe", "glm4moe"};
     uint64_t random = 3;
     (void)state;
     make_step35();
+    make_flash();
     if (!mkdtemp(folder)) return 1;
     for (size_t i = 0; i < N_MODELS; i++) {
         aerie_error error = {0};
-        specs[i] = i + 1 < N_MODELS ? mkarch_find(names[i]) : &step35;
+        specs[i] = i + 2 < N_MODELS ? mkarch_find(names[i]) : i + 2 == N_MODELS ? &step35 : &flash;
         need(mkarch_write(specs[i], true, path_of(specs[i]->name), &error), &error);
         models[i] = load(path_of(specs[i]->name), "");
         need(aerie_drafter_head_load(&heads[i], models[i], path_of(specs[i]->name), NULL, &error), &error);

@@ -148,7 +148,8 @@ static aerie_status bind_mtp(ae_dhead *head, aerie_error *error)
                             .taps = {m->nextn_pre ? m->n_layers : AE_DHEAD_TAP_NORMED}, .n_vocab = m->n_vocab,
                             .n_draft = m->n_vocab, .feedback_normed = !m->nextn_pre, .n_layers = m->n_nextn, .layer = *m};
     for (uint32_t i = 0; i < h->n_layers; i++) {
-        if (ae_dhead_layers(head)[i].spec.mixer != AE_MIXER_ATTENTION)
+        const ae_mixer mixer = ae_dhead_layers(head)[i].spec.mixer;
+        if (mixer != AE_MIXER_ATTENTION && mixer != AE_MIXER_MLA)
             return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported",
                            ae_gguf_path(gguf), m->arch);
         if (map && !ae_dhead_borrows_output(head) && !head->mtp->nextn[i].head)
