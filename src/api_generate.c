@@ -318,7 +318,7 @@ static void end_text(aerie_session *s, aerie_task *task)
     ae_buf_free(&s->certain);
 }
 
-static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits)
+static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row)
 {
     aerie_session *s = user;
     aerie_task *task = s->running[slot];
@@ -326,8 +326,8 @@ static aerie_stop on_emit(void *user, uint32_t slot, int32_t token, uint32_t dep
     aerie_logprob top[AERIE_MAX_LOGPROBS];
     aerie_token_event event = {.token = token, .draft_depth = depth, .top = top};
     if (r->n_logprobs)
-        event.logprob = ae_logprobs(logits, (uint32_t)ae_vocab_n_tokens(s->model->vocab), token, r->n_logprobs, top,
-                                    &event.n_top);
+        event.logprob = ae_logprobs(ae_engine_logits(s->engine, row), (uint32_t)ae_vocab_n_tokens(s->model->vocab), token,
+                                    r->n_logprobs, top, &event.n_top);
     const bool found = add_text(s, task, token);
     if (s->text.failed || s->certain.failed) {
         ae_buf_free(&s->text);

@@ -4,7 +4,7 @@
 # Also: nothing in src/ ends the process or prints, and every header opens with its guard.
 set -eu
 cd "$(dirname "$0")/.."
-order="base formats quant text model backend engine sample spec convert"
+order="base formats quant text model sample backend engine spec convert"
 bad=0
 allowed=""
 for folder in $order; do

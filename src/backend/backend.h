@@ -3,7 +3,8 @@
  * A backend is a struct of function pointers, chosen at run time. It offers a small number of
  * LLM-sized operations over device memory; the forward pass (engine/forward.c) is written once
  * over them. Only operations may follow device pointers: the host reads device memory by `view` and `download`
- * and writes it by `upload` and `fill`. The backend "cpu-strict" holds it to that. Host arrays are marked (host).
+ * and writes it by `upload` and `fill`. The backend "cpu-strict" holds it to that. Arrays lie on the device, except those
+ * marked (host).
  *
  * Objects
  *   ae_backend  the device. Owns nothing but itself; shared by all models and streams.
@@ -28,6 +29,7 @@
 #include "backend/state.h"
 #include "base/err.h"
 #include "base/pool.h"
+#include "sample/walk.h"
 
 #define AE_KV_PAGE 64 /* positions per KV page; also the attention chunk, cut at logical positions */
 
@@ -248,7 +250,7 @@ typedef struct ae_kv_shape {
 
 /* Where the rows of a pass stand. All arrays lie on the device: uploaded once for a pass, in one block.
  * Slots number the places of a sequence's KV: page slot / 64 of its table, place slot % 64. A committed
- * position p sits in slot p. A draft row sits in a slot behind the committed ones; the path of row r
+ * position p sits in slot p. A draft row sits in a slot after the committed ones; the path of row r
  * lists, for each position from n_inplace[r] up to its own, the slot that holds its ancestor. */
 typedef struct ae_places {
     uint32_t n_rows;
@@ -316,10 +318,67 @@ typedef struct ae_attention {
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;
 
-/* One KV row moves from slot to slot of the same page table (all layers). */
-typedef struct ae_kv_move {
-    int32_t from, to;
-} ae_kv_move;
+/* After a pass: the rows in slots from[0..n) of a page table become those of slots to, to + 1, ..., in every layer of the store.
+ * from ascends and from[i] is not below to + i, so no row is overwritten before it has moved. */
+typedef struct ae_kv_commit_args {
+    ae_kv_store *kv;
+    const int32_t *table; /* page numbers, on the device */
+    const int32_t *from;  /* [n] on the device */
+    int32_t to;
+    uint32_t n;
+} ae_kv_commit_args;
+
+/* ---- Draws and drafts ------------------------------------------------------------------------- */
+
+/* A sequence's tree in a pass. Row 0 is its root, the row whose draw comes first; rows 1 to n are the nodes. Their logits lie
+ * one after the other. */
+typedef struct ae_walk_tree {
+    ae_sampler *sampler; /* (host) one that draws from a row alone (ae_sampler_draws_from_row); no two trees share it */
+    uint32_t row;        /* of the pass: the root */
+    uint32_t output;     /* the root's place among the rows of logits */
+    uint32_t n;          /* nodes */
+    uint32_t n_most;     /* tokens to draw, at most; at least 1 */
+    uint64_t position;   /* of the token that the root draws */
+    bool ends;           /* a token of `eog` is the last one */
+} ae_walk_tree;
+
+/* Draws the target's tokens down each tree (sample/walk.h). A device may draw from all rows at once; the CPU draws from
+ * those that the walk visits. The tokens are the same, since a draw does not depend on other draws. */
+typedef struct ae_walk {
+    uint32_t n_trees, n_vocab;
+    const ae_walk_tree *trees; /* (host) [n_trees], read before the call returns */
+    const float *logits;       /* [outputs][n_vocab] */
+    const int32_t *token, *parent; /* of the rows of the pass, on the device; parent: a row of the pass */
+    const int32_t *eog;        /* [n_eog] on the device */
+    uint32_t n_eog;
+    ae_walked *out;            /* [n_trees] on the device */
+} ae_walk;
+
+#define AE_PROPOSE_MAX 16 /* tokens that are proposed after a row */
+
+/* A row of a drafter's logits. */
+typedef struct ae_propose_row {
+    const ae_sampler *sampler; /* (host) the target's, of the sequence */
+    uint32_t output;           /* its place among the rows of logits */
+    uint32_t k;                /* tokens wanted, at most AE_PROPOSE_MAX */
+    uint64_t position;         /* of the token proposed */
+} ae_propose_row;
+
+typedef struct ae_proposal {
+    uint32_t n;                 /* at most k */
+    int32_t id[AE_PROPOSE_MAX]; /* best first */
+    float p[AE_PROPOSE_MAX];    /* belief that the target draws it */
+} ae_proposal;
+
+/* The tokens that the target would most likely draw after each row, by the drafter's logits and the target's own noise
+ * (ae_sampler_propose). */
+typedef struct ae_propose {
+    uint32_t n_rows, n_logits;
+    const ae_propose_row *rows; /* (host) [n_rows], read before the call returns */
+    const float *logits;        /* [outputs][n_logits] */
+    const int32_t *map;         /* [n_logits] on the device: the target's ids; NULL: they are the target's */
+    ae_proposal *out;           /* [n_rows] on the device */
+} ae_propose;
 
 #define AE_MARKS 64 /* that a stream remembers */
 
@@ -329,6 +388,7 @@ typedef struct ae_stream_options {
     uint32_t max_in;      /* largest n_in of any matmul */
     ae_moe_shape moe;
     const ae_state_shape *state; /* its n_layers and layers, lent for the call; NULL: no recurrent layers */
+    ae_pool *pool;        /* CPU: run on these threads, which outlive the stream, instead of own ones; NULL: as threads_of says */
     ae_stream *threads_of; /* use the threads of this stream (which must outlive the new one); NULL: own ones */
 } ae_stream_options;
 
@@ -366,9 +426,9 @@ typedef struct ae_backend_ops {
     void (*kv_free)(ae_backend *backend, ae_kv_store *kv);
     /* The first n places of page `from` to page `to`, all layers. */
     void (*kv_copy_page)(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n);
-    /* (host) moves[n] within the sequence of `table`, done in order. */
-    void (*kv_move)(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n);
-    /* The K and V bytes of one slot, all layers, to (host) out[kv_slot_bytes]: for tests and saved sessions. */
+    void (*kv_commit)(ae_stream *stream, const ae_kv_commit_args *args);
+    /* The K and V bytes of one slot of a (host) page table, all layers, to (host) out[kv_slot_bytes]: for tests and saved
+     * sessions. */
     size_t (*kv_slot_bytes)(const ae_kv_store *kv);
     void (*kv_read)(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
     /* The other way: what kv_read gave, from (host) bytes[kv_slot_bytes] into a slot. */
@@ -411,6 +471,8 @@ typedef struct ae_backend_ops {
     void (*rope_kv)(ae_stream *stream, const ae_rope_kv *args);
     void (*attention)(ae_stream *stream, const ae_attention *args);
     void (*copy)(ae_stream *stream, const ae_copy *args);
+    void (*walk)(ae_stream *stream, const ae_walk *args);
+    void (*propose)(ae_stream *stream, const ae_propose *args);
 
     /* Recurrent state (state.h). */
     size_t (*state_bytes)(const ae_backend *backend, const ae_state_shape *shape);
@@ -419,8 +481,8 @@ typedef struct ae_backend_ops {
     void (*state_free)(ae_backend *backend, ae_state_store *store);
     void (*state_zero)(ae_stream *stream, ae_state_store *store, uint32_t plane);
     void (*state_copy)(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to);
-    /* (host) The accepted records of a sequence go into its plane, without any row. */
-    void (*state_absorb)(ae_stream *stream, ae_state_store *store, uint32_t seq, const uint8_t *accepted, uint32_t n);
+    /* The accepted records of each run go into its plane; the pass has no rows. */
+    void (*state_absorb)(ae_stream *stream, const ae_state_pass *pass);
     /* A plane as canonical bytes, whatever the device's layout: per layer f32 rows [n_taps - 1][n_channels], oldest first, then
      * S [n_heads][key_dim][value_dim]; to (host) out[state_plane_bytes], at any address. And the other way. */
     size_t (*state_plane_bytes)(const ae_state_store *store);

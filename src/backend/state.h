@@ -71,18 +71,19 @@ typedef struct ae_state_run {
     int32_t seq;
     uint32_t first, n_committed; /* rows [first, first + n_committed) */
     uint32_t n_tentative;        /* the rows after those; the i-th of them leaves record i */
-    const ae_state_visit *visits; /* [n_tentative] */
-    const uint8_t *accepted;     /* [n_accepted] records of the pass before */
-    uint32_t n_accepted;
+    uint32_t n_accepted;         /* records of the pass before */
 } ae_state_run;
 
-/* All arrays (host), alive until the pass is synchronised. */
+/* The arrays lie on the device: uploaded once for a pass. */
 typedef struct ae_state_pass {
     ae_state_store *store;
     uint32_t n_rows;
     const int32_t *parent; /* [n_rows] row of this pass that comes before it; -1: the last accepted record, or the plane */
     uint32_t n_runs;
     const ae_state_run *runs; /* [n_runs] */
+    const ae_state_visit *visits; /* [n_runs][stride] n_tentative of each run */
+    const uint8_t *accepted;  /* [n_runs][stride] n_accepted of each run, root side first */
+    uint32_t stride;
 } ae_state_pass;
 
 /* Causal convolution of each channel by itself, over a row and its ancestors. */

@@ -103,7 +103,7 @@ static uint32_t row_of(const ae_dhead_net *net, int32_t token)
     return row;
 }
 
-static void note_answer(const checker *k, const ae_dhead_engine *e, uint32_t out, uint32_t place, uint32_t depth, score *s)
+static void note_answer(const checker *k, ae_dhead_engine *e, uint32_t out, uint32_t place, uint32_t depth, score *s)
 {
     const ae_dhead_net *net = ae_dhead_engine_net(e);
     const float *x = ae_dhead_logits(e, out);

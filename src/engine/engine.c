@@ -15,30 +15,28 @@ static ae_engine_options resolve(const ae_engine_options *o)
     return r;
 }
 
-static void rows_layout(ae_layout *l, const ae_engine_options *o, ae_engine_rows *r)
+/* A model that is read for planning alone has no vocabulary. */
+static uint32_t list_eog(const ae_vocab *vocab, int32_t *out)
 {
-    const size_t n = o->n_batch;
-    r->count = ae_layout_add(l, 2, sizeof *r->count);
-    r->token = ae_layout_add(l, n, sizeof(int32_t));
-    r->pos = ae_layout_add(l, n, sizeof(int32_t));
-    r->seq = ae_layout_add(l, n, sizeof(int32_t));
-    r->slot = ae_layout_add(l, n, sizeof(int32_t));
-    r->n_inplace = ae_layout_add(l, n, sizeof(int32_t));
-    r->out_rows = ae_layout_add(l, o->n_outputs, sizeof(int32_t));
-    r->path = ae_layout_add(l, n * AE_TREE_MAX, sizeof(int32_t));
+    uint32_t n = 0;
+    for (int32_t i = 0; vocab && i < ae_vocab_n_tokens(vocab); i++) {
+        if (!ae_vocab_is_eog(vocab, i)) continue;
+        if (out) out[n] = i;
+        n++;
+    }
+    return n;
 }
 
 static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backend, const ae_engine_options *o, ae_engine *e)
 {
     const size_t n = o->n_batch, n_logits = (size_t)o->n_outputs * m->hparams.n_vocab;
-    rows_layout(l, o, &e->rows);
-    e->token = e->rows.token, e->pos = e->rows.pos, e->seq = e->rows.seq, e->slot = e->rows.slot;
-    e->n_inplace = e->rows.n_inplace, e->out_rows = e->rows.out_rows, e->path = e->rows.path;
-    e->parent = ae_layout_add(l, n, sizeof(int32_t));
-    e->tentative = ae_layout_add(l, n, 1);
+    ae_rows_layout(l, n, o->n_outputs, false, &e->rows);
     e->out_index = ae_layout_add(l, n, sizeof(int32_t));
     e->n_added = ae_layout_add(l, o->n_seqs, sizeof *e->n_added);
     e->logits_room = ae_layout_add(l, backend->ops->view_needs_room ? n_logits : 0, sizeof(float));
+    e->logits_host = ae_layout_add(l, o->n_outputs, sizeof *e->logits_host);
+    e->trees = ae_layout_add(l, o->n_seqs, sizeof *e->trees);
+    e->ranked = ae_layout_add(l, o->n_outputs, sizeof *e->ranked);
     e->first_row = ae_layout_add(l, o->n_seqs, sizeof *e->first_row);
     uint32_t n_rot = 0;
     for (uint32_t i = 0; i < m->hparams.n_ropes; i++)
@@ -51,10 +49,11 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
 {
     const ae_hparams *h = &m->hparams;
     const size_t n = o->n_batch;
-    rows_layout(l, o, &e->on_device);
-    e->table_stride = ae_kv_table_max(o->n_ctx + AE_TREE_MAX);
-    e->tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
-    e->part_tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
+    ae_rows_layout(l, n, o->n_outputs, false, &e->on_device);
+    e->walked = ae_layout_add(l, o->n_seqs, sizeof *e->walked);
+    e->proposals = ae_layout_add(l, o->n_outputs, sizeof *e->proposals);
+    e->n_eog = list_eog(m->vocab, NULL);
+    e->eog = ae_layout_add(l, e->n_eog, sizeof *e->eog);
     ae_block_layout(l, h, m->layers, h->n_layers, n, &e->block);
     e->ple = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
     e->ple_part = ae_layout_add(l, n * h->n_layers * h->n_embd_layer, sizeof(float));
@@ -160,6 +159,11 @@ static aerie_status create_buffers(ae_engine *e, aerie_error *error)
     if (!e->device) return ae_fail_memory(error, "the activations", l.bytes);
     l = (ae_layout){.base = e->device};
     device_layout(&l, m, &e->options, e);
+    int32_t *eog = ae_alloc(e->n_eog, sizeof *eog);
+    if (!eog && e->n_eog) return ae_fail_memory(error, "the tokens that end an answer", e->n_eog * sizeof *eog);
+    (void)list_eog(m->vocab, eog);
+    if (eog) e->backend->ops->fill(e->backend, e->eog, eog, e->n_eog * sizeof *eog);
+    ae_free(eog);
     for (uint32_t i = 0; i < m->hparams.n_ropes; i++) {
         const ae_rope *rope = &m->hparams.ropes[i];
         ae_model_rope_freqs(rope, e->options.n_ctx, e->rope_host, &e->rope_magnitude[i]);
@@ -256,18 +260,17 @@ static aerie_status check_room(const ae_engine *e, uint32_t n, uint32_t n_out, a
 }
 
 static void add_row(ae_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace, int32_t parent,
-                    bool tentative, bool export_row)
+                    bool export_row)
 {
     const uint32_t r = e->n_rows++;
-    e->parent[r] = parent;
-    e->tentative[r] = tentative;
-    e->token[r] = token;
-    e->seq[r] = (int32_t)seq;
-    e->pos[r] = (int32_t)pos;
-    e->slot[r] = (int32_t)slot;
-    e->n_inplace[r] = (int32_t)n_inplace;
+    e->rows.parent[r] = parent;
+    e->rows.token[r] = token;
+    e->rows.seq[r] = (int32_t)seq;
+    e->rows.pos[r] = (int32_t)pos;
+    e->rows.slot[r] = (int32_t)slot;
+    e->rows.n_inplace[r] = (int32_t)n_inplace;
     e->out_index[r] = export_row ? (int32_t)e->n_out : -1;
-    if (export_row) e->out_rows[e->n_out++] = (int32_t)r;
+    if (export_row) e->rows.out_rows[e->n_out++] = (int32_t)r;
 }
 
 static aerie_status out_of_step(uint32_t seq, aerie_error *error)
@@ -301,7 +304,7 @@ aerie_status ae_engine_add_chain(ae_engine *e, uint32_t seq, const int32_t *toke
     *first = e->first_row[seq] = e->n_rows;
     if (e->state && ae_state_add_chain(e->state, seq, *first, n) != AERIE_OK) return out_of_step(seq, error);
     for (uint32_t i = 0; i < n; i++)
-        add_row(e, seq, tokens[i], live + i, live + i, live + i + 1, i ? (int32_t)(*first + i) - 1 : -1, false,
+        add_row(e, seq, tokens[i], live + i, live + i, live + i + 1, i ? (int32_t)(*first + i) - 1 : -1,
                 export_rows == AE_EXPORT_ALL || (export_rows == AE_EXPORT_LAST && i + 1 == n));
     e->n_added[seq] = n;
     return AERIE_OK;
@@ -324,38 +327,19 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
     const int32_t root = e->n_added[seq] ? (int32_t)*first - 1 : -1;
     for (uint32_t i = 0; i < tree->n; i++) {
         const uint32_t depth = (uint32_t)tree->depth[i];
-        const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, e->path + (size_t)e->n_rows * AE_TREE_MAX);
+        const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AE_TREE_MAX);
         const int32_t parent = tree->parent[i] < 0 ? root : (int32_t)*first + tree->parent[i];
-        add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, true, true);
+        add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, true);
     }
     return AERIE_OK;
-}
-
-/* The rows with their paths, and the page tables of their sequences. */
-static void upload_rows(ae_engine *e)
-{
-    const ae_backend_ops *ops = e->backend->ops;
-    e->rows.count[0] = e->n_rows;
-    e->rows.count[1] = e->n_out;
-    const char *begin = (const char *)e->rows.count, *end = (const char *)(e->path + (size_t)e->n_rows * AE_TREE_MAX);
-    ops->upload(e->stream, e->on_device.count, begin, (size_t)(end - begin));
-    for (uint32_t r = 0; r < e->n_rows; r++) {
-        const uint32_t seq = (uint32_t)e->seq[r];
-        if (r && e->seq[r - 1] == e->seq[r]) continue;
-        ops->upload(e->stream, e->tables + (size_t)seq * e->table_stride, ae_kv_table(e->kv, seq),
-                    ae_kv_table_pages(e->kv, seq) * sizeof *e->tables);
-        if (ae_kv_parts(e->kv))
-            ops->upload(e->stream, e->part_tables + (size_t)seq * e->table_stride, ae_kv_part_table(e->kv, seq),
-                        ae_kv_table_pages(e->kv, seq) * sizeof *e->part_tables);
-    }
 }
 
 aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
 {
     const ae_backend_ops *ops = e->backend->ops;
     if (!e->n_rows) return AERIE_OK;
-    if (e->state) e->state_pass = ae_state_run_pass(e->state, e->stream, e->n_rows, e->parent);
-    upload_rows(e);
+    if (e->state) e->state_pass = ae_state_run_pass(e->state, e->stream, e->n_rows, e->on_device.parent);
+    ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, e->kv, ops, e->stream);
     const uint32_t begin = ops->mark(e->stream);
     if (ops->pass_begin(e->stream, (uint64_t)e->n_rows << 32 | e->n_out)) {
         ae_forward(e);
@@ -366,8 +350,7 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
     e->pass_seconds = status == AERIE_OK ? ops->elapsed(e->stream, begin, end) : 0;
     for (uint32_t i = 0; status != AERIE_OK && i < e->options.n_seqs; i++)
         (void)ae_kv_truncate(e->kv, i, ae_kv_n_live(e->kv, i)); /* drops the drafts alone: cannot fail */
-    const size_t bytes = (size_t)e->n_out * e->net->model->hparams.n_vocab * sizeof(float);
-    if (status == AERIE_OK && e->n_out) e->logits_host = ops->view(e->stream, e->logits, e->logits_room, bytes);
+    memset(e->logits_host, 0, e->options.n_outputs * sizeof *e->logits_host);
     return status;
 }
 
@@ -381,10 +364,45 @@ double ae_engine_pass_seconds(const ae_engine *e)
     return e->pass_seconds;
 }
 
-const float *ae_engine_logits(const ae_engine *e, uint32_t row)
+const float *ae_engine_logits(ae_engine *e, uint32_t row)
 {
     AE_ASSERT(e->out_index[row] >= 0);
-    return e->logits_host + (size_t)e->out_index[row] * e->net->model->hparams.n_vocab;
+    const uint32_t i = (uint32_t)e->out_index[row];
+    const size_t n_vocab = e->net->model->hparams.n_vocab, at = i * n_vocab;
+    if (!e->logits_host[i])
+        e->logits_host[i] = e->backend->ops->view(e->stream, e->logits + at, e->logits_room ? e->logits_room + at : NULL,
+                                                  n_vocab * sizeof(float));
+    return e->logits_host[i];
+}
+
+aerie_status ae_engine_draw(ae_engine *e, const ae_engine_walk *walks, uint32_t n, ae_walked *out, aerie_error *error)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    if (!n) return AERIE_OK;
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_engine_walk *w = &walks[i];
+        AE_ASSERT(e->out_index[w->row] >= 0 && w->row + w->n < e->n_rows);
+        e->trees[i] = (ae_walk_tree){.sampler = w->sampler, .row = w->row, .output = (uint32_t)e->out_index[w->row], .n = w->n,
+                                     .n_most = w->n_most, .position = w->position, .ends = w->ends};
+    }
+    ops->walk(e->stream, &(ae_walk){.n_trees = n, .n_vocab = e->net->model->hparams.n_vocab, .trees = e->trees,
+                                    .logits = e->logits, .token = e->on_device.token, .parent = e->on_device.parent,
+                                    .eog = e->eog, .n_eog = e->n_eog, .out = e->walked});
+    ops->download(e->stream, out, e->walked, n * sizeof *out);
+    return ops->sync(e->stream, error);
+}
+
+aerie_status ae_engine_propose(ae_engine *e, const ae_engine_rank *ranks, uint32_t n, ae_proposal *out, aerie_error *error)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    if (!n) return AERIE_OK;
+    AE_ASSERT(n <= e->options.n_outputs);
+    for (uint32_t i = 0; i < n; i++)
+        e->ranked[i] = (ae_propose_row){ranks[i].sampler, (uint32_t)e->out_index[ranks[i].row], ranks[i].k, ranks[i].position};
+    ops->propose(e->stream, &(ae_propose){.n_rows = n, .n_logits = e->net->model->hparams.n_vocab, .rows = e->ranked,
+                                          .logits = e->logits, .out = e->proposals});
+    ops->download(e->stream, out, e->proposals, n * sizeof *out);
+    return ops->sync(e->stream, error);
 }
 
 const float *ae_engine_features(const ae_engine *e, uint32_t row)
@@ -395,7 +413,7 @@ const float *ae_engine_features(const ae_engine *e, uint32_t row)
 /* Should the KV cache then refuse, the two are out of step, and add_chain refuses the sequence. */
 static aerie_status commit_state(ae_engine *e, uint32_t seq, uint32_t n_chain, const int32_t *nodes, uint32_t n_nodes)
 {
-    const int32_t *tokens = e->token + e->first_row[seq];
+    const int32_t *tokens = e->rows.token + e->first_row[seq];
     int32_t path[AE_TREE_MAX];
     for (uint32_t i = 0; i < n_nodes; i++) {
         if (nodes[i] < 0 || nodes[i] >= AE_TREE_MAX || e->first_row[seq] + n_chain + (uint32_t)nodes[i] >= e->n_rows)

@@ -74,8 +74,31 @@ aerie_status ae_engine_sync(ae_engine *engine, aerie_error *error);
 /* What the last pass took on the device. */
 double ae_engine_pass_seconds(const ae_engine *engine);
 
-/* (host) [n_vocab] f32 of a row of the last pass that exported them; valid until the next pass. */
-const float *ae_engine_logits(const ae_engine *engine, uint32_t row);
+/* (host) [n_vocab] f32 of a row of the last pass that exported them; valid until the next pass. Where the host cannot read the
+ * device's memory the first call for a row downloads it; later ones may come from several threads. */
+const float *ae_engine_logits(ae_engine *engine, uint32_t row);
+
+/* A sequence of the last pass to draw for; the tree is the one added for it, or empty. */
+typedef struct ae_engine_walk {
+    ae_sampler *sampler; /* as in ae_walk_tree */
+    uint32_t row;        /* the newest row of its chain */
+    uint32_t n;          /* nodes of its tree */
+    uint32_t n_most;
+    uint64_t position;
+    bool ends;
+} ae_engine_walk;
+/* Draws down the trees of n sequences (sample/walk.h), on the device; out (host) [n]. */
+aerie_status ae_engine_draw(ae_engine *engine, const ae_engine_walk *walks, uint32_t n, ae_walked *out, aerie_error *error);
+
+/* A row of the last pass after which tokens are proposed, for drafters. */
+typedef struct ae_engine_rank {
+    const ae_sampler *sampler; /* the target's */
+    uint32_t row, k;           /* exported row; at most AE_PROPOSE_MAX tokens */
+    uint64_t position;
+} ae_engine_rank;
+/* Proposals for n rows, on the device; out (host) [n]. */
+aerie_status ae_engine_propose(ae_engine *engine, const ae_engine_rank *ranks, uint32_t n, ae_proposal *out,
+                               aerie_error *error);
 
 /* (device) [n_taps][n_embd] f32 of a row of the last pass, whatever it exported; rows lie one behind the other. Valid until
  * the next pass. */

@@ -4,15 +4,8 @@
 
 #include "engine/block.h"
 #include "engine/engine.h"
+#include "engine/rows.h"
 #include "engine/state.h"
-
-/* Rows as a pass reads them: one block in this order, of which a pass uploads the beginning, up to its last row's path. */
-typedef struct ae_engine_rows {
-    uint32_t *count; /* rows, exported rows */
-    int32_t *token, *pos, *seq, *slot, *n_inplace; /* [n_batch] */
-    int32_t *out_rows; /* [n_outputs] */
-    int32_t *path;     /* [n_batch][AE_TREE_MAX] */
-} ae_engine_rows;
 
 struct ae_engine {
     const ae_net *net;
@@ -28,10 +21,7 @@ struct ae_engine {
 
     /* the rows of the pass being built (host), [n_batch] each */
     uint32_t n_rows, n_out;
-    ae_engine_rows rows;
-    int32_t *token, *pos, *seq, *slot, *n_inplace, *out_rows, *path; /* those of `rows` */
-    int32_t *parent;     /* [n_batch] row of the pass that comes before it; -1: the last live position */
-    uint8_t *tentative;  /* [n_batch] 1: may be dropped after the pass */
+    ae_rows rows;
     int32_t *out_index;  /* [n_batch] place among the exported rows, or -1 */
     uint32_t *n_added;   /* [n_seqs] rows of the chain added so far in this pass */
     uint32_t *first_row; /* [n_seqs] of the chain, or of the tree where there is none */
@@ -40,10 +30,11 @@ struct ae_engine {
     float *q_scale_host; /* [n_batch] */
 
     /* device */
-    ae_engine_rows on_device; /* of the pass that runs */
-    int32_t *tables;     /* [n_seqs][table_stride] page tables */
-    int32_t *part_tables; /* as tables, of parts */
-    uint32_t table_stride;
+    ae_rows on_device;   /* of the pass that runs */
+    ae_walked *walked;   /* [n_seqs] */
+    ae_proposal *proposals; /* [n_outputs] */
+    int32_t *eog;        /* [n_eog] tokens that end an answer */
+    uint32_t n_eog;
 
     /* device, f32 */
     ae_block block;      /* of it x to up, for n_batch rows */
@@ -58,7 +49,9 @@ struct ae_engine {
     float *features;     /* [n_batch][n_taps][n_embd] */
 
     float *logits_room;  /* (host) [n_outputs][n_vocab] where the host cannot read the device's; else NULL */
-    const float *logits_host; /* of the last pass */
+    const float **logits_host; /* (host) [n_outputs] rows of the last pass that the host has asked for; else NULL */
+    ae_walk_tree *trees; /* (host) [n_seqs] scratch of ae_engine_walk */
+    ae_propose_row *ranked; /* (host) [n_outputs] scratch of ae_engine_propose */
     double pass_seconds;
 };
 

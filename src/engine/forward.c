@@ -32,7 +32,7 @@ static void temperatures(ae_engine *e)
     const ae_hparams *h = &e->net->model->hparams;
     if (h->temp_scale == 0.0f) return;
     for (uint32_t r = 0; r < e->n_rows; r++) {
-        const double at = (double)(uint32_t)(((float)e->pos[r] + h->temp_offset) / (float)h->temp_length); /* whole lengths */
+        const double at = (double)(uint32_t)(((float)e->rows.pos[r] + h->temp_offset) / (float)h->temp_length); /* whole lengths */
         e->q_scale_host[r] = (float)(1.0 + (double)h->temp_scale * ae_log(at + 1.0));
     }
     e->backend->ops->upload(e->stream, e->q_scale, e->q_scale_host, e->n_rows * sizeof *e->q_scale);
@@ -82,12 +82,9 @@ void ae_forward(ae_engine *e)
 {
     const ae_backend_ops *ops = e->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
-    const ae_places places = {
-        e->n_rows, e->on_device.seq, e->on_device.pos, e->on_device.slot, e->on_device.n_inplace, e->on_device.path,
-        AE_TREE_MAX,
-        e->tables, e->table_stride, e->on_device.count};
+    const ae_places places = ae_rows_places(&e->on_device, e->n_rows, e->kv);
     ae_places part_places = places;
-    part_places.tables = e->part_tables;
+    part_places.tables = ae_kv_part_tables(e->kv);
     ae_block block = e->block;
     block.ops = ops, block.stream = e->stream, block.h = h, block.places = &places, block.kv = ae_kv_pages(e->kv);
     block.part_places = &part_places, block.kv_parts = ae_kv_parts(e->kv);

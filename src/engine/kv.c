@@ -58,15 +58,24 @@ static void layout_tables(ae_layout *l, ae_kv *kv)
     kv->part_table = ae_layout_add(l, n_pages ? kv->max_pages : 0, sizeof *kv->part_table);
 }
 
+static void layout_device(ae_layout *l, ae_kv *kv)
+{
+    const size_t n = (size_t)kv->n_seqs * kv->max_pages;
+    kv->device_tables = ae_layout_add(l, n, sizeof(int32_t));
+    kv->device_part_tables = ae_layout_add(l, kv->window ? n : 0, sizeof(int32_t));
+    kv->device_path = ae_layout_add(l, kv->n_slots, sizeof(int32_t));
+}
+
 size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options)
 {
     stores s;
     list_stores(options, &s);
-    ae_kv kv = {.n_seqs = options->n_seqs, .max_pages = pages_of(options->n_slots), .n_pages = s.shape.n_pages,
-                .window = s.window, .n_parts = s.parts.n_pages};
+    ae_kv kv = {.n_seqs = options->n_seqs, .n_slots = options->n_slots, .max_pages = pages_of(options->n_slots),
+                .n_pages = s.shape.n_pages, .window = s.window, .n_parts = s.parts.n_pages};
     ae_layout tables = {0};
     size_t bytes;
     layout_tables(&tables, &kv);
+    layout_device(&tables, &kv); /* as many bytes, wherever they lie */
     if (tables.overflow || !ae_add_size(backend->ops->kv_bytes(backend, &s.shape), tables.bytes, &bytes)) return SIZE_MAX;
     if (s.window && !ae_add_size(bytes, backend->ops->kv_bytes(backend, &s.parts), &bytes)) return SIZE_MAX;
     return bytes;
@@ -99,6 +108,16 @@ aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options 
         kv->parts[i].page = AE_KV_NONE;
         kv->free_parts[kv->n_free_parts++] = (int32_t)(kv->n_parts - 1 - i);
     }
+    layout = (ae_layout){0};
+    layout_device(&layout, kv);
+    kv->device_bytes = layout.bytes;
+    kv->device = layout.overflow ? NULL : backend->ops->alloc(backend, layout.bytes);
+    if (!kv->device) {
+        ae_kv_free(kv);
+        return ae_fail_memory(error, "the KV page tables on the device", layout.bytes);
+    }
+    layout = (ae_layout){.base = kv->device};
+    layout_device(&layout, kv);
     aerie_status status = backend->ops->kv_create(backend, &s.shape, &kv->store, error);
     if (status == AERIE_OK && s.window) status = backend->ops->kv_create(backend, &s.parts, &kv->part_store, error);
     if (status != AERIE_OK) {
@@ -114,6 +133,7 @@ void ae_kv_free(ae_kv *kv)
     if (!kv) return;
     kv->backend->ops->kv_free(kv->backend, kv->store);
     kv->backend->ops->kv_free(kv->backend, kv->part_store);
+    if (kv->device) kv->backend->ops->free(kv->backend, kv->device, kv->device_bytes);
     ae_free(kv->memory);
     ae_free(kv);
 }
@@ -128,19 +148,27 @@ ae_kv_store *ae_kv_pages(const ae_kv *kv)
     return kv->store;
 }
 
-const int32_t *ae_kv_table(const ae_kv *kv, uint32_t seq)
+const int32_t *ae_kv_tables(const ae_kv *kv)
 {
-    return kv->seqs[seq].table;
+    return kv->device_tables;
 }
 
-uint32_t ae_kv_table_pages(const ae_kv *kv, uint32_t seq)
+const int32_t *ae_kv_part_tables(const ae_kv *kv)
 {
-    return kv->seqs[seq].n_pages;
+    return kv->device_part_tables;
 }
 
-uint32_t ae_kv_table_max(uint32_t n_slots)
+uint32_t ae_kv_table_stride(const ae_kv *kv)
 {
-    return pages_of(n_slots);
+    return kv->max_pages;
+}
+
+void ae_kv_upload_table(ae_kv *kv, ae_stream *stream, uint32_t seq)
+{
+    const kv_seq *s = &kv->seqs[seq];
+    const size_t at = (size_t)seq * kv->max_pages, bytes = s->n_pages * sizeof *s->table;
+    kv->backend->ops->upload(stream, kv->device_tables + at, s->table, bytes);
+    if (kv->window) kv->backend->ops->upload(stream, kv->device_part_tables + at, ae_kv_part_table(kv, seq), bytes);
 }
 
 int32_t ae_kv_page_take(ae_kv *kv)
@@ -260,18 +288,28 @@ static bool is_path(const kv_seq *s, uint32_t n_chain, const int32_t *path, uint
     return last < (int64_t)s->n_reserved;
 }
 
+/* The rows of a path to slots `to` and after. */
+static void move_rows(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *path, uint32_t n, uint32_t to)
+{
+    const ae_backend_ops *ops = kv->backend->ops;
+    const size_t at = (size_t)seq * kv->max_pages;
+    if (!n) return;
+    ae_kv_upload_table(kv, stream, seq);
+    ops->upload(stream, kv->device_path, path, n * sizeof *path);
+    ae_kv_commit_args args = {kv->store, kv->device_tables + at, kv->device_path, (int32_t)to, n};
+    ops->kv_commit(stream, &args);
+    args.kv = kv->part_store, args.table = kv->device_part_tables + at;
+    if (kv->window) ops->kv_commit(stream, &args);
+}
+
 aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n)
 {
     kv_seq *s = &kv->seqs[seq];
     if (!is_path(s, n_chain, path, n)) return AERIE_ERROR_INTERNAL;
     s->n_live += n_chain;
-    const int32_t *parts = n && kv->window ? ae_kv_part_table(kv, seq) : NULL;
-    for (uint32_t i = 0; i < n; i++) {
-        const ae_kv_move move = {path[i], (int32_t)(s->n_live + i)};
-        if (move.from == move.to) continue;
-        kv->backend->ops->kv_move(stream, kv->store, s->table, &move, 1);
-        if (parts) kv->backend->ops->kv_move(stream, kv->part_store, parts, &move, 1);
-    }
+    uint32_t n_inplace = 0;
+    while (n_inplace < n && path[n_inplace] == (int32_t)(s->n_live + n_inplace)) n_inplace++;
+    move_rows(kv, stream, seq, path + n_inplace, n - n_inplace, s->n_live + n_inplace);
     s->n_live += n;
     return ae_kv_truncate(kv, seq, s->n_live);
 }

@@ -1,7 +1,7 @@
 /* kv.h - the paged KV cache: which slot of which sequence holds what, and who may write it.
  *
- * Owns: the device's page store, the page tables, the reference counts, the prefix tree. Does not own: the values,
- * which the forward pass writes through the tables.
+ * Owns: the device's page store, the page tables and their copies on the device, the reference counts, the prefix tree. Does
+ * not own: the values, which the forward pass writes through the tables.
  *
  * A page holds AE_KV_PAGE positions of all layers. All sequences take their pages from one pool, as they need them. A
  * sequence has a table of pages and numbers its slots through it; committed position p sits in slot p. What layers with a
@@ -72,15 +72,19 @@ void ae_kv_free(ae_kv *kv);
 uint32_t ae_kv_n_live(const ae_kv *kv, uint32_t seq);
 /* Layers without a window, in the order of the options. */
 ae_kv_store *ae_kv_pages(const ae_kv *kv);
-/* [n_pages of the sequence] page numbers; valid until the next change of the sequence. */
-const int32_t *ae_kv_table(const ae_kv *kv, uint32_t seq);
-uint32_t ae_kv_table_pages(const ae_kv *kv, uint32_t seq);
 /* Layers with one; NULL: there are none. */
 ae_kv_store *ae_kv_parts(const ae_kv *kv);
-/* Their table, as long: parts of the pages that the sequence needs, 0 elsewhere. Valid until the next call. */
-const int32_t *ae_kv_part_table(ae_kv *kv, uint32_t seq);
-/* The longest table that a sequence of n_slots can have. */
-uint32_t ae_kv_table_max(uint32_t n_slots);
+
+/* ---- Page tables on the device ---- */
+
+/* (device) [n_seqs][ae_kv_table_stride] page numbers of each sequence, as they were uploaded last. */
+const int32_t *ae_kv_tables(const ae_kv *kv);
+/* (device) As many: parts of the pages that the sequence needs, 0 elsewhere. For layers with a window. */
+const int32_t *ae_kv_part_tables(const ae_kv *kv);
+uint32_t ae_kv_table_stride(const ae_kv *kv);
+/* Sends both tables of a sequence to the device: before each pass with rows of it. */
+void ae_kv_upload_table(ae_kv *kv, ae_stream *stream, uint32_t seq);
+
 
 /* Pages that can be had now: free ones, and those that only the prefix tree holds. */
 uint32_t ae_kv_n_available(const ae_kv *kv);

@@ -58,6 +58,11 @@ struct ae_kv {
     uint32_t n_free_parts;
     kv_idle idle[2];      /* parts that nobody needs; those retained */
     int32_t *part_table;  /* [max_pages] */
+    /* on the device, one block */
+    void *device;
+    size_t device_bytes;
+    int32_t *device_tables, *device_part_tables; /* [n_seqs][max_pages]; of parts only with windows */
+    int32_t *device_path;                        /* [n_slots] of the commit that runs */
 };
 
 /* A page with one holder, AE_KV_NONE when there is none to be had. */
@@ -87,6 +92,8 @@ void ae_kv_part_need(ae_kv *kv, int32_t page);
 void ae_kv_part_unneed(ae_kv *kv, int32_t page);
 /* The sequence needs what it has to for n_live, of its first n_pages pages. */
 void ae_kv_seq_need(ae_kv *kv, kv_seq *s, uint32_t n_pages);
+/* [n_pages of the sequence] parts of the pages that it needs, 0 elsewhere. Valid until the next call. */
+const int32_t *ae_kv_part_table(ae_kv *kv, uint32_t seq);
 /* For ae_kv_is_sound. */
 bool ae_kv_window_is_sound(const ae_kv *kv);
 

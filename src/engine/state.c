@@ -21,6 +21,12 @@ typedef struct snapshot {
     int32_t *tokens; /* [n_slots] */
 } snapshot;
 
+typedef struct pass_arrays {
+    ae_state_run *runs;     /* [n_seqs] */
+    ae_state_visit *visits; /* [n_seqs][n_records] of each run */
+    uint8_t *accepted;      /* [n_seqs][n_records] of each run */
+} pass_arrays;
+
 struct ae_state {
     ae_backend *backend;
     ae_state_store *store;
@@ -30,10 +36,12 @@ struct ae_state {
     snapshot *snapshots;   /* [n_snapshots]; number i is plane n_seqs + i */
     uint64_t clock;
     int32_t *tokens;       /* [n_seqs + n_snapshots][n_slots] */
-    /* the pass */
+    /* the pass being built (host), and the arrays of the pass that runs (device) */
+    uint32_t n_runs;
+    pass_arrays host, on_device;
     ae_state_pass pass;
-    ae_state_run *runs;    /* [n_seqs] */
-    ae_state_visit *visits; /* [n_seqs][n_records] */
+    void *device;          /* one block: on_device */
+    size_t device_bytes;
 };
 
 /* ---- Life ------------------------------------------------------------------------------------- */
@@ -43,14 +51,21 @@ static ae_state_shape shape_of(const ae_state_options *o)
     return (ae_state_shape){o->n_layers, o->layers, o->n_seqs, o->n_seqs + o->n_snapshots, o->n_records};
 }
 
+static void layout_pass(ae_layout *l, const ae_state_options *o, pass_arrays *a)
+{
+    const size_t n = (size_t)o->n_seqs * o->n_records;
+    a->runs = ae_layout_add(l, o->n_seqs, sizeof *a->runs);
+    a->visits = ae_layout_add(l, n, sizeof *a->visits);
+    a->accepted = ae_layout_add(l, n, sizeof *a->accepted);
+}
+
 static void layout_tables(ae_layout *l, const ae_state_options *o, ae_state *s)
 {
     const size_t n = (size_t)o->n_seqs + o->n_snapshots;
     s->seqs = ae_layout_add(l, o->n_seqs, sizeof *s->seqs);
     s->snapshots = ae_layout_add(l, o->n_snapshots, sizeof *s->snapshots);
     s->tokens = ae_layout_add(l, n * o->n_slots, sizeof *s->tokens);
-    s->runs = ae_layout_add(l, o->n_seqs, sizeof *s->runs);
-    s->visits = ae_layout_add(l, (size_t)o->n_seqs * o->n_records, sizeof *s->visits);
+    layout_pass(l, o, &s->host);
 }
 
 size_t ae_state_plan_bytes(const ae_backend *backend, const ae_state_options *options)
@@ -60,6 +75,7 @@ size_t ae_state_plan_bytes(const ae_backend *backend, const ae_state_options *op
     ae_layout tables = {0};
     size_t bytes;
     layout_tables(&tables, options, &s);
+    layout_pass(&tables, options, &s.on_device); /* as many bytes, wherever they lie */
     if (tables.overflow || !ae_add_size(backend->ops->state_bytes(backend, &shape), tables.bytes, &bytes)) return SIZE_MAX;
     return bytes;
 }
@@ -84,6 +100,16 @@ aerie_status ae_state_create(ae_state **out, ae_backend *backend, const ae_state
     for (uint32_t i = 0; i < s->n_seqs; i++) s->seqs[i].tokens = s->tokens + (size_t)i * s->n_slots;
     for (uint32_t i = 0; i < s->n_snapshots; i++)
         s->snapshots[i].tokens = s->tokens + ((size_t)s->n_seqs + i) * s->n_slots;
+    layout = (ae_layout){0};
+    layout_pass(&layout, options, &s->on_device);
+    s->device_bytes = layout.bytes;
+    s->device = layout.overflow ? NULL : backend->ops->alloc(backend, layout.bytes);
+    if (!s->device) {
+        ae_state_free(s);
+        return ae_fail_memory(error, "the recurrent rows of a pass", layout.bytes);
+    }
+    layout = (ae_layout){.base = s->device};
+    layout_pass(&layout, options, &s->on_device);
     const aerie_status status = backend->ops->state_create(backend, &shape, &s->store, error);
     if (status == AERIE_OK) *out = s;
     else ae_state_free(s);
@@ -94,6 +120,7 @@ void ae_state_free(ae_state *state)
 {
     if (!state) return;
     state->backend->ops->state_free(state->backend, state->store);
+    if (state->device) state->backend->ops->free(state->backend, state->device, state->device_bytes);
     ae_free(state->memory);
     ae_free(state);
 }
@@ -164,42 +191,42 @@ static bool plan_walk(const int32_t *parent, uint32_t n, uint32_t first, ae_stat
 
 void ae_state_begin(ae_state *state)
 {
-    for (uint32_t i = 0; i < state->pass.n_runs; i++) {
-        state_seq *s = &state->seqs[state->runs[i].seq];
+    for (uint32_t i = 0; i < state->n_runs; i++) {
+        state_seq *s = &state->seqs[state->host.runs[i].seq];
         s->n_chain = s->n_tree = 0;
     }
-    state->pass.n_runs = 0;
+    state->n_runs = 0;
 }
 
 static ae_state_run *run_of(ae_state *state, uint32_t seq)
 {
-    for (uint32_t i = 0; i < state->pass.n_runs; i++)
-        if (state->runs[i].seq == (int32_t)seq) return &state->runs[i];
+    for (uint32_t i = 0; i < state->n_runs; i++)
+        if (state->host.runs[i].seq == (int32_t)seq) return &state->host.runs[i];
     return NULL;
 }
 
 aerie_status ae_state_add_chain(ae_state *state, uint32_t seq, uint32_t first, uint32_t n)
 {
     const state_seq *s = &state->seqs[seq];
-    if (s->running || run_of(state, seq) || state->pass.n_runs == state->n_seqs ||
+    if (s->running || run_of(state, seq) || state->n_runs == state->n_seqs ||
         n > state->n_slots - ae_state_n_live(state, seq))
         return AERIE_ERROR_INTERNAL;
     state->seqs[seq].n_chain = n;
-    state->runs[state->pass.n_runs++] = (ae_state_run){.seq = (int32_t)seq, .first = first, .n_committed = n};
+    state->host.runs[state->n_runs++] = (ae_state_run){.seq = (int32_t)seq, .first = first, .n_committed = n};
     return AERIE_OK;
 }
 
 aerie_status ae_state_add_tree(ae_state *state, uint32_t seq, uint32_t first, const int32_t *parent, uint32_t n)
 {
     state_seq *s = &state->seqs[seq];
-    ae_state_visit *visits = state->visits + (size_t)seq * state->n_records;
-    if (s->running || s->n_tree || n > state->n_records ||
-        n > state->n_slots - ae_state_n_live(state, seq) - s->n_chain || !plan_walk(parent, n, first, visits))
-        return AERIE_ERROR_INTERNAL;
-    if (!run_of(state, seq)) AE_TRY(ae_state_add_chain(state, seq, first, 0));
     ae_state_run *run = run_of(state, seq);
-    s->n_tree = run->n_tentative = n;
-    run->visits = visits;
+    const uint32_t i_run = run ? (uint32_t)(run - state->host.runs) : state->n_runs;
+    if (s->running || s->n_tree || i_run == state->n_seqs || n > state->n_records ||
+        n > state->n_slots - ae_state_n_live(state, seq) - s->n_chain ||
+        !plan_walk(parent, n, first, state->host.visits + (size_t)i_run * state->n_records))
+        return AERIE_ERROR_INTERNAL;
+    if (!run) AE_TRY(ae_state_add_chain(state, seq, first, 0));
+    s->n_tree = state->host.runs[i_run].n_tentative = n;
     return AERIE_OK;
 }
 
@@ -210,17 +237,32 @@ static void settle(ae_state *state, ae_stream *stream, uint32_t seq)
     state->seqs[seq].stale = false;
 }
 
+/* The first n runs on the device. */
+static ae_state_pass pass_of(const ae_state *state, uint32_t n)
+{
+    const pass_arrays *d = &state->on_device;
+    return (ae_state_pass){.store = state->store, .n_runs = n, .runs = d->runs, .visits = d->visits, .accepted = d->accepted,
+                           .stride = state->n_records};
+}
+
 const ae_state_pass *ae_state_run_pass(ae_state *state, ae_stream *stream, uint32_t n_rows, const int32_t *row_parent)
 {
-    for (uint32_t i = 0; i < state->pass.n_runs; i++) {
-        state_seq *s = &state->seqs[state->runs[i].seq];
-        settle(state, stream, (uint32_t)state->runs[i].seq);
+    const ae_backend_ops *ops = state->backend->ops;
+    const pass_arrays *h = &state->host, *d = &state->on_device;
+    const size_t n_records = (size_t)state->n_runs * state->n_records;
+    for (uint32_t i = 0; i < state->n_runs; i++) {
+        state_seq *s = &state->seqs[h->runs[i].seq];
+        settle(state, stream, (uint32_t)h->runs[i].seq);
         s->running = true;
-        state->runs[i].accepted = s->accepted;
-        state->runs[i].n_accepted = s->n_accepted;
+        h->runs[i].n_accepted = s->n_accepted;
+        memcpy(h->accepted + (size_t)i * state->n_records, s->accepted, s->n_accepted);
     }
-    state->pass = (ae_state_pass){.store = state->store, .n_rows = n_rows, .parent = row_parent,
-                                  .n_runs = state->pass.n_runs, .runs = state->runs};
+    ops->upload(stream, d->runs, h->runs, state->n_runs * sizeof *h->runs);
+    ops->upload(stream, d->visits, h->visits, n_records * sizeof *h->visits);
+    ops->upload(stream, d->accepted, h->accepted, n_records);
+    state->pass = pass_of(state, state->n_runs);
+    state->pass.n_rows = n_rows;
+    state->pass.parent = row_parent;
     return &state->pass;
 }
 
@@ -307,7 +349,14 @@ uint32_t ae_state_truncate(ae_state *state, ae_stream *stream, uint32_t seq, uin
 static void absorb(ae_state *state, ae_stream *stream, uint32_t seq)
 {
     state_seq *s = &state->seqs[seq];
-    if (s->n_accepted) state->backend->ops->state_absorb(stream, state->store, seq, s->accepted, s->n_accepted);
+    if (s->n_accepted) {
+        const ae_backend_ops *ops = state->backend->ops;
+        const ae_state_run run = {.seq = (int32_t)seq, .n_accepted = s->n_accepted};
+        const ae_state_pass pass = pass_of(state, 1);
+        ops->upload(stream, state->on_device.runs, &run, sizeof run);
+        ops->upload(stream, state->on_device.accepted, s->accepted, s->n_accepted);
+        ops->state_absorb(stream, &pass);
+    }
     s->n_plane += s->n_accepted;
     s->n_accepted = 0;
 }

@@ -48,7 +48,7 @@ aerie_status ae_state_add_chain(ae_state *state, uint32_t seq, uint32_t first, u
 /* Rows [first, first + n), after the chain's if there is one, are a tree on it; parent[n] are indices into it, -1: the chain's
  * end. INTERNAL: as above, or more rows than records. */
 aerie_status ae_state_add_tree(ae_state *state, uint32_t seq, uint32_t first, const int32_t *parent, uint32_t n);
-/* The pass runs from now on: its sequences are running. row_parent [n_rows], as in ae_state_pass. */
+/* The pass runs from now on: its sequences are running. row_parent [n_rows] on the device, as in ae_state_pass. */
 const ae_state_pass *ae_state_run_pass(ae_state *state, ae_stream *stream, uint32_t n_rows, const int32_t *row_parent);
 /* All n_chain rows are true, and nodes[0..n) of the tree, root side first; chain [n_chain] and path [n] are their tokens.
  * INTERNAL: other rows ran; nothing has changed. */

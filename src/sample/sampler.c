@@ -177,6 +177,11 @@ bool ae_sampler_is_best_of_any(const ae_sampler *s)
     return true;
 }
 
+bool ae_sampler_draws_from_row(const ae_sampler *s)
+{
+    return !s->params.mirostat && !plans(s, AERIE_SAMPLER_PENALTIES) && !plans(s, AERIE_SAMPLER_DRY);
+}
+
 /* ---- The chain and the draw -------------------------------------------------------------------------- */
 
 static void run_step(ae_sampler *s, aerie_sampler step, const int32_t *tokens, size_t n_tokens)
@@ -293,7 +298,7 @@ static uint32_t left_by_filters(const ae_sampler *s, const ae_candidate *best, u
     return n;
 }
 
-uint32_t ae_sampler_propose(ae_sampler *s, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
+uint32_t ae_sampler_propose(const ae_sampler *s, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
                             uint32_t k, int32_t *ids, float *probs)
 {
     const double temperature = s->draft_temperature;

@@ -45,6 +45,10 @@ const ae_sampling *ae_sampler_params(const ae_sampler *sampler);
  * entropy before the greedy step, whose outcome depends on which candidates there are. */
 bool ae_sampler_is_best_of_any(const ae_sampler *sampler);
 
+/* Whether the draw needs nothing but its row of logits and its position: no penalties, no DRY, no mirostat. Then
+ * ae_sampler_draw reads no token before it (they may be NULL), and ae_sampler_accept has nothing to remember. */
+bool ae_sampler_draws_from_row(const ae_sampler *sampler);
+
 /* The token at position n_tokens, given logits [n_vocab] and the tokens [n_tokens] before it. */
 int32_t ae_sampler_draw(ae_sampler *sampler, const float *logits, const int32_t *tokens, size_t n_tokens);
 /* The token drawn at this position was emitted. */
@@ -67,7 +71,7 @@ const ae_candidate *ae_sampler_candidates(ae_sampler *sampler, const float *logi
  * [k] and the belief [k] that the draw takes them. map: target ids of the logits, or NULL. Uses the same noise, and of the
  * chain the temperature, top-k, top-p and min-p. The belief is a softmax: without noise of the logits; with noise of the scores, whose gaps
  * say how far the target must differ for another token to win. Returns how many (<= k). */
-uint32_t ae_sampler_propose(ae_sampler *sampler, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
+uint32_t ae_sampler_propose(const ae_sampler *sampler, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
                             uint32_t k, int32_t *ids, float *p);
 
 /* The noise itself: a standard Gumbel value. */

@@ -103,21 +103,26 @@ static float shared_belief(const float *logits, uint32_t n_logits, const float *
     return inside < all ? (float)(inside / all) : 1.0f;
 }
 
-/* The k likeliest next tokens after a row, as the target's ids. */
-static uint32_t rank(draft_model *d, const ae_draft_request *r, uint32_t row, size_t position, uint32_t k, int32_t *ids,
-                     float *p)
+/* The same on the host, for another vocabulary: of the tokens that both have. */
+static void rank_shared(draft_model *d, const ae_engine_rank *row, ae_proposal *out)
 {
     const uint32_t n_vocab = ae_engine_net(d->engine)->model->hparams.n_vocab;
-    const float *logits = ae_engine_logits(d->engine, row);
-    if (!d->map) return ae_sampler_propose(r->sampler, logits, n_vocab, NULL, position, k, ids, p);
+    const float *logits = ae_engine_logits(d->engine, row->row);
     const int32_t *targets, *drafts;
     const uint32_t n_pairs = ae_vocab_map_pairs(d->map, &targets, &drafts);
     for (uint32_t i = 0; i < n_pairs; i++) d->shared[i] = logits[drafts[i]];
-    const uint32_t n = ae_sampler_propose(r->sampler, d->shared, n_pairs, targets, position, k, ids, p);
-    if (n_pairs == n_vocab) return n;
+    out->n = ae_sampler_propose(row->sampler, d->shared, n_pairs, targets, (size_t)row->position, row->k, out->id, out->p);
+    if (n_pairs == n_vocab) return;
     const float belief = shared_belief(logits, n_vocab, d->shared, n_pairs);
-    for (uint32_t i = 0; i < n; i++) p[i] *= belief;
-    return n;
+    for (uint32_t i = 0; i < out->n; i++) out->p[i] *= belief;
+}
+
+/* The likeliest next tokens after each of n rows, as the target's ids. */
+static aerie_status rank(draft_model *d, const ae_engine_rank *rows, uint32_t n, ae_proposal *out, aerie_error *error)
+{
+    if (!d->map) return ae_engine_propose(d->engine, rows, n, out, error);
+    for (uint32_t i = 0; i < n; i++) rank_shared(d, &rows[i], &out[i]);
+    return AERIE_OK;
 }
 
 /* A proposed token in the model's vocabulary. */
@@ -131,9 +136,11 @@ static aerie_status draft_chain(draft_model *d, const ae_draft_request *r, const
 {
     float reach = 1;
     for (uint32_t depth = 0; depth < r->max_depth && depth < r->max_nodes; depth++) {
-        int32_t id;
-        float p;
-        if (!rank(d, r, row, r->n_tokens + depth, 1, &id, &p)) return AERIE_OK;
+        ae_proposal best;
+        AE_TRY(rank(d, &(ae_engine_rank){r->sampler, row, 1, r->n_tokens + depth}, 1, &best, error));
+        if (!best.n) return AERIE_OK;
+        int32_t id = best.id[0];
+        const float p = best.p[0];
         reach *= p;
         if (reach < r->min_p) return AERIE_OK;
         ae_tree_add(tree, (int32_t)depth - 1, id, p > 0 ? p : 1e-6f);
@@ -145,17 +152,13 @@ static aerie_status draft_chain(draft_model *d, const ae_draft_request *r, const
 }
 
 /* Adds the children of one node, best first, while they are likely enough. */
-static void expand(draft_model *d, const ae_draft_request *r, ae_tree *tree, float *reach, int32_t node, uint32_t row)
+static void expand(const ae_draft_request *r, ae_tree *tree, float *reach, int32_t node, const ae_proposal *best)
 {
-    int32_t ids[BRANCHES];
-    float p[BRANCHES];
-    const uint32_t depth = node < 0 ? 0 : (uint32_t)tree->depth[node];
-    const uint32_t n = rank(d, r, row, r->n_tokens + depth, BRANCHES, ids, p);
     const float up = node < 0 ? 1.0f : reach[node], floor = r->min_p > TREE_P_FLOOR ? r->min_p : TREE_P_FLOOR;
-    for (uint32_t i = 0; i < n && tree->n < r->max_nodes; i++) {
-        if (up * p[i] < floor) continue;
-        const int32_t child = ae_tree_add(tree, node, ids[i], p[i]);
-        if (child >= 0) reach[child] = up * p[i];
+    for (uint32_t i = 0; i < best->n && tree->n < r->max_nodes; i++) {
+        if (up * best->p[i] < floor) continue;
+        const int32_t child = ae_tree_add(tree, node, best->id[i], best->p[i]);
+        if (child >= 0) reach[child] = up * best->p[i];
     }
 }
 
@@ -174,14 +177,20 @@ static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, const 
                                aerie_error *error)
 {
     float reach[AE_TREE_MAX];
-    expand(d, r, tree, reach, -1, row);
+    ae_engine_rank rows[AE_TREE_MAX] = {{r->sampler, row, BRANCHES, r->n_tokens}};
+    ae_proposal best[AE_TREE_MAX];
+    AE_TRY(rank(d, rows, 1, best, error));
+    expand(r, tree, reach, -1, best);
     uint32_t begin = 0;
     for (uint32_t depth = 1; depth < r->max_depth && begin < tree->n && tree->n < r->max_nodes; depth++) {
         const uint32_t end = tree->n;
         uint32_t first;
         if (text->n + depth >= d->n_ctx) break;
         AE_TRY(run_tree(d, r->slot, tree, &first, error));
-        for (uint32_t i = begin; i < end; i++) expand(d, r, tree, reach, (int32_t)i, first + i);
+        for (uint32_t i = begin; i < end; i++)
+            rows[i - begin] = (ae_engine_rank){r->sampler, first + i, BRANCHES, r->n_tokens + (uint32_t)tree->depth[i]};
+        AE_TRY(rank(d, rows, end - begin, best, error));
+        for (uint32_t i = begin; i < end; i++) expand(r, tree, reach, (int32_t)i, &best[i - begin]);
         begin = end;
     }
     return AERIE_OK;

@@ -24,6 +24,8 @@ void ae_spec_free(ae_spec *spec)
     ae_free(spec->asked);
     ae_free(spec->chances);
     ae_free(spec->walking);
+    ae_free(spec->walks);
+    ae_free(spec->walked);
     ae_free(spec->seen_rows);
     ae_free(spec->order);
     if (spec->drafter) spec->drafter->ops->destroy(spec->drafter);
@@ -51,9 +53,12 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
     spec->asked = ae_alloc(spec->n_slots, sizeof *spec->asked);
     spec->chances = ae_alloc(spec->n_slots, sizeof *spec->chances);
     spec->walking = ae_alloc(spec->n_slots, sizeof *spec->walking);
+    spec->walks = ae_alloc(spec->n_slots, sizeof *spec->walks);
+    spec->walked = ae_alloc(spec->n_slots, sizeof *spec->walked);
     spec->seen_rows = ae_alloc(eo->n_batch, sizeof *spec->seen_rows);
     spec->order = ae_alloc(spec->n_slots, sizeof *spec->order);
-    bool ok = spec->slots && spec->requests && spec->asked && spec->chances && spec->walking && spec->seen_rows && spec->order;
+    bool ok = spec->slots && spec->requests && spec->asked && spec->chances && spec->walking && spec->walks && spec->walked &&
+              spec->seen_rows && spec->order;
     for (uint32_t i = 0; ok && i < spec->n_slots; i++)
         ok = (spec->slots[i].tokens = ae_alloc((size_t)spec->n_ctx + 1, sizeof(int32_t)));
     if (!ok) {
@@ -198,7 +203,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
     const double seconds = ae_engine_pass_seconds(spec->engine), share = seconds / (spec->n_active ? spec->n_active : 1);
     if (spec->drafter)
         ae_controller_saw_pass(&spec->controller, &spec->round, ae_engine_n_rows(spec->engine), seconds);
-    ae_spec_walk(spec);
+    AE_TRY(ae_spec_walk(spec, error));
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
         if (!s->active || !s->n_chain) continue;

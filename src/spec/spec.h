@@ -30,9 +30,9 @@ typedef struct ae_spec_options {
     bool fixed; /* no controller: verify all that is drafted */
 } ae_spec_options;
 
-/* For every emitted token; depth 0 = decoded, k = k-th token of an accepted path; logits [n_vocab]: the row that it was
- * drawn from. AERIE_STOP_NONE goes on, anything else ends the sequence for that reason. */
-typedef aerie_stop ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, const float *logits);
+/* For every emitted token; depth 0 = decoded, k = k-th token of an accepted path; row: of the engine's pass, from whose logits
+ * it was drawn. AERIE_STOP_NONE goes on, anything else ends the sequence for that reason. */
+typedef aerie_stop ae_spec_emit(void *user, uint32_t slot, int32_t token, uint32_t depth, uint32_t row);
 
 /* For every row that a sequence keeps, in the order of positions and after the tokens of its pass were emitted; row: of the
  * engine's pass, its logits exported. */

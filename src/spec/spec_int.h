@@ -37,10 +37,8 @@ typedef struct spec_slot {
     ae_acceptance acceptance;
     ae_tree tree;
     /* what its walk drew, and the path that it took */
-    bool overflowed; /* there was no finite logit for the next one */
     size_t n_before; /* tokens */
-    uint32_t n_drawn, n_path, drawn_row[AE_TREE_MAX + 1];
-    int32_t drawn[AE_TREE_MAX + 1], path[AE_TREE_MAX];
+    ae_walked walked;
 } spec_slot;
 
 #define NO_SLOT UINT32_MAX
@@ -65,7 +63,9 @@ struct ae_spec {
     ae_draft_request *requests; /* [n_slots] */
     ae_draft_request *asked;    /* [n_slots] those of them for which the network drafts */
     ae_chance *chances;         /* [n_slots] of the requests */
-    uint32_t *walking;          /* [n_slots] */
+    uint32_t *walking;          /* [n_slots] slots that the device draws for, then those that a thread of the host does */
+    ae_engine_walk *walks;      /* [n_slots] of the former */
+    ae_walked *walked;          /* [n_slots] what came of them */
     ae_trial trial[2];          /* [ae_draft_kind] */
     int32_t *seen_rows;         /* [largest pass] */
     uint32_t n_pages_left;      /* of the KV cache, for trees: what no chunk of the pass needs */
@@ -99,9 +99,8 @@ aerie_status ae_spec_propose(ae_spec *spec, bool offers, bool network, aerie_err
 
 /* ---- spec_walk.c ---- */
 
-/* Draws for all slots that decode: on all threads, but for those with a grammar. Nobody hears of the tokens
- * yet. */
-void ae_spec_walk(ae_spec *spec);
+/* Draws for all slots that decode; nobody is told of the tokens yet. */
+aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error);
 /* Tells of what the walk drew, until somebody wants no more; then the KV cache keeps what was accepted. */
 aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, aerie_error *error);
 /* The chunk's rows and those of the accepted path are true now: the cache keeps them, the drafter may learn from them. */

@@ -1,60 +1,68 @@
 /* spec_walk.c - after the pass: tokens are drawn down the trees, reported to the caller, and their rows are kept in
  * the KV cache.
  *
+ * Sequences whose draw needs a row alone are drawn for by the backend, where the logits lie. Those with a grammar or a
+ * sampler that looks at the tokens before (penalties, DRY, mirostat) are drawn for here, from downloaded rows.
+ *
  * Owns no state of its own. Invariant: a token is emitted only if it was drawn from the logits of its own prefix (law 1), and
  * the cache keeps the rows of emitted tokens only.
  */
-#include <math.h>
-
 #include "base/os.h"
 #include "spec/spec_int.h"
 
-/* ---- Drawing and telling ---------------------------------------------------------------------------------- */
+_Static_assert(AE_WALK_MAX == AE_TREE_MAX, "a walk has room for every tree");
 
-static int32_t draw(ae_spec *spec, spec_slot *s, const float *logits)
+/* ---- Drawing ------------------------------------------------------------------------------------------------ */
+
+static uint32_t root_of(const spec_slot *s)
 {
-    if (!s->constraint) return ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
-    return ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked);
+    return s->first_chain + s->n_chain - 1;
 }
 
-/* Weights are finite, but what comes of them may overflow: no token is invented from that. */
-static bool has_logits(const ae_spec *spec, const float *logits)
+/* The row of the pass that the i-th token of the walk was drawn from. */
+static uint32_t drawn_row(const spec_slot *s, uint32_t i)
 {
-    const int32_t n = ae_vocab_n_tokens(spec->vocab);
-    for (int32_t i = 0; i < n; i++)
-        if (isfinite(logits[i])) return true;
-    return false;
+    return i ? s->first_tree + (uint32_t)s->walked.path[i - 1] : root_of(s);
 }
 
-/* The walk of the header comment. It touches nothing but the slot, and `masked` where there is a grammar, so that slots without
- * one walk in parallel. The tokens are not reported yet. */
-static void walk(ae_spec *spec, spec_slot *s)
+/* Tokens that the sequence has room for; at least one is drawn. */
+static uint32_t n_most(const ae_spec *spec, const spec_slot *s)
 {
-    int32_t node = -1;
-    uint32_t row = s->first_chain + s->n_chain - 1, left = s->n_predict ? s->n_predict - s->stats.n_generated : UINT32_MAX;
+    const size_t room = s->n_tokens < spec->n_ctx ? spec->n_ctx - s->n_tokens : 1;
+    const uint32_t left = s->n_predict ? s->n_predict - s->stats.n_generated : UINT32_MAX;
+    return room < left ? (uint32_t)room : left;
+}
+
+typedef struct host_walk {
+    ae_spec *spec;
+    spec_slot *slot;
+} host_walk;
+
+/* Draws, and goes on from there as if the token were emitted: what is not emitted in the end leaves no trace in the sampler or
+ * the constraint, since such a sequence has ended. */
+static ae_walk_verdict draw_on_host(void *context, uint32_t row, uint32_t depth, int32_t *token)
+{
+    const host_walk *w = context;
+    ae_spec *spec = w->spec;
+    spec_slot *s = w->slot;
+    const float *logits = ae_engine_logits(spec->engine, row ? s->first_tree + row - 1 : root_of(s));
+    (void)depth; /* the tokens drawn so far are in s->tokens */
+    if (!ae_walk_has_finite(logits, (uint32_t)ae_vocab_n_tokens(spec->vocab))) return AE_WALK_OVERFLOW;
+    *token = s->constraint ? ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked)
+                           : ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
+    if (*token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, *token))) return AE_WALK_LAST;
+    ae_sampler_accept(s->sampler, *token, s->n_tokens);
+    if (s->constraint) ae_constraint_advance(s->constraint, *token);
+    s->tokens[s->n_tokens++] = *token;
+    return s->constraint && ae_constraint_is_complete(s->constraint) ? AE_WALK_LAST : AE_WALK_ON;
+}
+
+/* Touches nothing but the slot, and `masked` where there is a grammar: slots without one walk in parallel. */
+static void walk_on_host(ae_spec *spec, spec_slot *s)
+{
     const double start = ae_time_now();
-    s->n_drawn = s->n_path = 0;
-    s->n_before = s->n_tokens;
-    s->overflowed = false;
-    for (;;) {
-        const float *logits = ae_engine_logits(spec->engine, row);
-        if (!has_logits(spec, logits)) {
-            s->overflowed = true;
-            break;
-        }
-        const int32_t token = draw(spec, s, logits);
-        s->drawn[s->n_drawn] = token;
-        s->drawn_row[s->n_drawn++] = row;
-        node = ae_tree_child(&s->tree, node, token);
-        if (node >= 0) s->path[s->n_path++] = node;
-        if (token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, token))) break;
-        ae_sampler_accept(s->sampler, token, s->n_tokens);
-        if (s->constraint) ae_constraint_advance(s->constraint, token);
-        s->tokens[s->n_tokens++] = token;
-        if (node < 0 || !--left || s->n_tokens >= spec->n_ctx) break;
-        if (s->constraint && ae_constraint_is_complete(s->constraint)) break;
-        row = s->first_tree + (uint32_t)node;
-    }
+    ae_walk_down(&(ae_walk_nodes){s->tree.n, s->tree.token, s->tree.parent, 0}, n_most(spec, s), draw_on_host,
+                 &(host_walk){spec, s}, &s->walked);
     s->stats.sample_seconds += ae_time_now() - start;
 }
 
@@ -62,20 +70,59 @@ static void walk_item(void *context, uint32_t item, uint32_t i_worker)
 {
     ae_spec *spec = context;
     (void)i_worker;
-    walk(spec, &spec->slots[spec->walking[item]]);
+    walk_on_host(spec, &spec->slots[spec->walking[item]]);
 }
 
-void ae_spec_walk(ae_spec *spec)
+/* So that threads need not. */
+static void download_rows(ae_spec *spec, const spec_slot *s)
+{
+    (void)ae_engine_logits(spec->engine, root_of(s));
+    for (uint32_t i = 0; i < s->tree.n; i++) (void)ae_engine_logits(spec->engine, s->first_tree + i);
+}
+
+static aerie_status walk_on_device(ae_spec *spec, uint32_t n, aerie_error *error)
+{
+    const double start = ae_time_now();
+    if (!n) return AERIE_OK;
+    for (uint32_t i = 0; i < n; i++) {
+        const spec_slot *s = &spec->slots[spec->walking[i]];
+        spec->walks[i] = (ae_engine_walk){.sampler = s->sampler, .row = root_of(s), .n = s->tree.n, .n_most = n_most(spec, s),
+                                          .position = s->n_tokens, .ends = !s->ignore_eog};
+    }
+    AE_TRY(ae_engine_draw(spec->engine, spec->walks, n, spec->walked, error));
+    const double share = (ae_time_now() - start) / n;
+    for (uint32_t i = 0; i < n; i++) {
+        spec_slot *s = &spec->slots[spec->walking[i]];
+        s->walked = spec->walked[i];
+        s->stats.sample_seconds += share;
+        for (uint32_t k = 0; k < s->walked.n_drawn; k++) s->tokens[s->n_tokens++] = s->walked.drawn[k];
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_spec_walk(ae_spec *spec, aerie_error *error)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec_slot *s = &spec->slots[i];
         if (!s->active || !s->decoding) continue;
-        if (s->constraint) walk(spec, s);
+        s->n_before = s->n_tokens;
+        if (!s->constraint && ae_sampler_draws_from_row(s->sampler)) spec->walking[n++] = i;
+    }
+    AE_TRY(walk_on_device(spec, n, error));
+    n = 0;
+    for (uint32_t i = 0; i < spec->n_slots; i++) {
+        spec_slot *s = &spec->slots[i];
+        if (!s->active || !s->decoding || (!s->constraint && ae_sampler_draws_from_row(s->sampler))) continue;
+        download_rows(spec, s);
+        if (s->constraint) walk_on_host(spec, s);
         else spec->walking[n++] = i;
     }
     if (n) ae_engine_net(spec->engine)->backend->ops->host_run(ae_engine_stream(spec->engine), walk_item, spec, n);
+    return AERIE_OK;
 }
+
+/* ---- Telling and keeping ------------------------------------------------------------------------------------- */
 
 /* See cut_chunk in spec_plan.c. */
 static void keep_state(ae_spec *spec, uint32_t i_slot, uint32_t before)
@@ -112,15 +159,15 @@ aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path,
 static bool emit_token(ae_spec *spec, uint32_t i_slot, uint32_t i, uint32_t depth, ae_spec_emit *emit, void *user)
 {
     spec_slot *s = &spec->slots[i_slot];
-    const int32_t token = s->drawn[i];
-    const bool last = i + 1 == s->n_drawn;
+    const int32_t token = s->walked.drawn[i];
+    const bool last = i + 1 == s->walked.n_drawn;
     if (token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, token))) {
         ae_spec_finish(spec, s, token == AE_GUIDE_NONE ? AERIE_STOP_DEAD_END : AERIE_STOP_EOG);
         return false;
     }
     s->n_tokens++;
     s->stats.n_generated++;
-    const aerie_stop stop = emit(user, i_slot, token, depth, ae_engine_logits(spec->engine, s->drawn_row[i]));
+    const aerie_stop stop = emit(user, i_slot, token, depth, drawn_row(s, i));
     if (stop != AERIE_STOP_NONE) ae_spec_finish(spec, s, stop);
     else if (last && s->constraint && ae_constraint_is_complete(s->constraint)) ae_spec_finish(spec, s, AERIE_STOP_GRAMMAR);
     else if (s->n_predict && s->stats.n_generated >= s->n_predict) ae_spec_finish(spec, s, AERIE_STOP_LENGTH);
@@ -135,7 +182,7 @@ static void count_drafts(spec_slot *s, uint32_t n_path, bool missed)
         s->stats.tried_at[d]++;
         s->stats.accepted_at[d]++;
     }
-    if (missed && ae_tree_goes_on(&s->tree, n_path ? s->path[n_path - 1] : -1)) s->stats.tried_at[n_path]++;
+    if (missed && ae_tree_goes_on(&s->tree, n_path ? s->walked.path[n_path - 1] : -1)) s->stats.tried_at[n_path]++;
     s->stats.n_drafted += s->tree.n;
     s->stats.n_accepted += n_path;
 }
@@ -145,9 +192,9 @@ static void tell_controller(ae_spec *spec, const spec_slot *s, uint32_t n_path)
     ae_result *r = &spec->result;
     for (uint32_t i = 0; i < s->tree.n; i++) r->n_nodes[s->tree.from[i] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
     for (uint32_t i = 0; i < n_path; i++)
-        r->n_accepted[s->tree.from[s->path[i]] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
+        r->n_accepted[s->tree.from[s->walked.path[i]] & AE_FROM_OFFER ? AE_KIND_OFFER : AE_KIND_DRAFT]++;
     if (s->i_chance != UINT32_MAX)
-        ae_controller_saw_verdict(&spec->controller, &spec->chances[s->i_chance], s->path, n_path);
+        ae_controller_saw_verdict(&spec->controller, &spec->chances[s->i_chance], s->walked.path, n_path);
 }
 
 aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit, void *user, aerie_error *error)
@@ -156,19 +203,19 @@ aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit,
     uint32_t n_path = 0, i = 0;
     bool more = true;
     s->n_tokens = s->n_before;
-    for (; more && i < s->n_drawn; i++) {
-        if (i < s->n_path) n_path = i + 1;
-        more = emit_token(spec, i_slot, i, i < s->n_path ? n_path : 0, emit, user);
+    for (; more && i < s->walked.n_drawn; i++) {
+        if (i < s->walked.n_path) n_path = i + 1;
+        more = emit_token(spec, i_slot, i, i < s->walked.n_path ? n_path : 0, emit, user);
     }
-    if (more && s->overflowed) { /* this sequence ends; the others go on */
+    if (more && s->walked.overflowed) { /* this sequence ends; the others go on */
         (void)ae_fail(&s->stats.error, AERIE_ERROR_FORMAT, "the model gave no finite logit for the token at position %zu: its "
                       "weights overflow; another file of this model, or another tensor type, is needed", s->n_tokens);
         ae_spec_finish(spec, s, AERIE_STOP_NONE);
     }
-    count_drafts(s, n_path, i > s->n_path);
+    count_drafts(s, n_path, i > s->walked.n_path);
     /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */
     const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
-    AE_TRY(ae_spec_commit(spec, i_slot, s->path, s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path, error));
+    AE_TRY(ae_spec_commit(spec, i_slot, s->walked.path, s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path, error));
     tell_controller(spec, s, n_path);
     return AERIE_OK;
 }

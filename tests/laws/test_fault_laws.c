@@ -43,16 +43,14 @@ FAILING(rope_table, ae_rope_table)
 FAILING(rope_kv, ae_rope_kv)
 FAILING(attention, ae_attention)
 FAILING(copy, ae_copy)
+FAILING(kv_commit, ae_kv_commit_args)
+FAILING(walk, ae_walk)
+FAILING(propose, ae_propose)
 
 static void fail_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
                         size_t y_stride)
 {
     if (!must_fail(stream, "lookup")) inner->lookup(stream, table, tokens, n_rows, y, y_stride);
-}
-
-static void fail_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n)
-{
-    if (!must_fail(stream, "kv_move")) inner->kv_move(stream, kv, table, moves, n);
 }
 
 static void fail_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n)
@@ -67,7 +65,8 @@ static void make_failing(aerie_model *model)
     inner = model->backend->ops;
     ops = *inner;
     ops.matmul = fail_matmul, ops.norm = fail_norm, ops.rope_table = fail_rope_table, ops.rope_kv = fail_rope_kv;
-    ops.attention = fail_attention, ops.copy = fail_copy, ops.lookup = fail_lookup, ops.kv_move = fail_kv_move;
+    ops.attention = fail_attention, ops.copy = fail_copy, ops.lookup = fail_lookup, ops.kv_commit = fail_kv_commit;
+    ops.walk = fail_walk, ops.propose = fail_propose;
     ops.kv_copy_page = fail_kv_copy_page;
     model->backend->ops = &ops;
 }

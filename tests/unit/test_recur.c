@@ -57,7 +57,7 @@ static void rig_open(rig *r, const ae_state_layer *layer)
         r->backend->ops->state_create(r->backend, &shape, &r->store, &error) != AERIE_OK)
         fail_msg("%s", error.text);
     for (int32_t i = 0; i < ROWS; i++) r->parent[i] = i - 1;
-    r->pass = (ae_state_pass){r->store, ROWS, r->parent, 1, &r->run};
+    r->pass = (ae_state_pass){.store = r->store, .n_rows = ROWS, .parent = r->parent, .n_runs = 1, .runs = &r->run};
 }
 
 static void rig_close(rig *r)

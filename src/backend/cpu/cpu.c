@@ -77,7 +77,7 @@ static size_t cpu_stream_bytes(const ae_backend *backend, const ae_stream_option
 static void cpu_stream_free(ae_stream *stream)
 {
     if (!stream) return;
-    if (!stream->options.threads_of) ae_pool_free(stream->pool);
+    if (!stream->options.threads_of && !stream->options.pool) ae_pool_free(stream->pool);
     ae_free(stream->memory);
     ae_free(stream);
 }
@@ -102,6 +102,7 @@ static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_optio
     s->options.state = NULL; /* lent for the call */
     aerie_status status = AERIE_OK;
     if (options->threads_of) s->pool = options->threads_of->pool;
+    else if (options->pool) s->pool = options->pool;
     else status = ae_pool_create(&s->pool, options->n_threads, error);
     if (status == AERIE_OK) *out = s;
     else cpu_stream_free(s);
@@ -389,7 +390,7 @@ static const ae_backend_ops cpu_ops = {
     .kv_create = ae_cpu_kv_create,
     .kv_free = ae_cpu_kv_free,
     .kv_copy_page = ae_cpu_kv_copy_page,
-    .kv_move = ae_cpu_kv_move,
+    .kv_commit = ae_cpu_kv_commit,
     .kv_slot_bytes = ae_cpu_kv_slot_bytes,
     .kv_read = ae_cpu_kv_read,
     .kv_write = ae_cpu_kv_write,
@@ -413,6 +414,8 @@ static const ae_backend_ops cpu_ops = {
     .rope_kv = ae_cpu_rope_kv,
     .attention = ae_cpu_attention,
     .copy = cpu_copy,
+    .walk = ae_cpu_walk,
+    .propose = ae_cpu_propose,
     .state_bytes = ae_cpu_state_bytes,
     .state_create = ae_cpu_state_create,
     .state_free = ae_cpu_state_free,

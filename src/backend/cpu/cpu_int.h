@@ -1,5 +1,5 @@
 /* cpu_int.h - what the files of the CPU backend share: cpu.c (streams, products), cpu_moe.c (experts), cpu_kv.c (the KV
- * store), cpu_attention.c (rotation, writing keys and values, attention), cpu_recur.c (recurrent layers). */
+ * store), cpu_attention.c (rotation, writing keys and values, attention), cpu_recur.c (recurrent layers), cpu_draw.c (draws). */
 #ifndef AE_BACKEND_CPU_CPU_INT_H
 #define AE_BACKEND_CPU_CPU_INT_H
 
@@ -116,7 +116,7 @@ size_t ae_cpu_kv_bytes(const ae_backend *backend, const ae_kv_shape *shape);
 aerie_status ae_cpu_kv_create(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error);
 void ae_cpu_kv_free(ae_backend *backend, ae_kv_store *kv);
 void ae_cpu_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from, int32_t to, uint32_t n);
-void ae_cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n);
+void ae_cpu_kv_commit(ae_stream *stream, const ae_kv_commit_args *args);
 size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv);
 void ae_cpu_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out);
 void ae_cpu_kv_write(ae_stream *stream, ae_kv_store *kv, const int32_t *table, int32_t slot, const void *bytes);
@@ -127,7 +127,7 @@ aerie_status ae_cpu_state_create(ae_backend *backend, const ae_state_shape *shap
 void ae_cpu_state_free(ae_backend *backend, ae_state_store *store);
 void ae_cpu_state_zero(ae_stream *stream, ae_state_store *store, uint32_t plane);
 void ae_cpu_state_copy(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to);
-void ae_cpu_state_absorb(ae_stream *stream, ae_state_store *store, uint32_t seq, const uint8_t *accepted, uint32_t n);
+void ae_cpu_state_absorb(ae_stream *stream, const ae_state_pass *pass);
 size_t ae_cpu_state_plane_bytes(const ae_state_store *store);
 void ae_cpu_state_read(ae_stream *stream, const ae_state_store *store, uint32_t plane, void *out);
 void ae_cpu_state_write(ae_stream *stream, ae_state_store *store, uint32_t plane, const void *bytes);
@@ -142,6 +142,10 @@ float *ae_cpu_state_records(const ae_state_store *store, size_t *n);
 void ae_cpu_rope_table(ae_stream *stream, const ae_rope_table *args);
 void ae_cpu_rope_kv(ae_stream *stream, const ae_rope_kv *args);
 void ae_cpu_attention(ae_stream *stream, const ae_attention *args);
+
+/* cpu_draw.c */
+void ae_cpu_walk(ae_stream *stream, const ae_walk *args);
+void ae_cpu_propose(ae_stream *stream, const ae_propose *args);
 
 /* act.c: ae_act_tile_needed in pieces that threads take: piece i of those of n_in columns; after the last one there is nothing to
  * do. */

@@ -179,20 +179,23 @@ static void place_put(ae_kv_type type, const ae_kv_layer *l, void *page, uint32_
     else put_f16(page, place, head_dim, row);
 }
 
-void ae_cpu_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n)
+void ae_cpu_kv_commit(ae_stream *stream, const ae_kv_commit_args *args)
 {
     (void)stream;
+    const ae_kv_store *kv = args->kv;
     float row[2 * AE_MAX_HEAD_DIM]; /* f32 is the widest */
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
+    for (uint32_t i = 0; i < args->n; i++) {
+        const uint32_t from_slot = (uint32_t)args->from[i], to_slot = (uint32_t)args->to + i;
+        for (uint32_t layer = 0; from_slot != to_slot && layer < kv->n_layers; layer++) {
             const ae_cpu_kv_layer *l = &kv->layers[layer];
-            const uint8_t *from = kv_page(kv, table[moves[i].from / AE_KV_PAGE], layer);
-            uint8_t *to = kv_page(kv, table[moves[i].to / AE_KV_PAGE], layer);
+            const uint8_t *from = kv_page(kv, args->table[from_slot / AE_KV_PAGE], layer);
+            uint8_t *to = kv_page(kv, args->table[to_slot / AE_KV_PAGE], layer);
             for (uint32_t h = 0; h < l->shape.n_heads; h++, from += l->head_bytes, to += l->head_bytes) {
-                place_get(kv->type, &l->shape, from, (uint32_t)moves[i].from % AE_KV_PAGE, row);
-                place_put(kv->type, &l->shape, to, (uint32_t)moves[i].to % AE_KV_PAGE, row);
+                place_get(kv->type, &l->shape, from, from_slot % AE_KV_PAGE, row);
+                place_put(kv->type, &l->shape, to, to_slot % AE_KV_PAGE, row);
             }
         }
+    }
 }
 
 size_t ae_cpu_kv_slot_bytes(const ae_kv_store *kv)

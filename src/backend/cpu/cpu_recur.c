@@ -236,15 +236,21 @@ typedef struct conv_job {
     const ae_conv *args;  /* NULL: no rows, records are absorbed alone */
     const ae_state_store *store;
     const state_place *place;
-    const ae_state_run *runs;
+    const ae_state_pass *pass;
     uint32_t n_blocks;    /* of a run */
 } conv_job;
+
+/* The i-th accepted record of a run. */
+static uint8_t accepted_at(const ae_state_pass *pass, const ae_state_run *run, uint32_t i)
+{
+    return pass->accepted[(size_t)(run - pass->runs) * pass->stride + i];
+}
 
 /* Where the rows are that came before a run's first one, for the channels from `first` on; `back` 1: the newest. */
 static const float *row_before(const conv_job *job, const ae_state_run *run, uint32_t back, uint32_t first)
 {
     const state_place *p = job->place;
-    if (back <= run->n_accepted) return record_of(job->store, p, run->seq, run->accepted[run->n_accepted - back]) + first;
+    if (back <= run->n_accepted) return record_of(job->store, p, run->seq, accepted_at(job->pass, run, run->n_accepted - back)) + first;
     const uint32_t at = p->layer.n_taps - 1 - (back - run->n_accepted);
     return plane_of(job->store, (uint32_t)run->seq) + p->rows + (size_t)at * p->channels + first;
 }
@@ -300,7 +306,7 @@ static void conv_move_on(const conv_job *job, const ae_state_run *run, uint32_t 
 static void conv_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const conv_job *job = context;
-    const ae_state_run *run = &job->runs[item / job->n_blocks];
+    const ae_state_run *run = &job->pass->runs[item / job->n_blocks];
     const uint32_t first = item % job->n_blocks * CONV_BLOCK, left = job->place->layer.n_channels - first;
     const uint32_t n = left < CONV_BLOCK ? left : CONV_BLOCK;
     (void)i_worker;
@@ -321,7 +327,7 @@ static void run_conv(ae_stream *stream, conv_job *job, uint32_t n_runs)
 void ae_cpu_conv(ae_stream *stream, const ae_conv *args)
 {
     conv_job job = {.args = args, .store = args->pass->store, .place = &args->pass->store->places[args->layer],
-                    .runs = args->pass->runs};
+                    .pass = args->pass};
     run_conv(stream, &job, args->pass->n_runs);
 }
 
@@ -351,7 +357,7 @@ typedef struct recur_job {
     const ae_recur *args; /* NULL: no rows */
     const ae_state_store *store;
     const state_place *place;
-    const ae_state_run *runs;
+    const ae_state_pass *pass;
     uint32_t n_units, n_units_item; /* a unit is a tile of a head of a run */
 } recur_job;
 
@@ -411,7 +417,7 @@ static unit unit_at(const recur_job *job, uint32_t i)
     const state_place *p = job->place;
     const ae_state_layer *l = &p->layer;
     const uint32_t n_run = l->n_heads * p->n_tiles, tile = i % n_run;
-    unit u = {.run = &job->runs[i / n_run], .head = tile / p->n_tiles, .first = tile % p->n_tiles * AE_STATE_TILE};
+    unit u = {.run = &job->pass->runs[i / n_run], .head = tile / p->n_tiles, .first = tile % p->n_tiles * AE_STATE_TILE};
     u.group = l->tiled ? u.head % l->n_groups : u.head / (l->n_heads / l->n_groups);
     u.n = l->value_dim - u.first < AE_STATE_TILE ? l->value_dim - u.first : AE_STATE_TILE;
     u.s = plane_of(job->store, (uint32_t)u.run->seq) + p->matrices + (size_t)tile * l->key_dim * AE_STATE_TILE;
@@ -423,7 +429,7 @@ static void absorb(const recur_job *job, const unit *u)
     const state_place *p = job->place;
     const ae_state_layer *l = &p->layer;
     for (uint32_t i = 0; i < u->run->n_accepted; i++) {
-        float *record = record_of(job->store, p, u->run->seq, u->run->accepted[i]), d[AE_STATE_TILE] = {0};
+        float *record = record_of(job->store, p, u->run->seq, accepted_at(job->pass, u->run, i)), d[AE_STATE_TILE] = {0};
         memcpy(d, record_d(p, record) + (size_t)u->head * l->value_dim + u->first, u->n * sizeof *d);
         job->kernels->state_absorb(u->s, l->key_dim, record_alpha(p, record)[u->head],
                                    record_k(p, record) + (size_t)u->group * l->key_dim, d);
@@ -461,8 +467,9 @@ static void recur_item(void *context, uint32_t item, uint32_t i_worker)
         const unit u = unit_at(job, i);
         absorb(job, &u);
         for (uint32_t r = 0; r < u.run->n_committed; r++) step(job, &u, u.run->first + r, u.s, u.s);
+        const ae_state_visit *visits = job->pass->visits + (size_t)(u.run - job->pass->runs) * job->pass->stride;
         for (uint32_t t = 0; t < u.run->n_tentative; t++) {
-            const ae_state_visit *visit = &u.run->visits[t];
+            const ae_state_visit *visit = &visits[t];
             step(job, &u, (uint32_t)visit->row, visit->from < 0 ? u.s : buffers + (size_t)visit->from * tile,
                  buffers + (size_t)visit->to * tile);
         }
@@ -496,22 +503,22 @@ void ae_cpu_recur(ae_stream *stream, const ae_recur *args)
 {
     const ae_state_pass *pass = args->pass;
     recur_job job = {.stream = stream, .kernels = &stream->backend->kernels, .args = args, .store = pass->store,
-                     .place = &pass->store->places[args->layer], .runs = pass->runs};
+                     .place = &pass->store->places[args->layer], .pass = pass};
     if (pass->n_rows > 1) ae_pool_run(stream->pool, prepare_item, &job, pass->n_rows);
     else for (uint32_t r = 0; r < pass->n_rows; r++) prepare_item(&job, r, 0);
     run_units(stream, &job, pass->n_runs);
     for (uint32_t i = 0; i < pass->n_runs; i++) record_rows(&job, &pass->runs[i]);
 }
 
-void ae_cpu_state_absorb(ae_stream *stream, ae_state_store *store, uint32_t seq, const uint8_t *accepted, uint32_t n)
+void ae_cpu_state_absorb(ae_stream *stream, const ae_state_pass *pass)
 {
-    const ae_state_run run = {.seq = (int32_t)seq, .accepted = accepted, .n_accepted = n};
+    const ae_state_store *store = pass->store;
     for (uint32_t i = 0; i < store->shape.n_layers; i++) {
-        conv_job conv = {.store = store, .place = &store->places[i], .runs = &run};
+        conv_job conv = {.store = store, .place = &store->places[i], .pass = pass};
         recur_job job = {.stream = stream, .kernels = &stream->backend->kernels, .store = store, .place = &store->places[i],
-                         .runs = &run};
-        run_conv(stream, &conv, 1);
-        run_units(stream, &job, 1);
+                         .pass = pass};
+        run_conv(stream, &conv, pass->n_runs);
+        run_units(stream, &job, pass->n_runs);
     }
 }
 

@@ -115,6 +115,10 @@ OPERATION(copy, ae_copy)
 OPERATION(conv, ae_conv)
 OPERATION(recur, ae_recur)
 OPERATION(gated_norm, ae_gated_norm)
+OPERATION(state_absorb, ae_state_pass)
+OPERATION(kv_commit, ae_kv_commit_args)
+OPERATION(walk, ae_walk)
+OPERATION(propose, ae_propose)
 
 static void strict_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
                           size_t y_stride)
@@ -167,11 +171,6 @@ static void strict_kv_copy_page(ae_stream *stream, ae_kv_store *kv, int32_t from
     OPENED(guard_of(stream), kv_copy_page(stream, kv, from, to, n));
 }
 
-static void strict_kv_move(ae_stream *stream, ae_kv_store *kv, const int32_t *table, const ae_kv_move *moves, uint32_t n)
-{
-    OPENED(guard_of(stream), kv_move(stream, kv, table, moves, n));
-}
-
 static void strict_kv_read(ae_stream *stream, const ae_kv_store *kv, const int32_t *table, int32_t slot, void *out)
 {
     OPENED(guard_of(stream), kv_read(stream, kv, table, slot, out));
@@ -190,11 +189,6 @@ static void strict_state_zero(ae_stream *stream, ae_state_store *store, uint32_t
 static void strict_state_copy(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to)
 {
     OPENED(guard_of(stream), state_copy(stream, store, from, to));
-}
-
-static void strict_state_absorb(ae_stream *stream, ae_state_store *store, uint32_t seq, const uint8_t *accepted, uint32_t n)
-{
-    OPENED(guard_of(stream), state_absorb(stream, store, seq, accepted, n));
 }
 
 static void strict_state_read(ae_stream *stream, const ae_state_store *store, uint32_t plane, void *out)
@@ -216,7 +210,7 @@ static void set_operations(ae_backend_ops *ops)
     ops->weight_create = strict_weight_create;
     ops->weight_fill = strict_weight_fill;
     ops->kv_copy_page = strict_kv_copy_page;
-    ops->kv_move = strict_kv_move;
+    ops->kv_commit = strict_kv_commit;
     ops->kv_read = strict_kv_read;
     ops->kv_write = strict_kv_write;
     ops->upload = strict_upload;
@@ -235,6 +229,8 @@ static void set_operations(ae_backend_ops *ops)
     ops->rope_kv = strict_rope_kv;
     ops->attention = strict_attention;
     ops->copy = strict_copy;
+    ops->walk = strict_walk;
+    ops->propose = strict_propose;
     ops->state_zero = strict_state_zero;
     ops->state_copy = strict_state_copy;
     ops->state_absorb = strict_state_absorb;

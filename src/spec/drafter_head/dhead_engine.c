@@ -32,21 +32,12 @@ static uint32_t outputs_of(const ae_dhead *head, const ae_dhead_engine_options *
     return o->n_seqs * (head->hparams.kind == AE_DHEAD_MEDUSA ? head->hparams.n_medusa : AE_DHEAD_LEVEL_MAX);
 }
 
-static void rows_layout(ae_layout *l, size_t n, size_t n_out, ae_dhead_rows *r)
-{
-    int32_t **const rows[] = {&r->token, &r->pos, &r->rope_pos, &r->seq, &r->slot, &r->n_inplace, &r->fed_from};
-    r->count = ae_layout_add(l, 2, sizeof *r->count);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) *rows[i] = ae_layout_add(l, n, sizeof(int32_t));
-    r->out_rows = ae_layout_add(l, n_out, sizeof(int32_t));
-    r->out_fed = ae_layout_add(l, n_out, sizeof(int32_t));
-    r->path = ae_layout_add(l, n * AE_TREE_MAX, sizeof(int32_t));
-}
-
 static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bool view_needs_room,
                         const ae_dhead_engine_options *o, ae_dhead_engine *e)
 {
     const size_t n = o->n_batch, n_out = outputs_of(head, o);
-    rows_layout(l, n, n_out, &e->rows);
+    ae_rows_layout(l, n, n_out, true, &e->rows);
+    e->logits_host = ae_layout_add(l, n_out, sizeof *e->logits_host);
     e->seqs = ae_layout_add(l, o->n_seqs, sizeof *e->seqs);
     e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
 }
@@ -90,11 +81,9 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
         e->sin[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
         e->rope_freq[i] = ae_layout_add(l, h->ropes[i].n_rot / 2, sizeof(double));
     }
-    ae_kv_layer layers[AE_DHEAD_MAX_LAYERS];
-    const ae_kv_options kv = kv_options(head, o, layers);
-    rows_layout(l, n, n_out, &e->on_device);
-    e->table_stride = medusa ? 0 : ae_kv_table_max(kv.n_slots);
-    e->tables = ae_layout_add(l, (size_t)o->n_seqs * e->table_stride, sizeof(int32_t));
+    ae_rows_layout(l, n, n_out, true, &e->on_device);
+    e->proposals = ae_layout_add(l, n_out, sizeof *e->proposals);
+    e->to_target = ae_layout_add(l, n_draft, sizeof *e->to_target);
 }
 
 static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_engine_options *o, uint32_t n_threads,
@@ -151,6 +140,8 @@ static aerie_status create_buffers(ae_dhead_engine *e, aerie_error *error)
     l = (ae_layout){.base = e->device};
     device_layout(&l, head, e->net->n_draft, &e->options, e);
     const ae_hparams *h = &head->hparams.layer;
+    if (e->net->to_target)
+        e->backend->ops->fill(e->backend, e->to_target, e->net->to_target, e->net->n_draft * sizeof *e->to_target);
     for (uint32_t i = 0; i < h->n_ropes; i++)
         e->backend->ops->fill(e->backend, e->rope_freq[i], e->net->rope_freq[i], h->ropes[i].n_rot / 2 * sizeof **e->rope_freq);
     return AERIE_OK;
@@ -307,31 +298,18 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
     return AERIE_OK;
 }
 
-/* The pass's n_out rows of logits, or what failed of it: then no row of any sequence can be trusted. */
-static aerie_status end_pass(ae_dhead_engine *e, uint32_t n_out, aerie_error *error)
+/* After an operation has failed no row of any sequence can be trusted. */
+static aerie_status end_pass(ae_dhead_engine *e, aerie_error *error)
 {
-    const ae_backend_ops *ops = e->backend->ops;
-    const aerie_status status = ops->sync(e->stream, error);
+    const aerie_status status = e->backend->ops->sync(e->stream, error);
     for (uint32_t i = 0; status != AERIE_OK && e->kv && i < e->options.n_seqs; i++) ae_dhead_restart(e, i, 0);
-    if (status == AERIE_OK && n_out)
-        e->logits_host = ops->view(e->stream, e->logits, e->logits_room, (size_t)n_out * e->net->n_draft * sizeof(float));
+    memset(e->logits_host, 0, e->n_outputs * sizeof *e->logits_host);
     return status;
 }
 
-/* The rows with their paths, and the page tables of their sequences. */
 static void upload_rows(ae_dhead_engine *e)
 {
-    const ae_backend_ops *ops = e->backend->ops;
-    e->rows.count[0] = e->n_rows;
-    e->rows.count[1] = e->n_out;
-    const char *begin = (const char *)e->rows.count, *end = (const char *)(e->rows.path + (size_t)e->n_rows * AE_TREE_MAX);
-    ops->upload(e->stream, e->on_device.count, begin, (size_t)(end - begin));
-    for (uint32_t r = 0; r < e->n_rows; r++) {
-        const uint32_t seq = (uint32_t)e->rows.seq[r];
-        if (r && e->rows.seq[r - 1] == e->rows.seq[r]) continue;
-        ops->upload(e->stream, e->tables + (size_t)seq * e->table_stride, ae_kv_table(e->kv, seq),
-                    ae_kv_table_pages(e->kv, seq) * sizeof *e->tables);
-    }
+    ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, e->kv, e->backend->ops, e->stream);
 }
 
 aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
@@ -339,7 +317,7 @@ aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
     if (e->n_rows) {
         upload_rows(e);
         ae_dhead_forward(e, false);
-        AE_TRY(end_pass(e, e->n_out, error));
+        AE_TRY(end_pass(e, error));
     }
     for (uint32_t i = 0; i < e->options.n_seqs; i++)
         if (e->seqs[i].n_added && ae_kv_commit(e->kv, e->stream, i, e->seqs[i].n_added, NULL, 0) != AERIE_OK)
@@ -373,7 +351,7 @@ aerie_status ae_dhead_run_drafted(ae_dhead_engine *e, aerie_error *error)
     if (!e->n_rows) return AERIE_OK;
     upload_rows(e);
     ae_dhead_forward(e, true);
-    return end_pass(e, e->n_out, error);
+    return end_pass(e, error);
 }
 
 void ae_dhead_drop_drafted(ae_dhead_engine *e, uint32_t seq)
@@ -388,12 +366,27 @@ aerie_status ae_dhead_run_medusa(ae_dhead_engine *e, const float *features, uint
         return ae_fail(error, AERIE_ERROR_INTERNAL, "%u sequences draft, of %u; please report", n, e->options.n_seqs);
     if (!n) return AERIE_OK;
     ae_dhead_forward_medusa(e, features, n);
-    return end_pass(e, n * e->net->head->hparams.n_medusa, error);
+    return end_pass(e, error);
 }
 
-const float *ae_dhead_logits(const ae_dhead_engine *e, uint32_t out)
+const float *ae_dhead_logits(ae_dhead_engine *e, uint32_t out)
 {
-    return e->logits_host + (size_t)out * e->net->n_draft;
+    const size_t at = (size_t)out * e->net->n_draft;
+    if (!e->logits_host[out])
+        e->logits_host[out] = e->backend->ops->view(e->stream, e->logits + at, e->logits_room ? e->logits_room + at : NULL,
+                                                    e->net->n_draft * sizeof(float));
+    return e->logits_host[out];
+}
+
+aerie_status ae_dhead_propose(ae_dhead_engine *e, const ae_propose_row *rows, uint32_t n, ae_proposal *out, aerie_error *error)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    if (!n) return AERIE_OK;
+    AE_ASSERT(n <= e->n_outputs);
+    ops->propose(e->stream, &(ae_propose){.n_rows = n, .n_logits = e->net->n_draft, .rows = rows, .logits = e->logits,
+                                          .map = e->net->to_target ? e->to_target : NULL, .out = e->proposals});
+    ops->download(e->stream, out, e->proposals, n * sizeof *out);
+    return ops->sync(e->stream, error);
 }
 
 const float *ae_dhead_hidden(const ae_dhead_engine *e, uint32_t out)

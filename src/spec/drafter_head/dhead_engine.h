@@ -73,7 +73,10 @@ void ae_dhead_drop_drafted(ae_dhead_engine *engine, uint32_t seq);
 aerie_status ae_dhead_run_medusa(ae_dhead_engine *engine, const float *features, uint32_t n, aerie_error *error);
 
 /* (host) [n_draft] f32, of output `out` of the last pass; of Medusa row r and head j: out = r * n_medusa + j. */
-const float *ae_dhead_logits(const ae_dhead_engine *engine, uint32_t out);
+const float *ae_dhead_logits(ae_dhead_engine *engine, uint32_t out);
+/* Proposals, in target ids, for n outputs of the last pass, made on the device; out (host) [n]. */
+aerie_status ae_dhead_propose(ae_dhead_engine *engine, const ae_propose_row *rows, uint32_t n, ae_proposal *out,
+                              aerie_error *error);
 /* For tests: (device) [n_embd] f32, what output `out` feeds back. */
 const float *ae_dhead_hidden(const ae_dhead_engine *engine, uint32_t out);
 

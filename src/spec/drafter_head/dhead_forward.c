@@ -61,9 +61,7 @@ static void run_layer(ae_dhead_engine *e, uint32_t i)
 {
     const ae_dhead *head = e->net->head;
     const ae_hparams *h = &head->hparams.layer;
-    const ae_places places = {
-        e->n_rows, e->on_device.seq, e->on_device.pos, e->on_device.slot, e->on_device.n_inplace, e->on_device.path, AE_TREE_MAX,
-        e->tables, e->table_stride, e->on_device.count};
+    const ae_places places = ae_rows_places(&e->on_device, e->n_rows, e->kv);
     ae_block block = e->block;
     block.ops = e->backend->ops, block.stream = e->stream, block.h = h, block.places = &places, block.kv = ae_kv_pages(e->kv);
     block.n_rows = e->n_rows, block.ones = e->net->target->ones;

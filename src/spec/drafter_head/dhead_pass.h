@@ -3,6 +3,7 @@
 #define AE_SPEC_DHEAD_INT_H
 
 #include "engine/block.h"
+#include "engine/rows.h"
 #include "spec/drafter_head/dhead_engine.h"
 
 typedef struct ae_dhead_seq {
@@ -12,15 +13,6 @@ typedef struct ae_dhead_seq {
     uint32_t n_drafted;
     int32_t parent[AE_TREE_MAX], depth[AE_TREE_MAX]; /* of drafted rows; depth 1 hangs on the newest true row */
 } ae_dhead_seq;
-
-/* Rows as a pass reads them: one block in this order, of which a pass uploads the beginning, up to its last row's path. */
-typedef struct ae_dhead_rows {
-    uint32_t *count;   /* rows, outputs */
-    int32_t *token, *pos, *rope_pos, *seq, *slot, *n_inplace; /* [n_batch] */
-    int32_t *fed_from; /* [n_batch] of a drafted row: index into fed */
-    int32_t *out_rows, *out_fed; /* [n_outputs] row of each output; index into fed where its feedback is kept */
-    int32_t *path;     /* [n_batch][AE_TREE_MAX] */
-} ae_dhead_rows;
 
 struct ae_dhead_engine {
     const ae_dhead_net *net;
@@ -37,12 +29,12 @@ struct ae_dhead_engine {
     uint32_t n_rows, n_out;
     uint32_t depth; /* of drafted rows: all of a pass have the same, if the head has several layers */
     uint32_t i_out; /* the layer whose outputs the pass exported */
-    ae_dhead_rows rows;
-    ae_dhead_rows on_device; /* (device) of the pass that runs */
-    int32_t *tables;         /* (device) [n_seqs][table_stride] */
-    uint32_t table_stride;
+    ae_rows rows;       /* parent is not used: the rows of `seqs` know theirs */
+    ae_rows on_device;  /* (device) of the pass that runs; fed_from, out_fed: indices into fed */
+    ae_proposal *proposals; /* (device) [n_outputs] */
+    int32_t *to_target; /* (device) [n_draft] the target's ids, if the network has a map */
     float *logits_room; /* [n_outputs][n_draft] where the host cannot read the device's; else NULL */
-    const float *logits_host; /* of the last pass */
+    const float **logits_host; /* [n_outputs] rows of the last pass that the host has asked for; else NULL */
 
     /* device, f32; H = n_embd, F = n_taps * n_target_embd */
     float *features;    /* [n_batch][F] */

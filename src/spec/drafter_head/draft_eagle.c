@@ -24,7 +24,7 @@
 #define TREE_P_FLOOR 0.01f   /* paths less likely than this are not worth a row */
 #define DYNAMIC_TOP_K 10
 #define POOL 1024            /* nodes seen while a draft grows */
-#define RANK_MAX 16
+#define RANK_MAX AE_PROPOSE_MAX
 
 /* A node of a draft that grows. */
 typedef struct grown {
@@ -56,6 +56,9 @@ typedef struct head_drafter {
     head_slot *slots;  /* [n_slots] */
     float *waiting;    /* device memory of all slots */
     grown *pools;      /* [n_slots][POOL] */
+    ae_propose_row *rows;   /* [n_slots * AE_DHEAD_LEVEL_MAX] rows of a level that ask for proposals, in the order of the slots */
+    ae_proposal *proposals; /* as many */
+    uint32_t n_asked;
     aerie_error fault; /* of a pass while catching up: the next draft returns it */
 } head_drafter;
 
@@ -75,6 +78,8 @@ static void head_destroy(ae_drafter *drafter)
     if (d->waiting) d->ops->free(d->backend, d->waiting, waiting_bytes(d));
     ae_free(d->slots);
     ae_free(d->pools);
+    ae_free(d->rows);
+    ae_free(d->proposals);
     ae_dhead_engine_free(d->head);
     ae_free(d);
 }
@@ -217,18 +222,21 @@ static void add_node(head_slot *s, int32_t parent, int32_t token, float p)
     s->pool[s->n_pool++] = (grown){token, parent, up ? up->depth + 1 : 1, -1, p, (up ? up->reach : 1.0f) * p};
 }
 
-/* The children of `node` (-1 = the root), from the logits that its row put out. */
-static void add_children(const head_drafter *d, head_slot *s, int32_t node, uint32_t out)
+/* Asks for the children of `node` (-1 = the root), from the logits that its row put out. */
+static void ask_children(head_drafter *d, const head_slot *s, int32_t node, uint32_t out)
 {
     const ae_draft_request *r = s->request;
-    const ae_dhead_net *net = ae_dhead_engine_net(d->head);
     const uint32_t depth = node < 0 ? 0 : (uint32_t)s->pool[node].depth;
-    int32_t ids[RANK_MAX];
-    float p[RANK_MAX];
-    uint32_t want = n_children(r);
-    if (r->shape == AE_DRAFT_STATIC) want = 4;
-    const uint32_t n = ae_sampler_propose(r->sampler, ae_dhead_logits(d->head, out), net->n_draft, net->to_target,
-                                          r->n_tokens + depth, want, ids, p);
+    d->rows[d->n_asked++] = (ae_propose_row){r->sampler, out, r->shape == AE_DRAFT_STATIC ? 4 : n_children(r),
+                                             r->n_tokens + depth};
+}
+
+static void add_children(head_slot *s, int32_t node, const ae_proposal *proposal)
+{
+    const ae_draft_request *r = s->request;
+    const uint32_t n = proposal->n;
+    const int32_t *ids = proposal->id;
+    const float *p = proposal->p;
     const float up = node < 0 ? 1.0f : s->pool[node].reach, floor = least_reach(r);
     for (uint32_t i = 0; i < n; i++) {
         if (r->shape == AE_DRAFT_STATIC) { /* pool index = index in the table: children come in its order */
@@ -291,12 +299,18 @@ static aerie_status catch_up(head_drafter *d, const ae_draft_request *requests, 
         }
         if (end == begin) return out_of_step(error);
         AE_TRY(ae_dhead_run_true(d->head, error));
-        for (; begin < end; begin++) {
-            head_slot *s = &d->slots[requests[begin].slot];
+        d->n_asked = 0;
+        for (uint32_t i = begin; i < end; i++) {
+            head_slot *s = &d->slots[requests[i].slot];
             if (!s->request) continue;
             s->n_waiting = 0;
             s->n_pool = s->level_begin = s->n_rows = 0;
-            add_children(d, s, -1, s->out[0]);
+            ask_children(d, s, -1, s->out[0]);
+        }
+        AE_TRY(ae_dhead_propose(d->head, d->rows, d->n_asked, d->proposals, error));
+        for (uint32_t at = 0; begin < end; begin++) {
+            head_slot *s = &d->slots[requests[begin].slot];
+            if (s->request) add_children(s, -1, &d->proposals[at++]);
         }
     }
     return AERIE_OK;
@@ -323,9 +337,16 @@ static aerie_status run_level(head_drafter *d, const ae_draft_request *requests,
     }
     if (!*any) return AERIE_OK;
     AE_TRY(ae_dhead_run_drafted(d->head, error));
+    d->n_asked = 0;
     for (uint32_t i = 0; i < n; i++) {
+        const head_slot *s = &d->slots[requests[i].slot];
+        for (uint32_t f = 0; s->request && f < s->n_frontier; f++) ask_children(d, s, (int32_t)s->frontier[f], s->out[f]);
+    }
+    AE_TRY(ae_dhead_propose(d->head, d->rows, d->n_asked, d->proposals, error));
+    for (uint32_t i = 0, at = 0; i < n; i++) {
         head_slot *s = &d->slots[requests[i].slot];
-        for (uint32_t f = 0; s->request && f < s->n_frontier; f++) add_children(d, s, (int32_t)s->frontier[f], s->out[f]);
+        for (uint32_t f = 0; s->request && f < s->n_frontier; f++)
+            add_children(s, (int32_t)s->frontier[f], &d->proposals[at++]);
     }
     return AERIE_OK;
 }
@@ -419,8 +440,10 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
     d->n_room = ae_dhead_rows_left(head) < AE_DHEAD_BATCH ? ae_dhead_rows_left(head) : AE_DHEAD_BATCH;
     d->slots = ae_alloc(n_slots, sizeof *d->slots);
     d->pools = ae_alloc((size_t)n_slots * POOL, sizeof *d->pools);
+    d->rows = ae_alloc((size_t)n_slots * AE_DHEAD_LEVEL_MAX, sizeof *d->rows);
+    d->proposals = ae_alloc((size_t)n_slots * AE_DHEAD_LEVEL_MAX, sizeof *d->proposals);
     d->waiting = d->ops->alloc(d->backend, waiting_bytes(d));
-    if (!d->slots || !d->pools || !d->waiting) {
+    if (!d->slots || !d->pools || !d->rows || !d->proposals || !d->waiting) {
         const size_t bytes = waiting_bytes(d);
         head_destroy(&d->base);
         return ae_fail_memory(error, "a drafter head's features", bytes);

@@ -10,7 +10,7 @@
 #include "spec/drafter.h"
 
 #define TREE_CHILDREN 4
-#define RANK_MAX 16
+#define RANK_MAX AE_PROPOSE_MAX
 #define TREE_P_FLOOR 0.01f
 
 typedef struct medusa {
@@ -24,6 +24,8 @@ typedef struct medusa {
     bool *fresh;        /* [n_slots] `newest` is a feature of this sequence */
     float *newest;      /* (device) [n_slots][width] */
     float *wanted;      /* (device) [n_slots][width] of the slots that draft */
+    ae_propose_row *rows;   /* [n_medusa] of the slot that drafts */
+    ae_proposal *proposals; /* [n_medusa] */
 } medusa;
 
 static size_t feature_bytes(const medusa *d)
@@ -37,6 +39,8 @@ static void medusa_destroy(ae_drafter *drafter)
     if (d->newest) d->ops->free(d->backend, d->newest, feature_bytes(d));
     ae_free(d->n_seen);
     ae_free(d->fresh);
+    ae_free(d->rows);
+    ae_free(d->proposals);
     ae_dhead_engine_free(d->head);
     ae_free(d);
 }
@@ -66,19 +70,21 @@ static void medusa_observe(ae_drafter *drafter, const ae_draft_seen *seen)
 }
 
 /* `first`: the output of head 0 for this slot. */
-static void grow(const medusa *d, const ae_draft_request *r, uint32_t first)
+static aerie_status grow(medusa *d, const ae_draft_request *r, uint32_t first, aerie_error *error)
 {
-    const ae_dhead_net *net = ae_dhead_engine_net(d->head);
     const bool chain = r->shape == AE_DRAFT_CHAIN;
     uint32_t begin = 0, k = r->top_k ? r->top_k : TREE_CHILDREN;
     float reach[AE_TREE_MAX];
     const float floor = chain || r->min_p > TREE_P_FLOOR ? r->min_p : TREE_P_FLOOR;
     k = chain ? 1 : k < RANK_MAX ? k : RANK_MAX;
-    for (uint32_t j = 0; j < net->head->hparams.n_medusa && j < r->max_depth; j++) {
-        int32_t ids[RANK_MAX];
-        float p[RANK_MAX];
-        const uint32_t n = ae_sampler_propose(r->sampler, ae_dhead_logits(d->head, first + j), net->n_draft, net->to_target,
-                                              r->n_tokens + j, k, ids, p);
+    const uint32_t n_medusa = ae_dhead_engine_net(d->head)->head->hparams.n_medusa;
+    const uint32_t n_levels = n_medusa < r->max_depth ? n_medusa : r->max_depth;
+    for (uint32_t j = 0; j < n_levels; j++) d->rows[j] = (ae_propose_row){r->sampler, first + j, k, r->n_tokens + j};
+    AE_TRY(ae_dhead_propose(d->head, d->rows, n_levels, d->proposals, error));
+    for (uint32_t j = 0; j < n_levels; j++) {
+        const uint32_t n = d->proposals[j].n;
+        const int32_t *ids = d->proposals[j].id;
+        const float *p = d->proposals[j].p;
         const uint32_t end = r->tree->n;
         for (uint32_t parent = begin; parent < (j ? end : 1); parent++)
             for (uint32_t i = 0; i < n && r->tree->n < r->max_nodes; i++) {
@@ -87,9 +93,10 @@ static void grow(const medusa *d, const ae_draft_request *r, uint32_t first)
                 const int32_t node = ae_tree_add(r->tree, j ? (int32_t)parent : -1, ids[i], q);
                 if (node >= 0) reach[node] = up * q;
             }
-        if (r->tree->n == end) return;
+        if (r->tree->n == end) break;
         begin = end;
     }
+    return AERIE_OK;
 }
 
 /* Whether the newest feature is that of the position before the newest token. */
@@ -115,7 +122,7 @@ static aerie_status medusa_propose(ae_drafter *drafter, const ae_draft_request *
     AE_TRY(ae_dhead_run_medusa(d->head, d->wanted, n_wanted, error));
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (can_draft(d, &requests[i])) grow(d, &requests[i], n_heads * at++);
+        if (can_draft(d, &requests[i])) AE_TRY(grow(d, &requests[i], n_heads * at++, error));
     drafter->cost = (ae_draft_cost){.n_levels = 1, .first_seconds = ae_time_now() - start}; /* all heads run at once */
     return AERIE_OK;
 }
@@ -136,8 +143,11 @@ aerie_status ae_draft_medusa_create(ae_drafter **out, ae_dhead_engine *head, ae_
                   .n_slots = n_slots, .width = net->head->hparams.n_target_embd};
     d->n_seen = ae_alloc(n_slots, sizeof *d->n_seen);
     d->fresh = ae_alloc(n_slots, sizeof *d->fresh);
+    const uint32_t n_medusa = ae_dhead_engine_net(head)->head->hparams.n_medusa;
+    d->rows = ae_alloc(n_medusa, sizeof *d->rows);
+    d->proposals = ae_alloc(n_medusa, sizeof *d->proposals);
     d->newest = d->ops->alloc(d->backend, feature_bytes(d));
-    if (!d->n_seen || !d->fresh || !d->newest) {
+    if (!d->n_seen || !d->fresh || !d->rows || !d->proposals || !d->newest) {
         const size_t bytes = feature_bytes(d);
         medusa_destroy(&d->base);
         return ae_fail_memory(error, "Medusa's features", bytes);

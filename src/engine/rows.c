@@ -1,0 +1,36 @@
+/* rows.c - see rows.h. */
+#include "engine/rows.h"
+
+void ae_rows_layout(ae_layout *l, size_t n_batch, size_t n_outputs, bool head, ae_rows *r)
+{
+    const size_t n_head = head ? n_batch : 0;
+    r->count = ae_layout_add(l, 2, sizeof *r->count);
+    r->token = ae_layout_add(l, n_batch, sizeof(int32_t));
+    r->pos = ae_layout_add(l, n_batch, sizeof(int32_t));
+    r->seq = ae_layout_add(l, n_batch, sizeof(int32_t));
+    r->slot = ae_layout_add(l, n_batch, sizeof(int32_t));
+    r->n_inplace = ae_layout_add(l, n_batch, sizeof(int32_t));
+    r->parent = ae_layout_add(l, n_batch, sizeof(int32_t));
+    r->rope_pos = ae_layout_add(l, n_head, sizeof(int32_t));
+    r->fed_from = ae_layout_add(l, n_head, sizeof(int32_t));
+    r->out_rows = ae_layout_add(l, n_outputs, sizeof(int32_t));
+    r->out_fed = ae_layout_add(l, head ? n_outputs : 0, sizeof(int32_t));
+    r->path = ae_layout_add(l, n_batch * AE_TREE_MAX, sizeof(int32_t));
+}
+
+void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows, uint32_t n_outputs, ae_kv *kv,
+                    const ae_backend_ops *ops, ae_stream *stream)
+{
+    host->count[0] = n_rows;
+    host->count[1] = n_outputs;
+    const char *begin = (const char *)host->count, *end = (const char *)(host->path + (size_t)n_rows * AE_TREE_MAX);
+    ops->upload(stream, device->count, begin, (size_t)(end - begin));
+    for (uint32_t r = 0; r < n_rows; r++)
+        if (!r || host->seq[r - 1] != host->seq[r]) ae_kv_upload_table(kv, stream, (uint32_t)host->seq[r]);
+}
+
+ae_places ae_rows_places(const ae_rows *device, uint32_t n_rows, const ae_kv *kv)
+{
+    return (ae_places){n_rows, device->seq, device->pos, device->slot, device->n_inplace, device->path, AE_TREE_MAX,
+                       ae_kv_tables(kv), ae_kv_table_stride(kv), device->count};
+}

@@ -1,0 +1,33 @@
+/* rows.h - the rows of a pass as arrays: built on the host, uploaded in one block, read by the operations on the device.
+ *
+ * The engine and drafter heads describe their passes with the same arrays. Owns nothing: the arrays lie in the block of
+ * whoever lays them out, once on the host and once on the device.
+ */
+#ifndef AE_ENGINE_ROWS_H
+#define AE_ENGINE_ROWS_H
+
+#include "base/mem.h"
+#include "engine/kv.h"
+#include "engine/tree.h"
+
+/* In this order in memory. A pass uploads the beginning of the block, up to its last row's path. */
+typedef struct ae_rows {
+    uint32_t *count;    /* rows, exported rows */
+    int32_t *token, *pos, *seq, *slot, *n_inplace; /* [n_batch]; as in ae_places */
+    int32_t *parent;    /* [n_batch] row of the pass that comes before it; -1: the newest live position */
+    int32_t *rope_pos;  /* [n_batch] of drafter heads: the position that the row is rotated to */
+    int32_t *fed_from;  /* [n_batch] of drafter heads: where a drafted row's feature is kept */
+    int32_t *out_rows;  /* [n_outputs] row of each output */
+    int32_t *out_fed;   /* [n_outputs] of drafter heads: where an output's feedback is kept */
+    int32_t *path;      /* [n_batch][AE_TREE_MAX] */
+} ae_rows;
+
+/* head: with the arrays of drafter heads. */
+void ae_rows_layout(ae_layout *layout, size_t n_batch, size_t n_outputs, bool head, ae_rows *rows);
+/* Sends the first n_rows rows of `host` to `device`, and the page tables of their sequences. Rows of a sequence are adjacent. */
+void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows, uint32_t n_outputs, ae_kv *kv,
+                    const ae_backend_ops *ops, ae_stream *stream);
+/* The places of uploaded rows, in layers without a window. */
+ae_places ae_rows_places(const ae_rows *device, uint32_t n_rows, const ae_kv *kv);
+
+#endif
