@@ -30,7 +30,8 @@ static void print_environment(void)
 {
     app_print("Every option may also be given in the environment: AERIE_ and its first long name in capitals, with _ for\n"
               "each dash after the first two. AERIE_THREADS=2 is --threads 2, AERIE_STATS=1 is --stats. The command line\n"
-              "wins. 'aerie help COMMAND --all' shows the name beside each option.\n"
+              "wins; 'serve --config FILE' takes options from a file, over which both win. 'aerie help COMMAND --all'\n"
+              "shows the name beside each option.\n"
               "\n"
               "  NO_COLOR         any value: no colours\n"
               "  XDG_STATE_HOME   where the chat keeps its history of lines (aerie/history; default: ~/.local/state)\n"

@@ -56,6 +56,7 @@ void app_options_free(app_options *options)
     free(options->pulled.items);
     free(options->prompts.items);
     free(options->serve.models.items);
+    app_text_free(&options->serve.config_text);
     free(options->serve.api_keys.items);
     free(options->tensor_types.items);
     free(options->prompt_paths.items);
@@ -371,6 +372,67 @@ static int apply_environment(app_options *options, const bool *given)
     return APP_DONE;
 }
 
+/* Cuts a line into the option's name and its value, blanks and quotation marks around it gone. */
+static void cut_line(char *line, char **name, char **value)
+{
+    *name = line + strspn(line, " \t");
+    size_t n = strlen(*name);
+    while (n && strchr(" \t\r", (*name)[n - 1])) (*name)[--n] = '\0';
+    *value = *name + strcspn(*name, " \t=");
+    char *end = *value;
+    *value += strspn(*value, " \t");
+    if (**value == '=') *value += 1 + strspn(*value + 1, " \t");
+    n = strlen(*value);
+    if (n > 1 && **value == '"' && (*value)[n - 1] == '"') {
+        (*value)[n - 1] = '\0';
+        ++*value;
+    }
+    *end = '\0';
+}
+
+/* One line of the file; what the command line or the environment has given stays. */
+static int apply_line(app_options *options, const bool *given, char *line, size_t number)
+{
+    char *key, *value, word[64], where[400], name[64];
+    const char first = line[strspn(line, " \t\r")];
+    if (!first || first == '#') return APP_DONE;
+    cut_line(line, &key, &value);
+    snprintf(word, sizeof word, "%s%s", *key == '-' ? "" : "--", key);
+    const size_t n = strlen(word), i = app_option_find(word, n, options->command->bit);
+    const app_option *o = i < app_n_options() ? app_option_at(i) : NULL;
+    snprintf(where, sizeof where, "%.300s, line %zu: %s", options->serve.config, number, word);
+    if (!o || n < 4)
+        return app_error(APP_USAGE, "%s is no option of '%s'; 'aerie help %s --all' lists them", where, options->command->name,
+                         options->command->name);
+    if ((char *)options + o->offset == (char *)&options->serve.config)
+        return app_error(APP_USAGE, "%s cannot be used in a file of options", where);
+    const bool is_switch = o->type == APP_FLAG || o->type == APP_FLAG_OFF;
+    bool on = true;
+    if (is_switch && *value && !parse_switch(value, &on))
+        return app_error(APP_USAGE, "%s takes on or off; found '%s'", where, value);
+    if (!is_switch && !*value) return app_error(APP_USAGE, "%s needs a value: %s", where, o->argument);
+    const char *environment = getenv(app_option_environment(o, name));
+    if (given[i] || (environment && *environment) || is_overruled(o, given) || !on) return APP_DONE;
+    return set_value(options, o, where, value);
+}
+
+/* What the command line and the environment left open. */
+static int apply_config(app_options *options, const bool *given)
+{
+    app_text *text = &options->serve.config_text;
+    if (!options->serve.config) return APP_DONE;
+    int bad = app_read_file(text, options->serve.config);
+    if (!bad && text->n && memchr(text->data, '\0', text->n))
+        return app_error(APP_USAGE, "%s holds a NUL character; a file of options is text", options->serve.config);
+    size_t number = 1;
+    for (char *line = text->data, *next; !bad && line; line = next, number++) {
+        next = strchr(line, '\n');
+        if (next) *next++ = '\0';
+        bad = apply_line(options, given, line, number);
+    }
+    return bad;
+}
+
 /* llama.cpp's two options for one thing: keys and values have the same type here. */
 static int settle_cache_types(app_options *options)
 {
@@ -492,6 +554,7 @@ int app_options_parse(app_options *options, const app_command *command, int argc
         }
     }
     if (!bad && !*help) bad = apply_environment(options, given);
+    if (!bad && !*help) bad = apply_config(options, given);
     if (!bad && !*help) bad = settle(options);
     if (!bad && !*help && options->arguments.n && !*command->arguments) {
         bad = app_error(APP_USAGE, "'%s' takes options only; found '%s' (%s)", command->name, options->arguments.items[0],

@@ -5,6 +5,7 @@
  * Names are llama.cpp's wherever it has one. Values lie in app_options, mostly inside the
  * library's own option structs, so defaults are the library's.
  * The environment name of an option is AERIE_ and its first long name in capitals, '-' as '_'.
+ * The command line wins over the environment, and that over the file of --config.
  */
 #ifndef AERIE_APP_OPTIONS_H
 #define AERIE_APP_OPTIONS_H
@@ -102,6 +103,8 @@ typedef struct app_serve_options {
     app_texts models; /* [NAME=]FILE */
     const char *models_dir, *alias;
     uint32_t models_max, models_memory; /* loaded at once, 0: any number; MiB of their memory, 0: what the machine can give */
+    const char *config; /* file of options */
+    app_text config_text; /* its text, into which values point; owned */
     const char *host, *slot_save_path, *api_key_file, *allowed_hosts, *cors_origins, *reasoning_format;
     app_texts api_keys;
     uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n;

@@ -355,6 +355,9 @@ static const app_option options[] = {
      "oracle: share of drafted tokens that are wrong"},
 
     /* Server */
+    {"--config", "FILE", APP_TEXT, APP_SERVE, AT(serve.config), 0, 0, "Server",
+     "take options from this file: one per line, 'max-queue = 64', with the long name of any option of this command; an option "
+     "without a value takes on or off; lines that begin with # are skipped. The environment and the command line win over it"},
     {"--host", "ADDRESS", APP_TEXT, APP_SERVE, AT(serve.host), 0, 0, "Server",
      "address to listen on; a path that ends in .sock is a Unix socket (default: 127.0.0.1)"},
     {"--port", "N", APP_U32, APP_SERVE, AT(serve.port), 0, 65535, "Server", "port to listen on; 0: a free one"},

@@ -266,6 +266,41 @@ class Limits(unittest.TestCase):
             s.process.wait()
             s.stop()
 
+    def config(self, text, *options, env=None, fails=True):
+        path = os.path.join(rig.FOLDER, "serve.conf")
+        with open(path, "wb") as f:
+            f.write(text)
+        s = Server("--config", path, *options, model=None, wait=not fails, env=env)
+        if fails:
+            self.assertEqual(s.stop(), 2, s.log)
+        return s
+
+    def test_options_from_a_file(self):
+        model = os.path.join(rig.FOLDER, "m.gguf").encode()
+        text = (b"# ours\r\n\n  model = " + model + b"\nalias \"from file\"\r\n--max-n=3\nno-slots\nmax-queue\t=\t5 \n"
+                b"no-metrics = off\ngrace = 1\nn-predict = 9")
+        ask = {"prompt": "abc", "ignore_eos": True}
+        for options, env, n, name in ((), {}, 9, "from file"), (("-a", "mine"), {"AERIE_PREDICT": "4"}, 4, "mine"), \
+                (("-n", "2"), {"AERIE_PREDICT": "4", "AERIE_ALIAS": "theirs"}, 2, "theirs"):
+            with self.config(text, *options, env=env, fails=False) as s:
+                self.assertEqual([m["id"] for m in s.get("/v1/models").json["data"]], [name])
+                self.assertEqual(s.post("/v1/completions", ask).json["usage"]["completion_tokens"], n)
+                self.assertIn("--max-n", s.post("/v1/completions", {**ask, "n": 4}).error)
+                self.assertEqual((s.get("/metrics").status, s.get("/slots").status == 200), (200, False))
+        for line, said in ((b"nothing = 1", "--nothing is no option"), (b"max-n = 0", "--max-n"), (b"max-n", "needs a value"),
+                           (b"max-n = x y", "'x y'"), (b"no-slots = perhaps", "on or off"), (b"config = x", "cannot be used"),
+                           (b"= 5", "no option"), (b"\xff\xfe = 5", "no option"), (b"x" * 5000, "no option"),
+                           (b"alias = ", "needs a value"), (b"nothing: 1", "no option")):
+            s = self.config(b"# first\n\n" + line + b"\n")
+            self.assertIn("serve.conf, line 3: ", s.log)
+            self.assertIn(said, s.log)
+        self.assertIn("NUL", self.config(b"max-n = 1\0").log)
+        self.config(b"")  # no model
+        for path in (rig.FOLDER, os.path.join(rig.FOLDER, "missing.conf")):
+            s = Server("--config", path, wait=False)
+            self.assertIn(s.stop(), (2, 3), s.log)
+            self.assertIn(path, s.log)
+
     def test_no_text_of_a_request_is_logged(self):
         with Server() as s:
             s.post("/v1/chat/completions", chat("a secret thing"))
