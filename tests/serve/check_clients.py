@@ -42,6 +42,8 @@ class Clients(unittest.TestCase):
         self.assertEqual("".join(x.choices[0].delta.content or "" for x in chunks if x.choices), text)
         self.assertEqual(chunks[-1].usage.completion_tokens, whole.usage.completion_tokens)
         self.assertEqual(c.completions.create(model="m", prompt="abc", max_tokens=4, extra_body={"ignore_eos": True}).usage.completion_tokens, 4)
+        both = c.completions.create(model="m", prompt=["abc", "the"], max_tokens=4, extra_body={"ignore_eos": True})
+        self.assertEqual(([x.index for x in both.choices], both.usage.completion_tokens), ([0, 1], 8))
         called = c.chat.completions.create(model="m", messages=MESSAGES, tools=[TOOL], tool_choice="required", max_tokens=200)
         call = called.choices[0].message.tool_calls[0]
         self.assertEqual((called.choices[0].finish_reason, call.function.name), ("tool_calls", "get_weather"))
@@ -109,6 +111,7 @@ class Clients(unittest.TestCase):
 
     @unittest.skipUnless(has("langchain_openai"), "langchain-openai is not installed")
     def test_langchain(self):
+        import openai  # what it is built on, and raises
         from langchain_openai import ChatOpenAI
         llm = ChatOpenAI(base_url=self.url + "/v1", api_key="sesame", model="m", max_tokens=16, temperature=0, max_retries=0,
                          stream_usage=True)
@@ -118,6 +121,13 @@ class Clients(unittest.TestCase):
             total = chunk if total is None else total + chunk
         self.assertEqual((total.content, total.usage_metadata["output_tokens"]),
                          (whole.content, whole.usage_metadata["output_tokens"]))
+        with_logprobs = llm.bind(logprobs=True, top_logprobs=2).invoke("Hi there")
+        self.assertEqual(len(with_logprobs.response_metadata["logprobs"]["content"]), whole.usage_metadata["output_tokens"])
+        made = ChatOpenAI(base_url=self.url + "/v1", api_key="sesame", model="m", max_tokens=200).with_structured_output(
+            {"title": "n", **SCHEMA}, method="json_schema")
+        self.assertIn(made.invoke("Hi there")["a"], (1, 2))
+        with self.assertRaises(openai.BadRequestError):
+            llm.bind(temperature=-3).invoke("Hi there")
         bound = ChatOpenAI(base_url=self.url + "/v1", api_key="sesame", model="m", max_tokens=200).bind_tools(
             [TOOL], tool_choice="get_weather")
         self.assertEqual(bound.invoke("x").tool_calls[0]["name"], "get_weather")
