@@ -4,7 +4,7 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install wheel clean help
+.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install deb tar wheel clean help
 
 all: ## build the program and the libraries
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
@@ -58,11 +58,17 @@ bench-spec: all model ## speculation on the held-out prompts as table and plots 
 install: all ## into /usr/local, or DESTDIR and CMAKE_INSTALL_PREFIX
 	cmake --install $(BUILD)
 
+deb: deps ## Debian packages (program, library, development files) in build-deb
+	@BUILD=$(BUILD) JOBS=$(JOBS) sh scripts/make-deb.sh $(CMAKE_FLAGS)
+
+tar: deps ## a folder with program and libraries that may be moved anywhere, as build-tar/aerie-*.tar.xz
+	@BUILD=$(BUILD) JOBS=$(JOBS) sh scripts/make-deb.sh --tar $(CMAKE_FLAGS)
+
 wheel: deps ## the Python package, which needs no compiler, in build-wheel
 	@BUILD=$(BUILD) JOBS=$(JOBS) python3 bindings/python/make_wheel.py
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-san $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-wheel
+	rm -rf $(BUILD) $(BUILD)-san $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-deb $(BUILD)-tar $(BUILD)-wheel
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile

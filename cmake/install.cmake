@@ -20,3 +20,24 @@ configure_file(cmake/aerie.pc.in aerie.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/aerie.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/share/grammars DESTINATION ${CMAKE_INSTALL_DATADIR}/aerie)
+
+# What the program says of itself, written while it is installed: the manual page, and completion for bash, zsh and fish.
+if(TARGET aerie AND NOT CMAKE_CROSSCOMPILING)
+  foreach(pair --man=${CMAKE_INSTALL_MANDIR}/man1/aerie.1
+               --completion-bash=${CMAKE_INSTALL_DATADIR}/bash-completion/completions/aerie
+               --completion-zsh=${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions/_aerie
+               --completion-fish=${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d/aerie.fish)
+    string(REPLACE "=" ";" pair ${pair})
+    list(GET pair 0 option)
+    list(GET pair 1 path)
+    install(CODE "
+      set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${path}\")
+      get_filename_component(folder \"\${file}\" DIRECTORY)
+      file(MAKE_DIRECTORY \"\${folder}\")
+      message(STATUS \"Installing: \${file}\")
+      execute_process(COMMAND \"$<TARGET_FILE:aerie>\" ${option} OUTPUT_FILE \"\${file}\" RESULT_VARIABLE failed)
+      if(failed)
+        message(FATAL_ERROR \"'aerie ${option}' failed: \${failed}\")
+      endif()")
+  endforeach()
+endif()

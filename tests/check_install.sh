@@ -30,6 +30,15 @@ answers "$tmp/by-line"
 
 "$cmake" --install "$build" --prefix "$tmp/elsewhere" >"$tmp/log" 2>&1 || failed "$(cat "$tmp/log")"
 mv "$tmp/elsewhere" "$tmp/prefix" # an installation may be moved
+# what the program says of itself, as it says it, and as the shells read it
+said=$tmp/prefix/share
+"$tmp/prefix/bin/aerie" --man | cmp - "$said/man/man1/aerie.1" || failed "the manual page is another"
+bash -n "$said/bash-completion/completions/aerie" || failed "bash cannot read its completion"
+for shell in zsh fish; do
+    script=$(find "$said/$shell" -type f)
+    grep -q -e 'spec-type' "$script" || failed "$script does not know --spec-type"
+    if command -v $shell >/dev/null; then $shell -n "$script" || failed "$shell cannot read its completion"; fi
+done
 config=$(find "$tmp/prefix" -name aerie.pc)
 [ -f "$config" ] || failed "aerie.pc was not installed"
 PKG_CONFIG_PATH=$(dirname "$config")

@@ -1,4 +1,4 @@
-/* help.c - help, bash completion and man page, all from the tables of options_table.c. */
+/* help.c - help, completion for three shells and the man page, all from the tables of options_table.c. */
 #include <string.h>
 
 #include "common/commands.h"
@@ -136,7 +136,7 @@ void app_print_overview(void)
     for (size_t i = 0; i < n_topics; i++) app_print("%s %s", i ? "," : "", topics[i].name);
     app_print("\n");
     app_print("\n  --version          version, compiler and CPU level\n"
-              "  --completion-bash  a completion script: source <(aerie --completion-bash)\n"
+              "  --completion-bash  a completion script: source <(aerie --completion-bash); also --completion-zsh and -fish\n"
               "  --man              a manual page: aerie --man > aerie.1\n"
               "\n"
               "Every option may also be given in the environment (AERIE_THREADS=2 is -t 2); the command line wins.\n"
@@ -273,7 +273,7 @@ void app_print_completion(void)
               "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
               "        COMPREPLY=($(compgen -W '");
     print_first_words();
-    app_print("bench help --help --version --completion-bash --man' -- \"$word\"))\n"
+    app_print("bench help --help --version --completion-bash --completion-zsh --completion-fish --man' -- \"$word\"))\n"
               "        return\n"
               "    fi\n"
               "    if [ \"$command\" = bench ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
@@ -311,6 +311,127 @@ void app_print_completion(void)
               "    fi\n"
               "}\n"
               "complete -o filenames -F _aerie aerie\n");
+}
+
+/* ---- zsh and fish ------------------------------------------------------------------------------------- */
+
+/* The first clause of a help text, for quoting with '...': with `escaped` characters after a backslash. */
+static void print_clause(const char *text, const char *escaped)
+{
+    const char *rest = strstr(text, " (default");
+    const char *sentence = strstr(text, ". ");
+    size_t n = strcspn(text, ";\n");
+    if (rest && (size_t)(rest - text) < n) n = (size_t)(rest - text);
+    if (sentence && (size_t)(sentence - text) < n) n = (size_t)(sentence - text);
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '\'') app_print("'\\''");
+        else app_print("%s%c", strchr(escaped, text[i]) ? "\\" : "", text[i]);
+    }
+}
+
+static bool takes_file(const app_option *o)
+{
+    return o->argument && (strstr(o->argument, "FILE") || strstr(o->argument, "DIR"));
+}
+
+static void print_zsh_options(const app_command *command)
+{
+    char name[64];
+    for (size_t i = 0; i < app_n_options(); i++) {
+        const app_option *o = app_option_at(i);
+        if (!(o->commands & command->bit)) continue;
+        for (size_t k = 0; app_option_name(o, k, name); k++) {
+            app_print(" \\\n            '*%s[", name);
+            print_clause(o->help, "[]\\:");
+            app_print("]");
+            if (o->argument) {
+                app_print(":");
+                print_clause(o->argument, "[]\\:");
+                app_print(":%s", takes_file(o) ? "_files" : " ");
+            }
+            app_print("'");
+        }
+    }
+}
+
+void app_print_completion_zsh(void)
+{
+    app_print("#compdef aerie\n"
+              "_aerie()\n"
+              "{\n"
+              "    local -a commands\n"
+              "    local command=$words[2]\n"
+              "    if (( CURRENT == 2 )); then\n"
+              "        commands=(");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        const app_command *c = app_command_at(i);
+        if (!strncmp(c->name, "bench ", 6)) continue;
+        app_print("'%s:", c->name);
+        print_clause(c->summary, "\\:");
+        app_print("' ");
+    }
+    app_print("'bench:measures' 'help:what commands and options mean')\n"
+              "        _describe command commands\n"
+              "        return\n"
+              "    fi\n"
+              "    if [[ $command == bench ]]; then\n"
+              "        if (( CURRENT == 3 )); then\n"
+              "            compadd speed verify spec logits\n"
+              "            return\n"
+              "        fi\n"
+              "        command=\"bench $words[3]\"\n"
+              "    fi\n"
+              "    shift words\n"
+              "    (( CURRENT-- ))\n"
+              "    case $command in\n");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        app_print("        '%s') _arguments '*:file:_files' '--help[what the options mean]'", app_command_at(i)->name);
+        print_zsh_options(app_command_at(i));
+        app_print(" ;;\n");
+    }
+    app_print("        *) _files ;;\n"
+              "    esac\n"
+              "}\n"
+              "if [[ $funcstack[1] == _aerie ]]; then\n"
+              "    _aerie \"$@\"\n"
+              "else\n"
+              "    compdef _aerie aerie\n"
+              "fi\n");
+}
+
+static void print_fish_options(const app_command *command)
+{
+    char name[64];
+    const bool bench = strncmp(command->name, "bench ", 6) == 0;
+    for (size_t i = 0; i < app_n_options(); i++) {
+        const app_option *o = app_option_at(i);
+        if (!(o->commands & command->bit)) continue;
+        app_print("complete -c aerie -n '%s__fish_seen_subcommand_from %s'", bench ? "__fish_seen_subcommand_from bench; and " : "",
+                  bench ? command->name + 6 : command->name);
+        for (size_t k = 0; app_option_name(o, k, name); k++)
+            app_print(" %s %s", strncmp(name, "--", 2) == 0 ? "-l" : name[2] ? "-o" : "-s", name + 1 + (name[1] == '-'));
+        if (o->argument) app_print(takes_file(o) ? " -r -F" : " -x");
+        app_print(" -d '");
+        print_clause(o->help, "");
+        app_print("'\n");
+    }
+}
+
+void app_print_completion_fish(void)
+{
+    app_print("# fish completion for aerie\n");
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        const app_command *c = app_command_at(i);
+        const bool bench = strncmp(c->name, "bench ", 6) == 0;
+        app_print("complete -c aerie -f -n '%s' -a %s -d '",
+                  bench ? "__fish_seen_subcommand_from bench; and not __fish_seen_subcommand_from speed verify spec logits"
+                        : "__fish_use_subcommand",
+                  bench ? c->name + 6 : c->name);
+        print_clause(c->summary, "");
+        app_print("'\n");
+    }
+    app_print("complete -c aerie -f -n '__fish_use_subcommand' -a 'bench help'\n");
+    for (size_t i = 0; i < app_n_commands(); i++) print_fish_options(app_command_at(i));
 }
 
 /* ---- Man page ------------------------------------------------------------------------------------------ */

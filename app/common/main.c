@@ -106,6 +106,14 @@ static int start(int argc, char **argv)
         app_print_completion();
         return APP_DONE;
     }
+    if (strcmp(first, "--completion-zsh") == 0) {
+        app_print_completion_zsh();
+        return APP_DONE;
+    }
+    if (strcmp(first, "--completion-fish") == 0) {
+        app_print_completion_fish();
+        return APP_DONE;
+    }
     if (strcmp(first, "--man") == 0) {
         app_print_man();
         return APP_DONE;

@@ -1,7 +1,7 @@
 /* options.h - the one table of commands and options, and what was asked for.
  *
  * Owns: names, types, defaults, ranges and help of every option. The command line, AERIE_*
- * environment names, --help, bash completion and the man page all come from this table.
+ * environment names, --help, completion and the man page all come from this table.
  * Names are llama.cpp's wherever it has one. Values lie in app_options, mostly inside the
  * library's own option structs, so defaults are the library's.
  * The environment name of an option is AERIE_ and its first long name in capitals, '-' as '_'.
@@ -252,7 +252,9 @@ void app_print_help(const app_command *command, app_help help);
 bool app_print_topic(const char *name);
 bool app_is_help(const char *word); /* --help and its like */
 bool app_is_all(const char *word);  /* "all" or "--all" after it */
-void app_print_completion(void);
+void app_print_completion(void); /* bash */
+void app_print_completion_zsh(void);
+void app_print_completion_fish(void);
 void app_print_man(void);
 
 #endif
