@@ -755,6 +755,11 @@ typedef bool aerie_logits_callback(void *user, size_t position, const float *log
 AERIE_API aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens,
                                   aerie_logits_callback *callback, void *user, aerie_error *error);
 
+/* As aerie_eval, but of positions from `first` on only: those before them cost no logits. The callback is called by several
+ * threads at once, and after a false one for no position of a later pass. */
+AERIE_API aerie_status aerie_eval_from(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
+                                       aerie_logits_callback *callback, void *user, aerie_error *error);
+
 /* As aerie_eval, with the tapped hidden rows of each position: features [n_taps][n_embd] f32, in the order of
  * params.taps. ARGUMENT for a session without taps. For training and checking drafter heads. */
 typedef bool aerie_features_callback(void *user, size_t position, const float *logits, const float *features);
@@ -768,6 +773,39 @@ AERIE_API aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, 
 
 /* Bytes of weights that one pass reads (packed), for roofline figures. */
 AERIE_API uint64_t aerie_model_pass_bytes(const aerie_model *model);
+
+/* ---- Importance matrices ------------------------------------------------------------------------------------
+
+ * How large the inputs of each matrix are while a session works: sums of squares by column, for each expert by itself. Quantizers
+ * weigh the errors of a matrix's columns by them. All these functions belong to the stepping thread, outside of callbacks. */
+
+typedef struct aerie_imatrix aerie_imatrix;
+
+typedef struct aerie_imatrix_params {
+    size_t size;
+    bool head;   /* of the session's drafter head instead of its model */
+    bool output; /* the matrix that makes the logits too */
+} aerie_imatrix_params;
+
+AERIE_INITIALISER(imatrix_params)
+
+typedef struct aerie_imatrix_info {
+    size_t n_matrices; /* experts counted one by one */
+    size_t n_unseen;   /* of these: no row has reached them yet */
+    uint64_t n_rows;   /* that the most used matrix has met */
+} aerie_imatrix_info;
+
+/* Collects from now on until it is freed, which is before the session is. The output's bytes stay the same. Errors: ARGUMENT (a
+ * head is asked for and there is none; the session has a collection already), UNSUPPORTED (by the backend), MEMORY. */
+AERIE_API aerie_status aerie_imatrix_create(aerie_imatrix **imatrix, aerie_session *session, const aerie_imatrix_params *params,
+                                            aerie_error *error);
+AERIE_API void aerie_imatrix_free(aerie_imatrix *imatrix);
+/* size: sizeof *info. */
+AERIE_API void aerie_imatrix_info_get(const aerie_imatrix *imatrix, aerie_imatrix_info *info, size_t size);
+/* To a GGUF file as llama.cpp reads and writes it; of a file that is there nothing is lost before the new one is whole. dataset:
+ * name of the text, for readers; n_chunks of chunk_size tokens have been run. Errors: IO, MEMORY, ARGUMENT. */
+AERIE_API aerie_status aerie_imatrix_save(const aerie_imatrix *imatrix, const char *path, const char *dataset, uint32_t n_chunks,
+                                          uint32_t chunk_size, aerie_error *error);
 
 #ifdef __cplusplus
 }

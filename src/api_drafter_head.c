@@ -217,5 +217,6 @@ aerie_status ae_api_create_head_drafter(aerie_session *s, ae_drafter **drafter, 
                                ae_dhead_engine_plan_bytes(net->head, net->target, &o, s->params.n_threads),
                                "a smaller context (-c) or fewer sequences would fit", error));
     AE_TRY(ae_dhead_engine_create(&engine, net, s->engine, &o, error));
+    s->head = engine;
     return ae_draft_eagle_create(drafter, engine, s->engine, s->params.n_seqs, error);
 }

@@ -45,6 +45,8 @@ struct aerie_session {
     ae_engine *engine;
     ae_spec *spec;
     aerie_session_params params; /* resolved */
+    const struct ae_dhead_engine *head; /* the drafter's, or NULL; lent by `spec` */
+    aerie_imatrix *imatrix;      /* that collects, or NULL; the caller's */
     ae_api_test test;
     const ae_api_test_answer *known; /* [n_known] by request; lent */
     size_t n_known;

@@ -9,7 +9,9 @@ typedef struct eval {
     aerie_logits_callback *logits;
     aerie_features_callback *features;
     void *user;
-    float *row; /* [n_taps][n_embd] (host), for features */
+    float *row;    /* [n_taps][n_embd] (host), for features */
+    size_t first;  /* position that is told */
+    bool parallel; /* tell on all threads; logits only */
 } eval;
 
 static bool eval_row(aerie_session *session, const eval *e, size_t position, uint32_t row)
@@ -20,6 +22,36 @@ static bool eval_row(aerie_session *session, const eval *e, size_t position, uin
     session->model->backend->ops->download(ae_engine_stream(session->engine), e->row, ae_engine_features(session->engine, row),
                                            bytes);
     return e->features(e->user, position, logits, e->row);
+}
+
+/* Rows of a pass whose positions are told on all threads. */
+typedef struct eval_job {
+    const aerie_session *session;
+    const eval *eval;
+    size_t at; /* position of the first row */
+    uint32_t row;
+    atomic_bool more;
+} eval_job;
+
+static void eval_item(void *context, uint32_t i, uint32_t i_worker)
+{
+    eval_job *job = context;
+    (void)i_worker;
+    if (!job->eval->logits(job->eval->user, job->at + i, ae_engine_logits(job->session->engine, job->row + i)))
+        atomic_store(&job->more, false);
+}
+
+/* Tells of n rows; false: enough. */
+static bool eval_rows(aerie_session *session, const eval *e, size_t at, uint32_t row, uint32_t n)
+{
+    bool more = true;
+    if (!e->parallel) {
+        for (uint32_t i = 0; more && i < n; i++) more = eval_row(session, e, at + i, row + i);
+        return more;
+    }
+    eval_job job = {.session = session, .eval = e, .at = at, .row = row, .more = true};
+    session->model->backend->ops->host_run(ae_engine_stream(session->engine), eval_item, &job, n);
+    return atomic_load(&job.more);
 }
 
 /* After a failure the session holds nothing. */
@@ -50,14 +82,17 @@ static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, s
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu is %d; 0 to %d are possible", i, tokens[i], n_vocab - 1);
     ae_spec_reset(session->spec);
     bool more = true;
-    for (size_t at = 0; more && at < n_tokens; at += step) {
-        const uint32_t n = n_tokens - at < step ? (uint32_t)(n_tokens - at) : step;
-        uint32_t first;
+    for (size_t at = 0; more && at < n_tokens;) {
+        const bool told = at >= e->first;
+        const size_t most = told ? step : o->n_batch, end = !told && e->first < n_tokens ? e->first : n_tokens;
+        const uint32_t n = end - at < most ? (uint32_t)(end - at) : (uint32_t)most;
+        uint32_t row;
         ae_engine_rows_clear(session->engine);
-        AE_TRY(ae_engine_add_chain(session->engine, 0, tokens + at, n, AE_EXPORT_ALL, &first, error));
+        AE_TRY(ae_engine_add_chain(session->engine, 0, tokens + at, n, told ? AE_EXPORT_ALL : AE_EXPORT_NONE, &row, error));
         AE_TRY(run_pass(session, error));
-        for (uint32_t i = 0; more && i < n; i++) more = eval_row(session, e, at + i, first + i);
+        if (told) more = eval_rows(session, e, at, row, n);
         AE_TRY(keep(session, n, error));
+        at += n;
     }
     ae_spec_reset(session->spec);
     return AERIE_OK;
@@ -67,6 +102,13 @@ aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_
                         void *user, aerie_error *error)
 {
     return eval_tokens(session, tokens, n_tokens, &(eval){.logits = callback, .user = user}, error);
+}
+
+aerie_status aerie_eval_from(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
+                             aerie_logits_callback *callback, void *user, aerie_error *error)
+{
+    return eval_tokens(session, tokens, n_tokens,
+                       &(eval){.logits = callback, .user = user, .first = first, .parallel = true}, error);
 }
 
 aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,

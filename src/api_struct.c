@@ -56,6 +56,7 @@ static void init(void *theirs, size_t size, void *own, size_t own_size)
     }
 
 INIT(model_params, {0})
+INIT(imatrix_params, {0})
 INIT(rope, ae_model_rope_default())
 INIT(chat, {0})
 INIT(schema_params, {0})

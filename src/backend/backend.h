@@ -98,6 +98,10 @@ typedef struct ae_matmul {
     } out[AE_MATMUL_MAX];
 } ae_matmul;
 
+/* Told of a product before it is made: its input x [n_rows][x_stride], n_in f32 of each row, which the host can read during the
+ * call. On the thread that calls the operation. */
+typedef void ae_watch_fn(void *user, const ae_weight *weight, const float *x, size_t x_stride, uint32_t n_rows, uint32_t n_in);
+
 /* A product for each head: row r of head h is x + r * x_stride + h * x_step, its result y + r * y_stride + h * y_step. */
 typedef struct ae_head_matmul {
     uint32_t n_rows, n_heads;
@@ -420,6 +424,9 @@ typedef struct ae_backend_ops {
     aerie_status (*sync)(ae_stream *stream, aerie_error *error);
     /* (host) work on the stream's threads, after a sync: job(context, item, i_worker) for items [0, n), in any order. */
     void (*host_run)(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n);
+
+    /* From now on `watch` is told of every product, those of experts included; NULL: nobody is. NULL where a backend cannot. */
+    void (*watch)(ae_stream *stream, ae_watch_fn *watch, void *user);
 
     size_t (*kv_bytes)(const ae_backend *backend, const ae_kv_shape *shape);
     aerie_status (*kv_create)(ae_backend *backend, const ae_kv_shape *shape, ae_kv_store **out, aerie_error *error);

@@ -84,6 +84,24 @@ static aerie_status want(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settin
     return AERIE_OK;
 }
 
+/* Whether the importance matrix knows the tensor. Embeddings may be in it for another reason: as rows to look up they have no
+ * input, and only as the output head they do. */
+static aerie_status weigh(const ae_rewrite *r, ae_rewrite_tensor *t, aerie_error *error)
+{
+    const ae_gguf_tensor *from = t->from;
+    uint64_t n_columns, n_matrices;
+    if (!r->settings.imatrix || !t->weight || t->row_copies > 1 || t->column_copies > 1) return AERIE_OK;
+    if (!ae_imatrix_find(r->settings.imatrix, from->name, &n_columns, &n_matrices)) return AERIE_OK;
+    if (n_columns != (uint64_t)from->ne[0] || n_matrices != (uint64_t)(from->ne[2] * from->ne[3]))
+        return ae_rewrite_fail(r->gguf, from, error, AERIE_ERROR_FORMAT,
+                               "has %lld columns and %lld matrices, but %llu and %llu in the importance matrix %s, which was made "
+                               "of another model",
+                               (long long)from->ne[0], (long long)(from->ne[2] * from->ne[3]), (unsigned long long)n_columns,
+                               (unsigned long long)n_matrices, ae_imatrix_path(r->settings.imatrix));
+    t->weighed = !ae_rewrite_keeps(t);
+    return AERIE_OK;
+}
+
 static aerie_status choose(ae_rewrite *r, ae_rules *rules, const ae_rewrite_settings *s, ae_rewrite_tensor *t,
                            aerie_error *error)
 {
@@ -164,6 +182,7 @@ static aerie_status plan_tensors(ae_rewrite *r, ae_rules *rules, const ae_rewrit
         t->weight = ae_mix_is_weight(t->from);
         AE_TRY(shape(r, t, error));
         AE_TRY(choose(r, rules, s, t, error));
+        AE_TRY(weigh(r, t, error));
         AE_TRY(measure(r, t, error));
     }
     return AERIE_OK;
@@ -220,6 +239,7 @@ static aerie_status gather_keys(const ae_rewrite *r, new_keys *keys, aerie_error
 static aerie_status write_key(ae_rewrite *r, const ae_gguf_kv *kv, new_keys *keys, aerie_error *error)
 {
     if (kv->key.n >= 6 && !memcmp(kv->key.data, "split.", 6)) return AERIE_OK;
+    if (r->settings.imatrix && kv->key.n >= 17 && !memcmp(kv->key.data, "quantize.imatrix.", 17)) return AERIE_OK;
     /* whatever integer type it has here */
     if (ae_mix_name_is(kv->key, "general.alignment"))
         return ae_gguf_writer_u32(r->writer, "general.alignment", ae_gguf_alignment(r->gguf), error);
@@ -231,6 +251,24 @@ static aerie_status write_key(ae_rewrite *r, const ae_gguf_kv *kv, new_keys *key
     return ae_gguf_writer_copy(r->writer, kv, error);
 }
 
+/* What llama.cpp's program says of its importance matrix, without folders. */
+static aerie_status write_imatrix_keys(ae_rewrite *r, aerie_error *error)
+{
+    const ae_imatrix *im = r->settings.imatrix;
+    const char *path = ae_imatrix_path(im), *slash = strrchr(path, '/');
+    const ae_gguf_string dataset = ae_imatrix_dataset(im);
+    char *text = ae_strndup(dataset.data, dataset.n);
+    if (!text) return ae_fail_memory(error, "a key", dataset.n);
+    aerie_status status = ae_gguf_writer_string(r->writer, "quantize.imatrix.file", slash ? slash + 1 : path, error);
+    if (status == AERIE_OK) status = ae_gguf_writer_string(r->writer, "quantize.imatrix.dataset", text, error);
+    ae_free(text);
+    if (status == AERIE_OK)
+        status = ae_gguf_writer_u32(r->writer, "quantize.imatrix.entries_count", (uint32_t)ae_imatrix_n_entries(im), error);
+    if (status == AERIE_OK)
+        status = ae_gguf_writer_u32(r->writer, "quantize.imatrix.chunks_count", ae_imatrix_n_chunks(im), error);
+    return status;
+}
+
 static aerie_status write_keys(ae_rewrite *r, aerie_error *error)
 {
     new_keys keys = {.n = 0};
@@ -238,7 +276,7 @@ static aerie_status write_keys(ae_rewrite *r, aerie_error *error)
     for (size_t i = 0; i < ae_gguf_n_kv(r->gguf); i++) AE_TRY(write_key(r, ae_gguf_kv_at(r->gguf, i), &keys, error));
     for (size_t i = 0; i < keys.n; i++)
         if (!keys.done[i]) AE_TRY(ae_gguf_writer_u32(r->writer, keys.items[i].key, keys.items[i].value, error));
-    return AERIE_OK;
+    return r->settings.imatrix ? write_imatrix_keys(r, error) : AERIE_OK;
 }
 
 static aerie_status describe(ae_rewrite *r, const ae_rewrite_tensor *t, aerie_error *error)

@@ -11,10 +11,12 @@
 #ifndef AE_QUANT_REWRITE_H
 #define AE_QUANT_REWRITE_H
 
+#include "quant/imatrix.h"
 #include "quant/mix.h"
 
 typedef struct ae_rewrite_tensor {
     const ae_gguf_tensor *from;
+    bool weighed;           /* errors are weighed by settings.imatrix */
     bool weight;            /* takes part (ae_mix_is_weight); others keep their type */
     uint32_t type, wanted;  /* as written; as requested, before the length of the rows was considered */
     uint32_t row_copies;    /* how often each row of a matrix, or element of a vector, occurs in the new file */
@@ -46,6 +48,7 @@ typedef struct ae_rewrite_settings {
     bool pure;                  /* all weights in the mix's own type */
     bool leave_output;          /* output.weight stays as it is */
     bool allow_requantize;      /* quantized weights may be quantized again */
+    const ae_imatrix *imatrix;  /* how to weigh errors, of weights that are in it and have no copies; outlives the run. Or NULL */
     const ae_rewrite_key *keys; /* [n_keys] u32 keys with new values */
     size_t n_keys;
     ae_rewrite_shape *shape; /* NULL: shapes do not change */
@@ -64,7 +67,8 @@ ae_rewrite_settings ae_rewrite_settings_default(const ae_mix *mix);
 typedef struct ae_rewrite ae_rewrite;
 
 /* Makes all decisions and reads no tensor data. Errors: ARGUMENT (a bad pattern, a type without encoder, quantizing again
- * without permission), FORMAT, LIMIT (a shape that overflows), MEMORY, and what `shape` says. *out is NULL on failure. */
+ * without permission), FORMAT (also an importance matrix of
+ * other shapes), LIMIT (a shape that overflows), MEMORY, and what `shape` says. *out is NULL on failure. */
 aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rewrite_settings *settings,
                              aerie_error *error);
 void ae_rewrite_free(ae_rewrite *rewrite);

@@ -23,6 +23,8 @@ typedef struct running {
     uint64_t done; /* bytes written */
     uint8_t *in, *out;
     size_t in_bytes, out_bytes; /* of these */
+    float *importance;          /* [n matrices][columns] of the tensor, if it is weighed */
+    size_t importance_bytes;
     float *rows;                /* [n_workers][row_floats] */
     size_t row_floats, rows_bytes;
 } running;
@@ -33,6 +35,7 @@ typedef struct chunk {
     const ae_rewrite_tensor *t;
     const ae_type_info *from, *to;
     size_t ne0, in_row, out_row; /* elements of a row that is read; bytes of rows */
+    size_t first;                /* row of the tensor */
     size_t row_group;            /* rows that are together in each copy; a chunk is whole groups */
     _Atomic uint64_t bad_row;    /* the first one of the chunk with a weight that is not finite, or UINT64_MAX */
 } chunk;
@@ -84,6 +87,12 @@ static void do_wide_row(const chunk *c, const float *x, float *scratch, uint8_t 
     c->to->encode(scratch, NULL, out, c->ne0 * copies);
 }
 
+/* Of the columns of a row of the chunk; NULL: equal. */
+static const float *importance_of(const chunk *c, size_t item)
+{
+    return c->t->weighed ? c->run->importance + (c->first + item) / (size_t)c->t->from->ne[1] * c->ne0 : NULL;
+}
+
 static void do_row(void *context, uint32_t item, uint32_t i_worker)
 {
     chunk *c = context;
@@ -102,7 +111,7 @@ static void do_row(void *context, uint32_t item, uint32_t i_worker)
         return;
     }
     if (c->t->column_copies > 1) do_wide_row(c, x, scratch, out);
-    else c->to->encode(x, NULL, out, c->ne0);
+    else c->to->encode(x, importance_of(c, item), out, c->ne0);
     for (size_t k = 1; k < copies; k++) memcpy(out + k * group * c->out_row, out, c->out_row);
 }
 
@@ -167,6 +176,7 @@ static aerie_status copy_vector(running *run, const ae_rewrite_tensor *t, aerie_
 static aerie_status do_chunk(running *run, chunk *c, size_t first, size_t n_rows, aerie_error *error)
 {
     AE_TRY(ae_gguf_read(&run->reader, c->t->from, first * c->in_row, run->in, n_rows * c->in_row, error));
+    c->first = first;
     atomic_store(&c->bad_row, UINT64_MAX);
     ae_pool_run(run->pool, do_row, c, (uint32_t)n_rows);
     const uint64_t bad = atomic_load(&c->bad_row);
@@ -198,6 +208,13 @@ static aerie_status do_tensor(running *run, const ae_rewrite_tensor *t, aerie_er
     if (!ae_mul_size(ne0, 1 + scratch, &floats) || !ae_mul_size(floats, sizeof(float), &f32_bytes) ||
         !ae_mul_size(f32_bytes, t->row_copies, &f32_bytes))
         return ae_fail_memory(error, "a row of a tensor", SIZE_MAX);
+    if (t->weighed) {
+        size_t bytes;
+        const size_t n = (size_t)(from->ne[2] * from->ne[3]);
+        if (!ae_mul_size(n, ne0 * sizeof(float), &bytes)) return ae_fail_memory(error, "an importance matrix", SIZE_MAX);
+        AE_TRY(grow(&run->importance, &run->importance_bytes, bytes, error));
+        ae_imatrix_means(run->rewrite->settings.imatrix, from->name, run->importance);
+    }
     size_t at_once = CHUNK / f32_bytes / c.row_group * c.row_group, in_bytes, out_bytes;
     if (at_once < c.row_group) at_once = c.row_group;
     if (at_once > n_rows) at_once = n_rows;
@@ -224,5 +241,6 @@ aerie_status ae_rewrite_run(ae_rewrite *r, uint32_t n_threads, aerie_progress *p
     ae_free(run.in);
     ae_free(run.out);
     ae_free(run.rows);
+    ae_free(run.importance);
     return status;
 }

@@ -122,6 +122,12 @@ static void cpu_host_run(ae_stream *stream, ae_pool_job *job, void *context, uin
     ae_pool_run(stream->pool, job, context, n);
 }
 
+static void cpu_watch(ae_stream *stream, ae_watch_fn *watch, void *user)
+{
+    stream->watch = watch;
+    stream->watch_user = user;
+}
+
 static void cpu_copy_in(ae_stream *stream, void *device, const void *host, size_t n)
 {
     (void)stream;
@@ -275,7 +281,11 @@ void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act
 {
     matmul_job job = {.stream = stream, .args = args, .act = (ae_act *)act};
     const uint32_t n_parts = ae_pool_n_workers(stream->pool) * AE_ITEMS_PER_THREAD;
-    for (uint32_t i = 0; i < args->n_weights; i++) job.n_panels += ae_weight_n_panels(args->out[i].weight->n_out);
+    const bool plain = args->input == AE_INPUT_PLAIN; /* else prepared rows hold the input as f32 */
+    for (uint32_t i = 0; i < args->n_weights; i++) {
+        job.n_panels += ae_weight_n_panels(args->out[i].weight->n_out);
+        ae_cpu_tell(stream, args->out[i].weight, plain ? args->x : act->x, plain ? args->x_stride : act->n_in, act->n_rows);
+    }
     job.n_panels_item = (job.n_panels + n_parts - 1) / n_parts;
     ae_pool_run(stream->pool, matmul_item, &job, (job.n_panels + job.n_panels_item - 1) / job.n_panels_item);
 }
@@ -386,6 +396,7 @@ static const ae_backend_ops cpu_ops = {
     .stream_free = cpu_stream_free,
     .sync = cpu_sync,
     .host_run = cpu_host_run,
+    .watch = cpu_watch,
     .kv_bytes = ae_cpu_kv_bytes,
     .kv_create = ae_cpu_kv_create,
     .kv_free = ae_cpu_kv_free,

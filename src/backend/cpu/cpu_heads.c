@@ -65,7 +65,10 @@ void ae_cpu_head_matmul(ae_stream *stream, const ae_head_matmul *args)
 {
     const ae_weight *w = args->weights[0];
     heads_job job = {.stream = stream, .args = args, .n_panels = ae_weight_n_panels(w->n_out)};
-    for (uint32_t i = 0; i < args->n_heads; i++) ae_act_need_add(&job.need, args->weights[i]);
+    for (uint32_t i = 0; i < args->n_heads; i++) {
+        ae_act_need_add(&job.need, args->weights[i]);
+        ae_cpu_tell(stream, args->weights[i], args->x + i * args->x_step, args->x_stride, args->n_rows);
+    }
     const uint32_t rows = heads_at_once(stream, args, w->n_in), tiles = tiled_at_once(stream, args, w->n_in);
     const uint32_t most = rows < tiles ? rows : tiles, n_parts = ae_pool_n_workers(stream->pool) * AE_ITEMS_PER_THREAD;
     stream->act.n_in = w->n_in;

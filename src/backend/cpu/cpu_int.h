@@ -55,6 +55,8 @@ struct ae_stream {
     ae_pool *pool;
     ae_stream_options options;
     aerie_error fault;   /* the first since the last sync */
+    ae_watch_fn *watch;  /* or NULL */
+    void *watch_user;
     double mark[AE_MARKS];
     uint32_t n_marks;
     void *memory;        /* one block: act, moe and attention scratch */
@@ -79,6 +81,12 @@ void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const ae_act_need
 /* Panels [begin, end) of a product, with the scratch of the worker that does it. */
 void ae_cpu_panels(const ae_stream *stream, uint32_t i_worker, const ae_weight *w, const ae_act *act, const ae_mm_out *out,
                    uint32_t begin, uint32_t end);
+/* Tells who watches, if anybody does, of n_rows rows that will meet w (NULL: nothing). */
+static inline void ae_cpu_tell(const ae_stream *s, const ae_weight *w, const float *x, size_t x_stride, uint32_t n_rows)
+{
+    if (s->watch && w) s->watch(s->watch_user, w, x, x_stride, n_rows, w->n_in);
+}
+
 /* The product of prepared rows. */
 void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act);
 

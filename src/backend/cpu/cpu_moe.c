@@ -249,6 +249,40 @@ static void prepare_hidden(moe_job *job)
     run(job, tile_item, job->n_groups * job->n_pieces, a->n_rows <= AE_TILE_ROWS);
 }
 
+/* ---- Who watches ------------------------------------------------------------------------------------ */
+
+/* Gate and up of all chosen experts: the rows as they were before they were quantized. */
+static void tell_gate_up(const moe_job *job)
+{
+    const ae_moe *a = job->args;
+    const ae_stream *s = job->stream;
+    const size_t n = s->act.n_in;
+    const float *rows = a->latent ? a->latent : s->act.x;
+    for (uint32_t i = 0; s->watch && i < job->n_groups; i++) {
+        const ae_moe_group *g = &job->m->groups[i];
+        if (is_shared(job, g)) {
+            ae_cpu_tell(s, a->shared_gate, rows, n, g->n);
+            ae_cpu_tell(s, a->shared_up, rows, n, g->n);
+            continue;
+        }
+        for (uint32_t pair = g->first; pair < g->first + g->n; pair++) {
+            const float *x = a->weigh_input ? job->m->weighed + pair * n : rows + job->m->row[pair] * n;
+            ae_cpu_tell(s, a->gate ? a->gate[g->expert] : NULL, x, n, 1);
+            ae_cpu_tell(s, a->up[g->expert], x, n, 1);
+        }
+    }
+}
+
+static void tell_down(const moe_job *job)
+{
+    const ae_moe *a = job->args;
+    const ae_stream *s = job->stream;
+    for (uint32_t i = 0; s->watch && i < job->n_groups; i++) {
+        const ae_moe_group *g = &job->m->groups[i];
+        ae_cpu_tell(s, is_shared(job, g) ? a->shared_down : a->down[g->expert], g->act.x, g->act.n_in, g->n);
+    }
+}
+
 /* ---- Products ------------------------------------------------------------------------------------ */
 
 /* Panels [begin, end), counted from *at on, of y = w x (+ bias); *at moves past w. No weight: nothing. */
@@ -318,11 +352,13 @@ void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args)
     if (args->gate) ae_act_need_add(&job.need, args->gate[0]);
     ae_act_need_add(&job.need, args->up[0]);
     run(&job, gather_item, job.n_groups, args->n_rows <= 2);
+    tell_gate_up(&job);
     for (uint32_t i = 0; i < job.n_groups; i++) {
         const bool shared = is_shared(&job, &job.m->groups[i]), gated = shared ? args->shared_gate != NULL : args->gate != NULL;
         n_panels += (gated ? 2 : 1) * ae_weight_n_panels((shared ? args->shared_up : args->up[0])->n_out);
     }
     run(&job, gate_up_item, cut(&job, n_panels), false);
     prepare_hidden(&job);
+    tell_down(&job);
     run(&job, down_item, cut(&job, ae_weight_n_panels(args->down[0]->n_out)), false);
 }

@@ -182,6 +182,11 @@ void ae_dhead_engine_free(ae_dhead_engine *engine)
     ae_free(engine);
 }
 
+ae_stream *ae_dhead_engine_stream(const ae_dhead_engine *engine)
+{
+    return engine->stream;
+}
+
 const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine)
 {
     return engine->net;

@@ -42,6 +42,7 @@ aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *n
                                    const ae_dhead_engine_options *options, aerie_error *error);
 void ae_dhead_engine_free(ae_dhead_engine *engine);
 const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine);
+ae_stream *ae_dhead_engine_stream(const ae_dhead_engine *engine);
 
 /* True rows of a sequence so far, forgotten ones included: the position of the next. */
 uint32_t ae_dhead_n_true(const ae_dhead_engine *engine, uint32_t seq);
