@@ -13,6 +13,8 @@ int app_template(const app_options *options);
 int app_inspect(const app_options *options);
 int app_convert(const app_options *options);
 int app_pull(const app_options *options);
+int app_perplexity(const app_options *options);
+int app_imatrix(const app_options *options);
 int app_quantize(const app_options *options);
 void app_quantize_types(void); /* the list of mixes and types that ends quantize's --help */
 int app_bench_speed(const app_options *options);

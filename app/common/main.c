@@ -17,6 +17,8 @@ static int run_command(const app_options *options)
     case APP_INSPECT: return app_inspect(options);
     case APP_CONVERT: return app_convert(options);
     case APP_PULL: return app_pull(options);
+    case APP_PERPLEXITY: return app_perplexity(options);
+    case APP_IMATRIX: return app_imatrix(options);
     case APP_QUANTIZE: return app_quantize(options);
     case APP_BENCH_SPEED: return app_bench_speed(options);
     case APP_BENCH_VERIFY: return app_bench_verify(options);

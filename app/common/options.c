@@ -26,6 +26,7 @@ void app_options_default(app_options *options)
         .seed_random = true,
         .n_batch_logical = 2048,
         .n_predict = -1,
+        .n_chunks = -1,
         .bench_prompt = 512,
         .bench_predict = 128,
         .n_repetitions = 3,

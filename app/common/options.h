@@ -28,10 +28,13 @@ enum {
     APP_TRAIN_DATA = 1u << 10,
     APP_SERVE = 1u << 11,
     APP_PULL = 1u << 20,
+    APP_PERPLEXITY = 1u << 16,
+    APP_IMATRIX = 1u << 17,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
-#define APP_LOADS (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE) /* weights, and runs threads */
+#define APP_JUDGES (APP_PERPLEXITY | APP_IMATRIX) /* reads a text in windows */
+#define APP_LOADS (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE | APP_JUDGES) /* weights, and runs threads */
 #define APP_THREADS (APP_LOADS | APP_QUANTIZE)
 #define APP_READS (APP_LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT) /* takes -m */
 
@@ -177,6 +180,13 @@ typedef struct app_options {
     const char *output_type, *embedding_type;            /* quantize */
     app_texts tensor_types;                              /* quantize: PATTERN=TYPE */
     bool pure, leave_output, allow_requantize, dry_run;  /* quantize */
+    const char *imatrix;                                 /* quantize: file, or NULL */
+    uint32_t ppl_stride, n_tasks;                        /* perplexity; 0: none, all */
+    int32_t n_chunks;                                    /* perplexity, imatrix: windows; -1: all */
+    const char *kl_base;                                 /* perplexity: file, or NULL */
+    bool kl_divergence, hellaswag, multiple_choice;      /* perplexity */
+    const char *imatrix_output;                          /* imatrix */
+    bool process_output;                                 /* imatrix */
     const char *output;                                  /* train-data */
     uint32_t n_turns, n_likely;                          /* train-data */
     app_numbers taps;                                    /* train-data; none: the usual ones */

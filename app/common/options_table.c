@@ -74,13 +74,30 @@ static const app_command commands[] = {
      "  aerie pull hf:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M\n"
      "  aerie run -m ollama:smollm2:135m -p 'Why is the sky blue?'\n"
      "  aerie serve -hf ggml-org/gemma-3-1b-it-GGUF\n"},
+    {APP_PERPLEXITY, "perplexity", "", "how well a model foretells a text",
+     "Cuts the text of -f into windows and prints the perplexity of the tokens in the second half of each, with its standard\n"
+     "error: llama.cpp's windows and figures. With --kl-divergence-base the predictions are saved too, and with\n"
+     "--kl-divergence a model, usually the same one quantized, is compared with those saved: KL divergence, how often both\n"
+     "have the same likeliest token, and percentiles. --hellaswag and --multiple-choice score tasks instead, whose answer is the\n"
+     "one that the model finds likeliest per token. docs/judging.md describes the files.\n"
+     "\n"
+     "  aerie perplexity -m model-f16.gguf -f text.txt --kl-divergence-base base.kld\n"
+     "  aerie perplexity -m model-q4_k_m.gguf --kl-divergence-base base.kld --kl-divergence\n"
+     "  aerie perplexity -m model.gguf -f hellaswag_val.jsonl --hellaswag --hellaswag-tasks 400\n"},
+    {APP_IMATRIX, "imatrix", "", "an importance matrix, for 'quantize'",
+     "Reads the text of -f in windows and writes how much each column of each weight is used, of experts each by itself, to a\n"
+     "GGUF file that llama.cpp reads too. 'quantize --imatrix' weighs errors by it. With -md the file is made for a drafter head\n"
+     "instead, in a run in which it drafts for its target: each window is a prompt that is continued by -n tokens.\n"
+     "\n"
+     "  aerie imatrix -m model-f16.gguf -f text.txt -o imatrix.gguf\n"
+     "  aerie imatrix -m model.gguf -md eagle3.gguf -f text.txt -o head-imatrix.gguf\n"},
     {APP_QUANTIZE, "quantize", "IN.gguf OUT.gguf TYPE [THREADS]", "the same model in another tensor type",
      "Writes IN to OUT with its weights in TYPE. A TYPE is a mix of tensor types with llama.cpp's names and rules\n"
      "(Q4_K_M, Q4_0, Q8_0, F16 ...; the list follows the options). Norms, vectors, routers, tables of numbers and\n"
      "the metadata are copied unchanged. IN may be any part of a split model; OUT is always a single file. In a\n"
      "drafter head all weights get the type. A tensor whose rows are not whole blocks of its type gets the next\n"
-     "larger type; the number of such tensors is reported. The types below 3 bits (IQ1, IQ2) are written without an\n"
-     "importance matrix, which costs them much quality.\n"
+     "larger type; the number of such tensors is reported. An importance matrix (--imatrix, see 'aerie help imatrix') lessens\n"
+     "the loss; the types below 3 bits (IQ1, IQ2) lose much quality without one.\n"
      "\n"
      "  aerie quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
      "  aerie quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type 'ffn_down=q6_K' --dry-run\n"},
@@ -141,6 +158,8 @@ static const app_option options[] = {
     {"-m --model", "FILE|NAME=FILE", APP_TEXTS, APP_SERVE, AT(serve.models), 0, 0, "Model",
      "model file (GGUF); may be repeated, each with the name that requests call it by (default: the file's name without "
      ".gguf)"},
+    {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, APP_IMATRIX, AT(draft_model), 0, 0, "Model",
+     "make the importance matrix of this drafter head for the model"},
     {"-md --model-draft --spec-draft-model", "FILE", APP_TEXT, SPECULATES, AT(draft_model), 0, 0, "Model",
      "draft with a smaller model or with a drafter head for the model; a model with another vocabulary drafts the tokens that "
      "both share, if they share enough"},
@@ -149,7 +168,9 @@ static const app_option options[] = {
      "are read and repacked in memory, and only tables and float weights are mapped"},
     {"--no-mmap", NULL, APP_FLAG, READS, AT(model_params.no_mmap), 0, 0, "Model",
      "map nothing; read tables and float weights into memory too"},
-    {"-c --ctx-size", "N", APP_CTX, LOADS, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
+    {"-c --ctx-size", "N", APP_CTX, APP_JUDGES, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
+     "tokens of a window; of a task at most (default: 512; of a task 2048)"},
+    {"-c --ctx-size", "N", APP_CTX, LOADS & ~APP_JUDGES, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
      "positions per sequence; 0: as many as the model was trained for (default: that, but 8192 at most)"},
     {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
      "maximum number of prompt tokens per pass, like -ub; the smaller of the two applies"},
@@ -199,6 +220,10 @@ static const app_option options[] = {
      "YaRN: pairs that turn less often than this are scaled fully; -1: as the file says"},
 
     /* Prompt */
+    {"-p --prompt", "TEXT", APP_TEXTS, APP_JUDGES, AT(prompts), 0, 0, "Text", "the text itself"},
+    {"-f --file", "FILE", APP_TEXT, APP_JUDGES, AT(file), 0, 0, "Text",
+     "file of the text or the tasks, - is standard input; one newline at its end is dropped"},
+    {"--chunks", "N", APP_I32, APP_JUDGES, AT(n_chunks), -1, INT32_MAX, "Text", "read so many windows at most; -1: all"},
     {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",
      "the prompt; run and bench spec take several. run appends standard input to a single prompt"},
     {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE, AT(file), 0, 0, "Prompt",
@@ -241,6 +266,8 @@ static const app_option options[] = {
      "0: turn thinking off, if the template has a variable for it (enable_thinking, thinking); -1: no limit"},
 
     /* Generation */
+    {"-n --predict --n-predict", "N", APP_I32, APP_IMATRIX, AT(n_predict), -1, 1 << 20, "Text",
+     "with -md: tokens by which each window is continued (default: 128)"},
     {"-n --predict --n-predict", "N", APP_I32, GENERATES, AT(n_predict), -2, INT32_MAX, "Generation",
      "maximum number of tokens to generate; -1: until the answer ends or the context is full"},
     {"--ignore-eos", NULL, APP_FLAG, SPECULATES, AT(ignore_eos), 0, 0, "Generation",
@@ -502,7 +529,28 @@ static const app_option options[] = {
      "text for --self-check, of which up to 512 tokens are used (default: a built-in one)"},
     {"--name", "TEXT", APP_TEXT, APP_CONVERT, AT(convert_name), 0, 0, "Convert",
      "value of general.name (default: the folder's name)"},
+    /* Perplexity and importance */
+    {"--ppl-stride", "N", APP_U32, APP_PERPLEXITY, AT(ppl_stride), 0, APP_MAX_CTX, "Perplexity",
+     "let windows overlap, each beginning N tokens after the one before, and count the last N tokens of each; 0: windows side by "
+     "side, whose second halves count"},
+    {"--kl-divergence-base --save-all-logits", "FILE", APP_TEXT, APP_PERPLEXITY, AT(kl_base), 0, 0, "Perplexity",
+     "save the model's predictions to FILE, in llama.cpp's format, two bytes for each token of the vocabulary and position; with "
+     "--kl-divergence read them"},
+    {"--kl-divergence", NULL, APP_FLAG, APP_PERPLEXITY, AT(kl_divergence), 0, 0, "Perplexity",
+     "compare the model with the saved predictions, of their text and windows"},
+    {"--hellaswag", NULL, APP_FLAG, APP_PERPLEXITY, AT(hellaswag), 0, 0, "Perplexity",
+     "score tasks: six lines each, as llama.cpp has them, or lines of JSON"},
+    {"--multiple-choice", NULL, APP_FLAG, APP_PERPLEXITY, AT(multiple_choice), 0, 0, "Perplexity",
+     "score tasks: lines of JSON, such as ARC's"},
+    {"--hellaswag-tasks --multiple-choice-tasks", "N", APP_U32, APP_PERPLEXITY, AT(n_tasks), 0, INT32_MAX, "Perplexity",
+     "score the first N tasks; 0: all"},
+    {"-o --output-file --output", "FILE", APP_TEXT, APP_IMATRIX, AT(imatrix_output), 0, 0, "Importance", "GGUF file to write"},
+    {"--process-output", NULL, APP_FLAG, APP_IMATRIX, AT(process_output), 0, 0, "Importance",
+     "also of the matrix that makes the logits"},
+
     /* Quantize */
+    {"--imatrix", "FILE", APP_TEXT, APP_QUANTIZE, AT(imatrix), 0, 0, "Quantize",
+     "weigh errors by this importance matrix (GGUF)"},
     {"--output-tensor-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(output_type), 0, 0, "Quantize",
      "type of output.weight, or of the embeddings if they are used as the output"},
     {"--token-embedding-type", "TYPE", APP_TEXT, APP_QUANTIZE, AT(embedding_type), 0, 0, "Quantize",

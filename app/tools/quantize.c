@@ -71,6 +71,7 @@ static int parse_type(const char *option, const char *name, uint32_t *type)
 typedef struct request {
     const char *in, *out; /* out NULL with --dry-run, if none was named */
     ae_rewrite_settings settings;
+    ae_imatrix *imatrix;    /* owned, or NULL */
     ae_rewrite_rule *rules; /* [n_rules], patterns owned */
     size_t n_rules;
     uint32_t n_threads;
@@ -80,6 +81,7 @@ static void request_free(request *r)
 {
     for (size_t i = 0; i < r->n_rules; i++) free((char *)r->rules[i].pattern);
     free(r->rules);
+    ae_imatrix_close(r->imatrix);
 }
 
 /* PATTERN=TYPE; a pattern may hold '=' itself. */
@@ -138,6 +140,12 @@ static int parse_request(request *r, const app_options *o)
     if (!bad && o->embedding_type)
         bad = parse_type("--token-embedding-type", o->embedding_type, &r->settings.embedding_type);
     if (bad) return bad;
+    if (o->imatrix) {
+        aerie_error error = {0};
+        bad = app_report(APP_LOADING, ae_imatrix_open(&r->imatrix, o->imatrix, &error), &error);
+        if (bad) return bad;
+        r->settings.imatrix = r->imatrix;
+    }
     r->rules = calloc(o->tensor_types.n + 1, sizeof *r->rules);
     if (!r->rules) return app_error_memory("the options");
     for (size_t i = 0; i < o->tensor_types.n && !bad; i++) bad = parse_rule(r, o->tensor_types.items[i]);
@@ -203,7 +211,7 @@ static void say_fallbacks(const ae_rewrite *rewrite)
     }
 }
 
-/* There is no importance matrix yet. */
+/* Weights that need an importance matrix, and those that the one given does not know. */
 static void say_importance(const ae_rewrite *rewrite)
 {
     bool made[AE_TYPE_COUNT] = {false};
@@ -211,7 +219,7 @@ static void say_importance(const ae_rewrite *rewrite)
     uint64_t n_made = 0;
     for (size_t i = 0; i < ae_rewrite_n_tensors(rewrite); i++) {
         const ae_rewrite_tensor *t = ae_rewrite_tensor_at(rewrite, i);
-        if (ae_rewrite_keeps(t) || !ae_mix_needs_importance(t->type)) continue;
+        if (ae_rewrite_keeps(t) || t->weighed || !ae_mix_needs_importance(t->type)) continue;
         made[t->type] = true;
         n_made++;
     }
@@ -223,6 +231,19 @@ static void say_importance(const ae_rewrite *rewrite)
         app_note("%llu of %zu tensors become %s without an importance matrix: expect clearly worse answers; IQ3_S, Q3_K_S and "
                  "larger types lose far less",
                  (unsigned long long)n_made, ae_rewrite_n_tensors(rewrite), names);
+}
+
+static void say_unweighed(const request *r, const ae_rewrite *rewrite)
+{
+    size_t n_weighed = 0, n_new = 0;
+    for (size_t i = 0; i < ae_rewrite_n_tensors(rewrite); i++) {
+        const ae_rewrite_tensor *t = ae_rewrite_tensor_at(rewrite, i);
+        n_weighed += t->weighed;
+        n_new += t->weight && !ae_rewrite_keeps(t);
+    }
+    if (r->imatrix && n_weighed < n_new)
+        app_note("%s knows %zu of the %zu weights that are written anew; the others are quantized without importance",
+                 ae_imatrix_path(r->imatrix), n_weighed, n_new);
 }
 
 static void print_tensors(const ae_rewrite *rewrite)
@@ -279,9 +300,9 @@ static json_t *tensors_json(const ae_rewrite *rewrite)
 static int print_json(const request *r, const ae_rewrite *rewrite, const totals *sum, double seconds)
 {
     return app_print_json(json_pack(
-        "{s:o, s:o, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "input",
+        "{s:o, s:o, s:o, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "input",
         app_json_text(r->in, strlen(r->in)), "output", r->out ? app_json_text(r->out, strlen(r->out)) : json_null(),
-        "type", r->settings.mix->name, "dry_run", seconds < 0, "n_params", (json_int_t)sum->n_params, "bytes_before",
+        "imatrix", r->imatrix ? json_string(ae_imatrix_path(r->imatrix)) : json_null(), "type", r->settings.mix->name, "dry_run", seconds < 0, "n_params", (json_int_t)sum->n_params, "bytes_before",
         (json_int_t)sum->bytes_before, "bytes_after", (json_int_t)sum->bytes_after, "bits_per_weight_before",
         bits(sum->bytes_before, sum->n_params), "bits_per_weight", bits(sum->bytes_after, sum->n_params), "n_tensors",
         (json_int_t)ae_rewrite_n_tensors(rewrite), "n_changed", (json_int_t)sum->n_changed, "n_fallback",
@@ -333,6 +354,7 @@ static int quantize(const request *r, ae_rewrite *rewrite, const app_options *op
             app_note("--tensor-type: no weight has a name that matches '%s'", r->rules[i].pattern);
     if (!options->quiet && sum.n_fallback) say_fallbacks(rewrite);
     if (!options->quiet) say_importance(rewrite);
+    if (!options->quiet) say_unweighed(r, rewrite);
     if (!options->dry_run) {
         const int bad = write_file(r, rewrite, options);
         if (bad) return bad;

@@ -1,0 +1,66 @@
+/* perplexity.h - what the files of `aerie perplexity` share: perplexity.c windows of a text, base.c a saved base and what differs
+ * from it, choices.c tasks of several answers.
+ */
+#ifndef AERIE_APP_PERPLEXITY_H
+#define AERIE_APP_PERPLEXITY_H
+
+#include "common/load.h"
+
+/* How a text is cut: window i holds tokens [i * stride, i * stride + n_ctx), of which those from n_first on are predicted. */
+typedef struct app_windows {
+    const int32_t *tokens; /* [n_tokens] */
+    size_t n_tokens;
+    uint32_t n_ctx, stride, n_first;
+    uint32_t n;    /* windows */
+    int32_t bos;   /* takes the place of a window's first token; -1: none */
+} app_windows;
+
+static inline uint32_t app_windows_scored(const app_windows *w)
+{
+    return w->n_ctx - w->n_first;
+}
+
+/* Mean of n numbers and the mean's standard error. */
+typedef struct app_mean {
+    double value, error;
+} app_mean;
+
+app_mean app_mean_of(const float *x, size_t n);
+/* Log-probability of token `id`; *most (may be NULL) the likeliest id. */
+double app_logprob(const float *logits, size_t n_vocab, int32_t id, int32_t *most);
+/* log of the sum of e^logits. */
+double app_log_sum(const float *logits, size_t n_vocab);
+
+/* Shows how far a run is, on a terminal, and what its value is so far. */
+typedef struct app_run_line {
+    const app_options *options;
+    const char *unit;
+    double start, shown; /* times */
+} app_run_line;
+
+void app_run_line_show(app_run_line *line, size_t done, size_t total, const char *value);
+void app_run_line_end(app_run_line *line);
+
+/* The text of -f or -p as windows; w->tokens is the caller's (aerie_free), also after a failure. */
+int app_text_windows(app_windows *w, const app_models *models, const app_options *options);
+/* A session whose passes have room for the logits of n_scored positions of a window. */
+int app_windows_session(aerie_session **session, const app_models *models, const app_options *options, uint32_t n_ctx,
+                        uint32_t n_scored);
+/* Runs window i: the callback gets, on several threads, logits of the positions that foretell tokens from n_first on. ids
+ * [n_ctx] gets the window's tokens. */
+int app_window_run(aerie_session *session, const app_windows *windows, uint32_t i, int32_t *ids, aerie_logits_callback *callback,
+                   void *user);
+
+/* ---- base.c ------------------------------------------------------------------------------------------------ */
+
+/* Writes the base: log-probabilities of every scored position, in llama.cpp's format. nll [windows->n * scored] gets what each
+ * token costs. */
+int app_base_write(const app_models *models, const app_options *options, const app_windows *windows, float *nll);
+/* Compares the model with the base, which says the tokens and the windows, and prints the figures. */
+int app_base_compare(const app_models *models, const app_options *options);
+
+/* ---- choices.c ----------------------------------------------------------------------------------------------- */
+
+int app_choices(const app_models *models, const app_options *options);
+
+#endif
