@@ -4,6 +4,7 @@
 #include "cli.h"
 
 #include <jansson.h>
+#include <math.h>
 
 #include "gguf_make.h"
 #include "vocab_make.h"
@@ -22,6 +23,10 @@ static int make_models(void **state)
     make("f32.gguf", "tiny-gqa", "f32");
     make("odd.gguf", "tiny", "f16");
     make("q4_1.gguf", "tiny-gqa", "q4_1");
+    make("moe.gguf", "tiny-moe", "f32");
+    char text[4096];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i % 7 == 6 ? ' ' : 'a' + i * i / 5 % 26);
+    cli_write("text.txt", text, sizeof text);
     return 0;
 }
 
@@ -48,7 +53,10 @@ static void wrong_command_lines(void **state)
         {2, "f32.gguf o.gguf Q4_0 --tensor-type '(=q8_0'", "no regular expression", "\"(\""},
         {2, "f32.gguf o.gguf Q4_0 --output-tensor-type Q4_K_M", "--output-tensor-type", "mxfp4"},
         {2, "f32.gguf o.gguf Q4_0 --token-embedding-type q8_1", "--token-embedding-type", "'q8_1'"},
-        {2, "f32.gguf o.gguf Q4_0 --imatrix x", "'--imatrix' is not supported yet", "importance"},
+        {3, "f32.gguf o.gguf Q4_0 --imatrix x", "x", "No such file"},
+        {3, "f32.gguf o.gguf Q4_0 --imatrix text.gguf", "text.gguf", ""},
+        {3, "f32.gguf o.gguf Q4_0 --imatrix vocab.gguf", "vocab.gguf is no importance matrix", "aerie imatrix"},
+        {3, "odd.gguf o.gguf Q4_0 --imatrix i.gguf", "columns", "which was made of another model"},
         {2, "f32.gguf f32.gguf Q4_0", "f32.gguf is the file that is being read", ""},
         {2, "q4_1.gguf o.gguf Q4_0", "quantized already (q4_1)", "--allow-requantize"},
         {3, "missing.gguf o.gguf Q4_0", "missing.gguf", "No such file"},
@@ -62,6 +70,8 @@ static void wrong_command_lines(void **state)
     vocab_make_bpe(&vocab, &(vocab_make){0});
     cli_write("vocab.gguf", vocab.data, vocab.n);
     cli_write("text.gguf", "no model\n", 9);
+    cli("$A imatrix -m f32.gguf -f text.txt -c 32 --chunks 2 -o i.gguf -q");
+    assert_int_equal(cli_last.status, 0);
     ae_buf_free(&vocab);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli("$A quantize %s", cases[i].line);
@@ -150,6 +160,81 @@ static void what_it_writes_runs(void **state)
     assert_int_equal(cli_last.status, 0);
 }
 
+/* Made twice the file is the same; a stack of experts has a count for each; its quantized weights differ and run. */
+static void importance(void **state)
+{
+    (void)state;
+    cli("for t in 1 2; do $A imatrix -m moe.gguf -f text.txt -c 32 --chunks 4 -o i$t.gguf -t $t -q > /dev/null; done; cmp i1.gguf "
+        "i2.gguf");
+    assert_int_equal(cli_last.status, 0);
+    cli("$A inspect i1.gguf --tensors");
+    assert_non_null(strstr(cli_last.out, "_exps.weight.in_sum2"));
+    assert_non_null(strstr(cli_last.out, "_exps.weight.counts"));
+    assert_null(strstr(cli_last.out, "token_embd"));
+    json_t *json = report("moe.gguf o.gguf Q4_0 --imatrix i1.gguf --allow-requantize");
+    assert_string_equal(json_string_value(json_object_get(json, "imatrix")), "i1.gguf");
+    json_decref(json);
+    cli("$A quantize moe.gguf plain.gguf Q4_0 -q > /dev/null && echo 1 2 3 > ids && for m in o plain; do "
+        "$A bench logits -m $m.gguf --ids-file ids > $m.f32 || exit 9; done; ! cmp -s o.f32 plain.f32");
+    assert_int_equal(cli_last.status, 0);
+    cli("$A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids -q");
+    assert_int_equal(cli_last.status, 0);
+    cli("$A imatrix -m moe.gguf -f text.txt -c 32 -o no/i.gguf -q");
+    cli_refused(1, "no/i.gguf", "No such file");
+    cli("$A imatrix -m moe.gguf -f text.txt -c 32");
+    cli_refused(2, "-o", "");
+}
+
+static double real(json_t *json, const char *key)
+{
+    assert_non_null(json_object_get(json, key));
+    return json_number_value(json_object_get(json, key));
+}
+
+/* A model differs from itself by the rounding of the saved numbers alone; tasks are read in every form. */
+static void perplexity(void **state)
+{
+    (void)state;
+    static const char *const wrong[][3] = {
+        {"2", "-f text.txt -c 32 --kl-divergence", "--kl-divergence-base"},
+        {"2", "-c 32", "-f FILE"},
+        {"2", "-f text.txt -c 8192", "the text has"},
+        {"2", "-f text.txt -c 32 --ppl-stride 64", "--ppl-stride 64"},
+        {"3", "-f missing.txt -c 32", "missing.txt"},
+        {"3", "-c 32 --kl-divergence --kl-divergence-base text.txt", "'text.txt' is no base"},
+        {"3", "-c 32 --kl-divergence --kl-divergence-base cut.kld", "it was cut short"},
+        {"3", "--hellaswag -f text.txt", "has 1 lines"},
+        {"3", "--multiple-choice -f text.txt", "lines of JSON"},
+        {"1", "-f text.txt -c 32 --kl-divergence-base no/x.kld", "no/x.kld"},
+    };
+    cli("$A perplexity -m f32.gguf -f text.txt -c 32 --chunks 3 --kl-divergence-base base.kld --json -q && "
+        "head -c 3000 base.kld > cut.kld");
+    assert_int_equal(cli_last.status, 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cli("$A perplexity -m f32.gguf %s", wrong[i][1]);
+        cli_refused(atoi(wrong[i][0]), wrong[i][2], "");
+    }
+    cli("ls | grep part");
+    assert_int_equal(cli_last.status, 1);
+    cli("$A perplexity -m f32.gguf -f text.txt -c 32 --chunks 3 --json -q");
+    json_t *plain = json_loads(cli_last.out, 0, NULL);
+    cli("$A perplexity -m f32.gguf -c 32 --kl-divergence-base base.kld --kl-divergence --json -q");
+    json_t *json = json_loads(cli_last.out, 0, NULL);
+    assert_true(plain && json);
+    assert_true(real(json, "kl") < 1e-4 && real(json, "kl") > -1e-4);
+    assert_true(real(json, "same_top") > 0.99);
+    assert_true(fabs(real(json, "perplexity") - real(plain, "perplexity")) < 1e-6 * real(plain, "perplexity"));
+    assert_int_equal(number(plain, "n_scored"), 3 * 15);
+    json_decref(plain);
+    json_decref(json);
+    cli_write("hs.txt", "one two\n1\na\nb\nc\nd\n", 18);
+    cli_write("arc.jsonl", "{\"question\":\"one\",\"choices\":{\"text\":[\"a\",\"b\"],\"label\":[\"A\",\"B\"]},\"answerKey\":\"B\"}\n", 82);
+    cli("$A perplexity -m f32.gguf -f hs.txt --hellaswag --json && $A perplexity -m f32.gguf -f arc.jsonl --multiple-choice");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.out, "\"n_tasks\": 1"));
+    assert_non_null(strstr(cli_last.out, "by chance 50.00%"));
+}
+
 /* An old file stays whole until the new one is. */
 static void a_full_disk(void **state)
 {
@@ -167,6 +252,8 @@ int main(void)
         cmocka_unit_test(wrong_command_lines),
         cmocka_unit_test(reports),
         cmocka_unit_test(what_it_writes_runs),
+        cmocka_unit_test(importance),
+        cmocka_unit_test(perplexity),
         cmocka_unit_test(a_full_disk),
     };
     return cmocka_run_group_tests(tests, make_models, cli_teardown);
