@@ -119,7 +119,8 @@ aerie_status aerie_imatrix_create(aerie_imatrix **out, aerie_session *session, c
     if (!ops->watch) return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the backend %s cannot be watched; use cpu", ops->name);
     if (session->imatrix) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session collects an importance matrix already");
     if (params.head && !session->head)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "the session has no drafter head whose importance matrix could be collected");
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "the session has no drafter head whose importance matrix could be collected");
     aerie_imatrix *im = ae_alloc(1, sizeof *im);
     if (!im) return ae_fail_memory(error, "an importance matrix", sizeof *im);
     ae_arena_init(&im->arena, 1 << 16);

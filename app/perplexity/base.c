@@ -1,8 +1,8 @@
 /* base.c - a model's predictions of a text in a file, and how another model, usually the same one quantized, differs from them.
  *
- * The file is llama.cpp's: "_logits_", then int32 the window's length, the vocabulary's size and the number of windows, the tokens,
- * and for each scored position two f32, scale and least log-probability, and a u16 for each token: log p = least + scale * code.
- * The file is hostile: its sizes are checked against its length before anything is allocated.
+ * The file is llama.cpp's: "_logits_", then int32 the window's length, the vocabulary's size and the number of windows, the
+ * tokens, and for each scored position two f32, scale and least log-probability, and a u16 for each token: log p = least +
+ * scale * code. The file is hostile: its sizes are checked against its length before anything is allocated.
  */
 #define _XOPEN_SOURCE 700
 #include <errno.h>
@@ -157,25 +157,29 @@ static int base_open(base *b, const app_models *models, const char *path)
 {
     char start[8];
     int32_t head[3];
-    struct stat stat;
+    struct stat info;
     b->path = path;
     b->file = fopen(path, "rb");
     if (!b->file) return app_error(APP_BAD_FILE, "'%s' cannot be read: %s", path, strerror(errno));
-    if (fstat(fileno(b->file), &stat) || !S_ISREG(stat.st_mode))
+    if (fstat(fileno(b->file), &info) || !S_ISREG(info.st_mode))
         return app_error(APP_BAD_FILE, "'%s' is no regular file; a base is one", path);
     if (fread(start, 1, 8, b->file) != 8 || memcmp(start, magic, 8) || fread(head, sizeof *head, 3, b->file) != 3)
-        return app_error(APP_BAD_FILE, "'%s' is no base: it does not begin with '_logits_' and three numbers; save one with "
-                         "--kl-divergence-base, without --kl-divergence", path);
+        return app_error(APP_BAD_FILE,
+                         "'%s' is no base: it does not begin with '_logits_' and three numbers; save one with "
+                         "--kl-divergence-base, without --kl-divergence",
+                         path);
     if (head[1] != (int32_t)models->info.n_vocab)
-        return app_error(APP_BAD_FILE, "'%s' was saved with a vocabulary of %d tokens, but the model has %u", path, (int)head[1],
-                         (unsigned)models->info.n_vocab);
-    if (head[0] < 4 || head[0] > APP_MAX_CTX || head[2] < 1)
-        return app_error(APP_BAD_FILE, "'%s' says %d windows of %d tokens: the file is damaged", path, (int)head[2], (int)head[0]);
+        return app_error(APP_BAD_FILE, "'%s' was saved with a vocabulary of %d tokens, but the model has %u", path,
+                         (int)head[1], (unsigned)models->info.n_vocab);
+    if (head[0] < 4 || head[0] > (int32_t)APP_MAX_CTX || head[2] < 1)
+        return app_error(APP_BAD_FILE, "'%s' says %d windows of %d tokens: the file is damaged", path, (int)head[2],
+                         (int)head[0]);
     const size_t n_ctx = (size_t)head[0], n = (size_t)head[2], n_scored = n_ctx - 1 - n_ctx / 2;
-    const double bytes = 20.0 + (double)n * ((double)n_ctx * 4 + (double)n_scored * (double)row_codes(models->info.n_vocab) * 2);
-    if ((double)stat.st_size < bytes)
+    const double bytes =
+        20.0 + (double)n * ((double)n_ctx * 4 + (double)n_scored * (double)row_codes(models->info.n_vocab) * 2);
+    if ((double)info.st_size < bytes)
         return app_error(APP_BAD_FILE, "'%s' has %lld bytes, but %zu windows of %zu tokens need %.0f: it was cut short", path,
-                         (long long)stat.st_size, n, n_ctx, bytes);
+                         (long long)info.st_size, n, n_ctx, bytes);
     b->tokens = malloc(n * n_ctx * sizeof *b->tokens);
     if (!b->tokens) return app_error_memory("the tokens of the base");
     if (fread(b->tokens, n_ctx * sizeof *b->tokens, n, b->file) != n)
@@ -184,8 +188,13 @@ static int base_open(base *b, const app_models *models, const char *path)
         if (b->tokens[i] < 0 || b->tokens[i] >= head[1])
             return app_error(APP_BAD_FILE, "'%s' holds token %d, which is none of %d: the file is damaged", path,
                              (int)b->tokens[i], (int)head[1]);
-    b->windows = (app_windows){.tokens = b->tokens, .n_tokens = n * n_ctx, .n_ctx = (uint32_t)n_ctx, .stride = (uint32_t)n_ctx,
-                               .n_first = (uint32_t)n_ctx / 2 + 1, .n = (uint32_t)n, .bos = -1};
+    b->windows = (app_windows){.tokens = b->tokens,
+                               .n_tokens = n * n_ctx,
+                               .n_ctx = (uint32_t)n_ctx,
+                               .stride = (uint32_t)n_ctx,
+                               .n_first = (uint32_t)n_ctx / 2 + 1,
+                               .n = (uint32_t)n,
+                               .bos = -1};
     return APP_DONE;
 }
 
@@ -193,7 +202,8 @@ static int base_open(base *b, const app_models *models, const char *path)
 
 /* A number for each scored position. */
 typedef struct figures {
-    float *nll, *nll_base, *kl, *change, *same; /* change: of the token's probability; same: 1 where both have the same favourite */
+    float *nll, *nll_base, *kl, *change,
+        *same; /* change: of the token's probability; same: 1 where both have the same favourite */
     size_t n;
 } figures;
 
@@ -269,8 +279,8 @@ static double percentile(const float *x, size_t n, double part)
 static const struct {
     const char *name;
     double part;
-} percentiles[] = {{"minimum", 0},  {"1%", 0.01},  {"5%", 0.05},  {"10%", 0.1},   {"25%", 0.25},  {"median", 0.5}, {"75%", 0.75},
-                   {"90%", 0.9},    {"95%", 0.95}, {"99%", 0.99}, {"99.9%", 0.999}, {"maximum", 1}};
+} percentiles[] = {{"minimum", 0}, {"1%", 0.01}, {"5%", 0.05},  {"10%", 0.1},  {"25%", 0.25},    {"median", 0.5},
+                   {"75%", 0.75},  {"90%", 0.9}, {"95%", 0.95}, {"99%", 0.99}, {"99.9%", 0.999}, {"maximum", 1}};
 
 static json_t *percentiles_json(const float *x, size_t n)
 {
@@ -296,14 +306,14 @@ static int print_comparison(const app_options *o, const base *b, figures *f, dou
     qsort(f->change, f->n, sizeof *f->change, by_value);
     if (o->json)
         return app_print_json(json_pack(
-            "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f}", "model", o->model, "base",
-            b->path, "perplexity", app_json_real(ppl), "perplexity_error", app_json_real(ppl * nll.error), "perplexity_base",
-            app_json_real(ppl_base), "perplexity_base_error", app_json_real(ppl_base * nll_base.error), "log_ratio",
-            app_json_real(log_ratio.value), "log_ratio_error", app_json_real(log_ratio.error), "kl", app_json_real(kl.value),
-            "kl_error", app_json_real(kl.error), "same_top", app_json_real(same.value), "same_top_error",
-            app_json_real(same.error), "change_rms", app_json_real(rms), "kl_percentiles", percentiles_json(f->kl, f->n),
-            "change_percentiles", percentiles_json(f->change, f->n), "n_scored", (json_int_t)f->n, "window",
-            (json_int_t)b->windows.n_ctx, "seconds", seconds));
+            "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f}", "model", o->model,
+            "base", b->path, "perplexity", app_json_real(ppl), "perplexity_error", app_json_real(ppl * nll.error),
+            "perplexity_base", app_json_real(ppl_base), "perplexity_base_error", app_json_real(ppl_base * nll_base.error),
+            "log_ratio", app_json_real(log_ratio.value), "log_ratio_error", app_json_real(log_ratio.error), "kl",
+            app_json_real(kl.value), "kl_error", app_json_real(kl.error), "same_top", app_json_real(same.value),
+            "same_top_error", app_json_real(same.error), "change_rms", app_json_real(rms), "kl_percentiles",
+            percentiles_json(f->kl, f->n), "change_percentiles", percentiles_json(f->change, f->n), "n_scored",
+            (json_int_t)f->n, "window", (json_int_t)b->windows.n_ctx, "seconds", seconds));
     app_print("perplexity        %.4f +/- %.4f\n", ppl, ppl * nll.error);
     app_print("perplexity, base  %.4f +/- %.4f\n", ppl_base, ppl_base * nll_base.error);
     app_print("log of the ratio  %.6f +/- %.6f\n", log_ratio.value, log_ratio.error);
@@ -314,8 +324,8 @@ static int print_comparison(const app_options *o, const base *b, figures *f, dou
     for (size_t i = 0; i < sizeof percentiles / sizeof *percentiles; i++)
         app_print("  %-8s %14.6f %13.3f%%\n", percentiles[i].name, percentile(f->kl, f->n, percentiles[i].part),
                   100 * percentile(f->change, f->n, percentiles[i].part));
-    app_print("\n%u windows of %u tokens, %zu tokens foretold, in %.1f s\n", (unsigned)b->windows.n, (unsigned)b->windows.n_ctx, f->n,
-              seconds);
+    app_print("\n%u windows of %u tokens, %zu tokens foretold, in %.1f s\n", (unsigned)b->windows.n, (unsigned)b->windows.n_ctx,
+              f->n, seconds);
     return APP_DONE;
 }
 
@@ -331,7 +341,7 @@ int app_base_compare(const app_models *models, const app_options *o)
     aerie_error error = {0};
     if (o->file || o->prompts.n || o->n_chunks >= 0)
         return app_error(APP_USAGE, "with --kl-divergence the text and the windows are those of the base; leave out -f, -p and "
-                         "--chunks");
+                                    "--chunks");
     int bad = base_open(&b, models, o->kl_base);
     if (!bad) bad = app_report(APP_WORKING, aerie_tokenize(models->model, "", 0, true, false, &none, &n_none, &error), &error);
     if (!bad && n_none && none[0] == models->info.bos) b.windows.bos = none[0];

@@ -1,8 +1,8 @@
 /* choices.c - tasks with several answers of which one is right: HellaSwag, ARC and the like.
  *
- * The model's answer is the one whose tokens have the highest mean log-probability after the question, as llama.cpp has it. Tasks
- * come as six lines each (context, number of the right ending, four endings: llama.cpp's HellaSwag file) or as a line of JSON
- * each (docs/judging.md): HellaSwag's and ARC's own members.
+ * The model's answer is the one whose tokens have the highest mean log-probability after the question, as llama.cpp has it.
+ * Tasks come as six lines each (context, number of the right ending, four endings: llama.cpp's HellaSwag file) or as a line of
+ * JSON each (docs/judging.md): HellaSwag's and ARC's own members.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
@@ -64,8 +64,8 @@ static int read_lines(tasks *all, const app_text *text, const char *path)
         else if (i % 6 == 1) {
             t.right = strtoul(own, &end, 10);
             if (end == own || *end || t.right > 3)
-                bad = app_error(APP_BAD_FILE, "'%s', line %zu: the number of the right ending is 0 to 3; found '%s'", path, i + 1,
-                                own);
+                bad = app_error(APP_BAD_FILE, "'%s', line %zu: the number of the right ending is 0 to 3; found '%s'", path,
+                                i + 1, own);
             free(own);
         } else {
             t.answers[t.n++] = own;
@@ -77,8 +77,8 @@ static int read_lines(tasks *all, const app_text *text, const char *path)
     }
     task_free(&t);
     if (!bad && i % 6)
-        return app_error(APP_BAD_FILE, "'%s' has %zu lines, but a task has six: context, number of the right ending, four endings",
-                         path, i);
+        return app_error(APP_BAD_FILE,
+                         "'%s' has %zu lines, but a task has six: context, number of the right ending, four endings", path, i);
     return bad;
 }
 
@@ -107,7 +107,8 @@ static bool read_answers(const json_t *object, task *t)
     if (json_array_size(list) < 2 || json_array_size(list) > MAX_ANSWERS) return false;
     t->right = MAX_ANSWERS;
     if (!key && !number_of(label, &t->right)) return false;
-    json_array_foreach(list, i, item) {
+    json_array_foreach(list, i, item)
+    {
         const char *text = json_string_value(item), *name = json_string_value(json_array_get(labels, i));
         char *own = text ? strdup(text) : NULL;
         if (!own) return false;
@@ -146,8 +147,10 @@ static int read_json(tasks *all, const app_text *text, const char *path)
         if (read_object(object, &t)) bad = add_task(all, &t);
         else {
             task_free(&t);
-            bad = app_error(APP_BAD_FILE, "'%s', line %zu: needs \"question\" or \"ctx\", 2 to %d answers in \"choices\" or "
-                            "\"endings\", and the right one in \"answerKey\", \"answer\" or \"label\"", path, i, MAX_ANSWERS);
+            bad = app_error(APP_BAD_FILE,
+                            "'%s', line %zu: needs \"question\" or \"ctx\", 2 to %d answers in \"choices\" or "
+                            "\"endings\", and the right one in \"answerKey\", \"answer\" or \"label\"",
+                            path, i, MAX_ANSWERS);
         }
         json_decref(object);
     }
@@ -189,13 +192,13 @@ static int score_answer(aerie_session *session, const app_models *models, const 
 {
     aerie_error error = {0};
     if (a->n < 2 || a->n > aerie_session_n_ctx(session))
-        return app_error(a->n < 2 ? APP_BAD_FILE : APP_USAGE, "task %zu has %zu tokens; 2 to %u are possible, see -c", i_task + 1,
-                         a->n, (unsigned)aerie_session_n_ctx(session));
+        return app_error(a->n < 2 ? APP_BAD_FILE : APP_USAGE, "task %zu has %zu tokens; 2 to %u are possible, see -c",
+                         i_task + 1, a->n, (unsigned)aerie_session_n_ctx(session));
     double *logprobs = calloc(a->n, sizeof *logprobs), total = 0;
     if (!logprobs) return app_error_memory("a task");
     sum s = {.a = a, .n_vocab = models->info.n_vocab, .first = first, .logprobs = logprobs};
-    const int bad = app_report(APP_WORKING, aerie_eval_from(session, a->tokens, a->n - 1, first - 1, add_logprob, &s, &error),
-                               &error);
+    const int bad =
+        app_report(APP_WORKING, aerie_eval_from(session, a->tokens, a->n - 1, first - 1, add_logprob, &s, &error), &error);
     for (size_t i = first; i < a->n; i++) total += logprobs[i];
     free(logprobs);
     *mean = total / (double)(a->n - first);
@@ -214,8 +217,11 @@ static int run_task(aerie_session *session, const app_models *models, const task
         if (!app_text_add(&text, t->question, strlen(t->question)) || !app_text_add(&text, " ", 1) ||
             !app_text_add(&text, t->answers[i], strlen(t->answers[i])))
             bad = app_error_memory("a task");
-        else bad = app_report(APP_WORKING, aerie_tokenize(models->model, text.data, text.n, true, false, &answers[i].tokens,
-                                                          &answers[i].n, &error), &error);
+        else
+            bad = app_report(
+                APP_WORKING,
+                aerie_tokenize(models->model, text.data, text.n, true, false, &answers[i].tokens, &answers[i].n, &error),
+                &error);
     }
     const size_t first = bad ? 1 : common_prefix(answers, t->n);
     for (size_t i = 0; i < t->n && !bad; i++) {
@@ -253,16 +259,17 @@ static int run_tasks(aerie_session *session, const app_models *models, const app
         n_right += right;
         chance += 1.0 / (double)all->items[i].n;
         interval(n_right, (double)(i + 1), &low, &high);
-        snprintf(value, sizeof value, "right %.2f%% (95%%: %.2f to %.2f)", 100 * n_right / (double)(i + 1), 100 * low, 100 * high);
+        snprintf(value, sizeof value, "right %.2f%% (95%%: %.2f to %.2f)", 100 * n_right / (double)(i + 1), 100 * low,
+                 100 * high);
         app_run_line_show(&line, i + 1, most, value);
     }
     app_run_line_end(&line);
     if (bad) return bad;
     const double seconds = app_now() - line.start, n = (double)most;
     if (o->json)
-        return app_print_json(json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "model", o->model, "n_tasks", (json_int_t)most,
-                                        "n_right", (json_int_t)n_right, "accuracy", n_right / n, "accuracy_low", low,
-                                        "accuracy_high", high, "chance", chance / n, "seconds", seconds));
+        return app_print_json(json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "model", o->model, "n_tasks",
+                                        (json_int_t)most, "n_right", (json_int_t)n_right, "accuracy", n_right / n,
+                                        "accuracy_low", low, "accuracy_high", high, "chance", chance / n, "seconds", seconds));
     app_print("accuracy  %.2f%%, with 95%% confidence %.2f%% to %.2f%%; by chance %.2f%%\n", 100 * n_right / n, 100 * low,
               100 * high, 100 * chance / n);
     app_print("tasks     %zu, in %.1f s\n", most, seconds);
@@ -278,8 +285,9 @@ int app_choices(const app_models *models, const app_options *o)
     int bad = app_read_data(&text, o->file);
     if (!bad && text.n && text.data[0] == '{') bad = read_json(&all, &text, o->file);
     else if (!bad && o->hellaswag) bad = read_lines(&all, &text, o->file);
-    else if (!bad) bad = app_error(APP_BAD_FILE, "'%s' does not begin with '{': the tasks of --multiple-choice are lines of JSON",
-                                   o->file);
+    else if (!bad)
+        bad =
+            app_error(APP_BAD_FILE, "'%s' does not begin with '{': the tasks of --multiple-choice are lines of JSON", o->file);
     if (!bad && all.n == 0) bad = app_error(APP_BAD_FILE, "'%s' holds no tasks", o->file);
     if (!bad) bad = app_windows_session(&session, models, o, o->session.n_ctx ? o->session.n_ctx : CONTEXT, 128);
     if (!bad) bad = run_tasks(session, models, o, &all);

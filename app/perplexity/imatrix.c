@@ -93,11 +93,11 @@ static int report(const run *r)
         app_note("%zu of %zu matrices met no row, and will be quantized as without importance: a longer text would help",
                  info.n_unseen, info.n_matrices);
     if (o->json)
-        return app_print_json(json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "model", o->model, "output",
-                                        o->imatrix_output, "head", r->head, "n_matrices", (json_int_t)info.n_matrices, "n_unseen",
-                                        (json_int_t)info.n_unseen, "n_rows", (json_int_t)info.n_rows, "n_windows",
-                                        (json_int_t)r->n_done, "window", (json_int_t)r->windows.n_ctx, "n_drafted",
-                                        (json_int_t)r->n_drafted, "n_accepted", (json_int_t)r->n_accepted, "seconds", r->seconds));
+        return app_print_json(json_pack(
+            "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "model", o->model, "output", o->imatrix_output, "head",
+            r->head, "n_matrices", (json_int_t)info.n_matrices, "n_unseen", (json_int_t)info.n_unseen, "n_rows",
+            (json_int_t)info.n_rows, "n_windows", (json_int_t)r->n_done, "window", (json_int_t)r->windows.n_ctx, "n_drafted",
+            (json_int_t)r->n_drafted, "n_accepted", (json_int_t)r->n_accepted, "seconds", r->seconds));
     app_print("%s of %s: %zu matrices, up to %llu rows each; %u windows of %u tokens, in %.1f s\n", o->imatrix_output,
               r->head ? "the drafter head" : "the model", info.n_matrices, (unsigned long long)info.n_rows, (unsigned)r->n_done,
               (unsigned)r->windows.n_ctx, r->seconds);
@@ -137,7 +137,8 @@ int app_imatrix(const app_options *o)
     int bad = app_models_load(&models, &own, o->draft_model != NULL);
     r.head = models.head != NULL;
     if (!bad && models.draft)
-        bad = app_error(APP_USAGE, "-md is a model of its own: its importance matrix is collected with -m; -md takes a drafter head");
+        bad = app_error(APP_USAGE,
+                        "-md is a model of its own: its importance matrix is collected with -m; -md takes a drafter head");
     if (!bad) bad = app_text_windows(&r.windows, &models, o);
     if (!bad) bad = open_session(&r);
     app_interrupt_arm();

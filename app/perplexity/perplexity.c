@@ -97,8 +97,10 @@ static int cut(app_windows *w, const app_options *o, size_t n_tokens)
         return app_error(APP_USAGE, "--ppl-stride %u is too long for windows of %u tokens", (unsigned)o->ppl_stride,
                          (unsigned)w->n_ctx);
     if (n_tokens < 2 * (size_t)w->n_ctx)
-        return app_error(APP_USAGE, "the text has %zu tokens, but windows of %u tokens need %zu; give a longer text, or a smaller "
-                         "window with -c", n_tokens, (unsigned)w->n_ctx, 2 * (size_t)w->n_ctx);
+        return app_error(APP_USAGE,
+                         "the text has %zu tokens, but windows of %u tokens need %zu; give a longer text, or a smaller "
+                         "window with -c",
+                         n_tokens, (unsigned)w->n_ctx, 2 * (size_t)w->n_ctx);
     const size_t n = o->ppl_stride ? (n_tokens - w->n_ctx + w->stride - 1) / w->stride : n_tokens / n_ctx;
     w->n = o->n_chunks >= 0 && (size_t)o->n_chunks < n ? (uint32_t)o->n_chunks : n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
     return w->n ? APP_DONE : app_error(APP_USAGE, "--chunks 0 leaves nothing to measure");
@@ -117,9 +119,12 @@ static int read_tokens(const app_models *models, const app_options *o, int32_t *
     if (!bad && !o->file && !app_text_add(&text, o->prompts.items[0], strlen(o->prompts.items[0])))
         bad = app_error_memory("the text");
     if (!bad && o->file && text.n && text.data[text.n - 1] == '\n') text.n--;
-    if (!bad) bad = app_report(APP_WORKING, aerie_tokenize(models->model, text.data ? text.data : "", text.n, true, false, tokens,
-                                                           n, &error), &error);
-    if (!bad) bad = app_report(APP_WORKING, aerie_tokenize(models->model, "", 0, true, false, &empty, &n_empty, &error), &error);
+    if (!bad)
+        bad = app_report(APP_WORKING,
+                         aerie_tokenize(models->model, text.data ? text.data : "", text.n, true, false, tokens, n, &error),
+                         &error);
+    if (!bad)
+        bad = app_report(APP_WORKING, aerie_tokenize(models->model, "", 0, true, false, &empty, &n_empty, &error), &error);
     *bos = n_empty && empty[0] == models->info.bos ? models->info.bos : -1;
     aerie_free(empty);
     app_text_free(&text);
@@ -180,15 +185,15 @@ static int print_perplexity(const app_options *o, const app_windows *w, const fl
     const app_mean mean = app_mean_of(nll, n);
     const double perplexity = exp(mean.value), error = perplexity * mean.error;
     if (o->json)
-        return app_print_json(json_pack(
-            "{s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:o}", "model", o->model, "perplexity",
-            app_json_real(perplexity), "perplexity_error", app_json_real(error), "nll", app_json_real(mean.value), "nll_error",
-            app_json_real(mean.error), "n_tokens", (json_int_t)w->n_tokens, "n_windows", (json_int_t)w->n, "window",
-            (json_int_t)w->n_ctx, "stride", (json_int_t)w->stride, "n_scored", (json_int_t)n, "seconds", seconds, "base",
-            o->kl_base ? json_string(o->kl_base) : json_null()));
+        return app_print_json(json_pack("{s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:o}", "model", o->model,
+                                        "perplexity", app_json_real(perplexity), "perplexity_error", app_json_real(error),
+                                        "nll", app_json_real(mean.value), "nll_error", app_json_real(mean.error), "n_tokens",
+                                        (json_int_t)w->n_tokens, "n_windows", (json_int_t)w->n, "window", (json_int_t)w->n_ctx,
+                                        "stride", (json_int_t)w->stride, "n_scored", (json_int_t)n, "seconds", seconds, "base",
+                                        o->kl_base ? json_string(o->kl_base) : json_null()));
     app_print("perplexity  %.4f +/- %.4f\n", perplexity, error);
-    app_print("windows     %u of %u tokens, every %u tokens; %zu tokens foretold, in %.1f s\n", (unsigned)w->n, (unsigned)w->n_ctx,
-              (unsigned)w->stride, n, seconds);
+    app_print("windows     %u of %u tokens, every %u tokens; %zu tokens foretold, in %.1f s\n", (unsigned)w->n,
+              (unsigned)w->n_ctx, (unsigned)w->stride, n, seconds);
     return APP_DONE;
 }
 

@@ -1,5 +1,5 @@
-/* perplexity.h - what the files of `aerie perplexity` share: perplexity.c windows of a text, base.c a saved base and what differs
- * from it, choices.c tasks of several answers.
+/* perplexity.h - what the files of `aerie perplexity` share: perplexity.c windows of a text, base.c a saved base and what
+ * differs from it, choices.c tasks of several answers.
  */
 #ifndef AERIE_APP_PERPLEXITY_H
 #define AERIE_APP_PERPLEXITY_H
@@ -11,8 +11,8 @@ typedef struct app_windows {
     const int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;
     uint32_t n_ctx, stride, n_first;
-    uint32_t n;    /* windows */
-    int32_t bos;   /* takes the place of a window's first token; -1: none */
+    uint32_t n;  /* windows */
+    int32_t bos; /* takes the place of a window's first token; -1: none */
 } app_windows;
 
 static inline uint32_t app_windows_scored(const app_windows *w)
@@ -48,8 +48,8 @@ int app_windows_session(aerie_session **session, const app_models *models, const
                         uint32_t n_scored);
 /* Runs window i: the callback gets, on several threads, logits of the positions that foretell tokens from n_first on. ids
  * [n_ctx] gets the window's tokens. */
-int app_window_run(aerie_session *session, const app_windows *windows, uint32_t i, int32_t *ids, aerie_logits_callback *callback,
-                   void *user);
+int app_window_run(aerie_session *session, const app_windows *windows, uint32_t i, int32_t *ids,
+                   aerie_logits_callback *callback, void *user);
 
 /* ---- base.c ------------------------------------------------------------------------------------------------ */
 

@@ -43,8 +43,10 @@ static aerie_status check_numbers(const ae_gguf *gguf, const ae_gguf_tensor *t, 
     for (uint64_t i = 0; i < n; i++) {
         const float value = at(t, i);
         if (!(value >= 0.0f) || isinf(value))
-            return ae_fail(error, AERIE_ERROR_FORMAT, "%s: tensor %s holds %g, but sums of squares and counts are finite and at "
-                           "least 0: the file is damaged", ae_gguf_path(gguf), ae_gguf_quote(quoted, t->name), (double)value);
+            return ae_fail(error, AERIE_ERROR_FORMAT,
+                           "%s: tensor %s holds %g, but sums of squares and counts are finite and at "
+                           "least 0: the file is damaged",
+                           ae_gguf_path(gguf), ae_gguf_quote(quoted, t->name), (double)value);
     }
     return AERIE_OK;
 }
@@ -77,8 +79,10 @@ static aerie_status check(ae_imatrix *im, aerie_error *error)
         im->n_entries++;
     }
     if (!im->n_entries || type.n != strlen(AE_IMATRIX_TYPE) || memcmp(type.data, AE_IMATRIX_TYPE, type.n))
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s is no importance matrix: its general.type is not \"imatrix\", or it holds no "
-                       "sums; 'aerie imatrix' makes one", ae_gguf_path(im->gguf));
+        return ae_fail(error, AERIE_ERROR_FORMAT,
+                       "%s is no importance matrix: its general.type is not \"imatrix\", or it holds no "
+                       "sums; 'aerie imatrix' makes one",
+                       ae_gguf_path(im->gguf));
     return ae_gguf_get_u32(im->gguf, AE_IMATRIX_CHUNKS, false, &im->n_chunks, error);
 }
 

@@ -94,8 +94,8 @@ static aerie_status weigh(const ae_rewrite *r, ae_rewrite_tensor *t, aerie_error
     if (!ae_imatrix_find(r->settings.imatrix, from->name, &n_columns, &n_matrices)) return AERIE_OK;
     if (n_columns != (uint64_t)from->ne[0] || n_matrices != (uint64_t)(from->ne[2] * from->ne[3]))
         return ae_rewrite_fail(r->gguf, from, error, AERIE_ERROR_FORMAT,
-                               "has %lld columns and %lld matrices, but %llu and %llu in the importance matrix %s, which was made "
-                               "of another model",
+                               "has %lld columns and %lld matrices, but %llu and %llu in the importance matrix %s, which was "
+                               "made of another model",
                                (long long)from->ne[0], (long long)(from->ne[2] * from->ne[3]), (unsigned long long)n_columns,
                                (unsigned long long)n_matrices, ae_imatrix_path(r->settings.imatrix));
     t->weighed = !ae_rewrite_keeps(t);

@@ -164,8 +164,8 @@ static void what_it_writes_runs(void **state)
 static void importance(void **state)
 {
     (void)state;
-    cli("for t in 1 2; do $A imatrix -m moe.gguf -f text.txt -c 32 --chunks 4 -o i$t.gguf -t $t -q > /dev/null; done; cmp i1.gguf "
-        "i2.gguf");
+    cli("for t in 1 2; do $A imatrix -m moe.gguf -f text.txt -c 32 --chunks 4 -o i$t.gguf -t $t -q > /dev/null; done; "
+        "cmp i1.gguf i2.gguf");
     assert_int_equal(cli_last.status, 0);
     cli("$A inspect i1.gguf --tensors");
     assert_non_null(strstr(cli_last.out, "_exps.weight.in_sum2"));
@@ -228,7 +228,8 @@ static void perplexity(void **state)
     json_decref(plain);
     json_decref(json);
     cli_write("hs.txt", "one two\n1\na\nb\nc\nd\n", 18);
-    cli_write("arc.jsonl", "{\"question\":\"one\",\"choices\":{\"text\":[\"a\",\"b\"],\"label\":[\"A\",\"B\"]},\"answerKey\":\"B\"}\n", 82);
+    cli_write("arc.jsonl",
+              "{\"question\":\"one\",\"choices\":{\"text\":[\"a\",\"b\"],\"label\":[\"A\",\"B\"]},\"answerKey\":\"B\"}\n", 82);
     cli("$A perplexity -m f32.gguf -f hs.txt --hellaswag --json && $A perplexity -m f32.gguf -f arc.jsonl --multiple-choice");
     assert_int_equal(cli_last.status, 0);
     assert_non_null(strstr(cli_last.out, "\"n_tasks\": 1"));
