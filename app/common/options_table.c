@@ -78,16 +78,17 @@ static const app_command commands[] = {
      "Cuts the text of -f into windows and prints the perplexity of the tokens in the second half of each, with its standard\n"
      "error: llama.cpp's windows and figures. With --kl-divergence-base the predictions are saved too, and with\n"
      "--kl-divergence a model, usually the same one quantized, is compared with those saved: KL divergence, how often both\n"
-     "have the same likeliest token, and percentiles. --hellaswag and --multiple-choice score tasks instead, whose answer is the\n"
-     "one that the model finds likeliest per token. docs/judging.md describes the files.\n"
+     "have the same likeliest token, and percentiles. --hellaswag and --multiple-choice score tasks instead: an answer\n"
+     "counts if it is the one that the model finds likeliest per token. docs/judging.md describes the files.\n"
      "\n"
      "  aerie perplexity -m model-f16.gguf -f text.txt --kl-divergence-base base.kld\n"
      "  aerie perplexity -m model-q4_k_m.gguf --kl-divergence-base base.kld --kl-divergence\n"
      "  aerie perplexity -m model.gguf -f hellaswag_val.jsonl --hellaswag --hellaswag-tasks 400\n"},
     {APP_IMATRIX, "imatrix", "", "an importance matrix, for 'quantize'",
-     "Reads the text of -f in windows and writes how much each column of each weight is used, of experts each by itself, to a\n"
-     "GGUF file that llama.cpp reads too. 'quantize --imatrix' weighs errors by it. With -md the file is made for a drafter head\n"
-     "instead, in a run in which it drafts for its target: each window is a prompt that is continued by -n tokens.\n"
+     "Reads the text of -f in windows and writes how much each column of each weight is used, for each expert by itself,\n"
+     "to a GGUF file that llama.cpp reads too. 'quantize --imatrix' weighs errors by it. With -md the file is made for a\n"
+     "drafter head instead, in a run in which it drafts for its target: each window is a prompt that is continued by -n\n"
+     "tokens.\n"
      "\n"
      "  aerie imatrix -m model-f16.gguf -f text.txt -o imatrix.gguf\n"
      "  aerie imatrix -m model.gguf -md eagle3.gguf -f text.txt -o head-imatrix.gguf\n"},

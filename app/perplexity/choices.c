@@ -225,7 +225,7 @@ static int run_task(aerie_session *session, const app_models *models, const task
     }
     const size_t first = bad ? 1 : common_prefix(answers, t->n);
     for (size_t i = 0; i < t->n && !bad; i++) {
-        double mean;
+        double mean = 0;
         bad = score_answer(session, models, &answers[i], first, i_task, &mean);
         if (!bad && mean > best) {
             best = mean;
