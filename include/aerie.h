@@ -100,11 +100,12 @@ typedef enum aerie_log_level {
 /* "debug", "info", "warning"; NULL for an unknown value. */
 AERIE_API const char *aerie_log_level_name(aerie_log_level level);
 
-/* One sentence without a line break, NUL-terminated UTF-8, valid during the call. Failures are not logged: they are returned. */
+/* One sentence without a line break, NUL-terminated UTF-8, valid during the call. Failures are not logged: they are
+ * returned. */
 typedef void aerie_log_callback(void *user, aerie_log_level level, const char *sentence);
 
-/* Whom to tell what is no failure. Given to a model it also serves the model's drafter heads and sessions that have none of their
- * own, so `user` outlives all of these. It is called by the thread that called the library (a session's by the stepping
+/* Whom to tell what is no failure. Given to a model it also serves the model's drafter heads and sessions that have none of
+ * their own, so `user` outlives all of these. It is called by the thread that called the library (a session's by the stepping
  * thread), so by several threads at once if they share a model or a log. It may call functions that any thread may call. */
 typedef struct aerie_log {
     aerie_log_callback *call; /* NULL: the model's; of a model or grammar: nobody */
@@ -193,12 +194,13 @@ typedef struct aerie_model_info {
 /* size: sizeof *info. */
 AERIE_API void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size_t size);
 
-/* The file's metadata: key i of aerie_model_n_metadata, *key the caller's (aerie_free). Any thread. Errors: ARGUMENT, MEMORY. */
+/* The file's metadata: key i of aerie_model_n_metadata, *key the caller's (aerie_free). Any thread. Errors: ARGUMENT,
+ * MEMORY. */
 AERIE_API size_t aerie_model_n_metadata(const aerie_model *model);
 AERIE_API aerie_status aerie_model_metadata_key(const aerie_model *model, size_t i, char **key, aerie_error *error);
 /* The value under a key as text, with the overrides that the model was loaded with: strings as they are, lists as
- * "[1, 2]" with strings in quotes; n (may be NULL) its bytes, type (may be NULL) "u32", "string", "array" ..., in static storage.
- * *value is the caller's (aerie_free); NULL, and OK, if there is no such key. Any thread. Errors: MEMORY. */
+ * "[1, 2]" with strings in quotes; n (may be NULL) its bytes, type (may be NULL) "u32", "string", "array" ..., in static
+ * storage. *value is the caller's (aerie_free); NULL, and OK, if there is no such key. Any thread. Errors: MEMORY. */
 AERIE_API aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key, char **value, size_t *n,
                                                 const char **type, aerie_error *error);
 
@@ -295,8 +297,8 @@ AERIE_INITIALISER(chat)
  * comes behind its name. */
 AERIE_API aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n,
                                          aerie_error *error);
-/* Templates that many models share, by llama.cpp's names: "chatml", "llama3", "gemma" ... Jinja text in static storage; NULL for
- * an unknown name. A model without a template of its own is best tried with "chatml". */
+/* Templates that many models share, by llama.cpp's names: "chatml", "llama3", "gemma" ... Jinja text in static storage; NULL
+ * for an unknown name. A model without a template of its own is best tried with "chatml". */
 AERIE_API const char *aerie_chat_template_builtin(const char *name);
 /* Name i of them; NULL after the last. */
 AERIE_API const char *aerie_chat_template_name(size_t i);
@@ -393,8 +395,8 @@ typedef struct aerie_schema_params {
 AERIE_INITIALISER(schema_params)
 
 /* A JSON schema; docs/grammars.md says which keywords are enforced. What cannot be (uniqueItems, not, a format nobody knows) is
- * passed over, and params->log is told so, in one sentence for all. params NULL: the defaults. Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (params->strict: a keyword and its
- * place), LIMIT, MEMORY. */
+ * passed over, and params->log is told so, in one sentence for all. params NULL: the defaults. Errors: FORMAT (not JSON, not a
+ * schema), UNSUPPORTED (params->strict: a keyword and its place), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
                                                         const aerie_schema_params *params, aerie_error *error);
 /* The same, strict. */
@@ -448,13 +450,13 @@ AERIE_INITIALISER(drafter_head_params)
 AERIE_API bool aerie_file_is_drafter_head(const char *path);
 /* The head that comes with a model: its own file, if it holds MTP blocks; else the file kept beside it, under its name: for
  * "DIR/NAME-Q4_K_M.gguf" it is "DIR/NAME-Q4_K_M-eagle3.gguf", or else "DIR/NAME-eagle3.gguf", or these with "-mtp"; the number
- * of a split file ("-00001-of-00003") does not count. Of files beside it only names are compared: loading one tells whether it is
- * a head, and one that fits. *path is owned by the caller (aerie_free); NULL: there is none. Errors: ARGUMENT, MEMORY. */
+ * of a split file ("-00001-of-00003") does not count. Of files beside it only names are compared: loading one tells whether it
+ * is a head, and one that fits. *path is owned by the caller (aerie_free); NULL: there is none. Errors: ARGUMENT, MEMORY. */
 AERIE_API aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error);
 /* The same of one kind: EAGLE3 looks beside the model only, MTP for MTP blocks only. AUTO: any; others have none. */
 AERIE_API aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, aerie_spec_type type, aerie_error *error);
-/* path: a head's file, or a model's that holds MTP blocks, such as the model's own. The model must outlive the head. Errors: IO,
- * UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what
+/* path: a head's file, or a model's that holds MTP blocks, such as the model's own. The model must outlive the head. Errors:
+ * IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what
  * differs), MEMORY. */
 AERIE_API aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,
                                        const aerie_drafter_head_params *params, aerie_error *error);
@@ -541,8 +543,8 @@ typedef struct aerie_session_params {
                                              * a model of the same backend, and one thread steps both. n_threads is not read.
                                              * NULL: own threads */
     uint32_t n_checkpoints; /* of models with recurrent layers: states kept to return to, of all sequences, beside one for the end of
-                             * each. A request whose prompt begins as an earlier one did is computed from the last of these before
-                             * they differ: the same output, but less time. Other models need none */
+                             * each. A request whose prompt begins as an earlier one did is computed from the last of these
+                             * before they differ: the same output, but less time. Other models need none */
     aerie_log log;
 } aerie_session_params;
 
@@ -776,8 +778,9 @@ AERIE_API uint64_t aerie_model_pass_bytes(const aerie_model *model);
 
 /* ---- Importance matrices ------------------------------------------------------------------------------------
 
- * How large the inputs of each matrix are while a session works: sums of squares by column, for each expert by itself. Quantizers
- * weigh the errors of a matrix's columns by them. All these functions belong to the stepping thread, outside of callbacks. */
+ * How large the inputs of each matrix are while a session works: sums of squares by column, for each expert by itself.
+ * Quantizers weigh the errors of a matrix's columns by them. All these functions belong to the stepping thread, outside of
+ * callbacks. */
 
 typedef struct aerie_imatrix aerie_imatrix;
 
@@ -802,8 +805,8 @@ AERIE_API aerie_status aerie_imatrix_create(aerie_imatrix **imatrix, aerie_sessi
 AERIE_API void aerie_imatrix_free(aerie_imatrix *imatrix);
 /* size: sizeof *info. */
 AERIE_API void aerie_imatrix_info_get(const aerie_imatrix *imatrix, aerie_imatrix_info *info, size_t size);
-/* To a GGUF file as llama.cpp reads and writes it; of a file that is there nothing is lost before the new one is whole. dataset:
- * name of the text, for readers; n_chunks of chunk_size tokens have been run. Errors: IO, MEMORY, ARGUMENT. */
+/* To a GGUF file as llama.cpp reads and writes it; of a file that is there nothing is lost before the new one is whole.
+ * dataset: name of the text, for readers; n_chunks of chunk_size tokens have been run. Errors: IO, MEMORY, ARGUMENT. */
 AERIE_API aerie_status aerie_imatrix_save(const aerie_imatrix *imatrix, const char *path, const char *dataset, uint32_t n_chunks,
                                           uint32_t chunk_size, aerie_error *error);
 

@@ -1,10 +1,10 @@
 /* bench_spec.c - aerie bench spec: prompts in groups x drafters x temperatures x sequences at once, against plain decoding.
  *
  * A unit is as many prompts of a group as are answered at once. Its prompts are first put into the caches of all sessions;
- * then each repetition answers them plainly and with every drafter, one after another, or (--in-turns) with every drafter pass by
- * pass beside plain decoding, so that a change of the machine's clock touches all alike. Figures are of generation alone: tokens per second of wall-clock time, as medians over the repetitions. The
- * first plain answer to a prompt at a temperature is the reference with which all others are compared, including those with
- * other numbers of sequences.
+ * then each repetition answers them plainly and with every drafter, one after another, or (--in-turns) with every drafter pass
+ * by pass beside plain decoding, so that a change of the machine's clock touches all alike. Figures are of generation alone:
+ * tokens per second of wall-clock time, as medians over the repetitions. The first plain answer to a prompt at a temperature is
+ * the reference with which all others are compared, including those with other numbers of sequences.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +136,8 @@ static int answer_in_turns(const bench_spec *b, unit *u, size_t i)
     int bad = app_generate_in_turns(g, (aerie_session *[]){b->plain, session_at(b, i)}, 2);
     if (!bad) bad = take_answers(u, 0, &g[0]);
     if (!bad) bad = take_answers(u, i, &g[1]);
-    if (!bad && u->n_tokens > 0 && !app_samples_add(&u->beside[i], g[0].seconds / u->n_tokens)) bad = app_error_memory("the figures");
+    if (!bad && u->n_tokens > 0 && !app_samples_add(&u->beside[i], g[0].seconds / u->n_tokens))
+        bad = app_error_memory("the figures");
     for (size_t k = 0; k < 2; k++) app_generation_free(&g[k]);
     return bad;
 }

@@ -1,10 +1,10 @@
 /* json.c - reading JSON by jansson where memory may be short (common.h).
  *
- * jansson 2.14 frees a value twice if the object that it shall be put into cannot grow while a text is read, and it takes a lack of
- * memory for a wrong text in places. So, once app_json_watch has been called, an allocation that fails ends the reading with a
- * jump, and everything that was allocated for it is freed here. That needs a list of what was allocated; what jansson frees
- * meanwhile is freed at the end, so that no address is in the list twice. The library reads JSON as well, where nobody may jump:
- * there an allocation that fails is tried again for two seconds.
+ * jansson 2.14 frees a value twice if the object that it shall be put into cannot grow while a text is read, and it takes a
+ * lack of memory for a wrong text in places. So, once app_json_watch has been called, an allocation that fails ends the reading
+ * with a jump, and everything that was allocated for it is freed here. That needs a list of what was allocated; what jansson
+ * frees meanwhile is freed at the end, so that no address is in the list twice. The library reads JSON as well, where nobody
+ * may jump: there an allocation that fails is tried again for two seconds.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "common/app.h"

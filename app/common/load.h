@@ -55,8 +55,8 @@ typedef struct app_prompts {
     size_t n, capacity;
 } app_prompts;
 
-/* From -p, -f, --prompts-file, --messages. standard_input: it is the prompt if there is none of these, and follows the prompt of
- * a single -p. */
+/* From -p, -f, --prompts-file, --messages. standard_input: it is the prompt if there is none of these, and follows the prompt
+ * of a single -p. */
 int app_prompts_read(app_prompts *prompts, const app_options *options, bool standard_input);
 /* The beginning of the prompt, or of the newest message of a user, in one line: into out [80]; returns out. */
 const char *app_prompt_title(const app_prompt *prompt, char out[80]);

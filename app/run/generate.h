@@ -1,8 +1,8 @@
 /* generate.h - answers to a list of prompts, collected, and shown in the prompts' order while they grow.
  *
  * Owns: the answers. Invariant: what is on standard output is always a prefix of the answers one
- * after another, each with a newline after it (and of several texts, unless --quiet, a header before it); several may grow at once, but only the first
- * unfinished one is seen growing.
+ * after another, each with a newline after it (and of several texts, unless --quiet, a header before it); several may grow at
+ * once, but only the first unfinished one is seen growing.
  */
 #ifndef AERIE_APP_GENERATE_H
 #define AERIE_APP_GENERATE_H
@@ -66,7 +66,8 @@ int app_generate_in_turns(app_generation *generations, aerie_session *const *ses
 bool app_wants_color(const app_options *options);
 /* [{"id", "token", "logprob", "top": [...]}, ...] */
 json_t *app_json_logprobs(const app_models *models, const app_answer *answer);
-/* With a grammar: says which answers are not texts of it, because something ended them too early; APP_FAILED if there are any. */
+/* With a grammar: says which answers are not texts of it, because something ended them too early; APP_FAILED if there are
+ * any. */
 int app_generation_check(const app_generation *generation);
 /* An answer as an object: text, ids, stats, log-probabilities if asked for. */
 json_t *app_json_answer(const app_generation *generation, size_t i);

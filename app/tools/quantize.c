@@ -302,8 +302,9 @@ static int print_json(const request *r, const ae_rewrite *rewrite, const totals 
     return app_print_json(json_pack(
         "{s:o, s:o, s:o, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "input",
         app_json_text(r->in, strlen(r->in)), "output", r->out ? app_json_text(r->out, strlen(r->out)) : json_null(),
-        "imatrix", r->imatrix ? json_string(ae_imatrix_path(r->imatrix)) : json_null(), "type", r->settings.mix->name, "dry_run", seconds < 0, "n_params", (json_int_t)sum->n_params, "bytes_before",
-        (json_int_t)sum->bytes_before, "bytes_after", (json_int_t)sum->bytes_after, "bits_per_weight_before",
+        "imatrix", r->imatrix ? json_string(ae_imatrix_path(r->imatrix)) : json_null(), "type", r->settings.mix->name,
+        "dry_run", seconds < 0, "n_params", (json_int_t)sum->n_params, "bytes_before", (json_int_t)sum->bytes_before,
+        "bytes_after", (json_int_t)sum->bytes_after, "bits_per_weight_before",
         bits(sum->bytes_before, sum->n_params), "bits_per_weight", bits(sum->bytes_after, sum->n_params), "n_tensors",
         (json_int_t)ae_rewrite_n_tensors(rewrite), "n_changed", (json_int_t)sum->n_changed, "n_fallback",
         (json_int_t)sum->n_fallback, "n_threads", (json_int_t)r->n_threads, "seconds",

@@ -239,8 +239,8 @@ typedef enum ae_kv_type {
 } ae_kv_type;
 
 /* Of one layer; keys and values have the same head_dim. With n_rope the layer keeps latent rows: one row for all heads (n_heads
- * is 1), which is the key, n_rope rotated values and head_dim latent ones; the latent ones are the value. F16 and Q8_0 stand for
- * codes of 15 and 8 bits then (cpu/kernels.h). */
+ * is 1), which is the key, n_rope rotated values and head_dim latent ones; the latent ones are the value. F16 and Q8_0 stand
+ * for codes of 15 and 8 bits then (cpu/kernels.h). */
 typedef struct ae_kv_layer {
     uint32_t n_heads, head_dim, n_rope;
 } ae_kv_layer;
@@ -322,8 +322,8 @@ typedef struct ae_attention {
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;
 
-/* After a pass: the rows in slots from[0..n) of a page table become those of slots to, to + 1, ..., in every layer of the store.
- * from ascends and from[i] is not below to + i, so no row is overwritten before it has moved. */
+/* After a pass: the rows in slots from[0..n) of a page table become those of slots to, to + 1, ..., in every layer of the
+ * store. from ascends and from[i] is not below to + i, so no row is overwritten before it has moved. */
 typedef struct ae_kv_commit_args {
     ae_kv_store *kv;
     const int32_t *table; /* page numbers, on the device */

@@ -20,8 +20,10 @@
  *   S [n_heads][key_dim i][value_dim j]; group g of head h: h / (n_heads / n_groups), tiled: h % n_groups.
  *   dot(s, k) over i: four sums of consecutive quarters, i ascending from 0 by fmaf, then (0 + 2) + (1 + 3).
  *   DELTA   q, k of a group: x * (1 / sqrtf(ae_sum64 of squares as in the RMS norm + 1e-6));
- *           alpha = exp(decay * softplus(a + dt_bias)) by ae_exp and ae_log in double, rounded once; beta = 1 / (1 + ae_expf(-b))
- *           kv = dot(s, k);  d = beta * (v - alpha * kv);  s_i = fmaf(alpha, s_i, k_i * d);  y = dot(s, q) * (1 / sqrtf(key_dim))
+ *           alpha = exp(decay * softplus(a + dt_bias)) by ae_exp and ae_log in double, rounded once; beta = 1 / (1 +
+ * ae_expf(-b))
+ *           kv = dot(s, k);  d = beta * (v - alpha * kv);  s_i = fmaf(alpha, s_i, k_i * d);  y = dot(s, q) * (1 /
+ * sqrtf(key_dim))
  *   MAMBA2  delta = softplus(a + dt_bias) in double, rounded; alpha = exp(decay * delta) as above; d = x * delta;
  *           s_i = fmaf(alpha, s_i, B_i * d);  y = fmaf(skip, x, dot(s, C))
  *   softplus(x) = x > 20 ? x : log(1 + e^x).

@@ -7,8 +7,8 @@
 
 #include <stddef.h>
 
-/* Defines static void name(type *heap, size_t n, size_t i, const void *context): the item at i sinks until it stands above all its
- * children; those below i + 1 are heaps already. Node i has `ways` children, from ways * i + 1 on.
+/* Defines static void name(type *heap, size_t n, size_t i, const void *context): the item at i sinks until it stands above all
+ * its children; those below i + 1 are heaps already. Node i has `ways` children, from ways * i + 1 on.
  * above(context, a, b), pointers to items: whether a must stand above b. */
 #define AE_HEAP_SINK(name, type, ways, above)                                   \
     static void name(type *heap, size_t n, size_t i, const void *context)       \

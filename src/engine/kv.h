@@ -116,8 +116,8 @@ aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t fro
 /* ---- kv_prefix.c: the prefix tree -------------------------------------------------------------------- */
 
 /* The live positions of a sequence enter the tree; tokens [n_live]. The sequence keeps them too. Where the tree has a page of
- * the same tokens already, the sequence's own is released and the tree's takes its place: their bytes are equal. Where another sequence
- * holds that own page as well, the tree takes nothing from there on. */
+ * the same tokens already, the sequence's own is released and the tree's takes its place: their bytes are equal. Where another
+ * sequence holds that own page as well, the tree takes nothing from there on. */
 void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens);
 /* How many of tokens[0..n) the tree holds, from the first on: where a sequence can land. */
 uint32_t ae_kv_match(const ae_kv *kv, const int32_t *tokens, uint32_t n);

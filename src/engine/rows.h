@@ -24,7 +24,8 @@ typedef struct ae_rows {
 
 /* head: with the arrays of drafter heads. */
 void ae_rows_layout(ae_layout *layout, size_t n_batch, size_t n_outputs, bool head, ae_rows *rows);
-/* Sends the first n_rows rows of `host` to `device`, and the page tables of their sequences. Rows of a sequence are adjacent. */
+/* Sends the first n_rows rows of `host` to `device`, and the page tables of their sequences. Rows of a sequence are
+ * adjacent. */
 void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows, uint32_t n_outputs, ae_kv *kv,
                     const ae_backend_ops *ops, ae_stream *stream);
 /* The places of uploaded rows, in layers without a window. */

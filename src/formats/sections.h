@@ -33,8 +33,8 @@ const ae_section *ae_sections_find(const ae_sections *sections, uint32_t type);
 /* UNSUPPORTED for a section that is not OPTIONAL and of none of the types known[0..n). */
 aerie_status ae_sections_check_known(const ae_sections *sections, const uint32_t *known, size_t n, aerie_error *error);
 
-/* A block with room for these sections, in *bytes [*n], the caller's (ae_free). The data of each are copied; where it is NULL the
- * room is zeros, data points there afterwards, and the caller fills it. ae_sections_seal comes last. */
+/* A block with room for these sections, in *bytes [*n], the caller's (ae_free). The data of each are copied; where it is NULL
+ * the room is zeros, data points there afterwards, and the caller fills it. ae_sections_seal comes last. */
 aerie_status ae_sections_create(void **bytes, size_t *n, ae_section *list, uint32_t n_sections, aerie_error *error);
 void ae_sections_seal(void *bytes, size_t n);
 

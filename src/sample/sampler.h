@@ -69,8 +69,8 @@ const ae_candidate *ae_sampler_candidates(ae_sampler *sampler, const float *logi
 
 /* For drafters: scores that rank tokens as the draw would, from a drafter's own logits: the k best, best first, their ids
  * [k] and the belief [k] that the draw takes them. map: target ids of the logits, or NULL. Uses the same noise, and of the
- * chain the temperature, top-k, top-p and min-p. The belief is a softmax: without noise of the logits; with noise of the scores, whose gaps
- * say how far the target must differ for another token to win. Returns how many (<= k). */
+ * chain the temperature, top-k, top-p and min-p. The belief is a softmax: without noise of the logits; with noise of the
+ * scores, whose gaps say how far the target must differ for another token to win. Returns how many (<= k). */
 uint32_t ae_sampler_propose(const ae_sampler *sampler, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
                             uint32_t k, int32_t *ids, float *p);
 

@@ -11,7 +11,7 @@
 #define PRIOR_TRIES 4.0   /* ... and for how many tries that counts */
 #define PROBE_SHARE 8     /* the first drafts are one level for one sequence in so many, ... */
 #define PROBE_EVERY 4     /* ... and come every so many rounds until their price is known */
-#define INTEREST 0.012    /* of a plain pass, that each pass pays into a book; each failed trial after the first halves it, ... */
+#define INTEREST 0.012 /* of a plain pass, that each pass pays into a book; each failed trial after the first halves it, ... */
 #define MOST_FAILED 4     /* ... as long as these are no more */
 #define CREDIT_FIRST 0.5 /* each kind: a short answer is not much slower for having tried both */
 #define CREDIT_MOST 2.0

@@ -6,8 +6,8 @@
  *
  * Verbs, per slot (a sequence being generated): begin, then observe after every pass and propose before some, then begin
  * again for the next sequence. offer and propose get the whole sequence so far, and all slots that want a draft at once, so
- * that a drafter may run them in one batch. A drafter keeps what it needs from one call to the next and catches up on the tokens
- * that were added since; one that needs the target's hidden rows gets those of every position in order through observe.
+ * that a drafter may run them in one batch. A drafter keeps what it needs from one call to the next and catches up on the
+ * tokens that were added since; one that needs the target's hidden rows gets those of every position in order through observe.
  */
 #ifndef AE_SPEC_DRAFTER_H
 #define AE_SPEC_DRAFTER_H

@@ -13,7 +13,8 @@
 
 #define AE_GUIDE_NONE (-1) /* the grammar leaves no token */
 
-/* The token that comes next: the sampler's draw among the tokens that are allowed, whatever the chain. with_end: an end of generation may come where the text may end. masked [n_vocab] is scratch. */
+/* The token that comes next: the sampler's draw among the tokens that are allowed, whatever the chain. with_end: an end of
+ * generation may come where the text may end. masked [n_vocab] is scratch. */
 int32_t ae_guide_draw(ae_constraint *constraint, ae_sampler *sampler, const float *logits, const int32_t *tokens,
                       size_t n_tokens, bool with_end, float *masked);
 

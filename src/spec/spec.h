@@ -59,7 +59,8 @@ aerie_status ae_spec_create(ae_spec **out, ae_engine *engine, ae_drafter *drafte
 void ae_spec_free(ae_spec *spec);
 
 /* Whether the request could be served by a free slot. ARGUMENT: the prompt, a token or a sampling parameter is out of range,
- * or the answer that shall go on is complete or not one of the grammar's. LIMIT: the prompt does not fit the context (both numbers), or the grammar begins in too many ways. */
+ * or the answer that shall go on is complete or not one of the grammar's. LIMIT: the prompt does not fit the context (both
+ * numbers), or the grammar begins in too many ways. */
 aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, aerie_error *error);
 /* Starts a sequence in a free slot, reusing what the KV cache holds of its prompt. After a failure nothing has changed. LIMIT
  * also when no slot is free. */

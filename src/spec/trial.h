@@ -3,8 +3,8 @@
  * The controller's estimates leave out what no estimate knows: caches that a network empties, threads that it wakes, what a
  * pass over so many rows takes that was never run before. For many sequences these decide, since a pass over many rows leaves
  * little to gain. So with many sequences either kind of draft has to earn its place. It rests at first. Then it is used for a
- * few rounds, which are compared with those without it just before; it stops as soon as it is clearly slower. If it is faster it
- * stays, and a few rounds without it now and then say whether that is still so. Each trial that it loses doubles the time
+ * few rounds, which are compared with those without it just before; it stops as soon as it is clearly slower. If it is faster
+ * it stays, and a few rounds without it now and then say whether that is still so. Each trial that it loses doubles the time
  * until the next one, each that it wins the time until it is questioned again.
  *
  * A network that rests need not keep anything; AE_TRIAL_WARM rounds before it is tried it is told to get ready.

@@ -1,5 +1,6 @@
 /* cpu_int.h - what the files of the CPU backend share: cpu.c (streams, products), cpu_moe.c (experts), cpu_kv.c (the KV
- * store), cpu_attention.c (rotation, writing keys and values, attention), cpu_recur.c (recurrent layers), cpu_draw.c (draws). */
+ * store), cpu_attention.c (rotation, writing keys and values, attention), cpu_recur.c (recurrent layers), cpu_draw.c
+ * (draws). */
 #ifndef AE_BACKEND_CPU_CPU_INT_H
 #define AE_BACKEND_CPU_CPU_INT_H
 
@@ -155,8 +156,8 @@ void ae_cpu_attention(ae_stream *stream, const ae_attention *args);
 void ae_cpu_walk(ae_stream *stream, const ae_walk *args);
 void ae_cpu_propose(ae_stream *stream, const ae_propose *args);
 
-/* act.c: ae_act_tile_needed in pieces that threads take: piece i of those of n_in columns; after the last one there is nothing to
- * do. */
+/* act.c: ae_act_tile_needed in pieces that threads take: piece i of those of n_in columns; after the last one there is nothing
+ * to do. */
 uint32_t ae_act_tile_pieces(uint32_t n_in);
 void ae_act_tile_piece(ae_act *act, const ae_act_need *need, uint32_t i);
 

@@ -250,7 +250,10 @@ static uint8_t accepted_at(const ae_state_pass *pass, const ae_state_run *run, u
 static const float *row_before(const conv_job *job, const ae_state_run *run, uint32_t back, uint32_t first)
 {
     const state_place *p = job->place;
-    if (back <= run->n_accepted) return record_of(job->store, p, run->seq, accepted_at(job->pass, run, run->n_accepted - back)) + first;
+    if (back <= run->n_accepted) {
+        const uint32_t accepted = accepted_at(job->pass, run, run->n_accepted - back);
+        return record_of(job->store, p, run->seq, accepted) + first;
+    }
     const uint32_t at = p->layer.n_taps - 1 - (back - run->n_accepted);
     return plane_of(job->store, (uint32_t)run->seq) + p->rows + (size_t)at * p->channels + first;
 }

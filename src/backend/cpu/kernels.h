@@ -189,7 +189,8 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   L = fmaf(L, a, l * b), O[i] = fmaf(O[i], a, o[i] * b), M = N.
  * y[i] = O[i] * (1 / L). With a sink s: N = max(M, s), a = e(M - N), y[i] = O[i] * (a / fmaf(L, a, e(s - N))).
  * e(x) = ae_expf(max(x, AE_ATTN_LOWEST)) (NaN: of AE_ATTN_LOWEST).
- * f16, f32:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j ascending
+ * f16, f32:  q = query * scale;  s_j = fmaf(k_j[i], q[i], s_j), i ascending from 0;  o[i] = fmaf(p_j, v_j[i], o[i]), j
+ * ascending
  *       from 0.
  *       K and V are stored to nearest even; NaN as 0x7E00, whatever its sign and payload.
  * q8_0: rows of K and V, one by one, become codes and a scale as AE_DOT_32 activations do (ae_act: the best of AE_QUANT_TOPS),
@@ -197,22 +198,24 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   Before, K is turned, as is the query: in blocks of h, the largest power of two that divides head_dim, (a, b) = (a + b,
  *   a - b) of elements 1, 2, 4 .. h / 2 apart. That multiplies products by h and spreads the few large elements that keys
  *   have over the row, so that they cost the others fewer bits.
- *   The turned query: top = max |x|, qd = top / AE_KV_QUERY, qc = round-to-even(x * (AE_KV_QUERY / top)), -AE_KV_QUERY of a NaN;
+ *   The turned query: top = max |x|, qd = top / AE_KV_QUERY, qc = round-to-even(x * (AE_KV_QUERY / top)), -AE_KV_QUERY of a
+ * NaN;
  *   0 unless top > 1e-30.
  *   s_j = (float)(sum_i kc_j[i] * qc[i]) * (kd_j * (qd * (scale / h))); sums of codes are exact
  *   w_j = p_j * vd_j, W = max w_j (from 0), u_j = round-to-even(w_j * (AE_KV_WEIGHT / W))
  *   o[i] = (float)(sum_j u_j * vc_j[i]) * (W / AE_KV_WEIGHT); 0 unless W > 1e-30
  * The order of j inside a chunk is of no account in these sums, which is what lets tiles of bytes compute them.
  *
- * Latent rows (multi-head latent attention): one page of a layer serves all heads. A row has two parts, n_rope rotated values and
- * head_dim latent ones; both together are the key, the latent ones are the value. P and D are the parts rounded up to 16, each part
- * padded by itself, the padding undefined.
+ * Latent rows (multi-head latent attention): one page of a layer serves all heads. A row has two parts, n_rope rotated values
+ * and head_dim latent ones; both together are the key, the latent ones are the value. P and D are the parts rounded up to 16,
+ * each part padded by itself, the padding undefined.
  *   AE_KV_F32   f32 [64][n_rope + head_dim]; arithmetic as above, i over the whole row
- *   AE_KV_Q8_0  one plane int8 [4][(P + D) / 4][16][4], place p and element i of the padded row at [p / 16][i / 4][p % 16][i % 4];
+ *   AE_KV_Q8_0  one plane int8 [4][(P + D) / 4][16][4], place p and element i of the padded row at [p / 16][i / 4][p % 16][i %
+ * 4];
  *               then cd, rd f32 [64], scales of the latent and of the rotated part
  *   AE_KV_F16   two such planes, then the scales: a code is 128 * high + low, low from -64 to 63, the high digits' plane first
- * Each part is turned by itself, as K of q8_0 is, in blocks of h (hc, hr), and becomes codes and a scale by itself: Q8_0 as there,
- * F16 as a query's codes do: d = top / AE_KV_QUERY, the codes those. So are both parts of a query: scales qc, qr.
+ * Each part is turned by itself, as K of q8_0 is, in blocks of h (hc, hr), and becomes codes and a scale by itself: Q8_0 as
+ * there, F16 as a query's codes do: d = top / AE_KV_QUERY, the codes those. So are both parts of a query: scales qc, qr.
  *   dot(part) = (float)(sum of plane codes * query codes), of two planes fmaf((float)high sum, 128, (float)low sum)
  *   s_j = fmaf(dot(latent), cd_j * (qc * (scale / hc)), dot(rotated) * (rd_j * (qr * (scale / hr))))
  *   w_j = p_j * cd_j, W and u_j as above;  o[i] = (float)(sum_j u_j * code_j[i]) * (W / AE_KV_WEIGHT), of two planes
@@ -341,8 +344,8 @@ static inline int32_t ae_latent_high(int32_t code) { return (code + 64) >> 7; }
 
 /* ---- Recurrent state -------------------------------------------------------------------------------- */
 
-/* A matrix S of a head stands in tiles of 16 columns j: [value_dim / 16][key_dim][16], the last tile padded. Lanes hold columns,
- * so no sum over i is ever split. The arithmetic is in backend/state.h. */
+/* A matrix S of a head stands in tiles of 16 columns j: [value_dim / 16][key_dim][16], the last tile padded. Lanes hold
+ * columns, so no sum over i is ever split. The arithmetic is in backend/state.h. */
 #define AE_STATE_TILE 16
 
 /* One row's step of one tile. */

@@ -18,8 +18,8 @@
 
 /* Python itself gives up at about 90 nested parentheses and 20 nested blocks. */
 #define AE_JINJA_MAX_NESTING 150
-/* Levels of evaluation: statement in statement, expression in expression, macro in macro. A level takes up to 260 bytes of stack
- * (x86-64, gcc 12 and clang 14 at -O2), so all of them fit a thread's 256 KiB (unit/jinja_stack). */
+/* Levels of evaluation: statement in statement, expression in expression, macro in macro. A level takes up to 260 bytes of
+ * stack (x86-64, gcc 12 and clang 14 at -O2), so all of them fit a thread's 256 KiB (unit/jinja_stack). */
 #define AE_JINJA_MAX_DEPTH 800
 #define AE_JINJA_MAX_RANGE 100000 /* as jinja2's sandbox */
 #define AE_JINJA_MAX_ARGS 8       /* parameters of a built-in function */
