@@ -3,7 +3,7 @@
 set -eu
 packages="build-essential cmake pkg-config libpcre2-dev libutf8proc-dev libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev libedit-dev tmux
     libcmocka-dev
-    python3 python3-pip python3-jinja2 python3-jsonschema python3-numpy unzip ca-certificates"
+    python3 python3-pip python3-venv python3-jinja2 python3-jsonschema python3-numpy unzip ca-certificates"
 missing=""
 for p in $packages; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"

@@ -227,22 +227,25 @@ class Limits(unittest.TestCase):
     def test_options(self):
         def refused(status, text, *options):
             s = Server(*options, wait=False, model=None)
-            self.assertEqual(s.process.wait(30 * rig.SLOW), status, s.log)
-            s.stop()
+            try:
+                self.assertEqual(s.process.wait(30 * rig.SLOW), status, s.log)
+            finally:
+                s.process.kill()
+                s.stop()
             self.assertIn(text, s.log)
         m = os.path.join(rig.FOLDER, "m.gguf")
         refused(2, "needs a model")
         refused(2, "names no file", "-m", "")
         refused(2, "same name", "-m", m, "-m", m)
         refused(3, "missing.gguf", "-m", "missing.gguf")
-        refused(3, "--models-dir", "--models-dir", "/nonexistent")
+        refused(3, "--models-dir", "--models-dir", os.path.join(rig.FOLDER, "missing"))
         refused(2, "--alias", "-m", m, "-m", "x=" + m, "--alias", "y")
         refused(1, "cannot listen", "-m", m, "--host", "192.0.2.1")
         refused(1, "--host", "-m", m, "--host", "no such host")
-        refused(1, "cannot listen", "-m", m, "--host", "/nonexistent/x.sock")
+        refused(1, "cannot listen", "-m", m, "--host", os.path.join(rig.FOLDER, "missing", "x.sock"))
         refused(2, "--reasoning-format", "-m", m, "--reasoning-format", "x")
         refused(3, "holds no API key", "-m", m, "--api-key-file", "/dev/null")
-        refused(3, "cannot open", "-m", m, "--api-key-file", "/nonexistent")
+        refused(3, "cannot open", "-m", m, "--api-key-file", os.path.join(rig.FOLDER, "missing"))
         refused(2, "--port", "-m", m, "--port", "70000")
         with Server() as s:
             refused(1, "cannot listen", "-m", m, "--port", str(s.port))
