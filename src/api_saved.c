@@ -79,6 +79,22 @@ uint64_t ae_api_settings_hash(const aerie_model_params *p)
     return sum;
 }
 
+/* A table for long contexts turns positions otherwise than the one for short ones. */
+static uint64_t settings_of(const aerie_session *s, bool in_long_context)
+{
+    return s->model->settings + (in_long_context ? ae_hash64(2, "long", 4) : 0);
+}
+
+/* Whether the session's context has a rotation of its own; *above: which do, 0: none. */
+static bool in_long_context(const aerie_session *s, uint32_t *above)
+{
+    const ae_hparams *h = &s->model->model->hparams;
+    *above = 0;
+    for (uint32_t i = 0; i < h->n_ropes; i++)
+        if (h->ropes[i].divisors_long) *above = h->ropes[i].n_ctx_orig;
+    return *above && s->params.n_ctx > *above;
+}
+
 /* ---- Writing -------------------------------------------------------------------------------------------------- */
 
 static void put_u32(void *at, uint32_t x)
@@ -102,7 +118,8 @@ static aerie_status save(const aerie_session *s, const ae_api_saved *seq, const 
 {
     const char *name = s->model->model->name;
     const size_t kv_bytes = ae_spec_saved_bytes(s->spec, seq->n_cached, seq->first_cached);
-    const uint64_t model[] = {s->model->fingerprint, s->model->settings};
+    uint32_t above;
+    const uint64_t model[] = {s->model->fingerprint, settings_of(s, in_long_context(s, &above))};
     ae_section list[] = {{.type = MODEL, .n = sizeof model + strlen(name)},
                          {.type = TOKENS, .n = TOKENS_HEADER + seq->n_tokens * sizeof(int32_t)},
                          {.type = KV, .n = KV_HEADER + kv_bytes},
@@ -216,7 +233,13 @@ static aerie_status check_model(const aerie_session *s, const ae_sections *secti
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with another model, \"%.*s\"; this one is "
                        "\"%s\"",
                        n_name, name, s->model->model->name);
-    if (saved[1] != s->model->settings)
+    uint32_t above;
+    const bool is_long = in_long_context(s, &above);
+    if (above && saved[1] == settings_of(s, !is_long))
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved in a context of %s %u positions; this one has %u, "
+                       "and the model \"%.*s\" rotates positions otherwise in contexts longer than %u",
+                       is_long ? "at most" : "more than", above, s->params.n_ctx, n_name, name, above);
+    if (saved[1] != settings_of(s, is_long))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with other RoPE parameters or metadata "
                        "overrides of "
                        "the model \"%.*s\"; it must be loaded with the same", n_name, name);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
@@ -278,6 +279,36 @@ int app_read_data(app_text *text, const char *path)
     struct stat info;
     const bool sized = (strcmp(path, "-") ? stat(path, &info) : fstat(0, &info)) == 0 && S_ISREG(info.st_mode);
     return read_up_to(text, path, sized ? SIZE_MAX / 4 : APP_MAX_STREAM);
+}
+
+static bool write_all(int fd, const char *data, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        const ssize_t written = write(fd, data + at, n - at);
+        if (written > 0) at += (size_t)written;
+        else if (written == 0 || errno != EINTR) return false;
+    }
+    return true;
+}
+
+int app_replace_file(const char *path, const void *data, size_t n)
+{
+    struct stat there;
+    const size_t size = strlen(path) + sizeof ".XXXXXX";
+    char *other = malloc(size);
+    if (!other) return ENOMEM;
+    snprintf(other, size, "%s.XXXXXX", path);
+    errno = 0;
+    const int fd = mkstemp(other); /* two may write under the same name at once */
+    bool ok = fd >= 0 && write_all(fd, data, n);
+    if (ok && stat(path, &there) == 0) (void)!fchmod(fd, there.st_mode & 0777);
+    ok = ok && fsync(fd) == 0;
+    int failed = errno;
+    if (fd >= 0) close(fd);
+    if (ok) ok = rename(other, path) == 0, failed = errno;
+    if (!ok && fd >= 0) unlink(other);
+    free(other);
+    return ok ? 0 : failed ? failed : EIO;
 }
 
 static bool is_separator(char c)

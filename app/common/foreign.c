@@ -65,9 +65,6 @@ static const app_foreign foreign_options[] = {
     {"-fa --flash-attn", "[on|off|auto]", APP_NO_EFFECT, "attention is computed in one way only"},
     {"-cb --cont-batching -nocb --no-cont-batching", NULL, APP_NO_EFFECT, "a prompt starts as soon as an answer ends"},
     {"-gan --grp-attn-n -gaw --grp-attn-w", "N", APP_ABSENT, "aerie does not extend contexts by grouping positions"},
-    {"--prompt-cache", "FNAME", APP_NOT_YET,
-     "aerie does not save the state of a prompt; a chat can save its text with /save"},
-    {"--prompt-cache-all --prompt-cache-ro", NULL, APP_NOT_YET, "aerie does not save the state of a prompt"},
 
     /* Prompts and chat */
     {"-sysf --system-prompt-file", "FNAME", APP_OTHERWISE, "use -sys \"$(cat FILE)\""},

@@ -513,6 +513,12 @@ static int settle(app_options *options)
     if (options->model_params.mmap && options->model_params.no_mmap) {
         return app_error(APP_USAGE, "--mmap and --no-mmap exclude each other");
     }
+    if ((options->prompt_cache_all || options->prompt_cache_ro) && !options->prompt_cache)
+        return app_error(APP_USAGE, "%s needs --prompt-cache FILE",
+                         options->prompt_cache_all ? "--prompt-cache-all" : "--prompt-cache-ro");
+    if (options->prompt_cache_all && options->prompt_cache_ro)
+        return app_error(APP_USAGE, "--prompt-cache-all and --prompt-cache-ro exclude each other");
+    if (options->prompt_cache && !*options->prompt_cache) return app_error(APP_USAGE, "--prompt-cache names no file; found ''");
     if (options->conversation && options->no_conversation)
         return app_error(APP_USAGE, "-cnv and -no-cnv exclude each other");
     if (options->jsonl && (options->json || options->ids))

@@ -162,6 +162,8 @@ typedef struct app_options {
 
     bool ids, json, jsonl, csv, stats, verbose, quiet;
     bool color_drafts, no_history; /* run */
+    const char *prompt_cache;      /* run: file, or NULL */
+    bool prompt_cache_all, prompt_cache_ro;
 
     bool decode, no_bos, no_parse_special, show_count;   /* tokenize */
     const char *template_text;                           /* run: Jinja, or the name of a known one */

@@ -247,6 +247,13 @@ static const app_option options[] = {
      "on a terminal: chat, beginning with the prompt of -p or -f if there is one"},
     {"-no-cnv --no-conversation", NULL, APP_FLAG, PROMPTS | APP_TRAIN_DATA, AT(no_conversation), 0, 0, "Prompt",
      "continue the text as it is, without the chat template"},
+    {"--prompt-cache", "FILE", APP_TEXT, APP_RUN, AT(prompt_cache), 0, 0, "Prompt",
+     "keep what was computed for the prompt in FILE, and use what an earlier run has kept there as far as the prompts begin alike: "
+     "the same output, but sooner. Refused if the model or its settings were others. The file lets its readers see the prompt"},
+    {"--prompt-cache-all", NULL, APP_FLAG, APP_RUN, AT(prompt_cache_all), 0, 0, "Prompt",
+     "with --prompt-cache: keep the answer too, of a chat the whole conversation"},
+    {"--prompt-cache-ro", NULL, APP_FLAG, APP_RUN, AT(prompt_cache_ro), 0, 0, "Prompt",
+     "with --prompt-cache: use the file, but do not write it"},
     {"-st --single-turn", NULL, APP_FLAG, APP_RUN, AT(single_turn), 0, 0, "Prompt", "end the chat after one answer"},
     {"-e --escape", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
      "\\n, \\r, \\t, \\', \\\", \\\\ and \\xNN in -p and --stop stand for those characters, which is the default"},

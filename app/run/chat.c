@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/commands.h"
+#include "run/cache.h"
 #include "run/conversation.h"
 #include "run/generate.h"
 #include "run/lines.h"
@@ -25,6 +26,7 @@ typedef struct chat {
     app_conversation talk;
     app_text attached; /* by /read: the beginning of the next message */
     aerie_stats sum;
+    app_cache cache;
     bool color, done;
     app_saved saved;
 } chat;
@@ -50,6 +52,7 @@ static int generate(chat *c, app_prompt *prompt, bool *answered)
         const app_text *text = &g.answers[0].text;
         if (!add(c, "assistant", text->data ? text->data : "", text->n)) bad = app_error_memory("the conversation");
         app_stats_add(&c->sum, &g.stats[0]);
+        if (!bad && g.answers[0].n_ids) bad = app_cache_note(&c->cache, prompt, &g.answers[0]);
         if (g.stats[0].stop == AERIE_STOP_CONTEXT)
             app_note("the context of %u tokens is full, so the answer ends here; your next message makes room by forgetting "
                      "the oldest turns, and -c sets a larger context", (unsigned)aerie_session_n_ctx(c->session));
@@ -484,6 +487,7 @@ int app_chat(const app_options *options)
     int bad = read_opening(&opening, options);
     if (!bad) bad = app_models_load(&c.models, options, app_wants_draft(type));
     if (!bad) bad = app_session_open(&c.session, &c.models, options, type);
+    if (!bad) bad = app_cache_open(&c.cache, options, c.session);
     if (!bad) {
         app_say_speculation(c.session, options);
     }
@@ -495,7 +499,9 @@ int app_chat(const app_options *options)
         c.color = app_wants_color(options);
         bad = converse(&c, opening.n ? opening.items : NULL);
     }
+    if (!bad) bad = app_cache_save(&c.cache, c.session);
     if (!bad && options->stats) app_say_stats(&c.sum, 1, 0, c.session);
+    app_cache_free(&c.cache);
     app_lines_close(c.lines);
     app_conversation_free(&c.talk);
     app_text_free(&c.attached);

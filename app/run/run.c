@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "run/generate.h"
+#include "run/cache.h"
 
 /* Some prompts were refused, others were answered. */
 static bool served_some(const app_generation *g)
@@ -47,12 +47,21 @@ static int consult(app_generation *plain)
     return bad;
 }
 
+/* Of an answer that has begun: then all of the prompt was computed. */
+static int keep_prompt(const app_generation *g, app_cache *cache, aerie_session *session)
+{
+    if (!g->answers[0].n_ids) return APP_DONE;
+    const int bad = app_cache_note(cache, &g->prompts->items[0], &g->answers[0]);
+    return bad ? bad : app_cache_save(cache, session);
+}
+
 static int answer(const app_models *models, const app_options *options, const app_prompts *prompts)
 {
     const bool oracle = options->session.spec.type == AE_SPEC_ORACLE;
     app_generation plain = {.models = models, .options = options, .prompts = prompts};
     app_generation g = plain;
     aerie_session *session = NULL;
+    app_cache cache = {0};
     int bad = APP_DONE;
     g.show = options->json    ? APP_SHOW_NOTHING
              : options->jsonl ? APP_SHOW_LINES
@@ -64,6 +73,7 @@ static int answer(const app_models *models, const app_options *options, const ap
         bad = consult(&plain);
     }
     if (!bad) bad = app_session_open(&session, models, options, options->session.spec.type);
+    if (!bad) bad = app_cache_open(&cache, options, session);
     if (!bad) {
         app_say_speculation(session, options);
         g.color = app_wants_color(options);
@@ -73,9 +83,12 @@ static int answer(const app_models *models, const app_options *options, const ap
             for (size_t i = 0; i < prompts->n; i++) app_stats_add(&sum, &g.stats[i]);
             if (options->json && print_json(&g, &sum, session) && !bad) bad = APP_FAILED;
             if (options->stats) app_say_stats(&sum, prompts->n, g.seconds, session);
+            const int unsaved = keep_prompt(&g, &cache, session);
             if (!bad) bad = app_generation_check(&g);
+            if (!bad) bad = unsaved;
         }
     }
+    app_cache_free(&cache);
     aerie_session_free(session);
     app_generation_free(&g);
     app_generation_free(&plain);
@@ -98,6 +111,8 @@ int app_run(const app_options *options)
         return app_chat(&chatting);
     }
     int bad = app_prompts_read(&prompts, options, true);
+    if (!bad && options->prompt_cache && prompts.n != 1)
+        bad = app_error(APP_USAGE, "--prompt-cache keeps one prompt; found %zu", prompts.n);
     if (!bad) bad = app_models_load(&models, options, app_wants_draft(type));
     if (!bad) bad = app_prompts_encode(&prompts, &models, options);
     app_interrupt_arm();

@@ -130,25 +130,10 @@ static bool path_of(const serve_call *call, const char *name, char out[4096], se
     return (n > 0 && n < 4000) || serve_fail(error, 500, "", "--slot-save-path is too long");
 }
 
-/* A new file, then its name: what stood there before stays whole until then. */
 static bool write_file(const char *path, const void *data, size_t n, serve_error *error)
 {
-    char other[4120];
-    snprintf(other, sizeof other, "%s.XXXXXX", path);
-    const int fd = mkstemp(other); /* two requests may save under the same name at once */
-    bool ok = fd >= 0;
-    for (size_t at = 0; ok && at < n;) {
-        const ssize_t written = write(fd, (const char *)data + at, n - at);
-        if (written > 0) at += (size_t)written;
-        else ok = written < 0 && errno == EINTR;
-    }
-    ok = ok && fsync(fd) == 0;
-    const int why = errno;
-    if (fd >= 0) close(fd);
-    if (ok && rename(other, path) == 0) return true;
-    const int last = ok ? errno : why;
-    if (fd >= 0) unlink(other);
-    return serve_fail(error, 500, "", "the slot cannot be saved: %s", strerror(last));
+    const int failed = app_replace_file(path, data, n);
+    return !failed || serve_fail(error, 500, "", "the slot cannot be saved: %s", strerror(failed));
 }
 
 static bool read_file(const char *path, app_text *text, serve_error *error)

@@ -1,5 +1,5 @@
 /* test_run_prompts.c - what run makes of its prompts: standard input beside -p, lines of JSON, conversations, chat templates,
- * several answers, metadata and rotation that the options replace. On a generated model, and on one without a template.
+ * several answers, metadata and rotation that the options replace, prompt caches. On a generated model, and on one without a template.
  */
 #include "cli.h"
 
@@ -309,6 +309,95 @@ static void models_without_a_template(void **state)
     cli_refused(2, "'x.jsonl' line 1 holds messages, but there is no chat template", "--chat-template chatml");
 }
 
+/* ---- --prompt-cache ---------------------------------------------------------------------------------------------------- */
+
+/* The last command succeeded and found so many tokens of its prompt in the cache. */
+static void found_cached(long least, long most)
+{
+    if (cli_last.status) fail_msg("%s", cli_last.err);
+    json_t *json = json_loads(cli_last.out, 0, NULL);
+    const json_int_t n = json_integer_value(json_object_get(json_object_get(json, "stats"), "n_cached"));
+    if (n < least || n > most) fail_msg("%lld tokens were cached, not %ld to %ld", (long long)n, least, most);
+    json_decref(json);
+}
+
+#define LONG "'A prompt of more than sixty four tokens, since that is a page: one byte is mostly one token here, so it is long enough.'"
+#define CACHED "$A run -m m.gguf -no-cnv -n 8 --temp 0 --ignore-eos -q --prompt-cache "
+
+static void prompts_are_cached_in_a_file(void **state)
+{
+    (void)state;
+    cli("rm -f c; " CACHED "c -p " LONG " --ids > a && ls -l c | cut -c 1-10 && $A run -m m.gguf -no-cnv -n 8 --temp 0 "
+        "--ignore-eos -q -p " LONG " --ids | cmp - a && " CACHED "c -p " LONG " --ids | cmp - a");
+    assert_int_equal(cli_last.status, 0);
+    assert_string_equal(cli_last.out, "-rw-------\n");
+    cli("cp -p c before; " CACHED "c -p " LONG " --json");
+    found_cached(64, 4096);
+    cli("[ before -ot c ] && echo newer; cmp before c"); /* what it holds already is not written again */
+    assert_true(cli_last.status == 0 && !cli_last.n_out);
+    cli("for how in '--spec-type none -t 1' '--cpu ref -ub 7' '--mmap -c 512' '--spec-type random --spec-fixed'; do " CACHED
+        "c -p " LONG " --ids $how | cmp - a || exit 1; done");
+    assert_int_equal(cli_last.status, 0);
+    /* a prompt that begins alike uses the file and takes its place, unless --prompt-cache-ro */
+    cli("$A run -m m.gguf -no-cnv -n 8 --temp 0 --ignore-eos -q -p " LONG "' And more.' --ids > b; " CACHED "c --prompt-cache-ro "
+        "-p " LONG "' And more.' --ids | cmp - b && cmp before c && " CACHED "c -p " LONG "' And more.' --ids | cmp - b && "
+        "! cmp -s before c");
+    assert_int_equal(cli_last.status, 0);
+    cli(CACHED "c --prompt-cache-ro -p other --json");
+    found_cached(0, 1);
+    /* with the answer: the same prompt goes on after it */
+    cli("rm -f c; " CACHED "c --prompt-cache-all -p " LONG " --json");
+    cli("T=$($A run -m m.gguf -no-cnv -n 8 --temp 0 --ignore-eos -q -p " LONG "); " CACHED "c -p " LONG "\"$T and\" --json");
+    found_cached(64, 4096);
+    cli("ln -s c link; rm -f c; : > c; " CACHED "link -p " LONG " --ids | cmp - a && [ -h link ] && [ -s c ] && rm link");
+    assert_int_equal(cli_last.status, 0); /* an empty file is a new one, and a link stays */
+    cli("ls -a | grep 'c\\.......$\\|link\\.'"); /* no rest of a file */
+    assert_int_equal(cli_last.n_out, 0);
+}
+
+static void prompt_caches_of_others_are_refused(void **state)
+{
+    (void)state;
+    mk_options o;
+    mk_shape("tiny", &o);
+    o.seed = 77;
+    cli_model("other.gguf", &o);
+    cli("rm -f c; " CACHED "c -p " LONG);
+    static const char *const cases[][3] = {
+        {"-m other.gguf", "prompt cache 'c'", "another model"}, {"--rope-scale 2", "prompt cache 'c'", "RoPE"},
+        {"--kv-type q8_0", "prompt cache 'c'", "q8_0"},
+        {"--override-kv tokenizer.ggml.add_bos_token=bool:false", "prompt cache 'c'", "overrides"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli("cp c before; " CACHED "c -p " LONG " %s", cases[i][0]);
+        cli_refused(3, cases[i][1], cases[i][2]);
+        cli("cmp c before");
+        assert_int_equal(cli_last.status, 0);
+    }
+    static const char *const files[][2] = {
+        {"head -c 1000 c > bad", "prompt cache 'bad'"}, {"printf hello > bad", "prompt cache 'bad'"},
+        {"rm bad; mkdir bad", "not a regular file"}, {"rmdir bad; mkfifo bad", "not a regular file"},
+        {"rm bad; ln -s bad bad", "'bad'"}, {"rm bad; cp c bad; printf x | dd of=bad bs=1 seek=900 conv=notrunc", "damaged"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        cli("{ %s; } 2> /dev/null; " CACHED "bad -p " LONG, files[i][0]);
+        cli_refused(3, files[i][1], "");
+    }
+    static const char *const usage[][3] = {
+        {"-p one -p two --prompt-cache c", "one prompt", "2"}, {"-p one --prompt-cache ''", "--prompt-cache", "''"},
+        {"-p one --prompt-cache-all", "--prompt-cache-all", "FILE"}, {"-p one --prompt-cache-ro", "--prompt-cache-ro", "FILE"},
+        {"-p one --prompt-cache c --prompt-cache-ro --prompt-cache-all", "exclude", "--prompt-cache-ro"},
+    };
+    for (size_t i = 0; i < sizeof usage / sizeof *usage; i++) {
+        cli("$A run -m m.gguf -no-cnv -q -n 2 %s", usage[i][0]);
+        cli_refused(2, usage[i][1], usage[i][2]);
+    }
+    cli(CACHED "missing/c -p one");
+    assert_int_equal(cli_last.status, 1); /* the answer is there, and a sentence says what failed */
+    assert_true(cli_last.n_out > 0);
+    said("cannot write the prompt cache 'missing/c'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +411,8 @@ int main(void)
         cmocka_unit_test(answers_are_told_apart),
         cmocka_unit_test(templates_are_taken),
         cmocka_unit_test(models_without_a_template),
+        cmocka_unit_test(prompts_are_cached_in_a_file),
+        cmocka_unit_test(prompt_caches_of_others_are_refused),
     };
     return cmocka_run_group_tests(tests, make_models, cli_teardown);
 }

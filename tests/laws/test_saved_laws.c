@@ -16,6 +16,7 @@
 
 #include "every.h"
 #include "formats/sections.h"
+#include "mkarch.h"
 #include "mkhead.h"
 #include "spec_rig.inc"
 
@@ -513,6 +514,41 @@ static void test_other_models_and_settings_are_refused(void **state)
     aerie_free(data);
 }
 
+/* phi3 has one table for contexts of up to 64 positions, and another. */
+static void test_contexts_of_another_rotation_are_refused(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    char path[96];
+    snprintf(path, sizeof path, "%s", path_of("phi3"));
+    need(mkarch_write(mkarch_find("phi3"), false, path, &error), &error);
+    aerie_model *phi = load(path, NULL);
+    int32_t text[20];
+    for (int i = 0; i < 20; i++) text[i] = 3 + i * 7 % 200;
+    static const uint32_t sizes[] = {32, 64, 65, 200}; /* two of each kind */
+    void *saved[4];
+    size_t n[4];
+    for (int from = 0; from < 4; from++) {
+        aerie_session_params params = aerie_session_params_default();
+        aerie_session *session;
+        aerie_request request = aerie_request_default();
+        params.n_ctx = sizes[from], params.n_threads = 1;
+        request.tokens = text, request.n_tokens = 20, request.n_predict = 1;
+        need(aerie_session_create(&session, phi, &params, &error), &error);
+        need(aerie_generate(session, &request, 1, NULL, NULL, NULL, 0, &error), &error);
+        need(aerie_prefix_save(session, text, 20, &saved[from], &n[from], &error), &error);
+        for (int k = 0; k <= from; k++) {
+            const aerie_status status = aerie_prefix_load(session, saved[k], n[k], NULL, &error);
+            assert_int_equal(status, k / 2 == from / 2 ? AERIE_OK : AERIE_ERROR_UNSUPPORTED);
+            if (status != AERIE_OK && !strstr(error.text, "longer than 64")) fail_msg("%s", error.text);
+        }
+        aerie_session_free(session);
+    }
+    for (int i = 0; i < 4; i++) aerie_free(saved[i]);
+    aerie_model_free(phi);
+    unlink(path);
+}
+
 static aerie_status callback_status;
 static bool save_in_callback(void *user, const aerie_token_event *event)
 {
@@ -644,6 +680,7 @@ int main(void)
         cmocka_unit_test(test_forks),
         cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_other_models_and_settings_are_refused),
+        cmocka_unit_test(test_contexts_of_another_rotation_are_refused),
         cmocka_unit_test(test_a_callback_may_not_save),
         cmocka_unit_test(test_cut_and_flipped_bytes_are_refused),
         cmocka_unit_test(test_mutants_with_a_right_checksum),

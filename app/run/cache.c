@@ -1,0 +1,80 @@
+/* cache.c - implements cache.h. */
+#define _XOPEN_SOURCE 700
+#include "run/cache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int load(app_cache *c, aerie_session *session, const app_text *text)
+{
+    aerie_error error = {0};
+    int32_t *tokens = NULL;
+    aerie_status status = aerie_prefix_load(session, text->data, text->n, NULL, &error);
+    if (status == AERIE_OK) status = aerie_saved_tokens(text->data, text->n, &tokens, &c->n_held, NULL, &error);
+    if (status == AERIE_ERROR_MEMORY) return app_report(APP_WORKING, status, &error);
+    if (status != AERIE_OK)
+        return app_error(APP_BAD_FILE, "prompt cache '%s': %s; remove the file or name another one", c->path, error.text);
+    c->held = malloc((c->n_held + 1) * sizeof *c->held);
+    if (c->held) memcpy(c->held, tokens, c->n_held * sizeof *tokens);
+    aerie_free(tokens);
+    return c->held ? APP_DONE : app_error_memory("the prompt cache");
+}
+
+int app_cache_open(app_cache *c, const app_options *o, aerie_session *session)
+{
+    struct stat there;
+    app_text text = {0};
+    *c = (app_cache){.path = o->prompt_cache, .all = o->prompt_cache_all, .read_only = o->prompt_cache_ro};
+    if (!c->path) return APP_DONE;
+    if (stat(c->path, &there)) {
+        if (errno != ENOENT) return app_error(APP_BAD_FILE, "cannot read the prompt cache '%s': %s", c->path, strerror(errno));
+        if (c->read_only && !o->quiet) app_note("there is no prompt cache '%s', and --prompt-cache-ro writes none", c->path);
+        return APP_DONE;
+    }
+    if (!S_ISREG(there.st_mode)) return app_error(APP_BAD_FILE, "the prompt cache '%s' is not a regular file", c->path);
+    if (!there.st_size) return APP_DONE; /* made by mktemp, for instance */
+    int bad = app_read_data(&text, c->path);
+    if (!bad) bad = load(c, session, &text);
+    app_text_free(&text);
+    return bad;
+}
+
+int app_cache_note(app_cache *c, const app_prompt *prompt, const app_answer *answer)
+{
+    if (!c->path || c->read_only || (c->tokens && !c->all)) return APP_DONE;
+    const size_t n_answer = c->all && answer->n_ids ? answer->n_ids - 1 : 0; /* the last token has not been run */
+    const size_t n = prompt->n_tokens + n_answer;
+    int32_t *tokens = malloc((n + 1) * sizeof *tokens);
+    if (!tokens) return app_error_memory("the prompt cache");
+    memcpy(tokens, prompt->tokens, prompt->n_tokens * sizeof *tokens);
+    if (n_answer) memcpy(tokens + prompt->n_tokens, answer->ids, n_answer * sizeof *tokens);
+    free(c->tokens);
+    c->tokens = tokens;
+    c->n_tokens = n;
+    return APP_DONE;
+}
+
+int app_cache_save(const app_cache *c, aerie_session *session)
+{
+    if (!c->tokens) return APP_DONE;
+    if (c->n_held >= c->n_tokens && !memcmp(c->held, c->tokens, c->n_tokens * sizeof *c->tokens)) return APP_DONE;
+    aerie_error error = {0};
+    void *data;
+    size_t n;
+    const aerie_status status = aerie_prefix_save(session, c->tokens, c->n_tokens, &data, &n, &error);
+    if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
+    char *real = realpath(c->path, NULL); /* a link stays, its file is replaced */
+    const int failed = app_replace_file(real ? real : c->path, data, n);
+    free(real);
+    aerie_free(data);
+    return failed ? app_error(APP_FAILED, "cannot write the prompt cache '%s': %s", c->path, strerror(failed)) : APP_DONE;
+}
+
+void app_cache_free(app_cache *c)
+{
+    free(c->held);
+    free(c->tokens);
+    *c = (app_cache){0};
+}
