@@ -44,16 +44,27 @@ class Answer:
         return out
 
 
+# Passes a socket on as systemd does: as descriptor 3 of the process that LISTEN_PID names.
+PASS_ON = """import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.execve(sys.argv[2], sys.argv[2:], {**os.environ, "LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"})"""
+
+
 class Server:
-    def __init__(self, *options, model="m.gguf", wait=True, env=None):
+    def __init__(self, *options, model="m.gguf", wait=True, env=None, listener=None):
+        """listener: the socket to listen on, instead of one of the server's own."""
         model_options = ["-m", os.path.join(FOLDER, model)] if model else []
         command = [AERIE, "serve", *model_options, "--port", "0", "-t", "2", "-c", "512", *os.environ.get("AERIE_SERVE_ARGS", "").split(),
                    *options]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("AERIE_")}
         # a second signal ends the server at once, without joining its threads
         clean["TSAN_OPTIONS"] = (clean.get("TSAN_OPTIONS", "") + " report_thread_leaks=0").strip()
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env={**clean, **(env or {})})
-        self.lines, self.port, self.ready = [], None, threading.Event()
+        passed = [listener.fileno()] if listener else []
+        if listener:
+            command = [sys.executable, "-c", PASS_ON, str(passed[0]), *command]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, pass_fds=passed,
+                                        env={**clean, **(env or {})})
+        self.lines, self.port, self.ready = [], listener.getsockname()[1] if listener else None, threading.Event()
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
         if not self.ready.wait(60 * SLOW) or self.port is None:
@@ -66,9 +77,9 @@ class Server:
     def read(self):
         for line in self.process.stderr:
             self.lines.append(line)
-            found = re.search(r"listening on (?:http://[^ ]*:(\d+)|/.*)$", line)
+            found = re.search(r"listening on (?:http://[^ ]*:(\d+)|/.*|the socket that was passed on)$", line)
             if found:
-                self.port = int(found.group(1) or 0)
+                self.port = int(found.group(1) or self.port or 0)
                 self.ready.set()
         self.ready.set()
 
@@ -149,6 +160,11 @@ class Server:
 
 def chat(text, **fields):
     return {"messages": [{"role": "user", "content": text}], "max_tokens": 16, "temperature": 0, **fields}
+
+
+def many(n):
+    """Tokens of an answer that shall take a while: fewer where each takes longer."""
+    return n if SLOW == 1 else n // 6
 
 
 def make_model(name, *options):
