@@ -171,7 +171,7 @@ class Laws(unittest.TestCase):
 
     def test_every_answer_is_that_of_the_request_alone(self):
         rng = random.Random(11)
-        n = int(os.environ.get("AERIE_SERVE_REQUESTS", 480 // (4 if rig.SLOW > 1 else 1)))
+        n = int(os.environ.get("AERIE_SERVE_REQUESTS", 480 // (8 if rig.SLOW > 1 else 1)))
         n_clients = int(os.environ.get("AERIE_SERVE_CLIENTS", 24))
         jobs = requests(rng, n)
         with Server("-np", "16", "--no-access-log", "--max-connections", "2000",
