@@ -175,6 +175,20 @@ AERIE_API aerie_status aerie_model_load(aerie_model **model, const char *path, c
                                         aerie_error *error);
 AERIE_API void aerie_model_free(aerie_model *model);
 
+/* How the vector of a text is made of those of its tokens. */
+typedef enum aerie_pooling {
+    AERIE_POOLING_AUTO, /* as the model's file says; where it says nothing MEAN of encoders, LAST of other models */
+    AERIE_POOLING_MEAN,
+    AERIE_POOLING_CLS,  /* the first token's */
+    AERIE_POOLING_LAST, /* the last token's */
+    AERIE_POOLING_RANK, /* the first token's through a classification head: one number, for reranking */
+} aerie_pooling;
+
+/* "auto", "mean", ...; NULL for an unknown value. */
+AERIE_API const char *aerie_pooling_name(aerie_pooling pooling);
+/* false for an unknown name. */
+AERIE_API bool aerie_pooling_parse(const char *name, aerie_pooling *pooling);
+
 typedef struct aerie_model_info {
     const char *name, *arch, *tokenizer; /* lent by the model */
     const char *cpu_level;               /* kernels in use, e.g. "avx512"; "" for vocab_only */
@@ -189,6 +203,8 @@ typedef struct aerie_model_info {
     int32_t bos, eos;                    /* -1 = none */
     bool has_chat_template;
     const char *chat_template;           /* its text (Jinja), lent; NULL if there is none */
+    bool is_encoder;                     /* embeds texts ("Embeddings"), cannot generate any */
+    aerie_pooling pooling;               /* what AERIE_POOLING_AUTO stands for; AUTO for vocab_only */
 } aerie_model_info;
 
 /* size: sizeof *info. */
@@ -719,6 +735,58 @@ AERIE_API void aerie_task_free(aerie_task *task);
 AERIE_API aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
                                       aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
                                       aerie_error *error);
+
+/* ---- Embeddings -------------------------------------------------------------------------------------------
+ *
+ * One vector for each text, from an encoder (BERT and its like) or from any other model. The vector of a text depends on the
+ * model file, the text and the pooling alone: not on the texts beside it, threads or CPU level (law 1).
+ * One thread at a time uses an embedder. Several embedders, and sessions, may share a model. */
+
+typedef struct aerie_embedder aerie_embedder;
+
+typedef struct aerie_embedder_params {
+    size_t size;
+    uint32_t n_ctx;     /* tokens of a text, at most; 0 = what the model was trained for, of other models than encoders at
+                         * most 4096 */
+    uint32_t n_batch;   /* tokens of a pass over the weights, of several texts; 0 = 512. Encoders take whole texts, so of them it
+                         * is at least n_ctx */
+    uint32_t n_threads; /* 0 = a thread per core that this process may use */
+    aerie_pooling pooling;
+    int32_t normalize;  /* 2: to length 1 (default); 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760; any p
+                         * up to 64: to p-norm 1; -1: not at all. With RANK nothing is done */
+} aerie_embedder_params;
+
+AERIE_INITIALISER(embedder_params)
+
+/* The model outlives the embedder. Errors: ARGUMENT (no weights, numbers out of range), UNSUPPORTED (RANK of a model without a
+ * classification head), MEMORY (how much is needed). */
+AERIE_API aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model *model,
+                                             const aerie_embedder_params *params, aerie_error *error);
+AERIE_API void aerie_embedder_free(aerie_embedder *embedder);
+/* Numbers of a vector: the model's n_embd; 1 with RANK. */
+AERIE_API uint32_t aerie_embedder_n_out(const aerie_embedder *embedder);
+/* Tokens of a text, at most. */
+AERIE_API uint32_t aerie_embedder_n_ctx(const aerie_embedder *embedder);
+/* Never AUTO. */
+AERIE_API aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder);
+
+/* A text as tokens; aerie_tokenize with add_special makes them. */
+typedef struct aerie_embed_text {
+    const int32_t *tokens; /* [n_tokens], lent for the call */
+    size_t n_tokens;
+    size_t n_first;        /* tokens from here on are those of a second text (aerie_rerank_tokens); 0, n_tokens: there is none */
+    uint64_t reserved[2];
+} aerie_embed_text;
+
+/* vectors [n][aerie_embedder_n_out] is the caller's. Errors: ARGUMENT (a text without tokens, an unknown token), LIMIT (a text
+ * longer than n_ctx: which, and how long); nothing is computed then. */
+AERIE_API aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors,
+                                   aerie_error *error);
+/* The tokens of a query and a document that a reranking model judges together: BOS query EOS document EOS, where the vocabulary
+ * has these. tokens as in aerie_tokenize; *n_first: where the document begins. Text like [SEP] is text. Any thread. */
+AERIE_API aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
+                                           size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first,
+                                           aerie_error *error);
 
 /* ---- Saved sequences -------------------------------------------------------------------------------------
 

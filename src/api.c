@@ -186,6 +186,8 @@ static void fill_info(const aerie_model *model, aerie_model_info *info)
     info->n_heads = h->n_heads;
     info->n_kv_heads = h->n_kv_heads;
     info->n_ff = h->n_ff;
+    info->is_encoder = h->encoder;
+    info->pooling = ae_api_pooling(model->model);
 }
 
 void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size_t size)
@@ -315,6 +317,13 @@ aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text,
 aerie_sampling aerie_sampling_default(void)
 {
     return ae_sampling_default();
+}
+
+aerie_status ae_api_check_decoder(const ae_model *model, aerie_error *error)
+{
+    if (!model->hparams.encoder) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture %s is an encoder: it embeds texts (aerie embed), but cannot "
+                   "generate any", ae_gguf_path(model->gguf), model->hparams.arch);
 }
 
 static const char *const spec_names[] = {
@@ -508,8 +517,14 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     ae_model *model = NULL;
     AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
     aerie_status status = ae_model_load(&model, path, &options, error);
-    if (status == AERIE_OK) status = ae_api_resolve(model, session_params, false, &sp, error);
-    if (status == AERIE_OK) {
+    if (status == AERIE_OK && model->hparams.encoder) {
+        const ae_load_options no = ae_api_net_options(&mp);
+        plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
+        plan->session_bytes = ae_api_embedder_bytes(model, backend);
+    } else if (status == AERIE_OK) {
+        status = ae_api_resolve(model, session_params, false, &sp, error);
+    }
+    if (status == AERIE_OK && !model->hparams.encoder) {
         const ae_engine_options eo = ae_api_engine_options(&sp, model->hparams.n_vocab);
         const ae_load_options no = ae_api_net_options(&mp);
         plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
@@ -590,6 +605,7 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
 {
     *session = NULL;
     if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "a session needs a model loaded with its weights");
+    AE_TRY(ae_api_check_decoder(model->model, error));
     aerie_session *s = ae_alloc(1, sizeof *s);
     if (!s) return ae_fail_memory(error, "a session", sizeof *s);
     s->model = model;

@@ -41,6 +41,7 @@ aerie_status ae_api_create_draft_model(aerie_session *s, ae_drafter **drafter, a
 {
     const aerie_model *draft = s->params.spec.draft_model;
     if (!draft->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the draft model was loaded without its weights");
+    AE_TRY(ae_api_check_decoder(draft->model, error));
     ae_vocab_map *map;
     AE_TRY(map_vocabularies(s->model->vocab, s->model->model->name, draft->model, &map, error));
     if (map) {
@@ -101,6 +102,8 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
     AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
     aerie_status status = ae_model_load(&target, path, &target_options, error);
     if (status == AERIE_OK) status = ae_model_load(&draft, draft_path, &options, error);
+    if (status == AERIE_OK) status = ae_api_check_decoder(target, error);
+    if (status == AERIE_OK) status = ae_api_check_decoder(draft, error);
     if (status == AERIE_OK) status = plan_draft(target, draft, backend, &mp, session_params, plan, error);
     ae_api_give(theirs, plan_size, plan, sizeof *plan);
     ae_model_free(draft);

@@ -144,6 +144,13 @@ const char *ae_api_piece(aerie_task *task, int32_t token, uint32_t *n);
 /* The task's text goes on after its saved answer. */
 aerie_status ae_api_replay_text(aerie_task *task, aerie_error *error);
 
+/* UNSUPPORTED for a model that cannot generate. */
+aerie_status ae_api_check_decoder(const ae_model *model, aerie_error *error);
+/* api_embed.c: how a model's texts are pooled unless the caller says otherwise. */
+aerie_pooling ae_api_pooling(const ae_model *model);
+/* Bytes of an embedder with the usual parameters. */
+uint64_t ae_api_embedder_bytes(const ae_model *model, const ae_backend *backend);
+
 #define AE_API_MAX_CTX (1u << 24)
 
 /* Parameters with their defaults filled in. ARGUMENT for what cannot be. tests: the drafters of api_test.h are known. */

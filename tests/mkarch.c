@@ -96,7 +96,8 @@ static aerie_status write_key(void *context, const char *line, aerie_error *erro
     double values[MAX_VALUES];
     if (!next_word(&at, type) || type[1] || !next_word(&at, name) || !next_word(&at, word))
         return bad_line(w->spec, line, error);
-    snprintf(key, sizeof key, "%s.%s", w->spec->arch, name);
+    if (*name == '.') snprintf(key, sizeof key, "%s", name + 1);
+    else snprintf(key, sizeof key, "%s.%s", w->spec->arch, name);
     if (*type == 's')
         return next_word(&at, rest) ? bad_line(w->spec, line, error) : ae_gguf_writer_string(w->writer, key, word, error);
     size_t n = 0;

@@ -39,6 +39,10 @@
         #n "\n"
 #define SHARED(set, ff)                                                                                                        \
     set " ffn_gate_shexp w 64 " #ff "\n" set " ffn_up_shexp w 64 " #ff "\n" set " ffn_down_shexp w2 " #ff " 64\n"
+#define ENCODER_EMBED(types)                                                                                                   \
+    "- token_embd e 64 264\n- token_types e0.3 64 " types "\n- token_embd_norm n 64\n- token_embd_norm.bias b 64\n"
+#define ENCODER_NORMS                                                                                                          \
+    "* attn_output_norm n 64\n* attn_output_norm.bias b 64\n* layer_output_norm n 64\n* layer_output_norm.bias b 64\n"
 #define PRE_NORMS "* attn_norm n 64\n* ffn_norm n 64\n"
 #define NEXTN(set)                                                                                                             \
     set " nextn.eh_proj w 128 64\n" set " nextn.enorm n 64\n" set " nextn.hnorm n 64\n"
@@ -373,5 +377,18 @@ const mkarch_spec mkarch_specs[] = {
      "- token_embd e0.3 64 264\n- token_embd_norm n 64\n" PRE_NORMS QKVO("A", 64, 32) QK_NORM("A", 16, 16)
      "cC shortconv.conv c 3 64\ncC shortconv.in_proj w 64 192\ncC shortconv.out_proj w 64 64\n" FFN("c", 96)
      ROUTER("AC", 8) "AC exp_probs_b.bias b 8\n" STACK("AC", 8, 32)},
+/* ---- Encoders ------------------------------------------------------------------------------------- */
+    {"bert", "bert", "aaa",
+     ROWS(64, 96) LAYER_NORM "u attention.head_count 4\nb attention.causal 0\nu pooling_type 1\nu .tokenizer.ggml.token_type_count 2\n",
+     ENCODER_EMBED("2") "- position_embd e0.3 64 256\n" QKVO("*", 64, 64) QKV_BIAS("*", 64, 64) "* attn_output.bias b 64\n"
+     ENCODER_NORMS "* ffn_up w 64 96\n* ffn_up.bias b 96\n* ffn_down w2 96 64\n* ffn_down.bias b 64\n"},
+    {"bert-rank", "bert", "aa",
+     ROWS(64, 96) LAYER_NORM "u attention.head_count 2\nb attention.causal 0\nu pooling_type 4\nu .tokenizer.ggml.token_type_count 2\n",
+     ENCODER_EMBED("2") "- position_embd e0.3 64 256\n- cls w 64 64\n- cls.bias b 64\n- cls.output.weight. w 64 1\n"
+     "- cls.output.bias b 1\n" QKVO("*", 64, 64) ENCODER_NORMS "* ffn_up w 64 96\n* ffn_down w2 96 64\n"},
+    {"nomic-bert", "nomic-bert", "aaa",
+     ROWS(64, 96) LAYER_NORM "u attention.head_count 4\nb attention.causal 0\nu pooling_type 1\nf rope.freq_base 1000\n"
+     "u .tokenizer.ggml.token_type_count 2\n",
+     ENCODER_EMBED("2") "* attn_qkv w 64 192\n* attn_output w 64 64\n" ENCODER_NORMS FFN("*", 96)},
 };
 const size_t mkarch_n_specs = sizeof mkarch_specs / sizeof mkarch_specs[0];

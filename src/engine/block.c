@@ -76,18 +76,18 @@ void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, f
     m->out[m->n_weights++] = (struct ae_matmul_out){weight, bias, y, stride, add};
 }
 
-static void norm_rows(const ae_block *b, float *x, const float *weight)
+static void norm_rows(const ae_block *b, float *x, const float *weight, const float *bias)
 {
     const uint32_t n = b->h->n_embd;
     b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = n, .x = x, .x_stride = n, .weight = weight,
-                                       .eps = b->h->norm_eps, .layer = b->h->layer_norm});
+                                       .eps = b->h->norm_eps, .layer = b->h->layer_norm, .bias = bias});
 }
 
 /* What a block gave stands in y: normed and scaled it joins the stream. */
 static void join(const ae_block *b, const float *norm)
 {
     const uint32_t n = b->h->n_embd;
-    if (norm) norm_rows(b, b->y, norm);
+    if (norm) norm_rows(b, b->y, norm, NULL);
     b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, b->h->residual_scale, b->y, n, b->x, n});
 }
 
@@ -268,9 +268,9 @@ static void both(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *
 {
     const uint32_t n = b->h->n_embd;
     dense(b, s, l, true);
-    norm_rows(b, b->y, l->dense_post_norm);
+    norm_rows(b, b->y, l->dense_post_norm, NULL);
     experts(b, s, l, l->e_norm, b->y2);
-    norm_rows(b, b->y2, l->e_post_norm);
+    norm_rows(b, b->y2, l->e_post_norm, NULL);
     b->ops->axpy(b->stream, &(ae_axpy){b->n_rows, n, 1.0f, b->y2, n, b->y, n});
 }
 
@@ -292,16 +292,19 @@ static void add_layer_embedding(const ae_block *b, const ae_layer_spec *s, const
 
 void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_layer *l)
 {
-    const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel;
-    if (s->mixer == AE_MIXER_ATTENTION) attention(b, s, l, scaled || parallel || l->attn_post_norm);
-    if (s->mixer == AE_MIXER_MLA) ae_block_mla(b, s, l, scaled || parallel || l->attn_post_norm);
-    if (s->mixer == AE_MIXER_RECUR) ae_block_recur(b, l, scaled || parallel || l->attn_post_norm);
-    if (!parallel && s->mixer != AE_MIXER_NONE && (scaled || l->attn_post_norm)) join(b, l->attn_post_norm);
-    const bool to_y = scaled || l->ffn_post_norm;
+    const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
+    const float *attn_norm = of_stream ? NULL : l->attn_post_norm, *ffn_norm = of_stream ? NULL : l->ffn_post_norm;
+    if (s->mixer == AE_MIXER_ATTENTION) attention(b, s, l, scaled || parallel || attn_norm);
+    if (s->mixer == AE_MIXER_MLA) ae_block_mla(b, s, l, scaled || parallel || attn_norm);
+    if (s->mixer == AE_MIXER_RECUR) ae_block_recur(b, l, scaled || parallel || attn_norm);
+    if (!parallel && s->mixer != AE_MIXER_NONE && (scaled || attn_norm)) join(b, attn_norm);
+    if (of_stream) norm_rows(b, b->x, l->attn_post_norm, l->attn_post_norm_b);
+    const bool to_y = scaled || ffn_norm;
     if (s->ffn == AE_FFN_DENSE) dense(b, s, l, to_y && !parallel);
     if (s->ffn == AE_FFN_EXPERTS) experts(b, s, l, l->ffn_norm, to_y ? b->y : NULL);
     if (s->ffn == AE_FFN_BOTH) both(b, s, l);
-    if (s->ffn != AE_FFN_NONE && to_y && !parallel) join(b, l->ffn_post_norm);
+    if (s->ffn != AE_FFN_NONE && to_y && !parallel) join(b, ffn_norm);
+    if (of_stream) norm_rows(b, b->x, l->ffn_post_norm, l->ffn_post_norm_b);
     if (parallel) join(b, NULL); /* the block has read the stream: what the mixer gave may join it */
     if (l->ple_gate) add_layer_embedding(b, s, l);
     if (l->out_scale != 1.0f)

@@ -30,7 +30,7 @@ static uint32_t list_eog(const ae_vocab *vocab, int32_t *out)
 static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backend, const ae_engine_options *o, ae_engine *e)
 {
     const size_t n = o->n_batch, n_logits = (size_t)o->n_outputs * m->hparams.n_vocab;
-    ae_rows_layout(l, n, o->n_outputs, false, &e->rows);
+    ae_rows_layout(l, n, o->n_outputs, m->hparams.encoder ? AE_ROWS_ENCODER : AE_ROWS_TOKENS, &e->rows);
     e->out_index = ae_layout_add(l, n, sizeof(int32_t));
     e->n_added = ae_layout_add(l, o->n_seqs, sizeof *e->n_added);
     e->logits_room = ae_layout_add(l, backend->ops->view_needs_room ? n_logits : 0, sizeof(float));
@@ -49,7 +49,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
 {
     const ae_hparams *h = &m->hparams;
     const size_t n = o->n_batch;
-    ae_rows_layout(l, n, o->n_outputs, false, &e->on_device);
+    ae_rows_layout(l, n, o->n_outputs, m->hparams.encoder ? AE_ROWS_ENCODER : AE_ROWS_TOKENS, &e->on_device);
     e->walked = ae_layout_add(l, o->n_seqs, sizeof *e->walked);
     e->proposals = ae_layout_add(l, o->n_outputs, sizeof *e->proposals);
     e->n_eog = list_eog(m->vocab, NULL);
@@ -330,6 +330,21 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
         const uint32_t in_place = ae_tree_path(tree->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AE_TREE_MAX);
         const int32_t parent = tree->parent[i] < 0 ? root : (int32_t)*first + tree->parent[i];
         add_row(e, seq, tree->token[i], base + depth - 1, base + i, base + in_place, parent, true);
+    }
+    return AERIE_OK;
+}
+
+aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first, uint32_t *first,
+                                aerie_error *error)
+{
+    const bool encoder = e->net->model->hparams.encoder;
+    if (encoder && seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
+        return ae_fail(error, AERIE_ERROR_INTERNAL, "sequence %u of an encoder holds a text already; please report", seq);
+    AE_TRY(ae_engine_add_chain(e, seq, tokens, n, AE_EXPORT_NONE, first, error));
+    for (uint32_t i = 0; encoder && i < n; i++) {
+        e->rows.n_inplace[*first + i] = (int32_t)n;
+        e->rows.last[*first + i] = (int32_t)n - 1;
+        e->rows.type[*first + i] = i >= n_first && e->net->model->hparams.n_types > 1;
     }
     return AERIE_OK;
 }

@@ -62,6 +62,11 @@ typedef enum ae_export {
  * LIMIT: too many rows, or the context is full (both numbers said). INTERNAL: not added in this order. */
 aerie_status ae_engine_add_chain(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
                                  uint32_t *first, aerie_error *error);
+/* The same without logits, for a text whose hidden rows are wanted (options.taps). Of encoders, which take no other rows, it is
+ * the whole text at once, in an empty sequence, to be truncated after the pass; tokens [n_first, n) have the second token type
+ * where there are two. */
+aerie_status ae_engine_add_text(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first,
+                                uint32_t *first, aerie_error *error);
 /* The tree's rows, tentative, hanging on the chain added just before for the same sequence; all export logits. LIMIT also for
  * more rows than a recurrent model has records. */
 aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error);

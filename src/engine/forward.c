@@ -61,6 +61,27 @@ static void layer_embeddings(ae_engine *e)
     scale(e, e->ple, n, 1.0f / sqrtf(2.0f));
 }
 
+/* Rows of a table join the stream. */
+static void add_rows(ae_engine *e, const ae_weight *table, const int32_t *rows)
+{
+    const ae_backend_ops *ops = e->backend->ops;
+    const uint32_t n = e->net->model->hparams.n_embd;
+    ops->lookup(e->stream, table, rows, e->n_rows, e->block.y, n);
+    ops->axpy(e->stream, &(ae_axpy){e->n_rows, n, 1.0f, e->block.y, n, e->block.x, n});
+}
+
+/* Of encoders the stream starts with token, token type and position, normed. */
+static void begin_encoder(ae_engine *e)
+{
+    const ae_net *net = e->net;
+    const ae_hparams *h = &net->model->hparams;
+    if (net->types) add_rows(e, net->types, e->on_device.type);
+    if (net->positions) add_rows(e, net->positions, e->on_device.pos);
+    e->backend->ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = 1, .dim = h->n_embd, .x = e->block.x,
+                                                .x_stride = h->n_embd, .weight = net->embed_norm, .eps = h->norm_eps,
+                                                .layer = h->layer_norm, .bias = net->embed_norm_b});
+}
+
 static void put_logits(ae_engine *e)
 {
     const ae_backend_ops *ops = e->backend->ops;
@@ -82,7 +103,8 @@ void ae_forward(ae_engine *e)
 {
     const ae_backend_ops *ops = e->backend->ops;
     const ae_hparams *h = &e->net->model->hparams;
-    const ae_places places = ae_rows_places(&e->on_device, e->n_rows, e->kv);
+    ae_places places = ae_rows_places(&e->on_device, e->n_rows, e->kv);
+    if (h->encoder) places.pos = e->on_device.last; /* a row sees all of its text */
     ae_places part_places = places;
     part_places.tables = ae_kv_part_tables(e->kv);
     ae_block block = e->block;
@@ -101,6 +123,7 @@ void ae_forward(ae_engine *e)
         ops->map(e->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = e->n_rows, .dim = h->n_embd, .x = e->block.x,
                                       .x_stride = h->n_embd, .a = h->embedding_scale});
     if (h->n_embd_layer) layer_embeddings(e);
+    if (h->encoder) begin_encoder(e);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         tap(e, i);
         ae_block_layer(&block, &e->net->model->layers[i].spec, &e->net->layers[i]);

@@ -19,7 +19,7 @@ static void list_experts(ae_parts *p, const ae_hparams *h, const ae_layer *from,
     add_experts(p, x->n, from->e_down, 0, x->n_latent ? x->n_latent : h->n_embd, to->e_down);
 }
 
-#define PARTS_OUTSIDE 12
+#define PARTS_OUTSIDE 16
 
 /* Queries, keys and values: each by itself, or as rows of one tensor. */
 static void list_qkv(ae_parts *p, const ae_layer *from, ae_net_layer *to)
@@ -80,6 +80,7 @@ void ae_net_list_layer(ae_parts *p, const ae_hparams *h, const ae_layer *from, a
     } vectors[] = {
         {from->attn_norm, &to->attn_norm}, {from->attn_norm_b, &to->attn_norm_b}, {from->attn_post_norm, &to->attn_post_norm},
         {from->ffn_norm, &to->ffn_norm}, {from->ffn_norm_b, &to->ffn_norm_b}, {from->ffn_post_norm, &to->ffn_post_norm},
+        {from->attn_post_norm_b, &to->attn_post_norm_b}, {from->ffn_post_norm_b, &to->ffn_post_norm_b},
         {from->bq, &to->bq}, {from->bk, &to->bk}, {from->bv, &to->bv}, {from->bo, &to->bo}, {from->b_gate, &to->b_gate},
         {from->b_up, &to->b_up}, {from->b_down, &to->b_down}, {from->q_norm, &to->q_norm}, {from->k_norm, &to->k_norm},
         {from->sinks, &to->sinks}, {from->router_b, &to->router_b}, {from->router_bias, &to->router_bias},
@@ -119,6 +120,10 @@ static void list_parts(ae_net *net)
                     &net->embedding);
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) list_layer(net, i);
     ae_parts_weight(&net->parts, m->ple_embedding, AE_WEIGHT_LOOKUP, &net->ple_embedding);
+    ae_parts_weight(&net->parts, m->positions, AE_WEIGHT_LOOKUP, &net->positions);
+    ae_parts_weight(&net->parts, m->types, AE_WEIGHT_LOOKUP, &net->types);
+    ae_parts_vector(&net->parts, m->embed_norm, &net->embed_norm);
+    ae_parts_vector(&net->parts, m->embed_norm_b, &net->embed_norm_b);
     ae_parts_weight(&net->parts, m->ple_model_proj, AE_WEIGHT_MATMUL, &net->ple_model_proj);
     ae_parts_vector(&net->parts, m->ple_proj_norm, &net->ple_proj_norm);
     ae_parts_ones(&net->parts, AE_MAX_HEAD_DIM, &net->ones);

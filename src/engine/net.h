@@ -26,6 +26,7 @@ typedef struct ae_net_mla {
 /* A layer's weights; names as in ae_layer, fused ones split. Absent ones are NULL. */
 typedef struct ae_net_layer {
     float *attn_norm, *attn_norm_b, *attn_post_norm, *ffn_norm, *ffn_norm_b, *ffn_post_norm; /* device f32 */
+    float *attn_post_norm_b, *ffn_post_norm_b;
     ae_weight *wq, *wk, *wv, *wo, *out_gate, *w_gate, *w_up, *w_down;
     float *bq, *bk, *bv, *bo, *b_gate, *b_up, *b_down;
     float *q_norm, *k_norm, *sinks;
@@ -49,7 +50,9 @@ typedef struct ae_net {
     const ae_model *model;
     ae_backend *backend;
     ae_weight *embedding; /* lookup; the same object as output when the head is tied */
-    ae_weight *output;    /* matmul */
+    ae_weight *output;    /* matmul; NULL: an encoder, which has no out_norm either */
+    ae_weight *positions, *types; /* lookup, of encoders; or NULL */
+    float *embed_norm, *embed_norm_b;
     float *out_norm;      /* [n_embd] device f32 */
     float *out_norm_b, *output_b; /* or NULL */
     ae_weight *ple_embedding, *ple_model_proj; /* or NULL; names as in ae_model */

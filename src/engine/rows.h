@@ -17,13 +17,20 @@ typedef struct ae_rows {
     int32_t *parent;    /* [n_batch] row of the pass that comes before it; -1: the newest live position */
     int32_t *rope_pos;  /* [n_batch] of drafter heads: the position that the row is rotated to */
     int32_t *fed_from;  /* [n_batch] of drafter heads: where a drafted row's feature is kept */
+    int32_t *last;      /* [n_batch] of encoders: the last position that the row sees */
+    int32_t *type;      /* [n_batch] of encoders: token type */
     int32_t *out_rows;  /* [n_outputs] row of each output */
     int32_t *out_fed;   /* [n_outputs] of drafter heads: where an output's feedback is kept */
     int32_t *path;      /* [n_batch][AE_TREE_MAX] */
 } ae_rows;
 
-/* head: with the arrays of drafter heads. */
-void ae_rows_layout(ae_layout *layout, size_t n_batch, size_t n_outputs, bool head, ae_rows *rows);
+typedef enum ae_rows_kind {
+    AE_ROWS_TOKENS,
+    AE_ROWS_HEAD,    /* with the arrays of drafter heads */
+    AE_ROWS_ENCODER, /* with those of encoders */
+} ae_rows_kind;
+
+void ae_rows_layout(ae_layout *layout, size_t n_batch, size_t n_outputs, ae_rows_kind kind, ae_rows *rows);
 /* Sends the first n_rows rows of `host` to `device`, and the page tables of their sequences. Rows of a sequence are
  * adjacent. */
 void ae_rows_upload(const ae_rows *host, const ae_rows *device, uint32_t n_rows, uint32_t n_outputs, ae_kv *kv,

@@ -94,6 +94,10 @@ static const ae_arch archs[] = {
     {.name = "exaone4", .rope_neox = true, .norms = AE_NORMS_POST, .qk_norm = AE_QK_NORM_HEAD, .window_period = 4,
      .window = 4096, .only_layers = 64, .full_rope = AE_ROTATION_NONE},
     {.name = "starcoder2", .rope_neox = true, .layer_norm = true, .activation = AE_ACTIVATION_GELU, .ungated = true},
+    /* encoders: BERT, and with a rotation and gated feed-forward blocks nomic-embed-text */
+    {.name = "bert", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .no_rope_period = 1,
+     .activation = AE_ACTIVATION_GELU, .ungated = true},
+    {.name = "nomic-bert", .encoder = true, .norms = AE_NORMS_STREAM, .layer_norm = true, .rope_neox = true},
     /* heads that draft */
     {.name = "eagle", .drafter = true},
     {.name = "eagle3", .drafter = true},
@@ -113,5 +117,5 @@ const char *ae_model_known_archs(void)
            "gemma4, gpt-oss, glm4, glm4moe, "
            "deepseek, deepseek2, dots1, minimax-m2, step35, ernie4_5, ernie4_5-moe, hunyuan-dense, hunyuan-moe, phi3, olmo2, olmoe, "
            "command-r, cohere2, granite, granitemoe, granitehybrid, nemotron_h, nemotron_h_moe, lfm2, lfm2moe, "
-           "seed_oss, exaone4, starcoder2";
+           "seed_oss, exaone4, starcoder2, bert, nomic-bert";
 }

@@ -27,6 +27,7 @@ typedef enum ae_arch_norms {
     AE_NORMS_POST,     /* of what they add alone */
     AE_NORMS_PARALLEL, /* one, before both */
     AE_NORMS_ONE,      /* before the mixer or the feed-forward block: a layer has but one of them */
+    AE_NORMS_STREAM,   /* of the stream itself, after mixer and feed-forward block */
 } ae_arch_norms;
 
 /* How some layers rotate, where it is not as the keys say. */
@@ -47,6 +48,7 @@ typedef enum ae_arch_logit_scale {
 typedef struct ae_arch {
     const char *name; /* general.architecture and the prefix of its keys */
     bool drafter;     /* a head that drafts for another model; not runnable by itself */
+    bool encoder;     /* ae_hparams.encoder; with no_rope_period 1 it has a table of positions */
     ae_arch_norms norms;
     bool layer_norm;
     const char *ffn_norm;  /* the tensor before the feed-forward block; NULL: "ffn_norm" */

@@ -326,6 +326,17 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     return AERIE_OK;
 }
 
+/* How the file wants texts pooled; encoders without rotations need no angles. */
+static aerie_status read_pooling(ae_binder *b, ae_hparams *h)
+{
+    uint32_t pooling = AE_POOLING_NONE;
+    if (h->encoder && b->arch->no_rope_period == 1) h->n_ropes = 0;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "pooling_type"), false, &pooling, b->error));
+    AE_TRY(ae_bind_range(b, "pooling_type", pooling, AE_POOLING_NONE, AE_POOLING_RANK));
+    h->pooling = (ae_pooling)pooling;
+    return AERIE_OK;
+}
+
 static aerie_status read_limits(ae_binder *b, const ae_hparams *h, ae_layer *layers)
 {
     static const char *const names[] = {"swiglu_clamp_exp", "swiglu_clamp_shexp"};
@@ -365,6 +376,8 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     h->arch = b->arch->name;
     h->layer_norm = b->arch->layer_norm;
     h->parallel = b->arch->norms == AE_NORMS_PARALLEL;
+    h->norm_stream = b->arch->norms == AE_NORMS_STREAM;
+    h->encoder = b->arch->encoder;
     AE_TRY(ae_bind_hparams(b, h, arena));
     if (rope) AE_TRY(ae_bind_rope(b, h, rope));
     AE_TRY(read_experts(b, h));
@@ -377,5 +390,6 @@ aerie_status ae_bind_model_hparams(ae_binder *b, ae_hparams *h, const aerie_rope
     AE_TRY(read_attention(b, h, layers));
     AE_TRY(ae_bind_recur_hparams(b, h, layers));
     AE_TRY(read_scalars(b, h));
+    AE_TRY(read_pooling(b, h));
     return read_limits(b, h, layers);
 }

@@ -90,6 +90,12 @@ static aerie_status bind_norms(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     const ae_arch *a = b->arch;
     const uint32_t e = h->n_embd;
     char name[48];
+    if (a->norms == AE_NORMS_STREAM) {
+        AE_TRY(ae_bind_layer(b, i, "attn_output_norm.weight", true, 0, e, &l->attn_post_norm));
+        AE_TRY(ae_bind_layer(b, i, "attn_output_norm.bias", false, 0, e, &l->attn_post_norm_b));
+        AE_TRY(ae_bind_layer(b, i, "layer_output_norm.weight", true, 0, e, &l->ffn_post_norm));
+        return ae_bind_layer(b, i, "layer_output_norm.bias", false, 0, e, &l->ffn_post_norm_b);
+    }
     if (a->norms == AE_NORMS_ONE)
         return ae_bind_layer(b, i, "attn_norm.weight", true, 0, e, l->spec.mixer ? &l->attn_norm : &l->ffn_norm);
     if (a->norms != AE_NORMS_POST) {
@@ -140,12 +146,44 @@ static aerie_status bind_layers(ae_binder *b, ae_model *m, uint32_t first)
     return AERIE_OK;
 }
 
+/* A table of as many rows as the file has, up to `most`. */
+static aerie_status bind_table(ae_binder *b, const char *name, bool required, uint32_t most, uint32_t n_embd, uint32_t *n_rows,
+                               ae_tensor_ref *out)
+{
+    const ae_gguf_tensor *t = ae_gguf_tensor_find(b->gguf, name);
+    if (t && t->ne[1] > most)
+        return ae_fail(b->error, AERIE_ERROR_LIMIT, "%s: tensor %s has %lld rows; at most %u are possible", ae_gguf_path(b->gguf),
+                       name, (long long)t->ne[1], most);
+    *n_rows = t ? (uint32_t)t->ne[1] : 0;
+    return ae_bind(b, name, required, *n_rows, n_embd, out);
+}
+
+/* What encoders have before their layers, and after them to judge a pair of texts. */
+static aerie_status bind_encoder(ae_binder *b, ae_model *m)
+{
+    ae_hparams *h = &m->hparams;
+    const uint32_t e = h->n_embd;
+    if (b->arch->no_rope_period == 1)
+        AE_TRY(bind_table(b, "position_embd.weight", true, 1u << 20, e, &h->n_positions, &m->positions));
+    AE_TRY(bind_table(b, "token_types.weight", false, 1u << 10, e, &h->n_types, &m->types));
+    AE_TRY(ae_bind(b, "token_embd_norm.weight", true, 0, e, &m->embed_norm));
+    AE_TRY(ae_bind(b, "token_embd_norm.bias", false, 0, e, &m->embed_norm_b));
+    AE_TRY(ae_bind(b, "cls.weight", false, e, e, &m->cls));
+    AE_TRY(ae_bind(b, "cls.bias", false, 0, e, &m->cls_b));
+    AE_TRY(ae_bind(b, "cls.output.weight", false, 1, e, &m->cls_out));
+    return ae_bind(b, "cls.output.bias", false, 0, 1, &m->cls_out_b);
+}
+
 static aerie_status bind_tensors(ae_binder *b, ae_model *m)
 {
     const ae_hparams *h = &m->hparams;
     const char *norm = b->arch->out_norm ? b->arch->out_norm : "output_norm";
     char name[48];
     AE_TRY(ae_bind(b, "token_embd.weight", true, h->n_vocab, h->n_embd, &m->embedding));
+    if (h->encoder) {
+        AE_TRY(bind_encoder(b, m));
+        return bind_layers(b, m, 0);
+    }
     snprintf(name, sizeof name, "%s.weight", norm);
     AE_TRY(ae_bind(b, name, true, 0, h->n_embd, &m->out_norm));
     snprintf(name, sizeof name, "%s.bias", norm);
@@ -389,6 +427,13 @@ aerie_status ae_model_load(ae_model **out, const char *path, const ae_model_opti
                                           .n_overrides = how.n_overrides};
     AE_TRY(ae_gguf_open(&gguf, path, &gguf_options, error));
     return take_over(out, gguf, &how, error);
+}
+
+aerie_status ae_model_read_f32(const ae_model *model, ae_tensor_ref tensor, float *x, size_t n, aerie_error *error)
+{
+    ae_binder b = {.gguf = model->gguf, .error = error};
+    if (n > UINT32_MAX) return ae_fail(error, AERIE_ERROR_LIMIT, "%s: a tensor of %zu numbers", ae_gguf_path(model->gguf), n);
+    return ae_bind_read_f32(&b, tensor, x, (uint32_t)n);
 }
 
 void ae_model_free(ae_model *model)

@@ -154,6 +154,15 @@ typedef struct ae_layer_spec {
     float limit, shared_limit; /* of activations that have one: of experts; of the shared expert and the dense block */
 } ae_layer_spec;
 
+/* Values of pooling_type in a file. */
+typedef enum ae_pooling {
+    AE_POOLING_NONE, /* a row for each token; also where the file says nothing */
+    AE_POOLING_MEAN,
+    AE_POOLING_CLS,  /* the first row */
+    AE_POOLING_LAST, /* the last row */
+    AE_POOLING_RANK, /* the first row through a classification head: one number */
+} ae_pooling;
+
 typedef struct ae_hparams {
     const char *arch;     /* "llama" */
     uint32_t n_vocab;     /* rows of the output head */
@@ -165,6 +174,10 @@ typedef struct ae_hparams {
     float norm_eps;
     bool layer_norm;      /* all norms but those of queries and keys subtract the mean */
     bool parallel;        /* attention and feed-forward block both take the layer's normed input */
+    bool norm_stream;     /* blocks take the stream as it is, and it is normed itself after each of them */
+    bool encoder;         /* a row attends to all rows of its text, also to later ones; there is no output head */
+    uint32_t n_positions, n_types; /* rows of the tables of positions and token types; 0 = no such table */
+    ae_pooling pooling;   /* how an embedding is made of a text's rows, as the file says */
     float embedding_scale, residual_scale, logit_scale; /* 1 = none */
     float logit_softcap;  /* 0 = none */
     /* of queries at position p: 1 + temp_scale * ln(floor((p + temp_offset) / temp_length) + 1); temp_scale 0 = none */
@@ -215,7 +228,8 @@ typedef struct ae_layer {
     ae_layer_spec spec;
     ae_tensor_ref attn_norm;           /* [n_embd]; NULL: the mixer takes the stream as it is */
     ae_tensor_ref attn_norm_b;         /* optional, of the layer norm */
-    ae_tensor_ref attn_post_norm;      /* [n_embd] of what the mixer adds, or NULL */
+    ae_tensor_ref attn_post_norm;      /* [n_embd] of what the mixer adds (of the stream after it with norm_stream), or NULL */
+    ae_tensor_ref attn_post_norm_b, ffn_post_norm_b; /* optional, [n_embd], with norm_stream */
     ae_tensor_ref wq, wk, wv, wo;      /* [n_heads * head_dim, n_embd] (twice the rows with AE_OUT_GATE_ELEMENT) ..
                                         * [n_embd, n_heads * head_dim]; wv NULL: values are the keys before norm and rotation */
     ae_tensor_ref wqkv;                /* instead of wq, wk and wv: their rows in this order */
@@ -269,10 +283,15 @@ typedef struct ae_model {
     const char *name;        /* general.name, "" if absent */
     ae_tensor_ref embedding; /* [n_vocab, n_embd] */
     ae_tensor_ref out_norm;  /* [n_embd] */
-    ae_tensor_ref output;    /* [n_vocab, n_embd]; the embedding if the head is tied */
+    ae_tensor_ref output;    /* [n_vocab, n_embd]; the embedding if the head is tied; NULL: an encoder */
     bool tied;
     ae_tensor_ref out_norm_b; /* optional, of the layer norm */
     ae_tensor_ref output_b;   /* optional, [n_vocab] */
+    /* encoders, which have neither out_norm nor output */
+    ae_tensor_ref positions, types;         /* [n_positions, n_embd], [n_types, n_embd], or NULL */
+    ae_tensor_ref embed_norm, embed_norm_b; /* [n_embd] x 2 of the stream's start */
+    ae_tensor_ref cls, cls_b;               /* [n_embd, n_embd], [n_embd] of the classification head; NULL: it has one layer */
+    ae_tensor_ref cls_out, cls_out_b;       /* [1, n_embd], [1]; NULL: there is no head */
     ae_tensor_ref ple_embedding; /* [n_vocab, n_layers * n_embd_layer], or NULL */
     ae_tensor_ref ple_model_proj, ple_proj_norm; /* [n_layers * n_embd_layer, n_embd], [n_embd_layer] */
     ae_layer *layers;         /* [n_layers]; with options.nextn [n_layers + n_nextn], of which only the last have weights */
@@ -298,6 +317,9 @@ aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error);
 /* The same with options.nextn. */
 aerie_status ae_model_bind_nextn(ae_model **out, ae_gguf *gguf, aerie_error *error);
 void ae_model_free(ae_model *model);
+
+/* The first n numbers of a tensor, to x[n]. */
+aerie_status ae_model_read_f32(const ae_model *model, ae_tensor_ref tensor, float *x, size_t n, aerie_error *error);
 
 /* What a model's file has of MTP blocks. */
 typedef enum ae_nextn_found {

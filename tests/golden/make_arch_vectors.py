@@ -7,6 +7,7 @@ Loads the library by its C interface as of build 9370, commit e8ddf01ed (others 
 are F32 (in place of quantized ones the numbers that they stand for), as is the KV cache; one thread, one batch of all rows, no
 flash attention, no repacked weights. Each file NAME.bin holds, little-endian: u32 rows, u32 vocabulary, u64 FNV-1a of the model
 file, i32 tokens [rows], then for each row the f32 value of one step and i16 steps [vocabulary].
+Of encoders (bert, nomic-bert) the rows are the last layer's, filled up with zeros.
 NAME.nextn.bin, of qwen35 and qwen35moe with an MTP block, holds its logits in the same way: for rows 1 to 95 at their
 positions, each from its token and the normed hidden row of the trunk before it; nothing stands at position 0.
 Exit status 1 if the library refused a model; what it said is printed.
@@ -94,10 +95,10 @@ def decode(lib, context, tokens, first, hidden=None):
     if lib.llama_decode(context, batch) != 0:
         return None
     logits = lib.llama_get_logits(context)
-    return [logits[i * VOCAB:(i + 1) * VOCAB] for i in range(n)]
+    return [logits[i * VOCAB:(i + 1) * VOCAB] for i in range(n)] if logits else []
 
 
-def run(lib, path, tokens, nextn):
+def run(lib, path, tokens, nextn, encoder):
     """Logits [rows][vocab] and, if wanted, those of the MTP block for all rows but the first; None if something is refused."""
     params = lib.llama_model_default_params()
     params.n_gpu_layers, params.use_extra_bufts = 0, False
@@ -107,9 +108,14 @@ def run(lib, path, tokens, nextn):
     cp = lib.llama_context_default_params()
     cp.n_ctx = cp.n_batch = cp.n_ubatch = N_CTX
     cp.n_threads = cp.n_threads_batch = 1
-    cp.flash_attn, cp.type_k, cp.type_v, cp.op_offload, cp.embeddings, cp.pooling_type = 0, 0, 0, False, nextn, 0
+    cp.flash_attn, cp.type_k, cp.type_v, cp.op_offload, cp.embeddings, cp.pooling_type = 0, 0, 0, False, nextn or encoder, 0
     context = lib.llama_init_from_model(model, cp)
-    rows = decode(lib, context, tokens, 0) if context else None
+    rows = decode(lib, context, tokens, 0) if context and not encoder else None
+    if context and encoder:
+        decode(lib, context, tokens, 0)
+        width = lib.llama_model_n_embd(model)
+        values = lib.llama_get_embeddings(context)
+        rows = [values[i * width:(i + 1) * width] + [0.0] * (VOCAB - width) for i in range(len(tokens))]
     ahead = None
     if rows and nextn:
         width = lib.llama_model_n_embd(model)
@@ -153,7 +159,7 @@ def one(lib, name, arch, args, log):
         with open(path, "rb") as f:
             data = f.read()
         nextn = f"{arch}.nextn_predict_layers".encode() in data and arch.startswith("qwen35")
-        rows, ahead = run(lib, path, tokens, nextn)
+        rows, ahead = run(lib, path, tokens, nextn, "bert" in arch)
         if rows is None or (nextn and ahead is None):
             said = [line.strip() for line in log if "rror" in line or "fail" in line or "unsupported" in line]
             return " | ".join(said[-3:]) or "refused without a word"

@@ -28,6 +28,7 @@ static const struct tolerance {
     {"gpt-oss-mxfp4", 1e-2, 5},
     /* llama.cpp reads GELU from a table in F16 */
     {"gemma2", 1e-5, 1}, {"gemma3", 1e-5, 1}, {"gemma4", 1e-5, 1}, {"starcoder2", 1e-5, 1},
+    {"bert", 1e-5, 1},
 };
 
 static const struct tolerance *tolerance_of(const mkarch_spec *spec)

@@ -3,6 +3,7 @@
  * Below aerie.h: rows of a prompt in chunks, a drafted tree, and what follows an accepted path, by the best kernels on several
  * threads, equal plain decoding by the reference kernels on one, one row at a time. Through aerie.h: the same tokens whoever
  * drafts, in chains and trees, for one sequence and several. A new kind is a row of `mixers`.
+ * Embeddings: the vector of a text among others, by any kernels on any threads, equals that of the text alone by the reference.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -209,6 +210,147 @@ static void test_tokens(void **state)
     assert_true(n_accepted > 100u / (uint32_t)AE_TEST_EVERY);
 }
 
+/* ---- Embeddings ------------------------------------------------------------------------------------------------------ */
+
+enum { N_TEXTS = 14, MAX_TEXT = 230, MAX_WIDTH = 128 };
+
+static int32_t text_tokens[N_TEXTS][MAX_TEXT];
+static aerie_embed_text texts[N_TEXTS];
+
+static aerie_embedder *embedder_of(const aerie_model *model, uint32_t n_threads, uint32_t n_batch, aerie_pooling pooling)
+{
+    aerie_error error = {0};
+    aerie_embedder *e;
+    aerie_embedder_params p = aerie_embedder_params_default();
+    p.n_threads = n_threads;
+    p.n_batch = n_batch;
+    p.pooling = pooling;
+    need(aerie_embedder_create(&e, model, &p, &error), &error);
+    return e;
+}
+
+/* Texts from short to several chunks of keys; some are two texts. */
+static void make_texts(void)
+{
+    static const size_t lengths[N_TEXTS] = {1, 2, 5, 9, 17, 33, 63, 64, 65, 100, 128, 129, 200, MAX_TEXT};
+    uint64_t random = 11;
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        for (size_t k = 0; k < lengths[i]; k++) text_tokens[i][k] = 3 + (int32_t)(mk_random(&random) % 250);
+        texts[i] = (aerie_embed_text){.tokens = text_tokens[i], .n_tokens = lengths[i], .n_first = i % 3 == 2 ? lengths[i] / 2 : 0};
+    }
+}
+
+/* All texts at once, from the i-th on, against those of each alone. */
+static void check_vectors(const char *name, const aerie_model *model, uint32_t n_threads, uint32_t n_batch, aerie_pooling pooling,
+                          const float *wanted)
+{
+    static float got[N_TEXTS * MAX_WIDTH];
+    aerie_error error = {0};
+    aerie_embed_text turned[N_TEXTS];
+    aerie_embedder *e = embedder_of(model, n_threads, n_batch, pooling);
+    const size_t n = aerie_embedder_n_out(e), first = n_threads * 5 % N_TEXTS;
+    for (size_t i = 0; i < N_TEXTS; i++) turned[i] = texts[(first + i) % N_TEXTS];
+    need(aerie_embed(e, turned, N_TEXTS, got, &error), &error);
+    for (size_t i = 0; i < N_TEXTS; i++)
+        if (memcmp(got + i * n, wanted + (first + i) % N_TEXTS * n, n * sizeof *got))
+            fail_msg("%s: the vector of text %zu is another on %u threads, %u rows a pass", name,
+                     (first + i) % N_TEXTS, n_threads, n_batch);
+    aerie_embedder_free(e);
+}
+
+static void check_embeddings(const char *name, aerie_pooling pooling)
+{
+    static float wanted[N_TEXTS * MAX_WIDTH];
+    aerie_error error = {0};
+    char path[96];
+    snprintf(path, sizeof path, "%s", path_of(name));
+    need(mkarch_write(mkarch_find(name), true, path, &error), &error);
+    aerie_model *ref = load(path, "ref");
+    aerie_embedder *e = embedder_of(ref, 1, 512, pooling);
+    assert_true(aerie_embedder_n_out(e) <= MAX_WIDTH);
+    for (size_t i = 0; i < N_TEXTS; i++)
+        need(aerie_embed(e, &texts[i], 1, wanted + i * aerie_embedder_n_out(e), &error), &error);
+    aerie_embedder_free(e);
+    for (size_t l = 0; l < N_LEVELS; l++) {
+        aerie_model *model = load(path, levels[l]);
+        if (!model) continue;
+        check_vectors(name, model, 1, 512, pooling, wanted);
+        check_vectors(name, model, 3, 70, pooling, wanted);
+        aerie_model_free(model);
+    }
+    aerie_model_free(ref);
+    unlink(path);
+}
+
+static void test_embeddings(void **state)
+{
+    static const struct {
+        const char *name;
+        aerie_pooling pooling;
+    } cases[] = {{"bert", AERIE_POOLING_AUTO}, {"bert-rank", AERIE_POOLING_AUTO}, {"smollm3", AERIE_POOLING_MEAN},
+                 {"nomic-bert", AERIE_POOLING_CLS}, {"olmo3", AERIE_POOLING_AUTO}, {"qwen3next", AERIE_POOLING_LAST}};
+    (void)state;
+    make_texts();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += AE_TEST_EVERY > 4 ? 3 : 1)
+        check_embeddings(cases[i].name, cases[i].pooling);
+}
+
+static void refused(aerie_status status, aerie_status wanted, const aerie_error *error, const char *part)
+{
+    if (status != wanted || !strstr(error->text, part)) fail_msg("status %d: %s", (int)status, error->text);
+}
+
+/* What an encoder does with a second text, and what is refused. */
+static void test_encoder(void **state)
+{
+    aerie_error error = {0};
+    aerie_session *session;
+    aerie_drafter_head *head;
+    aerie_embedder *e;
+    aerie_embedder_params p = aerie_embedder_params_default();
+    float one[MAX_WIDTH], two[MAX_WIDTH];
+    char path[96];
+    (void)state;
+    make_texts();
+    snprintf(path, sizeof path, "%s", path_of("bert"));
+    need(mkarch_write(mkarch_find("bert"), true, path, &error), &error);
+    aerie_model *model = load(path, "");
+    aerie_embed_text text = texts[4];
+    e = embedder_of(model, 1, 0, AERIE_POOLING_AUTO);
+    assert_int_equal(aerie_embedder_pooling(e), AERIE_POOLING_MEAN);
+    text.n_first = 0;
+    need(aerie_embed(e, &text, 1, one, &error), &error);
+    text.n_first = text.n_tokens;
+    need(aerie_embed(e, &text, 1, two, &error), &error);
+    assert_memory_equal(one, two, aerie_embedder_n_out(e) * sizeof *one);
+    text.n_first = 3;
+    need(aerie_embed(e, &text, 1, two, &error), &error);
+    assert_memory_not_equal(one, two, aerie_embedder_n_out(e) * sizeof *one);
+    text.n_first = text.n_tokens + 1;
+    refused(aerie_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "first part");
+    text = (aerie_embed_text){.tokens = text_tokens[0]};
+    refused(aerie_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "no tokens");
+    text = (aerie_embed_text){.tokens = (const int32_t[]){5, MKARCH_VOCAB}, .n_tokens = 2};
+    refused(aerie_embed(e, &text, 1, one, &error), AERIE_ERROR_ARGUMENT, &error, "token 1 of text 0 is 264");
+    static int32_t many[MKARCH_CTX + 1];
+    text = (aerie_embed_text){.tokens = many, .n_tokens = MKARCH_CTX + 1};
+    refused(aerie_embed(e, &text, 1, one, &error), AERIE_ERROR_LIMIT, &error, "257 tokens");
+    aerie_embedder_free(e);
+    p.pooling = AERIE_POOLING_RANK;
+    refused(aerie_embedder_create(&e, model, &p, &error), AERIE_ERROR_UNSUPPORTED, &error, "classification head");
+    p = aerie_embedder_params_default();
+    p.n_ctx = MKARCH_CTX + 1;
+    refused(aerie_embedder_create(&e, model, &p, &error), AERIE_ERROR_ARGUMENT, &error, "256 positions");
+    refused(aerie_session_create(&session, model, NULL, &error), AERIE_ERROR_UNSUPPORTED, &error, "is an encoder");
+    refused(aerie_drafter_head_load(&head, model, path, NULL, &error), AERIE_ERROR_UNSUPPORTED, &error, "is an encoder");
+    aerie_session_params with_draft = aerie_session_params_default();
+    with_draft.spec.type = AERIE_SPEC_DRAFT;
+    with_draft.spec.draft_model = model;
+    refused(aerie_session_create(&session, models[0], &with_draft, &error), AERIE_ERROR_UNSUPPORTED, &error, "is an encoder");
+    aerie_model_free(model);
+    unlink(path);
+}
+
 /* ---- Models ---------------------------------------------------------------------------------------------------------- */
 
 static int make_models(void **state)
@@ -249,6 +391,7 @@ static int drop_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens), cmocka_unit_test(test_embeddings),
+                                       cmocka_unit_test(test_encoder)};
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

@@ -36,7 +36,7 @@ static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bo
                         const ae_dhead_engine_options *o, ae_dhead_engine *e)
 {
     const size_t n = o->n_batch, n_out = outputs_of(head, o);
-    ae_rows_layout(l, n, n_out, true, &e->rows);
+    ae_rows_layout(l, n, n_out, AE_ROWS_HEAD, &e->rows);
     e->logits_host = ae_layout_add(l, n_out, sizeof *e->logits_host);
     e->seqs = ae_layout_add(l, o->n_seqs, sizeof *e->seqs);
     e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
@@ -81,7 +81,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
         e->sin[i] = ae_layout_add(l, n * h->ropes[i].n_rot / 2, sizeof(float));
         e->rope_freq[i] = ae_layout_add(l, h->ropes[i].n_rot / 2, sizeof(double));
     }
-    ae_rows_layout(l, n, n_out, true, &e->on_device);
+    ae_rows_layout(l, n, n_out, AE_ROWS_HEAD, &e->on_device);
     e->proposals = ae_layout_add(l, n_out, sizeof *e->proposals);
     e->to_target = ae_layout_add(l, n_draft, sizeof *e->to_target);
 }

@@ -1,0 +1,221 @@
+#include "engine/embed.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/fmath.h"
+
+struct ae_embedder {
+    const ae_net *net;
+    ae_engine *engine;
+    ae_embed_options options;
+    float *rows;      /* (host) [n_batch][n_embd] where the host cannot read the device's; else NULL */
+    double *sum;      /* [n_embd] */
+    uint32_t *first;  /* [n_seqs] row of a text in the pass */
+    /* the classification head, with RANK; cls NULL: of one layer */
+    float *cls, *cls_b, *cls_out, cls_out_b; /* [n_embd][n_embd], [n_embd], [n_embd] */
+};
+
+/* ---- Life -------------------------------------------------------------------------------------------- */
+
+static ae_engine_options engine_options(const ae_model *m, const ae_embed_options *o)
+{
+    return (ae_engine_options){.n_ctx = o->n_ctx, .n_seqs = o->n_seqs, .n_batch = o->n_batch, .n_outputs = 1, .n_records = 1,
+                               .n_kv_pages = o->n_batch / AE_KV_PAGE + o->n_seqs + 1, .n_threads = o->n_threads,
+                               .kv_type = AE_KV_F16, .n_taps = 1, .taps = {m->hparams.encoder ? m->hparams.n_layers : AE_TAP_NORMED}};
+}
+
+size_t ae_embedder_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_embed_options *options)
+{
+    const ae_engine_options o = engine_options(model, options);
+    return ae_engine_plan_bytes(model, backend, &o);
+}
+
+/* The numbers of a tensor, or NULL in *to without one. */
+static aerie_status read_all(const ae_model *m, ae_tensor_ref t, float **to, aerie_error *error)
+{
+    if (!t) return AERIE_OK;
+    const size_t n = (size_t)(t->ne[0] * t->ne[1]);
+    *to = ae_alloc(n, sizeof **to);
+    if (!*to) return ae_fail_memory(error, "the classification head", n * sizeof **to);
+    return ae_model_read_f32(m, t, *to, n, error);
+}
+
+static aerie_status read_head(ae_embedder *e, aerie_error *error)
+{
+    const ae_model *m = e->net->model;
+    float *bias = NULL;
+    AE_TRY(read_all(m, m->cls, &e->cls, error));
+    AE_TRY(read_all(m, m->cls_b, &e->cls_b, error));
+    AE_TRY(read_all(m, m->cls_out, &e->cls_out, error));
+    const aerie_status status = read_all(m, m->cls_out_b, &bias, error);
+    if (status == AERIE_OK && bias) e->cls_out_b = *bias;
+    ae_free(bias);
+    return status;
+}
+
+aerie_status ae_embedder_create(ae_embedder **out, const ae_net *net, const ae_embed_options *options, aerie_error *error)
+{
+    const uint32_t n = net->model->hparams.n_embd;
+    const ae_engine_options engine = engine_options(net->model, options);
+    *out = NULL;
+    ae_embedder *e = ae_alloc(1, sizeof *e);
+    if (!e) return ae_fail_memory(error, "an embedder", sizeof *e);
+    e->net = net;
+    e->options = *options;
+    e->sum = ae_alloc(n, sizeof *e->sum);
+    e->first = ae_alloc(options->n_seqs, sizeof *e->first);
+    bool ok = e->sum && e->first;
+    if (ok && net->backend->ops->view_needs_room) {
+        e->rows = ae_alloc((size_t)options->n_batch * n, sizeof *e->rows);
+        ok = e->rows != NULL;
+    }
+    aerie_status status = ok ? AERIE_OK : ae_fail_memory(error, "an embedder", (size_t)options->n_batch * n * sizeof *e->rows);
+    if (status == AERIE_OK && options->pooling == AE_POOLING_RANK) status = read_head(e, error);
+    if (status == AERIE_OK) status = ae_engine_create(&e->engine, net, &engine, error);
+    if (status == AERIE_OK) *out = e;
+    else ae_embedder_free(e);
+    return status;
+}
+
+void ae_embedder_free(ae_embedder *e)
+{
+    if (!e) return;
+    ae_engine_free(e->engine);
+    ae_free(e->rows);
+    ae_free(e->sum);
+    ae_free(e->first);
+    ae_free(e->cls);
+    ae_free(e->cls_b);
+    ae_free(e->cls_out);
+    ae_free(e);
+}
+
+uint32_t ae_embedder_n_out(const ae_embedder *e)
+{
+    return e->options.pooling == AE_POOLING_RANK ? 1 : e->net->model->hparams.n_embd;
+}
+
+/* ---- From rows to a vector --------------------------------------------------------------------------- */
+
+static double dot(const float *a, const double *x, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += (double)a[i] * x[i];
+    return sum;
+}
+
+/* What the head says of the row in e->sum. */
+static float judge(const ae_embedder *e)
+{
+    const uint32_t n = e->net->model->hparams.n_embd;
+    if (!e->cls) return (float)(dot(e->cls_out, e->sum, n) + (double)e->cls_out_b);
+    double out = (double)e->cls_out_b;
+    for (uint32_t i = 0; i < n; i++) {
+        const double x = dot(e->cls + (size_t)i * n, e->sum, n) + (e->cls_b ? (double)e->cls_b[i] : 0);
+        out += (double)e->cls_out[i] * (1 - 2 / (ae_exp(2 * x) + 1)); /* tanh */
+    }
+    return (float)out;
+}
+
+/* What e->sum is divided by; 0 of a vector of zeros, which stays as it is. */
+static double length(const ae_embedder *e)
+{
+    const uint32_t n = e->net->model->hparams.n_embd;
+    const int32_t p = e->options.normalize;
+    double sum = 0, most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const double x = fabs(e->sum[i]);
+        most = x > most ? x : most;
+    }
+    if (p < 0) return 1;
+    if (p == 0 || most == 0) return most / 32760;
+    for (uint32_t i = 0; i < n; i++) {
+        const double x = fabs(e->sum[i]) / most; /* no power leaves the range */
+        sum += p == 1 ? x : p == 2 ? x * x : x < 1e-300 ? 0 : ae_pow(x, p);
+    }
+    return most * (p == 1 ? sum : p == 2 ? sqrt(sum) : ae_pow(sum, 1.0 / p));
+}
+
+/* Rows [at, at + n) of a text of n_text tokens join e->sum. */
+static void take_rows(ae_embedder *e, const float *rows, uint32_t at, uint32_t n, uint32_t n_text)
+{
+    const uint32_t n_embd = e->net->model->hparams.n_embd;
+    const ae_pooling pooling = e->options.pooling;
+    if (at == 0) memset(e->sum, 0, n_embd * sizeof *e->sum);
+    for (uint32_t r = 0; r < n; r++) {
+        const bool wanted = pooling == AE_POOLING_MEAN || (pooling == AE_POOLING_LAST ? at + r + 1 == n_text : at + r == 0);
+        for (uint32_t i = 0; wanted && i < n_embd; i++) e->sum[i] += (double)rows[(size_t)r * n_embd + i];
+    }
+}
+
+static void give_vector(ae_embedder *e, uint32_t n_text, float *out)
+{
+    const uint32_t n_embd = e->net->model->hparams.n_embd;
+    if (e->options.pooling == AE_POOLING_RANK) {
+        *out = judge(e);
+        return;
+    }
+    for (uint32_t i = 0; e->options.pooling == AE_POOLING_MEAN && i < n_embd; i++) e->sum[i] /= n_text;
+    const double by = length(e);
+    for (uint32_t i = 0; i < n_embd; i++) out[i] = (float)(by > 0 ? e->sum[i] / by : e->sum[i]);
+}
+
+/* ---- Passes ------------------------------------------------------------------------------------------ */
+
+/* (host) The rows of the pass. */
+static aerie_status run_pass(ae_embedder *e, const float **rows, aerie_error *error)
+{
+    const size_t bytes = (size_t)ae_engine_n_rows(e->engine) * e->net->model->hparams.n_embd * sizeof **rows;
+    AE_TRY(ae_engine_pass(e->engine, error));
+    *rows = e->net->backend->ops->view(ae_engine_stream(e->engine), ae_engine_features(e->engine, 0), e->rows, bytes);
+    return AERIE_OK;
+}
+
+/* A text that no pass has room for, part after part. */
+static aerie_status run_long(ae_embedder *e, const ae_embed_text *text, float *out, aerie_error *error)
+{
+    for (uint32_t at = 0, n; at < text->n; at += n) {
+        const float *rows;
+        n = text->n - at < e->options.n_batch ? text->n - at : e->options.n_batch;
+        ae_engine_rows_clear(e->engine);
+        AE_TRY(ae_engine_add_text(e->engine, 0, text->tokens + at, n, n, &e->first[0], error));
+        AE_TRY(run_pass(e, &rows, error));
+        take_rows(e, rows, at, n, text->n);
+        if (ae_engine_commit(e->engine, 0, n, NULL, 0) != AERIE_OK)
+            return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache is out of step; please report");
+    }
+    give_vector(e, text->n, out);
+    return AERIE_OK;
+}
+
+/* As many texts as a pass has room for; how many to *n_done. */
+static aerie_status run_some(ae_embedder *e, const ae_embed_text *texts, size_t n, float *out, size_t *n_done, aerie_error *error)
+{
+    const uint32_t n_out = ae_embedder_n_out(e), n_embd = e->net->model->hparams.n_embd;
+    const float *rows;
+    uint32_t s = 0;
+    *n_done = 1;
+    if (texts[0].n > e->options.n_batch) return run_long(e, texts, out, error);
+    ae_engine_rows_clear(e->engine);
+    for (; s < n && s < e->options.n_seqs && texts[s].n <= ae_engine_rows_left(e->engine); s++)
+        AE_TRY(ae_engine_add_text(e->engine, s, texts[s].tokens, texts[s].n, texts[s].n_first, &e->first[s], error));
+    AE_TRY(run_pass(e, &rows, error));
+    for (uint32_t i = 0; i < s; i++) {
+        take_rows(e, rows + (size_t)e->first[i] * n_embd, 0, texts[i].n, texts[i].n);
+        give_vector(e, texts[i].n, out + (size_t)i * n_out);
+    }
+    *n_done = s;
+    return AERIE_OK;
+}
+
+aerie_status ae_embedder_run(ae_embedder *e, const ae_embed_text *texts, size_t n, float *out, aerie_error *error)
+{
+    const uint32_t n_out = ae_embedder_n_out(e);
+    aerie_status status = AERIE_OK;
+    for (size_t i = 0, done = 0; i < n && status == AERIE_OK; i += done) {
+        status = run_some(e, texts + i, n - i, out + i * n_out, &done, error);
+        for (uint32_t s = 0; s < e->options.n_seqs; s++) (void)ae_engine_truncate(e->engine, s, 0);
+    }
+    return status;
+}
