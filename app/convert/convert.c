@@ -1,4 +1,4 @@
-/* convert.c - aerie convert: the checkpoint of a drafter head to a GGUF file, by src/convert. aerie.h has no conversions. */
+/* convert.c - aerie convert: the checkpoint of a drafter head or an encoder to a GGUF file, by src/convert. aerie.h has no conversions. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -170,6 +170,17 @@ static void say_check(const ae_convert_check *k)
              k->agreement[0] < 0.1 ? "; hardly any: is it a head for this target?" : "");
 }
 
+static void say_encoder(const ae_convert_report *r)
+{
+    const ae_convert_bert *b = r->bert;
+    const char *pooling = aerie_pooling_name((aerie_pooling)b->pooling);
+    char size[32];
+    app_note("%s, %u layers, width %u, %u heads, FFN %u, %u positions, %u tokens, pooling %s; %zu tensors, %s, %s", r->kind,
+             (unsigned)b->n_layers, (unsigned)b->n_embd, (unsigned)b->n_heads, (unsigned)b->n_ff, (unsigned)b->n_ctx,
+             (unsigned)b->n_vocab, b->pooling == AE_POOLING_NONE ? "not said" : pooling, r->n_tensors, ae_type_name(r->type),
+             app_bytes(size, r->bytes));
+}
+
 /* Says what was detected in one line on standard error, so that users can spot a wrong guess. */
 static void say(const ae_convert_report *r)
 {
@@ -205,8 +216,23 @@ static json_t *check_json(const ae_convert_check *k)
                      k->changed);
 }
 
+static int print_encoder_json(const ae_convert_options *c, const ae_convert_report *r)
+{
+    const ae_convert_bert *b = r->bert;
+    return app_print_json(json_pack("{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:s}", "file",
+                                    app_json_text(c->checkpoint, strlen(c->checkpoint)), "output",
+                                    app_json_text(c->output, strlen(c->output)), "kind", r->kind, "n_layers",
+                                    (json_int_t)b->n_layers, "n_embd", (json_int_t)b->n_embd, "n_heads", (json_int_t)b->n_heads,
+                                    "n_ff", (json_int_t)b->n_ff, "n_ctx", (json_int_t)b->n_ctx, "n_vocab",
+                                    (json_int_t)b->n_vocab, "pooling",
+                                    b->pooling == AE_POOLING_NONE ? "none" : aerie_pooling_name((aerie_pooling)b->pooling),
+                                    "n_tensors", (json_int_t)r->n_tensors, "bytes", (json_int_t)r->bytes, "type",
+                                    ae_type_name(r->type)));
+}
+
 static int print_json(const ae_convert_options *c, const ae_convert_report *r)
 {
+    if (r->bert) return print_encoder_json(c, r);
     const ae_convert_head *h = r->head;
     json_t *taps = json_array();
     for (uint32_t i = 0; i < h->n_taps; i++) app_json_append(taps, json_integer(h->taps[i]));
@@ -264,7 +290,8 @@ static int run(const ae_convert_options *options, const app_options *o)
     bad = report(status, &error);
     const ae_convert_report r = ae_convert_reported(c);
     if (!bad && !o->quiet && r.check) say_check(r.check);
-    if (!bad && !o->quiet) say(&r);
+    if (!bad && !o->quiet && r.bert) say_encoder(&r);
+    if (!bad && !o->quiet && r.head) say(&r);
     if (!bad && o->json) bad = print_json(options, &r);
     ae_convert_free(c);
     return bad;

@@ -4,7 +4,7 @@
  * write, with their sources and shapes checked), write (a complete file under a temporary name), check (the file is read
  * back, and compared with the model that it belongs to). The file gets its final name after the last check.
  * Owns: the checkpoint and all that is derived from it, until ae_convert_free. Prints nothing: remarks go to a callback.
- * Kinds so far: drafter heads (head.h). Sources of the formats: head.h and docs/heads.md.
+ * Kinds so far: drafter heads (head.h), BERT encoders (bert.c). Sources of the formats: head.h and docs/heads.md.
  */
 #ifndef AE_CONVERT_CONVERT_H
 #define AE_CONVERT_CONVERT_H
@@ -58,6 +58,14 @@ bool ae_convert_type_parse(const char *name, uint32_t *type);
 
 typedef struct ae_convert ae_convert;
 
+/* What is known about a BERT encoder's checkpoint. */
+typedef struct ae_convert_bert {
+    uint32_t n_embd, n_layers, n_heads, n_ff, n_ctx, n_vocab, n_types;
+    double norm_eps;
+    ae_pooling pooling; /* NONE: not said */
+    bool ranks;         /* there is a classifier with one label */
+} ae_convert_bert;
+
 /* Opens the checkpoint and detects what it is. Errors: ARGUMENT (options that contradict the checkpoint), IO, FORMAT,
  * UNSUPPORTED, MEMORY; the same for ae_convert_run, and CANCELLED. *out is NULL on failure. */
 aerie_status ae_convert_open(ae_convert **out, const ae_convert_options *options, aerie_error *error);
@@ -67,7 +75,8 @@ void ae_convert_free(ae_convert *c);
 
 /* What was detected and, after ae_convert_run, done. Lent. */
 typedef struct ae_convert_report {
-    const ae_convert_head *head;
+    const ae_convert_head *head;   /* NULL: it is no head, but an encoder */
+    const ae_convert_bert *bert;   /* NULL: it is none */
     const ae_convert_check *check; /* NULL: there was no self-check */
     const char *kind;              /* "EAGLE-3.1" */
     size_t n_tensors;

@@ -51,7 +51,7 @@ typedef struct ae_convert_kind {
     aerie_status (*check)(ae_convert *c);                           /* of c->writer's complete file; may replace it */
 } ae_convert_kind;
 
-extern const ae_convert_kind ae_convert_drafter_head;
+extern const ae_convert_kind ae_convert_drafter_head, ae_convert_bert_encoder;
 
 struct ae_convert {
     ae_convert_options options;
@@ -73,13 +73,18 @@ struct ae_convert {
     /* Drafter heads */
     ae_model *target; /* NULL: not given */
     ae_convert_head head;
-    const char *head_kind; /* ae_dhead_kind_name, once the file was read back */
+    const char *head_kind; /* ae_dhead_kind_name and its like, once the file was read back */
     ae_convert_check check;
+
+    /* Encoders */
+    ae_convert_bert bert;
 };
 
 /* ---- convert.c ------------------------------------------------------------------------------------------ */
 
 aerie_status ae_convert_no_memory(const ae_convert *c, const char *what);
+/* The model's name, into out if it is the last part of the checkpoint's path. */
+const char *ae_convert_name(const ae_convert *c, char out[128]);
 /* CANCELLED if the caller wants no more. */
 aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t done, uint64_t total);
 

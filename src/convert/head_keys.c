@@ -87,7 +87,7 @@ static void put_tokenizer(keys *k, const ae_convert *c)
 }
 
 /* The last part of the checkpoint's path that is a name. */
-static const char *name_of(const ae_convert *c, char out[128])
+const char *ae_convert_name(const ae_convert *c, char out[128])
 {
     size_t n = strlen(c->path), from;
     if (c->options.name) return c->options.name;
@@ -102,7 +102,7 @@ static void put_all(keys *k, const ae_convert *c)
     const ae_convert_head *h = &c->head;
     char name[128];
     put_text(k, "general.architecture", NULL, k->arch);
-    put_text(k, "general.name", NULL, name_of(c, name));
+    put_text(k, "general.name", NULL, ae_convert_name(c, name));
     if (k->status == AERIE_OK && ae_type_get(c->out_type)->dot != AE_DOT_FLOAT) {
         k->status = ae_gguf_writer_u32(k->w, "general.quantization_version", 2, k->error);
     }

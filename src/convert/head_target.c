@@ -7,7 +7,11 @@
 aerie_status ae_convert_head_target(ae_convert *c)
 {
     const ae_model_options how = {.no_mmap = true, .no_vocab = true};
-    return c->options.target ? ae_model_load(&c->target, c->options.target, &how, c->error) : AERIE_OK;
+    if (!c->options.target) return AERIE_OK;
+    AE_TRY(ae_model_load(&c->target, c->options.target, &how, c->error));
+    if (!c->target->hparams.encoder) return AERIE_OK;
+    return ae_fail(c->error, AERIE_ERROR_ARGUMENT, "%s: architecture %s is an encoder, for which nothing can draft",
+                   c->options.target, c->target->hparams.arch);
 }
 
 /* Rounding by a format of so many bits, relative: measured 0.08 at 4.5 bits, 0.005 at 8.5; twice that, and a floor for what

@@ -30,6 +30,7 @@ static int by_name(const void *a, const void *b)
 aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renames, size_t n_renames)
 {
     const size_t n = ae_safetensors_n_tensors(c->st);
+    c->n_entries = 0;
     c->entries = ae_arena_alloc(&c->arena, n, sizeof *c->entries);
     if (!c->entries) return ae_convert_no_memory(c, "the names of tensors");
     for (size_t i = 0; i < n; i++) {
