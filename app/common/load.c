@@ -210,6 +210,15 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     return APP_DONE;
 }
 
+int app_model_load(app_models *models, const app_options *options)
+{
+    *models = (app_models){0};
+    int bad = check_model(options);
+    if (!bad) bad = load_one(&models->model, options->model, options, false);
+    if (!bad) aerie_model_info_get(models->model, &models->info, sizeof models->info);
+    return bad;
+}
+
 int app_vocabulary_load(app_models *models, const app_options *options)
 {
     aerie_model_params params = options->model_params;

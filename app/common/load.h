@@ -24,6 +24,8 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
 /* Whether a kind of speculation has a use for a draft model or head. */
 bool app_wants_draft(aerie_spec_type type);
 void app_models_free(app_models *models);
+/* -m alone, which need not be able to generate. */
+int app_model_load(app_models *models, const app_options *options);
 /* A vocabulary is enough. */
 int app_vocabulary_load(app_models *models, const app_options *options);
 

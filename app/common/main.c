@@ -12,6 +12,7 @@ static int run_command(const app_options *options)
     switch (options->command->bit) {
     case APP_RUN: return app_run(options);
     case APP_SERVE: return app_serve(options);
+    case APP_EMBED: return app_embed(options);
     case APP_TOKENIZE: return app_tokenize(options);
     case APP_TEMPLATE: return app_template(options);
     case APP_INSPECT: return app_inspect(options);

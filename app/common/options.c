@@ -32,6 +32,7 @@ void app_options_default(app_options *options)
         .n_repetitions = 3,
         .n_turns = 1000,
         .n_likely = 16,
+        .embd_normalize = 2,
         .rows = rows,
         .contexts = {{0}, 1},
         .n_seqs = {{1}, 1},
@@ -144,6 +145,11 @@ static int wrong(const char *name, const app_option *o, const char *text)
 static const char *spec_type_name(int i)
 {
     return ae_api_test_spec_at((size_t)i);
+}
+
+static const char *pooling_name(int i)
+{
+    return aerie_pooling_name((aerie_pooling)i);
 }
 
 static const char *kv_type_name(int i)
@@ -263,6 +269,7 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_SPEC_TYPES: return parse_list(place, o, name, text);
     case APP_SPEC_TYPE: return ae_api_test_spec_parse(text, place) ? APP_DONE : wrong_type(name, text, spec_type_name);
     case APP_KV_TYPE: return aerie_kv_type_parse(text, place) ? APP_DONE : wrong_type(name, text, kv_type_name);
+    case APP_POOLING: return aerie_pooling_parse(text, place) ? APP_DONE : wrong_type(name, text, pooling_name);
     case APP_TREE: return aerie_tree_parse(text, place) ? APP_DONE : wrong_type(name, text, tree_name);
     }
     return APP_DONE;
@@ -280,6 +287,7 @@ const char *app_option_default(const app_option *o, char out[256])
     case APP_F32: snprintf(out, 256, "%g", (double)*(const float *)place); return out;
     case APP_SPEC_TYPE: snprintf(out, 256, "%s", aerie_spec_type_name(*(const aerie_spec_type *)place)); return out;
     case APP_KV_TYPE: snprintf(out, 256, "%s", aerie_kv_type_name(*(const aerie_kv_type *)place)); return out;
+    case APP_POOLING: snprintf(out, 256, "%s", aerie_pooling_name(*(const aerie_pooling *)place)); return out;
     case APP_TREE: snprintf(out, 256, "%s", aerie_tree_name(*(const aerie_tree *)place)); return out;
     case APP_NUMBERS:
     case APP_TREES: {

@@ -16,25 +16,27 @@
 /* One bit per command: which commands take an option. */
 enum {
     APP_RUN = 1u << 0,
-    APP_TOKENIZE = 1u << 1,
-    APP_INSPECT = 1u << 2,
-    APP_BENCH_SPEED = 1u << 3,
-    APP_BENCH_VERIFY = 1u << 4,
-    APP_BENCH_SPEC = 1u << 5,
-    APP_BENCH_LOGITS = 1u << 6,
-    APP_CONVERT = 1u << 8,
-    APP_QUANTIZE = 1u << 7,
-    APP_TEMPLATE = 1u << 9,
-    APP_TRAIN_DATA = 1u << 10,
-    APP_SERVE = 1u << 11,
-    APP_PULL = 1u << 20,
-    APP_PERPLEXITY = 1u << 16,
-    APP_IMATRIX = 1u << 17,
+    APP_SERVE = 1u << 1,
+    APP_TOKENIZE = 1u << 2,
+    APP_TEMPLATE = 1u << 3,
+    APP_INSPECT = 1u << 4,
+    APP_PULL = 1u << 5,
+    APP_CONVERT = 1u << 6,
+    APP_EMBED = 1u << 7,
+    APP_PERPLEXITY = 1u << 8,
+    APP_IMATRIX = 1u << 9,
+    APP_QUANTIZE = 1u << 10,
+    APP_BENCH_SPEED = 1u << 11,
+    APP_BENCH_VERIFY = 1u << 12,
+    APP_BENCH_SPEC = 1u << 13,
+    APP_BENCH_LOGITS = 1u << 14,
+    APP_TRAIN_DATA = 1u << 15,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
 #define APP_JUDGES (APP_PERPLEXITY | APP_IMATRIX) /* reads a text in windows */
-#define APP_LOADS (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE | APP_JUDGES) /* weights, and runs threads */
+#define APP_GENERATES (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE | APP_JUDGES) /* has a session */
+#define APP_LOADS (APP_GENERATES | APP_EMBED) /* weights, and runs threads */
 #define APP_THREADS (APP_LOADS | APP_QUANTIZE)
 #define APP_READS (APP_LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT) /* takes -m */
 
@@ -66,6 +68,7 @@ typedef enum app_type {
     APP_SPEC_TYPE,  /* aerie_spec_type, or one of api_test.h */
     APP_KV_TYPE,    /* aerie_kv_type */
     APP_TREE,       /* aerie_tree */
+    APP_POOLING,    /* aerie_pooling */
     APP_SPEC_TYPES, /* app_numbers of aerie_spec_type: list with commas */
 } app_type;
 
@@ -166,6 +169,11 @@ typedef struct app_options {
     bool prompt_cache_all, prompt_cache_ro;
 
     bool decode, no_bos, no_parse_special, show_count;   /* tokenize */
+    aerie_pooling pooling;                               /* embed, serve */
+    int32_t embd_normalize;                              /* embed, serve */
+    const char *embd_format, *embd_separator;            /* embed */
+    const char *rerank_query;                            /* embed */
+    bool embd_cosine, embd_truncate;                     /* embed */
     const char *template_text;                           /* run: Jinja, or the name of a known one */
     const char *template_file, *messages, *tools;        /* run, template */
     const char *bos, *eos;                               /* template */

@@ -33,6 +33,15 @@ static const app_command commands[] = {
      "  aerie serve -m model.gguf\n"
      "  aerie serve -m model.gguf --host 0.0.0.0 --port 8000 --api-key-file keys.txt -np 16 -c 8192\n"
      "  aerie serve --models-dir models --models-max 2\n"},
+    {APP_EMBED, "embed", "", "vectors of texts, or how well documents answer a query",
+     "Prints the embedding of each text, a line of numbers, as an encoder (BERT and its like) or any other model makes it.\n"
+     "Texts come from -p (repeated), from the lines of -f or of standard input, or from --prompts-file, also as JSON.\n"
+     "With --query the model, a reranker, judges how well each text answers the query: a number each, the higher the better.\n"
+     "The vector of a text depends on nothing but the model and the text: not on the other texts, threads or CPU level.\n"
+     "\n"
+     "  aerie embed -m all-minilm.gguf -p 'A cat sits' -p 'A dog runs' --cosine\n"
+     "  aerie embed -m all-minilm.gguf -f lines.txt --embd-output-format json > vectors.json\n"
+     "  aerie embed -m reranker.gguf --query 'capital of France' -f documents.txt\n"},
     {APP_TOKENIZE, "tokenize", "[ID ...]", "text to token ids and back",
      "Reads text from -p, -f or standard input and prints its token ids, one line, spaces between.\n"
      "With --decode it reads ids (arguments, -p, -f or standard input) and prints their exact bytes,\n"
@@ -54,8 +63,9 @@ static const app_command commands[] = {
      "\n"
      "  aerie inspect model.gguf\n"
      "  aerie inspect model.gguf --keys --match tokenizer\n"},
-    {APP_CONVERT, "convert", "DIR|FILE", "a drafter head's checkpoint to GGUF",
-     "Converts an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint to a GGUF file and reports what it detected. It reads\n"
+    {APP_CONVERT, "convert", "DIR|FILE", "a checkpoint of an encoder or a drafter head to GGUF",
+     "Converts a folder of a BERT encoder, as transformers and sentence-transformers save it, with its tokenizer and pooling,\n"
+     "or an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint to a GGUF file and reports what it detected. Of heads it reads\n"
      "safetensors or PyTorch files with their config.json, as EAGLE, SpecForge, AngelSlim, speculators, ModelOpt and\n"
      "Medusa save them. Given the target model, it checks the sizes and leaves out tables that copy the target's.\n"
      "\n"
@@ -176,7 +186,7 @@ static const app_option options[] = {
     {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
      "maximum number of prompt tokens per pass, like -ub; the smaller of the two applies"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
-    {"-ctxcp --ctx-checkpoints --swa-checkpoints", "N", APP_U32, LOADS, AT(session.n_checkpoints), 0, 1024, "Model",
+    {"-ctxcp --ctx-checkpoints --swa-checkpoints", "N", APP_U32, APP_GENERATES, AT(session.n_checkpoints), 0, 1024, "Model",
      "states of recurrent layers (Qwen3.5, Nemotron-H, Granite hybrids, LFM2) kept to return to when a prompt begins as an earlier "
      "one did; they cost memory, and time when too few"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
@@ -192,10 +202,10 @@ static const app_option options[] = {
     {"--override-kv", "KEY=TYPE:VALUE", APP_TEXTS, READS & ~APP_INSPECT, AT(overrides), 0, 0, "Model",
      "replace a metadata value of the model file; TYPE is int, float, bool or str, e.g. "
      "tokenizer.ggml.add_bos_token=bool:false; may be repeated"},
-    {"--kv-type", "TYPE", APP_KV_TYPE, LOADS, AT(session.kv_type), 0, 0, "Model",
+    {"--kv-type", "TYPE", APP_KV_TYPE, APP_GENERATES, AT(session.kv_type), 0, 0, "Model",
      "type of the cached keys and values: f16, or q8_0 for half the memory and faster long contexts"},
-    {"-ctk --cache-type-k", "TYPE", APP_TEXT, LOADS, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
-    {"-ctv --cache-type-v", "TYPE", APP_TEXT, LOADS, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
+    {"-ctk --cache-type-k", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
+    {"-ctv --cache-type-v", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
      "(default: the best there is)"},
@@ -225,11 +235,11 @@ static const app_option options[] = {
     {"-f --file", "FILE", APP_TEXT, APP_JUDGES, AT(file), 0, 0, "Text",
      "file of the text or the tasks, - is standard input; one newline at its end is dropped"},
     {"--chunks", "N", APP_I32, APP_JUDGES, AT(n_chunks), -1, INT32_MAX, "Text", "read so many windows at most; -1: all"},
-    {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",
-     "the prompt; run and bench spec take several. run appends standard input to a single prompt"},
-    {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE, AT(file), 0, 0, "Prompt",
-     "read the prompt from a file, - is standard input; run drops one newline at its end"},
-    {"--prompts-file", "FILE", APP_TEXT, PROMPTS, AT(prompts_file), 0, 0, "Prompt",
+    {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_EMBED | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",
+     "the prompt; run, embed and bench spec take several. run appends standard input to a single prompt"},
+    {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE | APP_EMBED, AT(file), 0, 0, "Prompt",
+     "read the prompt from a file, - is standard input; run drops one newline at its end, and of embed each line is a text"},
+    {"--prompts-file", "FILE", APP_TEXT, PROMPTS | APP_EMBED, AT(prompts_file), 0, 0, "Prompt",
      "a prompt on each line; empty lines are skipped. In a .jsonl file a line is JSON: a text, or an object with \"prompt\" or "
      "\"messages\""},
     {"--messages", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(messages), 0, 0, "Prompt",
@@ -243,7 +253,7 @@ static const app_option options[] = {
      "maximum number of prompts per group; 0: all"},
     {"-sys --system-prompt", "TEXT", APP_TEXT, PROMPTS, AT(system_prompt), 0, 0, "Prompt",
      "system message of the conversation"},
-    {"-cnv --conversation", NULL, APP_FLAG, LOADS & ~APP_SERVE, AT(conversation), 0, 0, "Prompt",
+    {"-cnv --conversation", NULL, APP_FLAG, APP_GENERATES & ~APP_SERVE, AT(conversation), 0, 0, "Prompt",
      "on a terminal: chat, beginning with the prompt of -p or -f if there is one"},
     {"-no-cnv --no-conversation", NULL, APP_FLAG, PROMPTS | APP_TRAIN_DATA, AT(no_conversation), 0, 0, "Prompt",
      "continue the text as it is, without the chat template"},
@@ -467,6 +477,23 @@ static const app_option options[] = {
      "break off a connection that brings nothing for so long, and try again"},
     {"--retries", "N", APP_U32, APP_PULL, AT(pull.n_retries), 0, 1000, "Download",
      "give up after so many further attempts in a row that bring nothing"},
+    /* Embeddings */
+    {"--pooling", "auto|mean|cls|last|rank", APP_POOLING, APP_EMBED | APP_SERVE, AT(pooling), 0, 0, "Embeddings",
+     "how the vector of a text is made of those of its tokens: their mean, the first, the last, or a reranker's judgement of the "
+     "first; auto: as the model's file says"},
+    {"--embd-normalize", "N", APP_I32, APP_EMBED, AT(embd_normalize), -1, 64, "Embeddings",
+     "2: to length 1; 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760; another p: to p-norm 1; -1: not"},
+    {"--embd-output-format", "lines|array|json|json+", APP_TEXT, APP_EMBED, AT(embd_format), 0, 0, "Embeddings",
+     "lines: a line of numbers for each text; array: JSON, a list of lists; json: as OpenAI's API answers; json+: with the cosine "
+     "of each pair of texts (default: lines)"},
+    {"--embd-separator", "TEXT", APP_TEXT, APP_EMBED, AT(embd_separator), 0, 0, "Embeddings",
+     "what stands between two texts of -f or of standard input (default: the end of a line)"},
+    {"--cosine", NULL, APP_FLAG, APP_EMBED, AT(embd_cosine), 0, 0, "Embeddings",
+     "instead of vectors print the cosine of each pair of texts, a line for each text"},
+    {"--truncate", NULL, APP_FLAG, APP_EMBED, AT(embd_truncate), 0, 0, "Embeddings",
+     "cut texts that the model has no room for, instead of refusing them; the token that ends a text stays"},
+    {"--query", "TEXT", APP_TEXT, APP_EMBED, AT(rerank_query), 0, 0, "Embeddings",
+     "judge how well each text answers this query; needs a reranker"},
 
     /* Tokenize */
     {"--decode", NULL, APP_FLAG, APP_TOKENIZE, AT(decode), 0, 0, "Tokenize", "convert ids to text"},

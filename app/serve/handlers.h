@@ -17,7 +17,9 @@ serve_handler serve_get_slots, serve_post_slot; /* slots.c */
 serve_handler serve_post_ollama_chat, serve_post_ollama_generate, serve_get_tags, serve_get_running, serve_get_version,
     serve_post_show;
 /* text.c */
-serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template, serve_refuse_embeddings;
+serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template;
+/* embed.c */
+serve_handler serve_post_embeddings, serve_post_ollama_embed, serve_post_ollama_embeddings, serve_post_rerank;
 
 /* Answers a chat. convert makes the body that of a chat completion, or, with "prompt", of a completion; NULL: it is one. */
 void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as);

@@ -31,14 +31,25 @@ void serve_get_health(serve_call *call)
 
 /* ---- Models --------------------------------------------------------------------------------------------------------- */
 
+/* Encoders have no session. */
+static uint32_t context_of(const serve_model *m)
+{
+    return m->session ? aerie_session_n_ctx(m->session) : m->models.info.n_ctx_train;
+}
+
+static const char *speculation_of(const serve_model *m)
+{
+    return m->session ? aerie_session_spec_name(m->session) : "none";
+}
+
 /* Names and figures of a model that is loaded, which may change at any time: under a use of it. NULL when out of memory. */
 static json_t *meta_of(const serve_model *m)
 {
     const aerie_model_info *i = &m->models.info;
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s}", "n_vocab", (json_int_t)i->n_vocab, "n_ctx_train",
-                     (json_int_t)i->n_ctx_train, "n_ctx", (json_int_t)aerie_session_n_ctx(m->session), "n_embd",
+                     (json_int_t)i->n_ctx_train, "n_ctx", (json_int_t)context_of(m), "n_embd",
                      (json_int_t)i->n_embd, "n_params", (json_int_t)i->n_params, "size", (json_int_t)i->file_bytes, "name",
-                     app_json_text(i->name, strlen(i->name)), "speculation", aerie_session_spec_name(m->session));
+                     app_json_text(i->name, strlen(i->name)), "speculation", speculation_of(m));
 }
 
 static json_t *model_entry(serve_models *models, serve_model *m)
@@ -106,9 +117,9 @@ void serve_get_props(serve_call *call)
     const char *text = m->template_text ? m->template_text : "";
     json_t *json =
         json_pack("{s:{s:i, s:o}, s:i, s:o, s:o, s:s, s:s, s:o, s:{s:s, s:s}}", "default_generation_settings", "n_ctx",
-                  (int)aerie_session_n_ctx(m->session), "params", defaults_of(&m->options), "total_slots", (int)m->n_seqs,
+                  (int)context_of(m), "params", defaults_of(&m->options), "total_slots", (int)m->n_seqs,
                   "model_path", app_json_text(m->path, strlen(m->path)), "chat_template", app_json_text(text, strlen(text)),
-                  "build_info", serve_fingerprint(), "speculation", aerie_session_spec_name(m->session), "model_alias",
+                  "build_info", serve_fingerprint(), "speculation", speculation_of(m), "model_alias",
                   app_json_text(m->name, strlen(m->name)), "answers", "format", answer_format_name(m->style.format),
                   "reasoning", answer_tags_name(m->style.tags));
     serve_models_give(call->server->models, m);
@@ -156,7 +167,7 @@ void serve_get_curve(serve_call *call)
     serve_model *m = take_model(call);
     if (!m) return;
     curve c = {.model = m};
-    for (; c.i < SERVE_N_CURVE; c.i++) serve_engine_do(m, measure_curve, &c); /* one by one: requests come in between */
+    for (; m->session && c.i < SERVE_N_CURVE; c.i++) serve_engine_do(m, measure_curve, &c); /* one by one: requests come in between */
     serve_models_give(call->server->models, m);
     json_t *points = json_array();
     bool ok = points != NULL;

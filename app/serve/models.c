@@ -131,6 +131,7 @@ int serve_models_create(serve_models *models, serve_server *server)
                         models->n);
     for (size_t i = 0; i < models->n; i++) { /* the list does not move any more */
         pthread_mutex_init(&models->items[i].lock, NULL);
+        pthread_mutex_init(&models->items[i].embed_lock, NULL);
         pthread_cond_init(&models->items[i].changed, NULL);
     }
     if (!bad && o->models.n) { /* from the first request on: /health must not say that all is well */
@@ -144,6 +145,10 @@ int serve_models_create(serve_models *models, serve_server *server)
 
 static void close_model(serve_model *m)
 {
+    for (size_t i = 0; i < sizeof m->embedders / sizeof *m->embedders; i++) {
+        aerie_embedder_free(m->embedders[i]);
+        m->embedders[i] = NULL;
+    }
     aerie_session_free(m->session);
     app_models_free(&m->models);
     m->session = NULL;
@@ -160,8 +165,9 @@ static int open_model(serve_model *m)
     o->conversation = true; /* a model without a template gets the plain one */
     int bad = app_models_load(&m->models, o, app_wants_draft(type));
     if (bad) return bad;
-    bad = app_session_open(&m->session, &m->models, o, type);
-    if (!bad) {
+    const bool encoder = m->models.info.is_encoder;
+    if (!encoder) bad = app_session_open(&m->session, &m->models, o, type);
+    if (!bad && !encoder) {
         const app_text *given = &m->models.format.template_text;
         m->template_text = given->data ? given->data : m->models.info.chat_template;
         m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);
@@ -191,7 +197,7 @@ static void unload(serve_models *models, serve_model *m)
 {
     m->state = SERVE_UNLOADING;
     pthread_mutex_unlock(&models->lock);
-    serve_engine_stop(m);
+    if (m->session) serve_engine_stop(m);
     close_model(m);
     if (!m->options.quiet) app_note("'%s' is unloaded", m->name);
     pthread_mutex_lock(&models->lock);
@@ -419,10 +425,11 @@ void serve_models_free(serve_models *models)
     for (size_t i = 0; i < models->n; i++) {
         serve_model *m = &models->items[i];
         if (m->state == SERVE_READY) {
-            serve_engine_stop(m);
+            if (m->session) serve_engine_stop(m);
             close_model(m);
         }
         pthread_mutex_destroy(&m->lock);
+        pthread_mutex_destroy(&m->embed_lock);
         pthread_cond_destroy(&m->changed);
         free(m->name);
         free(m->path);

@@ -37,10 +37,14 @@ static const serve_route routes[] = {
     {"GET", "/api/ps", serve_get_running, false, serve_ollama_error},
     {"POST", "/api/show", serve_post_show, false, serve_ollama_error},
     {"GET", "/api/version", serve_get_version, false, serve_ollama_error},
-    {"POST", "/api/embed", serve_refuse_embeddings, false, serve_ollama_error},
-    {"POST", "/embeddings", serve_refuse_embeddings, false, NULL},
-    {"POST", "/v1/embeddings", serve_refuse_embeddings, false, NULL},
-    {"POST", "/v1/rerank", serve_refuse_embeddings, false, NULL},
+    {"POST", "/api/embed", serve_post_ollama_embed, false, serve_ollama_error},
+    {"POST", "/api/embeddings", serve_post_ollama_embeddings, false, serve_ollama_error},
+    {"POST", "/embeddings", serve_post_embeddings, false, NULL},
+    {"POST", "/v1/embeddings", serve_post_embeddings, false, NULL},
+    {"POST", "/rerank", serve_post_rerank, false, NULL},
+    {"POST", "/reranking", serve_post_rerank, false, NULL},
+    {"POST", "/v1/rerank", serve_post_rerank, false, NULL},
+    {"POST", "/v1/reranking", serve_post_rerank, false, NULL},
 };
 
 static bool fits(const serve_route *route, const char *path)

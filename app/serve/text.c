@@ -108,10 +108,3 @@ void serve_post_template(serve_call *call)
     aerie_free(text);
     serve_text_end(&ask, call, json, &error);
 }
-
-void serve_refuse_embeddings(serve_call *call)
-{
-    serve_error error = {0};
-    serve_fail(&error, 501, "", "this server does not compute embeddings");
-    serve_reply_error(call, &error);
-}

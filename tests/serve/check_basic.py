@@ -1,6 +1,8 @@
 """One request at a time: shapes of answers, streams, fields, errors."""
+import base64
 import json
 import re
+import struct
 import unittest
 
 import rig
@@ -192,7 +194,29 @@ class Basic(unittest.TestCase):
         self.assertEqual(self.s.post("/health", {}).status, 405)
         self.assertEqual(self.s.call("HEAD", "/health").status, 200)
         self.assertEqual(self.s.call("DELETE", "/v1/models").status, 405)
-        self.assertEqual(self.s.post("/v1/embeddings", {"input": "x"}).status, 501)
+
+    def test_embeddings(self):
+        texts = ["The cat sat.", "Dogs", "A much longer text about nothing in particular"]
+        a = self.ask({"input": texts}, path="/v1/embeddings").json
+        self.assertEqual([d["index"] for d in a["data"]], [0, 1, 2])
+        vectors = [d["embedding"] for d in a["data"]]
+        self.assertEqual(a["usage"]["prompt_tokens"], a["usage"]["total_tokens"])
+        self.assertAlmostEqual(sum(x * x for x in vectors[0]), 1, 5)
+        for text, vector in zip(texts, vectors):  # the same alone, and as tokens
+            self.assertEqual(self.ask({"input": text}, path="/v1/embeddings").json["data"][0]["embedding"], vector)
+        b = self.ask({"input": texts[1], "encoding_format": "base64"}, path="/v1/embeddings").json["data"][0]["embedding"]
+        self.assertEqual(list(struct.unpack(f"<{len(vectors[1])}f", base64.b64decode(b))), vectors[1])
+        ids = self.ask({"content": texts[0], "add_special": True}, path="/tokenize").json["tokens"]
+        self.assertEqual(self.ask({"input": [ids, ids]}, path="/v1/embeddings").json["data"][1]["embedding"], vectors[0])
+        self.assertEqual(self.ask({"input": ids}, path="/v1/embeddings").json["data"][0]["embedding"], vectors[0])
+        self.assertEqual(self.ask({"input": texts}, path="/api/embed").json["embeddings"], vectors)
+        self.assertEqual(self.ask({"prompt": texts[2]}, path="/api/embeddings").json["embedding"], vectors[2])
+        for wrong in ({}, {"input": []}, {"input": 5}, {"input": [5, "x"]}, {"input": ["x", 5]}, {"input": [[]]}, {"input": [-1]},
+                      {"input": [10**9]}, {"input": "x", "dimensions": 7}, {"input": "x", "encoding_format": "hex"},
+                      {"input": "word " * 5000}):
+            self.ask(wrong, 400, "/v1/embeddings")
+        self.ask({"query": "x", "documents": ["y"]}, 501, "/v1/rerank")  # this model is no reranker
+        self.ask({"query": 1, "documents": ["y"]}, 400, "/v1/rerank")
 
     def test_metrics(self):
         before = self.figures()
