@@ -175,7 +175,7 @@ static json_t *numbers_of(const embedding *e, size_t i)
 {
     json_t *list = json_array();
     for (size_t k = 0; list && k < e->n_out; k++)
-        if (json_array_append_new(list, json_real((double)e->vectors[i * e->n_out + k]))) {
+        if (json_array_append_new(list, app_json_real((double)e->vectors[i * e->n_out + k]))) {
             json_decref(list);
             return NULL;
         }
@@ -346,7 +346,7 @@ static json_t *results_of(const embedding *e, const json_t *documents, size_t n_
     for (size_t i = 0; ok && i < e->n; i++) list[i] = (ranked){e->vectors[i], i};
     if (ok) qsort(list, e->n, sizeof *list, by_score);
     for (size_t i = 0; ok && i < e->n && i < n_wanted; i++) {
-        json_t *one = json_pack("{s:I, s:f}", "index", (json_int_t)list[i].i, "relevance_score", (double)list[i].score);
+        json_t *one = json_pack("{s:I, s:o}", "index", (json_int_t)list[i].i, "relevance_score", app_json_real((double)list[i].score));
         if (with_documents)
             ok = one && !json_object_set_new(one, "document", json_pack("{s:O}", "text", text_of(json_array_get(documents, list[i].i))));
         ok = !json_array_append_new(results, one) && ok;
