@@ -203,6 +203,7 @@ typedef struct app_options {
     const char *features;                                /* train-data answers: file of features, or NULL */
 
     const char *convert_output, *convert_target, *convert_type, *convert_config, *convert_name; /* convert */
+    const char *convert_pre;
     const char *convert_producer, *convert_taps, *convert_feedback, *convert_residual, *convert_d2t, *convert_embedding;
     app_texts convert_skip;
     uint32_t convert_window, convert_sinks;

@@ -63,12 +63,14 @@ static const app_command commands[] = {
      "\n"
      "  aerie inspect model.gguf\n"
      "  aerie inspect model.gguf --keys --match tokenizer\n"},
-    {APP_CONVERT, "convert", "DIR|FILE", "a checkpoint of an encoder or a drafter head to GGUF",
-     "Converts a folder of a BERT encoder, as transformers and sentence-transformers save it, with its tokenizer and pooling,\n"
-     "or an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint to a GGUF file and reports what it detected. Of heads it reads\n"
-     "safetensors or PyTorch files with their config.json, as EAGLE, SpecForge, AngelSlim, speculators, ModelOpt and\n"
-     "Medusa save them. Given the target model, it checks the sizes and leaves out tables that copy the target's.\n"
+    {APP_CONVERT, "convert", "DIR|FILE", "a model, an encoder or a drafter head to GGUF",
+     "Converts a folder of a model, as Hugging Face has them, with tokenizer, chat template and generation settings, a BERT\n"
+     "encoder with tokenizer and pooling, or an EAGLE-1, 2, 3 or 3.1 or a Medusa checkpoint to a GGUF file and reports what\n"
+     "it detected. It reads safetensors or PyTorch files with their config.json; of heads as EAGLE, SpecForge, AngelSlim,\n"
+     "speculators, ModelOpt and Medusa save them. Given a head's target, it checks the sizes and leaves out tables that copy\n"
+     "the target's.\n"
      "\n"
+     "  aerie convert SmolLM2-135M-Instruct/ -o smollm2.gguf --outtype q8_0\n"
      "  aerie convert EAGLE3-LLaMA3.1-Instruct-8B/ --target llama-3.1-8b.gguf -o eagle3.gguf\n"
      "  aerie convert head/ -o head.gguf --outtype q8_0 --taps output --feedback post\n"},
     {APP_PULL, "pull", "SOURCE ...", "brings models from the network",
@@ -547,6 +549,8 @@ static const app_option options[] = {
      "order of the rows of q and k for RoPE: element i is rotated with i + n/2, or 2i with 2i + 1 (default: halves)"},
     {"--embedding", "auto|keep|drop", APP_TEXT, APP_CONVERT, AT(convert_embedding), 0, 0, "Convert",
      "whether to keep the head's own embedding; auto: if it differs from the target's or, without --target, in width"},
+    {"--pre", "NAME", APP_TEXT, APP_CONVERT, AT(convert_pre), 0, 0, "Convert",
+     "models: the pre-tokenizer, for folders whose own is not known (default: detected)"},
     {"--skip", "TEXT", APP_TEXTS, APP_CONVERT, AT(convert_skip), 0, 0, "Convert",
      "leave out tensors whose names contain TEXT; may be repeated"},
     {"--config", "FILE", APP_TEXT, APP_CONVERT, AT(convert_config), 0, 0, "Convert",

@@ -1,4 +1,4 @@
-/* convert.c - aerie convert: the checkpoint of a drafter head or an encoder to a GGUF file, by src/convert. aerie.h has no conversions. */
+/* convert.c - aerie convert: the checkpoint of a model, an encoder or a drafter head to a GGUF file, by src/convert. aerie.h has no conversions. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -64,10 +64,10 @@ static int parse_taps(const char *text, ae_convert_options *c)
 
 static int check_arguments(const app_options *options)
 {
-    if (options->arguments.n == 0) return app_error(APP_USAGE, "'convert' needs a checkpoint: aerie convert DIR -o head.gguf");
+    if (options->arguments.n == 0) return app_error(APP_USAGE, "'convert' needs a checkpoint: aerie convert DIR -o model.gguf");
     if (options->arguments.n > 1)
         return app_error(APP_USAGE, "'convert' takes one checkpoint; found '%s' too", options->arguments.items[1]);
-    if (!options->convert_output) return app_error(APP_USAGE, "'convert' needs a file to write: -o head.gguf");
+    if (!options->convert_output) return app_error(APP_USAGE, "'convert' needs a file to write: -o model.gguf");
     if (options->convert_tokenizer && !options->convert_target)
         return app_error(APP_USAGE, "--tokenizer copies the target's tokenizer; give --target FILE");
     if (options->convert_self_check && !options->convert_target)
@@ -91,6 +91,7 @@ static int parse_options(const app_options *o, ae_convert_options *c, app_text *
                               .type = AE_CONVERT_TYPE_AUTO,
                               .skip = (const char *const *)o->convert_skip.items,
                               .n_skip = o->convert_skip.n,
+                              .pre = o->convert_pre,
                               .n_threads = o->n_threads,
                               .cpu_level = o->model_params.cpu_level,
                               .target = o->convert_target,
@@ -181,6 +182,16 @@ static void say_encoder(const ae_convert_report *r)
              app_bytes(size, r->bytes));
 }
 
+static void say_model(const ae_convert_report *r)
+{
+    const ae_convert_model *m = r->model;
+    char size[32], experts[32] = "";
+    if (m->n_experts) snprintf(experts, sizeof experts, "%u experts, ", (unsigned)m->n_experts);
+    app_note("%s (%s), %u layers, width %u, %u/%u heads of %u, %s%u positions, %u tokens; %zu tensors, %s, %s", m->arch, m->class,
+             (unsigned)m->n_layers, (unsigned)m->n_embd, (unsigned)m->n_heads, (unsigned)m->n_kv_heads, (unsigned)m->head_dim,
+             experts, (unsigned)m->n_ctx, (unsigned)m->n_vocab, r->n_tensors, ae_type_name(r->type), app_bytes(size, r->bytes));
+}
+
 /* Says what was detected in one line on standard error, so that users can spot a wrong guess. */
 static void say(const ae_convert_report *r)
 {
@@ -230,9 +241,23 @@ static int print_encoder_json(const ae_convert_options *c, const ae_convert_repo
                                     ae_type_name(r->type)));
 }
 
+static int print_model_json(const ae_convert_options *c, const ae_convert_report *r)
+{
+    const ae_convert_model *m = r->model;
+    return app_print_json(json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "file",
+                                    app_json_text(c->checkpoint, strlen(c->checkpoint)), "output",
+                                    app_json_text(c->output, strlen(c->output)), "kind", m->class, "architecture", m->arch,
+                                    "n_layers", (json_int_t)m->n_layers, "n_embd", (json_int_t)m->n_embd, "n_heads",
+                                    (json_int_t)m->n_heads, "n_kv_heads", (json_int_t)m->n_kv_heads, "head_dim",
+                                    (json_int_t)m->head_dim, "n_experts", (json_int_t)m->n_experts, "n_ctx", (json_int_t)m->n_ctx,
+                                    "n_vocab", (json_int_t)m->n_vocab, "n_tensors", (json_int_t)r->n_tensors, "bytes",
+                                    (json_int_t)r->bytes, "type", ae_type_name(r->type)));
+}
+
 static int print_json(const ae_convert_options *c, const ae_convert_report *r)
 {
     if (r->bert) return print_encoder_json(c, r);
+    if (r->model) return print_model_json(c, r);
     const ae_convert_head *h = r->head;
     json_t *taps = json_array();
     for (uint32_t i = 0; i < h->n_taps; i++) app_json_append(taps, json_integer(h->taps[i]));
@@ -291,6 +316,7 @@ static int run(const ae_convert_options *options, const app_options *o)
     const ae_convert_report r = ae_convert_reported(c);
     if (!bad && !o->quiet && r.check) say_check(r.check);
     if (!bad && !o->quiet && r.bert) say_encoder(&r);
+    if (!bad && !o->quiet && r.model) say_model(&r);
     if (!bad && !o->quiet && r.head) say(&r);
     if (!bad && o->json) bad = print_json(options, &r);
     ae_convert_free(c);

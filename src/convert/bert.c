@@ -5,11 +5,9 @@
  * Source: transformers' BertModel and BertForSequenceClassification; names and keys are those that llama.cpp reads.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "convert/convert_int.h"
+#include "convert/vocab.h"
 #include "quant/types.h"
 
 #define SPACE_MARK "\xe2\x96\x81"
@@ -27,48 +25,6 @@ static const struct special {
 
 /* ---- Detecting -------------------------------------------------------------------------------------- */
 
-/* A file in the checkpoint's folder, as text to be freed with ae_free; NULL if it is no folder, or out of memory. */
-static char *path_in(const ae_convert *c, const char *name)
-{
-    struct stat info;
-    ae_buf path = {0};
-    if (stat(c->path, &info) || !S_ISDIR(info.st_mode)) {
-        const char *slash = strrchr(c->path, '/');
-        ae_buf_addf(&path, "%.*s%s", slash ? (int)(slash - c->path) + 1 : 0, c->path, name);
-    } else {
-        ae_buf_addf(&path, "%s/%s", c->path, name);
-    }
-    if (!path.failed) return path.data;
-    ae_buf_free(&path);
-    return NULL;
-}
-
-/* A JSON object of the folder; NULL in *json without the file. */
-static aerie_status read_json(const ae_convert *c, const char *name, json_t **json)
-{
-    ae_file_map text;
-    json_error_t where;
-    char *path = path_in(c, name);
-    *json = NULL;
-    if (!path) return ae_convert_no_memory(c, "a path");
-    aerie_status status = AERIE_OK;
-    if (ae_file_exists(path)) {
-        status = ae_file_map_open(&text, path, true, c->error);
-        if (status == AERIE_OK) {
-            *json = json_loadb((const char *)text.data, text.bytes, JSON_ALLOW_NUL, &where);
-            ae_file_map_close(&text);
-            if (!json_is_object(*json))
-                status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s", path, *json ? "this is not a JSON object" : where.text);
-        }
-    }
-    if (status != AERIE_OK) {
-        json_decref(*json);
-        *json = NULL;
-    }
-    ae_free(path);
-    return status;
-}
-
 /* How sentence-transformers pools, unless it says nothing. */
 static aerie_status read_pooling(ae_convert *c, ae_convert_bert *b)
 {
@@ -80,7 +36,7 @@ static aerie_status read_pooling(ae_convert *c, ae_convert_bert *b)
     static const char *const others[] = {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
                                          "pooling_mode_weightedmean_tokens"};
     json_t *json;
-    AE_TRY(read_json(c, "1_Pooling/config.json", &json));
+    AE_TRY(ae_convert_read_json(c, "1_Pooling/config.json", &json));
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         if (!json_is_true(json_object_get(json, modes[i].key))) continue;
@@ -167,9 +123,7 @@ static aerie_status add(ae_convert *c, const char *from, const char *to, const c
     if (!t) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing", c->path, name);
     AE_TRY(ae_convert_check_shape(c, t, rows, columns, "by config.json"));
     snprintf(name, sizeof name, "%s.%s", to, part);
-    AE_TRY(ae_convert_add(c, &(ae_convert_item){.name = name, .from = t, .rows = rows, .columns = columns}));
-    if (f32) c->items[c->n_items - 1].type = AE_TYPE_F32;
-    return AERIE_OK;
+    return ae_convert_add(c, &(ae_convert_item){.name = name, .from = t, .rows = rows, .columns = columns, .f32 = f32});
 }
 
 static aerie_status add_matrix(ae_convert *c, const char *from, const char *to, uint64_t rows, uint64_t columns)
@@ -233,33 +187,24 @@ static aerie_status bert_plan(ae_convert *c)
 
 /* ---- The vocabulary ------------------------------------------------------------------------------------- */
 
-typedef struct words {
-    ae_gguf_string *list; /* [n_vocab] data NULL: no token has this id */
-    int32_t *types;       /* [n_vocab] */
-    ae_arena arena;
-    uint32_t n_vocab;
-} words;
-
-static aerie_status put_word(const ae_convert *c, words *w, const char *text, size_t n, json_int_t id, bool control)
+static aerie_status put_word(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, json_int_t id, bool control)
 {
     static const char mark[] = SPACE_MARK;
-    if (id < 0 || id >= (json_int_t)w->n_vocab)
-        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: token \"%.*s\" has id %lld, but 'vocab_size' is %u", c->path,
-                       (int)(n < 40 ? n : 40), text, (long long)id, w->n_vocab);
     for (size_t i = 0; i < N_SPECIALS; i++)
         control |= strlen(specials[i].text) == n && memcmp(specials[i].text, text, n) == 0;
     const bool inside = !control && n > 2 && memcmp(text, "##", 2) == 0;
     const size_t n_mark = control || inside ? 0 : sizeof mark - 1;
-    char *copy = ae_arena_alloc(&w->arena, n + n_mark + 1, 1);
-    if (!copy) return ae_convert_no_memory(c, "the vocabulary");
-    memcpy(copy, mark, n_mark);
-    memcpy(copy + n_mark, text + (inside ? 2 : 0), n - (inside ? 2 : 0));
-    w->list[id] = (ae_gguf_string){copy, n + n_mark - (inside ? 2 : 0)};
-    w->types[id] = control ? AERIE_TOKEN_CONTROL : AERIE_TOKEN_NORMAL;
-    return AERIE_OK;
+    ae_buf marked = {0};
+    ae_buf_add(&marked, mark, n_mark);
+    ae_buf_add(&marked, text + (inside ? 2 : 0), n - (inside ? 2 : 0));
+    const aerie_status status = marked.failed ? ae_convert_no_memory(c, "the vocabulary")
+                                              : ae_convert_words_put(c, w, marked.data ? marked.data : "", marked.n, id,
+                                                                     control ? AERIE_TOKEN_CONTROL : AERIE_TOKEN_NORMAL);
+    ae_buf_free(&marked);
+    return status;
 }
 
-static aerie_status words_of_json(const ae_convert *c, words *w, json_t *tokenizer)
+static aerie_status words_of_json(const ae_convert *c, ae_convert_words *w, json_t *tokenizer)
 {
     const json_t *model = json_object_get(tokenizer, "model");
     const char *type = json_string_value(json_object_get(model, "type")), *text;
@@ -279,10 +224,10 @@ static aerie_status words_of_json(const ae_convert *c, words *w, json_t *tokeniz
     return AERIE_OK;
 }
 
-static aerie_status words_of_text(const ae_convert *c, words *w)
+static aerie_status words_of_text(const ae_convert *c, ae_convert_words *w)
 {
     ae_file_map text;
-    char *path = path_in(c, "vocab.txt");
+    char *path = ae_convert_path_in(c, "vocab.txt");
     if (!path) return ae_convert_no_memory(c, "a path");
     aerie_status status = ae_file_exists(path) ? ae_file_map_open(&text, path, true, c->error)
                                                : ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither tokenizer.json nor vocab.txt is "
@@ -301,28 +246,13 @@ static aerie_status words_of_text(const ae_convert *c, words *w)
     return status;
 }
 
-/* Ids that nobody has are fillers. */
-static aerie_status fill_holes(const ae_convert *c, words *w)
-{
-    for (uint32_t i = 0; i < w->n_vocab; i++) {
-        char name[24];
-        if (w->list[i].data) continue;
-        const int n = snprintf(name, sizeof name, "[PAD%u]", i);
-        char *copy = ae_arena_strndup(&w->arena, name, (size_t)n);
-        if (!copy) return ae_convert_no_memory(c, "the vocabulary");
-        w->list[i] = (ae_gguf_string){copy, (size_t)n};
-        w->types[i] = AERIE_TOKEN_UNUSED;
-    }
-    return AERIE_OK;
-}
-
-static aerie_status write_words(const ae_convert *c, const words *w, ae_gguf_writer *out)
+static aerie_status write_words(const ae_convert *c, const ae_convert_words *w, ae_gguf_writer *out)
 {
     AE_TRY(ae_gguf_writer_string(out, "tokenizer.ggml.model", "bert", c->error));
-    AE_TRY(ae_gguf_writer_strings(out, "tokenizer.ggml.tokens", w->list, w->n_vocab, c->error));
-    AE_TRY(ae_gguf_writer_array(out, "tokenizer.ggml.token_type", AE_GGUF_I32, w->types, w->n_vocab, c->error));
+    AE_TRY(ae_gguf_writer_strings(out, "tokenizer.ggml.tokens", w->list, w->n, c->error));
+    AE_TRY(ae_gguf_writer_array(out, "tokenizer.ggml.token_type", AE_GGUF_I32, w->types, w->n, c->error));
     AE_TRY(ae_gguf_writer_u32(out, "tokenizer.ggml.token_type_count", c->bert.n_types, c->error));
-    for (uint32_t i = 0; i < w->n_vocab; i++)
+    for (uint32_t i = 0; i < w->n; i++)
         for (size_t k = 0; k < N_SPECIALS; k++)
             if (w->types[i] == AERIE_TOKEN_CONTROL && w->list[i].n == strlen(specials[k].text) &&
                 memcmp(w->list[i].data, specials[k].text, w->list[i].n) == 0)
@@ -332,18 +262,15 @@ static aerie_status write_words(const ae_convert *c, const words *w, ae_gguf_wri
 
 static aerie_status put_tokenizer(const ae_convert *c, ae_gguf_writer *out)
 {
-    words w = {.n_vocab = c->bert.n_vocab, .list = ae_alloc(c->bert.n_vocab, sizeof *w.list),
-               .types = ae_alloc(c->bert.n_vocab, sizeof *w.types)};
+    ae_convert_words w;
     json_t *json = NULL;
-    ae_arena_init(&w.arena, 65536);
-    aerie_status status = w.list && w.types ? read_json(c, "tokenizer.json", &json) : ae_convert_no_memory(c, "the vocabulary");
+    aerie_status status = ae_convert_words_init(c, &w, c->bert.n_vocab);
+    if (status == AERIE_OK) status = ae_convert_read_json(c, "tokenizer.json", &json);
     if (status == AERIE_OK) status = json ? words_of_json(c, &w, json) : words_of_text(c, &w);
-    if (status == AERIE_OK) status = fill_holes(c, &w);
+    if (status == AERIE_OK) status = ae_convert_words_fill(c, &w);
     if (status == AERIE_OK) status = write_words(c, &w, out);
     json_decref(json);
-    ae_arena_free(&w.arena);
-    ae_free(w.list);
-    ae_free(w.types);
+    ae_convert_words_free(&w);
     return status;
 }
 
@@ -352,24 +279,21 @@ static aerie_status put_tokenizer(const ae_convert *c, ae_gguf_writer *out)
 static aerie_status bert_keys(const ae_convert *c, ae_gguf_writer *w)
 {
     const ae_convert_bert *b = &c->bert;
-    char name[128];
+    ae_convert_keys k = {.w = w, .arch = "bert", .status = AERIE_OK, .error = c->error};
     const struct {
         const char *key;
         uint32_t value;
     } numbers[] = {
-        {"bert.block_count", b->n_layers},          {"bert.context_length", b->n_ctx},
-        {"bert.embedding_length", b->n_embd},       {"bert.feed_forward_length", b->n_ff},
-        {"bert.attention.head_count", b->n_heads},  {"bert.vocab_size", b->n_vocab},
+        {"block_count", b->n_layers},          {"context_length", b->n_ctx},
+        {"embedding_length", b->n_embd},       {"feed_forward_length", b->n_ff},
+        {"attention.head_count", b->n_heads},  {"vocab_size", b->n_vocab},
     };
-    AE_TRY(ae_gguf_writer_string(w, "general.architecture", "bert", c->error));
-    AE_TRY(ae_gguf_writer_string(w, "general.name", ae_convert_name(c, name), c->error));
-    if (ae_type_get(c->out_type)->dot != AE_DOT_FLOAT)
-        AE_TRY(ae_gguf_writer_u32(w, "general.quantization_version", 2, c->error));
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        AE_TRY(ae_gguf_writer_u32(w, numbers[i].key, numbers[i].value, c->error));
-    AE_TRY(ae_gguf_writer_f32(w, "bert.attention.layer_norm_epsilon", (float)b->norm_eps, c->error));
-    AE_TRY(ae_gguf_writer_bool(w, "bert.attention.causal", false, c->error));
-    if (b->pooling != AE_POOLING_NONE) AE_TRY(ae_gguf_writer_u32(w, "bert.pooling_type", b->pooling, c->error));
+    ae_convert_put_general(&k, c);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) ae_convert_put_u32(&k, numbers[i].key, numbers[i].value);
+    ae_convert_put_f32(&k, "attention.layer_norm_epsilon", b->norm_eps);
+    ae_convert_put_bool(&k, "attention.causal", false);
+    if (b->pooling != AE_POOLING_NONE) ae_convert_put_u32(&k, "pooling_type", b->pooling);
+    AE_TRY(k.status);
     return put_tokenizer(c, w);
 }
 

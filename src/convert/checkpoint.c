@@ -34,19 +34,52 @@ aerie_status ae_convert_open_tensors(ae_convert *c)
     return status;
 }
 
-/* config.json in the folder of the checkpoint; NULL when out of memory. */
-static char *beside(ae_convert *c)
+char *ae_convert_path_in(const ae_convert *c, const char *name)
 {
     struct stat info;
     ae_buf path = {0};
     if (stat(c->path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        ae_buf_addf(&path, "%s/config.json", c->path);
+        ae_buf_addf(&path, "%s/%s", c->path, name);
     } else {
         const char *slash = strrchr(c->path, '/');
-        ae_buf_addf(&path, "%.*sconfig.json", slash ? (int)(slash - c->path) + 1 : 0, c->path);
+        ae_buf_addf(&path, "%.*s%s", slash ? (int)(slash - c->path) + 1 : 0, c->path, name);
     }
-    char *copy = path.failed ? NULL : ae_arena_strndup(&c->arena, path.data, path.n);
+    if (!path.failed) return path.data;
     ae_buf_free(&path);
+    return NULL;
+}
+
+aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t **json)
+{
+    ae_file_map text;
+    json_error_t where;
+    char *path = ae_convert_path_in(c, name);
+    *json = NULL;
+    if (!path) return ae_convert_no_memory(c, "a path");
+    aerie_status status = AERIE_OK;
+    if (ae_file_exists(path)) {
+        status = ae_file_map_open(&text, path, true, c->error);
+        if (status == AERIE_OK) {
+            *json = json_loadb((const char *)text.data, text.bytes, JSON_ALLOW_NUL, &where);
+            ae_file_map_close(&text);
+            if (!json_is_object(*json))
+                status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s", path, *json ? "this is not a JSON object" : where.text);
+        }
+    }
+    if (status != AERIE_OK) {
+        json_decref(*json);
+        *json = NULL;
+    }
+    ae_free(path);
+    return status;
+}
+
+/* config.json in the folder of the checkpoint; NULL when out of memory. */
+static const char *beside(ae_convert *c)
+{
+    char *path = ae_convert_path_in(c, "config.json");
+    const char *copy = path ? ae_arena_strndup(&c->arena, path, strlen(path)) : NULL;
+    ae_free(path);
     return copy;
 }
 

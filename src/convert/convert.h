@@ -4,7 +4,7 @@
  * write, with their sources and shapes checked), write (a complete file under a temporary name), check (the file is read
  * back, and compared with the model that it belongs to). The file gets its final name after the last check.
  * Owns: the checkpoint and all that is derived from it, until ae_convert_free. Prints nothing: remarks go to a callback.
- * Kinds so far: drafter heads (head.h), BERT encoders (bert.c). Sources of the formats: head.h and docs/heads.md.
+ * Kinds: drafter heads (head.h, docs/heads.md), BERT encoders (bert.c, docs/embeddings.md), models (arch.h, docs/converting.md).
  */
 #ifndef AE_CONVERT_CONVERT_H
 #define AE_CONVERT_CONVERT_H
@@ -30,6 +30,7 @@ typedef struct ae_convert_options {
     uint32_t type;          /* of matrices (ae_type); AE_CONVERT_TYPE_AUTO: f16, or bf16 if the checkpoint has it */
     const char *const *skip; /* [n_skip] tensors whose name contains one of these are left out */
     size_t n_skip;
+    const char *pre; /* models: tokenizer.ggml.pre; NULL: detected */
     ae_convert_choice pairs; /* rows of q and k are rotated by neighbours (YES) or by halves (NO, and AUTO) */
     aerie_log log;
     ae_convert_progress *progress;
@@ -66,6 +67,14 @@ typedef struct ae_convert_bert {
     bool ranks;         /* there is a classifier with one label */
 } ae_convert_bert;
 
+/* What is known about a model's folder. */
+typedef struct ae_convert_model {
+    const char *class, *arch; /* "LlamaForCausalLM", "llama" */
+    uint32_t n_embd, n_layers, n_heads, n_kv_heads, head_dim, n_ctx, n_vocab;
+    uint32_t n_experts; /* 0: none */
+    uint32_t n_groups;  /* of recurrent layers */
+} ae_convert_model;
+
 /* Opens the checkpoint and detects what it is. Errors: ARGUMENT (options that contradict the checkpoint), IO, FORMAT,
  * UNSUPPORTED, MEMORY; the same for ae_convert_run, and CANCELLED. *out is NULL on failure. */
 aerie_status ae_convert_open(ae_convert **out, const ae_convert_options *options, aerie_error *error);
@@ -75,8 +84,9 @@ void ae_convert_free(ae_convert *c);
 
 /* What was detected and, after ae_convert_run, done. Lent. */
 typedef struct ae_convert_report {
-    const ae_convert_head *head;   /* NULL: it is no head, but an encoder */
-    const ae_convert_bert *bert;   /* NULL: it is none */
+    const ae_convert_head *head;   /* one of these three */
+    const ae_convert_bert *bert;
+    const ae_convert_model *model;
     const ae_convert_check *check; /* NULL: there was no self-check */
     const char *kind;              /* "EAGLE-3.1" */
     size_t n_tensors;

@@ -29,16 +29,28 @@ typedef enum ae_convert_how {
     AE_CONVERT_UNIT,    /* the unit matrix */
 } ae_convert_how;
 
+/* What becomes of each number. */
+typedef enum ae_convert_change {
+    AE_CONVERT_SAME,
+    AE_CONVERT_PLUS_ONE,
+    AE_CONVERT_MINUS_EXP, /* -exp(x) */
+} ae_convert_change;
+
 /* A tensor to write. */
 typedef struct ae_convert_item {
     const char *name;
     ae_convert_how how;
+    ae_convert_change change;   /* PLAIN */
     const ae_st_tensor *from;   /* PLAIN, ROTATED */
+    const ae_st_tensor *const *parts; /* PLAIN: [n_stack] one for each matrix of the stack, instead of `from` */
     uint64_t first;             /* element of `from` that comes first */
+    uint64_t stack_step, row_step, step; /* elements of `from` from a matrix, a row, a number to the next; 0: as they lie close */
+    const uint32_t *row_from, *column_from; /* PLAIN: [rows], [columns] where each lies in `from`; NULL: in the same order */
     const float *values;        /* VALUES: [rows * columns] */
     const int64_t *ids;         /* IDS: [columns] */
-    uint64_t rows, columns;     /* rows 0: one dimension */
+    uint64_t n_stack, rows, columns; /* n_stack 0: two dimensions; rows 0: one */
     uint32_t head_dim, n_rot;   /* ROTATED: rows of a head, of which the first n_rot are rotated */
+    bool f32;                   /* stays F32 whatever the matrices are */
     uint32_t type;              /* ae_type in the file */
 } ae_convert_item;
 
@@ -51,7 +63,7 @@ typedef struct ae_convert_kind {
     aerie_status (*check)(ae_convert *c);                           /* of c->writer's complete file; may replace it */
 } ae_convert_kind;
 
-extern const ae_convert_kind ae_convert_drafter_head, ae_convert_bert_encoder;
+extern const ae_convert_kind ae_convert_drafter_head, ae_convert_bert_encoder, ae_convert_decoder;
 
 struct ae_convert {
     ae_convert_options options;
@@ -78,13 +90,15 @@ struct ae_convert {
 
     /* Encoders */
     ae_convert_bert bert;
+
+    /* Models; their rotation is in `head` */
+    const struct ae_convert_arch *arch;
+    ae_convert_model model;
 };
 
 /* ---- convert.c ------------------------------------------------------------------------------------------ */
 
 aerie_status ae_convert_no_memory(const ae_convert *c, const char *what);
-/* The model's name, into out if it is the last part of the checkpoint's path. */
-const char *ae_convert_name(const ae_convert *c, char out[128]);
 /* CANCELLED if the caller wants no more. */
 aerie_status ae_convert_step(const ae_convert *c, const char *step, uint64_t done, uint64_t total);
 
@@ -100,6 +114,10 @@ aerie_status ae_convert_real(const ae_convert *c, const json_t *value, const cha
 aerie_status ae_convert_bool(const ae_convert *c, const char *key, bool *value, bool *given);
 /* NULL if absent or not a string. */
 const char *ae_convert_text(const ae_convert *c, const char *key);
+/* A file in the checkpoint's folder, to be freed with ae_free; NULL when out of memory. */
+char *ae_convert_path_in(const ae_convert *c, const char *name);
+/* A JSON object of the folder; NULL in *json without the file. */
+aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t **json);
 
 /* ---- names.c: tensors by one name ----------------------------------------------------------------------- */
 
@@ -113,6 +131,7 @@ aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renam
 /* Marks it as used; NULL if absent. */
 const ae_st_tensor *ae_convert_take(ae_convert *c, const char *name);
 const ae_st_tensor *ae_convert_look(const ae_convert *c, const char *name);
+ae_convert_entry *ae_convert_find(const ae_convert *c, const char *name);
 /* The first tensor that was not taken and is not among the names that are known to be unneeded; NULL: none. */
 const ae_convert_entry *ae_convert_unused(const ae_convert *c, const char *const *unneeded, size_t n);
 /* "[3, 4]" into out [128]. */
@@ -120,6 +139,29 @@ const char *ae_convert_shape(const ae_st_tensor *t, char out[128]);
 /* Of shape rows x columns, rows 0: [columns]. */
 aerie_status ae_convert_check_shape(const ae_convert *c, const ae_st_tensor *t, uint64_t rows, uint64_t columns,
                                     const char *why);
+
+/* ---- keys.c --------------------------------------------------------------------------------------------- */
+
+/* Keeps the first failure; calls after it do nothing. */
+typedef struct ae_convert_keys {
+    ae_gguf_writer *w;
+    const char *arch;
+    aerie_status status;
+    aerie_error *error;
+} ae_convert_keys;
+
+/* ARCH.suffix */
+void ae_convert_put_u32(ae_convert_keys *k, const char *suffix, uint32_t value);
+void ae_convert_put_f32(ae_convert_keys *k, const char *suffix, double value);
+void ae_convert_put_bool(ae_convert_keys *k, const char *suffix, bool value);
+void ae_convert_put_text(ae_convert_keys *k, const char *suffix, const char *value);
+void ae_convert_put_array(ae_convert_keys *k, const char *suffix, ae_gguf_type element, const void *values, size_t n);
+/* A whole name. */
+void ae_convert_put_name(ae_convert_keys *k, const char *name, const char *value);
+/* general.*: architecture, name, and the version of quantization if there is one. */
+void ae_convert_put_general(ae_convert_keys *k, const ae_convert *c);
+/* The model's name, into out if it is the last part of the checkpoint's path. */
+const char *ae_convert_name(const ae_convert *c, char out[128]);
 
 /* ---- write.c -------------------------------------------------------------------------------------------- */
 
@@ -131,6 +173,14 @@ aerie_status ae_convert_write(ae_convert *c, ae_gguf_writer **out);
 bool ae_convert_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
 bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t n);
 
+/* ---- model*.c, vocab.c ---------------------------------------------------------------------------------- */
+
+aerie_status ae_convert_model_keys(const ae_convert *c, ae_gguf_writer *w);
+/* Tensors that the rotation needs. */
+aerie_status ae_convert_plan_rope(ae_convert *c);
+/* tokenizer.* of the folder, for n_vocab tokens. */
+aerie_status ae_convert_put_vocab(const ae_convert *c, ae_gguf_writer *w);
+
 /* ---- head_*.c ------------------------------------------------------------------------------------------- */
 
 /* Weight or bias of block b of Medusa head j, b < 0: of its output; NULL if there is none. */
@@ -139,6 +189,10 @@ aerie_status ae_convert_head_detect(ae_convert *c, bool *mine);
 aerie_status ae_convert_head_taps(ae_convert *c);
 aerie_status ae_convert_head_ids(ae_convert *c);
 aerie_status ae_convert_head_rope(ae_convert *c);
+/* Divisors that turn YaRN's usual ramp into the one asked for. */
+aerie_status ae_convert_yarn_divisors(ae_convert *c);
+/* rope.* as the head or model has it. */
+void ae_convert_put_rope(ae_convert_keys *k, const ae_convert_head *h);
 aerie_status ae_convert_head_target(ae_convert *c);
 /* Sets *same: whether a tensor [rows, columns] of the head equals the target's up to rounding. */
 aerie_status ae_convert_head_same(const ae_convert *c, const ae_st_tensor *t, const ae_gguf_tensor *of_target, bool *same);

@@ -49,7 +49,11 @@ typedef struct ae_convert_head {
     ae_dhead_fc_norm fc_norm;
     uint32_t n_rot, rope_n_ctx_orig;
     double rope_base, rope_factor;
-    const char *rope_type; /* "none", "linear", "yarn" */
+    const char *rope_type; /* "none", "linear", "yarn"; of models "longrope" too */
+    double rope_attn;      /* what multiplies YaRN's usual magnitude; longrope: the magnitude itself */
+    double rope_log_mul;   /* mscale_all_dim; 0: not said */
+    double rope_beta_fast, rope_beta_slow; /* YaRN's ramp */
+    bool rope_whole;       /* between whole pairs */
     float *divisors;       /* [n_rot / 2] or NULL */
     uint32_t n_medusa, n_blocks;
     int64_t *ids; /* [n_draft] target ids, or NULL */

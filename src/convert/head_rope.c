@@ -1,4 +1,4 @@
-/* head_rope.c - the rotation: base, scaling, and the divisors of its frequencies where a scaling has no name in GGUF.
+/* head_rope.c - the rotation of heads and of models: base, scaling, and the divisors of its frequencies where a scaling has no name in GGUF.
  *
  * Sources: rope_scaling of transformers (modeling_rope_utils.py), YaRN (arXiv 2309.00071), Llama 3.1. How a file's keys are
  * read: ae_model_rope_freqs, which divides by rope_freqs first and then applies linear or YaRN scaling with ramps from 32
@@ -12,11 +12,14 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* rope_scaling, or rope_parameters of newer configs; NULL if there is none. */
+/* rope_scaling, or rope_parameters of newer configs, and of those that have one for each kind of layer that of the layers which see
+ * everything; NULL if there is none. */
 static const json_t *scaling_of(const ae_convert *c)
 {
     const json_t *json = ae_convert_value(c, "rope_scaling");
     if (!json_is_object(json)) json = ae_convert_value(c, "rope_parameters");
+    const json_t *full = json_object_get(json, "full_attention");
+    if (full) json = full;
     return json_is_object(json) ? json : NULL;
 }
 
@@ -85,8 +88,8 @@ static double yarn_share(const ae_convert_head *h, uint32_t i, double fast, doub
     return y < 0 ? 0 : y > 1 ? 1 : y;
 }
 
-/* The factor of cos and sin, which GGUF files do not store. */
-static aerie_status check_magnitude(const ae_convert *c, const json_t *scaling)
+/* The factor of cos and sin, which files of heads do not store. */
+static aerie_status read_magnitude(ae_convert *c, const json_t *scaling)
 {
     const double usual = 1 + 0.1 * ae_log(c->head.rope_factor);
     double magnitude = usual, m = 0, m_all = 0;
@@ -95,7 +98,9 @@ static aerie_status check_magnitude(const ae_convert *c, const json_t *scaling)
     if (m > 0 && m_all > 0)
         magnitude = (1 + 0.1 * m * ae_log(c->head.rope_factor)) / (1 + 0.1 * m_all * ae_log(c->head.rope_factor));
     AE_TRY(number(c, scaling, "attention_factor", 0, 1e3, &magnitude));
-    if (fabs(magnitude - usual) < 1e-3) return AERIE_OK;
+    c->head.rope_log_mul = m_all;
+    c->head.rope_attn = magnitude / usual;
+    if (c->arch || fabs(magnitude - usual) < 1e-3) return AERIE_OK;
     return ae_fail(c->error, AERIE_ERROR_FORMAT,
                    "%s: 'rope_scaling' asks for YaRN with magnitude %g; only %g, which follows from its factor, is supported",
                    c->config_path, magnitude, usual);
@@ -110,10 +115,19 @@ static aerie_status read_yarn(ae_convert *c, const json_t *scaling)
     AE_TRY(number(c, scaling, "original_max_position_embeddings", 1, INT32_MAX, &n_ctx));
     AE_TRY(number(c, scaling, "beta_fast", 1e-3, 1e6, &fast));
     AE_TRY(number(c, scaling, "beta_slow", 1e-3, 1e6, &slow));
-    AE_TRY(check_magnitude(c, scaling));
+    AE_TRY(read_magnitude(c, scaling));
     h->rope_type = "yarn";
     h->rope_n_ctx_orig = (uint32_t)n_ctx;
-    if (fast == 32 && slow == 1 && whole) return AERIE_OK;
+    h->rope_beta_fast = fast, h->rope_beta_slow = slow, h->rope_whole = whole;
+    if ((fast == 32 && slow == 1 && whole) || c->arch) return AERIE_OK; /* of models see ae_convert_plan_rope */
+    return ae_convert_yarn_divisors(c);
+}
+
+aerie_status ae_convert_yarn_divisors(ae_convert *c)
+{
+    ae_convert_head *h = &c->head;
+    const double fast = h->rope_beta_fast, slow = h->rope_beta_slow;
+    const bool whole = h->rope_whole;
     AE_TRY(make_divisors(c));
     for (uint32_t i = 0; i < h->n_rot / 2; i++) {
         const double usual = yarn_share(h, i, 32, 1, true), wanted = yarn_share(h, i, fast, slow, whole);
@@ -134,8 +148,19 @@ static aerie_status read_scaling(ae_convert *c, const json_t *scaling)
         h->rope_type = "linear";
         return need(c, scaling, "factor", 1, 1e6, &h->rope_factor);
     }
+    if (c->arch && strcmp(type, "dynamic") == 0 && json_object_get(scaling, "alpha")) { /* Hunyuan's: of the base alone */
+        double alpha = 1;
+        AE_TRY(need(c, scaling, "alpha", 1e-3, 1e9, &alpha));
+        h->rope_base *= ae_pow(alpha, (double)h->head_dim / (h->head_dim - 2.0));
+        return AERIE_OK;
+    }
+    if (c->arch && (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)) {
+        h->rope_type = "longrope"; /* tables: ae_convert_plan_rope */
+        return AERIE_OK;
+    }
+    if (c->arch && strcmp(type, "proportional") == 0) return AERIE_OK; /* likewise */
     if (strcmp(type, "dynamic") == 0) {
-        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: dynamic RoPE scaling is not supported: the head is exact up to %u "
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: dynamic RoPE scaling is not supported: the file is exact up to %u "
                "positions only", c->config_path, (unsigned)h->n_ctx);
         return AERIE_OK;
     }
@@ -150,12 +175,12 @@ aerie_status ae_convert_head_rope(ae_convert *c)
     const json_t *scaling = scaling_of(c), *base = ae_convert_value(c, "rope_theta");
     double part = 1;
     h->rope_type = "none";
-    h->rope_factor = 1;
+    h->rope_factor = h->rope_attn = 1;
     h->rope_base = 10000;
-    if (!base) base = json_object_get(scaling, "rope_theta");
+    if (json_object_get(scaling, "rope_theta")) base = json_object_get(scaling, "rope_theta");
     AE_TRY(ae_convert_real(c, base, "rope_theta", 1.001, 1e12, &h->rope_base));
-    const json_t *share = ae_convert_value(c, "partial_rotary_factor");
-    if (!share) share = json_object_get(scaling, "partial_rotary_factor");
+    const json_t *share = json_object_get(scaling, "partial_rotary_factor");
+    if (!share) share = ae_convert_value(c, "partial_rotary_factor");
     AE_TRY(ae_convert_real(c, share, "partial_rotary_factor", 0, 1, &part));
     h->n_rot = (uint32_t)(part * h->head_dim);
     if (h->n_rot < 2 || h->n_rot % 2) {

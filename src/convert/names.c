@@ -53,7 +53,7 @@ aerie_status ae_convert_read_names(ae_convert *c, const ae_convert_rename *renam
     return AERIE_OK;
 }
 
-static ae_convert_entry *find(const ae_convert *c, const char *name)
+ae_convert_entry *ae_convert_find(const ae_convert *c, const char *name)
 {
     const ae_convert_entry key = {.name = name};
     return c->n_entries ? bsearch(&key, c->entries, c->n_entries, sizeof key, by_name) : NULL;
@@ -61,13 +61,13 @@ static ae_convert_entry *find(const ae_convert *c, const char *name)
 
 const ae_st_tensor *ae_convert_look(const ae_convert *c, const char *name)
 {
-    const ae_convert_entry *e = find(c, name);
+    const ae_convert_entry *e = ae_convert_find(c, name);
     return e ? e->tensor : NULL;
 }
 
 const ae_st_tensor *ae_convert_take(ae_convert *c, const char *name)
 {
-    ae_convert_entry *e = find(c, name);
+    ae_convert_entry *e = ae_convert_find(c, name);
     if (e) e->used = true;
     return e ? e->tensor : NULL;
 }

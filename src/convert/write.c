@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fmath.h"
 #include "convert/convert_int.h"
 #include "quant/types.h"
 
@@ -45,6 +46,21 @@ bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t
 
 /* ---- The list ------------------------------------------------------------------------------------------- */
 
+/* What will be read lies within the tensor. Sizes are products of a file's numbers, so each step is checked. */
+static aerie_status check_room(const ae_convert *c, const ae_convert_item *item, const ae_st_tensor *t)
+{
+    const uint64_t counts[] = {item->parts ? 1 : item->n_stack, item->rows, item->columns};
+    const uint64_t steps[] = {item->stack_step, item->row_step, item->step};
+    uint64_t last = item->first, part;
+    bool fits = item->columns > 0;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts && fits; i++)
+        fits = counts[i] < 2 || (!__builtin_mul_overflow(counts[i] - 1, steps[i], &part) && !__builtin_add_overflow(last, part, &last));
+    if (fits && last < t->n) return AERIE_OK;
+    char shape[128];
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s, which is too small for what config.json says", c->path, t->name,
+                   ae_convert_shape(t, shape));
+}
+
 aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
 {
     ae_convert_item *grown = ae_grow(c->items, c->n_items, &c->capacity, sizeof *grown);
@@ -54,8 +70,12 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
     *to = *item;
     to->name = ae_arena_strndup(&c->arena, item->name, strlen(item->name));
     if (!to->name) return ae_convert_no_memory(c, "the name of a tensor");
+    if (!to->step) to->step = 1;
+    if (!to->row_step) to->row_step = to->columns;
+    if (!to->stack_step) to->stack_step = to->rows * to->row_step;
+    for (uint64_t i = 0; i < (to->parts ? to->n_stack : to->from != NULL); i++) AE_TRY(check_room(c, to, to->parts ? to->parts[i] : to->from));
     if (item->how == AE_CONVERT_IDS) to->type = AE_TYPE_I64;
-    else if (!item->rows) to->type = AE_TYPE_F32;
+    else if (!item->rows || item->f32) to->type = AE_TYPE_F32;
     else to->type = item->how == AE_CONVERT_UNIT ? AE_TYPE_F16 : c->out_type;
     return AERIE_OK;
 }
@@ -72,16 +92,22 @@ static void settle_type(ae_convert *c, ae_convert_item *item, size_t *n_other)
                    (unsigned long long)item->columns, item->name, ae_type_name(c->out_type), ae_type_name(item->type));
 }
 
+/* Of all matrices of the stack. */
+static uint64_t n_rows(const ae_convert_item *item)
+{
+    return (item->rows ? item->rows : 1) * (item->n_stack ? item->n_stack : 1);
+}
+
 static aerie_status describe(ae_convert *c, ae_gguf_writer *w)
 {
     size_t n_other = 0;
     c->out_bytes = 0;
     for (size_t i = 0; i < c->n_items; i++) {
         ae_convert_item *item = &c->items[i];
-        const int64_t ne[2] = {(int64_t)item->columns, (int64_t)item->rows};
+        const int64_t ne[3] = {(int64_t)item->columns, (int64_t)item->rows, (int64_t)item->n_stack};
         settle_type(c, item, &n_other);
-        c->out_bytes += ae_type_row_bytes(item->type, item->columns) * (item->rows ? item->rows : 1);
-        AE_TRY(ae_gguf_writer_tensor(w, item->name, item->type, item->rows ? 2 : 1, ne, c->error));
+        c->out_bytes += ae_type_row_bytes(item->type, item->columns) * n_rows(item);
+        AE_TRY(ae_gguf_writer_tensor(w, item->name, item->type, item->n_stack ? 3 : item->rows ? 2 : 1, ne, c->error));
     }
     return AERIE_OK;
 }
@@ -92,6 +118,24 @@ static uint64_t old_row(const ae_convert *c, const ae_convert_item *item, uint64
     const uint64_t in_head = row % item->head_dim, half = item->n_rot / 2;
     if (in_head >= item->n_rot || c->head.pairs) return row;
     return row - in_head + in_head / 2 + (in_head % 2 ? half : 0);
+}
+
+/* row: among those of all matrices. */
+static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
+{
+    const size_t n = (size_t)item->columns;
+    const uint64_t i = item->rows ? row / item->rows : 0, r = item->rows ? row % item->rows : row;
+    const ae_st_tensor *t = item->parts ? item->parts[i] : item->from;
+    const uint64_t first = item->first + (item->parts ? 0 : i * item->stack_step) + (item->row_from ? item->row_from[r] : r) * item->row_step;
+    if (item->step == 1 && !item->column_from) {
+        if (!ae_convert_floats(t, first, x, n)) return false;
+    } else {
+        for (size_t k = 0; k < n; k++)
+            if (!ae_convert_floats(t, first + (item->column_from ? item->column_from[k] : k) * item->step, x + k, 1)) return false;
+    }
+    for (size_t k = 0; k < n && item->change == AE_CONVERT_PLUS_ONE; k++) x[k] += 1.0f;
+    for (size_t k = 0; k < n && item->change == AE_CONVERT_MINUS_EXP; k++) x[k] = (float)-ae_exp((double)x[k]);
+    return true;
 }
 
 /* One row; a rotated tensor of one dimension is read element by element. */
@@ -110,13 +154,19 @@ static bool read_row(const ae_convert *c, const ae_convert_item *item, uint64_t 
             if (!ae_convert_floats(item->from, old_row(c, item, i), x + i, 1)) return false;
         }
         return true;
-    default: return ae_convert_floats(item->from, item->first + row * n, x, n);
+    default: return read_plain(item, row, x);
     }
+}
+
+/* For messages; NULL: the numbers come from no tensor. */
+static const ae_st_tensor *source(const ae_convert_item *item)
+{
+    return item->parts ? item->parts[0] : item->from;
 }
 
 static aerie_status check_row(const ae_convert *c, const ae_convert_item *item, const float *x)
 {
-    const char *name = item->from ? item->from->name : item->name;
+    const char *name = source(item) ? source(item)->name : item->name;
     for (uint64_t i = 0; i < item->columns; i++) {
         if (!isfinite(x[i])) {
             return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s holds %g", c->path, name, (double)x[i]);
@@ -136,7 +186,7 @@ static aerie_status write_rows(ae_convert *c, ae_gguf_writer *w, const ae_conver
 {
     const size_t n = (size_t)item->columns, row_bytes = ae_type_row_bytes(item->type, item->columns);
     const ae_type_info *info = ae_type_get(item->type);
-    for (uint64_t r = 0; r < (item->rows ? item->rows : 1); r++) {
+    for (uint64_t r = 0; r < n_rows(item); r++) {
         if (!read_row(c, item, r, x)) {
             return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64",
                            c->path, item->from->name, ae_st_dtype_name(item->from->dtype));

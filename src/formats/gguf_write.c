@@ -170,6 +170,12 @@ aerie_status ae_gguf_writer_u32(ae_gguf_writer *w, const char *key, uint32_t val
     return add_plain(w, key, AE_GGUF_U32, parts, 1, error);
 }
 
+aerie_status ae_gguf_writer_i32(ae_gguf_writer *w, const char *key, int32_t value, aerie_error *error)
+{
+    part parts[] = {{&value, sizeof value}};
+    return add_plain(w, key, AE_GGUF_I32, parts, 1, error);
+}
+
 aerie_status ae_gguf_writer_f32(ae_gguf_writer *w, const char *key, float value, aerie_error *error)
 {
     part parts[] = {{&value, sizeof value}};
