@@ -1,4 +1,5 @@
-/* convert.c - aerie convert: the checkpoint of a model, an encoder or a drafter head to a GGUF file, by src/convert. aerie.h has no conversions. */
+/* convert.c - aerie convert: the checkpoint of a model, an encoder or a drafter head to a GGUF file, by src/convert. aerie.h
+ * has no conversions. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -187,9 +188,10 @@ static void say_model(const ae_convert_report *r)
     const ae_convert_model *m = r->model;
     char size[32], experts[32] = "";
     if (m->n_experts) snprintf(experts, sizeof experts, "%u experts, ", (unsigned)m->n_experts);
-    app_note("%s (%s), %u layers, width %u, %u/%u heads of %u, %s%u positions, %u tokens; %zu tensors, %s, %s", m->arch, m->class,
-             (unsigned)m->n_layers, (unsigned)m->n_embd, (unsigned)m->n_heads, (unsigned)m->n_kv_heads, (unsigned)m->head_dim,
-             experts, (unsigned)m->n_ctx, (unsigned)m->n_vocab, r->n_tensors, ae_type_name(r->type), app_bytes(size, r->bytes));
+    app_note("%s (%s), %u layers, width %u, %u/%u heads of %u, %s%u positions, %u tokens; %zu tensors, %s, %s", m->arch,
+             m->class, (unsigned)m->n_layers, (unsigned)m->n_embd, (unsigned)m->n_heads, (unsigned)m->n_kv_heads,
+             (unsigned)m->head_dim, experts, (unsigned)m->n_ctx, (unsigned)m->n_vocab, r->n_tensors, ae_type_name(r->type),
+             app_bytes(size, r->bytes));
 }
 
 /* Says what was detected in one line on standard error, so that users can spot a wrong guess. */
@@ -244,14 +246,13 @@ static int print_encoder_json(const ae_convert_options *c, const ae_convert_repo
 static int print_model_json(const ae_convert_options *c, const ae_convert_report *r)
 {
     const ae_convert_model *m = r->model;
-    return app_print_json(json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "file",
-                                    app_json_text(c->checkpoint, strlen(c->checkpoint)), "output",
-                                    app_json_text(c->output, strlen(c->output)), "kind", m->class, "architecture", m->arch,
-                                    "n_layers", (json_int_t)m->n_layers, "n_embd", (json_int_t)m->n_embd, "n_heads",
-                                    (json_int_t)m->n_heads, "n_kv_heads", (json_int_t)m->n_kv_heads, "head_dim",
-                                    (json_int_t)m->head_dim, "n_experts", (json_int_t)m->n_experts, "n_ctx", (json_int_t)m->n_ctx,
-                                    "n_vocab", (json_int_t)m->n_vocab, "n_tensors", (json_int_t)r->n_tensors, "bytes",
-                                    (json_int_t)r->bytes, "type", ae_type_name(r->type)));
+    return app_print_json(json_pack(
+        "{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "file",
+        app_json_text(c->checkpoint, strlen(c->checkpoint)), "output", app_json_text(c->output, strlen(c->output)), "kind",
+        m->class, "architecture", m->arch, "n_layers", (json_int_t)m->n_layers, "n_embd", (json_int_t)m->n_embd, "n_heads",
+        (json_int_t)m->n_heads, "n_kv_heads", (json_int_t)m->n_kv_heads, "head_dim", (json_int_t)m->head_dim, "n_experts",
+        (json_int_t)m->n_experts, "n_ctx", (json_int_t)m->n_ctx, "n_vocab", (json_int_t)m->n_vocab, "n_tensors",
+        (json_int_t)r->n_tensors, "bytes", (json_int_t)r->bytes, "type", ae_type_name(r->type)));
 }
 
 static int print_json(const ae_convert_options *c, const ae_convert_report *r)

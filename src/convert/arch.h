@@ -3,9 +3,9 @@
  *
  * A rule renames one tensor of a layer (layers.N.FROM to blk.N.TO), each with .weight and .bias unless it is exact. Rules of an
  * architecture come before those that all share; a tensor that a rule took is not looked at again, so that an architecture may
- * give a name another meaning. Shapes are not listed: what the numbers of config.json leave open is found by binding the new file
- * as any model is bound, before it gets its name.
- * Sources: the models' own code in transformers; names and keys of GGUF files as llama.cpp reads them.
+ * give a name another meaning. Shapes are not listed: what the numbers of config.json leave open is found by binding the new
+ * file as any model is bound, before it gets its name. Sources: the models' own code in transformers; names and keys of GGUF
+ * files as llama.cpp reads them.
  */
 #ifndef AE_CONVERT_ARCH_H
 #define AE_CONVERT_ARCH_H

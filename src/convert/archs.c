@@ -9,17 +9,19 @@
 #define END {NULL, NULL, AE_RULE_PLAIN, false}
 /* The experts of a layer, each with three tensors of its own. */
 #define EXPERTS(place, gate, up, down)                                                                                         \
-    RULE(place ".%u." gate, "ffn_gate_exps", EXPERTS), RULE(place ".%u." up, "ffn_up_exps", EXPERTS),                             \
+    RULE(place ".%u." gate, "ffn_gate_exps", EXPERTS), RULE(place ".%u." up, "ffn_up_exps", EXPERTS),                          \
         RULE(place ".%u." down, "ffn_down_exps", EXPERTS)
 /* Those in stacks, gate and up as one. */
 #define STACKS(place)                                                                                                          \
     EXACT(place ".gate_up_proj", "ffn_%s_exps.weight", SPLIT_STACK), EXACT(place ".down_proj", "ffn_down_exps.weight", STACK)
 #define SHARED(place)                                                                                                          \
-    PLAIN(place ".gate_proj", "ffn_gate_shexp"), PLAIN(place ".up_proj", "ffn_up_shexp"), PLAIN(place ".down_proj", "ffn_down_shexp")
+    PLAIN(place ".gate_proj", "ffn_gate_shexp"), PLAIN(place ".up_proj", "ffn_up_shexp"),                                      \
+        PLAIN(place ".down_proj", "ffn_down_shexp")
 #define MAMBA(place)                                                                                                           \
-    PLAIN(place ".in_proj", "ssm_in"), EXACT(place ".conv1d.weight", "ssm_conv1d.weight", CONV),                                  \
-        PLAIN(place ".conv1d", "ssm_conv1d"), EXACT(place ".dt_bias", "ssm_dt.bias", PLAIN), EXACT(place ".A_log", "ssm_a", DECAY), \
-        EXACT(place ".D", "ssm_d", COLUMN), EXACT(place ".norm.weight", "ssm_norm.weight", GROUPS), PLAIN(place ".out_proj", "ssm_out")
+    PLAIN(place ".in_proj", "ssm_in"), EXACT(place ".conv1d.weight", "ssm_conv1d.weight", CONV),                               \
+        PLAIN(place ".conv1d", "ssm_conv1d"), EXACT(place ".dt_bias", "ssm_dt.bias", PLAIN),                                   \
+        EXACT(place ".A_log", "ssm_a", DECAY), EXACT(place ".D", "ssm_d", COLUMN),                                             \
+        EXACT(place ".norm.weight", "ssm_norm.weight", GROUPS), PLAIN(place ".out_proj", "ssm_out")
 #define FFN_NORM_POST_ATTENTION PLAIN("post_attention_layernorm", "post_attention_norm")
 
 const ae_convert_rule ae_convert_global_rules[] = {
@@ -169,7 +171,9 @@ static const ae_convert_key granite_keys[] = {
 };
 static const ae_convert_key cohere_keys[] = {F32("logit_scale", "logit_scale"), LAST};
 static const ae_convert_key gemma_keys[] = {
-    SCALE("attn_logit_softcapping", "attn_logit_softcapping"), SCALE("final_logit_softcapping", "final_logit_softcapping"), LAST,
+    SCALE("attn_logit_softcapping", "attn_logit_softcapping"),
+    SCALE("final_logit_softcapping", "final_logit_softcapping"),
+    LAST,
 };
 static const ae_convert_key llama4_keys[] = {
     U32("feed_forward_length", "intermediate_size_mlp"), U32("expert_feed_forward_length", "intermediate_size"),
@@ -181,54 +185,105 @@ static const ae_convert_key ernie_keys[] = {
     COUNT("leading_dense_block_count", "moe_layer_start_index"), U32("interleave_moe_layer_step", "moe_layer_interval"), LAST,
 };
 
+/* Written by ae_convert_keys_hunyuan, since values may be lists. */
+static const ae_convert_key hunyuan_keys[] = {
+    U32("expert_used_count", NULL), U32("expert_feed_forward_length", NULL), U32("expert_shared_feed_forward_length", NULL), LAST,
+};
+
 #define SAVED_GEMMA3                                                                                                           \
-    "{\"hidden_size\":2304,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":256,\"rms_norm_eps\":1e-6,"          \
+    "{\"hidden_size\":2304,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":256,\"rms_norm_eps\":1e-6,"        \
     "\"max_position_embeddings\":131072,\"rope_theta\":1e6,\"query_pre_attn_scalar\":256,\"sliding_window\":4096}"
 
 const ae_convert_arch ae_convert_archs[] = {
     {.classes = "LlamaForCausalLM MistralForCausalLM", .arch = "llama", .flags = AE_ARCH_PAIRS},
     {.classes = "MixtralForCausalLM", .arch = "llama", .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS},
-    {.classes = "Ministral3ForCausalLM Mistral3ForConditionalGeneration", .arch = "mistral3", .flags = AE_ARCH_PAIRS,
+    {.classes = "Ministral3ForCausalLM Mistral3ForConditionalGeneration",
+     .arch = "mistral3",
+     .flags = AE_ARCH_PAIRS | AE_ARCH_NO_DIVISORS,
      .more_keys = ae_convert_keys_mistral3},
     {.classes = "SmolLM3ForCausalLM", .arch = "smollm3", .flags = AE_ARCH_PAIRS},
     {.classes = "Qwen2ForCausalLM", .arch = "qwen2"},
     {.classes = "Qwen2MoeForCausalLM", .arch = "qwen2moe", .flags = AE_ARCH_EXPERTS},
     {.classes = "Qwen3ForCausalLM", .arch = "qwen3"},
     {.classes = "Qwen3MoeForCausalLM", .arch = "qwen3moe", .flags = AE_ARCH_EXPERTS},
-    {.classes = "Gemma2ForCausalLM", .arch = "gemma2", .flags = AE_ARCH_PLUS_ONE | AE_ARCH_WINDOW, .window_period = 2,
-     .rules = post_attention, .keys = gemma_keys, .more_keys = ae_convert_keys_gemma},
-    {.classes = "Gemma3ForCausalLM Gemma3ForConditionalGeneration Gemma3TextModel", .arch = "gemma3",
-     .flags = AE_ARCH_PLUS_ONE | AE_ARCH_WINDOW, .window_period = 6, .rules = post_attention, .keys = gemma_keys, .more_keys = ae_convert_keys_gemma, .defaults = SAVED_GEMMA3},
-    {.classes = "GptOssForCausalLM", .arch = "gpt-oss", .flags = AE_ARCH_EXPERTS | AE_ARCH_WINDOW | AE_ARCH_NO_DIVISORS,
-     .window_period = 2, .rules = gpt_oss, .keys = gpt_oss_keys},
+    {.classes = "Gemma2ForCausalLM",
+     .arch = "gemma2",
+     .flags = AE_ARCH_PLUS_ONE | AE_ARCH_WINDOW,
+     .window_period = 2,
+     .rules = post_attention,
+     .keys = gemma_keys,
+     .more_keys = ae_convert_keys_gemma},
+    {.classes = "Gemma3ForCausalLM Gemma3ForConditionalGeneration Gemma3TextModel",
+     .arch = "gemma3",
+     .flags = AE_ARCH_PLUS_ONE | AE_ARCH_WINDOW,
+     .window_period = 6,
+     .rules = post_attention,
+     .keys = gemma_keys,
+     .more_keys = ae_convert_keys_gemma,
+     .defaults = SAVED_GEMMA3},
+    {.classes = "GptOssForCausalLM",
+     .arch = "gpt-oss",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_WINDOW | AE_ARCH_NO_DIVISORS,
+     .window_period = 2,
+     .rules = gpt_oss,
+     .keys = gpt_oss_keys},
     {.classes = "Glm4ForCausalLM", .arch = "glm4", .rules = glm4},
     {.classes = "Glm4MoeForCausalLM", .arch = "glm4moe", .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID, .rules = post_attention},
     {.classes = "Dots1ForCausalLM", .arch = "dots1", .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID},
-    {.classes = "MiniMaxM2ForCausalLM", .arch = "minimax-m2", .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID, .rules = minimax,
+    {.classes = "MiniMaxM2ForCausalLM",
+     .arch = "minimax-m2",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
+     .rules = minimax,
      .more_keys = ae_convert_keys_minimax},
     {.classes = "Ernie4_5ForCausalLM Ernie4_5_ForCausalLM", .arch = "ernie4_5"},
-    {.classes = "Ernie4_5_MoeForCausalLM", .arch = "ernie4_5-moe", .flags = AE_ARCH_EXPERTS, .rules = ernie, .keys = ernie_keys,
+    {.classes = "Ernie4_5_MoeForCausalLM",
+     .arch = "ernie4_5-moe",
+     .flags = AE_ARCH_EXPERTS,
+     .rules = ernie,
+     .keys = ernie_keys,
      .more_keys = ae_convert_keys_ernie},
     {.classes = "HunYuanDenseV1ForCausalLM", .arch = "hunyuan-dense", .rules = hunyuan},
-    {.classes = "HunYuanMoEV1ForCausalLM", .arch = "hunyuan-moe", .flags = AE_ARCH_EXPERTS, .rules = hunyuan,
+    {.classes = "HunYuanMoEV1ForCausalLM",
+     .arch = "hunyuan-moe",
+     .flags = AE_ARCH_EXPERTS,
+     .rules = hunyuan,
+     .keys = hunyuan_keys,
      .more_keys = ae_convert_keys_hunyuan},
     {.classes = "Phi3ForCausalLM", .arch = "phi3"},
     {.classes = "Olmo2ForCausalLM", .arch = "olmo2", .rules = post_attention},
     {.classes = "Olmo3ForCausalLM", .arch = "olmo2", .flags = AE_ARCH_WINDOW, .window_period = 4, .rules = post_attention},
     {.classes = "OlmoeForCausalLM", .arch = "olmoe", .flags = AE_ARCH_EXPERTS},
     {.classes = "CohereForCausalLM", .arch = "command-r", .flags = AE_ARCH_LAYER_NORM, .keys = cohere_keys},
-    {.classes = "Cohere2ForCausalLM", .arch = "cohere2", .flags = AE_ARCH_LAYER_NORM | AE_ARCH_WINDOW, .window_period = 4,
+    {.classes = "Cohere2ForCausalLM",
+     .arch = "cohere2",
+     .flags = AE_ARCH_LAYER_NORM | AE_ARCH_WINDOW,
+     .window_period = 4,
      .keys = cohere_keys},
     {.classes = "GraniteForCausalLM", .arch = "granite", .flags = AE_ARCH_PAIRS, .keys = granite_keys},
-    {.classes = "GraniteMoeForCausalLM GraniteMoeSharedForCausalLM", .arch = "granitemoe", .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS,
-     .rules = granite, .keys = granite_keys},
-    {.classes = "Lfm2ForCausalLM", .arch = "lfm2", .flags = AE_ARCH_OWN_HEADS, .rules = lfm2, .keys = lfm2_keys, .more_keys = ae_convert_keys_lfm2},
-    {.classes = "Lfm2MoeForCausalLM", .arch = "lfm2moe", .flags = AE_ARCH_OWN_HEADS | AE_ARCH_EXPERTS | AE_ARCH_SIGMOID, .rules = lfm2,
-     .keys = lfm2_keys, .more_keys = ae_convert_keys_lfm2},
+    {.classes = "GraniteMoeForCausalLM GraniteMoeSharedForCausalLM",
+     .arch = "granitemoe",
+     .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS,
+     .rules = granite,
+     .keys = granite_keys},
+    {.classes = "Lfm2ForCausalLM",
+     .arch = "lfm2",
+     .flags = AE_ARCH_OWN_HEADS,
+     .rules = lfm2,
+     .keys = lfm2_keys,
+     .more_keys = ae_convert_keys_lfm2},
+    {.classes = "Lfm2MoeForCausalLM",
+     .arch = "lfm2moe",
+     .flags = AE_ARCH_OWN_HEADS | AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
+     .rules = lfm2,
+     .keys = lfm2_keys,
+     .more_keys = ae_convert_keys_lfm2},
     {.classes = "SeedOssForCausalLM", .arch = "seed_oss", .rules = post_attention},
     {.classes = "Exaone4ForCausalLM", .arch = "exaone4", .flags = AE_ARCH_WINDOW, .window_period = 4, .rules = post_attention},
     {.classes = "Starcoder2ForCausalLM", .arch = "starcoder2", .flags = AE_ARCH_LAYER_NORM, .rules = starcoder},
-    {.classes = "Llama4ForCausalLM Llama4ForConditionalGeneration", .arch = "llama4", .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
-     .rules = llama4, .keys = llama4_keys},
+    {.classes = "Llama4ForCausalLM Llama4ForConditionalGeneration",
+     .arch = "llama4",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
+     .rules = llama4,
+     .keys = llama4_keys},
 };
 const size_t ae_convert_n_archs = sizeof ae_convert_archs / sizeof *ae_convert_archs;

@@ -1,8 +1,8 @@
 /* bert.c - encoders of BERT's kind, as transformers and sentence-transformers save them, to GGUF files of architecture bert.
  *
- * Reads: config.json, the tensors, the vocabulary (tokenizer.json, or vocab.txt), and 1_Pooling/config.json where there is one. A
- * classifier with one label makes it a reranker: the pooler's layer is its first, the classifier its second.
- * Source: transformers' BertModel and BertForSequenceClassification; names and keys are those that llama.cpp reads.
+ * Reads: config.json, the tensors, the vocabulary (tokenizer.json, or vocab.txt), and 1_Pooling/config.json where there is one.
+ * A classifier with one label makes it a reranker: the pooler's layer is its first, the classifier its second. Source:
+ * transformers' BertModel and BertForSequenceClassification; names and keys are those that llama.cpp reads.
  */
 #include <stdio.h>
 #include <string.h>
@@ -46,8 +46,10 @@ static aerie_status read_pooling(ae_convert *c, ae_convert_bert *b)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) n += json_is_true(json_object_get(json, others[i])) ? 2 : 0;
     json_decref(json);
     if (n > 1)
-        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 1_Pooling/config.json pools in a way, or in several at once, that a "
-                       "GGUF file cannot say; mean, cls and last are possible", c->path);
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: 1_Pooling/config.json pools in a way, or in several at once, that a "
+                       "GGUF file cannot say; mean, cls and last are possible",
+                       c->path);
     return AERIE_OK;
 }
 
@@ -59,11 +61,11 @@ static aerie_status check_kind(const ae_convert *c)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'model_type' is \"%.40s\"; of encoders \"bert\" is supported",
                        c->config_path, type);
     if (position && strcmp(position, "absolute"))
-        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'position_embedding_type' is \"%.40s\"; \"absolute\" is supported",
-                       c->config_path, position);
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: 'position_embedding_type' is \"%.40s\"; \"absolute\" is supported", c->config_path, position);
     if (act && strncmp(act, "gelu", 4))
-        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'hidden_act' is \"%.40s\"; \"gelu\" is supported", c->config_path,
-                       act);
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'hidden_act' is \"%.40s\"; \"gelu\" is supported",
+                       c->config_path, act);
     return AERIE_OK;
 }
 
@@ -93,8 +95,10 @@ static aerie_status bert_detect(ae_convert *c, bool *mine)
                        c->config_path, b->n_embd, b->n_heads);
     const ae_st_tensor *classifier = ae_convert_look(c, "classifier.weight");
     if (classifier && (classifier->n_dims != 2 || classifier->shape[0] != 1))
-        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: the classifier has several labels; rerankers have one, and --skip "
-                       "classifier makes a file without it", c->path);
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: the classifier has several labels; rerankers have one, and --skip "
+                       "classifier makes a file without it",
+                       c->path);
     b->ranks = classifier != NULL;
     if (b->ranks) b->pooling = AE_POOLING_RANK;
     else AE_TRY(read_pooling(c, b));
@@ -181,8 +185,8 @@ static aerie_status bert_plan(ae_convert *c)
     }
     const ae_convert_entry *left = ae_convert_unused(c, unneeded, sizeof unneeded / sizeof *unneeded);
     if (!left) return AERIE_OK;
-    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s belongs to no part of a BERT encoder; --skip leaves it out",
-                   c->path, left->tensor->name);
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                   "%s: tensor %s belongs to no part of a BERT encoder; --skip leaves it out", c->path, left->tensor->name);
 }
 
 /* ---- The vocabulary ------------------------------------------------------------------------------------- */
@@ -211,10 +215,12 @@ static aerie_status words_of_json(const ae_convert *c, ae_convert_words *w, json
     json_t *vocab = json_object_get(model, "vocab"), *id, *added;
     size_t i, n;
     if ((type && strcmp(type, "WordPiece")) || !json_is_object(vocab))
-        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tokenizer.json is of the kind \"%.40s\"; of encoders WordPiece is "
-                       "supported", c->path, type ? type : "?");
-    json_object_keylen_foreach(vocab, text, n, id) AE_TRY(put_word(c, w, text, n, json_is_integer(id) ? json_integer_value(id) : -1,
-                                                                   false));
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: tokenizer.json is of the kind \"%.40s\"; of encoders WordPiece is "
+                       "supported",
+                       c->path, type ? type : "?");
+    json_object_keylen_foreach(vocab, text, n, id)
+        AE_TRY(put_word(c, w, text, n, json_is_integer(id) ? json_integer_value(id) : -1, false));
     json_array_foreach(json_object_get(tokenizer, "added_tokens"), i, added) {
         const json_t *content = json_object_get(added, "content");
         if (json_is_string(content))
@@ -230,8 +236,10 @@ static aerie_status words_of_text(const ae_convert *c, ae_convert_words *w)
     char *path = ae_convert_path_in(c, "vocab.txt");
     if (!path) return ae_convert_no_memory(c, "a path");
     aerie_status status = ae_file_exists(path) ? ae_file_map_open(&text, path, true, c->error)
-                                               : ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither tokenizer.json nor vocab.txt is "
-                                                         "beside the tensors", c->path);
+                                               : ae_fail(c->error, AERIE_ERROR_FORMAT,
+                                                         "%s: neither tokenizer.json nor vocab.txt is "
+                                                         "beside the tensors",
+                                                         c->path);
     ae_free(path);
     AE_TRY(status);
     json_int_t id = 0;

@@ -63,7 +63,8 @@ aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t 
             *json = json_loadb((const char *)text.data, text.bytes, JSON_ALLOW_NUL, &where);
             ae_file_map_close(&text);
             if (!json_is_object(*json))
-                status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s", path, *json ? "this is not a JSON object" : where.text);
+                status =
+                    ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s", path, *json ? "this is not a JSON object" : where.text);
         }
     }
     if (status != AERIE_OK) {

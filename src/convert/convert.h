@@ -4,7 +4,8 @@
  * write, with their sources and shapes checked), write (a complete file under a temporary name), check (the file is read
  * back, and compared with the model that it belongs to). The file gets its final name after the last check.
  * Owns: the checkpoint and all that is derived from it, until ae_convert_free. Prints nothing: remarks go to a callback.
- * Kinds: drafter heads (head.h, docs/heads.md), BERT encoders (bert.c, docs/embeddings.md), models (arch.h, docs/converting.md).
+ * Kinds: drafter heads (head.h, docs/heads.md), BERT encoders (bert.c, docs/embeddings.md), models (arch.h,
+ * docs/converting.md).
  */
 #ifndef AE_CONVERT_CONVERT_H
 #define AE_CONVERT_CONVERT_H

@@ -44,7 +44,8 @@ typedef struct ae_convert_item {
     const ae_st_tensor *from;   /* PLAIN, ROTATED */
     const ae_st_tensor *const *parts; /* PLAIN: [n_stack] one for each matrix of the stack, instead of `from` */
     uint64_t first;             /* element of `from` that comes first */
-    uint64_t stack_step, row_step, step; /* elements of `from` from a matrix, a row, a number to the next; 0: as they lie close */
+    uint64_t stack_step, row_step,
+        step; /* elements of `from` from a matrix, a row, a number to the next; 0: as they lie close */
     const uint32_t *row_from, *column_from; /* PLAIN: [rows], [columns] where each lies in `from`; NULL: in the same order */
     const float *values;        /* VALUES: [rows * columns] */
     const int64_t *ids;         /* IDS: [columns] */

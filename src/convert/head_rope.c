@@ -1,4 +1,5 @@
-/* head_rope.c - the rotation of heads and of models: base, scaling, and the divisors of its frequencies where a scaling has no name in GGUF.
+/* head_rope.c - the rotation of heads and of models: base, scaling, and the divisors of its frequencies where a scaling has no
+ * name in GGUF.
  *
  * Sources: rope_scaling of transformers (modeling_rope_utils.py), YaRN (arXiv 2309.00071), Llama 3.1. How a file's keys are
  * read: ae_model_rope_freqs, which divides by rope_freqs first and then applies linear or YaRN scaling with ramps from 32
@@ -12,8 +13,8 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* rope_scaling, or rope_parameters of newer configs, and of those that have one for each kind of layer that of the layers which see
- * everything; NULL if there is none. */
+/* rope_scaling, or rope_parameters of newer configs, and of those that have one for each kind of layer that of the layers which
+ * see everything; NULL if there is none. */
 static const json_t *scaling_of(const ae_convert *c)
 {
     const json_t *json = ae_convert_value(c, "rope_scaling");

@@ -48,7 +48,8 @@ aerie_status ae_convert_keys_hunyuan(ae_convert_keys *k, const ae_convert *c)
 {
     uint32_t n_ff = 0;
     AE_TRY(ae_convert_need_u32(c, "intermediate_size", 1, AE_MAX_FF, &n_ff));
-    uint32_t n_expert = first_of(ae_convert_value(c, "moe_intermediate_size")), n_shared = first_of(ae_convert_value(c, "num_shared_expert"));
+    uint32_t n_expert = first_of(ae_convert_value(c, "moe_intermediate_size")),
+             n_shared = first_of(ae_convert_value(c, "num_shared_expert"));
     if (!n_expert) n_expert = n_ff;
     ae_convert_put_u32(k, "expert_used_count", first_of(ae_convert_value(c, "moe_topk")));
     ae_convert_put_u32(k, "expert_feed_forward_length", n_expert);
@@ -85,8 +86,9 @@ aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c)
     double scalar = m->head_dim;
     AE_TRY(ae_convert_real(c, ae_convert_value(c, "query_pre_attn_scalar"), "query_pre_attn_scalar", 1e-3, 1e6, &scalar));
     if (fabs(scalar - (widest ? m->n_embd / m->n_heads : m->head_dim)) < 1e-6) return k->status;
-    ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: 'query_pre_attn_scalar' is %g; other programs assume %u for such a model",
-               c->config_path, scalar, widest ? m->n_embd / m->n_heads : m->head_dim);
+    ae_log_say(&c->options.log, AERIE_LOG_WARNING,
+               "%s: 'query_pre_attn_scalar' is %g; other programs assume %u for such a model", c->config_path, scalar,
+               widest ? m->n_embd / m->n_heads : m->head_dim);
     ae_convert_put_f32(k, "attention.scale", 1 / sqrt(scalar));
     return k->status;
 }

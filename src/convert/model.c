@@ -27,8 +27,8 @@ static aerie_status fail_unknown(ae_convert *c, const char *class)
 {
     ae_buf known = {0};
     for (size_t i = 0; i < ae_convert_n_archs; i++) ae_buf_addf(&known, "%s%s", i ? " " : "", ae_convert_archs[i].classes);
-    ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: models of class \"%.60s\" cannot be converted; known are %s", c->config_path,
-            class, known.data ? known.data : "");
+    ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: models of class \"%.60s\" cannot be converted; known are %s",
+            c->config_path, class, known.data ? known.data : "");
     ae_buf_free(&known);
     return AERIE_ERROR_UNSUPPORTED;
 }
@@ -38,7 +38,8 @@ static bool is_model(const ae_convert *c)
 {
     const bool embeds = ae_convert_look(c, "embed_tokens.weight") || ae_convert_look(c, "embeddings.weight");
     const bool drafts = ae_convert_look(c, "fc.weight") || ae_convert_look(c, "midlayer.hidden_norm.weight") ||
-                        ae_convert_look(c, "layers.0.hidden_norm.weight") || ae_convert_look(c, "midlayer.input_layernorm.weight");
+                        ae_convert_look(c, "layers.0.hidden_norm.weight") ||
+                        ae_convert_look(c, "midlayer.input_layernorm.weight");
     size_t n_layers = 0;
     for (size_t i = 0; i < c->n_entries; i++) n_layers += strncmp(c->entries[i].name, "layers.0.", 9) == 0;
     return embeds && !drafts && n_layers;
@@ -58,11 +59,8 @@ static aerie_status read_sizes(ae_convert *c)
     AE_TRY(ae_convert_need_u32(c, "max_position_embeddings", 1, INT32_MAX, &m->n_ctx));
     m->head_dim = m->n_embd / m->n_heads;
     AE_TRY(ae_convert_u32(c, "head_dim", 2, AE_MAX_HEAD_DIM, &m->head_dim));
-    if (c->arch->flags & AE_ARCH_EXPERTS)
-        for (size_t i = 0; i < 4; i++) {
-            const char *name = ae_convert_expert_keys[0].from[i];
-            if (ae_convert_value(c, name)) return ae_convert_u32(c, name, 0, AE_MODEL_MAX_EXPERTS, &m->n_experts);
-        }
+    for (size_t i = 0; i < 4 && (c->arch->flags & AE_ARCH_EXPERTS) && !m->n_experts; i++)
+        AE_TRY(ae_convert_u32(c, ae_convert_expert_keys[0].from[i], 0, AE_MODEL_MAX_EXPERTS, &m->n_experts));
     if (embedding->n_dims != 2 || embedding->shape[0] < 1 || embedding->shape[0] > INT32_MAX / 4)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s must have two dimensions", c->path, embedding->name);
     m->n_vocab = (uint32_t)embedding->shape[0];
@@ -187,8 +185,9 @@ static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae
         return add_pair(c, &(ae_convert_item){.from = t, .rows = s[0] / 2, .columns = s[1]}, to, s[0] / 2 * s[1]);
     case AE_RULE_TURNS:
         if (t->n_dims != 2 || s[1] % 2) return fail_shape(c, t, "[experts, 2 rows]");
-        return add_pair(c, &(ae_convert_item){.from = t, .rows = s[0], .columns = s[1] / 2, .row_step = s[1], .step = 2, .f32 = true},
-                        to, 1);
+        return add_pair(
+            c, &(ae_convert_item){.from = t, .rows = s[0], .columns = s[1] / 2, .row_step = s[1], .step = 2, .f32 = true}, to,
+            1);
     default: break;
     }
     if (t->n_dims != 1 && t->n_dims != 2) return fail_shape(c, t, "a matrix or a row of numbers");
@@ -210,8 +209,9 @@ static aerie_status add_experts(ae_convert *c, const char *from, const char *to)
         snprintf(name, sizeof name, "%.*s%u%s", (int)(at - from), from, e, at + 2);
         const ae_st_tensor *t = ae_convert_take(c, name);
         if (!t && e == 0) return AERIE_OK;
-        if (!t) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; config.json says that there are %u experts",
-                               c->path, name, c->model.n_experts);
+        if (!t)
+            return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing; config.json says that there are %u experts",
+                           c->path, name, c->model.n_experts);
         if (!parts) parts = ae_arena_alloc(&c->arena, c->model.n_experts, sizeof *parts);
         if (!parts) return ae_convert_no_memory(c, "the list of experts");
         AE_TRY(check_type(c, t));
@@ -273,11 +273,13 @@ static aerie_status check_unused(ae_convert *c)
         ae_convert_entry *e = &c->entries[i];
         if (e->used) continue;
         if (!is_unneeded(c, e->name))
-            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has no place in architecture %s; --skip leaves it out",
-                           c->path, e->tensor->name, c->arch->arch);
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                           "%s: tensor %s has no place in architecture %s; --skip leaves it out", c->path, e->tensor->name,
+                           c->arch->arch);
         if (n++ == 0)
-            ae_log_say(&c->options.log, AERIE_LOG_INFO, "%s: only what reads and writes text is converted; %s and its like are left out",
-                       c->path, e->tensor->name);
+            ae_log_say(&c->options.log, AERIE_LOG_INFO,
+                       "%s: only what reads and writes text is converted; %s and its like are left out", c->path,
+                       e->tensor->name);
     }
     return AERIE_OK;
 }

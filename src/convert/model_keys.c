@@ -1,5 +1,5 @@
-/* model_keys.c - the metadata of a model's file, and the tensors of its rotation. See arch.h; keys of single architectures are in
- * keys_more.c. */
+/* model_keys.c - the metadata of a model's file, and the tensors of its rotation. See arch.h; keys of single architectures are
+ * in keys_more.c. */
 #include <math.h>
 #include <string.h>
 
@@ -76,7 +76,7 @@ static aerie_status put_windows(ae_convert_keys *k, const ae_convert *c)
     AE_TRY(ae_convert_u32(c, "sliding_window", 0, INT32_MAX, &window));
     AE_TRY(ae_convert_bool(c, "use_sliding_window", &used, NULL));
     if (json_is_integer(ae_convert_value(c, "sliding_window_pattern")))
-        AE_TRY(ae_convert_u32(c, "sliding_window_pattern", 1, AE_MAX_LAYERS, &period));
+        AE_TRY(ae_convert_u32(c, "sliding_window_pattern", 0, AE_MAX_LAYERS, &period));
     find_windows(c, period, windowed);
     for (uint32_t i = 0; i < n; i++) any |= windowed[i];
     if (!window || !used || !any) return AERIE_OK;
@@ -102,8 +102,8 @@ static aerie_status add_table(ae_convert *c, const char *name, const char *key, 
     float *values = ae_arena_alloc(&c->arena, n, sizeof *values);
     if (!values) return ae_convert_no_memory(c, "the frequencies of the rotation");
     if (json_array_size(list) != n)
-        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'rope_scaling': '%s' has %zu numbers, but %u are needed", c->config_path,
-                       key, json_array_size(list), n);
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'rope_scaling': '%s' has %zu numbers, but %u are needed",
+                       c->config_path, key, json_array_size(list), n);
     for (uint32_t i = 0; i < n; i++) {
         double value = 0;
         AE_TRY(ae_convert_real(c, json_array_get(list, i), key, 1e-6, 1e30, &value));
@@ -117,8 +117,8 @@ static aerie_status plan_longrope(ae_convert *c)
 {
     ae_convert_head *h = &c->head;
     double n_ctx_orig = h->n_ctx, factor = 0;
-    AE_TRY(ae_convert_real(c, rope_value(c, "original_max_position_embeddings"), "original_max_position_embeddings", 2, INT32_MAX,
-                           &n_ctx_orig));
+    AE_TRY(ae_convert_real(c, rope_value(c, "original_max_position_embeddings"), "original_max_position_embeddings", 2,
+                           INT32_MAX, &n_ctx_orig));
     AE_TRY(ae_convert_real(c, rope_value(c, "factor"), "factor", 1e-3, 1e6, &factor));
     if (factor <= 0) factor = h->n_ctx / n_ctx_orig;
     h->rope_n_ctx_orig = (uint32_t)n_ctx_orig;
@@ -136,8 +136,8 @@ aerie_status ae_convert_plan_rope(ae_convert *c)
     if (strcmp(h->rope_type, "yarn") == 0 && !(h->rope_beta_fast == 32 && h->rope_beta_slow == 1 && h->rope_whole)) {
         if (!(c->arch->flags & AE_ARCH_NO_DIVISORS)) AE_TRY(ae_convert_yarn_divisors(c));
         else if (!h->rope_whole)
-            ae_log_say(&c->options.log, AERIE_LOG_INFO, "%s: YaRN's ramp is rounded to whole pairs, as GGUF files of %s have it",
-                       c->config_path, c->arch->arch);
+            ae_log_say(&c->options.log, AERIE_LOG_INFO,
+                       "%s: YaRN's ramp is rounded to whole pairs, as GGUF files of %s have it", c->config_path, c->arch->arch);
     }
     if (!h->divisors) return AERIE_OK;
     return ae_convert_add(c, &(ae_convert_item){.name = "rope_freqs.weight", .how = AE_CONVERT_VALUES, .values = h->divisors,

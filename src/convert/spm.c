@@ -1,8 +1,8 @@
 /* spm.c - tokenizer.model of SentencePiece: pieces with their scores. The file is hostile.
  *
- * It is a message of protocol buffers (ModelProto): field 1, repeated, is a piece (1 text, 2 score as float, 3 type as varint), field 2
- * the trainer's specification (3 model type: 1 unigram, 2 BPE), field 3 the normalizer's (3 whether a space is put before a text).
- * Types are numbered as in GGUF files. Source: sentencepiece_model.proto.
+ * It is a message of protocol buffers (ModelProto): field 1, repeated, is a piece (1 text, 2 score as float, 3 type as varint),
+ * field 2 the trainer's specification (3 model type: 1 unigram, 2 BPE), field 3 the normalizer's (3 whether a space is put
+ * before a text). Types are numbered as in GGUF files. Source: sentencepiece_model.proto.
  */
 #include <string.h>
 
@@ -98,8 +98,9 @@ static aerie_status read_all(const ae_convert *c, ae_convert_words *w, reader fi
     if (bad || !id)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is not a model of SentencePiece (piece %u)", path, id);
     if (kind != 2)
-        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: the model is of SentencePiece's kind %llu; of models BPE (2) is supported",
-                       path, (unsigned long long)kind);
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: the model is of SentencePiece's kind %llu; of models BPE (2) is supported", path,
+                       (unsigned long long)kind);
     *space = dummy != 0;
     return AERIE_OK;
 }

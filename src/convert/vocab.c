@@ -1,9 +1,9 @@
-/* vocab.c - the vocabulary of a model's folder: tokenizer.json, tokenizer.model (spm.c), and what tokenizer_config.json and the like
- * say of special tokens and chat templates.
+/* vocab.c - the vocabulary of a model's folder: tokenizer.json, tokenizer.model (spm.c), and what tokenizer_config.json and the
+ * like say of special tokens and chat templates.
  *
- * Byte-level BPE becomes "gpt2" with the rules that cut text as the folder's do; BPE over U+2581 with byte tokens, which tokenizers
- * makes of SentencePiece's vocabularies, becomes "llama" again: with the scores of tokenizer.model, or with scores in the order of
- * the merges, which is that of the scores. Rows of the embedding without a token are fillers.
+ * Byte-level BPE becomes "gpt2" with the rules that cut text as the folder's do; BPE over U+2581 with byte tokens, which
+ * tokenizers makes of SentencePiece's vocabularies, becomes "llama" again: with the scores of tokenizer.model, or with scores
+ * in the order of the merges, which is that of the scores. Rows of the embedding without a token are fillers.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,11 +27,12 @@ void ae_convert_words_free(ae_convert_words *w)
     ae_free(w->scores);
 }
 
-aerie_status ae_convert_words_put(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, json_int_t id, int32_t type)
+aerie_status ae_convert_words_put(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, json_int_t id,
+                                  int32_t type)
 {
     if (id < 0 || id >= (json_int_t)w->n)
-        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: token \"%.*s\" has id %lld, but there are %u rows in the embedding", c->path,
-                       (int)(n < 40 ? n : 40), text, (long long)id, w->n);
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: token \"%.*s\" has id %lld, but there are %u rows in the embedding",
+                       c->path, (int)(n < 40 ? n : 40), text, (long long)id, w->n);
     char *copy = ae_arena_strndup(&w->arena, text, n);
     if (!copy) return ae_convert_no_memory(c, "the vocabulary");
     w->list[id] = (ae_gguf_string){copy, n};
@@ -117,9 +118,10 @@ static aerie_status find_pre(const ae_convert *c, const json_t *tokenizer, char 
         snprintf(out, 32, "%.*s", (int)strcspn(names, " "), names);
         return AERIE_OK;
     }
-    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tokenizer.json cuts text into words in a way (%.40s%s%.160s) that no known "
-                   "pre-tokenizer does; --pre NAME says which one comes closest, at the price of other tokens", c->path,
-                   other, read && n ? ": " : "", read && n ? patterns[n - 1] : "");
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                   "%s: tokenizer.json cuts text into words in a way (%.40s%s%.160s) that no known "
+                   "pre-tokenizer does; --pre NAME says which one comes closest, at the price of other tokens",
+                   c->path, other, read && n ? ": " : "", read && n ? patterns[n - 1] : "");
 }
 
 static aerie_status put_json_words(const ae_convert *c, ae_convert_words *w, const json_t *tokenizer, bool bytes)
@@ -323,7 +325,8 @@ static aerie_status put_template(const ae_convert *c, ae_gguf_writer *out, const
         ae_file_map_close(&text);
         return status;
     }
-    if (json_is_string(inside)) return ae_gguf_writer_string(out, "tokenizer.chat_template", json_string_value(inside), c->error);
+    if (json_is_string(inside))
+        return ae_gguf_writer_string(out, "tokenizer.chat_template", json_string_value(inside), c->error);
     return put_templates(c, out, inside);
 }
 
@@ -355,7 +358,8 @@ static aerie_status put_spm(const ae_convert *c, ae_gguf_writer *out, ae_convert
     bool there, space = tokenizer && adds_space(tokenizer), of_model = true;
     AE_TRY(ae_convert_read_spm(c, w, &there, &of_model));
     if (!there && !tokenizer)
-        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither tokenizer.json nor tokenizer.model is beside the tensors", c->path);
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither tokenizer.json nor tokenizer.model is beside the tensors",
+                       c->path);
     if (tokenizer) AE_TRY(put_json_words(c, w, tokenizer, false));
     if (!there) AE_TRY(score_by_merges(c, w, tokenizer));
     AE_TRY(put_words(c, out, w, "llama", true));
@@ -367,8 +371,8 @@ static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert
     json_t *config = NULL, *generation = NULL;
     const char *type = type_of(json_object_get(tokenizer, "model"));
     if (tokenizer && strcmp(type, "BPE") && *type)
-        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tokenizer.json is of the kind \"%.40s\"; of models BPE is supported",
-                       c->path, type);
+        return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                       "%s: tokenizer.json is of the kind \"%.40s\"; of models BPE is supported", c->path, type);
     AE_TRY(tokenizer && is_byte_level(tokenizer) ? put_bpe(c, out, w, tokenizer) : put_spm(c, out, w, tokenizer));
     aerie_status status = ae_convert_read_json(c, "tokenizer_config.json", &config);
     if (status == AERIE_OK) status = ae_convert_read_json(c, "generation_config.json", &generation);

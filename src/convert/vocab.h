@@ -15,7 +15,8 @@ typedef struct ae_convert_words {
 aerie_status ae_convert_words_init(const ae_convert *c, ae_convert_words *w, uint32_t n);
 void ae_convert_words_free(ae_convert_words *w);
 /* A second token of an id replaces the first. */
-aerie_status ae_convert_words_put(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, json_int_t id, int32_t type);
+aerie_status ae_convert_words_put(const ae_convert *c, ae_convert_words *w, const char *text, size_t n, json_int_t id,
+                                  int32_t type);
 /* Ids that nobody has become fillers. */
 aerie_status ae_convert_words_fill(const ae_convert *c, ae_convert_words *w);
 

@@ -54,11 +54,12 @@ static aerie_status check_room(const ae_convert *c, const ae_convert_item *item,
     uint64_t last = item->first, part;
     bool fits = item->columns > 0;
     for (size_t i = 0; i < sizeof counts / sizeof *counts && fits; i++)
-        fits = counts[i] < 2 || (!__builtin_mul_overflow(counts[i] - 1, steps[i], &part) && !__builtin_add_overflow(last, part, &last));
+        fits = counts[i] < 2 ||
+               (!__builtin_mul_overflow(counts[i] - 1, steps[i], &part) && !__builtin_add_overflow(last, part, &last));
     if (fits && last < t->n) return AERIE_OK;
     char shape[128];
-    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s, which is too small for what config.json says", c->path, t->name,
-                   ae_convert_shape(t, shape));
+    return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is %s, which is too small for what config.json says", c->path,
+                   t->name, ae_convert_shape(t, shape));
 }
 
 aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
@@ -73,7 +74,8 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
     if (!to->step) to->step = 1;
     if (!to->row_step) to->row_step = to->columns;
     if (!to->stack_step) to->stack_step = to->rows * to->row_step;
-    for (uint64_t i = 0; i < (to->parts ? to->n_stack : to->from != NULL); i++) AE_TRY(check_room(c, to, to->parts ? to->parts[i] : to->from));
+    for (uint64_t i = 0; i < (to->parts ? to->n_stack : to->from != NULL); i++)
+        AE_TRY(check_room(c, to, to->parts ? to->parts[i] : to->from));
     if (item->how == AE_CONVERT_IDS) to->type = AE_TYPE_I64;
     else if (!item->rows || item->f32) to->type = AE_TYPE_F32;
     else to->type = item->how == AE_CONVERT_UNIT ? AE_TYPE_F16 : c->out_type;
@@ -126,12 +128,14 @@ static bool read_plain(const ae_convert_item *item, uint64_t row, float *x)
     const size_t n = (size_t)item->columns;
     const uint64_t i = item->rows ? row / item->rows : 0, r = item->rows ? row % item->rows : row;
     const ae_st_tensor *t = item->parts ? item->parts[i] : item->from;
-    const uint64_t first = item->first + (item->parts ? 0 : i * item->stack_step) + (item->row_from ? item->row_from[r] : r) * item->row_step;
+    const uint64_t first =
+        item->first + (item->parts ? 0 : i * item->stack_step) + (item->row_from ? item->row_from[r] : r) * item->row_step;
     if (item->step == 1 && !item->column_from) {
         if (!ae_convert_floats(t, first, x, n)) return false;
     } else {
         for (size_t k = 0; k < n; k++)
-            if (!ae_convert_floats(t, first + (item->column_from ? item->column_from[k] : k) * item->step, x + k, 1)) return false;
+            if (!ae_convert_floats(t, first + (item->column_from ? item->column_from[k] : k) * item->step, x + k, 1))
+                return false;
     }
     for (size_t k = 0; k < n && item->change == AE_CONVERT_PLUS_ONE; k++) x[k] += 1.0f;
     for (size_t k = 0; k < n && item->change == AE_CONVERT_MINUS_EXP; k++) x[k] = (float)-ae_exp((double)x[k]);

@@ -1,5 +1,5 @@
-/* test_convert_library.c - src/convert without the program: remarks and progress come by callback, nothing is printed, and a conversion
- * that is cancelled or fails leaves no file. What files hold: tests/app/test_convert.c. */
+/* test_convert_library.c - src/convert without the program: remarks and progress come by callback, nothing is printed, and a
+ * conversion that is cancelled or fails leaves no file. What files hold: tests/app/test_convert.c. */
 #include "convert_rig.inc"
 
 #include <dirent.h>
@@ -112,7 +112,7 @@ static void leaves_nothing(void **state)
 /* ---- Encoders ------------------------------------------------------------------------------------- */
 
 #define BERT_CONFIG                                                                                                            \
-    "\"model_type\":\"bert\",\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":64,"       \
+    "\"model_type\":\"bert\",\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":64,"   \
     "\"max_position_embeddings\":40,\"vocab_size\":12,\"type_vocab_size\":2,\"layer_norm_eps\":1e-12,\"hidden_act\":\"gelu\""
 
 /* leave: a tensor that is missing; n_labels 0: no classifier. */
@@ -253,9 +253,175 @@ static void other_encoders(void **state)
     encoder_refused("short", "{\"hidden_size\":32}", NULL, 0, true, "num_hidden_layers");
 }
 
+/* ---- Models --------------------------------------------------------------------------------------- */
+
+#define MODEL_CONFIG                                                                                                           \
+    "\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":2," \
+    "\"max_position_embeddings\":128,\"rms_norm_eps\":1e-5,\"vocab_size\":264"
+
+/* experts: each with its own tensors, as Qwen 3 MoE is saved. leave, twice: tensors that are missing, written as another type.
+ */
+static void write_model(const char *folder, const char *class, const char *more, uint32_t n_experts, const char *leave,
+                        const char *f8)
+{
+    static const struct {
+        const char *name;
+        uint64_t rows, columns;
+    } parts[] = {{"embed_tokens.weight", 264, 32}, {"norm.weight", 0, 32}, {"layers.0.input_layernorm.weight", 0, 32},
+                 {"layers.0.post_attention_layernorm.weight", 0, 32}, {"layers.0.self_attn.q_proj.weight", 32, 32},
+                 {"layers.0.self_attn.k_proj.weight", 16, 32}, {"layers.0.self_attn.v_proj.weight", 16, 32},
+                 {"layers.0.self_attn.o_proj.weight", 32, 32}, {"layers.0.mlp.gate_proj.weight", 64, 32},
+                 {"layers.0.mlp.up_proj.weight", 64, 32}, {"layers.0.mlp.down_proj.weight", 32, 64}};
+    char name[128], config[768];
+    st_make m = {0};
+    make_folder(folder);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts - (n_experts ? 3 : 0); i++) {
+        snprintf(name, sizeof name, "model.%s", parts[i].name);
+        if (f8 && strcmp(f8, parts[i].name) == 0) st_make_raw(&m, name, "F8_E4M3", "[32]", parts, 32);
+        else if (!leave || strcmp(leave, parts[i].name))
+            st_make_floats(&m, name, parts[i].name, parts[i].rows, parts[i].columns);
+    }
+    for (uint32_t e = 0; e < n_experts; e++)
+        for (size_t i = 8; i < 11; i++) {
+            snprintf(name, sizeof name, "model.layers.0.mlp.experts.%u.%s", e, parts[i].name + strlen("layers.0.mlp."));
+            st_make_floats(&m, name, name, parts[i].rows, parts[i].columns);
+        }
+    if (n_experts) st_make_floats(&m, "model.layers.0.mlp.gate.weight", "gate", n_experts, 32);
+    if (n_experts) st_make_floats(&m, "model.layers.0.self_attn.q_norm.weight", "q_norm", 0, 8);
+    if (n_experts) st_make_floats(&m, "model.layers.0.self_attn.k_norm.weight", "k_norm", 0, 8);
+    snprintf(config, sizeof config, "{\"architectures\":[\"%s\"]," MODEL_CONFIG "%s}", class, more);
+    write_checkpoint(folder, &m, config);
+}
+
+/* Letters of byte-level BPE: the printable ones of ASCII and a mark for spaces are enough. */
+static void write_tokenizer(const char *folder, const char *pattern)
+{
+    ae_buf text = {0};
+    ae_buf_addf(
+        &text,
+        "{\"added_tokens\":[{\"id\":200,\"content\":\"<|end|>\",\"special\":true},{\"id\":201,\"content\":\"<x>\","
+        "\"special\":false}],\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":"
+        "{\"Regex\":\"%s\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"use_regex\":false}]},"
+        "\"model\":{\"type\":\"BPE\",\"merges\":[\"h e\",[\"l\",\"l\"]],\"vocab\":{\"he\":0,\"ll\":1,\"\xc4\xa0\":2",
+        pattern);
+    for (int c = '!'; c <= '~'; c++)
+        if (c != '"' && c != '\\') ae_buf_addf(&text, ",\"%c\":%d", c, c);
+    ae_buf_adds(&text, "}}}");
+    write_in(folder, "tokenizer.json", text.data);
+    ae_buf_free(&text);
+    write_in(folder, "tokenizer_config.json", "{\"eos_token\":\"<|end|>\",\"chat_template\":\"{{ messages }}\"}");
+    write_in(folder, "generation_config.json", "{\"temperature\":0.6,\"top_k\":20}");
+}
+
+static const char qwen2_words[] =
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}"
+    "\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+";
+
+static aerie_status convert_model(const char *folder, aerie_model **model, aerie_error *error)
+{
+    char from[256], to[256];
+    ae_convert *c;
+    snprintf(from, sizeof from, "%s/%s", cli_folder, folder);
+    snprintf(to, sizeof to, "%s/%s.gguf", cli_folder, folder);
+    const ae_convert_options options = {
+        .checkpoint = from, .output = to, .type = AE_TYPE_F32, .producer = AE_CONVERT_PRODUCER_AUTO};
+    AE_TRY(ae_convert_open(&c, &options, error));
+    const aerie_status status = ae_convert_run(c, error);
+    const ae_convert_report r = ae_convert_reported(c);
+    assert_true(r.model && !r.head && !r.bert && r.model->n_vocab == 264);
+    ae_convert_free(c);
+    return status == AERIE_OK ? aerie_model_load(model, to, NULL, error) : status;
+}
+
+static float value_at(const ae_gguf *file, const char *name, size_t i)
+{
+    const ae_gguf_tensor *t = ae_gguf_tensor_find(file, name);
+    float x;
+    assert_non_null(t);
+    memcpy(&x, (const char *)t->data + i * sizeof x, sizeof x);
+    return x;
+}
+
+static void models(void **state)
+{
+    aerie_error error = {0};
+    aerie_model *model;
+    aerie_model_info info;
+    int32_t *ids;
+    size_t n;
+    float temperature;
+    (void)state;
+    write_model("llama", "LlamaForCausalLM", ",\"rope_theta\":5e5,\"eos_token_id\":200", 0, NULL, NULL);
+    write_tokenizer("llama", qwen2_words);
+    if (convert_model("llama", &model, &error) != AERIE_OK) fail_msg("%s", error.text);
+    aerie_model_info_get(model, &info, sizeof info);
+    assert_true(info.n_embd == 32 && info.n_layers == 1 && info.n_ctx_train == 128);
+    assert_int_equal(aerie_tokenize(model, "hello<|end|><x>", 15, true, true, &ids, &n, &error), AERIE_OK);
+    static const int32_t wanted[] = {0, 1, 'o', 200, 201};
+    assert_true(n == 5 && !memcmp(ids, wanted, sizeof wanted));
+    aerie_free(ids);
+    aerie_model_free(model);
+    ae_gguf *file = open_file("llama.gguf");
+    assert_int_equal(ae_gguf_get_f32(file, "general.sampling.temp", true, &temperature, &error), AERIE_OK);
+    assert_true(fabsf(temperature - 0.6f) < 1e-6f && ae_gguf_kv_find(file, "tokenizer.chat_template"));
+    /* heads of 8: the new row 1 of each is the old row 4; other tensors stay */
+    assert_true(value_at(file, "blk.0.attn_q.weight", 32 * 9 + 5) == st_value("layers.0.self_attn.q_proj.weight", 32 * 12 + 5));
+    assert_true(value_at(file, "blk.0.attn_v.weight", 32 * 9 + 5) == st_value("layers.0.self_attn.v_proj.weight", 32 * 9 + 5));
+    assert_null(ae_gguf_tensor_find(file, "output.weight"));
+    ae_gguf_close(file);
+    write_model("experts", "Qwen3MoeForCausalLM", ",\"num_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_size\":64",
+                4, NULL, NULL);
+    write_tokenizer("experts", qwen2_words);
+    if (convert_model("experts", &model, &error) != AERIE_OK) fail_msg("%s", error.text);
+    aerie_model_free(model);
+    file = open_file("experts.gguf");
+    assert_true(value_at(file, "blk.0.ffn_down_exps.weight", (2 * 32 + 3) * 64 + 7) ==
+                st_value("model.layers.0.mlp.experts.2.down_proj.weight", 3 * 64 + 7));
+    assert_true(value_at(file, "blk.0.attn_q.weight", 32 * 9 + 5) == st_value("layers.0.self_attn.q_proj.weight", 32 * 9 + 5));
+    ae_gguf_close(file);
+}
+
+static void model_refused(const char *folder, const char *class, const char *more, const char *leave, const char *f8,
+                          const char *words, const char *part)
+{
+    aerie_error error = {0};
+    aerie_model *model;
+    write_model(folder, class, more, 0, leave, f8);
+    if (words) write_tokenizer(folder, words);
+    assert_int_not_equal(convert_model(folder, &model, &error), AERIE_OK);
+    if (!strstr(error.text, part)) fail_msg("%s: %s", folder, error.text);
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s.gguf", cli_folder, folder);
+    assert_false(ae_file_exists(path));
+}
+
+static void other_models(void **state)
+{
+    (void)state;
+    model_refused("class", "FalconForCausalLM", "", NULL, NULL, qwen2_words, "known are LlamaForCausalLM");
+    model_refused("lacks", "LlamaForCausalLM", "", "layers.0.self_attn.v_proj.weight", NULL, qwen2_words,
+                  "attn_v.weight is missing");
+    model_refused("float8", "LlamaForCausalLM", "", NULL, "layers.0.input_layernorm.weight", qwen2_words, "F8_E4M3");
+    model_refused("words", "LlamaForCausalLM", "", NULL, NULL, "[a-z]+", "--pre NAME");
+    model_refused("mute", "LlamaForCausalLM", "", NULL, NULL, NULL, "neither tokenizer.json nor tokenizer.model");
+    model_refused("heads", "LlamaForCausalLM", ",\"head_dim\":10", NULL, NULL, qwen2_words, "whole number of heads");
+    model_refused("scaling", "LlamaForCausalLM", ",\"rope_scaling\":{\"type\":\"odd\"}", NULL, NULL, qwen2_words,
+                  "'odd' is unknown");
+    model_refused("more", "LlamaForCausalLM", ",\"num_hidden_layers\":0", NULL, NULL, qwen2_words, "duplicate");
+    write_model("vocab", "LlamaForCausalLM", "", 0, NULL, NULL);
+    write_in("vocab", "tokenizer.json",
+             "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":264}},\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}");
+    aerie_error error = {0};
+    aerie_model *model;
+    assert_int_not_equal(convert_model("vocab", &model, &error), AERIE_OK);
+    if (!strstr(error.text, "has id 264")) fail_msg("%s", error.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models),
+        cmocka_unit_test(other_models),
         cmocka_unit_test(by_callback),
         cmocka_unit_test(leaves_nothing),
         cmocka_unit_test(encoder),

@@ -12,10 +12,16 @@
 static const char probe[] =
     "Hello world, it's WE'LL I'M don't 'twas 's x'S\n\n  camelCase HTTPServer ABCdef Ab aB 1 12 123 1234 12345 a1b22c333 3.14"
     "\t\tif (x == y) {\r\n  return foo->bar[3]; // done\n}\n/path/to/file.txt/\n !!!\n/// ... --- $5.00 +1 <= => ^~ `code` 100%"
-    "   \n \t\n  trailing   spaces   \xe4\xbd\xa0\xe5\xa5\xbd\xe4\xb8\x96\xe7\x95\x8c" "abc\xe4\xb8\xad" "12\xe3\x81\xb2\xe3\x82\x89"
-    "\xe3\x82\xab\xe3\x83\x8a \xed\x95\x9c\xea\xb5\xad\xec\x96\xb4 \xd0\x9f\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82 e\xcc\x81" "ecole "
-    "\xe0\xa4\xb9\xe0\xa4\xbf\xe0\xa4\x82\xe0\xa4\xa6\xe0\xa5\x80 \xd9\xa3\xd9\xa4\xd9\xa5 \xc2\xbd \xe2\x85\xa7 na\xc3\xafve \xf0\x9f\x98\x80\xf0\x9f\x8e\x89 "
-    "\xc3\x89" "COLE \xc7\x85x \xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c(a)(b) 're'VE 'D #tag @at &amp; \xe2\x82\xac" "5 x\xc2\xb2\n\n\n\nEnd  ";
+    "   \n \t\n  trailing   spaces   \xe4\xbd\xa0\xe5\xa5\xbd\xe4\xb8\x96\xe7\x95\x8c"
+    "abc\xe4\xb8\xad"
+    "12\xe3\x81\xb2\xe3\x82\x89"
+    "\xe3\x82\xab\xe3\x83\x8a \xed\x95\x9c\xea\xb5\xad\xec\x96\xb4 \xd0\x9f\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82 e\xcc\x81"
+    "ecole "
+    "\xe0\xa4\xb9\xe0\xa4\xbf\xe0\xa4\x82\xe0\xa4\xa6\xe0\xa5\x80 \xd9\xa3\xd9\xa4\xd9\xa5 \xc2\xbd \xe2\x85\xa7 na\xc3\xafve "
+    "\xf0\x9f\x98\x80\xf0\x9f\x8e\x89 "
+    "\xc3\x89"
+    "COLE \xc7\x85x \xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c(a)(b) 're'VE 'D #tag @at &amp; \xe2\x82\xac"
+    "5 x\xc2\xb2\n\n\n\nEnd  ";
 
 enum { MAX_WORDS = 1024 };
 
@@ -43,7 +49,8 @@ static bool cut_by(const char *pattern, const cuts *in, cuts *out)
     out->n = 0;
     for (size_t i = 0, begin = 0; i < in->n && ok; begin = in->end[i++]) {
         for (size_t pos = begin; pos < in->end[i];) {
-            const int rc = pcre2_match(re, (PCRE2_SPTR)probe + begin, in->end[i] - begin, pos - begin, PCRE2_NOTEMPTY, data, NULL);
+            const int rc =
+                pcre2_match(re, (PCRE2_SPTR)probe + begin, in->end[i] - begin, pos - begin, PCRE2_NOTEMPTY, data, NULL);
             ok = rc > 0 || rc == PCRE2_ERROR_NOMATCH;
             const PCRE2_SIZE *v = pcre2_get_ovector_pointer(data);
             const size_t from = rc > 0 ? begin + v[0] : in->end[i], to = rc > 0 ? begin + v[1] : in->end[i];

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Models as transformers saves them, converted: tensors, keys and logits against those that the weights came from.
+
+    check_models.py build/aerie build/tests/mkarch [NAME...] [--keep FOLDER]
+
+Each model of tests/golden/check_arch_torch.py gets the weights of the file that mkarch writes, is saved as a folder with a small
+tokenizer, and converted to F32. Every tensor must be the one that mkarch wrote (weights of norms that lack 1 up to rounding), and
+the mean KL divergence of the logits from torch's at most 1e-5. Tensors and biases that the published model has not are left out. Needs
+torch, transformers and gguf. Exit status 1 if one differs, 77 if a package is missing.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
+import check_arch_torch as witness  # noqa: E402
+
+import gguf  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
+
+MAX_KL = 1e-5
+
+
+def save_tokenizer(folder):
+    """Byte-level BPE with three merges."""
+    vocab = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges = [("h", "e"), ("l", "l"), ("he", "ll")]
+    for a, b in merges:
+        vocab[a + b] = len(vocab)
+    tokenizer = Tokenizer(models.BPE(vocab, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<|end|>", special=True)])
+    tokenizer.save(os.path.join(folder, "tokenizer.json"))
+    with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as f:
+        json.dump({"eos_token": "<|end|>", "chat_template": "{{ messages[0].content }}"}, f)
+
+
+def save_model(reference, folder, tokens):
+    """Torch's logits."""
+    f = witness.File(reference)
+    cls, config, state = witness.CASES[f.arch](f)
+    config._attn_implementation = "eager"
+    model = cls(config).float().eval()
+    state = {k: torch.from_numpy(np.ascontiguousarray(w)) for k, w in state.items()}
+    if config.tie_word_embeddings:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    known = model.state_dict()
+    missing, _ = model.load_state_dict({k: v for k, v in state.items() if k in known}, strict=False)
+    missing = [name for name in missing if "rotary" not in name]
+    if missing:
+        raise KeyError(f"missing {missing[:6]}")
+    model.save_pretrained(folder)
+    save_tokenizer(folder)
+    with torch.no_grad():
+        return model(torch.tensor(tokens[None]), use_cache=False).logits[0].double().numpy()
+
+
+def differences(reference, converted):
+    a, b = ({t.name: np.array(t.data).reshape(t.shape[::-1]) for t in gguf.GGUFReader(path).tensors}
+            for path in (reference, converted))
+    plus_one = witness.File(reference).arch in ("gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe", "step35")
+    wrong = []
+    for name, want in a.items():
+        got = b.get(name)
+        if got is None:  # biases that torch's model has not, and the frequencies that only such a file asks for
+            wrong += [f"{name} is missing"] if not name.endswith(".bias") and ".nextn." not in name and name != "rope_freqs.weight" else []
+        elif want.shape != got.shape:
+            wrong.append(f"{name} is {got.shape}, not {want.shape}")
+        elif not (np.allclose(want, got, atol=1e-6) if plus_one and "norm" in name else (want == got).all()):
+            wrong.append(f"{name} differs by {abs(want - got).max():.1e}")
+    return wrong + [f"{name} is new" for name in b if name not in a]
+
+
+def divergence(aerie, converted, ids, want):
+    out = subprocess.run([aerie, "bench", "logits", "-m", converted, "--ids-file", ids], check=True, capture_output=True).stdout
+    got = np.frombuffer(out, "<f4").reshape(want.shape[0], -1).astype(float)
+
+    def log_softmax(x):
+        x = x - x.max(1, keepdims=True)
+        return x - np.log(np.exp(x).sum(1, keepdims=True))
+    p, q = log_softmax(want), log_softmax(got)
+    return (np.exp(p) * (p - q)).sum(1).mean()
+
+
+def check(name, args, folder):
+    reference, converted, ids = (os.path.join(folder, part) for part in ("ref.gguf", "new.gguf", "ids.txt"))
+    saved = os.path.join(folder, "saved")
+    tokens = np.random.default_rng(1).integers(0, 259, 64)
+    os.makedirs(saved, exist_ok=True)
+    subprocess.run([args.mkarch, "--decoded", name, reference], check=True)
+    with open(ids, "w", encoding="utf-8") as f:
+        f.write(" ".join(map(str, tokens)) + "\n")
+    want = save_model(reference, saved, tokens)
+    run = subprocess.run([args.aerie, "convert", saved, "-o", converted, "--outtype", "f32", "-q"], capture_output=True, text=True)
+    if run.returncode:
+        raise RuntimeError(run.stderr.strip())
+    wrong = differences(reference, converted)
+    kl = divergence(args.aerie, converted, ids, want)
+    print(f"{name}: KL {kl:.1e}{''.join(', ' + w for w in wrong[:4])}", flush=True)
+    return kl <= MAX_KL and not wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("aerie")
+    parser.add_argument("mkarch")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--keep", metavar="FOLDER", help="where the folders stay")
+    args = parser.parse_args()
+    if not args.names:
+        listed = subprocess.run([args.mkarch, "--list"], check=True, capture_output=True, text=True).stdout.split()
+        args.names = [n for n, arch in zip(listed[::2], listed[1::2]) if arch in witness.CASES]
+    failed = 0
+    for name in args.names:
+        with tempfile.TemporaryDirectory() as temporary:
+            try:
+                failed += not check(name, args, os.path.join(args.keep, name) if args.keep else temporary)
+            except Exception as wrong:  # one that fails says so and the others go on
+                print(f"{name}: {type(wrong).__name__}: {wrong}", flush=True)
+                failed += 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
