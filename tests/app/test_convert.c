@@ -706,7 +706,7 @@ static void command_lines(void **state)
         {"", "needs a checkpoint", "-o"},
         {"h -o x --outtype", "--outtype needs a value", ""},
         {"h h2 -o x", "takes one checkpoint", "'h2'"},
-        {"h", "-o head.gguf", ""},
+        {"h", "-o model.gguf", ""},
         {"h -o x.gguf --taps middle", "--taps takes input, output", "'middle'"},
         {"h -o x.gguf --taps 1,,2", "--taps takes", "'1,,2'"},
         {"h -o x.gguf --taps 1,2,3,4,5,6,7,8,9", "--taps takes", "8 layers"},
