@@ -30,7 +30,6 @@ typedef enum ae_convert_rule_kind {
     AE_RULE_DECAY,     /* as COLUMN, -exp(x) */
     AE_RULE_GROUPS,    /* a vector as a row for each group of ssm.group_count, F32 */
     AE_RULE_CONV,      /* [channels, 1, taps] as [channels, taps], F32 */
-    AE_RULE_MORE,      /* by the architecture's function */
 } ae_convert_rule_kind;
 
 typedef struct ae_convert_rule {
@@ -90,5 +89,15 @@ aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_hunyuan(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_lfm2(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c);
+
+/* model_more.c */
+aerie_status ae_convert_keys_mla(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_mla(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_delta(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_delta(ae_convert *c, uint32_t layer);
+aerie_status ae_convert_keys_granitehybrid(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_nemotron(ae_convert_keys *k, const ae_convert *c);
+/* What a layer of a hybrid is: 'M' a state, '*' attention, '-' a feed-forward block, 'E' experts, 0: another. */
+char ae_convert_layer_kind(const ae_convert *c, uint32_t layer);
 
 #endif

@@ -68,7 +68,6 @@ const ae_convert_rule ae_convert_shared_rules[] = {
     PLAIN("self_attn.q_b_proj", "attn_q_b"),
     PLAIN("self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"),
     PLAIN("self_attn.kv_a_layernorm", "attn_kv_a_norm"),
-    EXACT("self_attn.kv_b_proj.weight", "", MORE),
     END,
 };
 
@@ -134,6 +133,23 @@ static const ae_convert_rule llama4[] = {
     EXACT("feed_forward.experts.down_proj", "ffn_down_exps.weight", STACK_T), SHARED("feed_forward.shared_expert"), END,
 };
 
+static const ae_convert_rule nemotron[] = {
+    PLAIN("norm", "attn_norm"), MAMBA("mixer"), PLAIN("mixer.q_proj", "attn_q"), PLAIN("mixer.k_proj", "attn_k"),
+    PLAIN("mixer.v_proj", "attn_v"), PLAIN("mixer.o_proj", "attn_output"), PLAIN("mixer.up_proj", "ffn_up"),
+    PLAIN("mixer.down_proj", "ffn_down"), EXACT("mixer.gate.e_score_correction_bias", "exp_probs_b.bias", PLAIN),
+    RULE("mixer.gate", "ffn_gate_inp", F32), RULE("mixer.experts.%u.up_proj", "ffn_up_exps", EXPERTS),
+    RULE("mixer.experts.%u.down_proj", "ffn_down_exps", EXPERTS), EXACT("mixer.experts.up_proj", "ffn_up_exps.weight", STACK),
+    EXACT("mixer.experts.down_proj", "ffn_down_exps.weight", STACK), PLAIN("mixer.shared_experts.up_proj", "ffn_up_shexp"),
+    PLAIN("mixer.shared_experts.down_proj", "ffn_down_shexp"), PLAIN("mixer.fc1_latent_proj", "ffn_latent_down"),
+    PLAIN("mixer.fc2_latent_proj", "ffn_latent_up"), END,
+};
+
+/* What is cut or stands in another order is added by ae_convert_tensors_delta. */
+static const ae_convert_rule delta[] = {
+    FFN_NORM_POST_ATTENTION, EXACT("linear_attn.norm.weight", "ssm_norm.weight", PLAIN),
+    EXACT("linear_attn.in_proj_ba.weight", "ssm_ba.weight", PLAIN), END,
+};
+
 /* ---- Keys --------------------------------------------------------------------------------------------- */
 
 #define U32(to, ...) {{__VA_ARGS__}, to, AE_KEY_U32, false}
@@ -144,7 +160,6 @@ static const ae_convert_rule llama4[] = {
 #define LAST {{NULL}, NULL, AE_KEY_U32, false}
 
 const ae_convert_key ae_convert_shared_keys[] = {
-    U32("block_count", "num_hidden_layers", "n_layer"),
     U32("context_length", "max_position_embeddings"),
     U32("embedding_length", "hidden_size"),
     COUNT("feed_forward_length", "intermediate_size"),
@@ -180,6 +195,19 @@ static const ae_convert_key llama4_keys[] = {
     U32("interleave_moe_layer_step", "interleave_moe_layer_step"), LAST,
 };
 static const ae_convert_key gpt_oss_keys[] = {U32("expert_feed_forward_length", "intermediate_size"), LAST};
+static const ae_convert_key mla_keys[] = {
+    COUNT("attention.q_lora_rank", "q_lora_rank"), U32("attention.kv_lora_rank", "kv_lora_rank"),
+    COUNT("expert_group_count", "n_group"), COUNT("expert_group_used_count", "topk_group"), LAST,
+};
+static const ae_convert_key granitehybrid_keys[] = {
+    SCALE("embedding_scale", "embedding_multiplier"),
+    SCALE("residual_scale", "residual_multiplier"),
+    SCALE("logit_scale", "logits_scaling"),
+    SCALE("attention.scale", "attention_multiplier"),
+    U32("feed_forward_length", NULL),
+    LAST,
+};
+static const ae_convert_key nemotron_keys[] = {U32("feed_forward_length", NULL), LAST};
 static const ae_convert_key lfm2_keys[] = {U32("shortconv.l_cache", "conv_L_cache"), LAST};
 static const ae_convert_key ernie_keys[] = {
     COUNT("leading_dense_block_count", "moe_layer_start_index"), U32("interleave_moe_layer_step", "moe_layer_interval"), LAST,
@@ -187,7 +215,10 @@ static const ae_convert_key ernie_keys[] = {
 
 /* Written by ae_convert_keys_hunyuan, since values may be lists. */
 static const ae_convert_key hunyuan_keys[] = {
-    U32("expert_used_count", NULL), U32("expert_feed_forward_length", NULL), U32("expert_shared_feed_forward_length", NULL), LAST,
+    U32("expert_used_count", NULL),
+    U32("expert_feed_forward_length", NULL),
+    U32("expert_shared_feed_forward_length", NULL),
+    LAST,
 };
 
 #define SAVED_GEMMA3                                                                                                           \
@@ -285,5 +316,54 @@ const ae_convert_arch ae_convert_archs[] = {
      .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
      .rules = llama4,
      .keys = llama4_keys},
+    {.classes = "Qwen3NextForCausalLM",
+     .arch = "qwen3next",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_PLUS_ONE,
+     .rules = delta,
+     .more_keys = ae_convert_keys_delta,
+     .more_tensors = ae_convert_tensors_delta},
+    {.classes = "Qwen3_5ForCausalLM Qwen3_5ForConditionalGeneration",
+     .arch = "qwen35",
+     .flags = AE_ARCH_PLUS_ONE,
+     .rules = delta,
+     .more_keys = ae_convert_keys_delta,
+     .more_tensors = ae_convert_tensors_delta},
+    {.classes = "Qwen3_5MoeForCausalLM Qwen3_5MoeForConditionalGeneration",
+     .arch = "qwen35moe",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_PLUS_ONE,
+     .rules = delta,
+     .more_keys = ae_convert_keys_delta,
+     .more_tensors = ae_convert_tensors_delta},
+    {.classes = "DeepseekV3ForCausalLM Glm4MoeLiteForCausalLM",
+     .arch = "deepseek2",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_SIGMOID | AE_ARCH_OWN_HEADS,
+     .keys = mla_keys,
+     .more_keys = ae_convert_keys_mla,
+     .more_tensors = ae_convert_tensors_mla},
+    {.classes = "DeepseekV2ForCausalLM",
+     .arch = "deepseek2",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_OWN_HEADS,
+     .keys = mla_keys,
+     .more_keys = ae_convert_keys_mla,
+     .more_tensors = ae_convert_tensors_mla},
+    {.classes = "GraniteMoeHybridForCausalLM",
+     .arch = "granitehybrid",
+     .flags = AE_ARCH_PAIRS | AE_ARCH_EXPERTS | AE_ARCH_OWN_HEADS,
+     .rules = granite,
+     .keys = granitehybrid_keys,
+     .more_keys = ae_convert_keys_granitehybrid},
+    /* the second if a layer has experts */
+    {.classes = "NemotronHForCausalLM",
+     .arch = "nemotron_h",
+     .flags = AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS,
+     .rules = nemotron,
+     .keys = nemotron_keys,
+     .more_keys = ae_convert_keys_nemotron},
+    {.classes = "NemotronHForCausalLM",
+     .arch = "nemotron_h_moe",
+     .flags = AE_ARCH_NO_ROPE | AE_ARCH_OWN_HEADS | AE_ARCH_EXPERTS | AE_ARCH_SIGMOID,
+     .rules = nemotron,
+     .keys = nemotron_keys,
+     .more_keys = ae_convert_keys_nemotron},
 };
 const size_t ae_convert_n_archs = sizeof ae_convert_archs / sizeof *ae_convert_archs;

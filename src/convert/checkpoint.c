@@ -84,13 +84,35 @@ static const char *beside(ae_convert *c)
     return copy;
 }
 
+/* Python writes numbers that JSON does not have; nothing that is read here is one. */
+static void blank_infinities(char *text, size_t n)
+{
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        if (quoted && text[i] == '\\') i++;
+        else if (text[i] == '"') quoted = !quoted;
+        for (size_t k = 0; k < 3 && !quoted && i < n; k++) {
+            const size_t n_word = strlen(words[k]);
+            if (n - i < n_word || memcmp(text + i, words[k], n_word)) continue;
+            memset(text + i, ' ', n_word);
+            text[i] = '0';
+        }
+    }
+}
+
 static aerie_status parse_config(ae_convert *c)
 {
     json_error_t where;
     ae_file_map text;
     AE_TRY(ae_file_map_open(&text, c->config_path, true, c->error));
-    c->config = json_loadb((const char *)text.data, text.bytes, JSON_REJECT_DUPLICATES, &where);
+    char *copy = ae_strndup((const char *)text.data, text.bytes);
+    const size_t n = text.bytes;
     ae_file_map_close(&text);
+    if (!copy) return ae_convert_no_memory(c, "config.json");
+    blank_infinities(copy, n);
+    c->config = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &where);
+    ae_free(copy);
     if (!c->config) {
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: line %d, column %d: %s", c->config_path, where.line, where.column,
                        where.text);

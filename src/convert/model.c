@@ -45,13 +45,25 @@ static bool is_model(const ae_convert *c)
     return embeds && !drafts && n_layers;
 }
 
+/* Layers with experts make another architecture of the same class. */
+static const ae_convert_arch *with_experts(const ae_convert *c)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < c->model.n_layers; i++) any |= ae_convert_layer_kind(c, i) == 'E';
+    return any ? c->arch + 1 : c->arch; /* its row is the next */
+}
+
 static aerie_status read_sizes(ae_convert *c)
 {
     ae_convert_model *m = &c->model;
     ae_convert_head *h = &c->head;
     const ae_st_tensor *embedding = ae_convert_look(c, "embed_tokens.weight");
     if (!embedding) embedding = ae_convert_look(c, "embeddings.weight");
-    AE_TRY(ae_convert_need_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &m->n_layers));
+    const size_t n_kinds = json_array_size(ae_convert_value(c, "layers_block_type"));
+    if (n_kinds && n_kinds <= AE_MAX_LAYERS) m->n_layers = (uint32_t)n_kinds;
+    else AE_TRY(ae_convert_need_u32(c, "num_hidden_layers", 1, AE_MAX_LAYERS, &m->n_layers));
+    if (strcmp(c->arch->arch, "nemotron_h") == 0) c->arch = with_experts(c);
+    m->arch = c->arch->arch;
     AE_TRY(ae_convert_need_u32(c, "hidden_size", 1, AE_MAX_EMBD, &m->n_embd));
     AE_TRY(ae_convert_need_u32(c, "num_attention_heads", 1, AE_MAX_HEADS, &m->n_heads));
     m->n_kv_heads = m->n_heads;
@@ -64,7 +76,10 @@ static aerie_status read_sizes(ae_convert *c)
     if (embedding->n_dims != 2 || embedding->shape[0] < 1 || embedding->shape[0] > INT32_MAX / 4)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s must have two dimensions", c->path, embedding->name);
     m->n_vocab = (uint32_t)embedding->shape[0];
+    static const char *const groups[] = {"mamba_n_groups", "n_groups"};
+    for (size_t i = 0; i < 2; i++) AE_TRY(ae_convert_u32(c, groups[i], 1, AE_MAX_HEADS, &m->n_groups));
     h->head_dim = m->head_dim;
+    AE_TRY(ae_convert_u32(c, "qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &h->head_dim)); /* of latent attention that part alone */
     h->n_ctx = m->n_ctx;
     return c->arch->flags & AE_ARCH_NO_ROPE ? AERIE_OK : ae_convert_head_rope(c);
 }
@@ -83,7 +98,6 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
     c->arch = find_arch(class);
     if (!c->arch) return fail_unknown(c, class);
     c->model.class = class;
-    c->model.arch = c->arch->arch;
     c->layer = json_object_get(c->config, "text_config");
     if (!json_is_object(c->layer)) c->layer = NULL;
     if (c->arch->defaults) {
@@ -100,7 +114,7 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
 static bool is_norm(const char *name)
 {
     const char *at = strstr(name, "norm");
-    return at && strncmp(name, "ssm_norm", 8) && strstr(at, ".weight");
+    return at && !strstr(name, "ssm_norm") && strstr(at, ".weight");
 }
 
 static aerie_status fail_shape(const ae_convert *c, const ae_st_tensor *t, const char *what)
@@ -172,7 +186,9 @@ static aerie_status add_vector(ae_convert *c, const ae_convert_rule *r, const ae
 
 static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae_st_tensor *t, const char *to)
 {
-    const bool rotated = (r->kind == AE_RULE_Q || r->kind == AE_RULE_K) && (c->arch->flags & AE_ARCH_PAIRS);
+    const char *positions = ae_convert_text(c, "position_embedding_type");
+    const bool turns = strcmp(c->arch->arch, "granitehybrid") || (positions && strcmp(positions, "rope") == 0);
+    const bool rotated = (r->kind == AE_RULE_Q || r->kind == AE_RULE_K) && (c->arch->flags & AE_ARCH_PAIRS) && turns;
     const uint64_t *s = t->shape;
     AE_TRY(check_type(c, t));
     switch (r->kind) {
@@ -232,12 +248,14 @@ static aerie_status apply(ae_convert *c, const ae_convert_rule *r, const char *i
         char from[128], to[96];
         snprintf(from, sizeof from, "%s%s%s", in, r->from, r->exact ? "" : parts[i]);
         snprintf(to, sizeof to, "%s%s%s", out, r->to, r->exact ? "" : parts[i]);
+        char *shared = c->model.n_experts ? NULL : strstr(to, "_shexp"); /* without experts it is the dense block */
+        if (shared) memmove(shared, shared + strlen("_shexp"), strlen(shared + strlen("_shexp")) + 1);
         if (r->kind == AE_RULE_EXPERTS) {
             AE_TRY(add_experts(c, from, to));
             continue;
         }
         const ae_convert_entry *e = ae_convert_find(c, from);
-        if (!e || e->used || r->kind == AE_RULE_MORE) continue;
+        if (!e || e->used) continue;
         ae_convert_take(c, from);
         AE_TRY(add_tensor(c, r, e->tensor, to));
     }

@@ -191,6 +191,7 @@ aerie_status ae_convert_model_keys(const ae_convert *c, ae_gguf_writer *w)
     ae_convert_put_general(&k, c);
     AE_TRY(put_sampling(c, w));
     ae_convert_put_u32(&k, "vocab_size", m->n_vocab);
+    ae_convert_put_u32(&k, "block_count", m->n_layers);
     AE_TRY(put_keys(&k, c, c->arch->keys, NULL));
     AE_TRY(put_keys(&k, c, ae_convert_shared_keys, c->arch->keys));
     if (!(flags & AE_ARCH_OWN_HEADS)) {

@@ -351,7 +351,7 @@ static void models(void **state)
     size_t n;
     float temperature;
     (void)state;
-    write_model("llama", "LlamaForCausalLM", ",\"rope_theta\":5e5,\"eos_token_id\":200", 0, NULL, NULL);
+    write_model("llama", "LlamaForCausalLM", ",\"rope_theta\":5e5,\"eos_token_id\":200,\"time_step_limit\":[0,Infinity]", 0, NULL, NULL);
     write_tokenizer("llama", qwen2_words);
     if (convert_model("llama", &model, &error) != AERIE_OK) fail_msg("%s", error.text);
     aerie_model_info_get(model, &info, sizeof info);
