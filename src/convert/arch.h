@@ -88,6 +88,9 @@ aerie_status ae_convert_keys_minimax(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_ernie(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_hunyuan(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_lfm2(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c);
+/* Which layers see a window: as layer_types says, else all but every `period`-th. */
+void ae_convert_find_windows(const ae_convert *c, uint32_t period, bool *windowed);
 aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c);
 
 /* model_more.c */
@@ -97,6 +100,8 @@ aerie_status ae_convert_keys_delta(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_tensors_delta(ae_convert *c, uint32_t layer);
 aerie_status ae_convert_keys_granitehybrid(ae_convert_keys *k, const ae_convert *c);
 aerie_status ae_convert_keys_nemotron(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_keys_gemma4(ae_convert_keys *k, const ae_convert *c);
+aerie_status ae_convert_tensors_gemma4(ae_convert *c, uint32_t layer);
 /* What a layer of a hybrid is: 'M' a state, '*' attention, '-' a feed-forward block, 'E' experts, 0: another. */
 char ae_convert_layer_kind(const ae_convert *c, uint32_t layer);
 

@@ -144,6 +144,18 @@ static const ae_convert_rule nemotron[] = {
     PLAIN("mixer.fc2_latent_proj", "ffn_latent_up"), END,
 };
 
+static const ae_convert_rule gemma4[] = {
+    PLAIN("post_attention_layernorm", "post_attention_norm"), PLAIN("per_layer_input_gate", "inp_gate"),
+    PLAIN("per_layer_projection", "proj"), PLAIN("post_per_layer_input_norm", "post_norm"),
+    EXACT("layer_scalar", "layer_output_scale.weight", PLAIN), PLAIN("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
+    PLAIN("post_feedforward_layernorm_1", "post_ffw_norm_1"), PLAIN("post_feedforward_layernorm_2", "post_ffw_norm_2"),
+    RULE("router.proj", "ffn_gate_inp", F32), EXACT("router.scale", "ffn_gate_inp.scale", PLAIN),
+    EXACT("router.per_expert_scale", "ffn_down_exps.scale", PLAIN),
+    EXACT("experts.gate_up_proj", "ffn_gate_up_exps.weight", STACK), EXACT("experts.down_proj", "ffn_down_exps.weight", STACK),
+    EXACT("moe.gate_up_proj", "ffn_gate_up_exps.weight", STACK), EXACT("moe.down_proj", "ffn_down_exps.weight", STACK),
+    EXACT("moe.per_expert_scale", "ffn_down_exps.scale", PLAIN), END,
+};
+
 /* What is cut or stands in another order is added by ae_convert_tensors_delta. */
 static const ae_convert_rule delta[] = {
     FFN_NORM_POST_ATTENTION, EXACT("linear_attn.norm.weight", "ssm_norm.weight", PLAIN),
@@ -206,6 +218,11 @@ static const ae_convert_key granitehybrid_keys[] = {
     SCALE("attention.scale", "attention_multiplier"),
     U32("feed_forward_length", NULL),
     LAST,
+};
+static const ae_convert_key gemma4_keys[] = {
+    SCALE("final_logit_softcapping", "final_logit_softcapping"), U32("feed_forward_length", NULL),
+    U32("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
+    COUNT("attention.shared_kv_layers", "num_kv_shared_layers"), LAST,
 };
 static const ae_convert_key nemotron_keys[] = {U32("feed_forward_length", NULL), LAST};
 static const ae_convert_key lfm2_keys[] = {U32("shortconv.l_cache", "conv_L_cache"), LAST};
@@ -280,7 +297,7 @@ const ae_convert_arch ae_convert_archs[] = {
      .rules = hunyuan,
      .keys = hunyuan_keys,
      .more_keys = ae_convert_keys_hunyuan},
-    {.classes = "Phi3ForCausalLM", .arch = "phi3"},
+    {.classes = "Phi3ForCausalLM", .arch = "phi3", .more_keys = ae_convert_keys_phi3},
     {.classes = "Olmo2ForCausalLM", .arch = "olmo2", .rules = post_attention},
     {.classes = "Olmo3ForCausalLM", .arch = "olmo2", .flags = AE_ARCH_WINDOW, .window_period = 4, .rules = post_attention},
     {.classes = "OlmoeForCausalLM", .arch = "olmoe", .flags = AE_ARCH_EXPERTS},
@@ -365,5 +382,13 @@ const ae_convert_arch ae_convert_archs[] = {
      .rules = nemotron,
      .keys = nemotron_keys,
      .more_keys = ae_convert_keys_nemotron},
+    {.classes = "Gemma4ForCausalLM Gemma4ForConditionalGeneration",
+     .arch = "gemma4",
+     .flags = AE_ARCH_EXPERTS | AE_ARCH_OWN_HEADS | AE_ARCH_NO_ROPE,
+     .window_period = 6,
+     .rules = gemma4,
+     .keys = gemma4_keys,
+     .more_keys = ae_convert_keys_gemma4,
+     .more_tensors = ae_convert_tensors_gemma4},
 };
 const size_t ae_convert_n_archs = sizeof ae_convert_archs / sizeof *ae_convert_archs;

@@ -78,6 +78,15 @@ aerie_status ae_convert_keys_lfm2(ae_convert_keys *k, const ae_convert *c)
     return k->status;
 }
 
+/* The window has a key that other programs need, although nobody applies it. */
+aerie_status ae_convert_keys_phi3(ae_convert_keys *k, const ae_convert *c)
+{
+    uint32_t window = 0;
+    AE_TRY(ae_convert_u32(c, "sliding_window", 0, INT32_MAX, &window));
+    ae_convert_put_u32(k, "attention.sliding_window", window);
+    return k->status;
+}
+
 /* Scores are scaled by the head's size, but by the width of all heads in the largest models; others say so. */
 aerie_status ae_convert_keys_gemma(ae_convert_keys *k, const ae_convert *c)
 {

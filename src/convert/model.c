@@ -262,9 +262,24 @@ static aerie_status apply(ae_convert *c, const ae_convert_rule *r, const char *i
     return AERIE_OK;
 }
 
+/* Layers that read what earlier ones keep have keys and values in checkpoints that nobody uses. */
+static void pass_over_shared(ae_convert *c, uint32_t i)
+{
+    static const char *const parts[] = {"k_proj.weight", "v_proj.weight", "k_norm.weight"};
+    char name[96];
+    uint32_t n_shared = 0;
+    const json_t *value = ae_convert_value(c, "num_kv_shared_layers");
+    if (json_is_integer(value) && json_integer_value(value) > 0) n_shared = (uint32_t)json_integer_value(value);
+    for (size_t k = 0; k < 3 && i + n_shared >= c->model.n_layers && n_shared; k++) {
+        snprintf(name, sizeof name, "layers.%u.self_attn.%s", i, parts[k]);
+        ae_convert_take(c, name);
+    }
+}
+
 static aerie_status plan_layer(ae_convert *c, uint32_t i)
 {
     char in[32], out[32];
+    if (strcmp(c->arch->arch, "gemma4") == 0) pass_over_shared(c, i);
     snprintf(in, sizeof in, "layers.%u.", i);
     snprintf(out, sizeof out, "blk.%u.", i);
     for (const ae_convert_rule *r = c->arch->rules; r && r->from; r++) AE_TRY(apply(c, r, in, out));

@@ -58,8 +58,7 @@ static aerie_status put_epsilon(ae_convert_keys *k, const ae_convert *c)
 
 /* ---- Windows ------------------------------------------------------------------------------------------ */
 
-/* Which layers see a window: as layer_types says, else every so many. */
-static void find_windows(const ae_convert *c, uint32_t period, bool *windowed)
+void ae_convert_find_windows(const ae_convert *c, uint32_t period, bool *windowed)
 {
     const json_t *types = ae_convert_value(c, "layer_types");
     for (uint32_t i = 0; i < c->model.n_layers; i++) {
@@ -77,13 +76,31 @@ static aerie_status put_windows(ae_convert_keys *k, const ae_convert *c)
     AE_TRY(ae_convert_bool(c, "use_sliding_window", &used, NULL));
     if (json_is_integer(ae_convert_value(c, "sliding_window_pattern")))
         AE_TRY(ae_convert_u32(c, "sliding_window_pattern", 0, AE_MAX_LAYERS, &period));
-    find_windows(c, period, windowed);
+    ae_convert_find_windows(c, period, windowed);
     for (uint32_t i = 0; i < n; i++) any |= windowed[i];
     if (!window || !used || !any) return AERIE_OK;
     for (uint32_t i = 0; i < n; i++) regular &= windowed[i] == ((i + 1) % usual != 0);
     ae_convert_put_u32(k, "attention.sliding_window", window);
     if (!regular) ae_convert_put_array(k, "attention.sliding_window_pattern", AE_GGUF_BOOL, windowed, n);
     return k->status;
+}
+
+/* Windows that neither this program nor others apply to models of the architecture. */
+static aerie_status warn_of_window(const ae_convert *c)
+{
+    uint32_t window = 0;
+    bool used = true, windowed[AE_MAX_LAYERS], any = false;
+    AE_TRY(ae_convert_u32(c, "sliding_window", 0, INT32_MAX, &window));
+    AE_TRY(ae_convert_bool(c, "use_sliding_window", &used, NULL));
+    for (uint32_t i = 0; i < c->model.n_layers; i++) windowed[i] = true;
+    if (ae_convert_value(c, "layer_types")) ae_convert_find_windows(c, 0, windowed);
+    for (uint32_t i = 0; i < c->model.n_layers; i++) any |= windowed[i];
+    if (used && any && window && window < c->model.n_ctx)
+        ae_log_say(&c->options.log, AERIE_LOG_WARNING,
+                   "%s: 'sliding_window' is %u, but GGUF files of architecture %s have none: beyond "
+                   "%u tokens the answers differ from the original's",
+                   c->config_path, window, c->arch->arch, window);
+    return AERIE_OK;
 }
 
 /* ---- The rotation ------------------------------------------------------------------------------------- */
@@ -203,6 +220,7 @@ aerie_status ae_convert_model_keys(const ae_convert *c, ae_gguf_writer *w)
     if (m->n_experts) AE_TRY(put_keys(&k, c, ae_convert_expert_keys, c->arch->keys));
     if (m->n_experts && (flags & AE_ARCH_SIGMOID)) ae_convert_put_u32(&k, "expert_gating_func", AE_EXPERT_GATE_SIGMOID);
     if (flags & AE_ARCH_WINDOW) AE_TRY(put_windows(&k, c));
+    else if (!c->arch->window_period) AE_TRY(warn_of_window(c));
     if (!(flags & AE_ARCH_NO_ROPE)) AE_TRY(put_rope(&k, c));
     if (c->arch->more_keys) AE_TRY(c->arch->more_keys(&k, c));
     AE_TRY(k.status);

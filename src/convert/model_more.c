@@ -283,3 +283,88 @@ aerie_status ae_convert_keys_nemotron(ae_convert_keys *k, const ae_convert *c)
     if (c->model.n_experts && latent) ae_convert_put_u32(k, "moe_latent_size", latent);
     return put_mamba(k, c, "conv_kernel", "ssm_state_size", "mamba_num_heads", "mamba_head_dim");
 }
+
+/* ---- Gemma 4 ------------------------------------------------------------------------------------------ */
+
+/* Of a tensor of the layer; 0: there is none. */
+static uint32_t rows_of(const ae_convert *c, uint32_t layer, const char *part)
+{
+    char name[96];
+    snprintf(name, sizeof name, "layers.%u.%s", layer, part);
+    const ae_st_tensor *t = ae_convert_look(c, name);
+    return t && t->shape[0] <= INT32_MAX ? (uint32_t)t->shape[0] : 0;
+}
+
+typedef struct gemma4_sizes {
+    bool windowed[AE_MAX_LAYERS];
+    uint32_t head_dim[2]; /* of layers that see everything, and with a window; 0: there are none */
+    uint32_t n_kv[AE_MAX_LAYERS], n_ff[AE_MAX_LAYERS], n_shared;
+} gemma4_sizes;
+
+/* Sizes differ by kind of layer, and configs say so in several ways: the tensors tell. Layers that read what earlier ones keep
+ * have as many KV heads as those. */
+static aerie_status read_gemma4(const ae_convert *c, gemma4_sizes *s)
+{
+    const uint32_t n = c->model.n_layers;
+    uint32_t n_kv[2] = {0};
+    *s = (gemma4_sizes){.n_shared = 0};
+    ae_convert_find_windows(c, c->arch->window_period, s->windowed);
+    AE_TRY(ae_convert_u32(c, "num_kv_shared_layers", 0, n, &s->n_shared));
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t dim = rows_of(c, i, "self_attn.q_norm.weight"), k_rows = rows_of(c, i, "self_attn.k_proj.weight");
+        uint32_t *usual = &s->head_dim[s->windowed[i]];
+        if (!dim || dim > AE_MAX_HEAD_DIM || (*usual && *usual != dim) || k_rows % dim) return fail_kind(c, i);
+        *usual = dim;
+        if (i + s->n_shared < n) n_kv[s->windowed[i]] = k_rows / dim;
+        s->n_kv[i] = n_kv[s->windowed[i]];
+        s->n_ff[i] = rows_of(c, i, "mlp.gate_proj.weight");
+    }
+    return AERIE_OK;
+}
+
+static const json_t *gemma4_rope(const ae_convert *c, const char *kind, const char *key)
+{
+    return json_object_get(json_object_get(ae_convert_value(c, "rope_parameters"), kind), key);
+}
+
+aerie_status ae_convert_keys_gemma4(ae_convert_keys *k, const ae_convert *c)
+{
+    gemma4_sizes s;
+    uint32_t window = 0;
+    double base = 1e6, base_window = 1e4;
+    AE_TRY(read_gemma4(c, &s));
+    AE_TRY(ae_convert_u32(c, "sliding_window", 1, INT32_MAX, &window));
+    AE_TRY(ae_convert_real(c, gemma4_rope(c, "full_attention", "rope_theta"), "rope_theta", 1.001, 1e12, &base));
+    AE_TRY(ae_convert_real(c, gemma4_rope(c, "sliding_attention", "rope_theta"), "rope_theta", 1.001, 1e12, &base_window));
+    const uint32_t full = s.head_dim[0] ? s.head_dim[0] : s.head_dim[1], swa = s.head_dim[1] ? s.head_dim[1] : full;
+    ae_convert_put_array(k, "attention.head_count_kv", AE_GGUF_U32, s.n_kv, c->model.n_layers);
+    ae_convert_put_array(k, "feed_forward_length", AE_GGUF_U32, s.n_ff, c->model.n_layers);
+    ae_convert_put_array(k, "attention.sliding_window_pattern", AE_GGUF_BOOL, s.windowed, c->model.n_layers);
+    ae_convert_put_u32(k, "attention.sliding_window", window);
+    ae_convert_put_u32(k, "attention.key_length", full);
+    ae_convert_put_u32(k, "attention.value_length", full);
+    ae_convert_put_u32(k, "attention.key_length_swa", swa);
+    ae_convert_put_u32(k, "attention.value_length_swa", swa);
+    ae_convert_put_u32(k, "rope.dimension_count", full);
+    ae_convert_put_u32(k, "rope.dimension_count_swa", swa);
+    ae_convert_put_f32(k, "rope.freq_base", base);
+    ae_convert_put_f32(k, "rope.freq_base_swa", base_window);
+    return k->status;
+}
+
+/* Once the frequencies of layers that see everything: pairs beyond the rotated part do not turn. */
+aerie_status ae_convert_tensors_gemma4(ae_convert *c, uint32_t layer)
+{
+    gemma4_sizes s;
+    double part = 1;
+    if (layer) return AERIE_OK;
+    AE_TRY(read_gemma4(c, &s));
+    AE_TRY(ae_convert_real(c, gemma4_rope(c, "full_attention", "partial_rotary_factor"), "partial_rotary_factor", 0, 1, &part));
+    const uint32_t half = s.head_dim[0] / 2, turning = (uint32_t)(part * half);
+    float *divisors = half ? ae_arena_alloc(&c->arena, half, sizeof *divisors) : NULL;
+    if (!half) return AERIE_OK;
+    if (!divisors) return ae_convert_no_memory(c, "the frequencies of the rotation");
+    for (uint32_t i = 0; i < half; i++) divisors[i] = i < turning ? 1.0f : 1e30f;
+    return ae_convert_add(c, &(ae_convert_item){.name = "rope_freqs.weight", .how = AE_CONVERT_VALUES, .values = divisors,
+                                                .columns = half});
+}

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "convert/arch.h"
 #include "convert/vocab.h"
 #include "text/token/pretok.h"
 
@@ -362,7 +363,9 @@ static aerie_status put_spm(const ae_convert *c, ae_gguf_writer *out, ae_convert
                        c->path);
     if (tokenizer) AE_TRY(put_json_words(c, w, tokenizer, false));
     if (!there) AE_TRY(score_by_merges(c, w, tokenizer));
-    AE_TRY(put_words(c, out, w, "llama", true));
+    const bool by_merges = tokenizer && strcmp(c->arch->arch, "gemma4") == 0; /* merged by the list itself */
+    AE_TRY(put_words(c, out, w, by_merges ? "gemma4" : "llama", true));
+    if (by_merges) AE_TRY(put_merges(c, out, json_object_get(json_object_get(tokenizer, "model"), "merges")));
     return ae_gguf_writer_bool(out, "tokenizer.ggml.add_space_prefix", tokenizer ? space : of_model, c->error);
 }
 

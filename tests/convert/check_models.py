@@ -3,10 +3,11 @@
 
     check_models.py build/aerie build/tests/mkarch [NAME...] [--keep FOLDER]
 
-Each model of tests/golden/check_arch_torch.py gets the weights of the file that mkarch writes, is saved as a folder with a small
-tokenizer, and converted to F32. Every tensor must be the one that mkarch wrote (weights of norms that lack 1 up to rounding), and
-the mean KL divergence of the logits from torch's at most 1e-5. Tensors and biases that the published model has not are left out. Needs
-torch, transformers and gguf. Exit status 1 if one differs, 77 if a package is missing.
+Each model of tests/golden/check_arch_torch.py gets the weights of the file that mkarch writes, is saved as a folder with a
+small tokenizer, and converted to F32. Every tensor must be the one that mkarch wrote (weights of norms that lack 1 up to
+rounding), and the mean KL divergence of the logits from torch's at most 1e-5, or the logits those of mkarch's file to the bit:
+the cache of f16 alone makes more of a difference to some. Tensors and biases that the published model has not are left out.
+Needs torch, transformers and gguf. Exit status 1 if one differs, 77 if a package is missing.
 """
 import argparse
 import json
@@ -16,7 +17,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
-import check_arch_torch as witness  # noqa: E402
+import check_arch_torch as witness  # noqa: E402 (ends with 77 where a package is missing)
 
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
@@ -64,22 +65,29 @@ def save_model(reference, folder, tokens):
 def differences(reference, converted):
     a, b = ({t.name: np.array(t.data).reshape(t.shape[::-1]) for t in gguf.GGUFReader(path).tensors}
             for path in (reference, converted))
-    plus_one = witness.File(reference).arch in ("gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe", "step35")
+    file = witness.File(reference)
+    n_layers = file.n_layers
+    plus_one = file.arch in ("gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe", "step35")
     wrong = []
     for name, want in a.items():
         got = b.get(name)
         if got is None:  # biases that torch's model has not, and the frequencies that only such a file asks for
-            wrong += [f"{name} is missing"] if not name.endswith(".bias") and ".nextn." not in name and name != "rope_freqs.weight" else []
+            in_block = name.startswith("blk.")
+            extra = name == "rope_freqs.weight" or name.endswith(".bias") or (in_block and int(name.split(".")[1]) >= n_layers)
+            wrong += [] if extra else [f"{name} is missing"]
         elif want.shape != got.shape:
             wrong.append(f"{name} is {got.shape}, not {want.shape}")
-        elif not (np.allclose(want, got, atol=1e-6) if plus_one and "norm" in name else (want == got).all()):
+        elif not np.allclose(want, got, rtol=0, atol=1e-6 if name.endswith("ssm_a") or (plus_one and "norm" in name) else 0):
             wrong.append(f"{name} differs by {abs(want - got).max():.1e}")
     return wrong + [f"{name} is new" for name in b if name not in a]
 
 
-def divergence(aerie, converted, ids, want):
-    out = subprocess.run([aerie, "bench", "logits", "-m", converted, "--ids-file", ids], check=True, capture_output=True).stdout
-    got = np.frombuffer(out, "<f4").reshape(want.shape[0], -1).astype(float)
+def logits_of(aerie, path, ids):
+    return subprocess.run([aerie, "bench", "logits", "-m", path, "--ids-file", ids], check=True, capture_output=True).stdout
+
+
+def divergence(logits, want):
+    got = np.frombuffer(logits, "<f4").reshape(want.shape[0], -1).astype(float)
 
     def log_softmax(x):
         x = x - x.max(1, keepdims=True)
@@ -97,13 +105,17 @@ def check(name, args, folder):
     with open(ids, "w", encoding="utf-8") as f:
         f.write(" ".join(map(str, tokens)) + "\n")
     want = save_model(reference, saved, tokens)
-    run = subprocess.run([args.aerie, "convert", saved, "-o", converted, "--outtype", "f32", "-q"], capture_output=True, text=True)
+    command = [args.aerie, "convert", saved, "-o", converted, "--outtype", "f32", "-q"]
+    run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         raise RuntimeError(run.stderr.strip())
     wrong = differences(reference, converted)
-    kl = divergence(args.aerie, converted, ids, want)
-    print(f"{name}: KL {kl:.1e}{''.join(', ' + w for w in wrong[:4])}", flush=True)
-    return kl <= MAX_KL and not wrong
+    logits = logits_of(args.aerie, converted, ids)
+    kl = divergence(logits, want)
+    same = kl > MAX_KL and logits == logits_of(args.aerie, reference, ids)
+    remarks = (["as the file of the weights"] if same else []) + wrong[:4]
+    print(f"{name}: KL {kl:.1e}{''.join(', ' + r for r in remarks)}", flush=True)
+    return (kl <= MAX_KL or same) and not wrong
 
 
 def main():
