@@ -418,6 +418,30 @@ AERIE_API aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar,
 /* The same, strict. */
 AERIE_API aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard,
                                                    aerie_error *error);
+/* A part of a lazy grammar: `text`, then a text of `grammar`. */
+typedef struct aerie_grammar_part {
+    const char *text; /* [n_text] */
+    size_t n_text;
+    const aerie_grammar *grammar;
+} aerie_grammar_part;
+
+typedef struct aerie_lazy_params {
+    size_t size;
+    const char *const *triggers; /* [n_triggers] */
+    size_t n_triggers;
+    const aerie_grammar_part *parts; /* [n_parts] one of them follows a trigger */
+    size_t n_parts;
+    const char *open, *close; /* text between these is free, triggers in it included; NULL: there are none */
+    bool opened;              /* the text begins behind an `open` */
+} aerie_lazy_params;
+
+AERIE_INITIALISER(lazy_params)
+
+/* A grammar that leaves a text free until one of the triggers has been written. One of the parts follows, and then the text is
+ * free again. It may end wherever it is free. Control tokens count as the text that aerie_request.special makes of them, in
+ * free text, triggers and the texts of parts; in a part's grammar there are none. Errors: ARGUMENT (no triggers, no parts, an
+ * empty trigger), LIMIT, MEMORY. */
+AERIE_API aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy_params *params, aerie_error *error);
 /* Sessions that still use it keep it. */
 AERIE_API void aerie_grammar_free(aerie_grammar *grammar);
 /* Is text[0..n) a text of the grammar? *n_good: bytes of it that some text of the grammar begins with. */
@@ -570,6 +594,16 @@ AERIE_API aerie_status aerie_session_create(aerie_session **session, const aerie
                                             const aerie_session_params *params, aerie_error *error);
 AERIE_API void aerie_session_free(aerie_session *session);
 AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
+
+/* The KV cache's pages, which all sequences share. */
+typedef struct aerie_kv_use {
+    uint32_t page;    /* positions of a page */
+    uint32_t n_pages; /* in all */
+    uint32_t n_used;  /* that running sequences hold; the others are free, or keep prefixes until somebody needs them */
+} aerie_kv_use;
+
+/* size: sizeof *use. On the thread that steps the session. */
+AERIE_API void aerie_session_kv_use(const aerie_session *session, aerie_kv_use *use, size_t size);
 /* The kind of drafter in use ("ngram", ...), after AUTO was resolved. */
 AERIE_API const char *aerie_session_spec_name(const aerie_session *session);
 

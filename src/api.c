@@ -293,6 +293,13 @@ aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *js
     return ae_grammar_from_schema(grammar, json, n, standard, error);
 }
 
+aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy_params *params, aerie_error *error)
+{
+    *grammar = NULL;
+    AE_API_TAKE(lazy_params, own, params, error);
+    return ae_grammar_lazy(grammar, &own, error);
+}
+
 void aerie_grammar_free(aerie_grammar *grammar)
 {
     ae_grammar_free(grammar);
@@ -576,6 +583,14 @@ aerie_status aerie_session_create(aerie_session **session, const aerie_model *mo
                                   aerie_error *error)
 {
     return ae_api_session_create(session, model, params, NULL, error);
+}
+
+void aerie_session_kv_use(const aerie_session *session, aerie_kv_use *use, size_t size)
+{
+    const ae_kv *kv = ae_engine_kv(session->engine);
+    const uint32_t n = ae_kv_n_pages(kv);
+    const aerie_kv_use own = {AE_KV_PAGE, n, n - ae_kv_n_available(kv)};
+    ae_api_give(use, size, &own, sizeof own);
 }
 
 /* What of a new session its user may not expect. given: as asked for. */

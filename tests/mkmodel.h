@@ -27,7 +27,8 @@ typedef struct mk_options {
     const char *type;  /* a tensor type ("q4_0", "IQ2_XS"), or a mix: "q4_k_m", "q5_k_m" */
     const char *pre;   /* tokenizer.ggml.pre: "smollm", "gpt-2" ... */
     uint64_t seed;
-    const char *vocab; /* "bpe" (NULL); "bpe-other": other merges and control tokens; "spm"; "foreign": no ASCII in it */
+    const char *vocab; /* "bpe" (NULL); "bpe-other": other merges and control tokens; "spm"; "foreign": no ASCII in it;
+                        * "bpe-tags": with tokens for tool calls and infill */
     uint64_t vocab_order; /* ids in an order drawn from this, embedding and output rows with them: the same function of texts */
     const char *arch;  /* "llama" (NULL), "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "deepseek", "dots1",
                         * "deepseek2" */

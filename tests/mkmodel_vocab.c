@@ -33,13 +33,16 @@ static const char *const other_merges[][2] = {
 #define N_OTHER (sizeof other_merges / sizeof other_merges[0])
 #define N_CONTROL 3
 
-typedef enum vocab_kind { BPE, BPE_OTHER, SPM, FOREIGN } vocab_kind;
-static const char *const kinds[] = {"bpe", "bpe-other", "spm", "foreign"};
+typedef enum vocab_kind { BPE, BPE_OTHER, SPM, FOREIGN, BPE_TAGS } vocab_kind;
+static const char *const kinds[] = {"bpe", "bpe-other", "spm", "foreign", "bpe-tags"};
 #define N_KINDS (sizeof kinds / sizeof kinds[0])
 static const char *const controls[N_KINDS][N_CONTROL] = {
     {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, {"<unk>", "<bos>", "<|eot_id|>"}, {"<unk>", "<s>", "</s>"},
-    {"<a>", "<b>", "<c>"},
+    {"<a>", "<b>", "<c>"}, {"<|endoftext|>", "<|im_start|>", "<|im_end|>"},
 };
+/* What BPE_TAGS has in place of the first padding: a user-defined token, then control tokens. */
+static const char *const tags[] = {"<tool_call>", "[TOOL_CALLS]", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"};
+#define N_TAGS (sizeof tags / sizeof tags[0])
 /* What SPM has a letter for; others are spelled by byte tokens. "_" is U+2581. */
 static const char letters[] = "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,!?'\"-()\n";
 #define N_LETTERS (sizeof letters - 1)
@@ -128,6 +131,11 @@ static size_t token_text(vocab_kind kind, uint32_t i, char *out, int32_t *type)
     if (*letter) return merge_part(kind, letter, out);
     if (kind == SPM) i -= (uint32_t)N_LETTERS;
     *type = i < n_merges(kind) && kind != FOREIGN ? 1 : 5;
+    if (kind == BPE_TAGS && i >= n_merges(kind) && i - n_merges(kind) < N_TAGS) {
+        i -= (uint32_t)n_merges(kind);
+        *type = i ? 3 : 4;
+        return (size_t)sprintf(out, "%s", tags[i]);
+    }
     if (i >= n_merges(kind)) return (size_t)sprintf(out, "<|pad_%u|>", i - (uint32_t)n_merges(kind));
     const size_t n = merge_part(kind, merge_of(kind, i)[0], out);
     return n + merge_part(kind, merge_of(kind, i)[1], out + n);

@@ -11,7 +11,7 @@
  *         --experts N --used N --ff-expert N --ff-shared N --dense-layers N --fused 0|1
  *         --tied 0|1 --biases 0|1 --rope-freqs 0|1 --forgetful 0|1
  *         --pre NAME     pre-tokenizer (default smollm)
- *         --vocab-kind NAME  bpe, bpe-other, spm, foreign (default bpe); --vocab-order N shuffles the ids
+ *         --vocab-kind NAME  bpe, bpe-other, bpe-tags, spm, foreign (default bpe); --vocab-order N shuffles the ids
  *
  * A model with fewer --layers and the same seed shares its layers with the larger one: a draft model.
  * Exit status 0, 1 (could not write), 2 (command line).

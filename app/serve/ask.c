@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BIAS = 4096, MAX_DEPTH_JSON = 128 };
+enum { MAX_BIAS = 4096, MAX_DEPTH_JSON = 128, MAX_CALL_PARTS = 1024 };
 
 /* ---- Getters --------------------------------------------------------------------------------------------------- */
 
@@ -284,6 +284,55 @@ bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, se
     return set_grammar(ask, status, grammar, &why, field, error);
 }
 
+/* Whether a tool asks for calls that fit its schema in any case. */
+static bool is_strict(const json_t *tools)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (json_is_true(json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict"))) return true;
+    return false;
+}
+
+static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *lazy, aerie_error *why)
+{
+    aerie_status status = AERIE_OK;
+    aerie_lazy_params p = aerie_lazy_params_default();
+    aerie_grammar **schemas = calloc(lazy->n_schemas, sizeof *schemas);
+    aerie_grammar_part *parts = calloc(lazy->n_parts, sizeof *parts);
+    if (!schemas || !parts) status = AERIE_ERROR_MEMORY;
+    for (size_t i = 0; status == AERIE_OK && i < lazy->n_schemas; i++)
+        if (lazy->schemas[i])
+            status = aerie_grammar_create_schema_with(&schemas[i], lazy->schemas[i], strlen(lazy->schemas[i]), NULL, why);
+    for (size_t i = 0; status == AERIE_OK && i < lazy->n_parts; i++)
+        parts[i] = (aerie_grammar_part){lazy->parts[i].text, strlen(lazy->parts[i].text), schemas[lazy->parts[i].schema]};
+    p.triggers = lazy->triggers;
+    p.n_triggers = lazy->n_triggers;
+    p.parts = parts;
+    p.n_parts = lazy->n_parts;
+    p.open = lazy->open;
+    p.close = lazy->close;
+    p.opened = lazy->opened;
+    if (status == AERIE_OK) status = aerie_grammar_create_lazy(grammar, &p, why);
+    for (size_t i = 0; schemas && i < lazy->n_schemas; i++) aerie_grammar_free(schemas[i]);
+    free(schemas);
+    free(parts);
+    return status;
+}
+
+bool serve_ask_calls(serve_ask *ask, serve_error *error)
+{
+    answer_lazy lazy;
+    aerie_error why = {0};
+    aerie_grammar *grammar = NULL;
+    const answer_params params = {.style = ask->style, .tools = ask->tools, .prompt = ask->prompt, .n_prompt = ask->n_prompt};
+    if (!answer_lazy_create(&lazy, &params)) return serve_fail_memory(error);
+    aerie_status status = AERIE_OK;
+    if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(&grammar, &lazy, &why);
+    answer_lazy_free(&lazy);
+    if (status == AERIE_ERROR_MEMORY) return serve_fail_memory(error);
+    if (status != AERIE_OK && !is_strict(ask->tools)) return true; /* a schema that grammars lack: calls stay free */
+    return (status == AERIE_OK && !grammar) || set_grammar(ask, status, grammar, &why, "tools", error);
+}
+
 static bool read_format(serve_ask *ask, const json_t *object, serve_error *error)
 {
     const json_t *format = NULL, *inner = NULL;
@@ -329,6 +378,7 @@ static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *err
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
         aerie_sampler sampler;
+        if (name && strcmp(name, "infill") == 0) continue; /* llama.vim names it; llama.cpp's rule of when a gap is filled */
         if (!name || !aerie_sampler_parse(name, &sampler))
             return serve_fail(error, 400, "samplers", "'samplers' has an unknown step '%.40s'", name ? name : "");
         if (n + 1 >= AERIE_MAX_SAMPLERS) return serve_fail(error, 400, "samplers", "'samplers' has too many steps");

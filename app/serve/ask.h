@@ -20,6 +20,7 @@ typedef struct serve_ask {
     const char *model_name; /* as the request has it, or the model's own */
     /* fields */
     bool stream, include_usage, logprobs, ignore_eos, origins, echo, keep_reasoning, timings_per_token;
+    bool only_prompt; /* to be computed, and no text wanted */
     uint32_t n, n_predict, n_top; /* n_predict 0: as much as fits */
     aerie_sampling sampling;
     uint64_t seed;
@@ -62,6 +63,9 @@ void serve_ask_free(serve_ask *ask);
 bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* Restricts the answer to a JSON schema; value NULL: any object. */
 bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+/* Restricts calls that the answer may hold (tool_choice auto) to the tools and their schemas. Where the format or a schema has
+ * no grammar calls stay free, unless a tool is strict. */
+bool serve_ask_calls(serve_ask *ask, serve_error *error);
 
 /* Getters that tell absent, null and wrong apart: false is an error. *value keeps what it is when the field is absent. */
 bool serve_get_bool(const json_t *object, const char *field, bool *value, serve_error *error);

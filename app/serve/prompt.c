@@ -429,7 +429,8 @@ bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object
         if (ask->n_stops < AERIE_MAX_STOPS) ask->stops[ask->n_stops++] = marks[i];
     }
     ask->parses = true;
-    return !ask->tool_required || force_call(ask, error);
+    if (ask->tool_required) return force_call(ask, error);
+    return !ask->tools || ask->grammar || serve_ask_calls(ask, error);
 }
 
 bool serve_ask_messages(serve_ask *ask, serve_error *error)

@@ -203,6 +203,103 @@ class Dialects(unittest.TestCase):
         self.post("/api/chat", {"model": "m", "messages": [], "format": "xml"}, 400)
 
 
+class Tags(unittest.TestCase):
+    """A model whose vocabulary has tokens for tool calls and infill (made before the servers start)."""
+
+    @classmethod
+    def setUpClass(cls):
+        rig.make_model("tags.gguf", "--vocab-kind", "bpe-tags", "--vocab", "330")
+        cls.templates = {}
+        for name, mark in (("hermes", "<tool_call>"), ("mistral", "[TOOL_CALLS]")):
+            cls.templates[name] = os.path.join(rig.FOLDER, name + ".jinja")
+            with open(cls.templates[name], "w") as f:
+                f.write("{# " + mark + " #}{% for m in messages %}<|im_start|>{{ m['content'] }}{% endfor %}")
+
+    def calls(self, s, mark, **fields):
+        """Answers that a bias makes begin calls whenever they may."""
+        token = s.post("/tokenize", {"content": mark, "parse_special": True}).json["tokens"]
+        self.assertEqual(len(token), 1)
+        other = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {
+            "a": {"enum": [1, 20, 300]}, "b": {"type": "boolean"}}, "required": ["a", "b"]}}}
+        a = s.post("/v1/chat/completions", chat("x", tools=[TOOL, other], max_tokens=160, temperature=1, ignore_eos=True,
+                                                logit_bias={token[0]: 30}, **fields))
+        self.assertEqual(a.status, 200, a.body)
+        return a.json["choices"]
+
+    def test_a_schema_without_a_grammar_leaves_calls_free(self):
+        odd = {"type": "function", "function": {"name": "f", "parameters": {"$ref": "https://elsewhere.example/schema"}}}
+        strict = {"type": "function", "function": {**odd["function"], "strict": True}}
+        with Server("--chat-template-file", self.templates["hermes"], model="tags.gguf") as s:
+            self.assertEqual(s.post("/v1/chat/completions", chat("x", tools=[odd])).status, 200)
+            self.assertEqual(s.post("/v1/chat/completions", chat("x", tools=[strict])).status, 400)
+            many = [{"type": "function", "function": {"name": f"f{i}", "parameters": {"type": "object"}}} for i in range(700)]
+            self.assertEqual(s.post("/v1/chat/completions", chat("x", tools=many[:40])).status, 200)
+            self.assertEqual(s.post("/v1/chat/completions", chat("x", tools=[])).status, 200)
+
+    # what llama.vim sends as a chunk of another file comes, and when the cursor rests (autoload/llama.vim of 2025)
+    CHUNK = {"text": "def add(a, b):\n    return a + b\n", "time": [5, 123456], "filename": "sum.py"}
+    VIM_CHUNKS = {"input_prefix": "", "input_suffix": "", "input_extra": [CHUNK], "prompt": "", "n_predict": 0, "temperature": 0.0,
+                  "stream": False, "samplers": [], "cache_prompt": True, "t_max_prompt_ms": 1, "t_max_predict_ms": 1,
+                  "response_fields": [""]}
+    VIM_FILL = {"input_prefix": "import sum\n\n", "input_suffix": "\nprint(x)\n", "input_extra": [CHUNK], "prompt": "x = ",
+                "n_predict": 12, "n_indent": 0, "top_k": 40, "top_p": 0.99, "stream": False, "samplers": ["top_k", "top_p", "infill"],
+                "cache_prompt": True, "t_max_prompt_ms": 500, "t_max_predict_ms": 1500, "response_fields": [
+                    "content", "timings/prompt_n", "timings/prompt_ms", "timings/prompt_per_token_ms", "timings/prompt_per_second",
+                    "timings/predicted_n", "timings/predicted_ms", "timings/predicted_per_token_ms", "timings/predicted_per_second",
+                    "truncated", "tokens_cached"]}
+
+    def test_llama_vim(self):
+        with Server("-np", "2", model="tags.gguf") as s:
+            def tokens(text, special=False):
+                return s.post("/tokenize", {"content": text, "parse_special": special}).json["tokens"]
+            chunks = s.post("/infill", self.VIM_CHUNKS)
+            self.assertEqual((chunks.status, chunks.json), (200, {}))
+            a = s.post("/infill", self.VIM_FILL).json
+            self.assertEqual(set(a), set(self.VIM_FILL["response_fields"]))
+            self.assertIsInstance(a["content"], str)
+            self.assertEqual(a["timings/predicted_n"], 12)
+            self.assertFalse(a["truncated"])
+            chunk = tokens("\n") + tokens(self.CHUNK["text"])
+            prompt = [*chunk, *tokens("<|fim_prefix|>", True), *tokens(self.VIM_FILL["input_prefix"]), *tokens("<|fim_suffix|>", True),
+                      *tokens(self.VIM_FILL["input_suffix"]), *tokens("<|fim_middle|>", True), *tokens("x = ")]
+            self.assertLessEqual(a["timings/prompt_n"], len(prompt) - len(chunk) // 32 * 32)  # the chunk was computed before
+            settled = {"seed": 7, "temperature": 1, "ignore_eos": True}
+            self.assertEqual(s.post("/infill", {**self.VIM_FILL, **settled}).json["content"],
+                             s.post("/completion", {"prompt": prompt, "n_predict": 12, "top_k": 40, "top_p": 0.99,
+                                                    "samplers": ["top_k", "top_p"], **settled}).json["content"])
+            self.assertEqual(s.post("/infill", {**self.VIM_FILL, "response_fields": "content"}).status, 400)
+            self.assertEqual(s.post("/infill", {**self.VIM_FILL, "response_fields": [5]}).status, 400)
+            nothing = s.post("/completion", {"prompt": "abc", "n_predict": 0}).json
+            self.assertEqual((nothing["content"], nothing["tokens_predicted"]), ("", 0))
+            last = s.post("/completion", {"prompt": "abc", "n_predict": 3, "stream": True, "response_fields": ["stop"]}).events[-1]
+            self.assertEqual(last, {"stop": True})
+
+    def test_calls_that_an_answer_begins_fit_the_schemas(self):
+        for name, mark in (("hermes", "<tool_call>"), ("mistral", "[TOOL_CALLS]")):
+            said = {}
+            for spec in ("none", "ngram"):
+                with Server("-np", "2", "--chat-template-file", self.templates[name], "--spec-type", spec, model="tags.gguf") as s:
+                    said[spec] = [self.calls(s, mark, seed=seed, tool_choice="auto", n=2) for seed in (1, 2, 3)]
+                    if spec == "none":  # without calls text is free
+                        free = chat("x", max_tokens=40, temperature=1, seed=5)
+                        self.assertEqual(s.post("/v1/chat/completions", {**free, "tools": [TOOL]}).json["choices"],
+                                         s.post("/v1/chat/completions", free).json["choices"])
+            texts = {spec: [[c["message"] for c in choices] for choices in said[spec]] for spec in said}
+            self.assertEqual(texts["none"], texts["ngram"])
+            n = 0
+            for choice in sum(said["none"], []):
+                for call in (choice["message"].get("tool_calls") or [])[:-1]:  # the last may have been cut off
+                    arguments = json.loads(call["function"]["arguments"])
+                    n += 1
+                    if call["function"]["name"] == "add":
+                        self.assertIn(arguments["a"], (1, 20, 300))
+                        self.assertIsInstance(arguments["b"], bool)
+                    else:
+                        self.assertEqual(call["function"]["name"], "get_weather")
+                        self.assertIn(arguments["city"], ("Paris", "Rome"))
+            self.assertGreater(n, 6, name)
+
+
 class Slots(unittest.TestCase):
     def test_a_slot_is_saved_and_restored(self):
         folder = os.path.join(rig.FOLDER, "slots")

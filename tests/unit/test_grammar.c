@@ -330,6 +330,75 @@ static void test_ambiguity(void **state)
 }
 
 /* Too many ways at the beginning are told before anything is walked; the same ways after a byte are no obstacle to starting. */
+/* ---- Lazy grammars ------------------------------------------------------------------------------ */
+
+static void check_lazy_failure(const aerie_lazy_params *p, aerie_status status, const char *part)
+{
+    ae_grammar *g;
+    aerie_error error = {0};
+    assert_int_equal(ae_grammar_lazy(&g, p, &error), status);
+    assert_null(g);
+    if (!strstr(error.text, part)) fail_msg("%s", error.text);
+}
+
+static void test_lazy(void **state)
+{
+    (void)state;
+    static const char *const triggers[] = {"<call>", "<<a"};
+    static char long_text[3000];
+    ae_grammar *digits = grammar_of("root ::= \"{\" [0-9]+ \"}\""), *letter = grammar_of("root ::= [a-z]"), *g;
+    const aerie_grammar_part parts[] = {{"\n", 1, digits}, {"", 0, digits}, {"x=", 2, letter}};
+    aerie_lazy_params p = aerie_lazy_params_default();
+    p.triggers = triggers;
+    p.n_triggers = 2;
+    p.parts = parts;
+    p.n_parts = 3;
+    p.open = "<t>";
+    p.close = "</t>";
+    for (int opened = 0; opened < 2; opened++) {
+        static const char *const in[] = {"",    "free {x", "<call", "<cal<call>{1}", "a<call>\n{12}b<call>x=q<<a{3} <", "<<<a{0}",
+                                         "\x80\xc3", "<t><call>{", "<t><call></t>", "<t></t><call>{7}<t><<a", NULL};
+        static const char *const out[] = {"<call>", "<call>{}", "<call>\n", "a<call> {1}", "<<a{1", "<<<ax", "<call>x=",
+                                          "<t></t><call>", "<t></t></t><call>y", NULL};
+        p.opened = opened;
+        assert_int_equal(ae_grammar_lazy(&g, &p, NULL), AERIE_OK);
+        ae_matcher m;
+        assert_int_equal(ae_matcher_init(&m, g, NULL), AERIE_OK);
+        for (size_t i = 0; in[i]; i++) {
+            char text[64];
+            snprintf(text, sizeof text, "%s%s", opened ? "r<call>{</t>" : "", in[i]);
+            if (!is_member(&m, text, strlen(text))) fail_msg("refused: %s", text);
+        }
+        for (size_t i = 0; out[i]; i++) {
+            char text[64];
+            snprintf(text, sizeof text, "%s%s", opened ? "r<call>{</t>" : "", out[i]);
+            if (is_member(&m, text, strlen(text))) fail_msg("accepted: %s", text);
+        }
+        ae_matcher_free(&m);
+        ae_grammar_free(g);
+    }
+    p.n_parts = 0;
+    check_lazy_failure(&p, AERIE_ERROR_ARGUMENT, "needs triggers and parts");
+    p.n_parts = 3;
+    p.close = NULL;
+    check_lazy_failure(&p, AERIE_ERROR_ARGUMENT, "both NULL");
+    p.open = NULL;
+    p.opened = true;
+    check_lazy_failure(&p, AERIE_ERROR_ARGUMENT, "both NULL");
+    p.opened = false;
+    p.triggers = (const char *const[]){"a", ""};
+    check_lazy_failure(&p, AERIE_ERROR_ARGUMENT, "trigger 1 of a lazy grammar is empty");
+    memset(long_text, 'a', sizeof long_text - 1);
+    p.triggers = (const char *const[]){"a", long_text};
+    check_lazy_failure(&p, AERIE_ERROR_LIMIT, "2048 bytes");
+    p.triggers = triggers;
+    p.parts = &(aerie_grammar_part){"x", 1, NULL};
+    p.n_parts = 1;
+    check_lazy_failure(&p, AERIE_ERROR_ARGUMENT, "part 0");
+    ae_grammar_free(digits);
+    ae_grammar_free(letter);
+}
+
 static void test_start(void **state)
 {
     (void)state;
@@ -443,7 +512,7 @@ int main(void)
         cmocka_unit_test(test_list),     cmocka_unit_test(test_c_like),     cmocka_unit_test(test_japanese),
         cmocka_unit_test(test_syntax),   cmocka_unit_test(test_failures),   cmocka_unit_test(test_limits),
         cmocka_unit_test(test_ambiguity), cmocka_unit_test(test_states),    cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_start),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_start), cmocka_unit_test(test_lazy),
         cmocka_unit_test(test_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,4 +117,30 @@ typedef struct answer_forced {
 bool answer_force(answer_forced *forced, const answer_params *params, const char *name, const char **why);
 void answer_forced_free(answer_forced *forced);
 
+/* ---- tool_choice: "auto" --------------------------------------------------------------------------------- */
+
+#define ANSWER_MAX_TRIGGERS 4 /* as many as a format has tags that open a section */
+
+/* A call that an answer begins by itself: what aerie_grammar_create_lazy makes of it lets through only whole calls of the
+ * tools, with arguments that fit their schemas. Text before, between and after calls is free, and so is reasoning. */
+typedef struct answer_lazy_part {
+    char *text;
+    size_t schema; /* follows it; of schemas[] */
+} answer_lazy_part;
+
+typedef struct answer_lazy {
+    const char *triggers[ANSWER_MAX_TRIGGERS];
+    size_t n_triggers;
+    answer_lazy_part *parts; /* [n_parts]; none: the format's calls are no JSON, or have no beginning that tells them */
+    size_t n_parts;
+    char **schemas; /* [n_schemas] JSON; NULL: no part needs it */
+    size_t n_schemas;
+    const char *open, *close; /* of reasoning, in which no call counts; NULL: there is none */
+    bool opened;
+} answer_lazy;
+
+/* params as for answer_force. false: not enough memory. */
+bool answer_lazy_create(answer_lazy *lazy, const answer_params *params);
+void answer_lazy_free(answer_lazy *lazy);
+
 #endif

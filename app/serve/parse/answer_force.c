@@ -1,4 +1,5 @@
-/* answer_force.c - an answer that must be a call: what the prompt ends with, and the schema of the rest. */
+/* answer_force.c - calls that fit the tools' schemas: of an answer that must be a call, what the prompt ends with and the
+ * schema of the rest; of one that may hold calls, what may follow the beginning of one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,4 +120,92 @@ void answer_forced_free(answer_forced *forced)
     free(forced->prefix);
     free(forced->schema);
     *forced = (answer_forced){0};
+}
+
+/* ---- Calls that an answer begins by itself ------------------------------------------------------------------------- */
+
+/* Schemas: any object with name and arguments, a list of those, then each tool's arguments. */
+enum { SCHEMA_OBJECT, SCHEMA_LIST, SCHEMA_TOOLS };
+
+static bool make_schema(answer_lazy *lazy, const answer_params *params, size_t i)
+{
+    const json_t *tools = params->tools;
+    if (lazy->schemas[i]) return true;
+    json_t *schema = i >= SCHEMA_TOOLS ? arguments_schema(json_array_get(tools, i - SCHEMA_TOOLS), "")
+                                       : any_schema(params->style.format, tools);
+    if (schema && i == SCHEMA_LIST) {
+        const bool moved = move_references(schema, "/items", 0);
+        schema = json_pack("{s:s, s:i, s:o}", "type", "array", "minItems", 1, "items", schema);
+        if (!moved) {
+            json_decref(schema);
+            schema = NULL;
+        }
+    }
+    lazy->schemas[i] = schema ? json_dumps(schema, JSON_COMPACT) : NULL;
+    json_decref(schema);
+    return lazy->schemas[i] != NULL;
+}
+
+/* One part of a head, with the name and the digit in it. */
+static bool add_part(answer_lazy *lazy, const answer_params *params, const char *head, size_t schema, const char *name,
+                     int digit)
+{
+    app_text text = {0};
+    bool ok = app_text_add(&text, "", 0);
+    for (const char *c = head; ok && *c; c++) {
+        const char figure = (char)('0' + digit);
+        if (*c != '%') ok = app_text_add(&text, c, 1);
+        else if (*++c == 's') ok = app_text_add(&text, name, strlen(name));
+        else if (*c == 'd') ok = app_text_add(&text, &figure, 1);
+    }
+    answer_lazy_part *grown = ok ? realloc(lazy->parts, (lazy->n_parts + 1) * sizeof *grown) : NULL;
+    if (!grown) {
+        app_text_free(&text);
+        return false;
+    }
+    lazy->parts = grown;
+    grown[lazy->n_parts++] = (answer_lazy_part){text.data, schema};
+    return make_schema(lazy, params, schema);
+}
+
+static bool add_head(answer_lazy *lazy, const answer_params *params, const char *head)
+{
+    const int n_digits = strstr(head, "%d") ? 10 : 1;
+    if (strstr(head, "%o")) return add_part(lazy, params, head, SCHEMA_OBJECT, "", 0);
+    if (strstr(head, "%l")) return add_part(lazy, params, head, SCHEMA_LIST, "", 0);
+    for (size_t i = 0; i < json_array_size(params->tools); i++)
+        for (int digit = 0; digit < n_digits; digit++)
+            if (!add_part(lazy, params, head, SCHEMA_TOOLS + i, answer_tool_name(json_array_get(params->tools, i)), digit))
+                return false;
+    return true;
+}
+
+bool answer_lazy_create(answer_lazy *lazy, const answer_params *params)
+{
+    const answer_format *f = params->style.format;
+    const answer_tags *tags = params->style.tags;
+    const char *const *triggers = f->triggers[0] ? f->triggers : f->open;
+    const size_t most = f->triggers[0] ? sizeof f->triggers / sizeof *f->triggers : ANSWER_MAX_TEXTS;
+    *lazy = (answer_lazy){.n_schemas = SCHEMA_TOOLS + json_array_size(params->tools)};
+    if (!json_array_size(params->tools) || !f->heads[0]) return true;
+    for (size_t i = 0; i < most && triggers[i]; i++) lazy->triggers[lazy->n_triggers++] = triggers[i];
+    if (tags && tags->open[0] && tags->close && !f->breaks_reasoning) {
+        lazy->open = tags->open[0];
+        lazy->close = tags->close;
+        lazy->opened = answer_prompt_opens(params);
+    }
+    lazy->schemas = calloc(lazy->n_schemas, sizeof *lazy->schemas);
+    bool ok = lazy->schemas != NULL;
+    for (size_t i = 0; ok && i < ANSWER_MAX_HEADS && f->heads[i]; i++) ok = add_head(lazy, params, f->heads[i]);
+    if (!ok) answer_lazy_free(lazy);
+    return ok;
+}
+
+void answer_lazy_free(answer_lazy *lazy)
+{
+    for (size_t i = 0; i < lazy->n_parts; i++) free(lazy->parts[i].text);
+    for (size_t i = 0; lazy->schemas && i < lazy->n_schemas; i++) free(lazy->schemas[i]);
+    free(lazy->parts);
+    free(lazy->schemas);
+    *lazy = (answer_lazy){0};
 }

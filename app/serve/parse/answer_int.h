@@ -13,6 +13,7 @@
 #define ANSWER_MAX_NAME 256  /* bytes of a tool's name */
 #define ANSWER_MAX_HEAD 1024 /* bytes of a name with what stands around it, of a parameter's name, of harmony's headers */
 #define ANSWER_MAX_TEXTS 4
+#define ANSWER_MAX_HEADS 5
 #define ANSWER_MAX_MARKS 24
 
 typedef enum answer_head { /* what names the tool, after the format's opening tag */
@@ -54,6 +55,9 @@ struct answer_format {
      * (%s: the name). NULL: cannot be */
     const char *force_object, *force_arguments;
     const char *name_key, *arguments_key; /* NULL: "name", "arguments" */
+    /* tool_choice auto: after one of `triggers` (none: one of `open`) the text goes on like one of `heads`. %s is a tool's name,
+     * and its arguments follow; %d a digit; %o an object with name and arguments, %l a list of them. None: as it likes. */
+    const char *triggers[2], *heads[ANSWER_MAX_HEADS];
 };
 
 struct answer_tags {

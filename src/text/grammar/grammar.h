@@ -46,6 +46,14 @@ static inline aerie_status ae_grammar_from_schema(ae_grammar **out, const char *
     return ae_grammar_from_schema_with(out, json, n, &params, NULL, error);
 }
 
+/* aerie_grammar_create_lazy: free text, and what follows its triggers (grammar_lazy.c).
+ * Errors: ARGUMENT, LIMIT, MEMORY. */
+aerie_status ae_grammar_lazy(ae_grammar **out, const aerie_lazy_params *params, aerie_error *error);
+
+/* Begins the bytes of a control token in a constraint's trie. No text in UTF-8 has this byte, and no grammar allows it but a
+ * lazy one, which passes over it wherever a control token may stand. */
+#define AE_GRAMMAR_CONTROL 0xFF
+
 /* Adds an owner. */
 ae_grammar *ae_grammar_share(const ae_grammar *grammar);
 /* Removes an owner; the last one frees the grammar. */

@@ -57,6 +57,18 @@ static uint32_t shared(const entry *a, const entry *b)
     return n;
 }
 
+/* A token's bytes; a control token's behind AE_GRAMMAR_CONTROL, which other tokens must not have. */
+static void add_bytes(const ae_vocab *vocab, int32_t token, ae_buf *all)
+{
+    const uint8_t mark = AE_GRAMMAR_CONTROL;
+    const bool control = ae_vocab_is_control(vocab, token);
+    uint32_t n = 0;
+    const char *bytes = ae_vocab_piece_view(vocab, token, control, &n);
+    if (!n || (!control && memchr(bytes, mark, n))) return;
+    if (control) ae_buf_add(all, &mark, 1);
+    ae_buf_add(all, bytes, n);
+}
+
 /* Every token's bytes. Ends of generation and tokens without bytes are no part of a text. */
 static bool collect(ae_token_trie *t, const ae_vocab *vocab)
 {
@@ -67,7 +79,7 @@ static bool collect(ae_token_trie *t, const ae_vocab *vocab)
         if (ae_vocab_is_eog(vocab, (int32_t)i)) {
             t->ends[t->n_ends++] = (int32_t)i;
         } else {
-            ae_vocab_piece(vocab, (int32_t)i, false, &all);
+            add_bytes(vocab, (int32_t)i, &all);
             if (all.n > UINT32_MAX / 2) all.failed = true;
         }
         t->n_tokens += !all.failed && all.n > t->begin[i];

@@ -6,9 +6,9 @@
  * A mask has a bit for each token whose bytes the grammar allows at the current state. All bits come from one pass over the
  * trie, which skips everything below a byte that is refused. If there is not enough room for all the states visited, the
  * tokens are walked by their first bytes, and each part has the whole room. Masks are cached by state, and the least
- * recently used one is evicted; their memory is bounded by AE_CONSTRAINT_MASK_BYTES. Tokens without bytes (control tokens)
- * are in no mask, and neither are end-of-generation tokens: those are allowed exactly where the text may end
- * (ae_constraint_may_end).
+ * recently used one is evicted; their memory is bounded by AE_CONSTRAINT_MASK_BYTES. Control tokens are in the masks of lazy
+ * grammars alone (AE_GRAMMAR_CONTROL). Tokens without bytes are in no mask, and neither are end-of-generation tokens: those are
+ * allowed exactly where the text may end (ae_constraint_may_end).
  *
  * Invariants: a mask depends only on the grammar and the text so far, not on earlier queries; only restart and advance move the
  * current state. Nothing here allocates after a constraint has been created.
