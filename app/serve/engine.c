@@ -56,6 +56,10 @@ static bool has_room(const serve_model *model, uint32_t n, serve_error *error)
 {
     const uint32_t most = model->n_seqs + model->server->o->max_queue;
     if (!model->may_submit) return serve_fail(error, 503, "", "the server is shutting down");
+    if (n > most)
+        return serve_fail(error, 400, "n",
+                          "%u answers are asked for, but at once %u can be generated (-np) and %u wait (--max-queue)",
+                          (unsigned)n, (unsigned)model->n_seqs, (unsigned)model->server->o->max_queue);
     if (model->n_active + n <= most) return true;
     const uint32_t waiting = model->n_active > model->n_seqs ? model->n_active - model->n_seqs : 0;
     error->retry_after = 1 + (int)(waiting / (model->n_seqs ? model->n_seqs : 1));
@@ -130,10 +134,20 @@ void serve_engine_do(serve_model *model, void (*run)(aerie_session *session, voi
     pthread_mutex_unlock(&model->lock);
 }
 
+static void note_kv(serve_model *model)
+{
+    aerie_kv_use use;
+    aerie_session_kv_use(model->session, &use, sizeof use);
+    atomic_store(&model->kv_page, use.page);
+    atomic_store(&model->kv_pages, use.n_pages);
+    atomic_store(&model->kv_used, use.n_used);
+}
+
 static void *step_all(void *user)
 {
     serve_model *model = user;
     aerie_error error;
+    note_kv(model);
     while (!atomic_load(&model->stop)) {
         run_errands(model);
         if (!aerie_wait(model->session, IDLE_MS / 1e3)) {
@@ -143,6 +157,7 @@ static void *step_all(void *user)
         atomic_store(&model->step_began, app_now());
         if (aerie_step(model->session, &error) != AERIE_OK) /* what ran has been told; the session goes on */
             app_note("'%s': a pass failed: %s", model->name, error.text);
+        note_kv(model);
         atomic_store(&model->last_step, app_now());
         atomic_store(&model->step_began, 0);
     }

@@ -65,6 +65,7 @@ typedef enum figure {
     N_RUNNING,
     N_WAITING,
     IS_LOADED,
+    KV_USE,
     N_PROMPT,
     N_PROCESSED,
     N_CACHED,
@@ -87,6 +88,7 @@ typedef struct scene {
     const char *name;
     serve_figures f;
     double at[N_FIGURES];
+    uint32_t kv_page, kv_pages;
 } scene;
 
 typedef struct page {
@@ -148,6 +150,19 @@ static void by_depth(page *p, const char *name, const char *help, size_t offset)
     }
 }
 
+/* The size of the KV cache, as balancers that route by it ask for it. */
+static void cache_config(page *p)
+{
+    static const char name[] = "vllm:cache_config_info";
+    head(p, name, "gauge", "Positions of a page of the KV cache, and its pages.");
+    for (size_t i = 0; i < p->n; i++) {
+        put(p, "%s{", name);
+        put_label(p, p->scenes[i].name);
+        put(p, ",block_size=\"%u\",num_gpu_blocks=\"%u\"} 1\n", (unsigned)p->scenes[i].kv_page,
+            (unsigned)p->scenes[i].kv_pages);
+    }
+}
+
 static void by_reason(page *p)
 {
     static const char name[] = "vllm:request_success_total";
@@ -192,6 +207,9 @@ static void write_all(page *p)
 {
     table(p, "vllm:num_requests_running", "gauge", "Answers that are being generated.", N_RUNNING);
     table(p, "vllm:num_requests_waiting", "gauge", "Requests that wait for a place.", N_WAITING);
+    table(p, "vllm:kv_cache_usage_perc", "gauge", "Part of the KV cache that running answers hold, 1 at most.", KV_USE);
+    table(p, "vllm:gpu_cache_usage_perc", "gauge", "The same by vLLM's older name.", KV_USE);
+    cache_config(p);
     table(p, "aerie:model_loaded", "gauge", "Whether the model is loaded.", IS_LOADED);
     table(p, "vllm:prompt_tokens_total", "counter", "Prompt tokens, cached ones included.", N_PROMPT);
     table(p, "vllm:generation_tokens_total", "counter", "Generated tokens.", N_GENERATED);
@@ -229,6 +247,9 @@ static void take_scene(serve_models *models, serve_model *m, scene *s)
     serve_figures *f = &s->f;
     s->name = m->name;
     s->at[IS_LOADED] = serve_model_state(models, m) == SERVE_READY;
+    s->kv_page = s->at[IS_LOADED] > 0 ? atomic_load(&m->kv_page) : 0;
+    s->kv_pages = s->at[IS_LOADED] > 0 ? atomic_load(&m->kv_pages) : 0;
+    s->at[KV_USE] = s->kv_pages ? (double)atomic_load(&m->kv_used) / s->kv_pages : 0;
     pthread_mutex_lock(&m->lock);
     *f = m->figures;
     s->at[N_RUNNING] = m->n_active < m->n_seqs ? m->n_active : m->n_seqs;

@@ -57,6 +57,7 @@ typedef struct serve_model {
     pthread_t thread;
     atomic_bool stop;
     _Atomic double last_step, step_began; /* monotonic; step_began 0: between steps */
+    _Atomic uint32_t kv_page, kv_pages, kv_used; /* aerie_kv_use after the last step */
     pthread_mutex_t lock;                 /* of all that follows */
     pthread_cond_t changed;
     serve_choice *active, **active_end; /* in the order of submission */

@@ -26,7 +26,7 @@ static bool begin(serve_reply_state *r)
 
 static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
 {
-    if (e->kind != ANSWER_CONTENT) return true;
+    if (e->kind != ANSWER_CONTENT || r->ask.only_prompt) return true;
     json_t *json = json_pack("{s:i, s:o, s:b, s:i, s:I}", "index", (int)s->index, "content", app_json_text(e->text, e->n),
                              "stop", 0, "id_slot", -1, "tokens_evaluated", (json_int_t)r->ask.n_tokens);
     const bool ok = add_tokens(json, s);
@@ -39,20 +39,49 @@ static const char *stop_type(const serve_reply_state *r, const serve_said *s)
     return serve_said_stop(r, s) ? "word" : "eos";
 }
 
+/* What "response_fields" asks for of an answer, which it takes over: each field under its path ("timings/prompt_n"). */
+static json_t *fields_of(json_t *json, const json_t *paths)
+{
+    json_t *out = paths ? json_object() : json;
+    bool ok = out != NULL;
+    for (size_t i = 0; ok && paths && i < json_array_size(paths); i++) {
+        const char *path = json_string_value(json_array_get(paths, i)), *at = path;
+        json_t *value = json;
+        while (value) {
+            const size_t n = strcspn(at, "/");
+            value = json_object_getn(value, at, n);
+            if (!at[n]) break;
+            at += n + 1;
+        }
+        ok = !value || !json_object_set(out, path, value);
+    }
+    if (paths) json_decref(json);
+    if (ok) return out;
+    json_decref(out);
+    return NULL;
+}
+
 static json_t *last_of(serve_reply_state *r, serve_said *s, json_t *content)
 {
     const char *stop = serve_said_stop(r, s);
+    if (r->ask.only_prompt) {
+        json_decref(content);
+        content = json_string("");
+    }
     json_t *json =
         json_pack("{s:i, s:o, s:b, s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:s, s:s, s:o}", "index", (int)s->index, "content",
                   content, "stop", 1, "id_slot", -1, "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)),
-                  "tokens_predicted", (json_int_t)s->stats->n_generated, "tokens_evaluated", (json_int_t)r->ask.n_tokens,
+                  "tokens_predicted", (json_int_t)(r->ask.only_prompt ? 0 : s->stats->n_generated), "tokens_evaluated",
+                  (json_int_t)r->ask.n_tokens,
                   "tokens_cached", (json_int_t)(s->stats->n_prompt + s->stats->n_generated), "has_new_line",
                   (int)(s->content.n && memchr(s->content.data, '\n', s->content.n)), "truncated", 0, "stop_type",
                   stop_type(r, s), "stopping_word", stop ? stop : "", "timings", serve_json_timings(r, s));
+    const json_t *fields = json_object_get(r->ask.body, "response_fields");
     json_t *settings =
         json_pack("{s:I, s:f, s:I}", "seed", (json_int_t)(r->ask.seed + s->index), "temperature",
                   (double)r->ask.sampling.temperature, "n_predict", r->ask.n_predict ? (json_int_t)r->ask.n_predict : -1);
-    if (json && !json_object_set_new(json, "generation_settings", settings) && add_tokens(json, s)) return json;
+    if (json && !json_object_set_new(json, "generation_settings", settings) && add_tokens(json, s))
+        return fields_of(json, json_array_size(fields) ? fields : NULL);
     json_decref(json);
     return NULL;
 }
@@ -159,12 +188,27 @@ static bool read_infill(serve_ask *ask, serve_error *error)
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------------ */
 
+/* Fields that only these paths have. "n_predict" 0 computes the prompt, for the prefix cache, and answers with no text. */
+static bool read_own(serve_ask *ask, serve_error *error)
+{
+    const json_t *fields = NULL, *n = json_object_get(ask->body, "n_predict");
+    if (!serve_get_list(ask->body, "response_fields", &fields, error)) return false;
+    for (size_t i = 0; i < json_array_size(fields); i++) {
+        const json_t *path = json_array_get(fields, i);
+        if (!json_is_string(path) || strlen(json_string_value(path)) != json_string_length(path))
+            return serve_fail(error, 400, "response_fields", "'response_fields' must hold names of fields");
+    }
+    ask->only_prompt = json_is_number(n) && json_number_value(n) == 0;
+    if (ask->only_prompt && json_object_set_new(ask->body, "n_predict", json_integer(1))) return serve_fail_memory(error);
+    return true;
+}
+
 void serve_post_native(serve_call *call)
 {
-    serve_reply_run(call, SERVE_KIND_TEXT, NULL, serve_ask_own_prompt, &dialect);
+    serve_reply_run(call, SERVE_KIND_TEXT, read_own, serve_ask_own_prompt, &dialect);
 }
 
 void serve_post_infill(serve_call *call)
 {
-    serve_reply_run(call, SERVE_KIND_TEXT, NULL, read_infill, &dialect);
+    serve_reply_run(call, SERVE_KIND_TEXT, read_own, read_infill, &dialect);
 }

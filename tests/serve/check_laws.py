@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import random
+import re
 import signal
 import socket
 import struct
@@ -228,6 +229,22 @@ class Laws(unittest.TestCase):
             metrics = server.get("/metrics").body.decode()
             self.assertIn('finished_reason="abort"} 2', metrics)
 
+    def test_who_leaves_the_queue_ends_nobody_else(self):
+        with Server("-np", "1", "-c", "2048") as server:
+            ask = chat("go on", max_tokens=rig.many(900), ignore_eos=True)
+            expected = said(server.post("/v1/chat/completions", ask).json)
+            answers = []
+            runs = threading.Thread(target=lambda: answers.append(server.post("/v1/chat/completions", ask)))
+            runs.start()
+            while not server.get("/slots").json[0]["is_processing"]:
+                time.sleep(0.002)
+            for stream in (True, False, True):
+                self.begin(server, wait=False, stream=stream).close()
+            runs.join()
+            self.idle(server)
+            self.assertEqual([said(a.json) for a in answers], [expected])
+            self.assertIn('finished_reason="abort"} 3', server.get("/metrics").body.decode())
+
     def test_a_full_queue_is_said(self):
         with Server("-np", "1", "--max-queue", "1", "-c", "32768") as server:
             held = [self.begin(server, max_tokens=30000), self.begin(server, wait=False, max_tokens=30000)]
@@ -239,10 +256,29 @@ class Laws(unittest.TestCase):
                 self.assertEqual(a.status, 503, a.body)
                 self.assertGreaterEqual(int(a.headers["Retry-After"]), 1)
                 self.assertIn("--max-queue", a.error)
+            for n in (3, 1):  # as many as could never be held, however long a client waits
+                a = server.post("/v1/completions", {"prompt": ["x", "y", "z"] if n == 1 else "x", "max_tokens": 1, "n": n})
+                self.assertEqual(a.status, 400, a.body)
+                self.assertIn("--max-queue", a.error)
+            pages = int(re.search(r'vllm:cache_config_info{model_name="m",block_size="\d+",num_gpu_blocks="(\d+)"} 1',
+                                  server.get("/metrics").body.decode()).group(1))
+            self.assertGreater(self.kv_use(server) * pages, 0.99)
             for s in held:
                 s.close()
             self.idle(server)
+            end = time.monotonic() + 10 * rig.SLOW
+            while self.kv_use(server) and time.monotonic() < end:
+                time.sleep(0.02)
+            self.assertEqual(self.kv_use(server), 0)
             self.assertEqual(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status, 200)
+
+    @staticmethod
+    def kv_use(server):
+        """The part of the KV cache in use, by both of its names."""
+        text = server.get("/metrics").body.decode()
+        use = [float(re.search(r"vllm:%s{[^}]*} (\S+)" % name, text).group(1)) for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc")]
+        assert 0 <= use[0] <= 1 and abs(use[0] - use[1]) < 0.5, text
+        return use[0]
 
     def begin(self, server, wait=True, **fields):
         """A socket on which a long stream has been asked for, and (wait) has begun."""
