@@ -1,6 +1,7 @@
 """One request at a time: shapes of answers, streams, fields, errors."""
 import base64
 import json
+import os
 import re
 import struct
 import unittest
@@ -33,6 +34,33 @@ class Basic(unittest.TestCase):
         self.assertEqual(props["total_slots"], 2)
         self.assertIn("<|im_start|>", props["chat_template"])
         self.assertEqual([(s["id"], s["is_processing"]) for s in self.s.get("/slots").json], [(0, False), (1, False)])
+
+    def test_the_openapi_file_says_what_is_accepted(self):
+        """Its paths are there, its answers to an empty request too, and each number is taken within its bounds alone."""
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/openapi.json")) as f:
+            spec = json.load(f)
+        for path, item in spec["paths"].items():
+            for method, operation in item.items():
+                a = self.s.call(method.upper(), path.replace("{model}", "m"), {} if method == "post" else None)
+                self.assertIn(str(a.status), operation["responses"], (path, a.body))
+                self.assertIn(a.status, (200, 400, 501), path)
+        ask = {"prompt": "a", "max_tokens": 1}
+        for name, field in spec["components"]["schemas"]["Sampling"]["properties"].items():
+            low, high, step = field["minimum"], field["maximum"], 1 if "integer" in field["type"] else 0.001
+            beyond = [] if name == "seed" else [low - step, high + step]
+            for value in (low, high, None):
+                self.ask({**ask, name: value}, path="/v1/completions")
+            for value in (*beyond, "1", [], True, 1e300, -1e300):
+                self.assertIn(f"'{name}'", self.ask({**ask, name: value}, 400, "/v1/completions").error)
+
+    def test_what_the_dashboard_asks_for_is_told(self):
+        self.ask(chat("abcabcabc" * 9, max_tokens=40, ignore_eos=True))
+        told = self.s.get("/metrics").body.decode()
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../deploy/grafana.json")) as f:
+            asked = set(re.findall(r"(?:vllm|llamacpp|aerie):\w+", f.read()))
+        self.assertGreater(len(asked), 10)
+        for name in asked:
+            self.assertIn(f"\n{name}{{", told)
 
     def test_chat_whole_and_streamed_are_the_same(self):
         whole = self.ask(chat("Hello", seed=5, temperature=1, logprobs=True, top_logprobs=2)).json

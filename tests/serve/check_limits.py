@@ -1,4 +1,5 @@
 """Who may do what, and how long: keys, hosts, origins, sizes, slow clients, signals."""
+import ctypes
 import json
 import os
 import signal
@@ -217,6 +218,62 @@ class Limits(unittest.TestCase):
             t.join()
             self.assertIn(answers[0], (503, None, 200))
             s.stop()
+
+    def hold(self, process):
+        """Stops the thread that computes, and no other; a function that lets it go on, or (ends) waits for its end."""
+        ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+        ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        seize, interrupt, detach, wall = 0x4206, 0x4207, 17, 0x40000000
+
+        def seconds(thread):
+            try:
+                with open(f"/proc/{process.pid}/task/{thread}/stat") as f:
+                    return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+            except OSError:  # it has ended
+                return 0
+        threads = {int(t): seconds(t) for t in os.listdir(f"/proc/{process.pid}/task")}
+        time.sleep(0.3)
+        busiest = max(threads, key=lambda t: seconds(t) - threads[t])
+        if ptrace(seize, busiest, None, None):
+            self.skipTest("no thread may be held here: " + os.strerror(ctypes.get_errno()))
+        ptrace(interrupt, busiest, None, None)
+        os.waitpid(busiest, wall)
+
+        def let_go(ends=False):
+            if not ends:
+                self.assertEqual(ptrace(detach, busiest, None, None), 0)
+            end = time.monotonic() + 30 * rig.SLOW
+            while ends and not os.waitpid(busiest, wall | os.WNOHANG)[0] and time.monotonic() < end:
+                time.sleep(0.02)
+        return let_go
+
+    def test_health_tells_of_a_pass_that_hangs(self):
+        ask = chat("x", max_tokens=rig.many(60000), ignore_eos=True)
+        with Server("-np", "2", "-c", "65536", "-t", "1", "--stuck-after", "1", "--grace", "1") as s:
+            stream = socket.create_connection(("127.0.0.1", s.port), 60 * rig.SLOW)
+            data = json.dumps({**ask, "stream": True}).encode()
+            stream.sendall(post_head("/v1/chat/completions", len(data)) + data)
+            stream.recv(1)
+            self.assertEqual(s.get("/health").status, 200)
+            let_go = self.hold(s.process)
+            end = time.monotonic() + 30 * rig.SLOW
+            while (a := s.get("/health")).status == 200 and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual((a.status, a.json["status"]), (503, "stuck"))
+            self.assertGreater(a.json["seconds_since_step"], 1)
+            for path in ("/slots", "/metrics", "/v1/models", "/props"):  # what tells why goes on answering
+                self.assertEqual(s.get(path).status, 200, path)
+            let_go()
+            while s.get("/health").status != 200 and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(s.get("/health").status, 200)
+            let_go = self.hold(s.process)
+            for _ in range(2):  # it ends all the same
+                s.process.send_signal(signal.SIGTERM)
+                time.sleep(0.5)
+            let_go(ends=True)
+            self.assertEqual(s.process.wait(30 * rig.SLOW), 0)
+            stream.close()
 
     def test_health_is_good_only_when_the_model_answers(self):
         for _ in range(5):
