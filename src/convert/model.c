@@ -287,6 +287,16 @@ static aerie_status plan_layer(ae_convert *c, uint32_t i)
     return c->arch->more_tensors ? c->arch->more_tensors(c, i) : AERIE_OK;
 }
 
+/* A block after the last layer that predicts further ahead. */
+static bool is_ahead(const ae_convert *c, unsigned long layer)
+{
+    const json_int_t n = json_integer_value(ae_convert_value(c, "num_nextn_predict_layers"));
+    char name[64];
+    snprintf(name, sizeof name, "layers.%lu.eh_proj.weight", layer);
+    if (layer < c->model.n_layers) return false;
+    return ae_convert_look(c, name) || (n > 0 && layer < c->model.n_layers + (unsigned long)n);
+}
+
 /* Parts of the checkpoint that the file has no use for: other senses than text, and blocks that predict further ahead. */
 static bool is_unneeded(const ae_convert *c, const char *name)
 {
@@ -295,8 +305,7 @@ static bool is_unneeded(const ae_convert *c, const char *name)
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
     if (strstr(name, "rotary_emb.") || strstr(name, "attention.masked_bias")) return true;
-    if (strncmp(name, "layers.", 7)) return false;
-    return strtoul(name + 7, NULL, 10) >= c->model.n_layers;
+    return strncmp(name, "layers.", 7) == 0 && is_ahead(c, strtoul(name + 7, NULL, 10));
 }
 
 static aerie_status check_unused(ae_convert *c)
@@ -336,9 +345,14 @@ static aerie_status model_plan(ae_convert *c)
 static aerie_status model_check(ae_convert *c)
 {
     ae_model *model;
-    AE_TRY(ae_model_load(&model, ae_gguf_writer_part(c->writer), NULL, c->error));
-    ae_model_free(model);
-    return AERIE_OK;
+    aerie_error error = {0};
+    const char *part = ae_gguf_writer_part(c->writer);
+    const aerie_status status = ae_model_load(&model, part, NULL, &error);
+    ae_model_free(status == AERIE_OK ? model : NULL);
+    if (status == AERIE_OK) return AERIE_OK;
+    const char *why = strncmp(error.text, part, strlen(part)) ? error.text : error.text + strlen(part); /* the file goes away */
+    why += strspn(why, ": ");
+    return ae_fail(c->error, status, "%s: what it makes cannot be loaded: %s", c->path, why);
 }
 
 const ae_convert_kind ae_convert_decoder = {model_detect, model_plan, ae_convert_model_keys, model_check};

@@ -286,6 +286,7 @@ static void write_model(const char *folder, const char *class, const char *more,
             snprintf(name, sizeof name, "model.layers.0.mlp.experts.%u.%s", e, parts[i].name + strlen("layers.0.mlp."));
             st_make_floats(&m, name, name, parts[i].rows, parts[i].columns);
         }
+    if (strcmp(folder, "layers") == 0) st_make_floats(&m, "model.layers.1.extra.weight", "extra", 0, 32);
     if (n_experts) st_make_floats(&m, "model.layers.0.mlp.gate.weight", "gate", n_experts, 32);
     if (n_experts) st_make_floats(&m, "model.layers.0.self_attn.q_norm.weight", "q_norm", 0, 8);
     if (n_experts) st_make_floats(&m, "model.layers.0.self_attn.k_norm.weight", "k_norm", 0, 8);
@@ -351,7 +352,8 @@ static void models(void **state)
     size_t n;
     float temperature;
     (void)state;
-    write_model("llama", "LlamaForCausalLM", ",\"rope_theta\":5e5,\"eos_token_id\":200,\"time_step_limit\":[0,Infinity]", 0, NULL, NULL);
+    write_model("llama", "LlamaForCausalLM", ",\"rope_theta\":5e5,\"eos_token_id\":200,\"time_step_limit\":[0,Infinity]", 0,
+                NULL, NULL);
     write_tokenizer("llama", qwen2_words);
     if (convert_model("llama", &model, &error) != AERIE_OK) fail_msg("%s", error.text);
     aerie_model_info_get(model, &info, sizeof info);
@@ -407,6 +409,8 @@ static void other_models(void **state)
     model_refused("heads", "LlamaForCausalLM", ",\"head_dim\":10", NULL, NULL, qwen2_words, "whole number of heads");
     model_refused("scaling", "LlamaForCausalLM", ",\"rope_scaling\":{\"type\":\"odd\"}", NULL, NULL, qwen2_words,
                   "'odd' is unknown");
+    model_refused("layers", "LlamaForCausalLM", ",\"hidden_activation\":1", NULL, NULL, qwen2_words,
+                  "layers.1.extra.weight has no");
     model_refused("more", "LlamaForCausalLM", ",\"num_hidden_layers\":0", NULL, NULL, qwen2_words, "duplicate");
     write_model("vocab", "LlamaForCausalLM", "", 0, NULL, NULL);
     write_in("vocab", "tokenizer.json",
@@ -417,9 +421,89 @@ static void other_models(void **state)
     if (!strstr(error.text, "has id 264")) fail_msg("%s", error.text);
 }
 
+/* A field of protocol buffers that holds bytes. */
+static void add_field(ae_buf *out, int number, const void *bytes, size_t n)
+{
+    const char head[] = {(char)(number << 3 | 2), (char)n};
+    ae_buf_add(out, head, sizeof head);
+    ae_buf_add(out, bytes, n);
+}
+
+static void add_piece(ae_buf *out, const char *text, float score, char type)
+{
+    ae_buf piece = {0};
+    add_field(&piece, 1, text, strlen(text));
+    ae_buf_add(&piece, "\x15", 1);
+    ae_buf_add(&piece, &score, sizeof score);
+    ae_buf_add(&piece, "\x18", 1);
+    ae_buf_add(&piece, &type, 1);
+    add_field(out, 1, piece.data, piece.n);
+    ae_buf_free(&piece);
+}
+
+/* tokenizer.model alone, and every way of cutting it short. */
+static void sentence_piece(void **state)
+{
+    aerie_error error = {0};
+    aerie_model *model;
+    ae_buf file = {0};
+    int32_t *ids;
+    size_t n;
+    (void)state;
+    add_piece(&file, "<unk>", 0, 2);
+    add_piece(&file, "<s>", 0, 3);
+    add_piece(&file, "</s>", 0, 3);
+    add_piece(&file, "\xe2\x96\x81", -5, 1);
+    add_piece(&file, "a", -4, 1);
+    add_piece(&file, "b", -3, 1);
+    add_piece(&file, "ab", -2, 1);
+    add_piece(&file, "\xe2\x96\x81" "a", -1, 1);
+    add_field(&file, 2, "\x18\x02", 2); /* BPE */
+    add_field(&file, 3, "\x18\x00", 2); /* no space before a text */
+    write_model("spm", "LlamaForCausalLM", ",\"bos_token_id\":1,\"eos_token_id\":2", 0, NULL, NULL);
+    cli_write("spm/tokenizer.model", file.data, file.n);
+    if (convert_model("spm", &model, &error) != AERIE_OK) fail_msg("%s", error.text);
+    assert_int_equal(aerie_tokenize(model, "ab a", 4, true, false, &ids, &n, &error), AERIE_OK);
+    static const int32_t wanted[] = {1, 6, 7};
+    assert_true(n == 3 && !memcmp(ids, wanted, sizeof wanted));
+    aerie_free(ids);
+    aerie_model_free(model);
+    for (size_t cut = 0; cut < file.n; cut += 7) {
+        cli_write("spm/tokenizer.model", file.data, cut);
+        if (convert_model("spm", &model, &error) == AERIE_OK) aerie_model_free(model); /* cut between two pieces */
+        else assert_true(error.text[0] != 0);
+    }
+    ae_buf_free(&file);
+}
+
+/* What is read is never written over. */
+static void keeps_its_folder(void **state)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "config.json",
+                                        "model.safetensors"};
+    aerie_error error = {0};
+    (void)state;
+    write_model("kept", "LlamaForCausalLM", "", 0, NULL, NULL);
+    write_tokenizer("kept", qwen2_words);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char from[256], to[280];
+        ae_convert *c;
+        snprintf(from, sizeof from, "%s/kept", cli_folder);
+        snprintf(to, sizeof to, "%s/%s", from, names[i]);
+        const ae_convert_options options = {.checkpoint = from, .output = to, .type = AE_TYPE_F32,
+                                            .producer = AE_CONVERT_PRODUCER_AUTO};
+        assert_int_equal(ae_convert_open(&c, &options, &error), AERIE_OK);
+        assert_int_equal(ae_convert_run(c, &error), AERIE_ERROR_ARGUMENT);
+        assert_non_null(strstr(error.text, "is being read"));
+        ae_convert_free(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sentence_piece),
+        cmocka_unit_test(keeps_its_folder),
         cmocka_unit_test(models),
         cmocka_unit_test(other_models),
         cmocka_unit_test(by_callback),
