@@ -2,8 +2,8 @@
  *
  *     ./server_loop model.gguf < prompts.txt
  *
- * Every line of standard input is a prompt, submitted as it comes; an empty line cancels the oldest answer that still runs. Up to
- * four answers are generated at once. Each is printed when it has ended.
+ * Every line of standard input is a prompt, submitted as it comes; an empty line cancels the oldest answer that still runs.
+ * Up to four answers are generated at once. Each is printed when it has ended.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* log.h - sentences for whoever asked to be told (aerie.h, "Log"). Failures are not among them: they are statuses (err.h).
+/* log.h - sentences for the caller's log (aerie.h, "Log"). Failures are not among them: they are statuses (err.h).
  *
  * Owns: formatting the sentence. Called by the thread that called the library, never by threads of the pool.
  */

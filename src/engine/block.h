@@ -46,7 +46,8 @@ typedef struct ae_block {
 } ae_block;
 
 /* Room for n_rows rows of these layers: x to mla_head, NULL where no layer has a use for it. */
-void ae_block_layout(ae_layout *layout, const ae_hparams *h, const ae_layer *layers, uint32_t n_layers, size_t n_rows, ae_block *b);
+void ae_block_layout(ae_layout *layout, const ae_hparams *h, const ae_layer *layers, uint32_t n_layers, size_t n_rows,
+                     ae_block *b);
 /* The most inputs of a product in these layers. */
 uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers);
 

@@ -12,7 +12,7 @@
 
 #define AE_TREE_MAX 64 /* nodes */
 
-/* Who proposed a node: both may have. */
+/* Which drafters proposed a node; both may have. */
 #define AE_FROM_OFFER 1u /* somebody whose proposals cost next to nothing */
 #define AE_FROM_DRAFT 2u /* a network */
 
@@ -33,7 +33,7 @@ int32_t ae_tree_child(const ae_tree *tree, int32_t node, int32_t token);
 int32_t ae_tree_best_child(const ae_tree *tree, int32_t node);
 /* Whether `node` (-1 = root) has any child. */
 bool ae_tree_goes_on(const ae_tree *tree, int32_t node);
-/* Where node i's ancestors and itself sit when node k has slot base + k: those of the first positions behind base that sit in
+/* Where node i's ancestors and itself sit when node k has slot base + k: those of the first positions after base that sit in
  * their own slots are counted (returned), the slots of the others go to path, root side first. */
 uint32_t ae_tree_path(const int32_t *parent, uint32_t node, uint32_t depth, uint32_t base, int32_t *path);
 /* Keeps the nodes with keep[i], whose parents must be kept too; order stays. */

@@ -11,7 +11,7 @@ typedef enum ae_arch_experts {
     AE_EXPERTS_ALWAYS,
 } ae_arch_experts;
 
-/* An expert that every row uses beside the chosen ones. */
+/* An expert that every row uses besides the chosen ones. */
 typedef enum ae_arch_shared {
     AE_SHARED_NONE,
     AE_SHARED_GATED, /* of expert_shared_feed_forward_length, weighed by a sigmoid */

@@ -221,7 +221,7 @@ typedef struct ae_mla_layer {
     ae_tensor_ref kv_a;        /* [n_latent + n_rope, n_embd] the row that is kept; NULL: no such layer */
     ae_tensor_ref kv_a_norm;   /* [n_latent] */
     ae_tensor_ref k_b, v_b;    /* [H][n_latent, n_nope], [H][value_dim, n_latent] */
-    ae_tensor_ref kv_b;        /* instead of both, [H * (n_nope + value_dim), n_latent]: of each head k_b transposed, then v_b */
+    ae_tensor_ref kv_b;        /* instead of both, [H * (n_nope + value_dim), n_latent]: of each head k_b transposed, v_b */
 } ae_mla_layer;
 
 typedef struct ae_layer {
@@ -266,7 +266,7 @@ typedef struct ae_layer {
     float out_scale;                   /* of the stream after the layer; 1 = none */
 } ae_layer;
 
-/* An MTP block beside its layer: y = layer(eh_proj(enorm(embedding(t)) | hnorm(f))); logits = head(head_norm(y)) */
+/* What an MTP block has besides its layer: y = layer(eh_proj(enorm(embedding(t)) | hnorm(f))); logits = head(head_norm(y)) */
 typedef struct ae_nextn {
     ae_tensor_ref eh_proj;      /* [n_embd, 2 n_embd], the embedding's half first */
     ae_tensor_ref enorm, hnorm; /* [n_embd] x 2 */
@@ -302,8 +302,8 @@ typedef struct ae_model {
 typedef struct ae_model_options {
     bool no_mmap; /* read keys and tensor list only: tensors have no data in memory */
     bool no_vocab; /* for sizes only: vocab is NULL */
-    bool nextn;    /* the MTP blocks instead of the trunk, of whose tensors none need be there; no vocabulary. The weights of the
-                    * model itself are NULL */
+    bool nextn;    /* the MTP blocks instead of the trunk, whose tensors may be missing and whose weights are NULL; no
+                    * vocabulary */
     const aerie_rope *rope;       /* NULL: as the file says */
     const char *const *overrides; /* [n_overrides] as in ae_gguf_options */
     size_t n_overrides;

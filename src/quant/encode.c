@@ -2,7 +2,7 @@
  *
  * Owns F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, and how errors are weighed. Without importance these scale by the
  * block's extremes, without a search, in the same order of roundings as ggml's reference, so finite ordinary input gives
- * the same bytes as everybody else's files. With it all but Q8_0 search as the other formats do (encode_fit.h).
+ * the same bytes as ggml. With importance all but Q8_0 search, as the other formats do (encode_fit.h).
  */
 #include "quant/encode.h"
 

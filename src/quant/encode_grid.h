@@ -50,7 +50,7 @@ int ae_grid_flipped(const ae_grid *grid, const float *a, uint32_t entry);
 
 /* The hull of both: what is best of either. `mark` is added to b's indices. */
 void ae_grid_join(const ae_grid_hull *a, const ae_grid_hull *b, uint32_t mark, ae_grid_hull *out);
-/* The hull of a and b beside one another: index a + (index b << shift). */
+/* The hull of a and b side by side: index a + (index b << shift). */
 void ae_grid_add(const ae_grid_hull *a, const ae_grid_hull *b, int shift, ae_grid_hull *out);
 
 /* Index of the best point for a scale. */

@@ -1,10 +1,11 @@
 /* imatrix.h - importance matrices in files: how much the columns of each weight are used.
  *
  * Owns: reading such a file, and what its keys and tensors are called. Does not own: collecting (api_imatrix.c), what encoders
- * make of it (types.h). Source: the GGUF files that llama.cpp's imatrix program writes. For a weight of that name NAME.in_sum2
- * f32 [n_columns, n_matrices]  sums of squares of the inputs, for each matrix of a stack of experts NAME.counts   f32 [1,
- * n_matrices]          rows that were summed and the keys below. The file is hostile: numbers that are negative or not finite
- * are refused when it is opened.
+ * make of it (types.h). Source: the GGUF files that llama.cpp's imatrix program writes, with the keys below and for the weight
+ * NAME
+ *     NAME.in_sum2  f32 [n_columns, n_matrices]  sums of squares of the inputs, for each matrix of a stack of experts
+ *     NAME.counts   f32 [1, n_matrices]          rows that were summed
+ * The file is hostile: numbers that are negative or not finite are refused when it is opened.
  */
 #ifndef AE_QUANT_IMATRIX_H
 #define AE_QUANT_IMATRIX_H

@@ -48,7 +48,7 @@ typedef struct ae_rewrite_settings {
     bool pure;                  /* all weights in the mix's own type */
     bool leave_output;          /* output.weight stays as it is */
     bool allow_requantize;      /* quantized weights may be quantized again */
-    const ae_imatrix *imatrix;  /* how to weigh errors, of weights that are in it and have no copies; outlives the run. Or NULL */
+    const ae_imatrix *imatrix;  /* how to weigh errors of weights that it has and that are not copied; outlives the run. NULL */
     const ae_rewrite_key *keys; /* [n_keys] u32 keys with new values */
     size_t n_keys;
     ae_rewrite_shape *shape; /* NULL: shapes do not change */
@@ -80,7 +80,7 @@ size_t ae_rewrite_rule_uses(const ae_rewrite *rewrite, size_t i);
 /* Whether a tensor is copied byte for byte. */
 bool ae_rewrite_keeps(const ae_rewrite_tensor *tensor);
 
-/* Starts the new file beside `path`. Errors: ARGUMENT (path is a file that is being read), IO, MEMORY. */
+/* Starts the new file in the folder of `path`. Errors: ARGUMENT (path is a file that is being read), IO, MEMORY. */
 aerie_status ae_rewrite_begin(ae_rewrite *rewrite, const char *path, aerie_error *error);
 /* Writes it all and renames it into place. progress (bytes written; may be NULL) cancels by returning false.
  * Errors: IO, FORMAT (a weight that is not a finite number), MEMORY, CANCELLED. */

@@ -71,8 +71,8 @@ const ae_candidate *ae_sampler_candidates(ae_sampler *sampler, const float *logi
  * [k] and the belief [k] that the draw takes them. map: target ids of the logits, or NULL. Uses the same noise, and of the
  * chain the temperature, top-k, top-p and min-p. The belief is a softmax: without noise of the logits; with noise of the
  * scores, whose gaps say how far the target must differ for another token to win. Returns how many (<= k). */
-uint32_t ae_sampler_propose(const ae_sampler *sampler, const float *logits, uint32_t n_logits, const int32_t *map, size_t position,
-                            uint32_t k, int32_t *ids, float *p);
+uint32_t ae_sampler_propose(const ae_sampler *sampler, const float *logits, uint32_t n_logits, const int32_t *map,
+                            size_t position, uint32_t k, int32_t *ids, float *p);
 
 /* The noise itself: a standard Gumbel value. */
 double ae_gumbel(uint64_t seed, uint64_t position, uint32_t token);

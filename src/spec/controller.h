@@ -13,9 +13,9 @@
  * accepted. No model of the machine, no sweep at start. Noise is met by order statistics (spec/timing.h); a machine that
  * becomes slower or faster as a whole by the drift: what is kept are times at one speed of it.
  *
- * Beside the estimates there is a book for each kind of draft: what it brought and what it took, in plain passes, whether or
- * not anything was verified, and the upkeep of its state. A kind whose book is empty rests. Every pass pays a little in, so a
- * kind that brings nothing is tried again, more rarely each time, and can never cost more than that share of the whole.
+ * Besides the estimates there is an account for each kind of draft: its gain and its cost in units of plain passes, whether or
+ * not anything was verified, and the upkeep of its state. A kind whose account is empty rests. Every pass adds a little, so a
+ * kind that gains nothing is tried again, more rarely each time, and can never cost more than that share of the whole.
  *
  * Timings steer speed only; no choice made here can change an output (law 1).
  */
@@ -132,7 +132,7 @@ typedef struct ae_result {
     bool used[2];             /* offers were asked for, a network ran: verified or not */
     uint32_t n_nodes[2];      /* verified, ... */
     uint32_t n_accepted[2];   /* ... and accepted; what both proposed is the offer's */
-    double upkeep;            /* seconds that a network's state took, beside its drafts */
+    double upkeep;            /* seconds that a network's state took, besides its drafts */
 } ae_result;
 
 /* After every pass. */

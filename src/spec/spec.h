@@ -3,12 +3,12 @@
  * Owns: the slots (each one sequence being generated, with its tokens and sampler), the drafter, the
  * controller, all statistics. Borrows the engine. Knows no drafter by name.
  *
- * A slot's tokens are the prompt and everything emitted. Those behind the KV cache's live positions are
+ * A slot's tokens are the prompt and everything emitted. Those after the KV cache's live positions are
  * pending. A pass takes from each slot a chunk of its pending tokens; a slot with one pending token decodes,
  * and may hang a drafted tree on it. The walk down the tree draws the target's token at each visited
  * node: if a child carries it, step into the child; else emit and stop. Every emitted token was drawn
  * from the target's logits of exactly its own prefix, so the output does not depend on the tree (law 1). With a grammar
- * the draw is among what it allows behind that prefix (spec/guide.h); its state moves with emitted tokens only.
+ * the draw is among what it allows after that prefix (spec/guide.h); its state moves with emitted tokens only.
  */
 #ifndef AE_SPEC_SPEC_H
 #define AE_SPEC_SPEC_H
@@ -72,7 +72,7 @@ uint32_t ae_spec_n_free(const ae_spec *spec);
 bool ae_spec_is_active(const ae_spec *spec, uint32_t slot);
 /* Ends a sequence between passes; what the KV cache holds of it stays. */
 void ae_spec_stop(ae_spec *spec, uint32_t slot, aerie_stop stop);
-/* Prompt tokens that a sequence has behind it. */
+/* Prompt tokens of a sequence that have been computed. */
 uint32_t ae_spec_n_done(const ae_spec *spec, uint32_t slot);
 /* Ends every sequence and forgets what the KV cache holds: after a failure, or before measuring. */
 void ae_spec_reset(ae_spec *spec);

@@ -112,7 +112,7 @@ aerie_status ae_spec_commit(ae_spec *spec, uint32_t i_slot, const int32_t *path,
 typedef struct origin {
     uint32_t slot;             /* the free slot that has most tokens in common: its drafter knows them */
     uint32_t donor, n_same;    /* the slot, free or not, that has most */
-    uint32_t source, n_source; /* the running slot whose live positions can be shared, if they are more than the prefix tree's */
+    uint32_t source, n_source; /* the running slot whose live positions can be shared, if the prefix tree has fewer */
     uint32_t leader, n_leader; /* the running slot that will compute most of the prompt before long */
 } origin;
 

@@ -82,7 +82,7 @@ void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const ae_act_need
 /* Panels [begin, end) of a product, with the scratch of the worker that does it. */
 void ae_cpu_panels(const ae_stream *stream, uint32_t i_worker, const ae_weight *w, const ae_act *act, const ae_mm_out *out,
                    uint32_t begin, uint32_t end);
-/* Tells who watches, if anybody does, of n_rows rows that will meet w (NULL: nothing). */
+/* Tells the watcher, if there is one, of n_rows rows that will be multiplied by w (NULL: nothing). */
 static inline void ae_cpu_tell(const ae_stream *s, const ae_weight *w, const float *x, size_t x_stride, uint32_t n_rows)
 {
     if (s->watch && w) s->watch(s->watch_user, w, x, x_stride, n_rows, w->n_in);

@@ -102,13 +102,13 @@ typedef struct ae_packed {
     bool has_lut;       /* 4-bit indices of unevenly spaced codes */
     uint8_t lut[16];
     uint32_t n_units;   /* per row */
-    size_t code_stride, scale_stride; /* bytes per panel; its codes may end in up to three blocks that nobody reads */
+    size_t code_stride, scale_stride; /* bytes per panel; its codes may end in up to three blocks that are never read */
     uint8_t *codes;     /* [n_panels][code_stride], 64-byte aligned */
     uint8_t *scales;    /* [n_panels][scale_stride], 64-byte aligned */
 } ae_packed;
 
 /* Blocks of a panel's codes do not stand in ascending k but in runs of AE_RUN (a last one takes what is left), and in a run
- * first all whose number is 0 mod 4, then 1, 2, 3. So who walks k upwards reads four places in turn, of 4-bit codes four
+ * first all whose number is 0 mod 4, then 1, 2, 3. So a walk with ascending k reads four places in turn, of 4-bit codes four
  * pages of memory. Processors fetch ahead inside a page only, and few lines of each: read so, memory gave two cores of a
  * Sapphire Rapids VM 41 to 43 GB/s, a page after the other 25 to 28. More places gained nothing, shorter runs lost. */
 #define AE_RUN 64 /* 2048 k */
@@ -221,8 +221,8 @@ static inline bool ae_act_wants_tiles(const ae_act_need *need, ae_dot dot, uint3
  *   w_j = p_j * cd_j, W and u_j as above;  o[i] = (float)(sum_j u_j * code_j[i]) * (W / AE_KV_WEIGHT), of two planes
  *         fmaf((float)high sum, 128, (float)low sum) * (W / AE_KV_WEIGHT)
  * The values that come out are turned, too: in the end, after 1 / L, y is turned back: turned once more, times 1 / hc. */
-/* e^-60 is nothing beside 1, yet products with it are normal numbers: subnormal ones take a CPU a hundred cycles each (1B
- * shape, random weights, 16 rows behind 4096 positions: half of the time of attention over q8_0). */
+/* e^-60 is nothing compared with 1, yet products with it are normal numbers: subnormal ones take a CPU a hundred cycles (1B
+ * shape, random weights, 16 rows after 4096 positions: half of the time of attention over q8_0). */
 #define AE_ATTN_LOWEST (-60.0f)
 #define AE_KV_WEIGHT 16383.0f /* two digits of seven bits: as bytes they are signed and unsigned at once */
 #define AE_KV_QUERY 16256.0f  /* two signed digits, 128 * hi + lo with lo from -64 to 63 */
@@ -295,7 +295,7 @@ static inline uint16_t ae_kv_half(float x)
     return x == x ? ae_f32_to_f16(x) : 0x7E00;
 }
 
-/* q8_0: bytes of K, of V; scales behind both. */
+/* q8_0: bytes of K, of V; scales after both. */
 #define AE_KV8_DIM(head_dim) (((size_t)(head_dim) + 15) / 16 * 16)
 #define AE_KV8_CODES(head_dim) (AE_KV_PAGE * AE_KV8_DIM(head_dim))
 

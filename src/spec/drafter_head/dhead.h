@@ -40,7 +40,7 @@ typedef enum ae_dhead_kind {
 
 typedef enum ae_dhead_fc_norm {
     AE_FC_NORM_NONE,
-    AE_FC_NORM_EACH,  /* each tap by itself, weights [n_taps][n_target_embd] one behind the other (EAGLE-3.1) */
+    AE_FC_NORM_EACH,  /* each tap by itself, weights [n_taps][n_target_embd] one after the other (EAGLE-3.1) */
     AE_FC_NORM_JOINT, /* all taps together, weights [n_taps * n_target_embd] (norm_before_fc) */
 } ae_dhead_fc_norm;
 

@@ -5,7 +5,7 @@
  *
  * Row P of a sequence takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the
  * token at P + 2. There are two kinds, and a pass runs rows of one kind, of any sequences:
- *   true rows     their feature came from the target. They stay, in order: row P sits behind row P - 1.
+ *   true rows     their feature came from the target. They stay, in order: row P sits after row P - 1.
  *   drafted rows  their feature is what the head itself put out for the row before: the newest true row (parent -1) or
  *                 another drafted row. They form a tree on the newest true row, and are dropped all together.
  * Of several MTP blocks (n_layers > 1) the one numbered d runs drafted rows of depth d, the last one all deeper ones, and all

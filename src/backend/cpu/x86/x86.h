@@ -62,8 +62,8 @@ void ae_avx512_latent_attention_q8(const ae_attn_tile *tile);
 void ae_avx512_latent_unturn(float *y, uint32_t n);
 void ae_avx512_attention_merge(const ae_attn_tile *tile, ae_attn_state *state, bool last);
 void ae_avx512_l2norm(const float *x, float eps, uint32_t n, float *y);
-void ae_avx512_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps, uint32_t n,
-                bool silu, float *y);
+void ae_avx512_conv(const float *const *rows, const float *weight, size_t stride, const float *bias, uint32_t n_taps,
+                    uint32_t n, bool silu, float *y);
 void ae_avx512_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d);
 void ae_avx512_state_step(const float *from, float *to, const ae_state_step *step);
 
