@@ -5,7 +5,12 @@
  *     The last parameter, `error`, may be NULL; if given, it is owned by the caller and receives a
  *     sentence that names the file or option, what was found, and what would work.
  *   - What you load/create you free; `free` functions accept NULL.
- *   - A getter lends: what it returns lives as long as the object it was asked of.
+ *   - A getter lends: what it returns lives as long as the object it was asked of. Texts of functions without an object (names
+ *     of values) have static storage.
+ *   - Any thread may call a function at any time, unless its comment or the next section says otherwise. A `free` function is
+ *     called once nobody uses the object any more.
+ *   - "Errors" lists what a function may return besides OK. Functions that do not return an aerie_status cannot fail, unless
+ *     their comment says how they tell.
  *   - Structs grow from version to version at their end. One that a caller fills begins with its size, which its `_default`
  *     function (or `_init`, for languages that cannot call inline functions) sets along with all fields: what a caller
  *     compiled with an older header does not know keeps its default, and what an older library does not know is refused with a
@@ -15,12 +20,12 @@
  *   - A model is immutable once loaded and may be shared by threads and sessions.
  *
  * Threads and lifetimes of a session
- *   - One thread at a time steps it: aerie_step, aerie_poll, aerie_wait, aerie_generate, the measuring functions and
- *     aerie_session_free belong to that thread.
- *   - Any thread may call aerie_submit, aerie_cancel, aerie_task_ended and, for a task that has ended, aerie_task_stats and
- *     aerie_task_free at any time.
- *   - The model, draft model and head outlive the session; a session ends its tasks when it is freed, and no function may be
- *     called for the session's tasks then but aerie_task_stats, aerie_task_ended and aerie_task_free.
+ *   - One thread at a time steps it: aerie_step, aerie_poll, aerie_wait, aerie_generate, the functions of saved sequences, of
+ *     measuring and of importance matrices, and aerie_session_free belong to that thread.
+ *   - Any thread may call aerie_submit, aerie_cancel, aerie_task_ended, aerie_task_free, the session's getters
+ *     (aerie_session_n_ctx and such) and, for a task that has ended, aerie_task_stats at any time.
+ *   - The model, draft model, head and thread pool outlive the session. A session ends its tasks when it is freed; then no
+ *     function may be called for them but aerie_task_stats, aerie_task_ended and aerie_task_free.
  *   - A log is called by the thread that called the library, before that call returns; see "Log".
  *   - A request's callbacks run inside aerie_step, on the stepping thread. They may submit and cancel; they may not step,
  *     poll or free the session. What an event points to is valid during the call.
@@ -82,7 +87,7 @@ typedef struct aerie_error {
     char text[512]; /* one sentence, NUL-terminated UTF-8, cut if longer */
 } aerie_error;
 
-/* "0.1.0" */
+/* "0.1.0". Static storage. */
 AERIE_API const char *aerie_version(void);
 /* The sentence of the list above. Static storage. */
 AERIE_API const char *aerie_status_text(aerie_status status);
@@ -169,10 +174,11 @@ AERIE_API const char *aerie_backend_names(void);
 
 AERIE_INITIALISER(model_params)
 
-/* Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how much is needed), CANCELLED (by progress), ARGUMENT
- * (an override that cannot be read, an unknown backend or CPU level). */
+/* *model is the caller's. params NULL: the defaults. Errors: IO, FORMAT, UNSUPPORTED (what, and what is known), MEMORY (how
+ * much is needed), CANCELLED (by progress), ARGUMENT (an override that cannot be read, an unknown backend or CPU level). */
 AERIE_API aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params,
                                         aerie_error *error);
+/* After its sessions and drafter heads have been freed. NULL is fine. */
 AERIE_API void aerie_model_free(aerie_model *model);
 
 /* How the vector of a text is made of those of its tokens. */
@@ -207,28 +213,30 @@ typedef struct aerie_model_info {
     aerie_pooling pooling;               /* what AERIE_POOLING_AUTO stands for; AUTO for vocab_only */
 } aerie_model_info;
 
-/* size: sizeof *info. */
+/* Fills *info. size: sizeof *info. */
 AERIE_API void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size_t size);
 
-/* The file's metadata: key i of aerie_model_n_metadata, *key the caller's (aerie_free). Any thread. Errors: ARGUMENT,
- * MEMORY. */
+/* Entries of the file's metadata, overrides included. */
 AERIE_API size_t aerie_model_n_metadata(const aerie_model *model);
+/* The key of entry i. *key is the caller's (aerie_free). Errors: ARGUMENT (there is no such entry), MEMORY. */
 AERIE_API aerie_status aerie_model_metadata_key(const aerie_model *model, size_t i, char **key, aerie_error *error);
 /* The value under a key as text, with the overrides that the model was loaded with: strings as they are, lists as
  * "[1, 2]" with strings in quotes; n (may be NULL) its bytes, type (may be NULL) "u32", "string", "array" ..., in static
- * storage. *value is the caller's (aerie_free); NULL, and OK, if there is no such key. Any thread. Errors: MEMORY. */
+ * storage. *value is the caller's (aerie_free); NULL, and OK, if there is no such key. Errors: MEMORY. */
 AERIE_API aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key, char **value, size_t *n,
                                                 const char **type, aerie_error *error);
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
-/* Ids of text[0..n), any bytes. add_special: BOS/EOS where the model wants them; parse_special: text like
- * <|im_start|> becomes its control token. *tokens is owned by the caller (aerie_free). */
+/* Ids of text[0..n), any bytes. add_special: BOS/EOS where the model wants them; parse_special: text like <|im_start|>
+ * becomes its control token. *tokens is owned by the caller (aerie_free). Errors: LIMIT (too long a text), MEMORY. */
 AERIE_API aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special,
                                       bool parse_special, int32_t **tokens, size_t *n_tokens, aerie_error *error);
-/* The bytes of the tokens, NUL-terminated, owned by the caller; special: control tokens are spelled out. */
+/* The bytes of the tokens, NUL-terminated, owned by the caller (aerie_free); special: control tokens are spelled out. Errors:
+ * ARGUMENT (a token out of range), MEMORY. */
 AERIE_API aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special,
                                         char **text, size_t *n, aerie_error *error);
+/* Whether the token ends a generation; false for ids out of range. */
 AERIE_API bool aerie_token_is_eog(const aerie_model *model, int32_t token);
 
 /* As numbered in GGUF files. */
@@ -249,7 +257,7 @@ typedef struct aerie_token_info {
     bool is_eog;      /* ends a generation */
 } aerie_token_info;
 
-/* size: sizeof *info. false: there is no such token. Any thread. */
+/* Fills *info. size: sizeof *info. false: there is no such token. */
 AERIE_API bool aerie_token_info_get(const aerie_model *model, int32_t token, aerie_token_info *info, size_t size);
 
 typedef enum aerie_special {
@@ -268,10 +276,11 @@ typedef enum aerie_special {
     AERIE_SPECIAL_FIM_SEP,
 } aerie_special;
 
-/* The id, by the file's key or, for FIM tokens and SEP, by the usual spellings; -1: the model has none. Any thread. */
+/* The id, by the file's key or, for FIM tokens and SEP, by the usual spellings; -1: the model has none. */
 AERIE_API int32_t aerie_token_special(const aerie_model *model, aerie_special which);
-/* Whether aerie_tokenize with add_special begins with BOS, ends with EOS. Any thread. */
+/* Whether what aerie_tokenize with add_special returns begins with BOS. */
 AERIE_API bool aerie_model_adds_bos(const aerie_model *model);
+/* Whether it ends with EOS. */
 AERIE_API bool aerie_model_adds_eos(const aerie_model *model);
 
 typedef struct aerie_message {
@@ -279,8 +288,8 @@ typedef struct aerie_message {
     const char *content; /* UTF-8 */
 } aerie_message;
 
-/* The conversation as the model's own chat template writes it, for aerie_chat_tokenize; text as in aerie_detokenize.
- * UNSUPPORTED when the model has no template. */
+/* The conversation as the model's own chat template writes it, for aerie_chat_tokenize; text as in aerie_detokenize. Errors:
+ * UNSUPPORTED (the model has no template), FORMAT and LIMIT (as aerie_chat_render), MEMORY. */
 AERIE_API aerie_status aerie_chat_prompt(const aerie_model *model, const aerie_message *messages, size_t n_messages,
                                          bool add_generation_prompt, char **text, size_t *n, aerie_error *error);
 
@@ -308,9 +317,10 @@ typedef struct aerie_chat {
 /* All zeros but for the size. */
 AERIE_INITIALISER(chat)
 
-/* As Hugging Face transformers renders it. Limits, not the caller, end a hostile template. model may be NULL if a template is
- * given. FORMAT and LIMIT: the template or one of the JSON texts, by name, line and column; what the template itself raises
- * comes behind its name. */
+/* As Hugging Face transformers renders it. Limits, not the caller, end a hostile template. model may be NULL if a template
+ * is given. *text is the caller's (aerie_free). Errors: FORMAT and LIMIT (the template or one of the JSON texts, by name,
+ * line and column; what the template itself raises follows its name), UNSUPPORTED (the model has no template), ARGUMENT (no
+ * template and no model, or no messages), MEMORY. */
 AERIE_API aerie_status aerie_chat_render(const aerie_model *model, const aerie_chat *chat, char **text, size_t *n,
                                          aerie_error *error);
 /* Templates that many models share, by llama.cpp's names: "chatml", "llama3", "gemma" ... Jinja text in static storage; NULL
@@ -318,13 +328,15 @@ AERIE_API aerie_status aerie_chat_render(const aerie_model *model, const aerie_c
 AERIE_API const char *aerie_chat_template_builtin(const char *name);
 /* Name i of them; NULL after the last. */
 AERIE_API const char *aerie_chat_template_name(size_t i);
-/* The tokens of a conversation: what aerie_chat_render writes, tokenized so that control tokens come from the template alone. A
- * message or tool that spells one ("<|im_end|>") is text, also in part, unless chat->special_in_messages. Texts without such
- * spellings have the tokens that aerie_chat_tokenize gives. text and n, which may be NULL, receive what was written. */
+/* The tokens of a conversation: what aerie_chat_render writes, tokenized so that control tokens come from the template
+ * alone. A message or tool that spells one ("<|im_end|>") is text, also in part, unless chat->special_in_messages. Texts
+ * without such spellings have the tokens that aerie_chat_tokenize gives. text and n, which may be NULL, receive what was
+ * written. *tokens and *text are the caller's (aerie_free). Errors: those of aerie_chat_render. */
 AERIE_API aerie_status aerie_chat_tokens(const aerie_model *model, const aerie_chat *chat, int32_t **tokens, size_t *n_tokens,
                                          char **text, size_t *n, aerie_error *error);
 /* Tokens of a prompt in which every control token that is spelled is meant: as aerie_tokenize with add_special and
- * parse_special, but a BOS that a template wrote is not doubled. */
+ * parse_special, but a BOS that a template wrote is not doubled. *tokens is the caller's (aerie_free). Errors: LIMIT,
+ * MEMORY. */
 AERIE_API aerie_status aerie_chat_tokenize(const aerie_model *model, const char *text, size_t n, int32_t **tokens,
                                            size_t *n_tokens, aerie_error *error);
 
@@ -332,7 +344,7 @@ AERIE_API aerie_status aerie_chat_tokenize(const aerie_model *model, const char 
 
 /* Steps that turn logits into candidates; each is off at its parameters' neutral values. docs/sampling.md. */
 typedef enum aerie_sampler {
-    AERIE_SAMPLER_END, /* behind the last step of a list */
+    AERIE_SAMPLER_END, /* after the last step of a list */
     AERIE_SAMPLER_PENALTIES,
     AERIE_SAMPLER_DRY,
     AERIE_SAMPLER_TOP_N_SIGMA,
@@ -346,9 +358,10 @@ typedef enum aerie_sampler {
 
 #define AERIE_MAX_SAMPLERS 16 /* steps in a chain */
 
-/* llama.cpp's: "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature", and the letter of
- * each ('e', 'd', 's', 'k', 'y', 'p', 'm', 'x', 't'). NULL and 0 for END and unknown values. */
+/* llama.cpp's: "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature". NULL for END and
+ * unknown values. */
 AERIE_API const char *aerie_sampler_name(aerie_sampler sampler);
+/* The letter of each, in the same order: 'e', 'd', 's', 'k', 'y', 'p', 'm', 'x', 't'. 0 for END and unknown values. */
 AERIE_API char aerie_sampler_letter(aerie_sampler sampler);
 /* Also by llama.cpp's other spellings ("top-k", "nucleus", "temp" ...). false for an unknown name. */
 AERIE_API bool aerie_sampler_parse(const char *name, aerie_sampler *sampler);
@@ -390,6 +403,7 @@ typedef struct aerie_sampling {
     uint64_t reserved[16];
 } aerie_sampling;
 
+/* Temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, everything else off, seed 0. */
 AERIE_API aerie_sampling aerie_sampling_default(void);
 
 /* ---- Grammars ------------------------------------------------------------------------------------ */
@@ -398,7 +412,8 @@ AERIE_API aerie_sampling aerie_sampling_default(void);
  * with, with and without speculation the same (law 1). Immutable; may be shared by threads and sessions. */
 typedef struct aerie_grammar aerie_grammar;
 
-/* GBNF as llama.cpp has it; the text begins with the rule `root`. Errors: FORMAT (line and column), LIMIT, MEMORY. */
+/* GBNF as llama.cpp has it; the text begins with the rule `root`. *grammar is the caller's. Errors: FORMAT (line and
+ * column), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error);
 typedef struct aerie_schema_params {
     size_t size;
@@ -410,12 +425,12 @@ typedef struct aerie_schema_params {
 
 AERIE_INITIALISER(schema_params)
 
-/* A JSON schema; docs/grammars.md says which keywords are enforced. What cannot be (uniqueItems, not, a format nobody knows) is
- * passed over, and params->log is told so, in one sentence for all. params NULL: the defaults. Errors: FORMAT (not JSON, not a
- * schema), UNSUPPORTED (params->strict: a keyword and its place), LIMIT, MEMORY. */
+/* A JSON schema; docs/grammars.md says which keywords are enforced. What cannot be (uniqueItems, not, a format nobody knows)
+ * is passed over, and params->log is told so, in one sentence for all. params NULL: the defaults. *grammar is the caller's.
+ * Errors: FORMAT (not JSON, not a schema), UNSUPPORTED (params->strict: a keyword and its place), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
                                                         const aerie_schema_params *params, aerie_error *error);
-/* The same, strict. */
+/* The same with `strict` and no log, and the same errors. */
 AERIE_API aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard,
                                                    aerie_error *error);
 /* A part of a lazy grammar: `text`, then a text of `grammar`. */
@@ -442,9 +457,10 @@ AERIE_INITIALISER(lazy_params)
  * free text, triggers and the texts of parts; in a part's grammar there are none. Errors: ARGUMENT (no triggers, no parts, an
  * empty trigger), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy_params *params, aerie_error *error);
-/* Sessions that still use it keep it. */
+/* At any time: requests that still use it keep it. NULL is fine. */
 AERIE_API void aerie_grammar_free(aerie_grammar *grammar);
-/* Is text[0..n) a text of the grammar? *n_good: bytes of it that some text of the grammar begins with. */
+/* Is text[0..n) a text of the grammar? *n_good: bytes of it that some text of the grammar begins with. Errors: LIMIT (the
+ * grammar has too many ways to go on, or nests too deep), MEMORY. */
 AERIE_API aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text, size_t n, bool *accepted,
                                            size_t *n_good, aerie_error *error);
 
@@ -479,7 +495,7 @@ typedef struct aerie_drafter_head_params {
     uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
     bool mmap, no_mmap; /* as in aerie_model_params */
     uint32_t n_vocab;   /* a head that drafts from the model's whole vocabulary looks at its first n_vocab tokens only; 0:
-                         * at all */
+                         * at all of them */
     aerie_log log;
 } aerie_drafter_head_params;
 
@@ -493,13 +509,15 @@ AERIE_API bool aerie_file_is_drafter_head(const char *path);
  * of a split file ("-00001-of-00003") does not count. Of files beside it only names are compared: loading one tells whether it
  * is a head, and one that fits. *path is owned by the caller (aerie_free); NULL: there is none. Errors: ARGUMENT, MEMORY. */
 AERIE_API aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error);
-/* The same of one kind: EAGLE3 looks beside the model only, MTP for MTP blocks only. AUTO: any; others have none. */
-AERIE_API aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, aerie_spec_type type, aerie_error *error);
-/* path: a head's file, or a model's that holds MTP blocks, such as the model's own. The model must outlive the head. Errors:
- * IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what
- * differs), MEMORY. */
+/* The same of one kind: EAGLE3 looks beside the model only, MTP for MTP blocks only. AUTO: any; others have none. The same
+ * errors. */
+AERIE_API aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, aerie_spec_type type,
+                                                    aerie_error *error);
+/* path: a head's file, or a model's that holds MTP blocks, such as the model's own. *head is the caller's; the model outlives
+ * it. Errors: IO, UNSUPPORTED (not a head), FORMAT (damaged, or made for another model: what differs), MEMORY. */
 AERIE_API aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,
-                                       const aerie_drafter_head_params *params, aerie_error *error);
+                                               const aerie_drafter_head_params *params, aerie_error *error);
+/* After the sessions that use it have been freed. NULL is fine. */
 AERIE_API void aerie_drafter_head_free(aerie_drafter_head *head);
 
 typedef struct aerie_drafter_head_info {
@@ -538,14 +556,36 @@ typedef struct aerie_spec {
     uint32_t top_k;                 /* of a tree: children looked at per node; 0 = as the drafter likes */
     uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64;
                                      * 0: as the head was made */
-    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, MTP, trees AUTO and OFF: text seen before is continued beside
-                                     * their drafts */
+    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, MTP, trees AUTO and OFF: besides their own drafts, text
+                                     * seen before is continued */
     bool optional;                  /* AUTO: a head or draft model that cannot be used is left out, with a warning, instead of
                                      * failing the session */
     uint64_t reserved[16];
 } aerie_spec;
 
+/* Type and tree AUTO, 16 tokens ahead, with n-grams; everything else 0. */
 AERIE_API aerie_spec aerie_spec_default(void);
+
+/* ---- Thread pools ------------------------------------------------------------------------------------
+
+ * Threads that several sessions compute on, of any models. By default each session has threads of its own; sessions that
+ * are busy at the same time then compete for the cores, which costs more than it gains. Sessions on one pool take turns
+ * instead, a step or a pass of the measuring functions at a time, in the order in which they ask. They may be stepped by
+ * different threads or by the same one. Answers do not depend on the pool (law 1).
+ *
+ * Callbacks of requests run during their session's turn: while one does not return, the other sessions of the pool wait. It
+ * may not wait for one of them to be stepped by another thread. */
+
+typedef struct aerie_pool aerie_pool;
+
+/* n_threads: that compute at a time, 1 to 1024, the stepping thread among them; 0 = a thread per core that this process may
+ * use. The pool is the caller's; it outlives its sessions. Any thread. Errors: ARGUMENT, MEMORY, INTERNAL (the system starts
+ * no more threads). */
+AERIE_API aerie_status aerie_pool_create(aerie_pool **pool, uint32_t n_threads, aerie_error *error);
+/* After all of its sessions have been freed. Any thread. NULL is fine. */
+AERIE_API void aerie_pool_free(aerie_pool *pool);
+/* How many threads compute at a time. Any thread. Cannot fail. */
+AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
 
 /* ---- Sessions --------------------------------------------------------------------------------------- */
 
@@ -579,20 +619,22 @@ typedef struct aerie_session_params {
     uint32_t taps[AERIE_MAX_TAPS]; /* the residual stream before this layer, 0 to n_layers (after the last, before the final
                                     * norm), or AERIE_TAP_NORMED */
     aerie_spec spec;
-    const struct aerie_session *threads_of; /* run on the threads of this session instead of own ones: it outlives the new one, has
-                                             * a model of the same backend, and one thread steps both. n_threads is not read.
-                                             * NULL: own threads */
-    uint32_t n_checkpoints; /* of models with recurrent layers: states kept to return to, of all sequences, beside one for the end of
-                             * each. A request whose prompt begins as an earlier one did is computed from the last of these
-                             * before they differ: the same output, but less time. Other models need none */
+    aerie_pool *pool;       /* run on these threads, which outlive the session, instead of own ones; n_threads is not read then.
+                             * NULL: own threads */
+    uint32_t n_checkpoints; /* of models with recurrent layers: states kept to return to, of all sequences, beside one for the
+                             * end of each. A request whose prompt begins as an earlier one did is computed from the last of
+                             * these before they differ: the same output, but less time. Other models need none */
     aerie_log log;
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)
-/* Errors: ARGUMENT, MEMORY (needed and available), UNSUPPORTED (a draft model whose vocabulary shares too little). */
+/* *session is the caller's. Errors: ARGUMENT, MEMORY (needed and available), UNSUPPORTED (a draft model whose vocabulary shares
+ * too little), INTERNAL (the system starts no more threads). */
 AERIE_API aerie_status aerie_session_create(aerie_session **session, const aerie_model *model,
                                             const aerie_session_params *params, aerie_error *error);
+/* On the stepping thread, outside of callbacks. NULL is fine. */
 AERIE_API void aerie_session_free(aerie_session *session);
+/* Positions of a sequence, as given or by default. */
 AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
 
 /* The KV cache's pages, which all sequences share. */
@@ -619,18 +661,20 @@ typedef struct aerie_overlap {
 /* size: sizeof *overlap. false: there is no draft model, or its vocabulary is the target's. */
 AERIE_API bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap, size_t size);
 
-/* Memory that a model file and a session on it need, counted without loading any weights. plan_size: sizeof *plan. */
+/* What aerie_memory_plan_get finds. */
 typedef struct aerie_memory_plan {
     uint64_t weight_bytes;    /* packed weights */
     uint64_t session_bytes;   /* KV cache, activations, tables */
     uint64_t available_bytes; /* what the machine can give now; 0 = unknown */
 } aerie_memory_plan;
 
+/* Memory that a model file and a session on it need, counted without loading any weights. plan_size: sizeof *plan. Errors:
+ * those of aerie_model_load, and ARGUMENT for parameters of a session that cannot be. */
 AERIE_API aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
                                              const aerie_session_params *session_params, aerie_memory_plan *plan,
                                              size_t plan_size, aerie_error *error);
 /* What a draft model beside the model of `path` needs. Its context may have to be larger than the model's: with another
- * tokenizer the same text may be more tokens. */
+ * tokenizer the same text may be more tokens. The same errors, and UNSUPPORTED (a vocabulary that shares too little). */
 AERIE_API aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, const aerie_model_params *model_params,
                                                const aerie_session_params *session_params, aerie_memory_plan *plan,
                                                size_t plan_size, aerie_error *error);
@@ -671,7 +715,8 @@ typedef struct aerie_request {
                               * order and after the callback of the token drawn from it. The last token of an answer that does
                               * not end by itself (EOG) may never be run. NULL: not called */
     size_t id;                    /* told with its events and rows; aerie_generate numbers requests itself */
-    aerie_token_callback *token;  /* called by aerie_step for its events; NULL: they wait for aerie_poll. aerie_generate sets it */
+    aerie_token_callback *token;  /* called by aerie_step for its events; NULL: they wait for aerie_poll. aerie_generate sets
+                                   * it */
     void *user;                   /* for token, progress and row; aerie_generate sets it */
     bool special;                 /* control tokens are part of the answer's text, spelled out, but for those that end a
                                    * generation; stop strings see them, too */
@@ -740,32 +785,32 @@ typedef struct aerie_stats {
 AERIE_API aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task,
                                     aerie_error *error);
 /* One pass over the rows of all sequences: chunks of prompts, tokens, drafts. Requests wait in the order of their submission
- * while n_seqs others run. Does nothing when there is nothing to do. Errors: MEMORY, INTERNAL; the tasks that ran have ended
- * with that error then, and the session goes on with the next. */
+ * while n_seqs others run. Does nothing when there is nothing to do. The stepping thread. Errors: MEMORY, INTERNAL; the
+ * tasks that ran have ended with that error then, and the session goes on with the next. */
 AERIE_API aerie_status aerie_step(aerie_session *session, aerie_error *error);
 /* The next event of a request without a token callback; NULL: there is none now. Valid until the next call of aerie_poll or
- * aerie_step. */
+ * aerie_step. The stepping thread. */
 AERIE_API const aerie_token_event *aerie_poll(aerie_session *session);
-/* Waits until there is something to step, at most so many seconds; true: there is. */
+/* Waits until there is something to step, at most so many seconds; true: there is. The stepping thread. */
 AERIE_API bool aerie_wait(aerie_session *session, double seconds);
-/* Tasks submitted that have not ended. Any thread. */
+/* Tasks submitted that have not ended. */
 AERIE_API size_t aerie_session_n_tasks(const aerie_session *session);
 /* The task ends at the next step with AERIE_STOP_CALLER, if it has not ended by then. Any thread. */
 AERIE_API void aerie_cancel(aerie_task *task);
 /* Whether its last event was told or waits to be polled. Any thread. */
 AERIE_API bool aerie_task_ended(const aerie_task *task);
-/* Final once the task has ended; lent by the task. */
+/* Final once the task has ended, and not to be read before; lent by the task. */
 AERIE_API const aerie_stats *aerie_task_stats(const aerie_task *task);
-/* Cancels it if need be; no callback begins after the call. NULL is fine. */
+/* Cancels it if need be; no callback begins after the call. Any thread. NULL is fine. */
 AERIE_API void aerie_task_free(aerie_task *task);
 
-/* Generates all requests, up to n_seqs at once. All have the size that the first one says. stats [n_requests] may be NULL;
- * stats_size: sizeof *stats.
- * All requests are checked before anything is generated. One that cannot be served is refused alone: the callback is told
- * once, its stats.error says why, and the others are answered. The call then returns the status of the first one refused,
- * with its number (from 0) in the sentence if there are several. Refusals: ARGUMENT (no tokens, a token out of range,
- * sampling parameters, stop strings, log-probabilities), LIMIT (a prompt longer than the context: both numbers; a grammar that
- * begins in too many ways), MEMORY. A failure of a pass ends all requests: MEMORY, INTERNAL. */
+/* Generates all requests, up to n_seqs at once, on the calling thread, which is the stepping one. All have the size that the
+ * first one says. stats [n_requests] may be NULL; stats_size: sizeof *stats. All requests are checked before anything is
+ * generated. One that cannot be served is refused alone: the callback is told once, its stats.error says why, and the others
+ * are answered. The call then returns the status of the first one refused, with its number (from 0) in the sentence if there
+ * are several. Refusals: ARGUMENT (no tokens, a token out of range, sampling parameters, stop strings, log-probabilities),
+ * LIMIT (a prompt longer than the context: both numbers; a grammar that begins in too many ways), MEMORY. A failure of a
+ * pass ends all requests: MEMORY, INTERNAL. */
 AERIE_API aerie_status aerie_generate(aerie_session *session, const aerie_request *requests, size_t n_requests,
                                       aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
                                       aerie_error *error);
@@ -782,42 +827,46 @@ typedef struct aerie_embedder_params {
     size_t size;
     uint32_t n_ctx;     /* tokens of a text, at most; 0 = what the model was trained for, of other models than encoders at
                          * most 4096 */
-    uint32_t n_batch;   /* tokens of a pass over the weights, of several texts; 0 = 512. Encoders take whole texts, so of them it
+    uint32_t n_batch;   /* tokens of a pass over the weights, of several texts; 0 = 512. Encoders take whole texts, so theirs
                          * is at least n_ctx */
     uint32_t n_threads; /* 0 = a thread per core that this process may use */
     aerie_pooling pooling;
-    int32_t normalize;  /* 2: to length 1 (default); 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760; any p
-                         * up to 64: to p-norm 1; -1: not at all. With RANK nothing is done */
+    int32_t normalize;  /* 2: to length 1 (default); 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760;
+                         * any p up to 64: to p-norm 1; -1: not at all. With RANK nothing is done */
 } aerie_embedder_params;
 
 AERIE_INITIALISER(embedder_params)
 
-/* The model outlives the embedder. Errors: ARGUMENT (no weights, numbers out of range), UNSUPPORTED (RANK of a model without a
- * classification head), MEMORY (how much is needed). */
+/* *embedder is the caller's; the model outlives it. Errors: ARGUMENT (no weights, numbers out of range), UNSUPPORTED (RANK
+ * of a model without a classification head), MEMORY (how much is needed). */
 AERIE_API aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model *model,
                                              const aerie_embedder_params *params, aerie_error *error);
+/* NULL is fine. */
 AERIE_API void aerie_embedder_free(aerie_embedder *embedder);
 /* Numbers of a vector: the model's n_embd; 1 with RANK. */
 AERIE_API uint32_t aerie_embedder_n_out(const aerie_embedder *embedder);
 /* Tokens of a text, at most. */
 AERIE_API uint32_t aerie_embedder_n_ctx(const aerie_embedder *embedder);
-/* Never AUTO. */
+/* The pooling in use, never AUTO. */
 AERIE_API aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder);
 
 /* A text as tokens; aerie_tokenize with add_special makes them. */
 typedef struct aerie_embed_text {
     const int32_t *tokens; /* [n_tokens], lent for the call */
     size_t n_tokens;
-    size_t n_first;        /* tokens from here on are those of a second text (aerie_rerank_tokens); 0, n_tokens: there is none */
+    size_t n_first;        /* tokens from here on are those of a second text (aerie_rerank_tokens); 0, n_tokens: there is
+                            * none */
     uint64_t reserved[2];
 } aerie_embed_text;
 
-/* vectors [n][aerie_embedder_n_out] is the caller's. Errors: ARGUMENT (a text without tokens, an unknown token), LIMIT (a text
- * longer than n_ctx: which, and how long); nothing is computed then. */
+/* Fills vectors [n][aerie_embedder_n_out], which is the caller's. Errors: ARGUMENT (a text without tokens, an unknown token),
+ * LIMIT (a text longer than n_ctx: which, and how long); nothing is computed then. INTERNAL: an operation of the backend
+ * failed. */
 AERIE_API aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors,
                                    aerie_error *error);
 /* The tokens of a query and a document that a reranking model judges together: BOS query EOS document EOS, where the vocabulary
- * has these. tokens as in aerie_tokenize; *n_first: where the document begins. Text like [SEP] is text. Any thread. */
+ * has these. *n_first: where the document begins. Text like [SEP] is text. *tokens is the caller's (aerie_free). Errors: LIMIT,
+ * MEMORY. */
 AERIE_API aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
                                            size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first,
                                            aerie_error *error);
@@ -830,10 +879,10 @@ AERIE_API aerie_status aerie_rerank_tokens(const aerie_model *model, const char 
  * byte. With another seed, sampling or grammar it is a fork: save once, submit as many as you like. What cannot be used
  * (another model, other RoPE parameters or overrides, another type of KV cache, damaged bytes) is refused with a sentence.
  *
- * The bytes are checked against accidents. Who writes them on purpose decides what the model has seen, for this sequence and
- * for later ones that begin with the same tokens: load none that you would not trust with that.
+ * The bytes are checked for damage by accident, not for forgery: whoever makes such bytes decides what the model takes for its
+ * text, in this sequence and in later ones that begin with the same tokens. Load only bytes from a source that you trust.
  *
- * All these functions belong to the stepping thread, outside of callbacks; aerie_saved_tokens may be called anywhere. */
+ * These functions belong to the stepping thread, outside of callbacks; aerie_saved_tokens may be called anywhere. */
 
 /* A task that has not ended, between steps: waiting, in its prompt or in its answer. *data is the caller's (aerie_free).
  * Events that wait for aerie_poll are not part of it. Errors: ARGUMENT (the task has ended; called by a callback), MEMORY. */
@@ -848,30 +897,39 @@ AERIE_API aerie_status aerie_prefix_save(aerie_session *session, const int32_t *
 AERIE_API aerie_status aerie_prefix_load(aerie_session *session, const void *data, size_t n, size_t *n_loaded,
                                          aerie_error *error);
 /* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far. *tokens is the
- * caller's (aerie_free). Any thread. Errors: FORMAT, UNSUPPORTED, MEMORY. */
+ * caller's (aerie_free). Errors: FORMAT, UNSUPPORTED, MEMORY. */
 AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,
                                           aerie_error *error);
 
-/* ---- Measuring ------------------------------------------------------------------------------------------- */
+/* ---- Measuring -------------------------------------------------------------------------------------------
 
-/* Logits of every token of a text, positions from 0: callback per position with logits [n_vocab]; false stops. */
+ * These functions belong to the stepping thread, outside of callbacks and while no task runs: they empty the session's
+ * cache. */
+
+/* Of a position, from 0 on: logits [n_vocab], valid during the call. false: enough. */
 typedef bool aerie_logits_callback(void *user, size_t position, const float *logits);
+/* Logits of every token of a text. Errors: LIMIT (longer than the context), ARGUMENT (a token out of range), INTERNAL (an
+ * operation of the backend failed). */
 AERIE_API aerie_status aerie_eval(aerie_session *session, const int32_t *tokens, size_t n_tokens,
                                   aerie_logits_callback *callback, void *user, aerie_error *error);
 
 /* As aerie_eval, but of positions from `first` on only: those before them cost no logits. The callback is called by several
- * threads at once, and after a false one for no position of a later pass. */
+ * threads at once, and after a false one for no position of a later pass. It may call no function of a session. The same
+ * errors. */
 AERIE_API aerie_status aerie_eval_from(aerie_session *session, const int32_t *tokens, size_t n_tokens, size_t first,
                                        aerie_logits_callback *callback, void *user, aerie_error *error);
 
-/* As aerie_eval, with the tapped hidden rows of each position: features [n_taps][n_embd] f32, in the order of
- * params.taps. ARGUMENT for a session without taps. For training and checking drafter heads. */
+/* As aerie_logits_callback, with the tapped hidden rows of the position: features [n_taps][n_embd] f32, in the order of
+ * params.taps. */
 typedef bool aerie_features_callback(void *user, size_t position, const float *logits, const float *features);
+/* As aerie_eval, for training and checking drafter heads. Errors: those of aerie_eval, ARGUMENT for a session without taps,
+ * MEMORY. */
 AERIE_API aerie_status aerie_eval_features(aerie_session *session, const int32_t *tokens, size_t n_tokens,
                                            aerie_features_callback *callback, void *user, aerie_error *error);
 
-/* Seconds of one target pass over n_rows rows behind n_context cached positions, n_runs times: seconds [n_runs].
- * all_logits: every row exports logits, as in verification; else the last one only, as in a prompt. */
+/* Seconds of one target pass over n_rows rows after n_context cached positions, n_runs times: seconds [n_runs].
+ * all_logits: every row exports logits, as in verification; else the last one only, as in a prompt. Errors: ARGUMENT (so many
+ * rows do not fit a pass or the context), MEMORY, INTERNAL. */
 AERIE_API aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n_context, bool all_logits,
                                        uint32_t n_runs, double *seconds, aerie_error *error);
 
@@ -900,17 +958,19 @@ typedef struct aerie_imatrix_info {
     uint64_t n_rows;   /* that the most used matrix has met */
 } aerie_imatrix_info;
 
-/* Collects from now on until it is freed, which is before the session is. The output's bytes stay the same. Errors: ARGUMENT (a
+/* Collects from now on until it is freed, which is before the session is. The output's bytes stay the same. *imatrix is the
+ * caller's. Errors: ARGUMENT (a
  * head is asked for and there is none; the session has a collection already), UNSUPPORTED (by the backend), MEMORY. */
 AERIE_API aerie_status aerie_imatrix_create(aerie_imatrix **imatrix, aerie_session *session, const aerie_imatrix_params *params,
                                             aerie_error *error);
+/* Ends the collection. NULL is fine. */
 AERIE_API void aerie_imatrix_free(aerie_imatrix *imatrix);
-/* size: sizeof *info. */
+/* What was collected so far. size: sizeof *info. */
 AERIE_API void aerie_imatrix_info_get(const aerie_imatrix *imatrix, aerie_imatrix_info *info, size_t size);
 /* To a GGUF file as llama.cpp reads and writes it; of a file that is there nothing is lost before the new one is whole.
  * dataset: name of the text, for readers; n_chunks of chunk_size tokens have been run. Errors: IO, MEMORY, ARGUMENT. */
-AERIE_API aerie_status aerie_imatrix_save(const aerie_imatrix *imatrix, const char *path, const char *dataset, uint32_t n_chunks,
-                                          uint32_t chunk_size, aerie_error *error);
+AERIE_API aerie_status aerie_imatrix_save(const aerie_imatrix *imatrix, const char *path, const char *dataset,
+                                          uint32_t n_chunks, uint32_t chunk_size, aerie_error *error);
 
 #ifdef __cplusplus
 }

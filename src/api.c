@@ -424,7 +424,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
     const uint32_t train = model->hparams.n_ctx_train;
     if (!p->n_ctx) p->n_ctx = train && train < DEFAULT_CTX ? train : DEFAULT_CTX;
     if (p->n_ctx == AERIE_CTX_TRAINED) p->n_ctx = train ? train : DEFAULT_CTX;
-    if (p->threads_of) p->n_threads = p->threads_of->params.n_threads;
+    if (p->pool) p->n_threads = ae_pool_n_workers(p->pool->threads);
     if (!p->n_threads) p->n_threads = (uint32_t)ae_os_n_cores();
     if (!p->n_kv) p->n_kv = default_kv(p);
     const struct {
@@ -490,7 +490,7 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t 
     const uint32_t n_outputs = outputs_of(p, n_vocab);
     ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch + n_outputs, .n_threads = p->n_threads,
                            .kv_type = kv_names[p->kv_type].type, .n_taps = p->n_taps,
-                           .threads_of = p->threads_of ? p->threads_of->engine : NULL,
+                           .pool = p->pool ? p->pool->threads : NULL,
                            .n_outputs = n_outputs, .n_kv_pages = p->n_kv / AE_KV_PAGE + (p->n_kv % AE_KV_PAGE > 0)};
     const aerie_spec *spec = &p->spec;
     if (spec->type == AERIE_SPEC_NONE) o.n_records = 1;
@@ -541,6 +541,31 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     ae_model_free(model);
     ae_backend_close(backend);
     return status;
+}
+
+/* ---- Thread pools ---------------------------------------------------------------------------------------------- */
+
+aerie_status aerie_pool_create(aerie_pool **pool, uint32_t n_threads, aerie_error *error)
+{
+    *pool = NULL;
+    aerie_pool *p = ae_alloc(1, sizeof *p);
+    if (!p) return ae_fail_memory(error, "a thread pool", sizeof *p);
+    const aerie_status status = ae_pool_create(&p->threads, n_threads ? n_threads : (uint32_t)ae_os_n_cores(), error);
+    if (status == AERIE_OK) *pool = p;
+    else ae_free(p);
+    return status;
+}
+
+void aerie_pool_free(aerie_pool *pool)
+{
+    if (!pool) return;
+    ae_pool_free(pool->threads);
+    ae_free(pool);
+}
+
+uint32_t aerie_pool_n_threads(const aerie_pool *pool)
+{
+    return ae_pool_n_workers(pool->threads);
 }
 
 /* ---- Sessions -------------------------------------------------------------------------------------------------- */
@@ -628,10 +653,6 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     aerie_status status;
     ae_drafter *drafter;
     AE_TRY_GOTO(status, ae_api_resolve(model->model, params, test != NULL, &s->params, error), fail);
-    if (s->params.threads_of && s->params.threads_of->model->backend->ops != model->backend->ops) {
-        status = ae_fail(error, AERIE_ERROR_ARGUMENT, "a session can share threads only with one of the same backend");
-        goto fail;
-    }
     const ae_engine_options eo = ae_api_engine_options(&s->params, model->model->hparams.n_vocab);
     const uint64_t bytes = session_bytes(model->model, model->backend, &eo);
     AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", bytes,

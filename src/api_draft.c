@@ -52,7 +52,7 @@ aerie_status ae_api_create_draft_model(aerie_session *s, ae_drafter **drafter, a
                                      .text_share = overlap->text_share};
     }
     ae_engine_options o = draft_options(&s->params, map, draft->model);
-    o.threads_of = s->engine;
+    o.pool = ae_engine_pool(s->engine);
     ae_engine *engine;
     const uint64_t bytes = ae_engine_plan_bytes(draft->model, draft->backend, &o);
     aerie_status status = ae_api_check_memory("the draft model's session", bytes, "a smaller context (-c) would fit", error);

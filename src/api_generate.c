@@ -5,7 +5,8 @@
  * by each event that waits; the last one to let go frees it.
  *
  * Threads: any thread submits (it pushes onto `submitted`, an atomic list that the stepping thread takes as a whole) and
- * cancels (it sets a flag). All else belongs to the stepping thread. The bell is for aerie_wait alone: a step takes no lock.
+ * cancels (it sets a flag). All else belongs to the stepping thread. The bell is for aerie_wait alone; the one lock of a step is
+ * its hold of the thread pool, for which it waits only where other sessions share that pool.
  */
 #include <string.h>
 
@@ -470,7 +471,10 @@ static aerie_status step(aerie_session *s, aerie_error *error)
     start_waiting(s);
     if (!ae_spec_n_active(s->spec)) return AERIE_OK;
     aerie_error why = {0};
+    ae_pool *pool = ae_engine_pool(s->engine);
+    ae_pool_hold(pool); /* here, so that no clock of the loop counts what it waits for other sessions */
     const aerie_status status = ae_spec_step(s->spec, on_emit, s, &why);
+    ae_pool_release(pool);
     if (status != AERIE_OK) return end_running(s, &why) ? ae_fail(error, status, "%s", why.text) : AERIE_OK;
     tell_progress(s);
     collect(s);

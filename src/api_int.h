@@ -40,6 +40,10 @@ typedef struct ae_api_saved {
     double mu;             /* mirostat's */
 } ae_api_saved;
 
+struct aerie_pool {
+    ae_pool *threads;
+};
+
 struct aerie_session {
     const aerie_model *model;
     ae_engine *engine;

@@ -9,7 +9,7 @@
  * Objects
  *   ae_backend  the device. Owns nothing but itself; shared by all models and streams.
  *   ae_weight   a matrix or vector in the device's own (packed) layout. Immutable, shared.
- *   ae_stream   where operations run: threads and scratch. One per engine, one user at a time.
+ *   ae_stream   where operations run: scratch, and threads that it may share. One per engine, one user at a time.
  *               Operations of a stream happen in order, and their results are there after sync.
  *   ae_kv_store the pages of a KV cache on the device.
  *   ae_state_store  the state of recurrent layers on the device: see state.h.
@@ -42,7 +42,7 @@ typedef struct ae_kv_store ae_kv_store;
 typedef enum ae_weight_use {
     AE_WEIGHT_MATMUL = 1, /* y = W x */
     AE_WEIGHT_LOOKUP = 2, /* rows fetched by token id */
-    AE_WEIGHT_IN_PLACE = 4, /* a wish: use the rows where they lie, do not pack them */
+    AE_WEIGHT_IN_PLACE = 4, /* a preference: use the rows where they lie, do not pack them */
 } ae_weight_use;
 
 #define AE_WEIGHT_ROWS 16 /* a weight is filled by multiples of this many rows */
@@ -67,7 +67,7 @@ typedef enum ae_input {
     AE_INPUT_GLU,       /* f(x) * x2, or f(x) where there is no x2; f by ae_glu */
 } ae_input;
 
-/* What a feed-forward block or a gate does to its input g, and how it meets u (1 where there is none). */
+/* What a feed-forward block or a gate does to its input g, and how it is combined with u (1 where there is none). */
 typedef enum ae_glu {
     AE_GLU_SILU,         /* g / (1 + e^-g) * u */
     AE_GLU_GELU,         /* g / (1 + e^-2z) * u, z = sqrt(2 / pi) * (g + 0.044715 g^3): GELU by tanh */
@@ -322,14 +322,19 @@ typedef struct ae_attention {
     float *y;         /* [n_rows][n_heads * head_dim] */
 } ae_attention;
 
-/* After a pass: the rows in slots from[0..n) of a page table become those of slots to, to + 1, ..., in every layer of the
- * store. from ascends and from[i] is not below to + i, so no row is overwritten before it has moved. */
+/* Places of a store: page * AE_KV_PAGE + place in the page. */
+typedef struct ae_kv_move {
+    int32_t from, to;
+} ae_kv_move;
+
+/* After a pass: rows of all its sequences move to other places, in every layer of the store. A run is the moves of one
+ * sequence. Runs have no page in common. The moves of a run happen in their order: a place may be the target of one and the
+ * source of an earlier one. */
 typedef struct ae_kv_commit_args {
     ae_kv_store *kv;
-    const int32_t *table; /* page numbers, on the device */
-    const int32_t *from;  /* [n] on the device */
-    int32_t to;
-    uint32_t n;
+    uint32_t n_runs;
+    const int32_t *begin;    /* [n_runs + 1] on the device: run i is move[begin[i]] to move[begin[i + 1] - 1] */
+    const ae_kv_move *move;  /* on the device */
 } ae_kv_commit_args;
 
 /* ---- Draws and drafts ------------------------------------------------------------------------- */
@@ -387,13 +392,13 @@ typedef struct ae_propose {
 #define AE_MARKS 64 /* that a stream remembers */
 
 typedef struct ae_stream_options {
-    uint32_t n_threads;   /* CPU */
+    uint32_t n_threads;   /* of the pool */
     uint32_t max_rows;    /* largest n_rows of any operation */
     uint32_t max_in;      /* largest n_in of any matmul */
     ae_moe_shape moe;
     const ae_state_shape *state; /* its n_layers and layers, lent for the call; NULL: no recurrent layers */
-    ae_pool *pool;        /* CPU: run on these threads, which outlive the stream, instead of own ones; NULL: as threads_of says */
-    ae_stream *threads_of; /* use the threads of this stream (which must outlive the new one); NULL: own ones */
+    ae_pool *pool;        /* the host's threads, for host_run and the CPU's operations; outlives the stream. Not read by
+                           * stream_bytes */
 } ae_stream_options;
 
 /* ---- The operations -------------------------------------------------------------------------- */
@@ -425,7 +430,7 @@ typedef struct ae_backend_ops {
     /* (host) work on the stream's threads, after a sync: job(context, item, i_worker) for items [0, n), in any order. */
     void (*host_run)(ae_stream *stream, ae_pool_job *job, void *context, uint32_t n);
 
-    /* From now on `watch` is told of every product, those of experts included; NULL: nobody is. NULL where a backend cannot. */
+    /* From now on `watch` is told of every product, those of experts included; NULL: nobody. NULL if the backend cannot. */
     void (*watch)(ae_stream *stream, ae_watch_fn *watch, void *user);
 
     size_t (*kv_bytes)(const ae_backend *backend, const ae_kv_shape *shape);

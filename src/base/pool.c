@@ -1,3 +1,5 @@
+/* pool.c - see pool.h. Owns the threads, the round that they work on, and the queue of those who wait for the pool.
+ */
 #define _GNU_SOURCE
 #include "base/pool.h"
 
@@ -31,6 +33,11 @@ struct ae_pool {
     atomic_bool stop;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
+    pthread_mutex_t turn_mutex;
+    pthread_cond_t turn;
+    uint64_t next_ticket, serving; /* under turn_mutex: who comes next gets the first, who holds the pool has the second */
+    atomic_uintptr_t holder;       /* its pthread_t; 0: nobody */
+    uint32_t n_holds;              /* the holder's */
     struct ae_pool_worker {
         ae_pool *pool;
         uint32_t i;
@@ -133,6 +140,8 @@ aerie_status ae_pool_create(ae_pool **out, uint32_t n_workers, aerie_error *erro
     pool->n_workers = n_workers;
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->wake, NULL);
+    pthread_mutex_init(&pool->turn_mutex, NULL);
+    pthread_cond_init(&pool->turn, NULL);
     for (uint32_t i = 1; i < n_workers; i++) {
         pool->worker[i].pool = pool;
         pool->worker[i].i = i;
@@ -156,6 +165,8 @@ void ae_pool_free(ae_pool *pool)
     for (uint32_t i = 1; i <= pool->n_started; i++) pthread_join(pool->worker[i].thread, NULL);
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->mutex);
+    pthread_cond_destroy(&pool->turn);
+    pthread_mutex_destroy(&pool->turn_mutex);
     ae_free(pool);
 }
 
@@ -164,16 +175,44 @@ uint32_t ae_pool_n_workers(const ae_pool *pool)
     return pool->n_workers;
 }
 
+_Static_assert(sizeof(pthread_t) <= sizeof(uintptr_t), "a thread's name fits `holder`");
+
+void ae_pool_hold(ae_pool *pool)
+{
+    const uintptr_t self = (uintptr_t)pthread_self();
+    /* only this thread writes its own name there, so what it reads about itself is true */
+    if (atomic_load_explicit(&pool->holder, memory_order_relaxed) != self) {
+        pthread_mutex_lock(&pool->turn_mutex);
+        const uint64_t ticket = pool->next_ticket++;
+        while (pool->serving != ticket) pthread_cond_wait(&pool->turn, &pool->turn_mutex);
+        pthread_mutex_unlock(&pool->turn_mutex);
+        atomic_store_explicit(&pool->holder, self, memory_order_relaxed);
+    }
+    pool->n_holds++;
+}
+
+void ae_pool_release(ae_pool *pool)
+{
+    if (--pool->n_holds) return;
+    atomic_store_explicit(&pool->holder, 0, memory_order_relaxed);
+    pthread_mutex_lock(&pool->turn_mutex);
+    pool->serving++;
+    if (pool->serving != pool->next_ticket) pthread_cond_broadcast(&pool->turn);
+    pthread_mutex_unlock(&pool->turn_mutex);
+}
+
 void ae_pool_run(ae_pool *pool, ae_pool_job *job, void *context, uint32_t n_items)
 {
     if (pool->n_workers == 1 || n_items == 1) {
         for (uint32_t i = 0; i < n_items; i++) job(context, i, 0);
         return;
     }
+    ae_pool_hold(pool);
     publish(pool, job, context, n_items);
     work(pool, 0);
     for (unsigned i = 1; atomic_load_explicit(&pool->done, memory_order_acquire) != n_items; i++) {
         relax();
         if ((i & 1023) == 0) sched_yield(); /* the worker with the last item may need this core */
     }
+    ae_pool_release(pool);
 }

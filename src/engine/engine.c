@@ -11,6 +11,7 @@ static ae_engine_options resolve(const ae_engine_options *o)
     ae_engine_options r = *o;
     if (!r.n_outputs) r.n_outputs = r.n_seqs * (AE_TREE_MAX + 1);
     if (r.n_batch < r.n_outputs) r.n_batch = r.n_outputs;
+    if (r.pool) r.n_threads = ae_pool_n_workers(r.pool);
     if (!r.n_records || r.n_records > AE_TREE_MAX) r.n_records = AE_TREE_MAX;
     return r;
 }
@@ -114,11 +115,11 @@ static ae_stream_options stream_options(const ae_model *m, const state_layers *s
     const ae_hparams *h = &m->hparams;
     const ae_expert_hparams *x = &h->experts;
     return (ae_stream_options){
-        .n_threads = o->threads_of ? o->threads_of->options.n_threads : o->n_threads, .max_rows = o->n_batch,
+        .n_threads = o->n_threads, .max_rows = o->n_batch,
         .max_in = ae_block_max_in(h, m->layers, h->n_layers),
         .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
         .state = states->shape.n_layers ? &states->shape : NULL,
-        .threads_of = o->threads_of ? o->threads_of->stream : NULL};
+        .pool = o->pool};
 }
 
 size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options)
@@ -182,12 +183,16 @@ aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engin
     e->options = resolve(options);
     state_layers states;
     list_states(net->model, &states);
-    const ae_stream_options stream = stream_options(net->model, &states, &e->options);
     const ae_state_options state = state_options(&states, &e->options);
     cache_layers cache;
     const ae_kv_options kv = kv_options(net->model, &e->options, &cache);
     aerie_status status;
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
+    if (!e->options.pool) {
+        AE_TRY_GOTO(status, ae_pool_create(&e->own_pool, e->options.n_threads, error), fail);
+        e->options.pool = e->own_pool;
+    }
+    const ae_stream_options stream = stream_options(net->model, &states, &e->options);
     AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);
     AE_TRY_GOTO(status, ae_kv_create(&e->kv, e->backend, &kv, error), fail);
     if (state.n_layers) AE_TRY_GOTO(status, ae_state_create(&e->state, e->backend, &state, error), fail);
@@ -204,6 +209,7 @@ void ae_engine_free(ae_engine *engine)
     ae_kv_free(engine->kv);
     ae_state_free(engine->state);
     if (engine->stream) engine->backend->ops->stream_free(engine->stream);
+    ae_pool_free(engine->own_pool);
     if (engine->device) engine->backend->ops->free(engine->backend, engine->device, engine->device_bytes);
     ae_free(engine->host);
     ae_free(engine);
@@ -227,6 +233,11 @@ ae_kv *ae_engine_kv(const ae_engine *engine)
 ae_stream *ae_engine_stream(const ae_engine *engine)
 {
     return engine->stream;
+}
+
+ae_pool *ae_engine_pool(const ae_engine *engine)
+{
+    return engine->options.pool;
 }
 
 /* ---- Rows ----------------------------------------------------------------------------------------- */
@@ -349,10 +360,9 @@ aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *token
     return AERIE_OK;
 }
 
-aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
+static aerie_status run_pass(ae_engine *e, aerie_error *error)
 {
     const ae_backend_ops *ops = e->backend->ops;
-    if (!e->n_rows) return AERIE_OK;
     if (e->state) e->state_pass = ae_state_run_pass(e->state, e->stream, e->n_rows, e->on_device.parent);
     ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, e->kv, ops, e->stream);
     const uint32_t begin = ops->mark(e->stream);
@@ -369,8 +379,18 @@ aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
     return status;
 }
 
+aerie_status ae_engine_pass(ae_engine *e, aerie_error *error)
+{
+    if (!e->n_rows) return AERIE_OK;
+    ae_pool_hold(e->options.pool); /* of engines that share threads one runs at a time */
+    const aerie_status status = run_pass(e, error);
+    ae_pool_release(e->options.pool);
+    return status;
+}
+
 aerie_status ae_engine_sync(ae_engine *e, aerie_error *error)
 {
+    ae_kv_settle(e->kv, e->stream);
     return e->backend->ops->sync(e->stream, error);
 }
 

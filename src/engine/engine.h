@@ -30,11 +30,11 @@ typedef struct ae_engine_options {
     uint32_t n_snapshots; /* of recurrent layers: states kept to return to, of all sequences */
     uint32_t n_windows;   /* of layers with windows: windows kept to return to, of all sequences */
     uint32_t n_kv_pages; /* of the KV cache, for all sequences; 0 = enough for n_seqs whole contexts */
-    uint32_t n_threads;
+    uint32_t n_threads; /* with a pool: as many as that has */
     ae_kv_type kv_type;
     uint32_t n_taps;       /* hidden rows that every row of a pass exports, for drafter heads */
     uint32_t taps[AE_MAX_TAPS]; /* the residual stream before this layer; n_layers: after the last; or AE_TAP_NORMED */
-    ae_engine *threads_of; /* run on the threads of this engine (which must outlive the new one); NULL: own ones */
+    ae_pool *pool;         /* run on these threads, which outlive the engine; NULL: own ones */
 } ae_engine_options;
 
 /* Bytes that an engine of these options takes, weights not included. */
@@ -46,6 +46,8 @@ const ae_net *ae_engine_net(const ae_engine *engine);
 const ae_engine_options *ae_engine_options_get(const ae_engine *engine);
 ae_kv *ae_engine_kv(const ae_engine *engine);
 ae_stream *ae_engine_stream(const ae_engine *engine);
+/* The threads that it runs on. */
+ae_pool *ae_engine_pool(const ae_engine *engine);
 
 void ae_engine_rows_clear(ae_engine *engine);
 uint32_t ae_engine_n_rows(const ae_engine *engine);
@@ -57,7 +59,7 @@ typedef enum ae_export {
     AE_EXPORT_ALL,
 } ae_export;
 
-/* Committed rows for tokens[0..n) at the positions behind the live ones of `seq`. A sequence's rows of one pass are added
+/* Committed rows for tokens[0..n) at the positions after the live ones of `seq`. A sequence's rows of one pass are added
  * together: one chain, then at most one tree on top of it. *first gets the index of the first row.
  * LIMIT: too many rows, or the context is full (both numbers said). INTERNAL: not added in this order. */
 aerie_status ae_engine_add_chain(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n, ae_export export_rows,
@@ -105,7 +107,7 @@ typedef struct ae_engine_rank {
 aerie_status ae_engine_propose(ae_engine *engine, const ae_engine_rank *ranks, uint32_t n, ae_proposal *out,
                                aerie_error *error);
 
-/* (device) [n_taps][n_embd] f32 of a row of the last pass, whatever it exported; rows lie one behind the other. Valid until
+/* (device) [n_taps][n_embd] f32 of a row of the last pass, whatever it exported; rows lie one after the other. Valid until
  * the next pass. */
 const float *ae_engine_features(const ae_engine *engine, uint32_t row);
 
@@ -126,7 +128,7 @@ uint32_t ae_engine_landing(const ae_engine *engine, uint32_t seq, uint32_t n);
 uint32_t ae_engine_truncate(ae_engine *engine, uint32_t seq, uint32_t n);
 /* `to` (emptied first) gets what can be had of positions [0, n) of `from`; returns how many. */
 uint32_t ae_engine_share(ae_engine *engine, uint32_t to, uint32_t from, uint32_t n);
-/* How many of tokens[0..n) sequences that have ended left behind, from the first on. */
+/* How many of tokens[0..n) are kept of sequences that have ended, from the first on. */
 uint32_t ae_engine_match(const ae_engine *engine, const int32_t *tokens, uint32_t n);
 /* The sequence (emptied first) gets these; returns how many. */
 uint32_t ae_engine_adopt(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n);
@@ -136,7 +138,7 @@ void ae_engine_keep(ae_engine *engine, uint32_t seq, const int32_t *tokens);
 void ae_engine_snapshot(ae_engine *engine, uint32_t seq);
 /* Whether ae_engine_snapshot is of use. */
 bool ae_engine_has_state(const ae_engine *engine);
-/* Drops everything that ended sequences left behind. */
+/* Drops everything that is kept of ended sequences. */
 void ae_engine_forget_prefixes(ae_engine *engine);
 
 #endif

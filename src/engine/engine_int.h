@@ -11,6 +11,7 @@ struct ae_engine {
     const ae_net *net;
     ae_backend *backend;
     ae_engine_options options; /* with defaults resolved */
+    ae_pool *own_pool;   /* NULL: the caller's, in `options` */
     ae_stream *stream;
     ae_kv *kv;
     ae_state *state;     /* of recurrent layers; NULL: there are none */

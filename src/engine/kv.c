@@ -42,6 +42,19 @@ static void list_stores(const ae_kv_options *o, stores *s)
     if (s->window) s->parts.n_pages = parts_of(o, s->window, n_pages);
 }
 
+/* A path of each sequence, or any one of a single sequence. */
+static uint32_t moves_of(const ae_kv_options *o)
+{
+    return o->n_seqs * AE_WALK_MAX > o->n_slots ? o->n_seqs * AE_WALK_MAX : o->n_slots;
+}
+
+static void layout_moves(ae_layout *l, const ae_kv *kv, kv_moves *m)
+{
+    m->begin = ae_layout_add(l, kv->n_seqs + 1, sizeof *m->begin);
+    m->move = ae_layout_add(l, kv->max_moves, sizeof *m->move);
+    m->part_move = ae_layout_add(l, kv->window ? kv->max_moves : 0, sizeof *m->part_move);
+}
+
 static void layout_tables(ae_layout *l, ae_kv *kv)
 {
     const uint32_t n_pages = kv->window ? kv->n_pages : 0;
@@ -56,6 +69,7 @@ static void layout_tables(ae_layout *l, ae_kv *kv)
     kv->parts = ae_layout_add(l, kv->n_parts, sizeof *kv->parts);
     kv->free_parts = ae_layout_add(l, kv->n_parts, sizeof *kv->free_parts);
     kv->part_table = ae_layout_add(l, n_pages ? kv->max_pages : 0, sizeof *kv->part_table);
+    layout_moves(l, kv, &kv->moves);
 }
 
 static void layout_device(ae_layout *l, ae_kv *kv)
@@ -63,7 +77,7 @@ static void layout_device(ae_layout *l, ae_kv *kv)
     const size_t n = (size_t)kv->n_seqs * kv->max_pages;
     kv->device_tables = ae_layout_add(l, n, sizeof(int32_t));
     kv->device_part_tables = ae_layout_add(l, kv->window ? n : 0, sizeof(int32_t));
-    kv->device_path = ae_layout_add(l, kv->n_slots, sizeof(int32_t));
+    layout_moves(l, kv, &kv->device_moves);
 }
 
 size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options)
@@ -71,7 +85,7 @@ size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options)
     stores s;
     list_stores(options, &s);
     ae_kv kv = {.n_seqs = options->n_seqs, .n_slots = options->n_slots, .max_pages = pages_of(options->n_slots),
-                .n_pages = s.shape.n_pages, .window = s.window, .n_parts = s.parts.n_pages};
+                .n_pages = s.shape.n_pages, .window = s.window, .n_parts = s.parts.n_pages, .max_moves = moves_of(options)};
     ae_layout tables = {0};
     size_t bytes;
     layout_tables(&tables, &kv);
@@ -91,6 +105,7 @@ aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options 
     *kv = (ae_kv){.backend = backend, .n_seqs = options->n_seqs, .n_slots = options->n_slots,
                   .max_pages = pages_of(options->n_slots), .n_pages = s.shape.n_pages, .root_child = AE_KV_NONE,
                   .newest = AE_KV_NONE, .oldest = AE_KV_NONE, .window = s.window, .n_parts = s.parts.n_pages,
+                  .max_moves = moves_of(options),
                   .idle = {{AE_KV_NONE, AE_KV_NONE}, {AE_KV_NONE, AE_KV_NONE}}};
     ae_layout layout = {0};
     layout_tables(&layout, kv);
@@ -167,6 +182,7 @@ void ae_kv_upload_table(ae_kv *kv, ae_stream *stream, uint32_t seq)
 {
     const kv_seq *s = &kv->seqs[seq];
     const size_t at = (size_t)seq * kv->max_pages, bytes = s->n_pages * sizeof *s->table;
+    ae_kv_settle(kv, stream);
     kv->backend->ops->upload(stream, kv->device_tables + at, s->table, bytes);
     if (kv->window) kv->backend->ops->upload(stream, kv->device_part_tables + at, ae_kv_part_table(kv, seq), bytes);
 }
@@ -197,6 +213,7 @@ void ae_kv_page_drop(ae_kv *kv, int32_t page)
 
 int32_t ae_kv_page_copy(ae_kv *kv, ae_stream *stream, int32_t from, uint32_t n)
 {
+    ae_kv_settle(kv, stream);
     ae_kv_page_hold(kv, from); /* so that it, and its part, are not given up for the copy */
     ae_kv_part_need(kv, from);
     int32_t copy = ae_kv_page_take(kv);
@@ -288,18 +305,43 @@ static bool is_path(const kv_seq *s, uint32_t n_chain, const int32_t *path, uint
     return last < (int64_t)s->n_reserved;
 }
 
-/* The rows of a path to slots `to` and after. */
-static void move_rows(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *path, uint32_t n, uint32_t to)
+static int32_t place_in(const int32_t page_or_part, uint32_t slot)
+{
+    return page_or_part * AE_KV_PAGE + (int32_t)(slot % AE_KV_PAGE);
+}
+
+/* A run for the rows of a path, to slots `to` and after. */
+static void move_rows(ae_kv *kv, ae_stream *stream, const kv_seq *s, const int32_t *path, uint32_t n, uint32_t to)
+{
+    kv_moves *m = &kv->moves;
+    if (!n) return;
+    if (kv->n_runs == kv->n_seqs || n > kv->max_moves - kv->n_moves) ae_kv_settle(kv, stream);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t from_slot = (uint32_t)path[i], to_slot = to + i;
+        const int32_t from = s->table[from_slot / AE_KV_PAGE], into = s->table[to_slot / AE_KV_PAGE];
+        m->move[kv->n_moves] = (ae_kv_move){place_in(from, from_slot), place_in(into, to_slot)};
+        if (kv->window)
+            m->part_move[kv->n_moves] =
+                (ae_kv_move){place_in(kv->part_of[from], from_slot), place_in(kv->part_of[into], to_slot)};
+        kv->n_moves++;
+    }
+    m->begin[++kv->n_runs] = (int32_t)kv->n_moves;
+}
+
+static void commit_moves(ae_kv *kv, ae_stream *stream, ae_kv_store *store, const ae_kv_move *moves, ae_kv_move *device)
 {
     const ae_backend_ops *ops = kv->backend->ops;
-    const size_t at = (size_t)seq * kv->max_pages;
-    if (!n) return;
-    ae_kv_upload_table(kv, stream, seq);
-    ops->upload(stream, kv->device_path, path, n * sizeof *path);
-    ae_kv_commit_args args = {kv->store, kv->device_tables + at, kv->device_path, (int32_t)to, n};
-    ops->kv_commit(stream, &args);
-    args.kv = kv->part_store, args.table = kv->device_part_tables + at;
-    if (kv->window) ops->kv_commit(stream, &args);
+    ops->upload(stream, device, moves, kv->n_moves * sizeof *moves);
+    ops->kv_commit(stream, &(ae_kv_commit_args){store, kv->n_runs, kv->device_moves.begin, device});
+}
+
+void ae_kv_settle(ae_kv *kv, ae_stream *stream)
+{
+    if (!kv->n_runs) return;
+    kv->backend->ops->upload(stream, kv->device_moves.begin, kv->moves.begin, (kv->n_runs + 1) * sizeof *kv->moves.begin);
+    commit_moves(kv, stream, kv->store, kv->moves.move, kv->device_moves.move);
+    if (kv->window) commit_moves(kv, stream, kv->part_store, kv->moves.part_move, kv->device_moves.part_move);
+    kv->n_runs = kv->n_moves = 0;
 }
 
 aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n)
@@ -309,7 +351,7 @@ aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n
     s->n_live += n_chain;
     uint32_t n_inplace = 0;
     while (n_inplace < n && path[n_inplace] == (int32_t)(s->n_live + n_inplace)) n_inplace++;
-    move_rows(kv, stream, seq, path + n_inplace, n - n_inplace, s->n_live + n_inplace);
+    move_rows(kv, stream, s, path + n_inplace, n - n_inplace, s->n_live + n_inplace);
     s->n_live += n;
     return ae_kv_truncate(kv, seq, s->n_live);
 }

@@ -1,4 +1,4 @@
-/* kv.h - the paged KV cache: which slot of which sequence holds what, and who may write it.
+/* kv.h - the paged KV cache: which slot of which sequence holds what, and when it may be written.
  *
  * Owns: the device's page store, the page tables and their copies on the device, the reference counts, the prefix tree. Does
  * not own: the values, which the forward pass writes through the tables.
@@ -96,8 +96,11 @@ uint32_t ae_kv_n_missing(const ae_kv *kv, uint32_t seq, uint32_t n);
  * passed or the pool has too few pages; nothing changes then. */
 aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, aerie_error *error);
 /* The next n_chain drafts become live where they are; then those in slots path[0..n) (ascending) become the
- * positions after them. All other drafts are dropped. */
+ * positions after them. All other drafts are dropped. Rows that have to move wait for those of other sequences: the functions
+ * of this cache that touch rows on the device, and ae_kv_upload_table before a pass, move them first. */
 aerie_status ae_kv_commit(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n_chain, const int32_t *path, uint32_t n);
+/* Moves the rows that commits left waiting, of all sequences in one operation. */
+void ae_kv_settle(ae_kv *kv, ae_stream *stream);
 /* Where the sequence can be cut: the last such position up to n. n itself, unless layers have windows. */
 uint32_t ae_kv_landing(const ae_kv *kv, uint32_t seq, uint32_t n);
 /* Keeps positions [0, n); n is a landing. Drafts are dropped, pages without a live slot released. */
@@ -132,17 +135,17 @@ void ae_kv_forget_prefixes(ae_kv *kv);
 size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first);
 /* Of a sequence; n is a landing. */
 uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n);
-void ae_kv_save(const ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out);
+void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out);
 /* Of tokens[0..n), which the tree holds; n is what ae_kv_match says. */
 uint32_t ae_kv_prefix_first(const ae_kv *kv, const int32_t *tokens, uint32_t n);
-void ae_kv_read_prefix(const ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, void *out);
+void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, void *out);
 /* Such bytes enter the tree, as if a sequence of these tokens had ended. What the tree has stays; where no page can be had the
  * rest is left out. */
 void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, const void *bytes);
 
 /* A slot's K and V of all layers as canonical bytes, zeros for lost parts: for tests. */
 size_t ae_kv_slot_bytes(const ae_kv *kv);
-void ae_kv_read(const ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out);
+void ae_kv_read(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out);
 /* Into a reserved slot; INTERNAL for any other. */
 aerie_status ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, const void *bytes);
 /* For tests: checks invariants 1, 3, 5 and 6. */

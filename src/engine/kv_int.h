@@ -32,6 +32,12 @@ typedef struct kv_idle {
     int32_t newest, oldest;
 } kv_idle;
 
+typedef struct kv_moves {
+    int32_t *begin;         /* [n_seqs + 1] */
+    ae_kv_move *move;       /* [max_moves] in the store of pages */
+    ae_kv_move *part_move;  /* [max_moves] in the store of parts; with windows */
+} kv_moves;
+
 struct ae_kv {
     ae_backend *backend;
     ae_kv_store *store;
@@ -62,7 +68,9 @@ struct ae_kv {
     void *device;
     size_t device_bytes;
     int32_t *device_tables, *device_part_tables; /* [n_seqs][max_pages]; of parts only with windows */
-    int32_t *device_path;                        /* [n_slots] of the commit that runs */
+    /* rows that commits have moved and the device has yet to move; host and device */
+    kv_moves moves, device_moves;
+    uint32_t n_runs, n_moves, max_moves;
 };
 
 /* A page with one holder, AE_KV_NONE when there is none to be had. */

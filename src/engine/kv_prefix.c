@@ -240,13 +240,14 @@ uint32_t ae_kv_prefix_first(const ae_kv *kv, const int32_t *tokens, uint32_t n)
     return done + n_part < n ? n : i * AE_KV_PAGE;
 }
 
-void ae_kv_read_prefix(const ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, void *out)
+void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, void *out)
 {
     const ae_backend_ops *ops = kv->backend->ops;
     const size_t bytes = ops->kv_slot_bytes(kv->store), part_bytes = kv->window ? ops->kv_slot_bytes(kv->part_store) : 0;
     uint8_t *to = out, *to_part = to + n * bytes;
     int32_t node = AE_KV_NONE;
     uint32_t n_same = AE_KV_PAGE;
+    ae_kv_settle(kv, stream);
     for (uint32_t done = 0; done < n && n_same == AE_KV_PAGE; done += n_same) {
         node = best_child(kv, node, tokens + done, n - done, &n_same);
         for (uint32_t i = 0; i < n_same; i++, to += bytes) ops->kv_read(stream, kv->store, &node, (int32_t)i, to);
@@ -271,6 +272,7 @@ void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uin
     const uint8_t *whole = bytes, *parts = whole + n * slot_bytes;
     int32_t parent = AE_KV_NONE;
     uint32_t held = 0; /* tokens of the path, whose nodes must not be given up for its own end */
+    ae_kv_settle(kv, stream);
     for (uint32_t n_here, n_same; held < n; held += n_here) {
         const int32_t *own = tokens + held;
         n_here = n - held < AE_KV_PAGE ? n - held : AE_KV_PAGE;

@@ -155,11 +155,12 @@ uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n)
     return i * AE_KV_PAGE;
 }
 
-void ae_kv_save(const ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out)
+void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out)
 {
     const kv_seq *s = &kv->seqs[seq];
     const size_t bytes = store_bytes(kv, kv->store), part_bytes = store_bytes(kv, kv->part_store);
     uint8_t *to = out;
+    ae_kv_settle(kv, stream);
     for (uint32_t i = 0; i < n; i++, to += bytes) kv->backend->ops->kv_read(stream, kv->store, s->table, (int32_t)i, to);
     for (uint32_t i = first; kv->window && i < n; i++, to += part_bytes)
         kv->backend->ops->kv_read(stream, kv->part_store, &kv->part_of[s->table[i / AE_KV_PAGE]], (int32_t)(i % AE_KV_PAGE), to);
@@ -170,10 +171,11 @@ size_t ae_kv_slot_bytes(const ae_kv *kv)
     return store_bytes(kv, kv->store) + store_bytes(kv, kv->part_store);
 }
 
-void ae_kv_read(const ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out)
+void ae_kv_read(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t slot, void *out)
 {
     const int32_t *table = kv->seqs[seq].table, page = table[slot / AE_KV_PAGE];
     uint8_t *part = (uint8_t *)out + store_bytes(kv, kv->store);
+    ae_kv_settle(kv, stream);
     kv->backend->ops->kv_read(stream, kv->store, table, (int32_t)slot, out);
     if (!kv->window) return;
     if (kv->part_of[page] < 0) memset(part, 0, store_bytes(kv, kv->part_store));
@@ -185,6 +187,7 @@ aerie_status ae_kv_write(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t sl
     const kv_seq *s = &kv->seqs[seq];
     const uint8_t *part = (const uint8_t *)bytes + store_bytes(kv, kv->store);
     if (slot < s->n_live || slot >= s->n_reserved) return AERIE_ERROR_INTERNAL;
+    ae_kv_settle(kv, stream);
     kv->backend->ops->kv_write(stream, kv->store, s->table, (int32_t)slot, bytes);
     if (kv->window)
         kv->backend->ops->kv_write(stream, kv->part_store, &kv->part_of[s->table[slot / AE_KV_PAGE]],

@@ -18,6 +18,7 @@
 #include "api_int.h"
 #include "backend/cpu/cpu_int.h"
 #include "every.h"
+#include "mkarch.h"
 #include "spec_rig.inc"
 
 static uint32_t n_called, fails_at; /* the latter from 1 on; 0: never */
@@ -46,6 +47,20 @@ FAILING(copy, ae_copy)
 FAILING(kv_commit, ae_kv_commit_args)
 FAILING(walk, ae_walk)
 FAILING(propose, ae_propose)
+FAILING(conv, ae_conv)
+FAILING(recur, ae_recur)
+FAILING(gated_norm, ae_gated_norm)
+FAILING(state_absorb, ae_state_pass)
+
+static void fail_state_zero(ae_stream *stream, ae_state_store *store, uint32_t plane)
+{
+    if (!must_fail(stream, "state_zero")) inner->state_zero(stream, store, plane);
+}
+
+static void fail_state_copy(ae_stream *stream, ae_state_store *store, uint32_t from, uint32_t to)
+{
+    if (!must_fail(stream, "state_copy")) inner->state_copy(stream, store, from, to);
+}
 
 static void fail_lookup(ae_stream *stream, const ae_weight *table, const int32_t *tokens, uint32_t n_rows, float *y,
                         size_t y_stride)
@@ -68,6 +83,8 @@ static void make_failing(aerie_model *model)
     ops.attention = fail_attention, ops.copy = fail_copy, ops.lookup = fail_lookup, ops.kv_commit = fail_kv_commit;
     ops.walk = fail_walk, ops.propose = fail_propose;
     ops.kv_copy_page = fail_kv_copy_page;
+    ops.conv = fail_conv, ops.recur = fail_recur, ops.gated_norm = fail_gated_norm, ops.state_absorb = fail_state_absorb;
+    ops.state_zero = fail_state_zero, ops.state_copy = fail_state_copy;
     model->backend->ops = &ops;
 }
 
@@ -80,6 +97,7 @@ static int make(void **state)
     mk_shape("tiny-gqa", &o);
     o.type = "q4_0", o.forgetful = true;
     need(mk_model(&o, path_of("m"), &error), &error);
+    need(mkarch_write(mkarch_find("qwen35"), true, path_of("recurrent"), &error), &error);
     return 0;
 }
 
@@ -87,6 +105,7 @@ static int drop(void **state)
 {
     (void)state;
     unlink(path_of("m"));
+    unlink(path_of("recurrent"));
     return rmdir(folder);
 }
 
@@ -113,13 +132,13 @@ static aerie_request request_of(const int32_t *tokens, size_t n)
 #define N_PROMPT 70
 
 /* Two requests, the second of which shares a page and a part of one with the first; fails at every operation in turn. */
-static void walk(aerie_spec_type type, bool on_draft, const char *what)
+static void walk(const char *name, aerie_spec_type type, bool on_draft, const char *what)
 {
     int32_t prompt[N_PROMPT];
     uint64_t random = 3;
     uint32_t n_failed = 0, n_late = 0;
     for (int i = 0; i < N_PROMPT; i++) prompt[i] = (int32_t)(mk_random(&random) % 100);
-    aerie_model *model = load(path_of("m"), NULL), *draft = load(path_of("m"), NULL);
+    aerie_model *model = load(path_of(name), NULL), *draft = load(path_of("m"), NULL);
     make_failing(on_draft ? draft : model);
     aerie_session *session = open_session(model, type, type == AERIE_SPEC_DRAFT ? draft : NULL);
     const aerie_request requests[2] = {request_of(prompt, N_PROMPT), request_of(prompt, N_PROMPT - 3)};
@@ -161,14 +180,49 @@ static void walk(aerie_spec_type type, bool on_draft, const char *what)
 static void test_every_operation_of_the_target(void **state)
 {
     (void)state;
-    walk(AERIE_SPEC_NONE, false, "plain");
-    walk(AERIE_SPEC_DRAFT, false, "the target of a draft model");
+    walk("m", AERIE_SPEC_NONE, false, "plain");
+    walk("m", AERIE_SPEC_DRAFT, false, "the target of a draft model");
 }
 
 static void test_every_operation_of_a_draft_model(void **state)
 {
     (void)state;
-    walk(AERIE_SPEC_DRAFT, true, "a draft model");
+    walk("m", AERIE_SPEC_DRAFT, true, "a draft model");
+}
+
+static void test_every_operation_of_recurrent_layers(void **state)
+{
+    (void)state;
+    walk("recurrent", AE_SPEC_RANDOM, false, "recurrent layers");
+}
+
+/* Two operations that fail: the next sync names the first, and the one after it knows nothing of them. */
+static void test_sync_tells_of_the_first_failure(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ae_backend *backend;
+        ae_stream *stream;
+        ae_pool *pool;
+        aerie_error error = {0};
+        need(ae_backend_open(&backend, i ? "cpu-strict" : "cpu", "ref", &error), &error);
+        need(ae_pool_create(&pool, 1, &error), &error);
+        const ae_stream_options options = {.n_threads = 1, .max_rows = 1, .max_in = 32, .pool = pool};
+        need(backend->ops->stream_create(backend, &options, &stream, &error), &error);
+        inner = backend->ops;
+        need(backend->ops->sync(stream, &error), &error);
+        fails_at = 1, n_called = 0;
+        fail_kv_commit(stream, NULL);
+        fails_at = 1, n_called = 0;
+        fail_walk(stream, NULL);
+        fails_at = 0;
+        assert_int_equal(backend->ops->sync(stream, &error), AERIE_ERROR_INTERNAL);
+        assert_string_equal(error.text, "kv_commit: the test says so");
+        need(backend->ops->sync(stream, &error), &error);
+        backend->ops->stream_free(stream);
+        ae_pool_free(pool);
+        ae_backend_close(backend);
+    }
 }
 
 static void test_a_measured_pass(void **state)
@@ -290,6 +344,8 @@ int main(void)
         cmocka_unit_test(test_a_token_outside_the_table),
         cmocka_unit_test(test_every_operation_of_the_target),
         cmocka_unit_test(test_every_operation_of_a_draft_model),
+        cmocka_unit_test(test_every_operation_of_recurrent_layers),
+        cmocka_unit_test(test_sync_tells_of_the_first_failure),
         cmocka_unit_test(test_a_measured_pass),
     };
     return cmocka_run_group_tests(tests, make, drop);

@@ -1,5 +1,5 @@
 /* test_task_laws.c - law 1 for requests that come and go: submitted and cancelled by other threads, sharing prefixes, short of
- * cache. Every answer is compared with that of the same request alone.
+ * cache; and for sessions on the threads of one pool. Every answer is compared with that of the same request alone.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <math.h>
@@ -23,6 +23,7 @@
 #define N_PREDICT 20
 
 static aerie_model *model;
+static aerie_pool *pool; /* of new sessions; NULL: threads of their own */
 static int32_t prompts[N_REQUESTS][N_PREFIX + 32];
 static size_t lengths[N_REQUESTS];
 static answer alone[N_REQUESTS];
@@ -45,6 +46,7 @@ static aerie_session *open_session(aerie_spec_type type, uint32_t n_seqs, uint32
     aerie_session *session;
     aerie_session_params params = aerie_session_params_default();
     params.n_ctx = N_CTX, params.n_seqs = n_seqs, params.n_batch = 64, params.n_threads = 2, params.n_kv = n_kv;
+    params.pool = pool;
     params.spec.type = type;
     params.spec.n_max = 5;
     need(ae_api_test_session_create(&session, model, &params, &(ae_api_test){.fixed = true}, &error), &error);
@@ -364,6 +366,66 @@ static void test_requests_come_and_go_from_other_threads(void **state)
     aerie_session_free(session);
 }
 
+typedef struct stepper {
+    aerie_session *session;
+    size_t first, n; /* its requests */
+    answer *answers; /* [n], by request */
+    bool ok;
+} stepper;
+
+static bool note_answer(void *user, const aerie_token_event *e)
+{
+    stepper *s = user;
+    answer *a = &s->answers[e->i_request - s->first];
+    if (e->n_text) memcpy(a->text + a->n_text, e->text, e->n_text);
+    a->n_text += e->n_text;
+    if (e->token >= 0) a->ids[a->n++] = e->token;
+    return true;
+}
+
+/* Submits its requests and steps until they are answered. */
+static void *step_alone(void *user)
+{
+    stepper *s = user;
+    aerie_task *tasks[N_REQUESTS] = {0};
+    s->ok = true;
+    memset(s->answers, 0, s->n * sizeof *s->answers);
+    for (size_t i = 0; i < s->n; i++) {
+        aerie_request request = request_of(s->first + i);
+        request.token = note_answer, request.user = s;
+        s->ok = s->ok && aerie_submit(s->session, &request, &tasks[i], NULL) == AERIE_OK;
+    }
+    while (s->ok && aerie_session_n_tasks(s->session)) s->ok = aerie_step(s->session, NULL) == AERIE_OK;
+    for (size_t i = 0; i < s->n; i++) aerie_task_free(tasks[i]);
+    return NULL;
+}
+
+/* Sessions with different drafters on the threads of one pool, each stepped by a thread of its own; a third one joins them. */
+static void test_sessions_share_a_pool(void **state)
+{
+    (void)state;
+    enum { N = 3, EACH = N_REQUESTS / N };
+    static answer answers[N][EACH];
+    aerie_error error = {0};
+    for (uint32_t n_threads = 1; n_threads <= 2; n_threads++) {
+        stepper steppers[N];
+        pthread_t threads[N];
+        need(aerie_pool_create(&pool, n_threads, &error), &error);
+        for (size_t i = 0; i < N; i++) {
+            steppers[i] = (stepper){open_session(types[i], 3, 0), i * EACH, EACH, answers[i], false};
+            assert_int_equal(pthread_create(&threads[i], NULL, step_alone, &steppers[i]), 0);
+        }
+        for (size_t i = 0; i < N; i++) {
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+            assert_true(steppers[i].ok);
+            for (size_t k = 0; k < EACH; k++) check_answer(&answers[i][k], i * EACH + k, "on a shared pool");
+            aerie_session_free(steppers[i].session);
+        }
+        aerie_pool_free(pool);
+        pool = NULL;
+    }
+}
+
 /* A session that is freed ends its tasks; a task that is freed says no more. */
 static void test_ends(void **state)
 {
@@ -425,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_a_long_prefix_of_many_sequences),
         cmocka_unit_test(test_sequences_give_way_and_come_back),
         cmocka_unit_test(test_requests_come_and_go_from_other_threads),
+        cmocka_unit_test(test_sessions_share_a_pool),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_events_outlive_their_task),
     };

@@ -130,29 +130,42 @@ static int n_threads(void)
     return n;
 }
 
-static void test_threads_of_another_session(void **state)
+static void test_sessions_share_a_pool(void **state)
 {
     (void)state;
     aerie_error error = {0};
-    aerie_session *first, *second;
+    aerie_pool *pool;
+    aerie_session *sessions[2];
     aerie_session_params params = aerie_session_params_default();
-    const int32_t prompt[] = {5, 6, 7, 8, 9};
-    static run r[2];
+    static const int32_t prompt[] = {1, 2, 3, 4, 5};
+    static run own, shared;
     aerie_request request = aerie_request_default();
     request.tokens = prompt, request.n_tokens = 5, request.n_predict = 16, request.ignore_eos = true;
-    params.n_threads = 3, params.n_ctx = 64;
-    need(aerie_session_create(&first, model, &params, &error), &error);
+    params.n_threads = 1, params.n_ctx = 64;
+    need(aerie_session_create(&sessions[0], model, &params, &error), &error);
+    generate(sessions[0], model, &request, 1, &own);
+    aerie_session_free(sessions[0]);
+    need(aerie_pool_create(&pool, 3, &error), &error);
+    assert_int_equal(aerie_pool_n_threads(pool), 3);
     const int before = n_threads();
-    params.threads_of = first, params.n_threads = 1;
-    need(aerie_session_create(&second, model, &params, &error), &error);
+    params.pool = pool, params.n_threads = 5000; /* not read */
+    for (int i = 0; i < 2; i++) need(aerie_session_create(&sessions[i], model, &params, &error), &error);
     assert_int_equal(n_threads(), before);
-    generate(first, model, &request, 1, &r[0]);
-    generate(second, model, &request, 1, &r[1]);
-    same_answer(&r[1].answers[0], &r[0].answers[0], "on the threads of another session", 0);
-    generate(first, model, &request, 1, &r[1]);
-    same_answer(&r[1].answers[0], &r[0].answers[0], "on its own threads", 0);
-    aerie_session_free(second);
-    aerie_session_free(first);
+    for (int i = 0; i < 2; i++) {
+        generate(sessions[i], model, &request, 1, &shared);
+        same_answer(&shared.answers[0], &own.answers[0], "on a shared pool", (size_t)i);
+        aerie_session_free(sessions[i]);
+    }
+    assert_int_equal(n_threads(), before);
+    aerie_pool_free(pool);
+    assert_int_equal(n_threads(), before - 2); /* it has two threads beside that of its users */
+    assert_int_equal(aerie_pool_create(&pool, 1025, &error), AERIE_ERROR_ARGUMENT);
+    assert_null(pool);
+    assert_non_null(strstr(error.text, "1025"));
+    need(aerie_pool_create(&pool, 0, NULL), &error);
+    assert_true(aerie_pool_n_threads(pool) >= 1);
+    aerie_pool_free(pool);
+    aerie_pool_free(NULL);
 }
 
 typedef struct heard {
@@ -214,7 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metadata), cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_backends),
-        cmocka_unit_test(test_threads_of_another_session), cmocka_unit_test(test_special_text),
+        cmocka_unit_test(test_sessions_share_a_pool), cmocka_unit_test(test_special_text),
     };
     return cmocka_run_group_tests(tests, make, drop);
 }

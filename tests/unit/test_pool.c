@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -80,6 +81,59 @@ static void test_rounds_in_quick_succession(void **state)
     }
 }
 
+typedef struct sharer {
+    ae_pool *pool;
+    uint32_t *in_turn; /* plain: TSan reports a turn that overlaps another */
+    counts counts;
+    bool coarse;       /* three rounds in one turn */
+    bool ok;
+} sharer;
+
+static void *take_turns(void *user)
+{
+    sharer *s = user;
+    s->ok = true;
+    for (uint32_t turn = 0; turn < 200; turn++) {
+        if (s->coarse) {
+            ae_pool_hold(s->pool);
+            ae_pool_hold(s->pool); /* once more */
+            (*s->in_turn)++;
+        }
+        for (uint32_t round = 0; round < 3; round++) ae_pool_run(s->pool, count, &s->counts, 50);
+        if (s->coarse) {
+            ae_pool_release(s->pool);
+            s->ok = s->ok && *s->in_turn == 1; /* nobody had the pool in between */
+            (*s->in_turn)--;
+            ae_pool_release(s->pool);
+        }
+    }
+    return NULL;
+}
+
+/* Threads that run jobs of their own on one pool, with turns of several rounds and without. */
+static void test_threads_share_a_pool(void **state)
+{
+    (void)state;
+    for (uint32_t n_workers = 1; n_workers <= 3; n_workers++) {
+        static sharer sharers[4];
+        pthread_t threads[4];
+        uint32_t in_turn = 0;
+        ae_pool *pool;
+        assert_int_equal(ae_pool_create(&pool, n_workers, NULL), AERIE_OK);
+        for (size_t i = 0; i < 4; i++) {
+            sharers[i] = (sharer){.pool = pool, .in_turn = &in_turn, .counts.n_workers = n_workers, .coarse = i != 3};
+            assert_int_equal(pthread_create(&threads[i], NULL, take_turns, &sharers[i]), 0);
+        }
+        for (size_t i = 0; i < 4; i++) {
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+            assert_true(sharers[i].ok);
+            assert_int_equal(sharers[i].counts.bad_worker, 0);
+            for (uint32_t k = 0; k < 50; k++) assert_int_equal(sharers[i].counts.plain[k], 600);
+        }
+        ae_pool_free(pool);
+    }
+}
+
 static void test_refuses_nonsense(void **state)
 {
     (void)state;
@@ -96,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_item_once),
         cmocka_unit_test(test_rounds_in_quick_succession),
+        cmocka_unit_test(test_threads_share_a_pool),
         cmocka_unit_test(test_refuses_nonsense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

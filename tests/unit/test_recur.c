@@ -39,6 +39,7 @@ static void close_to(const char *what, double got, double want)
 
 typedef struct rig {
     ae_backend *backend;
+    ae_pool *pool;
     ae_stream *stream;
     ae_state_store *store;
     ae_state_run run;
@@ -50,8 +51,9 @@ static void rig_open(rig *r, const ae_state_layer *layer)
 {
     aerie_error error = {0};
     const ae_state_shape shape = {1, layer, 1, 1, 1};
-    const ae_stream_options options = {.n_threads = 1, .max_rows = ROWS, .max_in = 32, .state = &shape};
     *r = (rig){.run = {.n_committed = ROWS}};
+    if (ae_pool_create(&r->pool, 1, &error) != AERIE_OK) fail_msg("%s", error.text);
+    const ae_stream_options options = {.n_threads = 1, .max_rows = ROWS, .max_in = 32, .state = &shape, .pool = r->pool};
     if (ae_backend_open(&r->backend, NULL, NULL, &error) != AERIE_OK ||
         r->backend->ops->stream_create(r->backend, &options, &r->stream, &error) != AERIE_OK ||
         r->backend->ops->state_create(r->backend, &shape, &r->store, &error) != AERIE_OK)
@@ -64,6 +66,7 @@ static void rig_close(rig *r)
 {
     r->backend->ops->state_free(r->backend, r->store);
     r->backend->ops->stream_free(r->stream);
+    ae_pool_free(r->pool);
     ae_backend_close(r->backend);
 }
 
@@ -206,6 +209,117 @@ static void test_gated_norm(void **state)
     rig_close(&r);
 }
 
+/* ---- Absorbing --------------------------------------------------------------------------------------------- */
+
+enum { ABSORB_C = 2 * GROUPS * KEY + HEADS * VALUE, N_TREE = 3 };
+
+/* A backend with a store of one sequence. */
+typedef struct lab {
+    ae_backend *backend;
+    ae_pool *pool;
+    ae_stream *stream;
+    ae_state_store *store;
+    const ae_state_layer *layer;
+} lab;
+
+static lab lab_open(const char *name, const ae_state_layer *layer)
+{
+    aerie_error error = {0};
+    lab l = {.layer = layer};
+    const ae_state_shape shape = {1, layer, 1, 1, N_TREE};
+    if (ae_pool_create(&l.pool, 2, &error) != AERIE_OK || ae_backend_open(&l.backend, name, NULL, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
+    const ae_stream_options options = {.n_threads = 2, .max_rows = ROWS, .max_in = 32, .state = &shape, .pool = l.pool};
+    if (l.backend->ops->stream_create(l.backend, &options, &l.stream, &error) != AERIE_OK ||
+        l.backend->ops->state_create(l.backend, &shape, &l.store, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
+    return l;
+}
+
+static void lab_close(lab *l)
+{
+    l->backend->ops->state_free(l->backend, l->store);
+    l->backend->ops->stream_free(l->stream);
+    ae_backend_close(l->backend);
+    ae_pool_free(l->pool);
+}
+
+static float in_x[ROWS][ABSORB_C], in_ab[ROWS][2 * HEADS], in_weight[ABSORB_C][TAPS], in_decay[HEADS];
+
+/* A pass over rows with the inputs of `tokens`: n_committed of them, then the tree. */
+static void lab_run(const lab *l, const int32_t *tokens, uint32_t n_committed, const int32_t *parent, const ae_state_visit *visits,
+                    uint32_t n_tree)
+{
+    static float x[ROWS][ABSORB_C], c[ROWS][ABSORB_C], ab[ROWS][2 * HEADS], y[ROWS][HEADS * VALUE];
+    const uint32_t n = n_committed + n_tree;
+    const ae_state_run run = {.n_committed = n_committed, .n_tentative = n_tree};
+    const ae_state_pass pass = {.store = l->store, .n_rows = n, .parent = parent, .n_runs = 1, .runs = &run, .visits = visits,
+                                .stride = N_TREE};
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(x[i], in_x[tokens[i]], sizeof x[i]);
+        memcpy(ab[i], in_ab[tokens[i]], sizeof ab[i]);
+    }
+    l->backend->ops->conv(l->stream, &(ae_conv){.pass = &pass, .x = x[0], .x_stride = ABSORB_C, .weight = in_weight[0],
+                                                .silu = true, .y = c[0], .y_stride = ABSORB_C});
+    if (l->layer->kind != AE_STATE_CONV)
+        l->backend->ops->recur(l->stream, &(ae_recur){.pass = &pass, .c = c[0], .c_stride = ABSORB_C, .a = ab[0],
+                                                      .b = ab[0] + HEADS, .ab_stride = 2 * HEADS, .decay = in_decay,
+                                                      .y = y[0], .y_stride = HEADS * VALUE});
+}
+
+static void lab_check(const lab *l, const uint8_t *expected, size_t n, const char *what)
+{
+    aerie_error error = {0};
+    uint8_t *got = ae_alloc(n, 1);
+    assert_int_equal(l->backend->ops->state_plane_bytes(l->store), n);
+    l->backend->ops->state_read(l->stream, l->store, 0, got);
+    if (l->backend->ops->sync(l->stream, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (memcmp(got, expected, n)) fail_msg("%s, kind %d, %s", l->backend->ops->name, (int)l->layer->kind, what);
+    ae_free(got);
+}
+
+/* Two rows, a tree of three on them, of which the first and its child are accepted and absorbed: the plane has the bits that it
+ * has when these four rows are committed. Until then it has those of two rows. */
+static void test_absorb(void **state)
+{
+    static const ae_state_layer layers[] = {
+        {.kind = AE_STATE_CONV, .n_channels = ABSORB_C, .n_taps = TAPS},
+        {AE_STATE_DELTA, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false},
+        {AE_STATE_MAMBA2, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false},
+    };
+    static const int32_t tokens[] = {0, 1, 2, 3, 4}, parent[] = {-1, 0, 1, 1, 2}, path[] = {0, 1, 2, 4}, chain[] = {-1, 0, 1, 2};
+    static const ae_state_visit visits[N_TREE] = {{2, -1, 0}, {4, 0, 1}, {3, -1, 2}};
+    static const uint8_t accepted[N_TREE] = {0, 2};
+    static const char *const names[] = {"cpu", "cpu-strict"};
+    (void)state;
+    fill(in_x[0], ROWS * ABSORB_C, -1, 1), fill(in_ab[0], ROWS * 2 * HEADS, -2, 2), fill(in_decay, HEADS, -3, -0.1f);
+    fill(in_weight[0], ABSORB_C * TAPS, -1, 1);
+    for (size_t k = 0; k < 3; k++) {
+        uint8_t *expected[2];
+        size_t n = 0;
+        for (uint32_t i = 0; i < 2; i++) { /* planes after two and after four rows, by the reference */
+            lab l = lab_open("cpu", &layers[k]);
+            n = l.backend->ops->state_plane_bytes(l.store);
+            expected[i] = ae_alloc(n, 1);
+            lab_run(&l, path, 2 + 2 * i, chain, NULL, 0);
+            l.backend->ops->state_read(l.stream, l.store, 0, expected[i]);
+            lab_close(&l);
+        }
+        assert_true(memcmp(expected[0], expected[1], n));
+        for (size_t b = 0; b < 2; b++) {
+            lab l = lab_open(names[b], &layers[k]);
+            const ae_state_run run = {.n_accepted = 2};
+            lab_run(&l, tokens, 2, parent, visits, N_TREE);
+            lab_check(&l, expected[0], n, "before");
+            l.backend->ops->state_absorb(l.stream, &(ae_state_pass){.store = l.store, .n_runs = 1, .runs = &run,
+                                                                    .accepted = accepted, .stride = N_TREE});
+            lab_check(&l, expected[1], n, "absorbed");
+            lab_close(&l);
+        }
+        for (uint32_t i = 0; i < 2; i++) ae_free(expected[i]);
+    }
+}
+
 /* Shapes that the kernels cannot run. */
 static void test_refused(void **state)
 {
@@ -236,6 +350,7 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv), cmocka_unit_test(test_delta), cmocka_unit_test(test_mamba2),
-                                       cmocka_unit_test(test_gated_norm), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_gated_norm), cmocka_unit_test(test_absorb),
+                                       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

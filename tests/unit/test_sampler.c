@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/backend.h"
 #include "base/fmath.h"
 #include "base/rng.h"
 #include "sample/sampler.h"
@@ -247,6 +248,180 @@ static void test_refuses_nonsense(void **state)
     assert_int_equal(ae_sampling_check(&p, N, &error), AERIE_ERROR_ARGUMENT);
 }
 
+/* ---- Draws and proposals as operations of a backend ---------------------------------------------------------- */
+
+static const char *const backends[] = {"cpu", "cpu-strict"};
+
+typedef struct bench {
+    ae_backend *backend;
+    const ae_backend_ops *ops;
+    ae_pool *pool;
+    ae_stream *stream;
+} bench;
+
+static bench bench_open(const char *name)
+{
+    bench b;
+    aerie_error error = {0};
+    if (ae_pool_create(&b.pool, 2, &error) != AERIE_OK || ae_backend_open(&b.backend, name, "ref", &error) != AERIE_OK)
+        fail_msg("%s", error.text);
+    b.ops = b.backend->ops;
+    const ae_stream_options options = {.n_threads = 2, .max_rows = 8, .max_in = 32, .pool = b.pool};
+    if (b.ops->stream_create(b.backend, &options, &b.stream, &error) != AERIE_OK) fail_msg("%s", error.text);
+    return b;
+}
+
+static void bench_close(bench *b)
+{
+    b->ops->stream_free(b->stream);
+    ae_backend_close(b->backend);
+    ae_pool_free(b->pool);
+}
+
+static void *send(const bench *b, const void *host, size_t n)
+{
+    void *device = b->ops->alloc(b->backend, n);
+    assert_non_null(device);
+    if (host) b->ops->upload(b->stream, device, host, n);
+    return device;
+}
+
+static void fetch(const bench *b, void *host, void *device, size_t n)
+{
+    aerie_error error = {0};
+    b->ops->download(b->stream, host, device, n);
+    if (b->ops->sync(b->stream, &error) != AERIE_OK) fail_msg("%s", error.text);
+    b->ops->free(b->backend, device, n);
+}
+
+enum { N_NODES = 3, N_ROWS = 2 * (1 + N_NODES) }; /* of two trees */
+
+/* The walk written the obvious way. */
+static ae_walked walk_plainly(ae_sampler *sampler, const ae_walk_tree *t, float logits[][N], const int32_t *token,
+                              const int32_t *parent, int32_t eog)
+{
+    ae_walked w = {0};
+    for (uint32_t at = 0;;) { /* 0: the root; else a node, from 1 on */
+        bool finite = false;
+        for (uint32_t i = 0; i < N; i++) finite |= isfinite(logits[t->output + at][i]);
+        if (!finite) {
+            w.overflowed = 1;
+            return w;
+        }
+        const int32_t id = ae_sampler_draw(sampler, logits[t->output + at], NULL, (size_t)t->position + w.n_drawn);
+        w.drawn[w.n_drawn++] = id;
+        if (w.n_drawn == t->n_most || (t->ends && id == eog)) return w;
+        uint32_t child = 0;
+        for (uint32_t k = 1; k <= t->n; k++)
+            if (parent[t->row + k] == (int32_t)(t->row + at) && token[t->row + k] == id) child = k;
+        if (!child) return w;
+        w.path[w.n_path++] = (int32_t)child - 1;
+        at = child;
+    }
+}
+
+/* What a tree holds is drawn, and what it does not; ends by length and by a token; rows without a number. */
+static void test_walks_of_a_backend(void **state)
+{
+    (void)state;
+    static float logits[N_ROWS][N];
+    uint32_t n_ended = 0, n_overflowed = 0, longest = 0;
+    for (size_t which = 0; which < 2; which++) {
+        bench b = bench_open(backends[which]);
+        for (uint32_t round = 0; round < 40; round++) {
+            int32_t token[N_ROWS] = {0}, parent[N_ROWS], eog;
+            ae_sampler *samplers[2];
+            ae_walk_tree trees[2];
+            for (uint32_t r = 0; r < N_ROWS; r++) make_logits(round * N_ROWS + r, logits[r]);
+            if (round % 8 == 7)
+                for (uint32_t i = 0; i < N; i++) logits[1 + N_NODES][i] = i % 2 ? NAN : INFINITY;
+            for (uint32_t t = 0; t < 2; t++) {
+                const ae_sampling p = plain_sampling(round % 2 ? 0.8f : 0, round + t);
+                const uint32_t first = t * (1 + N_NODES);
+                assert_int_equal(ae_sampler_create(&samplers[t], &p, NULL, N, 64, NULL), AERIE_OK);
+                trees[t] = (ae_walk_tree){.sampler = samplers[t], .row = first, .output = first, .n = round % 5 ? N_NODES : 0,
+                                          .n_most = 1 + round % 4, .position = 9 + round, .ends = t || round % 3};
+                /* a chain of what will be drawn, at whose second node a wrong token stands before the right one */
+                parent[first] = (int32_t)first - 1;
+                parent[first + 1] = (int32_t)first, parent[first + 2] = parent[first + 3] = (int32_t)first + 1;
+                token[first + 1] = ae_sampler_draw(samplers[t], logits[first], NULL, 9 + round);
+                token[first + 3] = ae_sampler_draw(samplers[t], logits[first + 1], NULL, 10 + round);
+                token[first + 2] = (token[first + 3] + 1) % N;
+            }
+            eog = token[1];
+            ae_walked got[2];
+            ae_walked *out = send(&b, NULL, sizeof got);
+            float *logits_there = send(&b, logits, sizeof logits);
+            int32_t *token_there = send(&b, token, sizeof token), *parent_there = send(&b, parent, sizeof parent);
+            int32_t *eog_there = send(&b, &eog, sizeof eog);
+            b.ops->walk(b.stream, &(ae_walk){.n_trees = 2, .n_vocab = N, .trees = trees, .logits = logits_there,
+                                             .token = token_there, .parent = parent_there, .eog = eog_there, .n_eog = 1,
+                                             .out = out});
+            fetch(&b, got, out, sizeof got);
+            for (uint32_t t = 0; t < 2; t++) {
+                const ae_walked want = walk_plainly(samplers[t], &trees[t], logits, token, parent, eog);
+                if (got[t].n_drawn != want.n_drawn || got[t].n_path != want.n_path || got[t].overflowed != want.overflowed ||
+                    memcmp(got[t].drawn, want.drawn, want.n_drawn * sizeof *want.drawn) ||
+                    memcmp(got[t].path, want.path, want.n_path * sizeof *want.path))
+                    fail_msg("%s, round %u, tree %u: %u drawn, %u of the tree; must be %u and %u", b.ops->name, round, t,
+                             got[t].n_drawn, got[t].n_path, want.n_drawn, want.n_path);
+                n_ended += trees[t].ends && want.n_drawn && want.drawn[want.n_drawn - 1] == eog;
+                n_overflowed += want.overflowed;
+                if (want.n_path > longest) longest = want.n_path;
+                ae_sampler_free(samplers[t]);
+            }
+            b.ops->free(b.backend, logits_there, sizeof logits);
+            b.ops->free(b.backend, token_there, sizeof token);
+            b.ops->free(b.backend, parent_there, sizeof parent);
+            b.ops->free(b.backend, eog_there, sizeof eog);
+        }
+        bench_close(&b);
+    }
+    assert_true(n_ended && n_overflowed && longest == 2);
+}
+
+static void test_proposals_of_a_backend(void **state)
+{
+    (void)state;
+    static float logits[4][N];
+    static int32_t map[N];
+    for (uint32_t r = 0; r < 4; r++) make_logits(r, logits[r]);
+    for (int32_t i = 0; i < N; i++) map[i] = 3 * (N - i);
+    for (size_t which = 0; which < 2; which++) {
+        bench b = bench_open(backends[which]);
+        for (int mapped = 0; mapped < 2; mapped++) {
+            ae_propose_row rows[3];
+            ae_proposal got[3];
+            ae_sampler *samplers[3];
+            for (uint32_t i = 0; i < 3; i++) {
+                const ae_sampling p = plain_sampling(i ? 0.7f : 0, 5 + i);
+                assert_int_equal(ae_sampler_create(&samplers[i], &p, NULL, 3 * N + 1, 64, NULL), AERIE_OK);
+                rows[i] = (ae_propose_row){samplers[i], 3 - i, i == 2 ? AE_PROPOSE_MAX + 9 : 1 + 4 * i, 20 + i};
+            }
+            ae_proposal *out = send(&b, NULL, sizeof got);
+            float *logits_there = send(&b, logits, sizeof logits);
+            int32_t *map_there = send(&b, map, sizeof map);
+            b.ops->propose(b.stream, &(ae_propose){.n_rows = 3, .n_logits = N, .rows = rows, .logits = logits_there,
+                                                   .map = mapped ? map_there : NULL, .out = out});
+            fetch(&b, got, out, sizeof got);
+            for (uint32_t i = 0; i < 3; i++) {
+                ae_proposal want;
+                const uint32_t k = rows[i].k < AE_PROPOSE_MAX ? rows[i].k : AE_PROPOSE_MAX;
+                want.n = ae_sampler_propose(samplers[i], logits[rows[i].output], N, mapped ? map : NULL, rows[i].position, k,
+                                            want.id, want.p);
+                assert_int_equal(want.n, k);
+                assert_int_equal(got[i].n, k);
+                assert_memory_equal(got[i].id, want.id, k * sizeof *want.id);
+                assert_memory_equal(got[i].p, want.p, k * sizeof *want.p);
+                ae_sampler_free(samplers[i]);
+            }
+            b.ops->free(b.backend, logits_there, sizeof logits);
+            b.ops->free(b.backend, map_there, sizeof map);
+        }
+        bench_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +431,8 @@ int main(void)
         cmocka_unit_test(test_ends_of_the_noise),
         cmocka_unit_test(test_coupled_proposals),
         cmocka_unit_test(test_filtered_proposals),
+        cmocka_unit_test(test_walks_of_a_backend),
+        cmocka_unit_test(test_proposals_of_a_backend),
         cmocka_unit_test(test_refuses_nonsense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,6 @@ static size_t cpu_stream_bytes(const ae_backend *backend, const ae_stream_option
 static void cpu_stream_free(ae_stream *stream)
 {
     if (!stream) return;
-    if (!stream->options.threads_of && !stream->options.pool) ae_pool_free(stream->pool);
     ae_free(stream->memory);
     ae_free(stream);
 }
@@ -100,13 +99,9 @@ static aerie_status cpu_stream_create(ae_backend *backend, const ae_stream_optio
     s->backend = ae_cpu(backend);
     s->options = *options;
     s->options.state = NULL; /* lent for the call */
-    aerie_status status = AERIE_OK;
-    if (options->threads_of) s->pool = options->threads_of->pool;
-    else if (options->pool) s->pool = options->pool;
-    else status = ae_pool_create(&s->pool, options->n_threads, error);
-    if (status == AERIE_OK) *out = s;
-    else cpu_stream_free(s);
-    return status;
+    s->pool = options->pool;
+    *out = s;
+    return AERIE_OK;
 }
 
 static aerie_status cpu_sync(ae_stream *stream, aerie_error *error)

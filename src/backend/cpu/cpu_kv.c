@@ -184,15 +184,15 @@ void ae_cpu_kv_commit(ae_stream *stream, const ae_kv_commit_args *args)
     (void)stream;
     const ae_kv_store *kv = args->kv;
     float row[2 * AE_MAX_HEAD_DIM]; /* f32 is the widest */
-    for (uint32_t i = 0; i < args->n; i++) {
-        const uint32_t from_slot = (uint32_t)args->from[i], to_slot = (uint32_t)args->to + i;
-        for (uint32_t layer = 0; from_slot != to_slot && layer < kv->n_layers; layer++) {
+    for (int32_t i = args->begin[0]; i < args->begin[args->n_runs]; i++) {
+        const ae_kv_move m = args->move[i];
+        for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
             const ae_cpu_kv_layer *l = &kv->layers[layer];
-            const uint8_t *from = kv_page(kv, args->table[from_slot / AE_KV_PAGE], layer);
-            uint8_t *to = kv_page(kv, args->table[to_slot / AE_KV_PAGE], layer);
+            const uint8_t *from = kv_page(kv, m.from / AE_KV_PAGE, layer);
+            uint8_t *to = kv_page(kv, m.to / AE_KV_PAGE, layer);
             for (uint32_t h = 0; h < l->shape.n_heads; h++, from += l->head_bytes, to += l->head_bytes) {
-                place_get(kv->type, &l->shape, from, from_slot % AE_KV_PAGE, row);
-                place_put(kv->type, &l->shape, to, to_slot % AE_KV_PAGE, row);
+                place_get(kv->type, &l->shape, from, (uint32_t)m.from % AE_KV_PAGE, row);
+                place_put(kv->type, &l->shape, to, (uint32_t)m.to % AE_KV_PAGE, row);
             }
         }
     }

@@ -87,7 +87,7 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
 }
 
 static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_engine_options *o, uint32_t n_threads,
-                                        ae_stream *threads_of)
+                                        ae_pool *pool)
 {
     const ae_dhead_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
@@ -98,7 +98,7 @@ static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_eng
         if (dims[i] > max_in) max_in = dims[i];
     return (ae_stream_options){.n_threads = n_threads, .max_rows = o->n_batch, .max_in = max_in,
                                .moe = {x->n, x->n_used, h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
-                               .threads_of = threads_of};
+                               .pool = pool};
 }
 
 size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_engine_options *options,
@@ -158,7 +158,7 @@ aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *n
     e->options = resolve(net->head, options);
     e->n_outputs = outputs_of(net->head, &e->options);
     const ae_stream_options stream =
-        stream_options(net->head, &e->options, ae_engine_options_get(target)->n_threads, ae_engine_stream(target));
+        stream_options(net->head, &e->options, ae_engine_options_get(target)->n_threads, ae_engine_pool(target));
     ae_kv_layer layers[AE_DHEAD_MAX_LAYERS];
     const ae_kv_options kv = kv_options(net->head, &e->options, layers);
     aerie_status status;
