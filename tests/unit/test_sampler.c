@@ -310,12 +310,11 @@ static ae_walked walk_plainly(ae_sampler *sampler, const ae_walk_tree *t, float 
         }
         const int32_t id = ae_sampler_draw(sampler, logits[t->output + at], NULL, (size_t)t->position + w.n_drawn);
         w.drawn[w.n_drawn++] = id;
-        if (w.n_drawn == t->n_most || (t->ends && id == eog)) return w;
         uint32_t child = 0;
         for (uint32_t k = 1; k <= t->n; k++)
             if (parent[t->row + k] == (int32_t)(t->row + at) && token[t->row + k] == id) child = k;
-        if (!child) return w;
-        w.path[w.n_path++] = (int32_t)child - 1;
+        if (child) w.path[w.n_path++] = (int32_t)child - 1;
+        if (!child || w.n_drawn == t->n_most || (t->ends && id == eog)) return w;
         at = child;
     }
 }
