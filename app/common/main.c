@@ -1,5 +1,6 @@
 /* main.c - aerie: which subcommand, and the exit status. */
 #define _POSIX_C_SOURCE 200809L
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -143,8 +144,17 @@ static void on_lost_page(int signal_number)
     _exit(APP_BAD_FILE);
 }
 
+/* A standard stream that the caller closed is taken by a file that fails as the closed one does; otherwise the next
+ * file or connection that is opened would get its number, and be sent what is meant for standard output or error. */
+static void keep_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    keep_standard_streams();
     /* not by signal(), which would let a second thread that faults at the same time die of the default action */
     const struct sigaction lost_page = {.sa_handler = on_lost_page};
     sigaction(SIGBUS, &lost_page, NULL);

@@ -280,6 +280,8 @@ static void lost_output_is_noticed(void **state)
     assert_int_equal(cli_last.status, 1);
     cli("$A run -m missing.gguf -p x >&-"); /* nothing was to be written */
     assert_int_equal(cli_last.status, 3);
+    cli("$A run -m missing.gguf -f /dev/fd/0 <&-"); /* a closed stream's number is taken: no other file gets it */
+    assert_null(strstr(cli_last.err, "'/dev/fd/0': No such file"));
 }
 
 int main(void)
