@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What `make check` does: install what is missing, build with warnings as errors, and run every test; then those of the
 # library again with assertions, AddressSanitizer and UndefinedBehaviorSanitizer, and those that use threads with
-# ThreadSanitizer. Ends by naming the tests that were skipped and, as the last line, `N passed, N failed`, which is kept in
+# ThreadSanitizer. Ends by naming the slowest tests, those that were skipped and, as the last line, `N passed, N failed`, which is kept in
 # build/count.txt.
 #
 # Walks over many similar cases take every other one in the release build and every 24th under sanitizers, so that all of it ends
@@ -51,7 +51,7 @@ step "ThreadSanitizer: the pool, requests from several threads, generation by th
 build build-tsan "aerie mkmodel unit_test_pool laws_test_task_laws app_test_run" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -DAERIE_SANITIZE=thread && tests build-tsan -R '^(unit/pool|laws/task_laws|app/run|serve/(basic|laws|limits))$'
 
-step "tests that were skipped, and why"
+step "the slowest tests, and those that were skipped and why"
 set -o pipefail
 python3 scripts/count-tests.py "${reports[@]}" | tee build/check.txt
 status=$?

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts the tests in ctest's JUnit files: what was skipped and why, then `N passed, N failed`.
+"""Counts the tests in ctest's JUnit files: the slowest, what was skipped and why, then `N passed, N failed`.
 
 usage: count-tests.py FILE.xml ...
 
@@ -18,8 +18,17 @@ def reasons(case):
     return "; ".join(dict.fromkeys(said))
 
 
+def slowest(path, n=8):
+    """One line: seconds of the whole run's tests together, and the slowest of them."""
+    cases = [(float(c.get("time") or 0), c.get("name")) for c in ElementTree.parse(path).getroot().iter("testcase")]
+    named = ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(cases, reverse=True)[:n])
+    return f"{os.path.dirname(path) or path}: {sum(seconds for seconds, _ in cases):.0f} s of tests; slowest: {named}"
+
+
 def main():
     passed = failed = 0
+    for path in filter(os.path.exists, sys.argv[1:]):
+        print(slowest(path))
     for path in sys.argv[1:]:
         if not os.path.exists(path):
             print(f"{path}: there is no such report, so nothing was built or nothing ran")
