@@ -4,7 +4,7 @@
 # ThreadSanitizer. Ends by naming the slowest tests, those that were skipped and, as the last line, `N passed, N failed`, which is kept in
 # build/count.txt.
 #
-# Walks over many similar cases take every other one in the release build and every 24th under sanitizers, so that all of it ends
+# Walks over many similar cases take every other one in the release build and every 24th or fewer under sanitizers, so that all of it ends
 # within 45 minutes on 2 cores; `AERIE_TEST_EVERY=1 make check` takes all, which is hours.
 set -u
 cd "$(dirname "$0")/.." || exit
