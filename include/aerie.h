@@ -587,6 +587,51 @@ AERIE_API void aerie_pool_free(aerie_pool *pool);
 /* How many threads compute at a time. Any thread. Cannot fail. */
 AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
 
+/* ---- Adapters (LoRA) ---------------------------------------------------------------------------------
+
+ * Small matrices that change what a model computes, in files as llama.cpp's convert_lora_to_gguf.py writes them (docs/adapters.md).
+ * A session is created with those that its requests may use; each request says which and how strongly. The answer of a request
+ * depends on its own adapters alone, whatever other requests use at the same time (law 1). Drafters are not adapted: drafts of
+ * requests with adapters may be accepted less often. */
+
+typedef struct aerie_adapter aerie_adapter;
+
+#define AERIE_MAX_ADAPTERS 16 /* of a request */
+
+typedef struct aerie_adapter_params {
+    size_t size;
+    uint32_t n_threads; /* for loading; 0 = a thread per core that this process may use */
+    bool no_mmap;       /* as in aerie_model_params */
+} aerie_adapter_params;
+
+AERIE_INITIALISER(adapter_params)
+
+/* The model, loaded with its weights, outlives the adapter; immutable, may be shared by threads and sessions. Errors: IO, FORMAT
+ * (not an adapter, damaged, or trained for another model: what differs), UNSUPPORTED (it adapts what cannot be adapted, by
+ * name), LIMIT, MEMORY, ARGUMENT. */
+AERIE_API aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *model, const char *path,
+                                          const aerie_adapter_params *params, aerie_error *error);
+AERIE_API void aerie_adapter_free(aerie_adapter *adapter);
+
+typedef struct aerie_adapter_info {
+    const char *name;          /* of the file's metadata, "" if it has none; lent by the adapter */
+    const char *path;          /* as given; lent */
+    float alpha;
+    uint32_t max_rank;
+    uint32_t n_matrices;       /* of the model, adapted */
+    uint64_t n_params;
+    const char *task_name, *prompt_prefix; /* of the metadata, "" if it has none; lent */
+} aerie_adapter_info;
+
+/* size: sizeof *info. */
+AERIE_API void aerie_adapter_info_get(const aerie_adapter *adapter, aerie_adapter_info *info, size_t size);
+
+/* One adapter of a request. */
+typedef struct aerie_adapter_use {
+    uint32_t adapter; /* number in the session's list, from 0 */
+    float scale;      /* 1: as trained; 0: as if it were not listed */
+} aerie_adapter_use;
+
 /* ---- Sessions --------------------------------------------------------------------------------------- */
 
 typedef struct aerie_session aerie_session;
@@ -625,6 +670,9 @@ typedef struct aerie_session_params {
                              * end of each. A request whose prompt begins as an earlier one did is computed from the last of
                              * these before they differ: the same output, but less time. Other models need none */
     aerie_log log;
+    const aerie_adapter *const *adapters; /* [n_adapters] of the same model, that requests may use; the list is copied, the adapters
+                                           * outlive the session */
+    size_t n_adapters;
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)
@@ -720,6 +768,9 @@ typedef struct aerie_request {
     void *user;                   /* for token, progress and row; aerie_generate sets it */
     bool special;                 /* control tokens are part of the answer's text, spelled out, but for those that end a
                                    * generation; stop strings see them, too */
+    const aerie_adapter_use *adapters; /* [n_adapters] at most AERIE_MAX_ADAPTERS, each once, in any order; none: the model as it
+                                        * is. Of a saved sequence that goes on: those that it was saved with */
+    size_t n_adapters;
 } aerie_request;
 
 AERIE_INITIALISER(request)
@@ -877,7 +928,8 @@ AERIE_API aerie_status aerie_rerank_tokens(const aerie_model *model, const char 
  * sampler remembers. A request that is submitted with these bytes goes on where the saved one stood, in the same session or in
  * another, of any number of threads, CPU level or speculation: with the same request the rest of the answer is the same, to the
  * byte. With another seed, sampling or grammar it is a fork: save once, submit as many as you like. What cannot be used
- * (another model, other RoPE parameters or overrides, another type of KV cache, damaged bytes) is refused with a sentence.
+ * (another model, other RoPE parameters, overrides or adapters, another type of KV cache, damaged bytes) is refused with a
+ * sentence. The bytes name the sequence's adapters, but do not hold them: the session must have been created with them.
  *
  * The bytes are checked for damage by accident, not for forgery: whoever makes such bytes decides what the model takes for its
  * text, in this sequence and in later ones that begin with the same tokens. Load only bytes from a source that you trust.
@@ -891,6 +943,10 @@ AERIE_API aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n,
  * caller's. Errors: ARGUMENT (it holds none of them), MEMORY. */
 AERIE_API aerie_status aerie_prefix_save(aerie_session *session, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
                                          aerie_error *error);
+/* The same of sequences with these adapters, as in aerie_request; aerie_prefix_save is for those without. */
+AERIE_API aerie_status aerie_prefix_save_adapted(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
+                                                 const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
+                                                 aerie_error *error);
 /* Puts a saved sequence's part of the KV cache there, for later requests that begin with its tokens. *n_loaded, which may be
  * NULL: how many tokens it holds now; fewer than were saved if running sequences need the room. Errors: FORMAT, UNSUPPORTED,
  * MEMORY, ARGUMENT. */

@@ -464,6 +464,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "tree shape %d is unknown", (int)p->spec.tree);
     if (!(tests ? ae_api_test_spec_name : aerie_spec_type_name)(p->spec.type))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
+    AE_TRY(ae_api_check_adapters(p, error));
     AE_TRY(ae_api_resolve_drafter_head(p, error));
     if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
@@ -491,7 +492,8 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t 
     ae_engine_options o = {.n_ctx = p->n_ctx, .n_seqs = p->n_seqs, .n_batch = p->n_batch + n_outputs, .n_threads = p->n_threads,
                            .kv_type = kv_names[p->kv_type].type, .n_taps = p->n_taps,
                            .pool = p->pool ? p->pool->threads : NULL,
-                           .n_outputs = n_outputs, .n_kv_pages = p->n_kv / AE_KV_PAGE + (p->n_kv % AE_KV_PAGE > 0)};
+                           .max_rank = ae_api_max_rank(p), .n_outputs = n_outputs,
+                           .n_kv_pages = p->n_kv / AE_KV_PAGE + (p->n_kv % AE_KV_PAGE > 0)};
     const aerie_spec *spec = &p->spec;
     if (spec->type == AERIE_SPEC_NONE) o.n_records = 1;
     else if (spec->tree == AERIE_TREE_OFF) o.n_records = spec->n_max;
@@ -601,6 +603,7 @@ void aerie_session_free(aerie_session *session)
     ae_api_tasks_free(session);
     ae_spec_free(session->spec);
     ae_engine_free(session->engine);
+    ae_free(session->adapters);
     ae_free(session);
 }
 
@@ -657,6 +660,7 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     const uint64_t bytes = session_bytes(model->model, model->backend, &eo);
     AE_TRY_GOTO(status, ae_api_check_memory("a session of this context size", bytes,
                                             "a smaller context (-c) or fewer sequences would fit", error), fail);
+    AE_TRY_GOTO(status, ae_api_take_adapters(s, error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     AE_TRY_GOTO(status, create_drafter(s, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;

@@ -24,6 +24,7 @@ static aerie_status map_vocabularies(const ae_vocab *target, const char *target_
 static ae_engine_options draft_options(const aerie_session_params *params, const ae_vocab_map *map, const ae_model *draft)
 {
     ae_engine_options o = ae_api_engine_options(params, 1);
+    o.max_rank = 0;
     o.n_kv_pages = 0; /* its cache is as large as its sequences may become */
     o.n_taps = 0;
     o.n_records = AE_TREE_MAX; /* it runs whatever tree is drafted for the target */

@@ -58,6 +58,7 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
     r->sampling.dry_breakers = copy_texts(&task->arena, r->sampling.dry_breakers, r->sampling.n_dry_breakers, &ok);
     r->stop = NULL; /* the matcher has them */
     r->saved = NULL;
+    r->adapters = NULL; /* the task has the set */
     r->grammar = r->grammar ? ae_grammar_share(r->grammar) : NULL;
     return ok;
 }
@@ -65,10 +66,12 @@ static bool copy_request(aerie_task *task, const aerie_request *request)
 static void on_row(void *user, uint32_t slot, uint32_t position, uint32_t row);
 
 /* saved: the sequence that goes on, if it has memory. */
-static ae_spec_request spec_request(aerie_session *session, const aerie_request *r, const ae_api_saved *saved)
+static ae_spec_request spec_request(aerie_session *session, const aerie_request *r, const ae_api_saved *saved,
+                                    const ae_adapter_set *adapters)
 {
     ae_spec_request request = {.tokens = r->tokens, .n_tokens = r->n_tokens, .n_predict = r->n_predict,
                                .ignore_eog = r->ignore_eos, .sampling = r->sampling, .grammar = r->grammar,
+                               .adapters = adapters,
                                .row = r->row ? on_row : NULL, .row_user = session};
     if (!saved->memory) return request;
     request.tokens = saved->tokens;
@@ -81,14 +84,26 @@ static ae_spec_request spec_request(aerie_session *session, const aerie_request 
     return request;
 }
 
-/* Everything that can be refused before anything is generated. */
-static aerie_status check_request(aerie_session *session, const aerie_request *r, const ae_api_saved *saved, aerie_error *error)
+/* What a saved sequence was computed with is what it goes on with. */
+static aerie_status check_adapters(const ae_api_saved *saved, const ae_adapter_set *adapters, aerie_error *error)
 {
+    if (!saved->memory || ae_adapter_set_equal(&saved->adapters, adapters)) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with other adapters or scales (%u of them) than "
+                   "are asked for (%u); it must go on with the same",
+                   saved->adapters.n, adapters->n);
+}
+
+/* Everything that can be refused before anything is generated; *adapters: what the request asks for. */
+static aerie_status check_request(aerie_session *session, const aerie_request *r, const ae_api_saved *saved,
+                                  ae_adapter_set *adapters, aerie_error *error)
+{
+    AE_TRY(ae_api_adapter_set(session, r->adapters, r->n_adapters, adapters, error));
+    AE_TRY(check_adapters(saved, adapters, error));
     AE_TRY(ae_api_check_reserved(r->sampling.reserved, sizeof r->sampling.reserved / sizeof *r->sampling.reserved,
                                  "aerie_sampling", error));
     if (saved->memory && r->n_tokens)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a saved sequence has its own tokens; %zu more are given", r->n_tokens);
-    const ae_spec_request request = spec_request(session, r, saved);
+    const ae_spec_request request = spec_request(session, r, saved, adapters);
     AE_TRY(ae_spec_check(session->spec, &request, error));
     AE_TRY(ae_stops_check(r->stop, r->n_stop, error));
     if (r->n_logprobs > AERIE_MAX_LOGPROBS)
@@ -99,7 +114,7 @@ static aerie_status check_request(aerie_session *session, const aerie_request *r
 
 /* Takes `saved` over, also on failure. */
 static aerie_status task_create(aerie_task **out, aerie_session *session, const aerie_request *request, ae_api_saved *saved,
-                                aerie_error *error)
+                                const ae_adapter_set *adapters, aerie_error *error)
 {
     aerie_task *task = ae_alloc(1, sizeof *task);
     if (!task) {
@@ -110,6 +125,7 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
     atomic_init(&task->n_holders, 1);
     ae_arena_init(&task->arena, 1024);
     task->saved = *saved;
+    task->adapters = *adapters;
     /* the answer continues the prompt: its first piece keeps its leading space */
     task->detok = (ae_detok){.vocab = session->model->vocab, .started = true, .special = request->special};
     aerie_status status = copy_request(task, request) ? AERIE_OK : ae_fail_memory(error, "a request", request->n_tokens * 4);
@@ -129,8 +145,9 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
     ae_api_saved saved = {0};
     if (request->saved || request->n_saved)
         AE_TRY(ae_api_saved_copy(session, request->saved, request->n_saved, &saved, error));
-    const aerie_status status = check_request(session, request, &saved, error);
-    if (status == AERIE_OK) return task_create(task, session, request, &saved, error);
+    ae_adapter_set adapters;
+    const aerie_status status = check_request(session, request, &saved, &adapters, error);
+    if (status == AERIE_OK) return task_create(task, session, request, &saved, &adapters, error);
     ae_api_saved_free(&saved);
     return status;
 }
@@ -406,7 +423,7 @@ static void start_waiting(aerie_session *s)
 {
     while (s->waiting && ae_spec_n_free(s->spec)) {
         aerie_task *task = s->waiting;
-        const ae_spec_request request = spec_request(s, &task->request, &task->saved);
+        const ae_spec_request request = spec_request(s, &task->request, &task->saved, &task->adapters);
         uint32_t slot;
         s->waiting = task->next;
         const aerie_status status = ae_spec_start(s->spec, &request, &slot, &task->stats.error);

@@ -36,6 +36,7 @@ typedef struct ae_api_saved {
     size_t n_tokens;
     uint32_t n_prompt, n_cached, first_cached;
     const void *kv;        /* [ae_spec_saved_bytes] */
+    ae_adapter_set adapters;
     bool has_mu;
     double mu;             /* mirostat's */
 } ae_api_saved;
@@ -49,6 +50,7 @@ struct aerie_session {
     ae_engine *engine;
     ae_spec *spec;
     aerie_session_params params; /* resolved */
+    const aerie_adapter **adapters; /* [params.n_adapters] owned: params.adapters */
     const struct ae_dhead_engine *head; /* the drafter's, or NULL; lent by `spec` */
     aerie_imatrix *imatrix;      /* that collects, or NULL; the caller's */
     ae_api_test test;
@@ -83,6 +85,7 @@ struct aerie_task {
     ae_arena arena;         /* what the request points to */
     aerie_request request;
     ae_api_saved saved;     /* the sequence that goes on; empty once it runs */
+    ae_adapter_set adapters;
     ae_detok detok;         /* tokens' bytes, up to a stop string, in whole characters */
     ae_stops *stops;        /* NULL: none */
     aerie_stats stats;      /* final once `ended` */
@@ -100,6 +103,14 @@ struct aerie_drafter_head {
     const aerie_model *model;
     ae_dhead *head;
     ae_dhead_net *net;
+};
+
+struct aerie_adapter {
+    const aerie_model *model;
+    ae_adapter *adapter;
+    ae_arena arena; /* the texts */
+    const char *name, *path, *task_name, *prompt_prefix;
+    uint64_t n_params;
 };
 
 /* ---- Structs that grow ---- */
@@ -154,6 +165,15 @@ aerie_status ae_api_check_decoder(const ae_model *model, aerie_error *error);
 aerie_pooling ae_api_pooling(const ae_model *model);
 /* Bytes of an embedder with the usual parameters. */
 uint64_t ae_api_embedder_bytes(const ae_model *model, const ae_backend *backend);
+/* api_adapter.c: the largest rank of a session's adapters; 0: it has none. */
+uint32_t ae_api_max_rank(const aerie_session_params *params);
+/* Whether the list is one. */
+aerie_status ae_api_check_adapters(const aerie_session_params *params, aerie_error *error);
+/* The session keeps a copy of the list in its parameters. */
+aerie_status ae_api_take_adapters(aerie_session *session, aerie_error *error);
+/* What a caller asked for. */
+aerie_status ae_api_adapter_set(const aerie_session *session, const aerie_adapter_use *uses, size_t n, ae_adapter_set *set,
+                                aerie_error *error);
 
 #define AE_API_MAX_CTX (1u << 24)
 

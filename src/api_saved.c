@@ -9,6 +9,7 @@
  *     KV       u32 type, u32 n_positions, u32 bytes of a position, u32 first, canonical bytes (ae_kv_saved_bytes). A position's
  *              bytes are those of layers without a window; from position `first` on there are those of the others, too
  *     SAMPLER  f64 mirostat's mu; only where there is one
+ *     ADAPTERS {u64 fingerprint of the file, f32 scale, u32 0}[], ascending; only where there are some
  *
  * All else that a sequence has is a function of its tokens and of its request: the grammar's state, stop strings, penalties,
  * characters that are incomplete. The noise of draws is a function of seed and position.
@@ -22,7 +23,7 @@
 #include "base/mem.h"
 #include "formats/sections.h"
 
-enum { MODEL = 1, TOKENS, KV, SAMPLER };
+enum { MODEL = 1, TOKENS, KV, SAMPLER, ADAPTERS };
 
 /* ---- Which model ------------------------------------------------------------------------------------------ */
 
@@ -109,6 +110,14 @@ static uint32_t get_u32(const void *at)
     return x;
 }
 
+/* An entry of ADAPTERS. */
+typedef struct saved_adapter {
+    uint64_t fingerprint;
+    float scale;
+    uint32_t zero;
+} saved_adapter;
+_Static_assert(sizeof(saved_adapter) == 16, "no padding");
+
 #define KV_HEADER 16
 #define TOKENS_HEADER 8
 
@@ -123,10 +132,18 @@ static aerie_status save(const aerie_session *s, const ae_api_saved *seq, const 
     ae_section list[] = {{.type = MODEL, .n = sizeof model + strlen(name)},
                          {.type = TOKENS, .n = TOKENS_HEADER + seq->n_tokens * sizeof(int32_t)},
                          {.type = KV, .n = KV_HEADER + kv_bytes},
-                         {.type = SAMPLER, .n = sizeof *mu}};
-    AE_TRY(ae_sections_create(data, n, list, mu ? 4 : 3, error));
-    uint8_t *at[4];
-    for (int i = 0; i < 4; i++) at[i] = (uint8_t *)list[i].data;
+                         {0}, {0}};
+    const ae_adapter_set *adapters = &seq->adapters;
+    saved_adapter named[AE_MAX_ADAPTERS];
+    uint32_t n_sections = 3;
+    for (uint32_t i = 0; i < adapters->n; i++)
+        named[i] = (saved_adapter){adapters->list[i].adapter->fingerprint, adapters->list[i].scale, 0};
+    if (mu) list[n_sections++] = (ae_section){.type = SAMPLER, .data = (const uint8_t *)mu, .n = sizeof *mu};
+    if (adapters->n)
+        list[n_sections++] = (ae_section){.type = ADAPTERS, .data = (const uint8_t *)named, .n = adapters->n * sizeof *named};
+    AE_TRY(ae_sections_create(data, n, list, n_sections, error));
+    uint8_t *at[3];
+    for (int i = 0; i < 3; i++) at[i] = (uint8_t *)list[i].data;
     memcpy(at[0], model, sizeof model);
     memcpy(at[0] + sizeof model, name, strlen(name));
     put_u32(at[1], seq->n_prompt);
@@ -136,8 +153,7 @@ static aerie_status save(const aerie_session *s, const ae_api_saved *seq, const 
     put_u32(at[2] + 8, (uint32_t)ae_spec_saved_bytes(s->spec, 1, 1));
     put_u32(at[2] + 12, seq->first_cached);
     if (seq->kv) memcpy(at[2] + KV_HEADER, seq->kv, kv_bytes);
-    else ae_spec_read_cached(s->spec, seq->tokens, seq->n_cached, seq->first_cached, at[2] + KV_HEADER);
-    if (mu) memcpy(at[3], mu, sizeof *mu);
+    else ae_spec_read_cached(s->spec, adapters, seq->tokens, seq->n_cached, seq->first_cached, at[2] + KV_HEADER);
     ae_sections_seal(*data, *n);
     return AERIE_OK;
 }
@@ -160,17 +176,18 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
     for (uint32_t slot = 0; slot < s->params.n_seqs; slot++) {
         if (s->running[slot] != task) continue;
         const ae_spec_sequence q = ae_spec_sequence_get(s->spec, slot);
-        ae_api_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered)};
-        seq.n_cached = ae_spec_n_cached(s->spec, q.tokens, q.n_tokens, &seq.first_cached);
+        ae_api_saved seq = {.tokens = q.tokens, .n_tokens = q.n_tokens, .n_prompt = (uint32_t)(q.n_tokens - q.n_answered),
+                            .adapters = *q.adapters};
+        seq.n_cached = ae_spec_n_cached(s->spec, q.adapters, q.tokens, q.n_tokens, &seq.first_cached);
         return save(s, &seq, task->request.sampling.mirostat ? &q.mu : NULL, data, n, error);
     }
     /* not begun */
     const ae_api_saved *from = &task->saved;
     ae_api_saved seq = {.tokens = task->request.tokens, .n_tokens = task->request.n_tokens,
-                        .n_prompt = (uint32_t)task->request.n_tokens};
+                        .n_prompt = (uint32_t)task->request.n_tokens, .adapters = task->adapters};
     if (from->memory) seq = *from;
     uint32_t first;
-    const uint32_t n_cached = ae_spec_n_cached(s->spec, seq.tokens, seq.n_tokens, &first);
+    const uint32_t n_cached = ae_spec_n_cached(s->spec, &seq.adapters, seq.tokens, seq.n_tokens, &first);
     if (n_cached >= seq.n_cached) seq.kv = NULL, seq.n_cached = n_cached, seq.first_cached = first;
     return save(s, &seq, from->has_mu ? &from->mu : NULL, data, n, error);
 }
@@ -178,17 +195,25 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
 aerie_status aerie_prefix_save(aerie_session *s, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
                                aerie_error *error)
 {
+    return aerie_prefix_save_adapted(s, NULL, 0, tokens, n_tokens, data, n, error);
+}
+
+aerie_status aerie_prefix_save_adapted(aerie_session *s, const aerie_adapter_use *adapters, size_t n_adapters,
+                                       const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
+{
     *data = NULL;
     *n = 0;
+    ae_adapter_set set;
     AE_TRY(refuse_in_step(s, error));
+    AE_TRY(ae_api_adapter_set(s, adapters, n_adapters, &set, error));
     uint32_t first = 0;
-    const uint32_t n_cached = n_tokens && tokens ? ae_spec_n_cached(s->spec, tokens, n_tokens, &first) : 0;
+    const uint32_t n_cached = n_tokens && tokens ? ae_spec_n_cached(s->spec, &set, tokens, n_tokens, &first) : 0;
     if (!n_cached)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "the KV cache holds none of these %zu tokens; a request that ran them "
                        "comes first",
                        n_tokens);
     const ae_api_saved seq = {.tokens = tokens, .n_tokens = n_cached, .n_prompt = n_cached, .n_cached = n_cached,
-                              .first_cached = first};
+                              .first_cached = first, .adapters = set};
     return save(s, &seq, NULL, data, n, error);
 }
 
@@ -236,8 +261,8 @@ static aerie_status check_model(const aerie_session *s, const ae_sections *secti
     uint32_t above;
     const bool is_long = in_long_context(s, &above);
     if (above && saved[1] == settings_of(s, !is_long))
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved in a context of %s %u positions; this one has %u, "
-                       "and the model \"%.*s\" rotates positions otherwise in contexts longer than %u",
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved in a context of %s %u positions; this one has "
+                       "%u, and the model \"%.*s\" rotates positions otherwise in contexts longer than %u",
                        is_long ? "at most" : "more than", above, s->params.n_ctx, n_name, name, above);
     if (saved[1] != settings_of(s, is_long))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with other RoPE parameters or metadata "
@@ -266,9 +291,36 @@ static aerie_status read_kv(const aerie_session *s, const ae_sections *sections,
     return AERIE_OK;
 }
 
+/* The session's adapters of these names. */
+static aerie_status read_adapters(const aerie_session *s, const ae_sections *sections, ae_adapter_set *out, aerie_error *error)
+{
+    const ae_section *section = ae_sections_find(sections, ADAPTERS);
+    if (!section) return AERIE_OK;
+    saved_adapter named[AE_MAX_ADAPTERS];
+    out->n = (uint32_t)(section->n / sizeof *named);
+    if (!out->n || section->n > sizeof named || section->n % sizeof *named)
+        return fail_form("the list of its adapters has another size", error);
+    memcpy(named, section->data, section->n);
+    for (uint32_t i = 0; i < out->n; i++) {
+        const ae_adapter *found = NULL;
+        if (!isfinite(named[i].scale) || named[i].scale == 0.0f || named[i].zero ||
+            (i && named[i - 1].fingerprint > named[i].fingerprint))
+            return fail_form("the list of its adapters makes no sense", error);
+        for (size_t k = 0; k < s->params.n_adapters && !found; k++)
+            if (s->adapters[k]->adapter->fingerprint == named[i].fingerprint) found = s->adapters[k]->adapter;
+        for (uint32_t k = 0; k < i; k++)
+            if (found && out->list[k].adapter == found) found = NULL;
+        if (!found)
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the sequence was saved with %u adapters, of which number %u is not "
+                           "one of the session's %zu", out->n, i + 1, s->params.n_adapters);
+        out->list[i] = (ae_adapter_use){found, named[i].scale};
+    }
+    return AERIE_OK;
+}
+
 static aerie_status open_saved(const void *data, size_t n, ae_sections *sections, aerie_error *error)
 {
-    static const uint32_t known[] = {MODEL, TOKENS, KV, SAMPLER};
+    static const uint32_t known[] = {MODEL, TOKENS, KV, SAMPLER, ADAPTERS};
     AE_TRY(ae_sections_open(sections, data, n, error));
     return ae_sections_check_known(sections, known, sizeof known / sizeof known[0], error);
 }
@@ -281,6 +333,7 @@ static aerie_status read_saved(const aerie_session *s, const void *data, size_t 
     AE_TRY(read_tokens(&sections, out, error));
     AE_TRY(check_model(s, &sections, error));
     AE_TRY(read_kv(s, &sections, out, error));
+    AE_TRY(read_adapters(s, &sections, &out->adapters, error));
     const ae_section *sampler = ae_sections_find(&sections, SAMPLER);
     if (!sampler) return AERIE_OK;
     if (sampler->n != sizeof out->mu) return fail_form("the state of its sampler has another size", error);
@@ -342,8 +395,8 @@ aerie_status aerie_prefix_load(aerie_session *s, const void *data, size_t n, siz
         if (saved.tokens[i] < 0 || saved.tokens[i] >= n_vocab) status = fail_form("a token is out of range", error);
     if (status == AERIE_OK) {
         uint32_t first;
-        ae_spec_write_cached(s->spec, saved.tokens, saved.n_cached, saved.first_cached, saved.kv);
-        if (n_loaded) *n_loaded = ae_spec_n_cached(s->spec, saved.tokens, saved.n_cached, &first);
+        ae_spec_write_cached(s->spec, &saved.adapters, saved.tokens, saved.n_cached, saved.first_cached, saved.kv);
+        if (n_loaded) *n_loaded = ae_spec_n_cached(s->spec, &saved.adapters, saved.tokens, saved.n_cached, &first);
     }
     ae_api_saved_free(&saved);
     return status;

@@ -88,8 +88,8 @@ void *app_grow(void *items, size_t n, size_t *capacity, size_t size);
 int app_read_file(app_text *text, const char *path);
 /* Data, such as training's records: a regular file of any size, else APP_MAX_STREAM. */
 int app_read_data(app_text *text, const char *path);
-/* Writes beside `path` and renames: what stood there stays whole until then, and keeps its mode; a new file is its owner's alone.
- * 0, or errno. From any thread. */
+/* Writes beside `path` and renames: what stood there stays whole until then, and keeps its mode; a new file is its owner's
+ * alone. 0, or errno. From any thread. */
 int app_replace_file(const char *path, const void *data, size_t n);
 
 /* Ids separated by spaces, commas, newlines or brackets. `source` names them in messages. *ids is malloc'd. */

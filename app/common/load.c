@@ -199,6 +199,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     else if (!bad && draft) bad = load_one(&models->draft, draft, options, true);
     else if (!bad && found) load_head_beside(models, found, options);
     aerie_free(found);
+    if (!bad) bad = app_adapters_load(models, options);
     if (!bad) {
         aerie_model_info_get(models->model, &models->info, sizeof models->info);
         bad = app_format_fit(&models->format, &models->info, options);
@@ -234,6 +235,7 @@ int app_vocabulary_load(app_models *models, const app_options *options)
 
 void app_models_free(app_models *models)
 {
+    app_adapters_free(models);
     aerie_drafter_head_free(models->head);
     aerie_model_free(models->model);
     aerie_model_free(models->draft);
@@ -252,6 +254,8 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     params.spec.draft_model = app_wants_draft(type) ? models->draft : NULL;
     params.spec.head = app_wants_draft(type) ? models->head : NULL;
     params.spec.optional = models->head_found;
+    params.adapters = (const aerie_adapter *const *)models->adapters;
+    params.n_adapters = models->n_adapters;
     /* benchmarks open many sessions, and nobody reads their answers */
     params.log = log_of(options->quiet || options->command->bit & APP_BENCH, options->verbose);
     if (type == AERIE_SPEC_DRAFT && !models->draft)

@@ -14,6 +14,8 @@ typedef struct app_models {
     aerie_model *draft; /* -md is a model; NULL if not */
     aerie_drafter_head *head;   /* -md is a drafter head, or one was found beside the model; NULL if not */
     bool head_found;            /* nobody asked for the head: it was found beside the model or in it */
+    aerie_adapter **adapters;   /* [n_adapters] of --lora and --lora-scaled, in their order */
+    size_t n_adapters;
     aerie_model_info info;
     app_format format;
 } app_models;
@@ -21,6 +23,9 @@ typedef struct app_models {
 /* Checks memory, then loads -m and, with with_draft, -md, or without -md the model's MTP blocks or a drafter head beside it.
  * One found there that cannot be used costs one line on standard error, no more. */
 int app_models_load(app_models *models, const app_options *options, bool with_draft);
+/* adapters.c: the adapters of the options, for the model; what was loaded goes with the models. */
+int app_adapters_load(app_models *models, const app_options *options);
+void app_adapters_free(app_models *models);
 /* Whether a kind of speculation has a use for a draft model or head. */
 bool app_wants_draft(aerie_spec_type type);
 void app_models_free(app_models *models);

@@ -67,6 +67,7 @@ void app_options_free(app_options *options)
     free(options->convert_skip.items);
     free(options->variables.items);
     free(options->overrides.items);
+    app_loras_free(&options->loras);
     app_sampling_free(options);
     aerie_grammar_free(options->grammar);
 }
@@ -263,6 +264,8 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_SEED: return parse_seed(options, o, name, text);
     case APP_TEXT: *(const char **)place = text; return APP_DONE;
     case APP_TEXTS: return add_text(place, text) ? APP_DONE : app_error_memory("the options");
+    case APP_LORAS:
+    case APP_LORAS_SCALED: return app_loras_add(place, name, text, o->type == APP_LORAS_SCALED);
     case APP_REALS: return parse_reals(place, o, name, text);
     case APP_NUMBERS:
     case APP_TREES:

@@ -69,6 +69,8 @@ typedef enum app_type {
     APP_KV_TYPE,    /* aerie_kv_type */
     APP_TREE,       /* aerie_tree */
     APP_POOLING,    /* aerie_pooling */
+    APP_LORAS,      /* app_loras: FILE, or several with commas; may be given several times */
+    APP_LORAS_SCALED, /* the same, FILE:SCALE each */
     APP_SPEC_TYPES, /* app_numbers of aerie_spec_type: list with commas */
 } app_type;
 
@@ -104,6 +106,17 @@ typedef struct app_texts {
     size_t n, capacity;
 } app_texts;
 
+typedef struct app_lora {
+    char *path; /* owned */
+} app_lora;
+
+/* Adapters in the order given, which numbers them. */
+typedef struct app_loras {
+    app_lora *items;         /* [n] owned */
+    aerie_adapter_use *uses; /* [n] owned: what a request asks for that says nothing else */
+    size_t n, capacity;
+} app_loras;
+
 /* What `aerie serve` alone takes. */
 typedef struct app_serve_options {
     app_texts models; /* [NAME=]FILE */
@@ -116,6 +129,7 @@ typedef struct app_serve_options {
     uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n;
     uint32_t n_threads_http; /* 0: as many as there are CPUs */
     uint32_t timeout, grace, stuck;
+    bool lora_idle; /* adapters are loaded, but used only where a request or POST /lora-adapters says so */
     bool no_page, no_slots, no_metrics, no_access_log, no_prefill;
 } app_serve_options;
 
@@ -165,6 +179,7 @@ typedef struct app_options {
 
     bool ids, json, jsonl, csv, stats, verbose, quiet;
     bool color_drafts, no_history; /* run */
+    app_loras loras;
     const char *prompt_cache;      /* run: file, or NULL */
     bool prompt_cache_all, prompt_cache_ro;
 
@@ -251,6 +266,12 @@ const char *app_nearest(const char *text, const char *best, const char *candidat
 /* Prints a sentence; returns APP_USAGE. */
 int app_unknown_option(const app_command *command, const char *name, size_t n);
 int app_unknown_command(const char *name);
+
+/* ---- adapters.c ---- */
+
+/* What the option `name` gives; scaled: with scales. */
+int app_loras_add(app_loras *loras, const char *name, const char *text, bool scaled);
+void app_loras_free(app_loras *loras);
 
 /* ---- cpus.c: restricts the program to the CPUs asked for, resolves n_threads, says so if --verbose ----- */
 

@@ -212,6 +212,13 @@ static const app_option options[] = {
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
      "(default: the best there is)"},
 
+    {"--lora", "FILE[,FILE...]", APP_LORAS, SPECULATES, AT(loras), 0, 0, "Model",
+     "use a LoRA adapter (GGUF, as llama.cpp's convert_lora_to_gguf.py writes it); may be repeated, and all are used together"},
+    {"--lora-scaled", "FILE:SCALE[,...]", APP_LORAS_SCALED, SPECULATES, AT(loras), 0, 0, "Model",
+     "the same, its effect multiplied by SCALE"},
+    {"--lora-init-without-apply", NULL, APP_FLAG, APP_SERVE, AT(serve.lora_idle), 0, 0, "Model",
+     "load the adapters, but use them only as a request's \"lora\" or POST /lora-adapters says"},
+
     /* Positions */
     {"--rope-scaling", "none|linear|yarn", APP_TEXT, LOADS, AT(rope_scaling), 0, 0, "Positions (RoPE)",
      "how to scale positions beyond the trained context (default: as the file says)"},

@@ -387,5 +387,7 @@ aerie_request app_request(const app_options *options, const app_prompt *prompt)
     request.n_stop = options->stop.n;
     request.n_logprobs = options->n_logprobs;
     request.grammar = options->grammar;
+    request.adapters = options->loras.uses;
+    request.n_adapters = options->loras.n;
     return request;
 }

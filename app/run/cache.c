@@ -26,7 +26,7 @@ int app_cache_open(app_cache *c, const app_options *o, aerie_session *session)
 {
     struct stat there;
     app_text text = {0};
-    *c = (app_cache){.path = o->prompt_cache, .all = o->prompt_cache_all, .read_only = o->prompt_cache_ro};
+    *c = (app_cache){.path = o->prompt_cache, .loras = &o->loras, .all = o->prompt_cache_all, .read_only = o->prompt_cache_ro};
     if (!c->path) return APP_DONE;
     if (stat(c->path, &there)) {
         if (errno != ENOENT) return app_error(APP_BAD_FILE, "cannot read the prompt cache '%s': %s", c->path, strerror(errno));
@@ -63,7 +63,8 @@ int app_cache_save(const app_cache *c, aerie_session *session)
     aerie_error error = {0};
     void *data;
     size_t n;
-    const aerie_status status = aerie_prefix_save(session, c->tokens, c->n_tokens, &data, &n, &error);
+    const aerie_status status = aerie_prefix_save_adapted(session, c->loras->uses, c->loras->n, c->tokens, c->n_tokens, &data,
+                                                          &n, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     char *real = realpath(c->path, NULL); /* a link stays, its file is replaced */
     const int failed = app_replace_file(real ? real : c->path, data, n);

@@ -10,6 +10,7 @@
 
 typedef struct app_cache {
     const char *path; /* NULL: none */
+    const app_loras *loras;
     bool all;         /* answers are kept too */
     bool read_only;
     int32_t *held;    /* [n_held] that the file has */

@@ -392,7 +392,7 @@ static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *err
 static bool check_unsupported(const json_t *object, serve_error *error)
 {
     static const char *const fields[] = {
-        "audio",          "modalities",  "lora",    "image_data",         "suffix",     "guided_regex",   "guided_choice",
+        "audio",          "modalities",  "image_data",         "suffix",     "guided_regex",   "guided_choice",
         "guided_grammar", "guided_json", "best_of", "web_search_options", "prediction", "multimodal_data"};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const json_t *v = get(object, fields[i]);
@@ -457,7 +457,7 @@ bool serve_ask_fields(serve_ask *ask, serve_error *error)
 {
     const json_t *body = ask->body;
     const serve_server *server = ask->server;
-    if (!check_unsupported(body, error)) return false;
+    if (!check_unsupported(body, error) || !serve_ask_lora(ask, error)) return false;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!serve_ask_field(ask, body, rows[i].name, rows[i].name, error)) return false;
     if (ask->n > server->o->max_n)

@@ -30,6 +30,8 @@ typedef struct serve_ask {
     aerie_logit_bias *bias; /* [n_bias] owned */
     size_t n_bias;
     aerie_grammar *grammar; /* owned */
+    aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] "lora", or what the model's requests use */
+    size_t n_adapters;
     json_t *tools;          /* in OpenAI's shape, owned; NULL: none */
     const char *tool_name;  /* tool_choice: this one must be called; lent by the body */
     bool tool_required;
@@ -59,6 +61,8 @@ bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, co
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
 void serve_ask_free(serve_ask *ask);
 
+/* lora.c: the field "lora". */
+bool serve_ask_lora(serve_ask *ask, serve_error *error);
 /* Adds a stop string, or a list of them. */
 bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* Restricts the answer to a JSON schema; value NULL: any object. */

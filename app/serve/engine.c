@@ -40,6 +40,8 @@ void serve_engine_ended(serve_choice *choice)
             free(slot->tokens);
             slot->tokens = choice->kept;
             slot->n_tokens = choice->n_kept;
+            slot->n_adapters = choice->n_adapters;
+            memcpy(slot->adapters, choice->adapters, sizeof slot->adapters);
             choice->kept = NULL;
         }
     }
@@ -75,6 +77,8 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
     request->tokens = choice->prompt;
     request->n_tokens = choice->n_prompt;
     request->sampling.seed = choice->seed;
+    choice->n_adapters = request->n_adapters;
+    if (request->n_adapters) memcpy(choice->adapters, request->adapters, request->n_adapters * sizeof *request->adapters);
     if (model->server->o->slot_save_path && request->n_tokens) {
         choice->kept = malloc(request->n_tokens * sizeof *choice->kept);
         if (choice->kept) memcpy(choice->kept, request->tokens, request->n_tokens * sizeof *choice->kept);

@@ -39,6 +39,8 @@ typedef struct serve_choice {
     const int32_t *prompt; /* [n_prompt] lent until it is submitted */
     size_t n_prompt;
     uint64_t seed;
+    aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] */
+    size_t n_adapters;
     int32_t *kept; /* [n_kept] prompt and answer, if slots can be saved; NULL: not, or not any more. Owned */
     size_t n_kept, capacity;
 } serve_choice;

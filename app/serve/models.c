@@ -129,6 +129,8 @@ int serve_models_create(serve_models *models, serve_server *server)
                         "-md drafts for one model, but there are %zu; a drafter head beside a model (MODEL-eagle3.gguf) is "
                         "used without -md",
                         models->n);
+    if (!bad && models->n > 1 && server->options->loras.n)
+        bad = app_error(APP_USAGE, "--lora adapts one model, but there are %zu", models->n);
     for (size_t i = 0; i < models->n; i++) { /* the list does not move any more */
         pthread_mutex_init(&models->items[i].lock, NULL);
         pthread_mutex_init(&models->items[i].embed_lock, NULL);
@@ -151,6 +153,8 @@ static void close_model(serve_model *m)
     }
     aerie_session_free(m->session);
     app_models_free(&m->models);
+    free(m->lora_scales);
+    m->lora_scales = NULL;
     m->session = NULL;
 }
 
@@ -172,7 +176,7 @@ static int open_model(serve_model *m)
         m->template_text = given->data ? given->data : m->models.info.chat_template;
         m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);
         app_say_speculation(m->session, o);
-        bad = serve_engine_start(m);
+        bad = serve_lora_open(m) ? serve_engine_start(m) : app_error_memory("the adapters");
     }
     if (bad) close_model(m);
     m->load_seconds = app_now() - start;

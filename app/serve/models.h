@@ -25,6 +25,8 @@ typedef struct serve_slot {
     serve_choice *running; /* NULL: idle */
     int32_t *tokens;       /* [n_tokens] of the sequence that ran last, if slots can be saved; owned */
     size_t n_tokens;
+    aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] that it ran with */
+    size_t n_adapters;
 } serve_slot;
 
 /* What shall run on the stepping thread, between steps. */
@@ -65,6 +67,7 @@ typedef struct serve_model {
     serve_slot *slots; /* [n_seqs] */
     serve_errand *errands;
     bool may_submit;
+    float *lora_scales; /* [models.n_adapters] of requests that say nothing; owned */
     double curve[SERVE_N_CURVE]; /* T(n) in seconds; 0: not measured. Of the stepping thread */
     serve_figures figures; /* of all times that it was loaded */
 } serve_model;
@@ -102,6 +105,10 @@ bool serve_model_unload(serve_models *models, serve_model *model);
 bool serve_models_stuck(serve_models *models);
 /* Seconds since a step ended, of the loaded model where that is longest ago among those with work; -1: none has any. */
 double serve_models_step_age(serve_models *models);
+
+/* ---- lora.c: the scales of its adapters ---- */
+
+bool serve_lora_open(serve_model *model);
 
 /* ---- engine.c: the stepping thread ------------------------------------------------------------------------- */
 

@@ -420,6 +420,8 @@ static bool submit(serve_reply_state *r, serve_error *error)
     request.stop = ask->stops;
     request.n_stop = ask->n_stops;
     request.grammar = ask->grammar;
+    request.adapters = ask->adapters;
+    request.n_adapters = ask->n_adapters;
     request.special = ask->parses && answer_style_needs_special(&ask->style);
     r->n_said = serve_ask_n_choices(ask);
     r->job = serve_job_create(ask->model, r->n_said);

@@ -18,6 +18,8 @@ static const serve_route routes[] = {
     {"GET", "/aerie/curve", serve_get_curve, false, NULL},
     {"GET", "/slots", serve_get_slots, false, NULL},
     {"POST", "/slots/*", serve_post_slot, false, NULL},
+    {"GET", "/lora-adapters", serve_get_lora, false, NULL},
+    {"POST", "/lora-adapters", serve_post_lora, false, NULL},
     {"GET", "/metrics", serve_get_metrics, false, NULL},
     {"POST", "/tokenize", serve_post_tokenize, false, NULL},
     {"POST", "/detokenize", serve_post_detokenize, false, NULL},

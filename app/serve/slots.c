@@ -87,7 +87,8 @@ static void save(aerie_session *session, void *user)
         e->status = aerie_task_save(running->task, &e->data, &e->n_data, &e->why);
         e->n_tokens = running->n_prompt + atomic_load(&running->n_told);
     } else if (slot->tokens) {
-        e->status = aerie_prefix_save(session, slot->tokens, slot->n_tokens, &e->data, &e->n_data, &e->why);
+        e->status = aerie_prefix_save_adapted(session, slot->adapters, slot->n_adapters, slot->tokens, slot->n_tokens, &e->data,
+                                              &e->n_data, &e->why);
         e->n_tokens = slot->n_tokens;
     } else {
         e->empty = true;
@@ -110,6 +111,7 @@ static void restore(aerie_session *session, void *user)
         free(slot->tokens);
         slot->tokens = own;
         slot->n_tokens = n;
+        slot->n_adapters = 0; /* the file's adapters are known again when a request has run */
         own = NULL;
     }
     pthread_mutex_unlock(&e->model->lock);

@@ -76,6 +76,11 @@ void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, f
     m->out[m->n_weights++] = (struct ae_matmul_out){weight, bias, y, stride, add};
 }
 
+void ae_block_matmul(const ae_block *b, const ae_matmul *m)
+{
+    ae_adapter_matmul(b->ops, b->stream, m, b->adapted);
+}
+
 static void norm_rows(const ae_block *b, float *x, const float *weight, const float *bias)
 {
     const uint32_t n = b->h->n_embd;
@@ -109,7 +114,7 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     ae_block_output(&m, l->wq, l->bq, gated ? b->q_gate : b->q, gated ? 2 * q_dim : q_dim, false);
     if (l->wk) ae_block_output(&m, l->wk, l->bk, b->k, kv_dim, false);
     if (l->wv) ae_block_output(&m, l->wv, l->bv, b->v, kv_dim, false);
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
     if (gated) part_gates(b, s);
     if (l->wk && !l->wv)
         b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = kv_dim, .x = b->k, .x_stride = kv_dim, .y = b->v,
@@ -117,7 +122,7 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     if (s->out_gate == AE_OUT_GATE_HEAD) {
         m = ae_block_input(b, l->attn_norm, l->attn_norm_b);
         ae_block_output(&m, l->out_gate, NULL, b->q_gate, s->n_heads, false);
-        b->ops->matmul(b->stream, &m);
+        ae_block_matmul(b, &m);
     }
 }
 
@@ -161,7 +166,7 @@ static void attention(const ae_block *b, const ae_layer_spec *s, const ae_net_la
     ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->attn, .x_stride = q_dim};
     if (s->out_gate == AE_OUT_GATE_ELEMENT) m.input = AE_INPUT_GLU, m.glu = AE_GLU_SIGMOID, m.x = b->q, m.x2 = b->attn;
     ae_block_output(&m, l->wo, l->bo, to_y ? b->y : b->x, n, !to_y);
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
 }
 
 /* ---- Feed-forward blocks ---------------------------------------------------------------------------- */
@@ -192,10 +197,10 @@ static void dense(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
     ae_matmul m = ae_block_input(b, parallel ? l->attn_norm : l->ffn_norm, parallel ? l->attn_norm_b : l->ffn_norm_b);
     if (l->w_gate) ae_block_output(&m, l->w_gate, l->b_gate, b->gate, s->n_ff, false);
     ae_block_output(&m, l->w_up, l->b_up, b->up, s->n_ff, false);
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
     m = glu_product(b, s, l->w_gate != NULL, s->n_ff);
     ae_block_output(&m, l->w_down, l->b_down, to_y ? b->y : b->x, b->h->n_embd, !to_y);
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
 }
 
 static ae_gate gate_of(ae_expert_gate gate)
@@ -216,7 +221,7 @@ static void enter_latent(const ae_block *b, const ae_net_layer *l, const float *
     const uint32_t n = b->h->experts.n_latent;
     ae_matmul m = ae_block_input(b, norm, NULL);
     ae_block_output(&m, l->latent_down, NULL, b->latent, n, false);
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
     zero(b, b->latent_sum, n);
 }
 
@@ -229,14 +234,14 @@ static void leave_latent(const ae_block *b, const ae_layer_spec *s, const ae_net
     if (l->s_gate) ae_block_output(&m, l->s_gate, NULL, b->gate, x->n_ff_shared, false);
     if (l->s_up) {
         ae_block_output(&m, l->s_up, NULL, b->up, x->n_ff_shared, false);
-        b->ops->matmul(b->stream, &m);
+        ae_block_matmul(b, &m);
         m = glu_product(b, s, l->s_gate != NULL, x->n_ff_shared);
         ae_block_output(&m, l->s_down, NULL, to, b->h->n_embd, true);
-        b->ops->matmul(b->stream, &m);
+        ae_block_matmul(b, &m);
     }
     m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->latent_sum, .x_stride = x->n_latent};
     ae_block_output(&m, l->latent_up, NULL, to, b->h->n_embd, true);
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
 }
 
 /* Into y, or (y NULL) into the stream. */
@@ -280,13 +285,13 @@ static void add_layer_embedding(const ae_block *b, const ae_layer_spec *s, const
     const uint32_t e = b->h->n_embd, n = b->h->n_embd_layer;
     ae_matmul m = ae_block_input(b, NULL, NULL);
     ae_block_output(&m, l->ple_gate, NULL, b->ple_gate, n, false);
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
     b->ops->copy(b->stream, &(ae_copy){.n = b->n_rows, .dim = n, .x = b->ple + (size_t)l->index * n,
                                        .x_stride = (size_t)n * b->h->n_layers, .y = b->ple_own, .y_stride = n});
     m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_GLU, .x = b->ple_gate, .x2 = b->ple_own, .x_stride = n,
                     .glu = glu_of(s->activation)};
     ae_block_output(&m, l->ple_proj, NULL, b->y, e, false);
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
     join(b, l->ple_post_norm);
 }
 

@@ -4,8 +4,8 @@
 #ifndef AE_ENGINE_BLOCK_H
 #define AE_ENGINE_BLOCK_H
 
+#include "engine/adapter.h"
 #include "engine/kv.h"
-#include "engine/net.h"
 
 /* What recurrent layers work on; V = n_heads * value_dim, or n_channels. */
 typedef struct ae_recur_rows {
@@ -43,6 +43,7 @@ typedef struct ae_block {
     const float *ple;    /* [n_rows][n_layers][n_embd_layer] embeddings of the rows' tokens for layers; or NULL */
     float *ple_gate, *ple_own; /* [n_rows][n_embd_layer] x 2 */
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
+    const ae_adapter_rows *adapted; /* (host) which rows have adapters; NULL: none */
 } ae_block;
 
 /* Room for n_rows rows of these layers: x to mla_head, NULL where no layer has a use for it. */
@@ -59,6 +60,7 @@ void ae_block_mla(const ae_block *b, const ae_layer_spec *spec, const ae_net_lay
 
 /* A product of the block's rows: its input, normed if there is a norm; one more weight for it. */
 ae_matmul ae_block_input(const ae_block *b, const float *norm, const float *bias);
+void ae_block_matmul(const ae_block *b, const ae_matmul *m);
 void ae_block_output(ae_matmul *m, const ae_weight *weight, const float *bias, float *y, size_t stride, bool add);
 
 /* block_recur.c: the mixers of layers that keep a state instead of a KV cache. Into y, or into the stream. */

@@ -17,12 +17,12 @@ static void project(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
     else ae_block_output(&m, l->wq, NULL, b->mla_head, q_dim, false);
     ae_block_output(&m, l->mla.kv_latent, NULL, b->k + h->n_rope, row, false);
     ae_block_output(&m, l->mla.kv_rope, NULL, b->k, row, false);
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
     if (l->mla.q_a) {
         m = (ae_matmul){.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = b->mla_q, .x_stride = h->n_q,
                         .norm = l->mla.q_a_norm, .norm_eps = b->h->norm_eps};
         ae_block_output(&m, l->mla.q_b, NULL, b->mla_head, q_dim, false);
-        b->ops->matmul(b->stream, &m);
+        ae_block_matmul(b, &m);
     }
     b->ops->norm(b->stream, &(ae_norm){.n_rows = b->n_rows, .n_groups = 1, .dim = h->n_latent, .x = b->k + h->n_rope,
                                        .x_stride = row, .weight = l->mla.kv_a_norm, .eps = b->h->norm_eps});
@@ -65,5 +65,5 @@ void ae_block_mla(const ae_block *b, const ae_layer_spec *s, const ae_net_layer 
         .x_step = h->n_latent, .weights = l->mla.v_b, .y = b->mla_head, .y_stride = v_dim, .y_step = h->value_dim});
     ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->mla_head, .x_stride = v_dim};
     ae_block_output(&m, l->wo, NULL, to_y ? b->y : b->x, n, !to_y);
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
 }

@@ -25,7 +25,7 @@ static void project(const ae_block *b, const ae_net_layer *l, const struct ae_ma
     ae_matmul m = {.n_rows = b->n_rows, .input = AE_INPUT_RMSNORM, .x = b->x, .x_stride = h->n_embd, .norm = l->attn_norm,
                    .norm_eps = h->norm_eps, .n_weights = n};
     for (uint32_t i = 0; i < n; i++) m.out[i] = out[i];
-    b->ops->matmul(b->stream, &m);
+    ae_block_matmul(b, &m);
 }
 
 static void delta(const ae_block *b, const ae_net_layer *l, uint32_t i_state)
@@ -97,7 +97,7 @@ void ae_block_recur(const ae_block *b, const ae_net_layer *l, bool to_y)
     case AE_RECUR_SHORTCONV: shortconv(b, l, i_state); break;
     case AE_RECUR_NONE: return;
     }
-    b->ops->matmul(b->stream, &(ae_matmul){
+    ae_block_matmul(b, &(ae_matmul){
         .n_rows = b->n_rows, .input = AE_INPUT_PLAIN, .x = b->recur->y, .x_stride = width, .n_weights = 1,
         .out = {{l->recur.out, NULL, to_y ? b->y : b->x, n, !to_y}}});
 }

@@ -28,6 +28,8 @@ static uint32_t list_eog(const ae_vocab *vocab, int32_t *out)
     return n;
 }
 
+#define KNOWN_SETS 64 /* of adapters, beside one for each sequence: prefixes are found again by them */
+
 static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backend, const ae_engine_options *o, ae_engine *e)
 {
     const size_t n = o->n_batch, n_logits = (size_t)o->n_outputs * m->hparams.n_vocab;
@@ -44,6 +46,10 @@ static void host_layout(ae_layout *l, const ae_model *m, const ae_backend *backe
         if (m->hparams.ropes[i].n_rot > n_rot) n_rot = m->hparams.ropes[i].n_rot;
     e->rope_host = ae_layout_add(l, n_rot / 2, sizeof(double));
     e->q_scale_host = ae_layout_add(l, n, sizeof(float));
+    e->sets = ae_layout_add(l, o->n_seqs, sizeof *e->sets);
+    e->runs = ae_layout_add(l, o->n_seqs, sizeof *e->runs);
+    e->runs_out = ae_layout_add(l, o->n_seqs, sizeof *e->runs_out);
+    ae_adapter_keys_layout(l, o->max_rank ? o->n_seqs + KNOWN_SETS : 1, &e->keys);
 }
 
 static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_options *o, ae_engine *e)
@@ -73,6 +79,7 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->recur.ab = ae_layout_add(l, n * (r->kind == AE_RECUR_DELTA ? 2 * r->n_heads : 0), sizeof(float));
     e->recur.c = ae_layout_add(l, n * (r->kind == AE_RECUR_SHORTCONV ? 0 : r->n_channels), sizeof(float));
     e->recur.y = ae_layout_add(l, n * values, sizeof(float));
+    e->adapted.t = ae_layout_add(l, n * o->max_rank * AE_MATMUL_MAX, sizeof(float));
     e->x_out = ae_layout_add(l, (size_t)o->n_outputs * h->n_embd, sizeof(float));
     e->logits = ae_layout_add(l, (size_t)o->n_outputs * h->n_vocab, sizeof(float));
     e->features = ae_layout_add(l, n * o->n_taps * h->n_embd, sizeof(float));
@@ -114,9 +121,10 @@ static ae_stream_options stream_options(const ae_model *m, const state_layers *s
 {
     const ae_hparams *h = &m->hparams;
     const ae_expert_hparams *x = &h->experts;
+    const uint32_t widest = ae_block_max_in(h, m->layers, h->n_layers);
     return (ae_stream_options){
         .n_threads = o->n_threads, .max_rows = o->n_batch,
-        .max_in = ae_block_max_in(h, m->layers, h->n_layers),
+        .max_in = widest > o->max_rank ? widest : o->max_rank,
         .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
         .state = states->shape.n_layers ? &states->shape : NULL,
         .pool = o->pool};
@@ -360,13 +368,41 @@ aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *token
     return AERIE_OK;
 }
 
+/* The row at place i of the pass, which comes after those of the runs so far, if its sequence has adapters. */
+static void add_to_runs(const ae_engine *e, ae_adapter_run *runs, uint32_t *n, uint32_t i, uint32_t row)
+{
+    const ae_adapter_set *set = &e->sets[e->rows.seq[row]];
+    ae_adapter_run *last = *n ? &runs[*n - 1] : NULL;
+    if (!set->n) return;
+    if (last && last->set->key == set->key && last->first + last->n == i) last->n++;
+    else runs[(*n)++] = (ae_adapter_run){i, 1, set};
+}
+
+/* Rows of a sequence are adjacent, so there are no more runs than sequences. */
+static void list_runs(ae_engine *e)
+{
+    uint32_t n = 0, n_out = 0;
+    for (uint32_t i = 0; i < e->n_rows; i++) add_to_runs(e, e->runs, &n, i, i);
+    for (uint32_t i = 0; i < e->n_out; i++) add_to_runs(e, e->runs_out, &n_out, i, (uint32_t)e->rows.out_rows[i]);
+    e->adapted = (ae_adapter_rows){e->runs, n, e->adapted.t};
+    e->adapted_out = (ae_adapter_rows){e->runs_out, n_out, e->adapted.t};
+    e->n_adapted += n > 0;
+}
+
+/* A pass with adapters is like no other. */
+static uint64_t pass_key(const ae_engine *e)
+{
+    return e->adapted.n ? 1ull << 63 | e->n_adapted : (uint64_t)e->n_rows << 32 | e->n_out;
+}
+
 static aerie_status run_pass(ae_engine *e, aerie_error *error)
 {
     const ae_backend_ops *ops = e->backend->ops;
     if (e->state) e->state_pass = ae_state_run_pass(e->state, e->stream, e->n_rows, e->on_device.parent);
     ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, e->kv, ops, e->stream);
+    list_runs(e);
     const uint32_t begin = ops->mark(e->stream);
-    if (ops->pass_begin(e->stream, (uint64_t)e->n_rows << 32 | e->n_out)) {
+    if (ops->pass_begin(e->stream, pass_key(e))) {
         ae_forward(e);
         ops->pass_end(e->stream);
     }

@@ -7,13 +7,14 @@
  * just rows; there is no second path. Use:
  *     ae_engine_rows_clear; ae_engine_add_chain / ae_engine_add_tree per sequence; ae_engine_pass;
  *     read ae_engine_logits; ae_engine_commit what was accepted (per sequence, after every pass).
- * Law: the logits of a row depend on the weights and on the row's own prefix, and on nothing else.
+ * Law: the logits of a row depend on the weights, on the adapters of its sequence and on the row's own prefix, and on nothing
+ * else.
  */
 #ifndef AE_ENGINE_ENGINE_H
 #define AE_ENGINE_ENGINE_H
 
+#include "engine/adapter.h"
 #include "engine/kv.h"
-#include "engine/net.h"
 #include "engine/tree.h"
 
 typedef struct ae_engine ae_engine;
@@ -34,6 +35,7 @@ typedef struct ae_engine_options {
     ae_kv_type kv_type;
     uint32_t n_taps;       /* hidden rows that every row of a pass exports, for drafter heads */
     uint32_t taps[AE_MAX_TAPS]; /* the residual stream before this layer; n_layers: after the last; or AE_TAP_NORMED */
+    uint32_t max_rank;     /* of adapters; 0: sequences have none */
     ae_pool *pool;         /* run on these threads, which outlive the engine; NULL: own ones */
 } ae_engine_options;
 
@@ -48,6 +50,14 @@ ae_kv *ae_engine_kv(const ae_engine *engine);
 ae_stream *ae_engine_stream(const ae_engine *engine);
 /* The threads that it runs on. */
 ae_pool *ae_engine_pool(const ae_engine *engine);
+
+/* The sequence is emptied, and computed with these adapters from now on; NULL: with none, as at first. Only where
+ * options.max_rank is not below their ranks. Their order is that in which they are added. */
+void ae_engine_adapt(ae_engine *engine, uint32_t seq, const ae_adapter_set *set);
+/* With its key. */
+const ae_adapter_set *ae_engine_adapters(const ae_engine *engine, uint32_t seq);
+/* The key of such a set; NULL: 0. */
+uint64_t ae_engine_key(ae_engine *engine, const ae_adapter_set *set);
 
 void ae_engine_rows_clear(ae_engine *engine);
 uint32_t ae_engine_n_rows(const ae_engine *engine);
@@ -128,9 +138,9 @@ uint32_t ae_engine_landing(const ae_engine *engine, uint32_t seq, uint32_t n);
 uint32_t ae_engine_truncate(ae_engine *engine, uint32_t seq, uint32_t n);
 /* `to` (emptied first) gets what can be had of positions [0, n) of `from`; returns how many. */
 uint32_t ae_engine_share(ae_engine *engine, uint32_t to, uint32_t from, uint32_t n);
-/* How many of tokens[0..n) are kept of sequences that have ended, from the first on. */
-uint32_t ae_engine_match(const ae_engine *engine, const int32_t *tokens, uint32_t n);
-/* The sequence (emptied first) gets these; returns how many. */
+/* How many of tokens[0..n) sequences of this key that have ended left behind, from the first on. */
+uint32_t ae_engine_match(const ae_engine *engine, uint64_t key, const int32_t *tokens, uint32_t n);
+/* The sequence (emptied first) gets these, of its key; returns how many. */
 uint32_t ae_engine_adopt(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n);
 /* The sequence ends: it is emptied, what it held is kept as long as there is room; tokens [n_live]. */
 void ae_engine_keep(ae_engine *engine, uint32_t seq, const int32_t *tokens);

@@ -30,6 +30,13 @@ struct ae_engine {
     double rope_magnitude[AE_MAX_ROPES];
     float *q_scale_host; /* [n_batch] */
 
+    /* adapters (host) */
+    ae_adapter_keys keys;
+    ae_adapter_set *sets;      /* [n_seqs] */
+    ae_adapter_run *runs, *runs_out; /* [n_seqs] x 2 */
+    ae_adapter_rows adapted, adapted_out; /* the rows of the pass that have some, and of its outputs */
+    uint64_t n_adapted;        /* passes with such rows */
+
     /* device */
     ae_rows on_device;   /* of the pass that runs */
     ae_walked *walked;   /* [n_seqs] */

@@ -52,8 +52,9 @@ static void layer_embeddings(ae_engine *e)
     const uint32_t n = h->n_layers * h->n_embd_layer;
     ops->lookup(e->stream, e->net->ple_embedding, e->on_device.token, e->n_rows, e->ple, n);
     scale(e, e->ple, n, sqrtf((float)h->n_embd_layer));
-    ops->matmul(e->stream, &(ae_matmul){.n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = e->block.x, .x_stride = h->n_embd,
-                                        .n_weights = 1, .out = {{e->net->ple_model_proj, NULL, e->ple_part, n, false}}});
+    ae_adapter_matmul(ops, e->stream, &(ae_matmul){
+        .n_rows = e->n_rows, .input = AE_INPUT_PLAIN, .x = e->block.x, .x_stride = h->n_embd, .n_weights = 1,
+        .out = {{e->net->ple_model_proj, NULL, e->ple_part, n, false}}}, &e->adapted);
     scale(e, e->ple_part, n, 1.0f / sqrtf((float)h->n_embd));
     ops->norm(e->stream, &(ae_norm){.n_rows = e->n_rows, .n_groups = h->n_layers, .dim = h->n_embd_layer, .x = e->ple_part,
                                     .x_stride = n, .weight = e->net->ple_proj_norm, .eps = h->norm_eps});
@@ -88,10 +89,10 @@ static void put_logits(ae_engine *e)
     const ae_hparams *h = &e->net->model->hparams;
     ops->copy(e->stream, &(ae_copy){.n = e->n_out, .dim = h->n_embd, .x = e->block.x, .x_stride = h->n_embd,
                                     .rows = e->on_device.out_rows, .y = e->x_out, .y_stride = h->n_embd});
-    ops->matmul(e->stream, &(ae_matmul){
+    ae_adapter_matmul(ops, e->stream, &(ae_matmul){
         .n_rows = e->n_out, .input = h->layer_norm ? AE_INPUT_LAYERNORM : AE_INPUT_RMSNORM, .x = e->x_out,
         .x_stride = h->n_embd, .norm = e->net->out_norm, .norm_bias = e->net->out_norm_b, .norm_eps = h->norm_eps,
-        .n_weights = 1, .out = {{e->net->output, e->net->output_b, e->logits, h->n_vocab, false}}});
+        .n_weights = 1, .out = {{e->net->output, e->net->output_b, e->logits, h->n_vocab, false}}}, &e->adapted_out);
     ae_map map = {.kind = AE_MAP_SCALE, .n_rows = e->n_out, .dim = h->n_vocab, .x = e->logits, .x_stride = h->n_vocab,
                   .a = h->logit_scale};
     if (h->logit_scale != 1.0f) ops->map(e->stream, &map);
@@ -113,7 +114,7 @@ void ae_forward(ae_engine *e)
     block.n_rows = e->n_rows, block.ones = e->net->ones;
     block.ple = e->ple, block.ple_gate = e->ple_gate, block.ple_own = e->ple_own;
     block.cos = e->cos, block.sin = e->sin, block.q_scale = e->q_scale;
-    block.recur = &e->recur, block.state = e->state_pass;
+    block.recur = &e->recur, block.state = e->state_pass, block.adapted = &e->adapted;
     for (uint32_t i = 0; i < h->n_ropes; i++)
         ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, e->on_device.pos, e->rope_freq[i],
                                                     e->rope_magnitude[i], e->cos[i], e->sin[i]});

@@ -23,7 +23,8 @@
  *   shared  live, in a page with other holders (count > 1): never written by anyone.
  *
  * The prefix tree keeps pages of sequences that have ended. A node is a page with the tokens of its positions; its parent
- * is the page before it. A node of fewer than AE_KV_PAGE tokens has no children. A page that only the tree holds is given up
+ * is the page before it, and first pages have a key. A node of fewer than AE_KV_PAGE tokens has no children. A page that only
+ * the tree holds is given up
  * when the pool has no free one, least recently used first, leaves before their parents.
  *
  * Windows. Layers that see no more than `window` positions keep their keys and values in parts, of a store of their own; a page
@@ -34,8 +35,8 @@
  *
  * Invariants
  *   1. A page is in the free list, or its count is the number of its holders: tables, and the tree if it is a node.
- *   2. Slots of a table below n_live were computed from exactly this sequence's tokens; so were the positions of a node
- *      from the tokens on its path.
+ *   2. Slots of a table below n_live were computed from exactly this sequence's tokens and adapters; so were the positions of
+ *      a node from the tokens on its path and those of its key.
  *   3. A page that covers a draft slot has count 1.
  *   4. After ae_kv_commit or ae_kv_truncate no draft slot exists: rejected rows leave no trace (law:
  *      the live rows equal those of a run that never drafted).
@@ -118,15 +119,17 @@ aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t fro
 
 /* ---- kv_prefix.c: the prefix tree -------------------------------------------------------------------- */
 
+/* `key`: what a sequence was computed with beside its tokens (adapters). Sequences of different keys have nothing in common. */
+
 /* The live positions of a sequence enter the tree; tokens [n_live]. The sequence keeps them too. Where the tree has a page of
  * the same tokens already, the sequence's own is released and the tree's takes its place: their bytes are equal. Where another
  * sequence holds that own page as well, the tree takes nothing from there on. */
-void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens);
+void ae_kv_keep(ae_kv *kv, uint32_t seq, uint64_t key, const int32_t *tokens);
 /* How many of tokens[0..n) the tree holds, from the first on: where a sequence can land. */
-uint32_t ae_kv_match(const ae_kv *kv, const int32_t *tokens, uint32_t n);
+uint32_t ae_kv_match(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint32_t n);
 /* The sequence (emptied first) gets what the tree holds of tokens[0..n): whole pages shared, the rest of the last one copied.
  * Returns n_live. */
-uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n);
+uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, uint64_t key, const int32_t *tokens, uint32_t n);
 /* Drops everything that only the tree holds. */
 void ae_kv_forget_prefixes(ae_kv *kv);
 
@@ -137,11 +140,13 @@ size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first);
 uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n);
 void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out);
 /* Of tokens[0..n), which the tree holds; n is what ae_kv_match says. */
-uint32_t ae_kv_prefix_first(const ae_kv *kv, const int32_t *tokens, uint32_t n);
-void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, void *out);
+uint32_t ae_kv_prefix_first(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint32_t n);
+void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, uint64_t key, const int32_t *tokens, uint32_t n, uint32_t first,
+                       void *out);
 /* Such bytes enter the tree, as if a sequence of these tokens had ended. What the tree has stays; where no page can be had the
  * rest is left out. */
-void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, const void *bytes);
+void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, uint64_t key, const int32_t *tokens, uint32_t n, uint32_t first,
+                        const void *bytes);
 
 /* A slot's K and V of all layers as canonical bytes, zeros for lost parts: for tests. */
 size_t ae_kv_slot_bytes(const ae_kv *kv);

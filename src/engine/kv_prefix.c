@@ -48,11 +48,11 @@ static void touch_path(ae_kv *kv, int32_t node)
 
 /* ---- Nodes ------------------------------------------------------------------------------------------------ */
 
-static void node_add(ae_kv *kv, int32_t page, int32_t parent, const int32_t *tokens, uint32_t n)
+static void node_add(ae_kv *kv, int32_t page, int32_t parent, uint64_t key, const int32_t *tokens, uint32_t n)
 {
     kv_node *x = &kv->nodes[page];
     int32_t *first = first_child(kv, parent);
-    *x = (kv_node){.n_tokens = n, .parent = parent, .child = AE_KV_NONE, .next = *first, .prev = AE_KV_NONE};
+    *x = (kv_node){.key = key, .n_tokens = n, .parent = parent, .child = AE_KV_NONE, .next = *first, .prev = AE_KV_NONE};
     if (*first >= 0) kv->nodes[*first].prev = page;
     *first = page;
     memcpy(kv->node_tokens + (size_t)page * AE_KV_PAGE, tokens, n * sizeof *tokens);
@@ -96,14 +96,21 @@ static uint32_t n_equal(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
+/* Whether a child of `parent` belongs to sequences of this key: below the root all that stands under one node does. */
+static bool is_of(const ae_kv *kv, int32_t parent, uint64_t key, int32_t child)
+{
+    return parent >= 0 || kv->nodes[child].key == key;
+}
+
 /* The child that has most of tokens[0..n) from their first on, *n_same of them; NONE: no child has any. */
-static int32_t best_child(const ae_kv *kv, int32_t parent, const int32_t *tokens, uint32_t n, uint32_t *n_same)
+static int32_t best_child(const ae_kv *kv, int32_t parent, uint64_t key, const int32_t *tokens, uint32_t n, uint32_t *n_same)
 {
     int32_t best = AE_KV_NONE;
     *n_same = 0;
     if (n > AE_KV_PAGE) n = AE_KV_PAGE;
     for (int32_t c = parent < 0 ? kv->root_child : kv->nodes[parent].child; c >= 0 && *n_same < n; c = kv->nodes[c].next) {
-        const uint32_t has = kv->nodes[c].n_tokens, same = n_equal(tokens_of(kv, c), tokens, has < n ? has : n);
+        const uint32_t has = kv->nodes[c].n_tokens;
+        const uint32_t same = is_of(kv, parent, key, c) ? n_equal(tokens_of(kv, c), tokens, has < n ? has : n) : 0;
         if (same <= *n_same) continue;
         *n_same = same;
         best = c;
@@ -112,12 +119,13 @@ static int32_t best_child(const ae_kv *kv, int32_t parent, const int32_t *tokens
 }
 
 /* The deepest node whose page is full and equal; *part: the child that goes on best, with *n_part tokens, or NONE. */
-static uint32_t walk(const ae_kv *kv, const int32_t *tokens, uint32_t n, int32_t *node, int32_t *part, uint32_t *n_part)
+static uint32_t walk(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint32_t n, int32_t *node, int32_t *part,
+                     uint32_t *n_part)
 {
     uint32_t done = 0;
     *node = AE_KV_NONE;
     for (;;) {
-        *part = best_child(kv, *node, tokens + done, n - done, n_part);
+        *part = best_child(kv, *node, key, tokens + done, n - done, n_part);
         if (*n_part < AE_KV_PAGE) return done;
         *node = *part;
         done += AE_KV_PAGE;
@@ -137,12 +145,12 @@ static uint32_t path_landing(const ae_kv *kv, int32_t node, uint32_t n)
 /* ---- In and out -------------------------------------------------------------------------------------------- */
 
 /* Leaves below `parent` that say nothing beyond tokens[0..n). */
-static void drop_shorter(ae_kv *kv, int32_t parent, const int32_t *tokens, uint32_t n)
+static void drop_shorter(ae_kv *kv, int32_t parent, uint64_t key, const int32_t *tokens, uint32_t n)
 {
     for (int32_t c = *first_child(kv, parent), next; c >= 0; c = next) {
         const uint32_t has = kv->nodes[c].n_tokens;
         next = kv->nodes[c].next;
-        if (has < n && n_equal(tokens_of(kv, c), tokens, has) == has) node_remove(kv, c);
+        if (has < n && is_of(kv, parent, key, c) && n_equal(tokens_of(kv, c), tokens, has) == has) node_remove(kv, c);
     }
 }
 
@@ -155,7 +163,7 @@ static void replace_page(ae_kv *kv, kv_seq *s, uint32_t i, int32_t known)
     s->table[i] = known;
 }
 
-void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens)
+void ae_kv_keep(ae_kv *kv, uint32_t seq, uint64_t key, const int32_t *tokens)
 {
     kv_seq *s = &kv->seqs[seq];
     int32_t parent = AE_KV_NONE;
@@ -165,7 +173,7 @@ void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens)
         const int32_t *own = tokens + (size_t)i * AE_KV_PAGE;
         const uint32_t left = s->n_live - i * AE_KV_PAGE, n = left < AE_KV_PAGE ? left : AE_KV_PAGE;
         uint32_t n_same;
-        const int32_t known = best_child(kv, parent, own, n, &n_same);
+        const int32_t known = best_child(kv, parent, key, own, n, &n_same);
         if (n_same == n && n < AE_KV_PAGE) { /* the tree has the last positions already */
             if (kv->nodes[known].n_tokens == n && !ae_kv_has_part(kv, known) && kv->count[s->table[i]] == 1)
                 replace_page(kv, s, i, known);
@@ -178,8 +186,8 @@ void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens)
                 replace_page(kv, s, i, known);
             }
         } else {
-            drop_shorter(kv, parent, own, n);
-            node_add(kv, s->table[i], parent, own, n);
+            drop_shorter(kv, parent, key, own, n);
+            node_add(kv, s->table[i], parent, key, own, n);
         }
         parent = s->table[i];
     }
@@ -187,22 +195,22 @@ void ae_kv_keep(ae_kv *kv, uint32_t seq, const int32_t *tokens)
     touch_path(kv, parent);
 }
 
-uint32_t ae_kv_match(const ae_kv *kv, const int32_t *tokens, uint32_t n)
+uint32_t ae_kv_match(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint32_t n)
 {
     int32_t node, part;
     uint32_t n_part;
-    const uint32_t done = walk(kv, tokens, n, &node, &part, &n_part);
+    const uint32_t done = walk(kv, key, tokens, n, &node, &part, &n_part);
     return path_landing(kv, n_part ? part : node, done + n_part);
 }
 
-uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n)
+uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, uint64_t key, const int32_t *tokens, uint32_t n)
 {
     kv_seq *s = &kv->seqs[seq];
     int32_t node, part;
     uint32_t n_part;
     (void)ae_kv_truncate(kv, seq, 0); /* to nothing: cannot fail */
     if (n > kv->n_slots) n = kv->n_slots;
-    uint32_t done = walk(kv, tokens, n, &node, &part, &n_part);
+    uint32_t done = walk(kv, key, tokens, n, &node, &part, &n_part);
     touch_path(kv, n_part ? part : node);
     const uint32_t landing = path_landing(kv, n_part ? part : node, done + n_part);
     if (landing < done + n_part) n_part = 0; /* a whole number of pages, then */
@@ -229,18 +237,19 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, const int32_t *
 
 /* ---- Bytes in and out -------------------------------------------------------------------------------------- */
 
-uint32_t ae_kv_prefix_first(const ae_kv *kv, const int32_t *tokens, uint32_t n)
+uint32_t ae_kv_prefix_first(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint32_t n)
 {
     int32_t node, part;
     uint32_t n_part;
-    const uint32_t done = walk(kv, tokens, n, &node, &part, &n_part);
+    const uint32_t done = walk(kv, key, tokens, n, &node, &part, &n_part);
     if (!kv->window || !n) return 0;
     uint32_t i = (n + AE_KV_PAGE - 1) / AE_KV_PAGE;
     for (node = n_part ? part : node; i && node >= 0 && kv->part_of[node] >= 0; i--) node = kv->nodes[node].parent;
     return done + n_part < n ? n : i * AE_KV_PAGE;
 }
 
-void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, void *out)
+void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, uint64_t key, const int32_t *tokens, uint32_t n, uint32_t first,
+                       void *out)
 {
     const ae_backend_ops *ops = kv->backend->ops;
     const size_t bytes = ops->kv_slot_bytes(kv->store), part_bytes = kv->window ? ops->kv_slot_bytes(kv->part_store) : 0;
@@ -249,7 +258,7 @@ void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint
     uint32_t n_same = AE_KV_PAGE;
     ae_kv_settle(kv, stream);
     for (uint32_t done = 0; done < n && n_same == AE_KV_PAGE; done += n_same) {
-        node = best_child(kv, node, tokens + done, n - done, &n_same);
+        node = best_child(kv, node, key, tokens + done, n - done, &n_same);
         for (uint32_t i = 0; i < n_same; i++, to += bytes) ops->kv_read(stream, kv->store, &node, (int32_t)i, to);
         for (uint32_t i = 0; kv->window && done >= first && i < n_same; i++, to_part += part_bytes)
             ops->kv_read(stream, kv->part_store, &kv->part_of[node], (int32_t)i, to_part);
@@ -265,7 +274,8 @@ static void write_part(ae_kv *kv, ae_stream *stream, int32_t page, uint32_t n, c
         kv->backend->ops->kv_write(stream, kv->part_store, &kv->part_of[page], (int32_t)i, bytes + i * part_bytes);
 }
 
-void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uint32_t n, uint32_t first, const void *bytes)
+void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, uint64_t key, const int32_t *tokens, uint32_t n, uint32_t first,
+                        const void *bytes)
 {
     const ae_backend_ops *ops = kv->backend->ops;
     const size_t slot_bytes = ops->kv_slot_bytes(kv->store), part_bytes = kv->window ? ops->kv_slot_bytes(kv->part_store) : 0;
@@ -276,14 +286,14 @@ void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, const int32_t *tokens, uin
     for (uint32_t n_here, n_same; held < n; held += n_here) {
         const int32_t *own = tokens + held;
         n_here = n - held < AE_KV_PAGE ? n - held : AE_KV_PAGE;
-        int32_t node = best_child(kv, parent, own, n_here, &n_same);
+        int32_t node = best_child(kv, parent, key, own, n_here, &n_same);
         if (n_same < n_here) {
             const int32_t page = ae_kv_page_take(kv);
             if (page < 0) break;
             for (uint32_t i = 0; i < n_here; i++)
                 ops->kv_write(stream, kv->store, &page, (int32_t)i, whole + (held + i) * slot_bytes);
-            drop_shorter(kv, parent, own, n_here);
-            node_add(kv, page, parent, own, n_here);
+            drop_shorter(kv, parent, key, own, n_here);
+            node_add(kv, page, parent, key, own, n_here);
             node = page;
         } else {
             ae_kv_page_hold(kv, node);

@@ -1,5 +1,7 @@
 #include "engine/net.h"
 
+#include <stddef.h>
+
 /* Rows [first, first + n) of each matrix of a stack. */
 static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tensor, uint32_t first, uint32_t n, ae_weight **fields)
 {
@@ -131,6 +133,26 @@ static void list_parts(ae_net *net)
     ae_parts_vector(&net->parts, m->out_norm_b, &net->out_norm_b);
     ae_parts_vector(&net->parts, m->output_b, &net->output_b);
     if (!m->tied) ae_parts_weight(&net->parts, m->output, AE_WEIGHT_MATMUL, &net->output);
+}
+
+bool ae_net_adapts(const ae_net *net, const ae_part *part)
+{
+    static const size_t routers[] = {offsetof(ae_net_layer, router), offsetof(ae_net_layer, s_router)};
+    static const size_t shared[] = {offsetof(ae_net_layer, s_gate), offsetof(ae_net_layer, s_up), offsetof(ae_net_layer, s_down)};
+    const ae_hparams *h = &net->model->hparams;
+    if ((part->use & ~(unsigned)AE_WEIGHT_IN_PLACE) != AE_WEIGHT_MATMUL || part->is_expert || part->transposed) return false;
+    if (part->weight == &net->output || part->weight == &net->ple_model_proj) return true;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const uintptr_t layer = (uintptr_t)&net->layers[i], field = (uintptr_t)part->weight;
+        if (field < layer || field >= layer + sizeof net->layers[i]) continue; /* else in net->stacked */
+        const size_t at = field - layer;
+        for (size_t k = 0; k < sizeof routers / sizeof routers[0]; k++)
+            if (at == routers[k]) return false;
+        for (size_t k = 0; !h->experts.n_latent && k < sizeof shared / sizeof shared[0]; k++)
+            if (at == shared[k]) return false;
+        return true;
+    }
+    return false;
 }
 
 uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *windows, uint32_t *of)

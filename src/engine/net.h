@@ -77,6 +77,10 @@ uint32_t ae_net_n_stacked(const ae_hparams *h);
 /* Lists the parts of a layer, to be filled into *to. stacked: [ae_net_n_stacked], room for its arrays. */
 void ae_net_list_layer(ae_parts *parts, const ae_hparams *h, const ae_layer *from, ae_weight **stacked, ae_net_layer *to);
 
+/* Whether something can be added to what products with this part of the network give: where a product of rows makes it by
+ * itself, not inside of an operation on experts or heads. */
+bool ae_net_adapts(const ae_net *net, const ae_part *part);
+
 /* Device bytes that the weights will take. */
 size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_load_options *options);
 aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,

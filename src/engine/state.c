@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 typedef struct state_seq {
+    uint64_t key;                           /* what it is computed with beside its tokens */
     uint32_t n_plane;                       /* positions that the plane has seen */
     uint32_t n_accepted;
     uint8_t accepted[AE_STATE_MAX_RECORDS]; /* records of the positions after those */
@@ -17,6 +18,7 @@ typedef struct state_seq {
 
 typedef struct snapshot {
     uint32_t n; /* positions; 0: free */
+    uint64_t key;
     uint64_t used;
     int32_t *tokens; /* [n_slots] */
 } snapshot;
@@ -292,13 +294,13 @@ static bool same_tokens(const int32_t *a, const int32_t *b, uint32_t n)
 }
 
 /* The number of the longest snapshot of tokens[0..n), -1: none. */
-static int32_t find_snapshot(const ae_state *state, const int32_t *tokens, uint32_t n)
+static int32_t find_snapshot(const ae_state *state, uint64_t key, const int32_t *tokens, uint32_t n)
 {
     int32_t best = -1;
     for (uint32_t i = 0; i < state->n_snapshots; i++) {
         const snapshot *x = &state->snapshots[i];
         if (!x->n || x->n > n || (best >= 0 && x->n <= state->snapshots[best].n)) continue;
-        if (same_tokens(x->tokens, tokens, x->n)) best = (int32_t)i;
+        if (x->key == key && same_tokens(x->tokens, tokens, x->n)) best = (int32_t)i;
     }
     return best;
 }
@@ -331,7 +333,7 @@ uint32_t ae_state_landing(const ae_state *state, uint32_t seq, uint32_t n)
     const uint32_t live = ae_state_n_live(state, seq);
     if (n > live) n = live;
     if (is_near(state, seq, n)) return n;
-    const int32_t i = find_snapshot(state, s->tokens, n);
+    const int32_t i = find_snapshot(state, s->key, s->tokens, n);
     return i < 0 ? 0 : state->snapshots[i].n;
 }
 
@@ -340,7 +342,7 @@ uint32_t ae_state_truncate(ae_state *state, ae_stream *stream, uint32_t seq, uin
     state_seq *s = &state->seqs[seq];
     const uint32_t live = ae_state_n_live(state, seq);
     if (n > live) n = live;
-    if (!is_near(state, seq, n)) return land(state, stream, seq, find_snapshot(state, s->tokens, n));
+    if (!is_near(state, seq, n)) return land(state, stream, seq, find_snapshot(state, s->key, s->tokens, n));
     s->n_accepted = n - s->n_plane;
     return n;
 }
@@ -367,7 +369,8 @@ uint32_t ae_state_share(ae_state *state, ae_stream *stream, uint32_t to, uint32_
     state_seq *t = &state->seqs[to];
     const uint32_t live = ae_state_n_live(state, from);
     if (to == from) return ae_state_truncate(state, stream, to, n);
-    if (f->running || n < live) return land(state, stream, to, find_snapshot(state, f->tokens, n < live ? n : live));
+    t->key = f->key;
+    if (f->running || n < live) return land(state, stream, to, find_snapshot(state, f->key, f->tokens, n < live ? n : live));
     n = live;
     settle(state, stream, from);
     absorb(state, stream, from);
@@ -379,15 +382,20 @@ uint32_t ae_state_share(ae_state *state, ae_stream *stream, uint32_t to, uint32_
     return n;
 }
 
-uint32_t ae_state_match(const ae_state *state, const int32_t *tokens, uint32_t n)
+uint32_t ae_state_match(const ae_state *state, uint64_t key, const int32_t *tokens, uint32_t n)
 {
-    const int32_t i = find_snapshot(state, tokens, n);
+    const int32_t i = find_snapshot(state, key, tokens, n);
     return i < 0 ? 0 : state->snapshots[i].n;
 }
 
 uint32_t ae_state_adopt(ae_state *state, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n)
 {
-    return land(state, stream, seq, find_snapshot(state, tokens, n));
+    return land(state, stream, seq, find_snapshot(state, state->seqs[seq].key, tokens, n));
+}
+
+void ae_state_set_key(ae_state *state, uint32_t seq, uint64_t key)
+{
+    state->seqs[seq].key = key;
 }
 
 bool ae_state_snapshot(ae_state *state, ae_stream *stream, uint32_t seq)
@@ -398,7 +406,7 @@ bool ae_state_snapshot(ae_state *state, ae_stream *stream, uint32_t seq)
     uint32_t at = 0;
     for (uint32_t i = 0; i < state->n_snapshots; i++) {
         snapshot *x = &state->snapshots[i];
-        if (x->n == n && same_tokens(x->tokens, s->tokens, n)) {
+        if (x->n == n && x->key == s->key && same_tokens(x->tokens, s->tokens, n)) {
             x->used = ++state->clock;
             return true;
         }
@@ -408,6 +416,7 @@ bool ae_state_snapshot(ae_state *state, ae_stream *stream, uint32_t seq)
     state->backend->ops->state_copy(stream, state->store, seq, state->n_seqs + at);
     memcpy(state->snapshots[at].tokens, s->tokens, n * sizeof *s->tokens);
     state->snapshots[at].n = n;
+    state->snapshots[at].key = s->key;
     state->snapshots[at].used = ++state->clock;
     return true;
 }

@@ -105,7 +105,7 @@ void ae_spec_reset(ae_spec *spec)
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         spec->slots[i].active = false;
         spec->slots[i].n_tokens = 0;
-        (void)ae_engine_truncate(spec->engine, i, 0);
+        ae_engine_adapt(spec->engine, i, NULL);
     }
     ae_engine_forget_prefixes(spec->engine);
     spec->n_active = 0;

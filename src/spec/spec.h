@@ -49,6 +49,7 @@ typedef struct ae_spec_request {
     bool ignore_eog;
     ae_sampling sampling;
     const ae_grammar *grammar; /* of the text; NULL: any */
+    const ae_adapter_set *adapters; /* copied; NULL: none */
     ae_spec_row *row;          /* NULL: not told. Else all of the prompt is run, whatever the KV cache holds of it */
     void *row_user;
 } ae_spec_request;
@@ -82,15 +83,19 @@ typedef struct ae_spec_sequence {
     const int32_t *tokens;   /* [n_tokens] prompt and answer */
     size_t n_tokens, n_answered;
     double mu;               /* mirostat's */
+    const ae_adapter_set *adapters;
 } ae_spec_sequence;
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot);
-/* How many of tokens[0..n) the KV cache holds, from the first on: in the prefix tree or in a sequence that runs. */
-/* *first: from where on what layers with windows keep is there too (kv.h). */
-uint32_t ae_spec_n_cached(const ae_spec *spec, const int32_t *tokens, size_t n, uint32_t *first);
+/* How many of tokens[0..n) the KV cache holds, from the first on, as computed with these adapters (NULL: none): in the prefix
+ * tree or in a sequence that runs. *first: from where on what layers with windows keep is there too (kv.h). */
+uint32_t ae_spec_n_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n,
+                          uint32_t *first);
 /* Canonical bytes of tokens[0..n), n and first as ae_spec_n_cached says: out [ae_spec_saved_bytes]. */
-void ae_spec_read_cached(const ae_spec *spec, const int32_t *tokens, uint32_t n, uint32_t first, void *out);
+void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
+                         void *out);
 /* Such bytes go to the prefix tree, as far as it has room. */
-void ae_spec_write_cached(ae_spec *spec, const int32_t *tokens, uint32_t n, uint32_t first, const void *bytes);
+void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
+                          const void *bytes);
 size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first);
 
 /* Of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */

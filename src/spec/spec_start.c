@@ -9,10 +9,11 @@
 #include "spec/spec_int.h"
 #include "text/grammar/grammar_match.h"
 
-/* First tokens that the slot's newest sequence, running or not, has in common with the request. */
-static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens)
+/* First tokens that the slot's newest sequence, running or not, has in common with one of this key. */
+static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, uint64_t key, const int32_t *tokens, size_t n_tokens)
 {
     const spec_slot *s = &spec->slots[slot];
+    if (ae_engine_adapters(spec->engine, slot)->key != key) return 0;
     const uint32_t n = (uint32_t)(n_tokens < s->n_tokens ? n_tokens : s->n_tokens);
     uint32_t i = 0;
     while (i < n && s->tokens[i] == tokens[i]) i++;
@@ -23,11 +24,12 @@ static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
     const uint32_t n_most = (uint32_t)request->n_tokens - 1; /* the last token always runs: its logits are needed */
+    const uint64_t key = ae_engine_key(spec->engine, request->adapters);
     origin best = {.slot = NO_SLOT, .leader = NO_SLOT};
     uint32_t n_slot = 0;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         const spec_slot *s = &spec->slots[i];
-        const uint32_t same = common_tokens(spec, i, request->tokens, request->n_tokens);
+        const uint32_t same = common_tokens(spec, i, key, request->tokens, request->n_tokens);
         const uint32_t n = same < n_most ? same : n_most, live = ae_kv_n_live(kv, i);
         if (!i || same > best.n_same) best.donor = i, best.n_same = same;
         if (s->active) {
@@ -48,7 +50,8 @@ static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
 void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from)
 {
     ae_engine *e = spec->engine;
-    const uint32_t kept = ae_engine_match(e, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
+    const uint64_t key = ae_engine_adapters(e, i_slot)->key;
+    const uint32_t kept = ae_engine_match(e, key, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
     uint32_t n = kept >= n_source ? ae_engine_adopt(e, i_slot, tokens, n_most)
                                   : ae_engine_share(e, i_slot, from->source, n_source);
     if (!spec->drafter) return;
@@ -171,8 +174,9 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
         return status;
     }
     if (request->mu) ae_sampler_set_mu(sampler, *request->mu);
+    ae_engine_adapt(spec->engine, i, request->adapters);
     if (request->n_kv > from.n_source && n_most)
-        ae_spec_write_cached(spec, request->tokens, request->n_kv, request->first_kv, request->kv);
+        ae_spec_write_cached(spec, request->adapters, request->tokens, request->n_kv, request->first_kv, request->kv);
     ae_spec_reuse(spec, i, request->tokens, n_most, &from);
     ae_sampler_free(s->sampler);
     int32_t *tokens = s->tokens;
@@ -201,18 +205,19 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)
 {
     const spec_slot *s = &spec->slots[slot];
-    return (ae_spec_sequence){s->tokens, s->n_tokens, s->stats.n_generated, ae_sampler_mu(s->sampler)};
+    return (ae_spec_sequence){s->tokens, s->n_tokens, s->stats.n_generated, ae_sampler_mu(s->sampler),
+                              ae_engine_adapters(spec->engine, slot)};
 }
 
 /* The slot whose live positions hold most of the tokens; NO_SLOT: the prefix tree holds as many. */
-static uint32_t find_cached(const ae_spec *spec, const int32_t *tokens, size_t n, uint32_t *n_cached)
+static uint32_t find_cached(const ae_spec *spec, uint64_t key, const int32_t *tokens, size_t n, uint32_t *n_cached)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
     uint32_t best = NO_SLOT;
-    *n_cached = ae_kv_match(kv, tokens, (uint32_t)(n < spec->n_ctx ? n : spec->n_ctx));
+    *n_cached = ae_kv_match(kv, key, tokens, (uint32_t)(n < spec->n_ctx ? n : spec->n_ctx));
     for (uint32_t i = 0; i < spec->n_slots; i++) {
         const uint32_t live = ae_kv_n_live(kv, i);
-        const uint32_t same = live > *n_cached ? ae_kv_landing(kv, i, common_tokens(spec, i, tokens, n)) : 0;
+        const uint32_t same = live > *n_cached ? ae_kv_landing(kv, i, common_tokens(spec, i, key, tokens, n)) : 0;
         if (same <= *n_cached) continue;
         *n_cached = same;
         best = i;
@@ -220,28 +225,33 @@ static uint32_t find_cached(const ae_spec *spec, const int32_t *tokens, size_t n
     return best;
 }
 
-uint32_t ae_spec_n_cached(const ae_spec *spec, const int32_t *tokens, size_t n, uint32_t *first)
+uint32_t ae_spec_n_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n, uint32_t *first)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
+    const uint64_t key = ae_engine_key(spec->engine, adapters);
     uint32_t n_cached;
-    const uint32_t slot = find_cached(spec, tokens, n, &n_cached);
-    *first = slot == NO_SLOT ? ae_kv_prefix_first(kv, tokens, n_cached) : ae_kv_saved_first(kv, slot, n_cached);
+    const uint32_t slot = find_cached(spec, key, tokens, n, &n_cached);
+    *first = slot == NO_SLOT ? ae_kv_prefix_first(kv, key, tokens, n_cached) : ae_kv_saved_first(kv, slot, n_cached);
     return n_cached;
 }
 
-void ae_spec_read_cached(const ae_spec *spec, const int32_t *tokens, uint32_t n, uint32_t first, void *out)
+void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
+                         void *out)
 {
     ae_kv *kv = ae_engine_kv(spec->engine);
     ae_stream *stream = ae_engine_stream(spec->engine);
+    const uint64_t key = ae_engine_key(spec->engine, adapters);
     uint32_t n_cached;
-    const uint32_t slot = find_cached(spec, tokens, n, &n_cached);
-    if (slot == NO_SLOT) ae_kv_read_prefix(kv, stream, tokens, n, first, out);
+    const uint32_t slot = find_cached(spec, key, tokens, n, &n_cached);
+    if (slot == NO_SLOT) ae_kv_read_prefix(kv, stream, key, tokens, n, first, out);
     else ae_kv_save(kv, stream, slot, n, first, out);
 }
 
-void ae_spec_write_cached(ae_spec *spec, const int32_t *tokens, uint32_t n, uint32_t first, const void *bytes)
+void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
+                          const void *bytes)
 {
-    ae_kv_write_prefix(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), tokens, n, first, bytes);
+    ae_kv_write_prefix(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), ae_engine_key(spec->engine, adapters), tokens,
+                       n, first, bytes);
 }
 
 size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first)

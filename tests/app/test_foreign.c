@@ -111,9 +111,9 @@ static void suggestions(void **state)
         {"Run", "did you mean 'run'", "yet"},
         {"quantise", "use 'aerie quantize'", "known"},
         {"xyz", "unknown command 'xyz'; known: ", "did you mean"},
-        {"run --lora x", "'--lora' is not supported yet", "mlock"},
+        {"run --control-vector x", "'--control-vector' is not supported yet", "mlock"},
         {"run --mlok", "did you mean '--mlock'", "lora"},
-        {"run --loar x", "did you mean '--lora' (aerie does not apply adapters", "mlock"},
+        {"run --loar x", "did you mean '--lora'", "mlock"},
         {"run --top_k 4", "did you mean '--top-k'", "top-p"},
         {"run --TEMP 1", "did you mean '--temp'", ""},
         {"run --cnv", "did you mean '-cnv'", "ctv"},
@@ -125,7 +125,7 @@ static void suggestions(void **state)
         {"run -", "takes options only; found '-'", ""},
         {"run model.gguf", "a model is given by -m", "a prompt"},
         {"run hello", "a prompt is given by -p", "a model"},
-        {"convert --lora x", "'--lora' is not supported yet", ""},
+        {"convert --control-vector x", "'--control-vector' is not supported yet", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli("$A %s", cases[i].line);

@@ -1,9 +1,11 @@
 /* test_run_prompts.c - what run makes of its prompts: standard input beside -p, lines of JSON, conversations, chat templates,
- * several answers, metadata and rotation that the options replace, prompt caches. On a generated model, and on one without a template.
+ * several answers, metadata and rotation that the options replace, prompt caches, adapters. On a generated model, and on one without a template.
  */
 #include "cli.h"
 
 #include <jansson.h>
+
+#include "mklora.h"
 
 #define RUN "$A run -m m.gguf -n 8 --temp 0 --ignore-eos "
 #define BARE "$A run -m bare.gguf -n 8 --temp 0 --ignore-eos "
@@ -321,7 +323,7 @@ static void found_cached(long least, long most)
     json_decref(json);
 }
 
-#define LONG "'A prompt of more than sixty four tokens, since that is a page: one byte is mostly one token here, so it is long enough.'"
+#define LONG "'A prompt of more than sixty four tokens, since that is a page: a byte is mostly one token, so it is long enough.'"
 #define CACHED "$A run -m m.gguf -no-cnv -n 8 --temp 0 --ignore-eos -q --prompt-cache "
 
 static void prompts_are_cached_in_a_file(void **state)
@@ -398,6 +400,49 @@ static void prompt_caches_of_others_are_refused(void **state)
     said("cannot write the prompt cache 'missing/c'");
 }
 
+/* ---- --lora ---------------------------------------------------------------------------------------------------------------- */
+
+static void make_adapter(const char *name, const mklora_options *options)
+{
+    aerie_error error = {0};
+    char model[256], path[256];
+    snprintf(model, sizeof model, "%s/m.gguf", cli_folder);
+    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
+    if (mklora_write(options, model, path, &error) != AERIE_OK) fail_msg("%s", error.text);
+}
+
+static void adapters_change_answers(void **state)
+{
+    (void)state;
+    make_adapter("x.gguf", &(mklora_options){.seed = 1});
+    make_adapter("y.gguf", &(mklora_options){.seed = 2, .rank = 4});
+    differ(RUN "-p one", RUN "-p one --lora x.gguf");
+    differ(RUN "-p one --lora y.gguf", RUN "-p one --lora x.gguf");
+    same(RUN "-p one", RUN "-p one --lora-scaled x.gguf:0");
+    same(RUN "-p one --lora x.gguf", RUN "-p one --lora-scaled x.gguf:1.0 --spec-type none -t 1");
+    same(RUN "-p one --lora x.gguf,y.gguf", RUN "-p one --lora y.gguf --lora-scaled x.gguf:1 --cpu ref");
+    differ(RUN "-p one --lora x.gguf", RUN "-p one --lora x.gguf --lora-scaled y.gguf:-0.5");
+    /* a prompt cache is of its adapters */
+    cli("rm -f c; " CACHED "c --lora x.gguf -p " LONG " --ids > a && " CACHED "c --lora x.gguf -p " LONG " --ids | cmp - a");
+    assert_int_equal(cli_last.status, 0);
+    cli(CACHED "c --lora x.gguf -p " LONG " --json");
+    found_cached(64, 4096);
+    cli(CACHED "c -p " LONG);
+    cli_refused(3, "prompt cache 'c'", "adapters");
+    cli(CACHED "c --lora-scaled x.gguf:0.5 --prompt-cache-ro -p " LONG " --json");
+    found_cached(0, 0);
+    cli(RUN "-p one --lora missing.gguf");
+    cli_refused(3, "missing.gguf", "");
+    cli(RUN "-p one --lora m.gguf");
+    cli_refused(3, "m.gguf", "no adapter");
+    static const char *const usage[] = {"--lora ''", "--lora x.gguf,", "--lora-scaled x.gguf", "--lora-scaled x.gguf:",
+                                        "--lora-scaled x.gguf:nan", "--lora-scaled :1", "--lora-scaled x.gguf:1x"};
+    for (size_t i = 0; i < sizeof usage / sizeof *usage; i++) {
+        cli(RUN "-p one %s", usage[i]);
+        cli_refused(2, "--lora", "found '");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +458,7 @@ int main(void)
         cmocka_unit_test(models_without_a_template),
         cmocka_unit_test(prompts_are_cached_in_a_file),
         cmocka_unit_test(prompt_caches_of_others_are_refused),
+        cmocka_unit_test(adapters_change_answers),
     };
     return cmocka_run_group_tests(tests, make_models, cli_teardown);
 }

@@ -1,4 +1,5 @@
-/* test_arch.c - the logits of a tiny model of every architecture against llama.cpp's, all rows of a text; those of MTP blocks too.
+/* test_arch.c - the logits of a tiny model of every architecture against llama.cpp's, all rows of a text; those of MTP blocks
+ * and of models with adapters too.
  *
  * Golden logits are of F32 weights and an F32 KV cache (tests/golden/arch/README.md), and so are ours. (With keys and values in
  * F16 errors are about 1e-7.)
@@ -16,6 +17,7 @@
 #include <cmocka.h>
 
 #include "arch_rig.inc"
+#include "mklora.h"
 #include "spec/drafter_head/dhead_engine.h"
 
 /* Where more than rounding differs, and why. */
@@ -128,6 +130,76 @@ static void test_coded_caches(void **state)
     }
 }
 
+/* ---- Adapters --------------------------------------------------------------------------------------- */
+
+/* Two at once, as make_lora_vectors.py has them. */
+static void run_adapted(const char *path, const int32_t *tokens, uint64_t *first_hash, float logits[ROWS][MKARCH_VOCAB])
+{
+    static const mklora_options recipes[] = {{.rank = 8, .seed = 1}, {.rank = 6, .seed = 2, .uneven = true}};
+    static const float scales[] = {1, -0.5f};
+    aerie_error error = {0};
+    const ae_load_options load = {.n_threads = 1};
+    ae_backend *backend;
+    ae_model *model;
+    ae_net *net;
+    ae_engine *engine;
+    ae_adapter *adapters[2];
+    ae_adapter_set set = {.n = 2};
+    char name[128];
+    uint32_t first;
+    need(ae_backend_open(&backend, NULL, NULL, &error), &error);
+    need(ae_model_load(&model, path, NULL, &error), &error);
+    need(ae_net_create(&net, model, backend, &load, &error), &error);
+    for (int i = 1; i >= 0; i--) {
+        ae_gguf *gguf;
+        snprintf(name, sizeof name, "%s/lora.gguf", folder);
+        need(mklora_write(&recipes[i], path, name, &error), &error);
+        *first_hash = hash_of(name);
+        need(ae_gguf_open(&gguf, name, NULL, &error), &error);
+        need(ae_adapter_create(&adapters[i], gguf, net, &load, &error), &error);
+        unlink(name);
+        set.list[i] = (ae_adapter_use){adapters[i], scales[i]};
+    }
+    const ae_engine_options options = {.n_ctx = MKARCH_CTX, .n_seqs = 1, .n_batch = ROWS, .n_outputs = ROWS, .n_threads = 1,
+                                       .kv_type = AE_KV_F32, .max_rank = 8};
+    need(ae_engine_create(&engine, net, &options, &error), &error);
+    ae_engine_adapt(engine, 0, &set);
+    ae_engine_rows_clear(engine);
+    need(ae_engine_add_chain(engine, 0, tokens, ROWS, AE_EXPORT_ALL, &first, &error), &error);
+    need(ae_engine_pass(engine, &error), &error);
+    for (uint32_t i = 0; i < ROWS; i++) memcpy(logits[i], ae_engine_logits(engine, first + i), sizeof logits[i]);
+    ae_engine_free(engine);
+    for (int i = 0; i < 2; i++) ae_adapter_free(adapters[i]);
+    ae_net_free(net);
+    ae_model_free(model);
+    ae_backend_close(backend);
+}
+
+static void test_adapted_logits(void **state)
+{
+    static const char *const names[] = {"llama", "qwen2", "qwen3", "phi3", "gemma3", "glm4", "llama-moe"};
+    static golden plain, adapted;
+    static float logits[ROWS][MKARCH_VOCAB];
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        aerie_error error = {0};
+        char path[128], name[64];
+        uint64_t hash;
+        snprintf(path, sizeof path, "%s/adapted.gguf", folder);
+        snprintf(name, sizeof name, "%s.lora", names[i]);
+        need(mkarch_write(mkarch_find(names[i]), false, path, &error), &error);
+        read_golden(&plain, names[i], ROWS);
+        read_golden(&adapted, name, ROWS);
+        run_adapted(path, adapted.tokens, &hash, logits);
+        unlink(path);
+        assert_true(hash == adapted.model_hash);
+        const difference d = compare(logits, adapted.logits, ROWS), base = compare(plain.logits, adapted.logits, ROWS);
+        print_message("%-22s error %.1e, best token the same in %u of %u rows; without adapters %.1e\n", name, d.nmse,
+                      d.n_agree, ROWS, base.nmse);
+        assert_true(d.nmse <= tolerance_of(mkarch_find(names[i]))->error && d.n_agree + 1 >= ROWS && base.nmse > 1e-2);
+    }
+}
+
 /* ---- MTP blocks ------------------------------------------------------------------------------------- */
 
 /* Logits of the block at row P, from the token at P + 1 and the trunk's row P; a row in a pass, since only the last one has
@@ -199,6 +271,6 @@ static void test_mtp_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_coded_caches),
-                                       cmocka_unit_test(test_mtp_logits)};
+                                       cmocka_unit_test(test_adapted_logits), cmocka_unit_test(test_mtp_logits)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

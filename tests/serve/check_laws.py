@@ -7,6 +7,7 @@ AERIE_SERVE_REQUESTS and AERIE_SERVE_CLIENTS choose how many; 10,000 requests by
 
 With AERIE_SERVE_EVERY=1 each allocation fails once (-k allocation).
 """
+import concurrent.futures
 import http.client
 import json
 import mmap
@@ -203,6 +204,44 @@ class Laws(unittest.TestCase):
             if "AERIE_SERVE_REQUESTS" in os.environ:
                 print(f"{n} requests by {n_clients} clients: {n_answers} answers, all as alone, and {n - n_answers} left; KiB after "
                       f"each quarter: {memory}; descriptors before and after: {before}, {server.descriptors()}")
+
+    def test_adapters_are_each_request_s_own(self):
+        a, b = rig.make_lora("a.gguf", "--seed", "1"), rig.make_lora("b.gguf", "--seed", "2", "--rank", "4")
+        lists = [None, [], [{"id": 0, "scale": 1}], [{"id": 1, "scale": -0.5}], [{"id": 1, "scale": 0.5}, {"id": 0, "scale": 1}],
+                 [{"id": 0, "scale": 0}]]
+        body = {"prompt": "Once upon a time there was a long prompt", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+
+        def ask(server, lora):
+            answer = server.post("/v1/completions", body if lora is None else {**body, "lora": lora})
+            self.assertEqual(answer.status, 200, answer.body)
+            return answer.json["choices"][0]["text"]
+
+        with Server("-np", "1", "--spec-type", "none", "-t", "1") as plain:
+            base = ask(plain, None)
+            self.assertEqual(plain.get("/lora-adapters").json, [])
+            self.assertIn("no adapter 0", plain.post("/v1/completions", {**body, "lora": lists[2]}).error)
+        with Server("-np", "8", "--lora", a, "--lora-scaled", f"{b}:0.25", "--lora-init-without-apply") as server:
+            alone = [ask(server, lora) for lora in lists]
+            self.assertEqual([alone[0], alone[1], alone[5]], [base] * 3)
+            self.assertEqual(len({base, *alone}), 4)
+            for _ in range(2):  # all at once, and again with prefixes
+                with concurrent.futures.ThreadPoolExecutor(12) as pool:
+                    self.assertEqual(list(pool.map(lambda lora: ask(server, lora), lists * 2)), alone * 2)
+            listed = server.get("/lora-adapters").json
+            self.assertEqual([(x["id"], x["scale"], os.path.basename(x["path"])) for x in listed], [(0, 0, "a.gguf"), (1, 0, "b.gguf")])
+            self.assertEqual(server.post("/lora-adapters", [{"id": 0, "scale": 1}]).json, {"success": True})
+            self.assertEqual([ask(server, None), ask(server, lists[3])], [alone[2], alone[3]])
+            for bad, why in (([{"id": 2, "scale": 1}], "no adapter 2"), ([{"id": 0}], "number 'scale'"), ([{"id": 0.5, "scale": 1}], "no adapter"),
+                             ([{"id": 0, "scale": 1}] * 2, "twice"), ([{"id": 0, "scale": 1e30}], "1e6"), ([5], "objects")):
+                for path, sent in (("/v1/completions", {**body, "lora": bad}), ("/lora-adapters", bad)):
+                    answer = server.post(path, sent)
+                    self.assertEqual(answer.status, 400)
+                    self.assertIn(why, answer.error)
+            self.assertEqual(server.post("/lora-adapters", {"id": 0}).status, 400)
+            self.assertEqual(server.post("/v1/completions", {**body, "lora": "x"}).status, 400)
+        with Server("-np", "1", "--lora", a, "--lora-scaled", f"{b}:-0.5") as server:
+            self.assertEqual([x["scale"] for x in server.get("/lora-adapters").json], [1, -0.5])
+            self.assertEqual(ask(server, lists[2]), alone[2])
 
     def test_one_place_and_no_speculation_say_the_same(self):
         jobs = requests(random.Random(5), 40 // (4 if rig.SLOW > 1 else 1))

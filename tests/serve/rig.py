@@ -172,6 +172,13 @@ def make_model(name, *options):
                    stdout=subprocess.DEVNULL)
 
 
+def make_lora(name, *options, model="m.gguf"):
+    """The file's path."""
+    path = os.path.join(FOLDER, name)
+    subprocess.run([os.path.join(os.path.dirname(MKMODEL), "mklora"), *options, os.path.join(FOLDER, model), path], check=True)
+    return path
+
+
 def main(module_name):
     """Arguments: the program, mkmodel, and what unittest takes."""
     global AERIE, MKMODEL, FOLDER, SLOW
