@@ -5,7 +5,8 @@
 
 As make_arch_vectors.py does it: F32 weights, F32 KV cache, one thread, one batch. The adapters are those of tests/mklora.c: rank 8
 of seed 1 with a scale of 1, and rank 6 (every second 3) of seed 2 with a scale of -0.5. A file NAME.lora.bin has the form of
-NAME.bin; its hash is that of the first adapter's file.
+NAME.bin; its hash is that of the first adapter's file. (glm4 cannot be among them: that build of llama.cpp aborts on an adapter of
+its ffn_down.)
 """
 import argparse
 import ctypes as C
@@ -16,7 +17,7 @@ import tempfile
 
 import make_arch_vectors as arch
 
-NAMES = ["llama", "qwen2", "qwen3", "phi3", "gemma3", "glm4", "llama-moe"]
+NAMES = ["llama", "qwen2", "qwen3", "phi3", "gemma3", "llama-moe"]
 ADAPTERS = [(["--rank", "8", "--seed", "1"], 1.0), (["--rank", "6", "--seed", "2", "--uneven", "1"], -0.5)]
 
 

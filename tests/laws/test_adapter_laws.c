@@ -217,8 +217,8 @@ static void test_neighbours_change_nothing(void **state)
             for (size_t i = 0; i < N_REQUESTS; i++) {
                 same(&alone[i], &got[i], "together", i);
                 n_deep += got[i].n_deep;
-                if (round && !ways[w].n_kv && ways[w].type != AERIE_SPEC_EAGLE3)
-                    assert_true(got[i].n_cached >= requests[i].n_tokens / 64 * 64); /* of its own set */
+                if (round && w < 2 && got[i].n_cached < requests[i].n_tokens / 64 * 64) /* there is room for all prefixes */
+                    fail_msg("request %zu found %u positions", i, got[i].n_cached);
             }
         }
         aerie_session_free(session);
