@@ -11,20 +11,20 @@ import sys
 
 import rig
 
-SPEC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/openapi.json")
+SPEC = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../docs/openapi.json"))
 
 
 def run(options):
     with rig.Server("-np", "4", "-c", "128", "-n", "4", "--max-queue", "64", "--no-access-log", model="tags.gguf") as s:
         command = [sys.executable, "-m", "schemathesis.cli", "run", SPEC, "--url", f"http://127.0.0.1:{s.port}", "--checks", "all",
                    "--exclude-checks", "positive_data_acceptance", "--request-timeout", "60", *options]
-        status = subprocess.run(command).returncode
+        status = subprocess.run(command, cwd=rig.FOLDER).returncode  # where it leaves its own files
         assert s.get("/health").status == 200, s.log
     return status
 
 
 def main():
-    rig.AERIE, rig.MKMODEL = sys.argv[1:3]
+    rig.AERIE, rig.MKMODEL = map(os.path.abspath, sys.argv[1:3])
     rig.FOLDER = rig.tempfile.mkdtemp(prefix="aerie-schema-")
     try:
         rig.make_model("tags.gguf", "--vocab-kind", "bpe-tags", "--vocab", "330")
