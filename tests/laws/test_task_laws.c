@@ -380,6 +380,7 @@ static bool note_answer(void *user, const aerie_token_event *e)
     if (e->n_text) memcpy(a->text + a->n_text, e->text, e->n_text);
     a->n_text += e->n_text;
     if (e->token >= 0) a->ids[a->n++] = e->token;
+    else a->stats = *e->stats;
     return true;
 }
 
