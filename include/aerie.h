@@ -479,6 +479,7 @@ typedef enum aerie_spec_type {
     AERIE_SPEC_EAGLE3, /* "draft-eagle3": EAGLE-3 and 3.1 */
     AERIE_SPEC_MEDUSA, /* "draft-medusa" */
     AERIE_SPEC_MTP,    /* "draft-mtp": the model's own blocks for tokens further ahead, from its file or one beside it */
+    AERIE_SPEC_MOE,    /* "moe": the model itself, with fewer experts, or without some of its blocks (docs/speculation.md) */
 } aerie_spec_type;
 
 /* "auto", "none", ...; NULL for an unknown value. */
@@ -556,11 +557,16 @@ typedef struct aerie_spec {
     uint32_t top_k;                 /* of a tree: children looked at per node; 0 = as the drafter likes */
     uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64;
                                      * 0: as the head was made */
-    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, MTP, trees AUTO and OFF: besides their own drafts, text
-                                     * seen before is continued */
+    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, MTP, MOE, trees AUTO and OFF: besides their own drafts,
+                                     * text seen before is continued */
     bool optional;                  /* AUTO: a head or draft model that cannot be used is left out, with a warning, instead of
                                      * failing the session */
-    uint64_t reserved[16];
+    /* MOE. Layers are listed from 0 on, as in "0-3,7,20-"; the lists are read by aerie_session_create, not kept */
+    int32_t moe_experts;            /* routed experts of a row in passes that draft: -1 all, 0 the shared expert alone, n the n
+                                     * best with the weight of all; see aerie_session_set_moe_experts */
+    const char *moe_layers;         /* layers that draft with moe_experts, the others with all; NULL: every layer */
+    const char *skip_attn, *skip_ffn; /* layers that draft without attention, and without feed-forward block; NULL: none */
+    uint64_t reserved[13];
 } aerie_spec;
 
 /* Type and tree AUTO, 16 tokens ahead, with n-grams; everything else 0. */
@@ -682,6 +688,10 @@ AERIE_API aerie_status aerie_session_create(aerie_session **session, const aerie
                                             const aerie_session_params *params, aerie_error *error);
 /* On the stepping thread, outside of callbacks. NULL is fine. */
 AERIE_API void aerie_session_free(aerie_session *session);
+/* How many routed experts of a row the next drafts of a session of type MOE use, as aerie_spec.moe_experts says. Answers do not
+ * depend on it. The number goes into the next pass: nothing is allocated or built again. The stepping thread. Errors: ARGUMENT
+ * (not a session of that type, or not -1 to the number of experts that the model uses). */
+AERIE_API aerie_status aerie_session_set_moe_experts(aerie_session *session, int32_t n_experts, aerie_error *error);
 /* Positions of a sequence, as given or by default. */
 AERIE_API uint32_t aerie_session_n_ctx(const aerie_session *session);
 

@@ -342,6 +342,7 @@ static const char *const spec_names[] = {
     [AERIE_SPEC_EAGLE3] = "draft-eagle3",
     [AERIE_SPEC_MEDUSA] = "draft-medusa",
     [AERIE_SPEC_MTP] = "draft-mtp",
+    [AERIE_SPEC_MOE] = "moe",
 };
 #define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
 
@@ -352,6 +353,7 @@ static const char *const joined_names[N_SPEC_TYPES] = {
     [AERIE_SPEC_EAGLE3] = "draft-eagle3+ngram",
     [AERIE_SPEC_MEDUSA] = "draft-medusa+ngram",
     [AERIE_SPEC_MTP] = "draft-mtp+ngram",
+    [AERIE_SPEC_MOE] = "moe+ngram",
 };
 
 static const char *joined_name(aerie_spec_type type)
@@ -400,7 +402,7 @@ bool aerie_kv_type_parse(const char *name, aerie_kv_type *type)
 
 aerie_spec aerie_spec_default(void)
 {
-    return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true};
+    return (aerie_spec){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true, .moe_experts = 1};
 }
 
 #define DEFAULT_CTX 8192
@@ -579,6 +581,7 @@ static aerie_status create_one(aerie_session *s, ae_drafter **drafter, aerie_err
     switch (s->params.spec.type) {
     case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, error);
     case AERIE_SPEC_DRAFT: return ae_api_create_draft_model(s, drafter, error);
+    case AERIE_SPEC_MOE: return ae_api_create_self(s, drafter, error);
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
     case AERIE_SPEC_MEDUSA:

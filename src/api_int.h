@@ -56,6 +56,7 @@ struct aerie_session {
     ae_api_test test;
     const ae_api_test_answer *known; /* [n_known] by request; lent */
     size_t n_known;
+    ae_drafter *self;            /* lent by spec: the one of type MOE; NULL: there is none */
     bool mapped;                 /* the draft model has another vocabulary */
     aerie_overlap overlap;       /* with mapped */
     /* api_generate.c */
@@ -192,6 +193,9 @@ void ae_api_test_tell(aerie_session *session, uint32_t slot, size_t id, size_t n
 
 /* api_draft.c: speculation by a draft model. */
 aerie_status ae_api_create_draft_model(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+
+/* api_self.c: speculation by the model itself. */
+aerie_status ae_api_create_self(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 
 /* api_drafter_head.c: speculation by a head. Settles AUTO if a head is given, and asks the session for what the head taps. */
 aerie_status ae_api_resolve_drafter_head(aerie_session_params *params, aerie_error *error);

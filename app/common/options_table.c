@@ -371,7 +371,8 @@ static const app_option options[] = {
 
     /* Speculation */
     {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN | APP_SERVE, AT(session.spec.type), 0, 0, "Speculation",
-     "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa, draft-mtp; oracle and random are for tests. "
+     "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa, draft-mtp, moe; oracle and random are for tests. "
+     "moe: the model itself, with fewer experts (--moe-draft-experts) or blocks (--draft-skip-attn, --draft-skip-ffn). "
      "auto uses -md, or the model's own MTP blocks, or a drafter head beside it (MODEL-eagle3.gguf, MODEL-mtp.gguf), and "
      "n-grams"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
@@ -403,6 +404,14 @@ static const app_option options[] = {
      "with a window: let it also attend to the first N positions"},
     {"--spec-draft-vocab", "N", APP_U32, SPECULATES, AT(draft_vocab), 0, INT32_MAX, "Speculation",
      "let a head with the model's whole vocabulary draft from its first N tokens only; 0: all"},
+    {"--moe-draft-experts", "N", APP_I32, SPECULATES, AT(session.spec.moe_experts), -1, 512, "Speculation",
+     "moe: routed experts of a token in drafts: 0: the shared expert alone, -1: all that the model uses"},
+    {"--moe-draft-layers", "LIST", APP_TEXT, SPECULATES, AT(session.spec.moe_layers), 0, 0, "Speculation",
+     "moe: layers that draft with so few experts, others with all: 0-3,7,20- (default: every layer)"},
+    {"--draft-skip-attn", "LIST", APP_TEXT, SPECULATES, AT(session.spec.skip_attn), 0, 0, "Speculation",
+     "moe: layers that draft without their attention (default: none); recurrent layers keep theirs"},
+    {"--draft-skip-ffn", "LIST", APP_TEXT, SPECULATES, AT(session.spec.skip_ffn), 0, 0, "Speculation",
+     "moe: layers that draft without their feed-forward block (default: none)"},
     {"--spec-fixed", NULL, APP_FLAG, SPECULATES, AT(test.fixed), 0, 0, "Speculation",
      "verify everything that is drafted: turn the controller off"},
     {"--spec-oracle-error", "P", APP_F32, SPECULATES, AT(test.oracle_error), 0, 1, "Speculation",

@@ -182,15 +182,17 @@ typedef enum ae_gate {
  * is a selection bias. The n_used of highest score are chosen; of equals the lower id; NaN never beats a number.
  * With groups (equal ranges of ids) only the experts of n_groups_used groups can be chosen, those of highest sum of their two
  * best scores p (+ bias); of equals the lower group.
- * The weight is p; `renorm` divides by the sum of the chosen p (at least 2^-14), then times `scale`.
+ * The weight is p; `renorm` divides by the sum of the chosen p (at least 2^-14), then times `scale`. Where there is no renorm
+ * and n_full > n_used, the weights are divided by their sum and times that of the n_full best: fewer experts, the same weight.
  * softmax: m the largest logit, q = ae_expf(logit - m), p = q / sum of q.
  * A sum over experts: 16 sums by id % 16, ids ascending, then ae_sum16. */
 typedef struct ae_routing {
-    uint32_t n_experts, n_used; /* 1 <= n_used <= n_experts <= AE_MAX_EXPERTS */
+    uint32_t n_experts, n_used; /* n_used <= n_experts <= AE_MAX_EXPERTS; 0 used: the shared expert alone */
     ae_gate gate;
     bool renorm;
     float scale;
     uint32_t n_groups, n_groups_used; /* 0 or 1: no groups; else n_groups divides n_experts */
+    uint32_t n_full; /* drafts: of weights that are not divided by their sum; 0: of n_used experts */
 } ae_routing;
 
 /* The feed-forward block with experts: y += sum of weight_e * down_e(f(gate_e(x')) * up_e(x')), x' = norm of x as the input of

@@ -249,12 +249,13 @@ static void experts(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
 {
     const ae_expert_hparams *x = &b->h->experts;
     const uint32_t n = b->h->n_embd;
+    const uint32_t n_used = b->lacks & AE_LACKS_EXPERTS ? b->n_experts : x->n_used;
     const bool latent = l->latent_down != NULL;
     if (latent) enter_latent(b, l, norm);
     if (y) zero(b, y, n);
-    b->ops->moe(b->stream, &(ae_moe){
+    if (n_used || (l->s_up && !latent)) b->ops->moe(b->stream, &(ae_moe){
         .n_rows = b->n_rows,
-        .routing = {x->n, x->n_used, gate_of(x->gate), x->renorm, x->scale, x->n_groups, x->n_groups_used},
+        .routing = {x->n, n_used, gate_of(x->gate), x->renorm, x->scale, x->n_groups, x->n_groups_used, x->n_used},
         .x = b->x, .norm = norm, .norm_eps = b->h->norm_eps,
         .glu = glu_of(s->activation), .shared_glu = glu_of(s->activation), .glu_limit = s->limit,
         .shared_limit = s->shared_limit,
@@ -299,18 +300,20 @@ void ae_block_layer(const ae_block *b, const ae_layer_spec *s, const ae_net_laye
 {
     const bool scaled = b->h->residual_scale != 1.0f, parallel = b->h->parallel, of_stream = b->h->norm_stream;
     const float *attn_norm = of_stream ? NULL : l->attn_post_norm, *ffn_norm = of_stream ? NULL : l->ffn_post_norm;
-    if (s->mixer == AE_MIXER_ATTENTION) attention(b, s, l, scaled || parallel || attn_norm);
-    if (s->mixer == AE_MIXER_MLA) ae_block_mla(b, s, l, scaled || parallel || attn_norm);
-    if (s->mixer == AE_MIXER_RECUR) ae_block_recur(b, l, scaled || parallel || attn_norm);
-    if (!parallel && s->mixer != AE_MIXER_NONE && (scaled || attn_norm)) join(b, attn_norm);
+    const ae_mixer mixer = b->lacks & AE_LACKS_MIXER ? AE_MIXER_NONE : s->mixer;
+    const ae_ffn ffn = b->lacks & AE_LACKS_FFN ? AE_FFN_NONE : s->ffn;
+    if (mixer == AE_MIXER_ATTENTION) attention(b, s, l, scaled || parallel || attn_norm);
+    if (mixer == AE_MIXER_MLA) ae_block_mla(b, s, l, scaled || parallel || attn_norm);
+    if (mixer == AE_MIXER_RECUR) ae_block_recur(b, l, scaled || parallel || attn_norm);
+    if (!parallel && mixer != AE_MIXER_NONE && (scaled || attn_norm)) join(b, attn_norm);
     if (of_stream) norm_rows(b, b->x, l->attn_post_norm, l->attn_post_norm_b);
     const bool to_y = scaled || ffn_norm;
-    if (s->ffn == AE_FFN_DENSE) dense(b, s, l, to_y && !parallel);
-    if (s->ffn == AE_FFN_EXPERTS) experts(b, s, l, l->ffn_norm, to_y ? b->y : NULL);
-    if (s->ffn == AE_FFN_BOTH) both(b, s, l);
-    if (s->ffn != AE_FFN_NONE && to_y && !parallel) join(b, ffn_norm);
+    if (ffn == AE_FFN_DENSE) dense(b, s, l, to_y && !parallel);
+    if (ffn == AE_FFN_EXPERTS) experts(b, s, l, l->ffn_norm, to_y ? b->y : NULL);
+    if (ffn == AE_FFN_BOTH) both(b, s, l);
+    if (ffn != AE_FFN_NONE && to_y && !parallel) join(b, ffn_norm);
     if (of_stream) norm_rows(b, b->x, l->ffn_post_norm, l->ffn_post_norm_b);
-    if (parallel) join(b, NULL); /* the block has read the stream: what the mixer gave may join it */
+    if (parallel && mixer != AE_MIXER_NONE) join(b, NULL); /* the block has read the stream: what the mixer gave may join it */
     if (l->ple_gate) add_layer_embedding(b, s, l);
     if (l->out_scale != 1.0f)
         b->ops->map(b->stream, &(ae_map){.kind = AE_MAP_SCALE, .n_rows = b->n_rows, .dim = b->h->n_embd, .x = b->x,

@@ -6,6 +6,7 @@
 
 #include "engine/adapter.h"
 #include "engine/kv.h"
+#include "engine/mode.h"
 
 /* What recurrent layers work on; V = n_heads * value_dim, or n_channels. */
 typedef struct ae_recur_rows {
@@ -44,6 +45,8 @@ typedef struct ae_block {
     float *ple_gate, *ple_own; /* [n_rows][n_embd_layer] x 2 */
     const float *ones;   /* [AE_MAX_HEAD_DIM] */
     const ae_adapter_rows *adapted; /* (host) which rows have adapters; NULL: none */
+    uint32_t lacks;      /* AE_LACKS_ bits of the layer that comes next, in passes that draft */
+    uint32_t n_experts;  /* routed experts of a row, with AE_LACKS_EXPERTS */
 } ae_block;
 
 /* Room for n_rows rows of these layers: x to mla_head, NULL where no layer has a use for it. */
@@ -52,7 +55,8 @@ void ae_block_layout(ae_layout *layout, const ae_hparams *h, const ae_layer *lay
 /* The most inputs of a product in these layers. */
 uint32_t ae_block_max_in(const ae_hparams *h, const ae_layer *layers, uint32_t n_layers);
 
-/* x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer has. */
+/* But for what the layer lacks: x += mixer(norm(x)), then x += ffn(norm(x)), with the norms, scales and order that the layer
+ * has. */
 void ae_block_layer(const ae_block *b, const ae_layer_spec *spec, const ae_net_layer *layer);
 
 /* block_mla.c: latent attention. Into y, or into the stream. */

@@ -253,8 +253,14 @@ ae_pool *ae_engine_pool(const ae_engine *engine)
 void ae_engine_rows_clear(ae_engine *e)
 {
     e->n_rows = e->n_out = 0;
+    e->mode = NULL;
     if (e->state) ae_state_begin(e->state);
     memset(e->n_added, 0, e->options.n_seqs * sizeof *e->n_added);
+}
+
+void ae_engine_set_mode(ae_engine *e, const ae_pass_mode *mode)
+{
+    e->mode = mode;
 }
 
 uint32_t ae_engine_n_rows(const ae_engine *e)
@@ -392,12 +398,24 @@ static void list_runs(ae_engine *e)
 /* A pass with adapters is like no other. */
 static uint64_t pass_key(const ae_engine *e)
 {
-    return e->adapted.n ? 1ull << 63 | e->n_adapted : (uint64_t)e->n_rows << 32 | e->n_out;
+    const uint64_t mode = e->mode ? (uint64_t)(e->mode->n_experts + 1) << 20 : 0;
+    return e->adapted.n ? 1ull << 63 | e->n_adapted : (uint64_t)e->n_rows << 32 | mode | e->n_out;
+}
+
+/* What a draft leaves in the KV cache must not be kept. */
+static aerie_status check_mode(const ae_engine *e, aerie_error *error)
+{
+    for (uint32_t i = 0; e->mode && i < e->options.n_seqs; i++)
+        if (e->n_added[i])
+            return ae_fail(error, AERIE_ERROR_INTERNAL, "rows of sequence %u in a pass that drafts would be kept; please report",
+                           i);
+    return AERIE_OK;
 }
 
 static aerie_status run_pass(ae_engine *e, aerie_error *error)
 {
     const ae_backend_ops *ops = e->backend->ops;
+    AE_TRY(check_mode(e, error));
     if (e->state) e->state_pass = ae_state_run_pass(e->state, e->stream, e->n_rows, e->on_device.parent);
     ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, e->kv, ops, e->stream);
     list_runs(e);
@@ -498,7 +516,7 @@ aerie_status ae_engine_commit(ae_engine *e, uint32_t seq, uint32_t n_chain, cons
 {
     const uint32_t live = ae_kv_n_live(e->kv, seq);
     int32_t path[AE_TREE_MAX];
-    if (n_chain > e->n_added[seq] || n_nodes > AE_TREE_MAX) return AERIE_ERROR_INTERNAL;
+    if (n_chain > e->n_added[seq] || n_nodes > AE_TREE_MAX || (e->mode && n_nodes)) return AERIE_ERROR_INTERNAL;
     if (e->state) AE_TRY(commit_state(e, seq, n_chain, nodes, n_nodes));
     for (uint32_t i = 0; i < n_nodes; i++) path[i] = (int32_t)(live + n_chain) + nodes[i];
     return ae_kv_commit(e->kv, e->stream, seq, n_chain, path, n_nodes);

@@ -15,6 +15,7 @@
 
 #include "engine/adapter.h"
 #include "engine/kv.h"
+#include "engine/mode.h"
 #include "engine/tree.h"
 
 typedef struct ae_engine ae_engine;
@@ -82,6 +83,10 @@ aerie_status ae_engine_add_text(ae_engine *engine, uint32_t seq, const int32_t *
 /* The tree's rows, tentative, hanging on the chain added just before for the same sequence; all export logits. LIMIT also for
  * more rows than a recurrent model has records. */
 aerie_status ae_engine_add_tree(ae_engine *engine, uint32_t seq, const ae_tree *tree, uint32_t *first, aerie_error *error);
+
+/* The next pass departs from the model so; ae_engine_rows_clear ends it. The pass fails (INTERNAL) if a row is not tentative,
+ * and of such a pass only the commit of nothing succeeds. mode is lent until then. */
+void ae_engine_set_mode(ae_engine *engine, const ae_pass_mode *mode);
 
 /* Runs the rows. No allocation. An operation of the backend that failed is named; then there are no logits, and nothing of
  * the rows stays in the KV cache. It may have failed before this pass, in a commit: the live rows are not to be trusted. */

@@ -23,6 +23,7 @@ struct ae_engine {
     /* the rows of the pass being built (host), [n_batch] each */
     uint32_t n_rows, n_out;
     ae_rows rows;
+    const ae_pass_mode *mode; /* lent; NULL: the model as it is */
     int32_t *out_index;  /* [n_batch] place among the exported rows, or -1 */
     uint32_t *n_added;   /* [n_seqs] rows of the chain added so far in this pass */
     uint32_t *first_row; /* [n_seqs] of the chain, or of the tree where there is none */

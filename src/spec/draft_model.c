@@ -20,9 +20,6 @@
 #include "spec/drafter.h"
 #include "text/token/vocab_map.h"
 
-#define BRANCHES 3          /* children considered per node of a tree */
-#define TREE_P_FLOOR 0.02f  /* paths less likely than this are not worth a row */
-
 typedef struct model_slot {
     int32_t *tokens;  /* [n_ctx] what the KV cache holds, in the model's vocabulary; the first live ones count */
     ae_retext retext; /* with a map: the sequence in the model's tokens */
@@ -151,17 +148,6 @@ static aerie_status draft_chain(draft_model *d, const ae_draft_request *r, const
     return AERIE_OK;
 }
 
-/* Adds the children of one node, best first, while they are likely enough. */
-static void expand(const ae_draft_request *r, ae_tree *tree, float *reach, int32_t node, const ae_proposal *best)
-{
-    const float up = node < 0 ? 1.0f : reach[node], floor = r->min_p > TREE_P_FLOOR ? r->min_p : TREE_P_FLOOR;
-    for (uint32_t i = 0; i < best->n && tree->n < r->max_nodes; i++) {
-        if (up * best->p[i] < floor) continue;
-        const int32_t child = ae_tree_add(tree, node, best->id[i], best->p[i]);
-        if (child >= 0) reach[child] = up * best->p[i];
-    }
-}
-
 /* The tree's rows run in the model's own vocabulary. */
 static aerie_status run_tree(draft_model *d, uint32_t slot, const ae_tree *tree, uint32_t *first, aerie_error *error)
 {
@@ -177,10 +163,10 @@ static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, const 
                                aerie_error *error)
 {
     float reach[AE_TREE_MAX];
-    ae_engine_rank rows[AE_TREE_MAX] = {{r->sampler, row, BRANCHES, r->n_tokens}};
+    ae_engine_rank rows[AE_TREE_MAX] = {{r->sampler, row, AE_DRAFT_BRANCHES, r->n_tokens}};
     ae_proposal best[AE_TREE_MAX];
     AE_TRY(rank(d, rows, 1, best, error));
-    expand(r, tree, reach, -1, best);
+    ae_draft_expand(r, tree, reach, -1, best);
     uint32_t begin = 0;
     for (uint32_t depth = 1; depth < r->max_depth && begin < tree->n && tree->n < r->max_nodes; depth++) {
         const uint32_t end = tree->n;
@@ -188,9 +174,10 @@ static aerie_status draft_tree(draft_model *d, const ae_draft_request *r, const 
         if (text->n + depth >= d->n_ctx) break;
         AE_TRY(run_tree(d, r->slot, tree, &first, error));
         for (uint32_t i = begin; i < end; i++)
-            rows[i - begin] = (ae_engine_rank){r->sampler, first + i, BRANCHES, r->n_tokens + (uint32_t)tree->depth[i]};
+            rows[i - begin] = (ae_engine_rank){r->sampler, first + i, AE_DRAFT_BRANCHES,
+                                               r->n_tokens + (uint32_t)tree->depth[i]};
         AE_TRY(rank(d, rows, end - begin, best, error));
-        for (uint32_t i = begin; i < end; i++) expand(r, tree, reach, (int32_t)i, &best[i - begin]);
+        for (uint32_t i = begin; i < end; i++) ae_draft_expand(r, tree, reach, (int32_t)i, &best[i - begin]);
         begin = end;
     }
     return AERIE_OK;

@@ -12,6 +12,7 @@
 #ifndef AE_SPEC_DRAFTER_H
 #define AE_SPEC_DRAFTER_H
 
+#include "backend/backend.h"
 #include "base/err.h"
 #include "engine/tree.h"
 #include "sample/sampler.h"
@@ -75,6 +76,30 @@ typedef struct ae_drafter_ops {
     void (*destroy)(ae_drafter *drafter);
 } ae_drafter_ops;
 
+/* Children looked at for each node of a tree, and paths less likely than this are not worth a row. */
+#define AE_DRAFT_BRANCHES 3
+#define AE_DRAFT_P_FLOOR 0.02f
+/* Tokens to ask for after each node of the request's draft. */
+static inline uint32_t ae_draft_width(const ae_draft_request *r)
+{
+    return r->shape == AE_DRAFT_CHAIN ? 1 : AE_DRAFT_BRANCHES;
+}
+/* Adds the children of a node (-1: the root), best first, while they are likely enough.
+ * reach [AE_TREE_MAX]: probability of the path to each node. Of an empty tree all of the root's; of others a level at a time.
+ */
+static inline void ae_draft_expand(const ae_draft_request *r, ae_tree *tree, float *reach, int32_t node,
+                                   const ae_proposal *best)
+{
+    const float least = r->shape == AE_DRAFT_CHAIN ? 0 : AE_DRAFT_P_FLOOR, floor = r->min_p > least ? r->min_p : least;
+    const float up = node < 0 ? 1.0f : reach[node];
+    for (uint32_t i = 0; i < best->n && tree->n < r->max_nodes; i++) {
+        const float p = best->p[i];
+        if (up * p < floor) continue;
+        const int32_t child = ae_tree_add(tree, node, best->id[i], p > 0 ? p : 1e-6f);
+        if (child >= 0) reach[child] = up * p;
+    }
+}
+
 /* What the last propose took of a network, as measured: catching up and the first level, then all others. */
 typedef struct ae_draft_cost {
     uint32_t n_levels; /* that ran; 0: none */
@@ -99,6 +124,13 @@ struct ae_engine;
 struct ae_vocab_map;
 aerie_status ae_draft_model_create(ae_drafter **out, struct ae_engine *engine, struct ae_vocab_map *map, uint32_t n_slots,
                                    uint32_t n_target_ctx, aerie_error *error);
+
+/* The target itself, with fewer experts or without some of its blocks (engine/mode.h), on the target's own engine (lent) and KV
+ * cache: what it drafts from hangs on the true rows, tentative, and is dropped before the target verifies. lacks: copied. */
+aerie_status ae_draft_self_create(ae_drafter **out, struct ae_engine *target, const uint8_t *lacks, uint32_t n_experts,
+                                  uint32_t n_slots, aerie_error *error);
+/* From the next draft on. */
+void ae_draft_self_set_experts(ae_drafter *drafter, uint32_t n_experts);
 
 /* A head that drafts from the target's hidden rows: EAGLE-1/2, 3, 3.1, Medusa. The drafter takes the head's engine over;
  * target exports just the rows that the head taps. */

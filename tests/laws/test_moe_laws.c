@@ -141,16 +141,16 @@ static void test_ties_go_to_the_lowest_id(void **state)
     (void)state;
     const float equal[6] = {1, 1, 1, 1, 1, 1}, pairs[6] = {0, 2, 1, 2, 1, 2}, edges[6] = {NAN, -INFINITY, 3, NAN, INFINITY, 3};
     const float nothing[3] = {NAN, NAN, NAN}, zeros[6] = {0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -1.0f};
-    check_route((ae_routing){6, 3, AE_GATE_SOFTMAX, true, 1, 0, 0}, equal, NULL, (uint32_t[]){0, 1, 2},
+    check_route((ae_routing){6, 3, AE_GATE_SOFTMAX, true, 1, 0, 0, 0}, equal, NULL, (uint32_t[]){0, 1, 2},
                 (double[]){1 / 3.0, 1 / 3.0, 1 / 3.0});
-    check_route((ae_routing){6, 2, AE_GATE_SOFTMAX, false, 1, 0, 0}, pairs, NULL, (uint32_t[]){1, 3}, NULL);
-    check_route((ae_routing){6, 4, AE_GATE_SOFTMAX, false, 1, 0, 0}, pairs, NULL, (uint32_t[]){1, 2, 3, 5}, NULL);
-    check_route((ae_routing){6, 3, AE_GATE_SIGMOID, false, 1, 0, 0}, edges, NULL, (uint32_t[]){2, 4, 5}, NULL);
-    check_route((ae_routing){6, 4, AE_GATE_SIGMOID, false, 1, 0, 0}, edges, NULL, (uint32_t[]){1, 2, 4, 5}, NULL);
-    check_route((ae_routing){6, 5, AE_GATE_SIGMOID, false, 1, 0, 0}, edges, NULL, (uint32_t[]){0, 1, 2, 4, 5}, NULL);
-    check_route((ae_routing){3, 2, AE_GATE_SOFTMAX, true, 1, 0, 0}, nothing, NULL, (uint32_t[]){0, 1}, NULL);
-    check_route((ae_routing){6, 2, AE_GATE_SIGMOID, false, 1, 0, 0}, zeros, NULL, (uint32_t[]){0, 1}, NULL);
-    check_route((ae_routing){6, 6, AE_GATE_SOFTMAX, false, 1, 0, 0}, pairs, NULL, (uint32_t[]){0, 1, 2, 3, 4, 5}, NULL);
+    check_route((ae_routing){6, 2, AE_GATE_SOFTMAX, false, 1, 0, 0, 0}, pairs, NULL, (uint32_t[]){1, 3}, NULL);
+    check_route((ae_routing){6, 4, AE_GATE_SOFTMAX, false, 1, 0, 0, 0}, pairs, NULL, (uint32_t[]){1, 2, 3, 5}, NULL);
+    check_route((ae_routing){6, 3, AE_GATE_SIGMOID, false, 1, 0, 0, 0}, edges, NULL, (uint32_t[]){2, 4, 5}, NULL);
+    check_route((ae_routing){6, 4, AE_GATE_SIGMOID, false, 1, 0, 0, 0}, edges, NULL, (uint32_t[]){1, 2, 4, 5}, NULL);
+    check_route((ae_routing){6, 5, AE_GATE_SIGMOID, false, 1, 0, 0, 0}, edges, NULL, (uint32_t[]){0, 1, 2, 4, 5}, NULL);
+    check_route((ae_routing){3, 2, AE_GATE_SOFTMAX, true, 1, 0, 0, 0}, nothing, NULL, (uint32_t[]){0, 1}, NULL);
+    check_route((ae_routing){6, 2, AE_GATE_SIGMOID, false, 1, 0, 0, 0}, zeros, NULL, (uint32_t[]){0, 1}, NULL);
+    check_route((ae_routing){6, 6, AE_GATE_SOFTMAX, false, 1, 0, 0, 0}, pairs, NULL, (uint32_t[]){0, 1, 2, 3, 4, 5}, NULL);
 }
 
 /* To the last bit: sixteen sums by the expert's id, wherever in the list it stands, and one tree. */
@@ -165,7 +165,7 @@ static void test_sums_go_by_id(void **state)
     float top = logits[0];
     for (uint32_t i = 1; i < N; i++) top = logits[i] > top ? logits[i] : top;
     for (uint32_t i = 0; i < N; i++) all[i % 16] += p[i] = ae_expf(logits[i] - top);
-    ae_ref_route(&(ae_routing){N, USED, AE_GATE_SOFTMAX, true, 1, 0, 0}, logits, NULL, got_p, ids, w);
+    ae_ref_route(&(ae_routing){N, USED, AE_GATE_SOFTMAX, true, 1, 0, 0, 0}, logits, NULL, got_p, ids, w);
     for (uint32_t i = 0; i < N; i++) assert_true(got_p[i] == p[i] / ae_sum16(all));
     for (uint32_t i = 0; i < USED; i++) chosen[ids[i] % 16] += got_p[ids[i]];
     for (uint32_t i = 0; i < USED; i++) assert_true(w[i] == got_p[ids[i]] / ae_sum16(chosen));
@@ -175,7 +175,7 @@ static void test_sums_go_by_id(void **state)
     for (uint32_t i = 0; i < USED; i++) top = logits[ids[i]] > top ? logits[ids[i]] : top;
     for (uint32_t i = 0; i < USED; i++) sums[ids[i] % 16] += q[i] = ae_expf(logits[ids[i]] - top);
     for (uint32_t i = 0; i < USED; i++) again[ids[i] % 16] += q[i] /= ae_sum16(sums);
-    ae_ref_route(&(ae_routing){N, USED, AE_GATE_SOFTMAX_CHOSEN, true, 1, 0, 0}, logits, NULL, got_p, ids, w);
+    ae_ref_route(&(ae_routing){N, USED, AE_GATE_SOFTMAX_CHOSEN, true, 1, 0, 0, 0}, logits, NULL, got_p, ids, w);
     for (uint32_t i = 0; i < USED; i++) assert_true(w[i] == q[i] / ae_sum16(again));
 }
 
@@ -186,17 +186,17 @@ static void test_weights_follow_the_rule(void **state)
     const double q[4] = {exp(0.5), exp(-1.0), exp(2.0), exp(1.0)}, sum = q[0] + q[1] + q[2] + q[3];
     const double s[4] = {1 / (1 + exp(-0.5)), 1 / (1 + exp(1.0)), 1 / (1 + exp(-2.0)), 1 / (1 + exp(-1.0))};
     const uint32_t top[] = {2, 3};
-    check_route((ae_routing){4, 2, AE_GATE_SOFTMAX, false, 1, 0, 0}, l, NULL, top, (double[]){q[2] / sum, q[3] / sum});
-    check_route((ae_routing){4, 2, AE_GATE_SOFTMAX, true, 1, 0, 0}, l, NULL, top,
+    check_route((ae_routing){4, 2, AE_GATE_SOFTMAX, false, 1, 0, 0, 0}, l, NULL, top, (double[]){q[2] / sum, q[3] / sum});
+    check_route((ae_routing){4, 2, AE_GATE_SOFTMAX, true, 1, 0, 0, 0}, l, NULL, top,
                 (double[]){q[2] / (q[2] + q[3]), q[3] / (q[2] + q[3])});
-    check_route((ae_routing){4, 2, AE_GATE_SOFTMAX_CHOSEN, false, 2, 0, 0}, l, NULL, top,
+    check_route((ae_routing){4, 2, AE_GATE_SOFTMAX_CHOSEN, false, 2, 0, 0, 0}, l, NULL, top,
                 (double[]){2 * q[2] / (q[2] + q[3]), 2 * q[3] / (q[2] + q[3])});
     /* scores with the bias: 0.62, 1.17, 0.38, 0.73; the weights know nothing of it */
-    check_route((ae_routing){4, 2, AE_GATE_SIGMOID, false, 1, 0, 0}, l, bias, (uint32_t[]){1, 3}, (double[]){s[1], s[3]});
-    check_route((ae_routing){4, 2, AE_GATE_SIGMOID, true, 2.5f, 0, 0}, l, bias, (uint32_t[]){1, 3},
+    check_route((ae_routing){4, 2, AE_GATE_SIGMOID, false, 1, 0, 0, 0}, l, bias, (uint32_t[]){1, 3}, (double[]){s[1], s[3]});
+    check_route((ae_routing){4, 2, AE_GATE_SIGMOID, true, 2.5f, 0, 0, 0}, l, bias, (uint32_t[]){1, 3},
                 (double[]){2.5 * s[1] / (s[1] + s[3]), 2.5 * s[3] / (s[1] + s[3])});
     const float none[2] = {-200, -200}; /* the sum is held above 2^-14 */
-    check_route((ae_routing){2, 2, AE_GATE_SIGMOID, true, 1, 0, 0}, none, NULL, (uint32_t[]){0, 1}, (double[]){0, 0});
+    check_route((ae_routing){2, 2, AE_GATE_SIGMOID, true, 1, 0, 0, 0}, none, NULL, (uint32_t[]){0, 1}, (double[]){0, 0});
 }
 
 /* ---- The value ---------------------------------------------------------------------------------------- */

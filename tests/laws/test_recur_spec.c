@@ -1,5 +1,5 @@
 /* test_recur_spec.c - law 1 through aerie.h for models with recurrent layers: the same tokens with any drafter, and what a
- * conversation computes again.
+ * conversation computes again; and for these and others when they draft for themselves.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -14,17 +14,23 @@
 #include <cmocka.h>
 
 #include "every.h"
+#include "fail_alloc.h"
 #include "mkarch.h"
 #include "spec_rig.inc"
 
-static const char *const names[] = {"qwen35", "nemotron_h", "lfm2"};
-#define N_NAMES (sizeof names / sizeof names[0])
+/* the first N_NAMES are recurrent; the others are for drafts by the model itself: latent attention, windows, keys of other
+ * layers, shared experts with a gate and without, a dense block beside experts */
+static const char *const names[] = {"qwen35",         "nemotron_h", "lfm2",    "deepseek2",
+                                    "deepseek2-lite", "qwen2moe",   "gpt-oss", "gemma4-moe"};
+#define N_NAMES 3
+#define N_ALL (sizeof names / sizeof names[0])
 
 #define SKIP (AE_TEST_EVERY > 4 ? 2 : 1) /* of models and drafters: every other one where tests run slowly */
 
-enum { N_REQUESTS = 4, N_PREDICT = 24, MOST = 220 };
+enum { N_REQUESTS = 8, N_PREDICT = 24, MOST = 220 };
 
-static aerie_model *models[N_NAMES];
+static aerie_model *models[N_ALL];
+static size_t n_requests = 4;
 static int32_t prompts[N_REQUESTS][128];
 static int32_t eog;
 
@@ -54,7 +60,7 @@ static aerie_spec plain_spec(void)
 
 static void list_requests(aerie_request *requests, uint32_t sampling)
 {
-    static const size_t lengths[N_REQUESTS] = {1, 17, 64, 120};
+    static const size_t lengths[N_REQUESTS] = {1, 17, 64, 120, 5, 33, 90, 2};
     for (size_t i = 0; i < N_REQUESTS; i++) {
         requests[i] = aerie_request_default();
         requests[i].tokens = prompts[i];
@@ -76,8 +82,8 @@ static void compare(size_t i, const char *what, uint32_t n_seqs, uint32_t sampli
     tell_oracle(session, plain);
     for (int again = 0; again < 2; again++) { /* the second time prefixes are reused */
         snprintf(text, sizeof text, "%s, %s, %u sequences, sampling %u, run %d", names[i], what, n_seqs, sampling, again);
-        generate(session, models[i], requests, N_REQUESTS, &got);
-        for (size_t k = 0; k < N_REQUESTS; k++) same_answer(&got.answers[k], &plain->answers[k], text, k);
+        generate(session, models[i], requests, n_requests, &got);
+        for (size_t k = 0; k < n_requests; k++) same_answer(&got.answers[k], &plain->answers[k], text, k);
     }
     if (spec->type == AE_SPEC_ORACLE) assert_true(got.answers[3].stats.n_accepted > 0);
     aerie_session_free(session);
@@ -93,7 +99,7 @@ static void test_same_tokens(void **state)
             aerie_spec spec = plain_spec();
             list_requests(requests, sampling);
             aerie_session *session = session_of(i, 1, &spec, NULL);
-            generate(session, models[i], requests, N_REQUESTS, &plain);
+            generate(session, models[i], requests, n_requests, &plain);
             aerie_session_free(session);
             compare(i, "plain", 3, sampling, &spec, false, &plain);
             spec.n_max = 6;
@@ -168,12 +174,169 @@ static void test_turns(void **state)
     }
 }
 
+/* ---- The model itself as its drafter ---------------------------------------------------------------------- */
+
+static aerie_spec self_spec(int32_t n_experts, const char *layers, const char *skip_attn, const char *skip_ffn, aerie_tree tree)
+{
+    aerie_spec s = aerie_spec_default();
+    s.type = AERIE_SPEC_MOE, s.ngram = false, s.n_max = 5, s.tree = tree;
+    s.moe_experts = n_experts, s.moe_layers = layers, s.skip_attn = skip_attn, s.skip_ffn = skip_ffn;
+    return s;
+}
+
+/* 0: dense. */
+static bool has_experts(size_t i)
+{
+    aerie_session *session;
+    aerie_session_params p = aerie_session_params_default();
+    p.n_ctx = MKARCH_CTX, p.n_threads = 1;
+    p.spec = self_spec(0, NULL, NULL, NULL, AERIE_TREE_OFF);
+    const bool has = aerie_session_create(&session, models[i], &p, NULL) == AERIE_OK;
+    if (has) aerie_session_free(session);
+    return has;
+}
+
+static void test_same_tokens_from_itself(void **state)
+{
+    static run plain;
+    static const struct {
+        int32_t n_experts;
+        const char *layers, *skip_attn, *skip_ffn;
+        aerie_tree tree;
+    } ways[] = {{1, NULL, NULL, NULL, AERIE_TREE_OFF},      {0, NULL, NULL, NULL, AERIE_TREE_AUTO},
+                {1, "1-", NULL, "0", AERIE_TREE_AUTO},      {-1, NULL, "1-", NULL, AERIE_TREE_OFF},
+                {0, "0", "0-", "1-", AERIE_TREE_AUTO},      {2, NULL, "0", NULL, AERIE_TREE_OFF}};
+    size_t at = 0;
+    (void)state;
+    n_requests = N_REQUESTS;
+    for (size_t i = 0; i < N_ALL; i++) {
+        const bool experts = has_experts(i);
+        for (uint32_t sampling = 0; sampling < 2; sampling++) {
+            aerie_request requests[N_REQUESTS];
+            aerie_spec spec = plain_spec();
+            list_requests(requests, sampling);
+            aerie_session *session = session_of(i, 1, &spec, NULL);
+            generate(session, models[i], requests, n_requests, &plain);
+            aerie_session_free(session);
+            for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+                if (!experts && !ways[w].skip_ffn) continue; /* its first layers may be recurrent */
+                if (at++ % (2 * SKIP + (AE_TEST_EVERY > 4)) && AE_TEST_EVERY > 1) continue;
+                spec = self_spec(ways[w].n_experts, ways[w].layers, ways[w].skip_attn, ways[w].skip_ffn, ways[w].tree);
+                char what[32];
+                snprintf(what, sizeof what, "itself, way %zu", w);
+                compare(i, what, w % 2 ? 8 : 1, sampling, &spec, w < 4, &plain);
+            }
+        }
+    }
+    n_requests = 4;
+}
+
+/* With nothing left out a draft is the model's own answer: all of it is accepted, so its rows see what true rows see. With noise
+ * a draft ranks the 40 likeliest tokens only (ae_sampler_propose), and a tiny model's flat logits make others likely: there the
+ * draw has top-k 40 too. Without it 7 passes were seen. */
+static void test_drafts_with_all_experts_are_right(void **state)
+{
+    static run got;
+    (void)state;
+    for (size_t i = 0; i < N_ALL; i++) {
+        if (!has_experts(i)) continue;
+        for (uint32_t sampling = 0; sampling < 2; sampling++) {
+            aerie_request requests[N_REQUESTS];
+            const aerie_spec spec = self_spec(-1, NULL, NULL, NULL, AERIE_TREE_OFF);
+            list_requests(requests, sampling);
+            for (size_t k = 0; k < 4; k++) requests[k].sampling.top_k = sampling ? 40 : 0;
+            aerie_session *session = session_of(i, 2, &spec, &(ae_api_test){.fixed = true});
+            generate(session, models[i], requests, 4, &got);
+            for (size_t k = 0; k < 4; k++)
+                if (got.answers[k].stats.n_passes > N_PREDICT / 6 + 1)
+                    fail_msg("%s, sampling %u, request %zu: %u passes", names[i], sampling, k, got.answers[k].stats.n_passes);
+            aerie_session_free(session);
+        }
+    }
+}
+
+/* ---- The mode changes at every pass ----------------------------------------------------------------------- */
+
+static aerie_session *switched;
+static int32_t modes_seen;
+
+static bool switch_mode(void *user, const aerie_token_event *event)
+{
+    aerie_error error = {0};
+    need(aerie_session_set_moe_experts(switched, modes_seen++ % 4 - 1, &error), &error);
+    return on_token(user, event);
+}
+
+static void test_modes_change_at_every_pass(void **state)
+{
+    static run plain, got;
+    const size_t i = 3; /* DeepSeek-V3's form */
+    aerie_request requests[N_REQUESTS];
+    aerie_error error = {0};
+    aerie_stats stats;
+    size_t n_passes = 0;
+    (void)state;
+    list_requests(requests, 1);
+    aerie_spec spec = plain_spec();
+    aerie_session *session = session_of(i, 1, &spec, NULL);
+    generate(session, models[i], requests + 1, 1, &plain);
+    aerie_session_free(session);
+    spec = self_spec(1, NULL, NULL, NULL, AERIE_TREE_OFF);
+    spec.n_max = 1;
+    switched = session_of(i, 1, &spec, &(ae_api_test){.fixed = true});
+    const size_t n_wanted = 10000 / (size_t)AE_TEST_EVERY;
+    size_t n_live = 0;
+    for (size_t round = 0; n_passes < n_wanted; round++) {
+        if (round == 4) fail_alloc_arm(0, false); /* it has all that it needs now */
+        got = (run){.n = 1};
+        need(aerie_generate(switched, requests + 1, 1, switch_mode, &got, &stats, sizeof stats, &error), &error);
+        got.answers[0].stats = stats;
+        same_answer(&got.answers[0], &plain.answers[0], "modes that change", 0);
+        n_passes += 2 * stats.n_passes; /* one drafts, one verifies */
+        if (round == 4) n_live = fail_alloc_live(); /* the newest request's sampler */
+        else assert_true(round < 4 || fail_alloc_live() == n_live);
+    }
+    fail_alloc_disarm();
+    assert_int_equal(aerie_session_set_moe_experts(switched, -2, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_session_set_moe_experts(switched, 99, &error), AERIE_ERROR_ARGUMENT);
+    aerie_session_free(switched);
+}
+
+static void test_modes_that_cannot_be(void **state)
+{
+    static const struct {
+        int32_t n_experts;
+        const char *layers, *skip_attn, *skip_ffn, *sentence;
+    } bad[] = {{-2, NULL, NULL, NULL, "experts"},      {100, NULL, NULL, NULL, "experts"},
+               {1, "", NULL, NULL, "--moe-draft-layers"}, {1, "1,", NULL, NULL, "--moe-draft-layers"},
+               {1, "3-1", NULL, NULL, "--moe-draft-layers"}, {1, "x", NULL, NULL, "--moe-draft-layers"},
+               {1, NULL, "99", NULL, "--draft-skip-attn"}, {1, NULL, NULL, "-1", "--draft-skip-ffn"},
+               {1, NULL, NULL, "0-99999999999999999999", "--draft-skip-ffn"}, {1, NULL, NULL, "0 ", "--draft-skip-ffn"}};
+    aerie_error error = {0};
+    aerie_session *session;
+    aerie_session_params p = aerie_session_params_default();
+    (void)state;
+    p.n_ctx = MKARCH_CTX, p.n_threads = 1;
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        p.spec = self_spec(bad[k].n_experts, bad[k].layers, bad[k].skip_attn, bad[k].skip_ffn, AERIE_TREE_OFF);
+        assert_int_equal(aerie_session_create(&session, models[3], &p, &error), AERIE_ERROR_ARGUMENT);
+        assert_non_null(strstr(error.text, bad[k].sentence));
+    }
+    p.spec = self_spec(1, NULL, NULL, NULL, AERIE_TREE_OFF);
+    assert_int_equal(aerie_session_create(&session, models[2], &p, &error), AERIE_ERROR_ARGUMENT); /* lfm2 is dense */
+    assert_non_null(strstr(error.text, "--draft-skip-attn"));
+    p.spec = plain_spec();
+    need(aerie_session_create(&session, models[3], &p, &error), &error);
+    assert_int_equal(aerie_session_set_moe_experts(session, 1, &error), AERIE_ERROR_ARGUMENT);
+    aerie_session_free(session);
+}
+
 static int make_models(void **state)
 {
     uint64_t random = 3;
     (void)state;
     if (!mkdtemp(folder)) return 1;
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; i < N_ALL; i++) {
         aerie_error error = {0};
         need(mkarch_write(mkarch_find(names[i]), true, path_of(names[i]), &error), &error);
         models[i] = load(path_of(names[i]), "");
@@ -188,7 +351,7 @@ static int make_models(void **state)
 static int drop_models(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_NAMES; i++) {
+    for (size_t i = 0; i < N_ALL; i++) {
         aerie_model_free(models[i]);
         unlink(path_of(names[i]));
     }
@@ -197,6 +360,13 @@ static int drop_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_tokens), cmocka_unit_test(test_turns)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_tokens),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_same_tokens_from_itself),
+        cmocka_unit_test(test_drafts_with_all_experts_are_right),
+        cmocka_unit_test(test_modes_change_at_every_pass),
+        cmocka_unit_test(test_modes_that_cannot_be),
+    };
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

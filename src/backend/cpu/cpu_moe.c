@@ -89,11 +89,12 @@ static void route_item(void *context, uint32_t r, uint32_t i_worker)
     const size_t logits = (size_t)r * routing->n_experts, ids = (size_t)r * routing->n_used;
     const ae_moe *a = job->args;
     (void)i_worker;
+    m->shared_weight[r] = a->shared_router ? 1.0f / (1.0f + ae_expf(-m->shared_weight[r])) : 1.0f;
+    if (!routing->n_used) return;
     if (a->router_scale != 0.0f)
         for (uint32_t e = 0; e < routing->n_experts; e++) m->logits[logits + e] *= a->router_scale;
     ae_ref_route(routing, m->logits + logits, a->bias, m->p + logits, m->ids + ids, m->weights + ids);
     for (uint32_t i = 0; a->out_scale && i < routing->n_used; i++) m->weights[ids + i] *= a->out_scale[m->ids[ids + i]];
-    m->shared_weight[r] = a->shared_router ? 1.0f / (1.0f + ae_expf(-m->shared_weight[r])) : 1.0f;
 }
 
 static void route(moe_job *job)
@@ -115,7 +116,7 @@ static void route(moe_job *job)
         own.norm = a->router_norm ? a->router_norm : a->norm, own.n_weights = 1, own.out[0] = logits;
         ae_cpu_prepare(s, &own, &need, &s->act);
         ae_cpu_multiply(s, &own, &s->act);
-    } else {
+    } else if (a->routing.n_used) {
         in.out[in.n_weights++] = logits;
     }
     if (a->latent) {

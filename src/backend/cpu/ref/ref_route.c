@@ -60,6 +60,22 @@ static void drop_groups(const ae_routing *r, float *score)
         if (!kept[e / n]) score[e] = -INFINITY;
 }
 
+/* Fewer experts than the model uses get the weight of all that it would use. */
+static bool takes_all_weight(const ae_routing *r)
+{
+    return r->n_full > r->n_used && !r->renorm && r->gate != AE_GATE_SOFTMAX_CHOSEN;
+}
+
+/* The sum of p over the n_full experts of highest score; chosen: scratch. */
+static float best_sum(const ae_routing *r, const float *score, const float *p, bool *chosen)
+{
+    float a[16] = {0};
+    choose(score, r->n_experts, r->n_full, chosen);
+    for (uint32_t e = 0; e < r->n_experts; e++)
+        if (chosen[e]) a[e % 16] += p[e];
+    return ae_sum16(a);
+}
+
 void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, float *p, uint32_t *ids, float *weights)
 {
     const uint32_t n = r->n_experts;
@@ -84,7 +100,9 @@ void ae_ref_route(const ae_routing *r, const float *logits, const float *bias, f
         for (uint32_t i = 0; i < n_ids; i++) p[i] = weights[i];
         softmax(p, ids, n_ids, weights);
     }
-    float sum = sum_of(weights, ids, n_ids);
+    float sum = sum_of(weights, ids, n_ids), scale = r->scale;
     if (!(sum > 0x1p-14f)) sum = 0x1p-14f;
-    for (uint32_t i = 0; i < n_ids; i++) weights[i] = (r->renorm ? weights[i] / sum : weights[i]) * r->scale;
+    if (takes_all_weight(r)) scale *= best_sum(r, score, p, chosen);
+    const bool divided = r->renorm || takes_all_weight(r);
+    for (uint32_t i = 0; i < n_ids; i++) weights[i] = (divided ? weights[i] / sum : weights[i]) * scale;
 }
