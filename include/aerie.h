@@ -480,6 +480,7 @@ typedef enum aerie_spec_type {
     AERIE_SPEC_MEDUSA, /* "draft-medusa" */
     AERIE_SPEC_MTP,    /* "draft-mtp": the model's own blocks for tokens further ahead, from its file or one beside it */
     AERIE_SPEC_MOE,    /* "moe": the model itself, with fewer experts, or without some of its blocks (docs/speculation.md) */
+    AERIE_SPEC_HIER,   /* "hier": a model between both, for which a drafter of its own drafts */
 } aerie_spec_type;
 
 /* "auto", "none", ...; NULL for an unknown value. */
@@ -547,7 +548,7 @@ AERIE_API bool aerie_tree_parse(const char *name, aerie_tree *tree);
 
 typedef struct aerie_spec {
     aerie_spec_type type;
-    const aerie_model *draft_model; /* for DRAFT; outlives the session */
+    const aerie_model *draft_model; /* for DRAFT and HIER; outlives the session */
     const aerie_drafter_head *head;         /* for EAGLE, EAGLE3, MEDUSA, MTP; outlives the session */
     uint32_t n_max;                 /* tokens drafted ahead, 1 to AERIE_MAX_DRAFT */
     uint32_t n_min;                 /* drafts shorter than this are not verified */
@@ -557,8 +558,8 @@ typedef struct aerie_spec {
     uint32_t top_k;                 /* of a tree: children looked at per node; 0 = as the drafter likes */
     uint32_t window, n_sinks;       /* heads: see only the newest `window` positions and the first n_sinks, in whole 64;
                                      * 0: as the head was made */
-    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, MTP, MOE, trees AUTO and OFF: besides their own drafts,
-                                     * text seen before is continued */
+    bool ngram;                     /* DRAFT, EAGLE, EAGLE3, MEDUSA, MTP, MOE, HIER, trees AUTO and OFF: besides their own
+                                     * drafts, text seen before is continued */
     bool optional;                  /* AUTO: a head or draft model that cannot be used is left out, with a warning, instead of
                                      * failing the session */
     /* MOE. Layers are listed from 0 on, as in "0-3,7,20-"; the lists are read by aerie_session_create, not kept */
@@ -566,7 +567,12 @@ typedef struct aerie_spec {
                                      * best with the weight of all; see aerie_session_set_moe_experts */
     const char *moe_layers;         /* layers that draft with moe_experts, the others with all; NULL: every layer */
     const char *skip_attn, *skip_ffn; /* layers that draft without attention, and without feed-forward block; NULL: none */
-    uint64_t reserved[13];
+    /* HIER: draft_model is the intermediate model, with the same tokens as the model */
+    const struct aerie_spec *inner; /* what drafts for draft_model, which may be HIER in turn; NULL: n-grams. Read by
+                                     * aerie_session_create, not kept, but the models in it must outlive the session */
+    uint32_t min_draft_length;      /* draft_model drafts at least so many tokens, if it is asked for as many, and ends with the
+                                     * pass that reaches that; 0: 6 */
+    uint64_t reserved[11];
 } aerie_spec;
 
 /* Type and tree AUTO, 16 tokens ahead, with n-grams; everything else 0. */

@@ -343,6 +343,7 @@ static const char *const spec_names[] = {
     [AERIE_SPEC_MEDUSA] = "draft-medusa",
     [AERIE_SPEC_MTP] = "draft-mtp",
     [AERIE_SPEC_MOE] = "moe",
+    [AERIE_SPEC_HIER] = "hier",
 };
 #define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
 
@@ -354,6 +355,7 @@ static const char *const joined_names[N_SPEC_TYPES] = {
     [AERIE_SPEC_MEDUSA] = "draft-medusa+ngram",
     [AERIE_SPEC_MTP] = "draft-mtp+ngram",
     [AERIE_SPEC_MOE] = "moe+ngram",
+    [AERIE_SPEC_HIER] = "hier+ngram",
 };
 
 static const char *joined_name(aerie_spec_type type)
@@ -443,6 +445,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         {"the shortest draft", p->spec.n_min, 0, AERIE_MAX_DRAFT},
         {"the size of a draft tree", p->spec.n_nodes, 0, AERIE_MAX_DRAFT},
         {"the number of children of a tree's node", p->spec.top_k, 0, AERIE_MAX_DRAFT},
+        {"the length of an intermediate model's draft", p->spec.min_draft_length, 0, AERIE_MAX_DRAFT},
         {"a drafter head's window", p->spec.window, 0, AE_API_MAX_CTX},
         {"the number of a drafter head's sinks", p->spec.n_sinks, 0, AE_API_MAX_CTX},
     };
@@ -471,6 +474,8 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
     if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
+    if (p->spec.type == AERIE_SPEC_HIER && !p->spec.draft_model)
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type hier needs an intermediate model (-md)");
     p->spec.ngram = p->spec.ngram && joined_name(p->spec.type) &&
                     (p->spec.tree == AERIE_TREE_AUTO || p->spec.tree == AERIE_TREE_OFF);
     return AERIE_OK;
@@ -582,6 +587,7 @@ static aerie_status create_one(aerie_session *s, ae_drafter **drafter, aerie_err
     case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, error);
     case AERIE_SPEC_DRAFT: return ae_api_create_draft_model(s, drafter, error);
     case AERIE_SPEC_MOE: return ae_api_create_self(s, drafter, error);
+    case AERIE_SPEC_HIER: return ae_api_create_hier(s, drafter, error);
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
     case AERIE_SPEC_MEDUSA:
@@ -605,6 +611,7 @@ void aerie_session_free(aerie_session *session)
     if (!session) return;
     ae_api_tasks_free(session);
     ae_spec_free(session->spec);
+    aerie_session_free(session->inner);
     ae_engine_free(session->engine);
     ae_free(session->adapters);
     ae_free(session);

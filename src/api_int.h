@@ -57,6 +57,8 @@ struct aerie_session {
     const ae_api_test_answer *known; /* [n_known] by request; lent */
     size_t n_known;
     ae_drafter *self;            /* lent by spec: the one of type MOE; NULL: there is none */
+    aerie_session *inner;        /* HIER: of the intermediate model; NULL: there is none */
+    aerie_pool inner_pool;       /* ... on the threads of this one */
     bool mapped;                 /* the draft model has another vocabulary */
     aerie_overlap overlap;       /* with mapped */
     /* api_generate.c */
@@ -196,6 +198,9 @@ aerie_status ae_api_create_draft_model(aerie_session *session, ae_drafter **draf
 
 /* api_self.c: speculation by the model itself. */
 aerie_status ae_api_create_self(aerie_session *session, ae_drafter **drafter, aerie_error *error);
+
+/* api_hier.c: speculation by a model that has a drafter of its own. */
+aerie_status ae_api_create_hier(aerie_session *session, ae_drafter **drafter, aerie_error *error);
 
 /* api_drafter_head.c: speculation by a head. Settles AUTO if a head is given, and asks the session for what the head taps. */
 aerie_status ae_api_resolve_drafter_head(aerie_session_params *params, aerie_error *error);

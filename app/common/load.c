@@ -128,7 +128,8 @@ static int load_one(aerie_model **model, const char *path, const app_options *op
     return app_report(APP_LOADING, status, &error);
 }
 
-static aerie_status load_head(app_models *models, const char *path, const app_options *options, aerie_error *error)
+static aerie_status load_head(aerie_drafter_head **head, const aerie_model *model, const char *path, const app_options *options,
+                              aerie_error *error)
 {
     aerie_drafter_head_params params = aerie_drafter_head_params_default();
     params.n_threads = options->model_params.n_threads;
@@ -136,14 +137,14 @@ static aerie_status load_head(app_models *models, const char *path, const app_op
     params.no_mmap = options->model_params.no_mmap;
     params.n_vocab = options->draft_vocab;
     params.log = app_log(options);
-    return aerie_drafter_head_load(&models->head, models->model, path, &params, error);
+    return aerie_drafter_head_load(head, model, path, &params, error);
 }
 
 /* A head that nobody asked for never stops the program: what keeps it from drafting costs one line. */
 static void load_head_beside(app_models *models, const char *path, const app_options *options)
 {
     aerie_error error = {0};
-    models->head_found = load_head(models, path, options, &error) == AERIE_OK;
+    models->head_found = load_head(&models->head, models->model, path, options, &error) == AERIE_OK;
     if (!models->head_found && !options->quiet)
         app_note("the %s not used: %s",
                  strcmp(path, options->model) ? "drafter head beside the model is" : "model's MTP blocks are", error.text);
@@ -154,6 +155,7 @@ bool app_wants_draft(aerie_spec_type type)
     switch (type) {
     case AERIE_SPEC_AUTO:
     case AERIE_SPEC_DRAFT:
+    case AERIE_SPEC_HIER:
     case AERIE_SPEC_EAGLE:
     case AERIE_SPEC_EAGLE3:
     case AERIE_SPEC_MEDUSA:
@@ -169,6 +171,36 @@ static aerie_spec_type wanted_type(const app_options *options)
         if (app_wants_draft((aerie_spec_type)options->spec_types.items[i]))
             return (aerie_spec_type)options->spec_types.items[i];
     return options->session.spec.type;
+}
+
+/* What drafts for the draft model: models, each for the one before, and at the end a head, which may lie beside the last one. */
+static int load_hierarchy(app_models *models, const app_options *options)
+{
+    const app_hier_options *h = &options->hier;
+    const char *last = options->draft_model;
+    const aerie_model *model = models->draft;
+    aerie_error error = {0};
+    for (size_t i = 0; i < h->files.n; i++) {
+        const char *path = h->files.items[i];
+        if (models->inner_head)
+            return app_error(APP_USAGE, "--hier-draft '%s': the file before it is a drafter head, for which nothing drafts", path);
+        int bad;
+        if (aerie_file_is_drafter_head(path)) {
+            bad = app_report(APP_LOADING, load_head(&models->inner_head, model, path, options, &error), &error);
+        } else if (models->n_inner == APP_MAX_HIER) {
+            bad = app_error(APP_USAGE, "--hier-draft names more than %d models", APP_MAX_HIER);
+        } else if (!(bad = load_one(&models->inner[models->n_inner], path, options, true))) {
+            model = models->inner[models->n_inner++];
+            last = path;
+        }
+        if (bad) return bad;
+    }
+    if (models->inner_head || !app_wants_draft(h->type)) return APP_DONE;
+    char *found;
+    int bad = app_report(APP_LOADING, aerie_drafter_head_find_type(&found, last, h->type, &error), &error);
+    if (!bad && found) bad = app_report(APP_LOADING, load_head(&models->inner_head, model, found, options, &error), &error);
+    aerie_free(found);
+    return bad;
 }
 
 static int check_model(const app_options *options)
@@ -195,9 +227,10 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     if (!bad) bad = app_format_read(&models->format, options);
     if (!bad) bad = check_memory(options, draft && !is_head);
     if (!bad) bad = load_one(&models->model, options->model, options, false);
-    if (!bad && is_head) bad = app_report(APP_LOADING, load_head(models, draft, options, &error), &error);
+    if (!bad && is_head) bad = app_report(APP_LOADING, load_head(&models->head, models->model, draft, options, &error), &error);
     else if (!bad && draft) bad = load_one(&models->draft, draft, options, true);
     else if (!bad && found) load_head_beside(models, found, options);
+    if (!bad && type == AERIE_SPEC_HIER && models->draft) bad = load_hierarchy(models, options);
     aerie_free(found);
     if (!bad) bad = app_adapters_load(models, options);
     if (!bad) {
@@ -236,6 +269,8 @@ int app_vocabulary_load(app_models *models, const app_options *options)
 void app_models_free(app_models *models)
 {
     app_adapters_free(models);
+    aerie_drafter_head_free(models->inner_head);
+    for (size_t i = models->n_inner; i-- > 0;) aerie_model_free(models->inner[i]);
     aerie_drafter_head_free(models->head);
     aerie_model_free(models->model);
     aerie_model_free(models->draft);
@@ -245,11 +280,32 @@ void app_models_free(app_models *models)
 
 /* ---- Sessions ----------------------------------------------------------------------------------------- */
 
+/* specs [n_inner + 1]: what drafts for each model of a hierarchy, that of the draft model first. */
+static void fill_hierarchy(aerie_spec *specs, const app_models *models, const app_options *options)
+{
+    const app_hier_options *h = &options->hier;
+    for (size_t i = models->n_inner + 1; i-- > 0;) {
+        const bool last = i == models->n_inner;
+        aerie_spec *s = &specs[i];
+        *s = options->session.spec;
+        s->type = last ? h->type : AERIE_SPEC_HIER;
+        s->draft_model = last ? NULL : models->inner[i];
+        s->head = last && app_wants_draft(h->type) ? models->inner_head : NULL;
+        s->inner = last ? NULL : &specs[i + 1];
+        s->n_max = h->n_iter, s->top_k = h->top_k, s->n_nodes = h->n_nodes;
+    }
+}
+
 int app_session_open(aerie_session **session, const app_models *models, const app_options *options,
                      aerie_spec_type type)
 {
     aerie_session_params params = options->session;
+    aerie_spec specs[APP_MAX_HIER + 1];
     aerie_error error = {0};
+    if (type == AERIE_SPEC_HIER) {
+        fill_hierarchy(specs, models, options);
+        params.spec.inner = specs;
+    }
     params.spec.type = type;
     params.spec.draft_model = app_wants_draft(type) ? models->draft : NULL;
     params.spec.head = app_wants_draft(type) ? models->head : NULL;
@@ -258,10 +314,11 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     params.n_adapters = models->n_adapters;
     /* benchmarks open many sessions, and nobody reads their answers */
     params.log = log_of(options->quiet || options->command->bit & APP_BENCH, options->verbose);
-    if (type == AERIE_SPEC_DRAFT && !models->draft)
+    const bool by_model = type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER;
+    if (by_model && !models->draft)
         return app_error(APP_USAGE, "speculation with a draft model needs a model: -md FILE%s",
                          models->head ? " (the one given is a drafter head)" : "");
-    if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && type != AERIE_SPEC_DRAFT && !models->head)
+    if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && !by_model && !models->head)
         return app_error(APP_USAGE, "speculation of type %s needs a drafter head: -md FILE%s", aerie_spec_type_name(type),
                          models->draft ? " (the one given is a model)" : "");
     const aerie_status status = ae_api_test_session_create(session, models->model, &params, &options->test, &error);

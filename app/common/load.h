@@ -9,6 +9,8 @@
 #include "common/format.h"
 #include "common/options.h"
 
+#define APP_MAX_HIER 8 /* models of a hierarchy, below the first two */
+
 typedef struct app_models {
     aerie_model *model;
     aerie_model *draft; /* -md is a model; NULL if not */
@@ -16,6 +18,9 @@ typedef struct app_models {
     bool head_found;            /* nobody asked for the head: it was found beside the model or in it */
     aerie_adapter **adapters;   /* [n_adapters] of --lora and --lora-scaled, in their order */
     size_t n_adapters;
+    aerie_model *inner[APP_MAX_HIER];        /* [n_inner] of --hier-draft, for the draft model and one another */
+    size_t n_inner;
+    aerie_drafter_head *inner_head;          /* of the last one; NULL: none */
     aerie_model_info info;
     app_format format;
 } app_models;

@@ -36,6 +36,7 @@ void app_options_default(app_options *options)
         .rows = rows,
         .contexts = {{0}, 1},
         .n_seqs = {{1}, 1},
+        .hier = {.type = AERIE_SPEC_AUTO, .n_iter = 16},
         .pull = {.stall_seconds = 60, .n_retries = 5},
         .serve = {.port = 8080,
                   .n_seqs = 4,
@@ -68,6 +69,7 @@ void app_options_free(app_options *options)
     free(options->variables.items);
     free(options->overrides.items);
     app_loras_free(&options->loras);
+    free(options->hier.files.items);
     app_sampling_free(options);
     aerie_grammar_free(options->grammar);
 }

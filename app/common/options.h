@@ -141,6 +141,13 @@ typedef struct app_pull_options {
     uint32_t stall_seconds, n_retries;
 } app_pull_options;
 
+/* --spec-type hier: what drafts for the model of -md. */
+typedef struct app_hier_options {
+    app_texts files;          /* each drafts for the model before it; the last may be a head */
+    aerie_spec_type type;     /* of the last model, where no file drafts for it */
+    uint32_t n_iter, top_k, n_nodes;
+} app_hier_options;
+
 typedef struct app_options {
     const app_command *command;
     app_pull_options pull;
@@ -156,6 +163,7 @@ typedef struct app_options {
     float rope_freq_scale; /* 0: not given */
     app_texts overrides; /* of model_params */
     uint32_t draft_vocab;
+    app_hier_options hier;
     aerie_session_params session;
     ae_api_test test;
     aerie_sampling sampling;

@@ -371,8 +371,9 @@ static const app_option options[] = {
 
     /* Speculation */
     {"--spec-type", "TYPE", APP_SPEC_TYPE, APP_RUN | APP_SERVE, AT(session.spec.type), 0, 0, "Speculation",
-     "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa, draft-mtp, moe; oracle and random are for tests. "
-     "moe: the model itself, with fewer experts (--moe-draft-experts) or blocks (--draft-skip-attn, --draft-skip-ffn). "
+     "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa, draft-mtp, moe, hier; oracle and random are "
+     "for tests. moe: the model itself, with fewer experts (--moe-draft-experts) or blocks (--draft-skip-attn, "
+     "--draft-skip-ffn); hier: the model of -md, for which another drafts (--hier-draft, --hier-type). "
      "auto uses -md, or the model's own MTP blocks, or a drafter head beside it (MODEL-eagle3.gguf, MODEL-mtp.gguf), and "
      "n-grams"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
@@ -412,6 +413,18 @@ static const app_option options[] = {
      "moe: layers that draft without their attention (default: none); recurrent layers keep theirs"},
     {"--draft-skip-ffn", "LIST", APP_TEXT, SPECULATES, AT(session.spec.skip_ffn), 0, 0, "Speculation",
      "moe: layers that draft without their feed-forward block (default: none)"},
+    {"--hier-draft", "FILE", APP_TEXTS, SPECULATES, AT(hier.files), 0, 0, "Speculation",
+     "hier: what drafts for the model of -md: a drafter head or another model; given again: what drafts for that one"},
+    {"--hier-type", "TYPE", APP_SPEC_TYPE, SPECULATES, AT(hier.type), 0, 0, "Speculation",
+     "hier: drafter of the last model: as --spec-type (default: auto, the last --hier-draft or n-grams)"},
+    {"--spec-min-draft-length", "N", APP_U32, SPECULATES, AT(session.spec.min_draft_length), 0, AERIE_MAX_DRAFT, "Speculation",
+     "hier: a draft of so many tokens is not prolonged; 0: 6"},
+    {"--eagle-num-iter", "N", APP_U32, SPECULATES, AT(hier.n_iter), 1, AERIE_MAX_DRAFT, "Speculation",
+     "hier: tokens that are drafted ahead for the model of -md"},
+    {"--eagle-topk-per-iter", "N", APP_U32, SPECULATES, AT(hier.top_k), 0, AERIE_MAX_DRAFT, "Speculation",
+     "hier: children of a node in the tree drafted for the model of -md; 0: as the drafter likes"},
+    {"--eagle-tree-size", "N", APP_U32, SPECULATES, AT(hier.n_nodes), 0, AERIE_MAX_DRAFT, "Speculation",
+     "hier: nodes of the tree drafted for the model of -md, at most; 0: 64"},
     {"--spec-fixed", NULL, APP_FLAG, SPECULATES, AT(test.fixed), 0, 0, "Speculation",
      "verify everything that is drafted: turn the controller off"},
     {"--spec-oracle-error", "P", APP_F32, SPECULATES, AT(test.oracle_error), 0, 1, "Speculation",

@@ -116,7 +116,6 @@ void ae_forward(ae_engine *e)
     block.cos = e->cos, block.sin = e->sin, block.q_scale = e->q_scale;
     block.recur = &e->recur, block.state = e->state_pass, block.adapted = &e->adapted;
     block.n_experts = e->mode ? e->mode->n_experts : 0;
-    block.recur = &e->recur, block.state = e->state_pass;
     for (uint32_t i = 0; i < h->n_ropes; i++)
         ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->ropes[i].n_rot, e->on_device.pos, e->rope_freq[i],
                                                     e->rope_magnitude[i], e->cos[i], e->sin[i]});

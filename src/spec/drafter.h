@@ -132,6 +132,12 @@ aerie_status ae_draft_self_create(ae_drafter **out, struct ae_engine *target, co
 /* From the next draft on. */
 void ae_draft_self_set_experts(ae_drafter *drafter, uint32_t n_experts);
 
+/* A model that has a drafter of its own: `inner` runs it, with as many slots, and the same tokens as the target. It is lent,
+ * and used by nobody else. n_enough: a draft of so many tokens is not prolonged by another pass. */
+struct ae_spec;
+aerie_status ae_draft_hier_create(ae_drafter **out, struct ae_spec *inner, uint32_t n_slots, uint32_t n_enough,
+                                  aerie_error *error);
+
 /* A head that drafts from the target's hidden rows: EAGLE-1/2, 3, 3.1, Medusa. The drafter takes the head's engine over;
  * target exports just the rows that the head taps. */
 struct ae_dhead_engine;

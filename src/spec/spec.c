@@ -13,7 +13,7 @@ void ae_spec_free(ae_spec *spec)
     if (!spec) return;
     for (uint32_t i = 0; spec->slots && i < spec->n_slots; i++) {
         ae_free(spec->slots[i].tokens);
-        ae_sampler_free(spec->slots[i].sampler);
+        if (!spec->slots[i].follows) ae_sampler_free(spec->slots[i].sampler);
         ae_constraint_free(spec->slots[i].constraint);
     }
     ae_free(spec->slots);
@@ -100,6 +100,11 @@ ae_drafter *ae_spec_drafter(const ae_spec *spec)
     return spec->drafter;
 }
 
+ae_engine *ae_spec_engine(const ae_spec *spec)
+{
+    return spec->engine;
+}
+
 void ae_spec_reset(ae_spec *spec)
 {
     for (uint32_t i = 0; i < spec->n_slots; i++) {
@@ -136,6 +141,7 @@ void ae_spec_finish(ae_spec *spec, spec_slot *s, aerie_stop stop)
 
 void ae_spec_release(ae_spec *spec, uint32_t i_slot)
 {
+    if (spec->slots[i_slot].follows) return; /* it will go on from what it has */
     ae_engine_keep(spec->engine, i_slot, spec->slots[i_slot].tokens);
 }
 

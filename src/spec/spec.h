@@ -66,6 +66,11 @@ aerie_status ae_spec_check(const ae_spec *spec, const ae_spec_request *request, 
 /* Starts a sequence in a free slot, reusing what the KV cache holds of its prompt. After a failure nothing has changed. LIMIT
  * also when no slot is free. */
 aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32_t *slot, aerie_error *error);
+/* For drafters that are a spec themselves: the slot, which is free, goes on behind these tokens [n_tokens] >= 1 for n_predict
+ * more, end-of-generation tokens included, and keeps of its newest sequence what it has in common with them. The sampler is
+ * lent until the sequence has ended, and draws from rows alone. Allocates nothing. LIMIT: there is no room for any token. */
+aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t n_predict,
+                            ae_sampler *sampler, aerie_error *error);
 /* One pass for all active slots. emit is called during it. */
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error);
 uint32_t ae_spec_n_active(const ae_spec *spec);
@@ -101,5 +106,6 @@ size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first);
 /* Of the slot's newest sequence; stop is AERIE_STOP_NONE while it runs. */
 const aerie_stats *ae_spec_stats(const ae_spec *spec, uint32_t slot);
 ae_drafter *ae_spec_drafter(const ae_spec *spec);
+ae_engine *ae_spec_engine(const ae_spec *spec);
 
 #endif

@@ -12,6 +12,7 @@
 
 typedef struct spec_slot {
     bool active, ignore_eog;
+    bool follows;       /* its sampler is lent, and it keeps its positions when it ends (ae_spec_follow) */
     uint64_t number;    /* of its start: lower is older */
     uint32_t leader;    /* the slot that computes what this one waits for; NO_SLOT: none */
     uint64_t leader_number;

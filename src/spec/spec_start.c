@@ -200,6 +200,31 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     return AERIE_OK;
 }
 
+aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t n_predict,
+                            ae_sampler *sampler, aerie_error *error)
+{
+    spec_slot *s = &spec->slots[slot];
+    if (n_tokens >= spec->n_ctx || s->active)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "sequence %u has no room for a draft behind %zu tokens", slot, n_tokens);
+    const uint64_t key = ae_engine_adapters(spec->engine, slot)->key; /* none: nobody adapts a slot that follows */
+    const uint32_t same = common_tokens(spec, slot, key, tokens, n_tokens), n_most = (uint32_t)n_tokens - 1;
+    const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), slot), n = same < n_most ? same : n_most;
+    const origin from = {.slot = slot, .donor = slot, .n_same = same, .source = slot, .n_source = n < live ? n : live};
+    ae_spec_reuse(spec, slot, tokens, n_most, &from);
+    ae_engine_snapshot(spec->engine, slot); /* recurrent layers may have to return */
+    const ae_acceptance known = s->acceptance;
+    int32_t *own = s->tokens;
+    *s = (spec_slot){.active = true, .ignore_eog = true, .follows = true, .number = spec->n_started++, .leader = NO_SLOT,
+                     .tokens = own, .n_tokens = n_tokens, .n_predict = n_predict, .sampler = sampler,
+                     .start_time = ae_time_now()};
+    if (same) s->acceptance = known; /* the same text goes on */
+    memcpy(own + same, tokens + same, (n_tokens - same) * sizeof *own);
+    s->stats.n_prompt = (uint32_t)n_tokens;
+    s->stats.n_cached = ae_kv_n_live(ae_engine_kv(spec->engine), slot);
+    spec->order[spec->n_active++] = slot;
+    return AERIE_OK;
+}
+
 /* ---- Bytes of the cache: for saved sequences ---------------------------------------------------------------- */
 
 ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)

@@ -51,7 +51,7 @@ static ae_walk_verdict draw_on_host(void *context, uint32_t row, uint32_t depth,
     *token = s->constraint ? ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked)
                            : ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
     if (*token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, *token))) return AE_WALK_LAST;
-    ae_sampler_accept(s->sampler, *token, s->n_tokens);
+    if (!s->follows) ae_sampler_accept(s->sampler, *token, s->n_tokens); /* what a draft draws leaves no trace */
     if (s->constraint) ae_constraint_advance(s->constraint, *token);
     s->tokens[s->n_tokens++] = *token;
     return s->constraint && ae_constraint_is_complete(s->constraint) ? AE_WALK_LAST : AE_WALK_ON;

@@ -302,6 +302,103 @@ static void test_modes_change_at_every_pass(void **state)
     aerie_session_free(switched);
 }
 
+/* ---- A model with a drafter of its own as the drafter -------------------------------------------------------- */
+
+enum { HELP_NONE, HELP_NGRAM, HELP_ITSELF, HELP_MODEL, N_HELPS };
+static const size_t pairs[][2] = {{3, 2}, {0, 4}, {2, 2}, {5, 5}, {4, 0}}; /* target, intermediate model */
+#define N_PAIRS (sizeof pairs / sizeof *pairs)
+
+static aerie_spec hier_spec(size_t i_mid, int help, aerie_tree tree)
+{
+    static aerie_spec inner[2]; /* until the session is there */
+    const char *skip = has_experts(i_mid) ? NULL : "0";
+    inner[0] = plain_spec(), inner[1] = self_spec(1, NULL, NULL, NULL, AERIE_TREE_AUTO);
+    if (help == HELP_NGRAM) inner[0].type = AERIE_SPEC_NGRAM;
+    if (help == HELP_ITSELF) inner[0] = self_spec(1, NULL, NULL, skip, tree);
+    if (help == HELP_MODEL) inner[0].type = AERIE_SPEC_HIER, inner[0].draft_model = models[5], inner[0].inner = &inner[1];
+    inner[0].n_max = 4;
+    aerie_spec s = aerie_spec_default();
+    s.type = AERIE_SPEC_HIER, s.ngram = false, s.n_max = 5, s.tree = tree;
+    s.draft_model = models[i_mid], s.inner = &inner[0];
+    return s;
+}
+
+static void test_same_tokens_from_hierarchies(void **state)
+{
+    static run plain;
+    size_t at = 0;
+    (void)state;
+    n_requests = N_REQUESTS;
+    for (size_t k = 0; k < N_PAIRS; k++) {
+        for (uint32_t sampling = 0; sampling < 2; sampling++) {
+            aerie_request requests[N_REQUESTS];
+            aerie_spec spec = plain_spec();
+            list_requests(requests, sampling);
+            aerie_session *session = session_of(pairs[k][0], 1, &spec, NULL);
+            generate(session, models[pairs[k][0]], requests, n_requests, &plain);
+            aerie_session_free(session);
+            for (int help = 0; help < N_HELPS; help++) {
+                if (at++ % (2 * SKIP + (AE_TEST_EVERY > 4)) && AE_TEST_EVERY > 1) continue;
+                char what[64];
+                snprintf(what, sizeof what, "%s helped by %d", names[pairs[k][1]], help);
+                spec = hier_spec(pairs[k][1], help, (k + (size_t)help) % 2 ? AERIE_TREE_AUTO : AERIE_TREE_OFF);
+                compare(pairs[k][0], what, (k + (size_t)help / 2) % 2 ? 8 : 1, sampling, &spec, help != HELP_NGRAM, &plain);
+            }
+        }
+    }
+    n_requests = 4;
+}
+
+/* What an intermediate model says does not depend on who helps it, and where it is the target itself, all of it is accepted:
+ * so what it keeps from one draft to the next is right. */
+static void test_help_changes_no_draft(void **state)
+{
+    static run got[N_HELPS];
+    (void)state;
+    for (size_t k = 0; k < N_PAIRS; k++) {
+        const size_t i = pairs[k][0];
+        for (uint32_t sampling = 0; sampling < 2; sampling++) {
+            if ((k + sampling) % SKIP) continue;
+            for (int help = 0; help < N_HELPS; help++) {
+                aerie_request requests[N_REQUESTS];
+                aerie_spec spec = hier_spec(pairs[k][1], help, AERIE_TREE_OFF);
+                spec.min_draft_length = AERIE_MAX_DRAFT;
+                list_requests(requests, sampling);
+                aerie_session *session = session_of(i, 2, &spec, &(ae_api_test){.fixed = true});
+                generate(session, models[i], requests, 4, &got[help]);
+                aerie_session_free(session);
+                for (size_t r = 0; r < 4; r++) {
+                    const aerie_stats *a = &got[HELP_NONE].answers[r].stats, *b = &got[help].answers[r].stats;
+                    if (a->n_drafted != b->n_drafted || a->n_accepted != b->n_accepted)
+                        fail_msg("pair %zu, sampling %u, request %zu: %u of %u accepted without help, %u of %u with %d", k,
+                                 sampling, r, a->n_accepted, a->n_drafted, b->n_accepted, b->n_drafted, help);
+                    if (i == pairs[k][1] && b->n_passes > N_PREDICT / 6 + 1)
+                        fail_msg("pair %zu, sampling %u, request %zu, help %d: %u passes", k, sampling, r, help, b->n_passes);
+                }
+            }
+        }
+    }
+}
+
+static void test_hierarchies_that_cannot_be(void **state)
+{
+    aerie_error error = {0};
+    aerie_session *session;
+    aerie_session_params p = aerie_session_params_default();
+    (void)state;
+    p.n_ctx = MKARCH_CTX, p.n_threads = 1;
+    p.spec.type = AERIE_SPEC_HIER;
+    assert_int_equal(aerie_session_create(&session, models[3], &p, &error), AERIE_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.text, "intermediate"));
+    p.spec = hier_spec(2, HELP_ITSELF, AERIE_TREE_OFF); /* the intermediate model's own drafter is checked, too */
+    ((aerie_spec *)p.spec.inner)->skip_ffn = "99";
+    assert_int_equal(aerie_session_create(&session, models[3], &p, &error), AERIE_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.text, "--draft-skip-ffn"));
+    p.spec = hier_spec(2, HELP_NONE, AERIE_TREE_OFF);
+    p.spec.min_draft_length = AERIE_MAX_DRAFT + 1;
+    assert_int_equal(aerie_session_create(&session, models[3], &p, &error), AERIE_ERROR_ARGUMENT);
+}
+
 static void test_modes_that_cannot_be(void **state)
 {
     static const struct {
@@ -367,6 +464,9 @@ int main(void)
         cmocka_unit_test(test_drafts_with_all_experts_are_right),
         cmocka_unit_test(test_modes_change_at_every_pass),
         cmocka_unit_test(test_modes_that_cannot_be),
+        cmocka_unit_test(test_same_tokens_from_hierarchies),
+        cmocka_unit_test(test_help_changes_no_draft),
+        cmocka_unit_test(test_hierarchies_that_cannot_be),
     };
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }
