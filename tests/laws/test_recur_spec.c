@@ -196,6 +196,19 @@ static bool has_experts(size_t i)
     return has;
 }
 
+/* Of ways to draft, every so-manyth. */
+#define THIN (AE_TEST_EVERY > 4 ? 8 : AE_TEST_EVERY > 1 ? 2 : 1)
+
+static void answer_plainly(size_t i, uint32_t sampling, run *plain)
+{
+    aerie_request requests[N_REQUESTS];
+    const aerie_spec spec = plain_spec();
+    list_requests(requests, sampling);
+    aerie_session *session = session_of(i, 1, &spec, NULL);
+    generate(session, models[i], requests, n_requests, plain);
+    aerie_session_free(session);
+}
+
 static void test_same_tokens_from_itself(void **state)
 {
     static run plain;
@@ -212,16 +225,13 @@ static void test_same_tokens_from_itself(void **state)
     for (size_t i = 0; i < N_ALL; i++) {
         const bool experts = has_experts(i);
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
-            aerie_request requests[N_REQUESTS];
-            aerie_spec spec = plain_spec();
-            list_requests(requests, sampling);
-            aerie_session *session = session_of(i, 1, &spec, NULL);
-            generate(session, models[i], requests, n_requests, &plain);
-            aerie_session_free(session);
+            bool known = false;
             for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
                 if (!experts && !ways[w].skip_ffn) continue; /* its first layers may be recurrent */
-                if (at++ % (2 * SKIP + (AE_TEST_EVERY > 4)) && AE_TEST_EVERY > 1) continue;
-                spec = self_spec(ways[w].n_experts, ways[w].layers, ways[w].skip_attn, ways[w].skip_ffn, ways[w].tree);
+                if ((i + sampling + w) % 2 || at++ % THIN) continue;
+                if (!known) answer_plainly(i, sampling, &plain);
+                known = true;
+                aerie_spec spec = self_spec(ways[w].n_experts, ways[w].layers, ways[w].skip_attn, ways[w].skip_ffn, ways[w].tree);
                 char what[32];
                 snprintf(what, sizeof what, "itself, way %zu", w);
                 compare(i, what, w % 2 ? 8 : 1, sampling, &spec, w < 4, &plain);
@@ -331,18 +341,16 @@ static void test_same_tokens_from_hierarchies(void **state)
     n_requests = N_REQUESTS;
     for (size_t k = 0; k < N_PAIRS; k++) {
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
-            aerie_request requests[N_REQUESTS];
-            aerie_spec spec = plain_spec();
-            list_requests(requests, sampling);
-            aerie_session *session = session_of(pairs[k][0], 1, &spec, NULL);
-            generate(session, models[pairs[k][0]], requests, n_requests, &plain);
-            aerie_session_free(session);
+            bool known = false;
             for (int help = 0; help < N_HELPS; help++) {
-                if (at++ % (2 * SKIP + (AE_TEST_EVERY > 4)) && AE_TEST_EVERY > 1) continue;
+                if ((k + sampling + (size_t)help) % 2 || at++ % THIN) continue;
+                if (!known) answer_plainly(pairs[k][0], sampling, &plain);
+                known = true;
                 char what[64];
                 snprintf(what, sizeof what, "%s helped by %d", names[pairs[k][1]], help);
-                spec = hier_spec(pairs[k][1], help, (k + (size_t)help) % 2 ? AERIE_TREE_AUTO : AERIE_TREE_OFF);
-                compare(pairs[k][0], what, (k + (size_t)help / 2) % 2 ? 8 : 1, sampling, &spec, help != HELP_NGRAM, &plain);
+                const bool tree = (k + (size_t)help / 2) % 2;
+                const aerie_spec spec = hier_spec(pairs[k][1], help, tree ? AERIE_TREE_AUTO : AERIE_TREE_OFF);
+                compare(pairs[k][0], what, help / 2 == 1 ? 8 : 1, sampling, &spec, help != HELP_NGRAM, &plain);
             }
         }
     }
