@@ -228,7 +228,7 @@ static void test_same_tokens_from_itself(void **state)
             bool known = false;
             for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
                 if (!experts && !ways[w].skip_ffn) continue; /* its first layers may be recurrent */
-                if ((i + sampling + w) % 2 || at++ % THIN) continue;
+                if ((i + 3 * sampling + w) % 4 || at++ % THIN) continue;
                 if (!known) answer_plainly(i, sampling, &plain);
                 known = true;
                 aerie_spec spec = self_spec(ways[w].n_experts, ways[w].layers, ways[w].skip_attn, ways[w].skip_ffn, ways[w].tree);
@@ -343,7 +343,7 @@ static void test_same_tokens_from_hierarchies(void **state)
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
             bool known = false;
             for (int help = 0; help < N_HELPS; help++) {
-                if ((k + sampling + (size_t)help) % 2 || at++ % THIN) continue;
+                if ((k + sampling + (size_t)help) % 3 || at++ % THIN) continue;
                 if (!known) answer_plainly(pairs[k][0], sampling, &plain);
                 known = true;
                 char what[64];
@@ -366,16 +366,16 @@ static void test_help_changes_no_draft(void **state)
     for (size_t k = 0; k < N_PAIRS; k++) {
         const size_t i = pairs[k][0];
         for (uint32_t sampling = 0; sampling < 2; sampling++) {
-            if ((k + sampling) % SKIP) continue;
+            if ((k + sampling) % 2) continue;
             for (int help = 0; help < N_HELPS; help++) {
                 aerie_request requests[N_REQUESTS];
                 aerie_spec spec = hier_spec(pairs[k][1], help, AERIE_TREE_OFF);
                 spec.min_draft_length = AERIE_MAX_DRAFT;
                 list_requests(requests, sampling);
                 aerie_session *session = session_of(i, 2, &spec, &(ae_api_test){.fixed = true});
-                generate(session, models[i], requests, 4, &got[help]);
+                generate(session, models[i], requests + 1, 2, &got[help]);
                 aerie_session_free(session);
-                for (size_t r = 0; r < 4; r++) {
+                for (size_t r = 0; r < 2; r++) {
                     const aerie_stats *a = &got[HELP_NONE].answers[r].stats, *b = &got[help].answers[r].stats;
                     if (a->n_drafted != b->n_drafted || a->n_accepted != b->n_accepted)
                         fail_msg("pair %zu, sampling %u, request %zu: %u of %u accepted without help, %u of %u with %d", k,
