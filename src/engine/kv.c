@@ -42,10 +42,10 @@ static void list_stores(const ae_kv_options *o, stores *s)
     if (s->window) s->parts.n_pages = parts_of(o, s->window, n_pages);
 }
 
-/* A path of each sequence, or any one of a single sequence. */
+/* A walked path of each sequence; a longer one is moved in several operations. */
 static uint32_t moves_of(const ae_kv_options *o)
 {
-    return o->n_seqs * AE_WALK_MAX > o->n_slots ? o->n_seqs * AE_WALK_MAX : o->n_slots;
+    return o->n_seqs * AE_WALK_MAX;
 }
 
 static void layout_moves(ae_layout *l, const ae_kv *kv, kv_moves *m)
@@ -311,11 +311,9 @@ static int32_t place_in(const int32_t page_or_part, uint32_t slot)
 }
 
 /* A run for the rows of a path, to slots `to` and after. */
-static void move_rows(ae_kv *kv, ae_stream *stream, const kv_seq *s, const int32_t *path, uint32_t n, uint32_t to)
+static void add_run(ae_kv *kv, const kv_seq *s, const int32_t *path, uint32_t n, uint32_t to)
 {
     kv_moves *m = &kv->moves;
-    if (!n) return;
-    if (kv->n_runs == kv->n_seqs || n > kv->max_moves - kv->n_moves) ae_kv_settle(kv, stream);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t from_slot = (uint32_t)path[i], to_slot = to + i;
         const int32_t from = s->table[from_slot / AE_KV_PAGE], into = s->table[to_slot / AE_KV_PAGE];
@@ -326,6 +324,18 @@ static void move_rows(ae_kv *kv, ae_stream *stream, const kv_seq *s, const int32
         kv->n_moves++;
     }
     m->begin[++kv->n_runs] = (int32_t)kv->n_moves;
+}
+
+/* Pieces of a path that is longer than there is room have pages in common, so each but the last is moved at once. */
+static void move_rows(ae_kv *kv, ae_stream *stream, const kv_seq *s, const int32_t *path, uint32_t n, uint32_t to)
+{
+    if (!n) return;
+    if (kv->n_runs == kv->n_seqs || n > kv->max_moves - kv->n_moves) ae_kv_settle(kv, stream);
+    for (; n > kv->max_moves; n -= kv->max_moves, path += kv->max_moves, to += kv->max_moves) {
+        add_run(kv, s, path, kv->max_moves, to);
+        ae_kv_settle(kv, stream);
+    }
+    add_run(kv, s, path, n, to);
 }
 
 static void commit_moves(ae_kv *kv, ae_stream *stream, ae_kv_store *store, const ae_kv_move *moves, ae_kv_move *device)

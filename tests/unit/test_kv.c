@@ -9,6 +9,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "engine/kv.h"
+#include "sample/walk.h"
 
 #define N_SLOTS 200 /* four pages, the last one not whole */
 
@@ -233,6 +234,17 @@ static void test_commits_are_collected(void **state)
     }
     ae_kv_settle(r.kv, r.stream);
     assert_int_equal(n_commits, 4); /* of 2, 2 and 1 */
+    enum { N = 2 * AE_WALK_MAX + 30 }; /* a path of more rows than there is room for moves */
+    int32_t path[N];
+    assert_int_equal(ae_kv_truncate(r.kv, 0, 0), AERIE_OK);
+    assert_int_equal(ae_kv_truncate(r.kv, 1, 0), AERIE_OK);
+    assert_int_equal(ae_kv_reserve(r.kv, r.stream, 0, N + 1, NULL), AERIE_OK);
+    for (uint32_t i = 0; i <= N; i++) put_row(&r, 0, i, (uint8_t)i);
+    for (uint32_t i = 0; i < N; i++) path[i] = (int32_t)i + 1;
+    assert_int_equal(ae_kv_commit(r.kv, r.stream, 0, 0, path, N), AERIE_OK);
+    assert_int_equal(n_commits, 5);
+    for (uint32_t i = 0; i < N; i++) assert_int_equal(row_of(&r, 0, i), i + 1);
+    assert_int_equal(n_commits, 6);
     r.backend->ops = inner;
     close_rig(&r);
 }
