@@ -430,6 +430,9 @@ static void test_modes_that_cannot_be(void **state)
     p.spec = self_spec(1, NULL, NULL, NULL, AERIE_TREE_OFF);
     assert_int_equal(aerie_session_create(&session, models[2], &p, &error), AERIE_ERROR_ARGUMENT); /* lfm2 is dense */
     assert_non_null(strstr(error.text, "--draft-skip-attn"));
+    p.spec = self_spec(1, NULL, "0", NULL, AERIE_TREE_OFF);
+    assert_int_equal(aerie_session_create(&session, models[2], &p, &error), AERIE_ERROR_ARGUMENT); /* a convolution */
+    assert_non_null(strstr(error.text, "'0' (--draft-skip-attn)"));
     p.spec = plain_spec();
     need(aerie_session_create(&session, models[3], &p, &error), &error);
     assert_int_equal(aerie_session_set_moe_experts(session, 1, &error), AERIE_ERROR_ARGUMENT);
