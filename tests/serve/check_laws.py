@@ -409,11 +409,13 @@ class Memory(unittest.TestCase):
     def ask(server, kind):
         """("whole", what is said), ("refused", status), ("cut", why), or what it may not be."""
         path, body = kind
+        c = server.connect(20)
         try:
-            a = server.call("POST", path, body, connection=(c := server.connect(20)))
-            c.close()
+            a = server.call("POST", path, body, connection=c)
         except (OSError, http.client.HTTPException) as e:
             return ("hangs" if isinstance(e, TimeoutError) else "cut", repr(e))
+        finally:
+            c.close()
         if a.status != 200:
             return ("refused" if a.status == 503 and (a.error if a.body else True) else "wrong", f"{a.status} {a.body}")
         text = a.body.decode()
@@ -424,7 +426,7 @@ class Memory(unittest.TestCase):
 
     @staticmethod
     def verdict(a, text):
-        if text.startswith("{") and "\n{" not in text:
+        if a.headers.get("content-type", "").startswith("application/json"):
             return ("whole", said(a.json))
         # a stream: what was said before an error must be a beginning of what is said alone
         lines = [line.removeprefix("data: ") for line in text.split("\n") if line and not line.startswith((":", "event: "))]
