@@ -105,38 +105,45 @@ static ssize_t on_read(void *user, uint64_t position, char *out, size_t most)
     return n == 0 ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
-static void add_headers(const serve_call *call, struct MHD_Response *response)
+static bool add(struct MHD_Response *response, const char *name, const char *value)
+{
+    return MHD_add_response_header(response, name, value) == MHD_YES;
+}
+
+/* False where the memory for one is missing: an answer without its type or its policy is not sent. */
+static bool add_headers(const serve_call *call, struct MHD_Response *response)
 {
     char number[24];
-    bool cors = false;
+    bool cors = false, ok = true;
     const char *origin = header(call, "Origin");
-    MHD_add_response_header(response, "Server", "aerie");
-    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    MHD_add_response_header(response, "Content-Type", call->type);
-    if (call->read || strncmp(call->type, "text/html", 9)) MHD_add_response_header(response, "Cache-Control", "no-store");
-    if (call->read) MHD_add_response_header(response, "X-Accel-Buffering", "no");
-    if (call->allow) MHD_add_response_header(response, "Allow", call->allow);
-    if (call->status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    ok &= add(response, "Server", "aerie");
+    ok &= add(response, "X-Content-Type-Options", "nosniff");
+    ok &= add(response, "Content-Type", call->type);
+    if (call->read || strncmp(call->type, "text/html", 9)) ok &= add(response, "Cache-Control", "no-store");
+    if (call->read) ok &= add(response, "X-Accel-Buffering", "no");
+    if (call->allow) ok &= add(response, "Allow", call->allow);
+    if (call->status == 401) ok &= add(response, "WWW-Authenticate", "Bearer");
     if (strncmp(call->type, "text/html", 9) == 0) {
-        MHD_add_response_header(response, "Content-Security-Policy", SERVE_PAGE_POLICY);
-        MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
-        MHD_add_response_header(response, "X-Frame-Options", "DENY");
+        ok &= add(response, "Content-Security-Policy", SERVE_PAGE_POLICY);
+        ok &= add(response, "Referrer-Policy", "no-referrer");
+        ok &= add(response, "X-Frame-Options", "DENY");
     }
     if (call->retry_after) {
         snprintf(number, sizeof number, "%d", call->retry_after);
-        MHD_add_response_header(response, "Retry-After", number);
+        ok &= add(response, "Retry-After", number);
     }
     if (origin && serve_origin_allowed(call->server, origin, header(call, "Host"), &cors) && cors) {
-        MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
-        MHD_add_response_header(response, "Vary", "Origin");
+        ok &= add(response, "Access-Control-Allow-Origin", origin);
+        ok &= add(response, "Vary", "Origin");
         if (strcmp(call->method, "OPTIONS") == 0) {
-            MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST");
-            MHD_add_response_header(response, "Access-Control-Allow-Headers",
-                                    "Authorization, Content-Type, x-api-key, anthropic-version, anthropic-beta");
-            MHD_add_response_header(response, "Access-Control-Max-Age", "600");
+            ok &= add(response, "Access-Control-Allow-Methods", "GET, POST");
+            ok &= add(response, "Access-Control-Allow-Headers",
+                      "Authorization, Content-Type, x-api-key, anthropic-version, anthropic-beta");
+            ok &= add(response, "Access-Control-Max-Age", "600");
         }
     }
-    if (atomic_load(&call->server->draining)) MHD_add_response_header(response, "Connection", "close");
+    if (atomic_load(&call->server->draining)) ok &= add(response, "Connection", "close");
+    return ok;
 }
 
 static enum MHD_Result send_reply(serve_call *call)
@@ -147,9 +154,11 @@ static enum MHD_Result send_reply(serve_call *call)
         response = MHD_create_response_from_buffer(call->text.n, call->text.data ? call->text.data : "",
                                                    MHD_RESPMEM_PERSISTENT); /* the call lives until it is sent */
     if (!response) return MHD_NO;
-    add_headers(call, response);
-    if (!call->read) serve_connection_deadline(call->of, call->server->o->timeout);
-    const enum MHD_Result queued = MHD_queue_response(call->connection, (unsigned)call->status, response);
+    enum MHD_Result queued = MHD_NO;
+    if (add_headers(call, response)) {
+        if (!call->read) serve_connection_deadline(call->of, call->server->o->timeout);
+        queued = MHD_queue_response(call->connection, (unsigned)call->status, response);
+    }
     MHD_destroy_response(response);
     return queued;
 }

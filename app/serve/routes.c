@@ -62,7 +62,7 @@ const serve_route *serve_route_find(const char *method, const char *path, const 
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         if (!fits(&routes[i], path)) continue;
         if (strcmp(routes[i].method, method) == 0) return &routes[i];
-        *allow = routes[i].method;
+        *allow = *allow ? "GET, POST" : routes[i].method;
     }
     return NULL;
 }

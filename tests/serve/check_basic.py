@@ -222,6 +222,7 @@ class Basic(unittest.TestCase):
         self.assertEqual(self.s.post("/health", {}).status, 405)
         self.assertEqual(self.s.call("HEAD", "/health").status, 200)
         self.assertEqual(self.s.call("DELETE", "/v1/models").status, 405)
+        self.assertEqual(self.s.call("DELETE", "/lora-adapters").headers["Allow"], "GET, POST")
 
     def test_embeddings(self):
         texts = ["The cat sat.", "Dogs", "A much longer text about nothing in particular"]

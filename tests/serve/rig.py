@@ -30,7 +30,8 @@ class Answer:
 
     @property
     def error(self):
-        return self.json["error"]["message"]
+        e = self.json["error"]
+        return e if isinstance(e, str) else e["message"]  # a string in ollama's dialect
 
     @property
     def events(self):
