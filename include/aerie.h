@@ -978,6 +978,11 @@ AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **
  * These functions belong to the stepping thread, outside of callbacks and while no task runs: they empty the session's
  * cache. */
 
+/* Adapters, as in aerie_request, of what the following functions are given from now on; 0: none, as at first. Requests have
+ * their own. Errors: ARGUMENT (not the session's adapters, too many, one twice, a scale that is not finite). */
+AERIE_API aerie_status aerie_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
+                                           aerie_error *error);
+
 /* Of a position, from 0 on: logits [n_vocab], valid during the call. false: enough. */
 typedef bool aerie_logits_callback(void *user, size_t position, const float *logits);
 /* Logits of every token of a text. Errors: LIMIT (longer than the context), ARGUMENT (a token out of range), INTERNAL (an

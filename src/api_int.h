@@ -51,6 +51,7 @@ struct aerie_session {
     ae_spec *spec;
     aerie_session_params params; /* resolved */
     const aerie_adapter **adapters; /* [params.n_adapters] owned: params.adapters */
+    ae_adapter_set eval_adapters;   /* api_measure.c: of texts that are measured */
     const struct ae_dhead_engine *head; /* the drafter's, or NULL; lent by `spec` */
     aerie_imatrix *imatrix;      /* that collects, or NULL; the caller's */
     ae_api_test test;

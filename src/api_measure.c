@@ -69,6 +69,23 @@ static aerie_status keep(aerie_session *session, uint32_t n, aerie_error *error)
     return status == AERIE_OK ? status : ae_fail(error, status, "the KV cache is out of step; please report");
 }
 
+/* Sequence 0 is emptied and takes the adapters for measuring. */
+static void start(aerie_session *session)
+{
+    ae_spec_reset(session->spec);
+    ae_engine_adapt(session->engine, 0, &session->eval_adapters);
+}
+
+aerie_status aerie_eval_adapters(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
+                                 aerie_error *error)
+{
+    ae_adapter_set set;
+    AE_TRY(ae_api_adapter_set(session, adapters, n_adapters, &set, error));
+    session->eval_adapters = set;
+    ae_spec_reset(session->spec);
+    return AERIE_OK;
+}
+
 static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, size_t n_tokens, const eval *e,
                                 aerie_error *error)
 {
@@ -80,7 +97,7 @@ static aerie_status eval_tokens(aerie_session *session, const int32_t *tokens, s
     for (size_t i = 0; i < n_tokens; i++)
         if (tokens[i] < 0 || tokens[i] >= n_vocab)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu is %d; 0 to %d are possible", i, tokens[i], n_vocab - 1);
-    ae_spec_reset(session->spec);
+    start(session);
     bool more = true;
     for (size_t at = 0; more && at < n_tokens;) {
         const bool told = at >= e->first;
@@ -146,7 +163,8 @@ aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n
     if (!tokens) return ae_fail_memory(error, "a pass", o->n_batch * sizeof *tokens);
     aerie_status status = AERIE_OK;
     ae_kv *kv = ae_engine_kv(session->engine);
-    if (ae_kv_n_live(kv, 0) != n_context) ae_spec_reset(session->spec);
+    if (ae_kv_n_live(kv, 0) != n_context || !ae_adapter_set_equal(ae_engine_adapters(session->engine, 0), &session->eval_adapters))
+        start(session);
     while (status == AERIE_OK && ae_kv_n_live(kv, 0) < n_context) {
         const uint32_t left = n_context - ae_kv_n_live(kv, 0), n = left < o->n_batch ? left : o->n_batch;
         status = add_filler(session, n, AE_EXPORT_NONE, tokens, error);

@@ -41,6 +41,8 @@ static int once(speed *s, uint32_t n_prompt, uint32_t n_predict, aerie_stats *st
     request.n_predict = n_predict;
     request.ignore_eos = true;
     request.sampling.temperature = 0;
+    request.adapters = s->options->loras.uses;
+    request.n_adapters = s->options->loras.n;
     const aerie_status status = aerie_generate(s->session, &request, 1, go_on, NULL, stats, sizeof(aerie_stats), &error);
     free(tokens);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);

@@ -324,7 +324,9 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     const aerie_status status = ae_api_test_session_create(session, models->model, &params, &options->test, &error);
     if (status == AERIE_ERROR_UNSUPPORTED && params.spec.draft_model) /* two files: the sentence must say which */
         return app_error(APP_BAD_FILE, "'%s' cannot draft for '%s': %s", options->draft_model, options->model, error.text);
-    return app_report(APP_WORKING, status, &error);
+    if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
+    /* texts that are measured; requests name theirs */
+    return app_report(APP_WORKING, aerie_eval_adapters(*session, options->loras.uses, options->loras.n, &error), &error);
 }
 
 const char *app_shared_tokens(char out[96], const aerie_session *session)

@@ -159,6 +159,7 @@ static const app_command commands[] = {
 #define SPECULATES (PROMPTS | APP_SERVE)
 #define GENERATES (SPECULATES | APP_TRAIN_DATA)
 #define LOADS APP_LOADS
+#define ADAPTS (SPECULATES | APP_BENCH | APP_JUDGES)
 #define READS APP_READS
 #define ALL (READS | APP_CONVERT)
 
@@ -212,9 +213,9 @@ static const app_option options[] = {
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
      "(default: the best there is)"},
 
-    {"--lora", "FILE[,FILE...]", APP_LORAS, SPECULATES, AT(loras), 0, 0, "Model",
+    {"--lora", "FILE[,FILE...]", APP_LORAS, ADAPTS, AT(loras), 0, 0, "Model",
      "use a LoRA adapter (GGUF, as llama.cpp's convert_lora_to_gguf.py writes it); may be repeated, and all are used together"},
-    {"--lora-scaled", "FILE:SCALE[,...]", APP_LORAS_SCALED, SPECULATES, AT(loras), 0, 0, "Model",
+    {"--lora-scaled", "FILE:SCALE[,...]", APP_LORAS_SCALED, ADAPTS, AT(loras), 0, 0, "Model",
      "the same, its effect multiplied by SCALE"},
     {"--lora-init-without-apply", NULL, APP_FLAG, APP_SERVE, AT(serve.lora_idle), 0, 0, "Model",
      "load the adapters, but use them only as a request's \"lora\" or POST /lora-adapters says"},

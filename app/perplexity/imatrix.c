@@ -30,6 +30,8 @@ static int draft(run *r, const int32_t *ids)
     request.n_predict = (uint32_t)(r->options->n_predict > 0 ? r->options->n_predict : 128);
     request.sampling.seed = r->n_done;
     request.ignore_eos = true;
+    request.adapters = r->options->loras.uses;
+    request.n_adapters = r->options->loras.n;
     const aerie_status status = aerie_generate(r->session, &request, 1, NULL, NULL, &stats, sizeof stats, &error);
     if (status != AERIE_OK) return app_report(APP_WORKING, status, &error);
     r->n_drafted += stats.n_drafted;

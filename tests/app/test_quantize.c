@@ -201,6 +201,8 @@ static void perplexity(void **state)
         {"2", "-f text.txt -c 8192", "the text has"},
         {"2", "-f text.txt -c 32 --ppl-stride 64", "--ppl-stride 64"},
         {"3", "-f missing.txt -c 32", "missing.txt"},
+        {"3", "-f text.txt -c 32 --lora text.txt", "text.txt"},
+        {"2", "-f text.txt -c 32 --lora-scaled text.txt", "FILE:SCALE"},
         {"3", "-c 32 --kl-divergence --kl-divergence-base text.txt", "'text.txt' is no base"},
         {"3", "-c 32 --kl-divergence --kl-divergence-base cut.kld", "it was cut short"},
         {"3", "--hellaswag -f text.txt", "has 1 lines"},

@@ -326,6 +326,62 @@ static void test_models_of_other_kinds(void **state)
     }
 }
 
+/* ---- Measuring ------------------------------------------------------------------------------------------------- */
+
+enum { N_MEASURED = 70 };
+
+typedef struct told {
+    float *logits; /* [N_MEASURED][n_vocab] */
+    size_t n_vocab, n;
+} told;
+
+static bool tell(void *user, size_t position, const float *logits)
+{
+    told *t = user;
+    if (position < N_MEASURED) memcpy(t->logits + position * t->n_vocab, logits, t->n_vocab * sizeof *logits), t->n++;
+    return true;
+}
+
+static void tell_row(void *user, size_t i_request, size_t position, const float *logits, const float *features)
+{
+    (void)i_request, (void)features;
+    tell(user, position, logits);
+}
+
+/* Texts that are measured have the logits of requests with the same adapters, whatever was measured or answered before. */
+static void test_measuring(void **state)
+{
+    static const uint32_t order[] = {4, 0, 1, 5, 5, 3};
+    aerie_error error = {0};
+    aerie_model_info info;
+    double seconds;
+    (void)state;
+    aerie_model_info_get(usual.model, &info, sizeof info);
+    const size_t bytes = N_MEASURED * info.n_vocab * sizeof(float);
+    told asked = {.logits = malloc(bytes), .n_vocab = info.n_vocab}, measured = {.logits = malloc(bytes), .n_vocab = info.n_vocab};
+    assert_true(asked.logits && measured.logits);
+    aerie_session *session = open_session(&usual, (how){AERIE_SPEC_NONE, 2, 1, 32, 0});
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        aerie_request r = request_of(order[i]);
+        asked.n = measured.n = 0;
+        r.tokens = prompts[0], r.n_tokens = N_MEASURED, r.n_predict = 2, r.row = tell_row, r.user = &asked;
+        need(aerie_eval_adapters(session, r.adapters, r.n_adapters, &error), &error);
+        need(aerie_generate(session, &r, 1, NULL, &asked, NULL, 0, &error), &error); /* it has its own */
+        need(aerie_eval(session, r.tokens, N_MEASURED, tell, &measured, &error), &error);
+        if (asked.n != N_MEASURED || measured.n != N_MEASURED || memcmp(asked.logits, measured.logits, bytes))
+            fail_msg("request %u: %zu and %zu rows, other logits when measured", order[i], asked.n, measured.n);
+        need(aerie_time_pass(session, 4, 8, true, 1, &seconds, &error), &error);
+    }
+    assert_int_equal(aerie_eval_adapters(session, &(aerie_adapter_use){3, 1}, 1, &error), AERIE_ERROR_ARGUMENT);
+    assert_int_equal(aerie_eval_adapters(session, &(aerie_adapter_use){0, NAN}, 1, &error), AERIE_ERROR_ARGUMENT);
+    measured.n = 0; /* the old ones stay */
+    need(aerie_eval(session, prompts[0], N_MEASURED, tell, &measured, &error), &error);
+    assert_memory_equal(asked.logits, measured.logits, bytes);
+    aerie_session_free(session);
+    free(asked.logits);
+    free(measured.logits);
+}
+
 /* ---- Saved sequences ----------------------------------------------------------------------------------------- */
 
 static bool keep_event(void *user, const aerie_token_event *e)
@@ -524,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_sets_are_part_of_the_prefix_key),
         cmocka_unit_test(test_levels_and_backends),
         cmocka_unit_test(test_models_of_other_kinds),
+        cmocka_unit_test(test_measuring),
         cmocka_unit_test(test_saved_sequences_name_their_adapters),
         cmocka_unit_test(test_saved_prefixes_are_of_their_set),
         cmocka_unit_test(test_files_that_are_refused),
