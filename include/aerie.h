@@ -467,11 +467,13 @@ AERIE_API aerie_status aerie_grammar_check(const aerie_grammar *grammar, const c
 /* ---- Speculation ---------------------------------------------------------------------------------- */
 
 #define AERIE_MAX_DRAFT 64 /* nodes of a draft tree */
+#define AERIE_MAX_DRAFTERS 4 /* that AUTO chooses from */
 #define AERIE_MAX_TAPS 8
 #define AERIE_TAP_NORMED UINT32_MAX /* after the final norm: what the output head multiplies */
 
 typedef enum aerie_spec_type {
-    AERIE_SPEC_AUTO,   /* a drafter head or a draft model if one is given, else n-gram */
+    AERIE_SPEC_AUTO,   /* what there is: a drafter head, a draft model, with aerie_spec.inner also HIER, and for models with
+                        * experts MOE: of several the one that is fastest at the time; else n-gram */
     AERIE_SPEC_NONE,
     AERIE_SPEC_NGRAM,  /* continues text seen before in prompt and output; needs nothing */
     AERIE_SPEC_DRAFT,  /* a second model; its vocabulary may be another, see aerie_session_overlap */
@@ -712,6 +714,8 @@ typedef struct aerie_kv_use {
 AERIE_API void aerie_session_kv_use(const aerie_session *session, aerie_kv_use *use, size_t size);
 /* The kind of drafter in use ("ngram", ...), after AUTO was resolved. */
 AERIE_API const char *aerie_session_spec_name(const aerie_session *session);
+/* The drafters that AUTO has to choose from, n-grams apart: the i-th one's type; NULL beyond them. */
+AERIE_API const char *aerie_session_drafter_name(const aerie_session *session, uint32_t i);
 
 /* A draft model with another vocabulary drafts with the tokens that both share: the same bytes, or for control tokens the same
  * text or role. */
@@ -844,6 +848,8 @@ typedef struct aerie_stats {
     double mask_seconds;           /* for all of these; a share of sample_seconds */
     aerie_stop stop;
     aerie_error error; /* status OK, or why this request was refused: alone, and without any token */
+    uint32_t drafted_by[AERIE_MAX_DRAFTERS];  /* passes that verified a draft of this drafter (aerie_session_drafter_name), ... */
+    uint32_t accepted_by[AERIE_MAX_DRAFTERS]; /* ... and tokens of these that were accepted; n-grams apart */
 } aerie_stats;
 
 /* A request enters the session: checked now, begun by a later step. All that it points to is copied. *task is the caller's to

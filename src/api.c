@@ -1,5 +1,6 @@
 /* api.c - aerie.h: argument checks, then calls inward. Holds no logic of its own. */
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api_int.h"
@@ -347,20 +348,10 @@ static const char *const spec_names[] = {
 };
 #define N_SPEC_TYPES (sizeof spec_names / sizeof spec_names[0])
 
-/* Beside n-grams. */
-static const char *const joined_names[N_SPEC_TYPES] = {
-    [AERIE_SPEC_DRAFT] = "draft+ngram",
-    [AERIE_SPEC_EAGLE] = "draft-eagle+ngram",
-    [AERIE_SPEC_EAGLE3] = "draft-eagle3+ngram",
-    [AERIE_SPEC_MEDUSA] = "draft-medusa+ngram",
-    [AERIE_SPEC_MTP] = "draft-mtp+ngram",
-    [AERIE_SPEC_MOE] = "moe+ngram",
-    [AERIE_SPEC_HIER] = "hier+ngram",
-};
-
-static const char *joined_name(aerie_spec_type type)
+/* Those that n-grams go beside. */
+static bool is_joined(aerie_spec_type type)
 {
-    return (size_t)type < N_SPEC_TYPES ? joined_names[type] : NULL;
+    return type >= AERIE_SPEC_DRAFT && (size_t)type < N_SPEC_TYPES;
 }
 
 const char *aerie_spec_type_name(aerie_spec_type type)
@@ -471,12 +462,14 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation type %d is unknown", (int)p->spec.type);
     AE_TRY(ae_api_check_adapters(p, error));
     AE_TRY(ae_api_resolve_drafter_head(p, error));
-    if (p->spec.type == AERIE_SPEC_AUTO) p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : AERIE_SPEC_NGRAM;
+    const bool experts = model->hparams.experts.n || p->spec.skip_attn || p->spec.skip_ffn;
+    if (p->spec.type == AERIE_SPEC_AUTO)
+        p->spec.type = p->spec.draft_model ? AERIE_SPEC_DRAFT : experts ? AERIE_SPEC_MOE : AERIE_SPEC_NGRAM;
     if (p->spec.type == AERIE_SPEC_DRAFT && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation by a draft model needs a draft model (-md)");
     if (p->spec.type == AERIE_SPEC_HIER && !p->spec.draft_model)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type hier needs an intermediate model (-md)");
-    p->spec.ngram = p->spec.ngram && joined_name(p->spec.type) &&
+    p->spec.ngram = p->spec.ngram && is_joined(p->spec.type) &&
                     (p->spec.tree == AERIE_TREE_AUTO || p->spec.tree == AERIE_TREE_OFF);
     return AERIE_OK;
 }
@@ -579,11 +572,11 @@ uint32_t aerie_pool_n_threads(const aerie_pool *pool)
 
 /* ---- Sessions -------------------------------------------------------------------------------------------------- */
 
-static aerie_status create_one(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+static aerie_status create_one(aerie_session *s, aerie_spec_type type, ae_drafter **drafter, aerie_error *error)
 {
     *drafter = NULL;
-    if (!aerie_spec_type_name(s->params.spec.type)) return ae_api_test_create_drafter(s, drafter, error);
-    switch (s->params.spec.type) {
+    if (!aerie_spec_type_name(type)) return ae_api_test_create_drafter(s, drafter, error);
+    switch (type) {
     case AERIE_SPEC_NGRAM: return ae_draft_ngram_create(drafter, s->params.n_seqs, error);
     case AERIE_SPEC_DRAFT: return ae_api_create_draft_model(s, drafter, error);
     case AERIE_SPEC_MOE: return ae_api_create_self(s, drafter, error);
@@ -596,11 +589,55 @@ static aerie_status create_one(aerie_session *s, ae_drafter **drafter, aerie_err
     }
 }
 
-static aerie_status create_drafter(aerie_session *s, ae_drafter **drafter, aerie_error *error)
+_Static_assert(AERIE_MAX_DRAFTERS == AE_MAX_CHOICES && AE_MAX_CHOICES == AE_MAX_NETWORKS, "one limit, three names");
+
+/* What there is besides the one that AUTO stands for. */
+static void list_types(aerie_session *s, bool any)
 {
-    ae_drafter *one;
+    const aerie_spec *spec = &s->params.spec;
+    s->types[s->n_types++] = spec->type;
+    if (!any || !(spec->tree == AERIE_TREE_AUTO || spec->tree == AERIE_TREE_OFF)) return;
+    const bool experts = s->model->model->hparams.experts.n || spec->skip_attn || spec->skip_ffn;
+    if (spec->draft_model && spec->type != AERIE_SPEC_DRAFT) s->types[s->n_types++] = AERIE_SPEC_DRAFT;
+    if (spec->draft_model && spec->inner) s->types[s->n_types++] = AERIE_SPEC_HIER;
+    if (experts && spec->type != AERIE_SPEC_MOE) s->types[s->n_types++] = AERIE_SPEC_MOE;
+}
+
+static void name_drafters(aerie_session *s)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < s->n_types; i++)
+        n += (size_t)snprintf(s->spec_name + n, sizeof s->spec_name - n, "%s%s", i ? "+" : "", ae_api_test_spec_name(s->types[i]));
+    if (s->params.spec.ngram) snprintf(s->spec_name + n, sizeof s->spec_name - n, "+ngram");
+}
+
+static aerie_status create_drafter(aerie_session *s, bool any, ae_drafter **drafter, aerie_error *error)
+{
+    ae_drafter *all[AERIE_MAX_DRAFTERS], *one = NULL;
+    aerie_status status = AERIE_OK;
+    uint32_t n = 0;
     *drafter = NULL;
-    AE_TRY(create_one(s, &one, error));
+    list_types(s, any);
+    while (n < s->n_types && status == AERIE_OK) {
+        aerie_error why = {0};
+        status = create_one(s, s->types[n], &all[n], &why);
+        if (status == AERIE_ERROR_UNSUPPORTED && n) { /* one that nobody asked for by name */
+            ae_log_say(&s->params.log, AERIE_LOG_WARNING, "no speculation of type %s: %s", aerie_spec_type_name(s->types[n]), why.text);
+            memmove(&s->types[n], &s->types[n + 1], (--s->n_types - n) * sizeof *s->types);
+            status = AERIE_OK;
+        } else if (status != AERIE_OK) {
+            ae_fail(error, status, "%s", why.text);
+        } else {
+            n++;
+        }
+    }
+    if (status != AERIE_OK) {
+        while (n) n--, all[n]->ops->destroy(all[n]);
+        return status;
+    }
+    name_drafters(s);
+    if (n > 1) AE_TRY(ae_draft_choice_create(&one, all, n, error));
+    else one = all[0];
     if (s->params.spec.ngram) return ae_draft_joined_create(drafter, one, s->params.n_seqs, error);
     *drafter = one;
     return AERIE_OK;
@@ -672,7 +709,7 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
                                             "a smaller context (-c) or fewer sequences would fit", error), fail);
     AE_TRY_GOTO(status, ae_api_take_adapters(s, error), fail);
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
-    AE_TRY_GOTO(status, create_drafter(s, &drafter, error), fail);
+    AE_TRY_GOTO(status, create_drafter(s, params->spec.type == AERIE_SPEC_AUTO, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
     const ae_spec_options so = {.n_chunk = s->params.n_batch, .n_max = spec->n_max, .n_min = spec->n_min, .p_min = spec->p_min,
                                 .shape = ae_api_shape(spec->tree), .n_nodes = spec->n_nodes, .top_k = spec->top_k,
@@ -714,6 +751,11 @@ uint32_t aerie_session_n_ctx(const aerie_session *session)
 
 const char *aerie_session_spec_name(const aerie_session *session)
 {
-    const aerie_spec *spec = &session->params.spec;
-    return spec->ngram ? joined_name(spec->type) : ae_api_test_spec_name(spec->type);
+    return session->spec_name;
+}
+
+const char *aerie_session_drafter_name(const aerie_session *session, uint32_t i)
+{
+    const aerie_spec_type type = i < session->n_types ? session->types[i] : AERIE_SPEC_NONE;
+    return type == AERIE_SPEC_NONE || type == AERIE_SPEC_NGRAM ? NULL : ae_api_test_spec_name(type);
 }

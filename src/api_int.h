@@ -57,6 +57,9 @@ struct aerie_session {
     ae_api_test test;
     const ae_api_test_answer *known; /* [n_known] by request; lent */
     size_t n_known;
+    aerie_spec_type types[AERIE_MAX_DRAFTERS]; /* [n_types] of the drafters with networks */
+    uint32_t n_types;
+    char spec_name[96];
     ae_drafter *self;            /* lent by spec: the one of type MOE; NULL: there is none */
     aerie_session *inner;        /* HIER: of the intermediate model; NULL: there is none */
     aerie_pool inner_pool;       /* ... on the threads of this one */

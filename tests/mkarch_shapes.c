@@ -65,5 +65,36 @@ const mkarch_spec mkarch_shapes[] = {
      "* ffn_gate_inp w 2048 256\n* ffn_gate_exps w 2048 512 256\n* ffn_up_exps w 2048 512 256\n"
      "* ffn_down_exps w2 512 2048 256\n* ffn_gate_shexp w 2048 512\n* ffn_up_shexp w 2048 512\n"
      "* ffn_down_shexp w2 512 2048\n* ffn_gate_inp_shexp w2 2048\n"},
+    /* one dense layer d, then experts m */
+    {"deepseek-v2-lite", "deepseek2", "d" X6("mmmm") "mm",
+     "u embedding_length 2048\nu feed_forward_length 10944\n" RMS_6
+     "u attention.head_count 16\nu attention.head_count_kv 1\nu attention.kv_lora_rank 512\nu attention.key_length 576\n"
+     "u attention.value_length 512\nu attention.key_length_mla 192\nu attention.value_length_mla 128\n"
+     "u rope.dimension_count 64\nf rope.freq_base 10000\ns rope.scaling.type yarn\nf rope.scaling.factor 40\n"
+     "u rope.scaling.original_context_length 4096\nf rope.scaling.yarn_log_multiplier 0.0707\n"
+     "u expert_count 64\nu expert_used_count 6\nu expert_feed_forward_length 1408\nu expert_shared_count 2\n"
+     "u leading_dense_block_count 1\nf expert_weights_scale 1\n",
+     "- token_embd e 2048 102400\n- output_norm n 2048\n- output w2 2048 102400\n* attn_norm n 2048\n* ffn_norm n 2048\n"
+     "* attn_q w 2048 3072\n* attn_kv_a_mqa w 2048 576\n* attn_kv_a_norm n 512\n* attn_k_b w 128 512 16\n"
+     "* attn_v_b w 512 128 16\n* attn_output w 2048 2048\n"
+     "d ffn_gate w 2048 10944\nd ffn_up w 2048 10944\nd ffn_down w2 10944 2048\nm ffn_gate_inp w 2048 64\n"
+     "m ffn_gate_exps w 2048 1408 64\nm ffn_up_exps w 2048 1408 64\nm ffn_down_exps w2 1408 2048 64\n"
+     "m ffn_gate_shexp w 2048 2816\nm ffn_up_shexp w 2048 2816\nm ffn_down_shexp w2 2816 2048\n"},
+    {"deepseek-v3", "deepseek2", "ddd" X10("mmmm") X6("mmm"),
+     "u embedding_length 7168\nu feed_forward_length 18432\n" RMS_6
+     "u attention.head_count 128\nu attention.head_count_kv 1\nu attention.q_lora_rank 1536\nu attention.kv_lora_rank 512\n"
+     "u attention.key_length 576\nu attention.value_length 512\nu attention.key_length_mla 192\n"
+     "u attention.value_length_mla 128\nu rope.dimension_count 64\nf rope.freq_base 10000\ns rope.scaling.type yarn\n"
+     "f rope.scaling.factor 40\nu rope.scaling.original_context_length 4096\nf rope.scaling.yarn_log_multiplier 0.1\n"
+     "u expert_count 256\nu expert_used_count 8\nu expert_feed_forward_length 2048\nu expert_shared_count 1\n"
+     "u leading_dense_block_count 3\nf expert_weights_scale 2.5\nb expert_weights_norm 1\nu expert_gating_func 2\n"
+     "u expert_group_count 8\nu expert_group_used_count 4\n",
+     "- token_embd e 7168 129280\n- output_norm n 7168\n- output w2 7168 129280\n* attn_norm n 7168\n* ffn_norm n 7168\n"
+     "* attn_q_a w 7168 1536\n* attn_q_a_norm n 1536\n* attn_q_b w 1536 24576\n* attn_kv_a_mqa w 7168 576\n"
+     "* attn_kv_a_norm n 512\n* attn_k_b w 128 512 128\n* attn_v_b w 512 128 128\n* attn_output w 16384 7168\n"
+     "d ffn_gate w 7168 18432\nd ffn_up w 7168 18432\nd ffn_down w2 18432 7168\nm ffn_gate_inp w 7168 256\n"
+     "m exp_probs_b.bias b0.1 256\n"
+     "m ffn_gate_exps w 7168 2048 256\nm ffn_up_exps w 7168 2048 256\nm ffn_down_exps w2 2048 7168 256\n"
+     "m ffn_gate_shexp w 7168 2048\nm ffn_up_shexp w 7168 2048\nm ffn_down_shexp w2 2048 7168\n"},
 };
 const size_t mkarch_n_shapes = sizeof mkarch_shapes / sizeof mkarch_shapes[0];

@@ -173,7 +173,15 @@ static aerie_spec_type wanted_type(const app_options *options)
     return options->session.spec.type;
 }
 
-/* What drafts for the draft model: models, each for the one before, and at the end a head, which may lie beside the last one. */
+static bool wants(const app_options *options, aerie_spec_type type)
+{
+    bool wanted = options->spec_types.n ? false : options->session.spec.type == type;
+    for (size_t i = 0; i < options->spec_types.n; i++) wanted |= (aerie_spec_type)options->spec_types.items[i] == type;
+    return wanted;
+}
+
+/* What drafts for the draft model: models, each for the one before, and at the end a head, which may lie beside the last one.
+ * With --spec-type auto that head is one that nobody asked for. */
 static int load_hierarchy(app_models *models, const app_options *options)
 {
     const app_hier_options *h = &options->hier;
@@ -198,7 +206,10 @@ static int load_hierarchy(app_models *models, const app_options *options)
     if (models->inner_head || !app_wants_draft(h->type)) return APP_DONE;
     char *found;
     int bad = app_report(APP_LOADING, aerie_drafter_head_find_type(&found, last, h->type, &error), &error);
-    if (!bad && found) bad = app_report(APP_LOADING, load_head(&models->inner_head, model, found, options, &error), &error);
+    const aerie_status status = !bad && found ? load_head(&models->inner_head, model, found, options, &error) : AERIE_OK;
+    if (status != AERIE_OK && !wants(options, AERIE_SPEC_HIER))
+        app_note("the head beside the draft model is not used: %s", error.text);
+    else if (!bad) bad = app_report(APP_LOADING, status, &error);
     aerie_free(found);
     return bad;
 }
@@ -220,7 +231,7 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     int bad = APP_DONE;
     const char *draft = with_draft ? options->draft_model : NULL;
     const aerie_spec_type type = wanted_type(options);
-    if (with_draft && !draft)
+    if (with_draft && (!draft || (wants(options, AERIE_SPEC_AUTO) && !aerie_file_is_drafter_head(draft))))
         bad = app_report(APP_LOADING, aerie_drafter_head_find_type(&found, options->model, type, &error), &error);
     if (!bad && with_draft && !draft && type == AERIE_SPEC_MTP) draft = found ? found : options->model; /* asked for by name */
     const bool is_head = draft && (type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
@@ -229,8 +240,8 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     if (!bad) bad = load_one(&models->model, options->model, options, false);
     if (!bad && is_head) bad = app_report(APP_LOADING, load_head(&models->head, models->model, draft, options, &error), &error);
     else if (!bad && draft) bad = load_one(&models->draft, draft, options, true);
-    else if (!bad && found) load_head_beside(models, found, options);
-    if (!bad && type == AERIE_SPEC_HIER && models->draft) bad = load_hierarchy(models, options);
+    if (!bad && found && !is_head) load_head_beside(models, found, options);
+    if (!bad && (wants(options, AERIE_SPEC_HIER) || wants(options, AERIE_SPEC_AUTO)) && models->draft) bad = load_hierarchy(models, options);
     aerie_free(found);
     if (!bad) bad = app_adapters_load(models, options);
     if (!bad) {
@@ -302,14 +313,14 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     aerie_session_params params = options->session;
     aerie_spec specs[APP_MAX_HIER + 1];
     aerie_error error = {0};
-    if (type == AERIE_SPEC_HIER) {
+    if (type == AERIE_SPEC_HIER || (type == AERIE_SPEC_AUTO && models->draft && (models->n_inner || models->inner_head))) {
         fill_hierarchy(specs, models, options);
         params.spec.inner = specs;
     }
     params.spec.type = type;
     params.spec.draft_model = app_wants_draft(type) ? models->draft : NULL;
     params.spec.head = app_wants_draft(type) ? models->head : NULL;
-    params.spec.optional = models->head_found;
+    params.spec.optional = models->head_found && !models->draft; /* a model was asked for */
     params.adapters = (const aerie_adapter *const *)models->adapters;
     params.n_adapters = models->n_adapters;
     /* benchmarks open many sessions, and nobody reads their answers */

@@ -375,8 +375,9 @@ static const app_option options[] = {
      "drafter: auto, none, ngram, draft, draft-eagle, draft-eagle3, draft-medusa, draft-mtp, moe, hier; oracle and random are "
      "for tests. moe: the model itself, with fewer experts (--moe-draft-experts) or blocks (--draft-skip-attn, "
      "--draft-skip-ffn); hier: the model of -md, for which another drafts (--hier-draft, --hier-type). "
-     "auto uses -md, or the model's own MTP blocks, or a drafter head beside it (MODEL-eagle3.gguf, MODEL-mtp.gguf), and "
-     "n-grams"},
+     "auto uses what there is and, of several, what is fastest at the time (--stats says which): -md, the model's own MTP "
+     "blocks or a drafter head beside it (MODEL-eagle3.gguf, MODEL-mtp.gguf), hier if something drafts for the model of -md, "
+     "moe for models with experts; and n-grams"},
     {"--spec-types", "LIST", APP_SPEC_TYPES, APP_BENCH_SPEC, AT(spec_types), 0, 0, "Speculation",
      "drafters to compare with none (default: ngram, and -md, the model's MTP blocks or the drafter head beside it)"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.n_max), 1,

@@ -21,6 +21,10 @@ void app_stats_add(aerie_stats *sum, const aerie_stats *stats)
         sum->accepted_at[i] += stats->accepted_at[i];
         sum->tried_at[i] += stats->tried_at[i];
     }
+    for (size_t i = 0; i < AERIE_MAX_DRAFTERS; i++) {
+        sum->drafted_by[i] += stats->drafted_by[i];
+        sum->accepted_by[i] += stats->accepted_by[i];
+    }
     sum->prompt_seconds += stats->prompt_seconds;
     sum->decode_seconds += stats->decode_seconds;
     sum->target_seconds += stats->target_seconds;
@@ -36,6 +40,18 @@ void app_stats_add(aerie_stats *sum, const aerie_stats *stats)
 static double percent(double part, double whole)
 {
     return whole > 0 ? 100 * part / whole : 0;
+}
+
+/* Of several drafters how much each did; empty for one. */
+static const char *by_drafter(char out[256], const aerie_stats *s, const aerie_session *session)
+{
+    size_t n = 0;
+    *out = '\0';
+    if (!session || !aerie_session_drafter_name(session, 1)) return out;
+    for (uint32_t i = 0; i < AERIE_MAX_DRAFTERS && aerie_session_drafter_name(session, i); i++)
+        n += (size_t)snprintf(out + n, 256 - n, "%s%s %u tokens in %u passes", i ? ", " : "; drafters: ",
+                              aerie_session_drafter_name(session, i), (unsigned)s->accepted_by[i], (unsigned)s->drafted_by[i]);
+    return out;
 }
 
 void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds, const aerie_session *session)
@@ -58,15 +74,15 @@ void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds, const
                  (unsigned long long)s->n_masks, (unsigned long long)s->n_mask_hits, (unsigned long long)s->n_mask_checks,
                  percent(s->mask_seconds, s->decode_seconds));
     }
-    char shared[96];
+    char shared[96], drafters[256];
     app_shared_tokens(shared, session);
     const double rest = percent(s->target_seconds, s->decode_seconds);
     app_note("prompt %u tokens (%u cached), %.2f tokens/s; generated %u tokens, %.2f tokens/s; %u target passes; "
-             "drafted %u, accepted %u (%.0f%%)%s%s%s%s; time: target %.1f%%, draft %.1f%%, sampling %.1f%%%s%s",
+             "drafted %u, accepted %u (%.0f%%)%s%s%s%s%s; time: target %.1f%%, draft %.1f%%, sampling %.1f%%%s%s",
              (unsigned)s->n_prompt, (unsigned)s->n_cached, app_rate(s->n_prompt - s->n_cached, s->prompt_seconds),
              (unsigned)s->n_generated, app_rate(s->n_generated, s->decode_seconds), (unsigned)s->n_passes,
              (unsigned)s->n_drafted, (unsigned)s->n_accepted, percent(s->n_accepted, s->n_drafted),
-             n ? ", by depth " : "", depths, *shared ? "; " : "", shared, rest, percent(s->draft_seconds, s->decode_seconds),
+             n ? ", by depth " : "", depths, by_drafter(drafters, s, session), *shared ? "; " : "", shared, rest, percent(s->draft_seconds, s->decode_seconds),
              percent(s->sample_seconds, s->decode_seconds), masks, together);
 }
 

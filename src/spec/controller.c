@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "spec/contest.h"
 
 #define GAIN_NEEDED 1.01  /* speculate only for at least this expected gain */
 #define PRIOR_HIT 0.7     /* acceptance of a level that nothing is known of, ... */
@@ -40,7 +41,11 @@ aerie_status ae_controller_init(ae_controller *c, const ae_controller_options *o
 {
     memset(c, 0, sizeof *c);
     c->options = *options;
-    for (int k = 0; k < 2; k++) c->book[k].credit = CREDIT_FIRST;
+    if (!c->options.n_networks) c->options.n_networks = 1;
+    c->offers.credit = CREDIT_FIRST;
+    ae_contest_init(c);
+    for (uint32_t i = 0; i < c->options.n_networks; i++)
+        c->networks[i].book.credit = CREDIT_FIRST / (i ? c->options.n_networks : 1);
     c->drift = c->plain_drift = 1;
     const size_t n_nodes = (size_t)options->n_seqs * AE_TREE_MAX;
     c->nodes = ae_alloc(n_nodes, sizeof *c->nodes);
@@ -148,8 +153,8 @@ void ae_controller_saw_pass(ae_controller *c, const ae_round *r, uint32_t n_rows
 /* Of a draft of so many levels for so many sequences. */
 static double draft_seconds(const ae_controller *c, double n, uint32_t n_levels)
 {
-    const double first = ae_line_at(&c->first_now, n), level = ae_line_at(&c->level_now, n);
-    return first + (n_levels - 1) * (c->level_now.n ? level : first);
+    const double first = ae_line_at(&c->net->first_now, n), level = ae_line_at(&c->net->level_now, n);
+    return first + (n_levels - 1) * (c->net->level_now.n ? level : first);
 }
 
 void ae_controller_saw_offers(ae_controller *c, uint32_t n, double seconds)
@@ -162,13 +167,13 @@ void ae_controller_saw_draft(ae_controller *c, uint32_t n, uint32_t n_levels, do
 {
     first /= c->drift;
     others /= c->drift;
-    const double expected = c->first_now.n ? draft_seconds(c, n, n_levels) : first + others;
-    if (expected > 0) add_ratio(&c->draft_ratios, (first + others) / expected);
-    c->took[AE_KIND_DRAFT] = expected * usual_ratio(&c->draft_ratios);
-    ae_curve_add(&c->first, n, first, c->clock);
-    if (n_levels > 1) ae_curve_add(&c->level, n, others / (n_levels - 1), c->clock);
-    ae_curve_line(&c->first, c->clock, true, &c->first_now);
-    ae_curve_line(&c->level, c->clock, true, &c->level_now);
+    const double expected = c->net->first_now.n ? draft_seconds(c, n, n_levels) : first + others;
+    if (expected > 0) add_ratio(&c->net->ratios, (first + others) / expected);
+    c->took[AE_KIND_DRAFT] = expected * usual_ratio(&c->net->ratios);
+    ae_curve_add(&c->net->first, n, first, c->clock);
+    if (n_levels > 1) ae_curve_add(&c->net->level, n, others / (n_levels - 1), c->clock);
+    ae_curve_line(&c->net->first, c->clock, true, &c->net->first_now);
+    ae_curve_line(&c->net->level, c->clock, true, &c->net->level_now);
 }
 
 /* ---- Acceptance ------------------------------------------------------------------------------------ */
@@ -187,8 +192,9 @@ static bool is_offered(const ae_tree *tree, uint32_t node)
 /* The drafter's own belief counts as three observations. */
 static double calibrated(const ae_controller *c, const ae_tree *tree, uint32_t node)
 {
-    const uint32_t bin = belief_bin(tree->p[node]), kind = is_offered(tree, node);
-    return (c->belief_hits[kind][bin] + 3.0 * (double)tree->p[node]) / (c->belief_tries[kind][bin] + 3.0);
+    const ae_beliefs *b = is_offered(tree, node) ? &c->offered : &c->net->beliefs;
+    const uint32_t bin = belief_bin(tree->p[node]);
+    return (b->hits[bin] + 3.0 * (double)tree->p[node]) / (b->tries[bin] + 3.0);
 }
 
 static void count(double *tries, double *hits, double hit)
@@ -217,7 +223,7 @@ static void count_levels(ae_controller *c, const ae_chance *chance, const int32_
         double hit = 0;
         if (depth <= n_accepted) hit = (tree->from[path[depth - 1]] & AE_FROM_DRAFT) != 0;
         else if (!was_tried(tree, depth == 1 ? -1 : path[depth - 2])) hit = (double)chance->believed[depth];
-        count(&c->depth_tries[depth], &c->depth_hits[depth], hit);
+        count(&c->net->depth_tries[depth], &c->net->depth_hits[depth], hit);
         if (depth > 1) continue;
         ae_acceptance *a = chance->acceptance;
         if (a->tries > 16) a->tries *= 0.75f, a->hits *= 0.75f;
@@ -230,11 +236,12 @@ void ae_controller_saw_verdict(ae_controller *c, const ae_chance *chance, const 
 {
     const ae_tree *tree = chance->tree;
     for (uint32_t i = 0; i < tree->n; i++) {
-        const uint32_t depth = (uint32_t)tree->depth[i], bin = belief_bin(tree->p[i]), kind = is_offered(tree, i);
+        const uint32_t depth = (uint32_t)tree->depth[i], bin = belief_bin(tree->p[i]);
+        ae_beliefs *b = is_offered(tree, i) ? &c->offered : &c->net->beliefs;
         const int32_t parent = depth == 1 ? -1 : depth - 2 < n_accepted ? path[depth - 2] : -2;
         if (tree->parent[i] != parent) continue; /* its parent was not accepted: nothing was learnt */
         const bool hit = depth - 1 < n_accepted && path[depth - 1] == (int32_t)i;
-        count(&c->belief_tries[kind][bin], &c->belief_hits[kind][bin], hit);
+        count(&b->tries[bin], &b->hits[bin], hit);
     }
     count_levels(c, chance, path, n_accepted);
 }
@@ -248,12 +255,12 @@ static void end_trial(ae_book *b)
     b->trial = 0;
 }
 
-static void enter(ae_book *b, bool used, double gain, uint32_t n_warm)
+static void enter(ae_book *b, bool used, double gain, double interest, uint32_t n_warm)
 {
     b->n_idle = used ? 0 : b->n_idle + 1;
     if (used) b->trial += gain;
     if (b->n_idle == 2) end_trial(b);
-    b->credit += gain + INTEREST / (b->n_failed ? 1u << (b->n_failed - 1) : 1u);
+    b->credit += gain + interest / (b->n_failed ? 1u << (b->n_failed - 1) : 1u);
     if (b->credit > CREDIT_MOST) b->credit = CREDIT_MOST;
     if (b->credit < CREDIT_LEAST) b->credit = CREDIT_LEAST;
     if (b->credit < 0 && !b->resting) {
@@ -271,7 +278,7 @@ static void enter(ae_book *b, bool used, double gain, uint32_t n_warm)
 void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_result *result)
 {
     if (c->options.fixed) return;
-    ae_book *network = &c->book[AE_KIND_DRAFT];
+    ae_book *network = &c->net->book;
     const double plain = c->plain_seconds, upkeep = result->upkeep / (c->drift * plain);
     if (r->prompts || !r->n_drawing) { /* a prompt's rows are work for a network, too; alone they do not make it rest */
         const double left = network->credit - upkeep;
@@ -281,18 +288,29 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
     const double n_nodes = result->n_nodes[0] + result->n_nodes[1];
     double more = n_nodes ? c->expected * usual_ratio(&c->pass_ratios) / plain - 1 : 0;
     if (more < 0) more = 0;
+    double gain[2], tokens = 1, passes = 1 + more + upkeep;
     for (int k = 0; k < 2; k++) {
-        double gain = (double)result->n_accepted[k] / r->n_drawing - c->took[k] / plain;
-        if (n_nodes) gain -= more * result->n_nodes[k] / n_nodes;
-        if (!result->used[k]) gain = 0;
-        if (k == AE_KIND_DRAFT && c->draft_ratios.n_seen && !c->book[k].n_warming) gain -= upkeep; /* it had its chance */
-        enter(&c->book[k], result->used[k], gain, k == AE_KIND_DRAFT ? c->options.n_warm : 0);
+        const double accepted = (double)result->n_accepted[k] / r->n_drawing, took = c->took[k] / plain;
+        gain[k] = accepted - took - (n_nodes ? more * result->n_nodes[k] / n_nodes : 0);
+        if (!result->used[k]) gain[k] = 0;
+        tokens += accepted;
+        passes += took;
+    }
+    const bool known = result->used[AE_KIND_DRAFT] || ae_times_trusted(ae_curve_times(&c->net->first, 1), c->clock);
+    if (!c->plain && !c->probing && known) ae_contest_saw(c, tokens, passes);
+    if (c->net->ratios.n_seen && !network->n_warming) gain[AE_KIND_DRAFT] -= upkeep; /* it had its chance */
+    enter(&c->offers, result->used[AE_KIND_OFFER], gain[AE_KIND_OFFER], INTEREST, 0);
+    for (uint32_t i = 0; i < c->options.n_networks; i++) {
+        const bool own = &c->networks[i] == c->net, used = own && result->used[AE_KIND_DRAFT];
+        enter(&c->networks[i].book, used, own ? gain[AE_KIND_DRAFT] : 0, INTEREST / c->options.n_networks, c->options.n_warm);
     }
 }
 
 bool ae_controller_rests(const ae_controller *c)
 {
-    return !c->options.fixed && c->book[AE_KIND_DRAFT].resting;
+    for (uint32_t i = 0; i < c->options.n_networks; i++)
+        if (c->options.fixed || !c->networks[i].book.resting) return false;
+    return true;
 }
 
 /* ---- Begin ---------------------------------------------------------------------------------------------- */
@@ -319,17 +337,16 @@ static bool plain_is_due(const ae_controller *c, const ae_round *r)
 /* Acceptance is a thing of the text, and that goes on. */
 static void forget(ae_controller *c)
 {
-    const double keep = 1 - (1 - FORGET) / (1u << c->book[AE_KIND_DRAFT].n_failed);
+    const double keep = 1 - (1 - FORGET) / (1u << c->net->book.n_failed);
     for (uint32_t d = 1; d <= c->options.n_max && d <= AE_TREE_MAX; d++) {
-        c->depth_tries[d] *= keep;
-        c->depth_hits[d] *= keep;
+        c->net->depth_tries[d] *= keep;
+        c->net->depth_hits[d] *= keep;
     }
     if (c->clock % 64) return;
-    for (int kind = 0; kind < 2; kind++)
-        for (int bin = 0; bin < AE_BELIEFS; bin++) {
-            c->belief_tries[kind][bin] *= 0.9;
-            c->belief_hits[kind][bin] *= 0.9;
-        }
+    for (int bin = 0; bin < AE_BELIEFS; bin++) {
+        c->offered.tries[bin] *= 0.9, c->offered.hits[bin] *= 0.9;
+        c->net->beliefs.tries[bin] *= 0.9, c->net->beliefs.hits[bin] *= 0.9;
+    }
 }
 
 bool ae_controller_begin(ae_controller *c, const ae_round *r)
@@ -339,20 +356,21 @@ bool ae_controller_begin(ae_controller *c, const ae_round *r)
     c->plain_seconds = ae_line_at(&c->pass_now, r->n_rows);
     c->expected = c->took[0] = c->took[1] = 0;
     c->probing = false;
+    ae_contest_begin(c);
     if (c->options.fixed) return c->options.offers;
-    if (c->book[AE_KIND_DRAFT].n_idle) forget(c);
+    if (c->net->book.n_idle) forget(c);
     c->plain = plain_is_due(c, r);
     if (c->plain) c->last_plain = c->clock, c->plain_drift = c->drift;
-    ae_curve_line(&c->first, c->clock, true, &c->first_now);
-    ae_curve_line(&c->level, c->clock, true, &c->level_now);
-    return c->options.offers && !c->plain && !c->book[AE_KIND_OFFER].resting;
+    ae_curve_line(&c->net->first, c->clock, true, &c->net->first_now);
+    ae_curve_line(&c->net->level, c->clock, true, &c->net->level_now);
+    return c->options.offers && !c->plain && !c->offers.resting;
 }
 
 /* ---- Plan -------------------------------------------------------------------------------------------------- */
 
 static double depth_rate(const ae_controller *c, uint32_t depth)
 {
-    return (c->depth_hits[depth] + PRIOR_HIT * PRIOR_TRIES) / (c->depth_tries[depth] + PRIOR_TRIES);
+    return (c->net->depth_hits[depth] + PRIOR_HIT * PRIOR_TRIES) / (c->net->depth_tries[depth] + PRIOR_TRIES);
 }
 
 /* How much likelier than others this sequence's drafts are accepted. */
@@ -401,8 +419,8 @@ static void ask(ae_controller *c, uint32_t n, uint32_t n_levels)
 static double risk(const ae_controller *c, const ae_round *r, bool network)
 {
     if (r->n_drawing == 1) return HUGE_VAL;
-    double credit = c->book[AE_KIND_OFFER].credit;
-    if (network && c->book[AE_KIND_DRAFT].credit > credit) credit = c->book[AE_KIND_DRAFT].credit;
+    double credit = c->offers.credit;
+    if (network && c->net->book.credit > credit) credit = c->net->book.credit;
     return 2 * (credit > RISK_LEAST ? credit : RISK_LEAST) * c->plain_seconds;
 }
 
@@ -446,7 +464,7 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
         ask(c, n, most);
         return true;
     }
-    if (c->plain || c->book[AE_KIND_DRAFT].resting || c->book[AE_KIND_DRAFT].n_warming) return false;
+    if (c->plain || c->net->book.resting || c->net->book.n_warming) return false;
     const float floor = ae_controller_floor(c, r);
     for (uint32_t i = 0; i < n; i++) {
         double theirs;
@@ -460,10 +478,10 @@ bool ae_controller_plan(ae_controller *c, const ae_round *r, ae_chance *chances,
         }
     }
     qsort(c->order, n, sizeof(struct ae_chance *), by_gain);
-    if (c->first_now.n && plan_best(c, r, n, offered, n_offered)) return true;
+    if (c->net->first_now.n && plan_best(c, r, n, offered, n_offered)) return true;
     /* what a level costs is not known, or may have been the price of somebody else's work */
     const uint32_t n_probe = 1 + (n - 1) / PROBE_SHARE;
-    const ae_times *price = ae_curve_times(&c->first, n_probe);
+    const ae_times *price = ae_curve_times(&c->net->first, n_probe);
     if (ae_times_trusted(price, c->clock) || (price->n_seen && c->clock - price->last < PROBE_EVERY)) return false;
     ask(c, n_probe, 1);
     c->probing = true;

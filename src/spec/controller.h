@@ -13,6 +13,9 @@
  * accepted. No model of the machine, no sweep at start. Noise is met by order statistics (spec/timing.h); a machine that
  * becomes slower or faster as a whole by the drift: what is kept are times at one speed of it.
  *
+ * Of several networks one drafts in a round: the one whose rounds brought most tokens for their time. The others are tried
+ * again now and then (contest.h).
+ *
  * Besides the estimates there is an account for each kind of draft: its gain and its cost in units of plain passes, whether or
  * not anything was verified, and the upkeep of its state. A kind whose account is empty rests. Every pass adds a little, so a
  * kind that gains nothing is tried again, more rarely each time, and can never cost more than that share of the whole.
@@ -29,6 +32,7 @@
 #define AE_T_BUCKETS 4 /* mean context below 512, 2048, 8192, above */
 #define AE_BELIEFS 16
 #define AE_RATIOS 7
+#define AE_MAX_NETWORKS 4
 
 typedef struct ae_controller_options {
     uint32_t n_max;   /* draft depth, and nodes of a chain */
@@ -36,6 +40,7 @@ typedef struct ae_controller_options {
     uint32_t n_seqs;  /* of a pass, at most */
     bool fixed;       /* verify all that is drafted: for tests */
     bool offers, drafts; /* the kinds that there are */
+    uint32_t n_networks; /* that may draft, one in a round; 0 counts as 1 */
     uint32_t n_warm;  /* rounds that a network which rested needs to get ready */
 } ae_controller_options;
 
@@ -57,21 +62,40 @@ typedef struct ae_book {
     uint32_t n_warming; /* rounds until it may be used, after it rested */
 } ae_book;
 
+/* How often tokens that a drafter was so sure of were right; decayed. */
+typedef struct ae_beliefs {
+    double tries[AE_BELIEFS], hits[AE_BELIEFS]; /* by tree.p */
+} ae_beliefs;
+
+/* One of the networks: what its drafts cost and bring, and how it stands among the others (contest.h). */
+typedef struct ae_network {
+    ae_curve first, level;           /* by sequences */
+    ae_line first_now, level_now;    /* what these say in this round */
+    ae_beliefs beliefs;
+    double depth_tries[AE_TREE_MAX + 1], depth_hits[AE_TREE_MAX + 1]; /* of levels that ran, the parent being accepted */
+    ae_ratios ratios;                /* of its drafts' times */
+    ae_book book;
+    double tokens, passes;           /* per sequence of its rounds, and what they took in plain passes; decayed */
+    uint32_t n_rounds;               /* of its trial */
+    uint32_t n_wait, n_lost;         /* rounds until the next one; trials lost in a row */
+} ae_network;
+
 typedef struct ae_controller {
     ae_controller_options options;
     ae_curve pass[AE_T_BUCKETS + 1]; /* by rows; the last: passes with prompts in them */
-    ae_curve offer, first, level;    /* by sequences */
-    ae_line pass_now, first_now, level_now; /* what these say in this round */
+    ae_curve offer;                  /* by sequences */
+    ae_line pass_now;                /* what the passes say in this round */
+    ae_network networks[AE_MAX_NETWORKS], *net; /* net: whose turn it is to draft; */
+    ae_network *best;                /* ... another only when it is tried */
     double plain_seconds, expected;  /* of this round's pass without any draft, and with those chosen */
     double took[2];                  /* [ae_draft_kind] seconds of this round's drafts, as such drafts usually take */
     double gain;                     /* expected of the last choice: times plain */
     bool plain;                      /* this round: plain decoding is measured again */
     uint32_t last_plain;             /* the clock then */
     uint32_t clock;                  /* rounds, drafted for or not */
-    double belief_tries[2][AE_BELIEFS], belief_hits[2][AE_BELIEFS]; /* [offered][by tree.p] decayed */
-    double depth_tries[AE_TREE_MAX + 1], depth_hits[AE_TREE_MAX + 1]; /* of levels that ran, the parent being accepted */
-    ae_book book[2];                 /* [ae_draft_kind] */
-    ae_ratios pass_ratios, draft_ratios; /* of passes that verified drafts, of networks */
+    ae_beliefs offered;              /* of offers */
+    ae_book offers;
+    ae_ratios pass_ratios;           /* of passes that verified drafts */
     ae_ratios drift_ratios;          /* of passes over numbers of rows that are well known, */
     double drift;                    /* how much longer all takes at present than what is kept says, ... */
     double plain_drift;              /* ... and when plain decoding was measured last */
@@ -140,5 +164,7 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_r
 
 /* No network will be asked for in the next rounds: it need not keep anything. */
 bool ae_controller_rests(const ae_controller *c);
+/* The network that drafts in this round, if any does. *awake: a bit for each that may draft in the next rounds. */
+uint32_t ae_controller_network(const ae_controller *c, uint32_t *awake);
 
 #endif

@@ -106,12 +106,14 @@ static uint32_t joined_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
     joined *d = (joined *)drafter;
     d->ngram->ops->begin(d->ngram, begin);
+    d->other->awake = drafter->awake;
     return d->other->ops->begin(d->other, begin);
 }
 
 static void joined_observe(ae_drafter *drafter, const ae_draft_seen *seen)
 {
     joined *d = (joined *)drafter;
+    d->other->awake = drafter->awake;
     if (d->other->ops->observe) d->other->ops->observe(d->other, seen);
 }
 
@@ -137,6 +139,7 @@ static aerie_status joined_propose(ae_drafter *drafter, const ae_draft_request *
         d->requests[i].tree = &d->trees[i];
         d->trees[i].n = 0;
     }
+    d->other->i_choice = drafter->i_choice;
     AE_TRY(d->other->ops->propose(d->other, d->requests, n, error));
     drafter->cost = d->other->cost;
     for (uint32_t i = 0; i < n; i++) {
@@ -167,8 +170,8 @@ aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_
         other->ops->destroy(other);
         return ae_fail_memory(error, "a drafter beside n-grams", sizeof *d);
     }
-    *d = (joined){.base.ops = &ops, .other = other, .n_slots = n_slots, .trees = ae_alloc(n_slots, sizeof *d->trees),
-                  .requests = ae_alloc(n_slots, sizeof *d->requests)};
+    *d = (joined){.base = {.ops = &ops, .n_choices = other->n_choices, .awake = UINT32_MAX}, .other = other, .n_slots = n_slots,
+                  .trees = ae_alloc(n_slots, sizeof *d->trees), .requests = ae_alloc(n_slots, sizeof *d->requests)};
     aerie_status status = AERIE_OK;
     if (!d->trees || !d->requests)
         status = ae_fail_memory(error, "a drafter beside n-grams", n_slots * (sizeof *d->trees + sizeof *d->requests));

@@ -109,6 +109,8 @@ typedef struct ae_draft_cost {
 struct ae_drafter {
     const ae_drafter_ops *ops;
     ae_draft_cost cost;
+    uint32_t n_choices; /* of several networks how many there are, 0: it has one at most; */
+    uint32_t i_choice, awake; /* set by the loop: which one drafts next, and a bit for each that may do so before long */
 };
 
 /* Suffix automaton over prompt and output: continues the longest context seen before. Needs no weights. */
@@ -117,6 +119,10 @@ aerie_status ae_draft_ngram_create(ae_drafter **out, uint32_t n_slots, aerie_err
 /* Another drafter and the n-gram one, in one tree; takes the other over, also on failure. Shapes STATIC and DYNAMIC are the
  * other's alone. */
 aerie_status ae_draft_joined_create(ae_drafter **out, ae_drafter *other, uint32_t n_slots, aerie_error *error);
+
+/* Several drafters with networks of their own, one of which drafts at a time; takes them over, also on failure. */
+#define AE_MAX_CHOICES 4
+aerie_status ae_draft_choice_create(ae_drafter **out, ae_drafter *const *of, uint32_t n, aerie_error *error);
 
 /* A second model. The drafter takes the engine over (n_seqs >= n_slots), and the map from the target's vocabulary to the
  * model's; NULL when they are the same. n_target_ctx: positions of a sequence of the target. */

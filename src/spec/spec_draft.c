@@ -120,10 +120,20 @@ static void fit_trees(ae_spec *spec, uint32_t n)
     }
 }
 
+/* How well drafts do for a sequence compared with others is another matter with another network. */
+static void choose_network(ae_spec *spec)
+{
+    ae_drafter *d = spec->drafter;
+    const uint32_t i = ae_controller_network(&spec->controller, &d->awake);
+    for (uint32_t k = 0; i != d->i_choice && k < spec->n_slots; k++) spec->slots[k].acceptance = (ae_acceptance){0};
+    d->i_choice = i;
+}
+
 aerie_status ae_spec_propose(ae_spec *spec, bool offers, bool network, aerie_error *error)
 {
     ae_controller *c = &spec->controller;
     offers = ae_controller_begin(c, &spec->round) && offers;
+    choose_network(spec);
     const uint32_t n = list_requests(spec);
     double start = ae_time_now(), offer_seconds = 0, network_seconds = 0;
     if (!n) return AERIE_OK;

@@ -175,8 +175,13 @@ static bool emit_token(ae_spec *spec, uint32_t i_slot, uint32_t i, uint32_t dept
     return s->active;
 }
 
-static void count_drafts(spec_slot *s, uint32_t n_path, bool missed)
+static void count_drafts(spec_slot *s, uint32_t i_choice, uint32_t n_path, bool missed)
 {
+    bool drafted = false;
+    for (uint32_t i = 0; i < s->tree.n && !drafted; i++) drafted = s->tree.from[i] & AE_FROM_DRAFT;
+    s->stats.drafted_by[i_choice] += drafted;
+    for (uint32_t d = 0; d < n_path; d++)
+        s->stats.accepted_by[i_choice] += (s->tree.from[s->walked.path[d]] & AE_FROM_DRAFT) != 0;
     for (uint32_t i = 0; i < s->tree.n; i++) s->stats.drafted_at[s->tree.depth[i] - 1]++;
     for (uint32_t d = 0; d < n_path; d++) {
         s->stats.tried_at[d]++;
@@ -212,7 +217,7 @@ aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit,
                       "weights overflow; another file of this model, or another tensor type, is needed", s->n_tokens);
         ae_spec_finish(spec, s, AERIE_STOP_NONE);
     }
-    count_drafts(s, n_path, i > s->walked.n_path);
+    count_drafts(s, spec->drafter ? spec->drafter->i_choice : 0, n_path, i > s->walked.n_path);
     /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */
     const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
     AE_TRY(ae_spec_commit(spec, i_slot, s->walked.path, s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path, error));

@@ -357,6 +357,42 @@ static void test_same_tokens_from_hierarchies(void **state)
     n_requests = 4;
 }
 
+/* Everything at once: each pass another one drafts (fixed), or the fastest. */
+static void test_same_tokens_from_any_of_several(void **state)
+{
+    static run plain;
+    (void)state;
+    n_requests = N_REQUESTS;
+    for (size_t k = 0; k < 2 * N_PAIRS; k += AE_TEST_EVERY > 4 ? 7 : 3) {
+        const size_t i = pairs[k / 2][0];
+        const uint32_t sampling = k % 2;
+        char what[64];
+        answer_plainly(i, sampling, &plain);
+        aerie_spec spec = hier_spec(pairs[k / 2][1], HELP_NGRAM, k % 3 ? AERIE_TREE_AUTO : AERIE_TREE_OFF);
+        spec.type = AERIE_SPEC_AUTO, spec.ngram = k % 4 > 1, spec.moe_experts = 0;
+        snprintf(what, sizeof what, "itself, %s, and both", names[pairs[k / 2][1]]);
+        compare(i, what, k % 2 ? 8 : 1, sampling, &spec, k % 3 != 2, &plain);
+    }
+    n_requests = 4;
+}
+
+static void test_auto_names_what_it_has(void **state)
+{
+    (void)state;
+    aerie_spec spec = hier_spec(2, HELP_NGRAM, AERIE_TREE_AUTO);
+    spec.type = AERIE_SPEC_AUTO, spec.ngram = true;
+    aerie_session *session = session_of(3, 1, &spec, NULL);
+    assert_string_equal(aerie_session_spec_name(session), "draft+hier+moe+ngram");
+    assert_string_equal(aerie_session_drafter_name(session, 2), "moe");
+    assert_null(aerie_session_drafter_name(session, 3));
+    aerie_session_free(session);
+    spec = aerie_spec_default();
+    session = session_of(2, 1, &spec, NULL); /* dense */
+    assert_string_equal(aerie_session_spec_name(session), "ngram");
+    assert_null(aerie_session_drafter_name(session, 0));
+    aerie_session_free(session);
+}
+
 /* What an intermediate model says does not depend on who helps it, and where it is the target itself, all of it is accepted:
  * so what it keeps from one draft to the next is right. */
 static void test_help_changes_no_draft(void **state)
@@ -476,6 +512,8 @@ int main(void)
         cmocka_unit_test(test_modes_change_at_every_pass),
         cmocka_unit_test(test_modes_that_cannot_be),
         cmocka_unit_test(test_same_tokens_from_hierarchies),
+        cmocka_unit_test(test_same_tokens_from_any_of_several),
+        cmocka_unit_test(test_auto_names_what_it_has),
         cmocka_unit_test(test_help_changes_no_draft),
         cmocka_unit_test(test_hierarchies_that_cannot_be),
     };
