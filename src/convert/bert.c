@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "convert/vocab.h"
+#include "quant/mix.h"
 #include "quant/types.h"
 
 #define SPACE_MARK "\xe2\x96\x81"
@@ -127,7 +128,8 @@ static aerie_status add(ae_convert *c, const char *from, const char *to, const c
     if (!t) return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: tensor %s is missing", c->path, name);
     AE_TRY(ae_convert_check_shape(c, t, rows, columns, "by config.json"));
     snprintf(name, sizeof name, "%s.%s", to, part);
-    return ae_convert_add(c, &(ae_convert_item){.name = name, .from = t, .rows = rows, .columns = columns, .f32 = f32});
+    return ae_convert_add(c, &(ae_convert_item){.name = name, .from = t, .rows = rows, .columns = columns, .f32 = f32,
+                                                .f16 = ae_mix_needs_floats((ae_gguf_string){name, strlen(name)})});
 }
 
 static aerie_status add_matrix(ae_convert *c, const char *from, const char *to, uint64_t rows, uint64_t columns)

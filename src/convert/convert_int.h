@@ -52,6 +52,7 @@ typedef struct ae_convert_item {
     uint64_t n_stack, rows, columns; /* n_stack 0: two dimensions; rows 0: one */
     uint32_t head_dim, n_rot;   /* ROTATED: rows of a head, of which the first n_rot are rotated */
     bool f32;                   /* stays F32 whatever the matrices are */
+    bool f16;                   /* F16 where the matrices are Q8_0 */
     uint32_t type;              /* ae_type in the file */
 } ae_convert_item;
 

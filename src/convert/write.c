@@ -78,7 +78,8 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
         AE_TRY(check_room(c, to, to->parts ? to->parts[i] : to->from));
     if (item->how == AE_CONVERT_IDS) to->type = AE_TYPE_I64;
     else if (!item->rows || item->f32) to->type = AE_TYPE_F32;
-    else to->type = item->how == AE_CONVERT_UNIT ? AE_TYPE_F16 : c->out_type;
+    else if (item->how == AE_CONVERT_UNIT || (item->f16 && c->out_type == AE_TYPE_Q8_0)) to->type = AE_TYPE_F16;
+    else to->type = c->out_type;
     return AERIE_OK;
 }
 

@@ -185,6 +185,7 @@ void ae_mix_model_read(ae_mix_model *model, const ae_gguf *gguf)
     model->n_gqa = heads / arch_count(gguf, arch, "attention.head_count_kv", heads);
     model->n_experts = arch_count(gguf, arch, "expert_count", 0);
     model->head = ae_mix_name_is(arch, "eagle3") || ae_mix_name_is(arch, "eagle") || ae_mix_name_is(arch, "medusa");
+    model->encoder = ae_mix_name_is(arch, "bert") || ae_mix_name_is(arch, "nomic-bert");
 }
 
 /* ---- Which tensors are quantized ---------------------------------------------------------------------------------- */
@@ -374,6 +375,12 @@ static uint32_t up_type(enum mix_id id, uint32_t type, const ae_mix_model *m, ui
     return id == IQ3_XS && inner ? (uint32_t)AE_TYPE_IQ3_XXS : type;
 }
 
+bool ae_mix_needs_floats(ae_gguf_string name)
+{
+    return ae_mix_name_holds(name, "attn_q.weight") || ae_mix_name_holds(name, "attn_k.weight") ||
+           ae_mix_name_holds(name, "attn_v.weight") || ae_mix_name_holds(name, "attn_qkv.weight");
+}
+
 uint32_t ae_mix_type(const ae_mix *mix, const ae_mix_model *m, ae_gguf_string name, int64_t ne0)
 {
     const enum mix_id id = (enum mix_id)(mix - mixes);
@@ -381,6 +388,7 @@ uint32_t ae_mix_type(const ae_mix *mix, const ae_mix_model *m, ae_gguf_string na
     const bool embedding = ae_mix_name_is(name, "token_embd.weight");
     if (id == COPY || m->head || !ae_mix_is_quantized(type)) return type;
     if (ae_mix_name_is(name, "output.weight") || (m->tied && embedding)) return output_type(id, type, ne0);
+    if (m->encoder && id == Q8_0 && ae_mix_needs_floats(name)) return AE_TYPE_F16;
     if (id == MXFP4_MOE) return ae_mix_name_holds(name, "_exps.") ? type : (uint32_t)AE_TYPE_Q8_0;
     if (embedding) return embedding_type(id, type);
     if (is_low(id)) return low_type(id, type, m, name, layer);

@@ -5,7 +5,8 @@
  * name and shape and on the model's size, never on the weights. Source: the names, numbers and rules are those of
  * llama.cpp's quantize program (src/llama-quant.cpp, without importance matrix), so that a file with the same name
  * holds the same types. Where aerie can encode more, the rule of the nearest format is taken. Drafter heads
- * (docs/heads.md) have no rules of their own: every weight gets the mix's type.
+ * (docs/heads.md) have no rules of their own: every weight gets the mix's type. Of encoders in Q8_0 the matrices of
+ * queries, keys and values are F16, unlike llama.cpp's (docs/embeddings.md says why).
  */
 #ifndef AE_QUANT_MIX_H
 #define AE_QUANT_MIX_H
@@ -32,6 +33,7 @@ typedef struct ae_mix_model {
     uint32_t n_layers, n_gqa, n_experts; /* n_gqa: query heads per KV head; n_experts 0 = none */
     bool head;                           /* a drafter head */
     bool tied;                           /* no output.weight: the embeddings are the output */
+    bool encoder;                        /* of BERT's family */
 } ae_mix_model;
 
 /* Missing or malformed keys count as 0 layers, 1 query head per KV head, no experts. */
@@ -52,6 +54,9 @@ bool ae_mix_needs_importance(uint32_t type);
 
 /* Whether encoding a tensor of this type again would quantize it a second time. */
 bool ae_mix_is_quantized(uint32_t type);
+
+/* Whether it is an encoder's matrix of queries, keys or values, which Q8_0 leaves in F16. */
+bool ae_mix_needs_floats(ae_gguf_string name);
 
 bool ae_mix_name_is(ae_gguf_string name, const char *text);
 bool ae_mix_name_holds(ae_gguf_string name, const char *text);

@@ -160,13 +160,13 @@ static void write_in(const char *folder, const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static aerie_status convert_bert(const char *folder, aerie_model **model, aerie_error *error)
+static aerie_status convert_bert(const char *folder, uint32_t type, aerie_model **model, aerie_error *error)
 {
     char from[256], to[256];
     ae_convert *c;
     snprintf(from, sizeof from, "%s/%s", cli_folder, folder);
     snprintf(to, sizeof to, "%s/%s.gguf", cli_folder, folder);
-    const ae_convert_options options = {.checkpoint = from, .output = to, .type = AE_TYPE_F32,
+    const ae_convert_options options = {.checkpoint = from, .output = to, .type = type,
                                         .producer = AE_CONVERT_PRODUCER_AUTO};
     AE_TRY(ae_convert_open(&c, &options, error));
     const aerie_status status = ae_convert_run(c, error);
@@ -192,7 +192,7 @@ static void encoder(void **state)
     write_in("bert", "vocab.txt", vocab_text);
     make_folder("bert/1_Pooling");
     write_in("bert/1_Pooling", "config.json", "{\"pooling_mode_cls_token\":true,\"pooling_mode_mean_tokens\":false}");
-    if (convert_bert("bert", &model, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (convert_bert("bert", AE_TYPE_F32, &model, &error) != AERIE_OK) fail_msg("%s", error.text);
     aerie_model_info_get(model, &info, sizeof info);
     assert_true(info.is_encoder && info.pooling == AERIE_POOLING_CLS && info.n_embd == 32 && info.n_ctx_train == 40);
     assert_int_equal(aerie_tokenize(model, "The cats sat. Xyz", 17, true, false, &ids, &n, &error), AERIE_OK);
@@ -215,6 +215,14 @@ static void encoder(void **state)
     const ae_gguf_tensor *t = ae_gguf_tensor_find(file, "blk.1.ffn_up.weight");
     assert_true(t && t->ne[0] == 32 && t->ne[1] == 64);
     ae_gguf_close(file);
+    if (convert_bert("bert", AE_TYPE_Q8_0, &model, &error) != AERIE_OK) fail_msg("%s", error.text);
+    aerie_model_free(model);
+    file = open_file("bert.gguf");
+    t = ae_gguf_tensor_find(file, "blk.1.ffn_up.weight");
+    assert_true(t && t->type == AE_TYPE_Q8_0);
+    t = ae_gguf_tensor_find(file, "blk.1.attn_k.weight"); /* its inputs would lose too much in 8 bits */
+    assert_true(t && t->type == AE_TYPE_F16);
+    ae_gguf_close(file);
 }
 
 static void encoder_refused(const char *folder, const char *config, const char *leave, uint64_t n_labels, bool vocab,
@@ -224,7 +232,7 @@ static void encoder_refused(const char *folder, const char *config, const char *
     aerie_model *model;
     write_bert(folder, config, leave, n_labels);
     if (vocab) write_in(folder, "vocab.txt", vocab_text);
-    assert_int_not_equal(convert_bert(folder, &model, &error), AERIE_OK);
+    assert_int_not_equal(convert_bert(folder, AE_TYPE_F32, &model, &error), AERIE_OK);
     if (!strstr(error.text, part)) fail_msg("%s: %s", folder, error.text);
 }
 
@@ -238,7 +246,7 @@ static void other_encoders(void **state)
     write_bert("ranker", "{" BERT_CONFIG "}", NULL, 1);
     write_in("ranker", "tokenizer.json", "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"[PAD]\":0,\"[UNK]\":1,\"[CLS]\":2,"
              "\"[SEP]\":3,\"the\":4}},\"added_tokens\":[{\"id\":7,\"content\":\"<odd>\",\"special\":true}]}");
-    if (convert_bert("ranker", &model, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (convert_bert("ranker", AE_TYPE_F32, &model, &error) != AERIE_OK) fail_msg("%s", error.text);
     assert_int_equal(aerie_embedder_create(&e, model, NULL, &error), AERIE_OK);
     assert_true(aerie_embedder_n_out(e) == 1 && aerie_embedder_pooling(e) == AERIE_POOLING_RANK);
     const aerie_embed_text text = {.tokens = (const int32_t[]){2, 4, 3, 4, 3}, .n_tokens = 5, .n_first = 3};

@@ -39,7 +39,8 @@ def theirs(folder, texts, pooling):
     with torch.no_grad():
         for at in range(0, len(texts), 32):
             some = order[at:at + 32]
-            batch = tokenizer([texts[i] for i in some], padding=True, truncation=True, max_length=512, return_tensors="pt")
+            batch = tokenizer([texts[i] for i in some], padding=True, truncation=True, max_length=512, return_tensors="pt",
+                              split_special_tokens=True)  # a text that says [SEP] means these letters
             hidden = model(**batch).last_hidden_state
             mask = batch["attention_mask"].unsqueeze(-1).float()
             pooled = hidden[:, 0] if pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)

@@ -116,7 +116,7 @@ static void mixes_choose_as_llama_cpp_does(void **state)
     (void)state;
     const ae_mix_model m = {.n_layers = 32, .n_gqa = 4}, eight = {.n_layers = 32, .n_gqa = 4, .n_experts = 8};
     const ae_mix_model large = {.n_layers = 80, .n_gqa = 8}, tied = {.n_layers = 30, .n_gqa = 3, .tied = true},
-                       head = {.head = true};
+                       head = {.head = true}, encoder = {.n_layers = 6, .n_gqa = 1, .tied = true, .encoder = true};
     static const struct {
         const char *mix, *name;
         uint32_t type;
@@ -204,6 +204,11 @@ static void mixes_choose_as_llama_cpp_does(void **state)
     type_is("Q4_K_M", &eight, "blk.5.attn_k.weight", 4096, AE_TYPE_Q8_0);
     type_is("Q4_K_M", &eight, "blk.5.attn_output.weight", 4096, AE_TYPE_Q5_K);
     type_is("Q4_K_M", &large, "blk.11.attn_v.weight", 8192, AE_TYPE_Q5_K);
+    type_is("Q8_0", &encoder, "blk.5.attn_k.weight", 384, AE_TYPE_F16); /* not llama.cpp's */
+    type_is("Q8_0", &encoder, "blk.5.attn_qkv.weight", 384, AE_TYPE_F16);
+    type_is("Q8_0", &encoder, "blk.5.attn_output.weight", 384, AE_TYPE_Q8_0);
+    type_is("Q8_0", &encoder, "token_embd.weight", 384, AE_TYPE_Q8_0);
+    type_is("Q4_0", &encoder, "blk.5.attn_k.weight", 384, AE_TYPE_Q4_0);
     type_is("Q4_K", &head, "output.weight", 4096, AE_TYPE_Q4_K);
     type_is("IQ2_S", &head, "output.weight", 4096, AE_TYPE_IQ2_XS);
     type_is("Q2_K", &head, "blk.0.attn_v.weight", 4096, AE_TYPE_Q2_K);
