@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "every.h"
 #include "fail_alloc.h"
 #include "gguf_make.h"
 #include "text/token/unicode.h"
@@ -201,7 +202,7 @@ static void test_long_texts(void **state)
     static const char *const names[] = {"smollm", "llama-bpe", "qwen35", "deepseek-coder", "deepseek-llm", "deepseek-v3",
                                         "kimi-k2", "gpt-4o", "default", "falcon", NULL};
     static const char *const classes[] = {"a", "A", " ", "\n", "1", "!", "'", "\t", "é", "中", "\xcc\x81", "\xff", "h e"};
-    size_t n = 300000;
+    const size_t n = AE_TEST_EVERY > 4 ? 30000 : 300000;
     char *text = malloc(n + 8);
     assert_non_null(text);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -330,7 +331,7 @@ static void test_scanners(void **state)
         ae_pretok fast, oracle;
         assert_int_equal(ae_pretok_init(&fast, names[i], strlen(names[i]), NULL), AERIE_OK);
         assert_int_equal(ae_pretok_init_oracle(&oracle, names[i], NULL), AERIE_OK);
-        for (int round = 0; round < 3000; round++) {
+        for (int round = 0; round < (AE_TEST_EVERY > 4 ? 400 : 3000); round++) {
             size_t n = random_text(&seed, text, 1 + (size_t)round % 60);
             cuts got = {.n = 0}, want = {.n = 0};
             assert_int_equal(ae_pretok_run(&fast, NULL, text, n, note_cut, &got, NULL), AERIE_OK);
