@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """plot.py - tables (Markdown) and plots (SVG, PNG) of what bench/peers.py --csv, aerie bench verify --csv and aerie bench
-spec --csv wrote. Files of the last kind are drawn by plot_spec.py; one call takes files of one kind.
+spec --csv wrote, and plots of aerie bench study's study.csv, which comes with its tables. Those of spec are drawn by plot_spec.py,
+those of study by plot_study.py; one call takes files of one kind.
 
     aerie bench verify -m model.gguf --csv > run.csv && bench/plot.py -o results run.csv
     bench/plot.py -o results --command 'how it was made' verify.csv speed.csv
@@ -19,6 +20,7 @@ import subprocess
 import sys
 
 import plot_spec
+import plot_study
 
 LARGEST_VERIFY = 64  # a pass over more rows is a prompt's: in the table, not in the plot
 
@@ -189,6 +191,9 @@ def main():
     parser.add_argument("-o", "--out", default=".", help="folder for tables and plots; made if need be")
     parser.add_argument("--command", action="append", default=[], help="how the figures were made, for the table; may be repeated")
     options = parser.parse_args()
+    if plot_study.is_study(options.files):
+        plot_study.main(options, quoted, draw, fail)
+        return
     if plot_spec.is_spec(options.files, fail):
         plot_spec.main(options, markdown, quoted, draw, fail)
         return

@@ -211,6 +211,7 @@ typedef struct aerie_model_info {
     const char *chat_template;           /* its text (Jinja), lent; NULL if there is none */
     bool is_encoder;                     /* embeds texts ("Embeddings"), cannot generate any */
     aerie_pooling pooling;               /* what AERIE_POOLING_AUTO stands for; AUTO for vocab_only */
+    uint32_t n_experts, n_experts_used;  /* routed experts of a layer, and those of a token; 0 without */
 } aerie_model_info;
 
 /* Fills *info. size: sizeof *info. */

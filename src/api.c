@@ -187,6 +187,8 @@ static void fill_info(const aerie_model *model, aerie_model_info *info)
     info->n_heads = h->n_heads;
     info->n_kv_heads = h->n_kv_heads;
     info->n_ff = h->n_ff;
+    info->n_experts = h->experts.n;
+    info->n_experts_used = h->experts.n ? h->experts.n_used : 0;
     info->is_encoder = h->encoder;
     info->pooling = ae_api_pooling(model->model);
 }

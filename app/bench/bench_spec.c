@@ -196,8 +196,17 @@ static int open_sessions(bench_spec *b, uint32_t n_seqs)
         bench_drafter *d = &b->drafters[i];
         own.session.spec.n_max = d->n_max;
         own.session.spec.tree = d->tree;
+        if (d->label) {
+            own.test.fixed = d->fixed;
+            own.session.spec.ngram = d->ngram;
+            own.session.spec.n_nodes = d->n_nodes, own.session.spec.top_k = d->top_k;
+            own.session.spec.moe_experts = d->moe_experts, own.session.spec.moe_layers = d->moe_layers;
+        }
         bad = app_session_open(&b->drafted[i], &b->models, &own, d->type);
-        if (!bad) d->name = aerie_session_spec_name(b->drafted[i]);
+        if (!bad) { /* the session's own goes with it */
+            const char *name = d->label ? d->label : aerie_session_spec_name(b->drafted[i]);
+            snprintf(d->name, sizeof d->name, "%s", name);
+        }
     }
     return bad;
 }
@@ -249,7 +258,7 @@ static int measure_block(bench_spec *b, size_t i_seqs, size_t i_temperature)
 
 /* ---- What was not given --------------------------------------------------------------------------------------- */
 
-static void complete(app_options *o)
+void bench_spec_complete(app_options *o)
 {
     if (o->n_predict <= 0) o->n_predict = 128;
     if (o->temperatures.n == 0) o->temperatures = (app_reals){{o->sampling.temperature}, 1};
@@ -276,8 +285,7 @@ static int list_drafters(bench_spec *b)
                                     "compared at once", n, MAX_DRAFTERS);
     }
     b->drafters = calloc(n, sizeof *b->drafters);
-    b->drafted = calloc(n, sizeof(aerie_session *));
-    if (!b->drafters || !b->drafted) return app_error_memory("the drafters");
+    if (!b->drafters) return app_error_memory("the drafters");
     for (size_t k = 0; k < o->n_maxes.n * o->trees.n; k++) {
         for (size_t i = 0; i < o->spec_types.n; i++) {
             b->drafters[b->n_drafters++] = (bench_drafter){.type = (aerie_spec_type)o->spec_types.items[i],
@@ -296,7 +304,7 @@ static uint32_t context_for(const app_options *o, uint64_t n_longest, uint32_t n
 }
 
 /* Memory is checked before the prompts are tokenized: apart from the template, a prompt has at most as many tokens as bytes. */
-static int load(bench_spec *b)
+int bench_spec_load(bench_spec *b)
 {
     enum { TEMPLATE_TOKENS = 256 };
     app_options *o = &b->options;
@@ -321,7 +329,7 @@ static int load(bench_spec *b)
     return bad;
 }
 
-static int check_same(const bench_spec *b)
+int bench_spec_check_same(const bench_spec *b)
 {
     for (size_t i = 0; i < b->n_cells; i++) {
         const bench_cell *c = &b->cells[i];
@@ -334,38 +342,49 @@ static int check_same(const bench_spec *b)
     return APP_DONE;
 }
 
+int bench_spec_measure(bench_spec *b)
+{
+    const app_options *o = &b->options;
+    int bad = APP_DONE;
+    b->n_cells = o->n_seqs.n * o->temperatures.n * b->n_drafters * (b->prompts.n_groups + 1);
+    b->cells = calloc(b->n_cells, sizeof *b->cells);
+    b->truth = calloc(o->temperatures.n * b->prompts.prompts.n, sizeof *b->truth);
+    b->drafted = calloc(b->n_drafters, sizeof(aerie_session *));
+    if (!b->cells || !b->truth || !b->drafted) bad = app_error_memory("the figures");
+    app_interrupt_arm();
+    for (size_t s = 0; !bad && s < o->n_seqs.n; s++) {
+        for (size_t t = 0; !bad && t < o->temperatures.n; t++) bad = measure_block(b, s, t);
+    }
+    return bad;
+}
+
+void bench_spec_free(bench_spec *b)
+{
+    for (size_t i = 0; b->truth && i < b->options.temperatures.n * b->prompts.prompts.n; i++) {
+        app_text_free(&b->truth[i].text);
+        free(b->truth[i].ids);
+    }
+    free(b->truth);
+    json_decref(b->settings);
+    free(b->cells);
+    close_sessions(b);
+    free(b->drafted);
+    free(b->drafters);
+    bench_prompts_free(&b->prompts);
+    app_models_free(&b->models);
+}
+
 int app_bench_spec(const app_options *given)
 {
     static bench_spec b; /* large for a stack */
     b = (bench_spec){.options = *given};
-    app_options *o = &b.options;
-    complete(o);
-    int bad = bench_prompts_read(&b.prompts, o);
-    if (!bad) bad = load(&b);
+    bench_spec_complete(&b.options);
+    int bad = bench_prompts_read(&b.prompts, &b.options);
+    if (!bad) bad = bench_spec_load(&b);
     if (!bad) bad = list_drafters(&b);
-    if (!bad) {
-        b.n_cells = o->n_seqs.n * o->temperatures.n * b.n_drafters * (b.prompts.n_groups + 1);
-        b.cells = calloc(b.n_cells, sizeof *b.cells);
-        b.truth = calloc(o->temperatures.n * b.prompts.prompts.n, sizeof *b.truth);
-        if (!b.cells || !b.truth) bad = app_error_memory("the figures");
-    }
-    app_interrupt_arm();
-    for (size_t s = 0; !bad && s < o->n_seqs.n; s++) {
-        for (size_t t = 0; !bad && t < o->temperatures.n; t++) bad = measure_block(&b, s, t);
-    }
+    if (!bad) bad = bench_spec_measure(&b);
     if (!bad) bad = bench_spec_print(&b);
-    if (!bad) bad = check_same(&b);
-    for (size_t i = 0; b.truth && i < o->temperatures.n * b.prompts.prompts.n; i++) {
-        app_text_free(&b.truth[i].text);
-        free(b.truth[i].ids);
-    }
-    free(b.truth);
-    json_decref(b.settings);
-    free(b.cells);
-    close_sessions(&b);
-    free(b.drafted);
-    free(b.drafters);
-    bench_prompts_free(&b.prompts);
-    app_models_free(&b.models);
+    if (!bad) bad = bench_spec_check_same(&b);
+    bench_spec_free(&b);
     return bad;
 }

@@ -31,9 +31,14 @@ void bench_prompts_free(bench_prompts *prompts);
 /* A kind of speculation and its settings; plain decoding is compared with each. */
 typedef struct bench_drafter {
     aerie_spec_type type;
-    const char *name; /* the type that was chosen; static */
+    char name[96];   /* the type that was chosen */
     uint32_t n_max;
     aerie_tree tree;
+    const char *label;    /* bench study: NULL or its own name, and these instead of the options' */
+    bool fixed, ngram;
+    uint32_t n_nodes, top_k;
+    int32_t moe_experts;
+    const char *moe_layers;
 } bench_drafter;
 
 /* One drafter on one group (or all of them) at one temperature and number of sequences at once. */
@@ -62,6 +67,17 @@ typedef struct bench_spec {
     size_t n_cells;
     json_t *settings; /* for --json */
 } bench_spec;
+
+/* ---- bench_spec.c ---- */
+
+/* What was not given. */
+void bench_spec_complete(app_options *options);
+/* options complete, prompts read: the models, and a context that fits. */
+int bench_spec_load(bench_spec *b);
+/* Then, drafters listed: all cells. */
+int bench_spec_measure(bench_spec *b);
+int bench_spec_check_same(const bench_spec *b);
+void bench_spec_free(bench_spec *b);
 
 /* ---- bench_spec_print.c ------------------------------------------------------------------------------------ */
 

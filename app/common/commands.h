@@ -17,10 +17,13 @@ int app_pull(const app_options *options);
 int app_perplexity(const app_options *options);
 int app_imatrix(const app_options *options);
 int app_quantize(const app_options *options);
+bool app_quantize_knows(const char *type); /* of --types of bench study */
+int app_quantize_file(const app_options *options, const char *out, const char *type); /* the model, quietly */
 void app_quantize_types(void); /* the list of mixes and types that ends quantize's --help */
 int app_bench_speed(const app_options *options);
 int app_bench_verify(const app_options *options);
 int app_bench_spec(const app_options *options);
+int app_bench_study(const app_options *options);
 int app_bench_logits(const app_options *options);
 int app_train_data(const app_options *options);
 

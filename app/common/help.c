@@ -202,6 +202,7 @@ static const char *essentials(unsigned command)
     case APP_RUN: return "-m -p -f -sys -no-cnv -n -c -t --temp -s -j -md --spec-type --stats --json";
     case APP_SERVE: return "-m -md -np -c -t --host --port --api-key-file --models-dir --max-queue --grace --spec-type -v -q";
     case APP_BENCH_SPEC: return "-m -md -p --prompts --held-out -np -n -c -t --temps --spec-types -r --json --csv";
+    case APP_BENCH_STUDY: return "-m -md -o --types --quick -p --prompts --per-group --held-out -n -c -t -r";
     case APP_TRAIN_DATA: return "-m -o --n-turns --features --taps -np -n -c -t --temp -s";
     case APP_BENCH_SPEED: return "-m -p -n -c -t --cpu --mmap --kv-type -r --json --csv -v";
     case APP_BENCH_VERIFY: return "-m -n -p --contexts -c -t --cpu --mmap --kv-type -r --json --csv -v";

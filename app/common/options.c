@@ -517,7 +517,7 @@ static int settle(app_options *options)
                          (unsigned)options->session.spec.n_min, (unsigned)n_max);
     }
     /* a benchmark that nobody gave a seed repeats itself, so that two of its runs compare */
-    if (options->command->bit & APP_BENCH_SPEC && !options->seed_given) options->seed_random = false;
+    if (options->command->bit & (APP_BENCH_SPEC | APP_BENCH_STUDY) && !options->seed_given) options->seed_random = false;
     if (options->seed_random) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);

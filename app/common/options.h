@@ -31,9 +31,10 @@ enum {
     APP_BENCH_SPEC = 1u << 13,
     APP_BENCH_LOGITS = 1u << 14,
     APP_TRAIN_DATA = 1u << 15,
+    APP_BENCH_STUDY = 1u << 16,
 };
 
-#define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS)
+#define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS | APP_BENCH_STUDY)
 #define APP_JUDGES (APP_PERPLEXITY | APP_IMATRIX) /* reads a text in windows */
 #define APP_GENERATES (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE | APP_JUDGES) /* has a session */
 #define APP_LOADS (APP_GENERATES | APP_EMBED) /* weights, and runs threads */
@@ -208,6 +209,8 @@ typedef struct app_options {
     const char *match;                                   /* inspect */
     uint32_t bench_prompt, bench_predict, n_repetitions; /* bench */
     bool in_turns; /* bench spec */
+    const char *study_types, *study_output;              /* bench study */
+    bool quick;                                          /* bench study */
     app_numbers contexts, rows, spec_types;              /* bench */
     const char *ids_file;                                /* bench logits */
     const char *output_type, *embedding_type;            /* quantize */

@@ -139,6 +139,16 @@ static const app_command commands[] = {
      "is 0, so that runs can be compared.\n"
      "\n"
      "  aerie bench spec -m model.gguf --prompts bench/prompts --held-out only --temps 0,1 --json\n"},
+    {APP_BENCH_STUDY, "bench study", "", "which quantizations and kinds of speculation go together",
+     "Quantizes the model to each type of --types, one after another in the folder of -o, and measures for each what a pass\n"
+     "over 1 to 64 rows takes and what speculation makes of it: with a drafter head (-md, or beside the model) chains, EAGLE-2's\n"
+     "tree and trees cut to what pays; with a model (-md) that model alone, and helped by another drafter (hier); for a model\n"
+     "with experts drafts by itself, by number of experts, length of drafts and layers. The folder gets study.csv, all\n"
+     "figures, and study.md, tables; bench/plot.py draws the former. If any output differs, the exit status is 1.\n"
+     "--quick takes minutes on two cores for a small model: two types, few prompts and short answers.\n"
+     "A file that is quantized already is quantized again: begin with F16 or Q8_0 where that matters.\n"
+     "\n"
+     "  aerie bench study -m model-f16.gguf -md model-eagle3.gguf -o study --prompts bench/prompts\n"},
     {APP_BENCH_LOGITS, "bench logits", "", "raw logits of token windows",
      "Reads windows of token ids, one per line. For every token of every window it writes one row of\n"
      "n_vocab little-endian float32 logits to standard output. Each window starts at position 0.\n"
@@ -155,7 +165,8 @@ static const app_command commands[] = {
      "  aerie train-data features answers.jsonl -m model.gguf -o features.bin\n"},
 };
 
-#define PROMPTS (APP_RUN | APP_BENCH_SPEC) /* gets its prompts from options */
+#define COMPARES (APP_BENCH_SPEC | APP_BENCH_STUDY)
+#define PROMPTS (APP_RUN | COMPARES) /* gets its prompts from options */
 #define SPECULATES (PROMPTS | APP_SERVE)
 #define GENERATES (SPECULATES | APP_TRAIN_DATA)
 #define LOADS APP_LOADS
@@ -245,7 +256,7 @@ static const app_option options[] = {
     {"-f --file", "FILE", APP_TEXT, APP_JUDGES, AT(file), 0, 0, "Text",
      "file of the text or the tasks, - is standard input; one newline at its end is dropped"},
     {"--chunks", "N", APP_I32, APP_JUDGES, AT(n_chunks), -1, INT32_MAX, "Text", "read so many windows at most; -1: all"},
-    {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_EMBED | APP_BENCH_SPEC, AT(prompts), 0, 0, "Prompt",
+    {"-p --prompt", "TEXT", APP_TEXTS, APP_RUN | APP_TOKENIZE | APP_EMBED | COMPARES, AT(prompts), 0, 0, "Prompt",
      "the prompt; run, embed and bench spec take several. run appends standard input to a single prompt"},
     {"-f --file", "FILE", APP_TEXT, APP_RUN | APP_TOKENIZE | APP_EMBED, AT(file), 0, 0, "Prompt",
      "read the prompt from a file, - is standard input; run drops one newline at its end, and of embed each line is a text"},
@@ -254,12 +265,12 @@ static const app_option options[] = {
      "\"messages\""},
     {"--messages", "FILE", APP_TEXT, APP_RUN | APP_TEMPLATE, AT(messages), 0, 0, "Prompt",
      "the conversation (JSON): a list of {role, content}, or an object with it as \"messages\"; - is standard input"},
-    {"--prompts", "DIR|FILE", APP_TEXTS, APP_BENCH_SPEC, AT(prompt_paths), 0, 0, "Prompt",
+    {"--prompts", "DIR|FILE", APP_TEXTS, COMPARES, AT(prompt_paths), 0, 0, "Prompt",
      "groups of prompts: a .jsonl file, or a folder of them; may be repeated"},
-    {"--groups", "LIST", APP_TEXT, APP_BENCH_SPEC, AT(groups), 0, 0, "Prompt", "only these groups of --prompts"},
-    {"--held-out", "only|all|no", APP_TEXT, APP_BENCH_SPEC, AT(held_out), 0, 0, "Prompt",
+    {"--groups", "LIST", APP_TEXT, COMPARES, AT(groups), 0, 0, "Prompt", "only these groups of --prompts"},
+    {"--held-out", "only|all|no", APP_TEXT, COMPARES, AT(held_out), 0, 0, "Prompt",
      "which of --prompts: only those held out of training, all, or only the others (default: all)"},
-    {"--per-group", "N", APP_U32, APP_BENCH_SPEC, AT(n_per_group), 0, 1 << 20, "Prompt",
+    {"--per-group", "N", APP_U32, COMPARES, AT(n_per_group), 0, 1 << 20, "Prompt",
      "maximum number of prompts per group; 0: all"},
     {"-sys --system-prompt", "TEXT", APP_TEXT, PROMPTS, AT(system_prompt), 0, 0, "Prompt",
      "system message of the conversation"},
@@ -275,9 +286,9 @@ static const app_option options[] = {
     {"--prompt-cache-ro", NULL, APP_FLAG, APP_RUN, AT(prompt_cache_ro), 0, 0, "Prompt",
      "with --prompt-cache: use the file, but do not write it"},
     {"-st --single-turn", NULL, APP_FLAG, APP_RUN, AT(single_turn), 0, 0, "Prompt", "end the chat after one answer"},
-    {"-e --escape", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
+    {"-e --escape", NULL, APP_FLAG, APP_RUN | APP_TOKENIZE | COMPARES, AT(escape), 0, 0, "Prompt",
      "\\n, \\r, \\t, \\', \\\", \\\\ and \\xNN in -p and --stop stand for those characters, which is the default"},
-    {"--no-escape", NULL, APP_FLAG_OFF, APP_RUN | APP_TOKENIZE | APP_BENCH_SPEC, AT(escape), 0, 0, "Prompt",
+    {"--no-escape", NULL, APP_FLAG_OFF, APP_RUN | APP_TOKENIZE | COMPARES, AT(escape), 0, 0, "Prompt",
      "leave those escapes as they are"},
 
     {"--chat-template", "TEXT|NAME", APP_TEXT, SPECULATES | APP_TEMPLATE, AT(template_text), 0, 0, "Template",
@@ -643,8 +654,14 @@ static const app_option options[] = {
     {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(rows), 1, 4096, "Bench", "numbers of rows per pass"},
     {"--contexts", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(contexts), 0, 1 << 24, "Bench",
      "numbers of cached positions before the rows"},
-    {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(n_repetitions), 1, 1000,
+    {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | COMPARES, AT(n_repetitions), 1, 1000,
      "Bench", "number of repetitions"},
+    {"--types", "LIST", APP_TEXT, APP_BENCH_STUDY, AT(study_types), 0, 0, "Bench",
+     "quantizations, as of aerie quantize; 'as-is': the file as it is (default: F16,Q8_0,Q6_K,Q4_K_M,Q4_0,Q3_K_M,Q2_K; with "
+     "--quick Q8_0,Q4_0)"},
+    {"-o --output", "DIR", APP_TEXT, APP_BENCH_STUDY, AT(study_output), 0, 0, "Bench",
+     "folder for figures and tables, made if need be (default: study)"},
+    {"--quick", NULL, APP_FLAG, APP_BENCH_STUDY, AT(quick), 0, 0, "Bench", "a first impression in minutes"},
     {"--in-turns", NULL, APP_FLAG, APP_BENCH_SPEC, AT(in_turns), 0, 0, "Bench",
      "plain decoding and each drafter run pass by pass in turns: fair on a machine that also does other things"},
     {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(ids_file), 0, 0, "Bench",

@@ -385,3 +385,25 @@ int app_quantize(const app_options *options)
     request_free(&r);
     return bad;
 }
+
+bool app_quantize_knows(const char *type)
+{
+    return ae_mix_by_name(type) != NULL;
+}
+
+int app_quantize_file(const app_options *options, const char *out, const char *type)
+{
+    request r = {.in = options->model, .out = out, .settings = ae_rewrite_settings_default(ae_mix_by_name(type)),
+                 .n_threads = options->n_threads};
+    const ae_gguf_options how = {.index_only = true};
+    aerie_error error = {0};
+    ae_gguf *gguf = NULL;
+    ae_rewrite *rewrite = NULL;
+    r.settings.allow_requantize = true;
+    int bad = app_report(APP_LOADING, ae_gguf_open(&gguf, r.in, &how, &error), &error);
+    if (!bad) bad = app_report(APP_LOADING, ae_rewrite_plan(&rewrite, gguf, &r.settings, &error), &error);
+    if (!bad) bad = write_file(&r, rewrite, options);
+    ae_rewrite_free(rewrite);
+    ae_gguf_close(gguf);
+    return bad;
+}

@@ -250,6 +250,23 @@ static void own_prompts(void **state)
     json_decref(json);
 }
 
+/* Files, their shape, nothing left behind; figures of every type and way. */
+static void a_study(void **state)
+{
+    (void)state;
+    cli("$A bench study -m m.gguf -o s/t --quick -n 4 -p hello");
+    cli_refused(1, "s/t", "could not be made");
+    cli("$A bench study -m m.gguf -o s --types Q9 --quick -n 4 -p hello");
+    cli_refused(2, "--types", "'Q9'");
+    cli("$A bench study -m m.gguf -o s --types as-is,Q8_0 --quick -n 4 -p 'a b a b a b'");
+    assert_int_equal(cli_last.status, 0);
+    cli("ls s | tr '\\n' ' '");
+    assert_string_equal(cli_last.out, "study.csv study.md ");
+    cli("grep -c 'Q8_0,[0-9]*,\"auto\",ratio,0,' s/study.csv; grep -c 'as-is,[0-9]*,\"\",ms,64,' s/study.csv; "
+        "grep -c 'same_bytes,0,1$' s/study.csv; grep -c '^| n-grams |' s/study.md");
+    assert_string_equal(cli_last.out, "1\n1\n4\n2\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +276,7 @@ int main(void)
         cmocka_unit_test(csv_and_table),
         cmocka_unit_test(wrong_prompts_are_answered),
         cmocka_unit_test(own_prompts),
+        cmocka_unit_test(a_study),
     };
     return cmocka_run_group_tests(tests, setup, cli_teardown);
 }

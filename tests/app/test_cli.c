@@ -132,7 +132,7 @@ static void unusable_files(void **state)
     cli_write("empty.gguf", "", 0);
     ae_buf_free(&vocab);
     static const char *const commands[] = {"run -p x",    "tokenize -p x", "inspect",
-                                           "bench speed", "bench verify",  "bench spec"};
+                                           "bench speed", "bench verify",  "bench spec", "bench study --types as-is"};
     static const char *const files[] = {"missing.gguf", ".", "cut.gguf", "text.gguf", "empty.gguf"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
