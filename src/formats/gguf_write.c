@@ -3,15 +3,20 @@
  * Owns: the key section and tensor list until they are written, and the temporary file until it
  * is renamed. Invariants: n_written bytes of data (padding included) are in the file; padding
  * before a tensor is written with its first byte, so offsets follow from the list alone.
- * A failed write is final: every later call fails, too.
+ * A failed write is final: every later call fails, too. The temporary file is locked as long as its
+ * writer lives, so one without a lock was left by a process that was killed: the next writer of the
+ * same file removes it.
  */
 #define _XOPEN_SOURCE 700
+#define _DEFAULT_SOURCE 1 /* flock */
 #include "formats/gguf_write.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +33,7 @@ typedef struct planned_tensor {
 struct ae_gguf_writer {
     char *path, *place, *temporary; /* as given; with links resolved; NULL while there is no file */
     FILE *file;
+    int lock; /* keeps the temporary file locked after `file` is closed; -1: none */
     ae_buf keys; /* the key section as it will be in the file */
     uint64_t n_keys;
     size_t *key_at; /* [n_keys] the offset of each key's length in `keys` */
@@ -51,6 +57,7 @@ aerie_status ae_gguf_writer_create(ae_gguf_writer **out, const char *path, aerie
         return ae_fail_memory(error, "a GGUF writer", sizeof *w + strlen(path));
     }
     w->alignment = AE_GGUF_ALIGNMENT;
+    w->lock = -1;
     *out = w;
     return AERIE_OK;
 }
@@ -60,6 +67,7 @@ void ae_gguf_writer_free(ae_gguf_writer *w)
     if (!w) return;
     if (w->file) fclose(w->file);
     if (w->temporary) unlink(w->temporary);
+    if (w->lock >= 0) close(w->lock);
     for (size_t i = 0; i < w->n_tensors; i++) ae_free(w->tensors[i].name);
     ae_free(w->tensors);
     ae_buf_free(&w->keys);
@@ -344,6 +352,50 @@ static aerie_status write_zeros(ae_gguf_writer *w, uint64_t n, aerie_error *erro
     return AERIE_OK;
 }
 
+/* Whether "NAME.PID-I.part" is a temporary file for NAME, n bytes long. */
+static bool is_temporary(const char *entry, const char *name, size_t n)
+{
+    static const char digits[] = "0123456789";
+    if (strncmp(entry, name, n) || entry[n] != '.') return false;
+    const size_t pid = strspn(entry + n + 1, digits);
+    const char *rest = entry + n + 1 + pid;
+    const size_t i = *rest == '-' ? strspn(rest + 1, digits) : 0;
+    return pid && i && !strcmp(rest + 1 + i, ".part");
+}
+
+/* Removes what killed processes left of the same file. Whatever fails is left to a later writer. folder: room for the path. */
+static void remove_stale(const char *place, char *folder)
+{
+    const char *slash = strrchr(place, '/'), *name = slash ? slash + 1 : place;
+    memcpy(folder, slash ? place : "./", slash ? (size_t)(slash - place) + 1 : 2);
+    folder[slash ? slash - place + 1 : 2] = '\0';
+    DIR *dir = opendir(folder);
+    if (!dir) return;
+    const size_t n = strlen(name);
+    for (const struct dirent *e; (e = readdir(dir));) {
+        if (!is_temporary(e->d_name, name, n)) continue;
+        const int fd = openat(dirfd(dir), e->d_name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        struct stat st;
+        if (fd < 0) continue;
+        if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0) unlinkat(dirfd(dir), e->d_name, 0);
+        close(fd);
+    }
+    closedir(dir);
+}
+
+/* A new file of that name, locked where the file system has locks; -1 (EEXIST): another process has it, or is removing it. */
+static int create_locked(const char *name)
+{
+    const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    struct stat st;
+    if (fd < 0) return -1;
+    const bool taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!taken && fstat(fd, &st) == 0 && st.st_nlink > 0) return fd;
+    close(fd);
+    errno = EEXIST;
+    return -1;
+}
+
 /* A temporary file beside the target: on the same file system, so that the rename is atomic. Devices and directories are
  * refused: the rename would replace them, or fail at the very end. */
 static aerie_status open_temporary(ae_gguf_writer *w, aerie_error *error)
@@ -361,9 +413,10 @@ static aerie_status open_temporary(ae_gguf_writer *w, aerie_error *error)
     char *name = ae_alloc(n, 1);
     if (!name) return ae_fail_memory(error, "a path", n);
     int fd = -1;
+    remove_stale(w->place, name);
     for (int i = 0; i < 100 && fd < 0; i++) {
         snprintf(name, n, "%s.%ld-%d.part", w->place, (long)getpid(), i);
-        fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = create_locked(name);
         if (fd < 0 && errno != EEXIST) break;
     }
     if (fd < 0) {
@@ -372,6 +425,7 @@ static aerie_status open_temporary(ae_gguf_writer *w, aerie_error *error)
         return status;
     }
     w->temporary = name;
+    w->lock = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     /* the owner first, since changing it may clear bits of the mode; without permission it stays the user's */
     const bool owned = !replaces || fchown(fd, there.st_uid, there.st_gid) == 0 || errno == EPERM;
     if (!owned || (replaces && fchmod(fd, there.st_mode & 07777) != 0)) {

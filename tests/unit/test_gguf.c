@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -275,6 +276,49 @@ static void test_copy(void **state)
         ae_gguf_close(to);
         ae_buf_free(&b);
     }
+}
+
+/* What a killed process left beside the file is removed by the next that writes it; files of living writers and others' stay. */
+static void test_killed_writer(void **state)
+{
+    (void)state;
+    aerie_error error;
+    ae_gguf_writer *living, *w;
+    static const char *const others[] = {"w.gguf.part", "w.gguf.1-.part", "ww.gguf.1-0.part"};
+    for (size_t i = 0; i < 3; i++) {
+        FILE *f = fopen(in_folder(others[i]), "wb");
+        assert_true(f && fclose(f) == 0);
+    }
+    assert_int_equal(mkdir(in_folder("w.gguf.1-0.part"), 0700), 0);
+    assert_ok(ae_gguf_writer_create(&living, in_folder("w.gguf"), &error));
+    assert_ok(ae_gguf_writer_begin(living, &error));
+    assert_int_equal(count_files(false), 5);
+    for (int closes = 0; closes < 2; closes++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            if (ae_gguf_writer_create(&w, in_folder("w.gguf"), &error) || ae_gguf_writer_begin(w, &error)) _exit(1);
+            if (closes && ae_gguf_writer_close(w, &error)) _exit(1);
+            raise(SIGKILL);
+        }
+        int how;
+        assert_true(child > 0 && waitpid(child, &how, 0) == child && WIFSIGNALED(how));
+        assert_int_equal(count_files(false), 6);
+        assert_ok(ae_gguf_writer_create(&w, in_folder("w.gguf"), &error));
+        assert_ok(ae_gguf_writer_begin(w, &error));
+        assert_int_equal(count_files(false), 6);
+        assert_ok(ae_gguf_writer_close(w, &error)); /* still locked */
+        ae_gguf_writer *third;
+        assert_ok(ae_gguf_writer_create(&third, in_folder("w.gguf"), &error));
+        assert_ok(ae_gguf_writer_begin(third, &error));
+        assert_int_equal(count_files(false), 7);
+        ae_gguf_writer_free(third);
+        ae_gguf_writer_free(w);
+        assert_int_equal(count_files(false), 5);
+    }
+    assert_ok(ae_gguf_writer_finish(living, &error));
+    ae_gguf_writer_free(living);
+    assert_int_equal(access(in_folder("w.gguf"), F_OK), 0);
+    assert_int_equal(rmdir(in_folder("w.gguf.1-0.part")), 0);
 }
 
 static void test_writer_misuse(void **state)
@@ -741,6 +785,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_round_trip, empty_folder),
         cmocka_unit_test_teardown(test_copy, empty_folder),
+        cmocka_unit_test_teardown(test_killed_writer, empty_folder),
         cmocka_unit_test_teardown(test_writer_misuse, empty_folder),
         cmocka_unit_test_teardown(test_write_fails, empty_folder),
         cmocka_unit_test(test_typed_reads),
