@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """plot.py - tables (Markdown) and plots (SVG, PNG) of what bench/peers.py --csv, aerie bench verify --csv and aerie bench
 spec --csv wrote, and plots of aerie bench study's study.csv, which comes with its tables. Those of spec are drawn by plot_spec.py,
-those of study by plot_study.py; one call takes files of one kind.
+those of study by plot_study.py, those of shapes by plot_shapes.py; one call takes files of one kind.
 
     aerie bench verify -m model.gguf --csv > run.csv && bench/plot.py -o results run.csv
     bench/plot.py -o results --command 'how it was made' verify.csv speed.csv
@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 
+import plot_shapes
 import plot_spec
 import plot_study
 
@@ -196,6 +197,9 @@ def main():
         return
     if plot_spec.is_spec(options.files, fail):
         plot_spec.main(options, markdown, quoted, draw, fail)
+        return
+    if plot_shapes.is_shapes(options.files, fail):
+        plot_shapes.main(options, markdown, quoted, draw, fail)
         return
     found, about = read(options.files)
     os.makedirs(options.out, exist_ok=True)

@@ -21,6 +21,8 @@ done
 # Each says in a comment, at the include or at the top, what aerie.h does not give it.
 internals="
 app/bench/bandwidth.c:base/os.h app/bench/bandwidth.c:base/pool.h
+app/bench/bench_shapes.c:backend/backend.h app/bench/bench_shapes.c:base/os.h app/bench/bench_shapes.c:base/pool.h
+app/bench/bench_shapes.c:quant/types.h
 app/common/cpus.c:base/os.h
 app/common/options.h:api_test.h
 app/common/version.c:backend/cpu/kernels.h app/common/version.c:formats/gguf.h

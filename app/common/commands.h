@@ -24,6 +24,7 @@ int app_bench_speed(const app_options *options);
 int app_bench_verify(const app_options *options);
 int app_bench_spec(const app_options *options);
 int app_bench_study(const app_options *options);
+int app_bench_shapes(const app_options *options);
 int app_bench_logits(const app_options *options);
 int app_train_data(const app_options *options);
 

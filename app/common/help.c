@@ -281,13 +281,13 @@ void app_print_completion(void)
               "        return\n"
               "    fi\n"
               "    if [ \"$command\" = bench ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
-              "        COMPREPLY=($(compgen -W 'speed verify spec logits' -- \"$word\"))\n"
+              "        COMPREPLY=($(compgen -W 'speed verify spec study shapes logits' -- \"$word\"))\n"
               "        return\n"
               "    fi\n"
               "    if [ \"$command\" = help ]; then\n"
               "        COMPREPLY=($(compgen -W '");
     print_first_words();
-    app_print("bench speed verify spec logits --all");
+    app_print("bench speed verify spec study shapes logits --all");
     for (size_t i = 0; i < n_topics; i++) app_print(" %s", topics[i].name);
     app_print("' -- \"$word\"))\n"
               "        return\n"
@@ -380,7 +380,7 @@ void app_print_completion_zsh(void)
               "    fi\n"
               "    if [[ $command == bench ]]; then\n"
               "        if (( CURRENT == 3 )); then\n"
-              "            compadd speed verify spec logits\n"
+              "            compadd speed verify spec study shapes logits\n"
               "            return\n"
               "        fi\n"
               "        command=\"bench $words[3]\"\n"
@@ -428,7 +428,7 @@ void app_print_completion_fish(void)
         const app_command *c = app_command_at(i);
         const bool bench = strncmp(c->name, "bench ", 6) == 0;
         app_print("complete -c aerie -f -n '%s' -a %s -d '",
-                  bench ? "__fish_seen_subcommand_from bench; and not __fish_seen_subcommand_from speed verify spec logits"
+                  bench ? "__fish_seen_subcommand_from bench; and not __fish_seen_subcommand_from speed verify spec study shapes logits"
                         : "__fish_use_subcommand",
                   bench ? c->name + 6 : c->name);
         print_clause(c->summary, "");

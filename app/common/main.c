@@ -26,6 +26,7 @@ static int run_command(const app_options *options)
     case APP_BENCH_VERIFY: return app_bench_verify(options);
     case APP_BENCH_SPEC: return app_bench_spec(options);
     case APP_BENCH_STUDY: return app_bench_study(options);
+    case APP_BENCH_SHAPES: return app_bench_shapes(options);
     case APP_BENCH_LOGITS: return app_bench_logits(options);
     case APP_TRAIN_DATA: return app_train_data(options);
     default: return APP_USAGE;
@@ -58,8 +59,8 @@ static const app_command *find_command(int n, char **words, int *n_used)
     }
     if (!bench) app_unknown_command(words[0]);
     else if (n > 1 && what[0] != '-')
-        app_error(APP_USAGE, "'bench' measures speed, verify, spec, study or logits; found '%s'", what);
-    else app_error(APP_USAGE, "'bench' needs to know what to measure: speed, verify, spec or logits");
+        app_error(APP_USAGE, "'bench' measures speed, verify, spec, study, shapes or logits; found '%s'", what);
+    else app_error(APP_USAGE, "'bench' needs to know what to measure: speed, verify, spec, study, shapes or logits");
     return NULL;
 }
 

@@ -32,13 +32,14 @@ enum {
     APP_BENCH_LOGITS = 1u << 14,
     APP_TRAIN_DATA = 1u << 15,
     APP_BENCH_STUDY = 1u << 16,
+    APP_BENCH_SHAPES = 1u << 17,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS | APP_BENCH_STUDY)
 #define APP_JUDGES (APP_PERPLEXITY | APP_IMATRIX) /* reads a text in windows */
 #define APP_GENERATES (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE | APP_JUDGES) /* has a session */
 #define APP_LOADS (APP_GENERATES | APP_EMBED) /* weights, and runs threads */
-#define APP_THREADS (APP_LOADS | APP_QUANTIZE)
+#define APP_THREADS (APP_LOADS | APP_QUANTIZE | APP_BENCH_SHAPES)
 #define APP_READS (APP_LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT) /* takes -m */
 
 typedef struct app_command {
@@ -213,6 +214,9 @@ typedef struct app_options {
     bool quick;                                          /* bench study */
     app_numbers contexts, rows, spec_types;              /* bench */
     const char *ids_file;                                /* bench logits */
+    const char *shapes_types;                            /* bench shapes */
+    app_numbers shapes_in, shapes_out, shapes_rows;      /* bench shapes */
+    bool shapes_models;                                  /* bench shapes */
     const char *output_type, *embedding_type;            /* quantize */
     app_texts tensor_types;                              /* quantize: PATTERN=TYPE */
     bool pure, leave_output, allow_requantize, dry_run;  /* quantize */

@@ -149,6 +149,14 @@ static const app_command commands[] = {
      "A file that is quantized already is quantized again: begin with F16 or Q8_0 where that matters.\n"
      "\n"
      "  aerie bench study -m model-f16.gguf -md model-eagle3.gguf -o study --prompts bench/prompts\n"},
+    {APP_BENCH_SHAPES, "bench shapes", "", "what products with matrices of each shape cost",
+     "Measures T(n), the time of a product over n rows, for matrices of n_in columns and n_out rows that come from memory, in\n"
+     "all combinations of --types, --n-in and --n-out, beside the read bandwidth of the machine. 'share' is the part of that\n"
+     "bandwidth at which the first of -n reads its weights. --models measures the matrices of twenty published models\n"
+     "instead, those that share an input together. Needs no model file. bench/plot.py draws what --csv prints.\n"
+     "\n"
+     "  aerie bench shapes --types q4_0 --csv > shapes.csv\n"
+     "  aerie bench shapes --models --types q4_k -n 1\n"},
     {APP_BENCH_LOGITS, "bench logits", "", "raw logits of token windows",
      "Reads windows of token ids, one per line. For every token of every window it writes one row of\n"
      "n_vocab little-endian float32 logits to standard output. Each window starts at position 0.\n"
@@ -220,7 +228,7 @@ static const app_option options[] = {
      "type of the cached keys and values: f16, or q8_0 for half the memory and faster long contexts"},
     {"-ctk --cache-type-k", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
     {"-ctv --cache-type-v", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
-    {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT, AT(model_params.cpu_level), 0, 0, "Model",
+    {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT | APP_BENCH_SHAPES, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
      "(default: the best there is)"},
 
@@ -654,14 +662,20 @@ static const app_option options[] = {
     {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(rows), 1, 4096, "Bench", "numbers of rows per pass"},
     {"--contexts", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(contexts), 0, 1 << 24, "Bench",
      "numbers of cached positions before the rows"},
-    {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | COMPARES, AT(n_repetitions), 1, 1000,
-     "Bench", "number of repetitions"},
+    {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | COMPARES | APP_BENCH_SHAPES,
+     AT(n_repetitions), 1, 1000, "Bench", "number of repetitions"},
     {"--types", "LIST", APP_TEXT, APP_BENCH_STUDY, AT(study_types), 0, 0, "Bench",
      "quantizations, as of aerie quantize; 'as-is': the file as it is (default: F16,Q8_0,Q6_K,Q4_K_M,Q4_0,Q3_K_M,Q2_K; with "
      "--quick Q8_0,Q4_0)"},
     {"-o --output", "DIR", APP_TEXT, APP_BENCH_STUDY, AT(study_output), 0, 0, "Bench",
      "folder for figures and tables, made if need be (default: study)"},
     {"--quick", NULL, APP_FLAG, APP_BENCH_STUDY, AT(quick), 0, 0, "Bench", "a first impression in minutes"},
+    {"--types", "LIST", APP_TEXT, APP_BENCH_SHAPES, AT(shapes_types), 0, 0, "Bench", "tensor types of the matrices"},
+    {"--n-in", "LIST", APP_NUMBERS, APP_BENCH_SHAPES, AT(shapes_in), 32, 1 << 20, "Bench", "columns of the matrices"},
+    {"--n-out", "LIST", APP_NUMBERS, APP_BENCH_SHAPES, AT(shapes_out), 1, 1 << 20, "Bench", "rows of the matrices"},
+    {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_SHAPES, AT(shapes_rows), 1, 4096, "Bench", "numbers of rows of a product"},
+    {"--models", NULL, APP_FLAG, APP_BENCH_SHAPES, AT(shapes_models), 0, 0, "Bench",
+     "the matrices of twenty published models from 135M to 70B"},
     {"--in-turns", NULL, APP_FLAG, APP_BENCH_SPEC, AT(in_turns), 0, 0, "Bench",
      "plain decoding and each drafter run pass by pass in turns: fair on a machine that also does other things"},
     {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(ids_file), 0, 0, "Bench",
@@ -683,11 +697,11 @@ static const app_option options[] = {
      "print token ids instead of text, one line per prompt; tokenize always does"},
     {"--jsonl --json-lines", NULL, APP_FLAG, APP_RUN, AT(jsonl), 0, 0, "Output",
      "print one line of JSON per answer, in the order of the prompts, as soon as it is complete"},
-    {"--json", NULL, APP_FLAG, (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA | APP_SERVE)) | APP_QUANTIZE | APP_PULL, AT(json), 0,
-     0,
+    {"--json", NULL, APP_FLAG,
+     (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA | APP_SERVE)) | APP_QUANTIZE | APP_PULL | APP_BENCH_SHAPES, AT(json), 0, 0,
      "Output",
      "print one JSON object"},
-    {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC, AT(csv), 0, 0, "Output",
+    {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_SHAPES, AT(csv), 0, 0, "Output",
      "print comma-separated values"},
     {"--logprobs --n-probs", "N", APP_U32, APP_RUN, AT(n_logprobs), 0, AERIE_MAX_LOGPROBS, "Output",
      "with --json: add the log-probabilities of each token and of the N likeliest, before sampling; 0: none"},
@@ -698,9 +712,9 @@ static const app_option options[] = {
      "do not read or write the chat's input history ($XDG_STATE_HOME/aerie/history)"},
     {"--stats", NULL, APP_FLAG, APP_RUN, AT(stats), 0, 0, "Output",
      "print timing and acceptance figures on standard error at the end"},
-    {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE | APP_PULL, AT(verbose), 0, 0, "Output",
+    {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE | APP_PULL | APP_BENCH_SHAPES, AT(verbose), 0, 0, "Output",
      "print more on standard error"},
-    {"-q --quiet --log-disable", NULL, APP_FLAG, ALL | APP_QUANTIZE | APP_PULL, AT(quiet), 0, 0, "Output",
+    {"-q --quiet --log-disable", NULL, APP_FLAG, ALL | APP_QUANTIZE | APP_PULL | APP_BENCH_SHAPES, AT(quiet), 0, 0, "Output",
      "print only errors on standard error"},
 };
 

@@ -52,8 +52,8 @@ static void wrong_command_lines(void **state)
         {"zzzzzzzzzzzzzzzzzz", "unknown command", "tokenize"},
         {"speed", "unknown command", "'bench speed'"},
         {"-m x", "a command comes before", "run"},
-        {"bench", "speed, verify, spec or logits", ""},
-        {"bench fast", "speed, verify, spec or logits", "'fast'"},
+        {"bench", "speed, verify, spec, study, shapes or logits", ""},
+        {"bench fast", "speed, verify, spec, study, shapes or logits", "'fast'"},
         {"help nothing", "unknown command", ""},
         {"run", "needs a model", "-m FILE"},
         {"run -m", "-m needs a value", "FILE"},
@@ -97,6 +97,8 @@ static void wrong_command_lines(void **state)
         {"bench speed -p 0 -n 0 -m x", "nothing to measure", ""},
         {"bench spec --spec-types ngram,foo", "takes one of", "'foo'"},
         {"bench logits -m x", "--ids-file", ""},
+        {"bench shapes --types q4_0,i8", "--types takes a list of tensor types", "'q4_0,i8'"},
+        {"bench shapes --types ''", "--types takes a list of tensor types", "''"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli("$A %s", cases[i].line);

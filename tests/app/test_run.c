@@ -238,6 +238,18 @@ static void bench_tools(void **state)
     assert_int_equal(json_array_size(json_object_get(json, "prefill")), 2);
     assert_true(json_real_value(json_object_get(json, "bandwidth_gbs")) > 0);
     json_decref(json);
+    cli("$A bench shapes --types Q4_0,q4_k --n-in 96,256 --n-out 600 -n 1,3 -r 1 --json"); /* q4_k has no rows of 96 */
+    json = json_loads(cli_last.out, 0, NULL);
+    const json_t *shapes = json_object_get(json, "shapes"), *last = json_array_get(shapes, 5);
+    assert_int_equal(json_array_size(shapes), 2 * (2 + 1));
+    assert_string_equal(json_string_value(json_object_get(last, "type")), "q4_K");
+    assert_int_equal(json_integer_value(json_object_get(last, "n")), 3);
+    assert_int_equal(json_integer_value(json_object_get(last, "bytes")) % 64, 0);
+    assert_true(json_real_value(json_object_get(last, "of_bandwidth")) > 0);
+    assert_non_null(strstr(cli_last.err, "of the type: 1\n"));
+    json_decref(json);
+    cli("$A bench shapes --types f32 --n-in 1048576 --n-out 1048576 --csv");
+    cli_refused(1, "4.00 TiB", "--n-out");
     cli("$A bench spec -m m.gguf -no-cnv -n 8 -r 1 --temp 0 --spec-types ngram,oracle,random -p 'a b a b a b' --csv");
     assert_int_equal(cli_last.status, 0);
     assert_null(strstr(cli_last.out, ",NO"));
