@@ -65,7 +65,7 @@ static void check(uint32_t type, uint32_t n_out, uint32_t n_in, const uint8_t *p
     const uint32_t n = (n_out + AE_PANEL - 1) / AE_PANEL;
     if (cut > n) cut = n;
     ae_pack_panels_generic(type, plain, n_out, n_in, &want.packed, 0, n);
-    ae_pack_panels(type, plain, n_out, n_in, &got.packed, cut, n);
+    ae_pack_panels(type, plain + cut * AE_PANEL * ae_type_row_bytes(type, n_in), n_out, n_in, &got.packed, cut, n);
     ae_pack_panels(type, plain, n_out, n_in, &got.packed, 0, cut);
     /* the scales of a panel may end in padding that is never written: both were filled with the same bytes */
     if (memcmp(want.packed.codes, got.packed.codes, want.code_bytes + GUARD))
@@ -76,11 +76,41 @@ static void check(uint32_t type, uint32_t n_out, uint32_t n_in, const uint8_t *p
     form_free(&got);
 }
 
+/* Every block has a place of its own, steps lead from each to the next, and runs that are not shared are those of one row. */
+static void test_places(void **state)
+{
+    (void)state;
+    const uint32_t ins[] = {1, 2, 3, 7, 8, 18, 20, 28, 30, 32, 48, 63, 64, 65, 72, 96, 128, 160, 255, 256, 257, 320, 432};
+    const uint32_t panels[] = {1, 2, 3, 4, 7, 14, 15, 33, 64, 257};
+    static uint8_t seen[432 * 257];
+    for (size_t i = 0; i < sizeof ins / sizeof ins[0]; i++)
+        for (size_t k = 0; k < sizeof panels / sizeof panels[0]; k++) {
+            ae_packed p;
+            assert_true(ae_pack_plan(AE_TYPE_Q4_0, panels[k] * AE_PANEL - 3, ins[i] * 32, &p));
+            assert_int_equal(p.n_panels, panels[k]);
+            const size_t n = (size_t)ins[i] * panels[k];
+            assert_int_equal(p.code_stride * panels[k], n * 256);
+            memset(seen, 0, n);
+            for (uint32_t panel = 0; panel < panels[k]; panel++)
+                for (uint32_t b = 0; b < ins[i]; b++) {
+                    const ae_run run = ae_run_of(&p, ins[i], panel, b);
+                    const size_t place = ae_run_place(&run);
+                    assert_true(run.at < run.n && place >= run.first && place < run.first + run.n && place < n);
+                    assert_int_equal(seen[place]++, 0);
+                    assert_int_equal(run.last, run.first + run.n == n);
+                    ae_run next = run;
+                    ptrdiff_t walked = (ptrdiff_t)place;
+                    for (uint32_t s = 0; s < 5 && ++next.at < run.n; s++)
+                        assert_int_equal(walked += ae_run_step(&run, s % 4), ae_run_place(&next));
+                }
+        }
+}
+
 /* Every packed type; the unpackers take any bytes. */
 static void test_same_bytes(void **state)
 {
     (void)state;
-    const uint32_t outs[] = {1, 15, 16, 17, 32, 45, 100}, ins[] = {32, 64, 96, 128, 256, 512, 768, 1024, 2144, 2304};
+    const uint32_t outs[] = {1, 15, 16, 17, 32, 45, 100, 300}, ins[] = {32, 64, 96, 128, 256, 512, 768, 1024, 2144, 2304};
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         if (!is_packed(type)) continue;
         for (size_t o = 0; o < sizeof outs / sizeof outs[0]; o++)
@@ -152,7 +182,7 @@ static int bench(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_places), cmocka_unit_test(test_same_bytes),
         cmocka_unit_test(test_every_scale),
     };
     if (argc > 1 && !strcmp(argv[1], "--bench")) return bench();

@@ -90,25 +90,13 @@ aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *s
     return status;
 }
 
-/* The form of a weight, with other memory. */
-static ae_packed packed_at(const ae_weight *w, uint8_t *codes, uint8_t *scales)
-{
-    ae_packed p = w->packed;
-    p.codes = codes;
-    p.scales = scales;
-    return p;
-}
-
 void ae_cpu_weight_fill(ae_backend *backend, ae_weight *w, const void *rows, uint32_t first, uint32_t n)
 {
     (void)backend;
     AE_ASSERT(first % AE_PANEL == 0 && n <= w->n_out - first && (n % AE_PANEL == 0 || first + n == w->n_out));
     if (w->own) memcpy(w->own + first * w->row_bytes, rows, n * w->row_bytes);
     if (!w->packed.codes) return;
-    const size_t panel = first / AE_PANEL;
-    const ae_packed p = packed_at(w, w->packed.codes + panel * w->packed.code_stride,
-                                  w->packed.scales + panel * w->packed.scale_stride);
-    ae_pack_panels(w->type, rows, n, w->n_in, &p, 0, ae_weight_n_panels(n));
+    ae_pack_panels(w->type, rows, w->n_out, w->n_in, &w->packed, first / AE_PANEL, ae_weight_n_panels(first + n));
 }
 
 void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight)
@@ -137,7 +125,9 @@ void ae_weight_multiply(const ae_weight *w, const ae_act *act, const ae_mm_out *
         return;
     }
     ae_weight one = *w; /* its first and only panel is the one in scratch */
-    one.packed = packed_at(w, panel, panel + w->packed.code_stride);
+    one.packed.codes = panel;
+    one.packed.scales = panel + w->packed.code_stride;
+    one.packed.n_panels = 1;
     for (uint32_t o = begin; o < end; o += AE_PANEL) {
         ae_mm_out to = *out;
         to.y += o;

@@ -81,7 +81,7 @@ static inline uint32_t ae_act_pair_rows(const ae_act *act)
 
 /* P16: panels of 16 output rows (the last one padded with zero weights). Two streams per panel, both
  * in ascending k, but for the places of blocks:
- *   codes   per 32 k a block of code_bits * 64 bytes, at ae_block_place(). Group g holds k = 4g .. 4g + 3, j = k % 4:
+ *   codes   per 32 k a block of code_bits * 64 bytes, at ae_run_place(). Group g holds k = 4g .. 4g + 3, j = k % 4:
  *             8 bits: byte [g * 64 + row * 4 + j]
  *             4 bits: byte [v * 64 + row * 4 + j] has group 2v in its low nibble, 2v + 1 in its high one
  *             5 bits: as 4, then 64 bytes: bit g of byte [row * 4 + j] is bit 4 of the code
@@ -102,28 +102,63 @@ typedef struct ae_packed {
     bool has_lut;       /* 4-bit indices of unevenly spaced codes */
     uint8_t lut[16];
     uint32_t n_units;   /* per row */
-    size_t code_stride, scale_stride; /* bytes per panel; its codes may end in up to three blocks that are never read */
+    uint32_t n_panels, run_panels;    /* all of codes; those that share a run (ae_run_panels) */
+    size_t code_stride, scale_stride; /* bytes per panel; a panel's codes stand anywhere in its run */
     uint8_t *codes;     /* [n_panels][code_stride], 64-byte aligned */
     uint8_t *scales;    /* [n_panels][scale_stride], 64-byte aligned */
 } ae_packed;
 
-/* Blocks of a panel's codes do not stand in ascending k but in runs of AE_RUN (a last one takes what is left), and in a run
- * first all whose number is 0 mod 4, then 1, 2, 3. So a walk with ascending k reads four places in turn, of 4-bit codes four
- * pages of memory. Processors fetch ahead inside a page only, and few lines of each: read so, memory gave two cores of a
- * Sapphire Rapids VM 41 to 43 GB/s, a page after the other 25 to 28. More places gained nothing, shorter runs lost. */
-#define AE_RUN 64 /* 2048 k */
+/* Blocks of codes do not stand in ascending k, panel after panel, but in runs, and in a run first all whose number is 0 mod 4,
+ * then 1, 2, 3. So a walk reads four places in turn, of 4-bit codes four pages of memory. Processors fetch ahead inside
+ * a page only, and few lines of each: read so, memory gave two cores of a Sapphire Rapids VM 41 to 43 GB/s, a page after the
+ * other 25 to 28. More places gained nothing, shorter runs lost. So short rows share a run: several panels, in the
+ * order in which they are walked (same VM, AVX-512, Q4_0, one row, speed over that with a run for each panel: columns 256
+ * 1.3, 576 1.3, 1024 1.15; with 64 blocks in a shared run half of the gain at 576). */
+#define AE_RUN 64          /* 2048 k, for rows of whole runs */
+#define AE_RUN_SHARED 256  /* blocks at most, for others, but no less than a row */
 
-/* From block i of a row of n to block i + 1 of the same four, in blocks. */
-static inline uint32_t ae_block_part(uint32_t n, uint32_t i)
+/* Panels that share a run, for rows of n blocks. */
+static inline uint32_t ae_run_panels(uint32_t n)
 {
-    const uint32_t left = n - i / AE_RUN * AE_RUN;
-    return left < AE_RUN ? (left + 3) / 4 : AE_RUN / 4;
+    return n % AE_RUN && n < AE_RUN_SHARED ? AE_RUN_SHARED / n : 1;
 }
 
-/* Where block i of a row of n stands, in blocks. */
-static inline uint32_t ae_block_place(uint32_t n, uint32_t i)
+/* Where a block stands: its run, and its number in it. */
+typedef struct ae_run {
+    size_t first;   /* block of the weight's codes with which the run begins */
+    uint32_t n, at; /* blocks of the run; 0 to n - 1 */
+    bool last;      /* of the weight */
+} ae_run;
+
+static inline ae_run ae_run_of(const ae_packed *p, uint32_t n_blocks, uint32_t panel, uint32_t block)
 {
-    return i / AE_RUN * AE_RUN + i % 4 * ae_block_part(n, i) + i % AE_RUN / 4;
+    if (n_blocks % AE_RUN == 0) {
+        const uint32_t at = block % AE_RUN, begin = block - at;
+        return (ae_run){(size_t)panel * n_blocks + begin, AE_RUN, at, panel + 1 == p->n_panels && begin + AE_RUN == n_blocks};
+    }
+    const uint32_t in = panel % p->run_panels, begin = panel - in, left = p->n_panels - begin;
+    const uint32_t n = left < p->run_panels ? left : p->run_panels;
+    return (ae_run){(size_t)begin * n_blocks, n * n_blocks, in * n_blocks + block, n == left};
+}
+
+/* Blocks of part i of 4 of a run. */
+static inline uint32_t ae_run_part(const ae_run *run, uint32_t i)
+{
+    return run->n / 4 + (i < run->n % 4);
+}
+
+/* Where the block of a run stands among the weight's codes, in blocks. */
+static inline size_t ae_run_place(const ae_run *run)
+{
+    const uint32_t i = run->at % 4, more = run->n % 4;
+    return run->first + i * (run->n / 4) + (i < more ? i : more) + run->at / 4;
+}
+
+/* From the block of a run to the one i after it, less that from i + 1: so many blocks are in between. */
+static inline ptrdiff_t ae_run_step(const ae_run *run, uint32_t i)
+{
+    const uint32_t part = (run->at + i) % 4;
+    return part < 3 ? (ptrdiff_t)ae_run_part(run, part) : (ptrdiff_t)ae_run_part(run, 3) + 1 - (ptrdiff_t)run->n;
 }
 
 #define AE_MM_SCRATCH ((size_t)8 << 10) /* bytes that a product may need for itself */
@@ -485,8 +520,8 @@ void ae_act_tile_needed(ae_act *act, const ae_act_need *need, uint32_t begin, ui
 
 /* The packed form of a type: fills all but codes and scales; false if the type is not packed. */
 bool ae_pack_plan(uint32_t type, uint32_t n_out, uint32_t n_in, ae_packed *packed);
-/* Pack panels [begin, end) of rows in the file's layout into packed->codes and ->scales. _generic: through the integer
- * view, the definition. */
+/* Pack panels [begin, end) into packed->codes and ->scales, of a weight of n_out rows; plain: the rows of these panels in the
+ * file's layout. _generic: through the integer view, the definition. */
 void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in, const ae_packed *packed,
                             uint32_t begin, uint32_t end);
 void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in, const ae_packed *packed,

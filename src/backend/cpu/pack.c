@@ -51,7 +51,9 @@ bool ae_pack_plan(uint32_t type, uint32_t n_out, uint32_t n_in, ae_packed *packe
     } else {
         scale_bytes = (size_t)(1 + packed->has_min) * AE_PANEL * 4 + (size_t)packed->n_sub * AE_PANEL * (1 + packed->has_min);
     }
-    packed->code_stride = ((size_t)n_in / 32 + 3) / 4 * 4 * packed->code_bits * 64;
+    packed->n_panels = (n_out + AE_PANEL - 1) / AE_PANEL;
+    packed->run_panels = ae_run_panels(n_in / 32);
+    packed->code_stride = (size_t)n_in / 32 * packed->code_bits * 64;
     packed->scale_stride = ((size_t)packed->n_units * scale_bytes + 63) & ~(size_t)63;
     return true;
 }
@@ -122,28 +124,33 @@ static uint8_t *put_256(const ae_packed *p, const ae_unit *unit, uint32_t row, u
     return at;
 }
 
+static uint8_t *place_of(const ae_packed *p, uint32_t n_blocks, uint32_t panel, uint32_t block)
+{
+    const ae_run run = ae_run_of(p, n_blocks, panel, block);
+    return p->codes + ae_run_place(&run) * p->code_bits * 64;
+}
+
 void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in,
                             const ae_packed *p, uint32_t begin, uint32_t end)
 {
     const bool wide = ae_type_get(type)->dot == AE_DOT_256;
     const uint32_t size = wide ? 256 : 32, n_blocks = n_in / 32;
-    const size_t row_bytes = ae_type_row_bytes(type, n_in), block = (size_t)p->code_bits * 64;
+    const size_t row_bytes = ae_type_row_bytes(type, n_in);
     uint8_t index[256] = {0};
     for (int i = 15; p->has_lut && i >= 0; i--) index[(uint8_t)(p->lut[i] - p->zero)] = (uint8_t)i;
     /* Units outside, rows inside: the 16 rows of a unit are written while its lines are in L1. */
     for (uint32_t panel = begin; panel < end; panel++) {
-        uint8_t *codes = p->codes + panel * p->code_stride, *scales = p->scales + panel * p->scale_stride;
+        uint8_t *scales = p->scales + panel * p->scale_stride;
         for (uint32_t u = 0; u < p->n_units; u++) {
             uint8_t *next = scales;
             for (uint32_t row = 0; row < AE_PANEL; row++) {
                 const uint32_t o = panel * AE_PANEL + row;
                 ae_unit unit;
-                if (o < n_out) ae_unit_unpack(type, plain + o * row_bytes, u, &unit);
+                if (o < n_out) ae_unit_unpack(type, plain + (o - begin * AE_PANEL) * row_bytes, u, &unit);
                 else memset(&unit, 0, sizeof unit);
                 to_stored(p, index, unit.code, size);
                 for (uint32_t b = 0; b < size / 32; b++)
-                    put_codes(p->code_bits, unit.code + 32 * b, row,
-                              codes + ae_block_place(n_blocks, u * (size / 32) + b) * block);
+                    put_codes(p->code_bits, unit.code + 32 * b, row, place_of(p, n_blocks, panel, u * (size / 32) + b));
                 next = wide ? put_256(p, &unit, row, scales) : put_32(p, &unit, row, scales);
             }
             scales = next;
@@ -153,14 +160,14 @@ void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out,
 
 /* A packer knows nothing of where blocks stand: it gets a place for all of a unit. */
 static uint8_t *pack_unit(ae_pack_unit_fn *pack, const ae_packed *p, uint32_t n_blocks, const uint8_t *from, size_t row_bytes,
-                          uint32_t u, uint8_t *codes, uint8_t *scales)
+                          uint32_t panel, uint32_t u, uint8_t *scales)
 {
     const size_t block = (size_t)p->code_bits * 64;
     const uint32_t n = n_blocks / p->n_units;
-    if (n == 1) return pack(from, row_bytes, codes + ae_block_place(n_blocks, u) * block, scales);
+    if (n == 1) return pack(from, row_bytes, place_of(p, n_blocks, panel, u), scales);
     uint8_t unit[AE_PANEL * 256];
     scales = pack(from, row_bytes, unit, scales);
-    for (uint32_t b = 0; b < n; b++) memcpy(codes + ae_block_place(n_blocks, u * n + b) * block, unit + b * block, block);
+    for (uint32_t b = 0; b < n; b++) memcpy(place_of(p, n_blocks, panel, u * n + b), unit + b * block, block);
     return scales;
 }
 
@@ -172,10 +179,11 @@ void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_
     const uint32_t whole = n_out / AE_PANEL < end ? n_out / AE_PANEL : end;
     uint32_t panel = begin;
     for (; pack && panel < whole; panel++) {
-        const uint8_t *from = plain + (size_t)panel * AE_PANEL * row_bytes;
-        uint8_t *codes = p->codes + panel * p->code_stride, *scales = p->scales + panel * p->scale_stride;
+        const uint8_t *from = plain + (size_t)(panel - begin) * AE_PANEL * row_bytes;
+        uint8_t *scales = p->scales + panel * p->scale_stride;
         for (uint32_t u = 0; u < p->n_units; u++, from += unit_bytes)
-            scales = pack_unit(pack, p, n_in / 32, from, row_bytes, u, codes, scales);
+            scales = pack_unit(pack, p, n_in / 32, from, row_bytes, panel, u, scales);
     }
-    if (panel < end) ae_pack_panels_generic(type, plain, n_out, n_in, p, panel, end);
+    if (panel < end)
+        ae_pack_panels_generic(type, plain + (size_t)(panel - begin) * AE_PANEL * row_bytes, n_out, n_in, p, panel, end);
 }
