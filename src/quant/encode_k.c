@@ -16,6 +16,7 @@
 typedef struct signed_form {
     const ae_fit_codes *codes;
     int n_sub, sub_lo, sub_hi; /* elements per sub-block; range of sub */
+    bool by_square;            /* without importance, errors weigh by the square of the weight: large weights count most */
 } signed_form;
 
 static float signed_error(const signed_form *form, const float *x, const float *w, float scale)
@@ -61,7 +62,9 @@ static uint16_t fit_signed(const signed_form *form, const float *input, const fl
     float x[256], w[256], scale[16], extreme = 0.0f;
     int n_subs = 256 / form->n_sub, step = form->n_sub;
     ae_encode_clean(input, 256, AE_ENCODE_LIMIT, x);
-    ae_encode_weigh(importance, 256, w);
+    const bool by_square = !importance && form->by_square;
+    for (int e = 0; e < 256 && by_square; e++) w[e] = x[e] * x[e];
+    ae_encode_weigh(by_square ? w : importance, 256, w);
     for (int i = 0; i < n_subs; i++) {
         scale[i] = ae_fit_scale(form->codes, x + step * i, w + step * i, step, unit->code + step * i);
         if (fabsf(scale[i]) > fabsf(extreme)) extreme = scale[i];
@@ -226,7 +229,7 @@ void ae_encode_q2_k(const float *x, const float *importance, void *blocks, size_
 void ae_encode_q3_k(const float *x, const float *importance, void *blocks, size_t n)
 {
     static const ae_fit_codes codes = {NULL, NULL, -4, 3, 3.0f, 0.125f, 17, true};
-    static const signed_form form = {&codes, 16, -32, 31};
+    static const signed_form form = {&codes, 16, -32, 31, true};
     uint8_t *out = blocks;
     ae_unit unit;
     for (size_t i = 0; i < n / 256; i++, out += sizeof(ae_block_q3_k)) {
@@ -279,7 +282,7 @@ void ae_encode_q5_k(const float *x, const float *importance, void *blocks, size_
 void ae_encode_q6_k(const float *x, const float *importance, void *blocks, size_t n)
 {
     static const ae_fit_codes codes = {NULL, NULL, -32, 31, -32.9f, 0.1f, 19, false};
-    static const signed_form form = {&codes, 16, -128, 127};
+    static const signed_form form = {&codes, 16, -128, 127, false};
     uint8_t *out = blocks;
     ae_unit unit;
     for (size_t i = 0; i < n / 256; i++, out += sizeof(ae_block_q6_k)) {
@@ -296,7 +299,7 @@ void ae_encode_q6_k(const float *x, const float *importance, void *blocks, size_
 
 void ae_encode_iq4_xs(const float *x, const float *importance, void *blocks, size_t n)
 {
-    static const signed_form form = {&ae_fit_iq4, 32, -32, 31};
+    static const signed_form form = {&ae_fit_iq4, 32, -32, 31, false};
     uint8_t *out = blocks;
     ae_unit unit;
     for (size_t i = 0; i < n / 256; i++, out += sizeof(ae_block_iq4_xs)) {
