@@ -13,6 +13,7 @@
 #define PROBE_SHARE 8     /* the first drafts are one level for one sequence in so many, ... */
 #define PROBE_EVERY 4     /* ... and come every so many rounds until their price is known */
 #define INTEREST 0.012 /* of a plain pass, that each pass pays into a book; each failed trial after the first halves it, ... */
+#define SEVERAL 1.5       /* several networks together get so much more than one */
 #define MOST_FAILED 4     /* ... as long as these are no more */
 #define CREDIT_FIRST 0.5 /* each kind: a short answer is not much slower for having tried both */
 #define CREDIT_MOST 2.0
@@ -45,7 +46,7 @@ aerie_status ae_controller_init(ae_controller *c, const ae_controller_options *o
     c->offers.credit = CREDIT_FIRST;
     ae_contest_init(c);
     for (uint32_t i = 0; i < c->options.n_networks; i++)
-        c->networks[i].book.credit = CREDIT_FIRST / (i ? c->options.n_networks : 1);
+        c->networks[i].book.credit = CREDIT_FIRST;
     c->drift = c->plain_drift = 1;
     const size_t n_nodes = (size_t)options->n_seqs * AE_TREE_MAX;
     c->nodes = ae_alloc(n_nodes, sizeof *c->nodes);
@@ -299,10 +300,11 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
     const bool known = result->used[AE_KIND_DRAFT] || ae_times_trusted(ae_curve_times(&c->net->first, 1), c->clock);
     if (!c->plain && !c->probing && known) ae_contest_saw(c, tokens, passes);
     if (c->net->ratios.n_seen && !network->n_warming) gain[AE_KIND_DRAFT] -= upkeep; /* it had its chance */
+    const double interest = INTEREST * (c->options.n_networks > 1 ? SEVERAL / c->options.n_networks : 1);
     enter(&c->offers, result->used[AE_KIND_OFFER], gain[AE_KIND_OFFER], INTEREST, 0);
     for (uint32_t i = 0; i < c->options.n_networks; i++) {
         const bool own = &c->networks[i] == c->net, used = own && result->used[AE_KIND_DRAFT];
-        enter(&c->networks[i].book, used, own ? gain[AE_KIND_DRAFT] : 0, INTEREST / c->options.n_networks, c->options.n_warm);
+        enter(&c->networks[i].book, used, own ? gain[AE_KIND_DRAFT] : 0, interest, c->options.n_warm);
     }
 }
 
