@@ -428,7 +428,8 @@ void app_print_completion_fish(void)
         const app_command *c = app_command_at(i);
         const bool bench = strncmp(c->name, "bench ", 6) == 0;
         app_print("complete -c aerie -f -n '%s' -a %s -d '",
-                  bench ? "__fish_seen_subcommand_from bench; and not __fish_seen_subcommand_from speed verify spec study shapes logits"
+                  bench ? "__fish_seen_subcommand_from bench; "
+                          "and not __fish_seen_subcommand_from speed verify spec study shapes logits"
                         : "__fish_use_subcommand",
                   bench ? c->name + 6 : c->name);
         print_clause(c->summary, "");
