@@ -77,8 +77,8 @@ def script(title, shapes, quoted):
     tics = lambda values: ", ".join(f"'{value}' {at}" for at, value in enumerate(values))
     return "$d << EOD\n" + "".join(f"{x} {y} {v:.3f}\n" for x, y, v in cells if v is not None) + f"""EOD
 set title {quoted(title)} noenhanced
-set xlabel 'columns (n_in)'
-set ylabel 'rows (n_out)'
+set xlabel 'columns (n_in)' noenhanced
+set ylabel 'rows (n_out)' noenhanced
 set xtics ({tics(columns)})
 set ytics ({tics(rows)})
 set xrange [-0.5:{len(columns) - 0.5}]
