@@ -688,6 +688,8 @@ typedef struct aerie_session_params {
     const aerie_adapter *const *adapters; /* [n_adapters] of the same model, that requests may use; the list is copied, the adapters
                                            * outlive the session */
     size_t n_adapters;
+    uint32_t max_pause; /* milliseconds that a pass should last at most while answers are generated: prompts that come in take
+                         * fewer rows of it, but together at least 16. Outputs do not depend on it. 0 = no bound */
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)

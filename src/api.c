@@ -433,6 +433,7 @@ aerie_status ae_api_resolve(const ae_model *model, const aerie_session_params *p
         {"the batch size", p->n_batch, 1, 1u << 16},
         {"the number of threads", p->n_threads, 1, 1024},
         {"the number of checkpoints", p->n_checkpoints, 0, 1024},
+        {"the longest pause", p->max_pause, 0, 3600000},
         {"the size of the KV cache", p->n_kv, 0, UINT32_MAX - AE_KV_PAGE},
         {"the draft length", p->spec.n_max, 1, AERIE_MAX_DRAFT},
         {"the shortest draft", p->spec.n_min, 0, AERIE_MAX_DRAFT},
@@ -713,7 +714,7 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     AE_TRY_GOTO(status, create_drafter(s, params->spec.type == AERIE_SPEC_AUTO, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
-    const ae_spec_options so = {.n_chunk = s->params.n_batch, .n_max = spec->n_max, .n_min = spec->n_min, .p_min = spec->p_min,
+    const ae_spec_options so = {.n_chunk = s->params.n_batch, .max_pause = s->params.max_pause * 1e-3, .n_max = spec->n_max, .n_min = spec->n_min, .p_min = spec->p_min,
                                 .shape = ae_api_shape(spec->tree), .n_nodes = spec->n_nodes, .top_k = spec->top_k,
                                 .fixed = s->test.fixed};
     AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);

@@ -53,6 +53,7 @@ void app_options_default(app_options *options)
                   .stuck = 120},
     };
     options->rope.freq_base = options->rope.factor = 0; /* as llama.cpp has "the file's" */
+    options->session.max_pause = 200;
     options->n_maxes = (app_numbers){{options->session.spec.n_max}, 1};
     options->trees = (app_numbers){{options->session.spec.tree}, 1};
 }
@@ -504,6 +505,7 @@ static int settle(app_options *options)
     const int bad_rope = settle_rope(options);
     if (bad_rope) return bad_rope;
     if (options->command->bit & APP_SERVE) options->session.n_seqs = options->serve.n_seqs;
+    else options->session.max_pause = 0; /* nobody watches: whole batches are faster */
     if (options->session.n_batch > options->n_batch_logical) options->session.n_batch = options->n_batch_logical;
     if (options->command->bit & APP_THREADS) {
         const int bad = app_cpus_settle(options);

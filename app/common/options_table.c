@@ -479,6 +479,9 @@ static const app_option options[] = {
      "memory for all loaded models and their sessions; the least recently used one makes room; 0: what the machine has"},
     {"--max-queue", "N", APP_U32, APP_SERVE, AT(serve.max_queue), 0, 1 << 20, "Server",
      "maximum number of requests that wait for one of the -np places; others get 503 and Retry-After"},
+    {"--max-pause", "MS", APP_U32, APP_SERVE, AT(session.max_pause), 0, 3600000, "Server",
+     "milliseconds that running answers may wait for their next token while prompts come in, which then take fewer rows of a pass, "
+     "but at least 16; 0: as long as a full batch takes"},
     {"--max-connections", "N", APP_U32, APP_SERVE, AT(serve.max_connections), 1, 1 << 16, "Server",
      "maximum number of open connections"},
     {"--max-connections-per-address", "N", APP_U32, APP_SERVE, AT(serve.max_per_address), 0, 1 << 16, "Server",

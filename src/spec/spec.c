@@ -208,6 +208,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
     }
     AE_TRY(ae_engine_pass(spec->engine, error));
     const double seconds = ae_engine_pass_seconds(spec->engine), share = seconds / (spec->n_active ? spec->n_active : 1);
+    if (spec->round.prompts) ae_spec_saw_prompts(spec, ae_engine_n_rows(spec->engine), seconds);
     if (spec->drafter)
         ae_controller_saw_pass(&spec->controller, &spec->round, ae_engine_n_rows(spec->engine), seconds);
     AE_TRY(ae_spec_walk(spec, error));

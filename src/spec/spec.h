@@ -22,6 +22,7 @@ typedef struct ae_spec ae_spec;
 
 typedef struct ae_spec_options {
     uint32_t n_chunk; /* prompt tokens of a slot per pass */
+    double max_pause; /* seconds of a pass with prompts in it while others decode; 0: any */
     uint32_t n_max, n_min;
     float p_min;
     ae_draft_shape shape;

@@ -71,6 +71,7 @@ struct ae_spec {
     int32_t *seen_rows;         /* [largest pass] */
     uint32_t n_pages_left;      /* of the KV cache, for trees: what no chunk of the pass needs */
     uint32_t n_tree_rows;       /* nodes that fit the pass */
+    double row_seconds;         /* a row's share of the last passes with prompts; 0: none yet */
 };
 
 /* ---- spec.c ---- */
@@ -92,6 +93,8 @@ static inline bool ae_spec_rests(const ae_spec *spec)
 /* What each slot brings to the pass: a chunk of what is pending. Room is kept for a tree on every slot that
  * decodes. */
 void ae_spec_plan(ae_spec *spec);
+/* How long a pass over prompts took, for the bound on pauses. */
+void ae_spec_saw_prompts(ae_spec *spec, uint32_t n_rows, double seconds);
 
 /* ---- spec_draft.c ---- */
 

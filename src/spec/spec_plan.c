@@ -70,6 +70,23 @@ static uint32_t cut_chunk(const ae_spec *spec, const spec_slot *s, uint32_t live
     return far < n ? far : n;
 }
 
+/* Rows that prompts may take of a pass in which others decode. */
+static uint32_t prompt_rows(const ae_spec *spec, uint32_t n_decoding)
+{
+    enum { LEAST = 16, UNKNOWN = 64 };
+    if (!n_decoding || spec->options.max_pause <= 0) return UINT32_MAX;
+    if (spec->row_seconds <= 0) return UNKNOWN;
+    const double n = spec->options.max_pause / spec->row_seconds - n_decoding;
+    return n < LEAST ? LEAST : n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* After a pass: what prompts' rows take, a share of the reading of the weights included. */
+void ae_spec_saw_prompts(ae_spec *spec, uint32_t n_rows, double seconds)
+{
+    const double row = seconds / n_rows;
+    spec->row_seconds = spec->row_seconds > 0 ? 0.6 * spec->row_seconds + 0.4 * row : row;
+}
+
 void ae_spec_plan(ae_spec *spec)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
@@ -80,6 +97,8 @@ void ae_spec_plan(ae_spec *spec)
     uint32_t n_reserved = n_decoding * AE_TREE_MAX + spec->n_active;
     if (n_reserved > n_outputs) n_reserved = n_outputs;
     uint32_t left = ae_engine_rows_left(spec->engine) - n_reserved;
+    const uint32_t most = prompt_rows(spec, n_decoding);
+    if (left > most) left = most;
     uint32_t exports = n_outputs - n_reserved; /* for slots whose rows all have logits */
     uint64_t context = 0;
     spec->round = (ae_round){0};

@@ -402,6 +402,40 @@ static void *step_alone(void *user)
 }
 
 /* Sessions with different drafters on the threads of one pool, each stepped by a thread of its own; a third one joins them. */
+/* Steps until a long prompt's first token while another request generates. */
+static uint32_t steps_beside(uint32_t max_pause)
+{
+    aerie_error error = {0};
+    aerie_session *session;
+    aerie_session_params params = aerie_session_params_default();
+    params.n_ctx = N_CTX, params.n_seqs = 2, params.n_batch = 512, params.n_threads = 2, params.max_pause = max_pause;
+    params.spec.type = AERIE_SPEC_NONE;
+    need(aerie_session_create(&session, model, &params, &error), &error);
+    aerie_request first = request_of(0);
+    const aerie_request second = request_of(5);
+    aerie_task *tasks[2];
+    first.n_tokens = 1;
+    memset(got, 0, sizeof got);
+    need(aerie_submit(session, &first, &tasks[0], &error), &error);
+    step(session);
+    need(aerie_submit(session, &second, &tasks[1], &error), &error);
+    uint32_t n_steps = 0;
+    for (; !got[5].n; n_steps++) step(session);
+    while (aerie_session_n_tasks(session)) step(session);
+    check_answer(&got[5], 5, "beside another");
+    for (size_t i = 0; i < 2; i++) aerie_task_free(tasks[i]);
+    aerie_session_free(session);
+    return n_steps;
+}
+
+/* With a bound the first pass beside a running answer takes at most 64 rows, as nothing was measured yet. */
+static void test_a_bound_on_pauses_changes_no_byte(void **state)
+{
+    (void)state;
+    assert_int_equal(steps_beside(0), 1);
+    assert_true(steps_beside(1) > 1);
+}
+
 static void test_sessions_share_a_pool(void **state)
 {
     (void)state;
@@ -488,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_a_long_prefix_of_many_sequences),
         cmocka_unit_test(test_sequences_give_way_and_come_back),
         cmocka_unit_test(test_requests_come_and_go_from_other_threads),
+        cmocka_unit_test(test_a_bound_on_pauses_changes_no_byte),
         cmocka_unit_test(test_sessions_share_a_pool),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_events_outlive_their_task),
