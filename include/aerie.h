@@ -604,7 +604,8 @@ AERIE_API uint32_t aerie_pool_n_threads(const aerie_pool *pool);
 
 /* ---- Adapters (LoRA) ---------------------------------------------------------------------------------
 
- * Small matrices that change what a model computes, in files as llama.cpp's convert_lora_to_gguf.py writes them (docs/adapters.md).
+ * Small matrices that change what a model computes, in files as llama.cpp's convert_lora_to_gguf.py writes them
+ (docs/adapters.md).
  * A session is created with those that its requests may use; each request says which and how strongly. The answer of a request
  * depends on its own adapters alone, whatever other requests use at the same time (law 1). Drafters are not adapted: drafts of
  * requests with adapters may be accepted less often. */
@@ -621,9 +622,9 @@ typedef struct aerie_adapter_params {
 
 AERIE_INITIALISER(adapter_params)
 
-/* The model, loaded with its weights, outlives the adapter; immutable, may be shared by threads and sessions. Errors: IO, FORMAT
- * (not an adapter, damaged, or trained for another model: what differs), UNSUPPORTED (it adapts what cannot be adapted, by
- * name), LIMIT, MEMORY, ARGUMENT. */
+/* The model, loaded with its weights, outlives the adapter; immutable, may be shared by threads and sessions. Errors: IO,
+ * FORMAT (not an adapter, damaged, or trained for another model: what differs), UNSUPPORTED (it adapts what cannot be adapted,
+ * by name), LIMIT, MEMORY, ARGUMENT. */
 AERIE_API aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *model, const char *path,
                                           const aerie_adapter_params *params, aerie_error *error);
 AERIE_API void aerie_adapter_free(aerie_adapter *adapter);
@@ -685,8 +686,8 @@ typedef struct aerie_session_params {
                              * end of each. A request whose prompt begins as an earlier one did is computed from the last of
                              * these before they differ: the same output, but less time. Other models need none */
     aerie_log log;
-    const aerie_adapter *const *adapters; /* [n_adapters] of the same model, that requests may use; the list is copied, the adapters
-                                           * outlive the session */
+    const aerie_adapter *const *adapters; /* [n_adapters] of the same model, that requests may use; the list is copied, the
+                                           * adapters outlive the session */
     size_t n_adapters;
     uint32_t max_pause; /* milliseconds that a pass should last at most while answers are generated: prompts that come in take
                          * fewer rows of it, but together at least 16. Outputs do not depend on it. 0 = no bound */
@@ -791,8 +792,8 @@ typedef struct aerie_request {
     void *user;                   /* for token, progress and row; aerie_generate sets it */
     bool special;                 /* control tokens are part of the answer's text, spelled out, but for those that end a
                                    * generation; stop strings see them, too */
-    const aerie_adapter_use *adapters; /* [n_adapters] at most AERIE_MAX_ADAPTERS, each once, in any order; none: the model as it
-                                        * is. Of a saved sequence that goes on: those that it was saved with */
+    const aerie_adapter_use *adapters; /* [n_adapters] at most AERIE_MAX_ADAPTERS, each once, in any order; none: the model as
+                                        * it is. Of a saved sequence that goes on: those that it was saved with */
     size_t n_adapters;
 } aerie_request;
 
@@ -851,7 +852,8 @@ typedef struct aerie_stats {
     double mask_seconds;           /* for all of these; a share of sample_seconds */
     aerie_stop stop;
     aerie_error error; /* status OK, or why this request was refused: alone, and without any token */
-    uint32_t drafted_by[AERIE_MAX_DRAFTERS];  /* passes that verified a draft of this drafter (aerie_session_drafter_name), ... */
+    uint32_t
+        drafted_by[AERIE_MAX_DRAFTERS]; /* passes that verified a draft of this drafter (aerie_session_drafter_name), ... */
     uint32_t accepted_by[AERIE_MAX_DRAFTERS]; /* ... and tokens of these that were accepted; n-grams apart */
 } aerie_stats;
 

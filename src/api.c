@@ -332,8 +332,10 @@ aerie_sampling aerie_sampling_default(void)
 aerie_status ae_api_check_decoder(const ae_model *model, aerie_error *error)
 {
     if (!model->hparams.encoder) return AERIE_OK;
-    return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture %s is an encoder: it embeds texts (aerie embed), but cannot "
-                   "generate any", ae_gguf_path(model->gguf), model->hparams.arch);
+    return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                   "%s: architecture %s is an encoder: it embeds texts (aerie embed), but cannot "
+                   "generate any",
+                   ae_gguf_path(model->gguf), model->hparams.arch);
 }
 
 static const char *const spec_names[] = {
@@ -610,7 +612,8 @@ static void name_drafters(aerie_session *s)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < s->n_types; i++)
-        n += (size_t)snprintf(s->spec_name + n, sizeof s->spec_name - n, "%s%s", i ? "+" : "", ae_api_test_spec_name(s->types[i]));
+        n += (size_t)snprintf(s->spec_name + n, sizeof s->spec_name - n, "%s%s", i ? "+" : "",
+                              ae_api_test_spec_name(s->types[i]));
     if (s->params.spec.ngram) snprintf(s->spec_name + n, sizeof s->spec_name - n, "+ngram");
 }
 
@@ -625,7 +628,8 @@ static aerie_status create_drafter(aerie_session *s, bool any, ae_drafter **draf
         aerie_error why = {0};
         status = create_one(s, s->types[n], &all[n], &why);
         if (status == AERIE_ERROR_UNSUPPORTED && n) { /* one that nobody asked for by name */
-            ae_log_say(&s->params.log, AERIE_LOG_WARNING, "no speculation of type %s: %s", aerie_spec_type_name(s->types[n]), why.text);
+            ae_log_say(&s->params.log, AERIE_LOG_WARNING, "no speculation of type %s: %s", aerie_spec_type_name(s->types[n]),
+                       why.text);
             memmove(&s->types[n], &s->types[n + 1], (--s->n_types - n) * sizeof *s->types);
             status = AERIE_OK;
         } else if (status != AERIE_OK) {
@@ -681,8 +685,9 @@ static void tell_session(const aerie_session *s, const aerie_session_params *giv
                    "beyond those its answers get worse. RoPE scaling (--rope-scaling) stretches what it knows", n_ctx, trained);
     const uint64_t n_kv = (uint64_t)ae_kv_n_pages(ae_engine_kv(s->engine)) * AE_KV_PAGE;
     if (given->n_kv && n_kv >= (uint64_t)given->n_kv + AE_KV_PAGE)
-        ae_log_say(log, AERIE_LOG_WARNING, "a KV cache of %u positions cannot hold one sequence of a context of %u, so it has %llu",
-                   given->n_kv, n_ctx, (unsigned long long)n_kv);
+        ae_log_say(log, AERIE_LOG_WARNING,
+                   "a KV cache of %u positions cannot hold one sequence of a context of %u, so it has %llu", given->n_kv, n_ctx,
+                   (unsigned long long)n_kv);
     if (given->n_taps && s->params.spec.head && s->params.n_taps != given->n_taps)
         ae_log_say(log, AERIE_LOG_WARNING, "the session taps the rows that its drafter head needs, not the %u asked for",
                    given->n_taps);
@@ -714,8 +719,14 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
     AE_TRY_GOTO(status, ae_engine_create(&s->engine, model->net, &eo, error), fail);
     AE_TRY_GOTO(status, create_drafter(s, params->spec.type == AERIE_SPEC_AUTO, &drafter, error), fail);
     const aerie_spec *spec = &s->params.spec;
-    const ae_spec_options so = {.n_chunk = s->params.n_batch, .max_pause = s->params.max_pause * 1e-3, .n_max = spec->n_max, .n_min = spec->n_min, .p_min = spec->p_min,
-                                .shape = ae_api_shape(spec->tree), .n_nodes = spec->n_nodes, .top_k = spec->top_k,
+    const ae_spec_options so = {.n_chunk = s->params.n_batch,
+                                .max_pause = s->params.max_pause * 1e-3,
+                                .n_max = spec->n_max,
+                                .n_min = spec->n_min,
+                                .p_min = spec->p_min,
+                                .shape = ae_api_shape(spec->tree),
+                                .n_nodes = spec->n_nodes,
+                                .top_k = spec->top_k,
                                 .fixed = s->test.fixed};
     AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);
     AE_TRY_GOTO(status, ae_api_tasks_init(s, error), fail);

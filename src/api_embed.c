@@ -21,7 +21,8 @@ static const char *const names[] = {
 };
 #define N_NAMES (sizeof names / sizeof *names)
 
-_Static_assert((int)AERIE_POOLING_MEAN == (int)AE_POOLING_MEAN && (int)AERIE_POOLING_RANK == (int)AE_POOLING_RANK, "one numbering");
+_Static_assert((int)AERIE_POOLING_MEAN == (int)AE_POOLING_MEAN && (int)AERIE_POOLING_RANK == (int)AE_POOLING_RANK,
+               "one numbering");
 
 const char *aerie_pooling_name(aerie_pooling pooling)
 {
@@ -55,8 +56,10 @@ static aerie_status resolve_sizes(const ae_model *m, const aerie_embedder_params
     o->n_ctx = p->n_ctx ? p->n_ctx : trained < limit ? trained : limit;
     if (!p->n_ctx && !h->encoder && o->n_ctx > DECODER_CTX) o->n_ctx = DECODER_CTX;
     if (o->n_ctx > limit)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "texts of %u tokens: this model knows %u positions; a context (-c) up to that "
-                       "would work", o->n_ctx, limit);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "texts of %u tokens: this model knows %u positions; a context (-c) up to that "
+                       "would work",
+                       o->n_ctx, limit);
     if (p->n_batch > AE_API_MAX_CTX)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "passes of %u tokens; at most %u are possible", p->n_batch, AE_API_MAX_CTX);
     o->n_batch = p->n_batch ? p->n_batch : 512;
@@ -76,7 +79,8 @@ static aerie_status resolve(const ae_model *m, const aerie_embedder_params *p, a
                        ae_gguf_path(m->gguf));
     if (p->normalize < -1 || p->normalize > MAX_P)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "normalize is %d; -1 to %d are possible", (int)p->normalize, MAX_P);
-    *o = (ae_embed_options){.n_threads = p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(), .pooling = (ae_pooling)pooling,
+    *o = (ae_embed_options){.n_threads = p->n_threads ? p->n_threads : (uint32_t)ae_os_n_cores(),
+                            .pooling = (ae_pooling)pooling,
                             .normalize = p->normalize};
     return resolve_sizes(m, p, o, error);
 }
@@ -138,11 +142,12 @@ static aerie_status check_text(const aerie_embedder *e, const aerie_embed_text *
     AE_TRY(ae_api_check_reserved(t->reserved, sizeof t->reserved / sizeof *t->reserved, "aerie_embed_text", error));
     if (!t->n_tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has no tokens", i);
     if (t->n_tokens > e->options.n_ctx)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "text %zu has %zu tokens; at most %u are possible with this model and context (-c)",
-                       i, t->n_tokens, e->options.n_ctx);
+        return ae_fail(error, AERIE_ERROR_LIMIT,
+                       "text %zu has %zu tokens; at most %u are possible with this model and context (-c)", i, t->n_tokens,
+                       e->options.n_ctx);
     if (t->n_first > t->n_tokens)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has %zu tokens, of which %zu belong to its first part", i, t->n_tokens,
-                       t->n_first);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has %zu tokens, of which %zu belong to its first part", i,
+                       t->n_tokens, t->n_first);
     for (size_t k = 0; k < t->n_tokens; k++)
         if (t->tokens[k] < 0 || t->tokens[k] >= n_vocab)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "token %zu of text %zu is %d; 0 to %d are possible", k, i, t->tokens[k],

@@ -5,8 +5,8 @@
  * by each event that waits; the last one to let go frees it.
  *
  * Threads: any thread submits (it pushes onto `submitted`, an atomic list that the stepping thread takes as a whole) and
- * cancels (it sets a flag). All else belongs to the stepping thread. The bell is for aerie_wait alone; the one lock of a step is
- * its hold of the thread pool, for which it waits only where other sessions share that pool.
+ * cancels (it sets a flag). All else belongs to the stepping thread. The bell is for aerie_wait alone; the one lock of a step
+ * is its hold of the thread pool, for which it waits only where other sessions share that pool.
  */
 #include <string.h>
 

@@ -33,9 +33,10 @@ aerie_status ae_api_create_hier(aerie_session *s, ae_drafter **drafter, aerie_er
     AE_TRY(ae_api_check_decoder(model->model, error));
     AE_TRY(ae_vocab_check_same(s->model->vocab, model->vocab, error));
     if (model->model->hparams.n_vocab != s->model->model->hparams.n_vocab)
-        return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the intermediate model gives %u logits, the model %u; speculation of type "
-                       "hier needs as many, --spec-type draft does not", model->model->hparams.n_vocab,
-                       s->model->model->hparams.n_vocab);
+        return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                       "the intermediate model gives %u logits, the model %u; speculation of type "
+                       "hier needs as many, --spec-type draft does not",
+                       model->model->hparams.n_vocab, s->model->model->hparams.n_vocab);
     s->inner_pool.threads = ae_engine_pool(s->engine);
     const aerie_session_params params = inner_params(s, model->model);
     const ae_api_test test = {.fixed = s->test.fixed};

@@ -163,7 +163,8 @@ aerie_status aerie_time_pass(aerie_session *session, uint32_t n_rows, uint32_t n
     if (!tokens) return ae_fail_memory(error, "a pass", o->n_batch * sizeof *tokens);
     aerie_status status = AERIE_OK;
     ae_kv *kv = ae_engine_kv(session->engine);
-    if (ae_kv_n_live(kv, 0) != n_context || !ae_adapter_set_equal(ae_engine_adapters(session->engine, 0), &session->eval_adapters))
+    if (ae_kv_n_live(kv, 0) != n_context ||
+        !ae_adapter_set_equal(ae_engine_adapters(session->engine, 0), &session->eval_adapters))
         start(session);
     while (status == AERIE_OK && ae_kv_n_live(kv, 0) < n_context) {
         const uint32_t left = n_context - ae_kv_n_live(kv, 0), n = left < o->n_batch ? left : o->n_batch;

@@ -76,8 +76,10 @@ static aerie_status read_spec(const ae_model *model, const aerie_spec *spec, uin
     for (uint32_t i = 0; i < n_layers; i++) any |= lacks[i];
     const bool less = model->hparams.experts.n || any & (AE_LACKS_MIXER | AE_LACKS_FFN);
     if (!less && spec->skip_attn)
-        return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type moe: none of the layers '%.64s' (--draft-skip-attn) has "
-                       "attention that could be left out: they are recurrent, or others read their keys", spec->skip_attn);
+        return ae_fail(error, AERIE_ERROR_ARGUMENT,
+                       "speculation of type moe: none of the layers '%.64s' (--draft-skip-attn) has "
+                       "attention that could be left out: they are recurrent, or others read their keys",
+                       spec->skip_attn);
     if (!less)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "speculation of type moe: '%s' has no experts to leave out; name layers "
                        "that draft without a block (--draft-skip-attn, --draft-skip-ffn)", model->name);

@@ -13,9 +13,9 @@
 #define X10(letters) X6(letters) X4(letters)
 
 #define QWEN35_KEYS                                                                                                            \
-    RMS_6 "u attention.key_length 256\nu attention.value_length 256\nu rope.dimension_count 64\nf rope.freq_base 1e7\n"         \
-    "I rope.dimension_sections 11 11 10 0\nu full_attention_interval 4\nu ssm.conv_kernel 4\nu ssm.inner_size 4096\n"          \
-    "u ssm.state_size 128\nu ssm.time_step_rank 32\nu ssm.group_count 16\n"
+    RMS_6 "u attention.key_length 256\nu attention.value_length 256\nu rope.dimension_count 64\nf rope.freq_base 1e7\n"        \
+          "I rope.dimension_sections 11 11 10 0\nu full_attention_interval 4\nu ssm.conv_kernel 4\nu ssm.inner_size 4096\n"    \
+          "u ssm.state_size 128\nu ssm.time_step_rank 32\nu ssm.group_count 16\n"
 /* of rows of `e`; recurrent layers l, layers with attention a: q and gate of `q`, keys and values of `k` */
 #define QWEN35_MIXERS(e, q, k, o)                                                                                              \
     "* attn_norm n " #e "\n* post_attention_norm n " #e "\n"                                                                   \
@@ -55,16 +55,17 @@ const mkarch_spec mkarch_shapes[] = {
      "* ffn_gate w 2560 10240\n* ffn_up w 2560 10240\n* ffn_down w2 10240 2560\n"
      "* inp_gate w 2560 256\n* proj w 256 2560\n* post_norm n 2560\n* layer_output_scale o 1\n"},
     {"qwen3.5-4b", "qwen35", X8("llla"),
-     "u embedding_length 2560\nu feed_forward_length 9216\nu attention.head_count 16\nu attention.head_count_kv 4\n" QWEN35_KEYS,
-     "- token_embd e0.3 2560 248320\n- output_norm n 2560\n" QWEN35_MIXERS(2560, 8192, 1024, 4096)
-     "* ffn_gate w 2560 9216\n* ffn_up w 2560 9216\n* ffn_down w2 9216 2560\n"},
+     "u embedding_length 2560\nu feed_forward_length 9216\nu attention.head_count 16\nu attention.head_count_kv "
+     "4\n" QWEN35_KEYS,
+     "- token_embd e0.3 2560 248320\n- output_norm n 2560\n" QWEN35_MIXERS(
+         2560, 8192, 1024, 4096) "* ffn_gate w 2560 9216\n* ffn_up w 2560 9216\n* ffn_down w2 9216 2560\n"},
     {"qwen3.5-35b-a3b", "qwen35moe", X10("llla"),
      "u embedding_length 2048\nu attention.head_count 16\nu attention.head_count_kv 2\nu expert_count 256\n"
      "u expert_used_count 8\nu expert_feed_forward_length 512\nu expert_shared_feed_forward_length 512\n" QWEN35_KEYS,
-     "- token_embd e 2048 248320\n- output_norm n 2048\n- output w2 2048 248320\n" QWEN35_MIXERS(2048, 8192, 512, 4096)
-     "* ffn_gate_inp w 2048 256\n* ffn_gate_exps w 2048 512 256\n* ffn_up_exps w 2048 512 256\n"
-     "* ffn_down_exps w2 512 2048 256\n* ffn_gate_shexp w 2048 512\n* ffn_up_shexp w 2048 512\n"
-     "* ffn_down_shexp w2 512 2048\n* ffn_gate_inp_shexp w2 2048\n"},
+     "- token_embd e 2048 248320\n- output_norm n 2048\n- output w2 2048 248320\n" QWEN35_MIXERS(
+         2048, 8192, 512, 4096) "* ffn_gate_inp w 2048 256\n* ffn_gate_exps w 2048 512 256\n* ffn_up_exps w 2048 512 256\n"
+                                "* ffn_down_exps w2 512 2048 256\n* ffn_gate_shexp w 2048 512\n* ffn_up_shexp w 2048 512\n"
+                                "* ffn_down_shexp w2 512 2048\n* ffn_gate_inp_shexp w2 2048\n"},
     /* one dense layer d, then experts m */
     {"deepseek-v2-lite", "deepseek2", "d" X6("mmmm") "mm",
      "u embedding_length 2048\nu feed_forward_length 10944\n" RMS_6

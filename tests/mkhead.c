@@ -95,12 +95,12 @@ static aerie_status set_shape(maker *m)
     m->n_medusa = or_else(o->n_medusa, 4), m->n_blocks = or_else(o->n_blocks, 1);
     m->n_nextn = or_else(o->n_nextn, 1), m->first = m->mtp ? t->n_layers : 0;
     set_taps(m);
-    const bool good = m->n_nextn <= AE_DHEAD_MAX_LAYERS && !(m->mtp && m->e != m->et) &&
-                      m->e <= MAX_SHAPE && m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
+    const bool good = m->n_nextn <= AE_DHEAD_MAX_LAYERS && !(m->mtp && m->e != m->et) && m->e <= MAX_SHAPE &&
+                      m->ff <= MAX_SHAPE && m->heads <= AE_MAX_HEADS && m->head_dim <= AE_MAX_HEAD_DIM &&
                       m->head_dim % 2 == 0 && m->kv_heads <= m->heads && m->heads % m->kv_heads == 0 &&
-                          m->n_draft <= t->n_vocab &&
-                      m->n_taps <= AE_DHEAD_MAX_TAPS && m->n_medusa <= AE_DHEAD_MAX_MEDUSA && m->n_blocks <= AE_DHEAD_MAX_BLOCKS &&
-                      !(!m->three && m->e != m->et) && !(m->e != m->et && o->no_output) && !(m->three_one && o->norm_before_fc);
+                      m->n_draft <= t->n_vocab && m->n_taps <= AE_DHEAD_MAX_TAPS && m->n_medusa <= AE_DHEAD_MAX_MEDUSA &&
+                      m->n_blocks <= AE_DHEAD_MAX_BLOCKS && !(!m->three && m->e != m->et) && !(m->e != m->et && o->no_output) &&
+                      !(m->three_one && o->norm_before_fc);
     if (!good)
         return ae_fail(m->error, AERIE_ERROR_ARGUMENT, "no head has this shape: head counts must divide, the head dimension "
                        "be even, the draft vocabulary be part of the target's (%u), a head other than EAGLE-3 be as wide as "
@@ -436,8 +436,9 @@ static bool good_layer(const ae_dhead *head)
     const ae_rope *rope = &h->ropes[0];
     const bool sizes = h->n_layers == 1 && e && e <= AE_MAX_EMBD && h->n_ff && h->n_ff <= AE_MAX_FF && h->n_kv_heads &&
                        h->n_heads <= AE_MAX_HEADS && h->n_heads % h->n_kv_heads == 0 && h->head_dim >= 2 &&
-                       h->head_dim <= AE_MAX_HEAD_DIM && rope->n_rot % 2 == 0 && rope->n_rot >= 2 && rope->n_rot <= h->head_dim &&
-                       h->norm_eps > 0 && h->norm_eps < 1 && rope->base > 1 && rope->base < INFINITY;
+                       h->head_dim <= AE_MAX_HEAD_DIM && rope->n_rot % 2 == 0 && rope->n_rot >= 2 &&
+                       rope->n_rot <= h->head_dim && h->norm_eps > 0 && h->norm_eps < 1 && rope->base > 1 &&
+                       rope->base < INFINITY;
     return sizes && !l->attn_norm && !l->router && !l->q_norm == !l->k_norm &&
            good(l->wq, true, q, in) && good(l->wk, true, kv, in) && good(l->wv, true, kv, in) && good(l->wo, true, e, q) &&
            good(l->bq, false, 0, q) && good(l->bk, false, 0, kv) && good(l->bv, false, 0, kv) && good(l->bo, false, 0, e) &&

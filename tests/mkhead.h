@@ -10,7 +10,7 @@
 #include "spec/drafter_head/dhead.h"
 
 typedef struct mkhead_options {
-    const char *kind;   /* "eagle", "eagle3" (NULL), "eagle3.1", "medusa", "mtp" (blocks alone, for a target of Llama's shape) */
+    const char *kind; /* "eagle", "eagle3" (NULL), "eagle3.1", "medusa", "mtp" (blocks alone, for a target of Llama's shape) */
     const char *type;   /* of the matrices; NULL: "q8_0" */
     const char *schema; /* "new" (NULL), "old" (extract_layers, hidden_norm, offsets), "double" (old, with doubled keys) */
     uint64_t seed;

@@ -13,8 +13,8 @@ typedef struct mklora_options {
     float gain;        /* what is added, compared with what a matrix gives; 0: 0.5 */
     uint64_t seed;
     const char *type;  /* NULL: "f32" */
-    const char *match; /* words with spaces between: matrices whose names contain one of them; NULL: those of attention and dense
-                        * feed-forward blocks, and the output */
+    const char *match; /* words with spaces between: matrices whose names contain one of them; NULL: those of attention and
+                        * dense feed-forward blocks, and the output */
     bool uneven, no_alpha;
     /* Spoilers, for tests of what is refused. */
     const char *arch, *general_type, *adapter_type; /* NULL: as it should be; "": the key is missing */

@@ -429,7 +429,8 @@ static bool shape_is_good(const mk_options *o)
     return o->n_layers && o->n_layers <= 512 && o->n_embd && o->n_embd <= most && o->n_ff && o->n_ff <= most && o->n_kv_heads &&
            o->n_heads <= 1024 && o->n_heads && o->n_heads % o->n_kv_heads == 0 && o->head_dim && o->head_dim <= 512 &&
            o->head_dim % 2 == 0 && o->n_heads * o->head_dim <= most && o->n_ctx && o->n_vocab >= MK_MIN_VOCAB &&
-           (!o->n_latent || (o->n_latent <= 512 && o->n_rope < o->head_dim && o->value_dim && o->n_heads * o->value_dim <= most)) &&
+           (!o->n_latent ||
+            (o->n_latent <= 512 && o->n_rope < o->head_dim && o->value_dim && o->n_heads * o->value_dim <= most)) &&
            (!o->n_experts || (o->n_experts <= 512 && o->n_used && o->n_used <= o->n_experts && o->n_ff_expert &&
                               o->n_ff_expert <= most && o->n_ff_shared <= most && o->n_dense <= o->n_layers));
 }

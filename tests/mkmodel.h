@@ -43,8 +43,8 @@ typedef struct mk_options {
     bool old_mla;         /* one tensor for keys and values, and the keys of the time before it was split */
 } mk_options;
 
-/* "tiny", "tiny-gqa", "tiny-mha", "tiny-moe", "tiny-mla" (all below a second in any test), "135m", "1b", "3b", "8b", and with experts
- * "moe" (OLMoE 1B-7B: 64 of which a row uses 8; 6.9 G weights), "moe-8x1b" (Mixtral in small: 8, 2; 6.7 G), "v2-lite"
+/* "tiny", "tiny-gqa", "tiny-mha", "tiny-moe", "tiny-mla" (all below a second in any test), "135m", "1b", "3b", "8b", and with
+ * experts "moe" (OLMoE 1B-7B: 64 of which a row uses 8; 6.9 G weights), "moe-8x1b" (Mixtral in small: 8, 2; 6.7 G), "v2-lite"
  * (DeepSeek-V2-Lite: 64, 6, latent attention; 15.7 G): fills the
  * shape, type q4_0, seed 1. tiny-gqa suits the 256-wide types. false for an unknown name. */
 bool mk_shape(const char *name, mk_options *options);

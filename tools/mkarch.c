@@ -1,8 +1,8 @@
-/* mkarch.c - writes a random model of an architecture as a GGUF file: a tiny one, for trying things and for golden logits, or one
- * in the full shape of a published model, for load times, memory and speed.
+/* mkarch.c - writes a random model of an architecture as a GGUF file: a tiny one, for trying things and for golden logits, or
+ * one in the full shape of a published model, for load times, memory and speed.
  *
- * See usage below; what the models are made of stands in tests/mkarch_table.c and tests/mkarch_shapes.c. The same arguments give
- * the same bytes. Exit status 0, 1 (could not write), 2 (command line).
+ * See usage below; what the models are made of stands in tests/mkarch_table.c and tests/mkarch_shapes.c. The same arguments
+ * give the same bytes. Exit status 0, 1 (could not write), 2 (command line).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,8 @@ static const char help[] =
     "usage: mkarch [--decoded] NAME FILE.gguf\n"
     "       mkarch --shape NAME [--type TYPE] [--layers N] FILE.gguf\n"
     "       mkarch --list | --shapes\n"
-    "The first writes a tiny model of random weights, which are F32 but for a few experts; --decoded: those too. The second writes a\n"
+    "The first writes a tiny model of random weights, which are F32 but for a few experts; --decoded: those too. The second "
+    "writes a\n"
     "published model's full shape, its matrices as random blocks of TYPE (default q4_0); --layers N: only the first N layers.\n"
     "--list prints the name of each tiny model with its architecture, --shapes that of each shape.\n";
 

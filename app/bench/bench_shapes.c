@@ -307,11 +307,11 @@ static void print_shape(shapes *s, const ae_type_info *type, const shape *one, c
         const app_summary ms = app_samples_summary(&f->ms[i]);
         const double rate = app_rate(1e3 * (double)c->bytes, ms.median), share = app_rate(rate, bandwidth);
         if (s->options->json) {
-            app_json_append(s->json,
-                            json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "type", type->name,
-                                      "model", one->model, "product", one->product, "n_in", (json_int_t)one->n_in,
-                                      "n_out", text, "bytes", (json_int_t)c->bytes, "n", (json_int_t)rows->items[i], "ms", ms.median, "best_ms", ms.min,
-                                      "weights_gbs", rate / 1e9, "bandwidth_gbs", bandwidth / 1e9, "of_bandwidth", share));
+            app_json_append(s->json, json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "type",
+                                               type->name, "model", one->model, "product", one->product, "n_in",
+                                               (json_int_t)one->n_in, "n_out", text, "bytes", (json_int_t)c->bytes, "n",
+                                               (json_int_t)rows->items[i], "ms", ms.median, "best_ms", ms.min, "weights_gbs",
+                                               rate / 1e9, "bandwidth_gbs", bandwidth / 1e9, "of_bandwidth", share));
         } else if (s->options->csv) {
             app_print("%s,%s,%u,%s,%s,%u,%s,%zu,%u,%.6f,%.6f,%.3f,%.3f,%.4f\n", type->name, ae_backend_cpu_level(s->backend),
                       (unsigned)s->options->n_threads, one->model, one->product, (unsigned)one->n_in, text, c->bytes,

@@ -4,7 +4,8 @@
  * pays, and a hierarchy; and for models with experts how drafts by themselves are accepted, by experts, length and layers. All
  * goes as rows into one CSV file, and as tables into a Markdown file; bench/plot.py draws the former.
  *
- * The files of the types lie in the output folder while they are measured, one at a time. Owns: which types, drafters and sizes.
+ * The files of the types lie in the output folder while they are measured, one at a time. Owns: which types, drafters and
+ * sizes.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
@@ -72,8 +73,10 @@ static int list_types(study *s)
         type_row *t = &s->types[s->n_types++];
         snprintf(t->name, sizeof t->name, "%.*s", (int)(n < sizeof t->name ? n : sizeof t->name - 1), p);
         if (strcmp(t->name, "as-is") && !app_quantize_knows(t->name))
-            return app_error(APP_USAGE, "--types: there is no type '%s'; 'aerie quantize --help' lists them, and 'as-is' is the "
-                             "file as it is", t->name);
+            return app_error(APP_USAGE,
+                             "--types: there is no type '%s'; 'aerie quantize --help' lists them, and 'as-is' is the "
+                             "file as it is",
+                             t->name);
         p += n;
         if (!*p) return APP_DONE;
     }
@@ -107,12 +110,14 @@ static void list_moe(study *s, bench_spec *b)
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         if (experts[i] && (uint32_t)experts[i] >= b->models.info.n_experts_used) break;
         for (size_t k = 0; k < 2; k++)
-            add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = lengths[k], .fixed = true, .moe_experts = experts[i]},
+            add_way(s, b,
+                    (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = lengths[k], .fixed = true, .moe_experts = experts[i]},
                     "moe, %d experts, %u ahead, all layers", (int)experts[i], (unsigned)lengths[k]);
     }
     const char *parts[] = {first, second};
     for (size_t k = 0; k < 2; k++) {
-        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 2, .fixed = true}, "moe, 0 experts, 2 ahead, layers %s", parts[k]);
+        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 2, .fixed = true}, "moe, 0 experts, 2 ahead, layers %s",
+                parts[k]);
         bench_drafter *d = &b->drafters[b->n_drafters - 1];
         d->moe_layers = strstr(d->label, "layers ") + strlen("layers "); /* where it stays until sessions are opened */
     }
@@ -134,14 +139,18 @@ static int list_ways(study *s, bench_spec *b)
         add_way(s, b, (bench_drafter){.type = info.type, .n_max = 16, .tree = AERIE_TREE_AUTO}, "cost-aware tree");
     }
     if (b->models.draft) {
-        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_DRAFT, .n_max = 6, .tree = AERIE_TREE_OFF, .fixed = true}, "draft model, 6");
-        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_DRAFT, .n_max = 16, .tree = AERIE_TREE_AUTO}, "draft model, cost-aware");
-        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_HIER, .n_max = 6, .tree = AERIE_TREE_OFF, .fixed = true}, "hierarchy, 6");
+        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_DRAFT, .n_max = 6, .tree = AERIE_TREE_OFF, .fixed = true},
+                "draft model, 6");
+        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_DRAFT, .n_max = 16, .tree = AERIE_TREE_AUTO},
+                "draft model, cost-aware");
+        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_HIER, .n_max = 6, .tree = AERIE_TREE_OFF, .fixed = true},
+                "hierarchy, 6");
         add_way(s, b, (bench_drafter){.type = AERIE_SPEC_HIER, .n_max = 16, .tree = AERIE_TREE_OFF}, "hierarchy, cost-aware");
     }
     if (b->models.info.n_experts) list_moe(s, b);
     add_way(s, b, (bench_drafter){.type = AERIE_SPEC_NGRAM, .n_max = 16, .tree = AERIE_TREE_AUTO}, "n-grams");
-    add_way(s, b, (bench_drafter){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true, .moe_experts = 1},
+    add_way(s, b,
+            (bench_drafter){.type = AERIE_SPEC_AUTO, .n_max = 16, .tree = AERIE_TREE_AUTO, .ngram = true, .moe_experts = 1},
             "auto");
     return APP_DONE;
 }
@@ -297,7 +306,8 @@ static int print_tables(const study *s)
     print_ways(s, out, "Tokens per second (in those of plain decoding)", print_speed);
     print_ways(s, out, "Drafted tokens that were accepted (tokens per pass)", print_acceptance);
     const bool failed = ferror(out) != 0;
-    if (fclose(out) || failed) return app_error(APP_FAILED, "%s/study.md could not be written: %s", folder_of(s), strerror(errno));
+    if (fclose(out) || failed)
+        return app_error(APP_FAILED, "%s/study.md could not be written: %s", folder_of(s), strerror(errno));
     return APP_DONE;
 }
 

@@ -410,8 +410,8 @@ static void print_fish_options(const app_command *command)
     for (size_t i = 0; i < app_n_options(); i++) {
         const app_option *o = app_option_at(i);
         if (!(o->commands & command->bit)) continue;
-        app_print("complete -c aerie -n '%s__fish_seen_subcommand_from %s'", bench ? "__fish_seen_subcommand_from bench; and " : "",
-                  bench ? command->name + 6 : command->name);
+        app_print("complete -c aerie -n '%s__fish_seen_subcommand_from %s'",
+                  bench ? "__fish_seen_subcommand_from bench; and " : "", bench ? command->name + 6 : command->name);
         for (size_t k = 0; app_option_name(o, k, name); k++)
             app_print(" %s %s", strncmp(name, "--", 2) == 0 ? "-l" : name[2] ? "-o" : "-s", name + 1 + (name[1] == '-'));
         if (o->argument) app_print(takes_file(o) ? " -r -F" : " -x");

@@ -191,7 +191,8 @@ static int load_hierarchy(app_models *models, const app_options *options)
     for (size_t i = 0; i < h->files.n; i++) {
         const char *path = h->files.items[i];
         if (models->inner_head)
-            return app_error(APP_USAGE, "--hier-draft '%s': the file before it is a drafter head, for which nothing drafts", path);
+            return app_error(APP_USAGE, "--hier-draft '%s': the file before it is a drafter head, for which nothing drafts",
+                             path);
         int bad;
         if (aerie_file_is_drafter_head(path)) {
             bad = app_report(APP_LOADING, load_head(&models->inner_head, model, path, options, &error), &error);
@@ -241,7 +242,8 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     if (!bad && is_head) bad = app_report(APP_LOADING, load_head(&models->head, models->model, draft, options, &error), &error);
     else if (!bad && draft) bad = load_one(&models->draft, draft, options, true);
     if (!bad && found && !is_head) load_head_beside(models, found, options);
-    if (!bad && (wants(options, AERIE_SPEC_HIER) || wants(options, AERIE_SPEC_AUTO)) && models->draft) bad = load_hierarchy(models, options);
+    if (!bad && (wants(options, AERIE_SPEC_HIER) || wants(options, AERIE_SPEC_AUTO)) && models->draft)
+        bad = load_hierarchy(models, options);
     aerie_free(found);
     if (!bad) bad = app_adapters_load(models, options);
     if (!bad) {

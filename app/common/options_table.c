@@ -141,8 +141,8 @@ static const app_command commands[] = {
      "  aerie bench spec -m model.gguf --prompts bench/prompts --held-out only --temps 0,1 --json\n"},
     {APP_BENCH_STUDY, "bench study", "", "which quantizations and kinds of speculation go together",
      "Quantizes the model to each type of --types, one after another in the folder of -o, and measures for each what a pass\n"
-     "over 1 to 64 rows takes and what speculation makes of it: with a drafter head (-md, or beside the model) chains, EAGLE-2's\n"
-     "tree and trees cut to what pays; with a model (-md) that model alone, and helped by another drafter (hier); for a model\n"
+     "over 1 to 64 rows takes and what speculation makes of it: with a drafter head (-md, or beside the model) chains,\n"
+     "EAGLE-2's tree and trees cut to what pays; with a model (-md) it alone, and helped by another drafter (hier); for one\n"
      "with experts drafts by itself, by number of experts, length of drafts and layers. The folder gets study.csv, all\n"
      "figures, and study.md, tables; bench/plot.py draws the former. If any output differs, the exit status is 1.\n"
      "--quick takes minutes on two cores for a small model: two types, few prompts and short answers.\n"
@@ -209,7 +209,8 @@ static const app_option options[] = {
      "maximum number of prompt tokens per pass, like -ub; the smaller of the two applies"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-ctxcp --ctx-checkpoints --swa-checkpoints", "N", APP_U32, APP_GENERATES, AT(session.n_checkpoints), 0, 1024, "Model",
-     "states of recurrent layers (Qwen3.5, Nemotron-H, Granite hybrids, LFM2) kept to return to when a prompt begins as an earlier "
+     "states of recurrent layers (Qwen3.5, Nemotron-H, Granite hybrids, LFM2) kept to return to when a prompt begins as an "
+     "earlier "
      "one did; they cost memory, and time when too few"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-np --parallel", "N", APP_U32, APP_SERVE, AT(serve.n_seqs), 1, 1024, "Model", "answers generated at once; others wait"},
@@ -226,8 +227,10 @@ static const app_option options[] = {
      "tokenizer.ggml.add_bos_token=bool:false; may be repeated"},
     {"--kv-type", "TYPE", APP_KV_TYPE, APP_GENERATES, AT(session.kv_type), 0, 0, "Model",
      "type of the cached keys and values: f16, or q8_0 for half the memory and faster long contexts"},
-    {"-ctk --cache-type-k", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_k), 0, 0, "Model", "as --kv-type; needs the same -ctv"},
-    {"-ctv --cache-type-v", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_v), 0, 0, "Model", "as --kv-type; needs the same -ctk"},
+    {"-ctk --cache-type-k", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_k), 0, 0, "Model",
+     "as --kv-type; needs the same -ctv"},
+    {"-ctv --cache-type-v", "TYPE", APP_TEXT, APP_GENERATES, AT(cache_type_v), 0, 0, "Model",
+     "as --kv-type; needs the same -ctk"},
     {"--cpu", "LEVEL", APP_TEXT, LOADS | APP_CONVERT | APP_BENCH_SHAPES, AT(model_params.cpu_level), 0, 0, "Model",
      "highest kernel level: ref, avx2, avxvnni, avx512, amx or neon, dotprod, i8mm; the bytes are the same "
      "(default: the best there is)"},
@@ -287,7 +290,8 @@ static const app_option options[] = {
     {"-no-cnv --no-conversation", NULL, APP_FLAG, PROMPTS | APP_TRAIN_DATA, AT(no_conversation), 0, 0, "Prompt",
      "continue the text as it is, without the chat template"},
     {"--prompt-cache", "FILE", APP_TEXT, APP_RUN, AT(prompt_cache), 0, 0, "Prompt",
-     "keep what was computed for the prompt in FILE, and use what an earlier run has kept there as far as the prompts begin alike: "
+     "keep what was computed for the prompt in FILE, and use what an earlier run has kept there as far as the prompts begin "
+     "alike: "
      "the same output, but sooner. Refused if the model or its settings were others. The file lets its readers see the prompt"},
     {"--prompt-cache-all", NULL, APP_FLAG, APP_RUN, AT(prompt_cache_all), 0, 0, "Prompt",
      "with --prompt-cache: keep the answer too, of a chat the whole conversation"},
@@ -326,8 +330,7 @@ static const app_option options[] = {
     {"--grammar-file", "FILE", APP_TEXT, PROMPTS, AT(grammar_file), 0, 0, "Generation", "read the grammar from a file"},
     {"-j --json-schema", "SCHEMA", APP_TEXT, PROMPTS, AT(schema_text), 0, 0, "Generation",
      "restrict the answer to JSON that fits this schema; {}: any object"},
-    {"-jf --json-schema-file", "FILE", APP_TEXT, PROMPTS, AT(schema_file), 0, 0, "Generation",
-     "read the schema from a file"},
+    {"-jf --json-schema-file", "FILE", APP_TEXT, PROMPTS, AT(schema_file), 0, 0, "Generation", "read the schema from a file"},
     {"--json-schema-strict", NULL, APP_FLAG, PROMPTS, AT(schema_strict), 0, 0, "Generation",
      "treat what a grammar cannot enforce in a schema (not, an unknown format) as an error; otherwise it is ignored with a "
      "warning"},
@@ -401,10 +404,10 @@ static const app_option options[] = {
      "drafters to compare with none (default: ngram, and -md, the model's MTP blocks or the drafter head beside it)"},
     {"--spec-draft-n-max --draft-max --draft --draft-n", "N", APP_U32, APP_RUN | APP_SERVE, AT(session.spec.n_max), 1,
      AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead"},
-    {"--spec-draft-n-max --draft-max --draft --draft-n", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_maxes), 1,
-     AERIE_MAX_DRAFT, "Speculation", "maximum number of tokens drafted ahead"},
-    {"--spec-draft-n-min --draft-min --draft-n-min", "N", APP_U32, SPECULATES, AT(session.spec.n_min), 0,
-     AERIE_MAX_DRAFT, "Speculation", "drop drafts shorter than N"},
+    {"--spec-draft-n-max --draft-max --draft --draft-n", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_maxes), 1, AERIE_MAX_DRAFT,
+     "Speculation", "maximum number of tokens drafted ahead"},
+    {"--spec-draft-n-min --draft-min --draft-n-min", "N", APP_U32, SPECULATES, AT(session.spec.n_min), 0, AERIE_MAX_DRAFT,
+     "Speculation", "drop drafts shorter than N"},
     {"--spec-draft-p-min --draft-p-min", "P", APP_F32, SPECULATES, AT(session.spec.p_min), 0, 1, "Speculation",
      "do not draft tokens that the drafter finds less likely than P"},
     {"--spec-ngram", "on|off", APP_ON_OFF, SPECULATES, AT(session.spec.ngram), 0, 0, "Speculation",
@@ -480,7 +483,8 @@ static const app_option options[] = {
     {"--max-queue", "N", APP_U32, APP_SERVE, AT(serve.max_queue), 0, 1 << 20, "Server",
      "maximum number of requests that wait for one of the -np places; others get 503 and Retry-After"},
     {"--max-pause", "MS", APP_U32, APP_SERVE, AT(session.max_pause), 0, 3600000, "Server",
-     "milliseconds that running answers may wait for their next token while prompts come in, which then take fewer rows of a pass, "
+     "milliseconds that running answers may wait for their next token while prompts come in, which then take fewer rows of a "
+     "pass, "
      "but at least 16; 0: as long as a full batch takes"},
     {"--max-connections", "N", APP_U32, APP_SERVE, AT(serve.max_connections), 1, 1 << 16, "Server",
      "maximum number of open connections"},
@@ -516,8 +520,7 @@ static const app_option options[] = {
     {"-hff --hf-file", "NAME", APP_TEXT, READS, AT(pull.hf_file), 0, 0, "Download", "with -hf: this file of the repository"},
     {"-mu --model-url", "URL", APP_TEXT, READS, AT(pull.model_url), 0, 0, "Download", "the model is at this address"},
     {"-hfd -hfrd --hf-repo-draft --spec-draft-hf", "OWNER/REPO[:QUANT]", APP_TEXT, SPECULATES, AT(pull.hf_repo_draft), 0, 0,
-     "Download",
-     "the drafter is in this Hugging Face repository"},
+     "Download", "the drafter is in this Hugging Face repository"},
     {"-hft --hf-token", "TOKEN", APP_TEXT, READS | APP_PULL, AT(pull.hf_token), 0, 0, "Download",
      "token for Hugging Face; better given as HF_TOKEN in the environment, where other users do not see it"},
     {"--ollama-registry", "URL", APP_TEXT, READS | APP_PULL, AT(pull.registry), 0, 0, "Download",
@@ -534,12 +537,14 @@ static const app_option options[] = {
      "give up after so many further attempts in a row that bring nothing"},
     /* Embeddings */
     {"--pooling", "auto|mean|cls|last|rank", APP_POOLING, APP_EMBED | APP_SERVE, AT(pooling), 0, 0, "Embeddings",
-     "how the vector of a text is made of those of its tokens: their mean, the first, the last, or a reranker's judgement of the "
+     "how the vector of a text is made of those of its tokens: their mean, the first, the last, or a reranker's judgement of "
+     "the "
      "first; auto: as the model's file says"},
     {"--embd-normalize", "N", APP_I32, APP_EMBED, AT(embd_normalize), -1, 64, "Embeddings",
      "2: to length 1; 1: so that magnitudes add up to 1; 0: to a largest magnitude of 32760; another p: to p-norm 1; -1: not"},
     {"--embd-output-format", "lines|array|json|json+", APP_TEXT, APP_EMBED, AT(embd_format), 0, 0, "Embeddings",
-     "lines: a line of numbers for each text; array: JSON, a list of lists; json: as OpenAI's API answers; json+: with the cosine "
+     "lines: a line of numbers for each text; array: JSON, a list of lists; json: as OpenAI's API answers; json+: with the "
+     "cosine "
      "of each pair of texts (default: lines)"},
     {"--embd-separator", "TEXT", APP_TEXT, APP_EMBED, AT(embd_separator), 0, 0, "Embeddings",
      "what stands between two texts of -f or of standard input (default: the end of a line)"},
@@ -623,10 +628,12 @@ static const app_option options[] = {
      "value of general.name (default: the folder's name)"},
     /* Perplexity and importance */
     {"--ppl-stride", "N", APP_U32, APP_PERPLEXITY, AT(ppl_stride), 0, APP_MAX_CTX, "Perplexity",
-     "let windows overlap, each beginning N tokens after the one before, and count the last N tokens of each; 0: windows side by "
+     "let windows overlap, each beginning N tokens after the one before, and count the last N tokens of each; 0: windows side "
+     "by "
      "side, whose second halves count"},
     {"--kl-divergence-base --save-all-logits", "FILE", APP_TEXT, APP_PERPLEXITY, AT(kl_base), 0, 0, "Perplexity",
-     "save the model's predictions to FILE, in llama.cpp's format, two bytes for each token of the vocabulary and position; with "
+     "save the model's predictions to FILE, in llama.cpp's format, two bytes for each token of the vocabulary and position; "
+     "with "
      "--kl-divergence read them"},
     {"--kl-divergence", NULL, APP_FLAG, APP_PERPLEXITY, AT(kl_divergence), 0, 0, "Perplexity",
      "compare the model with the saved predictions, of their text and windows"},
@@ -651,8 +658,7 @@ static const app_option options[] = {
      "type of weights whose names match the regular expression; may be repeated, and the first match counts"},
     {"--pure", NULL, APP_FLAG, APP_QUANTIZE, AT(pure), 0, 0, "Quantize",
      "use one type for all weights, including the embeddings and the output"},
-    {"--leave-output-tensor", NULL, APP_FLAG, APP_QUANTIZE, AT(leave_output), 0, 0, "Quantize",
-     "copy output.weight unchanged"},
+    {"--leave-output-tensor", NULL, APP_FLAG, APP_QUANTIZE, AT(leave_output), 0, 0, "Quantize", "copy output.weight unchanged"},
     {"--allow-requantize", NULL, APP_FLAG, APP_QUANTIZE, AT(allow_requantize), 0, 0, "Quantize",
      "allow quantizing weights that are quantized already, with worse results than from the original"},
     {"--dry-run", NULL, APP_FLAG, APP_QUANTIZE, AT(dry_run), 0, 0, "Quantize",
@@ -665,8 +671,8 @@ static const app_option options[] = {
     {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(rows), 1, 4096, "Bench", "numbers of rows per pass"},
     {"--contexts", "LIST", APP_NUMBERS, APP_BENCH_VERIFY, AT(contexts), 0, 1 << 24, "Bench",
      "numbers of cached positions before the rows"},
-    {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | COMPARES | APP_BENCH_SHAPES,
-     AT(n_repetitions), 1, 1000, "Bench", "number of repetitions"},
+    {"-r --repetitions", "N", APP_U32, APP_BENCH_SPEED | APP_BENCH_VERIFY | COMPARES | APP_BENCH_SHAPES, AT(n_repetitions), 1,
+     1000, "Bench", "number of repetitions"},
     {"--types", "LIST", APP_TEXT, APP_BENCH_STUDY, AT(study_types), 0, 0, "Bench",
      "quantizations, as of aerie quantize; 'as-is': the file as it is (default: F16,Q8_0,Q6_K,Q4_K_M,Q4_0,Q3_K_M,Q2_K; with "
      "--quick Q8_0,Q4_0)"},
@@ -702,8 +708,7 @@ static const app_option options[] = {
      "print one line of JSON per answer, in the order of the prompts, as soon as it is complete"},
     {"--json", NULL, APP_FLAG,
      (ALL & ~(APP_BENCH_LOGITS | APP_TRAIN_DATA | APP_SERVE)) | APP_QUANTIZE | APP_PULL | APP_BENCH_SHAPES, AT(json), 0, 0,
-     "Output",
-     "print one JSON object"},
+     "Output", "print one JSON object"},
     {"--csv", NULL, APP_FLAG, APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_SHAPES, AT(csv), 0, 0, "Output",
      "print comma-separated values"},
     {"--logprobs --n-probs", "N", APP_U32, APP_RUN, AT(n_logprobs), 0, AERIE_MAX_LOGPROBS, "Output",

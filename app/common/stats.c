@@ -81,9 +81,9 @@ void app_say_stats(const aerie_stats *s, size_t n_prompts, double seconds, const
              "drafted %u, accepted %u (%.0f%%)%s%s%s%s%s; time: target %.1f%%, draft %.1f%%, sampling %.1f%%%s%s",
              (unsigned)s->n_prompt, (unsigned)s->n_cached, app_rate(s->n_prompt - s->n_cached, s->prompt_seconds),
              (unsigned)s->n_generated, app_rate(s->n_generated, s->decode_seconds), (unsigned)s->n_passes,
-             (unsigned)s->n_drafted, (unsigned)s->n_accepted, percent(s->n_accepted, s->n_drafted),
-             n ? ", by depth " : "", depths, by_drafter(drafters, s, session), *shared ? "; " : "", shared, rest, percent(s->draft_seconds, s->decode_seconds),
-             percent(s->sample_seconds, s->decode_seconds), masks, together);
+             (unsigned)s->n_drafted, (unsigned)s->n_accepted, percent(s->n_accepted, s->n_drafted), n ? ", by depth " : "",
+             depths, by_drafter(drafters, s, session), *shared ? "; " : "", shared, rest,
+             percent(s->draft_seconds, s->decode_seconds), percent(s->sample_seconds, s->decode_seconds), masks, together);
 }
 
 json_t *app_json_depths(const aerie_stats *stats)

@@ -75,10 +75,10 @@ static int encode(const job *j, app_prompt *text, size_t *n_first)
     aerie_error error = {0};
     const char *query = j->options->rerank_query;
     *n_first = 0;
-    const aerie_status status =
-        query ? aerie_rerank_tokens(j->models.model, query, strlen(query), text->text.data, text->text.n, &text->tokens,
-                                    &text->n_tokens, n_first, &error)
-              : aerie_tokenize(j->models.model, text->text.data, text->text.n, true, false, &text->tokens, &text->n_tokens, &error);
+    const aerie_status status = query ? aerie_rerank_tokens(j->models.model, query, strlen(query), text->text.data,
+                                                            text->text.n, &text->tokens, &text->n_tokens, n_first, &error)
+                                      : aerie_tokenize(j->models.model, text->text.data, text->text.n, true, false,
+                                                       &text->tokens, &text->n_tokens, &error);
     const size_t most = aerie_embedder_n_ctx(j->embedder);
     if (status == AERIE_OK && text->n_tokens > most && j->options->embd_truncate) {
         text->tokens[most - 1] = text->tokens[text->n_tokens - 1];
@@ -163,7 +163,8 @@ static int print_openai(const job *j, bool cosines)
 {
     json_t *data = json_array();
     for (size_t i = 0; i < j->n; i++) {
-        json_t *one = json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)i, "embedding", vector_json(j, i));
+        json_t *one =
+            json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)i, "embedding", vector_json(j, i));
         const json_t *id = j->texts.items[i].id;
         if (id) app_json_put(one, "id", json_deep_copy(id));
         app_json_append(data, one);

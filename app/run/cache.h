@@ -1,7 +1,7 @@
 /* cache.h - --prompt-cache: a file that keeps what the KV cache holds of a prompt, for the next run that begins with it.
  *
- * Owns: the file's tokens, and those to be written to it. The bytes are the library's (docs/saved.md), which refuses what another
- * model or other settings have made. The output does not depend on the file.
+ * Owns: the file's tokens, and those to be written to it. The bytes are the library's (docs/saved.md), which refuses what
+ * another model or other settings have made. The output does not depend on the file.
  */
 #ifndef AERIE_APP_CACHE_H
 #define AERIE_APP_CACHE_H

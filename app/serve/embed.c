@@ -41,7 +41,8 @@ static void end(embedding *e, json_t *json)
 static bool make_room(embedding *e, size_t n, const char *field)
 {
     if (!n) return serve_fail(e->error, 400, field, "'%s' is empty", field);
-    if (n > MAX_TEXTS) return serve_fail(e->error, 400, field, "'%s' has %zu entries; at most %d are possible", field, n, MAX_TEXTS);
+    if (n > MAX_TEXTS)
+        return serve_fail(e->error, 400, field, "'%s' has %zu entries; at most %d are possible", field, n, MAX_TEXTS);
     e->texts = calloc(n, sizeof *e->texts);
     return e->texts || serve_fail_memory(e->error);
 }
@@ -58,8 +59,8 @@ static bool add_text(embedding *e, const json_t *text, const char *field)
     aerie_error why = {0};
     int32_t *tokens;
     size_t n;
-    const aerie_status status = aerie_tokenize(e->ask.model->models.model, json_string_value(text), json_string_length(text), true,
-                                               false, &tokens, &n, &why);
+    const aerie_status status = aerie_tokenize(e->ask.model->models.model, json_string_value(text), json_string_length(text),
+                                               true, false, &tokens, &n, &why);
     if (status != AERIE_OK) return serve_fail_library(e->error, status, &why, field);
     add_tokens(e, tokens, n, 0);
     return true;
@@ -75,8 +76,8 @@ static bool add_ids(embedding *e, const json_t *list, const char *field)
         const bool fits = json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) <= INT32_MAX;
         if (!fits) {
             free(tokens);
-            return serve_fail(e->error, 400, field, "'%s' must be a text, a list of texts, a list of tokens, or a list of those",
-                              field);
+            return serve_fail(e->error, 400, field,
+                              "'%s' must be a text, a list of texts, a list of tokens, or a list of those", field);
         }
         tokens[i] = (int32_t)json_integer_value(id);
     }
@@ -92,9 +93,11 @@ static bool add_input(embedding *e, const char *field)
     if (e->pooling == AERIE_POOLING_RANK) e->pooling = AERIE_POOLING_CLS; /* what a reranker judges by */
     if (!input || json_is_null(input)) return serve_fail(e->error, 400, field, "'%s' is missing", field);
     if (json_is_string(input)) return make_room(e, 1, field) && add_text(e, input, field);
-    if (json_is_array(input) && json_is_integer(json_array_get(input, 0))) return make_room(e, 1, field) && add_ids(e, input, field);
+    if (json_is_array(input) && json_is_integer(json_array_get(input, 0)))
+        return make_room(e, 1, field) && add_ids(e, input, field);
     if (!json_is_array(input))
-        return serve_fail(e->error, 400, field, "'%s' must be a text, a list of texts, a list of tokens, or a list of those", field);
+        return serve_fail(e->error, 400, field, "'%s' must be a text, a list of texts, a list of tokens, or a list of those",
+                          field);
     if (!make_room(e, json_array_size(input), field)) return false;
     for (size_t i = 0; i < json_array_size(input); i++) {
         const json_t *one = json_array_get(input, i);
@@ -196,7 +199,8 @@ static json_t *base64_of(const embedding *e, size_t i)
     }
     for (size_t at = 0, out = 0; bytes && text && at < n; at += 3, out += 4) {
         const size_t left = n - at;
-        const uint32_t group = (uint32_t)bytes[at] << 16 | (left > 1 ? (uint32_t)bytes[at + 1] << 8 : 0) | (left > 2 ? bytes[at + 2] : 0);
+        const uint32_t group =
+            (uint32_t)bytes[at] << 16 | (left > 1 ? (uint32_t)bytes[at + 1] << 8 : 0) | (left > 2 ? bytes[at + 2] : 0);
         text[out] = digits[group >> 18];
         text[out + 1] = digits[group >> 12 & 63];
         text[out + 2] = left > 1 ? digits[group >> 6 & 63] : '=';
@@ -247,9 +251,11 @@ void serve_post_embeddings(serve_call *call)
         json_t *data = json_array();
         bool ok = data != NULL;
         for (size_t i = 0; ok && i < e.n; i++)
-            ok = !json_array_append_new(data, json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)i, "embedding",
-                                                        base64 ? base64_of(&e, i) : numbers_of(&e, i)));
-        if (ok) json = json_pack("{s:s, s:o, s:o, s:o}", "object", "list", "data", data, "model", name_of(&e), "usage", usage_of(&e));
+            ok = !json_array_append_new(data, json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)i,
+                                                        "embedding", base64 ? base64_of(&e, i) : numbers_of(&e, i)));
+        if (ok)
+            json =
+                json_pack("{s:s, s:o, s:o, s:o}", "object", "list", "data", data, "model", name_of(&e), "usage", usage_of(&e));
         else json_decref(data);
     }
     end(&e, json);
@@ -286,7 +292,8 @@ void serve_post_ollama_embeddings(serve_call *call)
     json_t *json = NULL;
     if (begin(&e, call, &error)) {
         e.truncate = true;
-        if (!json_is_string(json_object_get(e.ask.body, "prompt"))) serve_fail(&error, 400, "prompt", "'prompt' must be a string");
+        if (!json_is_string(json_object_get(e.ask.body, "prompt")))
+            serve_fail(&error, 400, "prompt", "'prompt' must be a string");
         else if (add_input(&e, "prompt") && compute(&e)) json = json_pack("{s:o}", "embedding", numbers_of(&e, 0));
     }
     end(&e, json);
@@ -315,7 +322,8 @@ static bool read_pairs(embedding *e, const json_t **documents)
         const json_t *text = text_of(json_array_get(*documents, i));
         int32_t *tokens;
         size_t n, n_first;
-        if (!text) return serve_fail(e->error, 400, "documents", "document %zu is neither a text nor an object with \"text\"", i);
+        if (!text)
+            return serve_fail(e->error, 400, "documents", "document %zu is neither a text nor an object with \"text\"", i);
         const aerie_status status =
             aerie_rerank_tokens(e->ask.model->models.model, json_string_value(query), json_string_length(query),
                                 json_string_value(text), json_string_length(text), &tokens, &n, &n_first, &why);
@@ -346,9 +354,11 @@ static json_t *results_of(const embedding *e, const json_t *documents, size_t n_
     for (size_t i = 0; ok && i < e->n; i++) list[i] = (ranked){e->vectors[i], i};
     if (ok) qsort(list, e->n, sizeof *list, by_score);
     for (size_t i = 0; ok && i < e->n && i < n_wanted; i++) {
-        json_t *one = json_pack("{s:I, s:o}", "index", (json_int_t)list[i].i, "relevance_score", app_json_real((double)list[i].score));
+        json_t *one =
+            json_pack("{s:I, s:o}", "index", (json_int_t)list[i].i, "relevance_score", app_json_real((double)list[i].score));
         if (with_documents)
-            ok = one && !json_object_set_new(one, "document", json_pack("{s:O}", "text", text_of(json_array_get(documents, list[i].i))));
+            ok = one && !json_object_set_new(one, "document",
+                                             json_pack("{s:O}", "text", text_of(json_array_get(documents, list[i].i))));
         ok = !json_array_append_new(results, one) && ok;
     }
     free(list);

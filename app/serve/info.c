@@ -167,7 +167,8 @@ void serve_get_curve(serve_call *call)
     serve_model *m = take_model(call);
     if (!m) return;
     curve c = {.model = m};
-    for (; m->session && c.i < SERVE_N_CURVE; c.i++) serve_engine_do(m, measure_curve, &c); /* one by one: requests come in between */
+    for (; m->session && c.i < SERVE_N_CURVE; c.i++)
+        serve_engine_do(m, measure_curve, &c); /* one by one: requests come in between */
     serve_models_give(call->server->models, m);
     json_t *points = json_array();
     bool ok = points != NULL;

@@ -16,8 +16,10 @@ static bool read_entry(const json_t *entry, float *scales, bool *seen, size_t n,
     if (!json_is_object(entry) || !json_is_number(id) || !json_is_number(scale))
         return serve_fail(error, 400, field, "adapters are a list of objects, each with a number 'id' and a number 'scale'");
     if (!(number >= 0 && number < (double)n) || number != floor(number))
-        return serve_fail(error, 400, field, "there is no adapter %.17g; the server was started with %zu (--lora), numbered from "
-                          "0", number, n);
+        return serve_fail(error, 400, field,
+                          "there is no adapter %.17g; the server was started with %zu (--lora), numbered from "
+                          "0",
+                          number, n);
     if (!(fabs(x) <= 1e6)) return serve_fail(error, 400, field, "the scale of adapter %.0f must be from -1e6 to 1e6", number);
     if (seen[(size_t)number]) return serve_fail(error, 400, field, "adapter %.0f is listed twice", number);
     seen[(size_t)number] = true;

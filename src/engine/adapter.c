@@ -24,8 +24,10 @@ static aerie_status check_keys(ae_adapter *a, aerie_error *error)
     const ae_gguf *g = a->gguf;
     AE_TRY(check_text(g, "general.type", "adapter", ", so it is no adapter", error));
     AE_TRY(check_text(g, "adapter.type", "lora", "; LoRA adapters are known", error));
-    AE_TRY(check_text(g, "general.architecture", a->net->model->hparams.arch, ", as the model is; an adapter fits the model that "
-                      "it was trained for", error));
+    AE_TRY(check_text(g, "general.architecture", a->net->model->hparams.arch,
+                      ", as the model is; an adapter fits the model that "
+                      "it was trained for",
+                      error));
     if (ae_gguf_kv_find(g, "adapter.alora.invocation_tokens"))
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: activated LoRA (adapter.alora.invocation_tokens) is not there yet",
                        ae_gguf_path(g));
@@ -94,8 +96,10 @@ static aerie_status list_tensor(ae_adapter *a, const char *name, ae_adapter_pair
         const ae_part *p = &parts->items[i];
         if (p->tensor != base) continue;
         if (!ae_net_adapts(a->net, p))
-            return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s adapts %s; embeddings, routers, experts, vectors and matrices by "
-                           "head cannot be adapted", path, name);
+            return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
+                           "%s adapts %s; embeddings, routers, experts, vectors and matrices by "
+                           "head cannot be adapted",
+                           path, name);
         if (pairs)
             pairs[a->n_pairs] = (ae_adapter_pair){.of = *p->weight, .file_a = x, .file_b = y, .first = p->first, .n = p->n_rows,
                                                   .rank = (uint32_t)x->ne[1]};

@@ -5,8 +5,8 @@
  * The product of a row with adapters is, one operation of the backend after the other:
  *     y  = W x (+ bias, + what y held), as without adapters
  *     t  = A x, t *= s, y += B t        for each adapter that has a pair for W, in the order of the row's set
- * with s = scale * alpha / rank, or scale where the file gives no alpha. The same operations make all other products, so a row's
- * result does not depend on the rows beside it, on their adapters, on threads or on CPU levels; rows without adapters are
+ * with s = scale * alpha / rank, or scale where the file gives no alpha. The same operations make all other products, so a
+ * row's result does not depend on the rows beside it, on their adapters, on threads or on CPU levels; rows without adapters are
  * not touched.
  *
  * The file is hostile. Source of its form: llama.cpp's convert_lora_to_gguf.py.

@@ -20,9 +20,16 @@ struct ae_embedder {
 
 static ae_engine_options engine_options(const ae_model *m, const ae_embed_options *o)
 {
-    return (ae_engine_options){.n_ctx = o->n_ctx, .n_seqs = o->n_seqs, .n_batch = o->n_batch, .n_outputs = 1, .n_records = 1,
-                               .n_kv_pages = o->n_batch / AE_KV_PAGE + o->n_seqs + 1, .n_threads = o->n_threads,
-                               .kv_type = AE_KV_F16, .n_taps = 1, .taps = {m->hparams.encoder ? m->hparams.n_layers : AE_TAP_NORMED}};
+    return (ae_engine_options){.n_ctx = o->n_ctx,
+                               .n_seqs = o->n_seqs,
+                               .n_batch = o->n_batch,
+                               .n_outputs = 1,
+                               .n_records = 1,
+                               .n_kv_pages = o->n_batch / AE_KV_PAGE + o->n_seqs + 1,
+                               .n_threads = o->n_threads,
+                               .kv_type = AE_KV_F16,
+                               .n_taps = 1,
+                               .taps = {m->hparams.encoder ? m->hparams.n_layers : AE_TAP_NORMED}};
 }
 
 size_t ae_embedder_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_embed_options *options)
@@ -190,7 +197,8 @@ static aerie_status run_long(ae_embedder *e, const ae_embed_text *text, float *o
 }
 
 /* As many texts as a pass has room for; how many to *n_done. */
-static aerie_status run_some(ae_embedder *e, const ae_embed_text *texts, size_t n, float *out, size_t *n_done, aerie_error *error)
+static aerie_status run_some(ae_embedder *e, const ae_embed_text *texts, size_t n, float *out, size_t *n_done,
+                             aerie_error *error)
 {
     const uint32_t n_out = ae_embedder_n_out(e), n_embd = e->net->model->hparams.n_embd;
     const float *rows;

@@ -359,8 +359,8 @@ aerie_status ae_engine_add_tree(ae_engine *e, uint32_t seq, const ae_tree *tree,
     return AERIE_OK;
 }
 
-aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first, uint32_t *first,
-                                aerie_error *error)
+aerie_status ae_engine_add_text(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t n_first,
+                                uint32_t *first, aerie_error *error)
 {
     const bool encoder = e->net->model->hparams.encoder;
     if (encoder && seq < e->options.n_seqs && ae_kv_n_live(e->kv, seq))
@@ -407,8 +407,8 @@ static aerie_status check_mode(const ae_engine *e, aerie_error *error)
 {
     for (uint32_t i = 0; e->mode && i < e->options.n_seqs; i++)
         if (e->n_added[i])
-            return ae_fail(error, AERIE_ERROR_INTERNAL, "rows of sequence %u in a pass that drafts would be kept; please report",
-                           i);
+            return ae_fail(error, AERIE_ERROR_INTERNAL,
+                           "rows of sequence %u in a pass that drafts would be kept; please report", i);
     return AERIE_OK;
 }
 

@@ -32,7 +32,8 @@ static void temperatures(ae_engine *e)
     const ae_hparams *h = &e->net->model->hparams;
     if (h->temp_scale == 0.0f) return;
     for (uint32_t r = 0; r < e->n_rows; r++) {
-        const double at = (double)(uint32_t)(((float)e->rows.pos[r] + h->temp_offset) / (float)h->temp_length); /* whole lengths */
+        const double at =
+            (double)(uint32_t)(((float)e->rows.pos[r] + h->temp_offset) / (float)h->temp_length); /* whole lengths */
         e->q_scale_host[r] = (float)(1.0 + (double)h->temp_scale * ae_log(at + 1.0));
     }
     e->backend->ops->upload(e->stream, e->q_scale, e->q_scale_host, e->n_rows * sizeof *e->q_scale);

@@ -267,7 +267,8 @@ aerie_status ae_kv_reserve(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t 
                        kv->n_slots, s->n_live, n);
     const uint32_t missing = ae_kv_n_missing(kv, seq, n);
     if (missing > ae_kv_n_available(kv))
-        return ae_fail(error, AERIE_ERROR_LIMIT, "the KV cache of %u positions is full: %u pages of %d are needed and %u can be had",
+        return ae_fail(error, AERIE_ERROR_LIMIT,
+                       "the KV cache of %u positions is full: %u pages of %d are needed and %u can be had",
                        kv->n_pages * AE_KV_PAGE, missing, AE_KV_PAGE, ae_kv_n_available(kv));
     if (n && must_copy(kv, s)) {
         const uint32_t i = s->n_live / AE_KV_PAGE;

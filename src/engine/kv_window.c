@@ -163,7 +163,8 @@ void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t
     ae_kv_settle(kv, stream);
     for (uint32_t i = 0; i < n; i++, to += bytes) kv->backend->ops->kv_read(stream, kv->store, s->table, (int32_t)i, to);
     for (uint32_t i = first; kv->window && i < n; i++, to += part_bytes)
-        kv->backend->ops->kv_read(stream, kv->part_store, &kv->part_of[s->table[i / AE_KV_PAGE]], (int32_t)(i % AE_KV_PAGE), to);
+        kv->backend->ops->kv_read(stream, kv->part_store, &kv->part_of[s->table[i / AE_KV_PAGE]], (int32_t)(i % AE_KV_PAGE),
+                                  to);
 }
 
 size_t ae_kv_slot_bytes(const ae_kv *kv)
@@ -225,5 +226,6 @@ bool ae_kv_window_is_sound(const ae_kv *kv)
         for (uint32_t j = ae_kv_first_page(kv, s->n_live); j < s->n_pages; j++)
             if (kv->part_of[s->table[j]] < 0) return false;
     }
-    return !kv->window || (lists_are_sound(kv, &n_idle) && n_held + kv->n_free_parts == kv->n_parts && n_idle + n_needed == n_held);
+    return !kv->window ||
+           (lists_are_sound(kv, &n_idle) && n_held + kv->n_free_parts == kv->n_parts && n_idle + n_needed == n_held);
 }

@@ -3,7 +3,8 @@
 #include <stddef.h>
 
 /* Rows [first, first + n) of each matrix of a stack. */
-static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tensor, uint32_t first, uint32_t n, ae_weight **fields)
+static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tensor, uint32_t first, uint32_t n,
+                        ae_weight **fields)
 {
     for (uint32_t i = 0; i < n_experts; i++)
         ae_parts_expert(parts, tensor, (uint64_t)i * (uint64_t)tensor->ne[1] + first, n, &fields[i]);
@@ -138,7 +139,8 @@ static void list_parts(ae_net *net)
 bool ae_net_adapts(const ae_net *net, const ae_part *part)
 {
     static const size_t routers[] = {offsetof(ae_net_layer, router), offsetof(ae_net_layer, s_router)};
-    static const size_t shared[] = {offsetof(ae_net_layer, s_gate), offsetof(ae_net_layer, s_up), offsetof(ae_net_layer, s_down)};
+    static const size_t shared[] = {offsetof(ae_net_layer, s_gate), offsetof(ae_net_layer, s_up),
+                                    offsetof(ae_net_layer, s_down)};
     const ae_hparams *h = &net->model->hparams;
     if ((part->use & ~(unsigned)AE_WEIGHT_IN_PLACE) != AE_WEIGHT_MATMUL || part->is_expert || part->transposed) return false;
     if (part->weight == &net->output || part->weight == &net->ple_model_proj) return true;

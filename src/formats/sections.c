@@ -39,7 +39,8 @@ aerie_status ae_sections_open(ae_sections *s, const void *bytes, size_t n, aerie
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "the saved sequence is of version %u; this aerie reads version %d",
                        (unsigned)version, AE_SECTIONS_VERSION);
     if (total != n)
-        return ae_fail(error, AERIE_ERROR_FORMAT, "the saved sequence says that it has %llu bytes, but there are %zu: it was cut",
+        return ae_fail(error, AERIE_ERROR_FORMAT,
+                       "the saved sequence says that it has %llu bytes, but there are %zu: it was cut",
                        (unsigned long long)total, n);
     if (checksum(at, n) != get(at + CHECKSUM_AT, 8))
         return ae_fail(error, AERIE_ERROR_FORMAT, "the saved sequence is damaged: its checksum differs");
@@ -79,9 +80,10 @@ aerie_status ae_sections_check_known(const ae_sections *s, const uint32_t *known
         bool is_known = s->list[i].flags & AE_SECTION_OPTIONAL;
         for (size_t k = 0; k < n; k++) is_known = is_known || known[k] == s->list[i].type;
         if (!is_known)
-            return ae_fail(error, AERIE_ERROR_UNSUPPORTED,
-                           "the saved sequence needs a section of type %u, which this aerie does not know; a newer one wrote it",
-                           s->list[i].type);
+            return ae_fail(
+                error, AERIE_ERROR_UNSUPPORTED,
+                "the saved sequence needs a section of type %u, which this aerie does not know; a newer one wrote it",
+                s->list[i].type);
     }
     return AERIE_OK;
 }

@@ -115,7 +115,8 @@ const char *ae_model_known_archs(void)
 {
     return "llama, llama4, mistral3, smollm3, qwen2, qwen2moe, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe, gemma2, gemma3, "
            "gemma4, gpt-oss, glm4, glm4moe, "
-           "deepseek, deepseek2, dots1, minimax-m2, step35, ernie4_5, ernie4_5-moe, hunyuan-dense, hunyuan-moe, phi3, olmo2, olmoe, "
+           "deepseek, deepseek2, dots1, minimax-m2, step35, ernie4_5, ernie4_5-moe, hunyuan-dense, hunyuan-moe, phi3, olmo2, "
+           "olmoe, "
            "command-r, cohere2, granite, granitemoe, granitehybrid, nemotron_h, nemotron_h_moe, lfm2, lfm2moe, "
            "seed_oss, exaone4, starcoder2, bert, nomic-bert";
 }

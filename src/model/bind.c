@@ -230,8 +230,9 @@ aerie_status ae_bind_hparams(ae_binder *b, ae_hparams *h, ae_arena *arena)
     AE_TRY(get_largest(b, "attention.head_count", true, &h->n_heads));
     h->n_kv_heads = h->n_heads;
     AE_TRY(get_largest(b, "attention.head_count_kv", false, &h->n_kv_heads));
-    AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, layer_norm ? "attention.layer_norm_epsilon"
-                                                           : "attention.layer_norm_rms_epsilon"), true, &h->norm_eps, b->error));
+    AE_TRY(ae_gguf_get_f32(gguf,
+                           ae_bind_key(b, layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
+                           true, &h->norm_eps, b->error));
     AE_TRY(ae_bind_range(b, "embedding_length", h->n_embd, 1, AE_MAX_EMBD));
     AE_TRY(ae_bind_range(b, "feed_forward_length", h->n_ff, b->arch->experts != AE_EXPERTS_ALWAYS, AE_MAX_FF));
     AE_TRY(ae_bind_range(b, "attention.head_count", h->n_heads, 1, AE_MAX_HEADS));

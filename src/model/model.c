@@ -75,7 +75,8 @@ static aerie_status bind_mixer(ae_binder *b, const ae_hparams *h, uint32_t i, ae
     AE_TRY(ae_bind_attention(b, i, h, s, h->n_embd, l));
     if (s->qk_norm && !b->arch->qk_norm_plain) {
         const bool required = !b->arch->qk_norm_optional;
-        AE_TRY(ae_bind_layer(b, i, "attn_q_norm.weight", required, layer ? s->n_heads : 0, by_head ? s->head_dim : q, &l->q_norm));
+        AE_TRY(
+            ae_bind_layer(b, i, "attn_q_norm.weight", required, layer ? s->n_heads : 0, by_head ? s->head_dim : q, &l->q_norm));
         if (s->kv_from == (int)i)
             AE_TRY(ae_bind_layer(b, i, "attn_k_norm.weight", l->q_norm != NULL, layer ? s->n_kv_heads : 0,
                                  by_head ? s->head_dim : kv, &l->k_norm));
@@ -152,8 +153,8 @@ static aerie_status bind_table(ae_binder *b, const char *name, bool required, ui
 {
     const ae_gguf_tensor *t = ae_gguf_tensor_find(b->gguf, name);
     if (t && t->ne[1] > most)
-        return ae_fail(b->error, AERIE_ERROR_LIMIT, "%s: tensor %s has %lld rows; at most %u are possible", ae_gguf_path(b->gguf),
-                       name, (long long)t->ne[1], most);
+        return ae_fail(b->error, AERIE_ERROR_LIMIT, "%s: tensor %s has %lld rows; at most %u are possible",
+                       ae_gguf_path(b->gguf), name, (long long)t->ne[1], most);
     *n_rows = t ? (uint32_t)t->ne[1] : 0;
     return ae_bind(b, name, required, *n_rows, n_embd, out);
 }
@@ -225,17 +226,21 @@ static aerie_status check_nextn(const ae_binder *b, const ae_hparams *h)
 {
     const char *path = ae_gguf_path(b->gguf), *arch = b->arch->name;
     if (!h->n_nextn)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the model has no MTP block: %s.nextn_predict_layers is missing%s", path,
-                       arch, find_part(b, h->n_layers, "nextn.eh_proj.weight") ? ", although its tensors are there" : " or 0");
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: the model has no MTP block: %s.nextn_predict_layers is missing%s",
+                       path, arch,
+                       find_part(b, h->n_layers, "nextn.eh_proj.weight") ? ", although its tensors are there" : " or 0");
     const bool tempered = b->arch->temperature && (!b->arch->mla || h->temp_scale != 0.0f);
     if ((b->arch->norms != AE_NORMS_PRE && b->arch->norms != AE_NORMS_PRE_POST) || b->arch->shared_kv ||
         b->arch->layer_embedding || tempered || b->arch->chunked || b->arch->layer_norm)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: MTP blocks of architecture %s are not supported", path, arch);
     for (uint32_t i = h->n_layers; i < h->n_layers + h->n_nextn; i++)
         if (!find_part(b, i, "nextn.eh_proj.weight"))
-            return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: %s.nextn_predict_layers is %u, but tensor "
-                           "blk.%u.nextn.eh_proj.weight is missing: the file has no such MTP block, as files that hold the trunk "
-                           "alone; a file with the block can be given with -md", path, arch, h->n_nextn, i);
+            return ae_fail(
+                b->error, AERIE_ERROR_FORMAT,
+                "%s: %s.nextn_predict_layers is %u, but tensor "
+                "blk.%u.nextn.eh_proj.weight is missing: the file has no such MTP block, as files that hold the trunk "
+                "alone; a file with the block can be given with -md",
+                path, arch, h->n_nextn, i);
     return AERIE_OK;
 }
 

@@ -90,7 +90,8 @@ uint32_t ae_controller_network(const ae_controller *c, uint32_t *awake)
     *awake = 0;
     for (uint32_t i = 0; i < c->options.n_networks; i++) {
         const ae_network *net = &c->networks[i];
-        if (net == c->net || net == c->best || c->options.fixed || (net->n_wait < AE_CONTEST_READY && (!net->book.resting || is_rich(c))))
+        if (net == c->net || net == c->best || c->options.fixed ||
+            (net->n_wait < AE_CONTEST_READY && (!net->book.resting || is_rich(c))))
             *awake |= 1u << i;
     }
     return (uint32_t)(c->net - c->networks);

@@ -97,8 +97,8 @@ static uint32_t bucket_of(uint32_t n_context)
 }
 
 /* What a bucket has not seen yet has the shape of the nearest other bucket that has. Beyond that, passes over prompts say what
- * many rows take: so the first drafts are no larger than they should be. */
-static void pass_line(const ae_controller *c, uint32_t n_context, bool prompts, ae_line *line)
+ * many rows take: so the first drafts are no larger than they should be. False: nothing was seen yet. */
+static bool pass_line(const ae_controller *c, uint32_t n_context, bool prompts, ae_line *line)
 {
     const uint32_t bucket = bucket_of(n_context);
     ae_line other;
@@ -114,7 +114,9 @@ static void pass_line(const ae_controller *c, uint32_t n_context, bool prompts, 
         ae_curve_line(&c->pass[AE_T_BUCKETS], c->clock, false, &other);
         ae_line_append(line, &other);
     }
-    if (!line->n) *line = (ae_line){.n = 1, .size = {1}, .seconds = {1e-3f}}; /* nothing seen yet: only ratios matter */
+    if (line->n) return true;
+    *line = (ae_line){.n = 1, .size = {1}, .seconds = {1e-3f}}; /* only ratios matter */
+    return false;
 }
 
 /* A pass without drafts took `ratio` times what is usual. When several in a row say the same and it is not the drift, then the
@@ -351,11 +353,22 @@ static void forget(ae_controller *c)
     }
 }
 
+/* Tokens that a pass without drafts is worth: those that it draws; and the rows of prompts, which are work too, as many as plain
+ * decoding draws in their time. Else the first draft that comes along would seem to pay beside a long prompt. */
+static double worth(const ae_controller *c, const ae_round *r)
+{
+    ae_line decoding;
+    if (!r->prompts || !r->n_drawing || !pass_line(c, r->n_context, false, &decoding)) return r->n_drawing;
+    const double alone = ae_line_at(&decoding, r->n_drawing);
+    return c->plain_seconds > alone && alone > 0 ? r->n_drawing * c->plain_seconds / alone : r->n_drawing;
+}
+
 bool ae_controller_begin(ae_controller *c, const ae_round *r)
 {
     c->clock++;
     pass_line(c, r->n_context, r->prompts, &c->pass_now);
     c->plain_seconds = ae_line_at(&c->pass_now, r->n_rows);
+    c->worth = worth(c, r);
     c->expected = c->took[0] = c->took[1] = 0;
     c->probing = false;
     ae_contest_begin(c);
@@ -426,12 +439,12 @@ static double risk(const ae_controller *c, const ae_round *r, bool network)
     return 2 * (credit > RISK_LEAST ? credit : RISK_LEAST) * c->plain_seconds;
 }
 
-/* The sequences with most to gain, and levels, of the best rate: [sequences that draw + expected accepted] over [offers, draft
+/* The sequences with most to gain, and levels, of the best rate: [worth of the pass + expected accepted] over [offers, draft
  * and pass]. */
 static bool plan_best(ae_controller *c, const ae_round *r, uint32_t n, double offered, uint32_t n_offered)
 {
     const uint32_t most = c->options.n_max < AE_TREE_MAX ? c->options.n_max : AE_TREE_MAX;
-    const double spent = c->took[AE_KIND_OFFER], rows = r->n_rows + n_offered, base = r->n_drawing + offered;
+    const double spent = c->took[AE_KIND_OFFER], rows = r->n_rows + n_offered, base = c->worth + offered;
     double sum[AE_TREE_MAX + 1] = {0}, best = GAIN_NEEDED * base / (spent + ae_line_at(&c->pass_now, rows)), unused;
     const double most_lost = risk(c, r, true);
     uint32_t best_n = 0, best_levels = 0;
@@ -496,7 +509,7 @@ float ae_controller_floor(const ae_controller *c, const ae_round *r)
 {
     if (c->options.fixed) return 0;
     const double row = (ae_line_at(&c->pass_now, r->n_rows + 8.0) - c->plain_seconds) / 8;
-    const double floor = 0.5 * row * r->n_drawing / c->plain_seconds; /* half: larger passes may have cheaper rows */
+    const double floor = 0.5 * row * c->worth / c->plain_seconds; /* half: larger passes may have cheaper rows */
     return floor < 0.5 ? (float)floor : 0.5f;
 }
 
@@ -558,7 +571,7 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
     }
     qsort(c->nodes, n_nodes, sizeof *c->nodes, by_reach);
     /* what the drafts took is spent whatever is verified now */
-    double expected = r->n_drawing, seconds = spent + c->plain_seconds, best = GAIN_NEEDED * expected / seconds;
+    double expected = c->worth, seconds = spent + c->plain_seconds, best = GAIN_NEEDED * expected / seconds;
     const double most_pass = c->plain_seconds + risk(c, r, spent > 0);
     c->expected = c->plain_seconds;
     c->gain = 1;
@@ -573,7 +586,7 @@ void ae_controller_choose(ae_controller *c, const ae_round *r, double spent, ae_
         best = expected / seconds;
         n_keep = k + 1;
         c->expected = pass;
-        c->gain = best * c->plain_seconds / r->n_drawing;
+        c->gain = best * c->plain_seconds / c->worth;
     }
     prune(c, chances, n, n_keep);
 }

@@ -88,6 +88,7 @@ typedef struct ae_controller {
     ae_network networks[AE_MAX_NETWORKS], *net; /* net: whose turn it is to draft; */
     ae_network *best;                /* ... another only when it is tried */
     double plain_seconds, expected;  /* of this round's pass without any draft, and with those chosen */
+    double worth;                    /* of a pass without any draft, in tokens */
     double took[2];                  /* [ae_draft_kind] seconds of this round's drafts, as such drafts usually take */
     double gain;                     /* expected of the last choice: times plain */
     bool plain;                      /* this round: plain decoding is measured again */

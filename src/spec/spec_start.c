@@ -275,8 +275,8 @@ void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, co
 void ae_spec_write_cached(ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, uint32_t n, uint32_t first,
                           const void *bytes)
 {
-    ae_kv_write_prefix(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), ae_engine_key(spec->engine, adapters), tokens,
-                       n, first, bytes);
+    ae_kv_write_prefix(ae_engine_kv(spec->engine), ae_engine_stream(spec->engine), ae_engine_key(spec->engine, adapters),
+                       tokens, n, first, bytes);
 }
 
 size_t ae_spec_saved_bytes(const ae_spec *spec, uint32_t n, uint32_t first)

@@ -48,8 +48,9 @@ static ae_walk_verdict draw_on_host(void *context, uint32_t row, uint32_t depth,
     const float *logits = ae_engine_logits(spec->engine, row ? s->first_tree + row - 1 : root_of(s));
     (void)depth; /* the tokens drawn so far are in s->tokens */
     if (!ae_walk_has_finite(logits, (uint32_t)ae_vocab_n_tokens(spec->vocab))) return AE_WALK_OVERFLOW;
-    *token = s->constraint ? ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked)
-                           : ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
+    *token = s->constraint
+                 ? ae_guide_draw(s->constraint, s->sampler, logits, s->tokens, s->n_tokens, !s->ignore_eog, spec->masked)
+                 : ae_sampler_draw(s->sampler, logits, s->tokens, s->n_tokens);
     if (*token == AE_GUIDE_NONE || (!s->ignore_eog && ae_vocab_is_eog(spec->vocab, *token))) return AE_WALK_LAST;
     if (!s->follows) ae_sampler_accept(s->sampler, *token, s->n_tokens); /* what a draft draws leaves no trace */
     if (s->constraint) ae_constraint_advance(s->constraint, *token);
@@ -220,7 +221,8 @@ aerie_status ae_spec_deliver(ae_spec *spec, uint32_t i_slot, ae_spec_emit *emit,
     count_drafts(s, spec->drafter ? spec->drafter->i_choice : 0, n_path, i > s->walked.n_path);
     /* a token that ended the sequence unemitted (EOG) is not part of it, nor is its row */
     const uint32_t n_live = ae_kv_n_live(ae_engine_kv(spec->engine), i_slot);
-    AE_TRY(ae_spec_commit(spec, i_slot, s->walked.path, s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path, error));
+    AE_TRY(
+        ae_spec_commit(spec, i_slot, s->walked.path, s->n_tokens < n_live + s->n_chain + n_path ? n_path - 1 : n_path, error));
     tell_controller(spec, s, n_path);
     return AERIE_OK;
 }

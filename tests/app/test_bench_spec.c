@@ -110,7 +110,8 @@ static void in_turns(void **state)
 {
     (void)state;
     write_groups();
-    cli("$A bench spec -m m.gguf --prompts g -n 12 -r 2 -s 3 --ignore-eos --temps 0,1 --spec-types ngram,oracle --spec-tree off "
+    cli("$A bench spec -m m.gguf --prompts g -n 12 -r 2 -s 3 --ignore-eos --temps 0,1 --spec-types ngram,oracle --spec-tree "
+        "off "
         "-np 1,4 --spec-fixed --in-turns --json");
     assert_int_equal(cli_last.status, 0);
     json_t *json = json_loads(cli_last.out, 0, NULL), *runs = runs_of(json);

@@ -1,6 +1,6 @@
 /* test_files.c - how the program treats the files that it writes and reads, from outside: never onto what was read, nothing
- * under the final name before all checks are done, modes and symbolic links kept, nothing left behind by a signal; pipes, devices and
- * endless files get a sentence instead of a wait; JSON that could not be built whole is not printed. */
+ * under the final name before all checks are done, modes and symbolic links kept, nothing left behind by a signal; pipes,
+ * devices and endless files get a sentence instead of a wait; JSON that could not be built whole is not printed. */
 #include "convert_rig.inc"
 
 static void fails(int status, const char *text)

@@ -78,8 +78,9 @@ static void what_is_not_enforced_is_said(void **state)
     cli(RUN "-j '{\"enum\":[1],\"not\":{},\"uniqueItems\":true}'");
     assert_int_equal(cli_last.status, 0);
     assert_string_equal(cli_last.out, "1\n");
-    const char *line = strstr(cli_last.err, "--json-schema: schema at #: the keyword \"not\" is not possible in a grammar; it is not "
-                                            "enforced; schema at #: beside enum and const only");
+    const char *line =
+        strstr(cli_last.err, "--json-schema: schema at #: the keyword \"not\" is not possible in a grammar; it is not "
+                             "enforced; schema at #: beside enum and const only");
     if (!line || strstr(line + 1, "--json-schema")) fail_msg("%s", cli_last.err);
 }
 
@@ -92,7 +93,8 @@ static void answers_that_end_too_early_are_failures(void **state)
         int status;
         const char *part;
     } cases[] = {
-        {"-n 3 --grammar 'root ::= [ab]{7}'", 1, "the answer has 3 bytes and is not a complete text of the grammar: -n 3 ended it"},
+        {"-n 3 --grammar 'root ::= [ab]{7}'", 1,
+         "the answer has 3 bytes and is not a complete text of the grammar: -n 3 ended it"},
         {"-n 3 --grammar 'root ::= [ab]{3}'", 0, ""},
         {"-n 3 --grammar 'root ::= [ab]+'", 0, ""}, /* may end there, and may go on */
         {"-n 3 -j '{\"type\":\"integer\",\"minimum\":1000000}'", 1, "is not complete JSON of the schema: -n 3 ended it"},

@@ -381,7 +381,8 @@ static void mtp_blocks_draft_where_they_are_found(void **state)
     aerie_error error = {0};
     snprintf(model, sizeof model, "%s/m.gguf", cli_folder);
     snprintf(head, sizeof head, "%s/blocks.gguf", cli_folder);
-    if (mkhead_write(&(mkhead_options){.kind = "mtp", .n_draft = 20}, model, head, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (mkhead_write(&(mkhead_options){.kind = "mtp", .n_draft = 20}, model, head, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
     for (int i = 0; i < 2; i++) {
         snprintf(model, sizeof model, "%s/%s.gguf", cli_folder, archs[i]);
         if (mkarch_write(mkarch_find(archs[i]), false, model, &error) != AERIE_OK) fail_msg("%s", error.text);

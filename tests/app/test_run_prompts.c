@@ -1,5 +1,6 @@
 /* test_run_prompts.c - what run makes of its prompts: standard input beside -p, lines of JSON, conversations, chat templates,
- * several answers, metadata and rotation that the options replace, prompt caches, adapters. On a generated model, and on one without a template.
+ * several answers, metadata and rotation that the options replace, prompt caches, adapters. On a generated model, and on one
+ * without a template.
  */
 #include "cli.h"
 
@@ -323,7 +324,8 @@ static void found_cached(long least, long most)
     json_decref(json);
 }
 
-#define LONG "'A prompt of more than sixty four tokens, since that is a page: a byte is mostly one token, so it is long enough.'"
+#define LONG                                                                                                                   \
+    "'A prompt of more than sixty four tokens, since that is a page: a byte is mostly one token, so it is long enough.'"
 #define CACHED "$A run -m m.gguf -no-cnv -n 8 --temp 0 --ignore-eos -q --prompt-cache "
 
 static void prompts_are_cached_in_a_file(void **state)
@@ -341,7 +343,8 @@ static void prompts_are_cached_in_a_file(void **state)
         "c -p " LONG " --ids $how | cmp - a || exit 1; done");
     assert_int_equal(cli_last.status, 0);
     /* a prompt that begins alike uses the file and takes its place, unless --prompt-cache-ro */
-    cli("$A run -m m.gguf -no-cnv -n 8 --temp 0 --ignore-eos -q -p " LONG "' And more.' --ids > b; " CACHED "c --prompt-cache-ro "
+    cli("$A run -m m.gguf -no-cnv -n 8 --temp 0 --ignore-eos -q -p " LONG "' And more.' --ids > b; " CACHED
+        "c --prompt-cache-ro "
         "-p " LONG "' And more.' --ids | cmp - b && cmp before c && " CACHED "c -p " LONG "' And more.' --ids | cmp - b && "
         "! cmp -s before c");
     assert_int_equal(cli_last.status, 0);
@@ -400,7 +403,8 @@ static void prompt_caches_of_others_are_refused(void **state)
     said("cannot write the prompt cache 'missing/c'");
 }
 
-/* ---- --lora ---------------------------------------------------------------------------------------------------------------- */
+/* ---- --lora ----------------------------------------------------------------------------------------------------------------
+ */
 
 static void make_adapter(const char *name, const mklora_options *options)
 {

@@ -1,5 +1,5 @@
-/* test_stranger.c - odd things that people do, each with the answer it gets: an exit status and a sentence. No crash, no silence,
- * no endless wait.
+/* test_stranger.c - odd things that people do, each with the answer it gets: an exit status and a sentence. No crash, no
+ * silence, no endless wait.
  */
 #include "cli.h"
 
@@ -7,7 +7,8 @@ static int make_files(void **state)
 {
     if (cli_setup_model(state)) return -1;
     cli("printf hello > text.txt; : > empty.gguf; gzip -c m.gguf > gz.gguf; head -c 5000 m.gguf > cut.gguf; "
-        "printf '\\010\\0\\0\\0\\0\\0\\0\\0{\"a\":1}' > x.safetensors; mkdir dir; cp m.gguf '\xc3\xbcn \xe6\xa8\xa1\xe5\x9e\x8b.gguf'; "
+        "printf '\\010\\0\\0\\0\\0\\0\\0\\0{\"a\":1}' > x.safetensors; mkdir dir; cp m.gguf '\xc3\xbcn "
+        "\xe6\xa8\xa1\xe5\x9e\x8b.gguf'; "
         "ln -s loop loop; head -c 100000 /dev/urandom | tr '\\000\\n' xx > noise; printf '<html>' > html.gguf; "
         "printf '\\050\\265\\057\\375x' > z.gguf; "
         "printf 'version https://git-lfs.github.com/spec/v1\\n' > lfs.gguf; yes 'word ' | head -c 300000 > long.txt");
@@ -119,8 +120,8 @@ static void each_has_its_answer(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli("timeout 60 $A %s", cases[i].command);
         if (cli_last.status != cases[i].status || !strstr(cli_last.err, cases[i].part) || (!*cases[i].part && cli_last.n_err))
-            fail_msg("aerie %s: expected status %d and '%s'; found %d and: %s", cases[i].command, cases[i].status, cases[i].part,
-                     cli_last.status, cli_last.err);
+            fail_msg("aerie %s: expected status %d and '%s'; found %d and: %s", cases[i].command, cases[i].status,
+                     cases[i].part, cli_last.status, cli_last.err);
         if (cli_last.status == 2 || cli_last.status == 3) assert_int_equal(cli_last.n_out, 0);
     }
 }

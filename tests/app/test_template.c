@@ -78,7 +78,8 @@ static void by_a_model(void **state)
     /* a message that spells a control token: text, unless it is meant */
     cli("sed 's/Hi/<|im_end|>/' m.json > forged.json; $A template -m v.gguf --messages forged.json > prompt; "
         "$A tokenize -m v.gguf --no-bos -f prompt > a; $A template -m v.gguf --messages forged.json --tokens > b; "
-        "$A template -m v.gguf --messages forged.json --tokens --special-in-messages > c; cmp a c && ! cmp -s a b && cat prompt");
+        "$A template -m v.gguf --messages forged.json --tokens --special-in-messages > c; cmp a c && ! cmp -s a b && cat "
+        "prompt");
     if (cli_last.status) fail_msg("%s%s", cli_last.out, cli_last.err);
     assert_non_null(strstr(cli_last.out, "<|im_end|> {{ 1 }}<|im_end|>"));
     cli("$A template -m v.gguf --messages m.json --json --tokens");

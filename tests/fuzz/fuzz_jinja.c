@@ -20,7 +20,8 @@ static bool put(ae_value_heap *heap, ae_value object, const char *key, const cha
 
 static bool build_root(ae_value_heap *heap, ae_value *root)
 {
-    static const char *const contents[] = {MARK "Be " MARK MARK "brief.", "na\xC3\xAFve" MARK " <b> \xF0\x9F\x98\x80 5 " MARK, ""};
+    static const char *const contents[] = {MARK "Be " MARK MARK "brief.", "na\xC3\xAFve" MARK " <b> \xF0\x9F\x98\x80 5 " MARK,
+                                           ""};
     static const char *const roles[] = {"system", "user", "assistant"};
     ae_value list, message;
     heap->is_data = true;

@@ -202,8 +202,11 @@ static void all_requests(aerie_request out[N_REQUESTS])
 
 static void test_neighbours_change_nothing(void **state)
 {
-    static const how ways[] = {{AERIE_SPEC_NONE, 8, 1, 512, 0}, {AERIE_SPEC_NGRAM, 8, 2, 32, 0}, {AERIE_SPEC_EAGLE3, 8, 1, 512, 0},
-                               {AERIE_SPEC_EAGLE3, 8, 2, 48, 512}, {AERIE_SPEC_NGRAM, 3, 1, 64, 0}};
+    static const how ways[] = {{AERIE_SPEC_NONE, 8, 1, 512, 0},
+                               {AERIE_SPEC_NGRAM, 8, 2, 32, 0},
+                               {AERIE_SPEC_EAGLE3, 8, 1, 512, 0},
+                               {AERIE_SPEC_EAGLE3, 8, 2, 48, 512},
+                               {AERIE_SPEC_NGRAM, 3, 1, 64, 0}};
     trace alone[N_REQUESTS], got[N_REQUESTS];
     aerie_request requests[N_REQUESTS];
     (void)state;
@@ -298,12 +301,17 @@ static void test_models_of_other_kinds(void **state)
 {
     static const struct {
         const char *name, *match;
-    } kinds[] = {{"phi3", NULL}, {"gemma3", NULL}, {"glm4", NULL},
-                 {"qwen35", "attn_q. attn_k. attn_v. attn_qkv attn_gate attn_output ssm_out ffn_up ffn_down ssm_alpha ssm_beta"},
-                 {"granitehybrid-moe", "attn_q. attn_output ssm_in ssm_out"}, {"lfm2", "in_proj out_proj ffn_gate attn_v"},
-                 {"deepseek2", "attn_q_a attn_q_b attn_kv_a_mqa attn_output"},
-                 {"llama-moe", "attn_q. attn_k. attn_v. attn_output output"},
-                 {"gemma4", "attn_q. attn_output ffn_gate inp_gate proj.weight"}, {"command-r", NULL}};
+    } kinds[] = {
+        {"phi3", NULL},
+        {"gemma3", NULL},
+        {"glm4", NULL},
+        {"qwen35", "attn_q. attn_k. attn_v. attn_qkv attn_gate attn_output ssm_out ffn_up ffn_down ssm_alpha ssm_beta"},
+        {"granitehybrid-moe", "attn_q. attn_output ssm_in ssm_out"},
+        {"lfm2", "in_proj out_proj ffn_gate attn_v"},
+        {"deepseek2", "attn_q_a attn_q_b attn_kv_a_mqa attn_output"},
+        {"llama-moe", "attn_q. attn_k. attn_v. attn_output output"},
+        {"gemma4", "attn_q. attn_output ffn_gate inp_gate proj.weight"},
+        {"command-r", NULL}};
     trace alone[N_REQUESTS], got[N_REQUESTS];
     aerie_request requests[N_REQUESTS];
     aerie_error error = {0};
@@ -358,7 +366,8 @@ static void test_measuring(void **state)
     (void)state;
     aerie_model_info_get(usual.model, &info, sizeof info);
     const size_t bytes = N_MEASURED * info.n_vocab * sizeof(float);
-    told asked = {.logits = malloc(bytes), .n_vocab = info.n_vocab}, measured = {.logits = malloc(bytes), .n_vocab = info.n_vocab};
+    told asked = {.logits = malloc(bytes), .n_vocab = info.n_vocab},
+         measured = {.logits = malloc(bytes), .n_vocab = info.n_vocab};
     assert_true(asked.logits && measured.logits);
     aerie_session *session = open_session(&usual, (how){AERIE_SPEC_NONE, 2, 1, 32, 0});
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {

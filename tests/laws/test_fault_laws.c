@@ -161,7 +161,8 @@ static void walk(const char *name, aerie_spec_type type, bool on_draft, const ch
             fail_msg("%s: operation %u (%s) fails: %s", what, at, failed, error.text);
         for (size_t i = 0; i < 2; i++) { /* what was told is true, and who was not told of a failure has everything */
             const answer *a = &got.answers[i], *e = &expected.answers[i];
-            if (a->n > e->n || memcmp(a->ids, e->ids, a->n * sizeof *a->ids)) fail_msg("%s: operation %u: a wrong token", what, at);
+            if (a->n > e->n || memcmp(a->ids, e->ids, a->n * sizeof *a->ids))
+                fail_msg("%s: operation %u: a wrong token", what, at);
             if (stats[i].error.status == AERIE_OK) assert_int_equal(a->n, e->n);
             else assert_true(strstr(stats[i].error.text, failed) != NULL);
         }

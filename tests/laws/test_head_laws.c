@@ -176,7 +176,8 @@ static void test_drafts_are_a_function_of_the_sequence(void **state)
     for (size_t i = 0; i < N_KINDS; i++) {
         if (kinds[i].options.window) continue; /* what a window forgets depends on how rows came */
         task.head = path_of(kinds[i].name);
-        /* what several MTP blocks pass on is not known in the middle of another sequence: none that begins with the same text */
+        /* what several MTP blocks pass on is not known in the middle of another sequence: none that begins with the same text
+         */
         task.n_requests = kinds[i].options.n_nextn > 1 ? N_PROMPTS - 1 : N_PROMPTS;
         tally t;
         check_pure(&task, AE_DRAFT_CHAIN, 1, 0, &t);

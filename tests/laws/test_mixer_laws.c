@@ -78,7 +78,8 @@ static void chain(const engine *e, const int32_t *list, uint32_t n, uint32_t ste
         need(ae_engine_add_chain(e->engine, 0, list + done, m, AE_EXPORT_ALL, &first, &error), &error);
         need(ae_engine_pass(e->engine, &error), &error);
         for (uint32_t i = 0; i < m; i++)
-            memcpy(logits + (size_t)(done + i) * MKARCH_VOCAB, ae_engine_logits(e->engine, first + i), MKARCH_VOCAB * sizeof *logits);
+            memcpy(logits + (size_t)(done + i) * MKARCH_VOCAB, ae_engine_logits(e->engine, first + i),
+                   MKARCH_VOCAB * sizeof *logits);
         assert_int_equal(ae_engine_commit(e->engine, 0, m, NULL, 0), AERIE_OK);
     }
 }
@@ -154,7 +155,8 @@ static void test_rows(void **state)
 
 /* ---- Tokens --------------------------------------------------------------------------------------------------------- */
 
-static void run_all(const aerie_model *model, uint32_t n_seqs, const aerie_spec *spec, uint32_t sampling, const run *plain, run *r)
+static void run_all(const aerie_model *model, uint32_t n_seqs, const aerie_spec *spec, uint32_t sampling, const run *plain,
+                    run *r)
 {
     aerie_error error = {0};
     aerie_session *session;
@@ -183,10 +185,11 @@ static void test_tokens(void **state)
         aerie_spec_type type;
         aerie_tree tree;
         uint32_t n_seqs;
-    } ways[] = {{"n-grams", AERIE_SPEC_NGRAM, AERIE_TREE_AUTO, 3},   {"oracle", AE_SPEC_ORACLE, AERIE_TREE_OFF, 3},
-                {"oracle tree", AE_SPEC_ORACLE, AERIE_TREE_AUTO, 1}, {"random", AE_SPEC_RANDOM, AERIE_TREE_AUTO, 2},
-                {"draft model", AERIE_SPEC_DRAFT, AERIE_TREE_OFF, 2}, {"draft model's tree", AERIE_SPEC_DRAFT, AERIE_TREE_AUTO, 1},
-                {"EAGLE", AERIE_SPEC_EAGLE3, AERIE_TREE_OFF, 1},     {"EAGLE's tree", AERIE_SPEC_EAGLE3, AERIE_TREE_AUTO, 3}};
+    } ways[] = {
+        {"n-grams", AERIE_SPEC_NGRAM, AERIE_TREE_AUTO, 3},    {"oracle", AE_SPEC_ORACLE, AERIE_TREE_OFF, 3},
+        {"oracle tree", AE_SPEC_ORACLE, AERIE_TREE_AUTO, 1},  {"random", AE_SPEC_RANDOM, AERIE_TREE_AUTO, 2},
+        {"draft model", AERIE_SPEC_DRAFT, AERIE_TREE_OFF, 2}, {"draft model's tree", AERIE_SPEC_DRAFT, AERIE_TREE_AUTO, 1},
+        {"EAGLE", AERIE_SPEC_EAGLE3, AERIE_TREE_OFF, 1},      {"EAGLE's tree", AERIE_SPEC_EAGLE3, AERIE_TREE_AUTO, 3}};
     static run plain, got;
     const size_t n_ways = sizeof ways / sizeof *ways, step = (size_t)AE_TEST_EVERY < n_ways ? (size_t)AE_TEST_EVERY : n_ways;
     uint32_t n_accepted = 0;
@@ -237,13 +240,14 @@ static void make_texts(void)
     uint64_t random = 11;
     for (size_t i = 0; i < N_TEXTS; i++) {
         for (size_t k = 0; k < lengths[i]; k++) text_tokens[i][k] = 3 + (int32_t)(mk_random(&random) % 250);
-        texts[i] = (aerie_embed_text){.tokens = text_tokens[i], .n_tokens = lengths[i], .n_first = i % 3 == 2 ? lengths[i] / 2 : 0};
+        texts[i] =
+            (aerie_embed_text){.tokens = text_tokens[i], .n_tokens = lengths[i], .n_first = i % 3 == 2 ? lengths[i] / 2 : 0};
     }
 }
 
 /* All texts at once, from the i-th on, against those of each alone. */
-static void check_vectors(const char *name, const aerie_model *model, uint32_t n_threads, uint32_t n_batch, aerie_pooling pooling,
-                          const float *wanted)
+static void check_vectors(const char *name, const aerie_model *model, uint32_t n_threads, uint32_t n_batch,
+                          aerie_pooling pooling, const float *wanted)
 {
     static float got[N_TEXTS * MAX_WIDTH];
     aerie_error error = {0};
@@ -392,7 +396,7 @@ static int drop_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens), cmocka_unit_test(test_embeddings),
-                                       cmocka_unit_test(test_encoder)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens),
+                                       cmocka_unit_test(test_embeddings), cmocka_unit_test(test_encoder)};
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

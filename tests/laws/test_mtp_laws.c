@@ -1,8 +1,8 @@
-/* test_mtp_laws.c - MTP blocks of models of several families as drafters: the same tokens as without drafts, with one and with many
- * sequences, again over cached prefixes, for hybrids and experts; where the blocks are found; what is refused, and how.
+/* test_mtp_laws.c - MTP blocks of models of several families as drafters: the same tokens as without drafts, with one and with
+ * many sequences, again over cached prefixes, for hybrids and experts; where the blocks are found; what is refused, and how.
  *
- * The blocks' weights are random, so nearly nothing of theirs is accepted: n-grams beside them, and test_head_laws.c, take care of
- * accepted drafts.
+ * The blocks' weights are random, so nearly nothing of theirs is accepted: n-grams beside them, and test_head_laws.c, take care
+ * of accepted drafts.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <setjmp.h>
@@ -54,7 +54,8 @@ static void make_flash(void)
     snprintf(flash_tensors, sizeof flash_tensors,
              "%sM ffn_gate_inp w 64 8\nM exp_probs_b.bias b 8\nM ffn_gate_exps w 64 32 8\nM ffn_up_exps w 64 32 8\n"
              "M ffn_down_exps w2 32 64 8\nM ffn_gate_shexp w 64 32\nM ffn_up_shexp w 64 32\nM ffn_down_shexp w2 32 64\n"
-             "M nextn.eh_proj w 128 64\nM nextn.enorm n 64\nM nextn.hnorm n 64\nM nextn.shared_head_norm n 64\n", flash.tensors);
+             "M nextn.eh_proj w 128 64\nM nextn.enorm n 64\nM nextn.hnorm n 64\nM nextn.shared_head_norm n 64\n",
+             flash.tensors);
     flash.name = "flash-mtp", flash.layers = "dmmmM", flash.keys = flash_keys, flash.tensors = flash_tensors;
 }
 
@@ -112,8 +113,8 @@ static void run_requests(size_t i, const aerie_spec *spec, bool fixed, uint32_t 
     }
     for (int again = 0; again < (plain ? 2 : 1); again++) { /* the second time prefixes are reused */
         generate(session, models[i], requests, N_REQUESTS, got);
-        snprintf(what, sizeof what, "%s, %s, %u sequences, sampling %u, run %d", specs[i]->name, aerie_tree_name(spec->tree), n_seqs,
-                 sampling, again);
+        snprintf(what, sizeof what, "%s, %s, %u sequences, sampling %u, run %d", specs[i]->name, aerie_tree_name(spec->tree),
+                 n_seqs, sampling, again);
         for (size_t k = 0; plain && k < N_REQUESTS; k++) same_answer(&got->answers[k], &plain->answers[k], what, k);
     }
     aerie_session_free(session);
@@ -254,7 +255,8 @@ static void test_refused(void **state)
     write_without("qwen35-mtp", "M nextn", "", "trunk"); /* as the trunk alone: it runs, but without its blocks */
     model = load(path_of("trunk"), "");
     assert_string_equal(found(path_of("trunk"), AERIE_SPEC_AUTO), "own");
-    refuse_head(model, "trunk", AERIE_ERROR_FORMAT, "nextn_predict_layers is 1, but tensor blk.6.nextn.eh_proj.weight is missing");
+    refuse_head(model, "trunk", AERIE_ERROR_FORMAT,
+                "nextn_predict_layers is 1, but tensor blk.6.nextn.eh_proj.weight is missing");
     aerie_model_free(model);
     write_without("qwen35-mtp", "M nextn.hnorm", "", "part");
     refuse_head(models[0], "part", AERIE_ERROR_FORMAT, "tensor blk.6.nextn.hnorm.weight is missing");
@@ -286,7 +288,7 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_tokens), cmocka_unit_test(test_names), cmocka_unit_test(test_found),
-                                       cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_tokens), cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_found), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

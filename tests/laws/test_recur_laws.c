@@ -100,7 +100,8 @@ static uint32_t add(rig *r, uint32_t seq, uint32_t n)
 {
     aerie_error error = {0};
     uint32_t first;
-    need(ae_engine_add_chain(r->engine, seq, tokens + ae_engine_n_live(r->engine, seq), n, AE_EXPORT_ALL, &first, &error), &error);
+    need(ae_engine_add_chain(r->engine, seq, tokens + ae_engine_n_live(r->engine, seq), n, AE_EXPORT_ALL, &first, &error),
+         &error);
     return first;
 }
 
@@ -239,7 +240,8 @@ static void run_rounds(size_t i, uint32_t bushy, uint32_t n_seqs, bool poison, u
             for (uint32_t seq = 0; seq < n_seqs; seq++)
                 for (uint32_t k = 0; k < N_RECORDS; k++) {
                     bool accepted = !runs[seq];
-                    for (uint32_t a = 0; runs[seq] && a < x[seq].n_path; a++) accepted = accepted || x[seq].path[a] == (int32_t)k;
+                    for (uint32_t a = 0; runs[seq] && a < x[seq].n_path; a++)
+                        accepted = accepted || x[seq].path[a] == (int32_t)k;
                     for (size_t f = 0; !accepted && f < one; f++) records[((size_t)seq * N_RECORDS + k) * one + f] = NAN;
                 }
         }

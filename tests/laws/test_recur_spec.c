@@ -146,7 +146,8 @@ static uint32_t run_turns(size_t i)
             aerie_session_free(other);
             same_answer(&got.answers[0], &fresh.answers[0], names[i], turn);
             const aerie_stats *s = &got.answers[0].stats;
-            if (n_checkpoints && s->n_cached < border) fail_msg("%s: turn %u begins at %u, not %u", names[i], turn, s->n_cached, border);
+            if (n_checkpoints && s->n_cached < border)
+                fail_msg("%s: turn %u begins at %u, not %u", names[i], turn, s->n_cached, border);
             again += s->n_prompt - s->n_cached;
             n_counts += snprintf(counts + n_counts, sizeof counts - (size_t)n_counts, " %u/%u", s->n_prompt - s->n_cached,
                                  s->n_prompt);
@@ -231,7 +232,8 @@ static void test_same_tokens_from_itself(void **state)
                 if ((i + 3 * sampling + w) % 4 || at++ % THIN) continue;
                 if (!known) answer_plainly(i, sampling, &plain);
                 known = true;
-                aerie_spec spec = self_spec(ways[w].n_experts, ways[w].layers, ways[w].skip_attn, ways[w].skip_ffn, ways[w].tree);
+                aerie_spec spec =
+                    self_spec(ways[w].n_experts, ways[w].layers, ways[w].skip_attn, ways[w].skip_ffn, ways[w].tree);
                 char what[32];
                 snprintf(what, sizeof what, "itself, way %zu", w);
                 compare(i, what, w % 2 ? 8 : 1, sampling, &spec, w < 4, &plain);
@@ -241,9 +243,9 @@ static void test_same_tokens_from_itself(void **state)
     n_requests = 4;
 }
 
-/* With nothing left out a draft is the model's own answer: all of it is accepted, so its rows see what true rows see. With noise
- * a draft ranks the 40 likeliest tokens only (ae_sampler_propose), and a tiny model's flat logits make others likely: there the
- * draw has top-k 40 too. Without it 7 passes were seen. */
+/* With nothing left out a draft is the model's own answer: all of it is accepted, so its rows see what true rows see. With
+ * noise a draft ranks the 40 likeliest tokens only (ae_sampler_propose), and a tiny model's flat logits make others likely:
+ * there the draw has top-k 40 too. Without it 7 passes were seen. */
 static void test_drafts_with_all_experts_are_right(void **state)
 {
     static run got;

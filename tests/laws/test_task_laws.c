@@ -92,7 +92,8 @@ static int drop(void **state)
 static void check_answer(const answer *a, size_t i, const char *what)
 {
     same_answer(a, &alone[i], what, i);
-    if (a->n_text != alone[i].n_text || memcmp(a->text, alone[i].text, a->n_text)) fail_msg("%s: request %zu: another text", what, i);
+    if (a->n_text != alone[i].n_text || memcmp(a->text, alone[i].text, a->n_text))
+        fail_msg("%s: request %zu: another text", what, i);
 }
 
 /* What polled events say, by request. */
@@ -276,8 +277,8 @@ static void test_a_long_prefix_of_many_sequences(void **state)
     check_crowd(&c, 0, n, "at once");
     const uint64_t n_preempted = run_crowd(m, &c, 0, n, (uint32_t)n, 1, &n_computed);
     check_crowd(&c, 0, n, "in the room of one sequence");
-    print_message("in the room of one sequence: %llu preemptions, %llu prompt tokens computed\n", (unsigned long long)n_preempted,
-                  (unsigned long long)n_computed);
+    print_message("in the room of one sequence: %llu preemptions, %llu prompt tokens computed\n",
+                  (unsigned long long)n_preempted, (unsigned long long)n_computed);
     assert_true(n_preempted > 0);
     aerie_model_free(m);
     unlink(path_of("long"));

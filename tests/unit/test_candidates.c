@@ -179,7 +179,8 @@ static void test_the_entropy_is_right(void **state)
         ae_sampler s = {.list = list, .t = 1.0, .n = N};
         double total = 0, entropy = 0;
         const double spread = 0.01 * pow(2, round / 3.0);
-        for (int32_t i = 0; i < N; i++) list[i] = (ae_candidate){i, (float)(spread * ae_gumbel(10, (uint64_t)round, (uint32_t)i))};
+        for (int32_t i = 0; i < N; i++)
+            list[i] = (ae_candidate){i, (float)(spread * ae_gumbel(10, (uint64_t)round, (uint32_t)i))};
         const float top = ae_list_top(&s);
         for (uint32_t i = 0; i < N; i++) total += exp((double)list[i].logit - (double)top);
         for (uint32_t i = 0; i < N; i++) {

@@ -576,8 +576,8 @@ static void test_not_in_slot_order(void **state)
     ae_controller_free(&c);
 }
 
-/* Before anything was verified, the prompt's pass tells what many rows take: 4 sequences that offer 7 tokens each, believed to be
- * right, verify few of them where rows are dear and many where they are cheap. */
+/* Before anything was verified, the prompt's pass tells what many rows take: 4 sequences that offer 7 tokens each, believed to
+ * be right, verify few of them where rows are dear and many where they are cheap. */
 static uint32_t n_first_verified(double prompt_seconds)
 {
     ae_controller c;
@@ -612,10 +612,46 @@ static void test_prompts_tell_what_rows_take(void **state)
     assert_true(n_cheap >= 16); /* next to nothing */
 }
 
+/* Beside a prompt 4 sequences offer 7 tokens each, every one believed to be right with probability p. A row takes 3 ms, in which
+ * plain decoding draws 0.3 tokens. */
+static uint32_t n_verified_beside_a_prompt(float p)
+{
+    ae_controller c;
+    const ae_controller_options options = {.n_max = N_MAX, .n_seqs = 4, .offers = true};
+    const ae_result nothing = {0};
+    uint32_t n = 0;
+    assert_int_equal(ae_controller_init(&c, &options, NULL), AERIE_OK);
+    for (uint32_t i = 0; i < 12; i++) {
+        const ae_round round = {.n_rows = i % 2 ? 4 : 64 + 4 * i, .n_drawing = 4, .prompts = !(i % 2)};
+        ae_controller_begin(&c, &round);
+        ae_controller_saw_pass(&c, &round, round.n_rows, i % 2 ? 0.04 : 3e-3 * round.n_rows);
+        ae_controller_saw_round(&c, &round, &nothing);
+    }
+    const ae_round round = {.n_rows = 68, .n_drawing = 4, .prompts = true};
+    assert_true(ae_controller_begin(&c, &round));
+    for (uint32_t i = 0; i < 4; i++) {
+        chances[i] = (ae_chance){.acceptance = &seqs[i].acceptance, .tree = &seqs[i].tree, .max_depth = N_MAX};
+        seqs[i].tree.n = 0;
+        grow(&seqs[i].tree, 7, p, 0, AE_FROM_OFFER);
+    }
+    ae_controller_choose(&c, &round, 0, chances, 4);
+    for (uint32_t i = 0; i < 4; i++) n += seqs[i].tree.n;
+    ae_controller_free(&c);
+    return n;
+}
+
+static void test_a_prompt_s_rows_are_work_too(void **state)
+{
+    (void)state;
+    assert_true(n_verified_beside_a_prompt(0.3f) <= 4); /* second tokens are right one time in ten */
+    assert_true(n_verified_beside_a_prompt(0.9f) >= 12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompts_tell_what_rows_take),
+        cmocka_unit_test(test_a_prompt_s_rows_are_work_too),
         cmocka_unit_test(test_in_quiet),          cmocka_unit_test(test_two_networks), cmocka_unit_test(test_short),
         cmocka_unit_test(test_many_sequences),    cmocka_unit_test(test_short_for_few),
         cmocka_unit_test(test_offers),            cmocka_unit_test(test_joined),       cmocka_unit_test(test_sure_offers),

@@ -42,7 +42,8 @@ static void poll_all(aerie_session *session, outcome *o)
     }
 }
 
-/* A session, its requests and its end; allocation `fail` fails, 0: none. Nothing is polled until all have ended, or each step. */
+/* A session, its requests and its end; allocation `fail` fails, 0: none. Nothing is polled until all have ended, or each step.
+ */
 static bool whole_life(long fail, bool patient, outcome *o)
 {
     static const int32_t prompt[] = {5, 9, 2, 5, 9, 2, 5};
@@ -95,8 +96,8 @@ static void sweep(bool patient)
             assert_memory_equal(a->text, w->text, a->n_text);
             if (a->stats.error.status == AERIE_OK) {
                 if (a->n != w->n || a->n_text != w->n_text)
-                    fail_msg("allocation %ld: request %zu has %zu tokens and %zu bytes of %zu and %zu, but no status", n, i, a->n,
-                             a->n_text, w->n, w->n_text);
+                    fail_msg("allocation %ld: request %zu has %zu tokens and %zu bytes of %zu and %zu, but no status", n, i,
+                             a->n, a->n_text, w->n, w->n_text);
                 continue;
             }
             assert_int_equal(a->stats.error.status, AERIE_ERROR_MEMORY);

@@ -278,7 +278,8 @@ static void test_copy(void **state)
     }
 }
 
-/* What a killed process left beside the file is removed by the next that writes it; files of living writers and others' stay. */
+/* What a killed process left beside the file is removed by the next that writes it; files of living writers and others' stay.
+ */
 static void test_killed_writer(void **state)
 {
     (void)state;

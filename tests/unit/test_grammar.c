@@ -189,8 +189,9 @@ static void test_shared(void **state)
                       "    if (a == 0) return 1;\n    else return f(a - 1, b);\n}\n",
                       "void g(void)\n{\n    // note\n    while (x->next) x = x->next;\n    do {\n    } while (!done);\n"
                       "    y += sizeof z ? 0x1F : 1.5f;\n}\n"),
-                 LIST("", "int main(void)\n{", "int main()\n{\n}\n", "main(void)\n{\n}\n", "int x\n", "#include stdio.h\nint x;\n",
-                      "int main(void)\n{\n    return 0\n}\n", "int f(void)\n{\n    if a return;\n}\n", "int 1x;\n", "int x = ;\n"));
+                 LIST("", "int main(void)\n{", "int main()\n{\n}\n", "main(void)\n{\n}\n", "int x\n",
+                      "#include stdio.h\nint x;\n", "int main(void)\n{\n    return 0\n}\n",
+                      "int f(void)\n{\n    if a return;\n}\n", "int 1x;\n", "int x = ;\n"));
 }
 
 /* ---- Syntax ------------------------------------------------------------------------------------------ */
@@ -356,8 +357,10 @@ static void test_lazy(void **state)
     p.open = "<t>";
     p.close = "</t>";
     for (int opened = 0; opened < 2; opened++) {
-        static const char *const in[] = {"",    "free {x", "<call", "<cal<call>{1}", "a<call>\n{12}b<call>x=q<<a{3} <", "<<<a{0}",
-                                         "\x80\xc3", "<t><call>{", "<t><call></t>", "<t></t><call>{7}<t><<a", NULL};
+        static const char *const in[] = {
+            "",        "free {x",  "<call",      "<cal<call>{1}", "a<call>\n{12}b<call>x=q<<a{3} <",
+            "<<<a{0}", "\x80\xc3", "<t><call>{", "<t><call></t>", "<t></t><call>{7}<t><<a",
+            NULL};
         static const char *const out[] = {"<call>", "<call>{}", "<call>\n", "a<call> {1}", "<<a{1", "<<<ax", "<call>x=",
                                           "<t></t><call>", "<t></t></t><call>y", NULL};
         p.opened = opened;

@@ -329,8 +329,9 @@ static void test_values_of_any_kind(void **state)
                                            "$ref",
                                            "$defs",
                                            "not"};
-    static const char *const values[] = {"null", "true", "false", "0", "-1", "1e308", "2.5", "\"\"", "\"a\"", "[]", "{}", "[[]]",
-                                         "[{}]", "[null]", "[1,1]", "[false]", "{\"a\":null}", "{\"a\":{}}", "[\"string\"]"};
+    static const char *const values[] = {"null",  "true",    "false",        "0",          "-1",          "1e308", "2.5",
+                                         "\"\"",  "\"a\"",   "[]",           "{}",         "[[]]",        "[{}]",  "[null]",
+                                         "[1,1]", "[false]", "{\"a\":null}", "{\"a\":{}}", "[\"string\"]"};
     static const char *const forms[] = {
         "{\"%s\":%s}", "{\"allOf\":[{\"%s\":%s},{\"enum\":[1,\"a\",[],{}]}]}",
         "{\"allOf\":[{\"const\":[]},{\"%s\":%s}]}", "{\"items\":{\"%s\":%s},\"type\":[\"array\",\"string\"]}"};
@@ -428,8 +429,8 @@ static void test_formats(void **state)
     check("{\"format\":\"hostname\"}", false, LIST("\"a\"", "\"www.example.org\"", "\"a-1.b\""),
           LIST("\"\"", "\"-a\"", "\"a..b\"", "\"a_b\"", "\"a.\""));
     check("{\"format\":\"uri\"}", false,
-          LIST("\"http://example.org\"", "\"https://u:p@h.org:80/a/b%20c?q=1&r=/?#frag\"", "\"mailto:a@b.c\"", "\"file:///etc/x\"",
-               "\"urn:isbn:0\""),
+          LIST("\"http://example.org\"", "\"https://u:p@h.org:80/a/b%20c?q=1&r=/?#frag\"", "\"mailto:a@b.c\"",
+               "\"file:///etc/x\"", "\"urn:isbn:0\""),
           LIST("\"example.org\"", "\"http//x\"", "\"http://a b\"", "\"http://a/%2\"", "\"1http://a\"", "\"http://a/<\"",
                "\"http://a:b/\"", "\"a:#b#c\""));
     check("{\"format\":\"ipv4\"}", false, LIST("\"0.0.0.0\"", "\"255.249.199.10\""),
@@ -437,8 +438,8 @@ static void test_formats(void **state)
     check("{\"format\":\"ipv6\"}", false,
           LIST("\"::\"", "\"::1\"", "\"1::\"", "\"2001:db8::8:800:200C:417A\"", "\"1:2:3:4:5:6:7:8\"", "\"::ffff:1.2.3.4\"",
                "\"1:2:3:4:5:6:1.2.3.4\"", "\"1::3:4:5:6:7:8\"", "\"1:2:3:4:5::1.2.3.4\""),
-          LIST("\":\"", "\"1\"", "\":::\"", "\"1::2::3\"", "\"1:2:3:4:5:6:7\"", "\"1:2:3:4:5:6:7:8:9\"", "\"12345::\"", "\"g::\"",
-               "\"1:2:3:4:5:6:7:1.2.3.4\"", "\"::1.2.3.256\"", "\"1:2:3:4:5:6:7:8::\""));
+          LIST("\":\"", "\"1\"", "\":::\"", "\"1::2::3\"", "\"1:2:3:4:5:6:7\"", "\"1:2:3:4:5:6:7:8:9\"", "\"12345::\"",
+               "\"g::\"", "\"1:2:3:4:5:6:7:1.2.3.4\"", "\"::1.2.3.256\"", "\"1:2:3:4:5:6:7:8::\""));
 }
 
 static void refuse_nested(const char *open, size_t count, const char *close, const char *part)

@@ -81,7 +81,8 @@ static void test_the_shipped_head_has_a_name(void **state)
     aerie_error error = {0};
     ae_gguf_string name = {0};
     ae_gguf *gguf;
-    if (ae_gguf_open(&gguf, "models/smollm2-135m-instruct-eagle3.gguf", &options, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (ae_gguf_open(&gguf, "models/smollm2-135m-instruct-eagle3.gguf", &options, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
     assert_int_equal(ae_gguf_get_string(gguf, "general.name", true, &name, &error), AERIE_OK);
     if (name.n != strlen(expected) || memcmp(name.data, expected, name.n) != 0)
         fail_msg("it is called '%.*s'", (int)name.n, name.data);

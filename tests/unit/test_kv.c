@@ -252,8 +252,12 @@ static void test_commits_are_collected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reserve), cmocka_unit_test(test_commit), cmocka_unit_test(test_truncate_and_forget),
-        cmocka_unit_test(test_share), cmocka_unit_test(test_moves_of_several_runs), cmocka_unit_test(test_commits_are_collected),
+        cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_commit),
+        cmocka_unit_test(test_truncate_and_forget),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_moves_of_several_runs),
+        cmocka_unit_test(test_commits_are_collected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

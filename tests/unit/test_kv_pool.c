@@ -1,5 +1,5 @@
-/* test_kv_pool.c - the KV cache's pages: random lives of sequences in a small pool, against a plain model of what each slot holds;
- * with and without layers that have a window. */
+/* test_kv_pool.c - the KV cache's pages: random lives of sequences in a small pool, against a plain model of what each slot
+ * holds; with and without layers that have a window. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,7 +78,8 @@ static void check_slot(const cache *c, uint32_t seq, uint32_t slot)
     ae_kv_read(c->kv, NULL, seq, slot, bytes);
     const bool lost = slot + c->window <= c->seqs[seq].n && !memcmp(bytes + n_whole, zeros, n_all - n_whole);
     for (size_t i = 0; i < (lost ? n_whole : n_all); i++)
-        if (bytes[i] != (uint8_t)(c->seqs[seq].hash[slot] >> i % 8 * 8)) fail_msg("sequence %u, slot %u is not its own", seq, slot);
+        if (bytes[i] != (uint8_t)(c->seqs[seq].hash[slot] >> i % 8 * 8))
+            fail_msg("sequence %u, slot %u is not its own", seq, slot);
 }
 
 static void check_all(const cache *c)

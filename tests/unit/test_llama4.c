@@ -86,7 +86,8 @@ static void run(rig *r, const int32_t *tokens, uint32_t step)
         ae_engine_rows_clear(r->engine);
         need(ae_engine_add_chain(r->engine, 0, tokens + done, n, AE_EXPORT_ALL, &first, &error), &error);
         need(ae_engine_pass(r->engine, &error), &error);
-        for (uint32_t i = 0; i < n; i++) memcpy(r->logits[done + i], ae_engine_logits(r->engine, first + i), sizeof r->logits[0]);
+        for (uint32_t i = 0; i < n; i++)
+            memcpy(r->logits[done + i], ae_engine_logits(r->engine, first + i), sizeof r->logits[0]);
         assert_int_equal(ae_engine_commit(r->engine, 0, n, NULL, 0), AERIE_OK);
     }
 }

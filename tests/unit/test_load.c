@@ -295,7 +295,8 @@ static void test_weights_that_are_no_numbers(void **state)
         const char *what;
         bool in_place; /* found with --mmap, too */
     } cases[] = {
-        {"q4_0", "blk.1.ffn_up.weight", 18 * 2 * 3, &half_nan, 2, "row 3 has a scale", false}, /* 64 columns: two blocks a row */
+        {"q4_0", "blk.1.ffn_up.weight", 18 * 2 * 3, &half_nan, 2, "row 3 has a scale",
+         false}, /* 64 columns: two blocks a row */
         {"q4_1", "blk.0.attn_q.weight", 22, &half_inf, 2, "row 0 has a scale", false},
         {"q8_0", "token_embd.weight", 34 * 2 * 258, &half_inf, 2, "row 258 has a scale", false},
         {"f16", "blk.0.ffn_down.weight", 2 * 5, &half_inf, 2, "row 0 has a value", false},

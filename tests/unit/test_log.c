@@ -1,4 +1,5 @@
-/* test_log.c - what the library says by aerie_log: which sentence at which level to whom, by which thread; nothing without one. */
+/* test_log.c - what the library says by aerie_log: which sentence at which level to whom, by which thread; nothing without one.
+ */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <pthread.h>
 #include <setjmp.h>
@@ -186,7 +187,8 @@ static void test_schemas(void **state)
     assert_int_equal(h.n[AERIE_LOG_WARNING], 1);
     said(&h, "uniqueItems");
     p.strict = true;
-    assert_int_equal(aerie_grammar_create_schema_with(&grammar, schema, sizeof schema - 1, &p, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_int_equal(aerie_grammar_create_schema_with(&grammar, schema, sizeof schema - 1, &p, &error),
+                     AERIE_ERROR_UNSUPPORTED);
     assert_null(grammar);
     assert_int_equal(h.n[AERIE_LOG_WARNING], 1);
 }

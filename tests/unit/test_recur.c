@@ -112,7 +112,8 @@ static void test_delta(void **state)
         const uint32_t per_group = HEADS / GROUPS;
         rig r;
         rig_open(&r, &layer);
-        fill(c[0], ROWS * C, -1, 1), fill(ab[0], ROWS * 2 * HEADS, -2, 2), fill(decay, HEADS, -3, -0.1f), fill(dt, HEADS, -1, 1);
+        fill(c[0], ROWS * C, -1, 1), fill(ab[0], ROWS * 2 * HEADS, -2, 2), fill(decay, HEADS, -3, -0.1f),
+            fill(dt, HEADS, -1, 1);
         memcpy(kept, c, sizeof c);
         r.backend->ops->recur(r.stream, &(ae_recur){.pass = &r.pass, .c = c[0], .c_stride = C,
                                                     .a = ab[0] + (packed ? per_group : HEADS), .b = ab[0],
@@ -247,8 +248,8 @@ static void lab_close(lab *l)
 static float in_x[ROWS][ABSORB_C], in_ab[ROWS][2 * HEADS], in_weight[ABSORB_C][TAPS], in_decay[HEADS];
 
 /* A pass over rows with the inputs of `tokens`: n_committed of them, then the tree. */
-static void lab_run(const lab *l, const int32_t *tokens, uint32_t n_committed, const int32_t *parent, const ae_state_visit *visits,
-                    uint32_t n_tree)
+static void lab_run(const lab *l, const int32_t *tokens, uint32_t n_committed, const int32_t *parent,
+                    const ae_state_visit *visits, uint32_t n_tree)
 {
     static float x[ROWS][ABSORB_C], c[ROWS][ABSORB_C], ab[ROWS][2 * HEADS], y[ROWS][HEADS * VALUE];
     const uint32_t n = n_committed + n_tree;
@@ -287,7 +288,8 @@ static void test_absorb(void **state)
         {AE_STATE_DELTA, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false},
         {AE_STATE_MAMBA2, ABSORB_C, TAPS, HEADS, GROUPS, KEY, VALUE, false},
     };
-    static const int32_t tokens[] = {0, 1, 2, 3, 4}, parent[] = {-1, 0, 1, 1, 2}, path[] = {0, 1, 2, 4}, chain[] = {-1, 0, 1, 2};
+    static const int32_t tokens[] = {0, 1, 2, 3, 4}, parent[] = {-1, 0, 1, 1, 2}, path[] = {0, 1, 2, 4},
+                         chain[] = {-1, 0, 1, 2};
     static const ae_state_visit visits[N_TREE] = {{2, -1, 0}, {4, 0, 1}, {3, -1, 2}};
     static const uint8_t accepted[N_TREE] = {0, 2};
     static const char *const names[] = {"cpu", "cpu-strict"};

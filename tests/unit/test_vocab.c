@@ -508,9 +508,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bpe),        cmocka_unit_test(test_spm),         cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners), cmocka_unit_test(test_kimi_k2),
-        cmocka_unit_test(test_wordpiece),  cmocka_unit_test(test_hostile),     cmocka_unit_test(test_check_same),
-        cmocka_unit_test(test_memory),     cmocka_unit_test(test_gemma4),
+        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners),
+        cmocka_unit_test(test_kimi_k2),    cmocka_unit_test(test_wordpiece),   cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_check_same), cmocka_unit_test(test_memory),      cmocka_unit_test(test_gemma4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,8 +55,9 @@ struct answer_format {
      * (%s: the name). NULL: cannot be */
     const char *force_object, *force_arguments;
     const char *name_key, *arguments_key; /* NULL: "name", "arguments" */
-    /* tool_choice auto: after one of `triggers` (none: one of `open`) the text goes on like one of `heads`. %s is a tool's name,
-     * and its arguments follow; %d a digit; %o an object with name and arguments, %l a list of them. None: as it likes. */
+    /* tool_choice auto: after one of `triggers` (none: one of `open`) the text goes on like one of `heads`. %s is a tool's
+     * name, and its arguments follow; %d a digit; %o an object with name and arguments, %l a list of them. None: as it likes.
+     */
     const char *triggers[2], *heads[ANSWER_MAX_HEADS];
 };
 

@@ -55,7 +55,8 @@ static size_t store_bytes(const ae_state_shape *s, ae_state_store *store)
     }
     if (store) store->plane_floats = plane, store->record_floats = record;
     if (!ae_mul_size(plane * sizeof(float), s->n_planes, &planes) ||
-        !ae_mul_size(record * sizeof(float), (size_t)s->n_seqs * s->n_records, &records) || !ae_add_size(planes, records, &bytes))
+        !ae_mul_size(record * sizeof(float), (size_t)s->n_seqs * s->n_records, &records) ||
+        !ae_add_size(planes, records, &bytes))
         return SIZE_MAX;
     return bytes;
 }
@@ -284,7 +285,8 @@ static void conv_rows(const conv_job *job, const ae_state_run *run, uint32_t fir
             if (at >= 0) at = a->pass->parent[at];
         }
         float *y = a->y + r * a->y_stride + first;
-        job->stream->backend->kernels.conv(rows, weight[0], CONV_BLOCK, a->bias ? a->bias + first : NULL, n_taps, n, a->silu, y);
+        job->stream->backend->kernels.conv(rows, weight[0], CONV_BLOCK, a->bias ? a->bias + first : NULL, n_taps, n, a->silu,
+                                           y);
         const float *gate = a->gate ? a->gate + r * a->x_stride + first : NULL;
         for (uint32_t i = 0; gate && i < n; i++) y[i] *= gate[i];
     }
@@ -450,10 +452,17 @@ static void step(const recur_job *job, const unit *u, uint32_t row, const float 
     const bool delta = l->kind == AE_STATE_DELTA;
     memcpy(v, c.v + column, u->n * sizeof *v);
     if (!delta) memcpy(d, row_d, u->n * sizeof *d);
-    job->kernels->state_step(from, to, &(ae_state_step){
-        .key_dim = l->key_dim, .delta = delta, .k = c.k + (size_t)u->group * l->key_dim,
-        .q = c.q + (size_t)u->group * l->key_dim, .alpha = state->alpha[(size_t)row * l->n_heads + u->head],
-        .beta = state->beta[(size_t)row * l->n_heads + u->head], .scale = 1.0f / sqrtf((float)l->key_dim), .v = v, .d = d, .y = y});
+    job->kernels->state_step(from, to,
+                             &(ae_state_step){.key_dim = l->key_dim,
+                                              .delta = delta,
+                                              .k = c.k + (size_t)u->group * l->key_dim,
+                                              .q = c.q + (size_t)u->group * l->key_dim,
+                                              .alpha = state->alpha[(size_t)row * l->n_heads + u->head],
+                                              .beta = state->beta[(size_t)row * l->n_heads + u->head],
+                                              .scale = 1.0f / sqrtf((float)l->key_dim),
+                                              .v = v,
+                                              .d = d,
+                                              .y = y});
     if (delta) memcpy(row_d, d, u->n * sizeof *d);
     const float skip = !delta && job->args->skip ? job->args->skip[u->head] : 0;
     for (uint32_t j = 0; j < u->n; j++) row_y[j] = !delta && job->args->skip ? fmaf(skip, v[j], y[j]) : y[j];

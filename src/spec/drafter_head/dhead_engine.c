@@ -53,7 +53,10 @@ static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_opti
         layers[i] = s->mixer == AE_MIXER_MLA ? (ae_kv_layer){1, mla->n_latent, mla->n_rope}
                                              : (ae_kv_layer){s->n_kv_heads, s->head_dim, 0};
     }
-    return (ae_kv_options){.n_layers = head->hparams.n_layers, .layers = layers, .n_seqs = o->n_seqs, .n_slots = n + AE_TREE_MAX,
+    return (ae_kv_options){.n_layers = head->hparams.n_layers,
+                           .layers = layers,
+                           .n_seqs = o->n_seqs,
+                           .n_slots = n + AE_TREE_MAX,
                            .type = AE_KV_F16};
 }
 

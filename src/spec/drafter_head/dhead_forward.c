@@ -128,8 +128,9 @@ void ae_dhead_forward(ae_dhead_engine *e, bool drafted)
     const ae_dhead_hparams *h = &e->net->head->hparams;
     const uint32_t last = h->n_layers - 1, first = !drafted ? 0 : e->depth < last ? e->depth : last;
     for (uint32_t i = 0; i < h->layer.n_ropes; i++)
-        e->backend->ops->rope_table(e->stream, &(ae_rope_table){e->n_rows, h->layer.ropes[i].n_rot, e->on_device.rope_pos,
-                                                                e->rope_freq[i], e->net->rope_magnitude[i], e->cos[i], e->sin[i]});
+        e->backend->ops->rope_table(e->stream,
+                                    &(ae_rope_table){e->n_rows, h->layer.ropes[i].n_rot, e->on_device.rope_pos, e->rope_freq[i],
+                                                     e->net->rope_magnitude[i], e->cos[i], e->sin[i]});
     for (uint32_t i = first; i <= last; i++) {
         if (drafted) fetch_fed(e, i);
         else if (i == 0) fuse(e);

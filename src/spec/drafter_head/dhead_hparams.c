@@ -249,8 +249,10 @@ static aerie_status read_eagle(ae_binder *b, ae_dhead_hparams *h, ae_arena *aren
     AE_TRY(ae_bind_range(b, "attention.window", h->window, 0, INT32_MAX));
     AE_TRY(ae_bind_range(b, "attention.sinks", h->n_sinks, 0, INT32_MAX));
     if ((uint64_t)h->window + h->n_sinks > INT32_MAX)
-        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: attention.window (%u) and attention.sinks (%u) are together more than "
-                       "the %d positions that a sequence can have", path_of(b), h->window, h->n_sinks, INT32_MAX);
+        return ae_fail(b->error, AERIE_ERROR_FORMAT,
+                       "%s: attention.window (%u) and attention.sinks (%u) are together more than "
+                       "the %d positions that a sequence can have",
+                       path_of(b), h->window, h->n_sinks, INT32_MAX);
     AE_TRY(read_feedback(b, h));
     if (h->kind == AE_DHEAD_EAGLE) return refuse_norms(b);
     bool given;

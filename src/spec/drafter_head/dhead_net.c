@@ -3,7 +3,8 @@
 #include "engine/engine.h"
 #include "quant/types.h"
 
-_Static_assert(AE_DHEAD_MAX_TAPS <= AE_MAX_TAPS && AE_DHEAD_TAP_NORMED == AE_TAP_NORMED, "what a head may ask, the engine gives");
+_Static_assert(AE_DHEAD_MAX_TAPS <= AE_MAX_TAPS && AE_DHEAD_TAP_NORMED == AE_TAP_NORMED,
+               "what a head may ask, the engine gives");
 
 #define PARTS_PER_STEP 6
 #define MAX_PARTS (4 + AE_DHEAD_MAX_TAPS + AE_DHEAD_MAX_MEDUSA * (2 * AE_DHEAD_MAX_BLOCKS + 1))

@@ -56,7 +56,7 @@ typedef struct head_drafter {
     head_slot *slots;  /* [n_slots] */
     float *waiting;    /* device memory of all slots */
     grown *pools;      /* [n_slots][POOL] */
-    ae_propose_row *rows;   /* [n_slots * AE_DHEAD_LEVEL_MAX] rows of a level that ask for proposals, in the order of the slots */
+    ae_propose_row *rows; /* [n_slots * AE_DHEAD_LEVEL_MAX] rows of a level that ask for proposals, in the order of the slots */
     ae_proposal *proposals; /* as many */
     uint32_t n_asked;
     aerie_error fault; /* of a pass while catching up: the next draft returns it */

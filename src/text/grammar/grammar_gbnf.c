@@ -171,7 +171,8 @@ static ae_gpiece read_literal(reader *r)
 
 static void add_range(reader *r, uint32_t lo, uint32_t hi)
 {
-    ae_grange *grown = ae_grow(r->ranges, r->n_ranges + 1, &r->ranges_capacity, 2 * sizeof *grown); /* room for the complement */
+    ae_grange *grown =
+        ae_grow(r->ranges, r->n_ranges + 1, &r->ranges_capacity, 2 * sizeof *grown); /* room for the complement */
     if (!grown) {
         ae_gbuild_fail(&r->b, ae_fail_memory(r->b.error, "a grammar", r->n_ranges * sizeof *grown));
         return;

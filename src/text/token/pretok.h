@@ -44,8 +44,8 @@ void ae_pretok_memory_free(ae_pretok_memory *memory);
 aerie_status ae_pretok_run(const ae_pretok *pretok, ae_pretok_memory *memory, const char *text, size_t n,
                            ae_pretok_word *word, void *context, aerie_error *error);
 
-/* The names of the rule that cuts text as these expressions do, each cutting every piece that the one before it left; with spaces
- * between, the first names the family. ignore_merges: words that are tokens are not merged. NULL: none is known. */
+/* The names of the rule that cuts text as these expressions do, each cutting every piece that the one before it left; with
+ * spaces between, the first names the family. ignore_merges: words that are tokens are not merged. NULL: none is known. */
 const char *ae_pretok_match(const char *const *patterns, size_t n, bool ignore_merges);
 
 /* For tests: the rule of `name` with the scanner of its last step replaced by the pattern that it

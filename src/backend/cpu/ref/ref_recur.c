@@ -26,7 +26,8 @@ void ae_ref_conv(const float *const *rows, const float *weight, size_t stride, c
 void ae_ref_state_absorb(float *s, uint32_t key_dim, float alpha, const float *k, const float *d)
 {
     for (uint32_t i = 0; i < key_dim; i++)
-        for (uint32_t j = 0; j < AE_STATE_TILE; j++) s[i * AE_STATE_TILE + j] = fmaf(alpha, s[i * AE_STATE_TILE + j], k[i] * d[j]);
+        for (uint32_t j = 0; j < AE_STATE_TILE; j++)
+            s[i * AE_STATE_TILE + j] = fmaf(alpha, s[i * AE_STATE_TILE + j], k[i] * d[j]);
 }
 
 /* Of column j. */
