@@ -353,8 +353,8 @@ static void forget(ae_controller *c)
     }
 }
 
-/* Tokens that a pass without drafts is worth: those that it draws; and the rows of prompts, which are work too, as many as plain
- * decoding draws in their time. Else the first draft that comes along would seem to pay beside a long prompt. */
+/* Tokens that a pass without drafts is worth: those that it draws; and the rows of prompts, which are work too, as many as
+ * plain decoding draws in their time. Else the first draft that comes along would seem to pay beside a long prompt. */
 static double worth(const ae_controller *c, const ae_round *r)
 {
     ae_line decoding;

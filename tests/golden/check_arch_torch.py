@@ -21,7 +21,7 @@ try:
     import torch
     import transformers
 except ImportError as missing:
-    print(f"not checked: {missing}")
+    print(f"skip: {missing}")
     sys.exit(77)
 
 MAX_ERROR = 1e-4

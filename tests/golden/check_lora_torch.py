@@ -24,7 +24,7 @@ try:
     import peft
     import torch
 except ImportError as missing:
-    print(f"not checked: {missing}")
+    print(f"skip: {missing}")
     sys.exit(77)
 
 NAMES = ["llama", "llama-moe", "llama4", "mistral3", "qwen2", "qwen3", "qwen3moe", "qwen35", "gemma2", "gemma3", "gemma4", "glm4",

@@ -612,8 +612,8 @@ static void test_prompts_tell_what_rows_take(void **state)
     assert_true(n_cheap >= 16); /* next to nothing */
 }
 
-/* Beside a prompt 4 sequences offer 7 tokens each, every one believed to be right with probability p. A row takes 3 ms, in which
- * plain decoding draws 0.3 tokens. */
+/* Beside a prompt 4 sequences offer 7 tokens each, every one believed to be right with probability p. A row takes 3 ms, in
+ * which plain decoding draws 0.3 tokens. */
 static uint32_t n_verified_beside_a_prompt(float p)
 {
     ae_controller c;
