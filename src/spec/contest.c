@@ -1,3 +1,4 @@
+/* contest.c - see contest.h. Trials are of few rounds, and ever rarer for those that lose them. */
 #include "spec/contest.h"
 
 #define TRIAL 20      /* rounds, ... */
