@@ -7,7 +7,7 @@
 #ifndef AE_QUANT_ENCODE_H
 #define AE_QUANT_ENCODE_H
 
-#include "quant/types.h"
+#include "quant/lanes.h"
 
 ae_encode_fn ae_encode_f32, ae_encode_f16, ae_encode_bf16, ae_encode_q4_0, ae_encode_q4_1, ae_encode_q5_0,
     ae_encode_q5_1, ae_encode_q8_0, ae_encode_iq4_nl, ae_encode_mxfp4, ae_encode_nvfp4, ae_encode_q1_0, ae_encode_q2_0,
@@ -26,6 +26,35 @@ void ae_encode_weigh(const float *importance, size_t n, float *w);
 static inline const float *ae_encode_from(const float *importance, size_t i)
 {
     return importance ? importance + i : NULL;
+}
+
+/* Runs of weights that share a scale, side by side for the searches of lanes.h. */
+typedef struct ae_encode_runs {
+    const ae_lane_search *search;
+    int n, n_runs; /* weights of a run; runs */
+    float x[AE_LANES * AE_LANES_MOST], w[AE_LANES * AE_LANES_MOST];
+    float scale[AE_LANES], min[AE_LANES];
+    int8_t lanes[AE_LANES * AE_LANES_MOST]; /* codes in lanes */
+    int8_t code[AE_LANES * AE_LANES_MOST];  /* and in the runs' order (ae_encode_collect) */
+} ae_encode_runs;
+
+/* What errors weigh by without importance. */
+typedef enum ae_encode_by {
+    AE_ENCODE_EQUAL,
+    AE_ENCODE_SIZE,   /* the size of the weight */
+    AE_ENCODE_SQUARE, /* its square: large weights count most */
+} ae_encode_by;
+
+/* Takes n_runs of n weights (cleaned) and their weighing, made over `group` weights each (at most 256; whole groups). */
+void ae_encode_take(ae_encode_runs *runs, int n, int n_runs, int group, ae_encode_by by, const float *x,
+                    const float *importance);
+void ae_encode_collect(ae_encode_runs *runs);
+/* scale[], or min[], of the runs as f16, to half[]; what is there becomes what f16 can express. */
+void ae_encode_f16_scales(const ae_encode_runs *runs, float *scale, uint16_t *half);
+/* Runs of n weights from run `first` of `n_all`, at most AE_LANES. */
+static inline int ae_encode_n_runs(size_t n_all, size_t first)
+{
+    return n_all - first < AE_LANES ? (int)(n_all - first) : AE_LANES;
 }
 
 /* A scale as f16, saturated instead of infinite. */

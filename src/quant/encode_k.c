@@ -1,87 +1,121 @@
 /* encode_k.c - f32 to the 256-element formats with integer sub-scales: Q2_K to Q6_K and IQ4_XS.
  *
- * Owns these encoders. A block is first fitted as the integer view of types.h (codes, sub-scales,
- * f16 scales), the same for all formats, then packed into its bits. Method: fit each sub-block by itself,
- * quantize the sub-scales against the largest, then improve what can be improved given the rest:
- * the f16 scales by least squares, each sub-scale among its neighbours, the codes by rounding.
+ * Owns these encoders. A block is first fitted (codes, sub-scales, f16 scales), the same for all formats, then packed into its
+ * bits. Method: fit each sub-block by itself, quantize the sub-scales against the largest, then improve what can be improved
+ * given the rest: the f16 scales by least squares, each sub-scale among its neighbours, the codes by rounding. The
+ * sub-blocks of a block, or of two blocks where they have 32 weights, are searched side by side (lanes.h).
  */
 #include <math.h>
 
 #include "quant/encode.h"
-#include "quant/encode_fit.h"
 #include "quant/unit.h"
+
+enum { MOST_BLOCKS = 2 }; /* at a time */
+
+/* What a block becomes. */
+typedef struct fitted {
+    uint16_t d, dmin;
+    int16_t sub[16], submin[16];
+    int8_t code[256];
+} fitted;
+
+/* The blocks being fitted, a sub-block in each lane; per_block lanes belong to a block. */
+typedef struct k_work {
+    ae_encode_runs runs;
+    int n_blocks, per_block;
+    float sub[AE_LANES], submin[AE_LANES]; /* whole numbers */
+    float d[AE_LANES], dmin[AE_LANES];     /* of the lane's block */
+} k_work;
+
+static void take(k_work *work, int n_sub, ae_encode_by by, const float *input, const float *importance, int n_blocks)
+{
+    const float zero[AE_LANES] = {0.0f};
+    work->n_blocks = n_blocks;
+    work->per_block = 256 / n_sub;
+    ae_encode_take(&work->runs, n_sub, work->per_block * n_blocks, 256, by, input, importance);
+    memcpy(work->sub, zero, sizeof zero); /* the lanes that no block has count, too */
+    memcpy(work->submin, zero, sizeof zero);
+    memcpy(work->d, zero, sizeof zero);
+    memcpy(work->dmin, zero, sizeof zero);
+}
+
+/* Of block b. */
+static float sum_of(const k_work *work, const float *lanes, int b)
+{
+    float sum = 0.0f;
+    for (int l = work->per_block * b; l < work->per_block * (b + 1); l++) sum += lanes[l];
+    return sum;
+}
+
+/* The scale that puts block b's largest (by size) at `top`, for all its lanes; returns it as f16. */
+static uint16_t start_scale(const k_work *work, const float *lanes, int b, float top, float *d)
+{
+    float extreme = 0.0f;
+    const int first = work->per_block * b;
+    for (int l = first; l < first + work->per_block; l++)
+        if (fabsf(lanes[l]) > fabsf(extreme)) extreme = lanes[l];
+    const uint16_t half = ae_encode_f16_scale(extreme / top);
+    for (int l = first; l < first + work->per_block; l++) d[l] = ae_f16_to_f32(half);
+    return half;
+}
+
+static void set_scale(const k_work *work, int b, uint16_t half, float *d)
+{
+    for (int l = work->per_block * b; l < work->per_block * (b + 1); l++) d[l] = ae_f16_to_f32(half);
+}
+
+/* scale / d to whole numbers of [lo, hi]. */
+static void round_subs(const k_work *work, const float *scale, const float *d, int lo, int hi, float *sub)
+{
+    for (int l = 0; l < work->per_block * work->n_blocks; l++)
+        sub[l] = (float)ae_encode_round(scale[l] * ae_encode_inverse(d[l]), lo, hi);
+}
+
+static void store_subs(const k_work *work, const float *sub, int b, int16_t *out)
+{
+    for (int i = 0; i < work->per_block; i++) out[i] = (int16_t)sub[work->per_block * b + i];
+}
+
+static void store_codes(k_work *work, fitted *out)
+{
+    ae_encode_collect(&work->runs);
+    for (int b = 0; b < work->n_blocks; b++) memcpy(out[b].code, work->runs.code + 256 * b, 256);
+}
 
 /* ---- Formats without minimum: w = d * sub * code ---------------------------------------------- */
 
 typedef struct signed_form {
-    const ae_fit_codes *codes;
+    const ae_lane_codes *codes;
     int n_sub, sub_lo, sub_hi; /* elements per sub-block; range of sub */
-    bool by_square;            /* without importance, errors weigh by the square of the weight: large weights count most */
+    ae_encode_by by;
 } signed_form;
 
-static float signed_error(const signed_form *form, const float *x, const float *w, float scale)
+static void fit_signed(const signed_form *form, const float *input, const float *importance, int n_blocks, fitted *out)
 {
-    float inverse = ae_encode_inverse(scale), error = 0.0f;
-    for (int e = 0; e < form->n_sub; e++) {
-        float r = x[e] - scale * (float)ae_fit_nearest(form->codes, x[e] * inverse);
-        error += w[e] * r * r;
-    }
-    return error;
-}
-
-/* sub in place: the best of itself and its neighbours for the given d. */
-static void improve_sub(const signed_form *form, const float *x, const float *w, float d, int16_t *sub)
-{
-    float least = INFINITY;
-    int centre = *sub;
-    for (int s = centre - 1; s <= centre + 1; s++) {
-        if (s < form->sub_lo || s > form->sub_hi) continue;
-        float error = signed_error(form, x, w, d * (float)s);
-        if (error < least) {
-            least = error;
-            *sub = (int16_t)s;
-        }
-    }
-}
-
-/* The f16 scale that suits these codes and sub-scales best. */
-static uint16_t solve_d(const signed_form *form, const float *x, const float *w, const ae_unit *unit)
-{
-    float xq = 0.0f, qq = 0.0f;
-    for (int e = 0; e < 256; e++) {
-        float q = (float)(unit->sub[e / form->n_sub] * unit->code[e]);
-        xq += w[e] * x[e] * q;
-        qq += w[e] * q * q;
-    }
-    return ae_encode_f16_scale(qq > 0.0f ? xq / qq : 0.0f);
-}
-
-/* sub[i] belongs to sub-block i here (not to 16 elements). Returns d as f16. */
-static uint16_t fit_signed(const signed_form *form, const float *input, const float *importance, ae_unit *unit)
-{
-    float x[256], w[256], scale[16], extreme = 0.0f;
-    int n_subs = 256 / form->n_sub, step = form->n_sub;
-    ae_encode_clean(input, 256, AE_ENCODE_LIMIT, x);
-    const bool by_square = !importance && form->by_square;
-    for (int e = 0; e < 256 && by_square; e++) w[e] = x[e] * x[e];
-    ae_encode_weigh(by_square ? w : importance, 256, w);
-    for (int i = 0; i < n_subs; i++) {
-        scale[i] = ae_fit_scale(form->codes, x + step * i, w + step * i, step, unit->code + step * i);
-        if (fabsf(scale[i]) > fabsf(extreme)) extreme = scale[i];
-    }
-    uint16_t d = ae_encode_f16_scale(extreme / (float)form->sub_lo);
-    float inverse = ae_encode_inverse(ae_f16_to_f32(d));
-    for (int i = 0; i < n_subs; i++)
-        unit->sub[i] = (int16_t)ae_encode_round(scale[i] * inverse, form->sub_lo, form->sub_hi);
+    k_work work;
+    ae_encode_runs *runs = &work.runs;
+    const ae_lane_codes *codes = form->codes;
+    const int n = form->n_sub;
+    take(&work, n, form->by, input, importance, n_blocks);
+    const ae_lane_search *search = runs->search;
+    search->fit_scale(codes, runs->x, runs->w, n, runs->scale);
+    for (int b = 0; b < n_blocks; b++) out[b].d = start_scale(&work, runs->scale, b, (float)form->sub_lo, work.d);
+    round_subs(&work, runs->scale, work.d, form->sub_lo, form->sub_hi, work.sub);
     for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < n_subs; i++) {
-            improve_sub(form, x + step * i, w + step * i, ae_f16_to_f32(d), &unit->sub[i]);
-            ae_fit_round(form->codes, x + step * i, step, ae_f16_to_f32(d) * (float)unit->sub[i],
-                         unit->code + step * i);
+        search->improve_sub(codes, runs->x, runs->w, n, (float)form->sub_lo, (float)form->sub_hi, work.d, work.sub);
+        for (int l = 0; l < AE_LANES; l++) runs->scale[l] = work.d[l] * work.sub[l];
+        search->round_scale(codes, runs->x, n, runs->scale, runs->lanes);
+        if (pass > 0) break;
+        float xa[AE_LANES], aa[AE_LANES]; /* the f16 scale that suits these codes and sub-scales best */
+        search->sums_scale(codes, runs->x, runs->w, n, runs->lanes, work.sub, xa, aa);
+        for (int b = 0; b < n_blocks; b++) {
+            const float of_x = sum_of(&work, xa, b), of_a = sum_of(&work, aa, b);
+            out[b].d = ae_encode_f16_scale(of_a > 0.0f ? of_x / of_a : 0.0f);
+            set_scale(&work, b, out[b].d, work.d);
         }
-        if (pass == 0) d = solve_d(form, x, w, unit);
     }
-    return d;
+    for (int b = 0; b < n_blocks; b++) store_subs(&work, work.sub, b, out[b].sub);
+    store_codes(&work, out);
 }
 
 /* ---- Formats with minimum: w = d * sub * code - dmin * submin ----------------------------------- */
@@ -90,227 +124,232 @@ typedef struct range_form {
     int n_sub, n_steps, sub_hi; /* elements per sub-block; codes 0 .. n_steps; sub and submin 0 .. sub_hi */
 } range_form;
 
-typedef struct range_scales {
-    uint16_t d, dmin;
-} range_scales;
-
-static float range_error(const range_form *form, const float *x, const float *w, float scale, float min)
+/* Least squares of x = d * a - dmin * b, a = sub * code, b = submin; keeps what is there where that has no sense. */
+static void solve_d_dmin(k_work *work, fitted *out)
 {
-    float inverse = ae_encode_inverse(scale), error = 0.0f;
-    for (int e = 0; e < form->n_sub; e++) {
-        int q = ae_encode_floor((x[e] + min) * inverse + 0.5f, 0, form->n_steps);
-        float r = x[e] - (scale * (float)q - min);
-        error += w[e] * r * r;
-    }
-    return error;
-}
-
-static void improve_sub_min(const range_form *form, const float *x, const float *w, float d, float dmin, int16_t *sub,
-                            int16_t *submin)
-{
-    float least = INFINITY;
-    int s0 = *sub, m0 = *submin;
-    for (int s = s0 > 0 ? s0 - 1 : 0; s <= s0 + 1 && s <= form->sub_hi; s++)
-        for (int m = m0 > 0 ? m0 - 1 : 0; m <= m0 + 1 && m <= form->sub_hi; m++) {
-            float error = range_error(form, x, w, d * (float)s, dmin * (float)m);
-            if (error < least) {
-                least = error;
-                *sub = (int16_t)s;
-                *submin = (int16_t)m;
-            }
+    float lanes[5][AE_LANES];
+    float *sums[5] = {lanes[0], lanes[1], lanes[2], lanes[3], lanes[4]};
+    const ae_encode_runs *runs = &work->runs;
+    runs->search->sums_range(runs->x, runs->w, runs->n, runs->lanes, work->sub, work->submin, sums);
+    for (int i = 0; i < work->n_blocks; i++) {
+        const float aa = sum_of(work, sums[0], i), ab = sum_of(work, sums[1], i), bb = sum_of(work, sums[2], i);
+        const float xa = sum_of(work, sums[3], i), xb = sum_of(work, sums[4], i), det = aa * bb - ab * ab;
+        float d, dmin = 0.0f;
+        if (det > 0.001f * aa * bb) {
+            d = (xa * bb - xb * ab) / det;
+            dmin = (xa * ab - xb * aa) / det;
+        } else if (bb == 0.0f && aa > 0.0f) {
+            d = xa / aa;
+        } else {
+            continue;
         }
+        if (!(d > 0.0f && dmin >= 0.0f)) continue;
+        out[i].d = ae_encode_f16_scale(d);
+        out[i].dmin = ae_encode_f16_scale(dmin);
+        set_scale(work, i, out[i].d, work->d);
+        set_scale(work, i, out[i].dmin, work->dmin);
+    }
 }
 
-/* Least squares of x = d * a - dmin * b, a = sub * code, b = submin; keeps `old` where that has no sense. */
-static range_scales solve_d_dmin(const range_form *form, const float *x, const float *w, const ae_unit *unit,
-                                 range_scales old)
+static void fit_range(const range_form *form, const float *input, const float *importance, int n_blocks, fitted *out)
 {
-    float aa = 0, ab = 0, bb = 0, xa = 0, xb = 0;
-    for (int e = 0; e < 256; e++) {
-        int i = e / form->n_sub;
-        float a = (float)(unit->sub[i] * unit->code[e]), b = (float)unit->submin[i];
-        aa += w[e] * a * a;
-        ab += w[e] * a * b;
-        bb += w[e] * b * b;
-        xa += w[e] * x[e] * a;
-        xb += w[e] * x[e] * b;
+    k_work work;
+    ae_encode_runs *runs = &work.runs;
+    const int n = form->n_sub;
+    take(&work, n, AE_ENCODE_EQUAL, input, importance, n_blocks);
+    const ae_lane_search *search = runs->search;
+    search->fit_range(runs->x, runs->w, n, form->n_steps, false, runs->scale, runs->min);
+    for (int b = 0; b < n_blocks; b++) {
+        out[b].d = start_scale(&work, runs->scale, b, (float)form->sub_hi, work.d);
+        out[b].dmin = start_scale(&work, runs->min, b, (float)form->sub_hi, work.dmin);
     }
-    float det = aa * bb - ab * ab, d, dmin = 0.0f;
-    if (det > 0.001f * aa * bb) {
-        d = (xa * bb - xb * ab) / det;
-        dmin = (xa * ab - xb * aa) / det;
-    } else if (bb == 0.0f && aa > 0.0f) {
-        d = xa / aa;
-    } else {
-        return old;
-    }
-    if (!(d > 0.0f && dmin >= 0.0f)) return old;
-    return (range_scales){ae_encode_f16_scale(d), ae_encode_f16_scale(dmin)};
-}
-
-static range_scales fit_range(const range_form *form, const float *input, const float *importance, ae_unit *unit)
-{
-    float x[256], w[256], scale[16], min[16], top_scale = 0.0f, top_min = 0.0f;
-    int n_subs = 256 / form->n_sub, step = form->n_sub;
-    ae_encode_clean(input, 256, AE_ENCODE_LIMIT, x);
-    ae_encode_weigh(importance, 256, w);
-    for (int i = 0; i < n_subs; i++) {
-        ae_fit_range(x + step * i, w + step * i, step, form->n_steps, false, &scale[i], &min[i]);
-        if (scale[i] > top_scale) top_scale = scale[i];
-        if (min[i] > top_min) top_min = min[i];
-    }
-    range_scales out = {ae_encode_f16_scale(top_scale / (float)form->sub_hi),
-                        ae_encode_f16_scale(top_min / (float)form->sub_hi)};
-    float inverse = ae_encode_inverse(ae_f16_to_f32(out.d)), inverse_min = ae_encode_inverse(ae_f16_to_f32(out.dmin));
-    for (int i = 0; i < n_subs; i++) {
-        unit->sub[i] = (int16_t)ae_encode_round(scale[i] * inverse, 0, form->sub_hi);
-        unit->submin[i] = (int16_t)ae_encode_round(min[i] * inverse_min, 0, form->sub_hi);
-    }
+    round_subs(&work, runs->scale, work.d, 0, form->sub_hi, work.sub);
+    round_subs(&work, runs->min, work.dmin, 0, form->sub_hi, work.submin);
     for (int pass = 0; pass < 2; pass++) {
-        float d = ae_f16_to_f32(out.d), dmin = ae_f16_to_f32(out.dmin);
-        for (int i = 0; i < n_subs; i++) {
-            improve_sub_min(form, x + step * i, w + step * i, d, dmin, &unit->sub[i], &unit->submin[i]);
-            ae_fit_range_round(x + step * i, step, form->n_steps, d * (float)unit->sub[i],
-                               dmin * (float)unit->submin[i], unit->code + step * i);
+        search->improve_sub_min(runs->x, runs->w, n, form->n_steps, (float)form->sub_hi, work.d, work.dmin, work.sub,
+                                work.submin);
+        for (int l = 0; l < AE_LANES; l++) {
+            runs->scale[l] = work.d[l] * work.sub[l];
+            runs->min[l] = work.dmin[l] * work.submin[l];
         }
-        if (pass == 0) out = solve_d_dmin(form, x, w, unit, out);
+        search->round_range(runs->x, n, form->n_steps, 0.5f, runs->scale, runs->min, runs->lanes);
+        if (pass == 0) solve_d_dmin(&work, out);
     }
-    return out;
+    for (int b = 0; b < n_blocks; b++) {
+        store_subs(&work, work.sub, b, out[b].sub);
+        store_subs(&work, work.submin, b, out[b].submin);
+    }
+    store_codes(&work, out);
 }
 
 /* ---- Packing --------------------------------------------------------------------------------------- */
 
-static void or_bits(uint8_t *byte, int bits, int shift)
+/* Codes 0 to 3, in the order of unit_k.c. */
+static void pack_pairs(const uint8_t code[256], uint8_t qs[64])
 {
-    *byte = (uint8_t)(*byte | bits << shift);
-}
-
-/* Two bits of element e, the inverse of the order in unit_k.c. */
-static void put_pair(uint8_t *qs, int e, int bits)
-{
-    or_bits(&qs[32 * (e / 128) + e % 32], bits, 2 * (e / 32 % 4));
-}
-
-static void put_k4_scales(const ae_unit *unit, uint8_t scales[12])
-{
-    for (int s = 0; s < 8; s++) {
-        int scale = unit->sub[s], min = unit->submin[s];
-        if (s < 4) {
-            or_bits(&scales[s], scale, 0);
-            or_bits(&scales[s + 4], min, 0);
-        } else {
-            or_bits(&scales[s + 4], scale & 15, 0);
-            or_bits(&scales[s + 4], min & 15, 4);
-            or_bits(&scales[s - 4], scale >> 4, 6);
-            or_bits(&scales[s], min >> 4, 6);
+    for (int h = 0; h < 2; h++)
+        for (int l = 0; l < 32; l++) {
+            const uint8_t *c = code + 128 * h + l;
+            qs[32 * h + l] = (uint8_t)(c[0] | c[32] << 2 | c[64] << 4 | c[96] << 6);
         }
+}
+
+/* Codes 0 to 15, two of them `apart` in each byte. */
+static void pack_nibbles(const uint8_t *code, int n, int apart, uint8_t *qs)
+{
+    for (int at = 0; at < n; at += 2 * apart)
+        for (int l = 0; l < apart; l++) qs[at / 2 + l] = (uint8_t)(code[at + l] | code[at + apart + l] << 4);
+}
+
+/* The bits of 256 codes above the lowest `shift`. */
+static void pack_high(const uint8_t code[256], int shift, uint8_t high[32])
+{
+    memset(high, 0, 32);
+    for (int j = 0; j < 8; j++)
+        for (int l = 0; l < 32; l++) high[l] = (uint8_t)(high[l] | (code[32 * j + l] >> shift & 1) << j);
+}
+
+/* code + zero, the bits of mask. */
+static void offset_codes(const fitted *f, int zero, int shift, int mask, uint8_t out[256])
+{
+    for (int e = 0; e < 256; e++) out[e] = (uint8_t)((f->code[e] + zero) >> shift & mask);
+}
+
+static void put_k4_scales(const fitted *f, uint8_t scales[12])
+{
+    for (int s = 0; s < 4; s++) {
+        scales[s] = (uint8_t)(f->sub[s] | f->sub[s + 4] >> 4 << 6);
+        scales[s + 4] = (uint8_t)(f->submin[s] | f->submin[s + 4] >> 4 << 6);
+        scales[s + 8] = (uint8_t)((f->sub[s + 4] & 15) | (f->submin[s + 4] & 15) << 4);
     }
 }
 
-static void put_k4_nibble(uint8_t *qs, int e, int bits)
+static void pack_q2_k(const fitted *f, void *out)
 {
-    or_bits(&qs[32 * (e / 64) + e % 32], bits, e / 32 % 2 * 4);
+    uint8_t code[256];
+    ae_block_q2_k b = {.d = f->d, .dmin = f->dmin};
+    for (int s = 0; s < 16; s++) b.scales[s] = (uint8_t)(f->sub[s] | f->submin[s] << 4);
+    offset_codes(f, 0, 0, 3, code);
+    pack_pairs(code, b.qs);
+    memcpy(out, &b, sizeof b);
+}
+
+static void pack_q3_k(const fitted *f, void *out)
+{
+    uint8_t code[256];
+    ae_block_q3_k b = {.d = f->d};
+    for (int s = 0; s < 16; s++) {
+        const int sub = f->sub[s] + 32;
+        b.scales[s % 8] = (uint8_t)(b.scales[s % 8] | (sub & 15) << (s / 8 * 4));
+        b.scales[8 + s % 4] = (uint8_t)(b.scales[8 + s % 4] | sub >> 4 << (s / 4 * 2));
+    }
+    offset_codes(f, 4, 0, 3, code);
+    pack_pairs(code, b.qs);
+    offset_codes(f, 4, 0, 7, code);
+    pack_high(code, 2, b.hmask);
+    memcpy(out, &b, sizeof b);
+}
+
+static void pack_q4_k(const fitted *f, void *out)
+{
+    uint8_t code[256];
+    ae_block_q4_k b = {.d = f->d, .dmin = f->dmin};
+    put_k4_scales(f, b.scales);
+    offset_codes(f, 0, 0, 15, code);
+    pack_nibbles(code, 256, 32, b.qs);
+    memcpy(out, &b, sizeof b);
+}
+
+static void pack_q5_k(const fitted *f, void *out)
+{
+    uint8_t code[256];
+    ae_block_q5_k b = {.d = f->d, .dmin = f->dmin};
+    put_k4_scales(f, b.scales);
+    offset_codes(f, 0, 0, 15, code);
+    pack_nibbles(code, 256, 32, b.qs);
+    offset_codes(f, 0, 0, 31, code);
+    pack_high(code, 4, b.qh);
+    memcpy(out, &b, sizeof b);
+}
+
+static void pack_q6_k(const fitted *f, void *out)
+{
+    uint8_t code[256];
+    ae_block_q6_k b = {.d = f->d};
+    for (int s = 0; s < 16; s++) b.scales[s] = (int8_t)f->sub[s];
+    offset_codes(f, 32, 0, 15, code);
+    pack_nibbles(code, 256, 64, b.ql);
+    offset_codes(f, 32, 4, 3, code);
+    pack_pairs(code, b.qh);
+    memcpy(out, &b, sizeof b);
+}
+
+static void pack_iq4_xs(const fitted *f, void *out)
+{
+    uint8_t code[256];
+    ae_block_iq4_xs b = {.d = f->d};
+    for (int s = 0; s < 8; s++) {
+        const int sub = f->sub[s] + 32;
+        b.scales_l[s / 2] = (uint8_t)(b.scales_l[s / 2] | (sub & 15) << (s % 2 * 4));
+        b.scales_h = (uint16_t)(b.scales_h | (sub >> 4) << (2 * s));
+    }
+    offset_codes(f, 0, 0, 15, code);
+    pack_nibbles(code, 256, 16, b.qs);
+    memcpy(out, &b, sizeof b);
+}
+
+/* ---- The formats ----------------------------------------------------------------------------------- */
+
+typedef void pack_fn(const fitted *f, void *out);
+
+static void encode(const signed_form *without_min, const range_form *with_min, pack_fn *pack, size_t block_bytes,
+                   const float *x, const float *importance, void *blocks, size_t n)
+{
+    uint8_t *out = blocks;
+    fitted found[MOST_BLOCKS] = {{0}};
+    const int at_once = (without_min ? without_min->n_sub : with_min->n_sub) / 16;
+    for (size_t i = 0; i < n / 256; i += (size_t)at_once) {
+        const int n_blocks = n / 256 - i < (size_t)at_once ? 1 : at_once;
+        if (without_min) fit_signed(without_min, x + 256 * i, ae_encode_from(importance, 256 * i), n_blocks, found);
+        else fit_range(with_min, x + 256 * i, ae_encode_from(importance, 256 * i), n_blocks, found);
+        for (int b = 0; b < n_blocks; b++, out += block_bytes) pack(&found[b], out);
+    }
 }
 
 void ae_encode_q2_k(const float *x, const float *importance, void *blocks, size_t n)
 {
     static const range_form form = {16, 3, 15};
-    uint8_t *out = blocks;
-    ae_unit unit;
-    for (size_t i = 0; i < n / 256; i++, out += sizeof(ae_block_q2_k)) {
-        range_scales scales = fit_range(&form, x + 256 * i, ae_encode_from(importance, 256 * i), &unit);
-        ae_block_q2_k b = {.d = scales.d, .dmin = scales.dmin};
-        for (int s = 0; s < 16; s++) b.scales[s] = (uint8_t)(unit.sub[s] | unit.submin[s] << 4);
-        for (int e = 0; e < 256; e++) put_pair(b.qs, e, unit.code[e]);
-        memcpy(out, &b, sizeof b);
-    }
+    encode(NULL, &form, pack_q2_k, sizeof(ae_block_q2_k), x, importance, blocks, n);
 }
 
 void ae_encode_q3_k(const float *x, const float *importance, void *blocks, size_t n)
 {
-    static const ae_fit_codes codes = {NULL, NULL, -4, 3, 3.0f, 0.125f, 17, true};
-    static const signed_form form = {&codes, 16, -32, 31, true};
-    uint8_t *out = blocks;
-    ae_unit unit;
-    for (size_t i = 0; i < n / 256; i++, out += sizeof(ae_block_q3_k)) {
-        ae_block_q3_k b = {.d = fit_signed(&form, x + 256 * i, ae_encode_from(importance, 256 * i), &unit)};
-        for (int s = 0; s < 16; s++) {
-            int sub = unit.sub[s] + 32;
-            or_bits(&b.scales[s % 8], sub & 15, s / 8 * 4);
-            or_bits(&b.scales[8 + s % 4], sub >> 4, s / 4 * 2);
-        }
-        for (int e = 0; e < 256; e++) {
-            int q = unit.code[e] + 4;
-            put_pair(b.qs, e, q & 3);
-            or_bits(&b.hmask[e % 32], q >> 2, e / 32);
-        }
-        memcpy(out, &b, sizeof b);
-    }
+    static const ae_lane_codes codes = {NULL, NULL, -4.0f, 3.0f, 3.0f, 0.125f, 17, true};
+    static const signed_form form = {&codes, 16, -32, 31, AE_ENCODE_SQUARE};
+    encode(&form, NULL, pack_q3_k, sizeof(ae_block_q3_k), x, importance, blocks, n);
 }
 
 void ae_encode_q4_k(const float *x, const float *importance, void *blocks, size_t n)
 {
     static const range_form form = {32, 15, 63};
-    uint8_t *out = blocks;
-    ae_unit unit;
-    for (size_t i = 0; i < n / 256; i++, out += sizeof(ae_block_q4_k)) {
-        range_scales scales = fit_range(&form, x + 256 * i, ae_encode_from(importance, 256 * i), &unit);
-        ae_block_q4_k b = {.d = scales.d, .dmin = scales.dmin};
-        put_k4_scales(&unit, b.scales);
-        for (int e = 0; e < 256; e++) put_k4_nibble(b.qs, e, unit.code[e]);
-        memcpy(out, &b, sizeof b);
-    }
+    encode(NULL, &form, pack_q4_k, sizeof(ae_block_q4_k), x, importance, blocks, n);
 }
 
 void ae_encode_q5_k(const float *x, const float *importance, void *blocks, size_t n)
 {
     static const range_form form = {32, 31, 63};
-    uint8_t *out = blocks;
-    ae_unit unit;
-    for (size_t i = 0; i < n / 256; i++, out += sizeof(ae_block_q5_k)) {
-        range_scales scales = fit_range(&form, x + 256 * i, ae_encode_from(importance, 256 * i), &unit);
-        ae_block_q5_k b = {.d = scales.d, .dmin = scales.dmin};
-        put_k4_scales(&unit, b.scales);
-        for (int e = 0; e < 256; e++) {
-            put_k4_nibble(b.qs, e, unit.code[e] & 15);
-            or_bits(&b.qh[e % 32], unit.code[e] >> 4, e / 32);
-        }
-        memcpy(out, &b, sizeof b);
-    }
+    encode(NULL, &form, pack_q5_k, sizeof(ae_block_q5_k), x, importance, blocks, n);
 }
 
 void ae_encode_q6_k(const float *x, const float *importance, void *blocks, size_t n)
 {
-    static const ae_fit_codes codes = {NULL, NULL, -32, 31, -32.9f, 0.1f, 19, false};
-    static const signed_form form = {&codes, 16, -128, 127, false};
-    uint8_t *out = blocks;
-    ae_unit unit;
-    for (size_t i = 0; i < n / 256; i++, out += sizeof(ae_block_q6_k)) {
-        ae_block_q6_k b = {.d = fit_signed(&form, x + 256 * i, ae_encode_from(importance, 256 * i), &unit)};
-        for (int s = 0; s < 16; s++) b.scales[s] = (int8_t)unit.sub[s];
-        for (int e = 0; e < 256; e++) {
-            int q = unit.code[e] + 32, half = e / 128, j = e / 32 % 4;
-            or_bits(&b.ql[64 * half + 32 * (j % 2) + e % 32], q & 15, j / 2 * 4);
-            put_pair(b.qh, e, q >> 4);
-        }
-        memcpy(out, &b, sizeof b);
-    }
+    static const ae_lane_codes codes = {NULL, NULL, -32.0f, 31.0f, -32.9f, 0.1f, 19, false};
+    static const signed_form form = {&codes, 16, -128, 127, AE_ENCODE_EQUAL};
+    encode(&form, NULL, pack_q6_k, sizeof(ae_block_q6_k), x, importance, blocks, n);
 }
 
 void ae_encode_iq4_xs(const float *x, const float *importance, void *blocks, size_t n)
 {
-    static const signed_form form = {&ae_fit_iq4, 32, -32, 31, false};
-    uint8_t *out = blocks;
-    ae_unit unit;
-    for (size_t i = 0; i < n / 256; i++, out += sizeof(ae_block_iq4_xs)) {
-        ae_block_iq4_xs b = {.d = fit_signed(&form, x + 256 * i, ae_encode_from(importance, 256 * i), &unit)};
-        for (int s = 0; s < 8; s++) {
-            int sub = unit.sub[s] + 32;
-            or_bits(&b.scales_l[s / 2], sub & 15, s % 2 * 4);
-            b.scales_h = (uint16_t)(b.scales_h | (sub >> 4) << (2 * s));
-        }
-        for (int e = 0; e < 256; e++)
-            or_bits(&b.qs[16 * (e / 32) + e % 16], ae_fit_iq4_index(unit.code[e]), e / 16 % 2 * 4);
-        memcpy(out, &b, sizeof b);
-    }
+    static const signed_form form = {&ae_lane_iq4, 32, -32, 31, AE_ENCODE_EQUAL};
+    encode(&form, NULL, pack_iq4_xs, sizeof(ae_block_iq4_xs), x, importance, blocks, n);
 }

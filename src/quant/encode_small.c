@@ -7,7 +7,6 @@
 #include <math.h>
 
 #include "quant/encode.h"
-#include "quant/encode_fit.h"
 #include "quant/unit.h"
 
 static float largest(const float *x, int n)
@@ -23,17 +22,21 @@ static float largest(const float *x, int n)
 void ae_encode_iq4_nl(const float *x, const float *importance, void *blocks, size_t n)
 {
     uint8_t *out = blocks;
-    for (size_t i = 0; i < n / 32; i++, x += 32, out += sizeof(ae_block_iq4_nl)) {
-        float v[32], w[32];
-        int8_t code[32];
-        ae_encode_clean(x, 32, AE_ENCODE_LIMIT, v);
-        for (int e = 0; e < 32; e++) w[e] = fabsf(v[e]);
-        ae_encode_weigh(importance ? ae_encode_from(importance, 32 * i) : w, 32, w);
-        ae_block_iq4_nl b = {.d = ae_encode_f16_scale(ae_fit_scale(&ae_fit_iq4, v, w, 32, code))};
-        ae_fit_round(&ae_fit_iq4, v, 32, ae_f16_to_f32(b.d), code);
-        for (int e = 0; e < 16; e++)
-            b.qs[e] = (uint8_t)(ae_fit_iq4_index(code[e]) | ae_fit_iq4_index(code[e + 16]) << 4);
-        memcpy(out, &b, sizeof b);
+    ae_encode_runs runs;
+    uint16_t d[AE_LANES];
+    for (size_t i = 0; i < n / 32; i += AE_LANES) {
+        ae_encode_take(&runs, 32, ae_encode_n_runs(n / 32, i), 32, AE_ENCODE_SIZE, x + 32 * i,
+                       ae_encode_from(importance, 32 * i));
+        runs.search->fit_scale(&ae_lane_iq4, runs.x, runs.w, 32, runs.scale);
+        ae_encode_f16_scales(&runs, runs.scale, d);
+        runs.search->round_scale(&ae_lane_iq4, runs.x, 32, runs.scale, runs.lanes);
+        ae_encode_collect(&runs);
+        for (int l = 0; l < runs.n_runs; l++, out += sizeof(ae_block_iq4_nl)) {
+            const int8_t *code = runs.code + 32 * l;
+            ae_block_iq4_nl b = {.d = d[l]};
+            for (int e = 0; e < 16; e++) b.qs[e] = (uint8_t)(code[e] | code[e + 16] << 4);
+            memcpy(out, &b, sizeof b);
+        }
     }
 }
 
@@ -147,17 +150,23 @@ void ae_encode_q1_0(const float *x, const float *importance, void *blocks, size_
 
 void ae_encode_q2_0(const float *x, const float *importance, void *blocks, size_t n)
 {
-    static const ae_fit_codes codes = {NULL, NULL, -1, 2, 0.75f, 0.125f, 27, true};
+    static const ae_lane_codes codes = {NULL, NULL, -1.0f, 2.0f, 0.75f, 0.125f, 27, true};
     uint8_t *out = blocks;
-    for (size_t i = 0; i < n / 64; i++, x += 64, out += sizeof(ae_block_q2_0)) {
-        float v[64], w[64];
-        int8_t code[64];
-        ae_encode_clean(x, 64, AE_ENCODE_LIMIT, v);
-        ae_encode_weigh(ae_encode_from(importance, 64 * i), 64, w);
-        ae_block_q2_0 b = {.d = ae_encode_f16_scale(ae_fit_scale(&codes, v, w, 64, code))};
-        ae_fit_round(&codes, v, 64, ae_f16_to_f32(b.d), code);
-        for (int e = 0; e < 64; e++) b.qs[e / 4] = (uint8_t)(b.qs[e / 4] | (code[e] + 1) << (2 * (e % 4)));
-        memcpy(out, &b, sizeof b);
+    ae_encode_runs runs;
+    uint16_t d[AE_LANES];
+    for (size_t i = 0; i < n / 64; i += AE_LANES) {
+        ae_encode_take(&runs, 64, ae_encode_n_runs(n / 64, i), 64, AE_ENCODE_EQUAL, x + 64 * i,
+                       ae_encode_from(importance, 64 * i));
+        runs.search->fit_scale(&codes, runs.x, runs.w, 64, runs.scale);
+        ae_encode_f16_scales(&runs, runs.scale, d);
+        runs.search->round_scale(&codes, runs.x, 64, runs.scale, runs.lanes);
+        ae_encode_collect(&runs);
+        for (int l = 0; l < runs.n_runs; l++, out += sizeof(ae_block_q2_0)) {
+            ae_block_q2_0 b = {.d = d[l]};
+            for (int e = 0; e < 64; e++)
+                b.qs[e / 4] = (uint8_t)(b.qs[e / 4] | (runs.code[64 * l + e] + 1) << (2 * (e % 4)));
+            memcpy(out, &b, sizeof b);
+        }
     }
 }
 

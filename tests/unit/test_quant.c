@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "quant/lanes.h"
 #include "quant/types.h"
 
 /* ---- helpers --------------------------------------------------------------------------------------- */
@@ -539,6 +540,121 @@ static void test_encode_strange_input(void **state)
     }
 }
 
+/* ---- the searches of every level --------------------------------------------------------------------------- */
+
+/* Sixteen runs of n weights in lanes: ordinary ones, and some with nothing, with one weight, with a constant, with tiny
+ * and huge numbers, with halves of a step. Weights are 0 here and there, and in a lane all. */
+static void fill_lanes(uint64_t key, int n, float *x, float *w)
+{
+    float normal[16 * 64];
+    random_weights(key, normal, (size_t)(16 * n), key % 2);
+    for (int i = 0; i < 16 * n; i++) {
+        uint32_t r[4];
+        ae_philox(key, (uint64_t)i, 5, r);
+        const int lane = i % 16, e = i / 16;
+        static const float sizes[] = {1e-20f, 0x1p-60f, 1e-8f, 1.0f, 0x1p30f};
+        x[i] = normal[i];
+        if (lane == 1) x[i] = r[0] % 2 ? 0.0f : -0.0f;
+        if (lane == 2) x[i] = e == (int)(key % (uint64_t)n) ? -0.25f : 0.0f;
+        if (lane == 3) x[i] = 0.0625f;
+        if (lane == 4) x[i] *= sizes[key % 5];
+        if (lane == 5) x[i] = e == 3 ? 0x1p30f : normal[i];
+        if (lane == 6) x[i] = 0.5f * (float)(int)(r[0] % 33) - 8.0f;
+        if (lane == 7) x[i] = fabsf(x[i]);
+        if (lane == 8) x[i] = -fabsf(x[i]);
+        w[i] = lane < 8 ? 1.0f : lane == 9 || r[1] % 8 == 0 ? 0.0f : 2.0f * ae_uniform_open(r[2]) * ae_uniform_open(r[3]);
+    }
+}
+
+enum { MOST = 16 * 64, N_FLOATS = 14 * 16, N_CODES = 3 * MOST };
+
+/* Everything that a level gives for one input, one after the other. */
+static void search_all(const ae_lane_search *s, const ae_lane_codes *codes, const float *x, const float *w, int n, int top,
+                       float *f, int8_t *code)
+{
+    float d[16], dmin[16], *at = f;
+    memset(f, 0, N_FLOATS * sizeof *f);
+    memset(code, 0, N_CODES);
+    s->fit_scale(codes, x, w, n, at);
+    s->round_scale(codes, x, n, at, code);
+    for (int l = 0; l < 16; l++) {
+        at[16 + l] = (float)((int)(x[l] * 1e6f) % 31); /* whole numbers to improve, the ends of the range among them */
+        d[l] = at[l] / (l % 3 ? at[16 + l] + 0.5f : 31.0f);
+    }
+    s->improve_sub(codes, x, w, n, -32.0f, 31.0f, d, at + 16);
+    s->sums_scale(codes, x, w, n, code, at + 16, at + 32, at + 48);
+    at += 64;
+    s->fit_range(x, w, n, top, top % 2 == 0, at, at + 16);
+    s->round_range(x, n, top, 0.5f, at, at + 16, code + MOST);
+    for (int l = 0; l < 16; l++) {
+        at[32 + l] = (float)(l * 4);
+        at[48 + l] = (float)((63 - l * 4) % 63);
+        d[l] = at[l] / 31.0f;
+        dmin[l] = at[16 + l] / 40.0f;
+    }
+    s->improve_sub_min(x, w, n, top, 63.0f, d, dmin, at + 32, at + 48);
+    float *sums[5] = {at + 64, at + 80, at + 96, at + 112, at + 128};
+    s->sums_range(x, w, n, code + MOST, at + 32, at + 48, sums);
+    s->extreme(x, n, d);
+    s->round_away(x, n, 127.0f, d, code + 2 * MOST);
+    s->bounds(x, n, d, dmin);
+    for (int l = 0; l < 16; l++) at[l] += d[l] * dmin[l] * 0x1p-20f;
+}
+
+static void test_levels_search_alike(void **state)
+{
+    (void)state;
+    static const ae_lane_codes small = {NULL, NULL, -4.0f, 3.0f, 3.0f, 0.125f, 17, true};
+    static const ae_lane_codes large = {NULL, NULL, -32.0f, 31.0f, -32.9f, 0.1f, 19, false};
+    const ae_lane_codes *codes[] = {&small, &large, &ae_lane_iq4};
+    static const int sizes[] = {16, 32, 64}, tops[] = {3, 15, 31, 4};
+    const ae_lane_search *levels[3];
+    const size_t n_levels = ae_lane_levels(levels);
+    assert_string_equal(levels[0]->level, "plain");
+    assert_ptr_equal(levels[n_levels - 1], ae_lane_best());
+    float x[MOST], w[MOST], wanted[N_FLOATS], got[N_FLOATS];
+    int8_t wanted_codes[N_CODES], got_codes[N_CODES];
+    for (uint64_t key = 0; key < 60; key++) {
+        const int n = sizes[key % 3], top = tops[key % 4];
+        const ae_lane_codes *of = codes[key / 3 % 3];
+        fill_lanes(key, n, x, w);
+        search_all(levels[0], of, x, w, n, top, wanted, wanted_codes);
+        for (size_t i = 1; i < n_levels; i++) {
+            search_all(levels[i], of, x, w, n, top, got, got_codes);
+            for (int j = 0; j < N_FLOATS; j++)
+                if (bits_of(got[j]) != bits_of(wanted[j]) && !(got[j] != got[j] && wanted[j] != wanted[j]))
+                    fail_msg("%s, input %d: number %d is %.9g, not %.9g", levels[i]->level, (int)key, j, (double)got[j],
+                             (double)wanted[j]);
+            assert_memory_equal(got_codes, wanted_codes, N_CODES);
+        }
+    }
+}
+
+/* Runs that share a search do not touch each other: a row gives the bytes of its blocks alone. */
+static void test_blocks_alone(void **state)
+{
+    (void)state;
+    enum { N = 256 * 17 };
+    float x[N], w[N];
+    uint8_t blocks[N * sizeof(float)], alone[1024];
+    random_weights(12, x, N, true);
+    random_weights(13, w, N, false);
+    for (size_t i = 0; i < N; i++) w[i] = fabsf(w[i]);
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
+        const ae_type_info *info = ae_type_get(type);
+        if (!info || !info->encode) continue;
+        const size_t n = info->n_block, n_blocks = N / n < 40 ? N / n : 40;
+        for (int weighed = 0; weighed < 2; weighed++) {
+            info->encode(x, weighed ? w : NULL, blocks, n * n_blocks);
+            for (size_t b = 0; b < n_blocks; b += 3) {
+                info->encode(x + n * b, weighed ? w + n * b : NULL, alone, n);
+                if (memcmp(alone, blocks + b * info->block_bytes, info->block_bytes) != 0)
+                    fail_msg("%s: block %d is another one beside others", info->name, (int)b);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -557,6 +673,8 @@ int main(void)
         cmocka_unit_test(test_encode_exact),
         cmocka_unit_test(test_encode_constant),
         cmocka_unit_test(test_encode_strange_input),
+        cmocka_unit_test(test_levels_search_alike),
+        cmocka_unit_test(test_blocks_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
