@@ -63,7 +63,7 @@ def mutate(rng, body):
         path = rng.choice(list(places(body)) if isinstance(body, (dict, list)) else [()])
         if not path:
             if rng.random() < 0.05:
-                body = rng.choice(ODD)
+                body = copy.deepcopy(rng.choice(ODD))
             continue
         node = body
         for key in path[:-1]:

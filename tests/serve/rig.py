@@ -181,8 +181,15 @@ def make_lora(name, *options, model="m.gguf"):
 
 
 def main(module_name):
-    """Arguments: the program, mkmodel, and what unittest takes."""
+    """Arguments: the program, mkmodel, and what unittest takes. A test's thread that dies of an exception fails the run: what it
+    had still to ask or to check would be missed in silence."""
     global AERIE, MKMODEL, FOLDER, SLOW
+    died = []
+
+    def dies(what):
+        died.append(what.exc_type)
+        report(what)
+    report, threading.excepthook = threading.excepthook, dies
     AERIE, MKMODEL = sys.argv[1:3]
     with open(AERIE, "rb") as f:
         SLOW = 10 if b"__tsan_init" in f.read() or os.environ.get("AERIE_SLOW") else 1
@@ -195,4 +202,6 @@ def main(module_name):
         program = unittest.main(module_name, argv=[sys.argv[0], *sys.argv[3:]], exit=False, verbosity=2)
     finally:
         shutil.rmtree(FOLDER, ignore_errors=True)
-    sys.exit(0 if program.result.wasSuccessful() else 1)
+    if died:
+        print(f"{len(died)} of the tests' threads died, the first of {died[0].__name__}")
+    sys.exit(0 if program.result.wasSuccessful() and not died else 1)
