@@ -74,7 +74,7 @@ def mutate(rng, body):
         elif how < 0.3 and isinstance(node, list):
             node.extend(copy.deepcopy(node))
         elif how < 0.4 and isinstance(node, dict):
-            node[rng.choice(["type", "name", "content", "n", "x", "$ref", "function"])] = rng.choice(ODD)
+            node[rng.choice(["type", "name", "content", "n", "x", "$ref", "function"])] = copy.deepcopy(rng.choice(ODD))
         else:
             node[path[-1]] = copy.deepcopy(rng.choice(ODD))
     return body
