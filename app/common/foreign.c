@@ -170,7 +170,6 @@ static const app_foreign foreign_options[] = {
     {"--cache-reuse -sps --slot-prompt-similarity", "N", APP_NO_EFFECT, "prefixes are found by their exact tokens"},
     {"--ssl-key-file --ssl-cert-file", "FNAME", APP_ABSENT, "TLS belongs to a proxy in front, such as nginx"},
     {"--models-preset", "FILE", APP_NOT_YET, "all models are loaded with the same options"},
-    {"--sleep-idle-seconds", "SECONDS", APP_NOT_YET, "idle models are unloaded only to make room"},
 
     /* Measuring, importance matrices, files */
     {"--winogrande", NULL, APP_NOT_YET, "'perplexity' scores --hellaswag and --multiple-choice"},

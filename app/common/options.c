@@ -50,7 +50,8 @@ void app_options_default(app_options *options)
                   .max_n = 8,
                   .timeout = 600,
                   .grace = 30,
-                  .stuck = 120},
+                  .stuck = 120,
+                  .sleep_idle = -1},
     };
     options->rope.freq_base = options->rope.factor = 0; /* as llama.cpp has "the file's" */
     options->session.max_pause = 200;

@@ -131,6 +131,7 @@ typedef struct app_serve_options {
     uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n;
     uint32_t n_threads_http; /* 0: as many as there are CPUs */
     uint32_t timeout, grace, stuck;
+    int32_t sleep_idle; /* seconds without use after which a model is unloaded; -1: never */
     bool lora_idle; /* adapters are loaded, but used only where a request or POST /lora-adapters says so */
     bool no_page, no_slots, no_metrics, no_access_log, no_prefill;
 } app_serve_options;

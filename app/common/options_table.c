@@ -480,6 +480,8 @@ static const app_option options[] = {
      "maximum number of models loaded at once; the least recently used one makes room; 0: any number"},
     {"--models-memory", "MIB", APP_U32, APP_SERVE, AT(serve.models_memory), 0, INT32_MAX, "Server",
      "memory for all loaded models and their sessions; the least recently used one makes room; 0: what the machine has"},
+    {"--sleep-idle-seconds", "SECONDS", APP_I32, APP_SERVE, AT(serve.sleep_idle), -1, INT32_MAX, "Server",
+     "unload a model that nobody has used for so long; the next request loads it again; -1: keep it"},
     {"--max-queue", "N", APP_U32, APP_SERVE, AT(serve.max_queue), 0, 1 << 20, "Server",
      "maximum number of requests that wait for one of the -np places; others get 503 and Retry-After"},
     {"--max-pause", "MS", APP_U32, APP_SERVE, AT(session.max_pause), 0, 3600000, "Server",

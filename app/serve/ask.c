@@ -501,7 +501,8 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
                        .n = 1,
                        .sampling = server->options->sampling,
                        .ignore_eos = server->options->ignore_eos,
-                       .keep_reasoning = server->keep_reasoning};
+                       .keep_reasoning = server->keep_reasoning,
+                       .keep = NAN};
     if (server->options->n_predict > 0) ask->n_predict = (uint32_t)server->options->n_predict;
     if (!call->body.n) return serve_fail(error, 400, "", "the request has no body; JSON is expected");
     if (!is_shallow(call->body.data, call->body.n))
@@ -546,6 +547,7 @@ bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error
 
 void serve_ask_free(serve_ask *ask)
 {
+    if (ask->model) serve_models_used(ask->server->models, ask->model, ask->keep);
     serve_models_give(ask->server->models, ask->model);
     aerie_grammar_free(ask->grammar);
     aerie_free(ask->tokens);

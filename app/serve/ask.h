@@ -17,6 +17,7 @@ typedef struct serve_ask {
     json_t *body;       /* owned */
     serve_kind kind;    /* whether it is answered as a message of a chat */
     serve_model *model; /* taken; NULL: not yet */
+    double keep; /* seconds that the model stays loaded afterwards; NAN: as long as others, negative: for ever */
     const char *model_name; /* as the request has it, or the model's own */
     /* fields */
     bool stream, include_usage, logprobs, ignore_eos, origins, echo, keep_reasoning, timings_per_token;

@@ -271,7 +271,8 @@ void serve_post_ollama_embed(serve_call *call)
     const double start = app_now();
     if (begin(&e, call, &error)) {
         e.truncate = true;
-        if (serve_get_bool(e.ask.body, "truncate", &e.truncate, &error) && add_input(&e, "input") && compute(&e)) {
+        if (serve_ollama_keep(e.ask.body, &e.ask.keep, &error) &&
+            serve_get_bool(e.ask.body, "truncate", &e.truncate, &error) && add_input(&e, "input") && compute(&e)) {
             json_t *list = json_array();
             bool ok = list != NULL;
             for (size_t i = 0; ok && i < e.n; i++) ok = !json_array_append_new(list, numbers_of(&e, i));
@@ -294,7 +295,8 @@ void serve_post_ollama_embeddings(serve_call *call)
         e.truncate = true;
         if (!json_is_string(json_object_get(e.ask.body, "prompt")))
             serve_fail(&error, 400, "prompt", "'prompt' must be a string");
-        else if (add_input(&e, "prompt") && compute(&e)) json = json_pack("{s:o}", "embedding", numbers_of(&e, 0));
+        else if (serve_ollama_keep(e.ask.body, &e.ask.keep, &error) && add_input(&e, "prompt") && compute(&e))
+            json = json_pack("{s:o}", "embedding", numbers_of(&e, 0));
     }
     end(&e, json);
 }

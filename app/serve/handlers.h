@@ -29,6 +29,8 @@ serve_ask_step serve_messages_convert;
 /* Shapes of errors. */
 json_t *serve_messages_error(const serve_error *error);
 json_t *serve_ollama_error(const serve_error *error);
+/* "keep_alive": a number of seconds or a duration as Go writes it; NAN: there is none. */
+bool serve_ollama_keep(const json_t *body, double *seconds, serve_error *error);
 
 /* An error in a stream of OpenAI's kind. */
 bool serve_openai_fail(serve_reply_state *r);

@@ -183,6 +183,7 @@ int serve_http_run(serve_server *server)
     serve_models_start(server->models);
     while (!(got = next_signal(&set)) && !atomic_load(&server->failed)) {
         serve_connections_check(server->connections);
+        serve_models_sleep(server->models);
         serve_watchdog(server);
     }
     const int quiet_socket = serve_daemon_quiesce(daemon); /* closed first: a balancer goes elsewhere */

@@ -49,6 +49,7 @@ static bool read_scales(const json_t *list, float *scales, size_t n, const char 
 bool serve_lora_open(serve_model *m)
 {
     const size_t n = m->models.n_adapters;
+    if (m->lora_scales) return true; /* it was loaded before, with the same adapters: what was set since holds */
     m->lora_scales = calloc(n + 1, sizeof *m->lora_scales);
     for (size_t i = 0; m->lora_scales && i < n && !m->server->o->lora_idle; i++)
         m->lora_scales[i] = m->options.loras.uses[i].scale;

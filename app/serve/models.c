@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -153,8 +154,6 @@ static void close_model(serve_model *m)
     }
     aerie_session_free(m->session);
     app_models_free(&m->models);
-    free(m->lora_scales);
-    m->lora_scales = NULL;
     m->session = NULL;
 }
 
@@ -192,7 +191,8 @@ static void load(serve_models *models, serve_model *m)
     const int bad = open_model(m);
     pthread_mutex_lock(&models->lock);
     m->state = bad ? SERVE_FAILED : SERVE_READY;
-    m->failed_at = app_now();
+    m->failed_at = m->last_used = app_now();
+    m->keep = models->server->o->sleep_idle;
     m->startup = false;
     pthread_cond_broadcast(&models->changed);
 }
@@ -351,10 +351,7 @@ serve_model *serve_models_take(serve_models *models, const char *name, const ser
     }
     pthread_mutex_lock(&models->lock);
     const bool ready = get_ready(models, m, call, error);
-    if (ready) {
-        m->n_users++;
-        m->last_used = app_now();
-    }
+    if (ready) m->n_users++;
     pthread_mutex_unlock(&models->lock);
     return ready ? m : NULL;
 }
@@ -368,13 +365,30 @@ bool serve_model_use(serve_models *models, serve_model *m)
     return ready;
 }
 
+void serve_models_used(serve_models *models, serve_model *m, double keep)
+{
+    pthread_mutex_lock(&models->lock);
+    m->last_used = app_now();
+    m->keep = isnan(keep) ? models->server->o->sleep_idle : keep;
+    pthread_mutex_unlock(&models->lock);
+}
+
 void serve_models_give(serve_models *models, serve_model *m)
 {
     if (!m) return;
     pthread_mutex_lock(&models->lock);
     m->n_users--;
-    m->last_used = app_now();
     pthread_cond_broadcast(&models->changed);
+    pthread_mutex_unlock(&models->lock);
+}
+
+void serve_models_sleep(serve_models *models)
+{
+    pthread_mutex_lock(&models->lock);
+    for (size_t i = 0; i < models->n; i++) {
+        serve_model *m = &models->items[i];
+        if (m->state == SERVE_READY && !m->n_users && m->keep >= 0 && app_now() - m->last_used >= m->keep) unload(models, m);
+    }
     pthread_mutex_unlock(&models->lock);
 }
 
@@ -437,6 +451,7 @@ void serve_models_free(serve_models *models)
         pthread_cond_destroy(&m->changed);
         free(m->name);
         free(m->path);
+        free(m->lora_scales);
     }
     free(models->items);
     pthread_mutex_destroy(&models->lock);

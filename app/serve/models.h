@@ -47,6 +47,7 @@ typedef struct serve_model {
     bool startup; /* it is loading because the server has started */
     unsigned n_users;
     double last_used, failed_at, load_seconds;
+    double keep; /* seconds that it stays loaded without use; negative: until there is need of room */
     uint64_t bytes; /* planned */
     /* while it is loaded */
     app_options options; /* the server's, with this model's file */
@@ -67,7 +68,7 @@ typedef struct serve_model {
     serve_slot *slots; /* [n_seqs] */
     serve_errand *errands;
     bool may_submit;
-    float *lora_scales; /* [models.n_adapters] of requests that say nothing; owned */
+    float *lora_scales; /* [models.n_adapters] of requests that say nothing; owned, kept when the model is unloaded */
     double curve[SERVE_N_CURVE]; /* T(n) in seconds; 0: not measured. Of the stepping thread */
     serve_figures figures; /* of all times that it was loaded */
 } serve_model;
@@ -93,12 +94,17 @@ void serve_models_free(serve_models *models);
 
 /* The model called `name` (NULL: the only one, or the first), loaded; to be given back. call: whose client may go away. */
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error);
-/* The same without waiting or loading; false: it is not loaded. */
+/* It was put to use: it stays loaded for `keep` seconds from when it is given back, NAN: for --sleep-idle-seconds. Who merely
+ * looks at a model does not call this. */
+void serve_models_used(serve_models *models, serve_model *model, double keep);
+/* As serve_models_take, without waiting or loading; false: it is not loaded. */
 bool serve_model_use(serve_models *models, serve_model *model);
 void serve_models_give(serve_models *models, serve_model *model);
 /* By name, loaded or not; NULL: there is none. */
 serve_model *serve_models_find(serve_models *models, const char *name);
 serve_state serve_model_state(serve_models *models, const serve_model *model);
+/* Unloads what nobody has used for as long as it was to be kept. Of the main thread. */
+void serve_models_sleep(serve_models *models);
 /* Unloads it if nobody uses it; false: somebody does. */
 bool serve_model_unload(serve_models *models, serve_model *model);
 /* Some model has work, but has not ended a step for --stuck-after. */

@@ -2,7 +2,10 @@
  * of JSON.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "serve/handlers.h"
@@ -68,6 +71,46 @@ static bool convert_common(json_t *out, const json_t *body, serve_error *error)
     return ok ? convert_options(out, body, error) : serve_fail_memory(error);
 }
 
+/* Seconds of "1h30m", "90s", "250ms", "-1m" or "-1"; false: it is none of these. */
+static bool read_duration(const char *text, double *seconds)
+{
+    static const struct {
+        const char *name;
+        double seconds;
+    } units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
+    const bool negative = *text == '-';
+    text += negative || *text == '+';
+    double sum = 0;
+    bool ok = *text != '\0', bare = false;
+    while (ok && *text && !bare) {
+        char *end;
+        const double number = strtod(text, &end);
+        const size_t n = strcspn(end, "0123456789.");
+        size_t i = 0;
+        ok = (*text == '.' || (*text >= '0' && *text <= '9')) && end > text &&
+             strspn(text, "0123456789.") == (size_t)(end - text);
+        while (n && i < sizeof units / sizeof *units && (strlen(units[i].name) != n || memcmp(units[i].name, end, n))) i++;
+        bare = ok && n == 0; /* seconds, and nothing behind them */
+        ok = ok && (bare ? sum == 0 : i < sizeof units / sizeof *units);
+        sum += ok ? number * (bare ? 1 : units[i].seconds) : 0;
+        text = end + n;
+    }
+    *seconds = negative ? -sum : sum;
+    return ok && isfinite(sum);
+}
+
+bool serve_ollama_keep(const json_t *body, double *seconds, serve_error *error)
+{
+    const json_t *given = json_object_get(body, "keep_alive");
+    *seconds = NAN;
+    if (!given || json_is_null(given)) return true;
+    if (json_is_number(given)) *seconds = json_number_value(given);
+    else if (!json_is_string(given) || !read_duration(json_string_value(given), seconds))
+        return serve_fail(error, 400, "keep_alive",
+                          "'keep_alive' is a number of seconds or a time such as \"5m\" or \"1h30m\"");
+    return true;
+}
+
 static bool has_images(const json_t *object)
 {
     return json_array_size(json_object_get(object, "images")) > 0;
@@ -100,7 +143,8 @@ static bool convert_chat(serve_ask *ask, serve_error *error)
 {
     const json_t *messages = NULL;
     json_t *tools = json_object_get(ask->body, "tools"), *body = json_object(), *out = json_array();
-    bool ok = body && out && serve_get_list(ask->body, "messages", &messages, error) && convert_common(body, ask->body, error);
+    bool ok = body && out && serve_ollama_keep(ask->body, &ask->keep, error) &&
+              serve_get_list(ask->body, "messages", &messages, error) && convert_common(body, ask->body, error);
     for (size_t i = 0; ok && i < json_array_size(messages); i++)
         ok = !json_array_append_new(out, convert_message(json_array_get(messages, i), i, error));
     if (ok && tools) ok = !json_object_set(body, "tools", tools);
@@ -116,7 +160,7 @@ static bool convert_generate(serve_ask *ask, serve_error *error)
     const char *prompt = "", *system = NULL, *suffix = NULL;
     bool raw = false;
     json_t *body = json_object(), *messages = json_array();
-    bool ok = body && messages && convert_common(body, ask->body, error) &&
+    bool ok = body && messages && serve_ollama_keep(ask->body, &ask->keep, error) && convert_common(body, ask->body, error) &&
               serve_get_text(ask->body, "prompt", &prompt, error) && serve_get_text(ask->body, "system", &system, error) &&
               serve_get_text(ask->body, "suffix", &suffix, error) && serve_get_bool(ask->body, "raw", &raw, error);
     if (ok && has_images(ask->body))
@@ -134,11 +178,13 @@ static bool convert_generate(serve_ask *ask, serve_error *error)
 
 /* ---- Answers ---------------------------------------------------------------------------------------------------------- */
 
-static const char *now_text(char out[40])
+/* A moment as JSON has it; NULL: now. */
+static const char *time_text(const struct timespec *moment, char out[40])
 {
     struct timespec now;
     struct tm utc;
-    clock_gettime(CLOCK_REALTIME, &now);
+    if (!moment) clock_gettime(CLOCK_REALTIME, &now);
+    else now = *moment;
     gmtime_r(&now.tv_sec, &utc);
     const size_t n = strftime(out, 40, "%Y-%m-%dT%H:%M:%S", &utc);
     snprintf(out + n, 40 - n, ".%06ldZ", now.tv_nsec / 1000);
@@ -150,7 +196,7 @@ static json_t *line_of(const serve_reply_state *r, json_t *said, bool done)
 {
     char now[40];
     json_t *json = json_pack("{s:o, s:s, s:b}", "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)),
-                             "created_at", now_text(now), "done", (int)done);
+                             "created_at", time_text(NULL, now), "done", (int)done);
     const bool ok = json && said && json_object_update(json, said) == 0;
     json_decref(said);
     if (ok) return json;
@@ -249,14 +295,72 @@ static json_t *whole(serve_reply_state *r)
 
 static const serve_dialect dialect = {"ollama-", "application/x-ndjson", begin, delta, end_choice, end, fail, whole};
 
+/* ---- Requests without a prompt: they load the model, or with a "keep_alive" of 0 let it go ------------------------------ */
+
+/* Whether the body, which may be wrong, is such a one; *lets_go: which of the two. */
+static bool has_no_prompt(const serve_call *call, bool chat, bool *lets_go)
+{
+    serve_error error = {0};
+    double keep = NAN;
+    json_t *body =
+        call->body.n ? app_json_load(call->body.data, call->body.n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL) : NULL;
+    const json_t *prompt = json_object_get(body, chat ? "messages" : "prompt");
+    bool none = json_is_object(body) && (!prompt || json_is_null(prompt));
+    none = none ||
+           (chat ? json_is_array(prompt) && !json_array_size(prompt) : json_is_string(prompt) && !json_string_length(prompt));
+    none = none && serve_ollama_keep(body, &keep, &error); /* else the whole request is refused */
+    *lets_go = keep == 0;
+    json_decref(body);
+    return none;
+}
+
+static json_t *loaded(const char *model, bool chat, bool lets_go)
+{
+    char now[40];
+    json_t *said =
+        chat ? json_pack("{s:{s:s, s:s}}", "message", "role", "assistant", "content", "") : json_pack("{s:s}", "response", "");
+    json_t *json = json_pack("{s:o, s:s, s:b, s:s}", "model", app_json_text(model, strlen(model)), "created_at",
+                             time_text(NULL, now), "done", 1, "done_reason", lets_go ? "unload" : "load");
+    const bool ok = json && said && json_object_update(json, said) == 0;
+    json_decref(said);
+    if (ok) return json;
+    json_decref(json);
+    return NULL;
+}
+
+static void load_only(serve_call *call, bool chat, bool lets_go)
+{
+    serve_ask ask = {0};
+    serve_error error = {0};
+    json_t *json = NULL;
+    const char *name = NULL;
+    serve_models *models = call->server->models;
+    sem_wait(&call->server->work);
+    bool ok = serve_ask_read(&ask, call, &error) && serve_ollama_keep(ask.body, &ask.keep, &error) &&
+              serve_get_text(ask.body, "model", &name, &error);
+    if (ok && !name) ok = serve_fail(&error, 400, "model", "'model' must be a string");
+    serve_model *m = ok && lets_go ? serve_models_find(models, name) : NULL;
+    if (m && serve_model_use(models, m)) ask.model = m; /* what ask.keep says is done when it is given back */
+    else if (ok && !m) ok = serve_ask_model(&ask, &error);
+    if (ok) json = loaded(name, chat, lets_go);
+    serve_text_end(&ask, call, json, &error);
+}
+
+static void run(serve_call *call, bool chat)
+{
+    bool lets_go;
+    if (has_no_prompt(call, chat, &lets_go)) load_only(call, chat, lets_go);
+    else serve_chat_run(call, chat ? convert_chat : convert_generate, &dialect);
+}
+
 void serve_post_ollama_chat(serve_call *call)
 {
-    serve_chat_run(call, convert_chat, &dialect);
+    run(call, true);
 }
 
 void serve_post_ollama_generate(serve_call *call)
 {
-    serve_chat_run(call, convert_generate, &dialect);
+    run(call, false);
 }
 
 /* ---- Models ---------------------------------------------------------------------------------------------------------------
@@ -271,16 +375,40 @@ static json_t *details_of(const serve_model *m, bool ready)
                      "parameter_size", size, "quantization_level", "");
 }
 
-static json_t *entry_of(serve_models *models, serve_model *m)
+/* When it is unloaded unless it is used again; false: it stays. */
+static bool expires_at(serve_models *models, const serve_model *m, struct timespec *moment)
 {
-    char now[40];
+    pthread_mutex_lock(&models->lock);
+    const double left = m->keep - (m->n_users > 1 ? 0 : app_now() - m->last_used); /* one user is who asks */
+    const bool stays = m->keep < 0;
+    pthread_mutex_unlock(&models->lock);
+    clock_gettime(CLOCK_REALTIME, moment);
+    if (stays || left > 1e9) return false;
+    moment->tv_sec += left > 0 ? (time_t)left : 0;
+    return true;
+}
+
+static json_t *entry_of(serve_models *models, serve_model *m, bool loaded_only)
+{
+    char text[40];
+    struct timespec moment;
+    struct stat st = {0};
     const bool ready = serve_model_use(models, m);
-    json_t *json =
-        json_pack("{s:o, s:o, s:s, s:I, s:s, s:o}", "name", app_json_text(m->name, strlen(m->name)), "model",
-                  app_json_text(m->name, strlen(m->name)), "modified_at", now_text(now), "size",
-                  ready ? (json_int_t)m->models.info.file_bytes : (json_int_t)0, "digest", "", "details", details_of(m, ready));
+    if (loaded_only && !ready) return json_null();
+    const bool known = stat(m->path, &st) == 0;
+    json_t *json = json_pack("{s:o, s:o, s:s, s:I, s:s, s:o}", "name", app_json_text(m->name, strlen(m->name)), "model",
+                             app_json_text(m->name, strlen(m->name)), "modified_at",
+                             time_text(known ? &st.st_mtim : NULL, text), "size",
+                             ready ? (json_int_t)m->models.info.file_bytes : (json_int_t)st.st_size, "digest", "", "details",
+                             details_of(m, ready));
+    bool ok = json != NULL;
+    if (ok && loaded_only) ok = !json_object_set_new(json, "size_vram", json_integer(0));
+    if (ok && loaded_only && expires_at(models, m, &moment))
+        ok = !json_object_set_new(json, "expires_at", json_string(time_text(&moment, text)));
     if (ready) serve_models_give(models, m);
-    return json;
+    if (ok) return json;
+    json_decref(json);
+    return NULL;
 }
 
 static void list_models(serve_call *call, bool loaded_only)
@@ -289,8 +417,8 @@ static void list_models(serve_call *call, bool loaded_only)
     json_t *list = json_array();
     bool ok = list != NULL;
     for (size_t i = 0; ok && i < models->n; i++) {
-        if (loaded_only && serve_model_state(models, &models->items[i]) != SERVE_READY) continue;
-        ok = !json_array_append_new(list, entry_of(models, &models->items[i]));
+        json_t *entry = entry_of(models, &models->items[i], loaded_only);
+        ok = json_is_null(entry) || !json_array_append_new(list, entry);
     }
     if (!ok) json_decref(list);
     serve_reply_json(call, 200, ok ? json_pack("{s:o}", "models", list) : NULL);

@@ -41,7 +41,13 @@ void serve_get_slots(serve_call *call)
         serve_reply_error(call, &error);
         return;
     }
-    serve_model *m = serve_models_take(models, serve_call_query(call, "model"), call, &error);
+    serve_model *m = serve_models_find(models, serve_call_query(call, "model"));
+    const serve_state state = m ? serve_model_state(models, m) : SERVE_READY;
+    if (state == SERVE_UNLOADED || state == SERVE_UNLOADING) { /* who only watches does not wake it */
+        serve_reply_json(call, 200, json_array());
+        return;
+    }
+    m = serve_models_take(models, serve_call_query(call, "model"), call, &error);
     json_t *list = m ? json_array() : NULL;
     bool ok = list != NULL, idle = false;
     if (m) pthread_mutex_lock(&m->lock);

@@ -200,7 +200,10 @@ class Dialects(unittest.TestCase):
         self.assertTrue(self.s.get("/api/version").json["version"])
         self.assertIsInstance(self.post("/api/chat", {"model": "m", "messages": 3}, 400).json["error"], str)
         self.post("/api/chat", {"model": "m", "messages": [{"role": "user", "content": "x", "images": ["y"]}]}, 400)
-        self.post("/api/chat", {"model": "m", "messages": [], "format": "xml"}, 400)
+        self.post("/api/chat", {**body, "format": "xml"}, 400)
+        for wrong in ("", "m", "5x", "1h30", "5 m", [1], True):
+            self.post("/api/chat", {**body, "keep_alive": wrong}, 400)
+            self.post("/api/generate", {"model": "m", "keep_alive": wrong}, 400)
 
 
 class Tags(unittest.TestCase):
@@ -403,6 +406,53 @@ class Slots(unittest.TestCase):
 
 
 class Models(unittest.TestCase):
+    def test_a_model_that_nobody_uses_sleeps(self):
+        lora = rig.make_lora("sleep.gguf", "--seed", "3")
+        body = {"prompt": "which", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+
+        def text(s, **fields):
+            a = s.post("/v1/completions", {**body, **fields})
+            self.assertEqual(a.status, 200, a.body)
+            return a.json["choices"][0]["text"]
+
+        def state(s):  # looking wakes nobody and keeps nobody awake
+            self.assertEqual((s.get("/health").status, s.get("/metrics").status), (200, 200))
+            self.assertEqual(s.get("/api/tags").json["models"][0]["size"], os.path.getsize(os.path.join(rig.FOLDER, "m.gguf")))
+            self.assertEqual(s.get("/slots").status, 200)
+            return s.get("/v1/models").json["data"][0]["status"]["value"]
+
+        def until(s, value):
+            end = time.time() + 10 * rig.SLOW
+            while state(s) != value:
+                self.assertLess(time.time(), end, s.log)
+                time.sleep(0.02)
+            self.assertEqual((s.get("/slots").json, s.get("/api/ps").json["models"]), ([], []))
+        with Server("--sleep-idle-seconds", "1", "--lora", lora) as s:
+            answer = text(s)
+            s.post("/lora-adapters", [{"id": 0, "scale": 0.5}])
+            half = text(s)
+            self.assertNotEqual(half, answer)
+            for _ in range(2):
+                until(s, "unloaded")
+                self.assertEqual(text(s), half)  # as set before it slept
+                self.assertEqual(text(s, lora=[{"id": 0, "scale": 1}]), answer)
+        with Server() as s:  # as ollama's clients do it
+            def ollama(path, **fields):
+                a = s.post(path, {"model": "m", "stream": False, "options": {"num_predict": 4, "temperature": 0}, **fields})
+                self.assertEqual(a.status, 200, a.body)
+                return a.json
+            self.assertEqual(ollama("/api/generate", keep_alive=0)["done_reason"], "unload")
+            until(s, "unloaded")
+            self.assertEqual(ollama("/api/generate", keep_alive="-1")["done_reason"], "load")
+            self.assertEqual(state(s), "loaded")
+            self.assertNotIn("expires_at", s.get("/api/ps").json["models"][0])
+            self.assertEqual(ollama("/api/chat", messages=[], keep_alive=0.0)["message"], {"role": "assistant", "content": ""})
+            until(s, "unloaded")
+            said = ollama("/api/generate", prompt="which", keep_alive="1h30m")["response"]
+            self.assertIn("expires_at", s.get("/api/ps").json["models"][0])
+            self.assertEqual(ollama("/api/generate", prompt="which", keep_alive="50ms")["response"], said)
+            until(s, "unloaded")
+
     def test_several_models_are_loaded_when_asked_for_and_give_way(self):
         folder = os.path.join(rig.FOLDER, "models")
         os.mkdir(folder)
