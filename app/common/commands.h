@@ -14,6 +14,8 @@ int app_template(const app_options *options);
 int app_inspect(const app_options *options);
 int app_convert(const app_options *options);
 int app_pull(const app_options *options);
+int app_list(const app_options *options);
+int app_remove(const app_options *options);
 int app_perplexity(const app_options *options);
 int app_imatrix(const app_options *options);
 int app_quantize(const app_options *options);

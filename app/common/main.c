@@ -19,6 +19,8 @@ static int run_command(const app_options *options)
     case APP_INSPECT: return app_inspect(options);
     case APP_CONVERT: return app_convert(options);
     case APP_PULL: return app_pull(options);
+    case APP_LIST: return app_list(options);
+    case APP_RM: return app_remove(options);
     case APP_PERPLEXITY: return app_perplexity(options);
     case APP_IMATRIX: return app_imatrix(options);
     case APP_QUANTIZE: return app_quantize(options);

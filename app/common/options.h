@@ -33,6 +33,8 @@ enum {
     APP_TRAIN_DATA = 1u << 15,
     APP_BENCH_STUDY = 1u << 16,
     APP_BENCH_SHAPES = 1u << 17,
+    APP_LIST = 1u << 18,
+    APP_RM = 1u << 19,
 };
 
 #define APP_BENCH (APP_BENCH_SPEED | APP_BENCH_VERIFY | APP_BENCH_SPEC | APP_BENCH_LOGITS | APP_BENCH_STUDY)
@@ -40,6 +42,7 @@ enum {
 #define APP_GENERATES (APP_RUN | APP_BENCH | APP_TRAIN_DATA | APP_SERVE | APP_JUDGES) /* has a session */
 #define APP_LOADS (APP_GENERATES | APP_EMBED) /* weights, and runs threads */
 #define APP_THREADS (APP_LOADS | APP_QUANTIZE | APP_BENCH_SHAPES)
+#define APP_STORE (APP_PULL | APP_LIST | APP_RM) /* of the folder of pulled models */
 #define APP_READS (APP_LOADS | APP_TOKENIZE | APP_TEMPLATE | APP_INSPECT) /* takes -m */
 
 typedef struct app_command {

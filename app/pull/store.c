@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE 1 /* flock */
 #include "pull/store.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -72,27 +73,47 @@ static int make_folders(const char *folder)
     return APP_DONE;
 }
 
-int store_place_lock(store_place *place, bool quiet)
+static int open_lock(store_place *place)
 {
+    place->lock = -1;
     const int bad = make_folders(place->folder);
     if (bad) return bad;
     char *path = store_path(place, ".lock");
     if (!path) return app_error_memory("a path");
     place->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (place->lock < 0) {
-        const int failed = app_error(APP_FAILED, "cannot open '%s': %s", path, strerror(errno));
-        free(path);
-        return failed;
-    }
+    const int failed = place->lock < 0 ? app_error(APP_FAILED, "cannot open '%s': %s", path, strerror(errno)) : APP_DONE;
     free(path);
-    for (bool said = quiet; flock(place->lock, LOCK_EX | LOCK_NB); said = true) {
+    return failed;
+}
+
+/* Whether the lock's file is still the one under its name: store_place_clear may have removed it meanwhile. */
+static bool lock_is_there(const store_place *place)
+{
+    struct stat ours, named;
+    char *path = store_path(place, ".lock");
+    const bool same = path && fstat(place->lock, &ours) == 0 && stat(path, &named) == 0 && ours.st_dev == named.st_dev &&
+                      ours.st_ino == named.st_ino;
+    free(path);
+    return same;
+}
+
+int store_place_lock(store_place *place, bool quiet)
+{
+    int bad = open_lock(place);
+    for (bool said = quiet; !bad; said = true) {
+        if (flock(place->lock, LOCK_EX | LOCK_NB) == 0) {
+            if (lock_is_there(place)) return APP_DONE;
+            close(place->lock);
+            bad = open_lock(place);
+            continue;
+        }
         if (errno != EWOULDBLOCK && errno != EINTR)
             return app_error(APP_FAILED, "cannot lock '%s': %s", place->folder, strerror(errno));
         if (app_interrupted()) return APP_INTERRUPTED;
         if (!said) app_note("another aerie pulls into '%s'; waiting for it", place->folder);
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     }
-    return APP_DONE;
+    return bad;
 }
 
 char *store_path(const store_place *place, const char *path)
@@ -105,19 +126,24 @@ char *store_path(const store_place *place, const char *path)
 
 /* ---- Records ------------------------------------------------------------------------------------------ */
 
-/* One file of a record, if what lies there has its size. */
-static bool read_file(const store_place *place, source_plan *plan, const json_t *json)
+static bool has_size(const store_place *place, const source_file *f)
+{
+    struct stat st;
+    char *path = store_path(place, f->path);
+    const bool there = path && stat(path, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == f->bytes;
+    free(path);
+    return there;
+}
+
+/* One file of a record. */
+static bool read_file(source_plan *plan, const json_t *json)
 {
     const char *name = json_string_value(json_object_get(json, "path")),
                *sha256 = json_string_value(json_object_get(json, "sha256"));
     const char *etag = json_string_value(json_object_get(json, "etag"));
     const json_int_t bytes = json_integer_value(json_object_get(json, "bytes"));
-    struct stat st;
     if (!name || !sha256 || strlen(sha256) != 64 || bytes <= 0 || !source_path_is_plain(name)) return false;
-    char *path = store_path(place, name);
-    const bool there = path && stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == bytes;
-    free(path);
-    source_file *grown = there ? app_grow(plan->files, plan->n, &plan->capacity, sizeof *grown) : NULL;
+    source_file *grown = app_grow(plan->files, plan->n, &plan->capacity, sizeof *grown);
     if (!grown) return false;
     plan->files = grown;
     source_file *f = &grown[plan->n];
@@ -128,17 +154,35 @@ static bool read_file(const store_place *place, source_plan *plan, const json_t 
     return f->path != NULL;
 }
 
-bool store_record_read(const store_place *place, source_plan *plan)
+/* Of any size; *source (NULL: nobody asks) is the caller's. */
+static bool read_record(const store_place *place, source_plan *plan, char **source)
 {
     size_t i;
     json_t *item, *record = json_load_file(place->record, 0, NULL);
     const json_t *files = json_object_get(record, "files");
-    bool ok = json_array_size(files) > 0;
+    const char *name = json_string_value(json_object_get(record, "source"));
+    bool ok = json_array_size(files) > 0 && name;
     *plan = (source_plan){0};
-    json_array_foreach(files, i, item) ok = ok && read_file(place, plan, item);
+    json_array_foreach(files, i, item) ok = ok && read_file(plan, item);
+    if (ok && source) ok = (*source = strdup(name)) != NULL;
     json_decref(record);
     if (!ok) source_free(plan);
     return ok;
+}
+
+static bool is_whole(const store_place *place, const source_plan *plan)
+{
+    for (size_t i = 0; i < plan->n; i++)
+        if (!has_size(place, &plan->files[i])) return false;
+    return true;
+}
+
+bool store_record_read(const store_place *place, source_plan *plan)
+{
+    const bool ok = read_record(place, plan, NULL);
+    if (!ok || is_whole(place, plan)) return ok;
+    source_free(plan);
+    return false;
 }
 
 int store_record_write(const store_place *place, const char *reference, const source_plan *plan)
@@ -175,4 +219,114 @@ int store_record_write(const store_place *place, const char *reference, const so
 void store_record_remove(const store_place *place)
 {
     unlink(place->record);
+}
+
+/* ---- Listing, removing -------------------------------------------------------------------------------- */
+
+static bool is_record(const char *name)
+{
+    const size_t n = strlen(name);
+    return strncmp(name, ".pulled-", 8) == 0 && n > 13 && strcmp(name + n - 5, ".json") == 0;
+}
+
+/* false: out of memory. What is no record of ours is passed over. */
+static bool add_record(store_entries *entries, const char *folder, const char *name)
+{
+    struct stat st;
+    store_entry *grown = app_grow(entries->items, entries->n, &entries->capacity, sizeof *grown);
+    if (!grown) return false;
+    entries->items = grown;
+    store_entry *e = &grown[entries->n];
+    *e = (store_entry){.place = {.folder = strdup(folder), .lock = -1}};
+    e->place.record = e->place.folder ? store_path(&e->place, name) : NULL;
+    if (!e->place.record) {
+        store_place_free(&e->place);
+        return false;
+    }
+    if (!read_record(&e->place, &e->plan, &e->source)) {
+        store_place_free(&e->place);
+        return true;
+    }
+    e->whole = is_whole(&e->place, &e->plan);
+    if (stat(e->place.record, &st) == 0) e->pulled = (double)st.st_mtim.tv_sec;
+    entries->n++;
+    return true;
+}
+
+/* The records of a folder; depth: how many folders below, in which they are. */
+static int list_folder(store_entries *entries, const char *folder, int depth)
+{
+    DIR *dir = opendir(folder);
+    int bad = APP_DONE;
+    if (!dir)
+        return errno == ENOENT || errno == ENOTDIR ? APP_DONE
+                                                   : app_error(APP_FAILED, "cannot read '%s': %s", folder, strerror(errno));
+    for (struct dirent *d; !bad && (d = readdir(dir));) {
+        char below[PATH_MAX];
+        if (!depth) {
+            if (is_record(d->d_name) && !add_record(entries, folder, d->d_name)) bad = app_error_memory("the list of models");
+        } else if (d->d_name[0] != '.' && snprintf(below, sizeof below, "%s/%s", folder, d->d_name) < (int)sizeof below) {
+            bad = list_folder(entries, below, depth - 1);
+        }
+    }
+    closedir(dir);
+    return bad;
+}
+
+static int by_source(const void *a, const void *b)
+{
+    const store_entry *x = a, *y = b;
+    const int order = strcmp(x->source, y->source);
+    return order ? order : strcmp(x->place.record, y->place.record);
+}
+
+int store_list(store_entries *entries, const char *folder, const app_options *options)
+{
+    char root[PATH_MAX];
+    *entries = (store_entries){0};
+    int bad = folder ? APP_DONE : root_of(root, options);
+    if (!bad) bad = folder ? list_folder(entries, folder, 0) : list_folder(entries, root, 3); /* KIND/OWNER/NAME */
+    if (entries->n) qsort(entries->items, entries->n, sizeof *entries->items, by_source);
+    return bad;
+}
+
+void store_list_free(store_entries *entries)
+{
+    for (size_t i = 0; i < entries->n; i++) {
+        store_place_free(&entries->items[i].place);
+        source_free(&entries->items[i].plan);
+        free(entries->items[i].source);
+    }
+    free(entries->items);
+    *entries = (store_entries){0};
+}
+
+/* Parts of files, which nobody continues any more. Of the folder alone: a repository's own folders are left as they are. */
+static void remove_parts(const store_place *place)
+{
+    DIR *dir = opendir(place->folder);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        const size_t n = strlen(d->d_name);
+        char *path =
+            d->d_name[0] == '.' && n > 5 && strcmp(d->d_name + n - 5, ".part") == 0 ? store_path(place, d->d_name) : NULL;
+        if (path) unlink(path);
+        free(path);
+    }
+    if (dir) closedir(dir);
+}
+
+void store_place_clear(store_place *place)
+{
+    store_entries left;
+    char *lock = store_path(place, ".lock");
+    const bool empty = store_list(&left, place->folder, NULL) == APP_DONE && !left.n;
+    store_list_free(&left);
+    if (empty && lock) {
+        remove_parts(place);
+        unlink(lock); /* a folder with other files in it stays, and is locked anew by the next pull */
+        for (int i = 0; i < 3 && rmdir(place->folder) == 0; i++) *strrchr(place->folder, '/') = '\0';
+    }
+    free(lock);
+    close(place->lock);
+    place->lock = -1;
 }

@@ -5,8 +5,8 @@
  *   ROOT/url/HOST/ID/...
  *
  * Owns: where ROOT is, the lock of a model's folder, the record of what a reference meant when it was pulled last (hidden,
- * JSON). Invariant: a record names only files that were whole under their names when it was written; it is taken away before
- * one of them is replaced.
+ * JSON), listing and removing. Invariant: a record names only files that were whole under their names when it was written; it
+ * is taken away before one of them is replaced or removed.
  */
 #ifndef AERIE_APP_PULL_STORE_H
 #define AERIE_APP_PULL_STORE_H
@@ -23,6 +23,8 @@ typedef struct store_place {
 int store_place_find(store_place *place, const source_plan *plan, const char *reference, const app_options *options);
 /* Makes the folder and takes its lock, which may take as long as another pull; Ctrl-C ends the waiting. */
 int store_place_lock(store_place *place, bool quiet);
+/* Removes the locked folder and those above it, if no record is left in it, and lets the lock go. */
+void store_place_clear(store_place *place);
 void store_place_free(store_place *place);
 
 /* The path of one of the plan's files; NULL: out of memory. Released by free. */
@@ -31,5 +33,23 @@ char *store_path(const store_place *place, const char *path);
 bool store_record_read(const store_place *place, source_plan *plan);
 int store_record_write(const store_place *place, const char *reference, const source_plan *plan);
 void store_record_remove(const store_place *place);
+
+/* A record of a model's folder, or of any. */
+typedef struct store_entry {
+    store_place place; /* without a lock */
+    char *source;      /* the reference; owned */
+    source_plan plan;  /* its files */
+    bool whole;        /* all of them lie there */
+    double pulled;     /* seconds since 1970 */
+} store_entry;
+
+typedef struct store_entries {
+    store_entry *items; /* [n], by source */
+    size_t n, capacity;
+} store_entries;
+
+/* folder: a model's, NULL: of all. A folder that does not exist holds none. */
+int store_list(store_entries *entries, const char *folder, const app_options *options);
+void store_list_free(store_entries *entries);
 
 #endif

@@ -137,6 +137,43 @@ class Pull(Case):
         self.assertEqual(len(f.requests), 1)
         self.assertIn("is not there", self.pull("ollama:smol:7b", status=1).err)
 
+    def test_list_and_rm(self):
+        h = self.hub
+        self.assertIn("nothing was pulled", self.run_it("list").err)
+        self.assertIn("was not pulled", self.run_it("rm", "hf:o/r", status=1).err)
+        self.assertFalse(os.path.exists(os.path.join(self.home, "cache")))  # asking makes no folders
+        h.add("o/r", "m-Q4_K_M.gguf", MODEL)
+        h.add("o/r", "sub/m-Q8_0.gguf", MODEL + b"8")
+        h.add("library/smol", "135m", MODEL + b"o")
+        for what in ("hf:o/r", "hf:o/r:q4_k_m", "hf:o/r:Q8_0", "ollama:smol:135m"):
+            self.pull(what)
+        self.pull("hf:o/r", "--no-drafter")
+        names = ["hf:o/r", "hf:o/r:Q8_0", "hf:o/r:q4_k_m", "ollama:smol:135m"]
+        self.assertEqual([line.split()[0] for line in self.run_it("list").out.splitlines()], ["NAME"] + names)
+        listed = json.loads(self.run_it("list", "--json").out)["models"]
+        self.assertEqual([(m["name"], m["bytes"], m["whole"]) for m in listed],
+                         list(zip(names, (len(MODEL), len(MODEL) + 1, len(MODEL), len(MODEL) + 1), [True] * 4)))
+        self.assertEqual(read(listed[1]["files"][0]["path"]), MODEL + b"8")
+        self.run_it("rm", "-q", "hf:o/r")  # another name means its file too
+        self.assertEqual(sorted(self.files()), ["hf/o/r/m-Q4_K_M.gguf", "hf/o/r/sub/m-Q8_0.gguf", "ollama/library/smol/smol-135m.gguf"])
+        self.assertIn("1 files", self.run_it("rm", "hf:o/r:q4_k_m").err)
+        self.assertIn("was not pulled", self.run_it("rm", "hf:o/r:q4_k_m", status=1).err)
+        os.truncate(listed[1]["files"][0]["path"], 10)
+        self.assertIn("files are missing", self.run_it("list").out)
+        self.run_it("rm", "hf:o/r:Q8_0", "ollama:smol:135m")
+        self.assertEqual(os.listdir(os.path.join(self.home, "cache/aerie/models")), [])
+        self.assertIn("not pulled yet", self.run_it("tokenize", "-hf", "o/r", "-p", "a", "--offline", status=1).err)
+        self.run_it("rm", status=2)
+        self.assertIn("no pulled model", self.run_it("rm", "m.gguf", status=2).err)
+        for wrong in ("hf:../r", "hf:o/r/../../x.gguf", "hf:o", "https://host/"):
+            self.run_it("rm", wrong, status=2)
+        # pulls and removals at once: each ends well, and what is there at the end is whole
+        processes = [self.start(*words, "hf:o/r") for _ in range(6) for words in (("pull", "-q"), ("rm", "-q"))]
+        for process in processes:
+            out, err = process.communicate(timeout=60)
+            self.assertTrue(process.returncode == 0 or "was not pulled" in err, err)
+        self.assertEqual(read(self.pull("hf:o/r").out[:-1]), MODEL)
+
     def test_address(self):
         f = self.hub.add("o/r", "m.gguf", MODEL, lfs=False)
         url = self.hub.url + "/cdn/o/r/m.gguf?signature=secret"
