@@ -24,6 +24,7 @@ typedef enum ae_convert_rule_kind {
     AE_RULE_SPLIT_STACK,   /* [E, 2 rows, columns] */
     AE_RULE_SPLIT_STACK_T, /* [E, columns, 2 rows] */
     AE_RULE_TURNS_T,   /* [E, columns, 2 rows]: gate and up in turn */
+    AE_RULE_TURNS_STACK, /* [E, 2 rows, columns]: rows of gate and up in turn */
     AE_RULE_TURNS,     /* [E, 2 n]: likewise, numbers that are added */
     AE_RULE_VECTOR,    /* all of it as one row, F32 */
     AE_RULE_COLUMN,    /* a vector as a column, F32 */

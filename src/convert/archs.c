@@ -81,6 +81,8 @@ static const ae_convert_rule gpt_oss[] = {
     FFN_NORM_POST_ATTENTION,
     RULE("mlp.router", "ffn_gate_inp", F32),
     EXACT("mlp.experts.gate_up_proj", "ffn_%s_exps.weight", TURNS_T),
+    EXACT("mlp.experts.gate_up_proj_blocks", "ffn_%s_exps.weight", TURNS_STACK),
+    EXACT("mlp.experts.down_proj_blocks", "ffn_down_exps.weight", STACK),
     EXACT("mlp.experts.gate_up_proj_bias", "ffn_%s_exps.bias", TURNS),
     EXACT("mlp.experts.down_proj", "ffn_down_exps.weight", STACK_T),
     EXACT("mlp.experts.down_proj_bias", "ffn_down_exps.bias", F32),

@@ -175,6 +175,16 @@ aerie_status ae_convert_write(ae_convert *c, ae_gguf_writer **out);
 bool ae_convert_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
 bool ae_convert_ints(const ae_st_tensor *t, uint64_t first, int64_t *out, size_t n);
 
+/* ---- scaled.c: codes and scales -------------------------------------------------------------------------- */
+
+/* Types that no file has: numbers that are codes times scales. */
+#define AE_CONVERT_FP8 AE_ST_DTYPE_COUNT
+#define AE_CONVERT_MXFP4 ((ae_st_dtype)(AE_ST_DTYPE_COUNT + 1))
+/* Replaces the entries of such tensors; their scales count as used. */
+aerie_status ae_convert_read_scales(ae_convert *c);
+/* Of a tensor of those types. */
+void ae_convert_scaled_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n);
+
 /* ---- model*.c, vocab.c ---------------------------------------------------------------------------------- */
 
 aerie_status ae_convert_model_keys(const ae_convert *c, ae_gguf_writer *w);

@@ -97,6 +97,7 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         return ae_fail(c->error, AERIE_ERROR_ARGUMENT, "%s: this is a whole model, which has no --target", c->path);
     c->arch = find_arch(class);
     if (!c->arch) return fail_unknown(c, class);
+    AE_TRY(ae_convert_read_scales(c));
     c->model.class = class;
     c->layer = json_object_get(c->config, "text_config");
     if (!json_is_object(c->layer)) c->layer = NULL;
@@ -127,8 +128,10 @@ static aerie_status fail_shape(const ae_convert *c, const ae_st_tensor *t, const
 static aerie_status check_type(const ae_convert *c, const ae_st_tensor *t)
 {
     if (t->dtype == AE_ST_F32 || t->dtype == AE_ST_F16 || t->dtype == AE_ST_BF16 || t->dtype == AE_ST_F64) return AERIE_OK;
-    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64: quantized "
-                   "checkpoints are not read", c->path, t->name, ae_st_dtype_name(t->dtype));
+    if (t->dtype >= AE_ST_DTYPE_COUNT) return AERIE_OK; /* codes and scales (scaled.c) */
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, but must be F32, F16, BF16 or F64, or FP8 or "
+                   "MXFP4 with scales: checkpoints quantized otherwise are not read", c->path, t->name,
+                   ae_st_dtype_name(t->dtype));
 }
 
 /* Gate and up out of one tensor, of which `rows` rows each are theirs: the gate first, or in turn. */
@@ -153,6 +156,11 @@ static aerie_status add_stack(ae_convert *c, const ae_convert_rule *r, const ae_
     ae_convert_item item = {.name = to, .from = t, .n_stack = s[0], .rows = s[1], .columns = s[2]};
     if (t->n_dims != 3) return fail_shape(c, t, "a stack of matrices");
     if (r->kind == AE_RULE_STACK) return ae_convert_add(c, &item);
+    if (r->kind == AE_RULE_TURNS_STACK) {
+        if (s[1] % 2) return fail_shape(c, t, "an even number of rows, for gate and up,");
+        item.rows = s[1] / 2, item.row_step = 2 * s[2], item.stack_step = s[1] * s[2];
+        return add_pair(c, &item, to, s[2]);
+    }
     if (r->kind == AE_RULE_STACK_T) {
         item.rows = s[2], item.columns = s[1], item.row_step = 1, item.step = s[2], item.stack_step = s[1] * s[2];
         return ae_convert_add(c, &item);
@@ -193,6 +201,7 @@ static aerie_status add_tensor(ae_convert *c, const ae_convert_rule *r, const ae
     AE_TRY(check_type(c, t));
     switch (r->kind) {
     case AE_RULE_STACK: case AE_RULE_STACK_T: case AE_RULE_SPLIT_STACK: case AE_RULE_SPLIT_STACK_T: case AE_RULE_TURNS_T:
+    case AE_RULE_TURNS_STACK:
         return add_stack(c, r, t, to);
     case AE_RULE_VECTOR: case AE_RULE_COLUMN: case AE_RULE_DECAY: case AE_RULE_GROUPS: case AE_RULE_CONV:
         return add_vector(c, r, t, to);
@@ -304,6 +313,9 @@ static bool is_unneeded(const ae_convert *c, const char *name)
                                          "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio.", "mtp."};
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
+    static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale"}; /* of activations */
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (strlen(name) > strlen(ends[i]) && strcmp(name + strlen(name) - strlen(ends[i]), ends[i]) == 0) return true;
     if (strstr(name, "rotary_emb.") || strstr(name, "attention.masked_bias")) return true;
     return strncmp(name, "layers.", 7) == 0 && is_ahead(c, strtoul(name + 7, NULL, 10));
 }

@@ -18,6 +18,10 @@
 
 bool ae_convert_floats(const ae_st_tensor *t, uint64_t first, float *out, size_t n)
 {
+    if (t->dtype >= AE_ST_DTYPE_COUNT) {
+        ae_convert_scaled_floats(t, first, out, n);
+        return true;
+    }
     const uint8_t *p = t->data + (size_t)first * ae_st_dtype_bytes(t->dtype);
     switch (t->dtype) {
     case AE_ST_F64: EACH(double, (float)v);
@@ -80,6 +84,10 @@ aerie_status ae_convert_add(ae_convert *c, const ae_convert_item *item)
     else if (!item->rows || item->f32) to->type = AE_TYPE_F32;
     else if (item->how == AE_CONVERT_UNIT || (item->f16 && c->out_type == AE_TYPE_Q8_0)) to->type = AE_TYPE_F16;
     else to->type = c->out_type;
+    /* those weights are MXFP4 already, and the same in less room than what a wider type takes */
+    const ae_st_tensor *of = to->parts ? to->parts[0] : to->from;
+    const bool wide = to->type == AE_TYPE_F16 || to->type == AE_TYPE_BF16 || to->type == AE_TYPE_Q8_0;
+    if (of && of->dtype == AE_CONVERT_MXFP4 && to->step == 1 && !to->column_from && wide) to->type = AE_TYPE_MXFP4;
     return AERIE_OK;
 }
 

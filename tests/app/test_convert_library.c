@@ -267,6 +267,9 @@ static void other_encoders(void **state)
     "\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":2," \
     "\"max_position_embeddings\":128,\"rms_norm_eps\":1e-5,\"vocab_size\":264"
 
+/* Adds to the checkpoint that write_model writes; NULL: nothing. */
+static void (*add_more)(st_make *m);
+
 /* experts: each with its own tensors, as Qwen 3 MoE is saved. leave, twice: tensors that are missing, written as another type.
  */
 static void write_model(const char *folder, const char *class, const char *more, uint32_t n_experts, const char *leave,
@@ -283,7 +286,8 @@ static void write_model(const char *folder, const char *class, const char *more,
     char name[128], config[768];
     st_make m = {0};
     make_folder(folder);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts - (n_experts ? 3 : 0); i++) {
+    const bool mlp = !n_experts && strcmp(class, "GptOssForCausalLM");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts - (mlp ? 0 : 3); i++) {
         snprintf(name, sizeof name, "model.%s", parts[i].name);
         if (f8 && strcmp(f8, parts[i].name) == 0) st_make_raw(&m, name, "F8_E4M3", "[32]", parts, 32);
         else if (!leave || strcmp(leave, parts[i].name))
@@ -294,6 +298,7 @@ static void write_model(const char *folder, const char *class, const char *more,
             snprintf(name, sizeof name, "model.layers.0.mlp.experts.%u.%s", e, parts[i].name + strlen("layers.0.mlp."));
             st_make_floats(&m, name, name, parts[i].rows, parts[i].columns);
         }
+    if (add_more) add_more(&m);
     if (strcmp(folder, "layers") == 0) st_make_floats(&m, "model.layers.1.extra.weight", "extra", 0, 32);
     if (n_experts) st_make_floats(&m, "model.layers.0.mlp.gate.weight", "gate", n_experts, 32);
     if (n_experts) st_make_floats(&m, "model.layers.0.self_attn.q_norm.weight", "q_norm", 0, 8);
@@ -326,20 +331,25 @@ static const char qwen2_words[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}"
     "\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+";
 
-static aerie_status convert_model(const char *folder, aerie_model **model, aerie_error *error)
+static aerie_status convert_model_to(const char *folder, uint32_t type, aerie_model **model, aerie_error *error)
 {
     char from[256], to[256];
     ae_convert *c;
     snprintf(from, sizeof from, "%s/%s", cli_folder, folder);
     snprintf(to, sizeof to, "%s/%s.gguf", cli_folder, folder);
     const ae_convert_options options = {
-        .checkpoint = from, .output = to, .type = AE_TYPE_F32, .producer = AE_CONVERT_PRODUCER_AUTO};
+        .checkpoint = from, .output = to, .type = type, .producer = AE_CONVERT_PRODUCER_AUTO};
     AE_TRY(ae_convert_open(&c, &options, error));
     const aerie_status status = ae_convert_run(c, error);
     const ae_convert_report r = ae_convert_reported(c);
     assert_true(r.model && !r.head && !r.bert && r.model->n_vocab == 264);
     ae_convert_free(c);
     return status == AERIE_OK ? aerie_model_load(model, to, NULL, error) : status;
+}
+
+static aerie_status convert_model(const char *folder, aerie_model **model, aerie_error *error)
+{
+    return convert_model_to(folder, AE_TYPE_F32, model, error);
 }
 
 static float value_at(const ae_gguf *file, const char *name, size_t i)
@@ -429,6 +439,201 @@ static void other_models(void **state)
     if (!strstr(error.text, "has id 264")) fail_msg("%s", error.text);
 }
 
+/* ---- Codes and scales ----------------------------------------------------------------------------- */
+
+/* The down projection [32, 64] in FP8, and its scales. */
+static struct {
+    const char *dtype, *suffix, *scale_dtype, *shape;
+    size_t n;        /* scales */
+    int bad_code, bad_scale; /* where one is not a number; -1: nowhere */
+} fp8;
+
+static uint8_t fp8_code(size_t i)
+{
+    const uint8_t code = (uint8_t)(i * 37 + i / 64 * 5);
+    return (int)i == fp8.bad_code ? 0xff : (code & 0x7c) == 0x7c ? 0x12 : code; /* no NaN and infinity of either type */
+}
+
+static float fp8_value(size_t i)
+{
+    const uint8_t code = fp8_code(i);
+    const bool e4m3 = strcmp(fp8.dtype, "F8_E4M3") == 0;
+    const int bits = e4m3 ? 3 : 2, exponent = (code & 127) >> bits, mantissa = code & ((1 << bits) - 1), bias = e4m3 ? 7 : 15;
+    const double size = exponent ? ldexp(mantissa + (1 << bits), exponent - bias - bits) : ldexp(mantissa, 1 - bias - bits);
+    return (float)(code & 128 ? -size : size);
+}
+
+static float fp8_scale(size_t i)
+{
+    if ((int)i == fp8.bad_scale) return NAN;
+    return fp8.scale_dtype[0] == 'U' ? ldexpf(1.0f, (int)i % 7 - 3) : 0.25f + 0.125f * (float)i;
+}
+
+static void add_fp8(st_make *m)
+{
+    uint8_t codes[32 * 64], scales[512];
+    for (size_t i = 0; i < sizeof codes; i++) codes[i] = fp8_code(i);
+    for (size_t i = 0; i < fp8.n; i++) {
+        const float v = fp8_scale(i);
+        uint32_t bits;
+        memcpy(&bits, &v, sizeof bits);
+        const uint16_t high = (uint16_t)(bits >> 16);
+        if (fp8.scale_dtype[0] == 'U') scales[i] = v != v ? 255 : (uint8_t)(bits >> 23);
+        else if (fp8.scale_dtype[0] == 'B') memcpy(scales + 2 * i, &high, 2);
+        else memcpy(scales + 4 * i, &v, 4);
+    }
+    const size_t each = fp8.scale_dtype[0] == 'U' ? 1 : fp8.scale_dtype[0] == 'B' ? 2 : 4;
+    char name[128];
+    snprintf(name, sizeof name, "model.layers.0.mlp.down_proj.weight%s", fp8.suffix);
+    st_make_raw(m, "model.layers.0.mlp.down_proj.weight", fp8.dtype, "[32,64]", codes, sizeof codes);
+    st_make_raw(m, name, fp8.scale_dtype, fp8.shape, scales, fp8.n * each);
+    st_make_raw(m, "model.layers.0.mlp.down_proj.input_scale", "F32", "[]", scales, 4);
+}
+
+static aerie_status convert_fp8(const char *more, aerie_error *error)
+{
+    aerie_model *model;
+    char config[256];
+    snprintf(config, sizeof config, ",\"quantization_config\":{\"quant_method\":\"fp8\"%s}", more);
+    add_more = add_fp8;
+    write_model("fp8", "Qwen2ForCausalLM", config, 0, "layers.0.mlp.down_proj.weight", NULL);
+    add_more = NULL;
+    write_tokenizer("fp8", qwen2_words);
+    const aerie_status status = convert_model("fp8", &model, error);
+    if (status == AERIE_OK) aerie_model_free(model);
+    return status;
+}
+
+static void float8(void **state)
+{
+    static const struct {
+        const char *dtype, *suffix, *scale_dtype, *shape, *more;
+        size_t n, rows, columns; /* scales; weights that share one */
+        size_t wide;
+    } good[] = {
+        {"F8_E4M3", "_scale_inv", "F32", "[2,3]", ",\"weight_block_size\":[16,24]", 6, 16, 24, 3}, /* the last are smaller */
+        {"F8_E4M3", "_scale_inv", "BF16", "[1,1]", "", 1, 32, 64, 1},
+        {"F8_E4M3", "_scale", "F32", "[32,1]", "", 32, 1, 64, 1},
+        {"F8_E5M2", "_scale", "F32", "[]", "", 1, 32, 64, 1},
+        {"F8_E4M3", "_scale_inv", "U8", "[32,2]", ",\"weight_block_size\":null", 64, 1, 32, 2},
+    };
+    aerie_error error = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        fp8.dtype = good[i].dtype, fp8.suffix = good[i].suffix, fp8.scale_dtype = good[i].scale_dtype;
+        fp8.shape = good[i].shape, fp8.n = good[i].n, fp8.bad_code = fp8.bad_scale = -1;
+        if (convert_fp8(good[i].more, &error) != AERIE_OK) fail_msg("%d: %s", (int)i, error.text);
+        ae_gguf *file = open_file("fp8.gguf");
+        for (size_t k = 0; k < 32 * 64; k++) {
+            const size_t scale = k / 64 / good[i].rows * good[i].wide + k % 64 / good[i].columns;
+            const float got = value_at(file, "blk.0.ffn_down.weight", k), wanted = fp8_value(k) * fp8_scale(scale);
+            if (got != wanted) fail_msg("%d: number %d is %g, not %g", (int)i, (int)k, (double)got, (double)wanted);
+        }
+        ae_gguf_close(file);
+    }
+    static const struct {
+        const char *suffix, *scale_dtype, *shape, *more, *part;
+        size_t n;
+        int bad_code, bad_scale;
+    } bad[] = {
+        {"_factor", "F32", "[1]", "", "has no scales", 1, -1, -1},
+        {"_scale_inv", "F32", "[3,3]", "", "block of 128 x 128", 9, -1, -1},
+        {"_scale_inv", "F32", "[0,3]", "", "block of 128 x 128", 0, -1, -1},
+        {"_scale_inv", "F32", "[4]", "", "one number", 4, -1, -1},
+        {"_scale_inv", "F32", "[1,1,1,4]", "", "one number", 4, -1, -1},
+        {"_scale_inv", "I32", "[1]", "", "F32, F16, BF16", 1, -1, -1},
+        {"_scale_inv", "F32", "[1]", ",\"weight_block_size\":[0,128]", "'weight_block_size'", 1, -1, -1},
+        {"_scale_inv", "F32", "[1]", ",\"weight_block_size\":[128]", "'weight_block_size'", 1, -1, -1},
+        {"_scale_inv", "F32", "[1]", ",\"weight_block_size\":\"x\"", "'weight_block_size'", 1, -1, -1},
+        {"_scale_inv", "F32", "[1]", "", "down_proj.weight holds", 1, 100, -1},
+        {"_scale_inv", "F32", "[1,4]", "", "down_proj.weight holds", 4, -1, 2},
+        {"_scale_inv", "U8", "[32,2]", "", "down_proj.weight holds", 64, -1, 63},
+    };
+    fp8.dtype = "F8_E4M3";
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fp8.suffix = bad[i].suffix, fp8.scale_dtype = bad[i].scale_dtype, fp8.shape = bad[i].shape, fp8.n = bad[i].n;
+        fp8.bad_code = bad[i].bad_code, fp8.bad_scale = bad[i].bad_scale;
+        if (convert_fp8(bad[i].more, &error) == AERIE_OK || !strstr(error.text, bad[i].part))
+            fail_msg("%d: %s", (int)i, error.text);
+    }
+}
+
+enum { MX_EXPERTS = 2, MX_FF = 64 };
+static const char *mx_scales_shape; /* of the gate and up projections; NULL: what fits */
+
+static void add_mxfp4(st_make *m)
+{
+    static const struct {
+        const char *name;
+        uint64_t rows, columns;
+    } parts[] = {{"self_attn.q_proj.bias", 0, 32}, {"self_attn.k_proj.bias", 0, 16}, {"self_attn.v_proj.bias", 0, 16},
+                 {"self_attn.o_proj.bias", 0, 32}, {"self_attn.sinks", 0, 4}, {"mlp.router.weight", MX_EXPERTS, 32},
+                 {"mlp.router.bias", 0, MX_EXPERTS}, {"mlp.experts.gate_up_proj_bias", MX_EXPERTS, 2 * MX_FF},
+                 {"mlp.experts.down_proj_bias", MX_EXPERTS, 32}};
+    uint8_t codes[MX_EXPERTS * 2 * MX_FF * 16], scales[MX_EXPERTS * 2 * MX_FF];
+    char name[96];
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        snprintf(name, sizeof name, "model.layers.0.%s", parts[i].name);
+        st_make_floats(m, name, name, parts[i].rows, parts[i].columns);
+    }
+    for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)(i * 41 + i / 16);
+    for (size_t i = 0; i < sizeof scales; i++) scales[i] = (uint8_t)(112 + i % 9);
+    st_make_raw(m, "model.layers.0.mlp.experts.gate_up_proj_blocks", "U8", "[2,128,1,16]", codes, 2 * 128 * 16);
+    st_make_raw(m, "model.layers.0.mlp.experts.gate_up_proj_scales", "U8", mx_scales_shape ? mx_scales_shape : "[2,128,1]",
+                scales, mx_scales_shape ? 128 : 2 * 128);
+    st_make_raw(m, "model.layers.0.mlp.experts.down_proj_blocks", "U8", "[2,32,2,16]", codes, 2 * 32 * 2 * 16);
+    st_make_raw(m, "model.layers.0.mlp.experts.down_proj_scales", "U8", "[2,32,2]", scales, 2 * 32 * 2);
+}
+
+/* Number k of a group of 32, whose codes begin at byte `at`. */
+static float mx_value(size_t at, size_t scale, size_t k)
+{
+    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    const size_t i = at + k / 2;
+    const uint8_t byte = (uint8_t)(i * 41 + i / 16), code = k % 2 ? byte >> 4 : byte & 15;
+    return ldexpf(code & 8 ? -values[code & 7] : values[code & 7], (int)(112 + scale % 9) - 127);
+}
+
+static void mxfp4(void **state)
+{
+    static const char more[] = ",\"num_local_experts\":2,\"num_experts_per_tok\":1,\"head_dim\":8,\"sliding_window\":16,"
+                               "\"quantization_config\":{\"quant_method\":\"mxfp4\"}";
+    static const uint32_t types[] = {AE_TYPE_F32, AE_TYPE_F16, AE_TYPE_Q8_0};
+    aerie_error error = {0};
+    aerie_model *model;
+    (void)state;
+    add_more = add_mxfp4;
+    write_model("mx", "GptOssForCausalLM", more, 0, NULL, NULL);
+    write_tokenizer("mx", qwen2_words);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) { /* as they are in files of less than 32 bits */
+        if (convert_model_to("mx", types[i], &model, &error) != AERIE_OK) fail_msg("%s", error.text);
+        aerie_model_free(model);
+        ae_gguf *file = open_file("mx.gguf");
+        const uint32_t type = i ? AE_TYPE_MXFP4 : AE_TYPE_F32;
+        const ae_gguf_tensor *gate = ae_gguf_tensor_find(file, "blk.0.ffn_gate_exps.weight"),
+                             *up = ae_gguf_tensor_find(file, "blk.0.ffn_up_exps.weight"),
+                             *down = ae_gguf_tensor_find(file, "blk.0.ffn_down_exps.weight");
+        assert_true(gate && up && down && gate->type == type && up->type == type && down->type == type);
+        float x[MX_EXPERTS * MX_FF * 32];
+        for (size_t half = 0; half < 2; half++) { /* rows of gate and up in turn */
+            ae_type_get(type)->decode((half ? up : gate)->data, x, sizeof x / sizeof *x);
+            for (size_t k = 0; k < sizeof x / sizeof *x; k++) {
+                const size_t row = 2 * (k / 32) + half;
+                if (x[k] != mx_value(16 * row, row, k % 32)) fail_msg("%d: number %d is %g", (int)half, (int)k, (double)x[k]);
+            }
+        }
+        ae_type_get(type)->decode(down->data, x, MX_EXPERTS * 32 * MX_FF);
+        for (size_t k = 0; k < MX_EXPERTS * 32 * MX_FF; k++) assert_true(x[k] == mx_value(k / 32 * 16, k / 32, k % 32));
+        ae_gguf_close(file);
+    }
+    mx_scales_shape = "[2,64,1]";
+    write_model("mx", "GptOssForCausalLM", more, 0, NULL, NULL);
+    write_tokenizer("mx", qwen2_words);
+    assert_int_not_equal(convert_model("mx", &model, &error), AERIE_OK);
+    if (!strstr(error.text, "gate_up_proj_scales is [2, 64, 1]")) fail_msg("%s", error.text);
+    add_more = NULL;
+}
+
 /* A field of protocol buffers that holds bytes. */
 static void add_field(ae_buf *out, int number, const void *bytes, size_t n)
 {
@@ -514,6 +719,8 @@ int main(void)
         cmocka_unit_test(keeps_its_folder),
         cmocka_unit_test(models),
         cmocka_unit_test(other_models),
+        cmocka_unit_test(float8),
+        cmocka_unit_test(mxfp4),
         cmocka_unit_test(by_callback),
         cmocka_unit_test(leaves_nothing),
         cmocka_unit_test(encoder),

@@ -7,6 +7,8 @@ Each model of tests/golden/check_arch_torch.py gets the weights of the file that
 small tokenizer, and converted to F32. Every tensor must be the one that mkarch wrote (weights of norms that lack 1 up to
 rounding), and the mean KL divergence of the logits from torch's at most 1e-5, or the logits those of mkarch's file to the bit:
 the cache of f16 alone makes more of a difference to some. Tensors and biases that the published model has not are left out.
+fp8:NAME and mxfp4:NAME save the matrices of layers in FP8 with a scale for each block, and experts in MXFP4, and torch gets what
+transformers' own code makes of them; there only the logits are compared.
 Needs torch, transformers and gguf. Exit status 1 if one differs, 77 if a package is missing.
 """
 import argparse
@@ -22,9 +24,11 @@ import check_arch_torch as witness  # noqa: E402 (ends with 77 where a package i
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
 MAX_KL = 1e-5
+QUANTIZED = ["fp8:llama", "fp8:qwen3moe", "fp8:deepseek2", "mxfp4:gpt-oss-mxfp4"]
 
 
 def save_tokenizer(folder):
@@ -42,7 +46,63 @@ def save_tokenizer(folder):
         json.dump({"eos_token": "<|end|>", "chat_template": "{{ messages[0].content }}"}, f)
 
 
-def save_model(reference, folder, tokens):
+def as_fp8(w, block):
+    """Codes, scales, and the weights that transformers makes of them."""
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+    rows, columns = w.shape[-2:]
+    grid = w.reshape(*w.shape[:-2], rows // block, block, columns // block, block)
+    scales = grid.abs().amax((-3, -1)).clamp(min=1e-12) / 448
+    codes = (grid / scales[..., :, None, :, None]).reshape(w.shape).to(torch.float8_e4m3fn)
+    return codes, scales, Fp8Dequantize(None)._dequantize_one(codes, scales, torch.float32)
+
+
+def quantize_fp8(state, block):
+    """The state in FP8, and as torch gets it."""
+    saved, plain = dict(state), dict(state)
+    for name, w in state.items():
+        matrix = w.dim() >= 2 and ".layers." in name and ("proj" in name or "experts" in name) and "router" not in name
+        if not matrix or w.dim() > 3 or w.shape[-1] % block or w.shape[-2] % block:
+            continue
+        saved[name], saved[name + "_scale_inv"], plain[name] = as_fp8(w, block)
+    return saved, plain, {"quant_method": "fp8", "weight_block_size": [block, block]}
+
+
+def quantize_mxfp4(state):
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+    saved, plain = dict(state), dict(state)
+    generator = torch.Generator().manual_seed(1)
+    for name, w in state.items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            continue
+        experts, columns, rows = w.shape
+        blocks = torch.randint(0, 256, (experts, rows, columns // 32, 16), generator=generator, dtype=torch.uint8)
+        scales = torch.randint(119, 124, (experts, rows, columns // 32), generator=generator, dtype=torch.uint8)
+        del saved[name]
+        saved[name + "_blocks"], saved[name + "_scales"] = blocks, scales
+        plain[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+    return saved, plain, {"quant_method": "mxfp4"}
+
+
+def save_quantized(model, kind, folder):
+    """Quantizes what save_pretrained wrote (there experts may be apart), and gives the model the weights of it."""
+    path = os.path.join(folder, "model.safetensors")
+    state = load_file(path)
+    saved, plain, how = quantize_fp8(state, 16) if kind == "fp8" else quantize_mxfp4(state)
+    if len(saved) == len(state):
+        raise RuntimeError("no tensor was quantized")
+    save_file(plain, path, {"format": "pt"})
+    with torch.no_grad():
+        loaded = type(model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    save_file(saved, path, {"format": "pt"})
+    config_path = os.path.join(folder, "config.json")
+    with open(config_path, encoding="utf-8") as f:
+        config = json.load(f)
+    with open(config_path, "w", encoding="utf-8") as f:
+        json.dump(config | {"quantization_config": how}, f)
+    return loaded
+
+
+def save_model(reference, folder, tokens, kind):
     """Torch's logits."""
     f = witness.File(reference)
     cls, config, state = witness.CASES[f.arch](f)
@@ -58,6 +118,8 @@ def save_model(reference, folder, tokens):
         raise KeyError(f"missing {missing[:6]}")
     model.save_pretrained(folder)
     save_tokenizer(folder)
+    if kind:
+        model = save_quantized(model, kind, folder)
     with torch.no_grad():
         return model(torch.tensor(tokens[None]), use_cache=False).logits[0].double().numpy()
 
@@ -100,19 +162,20 @@ def check(name, args, folder):
     reference, converted, ids = (os.path.join(folder, part) for part in ("ref.gguf", "new.gguf", "ids.txt"))
     saved = os.path.join(folder, "saved")
     tokens = np.random.default_rng(1).integers(0, 259, 64)
+    kind, _, shape = name.rpartition(":")
     os.makedirs(saved, exist_ok=True)
-    subprocess.run([args.mkarch, "--decoded", name, reference], check=True)
+    subprocess.run([args.mkarch, "--decoded", shape, reference], check=True)
     with open(ids, "w", encoding="utf-8") as f:
         f.write(" ".join(map(str, tokens)) + "\n")
-    want = save_model(reference, saved, tokens)
+    want = save_model(reference, saved, tokens, kind)
     command = [args.aerie, "convert", saved, "-o", converted, "--outtype", "f32", "-q"]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         raise RuntimeError(run.stderr.strip())
-    wrong = differences(reference, converted)
+    wrong = [] if kind else differences(reference, converted)
     logits = logits_of(args.aerie, converted, ids)
     kl = divergence(logits, want)
-    same = kl > MAX_KL and logits == logits_of(args.aerie, reference, ids)
+    same = kl > MAX_KL and not kind and logits == logits_of(args.aerie, reference, ids)
     remarks = (["as the file of the weights"] if same else []) + wrong[:4]
     print(f"{name}: KL {kl:.1e}{''.join(', ' + r for r in remarks)}", flush=True)
     return (kl <= MAX_KL or same) and not wrong
@@ -127,7 +190,7 @@ def main():
     args = parser.parse_args()
     if not args.names:
         listed = subprocess.run([args.mkarch, "--list"], check=True, capture_output=True, text=True).stdout.split()
-        args.names = [n for n, arch in zip(listed[::2], listed[1::2]) if arch in witness.CASES]
+        args.names = [n for n, arch in zip(listed[::2], listed[1::2]) if arch in witness.CASES] + QUANTIZED
     failed = 0
     for name in args.names:
         with tempfile.TemporaryDirectory() as temporary:
