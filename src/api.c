@@ -727,7 +727,9 @@ static aerie_status create_session(aerie_session **session, const aerie_model *m
                                 .shape = ae_api_shape(spec->tree),
                                 .n_nodes = spec->n_nodes,
                                 .top_k = spec->top_k,
-                                .fixed = s->test.fixed};
+                                .fixed = s->test.fixed,
+                                .least_seconds = s->test.least_seconds,
+                                .least_row_seconds = s->test.least_row_seconds};
     AE_TRY_GOTO(status, ae_spec_create(&s->spec, s->engine, drafter, &so, error), fail);
     AE_TRY_GOTO(status, ae_api_tasks_init(s, error), fail);
     *session = s;

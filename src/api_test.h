@@ -1,5 +1,5 @@
 /* api_test.h - what tests and `aerie bench` ask of a session beyond aerie.h: drafters of a known quality, and drafts that are
- * always verified. Neither installed nor exported: programs that are linked with the static library alone have it.
+ * always verified, and passes of another machine's times. Neither installed nor exported: programs that are linked with the static library alone have it.
  */
 #ifndef AE_API_TEST_H
 #define AE_API_TEST_H
@@ -14,6 +14,8 @@ typedef struct ae_api_test {
     bool fixed;         /* no controller: all that is drafted is verified */
     float oracle_error; /* ORACLE: probability that a drafted token is wrong, 0 to 1 */
     uint64_t seed;      /* ORACLE, RANDOM */
+    double least_seconds, least_row_seconds; /* a pass of the target over n rows waits until the first and n - 1 of the second
+                                              * are over; not the passes of what drafts for it */
 } ae_api_test;
 
 /* How the answer to a request goes on after its prompt. */

@@ -329,6 +329,62 @@ int bench_spec_load(bench_spec *b)
     return bad;
 }
 
+/* ---- Passes of other times ------------------------------------------------------------------------------------ */
+
+/* The n-th size and the last one; 0 after that. */
+static uint32_t steep_size(size_t i, uint32_t last)
+{
+    static const uint32_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
+    size_t n = 0;
+    while (n < sizeof sizes / sizeof *sizes && sizes[n] < last) n++;
+    return i < n ? sizes[i] : i == n ? last : 0;
+}
+
+/* The least time of a pass over one row with which all up to n_last fit under the line to ratio. */
+static int measure_steep(const bench_spec *b, uint32_t n_last, double slope, double *least)
+{
+    enum { STEEP_RUNS = 7 };
+    app_options own = b->options;
+    aerie_session *session = NULL;
+    aerie_error error = {0};
+    double seconds[STEEP_RUNS];
+    own.session.n_ctx = 2 * n_last, own.session.n_seqs = 1;
+    if (own.session.n_batch < n_last) own.session.n_batch = n_last;
+    *least = 0;
+    int bad = app_session_open(&session, &b->models, &own, AERIE_SPEC_NONE);
+    for (size_t i = 0; !bad && steep_size(i, n_last); i++) {
+        const uint32_t n = steep_size(i, n_last);
+        app_samples samples = {0};
+        bad = app_report(APP_WORKING, aerie_time_pass(session, n, n_last, true, STEEP_RUNS, seconds, &error), &error);
+        for (size_t k = 0; !bad && k < STEEP_RUNS; k++)
+            if (!app_samples_add(&samples, seconds[k])) bad = app_error_memory("the figures");
+        const double needed = app_samples_summary(&samples).median / (1 + slope * (n - 1));
+        if (!bad && needed > *least) *least = needed;
+        app_samples_free(&samples);
+    }
+    aerie_session_free(session);
+    return bad;
+}
+
+int bench_spec_steepen(bench_spec *b)
+{
+    app_options *o = &b->options;
+    char *end = NULL;
+    if (!o->steep) return APP_DONE;
+    const unsigned long n = strtoul(o->steep, &end, 10);
+    const double ratio = *end == ':' ? strtod(end + 1, &end) : 0;
+    if (*end || n < 2 || n > AERIE_MAX_DRAFT || !(ratio >= 1 && ratio <= (double)n))
+        return app_error(APP_USAGE, "--steep: '%s' is not N:R with 2 to %d rows and a ratio of 1 to N, such as 48:1.8",
+                         o->steep, AERIE_MAX_DRAFT);
+    const double slope = (ratio - 1) / (double)(n - 1);
+    const int bad = measure_steep(b, (uint32_t)n, slope, &o->test.least_seconds);
+    o->test.least_row_seconds = slope * o->test.least_seconds;
+    if (!bad && !o->quiet)
+        app_note("--steep: a pass over n rows takes %.2f + %.3f (n - 1) ms", 1e3 * o->test.least_seconds,
+                 1e3 * o->test.least_row_seconds);
+    return bad;
+}
+
 int bench_spec_check_same(const bench_spec *b)
 {
     for (size_t i = 0; i < b->n_cells; i++) {
@@ -382,6 +438,7 @@ int app_bench_spec(const app_options *given)
     int bad = bench_prompts_read(&b.prompts, &b.options);
     if (!bad) bad = bench_spec_load(&b);
     if (!bad) bad = list_drafters(&b);
+    if (!bad) bad = bench_spec_steepen(&b);
     if (!bad) bad = bench_spec_measure(&b);
     if (!bad) bad = bench_spec_print(&b);
     if (!bad) bad = bench_spec_check_same(&b);

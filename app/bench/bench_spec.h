@@ -74,6 +74,8 @@ typedef struct bench_spec {
 void bench_spec_complete(app_options *options);
 /* options complete, prompts read: the models, and a context that fits. */
 int bench_spec_load(bench_spec *b);
+/* Then, with --steep: how long passes are made to take. */
+int bench_spec_steepen(bench_spec *b);
 /* Then, drafters listed: all cells. */
 int bench_spec_measure(bench_spec *b);
 int bench_spec_check_same(const bench_spec *b);

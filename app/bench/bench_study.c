@@ -27,11 +27,14 @@ static const uint32_t all_sizes[] = {1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64}, fe
 typedef struct way_row {
     char name[96];
     double ratio, tokens_per_s, emitted, acceptance; /* emitted: tokens per pass of the target */
+    bool same;
+    float accepted_at[AERIE_MAX_DRAFT]; /* by depth; below 0: never tried */
 } way_row;
 
 typedef struct type_row {
     char name[24];
     uint64_t bytes;
+    bool done;
     double ms[MAX_SIZES], plain; /* tokens per second */
     way_row ways[MAX_WAYS];
     size_t n_ways;
@@ -102,22 +105,24 @@ static void add_way(study *s, bench_spec *b, bench_drafter way, const char *form
 static void list_moe(study *s, bench_spec *b)
 {
     static const int32_t experts[] = {0, 1, 2, 4};
-    static const uint32_t lengths[] = {2, 5};
-    char first[16], second[16];
-    const uint32_t half = b->models.info.n_layers / 2;
-    snprintf(first, sizeof first, "0-%u", half ? (unsigned)half - 1 : 0u);
-    snprintf(second, sizeof second, "%u-", (unsigned)half);
+    static const uint32_t lengths[] = {2, 5, 1, 3};
+    char parts[3][24];
+    const unsigned n_layers = b->models.info.n_layers, half = n_layers / 2, quarter = n_layers / 4;
+    const int32_t half_used = (int32_t)b->models.info.n_experts_used / 2;
+    snprintf(parts[0], sizeof parts[0], "0-%u", half ? half - 1 : 0);
+    snprintf(parts[1], sizeof parts[1], "%u-", half);
+    snprintf(parts[2], sizeof parts[2], "%u-%u", quarter, n_layers > quarter ? n_layers - quarter - 1 : 0);
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         if (experts[i] && (uint32_t)experts[i] >= b->models.info.n_experts_used) break;
-        for (size_t k = 0; k < 2; k++)
+        for (size_t k = 0; k < (s->given->quick ? 2 : 4); k++)
             add_way(s, b,
                     (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = lengths[k], .fixed = true, .moe_experts = experts[i]},
                     "moe, %d experts, %u ahead, all layers", (int)experts[i], (unsigned)lengths[k]);
     }
-    const char *parts[] = {first, second};
-    for (size_t k = 0; k < 2; k++) {
-        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 2, .fixed = true}, "moe, 0 experts, 2 ahead, layers %s",
-                parts[k]);
+    for (size_t k = 0; k < (s->given->quick ? 3 : 6); k++) {
+        const int32_t n = k < 3 ? 0 : half_used;
+        add_way(s, b, (bench_drafter){.type = AERIE_SPEC_MOE, .n_max = 2, .fixed = true, .moe_experts = n},
+                "moe, %d experts, 2 ahead, layers %s", (int)n, parts[k % 3]);
         bench_drafter *d = &b->drafters[b->n_drafters - 1];
         d->moe_layers = strstr(d->label, "layers ") + strlen("layers "); /* where it stays until sessions are opened */
     }
@@ -155,12 +160,115 @@ static int list_ways(study *s, bench_spec *b)
     return APP_DONE;
 }
 
-/* ---- Measuring ----------------------------------------------------------------------------------------------- */
+/* ---- Figures in the file -------------------------------------------------------------------------------------- */
+
+/* What figures depend on beside the type, as one number: types that were measured otherwise are not taken over. */
+static uint32_t settings_of(const app_options *o)
+{
+    char text[4096];
+    uint32_t hash = 2166136261u;
+    const int n = snprintf(text, sizeof text, "%s|%s|%s|%s|%d|%u|%u|%u|%d|%s|%s", o->model,
+                           o->draft_model ? o->draft_model : "", o->steep ? o->steep : "", app_cpu_level(), (int)o->n_predict,
+                           (unsigned)o->n_repetitions, (unsigned)o->n_threads, (unsigned)o->n_per_group, (int)o->quick,
+                           o->hier.files.n ? o->hier.files.items[0] : "", o->prompt_paths.n ? o->prompt_paths.items[0] : "");
+    for (int i = 0; i < n && (size_t)i < sizeof text - 1; i++) hash = (hash ^ (uint8_t)text[i]) * 16777619u;
+    return hash;
+}
 
 static void put(study *s, const type_row *t, const char *way, const char *figure, uint32_t n, double value)
 {
-    fprintf(s->csv, "%s,%" PRIu64 ",\"%s\",%s,%u,%.6g\n", t->name, t->bytes, way, figure, (unsigned)n, value);
+    fprintf(s->csv, "%s,%" PRIu64 ",\"%s\",%s,%u,%.10g\n", t->name, t->bytes, way, figure, (unsigned)n, value);
 }
+
+/* The settings last: they say that the type is complete. */
+static int put_type(study *s, const type_row *t)
+{
+    for (size_t i = 0; i < s->n_sizes; i++) put(s, t, "", "ms", s->sizes[i], t->ms[i]);
+    put(s, t, "", "plain_tokens_per_s", 0, t->plain);
+    for (size_t i = 0; i < t->n_ways; i++) {
+        const way_row *w = &t->ways[i];
+        put(s, t, w->name, "tokens_per_s", 0, w->tokens_per_s);
+        put(s, t, w->name, "ratio", 0, w->ratio);
+        put(s, t, w->name, "tokens_per_pass", 0, w->emitted);
+        put(s, t, w->name, "acceptance", 0, w->acceptance);
+        put(s, t, w->name, "same_bytes", 0, w->same);
+        for (uint32_t d = 0; d < AERIE_MAX_DRAFT; d++)
+            if (w->accepted_at[d] >= 0) put(s, t, w->name, "accepted_at", d + 1, (double)w->accepted_at[d]);
+    }
+    put(s, t, "", "settings", 0, settings_of(s->given));
+    if (fflush(s->csv)) return app_error(APP_FAILED, "%s/study.csv could not be written: %s", folder_of(s), strerror(errno));
+    return APP_DONE;
+}
+
+static way_row *way_of(type_row *t, const char *name)
+{
+    for (size_t i = 0; i < t->n_ways; i++)
+        if (!strcmp(t->ways[i].name, name)) return &t->ways[i];
+    if (t->n_ways == MAX_WAYS) return NULL;
+    way_row *w = &t->ways[t->n_ways++];
+    snprintf(w->name, sizeof w->name, "%s", name);
+    for (size_t d = 0; d < AERIE_MAX_DRAFT; d++) w->accepted_at[d] = -1;
+    return w;
+}
+
+static void take_figure(study *s, type_row *t, const char *way, const char *figure, uint32_t n, double value)
+{
+    way_row *w = *way ? way_of(t, way) : NULL;
+    for (size_t i = 0; i < s->n_sizes; i++)
+        if (!strcmp(figure, "ms") && s->sizes[i] == n) t->ms[i] = value;
+    if (!strcmp(figure, "plain_tokens_per_s")) t->plain = value;
+    if (!strcmp(figure, "settings")) t->done = value == (double)settings_of(s->given);
+    if (!w) return;
+    if (!strcmp(figure, "tokens_per_s")) w->tokens_per_s = value;
+    if (!strcmp(figure, "ratio")) w->ratio = value;
+    if (!strcmp(figure, "tokens_per_pass")) w->emitted = value;
+    if (!strcmp(figure, "acceptance")) w->acceptance = value;
+    if (!strcmp(figure, "same_bytes")) w->same = value != 0;
+    if (!strcmp(figure, "accepted_at") && n >= 1 && n <= AERIE_MAX_DRAFT) w->accepted_at[n - 1] = (float)value;
+}
+
+/* A line of the file; what is none is passed over. */
+static void take_line(study *s, char *line)
+{
+    char type[24], figure[32];
+    uint64_t bytes;
+    unsigned n;
+    double value;
+    char *open = strchr(line, '"'), *shut = open ? strchr(open + 1, '"') : NULL;
+    if (!shut || sscanf(line, "%23[^,],%" SCNu64, type, &bytes) != 2 ||
+        sscanf(shut + 1, ",%31[^,],%u,%lf", figure, &n, &value) != 3)
+        return;
+    *shut = 0;
+    for (size_t i = 0; i < s->n_types; i++) {
+        type_row *t = &s->types[i];
+        if (strcmp(t->name, type) || t->done) continue;
+        t->bytes = bytes;
+        take_figure(s, t, open + 1, figure, n, value);
+    }
+}
+
+/* Types that an earlier call measured completely, with the same options. */
+static int resume(study *s)
+{
+    char path[4096], line[512];
+    if (snprintf(path, sizeof path, "%s/study.csv", folder_of(s)) >= (int)sizeof path)
+        return app_error(APP_USAGE, "-o: the folder's name is too long");
+    FILE *file = fopen(path, "r");
+    if (!file && errno == ENOENT) return APP_DONE;
+    if (!file) return app_error(APP_FAILED, "%s could not be read: %s", path, strerror(errno));
+    while (fgets(line, sizeof line, file)) take_line(s, line);
+    const bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed) return app_error(APP_FAILED, "%s could not be read", path);
+    for (size_t i = 0; i < s->n_types; i++) {
+        type_row *t = &s->types[i];
+        if (!t->done) t->n_ways = 0;
+        else if (!s->given->quiet) app_note("%s: measured before", t->name);
+    }
+    return APP_DONE;
+}
+
+/* ---- Measuring ----------------------------------------------------------------------------------------------- */
 
 static int measure_passes(study *s, type_row *t, const bench_spec *b)
 {
@@ -182,7 +290,6 @@ static int measure_passes(study *s, type_row *t, const bench_spec *b)
         }
     for (size_t i = 0; i < s->n_sizes; i++) {
         t->ms[i] = app_samples_summary(&samples[i]).median;
-        if (!bad) put(s, t, "", "ms", s->sizes[i], t->ms[i]);
         app_samples_free(&samples[i]);
     }
     aerie_session_free(session);
@@ -190,7 +297,7 @@ static int measure_passes(study *s, type_row *t, const bench_spec *b)
 }
 
 /* The figures of the cells that stand for all groups. */
-static void take_ways(study *s, type_row *t, const bench_spec *b)
+static void take_ways(type_row *t, const bench_spec *b)
 {
     const size_t n_row = b->prompts.n_groups + 1;
     for (size_t i = n_row - 1; i < b->n_cells; i += n_row) {
@@ -203,14 +310,9 @@ static void take_ways(study *s, type_row *t, const bench_spec *b)
         w->ratio = app_rate(w->tokens_per_s, t->plain);
         w->emitted = 1 + app_rate(a->n_accepted, c->n_passes);
         w->acceptance = app_rate(a->n_accepted, a->n_drafted);
-        put(s, t, w->name, "plain_tokens_per_s", 0, t->plain);
-        put(s, t, w->name, "tokens_per_s", 0, w->tokens_per_s);
-        put(s, t, w->name, "ratio", 0, w->ratio);
-        put(s, t, w->name, "tokens_per_pass", 0, w->emitted);
-        put(s, t, w->name, "acceptance", 0, w->acceptance);
-        put(s, t, w->name, "same_bytes", 0, c->same);
+        w->same = c->same;
         for (uint32_t d = 0; d < AERIE_MAX_DRAFT; d++)
-            if (a->tried_at[d]) put(s, t, w->name, "accepted_at", d + 1, app_rate(a->accepted_at[d], a->tried_at[d]));
+            w->accepted_at[d] = a->tried_at[d] ? (float)app_rate(a->accepted_at[d], a->tried_at[d]) : -1;
     }
 }
 
@@ -242,12 +344,14 @@ static int measure_type(study *s, type_row *t)
     if (!bad) bad = bench_spec_load(&b);
     if (!bad) bad = list_ways(s, &b);
     app_interrupt_arm();
+    if (!bad) bad = bench_spec_steepen(&b);
     if (!bad) bad = measure_passes(s, t, &b);
     if (!bad) bad = bench_spec_measure(&b);
-    if (!bad) take_ways(s, t, &b);
+    if (!bad) take_ways(t, &b);
     if (!bad) bad = bench_spec_check_same(&b);
     bench_spec_free(&b);
     if (!as_is) unlink(path);
+    if (!bad) bad = put_type(s, t);
     if (!bad && !s->given->quiet) app_note("%s: measured in %.0f s", t->name, app_now() - start);
     return bad;
 }
@@ -299,6 +403,7 @@ static int print_tables(const study *s)
     if (bad) return bad;
     fprintf(out, "# Speculation and quantization\n\n`%s`, kernels %s, %u threads.\n\n", s->given->model, app_cpu_level(),
             (unsigned)s->given->n_threads);
+    if (s->given->steep) fprintf(out, "Passes of the target waited for the times of `--steep %s`.\n\n", s->given->steep);
     print_passes(s, out);
     fprintf(out, "\nPlain decoding, tokens/s:");
     for (size_t k = 0; k < s->n_types; k++) fprintf(out, "%s %s %.1f", k ? "," : "", s->types[k].name, s->types[k].plain);
@@ -324,9 +429,13 @@ int app_bench_study(const app_options *given)
         bad = app_error(APP_FAILED, "the folder '%s' could not be made: %s", folder_of(&s), strerror(errno));
     if (!bad && !given->draft_model)
         bad = app_report(APP_LOADING, aerie_drafter_head_find(&s.head, given->model, &error), &error);
+    if (!bad && given->resume) bad = resume(&s);
     if (!bad) bad = open_file(&s, "study.csv", &s.csv);
     if (!bad) fprintf(s.csv, "type,bytes,way,figure,n,value\n");
-    for (size_t i = 0; !bad && i < s.n_types; i++) bad = measure_type(&s, &s.types[i]);
+    for (size_t i = 0; !bad && i < s.n_types; i++)
+        if (s.types[i].done) bad = put_type(&s, &s.types[i]);
+    for (size_t i = 0; !bad && i < s.n_types; i++)
+        if (!s.types[i].done) bad = measure_type(&s, &s.types[i]);
     if (s.csv) {
         const bool failed = ferror(s.csv) != 0;
         if ((fclose(s.csv) || failed) && !bad)

@@ -215,7 +215,8 @@ typedef struct app_options {
     uint32_t bench_prompt, bench_predict, n_repetitions; /* bench */
     bool in_turns; /* bench spec */
     const char *study_types, *study_output;              /* bench study */
-    bool quick;                                          /* bench study */
+    bool quick, resume;                                  /* bench study */
+    const char *steep;                                   /* bench spec, bench study */
     app_numbers contexts, rows, spec_types;              /* bench */
     const char *ids_file;                                /* bench logits */
     const char *shapes_types;                            /* bench shapes */

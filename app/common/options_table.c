@@ -522,6 +522,11 @@ static const app_option options[] = {
     {"-n --n-rows", "LIST", APP_NUMBERS, APP_BENCH_SHAPES, AT(shapes_rows), 1, 4096, "Bench", "numbers of rows of a product"},
     {"--models", NULL, APP_FLAG, APP_BENCH_SHAPES, AT(shapes_models), 0, 0, "Bench",
      "the matrices of twenty published models from 135M to 70B"},
+    {"--resume", NULL, APP_FLAG, APP_BENCH_STUDY, AT(resume), 0, 0, "Bench",
+     "take what the folder's study.csv has of types that were measured with the same options"},
+    {"--steep", "N:R", APP_TEXT, APP_BENCH_SPEC | APP_BENCH_STUDY, AT(steep), 0, 0, "Bench",
+     "make passes wait, such that one over N rows takes R times as long as one over one row, and those between on a line: "
+     "what would pay on a machine like that (48:1.8 in the paper on HierSpec)"},
     {"--in-turns", NULL, APP_FLAG, APP_BENCH_SPEC, AT(in_turns), 0, 0, "Bench",
      "plain decoding and each drafter run pass by pass in turns: fair on a machine that also does other things"},
     {"--ids-file", "FILE", APP_TEXT, APP_BENCH_LOGITS, AT(ids_file), 0, 0, "Bench",

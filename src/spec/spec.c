@@ -193,6 +193,17 @@ static void end_trials(ae_spec *spec, uint32_t n_emitted, double seconds)
     }
 }
 
+/* After a pass that took so long: waits for what the options want. Returns what it took then. */
+static double wait_least(const ae_spec *spec, double seconds)
+{
+    const ae_spec_options *o = &spec->options;
+    const uint32_t n_rows = ae_engine_n_rows(spec->engine);
+    const double least = o->least_seconds + (n_rows ? n_rows - 1 : 0) * o->least_row_seconds, begun = ae_time_now();
+    if (least <= seconds) return seconds;
+    while (ae_time_now() - begun < least - seconds) continue;
+    return least;
+}
+
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error)
 {
     const double begun = ae_time_now();
@@ -207,7 +218,7 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         if (spec->slots[i].active && spec->slots[i].n_chain) AE_TRY(add_rows(spec, i, error));
     }
     AE_TRY(ae_engine_pass(spec->engine, error));
-    const double seconds = ae_engine_pass_seconds(spec->engine), share = seconds / (spec->n_active ? spec->n_active : 1);
+    const double seconds = wait_least(spec, ae_engine_pass_seconds(spec->engine)), share = seconds / (spec->n_active ? spec->n_active : 1);
     if (spec->round.prompts) ae_spec_saw_prompts(spec, ae_engine_n_rows(spec->engine), seconds);
     if (spec->drafter)
         ae_controller_saw_pass(&spec->controller, &spec->round, ae_engine_n_rows(spec->engine), seconds);

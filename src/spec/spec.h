@@ -29,6 +29,8 @@ typedef struct ae_spec_options {
     uint32_t n_nodes; /* of a tree, at most; 0 = AE_TREE_MAX */
     uint32_t top_k;   /* of a tree; 0 = as the drafter likes */
     bool fixed; /* no controller: verify all that is drafted */
+    double least_seconds, least_row_seconds; /* for measurements: a pass over n rows takes at least the first and n - 1 of the
+                                              * second: it waits; 0: as long as it takes */
 } ae_spec_options;
 
 /* For every emitted token; depth 0 = decoded, k = k-th token of an accepted path; row: of the engine's pass, from whose logits

@@ -266,6 +266,25 @@ static void a_study(void **state)
     cli("grep -c 'Q8_0,[0-9]*,\"auto\",ratio,0,' s/study.csv; grep -c 'as-is,[0-9]*,\"\",ms,64,' s/study.csv; "
         "grep -c 'same_bytes,0,1$' s/study.csv; grep -c '^| n-grams |' s/study.md");
     assert_string_equal(cli_last.out, "1\n1\n4\n2\n");
+    /* cut off in the second type; of the first one a figure that only a file can have */
+    cli("sed -i -e '/Q8_0,.*settings/d' -e 's/^as-is,\\([0-9]*\\),\"\",ms,8,.*/as-is,\\1,\"\",ms,8,777/' s/study.csv && "
+        "cp s/study.csv cut.csv");
+    cli("$A bench study -m m.gguf -o s --types as-is,Q8_0 --quick -n 4 -p 'a b a b a b' --resume");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.err, "as-is: measured before"));
+    assert_null(strstr(cli_last.err, "Q8_0: measured before"));
+    cli("grep -c ',ms,8,777$' s/study.csv; grep -c 'settings,0,' s/study.csv; grep -c ',ms,' s/study.csv");
+    assert_string_equal(cli_last.out, "1\n2\n10\n");
+    cli("cp cut.csv s/study.csv; $A bench study -m m.gguf -o s --types as-is --quick -n 5 -p 'a b a b a b' --resume "
+        "--steep 8:1.2");
+    assert_int_equal(cli_last.status, 0);
+    assert_null(strstr(cli_last.err, "measured before")); /* other options */
+    assert_non_null(strstr(cli_last.err, "--steep: a pass over n rows takes"));
+    static const char *const wrong[] = {"8", "8:", "1:1", "65:2", "8:9", "8:0.5", "8:nan", "x:2", "8:2x", ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cli("$A bench spec -m m.gguf --spec-types ngram -n 4 -r 1 -p hello --steep '%s'", wrong[i]);
+        cli_refused(2, "--steep", "48:1.8");
+    }
 }
 
 int main(void)
