@@ -34,7 +34,7 @@ def bars(found, ways, figure, title, quoted):
     line = ", 1 with lines dt 2 lc rgb 'black' notitle" if figure == "ratio" else ""
     return text + f"""EOD
 set title {quoted(title)}
-set key outside bottom center horizontal noenhanced
+set key outside bottom center horizontal noenhanced width 3
 set grid ytics
 set yrange [0:*]
 set style data histograms
@@ -56,7 +56,7 @@ def passes(found, quoted):
         i += 1
     return text + f"""
 set title 'T(n)/T(1): a pass over n rows, in passes over one'
-set key left top noenhanced
+set key left top Left reverse noenhanced width 2
 set grid
 set xlabel 'n'
 set yrange [0:*]
@@ -76,7 +76,7 @@ def depths(found, ways, quoted):
         i += 1
     return text + f"""
 set title {quoted(f"accepted at depth, of those that got as far ({kind})")}
-set key outside right noenhanced
+set key outside right Left reverse noenhanced width 2
 set grid
 set xlabel 'depth'
 set yrange [0:1]

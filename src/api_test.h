@@ -1,5 +1,6 @@
 /* api_test.h - what tests and `aerie bench` ask of a session beyond aerie.h: drafters of a known quality, and drafts that are
- * always verified, and passes of another machine's times. Neither installed nor exported: programs that are linked with the static library alone have it.
+ * always verified, and passes of another machine's times. Neither installed nor exported: programs that are linked with the
+ * static library alone have it.
  */
 #ifndef AE_API_TEST_H
 #define AE_API_TEST_H

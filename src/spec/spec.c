@@ -218,7 +218,8 @@ aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_e
         if (spec->slots[i].active && spec->slots[i].n_chain) AE_TRY(add_rows(spec, i, error));
     }
     AE_TRY(ae_engine_pass(spec->engine, error));
-    const double seconds = wait_least(spec, ae_engine_pass_seconds(spec->engine)), share = seconds / (spec->n_active ? spec->n_active : 1);
+    const double seconds = wait_least(spec, ae_engine_pass_seconds(spec->engine));
+    const double share = seconds / (spec->n_active ? spec->n_active : 1);
     if (spec->round.prompts) ae_spec_saw_prompts(spec, ae_engine_n_rows(spec->engine), seconds);
     if (spec->drafter)
         ae_controller_saw_pass(&spec->controller, &spec->round, ae_engine_n_rows(spec->engine), seconds);
