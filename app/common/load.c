@@ -233,7 +233,8 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     const char *draft = with_draft ? options->draft_model : NULL;
     const aerie_spec_type type = wanted_type(options);
     if (with_draft && (!draft || (wants(options, AERIE_SPEC_AUTO) && !aerie_file_is_drafter_head(draft))))
-        bad = app_report(APP_LOADING, aerie_drafter_head_find_type(&found, options->model, type, &error), &error);
+        bad = app_report(APP_LOADING, /* beside a draft model the head is for 'auto', whatever else is listed */
+                         aerie_drafter_head_find_type(&found, options->model, draft ? AERIE_SPEC_AUTO : type, &error), &error);
     if (!bad && with_draft && !draft && type == AERIE_SPEC_MTP) draft = found ? found : options->model; /* asked for by name */
     const bool is_head = draft && (type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
     if (!bad) bad = app_format_read(&models->format, options);

@@ -2,6 +2,7 @@
  * fields, counts agree with each other, bytes are the same, wrong input gets a sentence; and the prompts in bench/prompts.
  */
 #include "cli.h"
+#include "mkhead.h"
 
 #include <jansson.h>
 
@@ -287,6 +288,21 @@ static void a_study(void **state)
     }
 }
 
+/* 'auto' has the head beside the model, with a draft model and wherever it stands in the list. */
+static void auto_anywhere(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    char model[256], head[256];
+    snprintf(model, sizeof model, "%s/m.gguf", cli_folder);
+    snprintf(head, sizeof head, "%s/m-eagle3.gguf", cli_folder);
+    if (mkhead_write(&(mkhead_options){.kind = "eagle3", .seed = 1}, model, head, &error) != AERIE_OK) fail_msg("%s", error.text);
+    cli("$A bench spec -m m.gguf -md m.gguf --spec-types draft,auto --spec-ngram off -n 4 -r 1 -p hello");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.out, "draft-eagle3+draft"));
+    cli("rm m-eagle3.gguf");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +313,7 @@ int main(void)
         cmocka_unit_test(wrong_prompts_are_answered),
         cmocka_unit_test(own_prompts),
         cmocka_unit_test(a_study),
+        cmocka_unit_test(auto_anywhere),
     };
     return cmocka_run_group_tests(tests, setup, cli_teardown);
 }
