@@ -40,6 +40,7 @@ set yrange [0:*]
 set style data histograms
 set style fill solid 0.7
 set bmargin 14
+set rmargin 14
 set xtics rotate by -35 noenhanced
 plot {plots}{line}
 """

@@ -105,7 +105,8 @@ static void add_way(study *s, bench_spec *b, bench_drafter way, const char *form
 static void list_moe(study *s, bench_spec *b)
 {
     static const int32_t experts[] = {0, 1, 2, 4};
-    static const uint32_t lengths[] = {2, 5, 1, 3};
+    static const uint32_t few_lengths[] = {2, 5}, all_lengths[] = {1, 2, 3, 5};
+    const uint32_t *lengths = s->given->quick ? few_lengths : all_lengths;
     char parts[3][24];
     const unsigned n_layers = b->models.info.n_layers, half = n_layers / 2, quarter = n_layers / 4;
     const int32_t half_used = (int32_t)b->models.info.n_experts_used / 2;
@@ -333,6 +334,7 @@ static int measure_type(study *s, type_row *t)
     if (!bad) t->bytes = stat(o->model, &info) ? 0 : (uint64_t)info.st_size;
     o->spec_types = (app_numbers){.items = {AERIE_SPEC_AUTO, AERIE_SPEC_HIER}, .n = 2};
     o->session.spec.type = AERIE_SPEC_AUTO;
+    o->in_turns = true; /* the machine's speed changes from one way to the next */
     if (!o->n_seqs.n) o->n_seqs = (app_numbers){.items = {1}, .n = 1};
     if (o->n_predict <= 0) o->n_predict = o->quick ? 48 : 128;
     if (o->quick) {

@@ -296,7 +296,8 @@ static void auto_anywhere(void **state)
     char model[256], head[256];
     snprintf(model, sizeof model, "%s/m.gguf", cli_folder);
     snprintf(head, sizeof head, "%s/m-eagle3.gguf", cli_folder);
-    if (mkhead_write(&(mkhead_options){.kind = "eagle3", .seed = 1}, model, head, &error) != AERIE_OK) fail_msg("%s", error.text);
+    if (mkhead_write(&(mkhead_options){.kind = "eagle3", .seed = 1}, model, head, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
     cli("$A bench spec -m m.gguf -md m.gguf --spec-types draft,auto --spec-ngram off -n 4 -r 1 -p hello");
     assert_int_equal(cli_last.status, 0);
     assert_non_null(strstr(cli_last.out, "draft-eagle3+draft"));
