@@ -243,7 +243,7 @@ typedef struct app_options {
     app_texts convert_skip;
     uint32_t convert_window, convert_sinks;
     const char *convert_rope, *convert_check_file;
-    bool convert_tokenizer, convert_self_check;
+    bool convert_tokenizer, convert_self_check, convert_mtp;
     app_texts prompt_paths;                              /* bench spec */
     const char *groups, *held_out;                       /* bench spec */
     uint32_t n_per_group;                                /* bench spec; 0: all */

@@ -446,6 +446,8 @@ static const app_option options[] = {
      "whether to keep the head's own embedding; auto: if it differs from the target's or, without --target, in width"},
     {"--pre", "NAME", APP_TEXT, APP_CONVERT, AT(convert_pre), 0, 0, "Convert",
      "models: the pre-tokenizer, for folders whose own is not known (default: detected)"},
+    {"--mtp", NULL, APP_FLAG, APP_CONVERT, AT(convert_mtp), 0, 0, "Convert",
+     "models: write the blocks that predict further ahead (MTP) also where llama.cpp loads no file with them"},
     {"--skip", "TEXT", APP_TEXTS, APP_CONVERT, AT(convert_skip), 0, 0, "Convert",
      "leave out tensors whose names contain TEXT; may be repeated"},
     {"--config", "FILE", APP_TEXT, APP_CONVERT, AT(convert_config), 0, 0, "Convert",

@@ -93,6 +93,7 @@ static int parse_options(const app_options *o, ae_convert_options *c, app_text *
                               .skip = (const char *const *)o->convert_skip.items,
                               .n_skip = o->convert_skip.n,
                               .pre = o->convert_pre,
+                              .mtp = o->convert_mtp,
                               .n_threads = o->n_threads,
                               .cpu_level = o->model_params.cpu_level,
                               .target = o->convert_target,
@@ -186,10 +187,11 @@ static void say_encoder(const ae_convert_report *r)
 static void say_model(const ae_convert_report *r)
 {
     const ae_convert_model *m = r->model;
-    char size[32], experts[32] = "";
+    char size[32], experts[32] = "", ahead[32] = "";
     if (m->n_experts) snprintf(experts, sizeof experts, "%u experts, ", (unsigned)m->n_experts);
-    app_note("%s (%s), %u layers, width %u, %u/%u heads of %u, %s%u positions, %u tokens; %zu tensors, %s, %s", m->arch,
-             m->class, (unsigned)m->n_layers, (unsigned)m->n_embd, (unsigned)m->n_heads, (unsigned)m->n_kv_heads,
+    if (m->n_ahead) snprintf(ahead, sizeof ahead, " and %u MTP", (unsigned)m->n_ahead);
+    app_note("%s (%s), %u layers%s, width %u, %u/%u heads of %u, %s%u positions, %u tokens; %zu tensors, %s, %s", m->arch,
+             m->class, (unsigned)m->n_layers, ahead, (unsigned)m->n_embd, (unsigned)m->n_heads, (unsigned)m->n_kv_heads,
              (unsigned)m->head_dim, experts, (unsigned)m->n_ctx, (unsigned)m->n_vocab, r->n_tensors, ae_type_name(r->type),
              app_bytes(size, r->bytes));
 }
@@ -247,9 +249,9 @@ static int print_model_json(const ae_convert_options *c, const ae_convert_report
 {
     const ae_convert_model *m = r->model;
     return app_print_json(json_pack(
-        "{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "file",
+        "{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "file",
         app_json_text(c->checkpoint, strlen(c->checkpoint)), "output", app_json_text(c->output, strlen(c->output)), "kind",
-        m->class, "architecture", m->arch, "n_layers", (json_int_t)m->n_layers, "n_embd", (json_int_t)m->n_embd, "n_heads",
+        m->class, "architecture", m->arch, "n_layers", (json_int_t)m->n_layers, "n_mtp", (json_int_t)m->n_ahead, "n_embd", (json_int_t)m->n_embd, "n_heads",
         (json_int_t)m->n_heads, "n_kv_heads", (json_int_t)m->n_kv_heads, "head_dim", (json_int_t)m->head_dim, "n_experts",
         (json_int_t)m->n_experts, "n_ctx", (json_int_t)m->n_ctx, "n_vocab", (json_int_t)m->n_vocab, "n_tensors",
         (json_int_t)r->n_tensors, "bytes", (json_int_t)r->bytes, "type", ae_type_name(r->type)));

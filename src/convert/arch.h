@@ -64,6 +64,7 @@ enum {
     AE_ARCH_NO_ROPE = 1 << 6,    /* keys of a rotation mean nothing */
     AE_ARCH_NO_DIVISORS = 1 << 7, /* other programs take no rope_freqs.weight */
     AE_ARCH_OWN_HEADS = 1 << 8,  /* head_count_kv, key_length and value_length are written by more_keys */
+    AE_ARCH_AHEAD = 1 << 9,      /* other programs load files with blocks that predict further ahead */
 };
 
 typedef struct ae_convert_arch {
@@ -82,6 +83,14 @@ extern const ae_convert_arch ae_convert_archs[];
 extern const size_t ae_convert_n_archs;
 extern const ae_convert_rule ae_convert_shared_rules[], ae_convert_global_rules[];
 extern const ae_convert_key ae_convert_shared_keys[], ae_convert_expert_keys[];
+
+/* model.c: in, out: what stands before both names of the rule. */
+aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const char *in, const char *out);
+
+/* ahead.c: how many blocks predict further ahead and will be written; their tensors; whether they bind. */
+void ae_convert_count_ahead(ae_convert *c);
+aerie_status ae_convert_plan_ahead(ae_convert *c);
+aerie_status ae_convert_check_ahead(const ae_convert *c, const char *path, aerie_error *error);
 
 /* keys_more.c */
 aerie_status ae_convert_keys_mistral3(ae_convert_keys *k, const ae_convert *c);

@@ -32,6 +32,7 @@ typedef struct ae_convert_options {
     const char *const *skip; /* [n_skip] tensors whose name contains one of these are left out */
     size_t n_skip;
     const char *pre; /* models: tokenizer.ggml.pre; NULL: detected */
+    bool mtp;        /* models: with MTP blocks also where other programs load no such file */
     ae_convert_choice pairs; /* rows of q and k are rotated by neighbours (YES) or by halves (NO, and AUTO) */
     aerie_log log;
     ae_convert_progress *progress;
@@ -74,6 +75,7 @@ typedef struct ae_convert_model {
     uint32_t n_embd, n_layers, n_heads, n_kv_heads, head_dim, n_ctx, n_vocab;
     uint32_t n_experts; /* 0: none */
     uint32_t n_groups;  /* of recurrent layers */
+    uint32_t n_ahead;   /* MTP blocks that are written */
 } ae_convert_model;
 
 /* Opens the checkpoint and detects what it is. Errors: ARGUMENT (options that contradict the checkpoint), IO, FORMAT,

@@ -81,6 +81,7 @@ static aerie_status read_sizes(ae_convert *c)
     h->head_dim = m->head_dim;
     AE_TRY(ae_convert_u32(c, "qk_rope_head_dim", 2, AE_MAX_HEAD_DIM, &h->head_dim)); /* of latent attention that part alone */
     h->n_ctx = m->n_ctx;
+    ae_convert_count_ahead(c);
     return c->arch->flags & AE_ARCH_NO_ROPE ? AERIE_OK : ae_convert_head_rope(c);
 }
 
@@ -249,8 +250,7 @@ static aerie_status add_experts(ae_convert *c, const char *from, const char *to)
                                                 .rows = parts[0]->shape[0], .columns = parts[0]->shape[1]});
 }
 
-/* in, out: what stands before both names. */
-static aerie_status apply(ae_convert *c, const ae_convert_rule *r, const char *in, const char *out)
+aerie_status ae_convert_apply(ae_convert *c, const ae_convert_rule *r, const char *in, const char *out)
 {
     static const char *const parts[] = {".weight", ".bias"};
     for (size_t i = 0; i < (r->exact ? 1 : 2); i++) {
@@ -291,18 +291,18 @@ static aerie_status plan_layer(ae_convert *c, uint32_t i)
     if (strcmp(c->arch->arch, "gemma4") == 0) pass_over_shared(c, i);
     snprintf(in, sizeof in, "layers.%u.", i);
     snprintf(out, sizeof out, "blk.%u.", i);
-    for (const ae_convert_rule *r = c->arch->rules; r && r->from; r++) AE_TRY(apply(c, r, in, out));
-    for (const ae_convert_rule *r = ae_convert_shared_rules; r->from; r++) AE_TRY(apply(c, r, in, out));
+    for (const ae_convert_rule *r = c->arch->rules; r && r->from; r++) AE_TRY(ae_convert_apply(c, r, in, out));
+    for (const ae_convert_rule *r = ae_convert_shared_rules; r->from; r++) AE_TRY(ae_convert_apply(c, r, in, out));
     return c->arch->more_tensors ? c->arch->more_tensors(c, i) : AERIE_OK;
 }
 
-/* A block after the last layer that predicts further ahead. */
+/* A block after the last layer that predicts further ahead, and is not written. */
 static bool is_ahead(const ae_convert *c, unsigned long layer)
 {
     const json_int_t n = json_integer_value(ae_convert_value(c, "num_nextn_predict_layers"));
     char name[64];
     snprintf(name, sizeof name, "layers.%lu.eh_proj.weight", layer);
-    if (layer < c->model.n_layers) return false;
+    if (layer < c->model.n_layers || c->model.n_ahead) return false;
     return ae_convert_look(c, name) || (n > 0 && layer < c->model.n_layers + (unsigned long)n);
 }
 
@@ -310,7 +310,8 @@ static bool is_ahead(const ae_convert *c, unsigned long layer)
 static bool is_unneeded(const ae_convert *c, const char *name)
 {
     static const char *const starts[] = {"vision_tower.", "visual.", "vision_model.", "vision_embedder.", "vision_projection.",
-                                         "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio.", "mtp."};
+                                         "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio."};
+    if (strncmp(name, "mtp.", 4) == 0 && !c->model.n_ahead) return true;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
     static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale"}; /* of activations */
@@ -347,9 +348,10 @@ static aerie_status model_plan(ae_convert *c)
     if (tied) ae_convert_take(c, "lm_head.weight");
     c->out_type = c->options.type != AE_CONVERT_TYPE_AUTO ? c->options.type
                                                           : embedding->dtype == AE_ST_BF16 ? AE_TYPE_BF16 : AE_TYPE_F16;
-    for (const ae_convert_rule *r = ae_convert_global_rules; r->from; r++) AE_TRY(apply(c, r, "", ""));
+    for (const ae_convert_rule *r = ae_convert_global_rules; r->from; r++) AE_TRY(ae_convert_apply(c, r, "", ""));
     AE_TRY(ae_convert_plan_rope(c));
     for (uint32_t i = 0; i < c->model.n_layers; i++) AE_TRY(plan_layer(c, i));
+    AE_TRY(ae_convert_plan_ahead(c));
     return check_unused(c);
 }
 
@@ -359,8 +361,9 @@ static aerie_status model_check(ae_convert *c)
     ae_model *model;
     aerie_error error = {0};
     const char *part = ae_gguf_writer_part(c->writer);
-    const aerie_status status = ae_model_load(&model, part, NULL, &error);
+    aerie_status status = ae_model_load(&model, part, NULL, &error);
     ae_model_free(status == AERIE_OK ? model : NULL);
+    if (status == AERIE_OK) status = ae_convert_check_ahead(c, part, &error);
     if (status == AERIE_OK) return AERIE_OK;
     const char *why = strncmp(error.text, part, strlen(part)) ? error.text : error.text + strlen(part); /* the file goes away */
     why += strspn(why, ": ");

@@ -208,7 +208,8 @@ aerie_status ae_convert_model_keys(const ae_convert *c, ae_gguf_writer *w)
     ae_convert_put_general(&k, c);
     AE_TRY(put_sampling(c, w));
     ae_convert_put_u32(&k, "vocab_size", m->n_vocab);
-    ae_convert_put_u32(&k, "block_count", m->n_layers);
+    ae_convert_put_u32(&k, "block_count", m->n_layers + m->n_ahead);
+    if (m->n_ahead) ae_convert_put_u32(&k, "nextn_predict_layers", m->n_ahead);
     AE_TRY(put_keys(&k, c, c->arch->keys, NULL));
     AE_TRY(put_keys(&k, c, ae_convert_shared_keys, c->arch->keys));
     if (!(flags & AE_ARCH_OWN_HEADS)) {

@@ -331,6 +331,8 @@ static const char qwen2_words[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}"
     "\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+";
 
+static bool with_mtp;
+
 static aerie_status convert_model_to(const char *folder, uint32_t type, aerie_model **model, aerie_error *error)
 {
     char from[256], to[256];
@@ -338,7 +340,8 @@ static aerie_status convert_model_to(const char *folder, uint32_t type, aerie_mo
     snprintf(from, sizeof from, "%s/%s", cli_folder, folder);
     snprintf(to, sizeof to, "%s/%s.gguf", cli_folder, folder);
     const ae_convert_options options = {
-        .checkpoint = from, .output = to, .type = type, .producer = AE_CONVERT_PRODUCER_AUTO};
+        .checkpoint = from, .output = to, .type = type, .producer = AE_CONVERT_PRODUCER_AUTO,
+        .mtp = with_mtp};
     AE_TRY(ae_convert_open(&c, &options, error));
     const aerie_status status = ae_convert_run(c, error);
     const ae_convert_report r = ae_convert_reported(c);
@@ -634,6 +637,89 @@ static void mxfp4(void **state)
     add_more = NULL;
 }
 
+/* ---- Blocks that predict further ahead ------------------------------------------------------------ */
+
+static struct {
+    const char *block, *layer; /* what stands before the names of the block's own parts, of its layer's */
+    const char *const *own;    /* [6] eh_proj, two norms, the norm before the output, the output, the embedding */
+    const char *leave;         /* of own; NULL: none */
+    const char *head_key;      /* of the output's values: the embedding's repeat it */
+} ahead;
+
+static void add_ahead(st_make *m)
+{
+    static const struct {
+        const char *name;
+        uint64_t rows, columns;
+    } layer[] = {{"input_layernorm.weight", 0, 32},     {"post_attention_layernorm.weight", 0, 32},
+                 {"self_attn.q_proj.weight", 32, 32},   {"self_attn.k_proj.weight", 16, 32},
+                 {"self_attn.v_proj.weight", 16, 32},   {"self_attn.o_proj.weight", 32, 32},
+                 {"mlp.gate_proj.weight", 64, 32},      {"mlp.up_proj.weight", 64, 32}, {"mlp.down_proj.weight", 32, 64}};
+    static const uint64_t rows[] = {32, 0, 0, 0, 264, 264}, columns[] = {64, 32, 32, 32, 32, 32};
+    char name[128];
+    for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
+        snprintf(name, sizeof name, "%s%s", ahead.layer, layer[i].name);
+        st_make_floats(m, name, layer[i].name, layer[i].rows, layer[i].columns);
+    }
+    for (size_t i = 0; i < 6; i++) {
+        snprintf(name, sizeof name, "%s%s.weight", ahead.block, ahead.own[i]);
+        if (ahead.leave && strcmp(ahead.leave, ahead.own[i]) == 0) continue;
+        st_make_floats(m, name, i == 4 ? ahead.head_key : i == 5 ? "embed_tokens.weight" : ahead.own[i], rows[i], columns[i]);
+    }
+}
+
+static aerie_status convert_ahead(bool mtp, aerie_error *error)
+{
+    aerie_model *model;
+    add_more = add_ahead;
+    with_mtp = mtp;
+    write_model("ahead", "LlamaForCausalLM", ",\"num_nextn_predict_layers\":1", 0, NULL, NULL);
+    write_tokenizer("ahead", qwen2_words);
+    const aerie_status status = convert_model("ahead", &model, error);
+    if (status == AERIE_OK) aerie_model_free(model);
+    add_more = NULL;
+    with_mtp = false;
+    return status;
+}
+
+static void further_ahead(void **state)
+{
+    static const char *const own[][6] = {
+        {"eh_proj", "enorm", "hnorm", "shared_head.norm", "shared_head.head", "embed_tokens"},
+        {"fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", "shared_head.head", "embed_tokens"}};
+    static const char *const blocks[] = {"model.layers.1.", "mtp."}, *const layers[] = {"model.layers.1.", "mtp.layers.0."};
+    aerie_error error = {0};
+    uint32_t n;
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        ahead.block = blocks[i], ahead.layer = layers[i], ahead.own = own[i], ahead.leave = NULL;
+        ahead.head_key = "another";
+        if (convert_ahead(true, &error) != AERIE_OK) fail_msg("%s: %s", blocks[i], error.text);
+        ae_gguf *file = open_file("ahead.gguf");
+        assert_true(ae_gguf_get_u32(file, "llama.block_count", true, &n, &error) == AERIE_OK && n == 2);
+        assert_true(ae_gguf_get_u32(file, "llama.nextn_predict_layers", true, &n, &error) == AERIE_OK && n == 1);
+        assert_true(value_at(file, "blk.1.nextn.eh_proj.weight", 99) == st_value(own[i][0], 99));
+        assert_true(value_at(file, "blk.1.nextn.hnorm.weight", 9) == st_value(own[i][2], 9));
+        assert_true(value_at(file, "blk.1.nextn.shared_head_head.weight", 9) == st_value("another", 9));
+        assert_true(value_at(file, "blk.1.attn_q.weight", 32 * 9 + 5) == st_value("self_attn.q_proj.weight", 32 * 12 + 5));
+        assert_null(ae_gguf_tensor_find(file, "blk.1.nextn.embed_tokens.weight")); /* it is the model's */
+        ae_gguf_close(file);
+        ahead.head_key = "embed_tokens.weight"; /* so is the output's, which the model ties */
+        if (convert_ahead(true, &error) != AERIE_OK) fail_msg("%s: %s", blocks[i], error.text);
+        file = open_file("ahead.gguf");
+        assert_null(ae_gguf_tensor_find(file, "blk.1.nextn.shared_head_head.weight"));
+        ae_gguf_close(file);
+        if (convert_ahead(false, &error) != AERIE_OK) fail_msg("%s: %s", blocks[i], error.text); /* no other program reads it */
+        file = open_file("ahead.gguf");
+        assert_true(ae_gguf_get_u32(file, "llama.block_count", true, &n, &error) == AERIE_OK && n == 1);
+        assert_null(ae_gguf_tensor_find(file, "blk.1.attn_q.weight"));
+        ae_gguf_close(file);
+        ahead.leave = own[i][1];
+        assert_int_not_equal(convert_ahead(true, &error), AERIE_OK);
+        if (!strstr(error.text, "enorm.weight is missing")) fail_msg("%s", error.text);
+    }
+}
+
 /* A field of protocol buffers that holds bytes. */
 static void add_field(ae_buf *out, int number, const void *bytes, size_t n)
 {
@@ -721,6 +807,7 @@ int main(void)
         cmocka_unit_test(other_models),
         cmocka_unit_test(float8),
         cmocka_unit_test(mxfp4),
+        cmocka_unit_test(further_ahead),
         cmocka_unit_test(by_callback),
         cmocka_unit_test(leaves_nothing),
         cmocka_unit_test(encoder),
