@@ -251,7 +251,8 @@ static int print_model_json(const ae_convert_options *c, const ae_convert_report
     return app_print_json(json_pack(
         "{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "file",
         app_json_text(c->checkpoint, strlen(c->checkpoint)), "output", app_json_text(c->output, strlen(c->output)), "kind",
-        m->class, "architecture", m->arch, "n_layers", (json_int_t)m->n_layers, "n_mtp", (json_int_t)m->n_ahead, "n_embd", (json_int_t)m->n_embd, "n_heads",
+        m->class, "architecture", m->arch, "n_layers", (json_int_t)m->n_layers, "n_mtp", (json_int_t)m->n_ahead, "n_embd",
+        (json_int_t)m->n_embd, "n_heads",
         (json_int_t)m->n_heads, "n_kv_heads", (json_int_t)m->n_kv_heads, "head_dim", (json_int_t)m->head_dim, "n_experts",
         (json_int_t)m->n_experts, "n_ctx", (json_int_t)m->n_ctx, "n_vocab", (json_int_t)m->n_vocab, "n_tensors",
         (json_int_t)r->n_tensors, "bytes", (json_int_t)r->bytes, "type", ae_type_name(r->type)));

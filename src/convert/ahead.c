@@ -1,7 +1,7 @@
 /* ahead.c - the blocks of a model that predict tokens further ahead (MTP), to the nextn tensors of docs/heads.md.
  *
- * Two ways to save them are known. As layers after the last one, with eh_proj and its norms (DeepSeek-V3, GLM-4.5 and later); as
- * mtp.*, one block (Qwen3-Next, Qwen3.5). An embedding or output that repeats the model's is not written again.
+ * Two ways to save them are known. As layers after the last one, with eh_proj and its norms (DeepSeek-V3, GLM-4.5 and
+ * later); as mtp.*, one block (Qwen3-Next, Qwen3.5). An embedding or output that repeats the model's is not written again.
  */
 #include <stdio.h>
 #include <string.h>
@@ -53,8 +53,8 @@ void ae_convert_count_ahead(ae_convert *c)
     c->model.n_ahead = n;
     if (!n || c->options.mtp || c->arch->flags & AE_ARCH_AHEAD) return;
     ae_log_say(&c->options.log, AERIE_LOG_INFO,
-               "%s: the blocks that predict further ahead are left out, because llama.cpp loads no files of architecture %s with "
-               "them; --mtp writes them",
+               "%s: the blocks that predict further ahead are left out, because llama.cpp loads no files of architecture %s "
+               "with them; --mtp writes them",
                c->path, c->arch->arch);
     c->model.n_ahead = 0;
 }
