@@ -163,16 +163,30 @@ static int list_ways(study *s, bench_spec *b)
 
 /* ---- Figures in the file -------------------------------------------------------------------------------------- */
 
+static uint32_t add_text(uint32_t hash, const char *text)
+{
+    for (; text && *text; text++) hash = (hash ^ (uint8_t)*text) * 16777619u;
+    return (hash ^ '|') * 16777619u;
+}
+
+static uint32_t add_texts(uint32_t hash, const app_texts *texts)
+{
+    for (size_t i = 0; i < texts->n; i++) hash = add_text(hash, texts->items[i]);
+    return add_text(hash, "");
+}
+
 /* What figures depend on beside the type, as one number: types that were measured otherwise are not taken over. */
 static uint32_t settings_of(const app_options *o)
 {
-    char text[4096];
+    char numbers[256];
+    const char *const texts[] = {o->model, o->draft_model, o->steep, o->prompts_file, app_cpu_level(), numbers};
+    const app_texts *const lists[] = {&o->prompts, &o->prompt_paths, &o->hier.files};
     uint32_t hash = 2166136261u;
-    const int n = snprintf(text, sizeof text, "%s|%s|%s|%s|%d|%u|%u|%u|%d|%s|%s", o->model,
-                           o->draft_model ? o->draft_model : "", o->steep ? o->steep : "", app_cpu_level(), (int)o->n_predict,
-                           (unsigned)o->n_repetitions, (unsigned)o->n_threads, (unsigned)o->n_per_group, (int)o->quick,
-                           o->hier.files.n ? o->hier.files.items[0] : "", o->prompt_paths.n ? o->prompt_paths.items[0] : "");
-    for (int i = 0; i < n && (size_t)i < sizeof text - 1; i++) hash = (hash ^ (uint8_t)text[i]) * 16777619u;
+    snprintf(numbers, sizeof numbers, "%d %u %u %u %d %g %" PRIu64, (int)o->n_predict, (unsigned)o->n_repetitions,
+             (unsigned)o->n_threads, (unsigned)o->n_per_group, (int)o->quick, (double)o->sampling.temperature,
+             o->sampling.seed);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) hash = add_text(hash, texts[i]);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) hash = add_texts(hash, lists[i]);
     return hash;
 }
 
