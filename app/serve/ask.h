@@ -53,7 +53,7 @@ typedef struct serve_ask {
 bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error);
 /* Loads the model that "model" names. The caller has a place of server->work, which others have while it is loaded. */
 bool serve_ask_model(serve_ask *ask, serve_error *error);
-/* The fields of OpenAI's and llama.cpp's requests, and what they mean together. */
+/* The fields of OpenAI's and llama.cpp's requests, and what they mean together; without a model those that need none. */
 bool serve_ask_fields(serve_ask *ask, serve_error *error);
 /* One field by the name that it has elsewhere: as if "name" had been given. false: not of its type, or out of range. */
 bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, const char *as, serve_error *error);
@@ -64,6 +64,8 @@ void serve_ask_free(serve_ask *ask);
 
 /* lora.c: the field "lora". */
 bool serve_ask_lora(serve_ask *ask, serve_error *error);
+/* Reads "tools" and "tool_choice". */
+bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error);
 /* Adds a stop string, or a list of them. */
 bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* Restricts the answer to a JSON schema; value NULL: any object. */

@@ -59,6 +59,7 @@ bool serve_lora_open(serve_model *m)
 bool serve_ask_lora(serve_ask *ask, serve_error *error)
 {
     serve_model *m = ask->model;
+    if (!m) return true;
     const size_t n = m->models.n_adapters;
     const json_t *list = NULL;
     float *scales = calloc(n + 1, sizeof *scales);

@@ -142,9 +142,11 @@ static json_t *convert_tools(const json_t *tools, serve_error *error)
             serve_fail(error, 400, "tools", "tools[%zu]: tools of type '%.60s' are not supported by this server", i, type);
         else if (!json_is_string(name) || !json_is_object(schema))
             serve_fail(error, 400, "tools", "tools[%zu] needs 'name' and 'input_schema'", i);
+        else if (about && !json_is_string(about))
+            serve_fail(error, 400, "tools", "tools[%zu]: 'description' must be a string", i);
         else if (json_array_append_new(out, json_pack("{s:s, s:{s:O, s:O, s:O?}}", "type", "function", "function", "name", name,
                                                       "parameters", (json_t *)schema, "description",
-                                                      json_is_string(about) ? about : NULL)))
+                                                      about)))
             serve_fail_memory(error);
     }
     if (!error->status && out) return out;

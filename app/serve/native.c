@@ -147,7 +147,10 @@ static bool put_extra(serve_ask *ask, json_t *prompt, const json_t *extra, serve
         return false;
     for (size_t i = 0; i < json_array_size(extra); i++) {
         const json_t *chunk = json_array_get(extra, i), *text = json_object_get(chunk, "text");
-        const char *name = json_string_value(json_object_get(chunk, "filename"));
+        const json_t *given = json_object_get(chunk, "filename");
+        const char *name = json_string_value(given);
+        if (given && !json_is_null(given) && !name)
+            return serve_fail(error, 400, "input_extra", "input_extra[%zu]: 'filename' must be a string", i);
         if (!json_is_string(text)) return serve_fail(error, 400, "input_extra", "input_extra[%zu] has no 'text'", i);
         if (named &&
             (!put_special(ask, prompt, AERIE_SPECIAL_FIM_SEP) || !put_string(ask, prompt, name ? name : "file", error)))

@@ -333,15 +333,14 @@ static void load_only(serve_call *call, bool chat, bool lets_go)
     serve_ask ask = {0};
     serve_error error = {0};
     json_t *json = NULL;
-    const char *name = NULL;
     serve_models *models = call->server->models;
     sem_wait(&call->server->work);
-    bool ok = serve_ask_read(&ask, call, &error) && serve_ollama_keep(ask.body, &ask.keep, &error) &&
-              serve_get_text(ask.body, "model", &name, &error);
-    if (ok && !name) ok = serve_fail(&error, 400, "model", "'model' must be a string");
+    bool ok = serve_ask_read(&ask, call, &error) && (chat ? convert_chat(&ask, &error) : convert_generate(&ask, &error));
+    const char *name = ok ? json_string_value(json_object_get(ask.body, "model")) : NULL;
     serve_model *m = ok && lets_go ? serve_models_find(models, name) : NULL;
     if (m && serve_model_use(models, m)) ask.model = m; /* what ask.keep says is done when it is given back */
     else if (ok && !m) ok = serve_ask_model(&ask, &error);
+    ok = ok && serve_ask_fields(&ask, &error) && serve_ask_tools(&ask, ask.body, &error); /* wrong ones are refused too */
     if (ok) json = loaded(name, chat, lets_go);
     serve_text_end(&ask, call, json, &error);
 }

@@ -253,7 +253,7 @@ static bool read_choice(serve_ask *ask, const json_t *object, bool *none, serve_
     return serve_fail(error, 400, "tool_choice", "'tool_choice' is none, auto, required or an object that names a function");
 }
 
-static bool read_tools(serve_ask *ask, const json_t *object, serve_error *error)
+bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error)
 {
     const json_t *tools = NULL, *old = json_object_get(object, "functions");
     bool none;
@@ -383,7 +383,7 @@ static bool render_either(serve_ask *ask, const json_t *messages, const json_t *
 
 bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, serve_error *error)
 {
-    return read_tools(ask, object, error) && render_either(ask, messages, object, text, n, true, error);
+    return serve_ask_tools(ask, object, error) && render_either(ask, messages, object, text, n, true, error);
 }
 
 /* tool_choice: the answer begins with a call, and a grammar makes it a whole one. */
@@ -421,7 +421,7 @@ bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object
     size_t n_marks = 0;
     const app_format *format = &ask->model->models.format;
     const char *const *marks = app_format_stops(format, &n_marks);
-    if (!read_tools(ask, object, error)) return false;
+    if (!serve_ask_tools(ask, object, error)) return false;
     if (!render_either(ask, messages, object, &ask->prompt, &ask->n_prompt, false, error)) return false;
     if (!ask->n_tokens) return serve_fail(error, 400, "messages", "the conversation has no tokens");
     for (size_t i = 0; i < n_marks; i++) {

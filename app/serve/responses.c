@@ -94,7 +94,7 @@ static bool convert_format(json_t *out, const json_t *body, serve_error *error)
     if (!serve_get_object(body, "text", &text, error)) return false;
     if (!text || !serve_get_object(text, "format", &format, error) || !format) return !error->status;
     json_t *type = json_object_get(format, "type"), *schema = json_object_get(format, "schema");
-    if (!type) return serve_fail(error, 400, "text", "'text.format' needs a 'type'");
+    if (!json_is_string(type)) return serve_fail(error, 400, "text", "'text.format' needs a 'type', a string");
     json_t *as =
         schema ? json_pack("{s:O, s:{s:O}}", "type", type, "json_schema", "schema", schema) : json_pack("{s:O}", "type", type);
     return json_object_set_new(out, "response_format", as) == 0 || serve_fail_memory(error);

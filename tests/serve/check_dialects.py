@@ -204,6 +204,12 @@ class Dialects(unittest.TestCase):
         for wrong in ("", "m", "5x", "1h30", "5 m", [1], True):
             self.post("/api/chat", {**body, "keep_alive": wrong}, 400)
             self.post("/api/generate", {"model": "m", "keep_alive": wrong}, 400)
+        for wrong in ({"options": {"top_p": 2}}, {"format": "xml"}, {"tools": [{"type": "x"}]}):  # without a prompt, too
+            for keep in ({}, {"keep_alive": 0}):
+                self.post("/api/chat", {"model": "m", **wrong, **keep}, 400)
+        tool = {"name": "f", "input_schema": {}, "description": 3}
+        self.post("/v1/messages", {"max_tokens": 1, "messages": [{"role": "user", "content": "x"}], "tools": [tool]}, 400)
+        self.post("/v1/responses", {"input": "x", "text": {"format": {"type": None}}}, 400)
 
 
 class Tags(unittest.TestCase):
