@@ -138,15 +138,17 @@ static json_t *convert_tools(const json_t *tools, serve_error *error)
         const json_t *tool = json_array_get(tools, i), *schema = json_object_get(tool, "input_schema");
         const char *type = json_string_value(json_object_get(tool, "type"));
         json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description");
-        if (type && strcmp(type, "custom"))
-            serve_fail(error, 400, "tools", "tools[%zu]: tools of type '%.60s' are not supported by this server", i, type);
+        const json_t *kind = json_object_get(tool, "type");
+        if (kind && !json_is_null(kind) && (!type || strcmp(type, "custom")))
+            serve_fail(error, 400, "tools", "tools[%zu]: tools of type '%.60s' are not supported by this server", i,
+                       type ? type : "");
         else if (!json_is_string(name) || !json_is_object(schema))
             serve_fail(error, 400, "tools", "tools[%zu] needs 'name' and 'input_schema'", i);
-        else if (about && !json_is_string(about))
+        else if (about && !json_is_null(about) && !json_is_string(about))
             serve_fail(error, 400, "tools", "tools[%zu]: 'description' must be a string", i);
         else if (json_array_append_new(out, json_pack("{s:s, s:{s:O, s:O, s:O?}}", "type", "function", "function", "name", name,
                                                       "parameters", (json_t *)schema, "description",
-                                                      about)))
+                                                      json_is_string(about) ? about : NULL)))
             serve_fail_memory(error);
     }
     if (!error->status && out) return out;

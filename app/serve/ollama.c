@@ -43,6 +43,8 @@ static bool convert_options(json_t *out, const json_t *body, serve_error *error)
         ok = !v || json_object_set(out, same[i], v) == 0;
     }
     json_t *n = json_object_get(options, "num_predict");
+    if (ok && json_is_integer(n) && json_integer_value(n) < -INT32_MAX)
+        return serve_fail(error, 400, "num_predict", "'num_predict' is out of range");
     if (ok && n && !(json_is_integer(n) && json_integer_value(n) <= 0)) ok = json_object_set(out, "max_tokens", n) == 0;
     return ok || serve_fail_memory(error);
 }

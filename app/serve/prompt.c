@@ -221,15 +221,43 @@ static json_t *tidy_messages(const json_t *messages, bool open, serve_error *err
 
 /* ---- Tools -------------------------------------------------------------------------------------------------------- */
 
+/* Absent and null are fine. */
+static bool is_one_of(const json_t *object, const char *field, bool fits(const json_t *))
+{
+    const json_t *v = json_object_get(object, field);
+    return !v || json_is_null(v) || fits(v);
+}
+
+static bool is_text(const json_t *v)
+{
+    return json_is_string(v);
+}
+
+static bool is_object(const json_t *v)
+{
+    return json_is_object(v);
+}
+
+static bool is_bool(const json_t *v)
+{
+    return json_is_boolean(v);
+}
+
 static bool check_tools(const json_t *tools, serve_error *error)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i), *function = json_object_get(tool, "function");
         const char *type = json_string_value(json_object_get(tool, "type"));
-        if (!json_is_object(tool) || (type && strcmp(type, "function")))
+        if (!json_is_object(tool) || !is_one_of(tool, "type", is_text) || (type && strcmp(type, "function")))
             return serve_fail(error, 400, "tools", "tools[%zu]: only tools of type function are supported", i);
         if (!json_is_string(json_object_get(function, "name")))
             return serve_fail(error, 400, "tools", "tools[%zu]: the function has no 'name'", i);
+        if (!is_one_of(function, "description", is_text))
+            return serve_fail(error, 400, "tools", "tools[%zu]: 'description' must be a string", i);
+        if (!is_one_of(function, "parameters", is_object))
+            return serve_fail(error, 400, "tools", "tools[%zu]: 'parameters' must be an object", i);
+        if (!is_one_of(function, "strict", is_bool))
+            return serve_fail(error, 400, "tools", "tools[%zu]: 'strict' must be true or false", i);
     }
     return true;
 }
