@@ -70,6 +70,8 @@ static bool convert_common(json_t *out, const json_t *body, serve_error *error)
     }
     if (ok && json_is_boolean(think)) ok = !json_object_set(out, "enable_thinking", think);
     else if (ok && json_is_string(think)) ok = !json_object_set(out, "reasoning_effort", think);
+    else if (ok && think && !json_is_null(think))
+        return serve_fail(error, 400, "think", "'think' is true, false, or how much: \"low\", \"medium\", \"high\"");
     return ok ? convert_options(out, body, error) : serve_fail_memory(error);
 }
 
@@ -107,7 +109,9 @@ bool serve_ollama_keep(const json_t *body, double *seconds, serve_error *error)
     *seconds = NAN;
     if (!given || json_is_null(given)) return true;
     if (json_is_number(given)) *seconds = json_number_value(given);
-    else if (!json_is_string(given) || !read_duration(json_string_value(given), seconds))
+    const bool ok = json_is_number(given) ? fabs(*seconds) <= 1e9
+                                          : json_is_string(given) && read_duration(json_string_value(given), seconds);
+    if (!ok)
         return serve_fail(error, 400, "keep_alive",
                           "'keep_alive' is a number of seconds or a time such as \"5m\" or \"1h30m\"");
     return true;

@@ -59,7 +59,7 @@ static json_t *convert_input(const json_t *body, serve_error *error)
         ok = json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", instructions)) == 0;
     if (ok && json_is_string(input))
         ok = json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "user", "content", input)) == 0;
-    else if (ok && !json_is_array(input)) ok = serve_fail(error, 400, "input", "'input' must be a string or a list of items");
+    else if (ok && !json_array_size(input)) ok = serve_fail(error, 400, "input", "'input' must be a string or a list of items");
     for (size_t i = 0; ok && i < json_array_size(input); i++) ok = add_item(messages, json_array_get(input, i), i, error);
     if (ok) return messages;
     json_decref(messages);
