@@ -54,7 +54,7 @@ void app_options_default(app_options *options)
                   .sleep_idle = -1},
     };
     options->rope.freq_base = options->rope.factor = 0; /* as llama.cpp has "the file's" */
-    options->session.max_pause = 200;
+    options->session.max_pause = 100;
     options->n_maxes = (app_numbers){{options->session.spec.n_max}, 1};
     options->trees = (app_numbers){{options->session.spec.tree}, 1};
 }
