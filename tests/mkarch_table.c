@@ -308,6 +308,19 @@ const mkarch_spec mkarch_specs[] = {
      "* attn_q_a w 64 40\n* attn_q_a_norm n 40\n* attn_q_b w 40 160\n* attn_kv_a_mqa w 64 64\n"
      "* attn_kv_a_norm n 48\n* attn_k_b w 24 48 4\n* attn_v_b w 48 32 4\n* attn_output w 128 64\n" DEEPSEEK2_MOE
      "m exp_probs_b.bias b 8\n"},
+    {"glm4.7-flash-mtp", "deepseek2", "dmmM",
+     ROWS(64, 96) RMS
+     "u attention.head_count 4\nu attention.head_count_kv 1\nu attention.q_lora_rank 40\n"
+     "u attention.kv_lora_rank 48\nu attention.key_length 64\nu attention.value_length 48\n"
+     "u attention.key_length_mla 40\nu attention.value_length_mla 32\n" ROPE(16, 1000000) EXPERTS(
+         8, 3,
+         32) "u expert_shared_count 1\nu leading_dense_block_count 1\nf expert_weights_scale 1.8\nb expert_weights_norm 1\n"
+             "u expert_gating_func 2\nu expert_group_count 1\nu expert_group_used_count 1\nu nextn_predict_layers 1\n",
+     EMBED OUTPUT PRE_NORMS
+     "* attn_q_a w 64 40\n* attn_q_a_norm n 40\n* attn_q_b w 40 160\n* attn_kv_a_mqa w 64 64\n"
+     "* attn_kv_a_norm n 48\n* attn_k_b w 24 48 4\n* attn_v_b w 48 32 4\n* attn_output w 128 64\n" FFN("d", 96)
+         ROUTER("mM", 8) STACK("mM", 8, 32) SHARED("mM", 32) "mM exp_probs_b.bias b 8\n"
+             NEXTN("M") "M nextn.shared_head_norm n 64\n"},
     {"deepseek2-fused", "deepseek2", "dmmm",
      ROWS(64, 96) RMS HEADS(4, 4, 48) "u attention.q_lora_rank 40\nu attention.kv_lora_rank 64\n" ROPE(16, 10000)
          YARN(8, 64) "f rope.scaling.yarn_log_multiplier 0.0707\n" EXPERTS(
@@ -348,6 +361,11 @@ const mkarch_spec mkarch_specs[] = {
      ROWS(64, 96) RMS HEADS(4, 2, 32) ROPE(8, 10000) "u full_attention_interval 3\n" SSM(4, 512, 128, 4, 2)
          EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\n",
      EMBED OUTPUT QWEN35_NORMS QWEN35_ATTENTION("a") DELTA("l", 1024, 512, 128) "l ssm_ba w 64 8\n" QWEN35_MOE("*")},
+    {"qwen3next-mtp", "qwen3next", "llallaM",
+     ROWS(64, 96) RMS HEADS(4, 2, 32) ROPE(8, 10000) "u full_attention_interval 3\nu nextn_predict_layers 1\n"
+         SSM(4, 128, 32, 4, 2) EXPERTS(8, 3, 32) "u expert_shared_feed_forward_length 48\n",
+     EMBED OUTPUT QWEN35_NORMS QWEN35_ATTENTION("aM") DELTA("l", 256, 128, 32) "l ssm_ba w 64 8\n" QWEN35_MOE("*")
+         NEXTN("M") "M nextn.shared_head_norm n 64\n"},
     {"granitehybrid", "granitehybrid", "mamam",
      ROWS(64, 96) RMS "u attention.head_count 4\nI attention.head_count_kv 0 2 0 2 0\n" ROPE(16, 10000) GRANITE_SCALARS
      "b rope.scaling.finetuned 0\n" SSM(4, 128, 16, 8, 2),

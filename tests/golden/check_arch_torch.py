@@ -24,6 +24,8 @@ except ImportError as missing:
     print(f"skip: {missing}")
     sys.exit(77)
 
+from make_arch_vectors import fnv1a, text
+
 MAX_ERROR = 1e-4
 
 
@@ -662,7 +664,7 @@ def torch_logits(f, tokens):
         logits = model(tokens, use_cache=False).logits[0].double().numpy()
         if not block:
             return logits, None
-        layer = max(i for i in range(f.n_layers) if f"blk.{i}.attn_q.weight" in f.tensors)
+        layer = max(i for i in range(f.n_layers) if f"blk.{i}.attn_output.weight" in f.tensors)
         hidden = model.model(tokens, use_cache=False).last_hidden_state
         return logits, mtp_logits(model, tokens, hidden, block, layer)[0].double().numpy()
 
@@ -688,7 +690,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--mkarch", default="build/tests/mkarch")
     parser.add_argument("--golden", default="tests/golden/arch")
-    parser.add_argument("--write-nextn", action="store_true", help="write NAME.nextn.bin first: for those llama.cpp cannot run")
+    parser.add_argument("--write-nextn", action="store_true",
+                        help="write NAME.nextn.bin first, and NAME.bin if there is none: for those llama.cpp cannot run")
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
     listed = subprocess.run([args.mkarch, "--list"], check=True, capture_output=True, text=True).stdout.split()
@@ -698,13 +701,22 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.gguf")
             subprocess.run([args.mkarch, "--decoded", name, path], check=True)
-            tokens, golden, model_hash = read_golden(os.path.join(args.golden, name + ".bin"))
+            trunk = os.path.join(args.golden, name + ".bin")
+            write_trunk = args.write_nextn and not os.path.exists(trunk)
+            if write_trunk:
+                with open(path, "rb") as f:
+                    tokens, golden, model_hash = np.array(text(), np.int32), None, fnv1a(f.read())
+            else:
+                tokens, golden, model_hash = read_golden(trunk)
             try:
                 logits, ahead = torch_logits(File(path), tokens)
             except Exception as wrong:  # one that fails says so and the others go on
                 print(f"{name}: {wrong}")
                 failed += 1
                 continue
+        if write_trunk:
+            write_golden(trunk, tokens, logits, model_hash)
+            golden = read_golden(trunk)[1]
         failed += not report(name, logits, golden)
         if ahead is None:
             continue

@@ -247,7 +247,7 @@ static void run_block(const char *path, const int32_t *tokens, float logits[ROWS
 
 static void test_mtp_logits(void **state)
 {
-    static const char *const names[] = {"qwen35-mtp", "qwen35moe", "glm4moe"};
+    static const char *const names[] = {"qwen35-mtp", "qwen35moe", "glm4moe", "qwen3next-mtp", "glm4.7-flash-mtp"};
     static golden text, ahead;
     static float logits[ROWS][MKARCH_VOCAB];
     (void)state;
