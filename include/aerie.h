@@ -526,7 +526,7 @@ AERIE_API aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const 
 AERIE_API void aerie_drafter_head_free(aerie_drafter_head *head);
 
 typedef struct aerie_drafter_head_info {
-    const char *name, *kind; /* lent; kind: "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP" */
+    const char *name, *kind; /* lent; kind: "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant" */
     aerie_spec_type type;    /* the speculation that it serves */
     uint64_t n_params, weight_bytes;
     uint32_t n_embd, n_draft; /* width; tokens that it can draft */

@@ -134,7 +134,8 @@ static aerie_spec_type type_of(const ae_dhead *head)
     switch (head->hparams.kind) {
     case AE_DHEAD_EAGLE: return AERIE_SPEC_EAGLE;
     case AE_DHEAD_EAGLE3: return AERIE_SPEC_EAGLE3;
-    case AE_DHEAD_MTP: return AERIE_SPEC_MTP;
+    case AE_DHEAD_MTP:
+    case AE_DHEAD_ASSISTANT: return AERIE_SPEC_MTP;
     default: return AERIE_SPEC_MEDUSA;
     }
 }

@@ -25,7 +25,8 @@ static const mkarch_spec *find(const mkarch_spec *specs, size_t n, const char *n
 
 const mkarch_spec *mkarch_find(const char *name)
 {
-    return find(mkarch_specs, mkarch_n_specs, name);
+    const mkarch_spec *model = find(mkarch_specs, mkarch_n_specs, name);
+    return model ? model : find(mkarch_drafters, mkarch_n_drafters, name);
 }
 
 const mkarch_spec *mkarch_find_shape(const char *name)

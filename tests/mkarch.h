@@ -41,7 +41,11 @@ typedef struct mkarch_spec {
 extern const mkarch_spec mkarch_specs[]; /* [mkarch_n_specs] */
 extern const size_t mkarch_n_specs;
 
-const mkarch_spec *mkarch_find(const char *name); /* NULL if unknown */
+/* Drafters that are no heads of one layer: NAME.assistant is made for the model NAME. */
+extern const mkarch_spec mkarch_drafters[]; /* [mkarch_n_drafters] */
+extern const size_t mkarch_n_drafters;
+
+const mkarch_spec *mkarch_find(const char *name); /* among both; NULL if unknown */
 
 extern const mkarch_spec mkarch_shapes[]; /* [mkarch_n_shapes] */
 extern const size_t mkarch_n_shapes;

@@ -426,3 +426,20 @@ const mkarch_spec mkarch_specs[] = {
      ENCODER_EMBED("2") "* attn_qkv w 64 192\n* attn_output w 64 64\n" ENCODER_NORMS FFN("*", 96)},
 };
 const size_t mkarch_n_specs = sizeof mkarch_specs / sizeof mkarch_specs[0];
+
+/* For what gemma4 keeps, keys and values of two heads of 32 with a window and of 64 without, and gemma4-31b, of one without. */
+#define ASSISTANT(pattern)                                                                                                     \
+    ROWS(48, 80) GEMMA4_KEYS "u embedding_length_out 64\nu nextn_predict_layers 3\nu attention.head_count 4\n"                 \
+    "B attention.sliding_window_pattern " pattern "\n"
+#define ASSISTANT_TENSORS                                                                                                      \
+    "- token_embd e0.3 48 264\n- output_norm n 48\n- rope_freqs F 32\n- nextn.pre_projection w 128 48\n"                     \
+    "- nextn.post_projection w 48 64\n* attn_norm n 48\n* ffn_norm n 48\n* post_attention_norm n 48\n* post_ffw_norm n 48\n"  \
+    "s attn_q w 48 128\ns attn_output w 128 48\ns attn_q_norm n0.6 32\nf attn_q w 48 256\nf attn_output w 256 48\n"           \
+    "f attn_q_norm n0.5 64\n* ffn_gate w 48 80\n* ffn_up w 48 80\n* ffn_down w2 80 48\n* layer_output_scale o 1\n"
+
+const mkarch_spec mkarch_drafters[] = {
+    {"gemma4.assistant", "gemma4-assistant", "ssf", ASSISTANT("1 1 0") "u attention.head_count_kv 2\n", ASSISTANT_TENSORS},
+    {"gemma4-31b.assistant", "gemma4-assistant", "sff", ASSISTANT("1 0 0") "I attention.head_count_kv 2 1 1\n",
+     ASSISTANT_TENSORS},
+};
+const size_t mkarch_n_drafters = sizeof mkarch_drafters / sizeof mkarch_drafters[0];

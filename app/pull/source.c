@@ -326,7 +326,8 @@ static const char *drafter_suffix(const char *path)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
-    return has_word(name, "eagle3") || has_word(name, "eagle-3") ? "-eagle3.gguf" : has_word(name, "mtp") ? "-mtp.gguf" : NULL;
+    if (has_word(name, "eagle3") || has_word(name, "eagle-3")) return "-eagle3.gguf";
+    return has_word(name, "mtp") || has_word(name, "it-assistant") ? "-mtp.gguf" : NULL; /* gemma-4-...-it-assistant */
 }
 
 /* A model that can be asked for by its quantization: not a part but the first, nor an image encoder, nor a drafter. */

@@ -323,7 +323,8 @@ aerie_status ae_convert_head_plan(ae_convert *c)
         AE_TRY(plan_layer(c));
         break;
     case AE_DHEAD_MEDUSA: AE_TRY(plan_medusa(c)); break;
-    case AE_DHEAD_MTP: break; /* these come as parts of models */
+    case AE_DHEAD_MTP:
+    case AE_DHEAD_ASSISTANT: break; /* these come as models, or as parts of them */
     }
     if (h->kind != AE_DHEAD_MEDUSA) {
         AE_TRY(plan_embedding(c));

@@ -102,6 +102,9 @@ static const ae_arch archs[] = {
     {.name = "eagle", .drafter = true},
     {.name = "eagle3", .drafter = true},
     {.name = "medusa", .drafter = true},
+    {.name = "gemma4-assistant", .drafter = true, .assistant = true, .rope_neox = true, .norms = AE_NORMS_PRE_POST,
+     .activation = AE_ACTIVATION_GELU, .qk_norm = AE_QK_NORM_HEAD, .attn_scale = 1.0f, .window_period = 6,
+     .window_rope = AE_ROTATION_PLAIN, .window_rope_base = 10000.0f, .window_heads = true, .layer_embedding = true},
 };
 
 const ae_arch *ae_arch_find(const char *name, size_t n)

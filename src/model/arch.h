@@ -48,6 +48,7 @@ typedef enum ae_arch_logit_scale {
 typedef struct ae_arch {
     const char *name; /* general.architecture and the prefix of its keys */
     bool drafter;     /* a head that drafts for another model; not runnable by itself */
+    bool assistant;   /* such a one of several layers, which have queries only: they read the other model's keys and values */
     bool encoder;     /* ae_hparams.encoder; with no_rope_period 1 it has a table of positions */
     ae_arch_norms norms;
     bool layer_norm;

@@ -282,7 +282,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
         s->qk_norm_last = a->qk_norm_last;
         s->v_norm = a->v_norm;
         s->out_gate = a->gated_output ? AE_OUT_GATE_ELEMENT : AE_OUT_GATE_NONE;
-        s->kv_from = (int)i;
+        s->kv_from = a->assistant ? AE_KV_OTHER : (int)i;
     }
     if (a->mla) AE_TRY(ae_bind_mla_hparams(b, h, layers));
     AE_TRY(read_windows(b, h, layers));
@@ -364,8 +364,10 @@ aerie_status ae_bind_n_layers(ae_binder *b, ae_hparams *h)
 {
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "block_count"), true, &h->n_layers, b->error));
     AE_TRY(ae_bind_range(b, "block_count", h->n_layers, 1, AE_MAX_LAYERS));
-    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "nextn_predict_layers"), false, &h->n_nextn, b->error));
-    AE_TRY(ae_bind_range(b, "nextn_predict_layers", h->n_nextn, 0, h->n_layers - 1));
+    if (!b->arch->assistant) { /* some say of themselves that all their layers are MTP blocks */
+        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "nextn_predict_layers"), false, &h->n_nextn, b->error));
+        AE_TRY(ae_bind_range(b, "nextn_predict_layers", h->n_nextn, 0, h->n_layers - 1));
+    }
     h->n_layers -= h->n_nextn;
     h->nextn_pre = b->arch->nextn_pre;
     return AERIE_OK;

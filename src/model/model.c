@@ -268,6 +268,24 @@ static aerie_status bind_nextn(ae_binder *b, ae_model *m)
     return bind_layers(b, m, h->n_layers);
 }
 
+/* An assistant's own embedding is its output head, unless it has one. */
+static aerie_status bind_assistant(ae_binder *b, ae_model *m)
+{
+    const ae_hparams *h = &m->hparams;
+    const ae_gguf_tensor *post = ae_gguf_tensor_find(b->gguf, "nextn.post_projection.weight");
+    uint32_t n = post && post->ne[1] <= AE_MAX_EMBD ? (uint32_t)post->ne[1] : 1;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "embedding_length_out"), false, &n, b->error));
+    AE_TRY(ae_bind_range(b, "embedding_length_out", n, 1, AE_MAX_EMBD));
+    AE_TRY(ae_bind(b, "nextn.pre_projection.weight", true, h->n_embd, 2 * n, &m->pre_projection));
+    AE_TRY(ae_bind(b, "nextn.post_projection.weight", true, n, h->n_embd, &m->post_projection));
+    AE_TRY(ae_bind(b, "token_embd.weight", true, h->n_vocab, h->n_embd, &m->embedding));
+    AE_TRY(ae_bind(b, "output_norm.weight", true, 0, h->n_embd, &m->out_norm));
+    AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
+    m->tied = !m->output;
+    if (m->tied) m->output = m->embedding;
+    return bind_layers(b, m, 0);
+}
+
 /* The number of a tensor's block, and what its name goes on with; -1: it belongs to none. */
 static int block_of(const ae_gguf_tensor *t, ae_gguf_string *part)
 {
@@ -372,7 +390,8 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     if (!b.arch)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is unknown; the known are: %s",
                        ae_gguf_path(m->gguf), (int)(arch.n < 64 ? arch.n : 64), arch.data, ae_model_known_archs());
-    if (b.arch->drafter)
+    const bool assistant = options->nextn && b.arch->assistant;
+    if (b.arch->drafter && !assistant)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: \"%s\" is a drafter's head, not a model of its own; give it with "
                        "-md", ae_gguf_path(m->gguf), b.arch->name);
     AE_TRY(ae_gguf_get_string(m->gguf, "general.name", false, &name, error));
@@ -384,13 +403,13 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     else AE_TRY(read_vocab(m, options->no_vocab, error));
     AE_TRY(ae_bind_n_layers(&b, &m->hparams));
     AE_TRY(check_trunk(&b, &m->hparams));
-    if (options->nextn) AE_TRY(check_nextn(&b, &m->hparams));
+    if (options->nextn && !assistant) AE_TRY(check_nextn(&b, &m->hparams));
     b.n_specs = m->hparams.n_layers + (options->nextn ? m->hparams.n_nextn : 0);
     m->layers = ae_arena_alloc(&m->arena, b.n_specs, sizeof *m->layers);
     if (!m->layers) return ae_fail_memory(error, "the layer table", b.n_specs * sizeof *m->layers);
     AE_TRY(ae_bind_model_hparams(&b, &m->hparams, options->rope, &m->arena, m->layers));
-    AE_TRY(options->nextn ? bind_nextn(&b, m) : bind_tensors(&b, m));
-    m->n_params = options->nextn ? count_nextn(m->gguf, m->hparams.n_layers) : ae_bind_n_params(m->gguf);
+    AE_TRY(assistant ? bind_assistant(&b, m) : options->nextn ? bind_nextn(&b, m) : bind_tensors(&b, m));
+    m->n_params = options->nextn && !assistant ? count_nextn(m->gguf, m->hparams.n_layers) : ae_bind_n_params(m->gguf);
     return AERIE_OK;
 }
 

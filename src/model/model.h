@@ -132,6 +132,7 @@ typedef enum ae_activation {
 } ae_activation;
 
 #define AE_NO_ROPE (-1)
+#define AE_KV_OTHER (-1) /* those of another model, for which this one drafts */
 
 /* A layer as data. The forward pass reads nothing else about an architecture but this and ae_hparams. */
 typedef struct ae_layer_spec {
@@ -147,7 +148,7 @@ typedef struct ae_layer_spec {
     bool v_norm;          /* of each head of the values, without weights */
     bool temperature;     /* q is multiplied by the temperature of its position */
     ae_out_gate out_gate;
-    int kv_from;          /* the layer whose keys and values it reads; its own index: it writes its own */
+    int kv_from;          /* the layer whose keys and values it reads; its own index: it writes its own; or AE_KV_OTHER */
     ae_ffn ffn;
     uint32_t n_ff;        /* of the dense block */
     ae_activation activation;
@@ -294,6 +295,9 @@ typedef struct ae_model {
     ae_tensor_ref cls_out, cls_out_b;       /* [1, n_embd], [1]; NULL: there is no head */
     ae_tensor_ref ple_embedding; /* [n_vocab, n_layers * n_embd_layer], or NULL */
     ae_tensor_ref ple_model_proj, ple_proj_norm; /* [n_layers * n_embd_layer, n_embd], [n_embd_layer] */
+    /* of an assistant, for a model of n_target_embd: x = pre(embedding(t) | f), f' = post(out_norm(y)); else NULL */
+    ae_tensor_ref pre_projection, post_projection; /* [n_embd, 2 n_target_embd], the embedding's half first, and [n_target_embd,
+                                                    * n_embd] */
     ae_layer *layers;         /* [n_layers]; with options.nextn [n_layers + n_nextn], of which only the last have weights */
     ae_nextn *nextn;          /* [n_nextn] with options.nextn, else NULL */
     uint64_t n_params;        /* elements of all tensors; with options.nextn of the MTP blocks' */
@@ -302,8 +306,8 @@ typedef struct ae_model {
 typedef struct ae_model_options {
     bool no_mmap; /* read keys and tensor list only: tensors have no data in memory */
     bool no_vocab; /* for sizes only: vocab is NULL */
-    bool nextn;    /* the MTP blocks instead of the trunk, whose tensors may be missing and whose weights are NULL; no
-                    * vocabulary */
+    bool nextn;    /* the MTP blocks instead of the trunk, whose tensors may be missing and whose weights are NULL; or an
+                    * assistant. No vocabulary */
     const aerie_rope *rope;       /* NULL: as the file says */
     const char *const *overrides; /* [n_overrides] as in ae_gguf_options */
     size_t n_overrides;

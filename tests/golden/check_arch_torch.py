@@ -610,6 +610,7 @@ CASES = {
                           layer_types=lambda f: windows(f, lambda i: i % 4 < 3)),
     "command-r": llama_like("CohereForCausalLM", "CohereConfig", layer_norm_eps=1e-5, logit_scale=lambda f: f["logit_scale"],
                             use_qk_norm=lambda f: f.n_layers >= 64),
+    "gemma4-assistant": lambda f: gemma4_assistant(f),
     "starcoder2": llama_like("Starcoder2ForCausalLM", "Starcoder2Config", norm_epsilon=1e-5, use_bias=True,
                              hidden_act="gelu_pytorch_tanh", layer={"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
                              "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}),
@@ -639,8 +640,8 @@ def mtp_logits(model, tokens, hidden, state, layer):
     return block(x, hidden[:, :-1], rotation, mask, positions, None) @ head.T
 
 
-def torch_logits(f, tokens):
-    """Of the trunk; of the MTP block, or None."""
+def build(f):
+    """The model of a file, and what its MTP block has."""
     cls, config, state = CASES[f.arch](f)
     config._attn_implementation = "eager"
     model = cls(config).float().eval()
@@ -659,6 +660,12 @@ def torch_logits(f, tokens):
     missing = [name for name in missing if "rotary" not in name]
     if missing or unexpected:
         raise KeyError(f"missing {missing[:6]}, unexpected {unexpected[:6]}")
+    return model, block
+
+
+def torch_logits(f, tokens):
+    """Of the trunk; of the MTP block, or None."""
+    model, block = build(f)
     tokens = torch.tensor(tokens[None].astype(np.int64))
     with torch.no_grad():
         logits = model(tokens, use_cache=False).logits[0].double().numpy()
@@ -667,6 +674,80 @@ def torch_logits(f, tokens):
         layer = max(i for i in range(f.n_layers) if f"blk.{i}.attn_output.weight" in f.tensors)
         hidden = model.model(tokens, use_cache=False).last_hidden_state
         return logits, mtp_logits(model, tokens, hidden, block, layer)[0].double().numpy()
+
+
+def sharing_modes(config):
+    """transformers 5.23 knows no model all of whose layers share, and stores nothing where none does."""
+    n_own = config.num_hidden_layers - config.num_kv_shared_layers
+    modes = [None] * n_own + ["reuse"] * config.num_kv_shared_layers
+    for kind in set(config.layer_types[:n_own]):
+        modes[max(i for i in range(n_own) if config.layer_types[i] == kind)] = "store"
+    return modes
+
+
+def gemma4_assistant(f):
+    f.n_layers = f["block_count"]
+    swa, kv = f["attention.sliding_window_pattern"], f.per_layer("attention.head_count_kv")
+    config = common(f, head_dim=f["attention.key_length_swa"], global_head_dim=f["attention.key_length"],
+                    sliding_window=f["attention.sliding_window"], layer_types=windows(f, lambda i: swa[i]),
+                    hidden_size_per_layer_input=0, vocab_size_per_layer_input=0, num_kv_shared_layers=f.n_layers, attention_k_eq_v=True,
+                    num_key_value_heads=kv[swa.index(True)], num_global_key_value_heads=kv[swa.index(False)])
+    config["rope_parameters"] = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base_swa"]},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": f["rope.freq_base"]}}
+    state = state_of(f, {**GEMMA, "layer_output_scale.weight": "layer_scalar"})
+    for name in ("pre_projection", "post_projection"):
+        state[f"{name}.weight"] = f.tensors[f"nextn.{name}.weight"]
+    config = transformers.Gemma4AssistantConfig(text_config=transformers.Gemma4TextConfig(**config),
+                                                backbone_hidden_size=f["embedding_length_out"])
+    return transformers.Gemma4AssistantForCausalLM, config, state
+
+
+def assistant_logits(target, assistant, tokens):
+    """Of the assistant's drafts from each position P: for the token at P + 1 and the target's row P; then for the token after that
+    and what the assistant gave for a row. A draft sees the target's positions up to P (of a window the newest), and all of it is at
+    position P + 1."""
+    transformers.Gemma4TextConfig.kv_sharing_modes = property(sharing_modes)
+    model, _ = build(target)
+    drafter, _ = build(assistant)
+    window, n = assistant["attention.sliding_window"], len(tokens)
+    first, second = [], []
+    with torch.no_grad():
+        ids = torch.tensor(tokens.astype(np.int64))
+        out = model.model(ids[None], use_cache=False, return_shared_kv_states=True)
+        embedding = model.get_input_embeddings()
+
+        def step(token, hidden, position):
+            kept = {kind: tuple(t[:, :, :position][:, :, -window if kind == "sliding_attention" else 0:] for t in pair)
+                    for kind, pair in dict(out.shared_kv_states).items()}
+            return drafter(inputs_embeds=torch.cat([embedding(token[None, None]), hidden], -1), shared_kv_states=kept,
+                           position_ids=torch.tensor([[position]]))
+        for p in range(n - 1):
+            a = step(ids[p + 1], out.last_hidden_state[:, p:p + 1], p + 1)
+            b = step(ids[(p + 2) % n], a.last_hidden_state, p + 1)
+            first.append(a.logits[0, 0].double().numpy())
+            second.append(b.logits[0, 0].double().numpy())
+    return np.array(first), np.array(second)
+
+
+def check_assistant(name, args):
+    """Whether both of its files agree; they are written first if that is asked for."""
+    target_name, paths = name.removesuffix(".assistant"), []
+    with tempfile.TemporaryDirectory() as folder:
+        for part in (target_name, name):
+            paths.append(os.path.join(folder, part + ".gguf"))
+            subprocess.run([args.mkarch, "--decoded", part, paths[-1]], check=True)
+        with open(paths[1], "rb") as f:
+            model_hash = fnv1a(f.read())
+        tokens = np.array(text(), np.int32)
+        steps = assistant_logits(File(paths[0]), File(paths[1]), tokens)
+    right = True
+    for what, logits in zip(("", ".chained"), steps):
+        path = os.path.join(args.golden, f"{name}{what}.bin")
+        if args.write_nextn:
+            write_golden(path, tokens[1:], logits, model_hash)
+        right &= report(name + what, logits, read_golden(path)[1])
+    return right
 
 
 def write_golden(path, tokens, logits, model_hash):
@@ -697,7 +778,11 @@ def main():
     listed = subprocess.run([args.mkarch, "--list"], check=True, capture_output=True, text=True).stdout.split()
     archs = dict(zip(listed[::2], listed[1::2]))
     failed = 0
-    for name in args.names or [n for n, arch in archs.items() if arch in CASES]:
+    assistants = ["gemma4.assistant", "gemma4-31b.assistant"]
+    for name in args.names or [n for n, arch in archs.items() if arch in CASES] + assistants:
+        if name in assistants:
+            failed += not check_assistant(name, args)
+            continue
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.gguf")
             subprocess.run([args.mkarch, "--decoded", name, path], check=True)

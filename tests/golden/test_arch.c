@@ -268,9 +268,91 @@ static void test_mtp_logits(void **state)
     }
 }
 
+/* ---- An assistant ------------------------------------------------------------------------------------ */
+
+/* Logits of the drafts that begin at each position: for the token after it, and for the one after that, with what the assistant
+ * fed back. */
+static void run_assistant(const char *target, const char *path, const int32_t *tokens, float first[ROWS][MKARCH_VOCAB],
+                          float second[ROWS][MKARCH_VOCAB])
+{
+    aerie_error error = {0};
+    const ae_load_options load = {.n_threads = 1};
+    ae_backend *backend;
+    ae_model *model;
+    ae_net *net;
+    ae_engine *engine;
+    ae_dhead *head;
+    ae_dhead_net *head_net;
+    ae_dhead_engine *head_engine;
+    uint32_t row, out;
+    need(ae_backend_open(&backend, NULL, NULL, &error), &error);
+    need(ae_model_load(&model, target, NULL, &error), &error);
+    need(ae_net_create(&net, model, backend, &load, &error), &error);
+    need(ae_dhead_load(&head, path, &error), &error);
+    need(ae_dhead_net_create(&head_net, head, net, &(ae_dhead_net_options){.load = load}, &error), &error);
+    const ae_engine_options options = {.n_ctx = MKARCH_CTX, .n_seqs = 1, .n_batch = ROWS, .n_outputs = 1, .n_threads = 1,
+                                       .kv_type = AE_KV_F32, .n_taps = 1, .taps = {head->hparams.taps[0]}};
+    need(ae_engine_create(&engine, net, &options, &error), &error);
+    const ae_dhead_engine_options head_options = {.n_ctx = MKARCH_CTX, .n_seqs = 1, .n_batch = 64};
+    need(ae_dhead_engine_create(&head_engine, head_net, engine, &head_options, &error), &error);
+    for (uint32_t i = 0; i + 1 < ROWS; i++) {
+        ae_engine_rows_clear(engine);
+        need(ae_engine_add_chain(engine, 0, tokens + i, 1, AE_EXPORT_NONE, &row, &error), &error);
+        need(ae_engine_pass(engine, &error), &error);
+        need(ae_engine_commit(engine, 0, 1, NULL, 0), &error);
+        ae_dhead_clear(head_engine);
+        need(ae_dhead_add_true(head_engine, 0, ae_engine_features(engine, row), tokens + i + 1, 1, true, &out), &error);
+        need(ae_dhead_run_true(head_engine, &error), &error);
+        memcpy(first[i], ae_dhead_logits(head_engine, out), sizeof first[i]);
+        ae_dhead_clear(head_engine);
+        assert_int_equal(ae_dhead_add_drafted(head_engine, 0, -1, tokens[(i + 2) % ROWS], &out), 0);
+        need(ae_dhead_run_drafted(head_engine, &error), &error);
+        memcpy(second[i], ae_dhead_logits(head_engine, out), sizeof second[i]);
+    }
+    ae_dhead_engine_free(head_engine);
+    ae_engine_free(engine);
+    ae_dhead_net_free(head_net);
+    ae_dhead_free(head);
+    ae_net_free(net);
+    ae_model_free(model);
+    ae_backend_close(backend);
+}
+
+static void test_assistant_logits(void **state)
+{
+    static golden text, want[2];
+    static float logits[2][ROWS][MKARCH_VOCAB];
+    (void)state;
+    for (size_t i = 0; i < mkarch_n_drafters; i++) {
+        const mkarch_spec *spec = &mkarch_drafters[i];
+        aerie_error error = {0};
+        char target[128], path[128], name[64];
+        snprintf(target, sizeof target, "%s/target.gguf", folder);
+        snprintf(path, sizeof path, "%s/assistant.gguf", folder);
+        snprintf(name, sizeof name, "%.*s", (int)(strlen(spec->name) - strlen(".assistant")), spec->name);
+        need(mkarch_write(mkarch_find(name), false, target, &error), &error);
+        need(mkarch_write(spec, false, path, &error), &error);
+        read_golden(&text, name, ROWS);
+        read_golden(&want[0], spec->name, ROWS - 1);
+        snprintf(name, sizeof name, "%s.chained", spec->name);
+        read_golden(&want[1], name, ROWS - 1);
+        assert_true(hash_of(path) == want[0].model_hash && hash_of(path) == want[1].model_hash);
+        run_assistant(target, path, text.tokens, logits[0], logits[1]);
+        unlink(target);
+        unlink(path);
+        for (int k = 0; k < 2; k++) {
+            const difference d = compare(logits[k], want[k].logits, ROWS - 1);
+            print_message("%-22s %-7s error %.1e, best token the same in %u of %u rows\n", spec->name, k ? "chained" : "",
+                          d.nmse, d.n_agree, ROWS - 1);
+            assert_true(d.nmse <= 1e-6 && d.n_agree + 1 >= ROWS - 1);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden_logits), cmocka_unit_test(test_coded_caches),
-                                       cmocka_unit_test(test_adapted_logits), cmocka_unit_test(test_mtp_logits)};
+                                       cmocka_unit_test(test_adapted_logits), cmocka_unit_test(test_mtp_logits),
+                                       cmocka_unit_test(test_assistant_logits)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

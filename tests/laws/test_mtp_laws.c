@@ -1,5 +1,6 @@
 /* test_mtp_laws.c - MTP blocks of models of several families as drafters: the same tokens as without drafts, with one and with
- * many sequences, again over cached prefixes, for hybrids and experts; where the blocks are found; what is refused, and how.
+ * many sequences, again over cached prefixes, for hybrids and experts; where the blocks are found; what is refused, and how. So
+ * for Gemma 4's assistants, which read the model's own cache.
  *
  * The blocks' weights are random, so nearly nothing of theirs is accepted: n-grams beside them, and test_head_laws.c, take care
  * of accepted drafts.
@@ -21,15 +22,11 @@
 #include "mkhead.h"
 #include "spec_rig.inc"
 
-enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 5 };
+enum { N_REQUESTS = 8, N_PREDICT = 12, N_MODELS = 7 };
 
 /* step35 with three blocks, of which its arrays say nothing. */
 static char step35_keys[1024], step35_tensors[4096];
 static mkarch_spec step35;
-
-/* GLM-4.7-Flash with its block: latent attention. */
-static char flash_keys[1024], flash_tensors[4096];
-static mkarch_spec flash;
 
 static const mkarch_spec *specs[N_MODELS];
 static aerie_model *models[N_MODELS];
@@ -47,32 +44,26 @@ static void make_step35(void)
     step35.name = "step35-mtp", step35.layers = "FsSSfMMM", step35.keys = step35_keys, step35.tensors = step35_tensors;
 }
 
-static void make_flash(void)
-{
-    flash = *mkarch_find("glm4.7-flash");
-    snprintf(flash_keys, sizeof flash_keys, "%su nextn_predict_layers 1\n", flash.keys);
-    snprintf(flash_tensors, sizeof flash_tensors,
-             "%sM ffn_gate_inp w 64 8\nM exp_probs_b.bias b 8\nM ffn_gate_exps w 64 32 8\nM ffn_up_exps w 64 32 8\n"
-             "M ffn_down_exps w2 32 64 8\nM ffn_gate_shexp w 64 32\nM ffn_up_shexp w 64 32\nM ffn_down_shexp w2 32 64\n"
-             "M nextn.eh_proj w 128 64\nM nextn.enorm n 64\nM nextn.hnorm n 64\nM nextn.shared_head_norm n 64\n",
-             flash.tensors);
-    flash.name = "flash-mtp", flash.layers = "dmmmM", flash.keys = flash_keys, flash.tensors = flash_tensors;
-}
-
 static int make_models(void **state)
 {
-    static const char *const names[N_MODELS - 2] = {"qwen35-mtp", "qwen35moe", "glm4moe"};
+    static const char *const names[N_MODELS] = {"qwen35-mtp", "qwen35moe",        "glm4moe", NULL,
+                                                "glm4.7-flash-mtp", "gemma4", "gemma4-31b"};
     uint64_t random = 3;
     (void)state;
     make_step35();
-    make_flash();
     if (!mkdtemp(folder)) return 1;
     for (size_t i = 0; i < N_MODELS; i++) {
         aerie_error error = {0};
-        specs[i] = i + 2 < N_MODELS ? mkarch_find(names[i]) : i + 2 == N_MODELS ? &step35 : &flash;
+        char drafter[64];
+        specs[i] = names[i] ? mkarch_find(names[i]) : &step35;
         need(mkarch_write(specs[i], true, path_of(specs[i]->name), &error), &error);
         models[i] = load(path_of(specs[i]->name), "");
-        need(aerie_drafter_head_load(&heads[i], models[i], path_of(specs[i]->name), NULL, &error), &error);
+        snprintf(drafter, sizeof drafter, "%s.assistant", specs[i]->name);
+        const mkarch_spec *assistant = mkarch_find(drafter);
+        if (assistant) need(mkarch_write(assistant, true, path_of(drafter), &error), &error);
+        if (!assistant) snprintf(drafter, sizeof drafter, "%s", specs[i]->name);
+        need(aerie_drafter_head_load(&heads[i], models[i], path_of(drafter), NULL, &error), &error);
+        if (assistant) unlink(path_of(drafter));
     }
     for (size_t i = 0; i < N_REQUESTS; i++)
         for (size_t k = 0; k < 128; k++) prompts[i][k] = 3 + (int32_t)(mk_random(&random) % (MKARCH_VOCAB - 8));
@@ -160,6 +151,9 @@ static void test_names(void **state)
     assert_int_equal(info.taps[0], 5); /* before the final norm, unlike the others */
     aerie_drafter_head_info_get(heads[0], &info, sizeof info);
     assert_true(info.taps[0] == AERIE_TAP_NORMED);
+    aerie_drafter_head_info_get(heads[5], &info, sizeof info);
+    assert_string_equal(info.kind, "MTP assistant");
+    assert_int_equal(info.type, AERIE_SPEC_MTP);
     p.spec.head = heads[0];
     need(aerie_session_create(&session, models[0], &p, &error), &error);
     assert_string_equal(aerie_session_spec_name(session), "draft-mtp+ngram");
@@ -267,7 +261,7 @@ static void test_refused(void **state)
     assert_non_null(strstr(error.text, "blk.6.nextn.eh_proj.weight makes block 6 an MTP block"));
     refuse_head(models[0], "keyless", AERIE_ERROR_FORMAT, "nextn_predict_layers (0)");
     write_without("qwen35", "", "", "none"); /* a model without any */
-    refuse_head(models[0], "none", AERIE_ERROR_UNSUPPORTED, "eagle3, eagle and medusa, and models with MTP");
+    refuse_head(models[0], "none", AERIE_ERROR_UNSUPPORTED, "eagle3, eagle, medusa and gemma4-assistant, and models with MTP");
     /* of another model */
     refuse_head(models[0], "glm4moe", AERIE_ERROR_FORMAT, "architecture glm4moe");
     need(mkarch_write(specs[2], true, path_of("glm4moe"), &error), &error);
@@ -286,9 +280,38 @@ static void test_refused(void **state)
     unlink(path_of("tiny")), unlink(path_of("deeper"));
 }
 
+static void test_refused_assistants(void **state)
+{
+    aerie_error error = {0};
+    aerie_model *model;
+    (void)state;
+    need(mkarch_write(mkarch_find("gemma4.assistant"), true, path_of("a"), &error), &error);
+    assert_int_equal(aerie_model_load(&model, path_of("a"), NULL, &error), AERIE_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "is a drafter's head, not a model of its own"));
+    refuse_head(models[0], "a", AERIE_ERROR_FORMAT, "made for a target of architecture gemma4; ");
+    write_without("gemma4.assistant", "- nextn.post_projection", "", "a");
+    refuse_head(models[5], "a", AERIE_ERROR_FORMAT, "tensor nextn.post_projection.weight is missing");
+    write_without("gemma4.assistant", "- nextn.pre_projection", "- nextn.pre_projection w 64 48\n", "a");
+    refuse_head(models[5], "a", AERIE_ERROR_FORMAT, "expected [128, 48]");
+    write_without("gemma4.assistant", "f attn_q ", "f attn_q w 48 128\n", "a");
+    refuse_head(models[5], "a", AERIE_ERROR_FORMAT, "blk.2.attn_q.weight");
+    write_without("gemma4.assistant", "u attention.sliding_window", "", "a"); /* then no layer has a window, nor heads of 32 */
+    refuse_head(models[5], "a", AERIE_ERROR_FORMAT, "blk.0.attn_q.weight");
+    mkarch_spec wide = *mkarch_find("gemma4.assistant");
+    static char keys[2048];
+    snprintf(keys, sizeof keys, "%s", wide.keys);
+    char *window = strstr(keys, "sliding_window 16");
+    assert_non_null(window);
+    memcpy(window, "sliding_window 17", strlen("sliding_window 17"));
+    wide.keys = keys;
+    need(mkarch_write(&wide, true, path_of("a"), &error), &error);
+    refuse_head(models[5], "a", AERIE_ERROR_FORMAT, "with a window of 17, cannot read layer 6");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_tokens), cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_found), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_found), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_refused_assistants)};
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

@@ -118,11 +118,13 @@ bool ae_dhead_is_file(const ae_gguf *gguf)
 
 const ae_layer *ae_dhead_layers(const ae_dhead *head)
 {
-    return head->mtp ? head->mtp->layers + head->mtp->hparams.n_layers : &head->layer;
+    if (!head->mtp) return &head->layer;
+    return head->mtp->layers + (head->hparams.kind == AE_DHEAD_MTP ? head->mtp->hparams.n_layers : 0);
 }
 
 bool ae_dhead_borrows_output(const ae_dhead *head)
 {
+    if (head->hparams.kind == AE_DHEAD_ASSISTANT) return false;
     for (uint32_t i = 0; head->mtp && i < head->hparams.n_layers; i++)
         if (head->mtp->nextn[i].head) return false;
     return head->mtp || (!head->output && head->hparams.kind != AE_DHEAD_MEDUSA);
@@ -146,7 +148,8 @@ static aerie_status bind_mtp(ae_dhead *head, aerie_error *error)
                        ae_bind_key(&b, "nextn_predict_layers"), m->n_nextn, AE_DHEAD_MAX_LAYERS);
     *h = (ae_dhead_hparams){.kind = AE_DHEAD_MTP, .n_target_embd = m->n_embd, .n_target_layers = m->n_layers, .n_taps = 1,
                             .taps = {m->nextn_pre ? m->n_layers : AE_DHEAD_TAP_NORMED}, .n_vocab = m->n_vocab,
-                            .n_draft = m->n_vocab, .feedback_normed = !m->nextn_pre, .n_layers = m->n_nextn, .layer = *m};
+                            .n_draft = m->n_vocab, .feedback_normed = !m->nextn_pre, .n_layers = m->n_nextn,
+                            .n_steps = m->n_nextn, .layer = *m};
     for (uint32_t i = 0; i < h->n_layers; i++) {
         const ae_mixer mixer = ae_dhead_layers(head)[i].spec.mixer;
         if (mixer != AE_MIXER_ATTENTION && mixer != AE_MIXER_MLA)
@@ -160,16 +163,33 @@ static aerie_status bind_mtp(ae_dhead *head, aerie_error *error)
     return ae_dhead_read_map(&b, head);
 }
 
+static aerie_status bind_assistant(ae_dhead *head, aerie_error *error)
+{
+    ae_gguf *gguf = head->gguf;
+    head->gguf = NULL;
+    AE_TRY(ae_model_bind_nextn(&head->mtp, gguf, error));
+    head->gguf = gguf;
+    const ae_hparams *m = &head->mtp->hparams;
+    const uint32_t n_target = (uint32_t)head->mtp->post_projection->ne[1];
+    head->name = head->mtp->name;
+    head->n_params = head->mtp->n_params;
+    head->hparams = (ae_dhead_hparams){.kind = AE_DHEAD_ASSISTANT, .n_target_embd = n_target, .n_taps = 1,
+                                       .taps = {AE_DHEAD_TAP_NORMED}, .n_vocab = m->n_vocab, .n_draft = m->n_vocab,
+                                       .feedback_normed = true, .n_layers = m->n_layers, .n_steps = 1, .layer = *m};
+    return AERIE_OK;
+}
+
 static aerie_status bind_head(ae_dhead *head, aerie_error *error)
 {
     ae_binder b = {.gguf = head->gguf, .error = error};
     ae_gguf_string arch = {0}, name = {0};
     AE_TRY(ae_gguf_get_string(b.gguf, "general.architecture", true, &arch, error));
     b.arch = ae_arch_find(arch.data, arch.n);
+    if (b.arch && b.arch->assistant) return bind_assistant(head, error);
     if (ae_model_find_nextn(head->gguf) != AE_NEXTN_NONE) return bind_mtp(head, error);
     if (!b.arch || !b.arch->drafter)
         return ae_fail(error, AERIE_ERROR_UNSUPPORTED, "%s: architecture \"%.*s\" is %s, not a drafter head; these are "
-                       "eagle3, eagle and medusa, and models with MTP blocks", ae_gguf_path(b.gguf),
+                       "eagle3, eagle, medusa and gemma4-assistant, and models with MTP blocks", ae_gguf_path(b.gguf),
                        (int)(arch.n < 64 ? arch.n : 64), arch.data, b.arch ? "a model of its own" : "unknown");
     AE_TRY(ae_gguf_get_string(b.gguf, "general.name", false, &name, error));
     head->name = ae_arena_strndup(&head->arena, name.data ? name.data : "", name.data ? name.n : 0);
@@ -231,12 +251,41 @@ static aerie_status need_equal(const pairing *p, const char *what, uint32_t want
                    wanted, p->target, found);
 }
 
+uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uint32_t i)
+{
+    const bool windowed = ae_dhead_layers(head)[i].spec.window != 0;
+    for (uint32_t k = target->hparams.n_layers; k-- > 0;)
+        if ((target->layers[k].spec.window != 0) == windowed) return k;
+    return target->hparams.n_layers; /* there is none */
+}
+
+/* Each layer of an assistant must be able to read what one of the target's keeps. */
+static aerie_status assistant_fits(const ae_dhead *head, const ae_model *target, const pairing *p)
+{
+    if (strcmp(target->hparams.arch, "gemma4"))
+        return ae_fail(p->error, AERIE_ERROR_FORMAT, "%s: the assistant is made for a target of architecture gemma4; %s is of "
+                       "%s", p->head, p->target, target->hparams.arch);
+    for (uint32_t i = 0; i < head->hparams.n_layers; i++) {
+        const ae_layer_spec *s = &ae_dhead_layers(head)[i].spec;
+        const uint32_t k = ae_dhead_target_layer(head, target, i);
+        if (k == target->hparams.n_layers)
+            return ae_fail(p->error, AERIE_ERROR_FORMAT, "%s: layer %u of the assistant reads a layer %s a window; %s has none",
+                           p->head, i, s->window ? "with" : "without", p->target);
+        const ae_layer_spec *t = &target->layers[k].spec;
+        if (s->head_dim != t->head_dim || s->n_heads % t->n_kv_heads || s->window > t->window)
+            return ae_fail(p->error, AERIE_ERROR_FORMAT, "%s: layer %u of the assistant, of %u heads of %u values with a "
+                           "window of %u, cannot read layer %u of %s, which keeps %u heads of %u values and a window of %u",
+                           p->head, i, s->n_heads, s->head_dim, s->window, k, p->target, t->n_kv_heads, t->head_dim, t->window);
+    }
+    return AERIE_OK;
+}
+
 aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_error *error)
 {
     const ae_dhead_hparams *h = &head->hparams;
     const ae_hparams *t = &target->hparams;
     const pairing p = {ae_gguf_path(head->gguf), ae_gguf_path(target->gguf), error};
-    if (head->mtp && strcmp(head->mtp->hparams.arch, t->arch))
+    if (h->kind == AE_DHEAD_MTP && strcmp(head->mtp->hparams.arch, t->arch))
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the MTP blocks are made for a target of architecture %s; %s is of %s",
                        p.head, head->mtp->hparams.arch, p.target, t->arch);
     AE_TRY(need_equal(&p, "an embedding length", h->n_target_embd, t->n_embd));
@@ -250,6 +299,7 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
         if ((uint32_t)head->to_target[i] >= t->n_vocab)
             return ae_fail(error, AERIE_ERROR_FORMAT, "%s: row %u of the output stands for token %d; %s has %u tokens", p.head,
                            i, head->to_target[i], p.target, t->n_vocab);
+    if (h->kind == AE_DHEAD_ASSISTANT) return assistant_fits(head, target, &p);
     const bool borrows = h->kind != AE_DHEAD_MEDUSA && !head->mtp && (!head->embedding || !head->output);
     if (borrows && h->layer.n_embd != t->n_embd)
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the head, %u wide, has no %s of its own, and that of %s is %u wide",
@@ -262,6 +312,7 @@ const char *ae_dhead_kind_name(const ae_dhead *head)
     const ae_dhead_hparams *h = &head->hparams;
     if (h->kind == AE_DHEAD_MEDUSA) return "Medusa";
     if (h->kind == AE_DHEAD_MTP) return "MTP";
+    if (h->kind == AE_DHEAD_ASSISTANT) return "MTP assistant";
     if (h->kind == AE_DHEAD_EAGLE) return "EAGLE-1/2";
     return h->fc_norm == AE_FC_NORM_EACH || h->feedback_normed ? "EAGLE-3.1" : "EAGLE-3";
 }

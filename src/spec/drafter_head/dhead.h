@@ -12,9 +12,12 @@
  *   MTP         x = eh_proj(norm(embedding(t)) | norm_h(f));  z = layer(x), one of the target's kind;
  *               logits = output(norm(z)), feature' = norm(z) or z. Of several blocks each foresees one token further:
  *               block k takes for a feature what block k - 1 gave for the row before
+ *   assistant   x = pre(target's embedding(t) | f);  z = layers(x), which have queries only and attend to what the target
+ *               keeps;  logits = output(norm(z)), feature' = post(norm(z))   (Gemma 4)
  *   Medusa      head j: h += silu(W h + b) block by block;  logits = output_j(h); no attention, no feedback
  *
- * Row P takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the token at P + 2.
+ * Row P takes the token at position P + 1 and the feature of position P, rotates by P, and foresees the token at P + 2. An
+ * assistant's rotates by P + 1 and sees the target's positions up to P, and so do all rows of a draft that begins there.
  *
  * Owns: the GGUF file and the tables. Immutable once loaded. Knows nothing of devices.
  * Sources: SafeAILab/EAGLE (cnets1.py, cnets.py), arXiv 2401.15077, 2406.16858, 2503.01840, 2605.09992, 2401.10774.
@@ -36,6 +39,7 @@ typedef enum ae_dhead_kind {
     AE_DHEAD_EAGLE3, /* 3 and 3.1 */
     AE_DHEAD_MEDUSA,
     AE_DHEAD_MTP,
+    AE_DHEAD_ASSISTANT, /* an MTP drafter without keys and values of its own */
 } ae_dhead_kind;
 
 typedef enum ae_dhead_fc_norm {
@@ -60,14 +64,17 @@ typedef struct ae_dhead_hparams {
     uint32_t window, n_sinks;  /* drafter attention: 0 = all; else the newest `window` rows and the first n_sinks */
     uint32_t n_medusa, n_blocks; /* Medusa */
     uint32_t n_layers;         /* EAGLE: 1; MTP: of its blocks; Medusa: 0 */
-    /* MTP: those of the model that the blocks belong to. Else of the layer: n_layers 1, n_embd the head's own width (EAGLE-1/2
-     * and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms, ffn; no window. Medusa: n_embd only. */
+    uint32_t n_steps;          /* networks that the layers make: MTP: one each; assistant: one of all; Medusa: 0 */
+    /* MTP: those of the model that the blocks belong to. Assistant: its own. Else of the layer: n_layers 1, n_embd the head's own
+     * width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms, ffn; no window. Medusa: n_embd
+     * only. */
     ae_hparams layer;
 } ae_dhead_hparams;
 
 typedef struct ae_dhead {
     ae_gguf *gguf;     /* owned; MTP: by mtp */
-    ae_model *mtp;     /* owned: the file of MTP blocks and their weights; what follows is NULL then, but for to_target */
+    ae_model *mtp;     /* owned: the file of MTP blocks and their weights, or of an assistant; what follows is NULL then, but for
+                        * to_target */
     ae_arena arena;
     ae_dhead_hparams hparams;
     const char *name;  /* general.name, "" if absent */
@@ -106,7 +113,10 @@ aerie_status ae_dhead_fits(const ae_dhead *head, const ae_model *target, aerie_e
 bool ae_dhead_is_arch(const char *arch, size_t n);
 /* Whether a file is that of a head, and not of a model, whether or not this has MTP blocks. */
 bool ae_dhead_is_file(const ae_gguf *gguf);
-/* "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP". Static storage. */
+/* For assistants: the layer of the target whose keys and values layer i reads: the last with a window, or without, as i has
+ * one. */
+uint32_t ae_dhead_target_layer(const ae_dhead *head, const ae_model *target, uint32_t i);
+/* "EAGLE-1/2", "EAGLE-3", "EAGLE-3.1", "Medusa", "MTP", "MTP assistant". Static storage. */
 const char *ae_dhead_kind_name(const ae_dhead *head);
 
 #endif

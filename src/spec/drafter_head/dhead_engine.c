@@ -42,12 +42,18 @@ static void host_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, bo
     e->logits_room = ae_layout_add(l, view_needs_room ? n_out * n_draft : 0, sizeof(float));
 }
 
+/* Whether it has a cache of its own. */
+static bool keeps_rows(const ae_dhead *head)
+{
+    return head->hparams.kind != AE_DHEAD_MEDUSA && head->hparams.kind != AE_DHEAD_ASSISTANT;
+}
+
 /* layers [AE_DHEAD_MAX_LAYERS] */
 static ae_kv_options kv_options(const ae_dhead *head, const ae_dhead_engine_options *o, ae_kv_layer *layers)
 {
     const uint32_t kept = o->window + o->n_sinks + AE_KV_PAGE + o->n_batch; /* resolve: no overflow */
     const uint32_t n = o->window && kept < o->n_ctx ? kept : o->n_ctx;
-    for (uint32_t i = 0; i < head->hparams.n_layers; i++) {
+    for (uint32_t i = 0; keeps_rows(head) && i < head->hparams.n_layers; i++) {
         const ae_layer_spec *s = &ae_dhead_layers(head)[i].spec;
         const ae_mla_hparams *mla = &head->hparams.layer.mla;
         layers[i] = s->mixer == AE_MIXER_MLA ? (ae_kv_layer){1, mla->n_latent, mla->n_rope}
@@ -66,15 +72,15 @@ static void device_layout(ae_layout *l, const ae_dhead *head, uint32_t n_draft, 
     const ae_dhead_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
     const bool medusa = hp->kind == AE_DHEAD_MEDUSA;
-    const size_t n = medusa ? 0 : o->n_batch, n_out = outputs_of(head, o), H = h->n_embd;
+    const size_t n = medusa ? 0 : o->n_batch, n_out = outputs_of(head, o), H = h->n_embd, W = ae_dhead_width(hp);
     const struct {
         float **field;
         size_t n;
     } arrays[] = {
         {&e->features, n * hp->n_taps * hp->n_target_embd},
-        {&e->g, n * H}, {&e->c, n * 2 * H}, {&e->medusa, medusa ? n_out * H : 0},
+        {&e->g, n * W}, {&e->c, n * 2 * W}, {&e->medusa, medusa ? n_out * H : 0},
         {&e->x_out, n_out * H}, {&e->logits, n_out * n_draft},
-        {&e->fed, (size_t)o->n_seqs * (1 + AE_TREE_MAX) * hp->n_layers * H},
+        {&e->fed, (size_t)o->n_seqs * (1 + AE_TREE_MAX) * hp->n_steps * W},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i].field = ae_layout_add(l, arrays[i].n, sizeof(float));
@@ -95,7 +101,7 @@ static ae_stream_options stream_options(const ae_dhead *head, const ae_dhead_eng
     const ae_dhead_hparams *hp = &head->hparams;
     const ae_hparams *h = &hp->layer;
     const ae_expert_hparams *x = &h->experts;
-    const uint32_t dims[] = {2 * h->n_embd, hp->n_taps * hp->n_target_embd};
+    const uint32_t dims[] = {2 * ae_dhead_width(hp), hp->n_taps * hp->n_target_embd};
     uint32_t max_in = ae_block_max_in(h, ae_dhead_layers(head), hp->n_layers);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i] > max_in) max_in = dims[i];
@@ -119,7 +125,7 @@ size_t ae_dhead_engine_plan_bytes(const ae_dhead *head, const ae_net *target, co
     device_layout(&device, head, n_draft, &o, &e);
     size_t total = 0;
     const size_t parts[] = {host.bytes, device.bytes, target->backend->ops->stream_bytes(target->backend, &stream),
-                            head->hparams.kind == AE_DHEAD_MEDUSA ? 0 : ae_kv_plan_bytes(target->backend, &kv)};
+                            !keeps_rows(head) ? 0 : ae_kv_plan_bytes(target->backend, &kv)};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (!ae_add_size(total, parts[i], &total)) return SIZE_MAX;
     return host.overflow || device.overflow ? SIZE_MAX : total;
@@ -157,6 +163,7 @@ aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *n
     ae_dhead_engine *e = ae_alloc(1, sizeof *e);
     if (!e) return ae_fail_memory(error, "a drafter head's state", sizeof *e);
     e->net = net;
+    e->target = target;
     e->backend = net->backend;
     e->options = resolve(net->head, options);
     e->n_outputs = outputs_of(net->head, &e->options);
@@ -167,7 +174,7 @@ aerie_status ae_dhead_engine_create(ae_dhead_engine **out, const ae_dhead_net *n
     aerie_status status;
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
     AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);
-    if (net->head->hparams.kind != AE_DHEAD_MEDUSA) AE_TRY_GOTO(status, ae_kv_create(&e->kv, e->backend, &kv, error), fail);
+    if (keeps_rows(net->head)) AE_TRY_GOTO(status, ae_kv_create(&e->kv, e->backend, &kv, error), fail);
     *out = e;
     return AERIE_OK;
 fail:
@@ -202,35 +209,42 @@ const ae_dhead_net *ae_dhead_engine_net(const ae_dhead_engine *engine)
 static void set_carried(ae_dhead_engine *e, uint32_t to, const uint32_t *from)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
-    const uint32_t n = h->n_layers * h->layer.n_embd;
+    const uint32_t n = h->n_steps * ae_dhead_width(h);
     float *y = e->fed + (size_t)to * (1 + AE_TREE_MAX) * n;
-    if (h->n_layers < 2) return;
+    if (h->n_steps < 2) return;
     if (!from) e->backend->ops->map(e->stream, &(ae_map){.kind = AE_MAP_ZERO, .n_rows = 1, .dim = n, .x = y, .x_stride = n});
     else if (*from != to)
         e->backend->ops->copy(e->stream, &(ae_copy){.n = 1, .dim = n, .x = e->fed + (size_t)*from * (1 + AE_TREE_MAX) * n,
                                                     .x_stride = n, .y = y, .y_stride = n});
 }
 
+/* True rows that are kept. */
+static uint32_t n_kept(const ae_dhead_engine *e, uint32_t seq)
+{
+    return e->kv ? ae_kv_n_live(e->kv, seq) : 0;
+}
+
 uint32_t ae_dhead_n_true(const ae_dhead_engine *e, uint32_t seq)
 {
-    return ae_kv_n_live(e->kv, seq) + e->seqs[seq].forgotten;
+    return n_kept(e, seq) + e->seqs[seq].forgotten;
 }
 
 void ae_dhead_share(ae_dhead_engine *e, uint32_t to, uint32_t from, uint32_t *n)
 {
     const ae_dhead_seq *f = &e->seqs[from];
-    const uint32_t n_true = ae_dhead_n_true(e, from), first = f->forgotten ? f->forgotten + e->options.n_sinks : 0;
+    const uint32_t n_true = ae_dhead_n_true(e, from);
+    const uint32_t first = e->kv && f->forgotten ? f->forgotten + e->options.n_sinks : 0;
     if (*n > n_true) *n = n_true;
     if (*n < first) *n = 0;
     ae_dhead_drop_drafted(e, from);
-    if (ae_kv_share(e->kv, e->stream, to, from, *n ? *n - f->forgotten : 0) != AERIE_OK) *n = 0;
+    if (e->kv && ae_kv_share(e->kv, e->stream, to, from, *n ? *n - f->forgotten : 0) != AERIE_OK) *n = 0;
     set_carried(e, to, *n && *n == n_true ? &from : NULL);
-    e->seqs[to] = (ae_dhead_seq){.forgotten = *n ? f->forgotten : 0};
+    e->seqs[to] = (ae_dhead_seq){.forgotten = !e->kv ? *n : *n ? f->forgotten : 0};
 }
 
 void ae_dhead_restart(ae_dhead_engine *e, uint32_t seq, uint32_t position)
 {
-    (void)ae_kv_truncate(e->kv, seq, 0); /* to nothing: cannot fail */
+    if (e->kv) (void)ae_kv_truncate(e->kv, seq, 0); /* to nothing: cannot fail */
     set_carried(e, seq, NULL);
     e->seqs[seq] = (ae_dhead_seq){.forgotten = position};
 }
@@ -262,8 +276,7 @@ void ae_dhead_clear(ae_dhead_engine *e)
 /* The slots were asked for when the cache was made: there is room for a context and a tree. */
 static bool reserve(ae_dhead_engine *e, uint32_t seq, uint32_t n)
 {
-    if (ae_kv_reserve(e->kv, e->stream, seq, n, NULL) != AERIE_OK) return false;
-    return true;
+    return ae_kv_reserve(e->kv, e->stream, seq, n, NULL) == AERIE_OK;
 }
 
 static uint32_t add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_t pos, uint32_t slot, uint32_t n_inplace)
@@ -278,11 +291,29 @@ static uint32_t add_row(ae_dhead_engine *e, uint32_t seq, int32_t token, uint32_
     return r;
 }
 
+/* A row of an assistant: all of a draft see what the target keeps up to its newest position, and rotate by the next one. */
+static uint32_t add_assistant_row(ae_dhead_engine *e, uint32_t seq, int32_t token)
+{
+    const uint32_t n_true = e->seqs[seq].forgotten, newest = n_true - 1;
+    const uint32_t r = add_row(e, seq, token, newest, newest, n_true);
+    e->rows.rope_pos[r] = (int32_t)n_true;
+    return r;
+}
+
 static uint32_t add_output(ae_dhead_engine *e, uint32_t row, uint32_t seq, uint32_t i_fed)
 {
     e->rows.out_rows[e->n_out] = (int32_t)row;
     e->rows.out_fed[e->n_out] = (int32_t)(seq * (1 + AE_TREE_MAX) + i_fed);
     return e->n_out++;
+}
+
+/* Of the rows that are added next. */
+static void copy_features(ae_dhead_engine *e, const float *features, uint32_t n)
+{
+    const ae_dhead_hparams *h = &e->net->head->hparams;
+    const size_t width = (size_t)h->n_taps * h->n_target_embd;
+    e->backend->ops->copy(e->stream, &(ae_copy){.n = n, .dim = (uint32_t)width, .x = features, .x_stride = width,
+                                                .y = e->features + e->n_rows * width, .y_stride = width});
 }
 
 aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *features, const int32_t *next_tokens, uint32_t n,
@@ -294,14 +325,23 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
         return AERIE_ERROR_INTERNAL;
     ae_dhead_seq *s = &e->seqs[seq];
     ae_dhead_drop_drafted(e, seq);
+    s->n_added = n;
+    if (h->kind == AE_DHEAD_ASSISTANT) { /* only what a draft begins with is ever run */
+        s->forgotten += n;
+        if (!output) return AERIE_OK;
+        copy_features(e, features + (n - 1) * width, 1);
+        *out = add_output(e, add_assistant_row(e, seq, next_tokens[n - 1]), seq, 0);
+        return AERIE_OK;
+    }
     forget(e, seq, n);
     const uint32_t live = ae_kv_n_live(e->kv, seq);
-    if (!reserve(e, seq, n)) return AERIE_ERROR_INTERNAL;
-    e->backend->ops->copy(e->stream, &(ae_copy){.n = n, .dim = (uint32_t)width, .x = features, .x_stride = width,
-                                                .y = e->features + e->n_rows * width, .y_stride = width});
+    if (!reserve(e, seq, n)) {
+        s->n_added = 0;
+        return AERIE_ERROR_INTERNAL;
+    }
+    copy_features(e, features, n);
     uint32_t row = 0;
     for (uint32_t i = 0; i < n; i++) row = add_row(e, seq, next_tokens[i], live + i, live + i, live + i + 1);
-    s->n_added = n;
     if (output) *out = add_output(e, row, seq, 0);
     return AERIE_OK;
 }
@@ -310,14 +350,14 @@ aerie_status ae_dhead_add_true(ae_dhead_engine *e, uint32_t seq, const float *fe
 static aerie_status end_pass(ae_dhead_engine *e, aerie_error *error)
 {
     const aerie_status status = e->backend->ops->sync(e->stream, error);
-    for (uint32_t i = 0; status != AERIE_OK && e->kv && i < e->options.n_seqs; i++) ae_dhead_restart(e, i, 0);
+    for (uint32_t i = 0; status != AERIE_OK && i < e->options.n_seqs; i++) ae_dhead_restart(e, i, 0);
     memset(e->logits_host, 0, e->n_outputs * sizeof *e->logits_host);
     return status;
 }
 
 static void upload_rows(ae_dhead_engine *e)
 {
-    ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, e->kv, e->backend->ops, e->stream);
+    ae_rows_upload(&e->rows, &e->on_device, e->n_rows, e->n_out, ae_dhead_kv(e), e->backend->ops, e->stream);
 }
 
 aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
@@ -327,7 +367,7 @@ aerie_status ae_dhead_run_true(ae_dhead_engine *e, aerie_error *error)
         ae_dhead_forward(e, false);
         AE_TRY(end_pass(e, error));
     }
-    for (uint32_t i = 0; i < e->options.n_seqs; i++)
+    for (uint32_t i = 0; e->kv && i < e->options.n_seqs; i++)
         if (e->seqs[i].n_added && ae_kv_commit(e->kv, e->stream, i, e->seqs[i].n_added, NULL, 0) != AERIE_OK)
             return ae_fail(error, AERIE_ERROR_INTERNAL, "the KV cache of the drafter head is out of step; please report");
     return AERIE_OK;
@@ -337,18 +377,25 @@ uint32_t ae_dhead_add_drafted(ae_dhead_engine *e, uint32_t seq, int32_t parent, 
 {
     if (seq >= e->options.n_seqs) return AE_DHEAD_NO_ROW;
     ae_dhead_seq *s = &e->seqs[seq];
-    const uint32_t base = ae_kv_n_live(e->kv, seq), i = s->n_drafted;
-    if (i >= AE_TREE_MAX || parent >= (int32_t)i || !base || !ae_dhead_rows_left(e) || e->n_out >= e->n_outputs)
+    const bool assistant = e->net->head->hparams.kind == AE_DHEAD_ASSISTANT;
+    const uint32_t base = n_kept(e, seq), i = s->n_drafted;
+    const bool begun = ae_dhead_n_true(e, seq) && (assistant || base);
+    if (i >= AE_TREE_MAX || parent >= (int32_t)i || !begun || !ae_dhead_rows_left(e) || e->n_out >= e->n_outputs)
         return AE_DHEAD_NO_ROW;
     const uint32_t depth = parent < 0 ? 1 : (uint32_t)s->depth[parent] + 1;
-    const bool other = e->n_rows && depth != e->depth && e->net->head->hparams.n_layers > 1; /* another layer would run it */
-    if (other || !reserve(e, seq, i + 1)) return AE_DHEAD_NO_ROW;
+    const bool other = e->n_rows && depth != e->depth && e->net->head->hparams.n_steps > 1; /* another layer would run it */
+    if (other || (!assistant && !reserve(e, seq, i + 1))) return AE_DHEAD_NO_ROW;
     s->n_drafted++;
     s->parent[i] = parent;
     s->depth[i] = (int32_t)depth;
     e->depth = depth;
-    const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AE_TREE_MAX);
-    const uint32_t row = add_row(e, seq, token, base + depth - 1, base + i, base + in_place);
+    uint32_t row;
+    if (assistant) {
+        row = add_assistant_row(e, seq, token);
+    } else {
+        const uint32_t in_place = ae_tree_path(s->parent, i, depth, base, e->rows.path + (size_t)e->n_rows * AE_TREE_MAX);
+        row = add_row(e, seq, token, base + depth - 1, base + i, base + in_place);
+    }
     e->rows.fed_from[row] = (int32_t)(seq * (1 + AE_TREE_MAX)) + 1 + parent;
     *out = add_output(e, row, seq, 1 + i);
     return i;
@@ -365,7 +412,7 @@ aerie_status ae_dhead_run_drafted(ae_dhead_engine *e, aerie_error *error)
 void ae_dhead_drop_drafted(ae_dhead_engine *e, uint32_t seq)
 {
     e->seqs[seq].n_drafted = 0;
-    (void)ae_kv_commit(e->kv, e->stream, seq, 0, NULL, 0); /* keeping nothing cannot fail */
+    if (e->kv) (void)ae_kv_commit(e->kv, e->stream, seq, 0, NULL, 0); /* keeping nothing cannot fail */
 }
 
 aerie_status ae_dhead_run_medusa(ae_dhead_engine *e, const float *features, uint32_t n, aerie_error *error)
@@ -400,5 +447,5 @@ aerie_status ae_dhead_propose(ae_dhead_engine *e, const ae_propose_row *rows, ui
 const float *ae_dhead_hidden(const ae_dhead_engine *e, uint32_t out)
 {
     const ae_dhead_hparams *h = &e->net->head->hparams;
-    return e->fed + ((size_t)e->rows.out_fed[out] * h->n_layers + e->i_out) * h->layer.n_embd;
+    return e->fed + ((size_t)e->rows.out_fed[out] * h->n_steps + e->i_out) * ae_dhead_width(h);
 }

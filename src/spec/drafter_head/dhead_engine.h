@@ -13,6 +13,9 @@
  * same rows. Where a sequence begins in the middle of another, block k does without the feature of its first k rows.
  * Since accepted tokens come back as true rows, the head's memory never holds a guess (reference: "catch-up").
  *
+ * An assistant keeps nothing: its rows read the target's cache, true rows are but counted, and the last one of a pass is run
+ * if it has an output. Whoever asks for one sees to it that the target's sequence of the same number holds as many positions.
+ *
  * With a window the oldest rows are forgotten by whole pages, but for the first `sinks`; rotations keep their positions.
  */
 #ifndef AE_SPEC_DHEAD_ENGINE_H
@@ -78,7 +81,7 @@ const float *ae_dhead_logits(ae_dhead_engine *engine, uint32_t out);
 /* Proposals, in target ids, for n outputs of the last pass, made on the device; out (host) [n]. */
 aerie_status ae_dhead_propose(ae_dhead_engine *engine, const ae_propose_row *rows, uint32_t n, ae_proposal *out,
                               aerie_error *error);
-/* For tests: (device) [n_embd] f32, what output `out` feeds back. */
+/* For tests: (device) [n_embd] f32, of an assistant [n_target_embd], what output `out` feeds back. */
 const float *ae_dhead_hidden(const ae_dhead_engine *engine, uint32_t out);
 
 #endif

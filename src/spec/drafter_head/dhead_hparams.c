@@ -241,7 +241,7 @@ static aerie_status read_eagle(ae_binder *b, ae_dhead_hparams *h, ae_arena *aren
     if (n_layers != 1)
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: %s is %u; aerie runs heads of one layer", path_of(b),
                        ae_bind_key(b, "block_count"), n_layers);
-    h->n_layers = h->layer.n_layers = 1;
+    h->n_layers = h->n_steps = h->layer.n_layers = 1;
     h->layer.embedding_scale = h->layer.residual_scale = 1.0f;
     AE_TRY(ae_bind_hparams(b, &h->layer, arena));
     AE_TRY(get_u32(b, "attention.window", &h->window));

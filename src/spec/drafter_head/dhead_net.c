@@ -37,6 +37,17 @@ static void list_mtp(ae_dhead_net *net, uint32_t i)
     ae_parts_vector(p, from->head_norm, &step->own_norm);
 }
 
+static void list_assistant(ae_dhead_net *net)
+{
+    const ae_model *from = net->head->mtp;
+    ae_parts *p = &net->parts;
+    ae_dhead_step *step = &net->steps[0];
+    ae_parts_weight(p, from->output, AE_WEIGHT_MATMUL, &step->own_output);
+    ae_parts_weight(p, from->pre_projection, AE_WEIGHT_MATMUL, &step->fc);
+    ae_parts_weight(p, from->post_projection, AE_WEIGHT_MATMUL, &step->post);
+    ae_parts_vector(p, from->out_norm, &step->own_norm);
+}
+
 static void list_medusa(ae_dhead_net *net)
 {
     const ae_dhead *head = net->head;
@@ -54,12 +65,17 @@ static void list_parts(ae_dhead_net *net)
 {
     const ae_dhead_hparams *h = &net->head->hparams;
     if (h->kind == AE_DHEAD_MEDUSA) list_medusa(net);
+    else if (h->kind == AE_DHEAD_ASSISTANT) list_assistant(net);
     else if (h->kind != AE_DHEAD_MTP) list_eagle(net);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         ae_weight **experts = net->experts ? net->experts + (size_t)i * ae_net_n_stacked(&h->layer) : NULL;
         if (h->kind == AE_DHEAD_MTP) list_mtp(net, i);
-        ae_net_list_layer(&net->parts, &h->layer, &ae_dhead_layers(net->head)[i], experts, &net->steps[i].layer);
-        net->steps[i].layer.kv = i;
+        ae_net_layer *layer = &net->layers[i];
+        ae_net_list_layer(&net->parts, &h->layer, &ae_dhead_layers(net->head)[i], experts, layer);
+        layer->kv = layer->index = i;
+        if (h->kind != AE_DHEAD_ASSISTANT) continue;
+        const ae_net_layer *read = &net->target->layers[ae_dhead_target_layer(net->head, net->target->model, i)];
+        layer->kv = read->kv, layer->windowed = read->windowed;
     }
 }
 
@@ -86,10 +102,11 @@ static aerie_status tables(ae_dhead_net *net, const ae_dhead_net_options *option
     const size_t n_experts = (size_t)h->n_layers * ae_net_n_stacked(&h->layer);
     AE_TRY(ae_parts_init(&net->parts, net->backend, net->head->gguf,
                          MAX_PARTS + (size_t)h->n_layers * (PARTS_PER_STEP + AE_NET_PARTS_PER_LAYER) + n_experts, error));
-    net->steps = ae_alloc(h->n_layers, sizeof *net->steps);
+    net->steps = ae_alloc(h->n_steps, sizeof *net->steps);
+    net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
     if (n_experts) net->experts = ae_alloc(n_experts, sizeof *net->experts);
-    if (!net->steps || (n_experts && !net->experts))
-        return ae_fail_memory(error, "a head's weight tables", h->n_layers * sizeof *net->steps);
+    if (!net->steps || !net->layers || (n_experts && !net->experts))
+        return ae_fail_memory(error, "a head's weight tables", h->n_layers * sizeof *net->layers);
     list_parts(net);
     ae_parts_place(&net->parts, options->load.in_place);
     return h->kind == AE_DHEAD_MEDUSA ? AERIE_OK : list_ropes(net, error);
@@ -98,6 +115,7 @@ static aerie_status tables(ae_dhead_net *net, const ae_dhead_net_options *option
 static void free_tables(ae_dhead_net *net)
 {
     ae_free(net->steps);
+    ae_free(net->layers);
     ae_free(net->experts);
     ae_free(net->rope_freq[0]);
 }
@@ -172,7 +190,7 @@ static aerie_status borrow(ae_dhead_net *net, const ae_dhead_net_options *option
         AE_TRY(choose_rows(net, options->n_vocab, error));
         AE_TRY(trim(net, error));
     }
-    for (uint32_t i = 0; i < h->n_layers; i++) {
+    for (uint32_t i = 0; i < h->n_steps; i++) {
         ae_dhead_step *s = &net->steps[i];
         s->embedding = s->own_embedding ? s->own_embedding : net->target->embedding;
         s->output = s->own_output ? s->own_output : some ? net->trimmed : net->target->output;

@@ -9,14 +9,14 @@
 #include "engine/net.h"
 #include "spec/drafter_head/dhead.h"
 
-/* A layer and what stands before and after it. */
+/* What stands before and after the layers of a network. */
 typedef struct ae_dhead_step {
     ae_weight *embedding;   /* [n_vocab, n_embd] lookup */
     ae_weight *output;      /* [n_draft, n_embd]; NULL for Medusa */
     ae_weight *fc;          /* EAGLE: as in ae_dhead; MTP: eh_proj */
     float *enorm, *hnorm;   /* [n_embd] device f32 of the embedding and of the feature, or NULL */
     float *norm;            /* [n_embd] before the output, or NULL */
-    ae_net_layer layer;
+    ae_weight *post;        /* assistant: what makes the next feature; else NULL */
     ae_weight *own_embedding, *own_output; /* NULL: borrowed */
     float *own_norm;
 } ae_dhead_step;
@@ -27,7 +27,8 @@ typedef struct ae_dhead_net {
     ae_backend *backend;
     uint32_t n_draft;          /* rows of output */
     const int32_t *to_target;  /* [n_draft] target ids, or NULL: the same */
-    ae_dhead_step *steps;      /* [n_layers of the head] */
+    ae_dhead_step *steps;      /* [n_steps of the head] */
+    ae_net_layer *layers;      /* [n_layers of the head] */
     ae_weight **experts;       /* [n_layers][ae_net_n_stacked] where the layers' experts point; NULL: none */
     float *fc_bias;            /* device f32 or NULL */
     float *fc_norm[AE_DHEAD_MAX_TAPS]; /* EACH: one of [n_target_embd] a tap; JOINT: the first, [n_taps * n_target_embd] */

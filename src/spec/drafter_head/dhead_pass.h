@@ -7,8 +7,8 @@
 #include "spec/drafter_head/dhead_engine.h"
 
 typedef struct ae_dhead_seq {
-    uint32_t
-        forgotten; /* true rows dropped by the window, or never run: position of a row = its slot + forgotten, but for sinks */
+    uint32_t forgotten;  /* true rows dropped by the window, or not kept: position of a row = its slot + forgotten, but for
+                          * sinks */
     uint32_t n_added;    /* true rows of the pass being built */
     uint32_t n_drafted;
     int32_t parent[AE_TREE_MAX], depth[AE_TREE_MAX]; /* of drafted rows; depth 1 hangs on the newest true row */
@@ -20,7 +20,8 @@ struct ae_dhead_engine {
     ae_dhead_engine_options options; /* with defaults resolved */
     uint32_t n_outputs;
     ae_stream *stream;
-    ae_kv *kv; /* NULL for Medusa */
+    ae_engine *target;
+    ae_kv *kv; /* NULL for Medusa, and for an assistant, which reads the target's */
     void *host, *device;
     size_t device_bytes;
     ae_dhead_seq *seqs; /* [n_seqs] */
@@ -36,18 +37,29 @@ struct ae_dhead_engine {
     float *logits_room; /* [n_outputs][n_draft] where the host cannot read the device's; else NULL */
     const float **logits_host; /* [n_outputs] rows of the last pass that the host has asked for; else NULL */
 
-    /* device, f32; H = n_embd, F = n_taps * n_target_embd */
+    /* device, f32; H = n_embd, F = n_taps * n_target_embd, W = n_target_embd of an assistant, else H */
     float *features;    /* [n_batch][F] */
-    float *g;           /* [n_batch][H] the feature, fused or fed back */
-    float *c;           /* [n_batch][2H] embedding | feature, normed for EAGLE-3 */
+    float *g;           /* [n_batch][W] the feature, fused or fed back */
+    float *c;           /* [n_batch][2W] embedding | feature, normed for EAGLE-3 */
     ae_block block;     /* of it x to up, for n_batch rows */
     float *medusa;      /* [n_outputs][H] */
     double *rope_freq[AE_MAX_ROPES]; /* [n_rot / 2] */
     float *cos[AE_MAX_ROPES], *sin[AE_MAX_ROPES]; /* [n_batch][n_rot / 2] */
     float *x_out;       /* [n_outputs][H] */
     float *logits;      /* [n_outputs][n_draft] */
-    float *fed;         /* [n_seqs][1 + AE_TREE_MAX][n_layers][H] feedback: of the newest true row, then of each drafted row */
+    float *fed;         /* [n_seqs][1 + AE_TREE_MAX][n_steps][W] feedback: of the newest true row, then of each drafted row */
 };
+
+/* The width of what a row takes for a feature and feeds back: W. */
+static inline uint32_t ae_dhead_width(const ae_dhead_hparams *h)
+{
+    return h->kind == AE_DHEAD_ASSISTANT ? h->n_target_embd : h->layer.n_embd;
+}
+/* The cache that rows attend to. */
+static inline ae_kv *ae_dhead_kv(const ae_dhead_engine *e)
+{
+    return e->kv ? e->kv : ae_engine_kv(e->target);
+}
 
 /* dhead_forward.c: rows that are all true, or all drafted. */
 void ae_dhead_forward(ae_dhead_engine *engine, bool drafted);

@@ -432,7 +432,8 @@ aerie_status ae_draft_eagle_create(ae_drafter **out, ae_dhead_engine *head, ae_e
         ae_dhead_engine_free(head);
         return ae_fail_memory(error, "a drafter head's state", sizeof *d);
     }
-    const ae_drafter_ops *ops = kind == AE_DHEAD_EAGLE ? &eagle : kind == AE_DHEAD_MTP ? &mtp : &eagle3;
+    const bool is_mtp = kind == AE_DHEAD_MTP || kind == AE_DHEAD_ASSISTANT;
+    const ae_drafter_ops *ops = kind == AE_DHEAD_EAGLE ? &eagle : is_mtp ? &mtp : &eagle3;
     *d = (head_drafter){.base.ops = ops, .head = head, .target = target,
                         .ops = net->backend->ops, .backend = net->backend, .n_slots = n_slots,
                         .width = net->head->hparams.n_taps * net->head->hparams.n_target_embd};
