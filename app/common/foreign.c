@@ -175,7 +175,7 @@ static const app_foreign foreign_options[] = {
     {"--winogrande", NULL, APP_NOT_YET, "'perplexity' scores --hellaswag and --multiple-choice"},
     {"--winogrande-tasks", "N", APP_NOT_YET, "'perplexity' scores --hellaswag and --multiple-choice"},
     {"--ppl-output-type", "N", APP_OTHERWISE, "use --json or --verbose"},
-    {"--ppl --no-ppl --show-statistics --parse-special", NULL, APP_ABSENT, "'imatrix' collects, and nothing else"},
+    {"--ppl --no-ppl --show-statistics", NULL, APP_ABSENT, "'imatrix' collects, and nothing else"},
     {"--in-file -ofreq --output-frequency --output-format --save-frequency --chunk --from-chunk", "X", APP_NOT_YET,
      "'imatrix' reads its text from the beginning and writes one GGUF file at the end"},
     {"-pps -tgs", NULL, APP_OTHERWISE, "use 'aerie bench spec -np LIST' to measure several sequences at once"},

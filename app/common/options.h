@@ -231,7 +231,7 @@ typedef struct app_options {
     const char *kl_base;                                 /* perplexity: file, or NULL */
     bool kl_divergence, hellaswag, multiple_choice;      /* perplexity */
     const char *imatrix_output;                          /* imatrix */
-    bool process_output;                                 /* imatrix */
+    bool process_output, parse_special;                  /* imatrix */
     const char *output;                                  /* train-data */
     uint32_t n_turns, n_likely;                          /* train-data */
     app_numbers taps;                                    /* train-data; none: the usual ones */

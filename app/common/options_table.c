@@ -485,6 +485,8 @@ static const app_option options[] = {
     {"-o --output-file --output", "FILE", APP_TEXT, APP_IMATRIX, AT(imatrix_output), 0, 0, "Importance", "GGUF file to write"},
     {"--process-output", NULL, APP_FLAG, APP_IMATRIX, AT(process_output), 0, 0, "Importance",
      "also of the matrix that makes the logits"},
+    {"--parse-special", NULL, APP_FLAG, APP_IMATRIX, AT(parse_special), 0, 0, "Importance",
+     "text such as <|im_start|> is the control token: for a text that holds chats, template and all"},
 
     /* Quantize */
     {"--imatrix", "FILE", APP_TEXT, APP_QUANTIZE, AT(imatrix), 0, 0, "Quantize",

@@ -175,7 +175,7 @@ static void say_check(const ae_convert_check *k)
 
 static void say_encoder(const ae_convert_report *r)
 {
-    const ae_convert_bert *b = r->bert;
+    const ae_convert_encoder *b = r->encoder;
     const char *pooling = aerie_pooling_name((aerie_pooling)b->pooling);
     char size[32];
     app_note("%s, %u layers, width %u, %u heads, FFN %u, %u positions, %u tokens, pooling %s; %zu tensors, %s, %s", r->kind,
@@ -233,7 +233,7 @@ static json_t *check_json(const ae_convert_check *k)
 
 static int print_encoder_json(const ae_convert_options *c, const ae_convert_report *r)
 {
-    const ae_convert_bert *b = r->bert;
+    const ae_convert_encoder *b = r->encoder;
     return app_print_json(json_pack("{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:s}", "file",
                                     app_json_text(c->checkpoint, strlen(c->checkpoint)), "output",
                                     app_json_text(c->output, strlen(c->output)), "kind", r->kind, "n_layers",
@@ -260,7 +260,7 @@ static int print_model_json(const ae_convert_options *c, const ae_convert_report
 
 static int print_json(const ae_convert_options *c, const ae_convert_report *r)
 {
-    if (r->bert) return print_encoder_json(c, r);
+    if (r->encoder) return print_encoder_json(c, r);
     if (r->model) return print_model_json(c, r);
     const ae_convert_head *h = r->head;
     json_t *taps = json_array();
@@ -319,7 +319,7 @@ static int run(const ae_convert_options *options, const app_options *o)
     bad = report(status, &error);
     const ae_convert_report r = ae_convert_reported(c);
     if (!bad && !o->quiet && r.check) say_check(r.check);
-    if (!bad && !o->quiet && r.bert) say_encoder(&r);
+    if (!bad && !o->quiet && r.encoder) say_encoder(&r);
     if (!bad && !o->quiet && r.model) say_model(&r);
     if (!bad && !o->quiet && r.head) say(&r);
     if (!bad && o->json) bad = print_json(options, &r);

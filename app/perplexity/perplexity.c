@@ -121,7 +121,8 @@ static int read_tokens(const app_models *models, const app_options *o, int32_t *
     if (!bad && o->file && text.n && text.data[text.n - 1] == '\n') text.n--;
     if (!bad)
         bad = app_report(APP_WORKING,
-                         aerie_tokenize(models->model, text.data ? text.data : "", text.n, true, false, tokens, n, &error),
+                         aerie_tokenize(models->model, text.data ? text.data : "", text.n, true, o->parse_special, tokens, n,
+                                        &error),
                          &error);
     if (!bad)
         bad = app_report(APP_WORKING, aerie_tokenize(models->model, "", 0, true, false, &empty, &n_empty, &error), &error);

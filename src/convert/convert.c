@@ -6,7 +6,7 @@
 
 #include "quant/types.h"
 
-static const ae_convert_kind *const kinds[] = {&ae_convert_bert_encoder, &ae_convert_decoder, &ae_convert_drafter_head};
+static const ae_convert_kind *const kinds[] = {&ae_convert_encoder_kind, &ae_convert_decoder, &ae_convert_drafter_head};
 
 aerie_status ae_convert_no_memory(const ae_convert *c, const char *what)
 {
@@ -115,7 +115,7 @@ void ae_convert_free(ae_convert *c)
 ae_convert_report ae_convert_reported(const ae_convert *c)
 {
     return (ae_convert_report){.head = c->kind == &ae_convert_drafter_head ? &c->head : NULL,
-                               .bert = c->kind == &ae_convert_bert_encoder ? &c->bert : NULL,
+                               .encoder = c->kind == &ae_convert_encoder_kind ? &c->encoder : NULL,
                                .model = c->kind == &ae_convert_decoder ? &c->model : NULL,
                                .check = c->options.self_check ? &c->check : NULL,
                                .kind = c->head_kind ? c->head_kind : "", .n_tensors = c->n_items, .bytes = c->out_bytes,

@@ -4,7 +4,7 @@
  * write, with their sources and shapes checked), write (a complete file under a temporary name), check (the file is read
  * back, and compared with the model that it belongs to). The file gets its final name after the last check.
  * Owns: the checkpoint and all that is derived from it, until ae_convert_free. Prints nothing: remarks go to a callback.
- * Kinds: drafter heads (head.h, docs/heads.md), BERT encoders (bert.c, docs/embeddings.md), models (arch.h,
+ * Kinds: drafter heads (head.h, docs/heads.md), encoders (encoder.c, docs/embeddings.md), models (arch.h,
  * docs/converting.md).
  */
 #ifndef AE_CONVERT_CONVERT_H
@@ -61,13 +61,17 @@ bool ae_convert_type_parse(const char *name, uint32_t *type);
 
 typedef struct ae_convert ae_convert;
 
-/* What is known about a BERT encoder's checkpoint. */
-typedef struct ae_convert_bert {
+/* A row of encoder.c's table. */
+typedef struct ae_convert_family ae_convert_family;
+
+/* What is known about an encoder's checkpoint. */
+typedef struct ae_convert_encoder {
     uint32_t n_embd, n_layers, n_heads, n_ff, n_ctx, n_vocab, n_types;
-    double norm_eps;
+    const ae_convert_family *family;
+    double norm_eps, rope_base;
     ae_pooling pooling; /* NONE: not said */
     bool ranks;         /* there is a classifier with one label */
-} ae_convert_bert;
+} ae_convert_encoder;
 
 /* What is known about a model's folder. */
 typedef struct ae_convert_model {
@@ -88,7 +92,7 @@ void ae_convert_free(ae_convert *c);
 /* What was detected and, after ae_convert_run, done. Lent. */
 typedef struct ae_convert_report {
     const ae_convert_head *head;   /* one of these three */
-    const ae_convert_bert *bert;
+    const ae_convert_encoder *encoder;
     const ae_convert_model *model;
     const ae_convert_check *check; /* NULL: there was no self-check */
     const char *kind;              /* "EAGLE-3.1" */

@@ -65,7 +65,7 @@ typedef struct ae_convert_kind {
     aerie_status (*check)(ae_convert *c);                           /* of c->writer's complete file; may replace it */
 } ae_convert_kind;
 
-extern const ae_convert_kind ae_convert_drafter_head, ae_convert_bert_encoder, ae_convert_decoder;
+extern const ae_convert_kind ae_convert_drafter_head, ae_convert_encoder_kind, ae_convert_decoder;
 
 struct ae_convert {
     ae_convert_options options;
@@ -91,7 +91,7 @@ struct ae_convert {
     ae_convert_check check;
 
     /* Encoders */
-    ae_convert_bert bert;
+    ae_convert_encoder encoder;
 
     /* Models; their rotation is in `head` */
     const struct ae_convert_arch *arch;

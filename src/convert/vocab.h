@@ -23,4 +23,7 @@ aerie_status ae_convert_words_fill(const ae_convert *c, ae_convert_words *w);
 /* spm.c: pieces, types and scores of tokenizer.model. *there: the folder has one; *space: a text gets a space before it. */
 aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, bool *there, bool *space);
 
+/* pieces.c: tokenizer.* of an encoder's folder, for n_vocab tokens and n_types kinds of text. */
+aerie_status ae_convert_put_pieces(const ae_convert *c, uint32_t n_vocab, uint32_t n_types, ae_gguf_writer *out);
+
 #endif

@@ -109,158 +109,6 @@ static void leaves_nothing(void **state)
     assert_int_equal(n_files(cli_folder), before + 1);
 }
 
-/* ---- Encoders ------------------------------------------------------------------------------------- */
-
-#define BERT_CONFIG                                                                                                            \
-    "\"model_type\":\"bert\",\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":64,"   \
-    "\"max_position_embeddings\":40,\"vocab_size\":12,\"type_vocab_size\":2,\"layer_norm_eps\":1e-12,\"hidden_act\":\"gelu\""
-
-/* leave: a tensor that is missing; n_labels 0: no classifier. */
-static void write_bert(const char *folder, const char *config, const char *leave, uint64_t n_labels)
-{
-    static const struct {
-        const char *name;
-        uint64_t rows, columns;
-    } outside[] = {{"embeddings.word_embeddings.weight", 12, 32}, {"embeddings.position_embeddings.weight", 40, 32},
-                   {"embeddings.token_type_embeddings.weight", 2, 32}, {"embeddings.LayerNorm.gamma", 0, 32},
-                   {"embeddings.LayerNorm.beta", 0, 32}, {"pooler.dense.weight", 32, 32}, {"pooler.dense.bias", 0, 32}},
-      layer[] = {{"attention.self.query.weight", 32, 32}, {"attention.self.query.bias", 0, 32},
-                 {"attention.self.key.weight", 32, 32}, {"attention.self.key.bias", 0, 32},
-                 {"attention.self.value.weight", 32, 32}, {"attention.self.value.bias", 0, 32},
-                 {"attention.output.dense.weight", 32, 32}, {"attention.output.dense.bias", 0, 32},
-                 {"attention.output.LayerNorm.weight", 0, 32}, {"attention.output.LayerNorm.bias", 0, 32},
-                 {"intermediate.dense.weight", 64, 32}, {"intermediate.dense.bias", 0, 64}, {"output.dense.weight", 32, 64},
-                 {"output.dense.bias", 0, 32}, {"output.LayerNorm.weight", 0, 32}, {"output.LayerNorm.bias", 0, 32}};
-    st_make m = {0};
-    char name[128];
-    make_folder(folder);
-    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
-        snprintf(name, sizeof name, "bert.%s", outside[i].name);
-        if (!leave || strcmp(leave, outside[i].name)) st_make_floats(&m, name, name, outside[i].rows, outside[i].columns);
-    }
-    for (uint32_t l = 0; l < 2; l++)
-        for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
-            snprintf(name, sizeof name, "bert.encoder.layer.%u.%s", l, layer[i].name);
-            if (!leave || strcmp(leave, layer[i].name)) st_make_floats(&m, name, name, layer[i].rows, layer[i].columns);
-        }
-    if (n_labels) {
-        st_make_floats(&m, "classifier.weight", "classifier.weight", n_labels, 32);
-        st_make_floats(&m, "classifier.bias", "classifier.bias", 0, n_labels);
-    }
-    write_checkpoint(folder, &m, config);
-}
-
-static void write_in(const char *folder, const char *name, const char *text)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s/%s", cli_folder, folder, name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
-
-static aerie_status convert_bert(const char *folder, uint32_t type, aerie_model **model, aerie_error *error)
-{
-    char from[256], to[256];
-    ae_convert *c;
-    snprintf(from, sizeof from, "%s/%s", cli_folder, folder);
-    snprintf(to, sizeof to, "%s/%s.gguf", cli_folder, folder);
-    const ae_convert_options options = {.checkpoint = from, .output = to, .type = type,
-                                        .producer = AE_CONVERT_PRODUCER_AUTO};
-    AE_TRY(ae_convert_open(&c, &options, error));
-    const aerie_status status = ae_convert_run(c, error);
-    const ae_convert_report r = ae_convert_reported(c);
-    assert_true(r.bert && !r.head && r.bert->n_layers == 2 && r.bert->n_vocab == 12);
-    ae_convert_free(c);
-    return status == AERIE_OK ? aerie_model_load(model, to, NULL, error) : status;
-}
-
-static const char vocab_text[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\ncat\n##s\nsat\n.\n";
-
-static void encoder(void **state)
-{
-    aerie_error error = {0};
-    aerie_model *model;
-    aerie_embedder *e;
-    aerie_model_info info;
-    int32_t *ids;
-    size_t n, n_first;
-    float vector[32];
-    (void)state;
-    write_bert("bert", "{" BERT_CONFIG "}", NULL, 0);
-    write_in("bert", "vocab.txt", vocab_text);
-    make_folder("bert/1_Pooling");
-    write_in("bert/1_Pooling", "config.json", "{\"pooling_mode_cls_token\":true,\"pooling_mode_mean_tokens\":false}");
-    if (convert_bert("bert", AE_TYPE_F32, &model, &error) != AERIE_OK) fail_msg("%s", error.text);
-    aerie_model_info_get(model, &info, sizeof info);
-    assert_true(info.is_encoder && info.pooling == AERIE_POOLING_CLS && info.n_embd == 32 && info.n_ctx_train == 40);
-    assert_int_equal(aerie_tokenize(model, "The cats sat. Xyz", 17, true, false, &ids, &n, &error), AERIE_OK);
-    static const int32_t wanted[] = {2, 4, 5, 6, 7, 8, 1, 3};
-    assert_int_equal(n, sizeof wanted / sizeof *wanted);
-    assert_memory_equal(ids, wanted, sizeof wanted);
-    assert_int_equal(aerie_embedder_create(&e, model, NULL, &error), AERIE_OK);
-    assert_int_equal(aerie_embed(e, &(aerie_embed_text){.tokens = ids, .n_tokens = n}, 1, vector, &error), AERIE_OK);
-    double sum = 0;
-    for (size_t i = 0; i < 32; i++) sum += (double)vector[i] * (double)vector[i];
-    assert_true(sum > 0.999 && sum < 1.001);
-    aerie_free(ids);
-    assert_int_equal(aerie_rerank_tokens(model, "cat", 3, "sat", 3, &ids, &n, &n_first, &error), AERIE_OK);
-    static const int32_t pair[] = {2, 5, 3, 7, 3};
-    assert_true(n == 5 && n_first == 3 && !memcmp(ids, pair, sizeof pair));
-    aerie_free(ids);
-    aerie_embedder_free(e);
-    aerie_model_free(model);
-    ae_gguf *file = open_file("bert.gguf");
-    const ae_gguf_tensor *t = ae_gguf_tensor_find(file, "blk.1.ffn_up.weight");
-    assert_true(t && t->ne[0] == 32 && t->ne[1] == 64);
-    ae_gguf_close(file);
-    if (convert_bert("bert", AE_TYPE_Q8_0, &model, &error) != AERIE_OK) fail_msg("%s", error.text);
-    aerie_model_free(model);
-    file = open_file("bert.gguf");
-    t = ae_gguf_tensor_find(file, "blk.1.ffn_up.weight");
-    assert_true(t && t->type == AE_TYPE_Q8_0);
-    t = ae_gguf_tensor_find(file, "blk.1.attn_k.weight"); /* its inputs would lose too much in 8 bits */
-    assert_true(t && t->type == AE_TYPE_F16);
-    ae_gguf_close(file);
-}
-
-static void encoder_refused(const char *folder, const char *config, const char *leave, uint64_t n_labels, bool vocab,
-                            const char *part)
-{
-    aerie_error error = {0};
-    aerie_model *model;
-    write_bert(folder, config, leave, n_labels);
-    if (vocab) write_in(folder, "vocab.txt", vocab_text);
-    assert_int_not_equal(convert_bert(folder, AE_TYPE_F32, &model, &error), AERIE_OK);
-    if (!strstr(error.text, part)) fail_msg("%s: %s", folder, error.text);
-}
-
-static void other_encoders(void **state)
-{
-    aerie_error error = {0};
-    aerie_model *model;
-    aerie_embedder *e;
-    float score;
-    (void)state;
-    write_bert("ranker", "{" BERT_CONFIG "}", NULL, 1);
-    write_in("ranker", "tokenizer.json", "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"[PAD]\":0,\"[UNK]\":1,\"[CLS]\":2,"
-             "\"[SEP]\":3,\"the\":4}},\"added_tokens\":[{\"id\":7,\"content\":\"<odd>\",\"special\":true}]}");
-    if (convert_bert("ranker", AE_TYPE_F32, &model, &error) != AERIE_OK) fail_msg("%s", error.text);
-    assert_int_equal(aerie_embedder_create(&e, model, NULL, &error), AERIE_OK);
-    assert_true(aerie_embedder_n_out(e) == 1 && aerie_embedder_pooling(e) == AERIE_POOLING_RANK);
-    const aerie_embed_text text = {.tokens = (const int32_t[]){2, 4, 3, 4, 3}, .n_tokens = 5, .n_first = 3};
-    assert_int_equal(aerie_embed(e, &text, 1, &score, &error), AERIE_OK);
-    aerie_embedder_free(e);
-    aerie_model_free(model);
-    encoder_refused("labels", "{" BERT_CONFIG "}", NULL, 3, true, "several labels");
-    encoder_refused("roberta", "{\"model_type\":\"roberta\"}", NULL, 0, true, "roberta");
-    encoder_refused("wordless", "{" BERT_CONFIG "}", NULL, 0, false, "vocab.txt");
-    encoder_refused("norm", "{" BERT_CONFIG "}", "embeddings.LayerNorm.beta", 0, true, "embeddings.LayerNorm.bias is missing");
-    encoder_refused("query", "{" BERT_CONFIG "}", "output.dense.weight", 0, true, "output.dense.weight is missing");
-    encoder_refused("short", "{\"hidden_size\":32}", NULL, 0, true, "num_hidden_layers");
-}
-
 /* ---- Models --------------------------------------------------------------------------------------- */
 
 #define MODEL_CONFIG                                                                                                           \
@@ -345,7 +193,7 @@ static aerie_status convert_model_to(const char *folder, uint32_t type, aerie_mo
     AE_TRY(ae_convert_open(&c, &options, error));
     const aerie_status status = ae_convert_run(c, error);
     const ae_convert_report r = ae_convert_reported(c);
-    assert_true(r.model && !r.head && !r.bert && r.model->n_vocab == 264);
+    assert_true(r.model && !r.head && !r.encoder && r.model->n_vocab == 264);
     ae_convert_free(c);
     return status == AERIE_OK ? aerie_model_load(model, to, NULL, error) : status;
 }
@@ -810,8 +658,6 @@ int main(void)
         cmocka_unit_test(further_ahead),
         cmocka_unit_test(by_callback),
         cmocka_unit_test(leaves_nothing),
-        cmocka_unit_test(encoder),
-        cmocka_unit_test(other_encoders),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

@@ -179,6 +179,13 @@ static void importance(void **state)
     assert_int_equal(cli_last.status, 0);
     cli("$A run -m o.gguf -no-cnv -p hello -n 8 --temp 0 --ids -q");
     assert_int_equal(cli_last.status, 0);
+    /* as text the control tokens are many tokens, else 40 and the rest */
+    cli("for i in 1 2 3 4 5 6 7 8; do printf 'a<|im_start|><|im_start|><|im_start|><|im_start|><|im_start|>'; done > c.txt; "
+        "$A imatrix -m moe.gguf -f c.txt -c 24 --chunks 9 -o c1.gguf --json -q && "
+        "$A imatrix -m moe.gguf -f c.txt -c 24 --chunks 9 -o c2.gguf --parse-special --json -q");
+    const char *second = strstr(cli_last.out, "}");
+    assert_true(cli_last.status == 0 && second && strstr(cli_last.out, "\"n_windows\": 9"));
+    assert_non_null(strstr(second, "\"n_windows\": 2,"));
     cli("$A imatrix -m moe.gguf -f text.txt -c 32 -o no/i.gguf -q");
     cli_refused(1, "no/i.gguf", "No such file");
     cli("$A imatrix -m moe.gguf -f text.txt -c 32");
@@ -227,6 +234,11 @@ static void perplexity(void **state)
     assert_true(real(json, "same_top") > 0.99);
     assert_true(fabs(real(json, "perplexity") - real(plain, "perplexity")) < 1e-6 * real(plain, "perplexity"));
     assert_int_equal(number(plain, "n_scored"), 3 * 15);
+    const json_t *windows = json_object_get(json, "kl_windows");
+    assert_int_equal(json_array_size(windows), 3);
+    double sum = 0;
+    for (size_t i = 0; i < 3; i++) sum += json_real_value(json_array_get(windows, i));
+    assert_true(fabs(sum / 3 - real(json, "kl")) < 1e-7);
     json_decref(plain);
     json_decref(json);
     cli_write("hs.txt", "one two\n1\na\nb\nc\nd\n", 18);

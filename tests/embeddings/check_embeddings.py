@@ -34,12 +34,13 @@ def made_texts(n):
 def theirs(folder, texts, pooling):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").float().eval()
+    longest = min(512, model.config.max_position_embeddings)
     rows = [None] * len(texts)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # texts of a length together: little padding
     with torch.no_grad():
         for at in range(0, len(texts), 32):
             some = order[at:at + 32]
-            batch = tokenizer([texts[i] for i in some], padding=True, truncation=True, max_length=512, return_tensors="pt",
+            batch = tokenizer([texts[i] for i in some], padding=True, truncation=True, max_length=longest, return_tensors="pt",
                               split_special_tokens=True)  # a text that says [SEP] means these letters
             hidden = model(**batch).last_hidden_state
             mask = batch["attention_mask"].unsqueeze(-1).float()
