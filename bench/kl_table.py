@@ -6,14 +6,17 @@
     bench/kl_table.py -m model-f16.gguf --base base.kld --imatrix imatrix.gguf --peer /path/to/llama-quantize --csv kl.csv
 
 79 windows of 512 tokens are 20,145 tokens that count. Each mix is quantized by both programs without and with the importance
-matrix, and every file is run by aerie against the saved predictions of the unquantized model. Each measurement is a line of the
-CSV file, written when it is done; those that are there are not made again, so the table can be stopped and goes on where it was
-(--limit N stops it after N of them). The table of all lines is printed at the end. llama.cpp refuses some mixes without an
-importance matrix; that is a line, too. Needs Python 3 and nothing else.
+matrix, and every file is run by aerie against the saved predictions of the unquantized model; a file whose tensors are those of
+one that was measured is not run again. Each measurement is a line of the CSV file, written when it is done; those that are there
+are not made again, so the table can be stopped and goes on where it was (--limit N stops it after N of them). The table of all
+lines is printed at the end: the difference of a pair comes with the standard error of the mean of the windows' differences.
+llama.cpp refuses some mixes without an importance matrix; that is a line, too. Needs Python 3 and nothing else.
 """
 import argparse
 import csv
+import hashlib
 import json
+import math
 import os
 import re
 import subprocess
@@ -22,7 +25,7 @@ import time
 
 MIXES = ("Q4_K_M Q3_K_M Q2_K Q6_K Q5_K_M Q3_K_S Q4_K_S Q5_K_S Q3_K_L Q2_K_S IQ4_XS IQ4_NL IQ3_S IQ3_M IQ3_XS IQ3_XXS IQ2_M "
          "IQ2_S IQ2_XS IQ2_XXS IQ1_M IQ1_S Q4_0 Q4_1 Q5_0 Q5_1 Q8_0").split()
-FIELDS = ["mix", "importance", "quantizer", "kl", "kl_error", "tokens", "bytes", "seconds", "note"]
+FIELDS = ["mix", "importance", "quantizer", "kl", "kl_error", "tokens", "bytes", "seconds", "tensors", "windows", "note"]
 
 
 class Failed(Exception):
@@ -64,7 +67,21 @@ def quantize(o, mix, importance, quantizer, out):
     return 0.0, (said or [f"ended with {code}"])[-1].strip()[:120]
 
 
-def measure(o, mix, importance, quantizer):
+def tensors_of(o, path):
+    """A hash of names, types and contents of the tensors: what a model computes follows from it."""
+    code, stdout, stderr = run([o.aerie, "inspect", path, "--json", "--tensors"])
+    if code != 0:
+        raise Failed(f"aerie inspect of {path} failed: {stderr.strip()[-300:]}")
+    sha = hashlib.sha256()
+    with open(path, "rb") as f:
+        for t in sorted(json.loads(stdout)["tensors"], key=lambda t: t["name"]):
+            sha.update(f"{t['name']} {t['type']} {t['shape']}\n".encode())
+            f.seek(t["offset"])
+            sha.update(f.read(t["bytes"]))
+    return sha.hexdigest()[:16]
+
+
+def measure(o, lines, mix, importance, quantizer):
     out = os.path.join(o.work, "kl_table.gguf")
     line = dict.fromkeys(FIELDS, "")
     line.update(mix=mix, importance=importance, quantizer=quantizer)
@@ -73,31 +90,49 @@ def measure(o, mix, importance, quantizer):
     seconds, line["note"] = quantize(o, mix, importance, quantizer, out)
     if line["note"]:
         return line
+    line.update(tensors=tensors_of(o, out), bytes=os.path.getsize(out), seconds=f"{seconds:.2f}", note="")
+    for other in lines.values():
+        if other["tensors"] == line["tensors"]:
+            line.update((field, other[field]) for field in ("kl", "kl_error", "tokens", "windows"))
+            os.remove(out)
+            return line
     code, stdout, stderr = run([o.aerie, "perplexity", "-m", out, "-t", str(o.threads), "--kl-divergence-base", o.base,
                                 "--kl-divergence", "-q", "--json"])
     if code != 0:
         raise Failed(f"aerie perplexity of {mix} by {quantizer} failed: {stderr.strip()[-300:]}")
     figures = json.loads(stdout)
     line.update(kl=f"{figures['kl']:.6f}", kl_error=f"{figures['kl_error']:.6f}",
-                tokens=figures["n_scored"], bytes=os.path.getsize(out), seconds=f"{seconds:.2f}", note="")
+                tokens=figures["n_scored"], windows=" ".join(f"{kl:.6f}" for kl in figures["kl_windows"]))
     os.remove(out)
     return line
 
 
+def difference(ours, theirs):
+    """(aerie's mean less llama.cpp's, its standard error), over windows."""
+    d = [float(a) - float(b) for a, b in zip(ours["windows"].split(), theirs["windows"].split())]
+    mean = sum(d) / len(d)
+    return mean, math.sqrt(sum((x - mean) ** 2 for x in d) / max(1, len(d) - 1) / len(d))
+
+
 def print_table(lines, mixes):
-    print("| mix | importance | aerie | llama.cpp | tokens |\n|---|---|---|---|---|")
-    n_above = 0
+    print("| mix | importance | aerie | llama.cpp | difference | tokens |\n|---|---|---|---|---|---|")
+    n_above = n_clear = 0
     for mix in mixes:
         for importance in ("no", "yes"):
             ours, theirs = (lines.get((mix, importance, q)) for q in ("aerie", "llama.cpp"))
             if not ours:
                 continue
-            above = bool(theirs and ours["kl"] and theirs["kl"] and float(ours["kl"]) > float(theirs["kl"]))
-            n_above += above
-            mark = "**" if above else ""
-            other = (theirs["kl"] or "refuses") if theirs else "not yet"
-            print(f"| {mix} | {importance} | {mark}{ours['kl'] or ours['note']}{mark} | {other} | {ours['tokens']} |")
-    print(f"\nabove llama.cpp's: {n_above}")
+            other, apart, mark = (theirs["kl"] or "refuses") if theirs else "not yet", "", ""
+            if theirs and ours["tensors"] == theirs["tensors"]:
+                apart = "same weights"
+            elif theirs and ours["kl"] and theirs["kl"]:
+                mean, error = difference(ours, theirs)
+                apart = f"{mean:+.4f} ± {error:.4f}"
+                n_above += mean > 0
+                n_clear += mean > 2 * error
+                mark = "**" if mean > 2 * error else ""
+            print(f"| {mix} | {importance} | {mark}{ours['kl'] or ours['note']}{mark} | {other} | {apart} | {ours['tokens']} |")
+    print(f"\nabove llama.cpp's: {n_above}, by more than two standard errors: {n_clear}")
 
 
 def main():
@@ -120,7 +155,7 @@ def main():
     for key in wanted:
         if key in lines or (o.limit is not None and n_done >= o.limit):
             continue
-        lines[key] = measure(o, *key)
+        lines[key] = measure(o, lines, *key)
         n_done += 1
         new = not os.path.exists(o.csv)
         with open(o.csv, "a", newline="", encoding="utf-8") as f:

@@ -290,6 +290,16 @@ static json_t *percentiles_json(const float *x, size_t n)
     return object;
 }
 
+/* The mean of each window, for the error of a difference between two models that were compared with the same base. */
+static json_t *window_means(const base *b, const float *x)
+{
+    const size_t n_scored = app_windows_scored(&b->windows);
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < b->windows.n; i++)
+        if (list) json_array_append_new(list, app_json_real(app_mean_of(x + i * n_scored, n_scored).value));
+    return list;
+}
+
 /* Sorts what it reads. */
 static int print_comparison(const app_options *o, const base *b, figures *f, double seconds)
 {
@@ -302,18 +312,19 @@ static int print_comparison(const app_options *o, const base *b, figures *f, dou
                    same = app_mean_of(f->same, f->n), log_ratio = app_mean_of(ratio, f->n);
     free(ratio);
     const double ppl = exp(nll.value), ppl_base = exp(nll_base.value), rms = sqrt(squares / (double)f->n);
+    json_t *kl_windows = o->json ? window_means(b, f->kl) : NULL;
     qsort(f->kl, f->n, sizeof *f->kl, by_value);
     qsort(f->change, f->n, sizeof *f->change, by_value);
     if (o->json)
         return app_print_json(json_pack(
-            "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f}", "model", o->model,
+            "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f}", "model", o->model,
             "base", b->path, "perplexity", app_json_real(ppl), "perplexity_error", app_json_real(ppl * nll.error),
             "perplexity_base", app_json_real(ppl_base), "perplexity_base_error", app_json_real(ppl_base * nll_base.error),
             "log_ratio", app_json_real(log_ratio.value), "log_ratio_error", app_json_real(log_ratio.error), "kl",
             app_json_real(kl.value), "kl_error", app_json_real(kl.error), "same_top", app_json_real(same.value),
             "same_top_error", app_json_real(same.error), "change_rms", app_json_real(rms), "kl_percentiles",
-            percentiles_json(f->kl, f->n), "change_percentiles", percentiles_json(f->change, f->n), "n_scored",
-            (json_int_t)f->n, "window", (json_int_t)b->windows.n_ctx, "seconds", seconds));
+            percentiles_json(f->kl, f->n), "change_percentiles", percentiles_json(f->change, f->n), "kl_windows",
+            kl_windows, "n_scored", (json_int_t)f->n, "window", (json_int_t)b->windows.n_ctx, "seconds", seconds));
     app_print("perplexity        %.4f +/- %.4f\n", ppl, ppl * nll.error);
     app_print("perplexity, base  %.4f +/- %.4f\n", ppl_base, ppl_base * nll_base.error);
     app_print("log of the ratio  %.6f +/- %.6f\n", log_ratio.value, log_ratio.error);
