@@ -65,16 +65,16 @@ typedef struct ae_dhead_hparams {
     uint32_t n_medusa, n_blocks; /* Medusa */
     uint32_t n_layers;         /* EAGLE: 1; MTP: of its blocks; Medusa: 0 */
     uint32_t n_steps;          /* networks that the layers make: MTP: one each; assistant: one of all; Medusa: 0 */
-    /* MTP: those of the model that the blocks belong to. Assistant: its own. Else of the layer: n_layers 1, n_embd the head's own
-     * width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms, ffn; no window. Medusa: n_embd
+    /* MTP: those of the model that the blocks belong to. Assistant: its own. Else of the layer: n_layers 1, n_embd the head's
+     * own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms, ffn; no window. Medusa: n_embd
      * only. */
     ae_hparams layer;
 } ae_dhead_hparams;
 
 typedef struct ae_dhead {
     ae_gguf *gguf;     /* owned; MTP: by mtp */
-    ae_model *mtp;     /* owned: the file of MTP blocks and their weights, or of an assistant; what follows is NULL then, but for
-                        * to_target */
+    ae_model *mtp;     /* owned: the file of MTP blocks and their weights, or of an assistant; what follows is NULL then, but
+                        * for to_target */
     ae_arena arena;
     ae_dhead_hparams hparams;
     const char *name;  /* general.name, "" if absent */
