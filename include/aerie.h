@@ -1035,7 +1035,7 @@ typedef struct aerie_imatrix aerie_imatrix;
 typedef struct aerie_imatrix_params {
     size_t size;
     bool head;   /* of the session's drafter head instead of its model */
-    bool output; /* the matrix that makes the logits too */
+    bool output; /* the matrix that makes the logits too; a head's always counts */
 } aerie_imatrix_params;
 
 AERIE_INITIALISER(imatrix_params)

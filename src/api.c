@@ -112,13 +112,27 @@ static bool is_key_of_file(const ae_gguf *gguf, const char *name, size_t n)
     return false;
 }
 
+/* Whether nothing can have come of an override; a vocabulary alone reads less than models do, and ids of special tokens and
+ * what is general are read when somebody asks. */
+static bool is_idle(const aerie_model *m, const ae_gguf *gguf, const aerie_model_params *p, size_t i)
+{
+    const char *text = p->overrides[i], *equals = strchr(text, '='), *id = strstr(text, "_token_id=");
+    return m->model && !ae_gguf_override_was_read(gguf, i) && strncmp(text, "general.", 8) && (!id || id > equals);
+}
+
 /* What the loaded model is, and what of the overrides may be a slip. */
 static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
 {
     const ae_gguf *gguf = m->model ? m->model->gguf : m->gguf;
     for (size_t i = 0; i < p->n_overrides; i++) {
         const size_t n = strcspn(p->overrides[i], "=");
-        if (!is_key_of_file(gguf, p->overrides[i], n))
+        if (is_key_of_file(gguf, p->overrides[i], n)) continue;
+        if (is_idle(m, gguf, p, i))
+            ae_log_say(&p->log, AERIE_LOG_WARNING,
+                       "override '%.80s' changes nothing: the file has no key of this name, and models of architecture %s "
+                       "do not read it",
+                       p->overrides[i], m->model->hparams.arch);
+        else
             ae_log_say(&p->log, AERIE_LOG_INFO, "override '%.80s': the file has no key of this name, so it is added",
                        p->overrides[i]);
     }

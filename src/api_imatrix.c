@@ -39,7 +39,8 @@ struct aerie_imatrix {
 
 /* ---- What is watched ---------------------------------------------------------------------------------------------- */
 
-/* Which matrix of its tensor a part is; false: it does not count. */
+/* Which matrix of its tensor a part is; false: it does not count. The output of a model has a type of its own and needs no
+ * importance; a head's is its largest matrix, of the same type as the others, and decides what is drafted. */
 static bool counts(const ae_part *p, const aerie_imatrix_params *params, uint32_t *matrix)
 {
     static const char layer[] = "blk.";
@@ -48,7 +49,9 @@ static bool counts(const ae_part *p, const aerie_imatrix_params *params, uint32_
     const uint64_t n_rows = (uint64_t)p->tensor->ne[1];
     const bool inside = name.n >= 4 && !memcmp(name.data, layer, 4);
     const bool output = ae_mix_name_is(name, "output.weight") || ae_mix_name_is(name, "token_embd.weight");
-    if (p->first % n_rows || (output && !params->output) || (!inside && !output && !params->head)) return false;
+    if (p->first % n_rows || (output && !params->output && !params->head) ||
+        (!inside && !output && !params->head))
+        return false;
     *matrix = (uint32_t)(p->first / n_rows);
     return true;
 }

@@ -484,7 +484,7 @@ static const app_option options[] = {
      "score the first N tasks; 0: all"},
     {"-o --output-file --output", "FILE", APP_TEXT, APP_IMATRIX, AT(imatrix_output), 0, 0, "Importance", "GGUF file to write"},
     {"--process-output", NULL, APP_FLAG, APP_IMATRIX, AT(process_output), 0, 0, "Importance",
-     "also of the matrix that makes the logits"},
+     "also of the matrix that makes the logits; a head's is always taken"},
     {"--parse-special", NULL, APP_FLAG, APP_IMATRIX, AT(parse_special), 0, 0, "Importance",
      "text such as <|im_start|> is the control token: for a text that holds chats, template and all"},
 

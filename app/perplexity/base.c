@@ -317,8 +317,8 @@ static int print_comparison(const app_options *o, const base *b, figures *f, dou
     qsort(f->change, f->n, sizeof *f->change, by_value);
     if (o->json)
         return app_print_json(json_pack(
-            "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f}", "model", o->model,
-            "base", b->path, "perplexity", app_json_real(ppl), "perplexity_error", app_json_real(ppl * nll.error),
+            "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f}", "model",
+            o->model, "base", b->path, "perplexity", app_json_real(ppl), "perplexity_error", app_json_real(ppl * nll.error),
             "perplexity_base", app_json_real(ppl_base), "perplexity_base_error", app_json_real(ppl_base * nll_base.error),
             "log_ratio", app_json_real(log_ratio.value), "log_ratio_error", app_json_real(log_ratio.error), "kl",
             app_json_real(kl.value), "kl_error", app_json_real(kl.error), "same_top", app_json_real(same.value),

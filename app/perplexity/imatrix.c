@@ -136,7 +136,8 @@ int app_imatrix(const app_options *o)
     if (!o->imatrix_output) return app_error(APP_USAGE, "'imatrix' needs a file to write: -o imatrix.gguf");
     app_options own = *o;
     if (!o->session.n_ctx) own.session.n_ctx = 512;
-    int bad = app_models_load(&models, &own, o->draft_model != NULL);
+    int bad = app_check_output(o, "-o", o->imatrix_output);
+    if (!bad) bad = app_models_load(&models, &own, o->draft_model != NULL);
     r.head = models.head != NULL;
     if (!bad && models.draft)
         bad = app_error(APP_USAGE,

@@ -65,7 +65,7 @@ int app_windows_session(aerie_session **session, const app_models *models, const
     app_options own = *options;
     const uint32_t n_seqs = n_scored / 64 + 1; /* a pass has room for so many logits of each sequence */
     own.session.n_ctx = n_ctx;
-    own.session.n_kv = n_ctx;
+    own.session.n_kv = n_ctx + 128; /* and room for a pass */
     own.session.n_seqs = n_seqs < 16 ? n_seqs : 16;
     return app_session_open(session, models, &own, AERIE_SPEC_NONE);
 }
@@ -224,7 +224,8 @@ int app_perplexity(const app_options *o)
         return app_error(APP_USAGE, "a base is saved of windows without a stride, and not of tasks");
     app_options options = *o;
     if (!o->session.n_ctx) options.session.n_ctx = DEFAULT_WINDOW; /* for the memory plan, too */
-    int bad = app_models_load(&models, &options, false);
+    int bad = o->kl_base && !o->kl_divergence ? app_check_output(o, "--kl-divergence-base", o->kl_base) : APP_DONE;
+    if (!bad) bad = app_models_load(&models, &options, false);
     app_interrupt_arm();
     if (!bad && o->kl_divergence) bad = app_base_compare(&models, o);
     else if (!bad && (o->hellaswag || o->multiple_choice)) bad = app_choices(&models, o);

@@ -51,6 +51,11 @@ int app_windows_session(aerie_session **session, const app_models *models, const
 int app_window_run(aerie_session *session, const app_windows *windows, uint32_t i, int32_t *ids,
                    aerie_logits_callback *callback, void *user);
 
+/* ---- output.c ---------------------------------------------------------------------------------------------- */
+
+/* Refuses to write over what is read or another GGUF file, and where no file can be made. path: as given for `option`. */
+int app_check_output(const app_options *options, const char *option, const char *path);
+
 /* ---- base.c ------------------------------------------------------------------------------------------------ */
 
 /* Writes the base: log-probabilities of every scored position, in llama.cpp's format. nll [windows->n * scored] gets what each

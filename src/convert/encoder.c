@@ -210,6 +210,8 @@ static aerie_status read_rotation(const ae_convert *c, ae_convert_encoder *b)
     const json_t *head_dim = ae_convert_value(c, "head_dim");
     const char *type = json_string_value(json_object_get(rope, "rope_type"));
     uint32_t trained = ae_convert_value(c, "n_positions") ? 2048 : b->n_ctx;
+    if (rope && !json_is_object(rope))
+        return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: 'rope_parameters' must be an object", c->config_path);
     if (type && strcmp(type, "default"))
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%s: 'rope_type' is \"%.40s\"; of encoders \"default\" is supported",
                        c->config_path, type);

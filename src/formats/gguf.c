@@ -409,6 +409,11 @@ const ae_gguf_kv *ae_gguf_kv_find(const ae_gguf *g, const char *key)
     return given ? given : ae_gguf_file_find(&g->files[0], key);
 }
 
+bool ae_gguf_override_was_read(const ae_gguf *g, size_t i)
+{
+    return i < g->overrides.n && atomic_load_explicit(&g->overrides.read[i], memory_order_relaxed);
+}
+
 size_t ae_gguf_n_tensors(const ae_gguf *g)
 {
     return g->n_tensors;

@@ -88,6 +88,8 @@ uint64_t ae_gguf_file_bytes(const ae_gguf *gguf); /* all parts together */
 size_t ae_gguf_n_kv(const ae_gguf *gguf);
 const ae_gguf_kv *ae_gguf_kv_at(const ae_gguf *gguf, size_t i);
 const ae_gguf_kv *ae_gguf_kv_find(const ae_gguf *gguf, const char *key); /* NULL if absent */
+/* Override i of the options: whether anything has asked for its key so far. Of equal keys the last one counts. */
+bool ae_gguf_override_was_read(const ae_gguf *gguf, size_t i);
 
 size_t ae_gguf_n_tensors(const ae_gguf *gguf);
 const ae_gguf_tensor *ae_gguf_tensor_at(const ae_gguf *gguf, size_t i);

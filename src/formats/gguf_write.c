@@ -50,6 +50,7 @@ struct ae_gguf_writer {
 aerie_status ae_gguf_writer_create(ae_gguf_writer **out, const char *path, aerie_error *error)
 {
     *out = NULL;
+    if (!*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the new file needs a name");
     ae_gguf_writer *w = ae_alloc(1, sizeof *w);
     if (w) w->path = ae_strndup(path, strlen(path));
     if (!w || !w->path) {

@@ -99,7 +99,8 @@ aerie_status ae_gguf_overrides_parse(ae_gguf_overrides *out, const char *const *
     ae_arena_init(&out->arena, 4096);
     aerie_status status = AERIE_OK;
     out->kv = ae_arena_alloc(&out->arena, n, sizeof *out->kv);
-    if (!out->kv) status = ae_fail_memory(error, "the overrides", n * sizeof *out->kv);
+    out->read = ae_arena_alloc(&out->arena, n, sizeof *out->read);
+    if (!out->kv || !out->read) status = ae_fail_memory(error, "the overrides", n * sizeof *out->kv);
     for (; status == AERIE_OK && out->n < n; out->n++) status = parse_one(out, &out->kv[out->n], texts[out->n], error);
     if (status != AERIE_OK) ae_gguf_overrides_free(out);
     return status;
@@ -116,7 +117,9 @@ const ae_gguf_kv *ae_gguf_overrides_find(const ae_gguf_overrides *overrides, con
     const size_t n = strlen(key);
     for (size_t i = overrides->n; i-- > 0;) {
         const ae_gguf_kv *kv = &overrides->kv[i];
-        if (kv->key.n == n && !memcmp(kv->key.data, key, n)) return kv;
+        if (kv->key.n != n || memcmp(kv->key.data, key, n)) continue;
+        atomic_store_explicit(&overrides->read[i], true, memory_order_relaxed);
+        return kv;
     }
     return NULL;
 }

@@ -231,6 +231,7 @@ static void nomic_refused(void **state)
         {NOMIC_USUAL ",\"rotary_emb_interleaved\":true", "'rotary_emb_interleaved'"},
         {NOMIC_USUAL ",\"rotary_emb_scale_base\":512", "xPos"},
         {NOMIC_USUAL ",\"rope_parameters\":{\"rope_type\":\"yarn\"}", "'rope_type' is \"yarn\""},
+        {NOMIC_USUAL ",\"rope_parameters\":[1]", "must be an object"},
         {NOMIC_USUAL ",\"head_dim\":16", "'head_dim'"},
         {",\"n_head\":5", "no multiple"},
         {NOMIC_USUAL ",\"rotary_emb_base\":0", "rotary_emb_base"},

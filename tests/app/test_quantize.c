@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "gguf_make.h"
+#include "mkhead.h"
 #include "vocab_make.h"
 
 static void make(const char *name, const char *shape, const char *type)
@@ -46,6 +47,7 @@ static void wrong_command_lines(void **state)
         {2, "f32.gguf o.gguf IQ3_L", "did you mean 'IQ3_", "IQ3_M"},
         {2, "f32.gguf o.gguf MXFP4_MOE", "MXFP4_MOE is for models with experts", "--pure"},
         {2, "f32.gguf o.gguf Q4_0 2 3", "found '3'", ""},
+        {2, "f32.gguf '' Q4_0", "needs a name", ""},
         {2, "f32.gguf o.gguf Q4_0 many", "number of threads", "'many'"},
         {2, "f32.gguf o.gguf Q4_0 --tensor-type ffn", "PATTERN=TYPE", "'ffn'"},
         {2, "f32.gguf o.gguf Q4_0 --tensor-type =q8_0", "PATTERN=TYPE", "'=q8_0'"},
@@ -190,6 +192,46 @@ static void importance(void **state)
     cli_refused(1, "no/i.gguf", "No such file");
     cli("$A imatrix -m moe.gguf -f text.txt -c 32");
     cli_refused(2, "-o", "");
+    static const char *const kept[][2] = {{"moe.gguf", "is being read"}, {"text.txt", "is being read"}, {"f32.gguf", "a model"},
+                                          {"/dev/null", "no regular file"}, {"''", "name of a file"}, {".", "no regular file"}};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        cli("$A imatrix -m moe.gguf -f text.txt -c 32 --chunks 1 -o %s", kept[i][0]);
+        cli_refused(2, kept[i][1], "-o");
+        cli("$A perplexity -m moe.gguf -f text.txt -c 32 --chunks 2 --kl-divergence-base %s", kept[i][0]);
+        cli_refused(2, kept[i][1], "--kl-divergence-base");
+    }
+    cli("cp i1.gguf i3.gguf && $A imatrix -m moe.gguf -f text.txt -c 32 --chunks 2 -o i3.gguf && ! cmp -s i1.gguf i3.gguf");
+    assert_int_equal(cli_last.status, 0); /* an importance matrix gives way to the next */
+    assert_string_equal(cli_last.err, "");
+}
+
+/* Of a head every matrix, the output too, collected while it drafts; they serve its quantizing, and the head still drafts. */
+static void importance_of_head(void **state)
+{
+    (void)state;
+    aerie_error error = {0};
+    char model[256], head[256];
+    snprintf(model, sizeof model, "%s/f32.gguf", cli_folder);
+    snprintf(head, sizeof head, "%s/head.gguf", cli_folder);
+    if (mkhead_write(&(mkhead_options){.kind = "eagle3", .type = "f32", .n_draft = 20}, model, head, &error) != AERIE_OK)
+        fail_msg("%s", error.text);
+    cli("for t in 1 2; do "
+        "$A imatrix -m f32.gguf -md head.gguf -f text.txt -c 32 -n 8 --chunks 2 -o h$t.gguf -t $t -q || exit 9; done; "
+        "cmp h1.gguf h2.gguf");
+    assert_int_equal(cli_last.status, 0);
+    assert_non_null(strstr(cli_last.out, "tokens drafted"));
+    cli("$A inspect h1.gguf --tensors");
+    assert_non_null(strstr(cli_last.out, " output.weight.in_sum2"));
+    assert_non_null(strstr(cli_last.out, " fc.weight.in_sum2"));
+    assert_non_null(strstr(cli_last.out, "blk.0.ffn_down.weight.in_sum2"));
+    cli("$A quantize head.gguf hq.gguf Q4_0 --imatrix h1.gguf && $A quantize head.gguf hp.gguf Q4_0 -q > plain && "
+        "! cmp -s hq.gguf hp.gguf");
+    assert_int_equal(cli_last.status, 0);
+    assert_null(strstr(cli_last.err, "without importance")); /* knows them all */
+    cli("$A run -m f32.gguf -md hq.gguf -no-cnv -p hello -n 8 --temp 0 --ids -q");
+    assert_int_equal(cli_last.status, 0);
+    cli("$A imatrix -m f32.gguf -md f32.gguf -f text.txt -c 32 -o h3.gguf");
+    cli_refused(2, "drafter head", "");
 }
 
 static double real(json_t *json, const char *key)
@@ -268,6 +310,7 @@ int main(void)
         cmocka_unit_test(reports),
         cmocka_unit_test(what_it_writes_runs),
         cmocka_unit_test(importance),
+        cmocka_unit_test(importance_of_head),
         cmocka_unit_test(perplexity),
         cmocka_unit_test(a_full_disk),
     };

@@ -57,13 +57,18 @@ static void test_models(void **state)
 {
     (void)state;
     heard h;
-    static const char *const overrides[] = {"llama.context_length=int:77", "tokenizer.ggml.add_bos_tken=bool:true"};
+    static const char *const overrides[] = {"llama.context_length=int:77", "tokenizer.ggml.add_bos_tken=bool:true",
+                                            "llama.attention.scale=float:0.2", "tokenizer.ggml.fim_pre_token_id=int:3",
+                                            "general.version=str:2"};
     aerie_model_free(load_with("m", NULL, 0, NULL)); /* nobody is told, nothing is printed */
-    aerie_model *m = load_with("m", overrides, 2, &h);
+    aerie_model *m = load_with("m", overrides, 5, &h);
     said(&h, "info: loaded '");
-    said(&h, "info: override 'tokenizer.ggml.add_bos_tken=bool:true': the file has no key of this name");
+    said(&h, "warning: override 'tokenizer.ggml.add_bos_tken=bool:true' changes nothing");
+    assert_int_equal(h.n[AERIE_LOG_WARNING], 1);
+    said(&h, "info: override 'llama.attention.scale=float:0.2': the file has no key of this name, so it is added");
+    said(&h, "info: override 'tokenizer.ggml.fim_pre_token_id=int:3'");
+    said(&h, "info: override 'general.version=str:2'");
     assert_null(strstr(h.text, "context_length"));
-    assert_int_equal(h.n[AERIE_LOG_WARNING], 0);
     aerie_model_free(m);
     assert_null(aerie_log_level_name((aerie_log_level)3));
     assert_null(aerie_log_level_name((aerie_log_level)-1));
