@@ -66,8 +66,8 @@ typedef struct ae_dhead_hparams {
     uint32_t n_layers;         /* EAGLE: 1; MTP: of its blocks; Medusa: 0 */
     uint32_t n_steps;          /* networks that the layers make: MTP: one each; assistant: one of all; Medusa: 0 */
     /* MTP: those of the model that the blocks belong to. Assistant: its own. Else of the layer: n_layers 1, n_embd the head's
-     * own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms, ffn; no window. Medusa: n_embd
-     * only. */
+     * own width (EAGLE-1/2 and Medusa: n_target_embd), n_vocab = n_draft; rope, attention, norms, ffn; no window. Medusa:
+     * n_embd only. */
     ae_hparams layer;
 } ae_dhead_hparams;
 
