@@ -1,10 +1,15 @@
-/* contest.c - see contest.h. Trials are of few rounds, and ever rarer for those that lose them. */
+/* contest.c - see contest.h. Trials are of few rounds, and ever rarer for those that lose them: each trial costs more than its
+ * rounds, since a network that was not awake has to run the text that it missed. */
 #include "spec/contest.h"
 
 #define TRIAL 20      /* rounds, ... */
 #define LOOK 8        /* ... of which a bad one takes so many, */
+#define GLANCE 3      /* ... and one that is surely better or worse so many: */
+#define SURE 0.7      /* standard deviations of what its acceptance promises */
 #define WARM 2        /* ... the first of them not counted: the network catches up with the text */
 #define BADLY 0.9     /* of what the best one brings */
+#define FAR 0.8       /* of what the best one promises: no noise, ... */
+#define LOST_FAR 3    /* ... and as good as so many trials lost */
 #define CLEARLY 1.02
 #define MEMORY 64.0   /* rounds that count */
 #define WAIT 64       /* rounds to a network's next trial, doubled with each one lost in a row ... */
@@ -14,7 +19,7 @@
 
 void ae_contest_init(ae_controller *c)
 {
-    for (uint32_t i = 0; i < c->options.n_networks; i++) c->networks[i].n_wait = i * (TRIAL + 1);
+    for (uint32_t i = 0; i < c->options.n_networks; i++) c->networks[i].n_wait = i * (GLANCE + 1);
     c->net = c->best = &c->networks[0];
 }
 
@@ -42,20 +47,27 @@ static void start_trial(ae_controller *c, ae_network *net)
 }
 
 /* The others wait for another trial. */
-static void settle(ae_controller *c, ae_network *winner)
+static void settle(ae_controller *c, ae_network *winner, uint32_t n_lost)
 {
     ae_network *loser = winner == c->net ? c->best : c->net;
-    loser->n_lost = loser == c->net && loser->n_lost < MOST_LOST ? loser->n_lost + 1 : loser->n_lost ? loser->n_lost : 1;
+    if (loser == c->net) loser->n_lost += n_lost;
+    if (!loser->n_lost) loser->n_lost = 1;
+    if (loser->n_lost > MOST_LOST) loser->n_lost = MOST_LOST;
     loser->n_wait = WAIT << (loser->n_lost - 1);
     winner->n_lost = 0;
     c->net = c->best = winner;
 }
 
+/* What prices and acceptance promise tells soon; what the rounds really brought, longer ones, has the last word. */
 static void judge(ae_controller *c)
 {
-    const double tried = score(c->net), best = score(c->best);
-    if (c->net->book.resting || (c->net->n_rounds >= LOOK && tried < BADLY * best)) settle(c, c->best);
-    else if (c->net->n_rounds >= TRIAL) settle(c, tried > CLEARLY * best ? c->net : c->best);
+    const double tried = score(c->net), best = score(c->best), promised = ae_controller_expected(c, c->best, 0);
+    const bool glance = c->net->n_rounds >= GLANCE && promised > 0;
+    const double at_most = glance ? ae_controller_expected(c, c->net, SURE) : 0;
+    if (glance && at_most < promised) settle(c, c->best, at_most < FAR * promised ? LOST_FAR : 1);
+    else if (glance && ae_controller_expected(c, c->net, -SURE) > CLEARLY * promised) settle(c, c->net, 1);
+    else if (c->net->book.resting || (c->net->n_rounds >= LOOK && tried < BADLY * best)) settle(c, c->best, 1);
+    else if (c->net->n_rounds >= TRIAL) settle(c, tried > CLEARLY * best ? c->net : c->best, 1);
 }
 
 void ae_contest_begin(ae_controller *c)

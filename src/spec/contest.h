@@ -2,9 +2,9 @@
  *
  * Each keeps its own prices, beliefs and book in the controller, and what its rounds brought: tokens per sequence over what
  * they took, in plain passes. The best one drafts. The others are tried, a few rounds each, at the start and again ever more
- * rarely; a trial ends early when it goes badly, and one whose book is empty is not tried at all. So several networks cost
- * little more than the best of them alone, and their books share an interest: however many there are, what they can lose is
- * bounded.
+ * rarely; a trial ends as soon as prices and acceptance say that it is surely better or worse, and one whose book is empty is
+ * not tried at all. So several networks cost little more than the best of them alone, and their books share an interest:
+ * however many there are, what they can lose is bounded.
  *
  * Owns no state of its own: ae_controller's `networks`, `net` and `best`.
  */

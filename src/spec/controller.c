@@ -369,6 +369,7 @@ bool ae_controller_begin(ae_controller *c, const ae_round *r)
     pass_line(c, r->n_context, r->prompts, &c->pass_now);
     c->plain_seconds = ae_line_at(&c->pass_now, r->n_rows);
     c->worth = worth(c, r);
+    c->n_rows = r->n_rows, c->n_drawing = r->n_drawing;
     c->expected = c->took[0] = c->took[1] = 0;
     c->probing = false;
     ae_contest_begin(c);
@@ -383,9 +384,35 @@ bool ae_controller_begin(ae_controller *c, const ae_round *r)
 
 /* ---- Plan -------------------------------------------------------------------------------------------------- */
 
+static double depth_rate_of(const ae_network *net, uint32_t depth)
+{
+    return (net->depth_hits[depth] + PRIOR_HIT * PRIOR_TRIES) / (net->depth_tries[depth] + PRIOR_TRIES);
+}
+
 static double depth_rate(const ae_controller *c, uint32_t depth)
 {
-    return (c->net->depth_hits[depth] + PRIOR_HIT * PRIOR_TRIES) / (c->net->depth_tries[depth] + PRIOR_TRIES);
+    return depth_rate_of(c->net, depth);
+}
+
+double ae_controller_expected(const ae_controller *c, const ae_network *net, double sway)
+{
+    const uint32_t most = c->options.n_max < AE_TREE_MAX ? c->options.n_max : AE_TREE_MAX;
+    ae_line first, level;
+    ae_curve_line(&net->first, c->clock, true, &first);
+    ae_curve_line(&net->level, c->clock, true, &level);
+    if (!first.n || !c->n_drawing) return 0;
+    const double n = c->n_drawing, first_seconds = ae_line_at(&first, n);
+    const double level_seconds = level.n ? ae_line_at(&level, n) : first_seconds;
+    double reach = 1, sum = 0, best = 0;
+    for (uint32_t k = 1; k <= most; k++) {
+        const double rate = depth_rate_of(net, k), tries = net->depth_tries[k] + PRIOR_TRIES;
+        const double likely = rate + sway * sqrt(rate * (1 - rate) / tries);
+        sum += reach *= likely < 0 ? 0 : likely < 0.98 ? likely : 0.98;
+        const double took = first_seconds + (k - 1) * level_seconds + ae_line_at(&c->pass_now, c->n_rows + n * k);
+        const double gain = (1 + sum) * c->plain_seconds / took;
+        if (gain > best) best = gain;
+    }
+    return best;
 }
 
 /* How much likelier than others this sequence's drafts are accepted. */

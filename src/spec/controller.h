@@ -89,6 +89,7 @@ typedef struct ae_controller {
     ae_network *best;                /* ... another only when it is tried */
     double plain_seconds, expected;  /* of this round's pass without any draft, and with those chosen */
     double worth;                    /* of a pass without any draft, in tokens */
+    uint32_t n_rows, n_drawing;      /* of this round */
     double took[2];                  /* [ae_draft_kind] seconds of this round's drafts, as such drafts usually take */
     double gain;                     /* expected of the last choice: times plain */
     bool plain;                      /* this round: plain decoding is measured again */
@@ -165,6 +166,9 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *round, const ae_r
 
 /* No network will be asked for in the next rounds: it need not keep anything. */
 bool ae_controller_rests(const ae_controller *c);
+/* What chains of a network promise, each sequence drafting as far as pays: times plain; 0: it never ran. Rates of acceptance
+ * are taken so many standard deviations above what was seen. */
+double ae_controller_expected(const ae_controller *c, const ae_network *net, double sway);
 /* The network that drafts in this round, if any does. *awake: a bit for each that may draft in the next rounds. */
 uint32_t ae_controller_network(const ae_controller *c, uint32_t *awake);
 
