@@ -241,6 +241,18 @@ static bool compare_row(void *user, size_t position, const float *logits)
     return !app_interrupted();
 }
 
+/* Scales and least log-probabilities of a window, as a base has them: the former span 16 nats at most. */
+static bool is_sound(const base *b, size_t n_vocab, const uint16_t *codes)
+{
+    const size_t n_scored = app_windows_scored(&b->windows);
+    for (size_t i = 0; i < n_scored; i++) {
+        float head[2];
+        memcpy(head, codes + i * row_codes(n_vocab), sizeof head);
+        if (!(head[0] >= 0.0f && head[0] < 0.001f && head[1] > -1e6f && head[1] < 1.0f)) return false;
+    }
+    return true;
+}
+
 static int compare_windows(aerie_session *session, const app_options *o, base *b, comparer *c, uint16_t *codes)
 {
     const app_windows *w = &b->windows;
@@ -250,6 +262,9 @@ static int compare_windows(aerie_session *session, const app_options *o, base *b
     for (uint32_t i = 0; !bad && i < w->n; i++, c->at += n_scored) {
         char value[96];
         if (fread(codes, 1, bytes, b->file) != bytes) bad = app_error(APP_BAD_FILE, "'%s' cannot be read", b->path);
+        else if (!is_sound(b, c->n_vocab, codes))
+            bad = app_error(APP_BAD_FILE, "'%s': window %u holds no log-probabilities: the file is damaged", b->path,
+                            (unsigned)i + 1);
         else bad = app_window_run(session, w, i, (int32_t *)c->ids, compare_row, c);
         if (bad) break;
         const size_t n = (i + 1) * n_scored;

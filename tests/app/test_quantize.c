@@ -254,12 +254,14 @@ static void perplexity(void **state)
         {"2", "-f text.txt -c 32 --lora-scaled text.txt", "FILE:SCALE"},
         {"3", "-c 32 --kl-divergence --kl-divergence-base text.txt", "'text.txt' is no base"},
         {"3", "-c 32 --kl-divergence --kl-divergence-base cut.kld", "it was cut short"},
+        {"3", "-c 32 --kl-divergence --kl-divergence-base odd.kld", "no log-probabilities"},
         {"3", "--hellaswag -f text.txt", "has 1 lines"},
         {"3", "--multiple-choice -f text.txt", "lines of JSON"},
         {"1", "-f text.txt -c 32 --kl-divergence-base no/x.kld", "no/x.kld"},
     };
     cli("$A perplexity -m f32.gguf -f text.txt -c 32 --chunks 3 --kl-divergence-base base.kld --json -q && "
-        "head -c 3000 base.kld > cut.kld");
+        "head -c 3000 base.kld > cut.kld && cp base.kld odd.kld && "
+        "printf '\\377\\377\\377\\177' | dd of=odd.kld bs=1 seek=404 conv=notrunc 2>/dev/null"); /* a NaN for a scale */
     assert_int_equal(cli_last.status, 0);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         cli("$A perplexity -m f32.gguf %s", wrong[i][1]);
