@@ -569,6 +569,8 @@ static int get(transfer *t)
         again = false;
         if (!file->bytes || t->at < file->bytes) bad = perform(t, NULL, &code);
         else t->begun = t->at;
+        struct stat there;
+        if (bad && t->fd >= 0 && fstat(t->fd, &there) == 0 && there.st_size == 0) unlink(t->part); /* nothing to go on with */
         if (bad) return bad;
         if (code == 304) return unlink(t->part) ? APP_FAILED : APP_DONE; /* it is there already */
         bad = check_part(t, &again);

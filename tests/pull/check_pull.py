@@ -124,6 +124,8 @@ class Pull(Case):
         process = self.run_it("pull", "hf:o/r")
         self.assertIn("the drafter beside the model is left out", process.err)
         self.assertEqual(list(self.files()), ["hf/o/r/m-Q4_0.gguf"])
+        left = os.listdir(os.path.join(self.home, "cache/aerie/models/hf/o/r"))
+        self.assertEqual([name for name in left if name.endswith(".part")], [])  # an answer without bytes leaves none
         self.pull("hf:o/r")
         self.assertEqual(len(self.files()), 2)
         self.assertEqual(len(self.hub.repos["o/r"]["m-Q4_0.gguf"].requests), 1)  # what is there is not fetched again
