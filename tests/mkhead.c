@@ -505,6 +505,24 @@ static bool good_mtp(const ae_dhead *head)
     return true;
 }
 
+static bool good_assistant(const ae_dhead *head)
+{
+    const ae_dhead_hparams *h = &head->hparams;
+    const ae_model *m = head->mtp;
+    const uint32_t e = h->layer.n_embd, t = h->n_target_embd;
+    if (!h->n_layers || h->n_layers > AE_MAX_LAYERS || h->n_steps != 1) return false;
+    if (!good(m->pre_projection, true, e, 2 * t) || !good(m->post_projection, true, t, e) || !good(m->out_norm, true, 0, e) ||
+        !good(m->output, true, h->n_draft, e))
+        return false;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const ae_layer *l = &ae_dhead_layers(head)[i];
+        const uint32_t q = l->spec.n_heads * l->spec.head_dim;
+        if (l->spec.mixer != AE_MIXER_ATTENTION || l->spec.kv_from != AE_KV_OTHER || l->wk || l->wv || l->wqkv) return false;
+        if (!good(l->wq, true, q, e) || !good(l->wo, true, e, q) || !good(l->q_norm, true, 0, l->spec.head_dim)) return false;
+    }
+    return true;
+}
+
 const char *mkhead_check(const ae_dhead *head)
 {
     const ae_dhead_hparams *h = &head->hparams;
@@ -520,7 +538,11 @@ const char *mkhead_check(const ae_dhead *head)
     if (!head->to_target && h->n_draft != h->n_vocab) return "a draft vocabulary without a map";
     for (uint32_t i = 0; head->to_target && i < h->n_draft; i++)
         if (head->to_target[i] < 0 || (h->n_vocab && (uint32_t)head->to_target[i] >= h->n_vocab)) return "an entry of the map";
-    if (!(h->kind == AE_DHEAD_MEDUSA ? good_medusa(head) : head->mtp ? good_mtp(head) : good_eagle(head)))
+    const bool right = h->kind == AE_DHEAD_MEDUSA      ? good_medusa(head)
+                       : h->kind == AE_DHEAD_ASSISTANT ? good_assistant(head)
+                       : head->mtp                     ? good_mtp(head)
+                                                       : good_eagle(head);
+    if (!right)
         return "a weight or a size";
     return ae_dhead_kind_name(head)[0] && head->name ? NULL : "the names";
 }

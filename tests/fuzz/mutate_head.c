@@ -11,6 +11,7 @@
 
 #include "mutate.inc"
 
+#include "mkarch.h"
 #include "mkhead.h"
 #include "mkmodel.h"
 
@@ -44,7 +45,7 @@ static const mkhead_options heads[] = {
     {.kind = "medusa", .n_draft = 5, .n_medusa = 2, .n_blocks = 2, .biases = true},
     {.kind = "mtp", .n_draft = 5, .n_nextn = 2, .own_embedding = true, .own_output = true},
 };
-#define N_HEADS (sizeof heads / sizeof heads[0])
+#define N_HEADS (sizeof heads / sizeof heads[0] + 1) /* and an assistant */
 
 static char target_path[] = "/tmp/aerie_mutate_XXXXXX", head_path[] = "/tmp/aerie_mutate_XXXXXX";
 
@@ -64,11 +65,18 @@ static int make_target(void)
 static uint8_t *make_head(size_t i, uint64_t seed, size_t *n, const char **name)
 {
     (void)seed; /* the same heads always */
-    mkhead_options o = heads[i];
     aerie_error error;
-    *name = o.kind;
-    o.type = "f32", o.seed = 1;
-    if (mkhead_write(&o, target_path, head_path, &error) == AERIE_OK) return read_all(head_path, n);
+    aerie_status status;
+    if (i + 1 < N_HEADS) {
+        mkhead_options o = heads[i];
+        *name = o.kind;
+        o.type = "f32", o.seed = 1;
+        status = mkhead_write(&o, target_path, head_path, &error);
+    } else {
+        *name = "assistant";
+        status = mkarch_write(mkarch_find("gemma4.assistant"), true, head_path, &error);
+    }
+    if (status == AERIE_OK) return read_all(head_path, n);
     fprintf(stderr, MUTATE_NAME ": %s\n", error.text);
     return NULL;
 }
