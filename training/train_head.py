@@ -118,7 +118,7 @@ def make_answers(args, engine, work, taps):
     n = args.templates
     passages, sentences = prompts.texts_from_files(random.Random(args.seed), args.texts, max(300, n // 5)) if args.texts else ([], {})
     first = prompts.make(1, {"turns": len(turns), "chat": n // 8, "qa": n // 10, "translation": n // 8, "math": n // 10, "code": n // 6,
-                             "short": n // 10, "passage": n // 10}, turns, warm=args.warm, sentences=sentences)
+                             "short": n // 10, "passage": n // 10, "varied": n // 3}, turns, warm=args.warm, sentences=sentences)
     first = prompts.without(first, args.held) + own_prompts(args.prompts, args.warm, args.seed)
     if not first:
         raise SystemExit("train_head: nothing to answer: give --turns, --templates or --prompts")

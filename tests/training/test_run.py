@@ -192,7 +192,7 @@ def test_the_draft_vocabulary_is_by_frequency():
 
 
 def test_prompts_follow_from_the_seed_and_spare_the_held_out(tmp_path):
-    counts = {"chat": 40, "qa": 20, "translation": 20, "math": 20, "passage": 10, "code": 20, "short": 20, "summary": 5, "retrieval": 5}
+    counts = {"chat": 40, "qa": 20, "translation": 20, "math": 20, "passage": 10, "code": 20, "short": 20, "varied": 20, "summary": 5, "retrieval": 5}
     passages = ["The Danube rises in Germany. It flows through ten countries until it reaches the Black Sea in 1856."]
     made = prompts.make(7, counts, passages=passages)
     assert made == prompts.make(7, counts, passages=passages) != prompts.make(8, counts, passages=passages)

@@ -1,7 +1,7 @@
 """Prompts that a target answers, so that its head is trained on answers of all kinds.
 
 Owns: templates of eight kinds (chat, translation, summary, question answering, mathematics, retrieval, code, short
-questions), their word lists, and the choice of text passages. A prompt is a dict {"id", "group", "temperature", "seed", "text"}, one JSON
+questions), their word lists, varied turns (varied.py), and the choice of text passages. A prompt is a dict {"id", "group", "temperature", "seed", "text"}, one JSON
 line of `aerie train-data answers`. Passages for summary and retrieval come from two places: the target writes them
 itself (passage_prompts, answered in a first round), and text files of the user (texts_from_files), which also give
 sentences to translate. Everything follows from the seed. No prompt of bench/prompts is ever produced: `without` removes
@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from .varied import varied
 from .words import (ACTIVITIES, ADJECTIVES, ANIMALS, CHAT, CODE, CODE_TASKS, COLUMNS, COUNTRIES, DAYS, FILE_TASKS, FOODS, GREETINGS, JOBS,
                     LANGUAGES, MONTHS, NAMES, OBJECTS, PHENOMENA, PLACES, QUESTIONS, SENTENCES, SHORT, TABLES, THINGS, TOPICS)
 
@@ -254,7 +255,7 @@ def make(seed, counts, turns=(), passages=(), warm=0.25, sentences=None):
                 text = translation(rng, sentences)
             else:
                 text = {"chat": chat, "qa": question, "math": mathematics, "passage": passage_prompt,
-                        "code": code, "short": short}[group](rng)
+                        "code": code, "short": short, "varied": varied}[group](rng)
             made.append({"group": group, "text": text, "temperature": 1.0 if rng.random() < warm else 0.0})
     unique = list({p["text"]: p for p in made}.values())
     rng.shuffle(unique)
