@@ -49,7 +49,7 @@ void ae_os_pages_free(void *pages, size_t bytes)
 }
 
 #if defined(__x86_64__)
-void ae_os_cache_forget(const void *bytes, size_t n)
+bool ae_os_cache_forget(const void *bytes, size_t n)
 {
     unsigned a, b, c, d;
     /* without CLFLUSHOPT each flush waits for the one before */
@@ -59,11 +59,13 @@ void ae_os_cache_forget(const void *bytes, size_t n)
         else __asm__ volatile("clflush (%0)" ::"r"(p) : "memory");
     }
     __asm__ volatile("mfence" ::: "memory");
+    return true;
 }
 #else
-void ae_os_cache_forget(const void *bytes, size_t n)
+bool ae_os_cache_forget(const void *bytes, size_t n)
 {
     (void)bytes, (void)n;
+    return false;
 }
 #endif
 

@@ -102,8 +102,8 @@ void ae_file_map_close(ae_file_map *map);
 void *ae_os_pages_alloc(size_t bytes);
 void ae_os_pages_free(void *pages, size_t bytes);
 
-/* Evicts bytes from the CPU's caches, so that their next use reads memory; does nothing where programs cannot do that. */
-void ae_os_cache_forget(const void *bytes, size_t n);
+/* Evicts bytes from the CPU's caches, so that their next use reads memory; false: programs cannot, nothing is done. */
+bool ae_os_cache_forget(const void *bytes, size_t n);
 
 /* Asks the kernel for permission to use x86 matrix tiles (AMX) in all threads of this process; false if there are none or
  * it refuses. Asking again is harmless. */

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/mem.h"
+#include "base/os.h"
 
 static const uint32_t types[] = {AE_TYPE_Q4_0, AE_TYPE_Q8_0, AE_TYPE_Q4_K, AE_TYPE_Q6_K, AE_TYPE_F16};
 #define N_TYPES (sizeof types / sizeof types[0])
@@ -82,6 +83,40 @@ static void test_a_kernel_that_writes_nothing_is_not_chosen(void **state)
     ae_backend_close(backend);
 }
 
+/* A weight of n_out rows of 1024 columns, of Q4_0; whether its codes are in order. */
+static bool in_order(ae_backend *backend, uint32_t n_out)
+{
+    const ae_weight_source source = {.type = AE_TYPE_Q4_0, .n_out = n_out, .n_in = 1024, .use = AE_WEIGHT_MATMUL};
+    void *memory = ae_alloc_aligned(1, backend->ops->weight_bytes(backend, &source));
+    ae_weight *w;
+    assert_non_null(memory);
+    assert_int_equal(backend->ops->weight_create(backend, &source, memory, &w, NULL), AERIE_OK);
+    const bool order = w->packed.in_order;
+    backend->ops->weight_free(backend, w);
+    ae_free(memory);
+    return order;
+}
+
+static void test_the_order_is_measured_once(void **state)
+{
+    (void)state;
+    ae_backend *backend = backend_of();
+    ae_cpu_backend *b = (ae_cpu_backend *)backend;
+    assert_false(in_order(backend, 64)); /* small: no matter */
+    assert_false(b->order_known);
+    const bool order = in_order(backend, 4096);
+    if (ae_os_cache_forget(NULL, 0)) {
+        assert_true(b->order_known);
+        assert_int_equal(order, b->in_order);
+        b->in_order = !order; /* kept, not measured again */
+        assert_int_equal(in_order(backend, 4096), !order);
+        assert_false(in_order(backend, 64));
+    } else {
+        assert_false(b->order_known || order);
+    }
+    ae_backend_close(backend);
+}
+
 typedef struct asker {
     pthread_t thread;
     ae_backend *backend;
@@ -114,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_form_is_measured_once),
         cmocka_unit_test(test_the_choice_can_be_forced),
+        cmocka_unit_test(test_the_order_is_measured_once),
         cmocka_unit_test(test_threads_agree),
         cmocka_unit_test(test_a_kernel_that_writes_nothing_is_not_chosen),
     };

@@ -139,7 +139,9 @@ static void check_shape(const ae_kernels *k, uint32_t type, uint32_t n_out, uint
 {
     uint8_t *plain = ae_type_get(type)->dot == AE_DOT_FLOAT ? random_floats(type, n_out, n_in)
                                                             : random_rows(type, n_out, n_in, wk);
-    ae_weight w = weight_make(type, plain, n_out, n_in);
+    static bool in_order; /* by turns */
+    in_order = !in_order;
+    ae_weight w = weight_make(type, plain, n_out, n_in, in_order);
     ae_act act = act_make(max_rows, n_in, ak);
     float *want = reference(&w, &act), bias[560], old[997];
     for (int i = 0; i < 560; i++) bias[i] = uniform(-1, 1);
@@ -171,7 +173,8 @@ static void check_type(const ae_kernels *k, uint32_t type)
     }
     /* more than a run (AE_RUN), the last one short and of units of 32 not a multiple of 4 */
     const uint32_t many = AE_TEST_EVERY > 4 ? 20 : 64; /* the reference takes its time */
-    check_shape(k, type, 48, (2144 + unit - 1) / unit * unit, many, W_RANDOM, A_RANDOM);
+    for (int order = 0; order < 2; order++)
+        check_shape(k, type, 48, (2144 + unit - 1) / unit * unit, many, W_RANDOM, A_RANDOM);
     check_shape(k, type, 17, 1024, many, W_RANDOM, A_RANDOM);
     check_shape(k, type, 16, unit, 200, W_RANDOM, A_RANDOM);
     if (AE_TEST_EVERY <= 4) check_shape(k, type, 560, unit * 4, 70, W_RANDOM, A_RANDOM);

@@ -41,6 +41,7 @@ static form form_make(uint32_t type, uint32_t n_out, uint32_t n_in)
 {
     form f;
     assert_true(ae_pack_plan(type, n_out, n_in, &f.packed));
+    f.packed.in_order = n_out % 2;
     const size_t n = (n_out + AE_PANEL - 1) / AE_PANEL;
     f.code_bytes = n * f.packed.code_stride;
     f.scale_bytes = n * f.packed.scale_stride;
@@ -77,9 +78,8 @@ static void check(uint32_t type, uint32_t n_out, uint32_t n_in, const uint8_t *p
 }
 
 /* Every block has a place of its own, steps lead from each to the next, and runs that are not shared are those of one row. */
-static void test_places(void **state)
+static void check_places(bool in_order)
 {
-    (void)state;
     const uint32_t ins[] = {1, 2, 3, 7, 8, 18, 20, 28, 30, 32, 48, 63, 64, 65, 72, 96, 128, 160, 255, 256, 257, 320, 432};
     const uint32_t panels[] = {1, 2, 3, 4, 7, 14, 15, 33, 64, 257};
     static uint8_t seen[432 * 257];
@@ -87,6 +87,7 @@ static void test_places(void **state)
         for (size_t k = 0; k < sizeof panels / sizeof panels[0]; k++) {
             ae_packed p;
             assert_true(ae_pack_plan(AE_TYPE_Q4_0, panels[k] * AE_PANEL - 3, ins[i] * 32, &p));
+            p.in_order = in_order;
             assert_int_equal(p.n_panels, panels[k]);
             const size_t n = (size_t)ins[i] * panels[k];
             assert_int_equal(p.code_stride * panels[k], n * 256);
@@ -97,6 +98,7 @@ static void test_places(void **state)
                     const size_t place = ae_run_place(&run);
                     assert_true(run.at < run.n && place >= run.first && place < run.first + run.n && place < n);
                     assert_int_equal(seen[place]++, 0);
+                    if (in_order) assert_int_equal(place, panel * ins[i] + b);
                     assert_int_equal(run.last, run.first + run.n == n);
                     ae_run next = run;
                     ptrdiff_t walked = (ptrdiff_t)place;
@@ -104,6 +106,13 @@ static void test_places(void **state)
                         assert_int_equal(walked += ae_run_step(&run, s % 4), ae_run_place(&next));
                 }
         }
+}
+
+static void test_places(void **state)
+{
+    (void)state;
+    check_places(false);
+    check_places(true);
 }
 
 /* Every packed type; the unpackers take any bytes. */

@@ -22,6 +22,7 @@ typedef struct ae_cpu_backend {
     ae_cpu_guard *guard;   /* of "cpu-strict", over all device memory; else NULL */
     uint32_t tiles_from;   /* for tests: instead of measuring; 0: measure */
     pthread_mutex_t mutex; /* of what follows */
+    bool order_known, in_order; /* where blocks of codes stand, see ae_packed */
     ae_cpu_choice choices[AE_TYPE_COUNT];
     uint32_t n_choices;
     char said[512]; /* the choices, for people */
@@ -60,7 +61,8 @@ aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *s
 void ae_cpu_weight_fill(ae_backend *backend, ae_weight *weight, const void *rows, uint32_t first, uint32_t n);
 void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight);
 
-/* w->tiles_from, measured when the first weight of a form comes (cpu_choose.c). Errors: MEMORY. */
+/* w->tiles_from, measured when the first weight of a form comes, and, if a weight that is packed in memory is larger than a
+ * cache, w->packed.in_order, measured once (cpu_choose.c). Errors: MEMORY. */
 aerie_status ae_cpu_choose(ae_cpu_backend *backend, ae_weight *w, aerie_error *error);
 
 /* Room for one packed panel of any type with up to n_in columns. */

@@ -1,12 +1,16 @@
-/* cpu_choose.c - from how many rows on the products of a packed form go by tiles: measured, not assumed.
+/* cpu_choose.c - where blocks of packed codes stand, and from how many rows on the products of a packed form go by tiles:
+ * measured, not assumed.
  *
- * Owns: the choices of a backend. Both kernels give the same bits (kernels.h), so the choice may differ from machine
- * to machine and from run to run, and no output does.
+ * Owns: the choices of a backend. Both kernels and both orders of blocks give the same bits (kernels.h), so the choice may
+ * differ from machine to machine and from run to run, and no output does.
  *
  * A form is measured once per backend, when its first weight is created (about 2 ms on a 2-core Sapphire Rapids VM).
  * Both kernels take turns at a few numbers of rows on a made-up weight whose panels come from memory, as they do in a
  * pass: out of the third cache tiles would win with fewer rows. The least of some times counts, so what other programs
- * do meanwhile rarely matters; where it does, the two cost about the same. */
+ * do meanwhile rarely matters; where it does, the two cost about the same.
+ *
+ * The order of blocks is measured likewise, once, with one row of the first weight that matters. Where nothing can be put out
+ * of the caches, and with weights that fit there, blocks stand in runs. */
 #include <stdio.h>
 
 #include "backend/cpu/cpu.h"
@@ -23,6 +27,10 @@
 static const uint32_t counts[] = {4, 6, 8, 10, 12, 14, 16, 20, 32};
 #define N_COUNTS (sizeof counts / sizeof counts[0])
 #define MOST_ROWS 32
+
+#define ORDER_BYTES ((size_t)1 << 20) /* weights from here on get the order that was measured */
+#define ORDER_ROUNDS 12
+#define ORDER_GAIN 1.1 /* codes in order must be so many times as fast as in runs */
 
 typedef struct bench {
     ae_weight w;
@@ -92,7 +100,22 @@ static uint32_t crossing(bench *b, const ae_weight *w)
     return end < N_COUNTS ? counts[end] : AE_NO_TILES;
 }
 
-static aerie_status measure(const ae_weight *w, uint32_t *tiles_from, aerie_error *error)
+/* Whether products with one row are faster with codes in order. */
+static bool order_wins(bench *b, const ae_weight *w)
+{
+    double best[2] = {1e9, 1e9};
+    for (int turn = 0; turn < ORDER_ROUNDS * 2 * IN_A_ROW; turn++) {
+        const int in_order = turn / IN_A_ROW % 2;
+        b->w.packed.in_order = in_order;
+        const double t = sample(b, w->mm, 1);
+        if (t < best[in_order]) best[in_order] = t;
+    }
+    b->w.packed.in_order = false;
+    return best[1] * ORDER_GAIN < best[0];
+}
+
+/* Either may be NULL: not wanted. */
+static aerie_status measure(const ae_weight *w, uint32_t *tiles_from, bool *in_order, aerie_error *error)
 {
     bench b = {.w = *w};
     ae_layout layout = {0};
@@ -112,7 +135,8 @@ static aerie_status measure(const ae_weight *w, uint32_t *tiles_from, aerie_erro
         b.bytes = PANELS * (b.w.packed.code_stride + b.w.packed.scale_stride);
         b.out = (ae_mm_out){.y = b.y, .stride = PANELS * AE_PANEL, .scratch = b.scratch};
         b.act.n_in = N_IN;
-        *tiles_from = tiles_write(&b, w) ? crossing(&b, w) : AE_NO_TILES;
+        if (in_order) *in_order = order_wins(&b, w);
+        if (tiles_from) *tiles_from = tiles_write(&b, w) ? crossing(&b, w) : AE_NO_TILES;
     }
     if (panels) ae_os_pages_free(panels, MEMORY);
     ae_free(memory);
@@ -140,7 +164,21 @@ static void say(ae_cpu_backend *b, const ae_cpu_choice *c)
     else snprintf(b->said + n, room, "%s%s from %u rows", comma, type, (unsigned)c->tiles_from);
 }
 
-aerie_status ae_cpu_choose(ae_cpu_backend *b, ae_weight *w, aerie_error *error)
+/* Under the mutex. */
+static aerie_status choose_order(ae_cpu_backend *b, ae_weight *w, aerie_error *error)
+{
+    const size_t bytes = w->packed.n_panels * w->packed.code_stride;
+    if (w->in_place || bytes < ORDER_BYTES || !ae_os_cache_forget(NULL, 0)) return AERIE_OK;
+    if (!b->order_known) {
+        const aerie_status status = measure(w, NULL, &b->in_order, error);
+        if (status != AERIE_OK) return status;
+        b->order_known = true;
+    }
+    w->packed.in_order = b->in_order;
+    return AERIE_OK;
+}
+
+static aerie_status choose_tiles(ae_cpu_backend *b, ae_weight *w, aerie_error *error)
 {
     aerie_status status = AERIE_OK;
     w->mm_tiles = w->n_in < AE_TILES_IN ? NULL : w->dot == AE_DOT_32 ? b->kernels.mm_tiles_32 : b->kernels.mm_tiles_256;
@@ -149,12 +187,11 @@ aerie_status ae_cpu_choose(ae_cpu_backend *b, ae_weight *w, aerie_error *error)
         w->tiles_from = b->tiles_from;
         return AERIE_OK;
     }
-    pthread_mutex_lock(&b->mutex);
     const ae_cpu_choice *known = find(b, w);
     if (!known) {
         ae_cpu_choice *c = &b->choices[b->n_choices];
         *c = (ae_cpu_choice){.type = w->type, .dot = w->dot, .form = w->packed};
-        status = measure(w, &c->tiles_from, error);
+        status = measure(w, &c->tiles_from, NULL, error);
         if (status == AERIE_OK) {
             b->n_choices++;
             say(b, c);
@@ -162,6 +199,14 @@ aerie_status ae_cpu_choose(ae_cpu_backend *b, ae_weight *w, aerie_error *error)
         }
     }
     if (known) w->tiles_from = known->tiles_from;
+    return status;
+}
+
+aerie_status ae_cpu_choose(ae_cpu_backend *b, ae_weight *w, aerie_error *error)
+{
+    pthread_mutex_lock(&b->mutex);
+    aerie_status status = choose_order(b, w, error);
+    if (status == AERIE_OK) status = choose_tiles(b, w, error);
     pthread_mutex_unlock(&b->mutex);
     return status;
 }

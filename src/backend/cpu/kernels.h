@@ -103,17 +103,21 @@ typedef struct ae_packed {
     uint8_t lut[16];
     uint32_t n_units;   /* per row */
     uint32_t n_panels, run_panels;    /* all of codes; those that share a run (ae_run_panels) */
+    bool in_order;      /* a panel's blocks of codes stand one after the other, in ascending k */
     size_t code_stride, scale_stride; /* bytes per panel; a panel's codes stand anywhere in its run */
     uint8_t *codes;     /* [n_panels][code_stride], 64-byte aligned */
     uint8_t *scales;    /* [n_panels][scale_stride], 64-byte aligned */
 } ae_packed;
 
-/* Blocks of codes do not stand in ascending k, panel after panel, but in runs, and in a run first all whose number is 0 mod 4,
- * then 1, 2, 3. So a walk reads four places in turn, of 4-bit codes four pages of memory. Processors fetch ahead inside
- * a page only, and few lines of each: read so, memory gave two cores of a Sapphire Rapids VM 41 to 43 GB/s, a page after the
- * other 25 to 28. More places gained nothing, shorter runs lost. So short rows share a run: several panels, in the
- * order in which they are walked (same VM, AVX-512, Q4_0, one row, speed over that with a run for each panel: columns 256
- * 1.3, 576 1.3, 1024 1.15; with 64 blocks in a shared run half of the gain at 576). */
+/* Blocks of codes stand in one of two orders; cpu_choose.c measures which.
+ * in_order: ascending k, panel after panel.
+ * Else in runs, and in a run first all whose number is 0 mod 4, then 1, 2, 3. So a walk reads four places in turn, of 4-bit
+ * codes four pages of memory. Processors fetch ahead inside a page only, and few lines of each: read so, memory gave two cores of a
+ * Sapphire Rapids VM 41 to 43 GB/s, a page after the other 25 to 28. More places gained nothing, shorter runs lost. So short
+ * rows share a run: several panels, in the order in which they are walked (same VM, AVX-512, Q4_0, one row, speed over that
+ * with a run for each panel: columns 256 1.3, 576 1.3, 1024 1.15; with 64 blocks in a shared run half of the gain at 576).
+ * A Zen 5 reads one place, fetched well ahead, faster than four: products with one row and two threads, 2,048 columns, in runs
+ * and in order: Q4_K with AVX-512 35 and 51 GB/s, Q4_0 with AVX2 30 and 42. */
 #define AE_RUN 64          /* 2048 k, for rows of whole runs */
 #define AE_RUN_SHARED 256  /* blocks at most, for others, but no less than a row */
 
@@ -123,22 +127,24 @@ static inline uint32_t ae_run_panels(uint32_t n)
     return n % AE_RUN && n < AE_RUN_SHARED ? AE_RUN_SHARED / n : 1;
 }
 
-/* Where a block stands: its run, and its number in it. */
+/* Where a block stands: its run, and its number in it. With in_order runs are but lengths of the walk. */
 typedef struct ae_run {
     size_t first;   /* block of the weight's codes with which the run begins */
     uint32_t n, at; /* blocks of the run; 0 to n - 1 */
     bool last;      /* of the weight */
+    bool in_order;
 } ae_run;
 
 static inline ae_run ae_run_of(const ae_packed *p, uint32_t n_blocks, uint32_t panel, uint32_t block)
 {
     if (n_blocks % AE_RUN == 0) {
         const uint32_t at = block % AE_RUN, begin = block - at;
-        return (ae_run){(size_t)panel * n_blocks + begin, AE_RUN, at, panel + 1 == p->n_panels && begin + AE_RUN == n_blocks};
+        return (ae_run){(size_t)panel * n_blocks + begin, AE_RUN, at, panel + 1 == p->n_panels && begin + AE_RUN == n_blocks,
+                        p->in_order};
     }
     const uint32_t in = panel % p->run_panels, begin = panel - in, left = p->n_panels - begin;
     const uint32_t n = left < p->run_panels ? left : p->run_panels;
-    return (ae_run){(size_t)begin * n_blocks, n * n_blocks, in * n_blocks + block, n == left};
+    return (ae_run){(size_t)begin * n_blocks, n * n_blocks, in * n_blocks + block, n == left, p->in_order};
 }
 
 /* Blocks of part i of 4 of a run. */
@@ -150,6 +156,7 @@ static inline uint32_t ae_run_part(const ae_run *run, uint32_t i)
 /* Where the block of a run stands among the weight's codes, in blocks. */
 static inline size_t ae_run_place(const ae_run *run)
 {
+    if (run->in_order) return run->first + run->at;
     const uint32_t i = run->at % 4, more = run->n % 4;
     return run->first + i * (run->n / 4) + (i < more ? i : more) + run->at / 4;
 }
@@ -157,6 +164,7 @@ static inline size_t ae_run_place(const ae_run *run)
 /* From the block of a run to the one i after it, less that from i + 1: so many blocks are in between. */
 static inline ptrdiff_t ae_run_step(const ae_run *run, uint32_t i)
 {
+    if (run->in_order) return 1;
     const uint32_t part = (run->at + i) % 4;
     return part < 3 ? (ptrdiff_t)ae_run_part(run, part) : (ptrdiff_t)ae_run_part(run, 3) + 1 - (ptrdiff_t)run->n;
 }
