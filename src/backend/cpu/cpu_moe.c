@@ -19,6 +19,9 @@
 /* A kernel's call costs something of its own, which shows where experts have few columns: an item takes so many panels of one
  * that it has at least this much of k to walk. With experts of 64 columns that saves a quarter of down (Sapphire Rapids). */
 #define LEAST_K 1152
+/* Threads that claim items one by one get in each other's way: an item of rows that are prepared has at least so many floats.
+ * With experts of 64 columns single rows would be several hundred items, which cost more to claim than to prepare. */
+#define LEAST_FLOATS 2048
 
 typedef struct moe_job {
     ae_stream *stream;
@@ -29,6 +32,7 @@ typedef struct moe_job {
     ae_act_need need, shared_need; /* what the product at hand wants of the experts' rows, and of all rows */
     ae_matmul hidden, shared_hidden;
     uint32_t n_panels, n_panels_item, n_pieces;
+    uint32_t n_pairs_item, n_rows_item, n_pair_items; /* of prepare_hidden; items of the shared expert's rows come last */
 } moe_job;
 
 /* ---- Scratch ---------------------------------------------------------------------------------- */
@@ -208,13 +212,23 @@ static void gather_item(void *context, uint32_t i_group, uint32_t i_worker)
     }
 }
 
-/* A pair's (or, behind the pairs, a row's) input of down. */
-static void hidden_item(void *context, uint32_t i, uint32_t i_worker)
+/* The input of down: of some pairs or, behind these, of some rows for the shared expert. */
+static void hidden_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const moe_job *job = context;
+    const bool shared = item >= job->n_pair_items;
+    const uint32_t n_each = shared ? job->n_rows_item : job->n_pairs_item, n = shared ? job->args->n_rows : job->n_pairs;
+    const uint32_t begin = (shared ? item - job->n_pair_items : item) * n_each, end = n - begin < n_each ? n : begin + n_each;
     (void)i_worker;
-    if (i < job->n_pairs) ae_cpu_prepare_row(job->kernels, &job->hidden, &job->need, &job->m->act, i);
-    else ae_cpu_prepare_row(job->kernels, &job->shared_hidden, &job->shared_need, &job->stream->act, i - job->n_pairs);
+    for (uint32_t i = begin; i < end; i++) {
+        if (shared) ae_cpu_prepare_row(job->kernels, &job->shared_hidden, &job->shared_need, &job->stream->act, i);
+        else ae_cpu_prepare_row(job->kernels, &job->hidden, &job->need, &job->m->act, i);
+    }
+}
+
+static uint32_t rows_item(uint32_t n_floats)
+{
+    return n_floats < LEAST_FLOATS ? LEAST_FLOATS / (n_floats ? n_floats : 1) : 1;
 }
 
 static void tile_item(void *context, uint32_t i, uint32_t i_worker)
@@ -246,8 +260,10 @@ static void prepare_hidden(moe_job *job)
                                    a->shared_limit);
     m->act.n_in = n_ff;
     all->n_in = n_shared;
-    const uint32_t n_items = job->n_pairs + (n_shared ? a->n_rows : 0);
-    run(job, hidden_item, n_items, n_items <= 2);
+    job->n_pairs_item = rows_item(n_ff), job->n_rows_item = rows_item(n_shared);
+    job->n_pair_items = (job->n_pairs + job->n_pairs_item - 1) / job->n_pairs_item;
+    const uint32_t n_shared_items = n_shared ? (a->n_rows + job->n_rows_item - 1) / job->n_rows_item : 0;
+    run(job, hidden_item, job->n_pair_items + n_shared_items, job->n_pair_items + n_shared_items <= 2);
     for (uint32_t i = 0; i < job->n_groups; i++) {
         ae_moe_group *g = &m->groups[i];
         g->act = is_shared(job, g) ? *all : ae_act_slice(&m->act, g->first, g->i_tile, g->n);
