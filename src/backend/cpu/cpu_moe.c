@@ -20,7 +20,7 @@
  * that it has at least this much of k to walk. With experts of 64 columns that saves a quarter of down (Sapphire Rapids). */
 #define LEAST_K 1152
 /* Threads that claim items one by one get in each other's way: an item of rows that are prepared has at least so many floats.
- * With experts of 64 columns single rows would be several hundred items, which cost more to claim than to prepare. */
+ * With experts of 64 columns, single rows would be several hundred items. */
 #define LEAST_FLOATS 2048
 
 typedef struct moe_job {
