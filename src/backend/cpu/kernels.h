@@ -112,10 +112,10 @@ typedef struct ae_packed {
 /* Blocks of codes stand in one of two orders; cpu_choose.c measures which.
  * in_order: ascending k, panel after panel.
  * Else in runs, and in a run first all whose number is 0 mod 4, then 1, 2, 3. So a walk reads four places in turn, of 4-bit
- * codes four pages of memory. Processors fetch ahead inside a page only, and few lines of each: read so, memory gave two cores of a
- * Sapphire Rapids VM 41 to 43 GB/s, a page after the other 25 to 28. More places gained nothing, shorter runs lost. So short
- * rows share a run: several panels, in the order in which they are walked (same VM, AVX-512, Q4_0, one row, speed over that
- * with a run for each panel: columns 256 1.3, 576 1.3, 1024 1.15; with 64 blocks in a shared run half of the gain at 576).
+ * codes four pages of memory. Processors fetch ahead inside a page only, and few lines of each: read so, memory gave two cores
+ * of a Sapphire Rapids VM 41 to 43 GB/s, a page after the other 25 to 28. More places gained nothing, shorter runs lost. So
+ * short rows share a run: several panels, in the order in which they are walked (same VM, AVX-512, Q4_0, one row, speed over
+ * that with a run for each panel: columns 256 1.3, 576 1.3, 1024 1.15; with 64 blocks in a shared run half of the gain at 576).
  * A Zen 5 reads one place, fetched well ahead, faster than four: products with one row and two threads, 2,048 columns, in runs
  * and in order: Q4_K with AVX-512 35 and 51 GB/s, Q4_0 with AVX2 30 and 42. */
 #define AE_RUN 64          /* 2048 k, for rows of whole runs */
