@@ -228,6 +228,39 @@ static void test_forms(void **state)
 }
 
 #include "kernels_rows.inc"
+/* The tiled form of n_rows rows against its definition in kernels.h, code by code. */
+static void check_tiles(uint32_t n_rows, uint32_t n_in)
+{
+    ae_act a = act_make(n_rows, n_in, A_RANDOM);
+    const size_t stride = ae_act_stride(n_in), n_blocks = n_in / 32, n_units = n_in / 256;
+    const uint32_t m = ae_act_pair_rows(&a);
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t b = 0; b < n_blocks; b++) {
+            const size_t group = r / 16, i = r % 16, block = group * n_blocks + b, unit = group * n_units + b / 8;
+            const int8_t *row32 = a.q32 + r * stride + 32 * b, *row256 = a.q256 + r * stride + 32 * b;
+            const int8_t *tile = a.t32 + (m ? (b / 2 * 2 * 16 + (b % 2 * m + i) * 2 + b % 2) * 32 : (block * 16 + i) * 32);
+            assert_memory_equal(tile, row32, 32);
+            for (size_t k = 0; m && k < 32; k++) assert_int_equal((b % 2 ? tile - 32 : tile + 32)[k], 0);
+            assert_memory_equal(&a.td32[block * 16 + i], &a.d32[r * n_blocks + b], 4);
+            assert_memory_equal(&a.ts32[block * 16 + i], &a.s32[r * n_blocks + b], 4);
+            if (n_in % 256) continue;
+            const int16_t *sums = a.bsum + (r * n_blocks + b) * 2;
+            assert_memory_equal(a.t256 + ((group * n_in / 64 + b / 2) * 16 + i) * 64 + b % 2 * 32, row256, 32);
+            assert_memory_equal(&a.td256[unit * 16 + i], &a.d256[r * n_units + b / 8], 4);
+            assert_memory_equal(&a.tb16[((unit * 8 + b % 8) * 16 + i) * 2], sums, 4);
+            assert_int_equal(a.tb32[((unit * 4 + b % 8 / 2) * 16 + i) * 2 + b % 2], sums[0] + sums[1]);
+        }
+    act_free(&a);
+}
+
+static void test_tiles(void **state)
+{
+    static const uint32_t rows[] = {1, 4, 5, 8, 9, 16, 17, 40}, columns[] = {256, 576, 1024, 2048, 2304};
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
+        for (size_t c = 0; c < sizeof columns / sizeof columns[0]; c++) check_tiles(rows[r], columns[c]);
+}
+
 #include "kernels_attention.inc"
 #include "kernels_recur.inc"
 
@@ -254,6 +287,7 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "--hash")) return print_hash();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_recur_scalars),
 #if defined(__aarch64__)
         LEVEL_TESTS("neon"),

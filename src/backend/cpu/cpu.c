@@ -211,12 +211,11 @@ void ae_cpu_prepare_row(const ae_kernels *k, const ae_matmul *a, const ae_act_ne
     case AE_INPUT_LAYERNORM: k->layernorm(x, a->norm, a->norm_bias, a->norm_eps, n, y), x = y; break;
     case AE_INPUT_GLU: k->glu[a->glu](x, a->x2 ? a->x2 + r * a->x_stride : NULL, a->glu_limit, n, y), x = y; break;
     }
-    if (need->rows[AE_DOT_32]) {
-        const size_t b = (size_t)r * (n / 32);
-        k->quant32(x, n, act->q32 + (size_t)r * n, act->d32 + b, act->sum32 + b, act->s32 + b);
-    }
+    const size_t codes = r * ae_act_stride(n), blocks = (size_t)r * (n / 32);
+    if (need->rows[AE_DOT_32])
+        k->quant32(x, n, act->q32 + codes, act->d32 + blocks, act->sum32 + blocks, act->s32 + blocks);
     if (need->rows[AE_DOT_256])
-        k->quant256(x, n, act->q256 + (size_t)r * n, act->d256 + (size_t)r * (n / 256), act->bsum + (size_t)r * (n / 16));
+        k->quant256(x, n, act->q256 + codes, act->d256 + (size_t)r * (n / 256), act->bsum + (size_t)r * (n / 16));
 }
 
 static void prepare_item(void *context, uint32_t item, uint32_t i_worker)

@@ -50,12 +50,12 @@ typedef struct ae_act {
     /* AE_DOT_32: int8 in groups of 32. For each t of AE_QUANT_TOPS: inv = t / max|x|, q = round-to-even(x * inv),
      * e = fmaf(x, inv, -q), error = ae_sum16 of e * e over k % 16, times (max|x| / t)^2; the t of least error
      * (the first of equals) gives q and d = max|x| / t. */
-    int8_t *q32;    /* [n_rows][n_in], in [-127, 127] */
+    int8_t *q32;    /* [n_rows][ae_act_stride(n_in)], in [-127, 127] */
     float *d32;     /* [n_rows][n_in / 32] */
     int32_t *sum32; /* [n_rows][n_in / 32] sum of q */
     float *s32;     /* [n_rows][n_in / 32] d * (float)sum */
     /* AE_DOT_256: in groups of 256, d = max|x| / 127, q = round-to-even(x * (127 / max|x|)) */
-    int8_t *q256;   /* [n_rows][n_in] */
+    int8_t *q256;   /* [n_rows][ae_act_stride(n_in)] */
     float *d256;    /* [n_rows][n_in / 256] */
     int16_t *bsum;  /* [n_rows][n_in / 16] sum of 16 q */
     /* The same by tiles, for the kernels that want it (ae_kernels.mm_tiles_*): rows in groups of 16, a tile is 16 rows x 32 or
@@ -66,6 +66,13 @@ typedef struct ae_act {
     float *td256;         /* [n_groups][n_in / 256][16] d256 */
     int16_t *tb16, *tb32; /* [n_groups][n_in / 256][8 or 4][16][2] sums of 16 and of 32 q256, two neighbours side by side */
 } ae_act;
+
+/* Bytes from row to row of int8 codes. Where rows lie a multiple of 1024 bytes apart, the same columns of 4, 8 or all of 16
+ * rows fall into one set of the first-level cache, which has 8 to 12 lines: each product would read them from the second. */
+static inline size_t ae_act_stride(size_t n_in)
+{
+    return n_in % 1024 ? n_in : n_in + 64;
+}
 
 /* Few rows leave most of a tile empty, and a product takes as long. So two blocks of 32 k stand in one tile of 64 k, one
  * below the other in 2 m rows: the first m have the first block's k and zeros, the others zeros and the second block's k. m is

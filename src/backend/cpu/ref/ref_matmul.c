@@ -52,9 +52,10 @@ void ae_ref_mm_plain(const ae_weight *w, const ae_act *act, const ae_mm_out *out
             float acc = 0;
             for (uint32_t u = 0; u < n_units; u++) {
                 const size_t at = (size_t)r * n_units + u, k = (size_t)r * w->n_in + (size_t)u * size;
+                const size_t q = r * ae_act_stride(w->n_in) + (size_t)u * size;
                 ae_unit_unpack(w->type, row, u, &unit);
-                acc = wide ? step_256(&unit, act->q256 + k, act->d256[at], act->bsum + k / 16, width, has_min, acc)
-                           : step_32(&unit, act->q32 + k, act->d32[at], act->s32[at], width, has_min, acc);
+                acc = wide ? step_256(&unit, act->q256 + q, act->d256[at], act->bsum + k / 16, width, has_min, acc)
+                           : step_32(&unit, act->q32 + q, act->d32[at], act->s32[at], width, has_min, acc);
             }
             store(out, r, o, acc);
         }
