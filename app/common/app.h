@@ -65,7 +65,10 @@ bool app_flush(void);
 /* Prints the object and a newline, releases it. NULL (out of memory) is a failure. */
 int app_print_json(json_t *json);
 int app_print_json_line(json_t *json); /* without line breaks in it */
-/* Closes standard output; the exit status of the program, which is APP_FAILED if any write failed. */
+/* From the start on: a pipe that its reader closed is a failed write, which ends the program's work in good order. */
+void app_watch_pipes(void);
+/* Closes standard output; the exit status of the program, which is APP_FAILED if any write failed. Where the reader of a pipe
+ * has gone the program then ends by SIGPIPE without a word, as others do, unless its caller had that signal ignored. */
 int app_finish(int exit_status);
 
 /* ---- Bytes, text, ids ---------------------------------------------------------------------------- */
@@ -91,6 +94,9 @@ int app_read_data(app_text *text, const char *path);
 /* Writes beside `path` and renames: what stood there stays whole until then, and keeps its mode; a new file is its owner's
  * alone. 0, or errno. From any thread. */
 int app_replace_file(const char *path, const void *data, size_t n);
+/* Before the work whose result `option` names a file for: whether app_replace_file or an append could write it, by making a
+ * file beside it and removing that again. A link counts as the file that it names. APP_DONE, or APP_FAILED and a message. */
+int app_check_writable(const char *option, const char *path);
 
 /* Ids separated by spaces, commas, newlines or brackets. `source` names them in messages. *ids is malloc'd. */
 int app_parse_ids(const char *text, size_t n, const char *source, int exit_status, int32_t **ids, size_t *n_ids);

@@ -1,5 +1,5 @@
 /* common.c - implements app.h: messages, standard output, bytes, interruption. */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #include "common/app.h"
 
 #include <errno.h>
@@ -204,12 +204,23 @@ int app_print_json_line(json_t *json)
     return print_json(json, JSON_COMPACT);
 }
 
+static bool pipes_end; /* SIGPIPE was not ignored by who started the program */
+
+void app_watch_pipes(void)
+{
+    pipes_end = signal(SIGPIPE, SIG_IGN) != SIG_IGN;
+}
+
 int app_finish(int exit_status)
 {
     errno = 0;
     /* Standard output may be closed from the start; that is an error only if something was written to it. */
     if (fclose(stdout) && (out_used || errno != EBADF)) out_check(false);
     if (out_errno == 0) return exit_status;
+    if (out_errno == EPIPE && pipes_end) {
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
     app_error(0, "cannot write to standard output: %s", strerror(out_errno));
     return exit_status ? exit_status : APP_FAILED;
 }
@@ -309,6 +320,33 @@ int app_replace_file(const char *path, const void *data, size_t n)
     if (!ok && fd >= 0) unlink(other);
     free(other);
     return ok ? 0 : failed ? failed : EIO;
+}
+
+/* 0, or why no file can be made beside the one that `path` names. */
+static int try_file(const char *path)
+{
+    const size_t size = strlen(path) + sizeof ".XXXXXX";
+    char *other = malloc(size);
+    if (!other) return ENOMEM;
+    snprintf(other, size, "%s.XXXXXX", path);
+    errno = 0;
+    const int fd = mkstemp(other), failed = fd < 0 ? errno : 0;
+    if (fd >= 0) close(fd), unlink(other);
+    free(other);
+    return fd >= 0 ? 0 : failed ? failed : EIO;
+}
+
+int app_check_writable(const char *option, const char *path)
+{
+    struct stat there;
+    char *real = realpath(path, NULL);
+    const char *at = real ? real : path;
+    const size_t n = strlen(path);
+    int failed = n && path[n - 1] == '/' ? EISDIR : 0;
+    if (!failed && real && stat(real, &there) == 0) failed = S_ISDIR(there.st_mode) ? EISDIR : access(real, W_OK) ? errno : 0;
+    if (!failed) failed = try_file(at);
+    free(real);
+    return failed ? app_error(APP_FAILED, "%s %s: no file can be written there: %s", option, path, strerror(failed)) : APP_DONE;
 }
 
 static bool is_separator(char c)

@@ -162,6 +162,6 @@ int main(int argc, char **argv)
     /* not by signal(), which would let a second thread that faults at the same time die of the default action */
     const struct sigaction lost_page = {.sa_handler = on_lost_page};
     sigaction(SIGBUS, &lost_page, NULL);
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is then a failed write, which is reported */
+    app_watch_pipes();
     return app_interrupt_end(app_finish(start(argc, argv)));
 }

@@ -1,23 +1,9 @@
 /* output.c - a file that a long run will write at its end: what speaks against it is said before the run. */
-#define _POSIX_C_SOURCE 200809L
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "perplexity/perplexity.h"
 #include "quant/imatrix.h" /* aerie.h does not say what kind a GGUF file is that is no model */
-
-static int check_folder(const char *option, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strndup(".", 1);
-    if (!folder) return app_error_memory("a path");
-    const int reason = access(folder, W_OK | X_OK) ? errno : 0;
-    free(folder);
-    return reason ? app_error(APP_FAILED, "%s %s: no file can be written there: %s", option, path, strerror(reason)) : APP_DONE;
-}
 
 static bool is_gguf(const char *path)
 {
@@ -41,7 +27,7 @@ int app_check_output(const app_options *o, const char *option, const char *path)
     const char *const read[] = {o->model, o->draft_model, o->file};
     struct stat there;
     if (!*path) return app_error(APP_USAGE, "%s needs the name of a file", option);
-    if (stat(path, &there)) return check_folder(option, path);
+    if (stat(path, &there)) return app_check_writable(option, path);
     if (!S_ISREG(there.st_mode)) return app_error(APP_USAGE, "%s %s is there already and is no regular file", option, path);
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
         struct stat in;
@@ -51,5 +37,5 @@ int app_check_output(const app_options *o, const char *option, const char *path)
     if (is_gguf(path) && !is_imatrix(path))
         return app_error(APP_USAGE, "%s %s is there already and is a model or another GGUF file; give the new one another name",
                          option, path);
-    return check_folder(option, path);
+    return app_check_writable(option, path);
 }

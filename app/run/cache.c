@@ -22,6 +22,15 @@ static int load(app_cache *c, aerie_session *session, const app_text *text)
     return c->held ? APP_DONE : app_error_memory("the prompt cache");
 }
 
+int app_cache_check(const app_options *o)
+{
+    struct stat there;
+    if (!o->prompt_cache) return APP_DONE;
+    if (stat(o->prompt_cache, &there) == 0 && !S_ISREG(there.st_mode))
+        return app_error(APP_BAD_FILE, "the prompt cache '%s' is not a regular file", o->prompt_cache);
+    return o->prompt_cache_ro ? APP_DONE : app_check_writable("--prompt-cache", o->prompt_cache);
+}
+
 int app_cache_open(app_cache *c, const app_options *o, aerie_session *session)
 {
     struct stat there;

@@ -105,6 +105,8 @@ int app_run(const app_options *options)
     if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && type != AERIE_SPEC_MTP && !options->draft_model)
         return app_error(APP_USAGE, "--spec-type %s needs a %s: -md FILE", aerie_spec_type_name(type),
                          type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER ? "draft model" : "drafter head");
+    const int no_cache = app_cache_check(options);
+    if (no_cache) return no_cache;
     if ((!prompted || options->conversation) && isatty(STDIN_FILENO)) {
         app_options chatting = *options;
         chatting.conversation = true; /* without a template of the model a plain one */

@@ -2,9 +2,11 @@
 #define _POSIX_C_SOURCE 200809L
 #include "serve/serve.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -113,7 +115,10 @@ const char *serve_fingerprint(void)
 
 static int check_options(serve_server *server)
 {
-    const char *format = server->o->reasoning_format;
+    const char *format = server->o->reasoning_format, *folder = server->o->slot_save_path;
+    struct stat there;
+    if (folder && (stat(folder, &there) || (!S_ISDIR(there.st_mode) && (errno = ENOTDIR))))
+        return app_error(APP_FAILED, "--slot-save-path %s: %s", folder, strerror(errno));
     if (format) server->keep_reasoning = strcmp(format, "none") == 0;
     if (format && !server->keep_reasoning && strcmp(format, "auto") && strcmp(format, "deepseek"))
         return app_error(APP_USAGE, "--reasoning-format takes none, auto or deepseek; found '%s'", format);

@@ -47,7 +47,8 @@ static int cannot_write(const char *path)
 int app_train_check_output(const char *option, const char *path, const char *const *read, size_t n_read)
 {
     struct stat out, in;
-    if (!path || stat(path, &out)) return APP_DONE;
+    if (!path) return APP_DONE;
+    if (stat(path, &out)) return app_check_writable(option, path);
     if (!S_ISREG(out.st_mode))
         return app_error(APP_USAGE, "%s %s: data can be appended only to a regular file, which this is not", option,
                          path);
@@ -55,7 +56,7 @@ int app_train_check_output(const char *option, const char *path, const char *con
         if (read[i] && stat(read[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
             return app_error(APP_USAGE, "%s %s is a file that is being read (%s); give the new one another name", option, path,
                              read[i]);
-    return APP_DONE;
+    return app_check_writable(option, path);
 }
 
 int app_records_open(FILE **file, const char *path)

@@ -102,7 +102,8 @@ ln -s one.json "$here/link.json"
 chmod 640 "$here/one.json"
 line "/save! $here/link.json"
 expect "saved 6 messages to '$here/link.json'"
-[ -L "$here/link.json" ] && [ "$(stat -c %a "$here/one.json")" = 640 ] || { echo "link or mode is gone"; ls -l "$here"; exit 1; }
+[ -L "$here/link.json" ] && [ "$(stat -c %a "$here/one.json")" = 640 ] ||
+    { echo "link or mode is gone"; ls -l "$here"; exit 1; }
 [ -z "$(find "$here" -name '*.part')" ] || { echo "a temporary file is left"; exit 1; }
 pass "turns, messages of several lines, /save"
 

@@ -142,6 +142,44 @@ static void pipes_and_devices_are_no_models(void **state)
     assert_int_equal(cli_last.n_out, 0);
 }
 
+/* What cannot be written is said before the work: even before it turns out that there is no model. */
+static void outputs_are_tried_first(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "run -m none -p x --prompt-cache no/x",      "run -m none -p x --prompt-cache new/x",
+        "run -m none -p x --prompt-cache new/",      "imatrix -m none -p x -o no/x",
+        "perplexity -m none -p x --kl-divergence-base no/x", "train-data turns -m none -o no/x",
+        "train-data answers p -m none -o no/x",      "train-data answers p -m none -o y --features no/x",
+        "serve -m none --slot-save-path no",         "serve -m none --slot-save-path m.gguf",
+    };
+    cli("rm -rf no; mkdir -p dir; printf x > p");
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        cli("timeout 60 $A %s", lines[i]);
+        if (cli_last.status != 1 || cli_last.n_out || strstr(cli_last.err, "none"))
+            fail_msg("%s: status %d: %s", lines[i], cli_last.status, cli_last.err);
+    }
+    cli("printf old > cache; ln -sf cache soft; ls > before; $A run -m none -p x --prompt-cache soft; "
+        "$A run -m none -p x --prompt-cache-ro --prompt-cache no/x; ls | diff before - && cat cache");
+    assert_string_equal(cli_last.out, "old"); /* and the trial leaves nothing */
+    cli("rm -f cache soft before p y");
+}
+
+/* A reader that leaves ends the program as SIGPIPE does; where the caller ignores that signal, the failed write is said. */
+static void closed_pipes(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"help", "help run --all", "--man", "run -m m.gguf -p hi -n 100000 --ignore-eos -q",
+                                        "inspect m.gguf --json", "tokenize -m m.gguf -p hi", "--version"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        cli("rm -f q; mkfifo q; exec 3<>q 4>q; exec 3<&-; timeout 60 $A %s >&4; echo $?", lines[i]);
+        if (strcmp(cli_last.out, "141\n") || cli_last.n_err) fail_msg("%s: %s%s", lines[i], cli_last.out, cli_last.err);
+        cli("rm -f q; mkfifo q; exec 3<>q 4>q; exec 3<&-; trap '' PIPE; timeout 60 $A %s >&4", lines[i]);
+        fails(1, "cannot write to standard output: Broken pipe");
+    }
+    cli("rm q");
+}
+
 static void endless_texts_end(void **state)
 {
     (void)state;
@@ -230,6 +268,8 @@ int main(void)
         cmocka_unit_test(what_is_replaced_keeps_mode_and_links),
         cmocka_unit_test(signals_leave_nothing),
         cmocka_unit_test(pipes_and_devices_are_no_models),
+        cmocka_unit_test(outputs_are_tried_first),
+        cmocka_unit_test(closed_pipes),
         cmocka_unit_test(endless_texts_end),
         cmocka_unit_test(the_command_line_wins),
         cmocka_unit_test(seeds_are_exact),
