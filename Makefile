@@ -4,7 +4,8 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install deb tar wheel clean help
+.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install deb tar wheel
+.PHONY: clean help
 
 all: ## build the program and the libraries
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) >/dev/null
@@ -51,7 +52,8 @@ bench-verify: all model ## T(n) of the real model as table and plots in build/ve
 
 bench-spec: all model ## speculation on the held-out prompts as table and plots in build/spec (plots need gnuplot-nox)
 	mkdir -p $(BUILD)/spec
-	$(BUILD)/aerie bench spec -m models/smollm2-135m-instruct-q4_1.gguf --prompts bench/prompts --held-out only --temps 0,1 -s 1 -v --csv \
+	$(BUILD)/aerie bench spec -m models/smollm2-135m-instruct-q4_1.gguf --prompts bench/prompts --held-out only --temps 0,1 -s 1 \
+	  -v --csv \
 	  > $(BUILD)/spec/spec.csv
 	bench/plot.py -o $(BUILD)/spec $(BUILD)/spec/spec.csv
 

@@ -71,8 +71,10 @@ def label(n, context):
 
 
 def aerie_verify(options, level, model):
-    out = run(options.aerie, ["bench", "verify", "-m", model, "-n", listed(options.rows), "-p", str(options.prompt), "--contexts",
-                              listed(options.contexts), "-t", str(options.threads), "-r", str(options.repetitions), "--json"] + level)
+    out = run(options.aerie, ["bench", "verify", "-m", model, "-n", listed(options.rows), "-p", str(options.prompt),
+                              "--contexts",
+                              listed(options.contexts), "-t", str(options.threads), "-r", str(options.repetitions),
+                              "--json"] + level)
     figures = {label(p["n"], p["context"]): ("pass", p["context"], p["n"], p["ms"]) for p in out["passes"] + out["prefill"]}
     figures["GB/s"] = ("reading", 0, 0, out["bandwidth_gbs"])
     figures["pass GB"] = ("weights", 0, 0, out["pass_bytes"] / 1e9)
@@ -176,12 +178,14 @@ def settle_spec(parser, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", action="append", required=True, help="GGUF file; may be repeated")
-    parser.add_argument("--aerie", default=os.path.join(os.path.dirname(__file__), "..", "build", "aerie"), help="the program (build/aerie)")
+    parser.add_argument("--aerie", default=os.path.join(os.path.dirname(__file__), "..", "build", "aerie"),
+                        help="the program (build/aerie)")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="may be repeated")
     parser.add_argument("-t", "--threads", type=int, default=os.cpu_count())
     parser.add_argument("-r", "--rounds", type=int, default=3)
     parser.add_argument("--repetitions", type=int, default=3, help="inside a round, by every engine itself (3)")
-    parser.add_argument("--levels", default="", help="kernel levels of aerie, with commas: each is an engine; default: the best")
+    parser.add_argument("--levels", default="",
+                        help="kernel levels of aerie, with commas: each is an engine; default: the best")
     parser.add_argument("-p", "--prompt", type=int, default=512, help="tokens of prefill (512)")
     parser.add_argument("-n", "--decode", type=int, default=128, help="tokens of decode (128)")
     parser.add_argument("--verify", action="store_true", help="T(n) instead of tokens per second")
@@ -213,8 +217,10 @@ def main():
         everything[os.path.basename(model)] = {name: {f: v[3] for f, v in figures.items()} for name, figures in results.items()}
         unit = {"pass": "ms", "reading": "GB/s", "weights": "GB"}
         for name, figures in results.items():
-            rows += [[date, machine(), options.threads, os.path.basename(model), name, kind, context, n, f"{medians[name][f]:.5g}",
-                      unit.get(kind, "tokens/s"), f"{min(v):.5g}", f"{max(v):.5g}", len(v)] for f, (kind, context, n, v) in figures.items()]
+            rows += [[date, machine(), options.threads, os.path.basename(model), name, kind, context, n,
+                      f"{medians[name][f]:.5g}",
+                      unit.get(kind, "tokens/s"), f"{min(v):.5g}", f"{max(v):.5g}", len(v)] for f,
+                     (kind, context, n, v) in figures.items()]
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump({"date": date, "machine": machine(), "threads": options.threads, "results": everything}, out, indent=1)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """plot.py - tables (Markdown) and plots (SVG, PNG) of what bench/peers.py --csv, aerie bench verify --csv and aerie bench
-spec --csv wrote, and plots of aerie bench study's study.csv, which comes with its tables. Those of spec are drawn by plot_spec.py,
-those of study by plot_study.py, those of shapes by plot_shapes.py; one call takes files of one kind.
+spec --csv wrote, and plots of aerie bench study's study.csv, which comes with its tables. Those of spec are drawn by
+plot_spec.py, those of study by plot_study.py, those of shapes by plot_shapes.py; one call takes files of one kind.
 
     aerie bench verify -m model.gguf --csv > run.csv && bench/plot.py -o results run.csv
     bench/plot.py -o results --command 'how it was made' verify.csv speed.csv
@@ -113,14 +113,16 @@ def report(found, about, options):
         text += f"* {key}: {', '.join(values)}\n"
     for command in options.command:
         text += f"* command: `{command}`\n"
-    text += ("\nMedians; the engines ran in turn, so ratios mean more than figures. `T(n)` is a pass over n rows; aerie makes the\n"
-             "logits of all n, llama-bench (`-p n -n 0`) of the last one only. `of reading`: the share of the read bandwidth\n"
+    text += ("\nMedians; the engines ran in turn, so ratios mean more than figures. `T(n)` is a pass over n rows; aerie makes "
+             "the\nlogits of all n, llama-bench (`-p n -n 0`) of the last one only. `of reading`: the share of the read "
+             "bandwidth\n"
              "measured in the same run at which T(1) streams the weights.\n")
     for model, engines in sorted(found.items()):
         text += f"\n## {model}\n\n" + table_of_speed(engines)
         for context in contexts(engines):
             text += "\n" + table_of_passes(engines, context) + f"\n![T(n), {model}]({name_of(model, context)}.svg)\n"
-        readings = [f"{engine} {figures[('reading', 0, 0)]:.1f}" for engine, figures in engines.items() if ("reading", 0, 0) in figures]
+        readings = [f"{engine} {figures[('reading', 0, 0)]:.1f}"
+                    for engine, figures in engines.items() if ("reading", 0, 0) in figures]
         if readings:
             text += "\nRead bandwidth in GB/s: " + ", ".join(readings) + ".\n"
     return text
@@ -148,7 +150,8 @@ def script(model, engines, context):
         blocks.append(f"{lines[engine]} << EOD\n" + "".join(f"{n} {ms} {ms / points[0][1]}\n" for n, ms in points) + "EOD\n")
     if not lines:
         return None
-    floor = [1e3 * f[("weights", 0, 0)] / f[("reading", 0, 0)] for f in engines.values() if ("weights", 0, 0) in f and ("reading", 0, 0) in f]
+    floor = [1e3 * f[("weights", 0, 0)] / f[("reading", 0, 0)] for f in engines.values() if ("weights", 0, 0) in f
+             and ("reading", 0, 0) in f]
     curves = lambda column: ", ".join(f"{data} using 1:{column} with linespoints pt 7 ps 0.5 lw 1.5 title {quoted(engine)}"
                                       for engine, data in lines.items())
     read = f", {min(floor)} with lines dt 2 lc rgb 'black' title 'one read of the weights'" if floor else ""
@@ -190,7 +193,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="CSV")
     parser.add_argument("-o", "--out", default=".", help="folder for tables and plots; made if need be")
-    parser.add_argument("--command", action="append", default=[], help="how the figures were made, for the table; may be repeated")
+    parser.add_argument("--command", action="append", default=[],
+                        help="how the figures were made, for the table; may be repeated")
     options = parser.parse_args()
     if plot_study.is_study(options.files):
         plot_study.main(options, quoted, draw, fail)

@@ -59,7 +59,8 @@ def cell(shapes, n_in, n_out, n, what):
 def table(shapes, n, what, markdown):
     columns, rows = sides(shapes)
     shown = lambda value: "-" if value is None else f"{value:.2f}"
-    head = [("share of the bandwidth at T(1)" if what == "share" else f"T({n})/T(1)") + ", n_out \\ n_in"] + [str(i) for i in columns]
+    head = [("share of the bandwidth at T(1)" if what == "share" else f"T({n})/T(1)") + ", n_out \\ n_in"] + [
+        str(i) for i in columns]
     return markdown(head, [[str(o)] + [shown(cell(shapes, i, o, n, what)) for i in columns] for o in rows])
 
 
@@ -94,8 +95,8 @@ def main(options, markdown, quoted, draw, fail):
     found, readings = read(options.files, fail)
     os.makedirs(options.out, exist_ok=True)
     text = "# Matrix products by shape\n\n" + "".join(f"* command: `{command}`\n" for command in options.command)
-    text += (f"* read bandwidth: {statistics.median(readings):.1f} GB/s (median)\n\nWeights come from memory. The share is that of the "
-             "read bandwidth measured in the same rounds.\n")
+    text += (f"* read bandwidth: {statistics.median(readings):.1f} GB/s (median)\n\nWeights come from memory. The share is "
+             f"that of the read bandwidth measured in the same rounds.\n")
     for (kind, level), shapes in found.items():
         name = f"shapes-{kind}-{level}"
         text += f"\n## {kind}, {level}\n"
@@ -109,5 +110,6 @@ def main(options, markdown, quoted, draw, fail):
         out.write(text)
     for (kind, level), shapes in found.items():
         if sides(shapes)[0]:
-            draw(f"shapes-{kind}-{level}", "760,520", script(f"{kind}, {level}: share of the read bandwidth at T(1)", shapes, quoted),
+            draw(f"shapes-{kind}-{level}", "760,520", script(f"{kind}, {level}: share of the read bandwidth at T(1)", shapes,
+                                                             quoted),
                  options.out)

@@ -1,4 +1,5 @@
-"""plot_study.py - bench/plot.py for the study.csv of aerie bench study: T(n)/T(1) by type; speed and acceptance by way to draft."""
+"""plot_study.py - bench/plot.py for the study.csv of aerie bench study: T(n)/T(1) by type; speed and acceptance by way to
+draft."""
 import csv
 import os
 
@@ -93,7 +94,8 @@ def main(options, quoted, draw, fail):
     ways = list(dict.fromkeys(way for figures in found.values() for way, figure, _ in figures if figure == "ratio"))
     draw("study-passes", "800,500", passes(found, quoted), options.out)
     draw("study-speed", "1200,700", bars(found, ways, "ratio", "speed, in that of plain decoding", quoted), options.out)
-    draw("study-accepted", "1200,700", bars(found, ways, "tokens_per_pass", "tokens per pass of the target", quoted), options.out)
+    draw("study-accepted", "1200,700", bars(found, ways, "tokens_per_pass", "tokens per pass of the target", quoted),
+         options.out)
     by_depth = depths(found, ways, quoted)
     if by_depth:
         draw("study-depths", "1100,560", by_depth, options.out)

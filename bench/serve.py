@@ -3,10 +3,11 @@
 
     bench/serve.py http://127.0.0.1:8080 --clients 16 --requests 200 --prompts prompts.jsonl
 
-Works with every server that has OpenAI's /v1/chat/completions with streams: aerie, llama.cpp's server, vLLM. Each client sends its
-next request when its answer has ended. Prompts are lines of text or of JSON ({"text": ...}, {"prompt": ...} or {"messages": [...]}),
-taken in turn. Between tokens means between two pieces of a stream: a server that accepts a draft may send several tokens in one.
-To compare two servers, alternate short runs: other work on the machine then hits both. Needs Python 3 and nothing else.
+Works with every server that has OpenAI's /v1/chat/completions with streams: aerie, llama.cpp's server, vLLM. Each client sends
+its next request when its answer has ended. Prompts are lines of text or of JSON ({"text": ...}, {"prompt": ...} or {"messages":
+[...]}), taken in turn. Between tokens means between two pieces of a stream: a server that accepts a draft may send several
+tokens in one. To compare two servers, alternate short runs: other work on the machine then hits both. Needs Python 3 and
+nothing else.
 """
 import argparse
 import asyncio
@@ -67,7 +68,8 @@ class Client:
         messages = self.prompts[i % len(self.prompts)]
         if self.o.system:
             messages = [{"role": "system", "content": self.o.system}, *messages]
-        body = {"messages": messages, "stream": True, "stream_options": {"include_usage": True}, "max_tokens": self.o.max_tokens,
+        body = {"messages": messages, "stream": True, "stream_options": {"include_usage": True},
+                "max_tokens": self.o.max_tokens,
                 "temperature": self.o.temperature, "seed": i}
         if self.o.model:
             body["model"] = self.o.model
@@ -103,7 +105,8 @@ class Client:
 
     async def ask(self, i):
         body = self.body(i)
-        head = [f"POST {self.url.path.rstrip('/')}/v1/chat/completions HTTP/1.1", f"Host: {self.url.netloc}", "Connection: close",
+        head = [f"POST {self.url.path.rstrip('/')}/v1/chat/completions HTTP/1.1", f"Host: {self.url.netloc}",
+                "Connection: close",
                 "Content-Type: application/json", f"Content-Length: {len(body)}"]
         if self.o.api_key:
             head.append(f"Authorization: Bearer {self.o.api_key}")
@@ -117,7 +120,8 @@ class Client:
                 if "error" in event:
                     raise Failed(str(event["error"]))
                 now = time.monotonic()
-                if any(c.get("delta", {}).get("content") or c.get("delta", {}).get("reasoning_content") for c in event["choices"]):
+                if any(c.get("delta", {}).get("content") or c.get("delta", {}).get("reasoning_content")
+                       for c in event["choices"]):
                     (self.first if last is None else self.between).append(now - (start if last is None else last))
                     last = now
                 usage = event.get("usage") or usage
@@ -151,7 +155,8 @@ class Client:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0], epilog="The figures are for one run on one machine.")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0],
+                                     epilog="The figures are for one run on one machine.")
     parser.add_argument("url", help="such as http://127.0.0.1:8080")
     parser.add_argument("--clients", type=int, default=4, help="requests at once (4)")
     parser.add_argument("--requests", type=int, default=50, help="requests in all (50)")
@@ -176,16 +181,19 @@ def main():
         sys.exit(f"serve.py: {error}")
     seconds = asyncio.run(client.run())
     times = {name: {f"p{p}": percentile(values, p) for p in (50, 95, 99)}
-             for name, values in (("first_token_ms", client.first), ("between_tokens_ms", client.between), ("answer_ms", client.whole))}
+             for name, values in (("first_token_ms", client.first), ("between_tokens_ms", client.between),
+                                  ("answer_ms", client.whole))}
     out = {"clients": o.clients, "answers": len(client.whole), "errors": len(client.errors), "seconds": round(seconds, 3),
-           "tokens": client.n_tokens, "tokens_per_second": round(client.n_tokens / seconds, 2), "prompt_tokens": client.n_prompt,
+           "tokens": client.n_tokens, "tokens_per_second": round(client.n_tokens / seconds, 2),
+           "prompt_tokens": client.n_prompt,
            "prompt_tokens_processed": client.n_processed if client.knows_processed and client.whole else None,
            "drafted": client.n_drafted, "accepted": client.n_accepted, **times}
     if o.json:
         print(json.dumps(out))
     else:
         for name, value in out.items():
-            print(f"{name.replace('_', ' '):24}", "  ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value)
+            print(f"{name.replace('_', ' '):24}", "  ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict)
+                  else value)
     for error in client.errors[:5]:
         print(f"serve.py: {error}", file=sys.stderr)
     sys.exit(1 if client.errors else 0)

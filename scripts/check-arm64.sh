@@ -12,7 +12,8 @@ target=kernels_test_kernels
 
 sh scripts/install-deps.sh
 foreign=$(dpkg --print-foreign-architectures 2>/dev/null || true)
-packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libcmocka-dev:arm64 libpcre2-dev:arm64 libutf8proc-dev:arm64 libjansson-dev:arm64"
+packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libcmocka-dev:arm64 libpcre2-dev:arm64
+    libutf8proc-dev:arm64 libjansson-dev:arm64"
 missing=""
 for p in $packages; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What `make check` does: install what is missing, build with warnings as errors, and run every test; then those of the
 # library again with assertions, AddressSanitizer and UndefinedBehaviorSanitizer, and those that use threads with
-# ThreadSanitizer. Ends by naming the slowest tests, those that were skipped and, as the last line, `N passed, N failed`, which is kept in
-# build/count.txt.
+# ThreadSanitizer. Ends by naming the slowest tests, those that were skipped and, as the last line, `N passed, N failed`, which
+# is kept in build/count.txt.
 #
-# Walks over many similar cases take every other one in the release build and every 24th or fewer under sanitizers, so that all of it ends
-# within 45 minutes on 2 cores; `AERIE_TEST_EVERY=1 make check` takes all, which is hours.
+# Walks over many similar cases take every other one in the release build and every 24th or fewer under sanitizers, so that all
+# of it ends within 45 minutes on 2 cores; `AERIE_TEST_EVERY=1 make check` takes all, which is hours.
 set -u
 cd "$(dirname "$0")/.." || exit
 jobs=$(nproc)
@@ -58,7 +58,8 @@ build build-san all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAERIE_SANITIZE=address,u
 
 step "ThreadSanitizer: the pool, requests from several threads, generation by the program, and the server"
 build build-tsan "aerie mkmodel mklora unit_test_pool laws_test_task_laws app_test_run" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DAERIE_SANITIZE=thread -DCMAKE_C_FLAGS=$fma && tests build-tsan -R '^(unit/pool|laws/task_laws|app/run|serve/(basic|laws|limits))$'
+    -DAERIE_SANITIZE=thread -DCMAKE_C_FLAGS=$fma &&
+    tests build-tsan -R '^(unit/pool|laws/task_laws|app/run|serve/(basic|laws|limits))$'
 
 step "the slowest tests, and those that were skipped and why"
 set -o pipefail

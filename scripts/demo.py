@@ -19,13 +19,14 @@ AERIE = os.environ.get("AERIE", "build/aerie")
 MODEL = os.environ.get("AERIE_MODEL", "models/smollm2-135m-instruct-q4_1.gguf")
 HEAD = os.environ.get("AERIE_HEAD", "models/smollm2-135m-instruct-eagle3.gguf")
 
-EAGLE = ("The golden eagle lives in mountains. It builds its nest, called an aerie, on high cliffs. It weighs up to 6 kilograms, its "
-         "wings span 220 centimetres, and it eats rabbits, marmots and birds.")
-BEES = ("Honey bees live in colonies of up to fifty thousand animals, and nearly all of them are workers. A worker lives for about "
-        "six weeks in summer. First she cleans the cells, then she feeds the larvae and builds combs from wax. Only in the last weeks "
-        "of her life does she fly out to gather nectar. A bee that has found a good field of flowers dances on the comb when she "
-        "returns, and the dance tells the others where to fly.")
-SCHEMA = {"type": "object", "additionalProperties": False, "required": ["animal", "habitat", "weight_kg", "wingspan_cm", "food"],
+EAGLE = ("The golden eagle lives in mountains. It builds its nest, called an aerie, on high cliffs. It weighs up to 6 "
+         "kilograms, its wings span 220 centimetres, and it eats rabbits, marmots and birds.")
+BEES = ("Honey bees live in colonies of up to fifty thousand animals, and nearly all of them are workers. A worker lives for "
+        "about six weeks in summer. First she cleans the cells, then she feeds the larvae and builds combs from wax. Only in "
+        "the last weeks of her life does she fly out to gather nectar. A bee that has found a good field of flowers dances on "
+        "the comb when she returns, and the dance tells the others where to fly.")
+SCHEMA = {"type": "object", "additionalProperties": False,
+          "required": ["animal", "habitat", "weight_kg", "wingspan_cm", "food"],
           "properties": {"animal": {"type": "string"}, "habitat": {"type": "string"}, "weight_kg": {"type": "integer"},
                          "wingspan_cm": {"type": "integer"},
                          "food": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 4}}}
@@ -69,7 +70,8 @@ def show(color):
     """The answers, as the program writes them to a terminal or a file."""
     bold, dim, plain = ("\033[1m", "\033[2m", "\033[0m") if color else ("", "", "")
     if color:
-        print(f"{dim}Drafted tokens that the model accepted are coloured, by how far ahead they were drafted; the others are its own.{plain}")
+        print(f"{dim}Drafted tokens that the model accepted are coloured, by how far ahead they were drafted; the others are "
+              f"its own.{plain}")
     for title, prompt, options in PROMPTS:
         print(f"\n{bold}{title}{plain}")
         for paragraph in prompt.split("\n\n"):

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What `make deb` does: libaerie0, libaerie-dev and aerie as Debian packages in build-deb/, and with --tar a folder that may be moved
-# anywhere, with the libraries it needs, as aerie-VERSION-ARCHITECTURE.tar.xz. Reproducible: SOURCE_DATE_EPOCH, else the last
-# commit's time, is the time of all files. DEBFULLNAME and DEBEMAIL name the maintainer, else the last commit's author.
+# What `make deb` does: libaerie0, libaerie-dev and aerie as Debian packages in build-deb/, and with --tar a folder that may be
+# moved anywhere, with the libraries it needs, as aerie-VERSION-ARCHITECTURE.tar.xz. Reproducible: SOURCE_DATE_EPOCH, else the
+# last commit's time, is the time of all files. DEBFULLNAME and DEBEMAIL name the maintainer, else the last commit's author.
 # usage: make-deb.sh [--tar] [cmake options]
 set -eu
 cd "$(dirname "$0")/.."
@@ -22,7 +22,8 @@ if [ $tar_only = yes ]; then
 else
     libdir=lib/$triplet
 fi
-cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DAERIE_TESTS=OFF -DCMAKE_INSTALL_PREFIX=$prefix -DCMAKE_INSTALL_LIBDIR="$libdir" \
+cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DAERIE_TESTS=OFF -DCMAKE_INSTALL_PREFIX=$prefix \
+    -DCMAKE_INSTALL_LIBDIR="$libdir" \
     -DCMAKE_EXE_LINKER_FLAGS="$links" -DCMAKE_SHARED_LINKER_FLAGS="$links" "$@" >/dev/null
 cmake --build "$build" -j "$jobs" --target aerie aerie_static aerie_shared
 root=$PWD/$build/root
@@ -55,7 +56,8 @@ strip --remove-section=.comment --remove-section=.note "$root/usr/bin/aerie"
 strip --remove-section=.comment --remove-section=.note --strip-unneeded "$root/usr/$libdir"/libaerie.so.*.*
 strip --strip-debug --enable-deterministic-archives "$root/usr/$libdir/libaerie.a"
 date=$(date -R -u -d "@$SOURCE_DATE_EPOCH")
-maintainer="${DEBFULLNAME:-aerie's authors} <${DEBEMAIL:-$(git log -1 --format=%ae 2>/dev/null || echo root@localhost)}>"
+authors="aerie's authors"
+maintainer="${DEBFULLNAME:-$authors} <${DEBEMAIL:-$(git log -1 --format=%ae 2>/dev/null || echo root@localhost)}>"
 
 # move PACKAGE PATH...: from the installed tree into a package's
 move() {
@@ -74,14 +76,17 @@ pack() {
     mkdir -p "$doc" "$folder/DEBIAN"
     {
         printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: aerie\n\n'
-        printf "Files: *\nCopyright: 2026 aerie's authors\nLicense: Apache-2.0\n On Debian systems the text of the Apache License, version 2.0, is in\n"
+        printf "Files: *\nCopyright: 2026 aerie's authors\nLicense: Apache-2.0\n"
+        printf " On Debian systems the text of the Apache License, version 2.0, is in\n"
         printf ' /usr/share/common-licenses/Apache-2.0.\n'
     } >"$doc/copyright"
-    printf 'aerie (%s) unstable; urgency=medium\n\n  * Version %s.\n\n -- %s  %s\n' "$version" "$version" "$maintainer" "$date" |
+    printf 'aerie (%s) unstable; urgency=medium\n\n  * Version %s.\n\n -- %s  %s\n' \
+        "$version" "$version" "$maintainer" "$date" |
         gzip -9n >"$doc/changelog.gz"
     (cd "$folder" && find usr -type f -exec md5sum {} + | LC_ALL=C sort -k 2) >"$folder/DEBIAN/md5sums"
     {
-        printf 'Package: %s\nSource: aerie\nVersion: %s\nArchitecture: %s\nMaintainer: %s\n' "$1" "$version" "$arch" "$maintainer"
+        printf 'Package: %s\nSource: aerie\nVersion: %s\nArchitecture: %s\nMaintainer: %s\n' \
+            "$1" "$version" "$arch" "$maintainer"
         printf 'Installed-Size: %s\n' "$(du -sk --apparent-size "$folder/usr" | cut -f1)"
         [ -z "$3" ] || printf 'Depends: %s\n' "$3"
         [ "$1" != libaerie-dev ] || printf 'Multi-Arch: same\n'
@@ -121,4 +126,5 @@ printf '%s\n.\nThis package has the header, the static library and what pkg-conf
     pack libaerie-dev libdevel "libaerie0 (= $version), libpcre2-dev, libutf8proc-dev, libjansson-dev" \
         "LLM inference with speculative decoding: development files"
 printf '%s\n.\nThis package has the program: answers, a chat, a server, tools for models.\n' "$about" |
-    pack aerie utils "$(needs "$PWD/$build/pkg-aerie/usr/bin/aerie"), ca-certificates" "LLM inference with speculative decoding: program"
+    pack aerie utils "$(needs "$PWD/$build/pkg-aerie/usr/bin/aerie"), ca-certificates" \
+        "LLM inference with speculative decoding: program"

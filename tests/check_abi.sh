@@ -1,11 +1,12 @@
 #!/bin/sh
-# What programs built with aerie.h rely on, against the list in tests/golden/abi.txt: exported symbols, declarations of functions,
-# sizes of structs and offsets of their fields, values of enumerators. A symbol that does not begin with aerie_ is an error.
+# What programs built with aerie.h rely on, against the list in tests/golden/abi.txt: exported symbols, declarations of
+# functions, sizes of structs and offsets of their fields, values of enumerators. A symbol that does not begin with aerie_ is an
+# error.
 #
 #     check_abi.sh LIBRARY CC [--update]
 #
-# A field may be added at the end of a struct that begins with its size, a function anywhere: then --update, and the list's change
-# is part of the commit. Anything else breaks programs that exist: it needs another SOVERSION.
+# A field may be added at the end of a struct that begins with its size, a function anywhere: then --update, and the list's
+# change is part of the commit. Anything else breaks programs that exist: it needs another SOVERSION.
 set -eu
 cd "$(dirname "$0")/.."
 library=$1 cc=$2
@@ -28,13 +29,18 @@ $cc -std=c11 -Iinclude -gdwarf-4 -fno-eliminate-unused-debug-types -c "$work/hea
     # types: tags at level 1 with their members or enumerators at level 2
     readelf --debug-dump=info "$work/header.o" | awk '
         function flush() {
-            if (tag != "" && name ~ /^(aerie_|AERIE_)/ && keep) printf "%s %s%s\n%s", tag, name, size == "" ? "" : " " size, body
+            if (tag != "" && name ~ /^(aerie_|AERIE_)/ && keep)
+                printf "%s %s%s\n%s", tag, name, size == "" ? "" : " " size, body
             tag = name = size = body = ""; keep = 0
         }
         function leaf() { if (member != "") { body = body "    " member " " value "\n"; member = value = "" } }
         /Abbrev Number/ {
             leaf()
-            if ($1 ~ /^<1>/) { flush(); if (/DW_TAG_structure_type/) tag = "struct"; else if (/DW_TAG_enumeration_type/) tag = "enum"; top = 1 }
+            if ($1 ~ /^<1>/) {
+                flush()
+                if (/DW_TAG_structure_type/) tag = "struct"; else if (/DW_TAG_enumeration_type/) tag = "enum"
+                top = 1
+            }
             else top = 0
             inside = /DW_TAG_member/ || /DW_TAG_enumerator/
             next
@@ -44,7 +50,8 @@ $cc -std=c11 -Iinclude -gdwarf-4 -fno-eliminate-unused-debug-types -c "$work/hea
         /DW_AT_data_member_location/ || /DW_AT_const_value/ { if (inside) value = $NF }
         END { leaf(); flush() }' > "$work/types"
     # blocks in the order of their names
-    awk '/^[a-z]/ { head = $1 " " $2 } { print head "\t" NR "\t" $0 }' "$work/types" | LC_ALL=C sort -t "$(printf '\t')" -k1,1 -k2,2n |
+    awk '/^[a-z]/ { head = $1 " " $2 } { print head "\t" NR "\t" $0 }' "$work/types" |
+        LC_ALL=C sort -t "$(printf '\t')" -k1,1 -k2,2n |
         cut -f3-
 } > "$work/abi.txt"
 if grep -E '^symbol ' "$work/abi.txt" | grep -v -E '^symbol aerie_'; then

@@ -1,7 +1,8 @@
 #!/bin/sh
 # A folder of src/ includes only folders above it in this list (DESIGN: data flows one way); src/api* stand after all of them.
 # app/ includes aerie.h and its own folders (common/ none of the others), but for the internals listed below.
-# Also: nothing in src/ ends the process or prints, every header opens with its guard, and lines have at most 128 columns.
+# Also: nothing in src/ ends the process or prints, every header opens with its guard, and lines of code and scripts have at
+# most 128 columns.
 set -eu
 cd "$(dirname "$0")/.."
 order="base formats quant text model sample backend engine spec convert"
@@ -68,7 +69,10 @@ fi
 for header in $(find src include -name '*.h'); do
     grep -q -E '^#ifndef A(E|ERIE)_' "$header" || { echo "$header has no include guard"; bad=1; }
 done
-if LC_ALL=C.UTF-8 grep -n -E '^.{129}' $(find src include app tests examples tools -name '*.c' -o -name '*.h' -o -name '*.inc'); then
+# tests/unit/make_jinja_cases.py holds chat templates as their authors wrote them.
+if LC_ALL=C.UTF-8 grep -n -E '^.{129}' Makefile CMakeLists.txt $(find src include app tests examples tools training scripts \
+    bench bindings deploy cmake '(' -name '*.[ch]' -o -name '*.inc' -o -name '*.py' -o -name '*.sh' -o -name CMakeLists.txt -o \
+    -name '*.cmake' ')' ! -name make_jinja_cases.py); then
     echo "lines have at most 128 columns (.clang-format)"
     bad=1
 fi

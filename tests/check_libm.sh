@@ -10,7 +10,8 @@ bad=0
 for file in $(find src/base src/quant src/model src/backend src/engine src/sample src/spec app/convert/convert_rope.c \
     -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu'); do
     # comments away, lines kept
-    if sed -e 's|/\*.*\*/||' -e '/\/\*/,/\*\//s/.*//' "$file" | grep -n -E "(^|[^a-zA-Z0-9_.>])($names)[fl]?[[:space:]]*\("; then
+    if sed -e 's|/\*.*\*/||' -e '/\/\*/,/\*\//s/.*//' "$file" |
+        grep -n -E "(^|[^a-zA-Z0-9_.>])($names)[fl]?[[:space:]]*\("; then
         echo "$file calls libm; base/fmath.h has ae_exp, ae_log, ae_pow, ae_sincos"
         bad=1
     fi

@@ -6,11 +6,12 @@
 The neurons of each feed-forward block are divided: those that matter for most tokens are the shared expert, the others go in
 groups that fire together, the routed experts. A router is fitted to the experts' contributions, then each block to what the
 dense one gave, layer by layer on the text, with the errors of earlier layers in its input; the rest of the time tunes the whole
-model towards the dense one's distribution. The file has qwen2moe's form (softmax router, a gate for the shared expert), F16, to be
-quantized by `aerie quantize`. It is made for measuring speculation by fewer experts (docs/speculation.md): it says what the
+model towards the dense one's distribution. The file has qwen2moe's form (softmax router, a gate for the shared expert), F16, to
+be quantized by `aerie quantize`. It is made for measuring speculation by fewer experts (docs/speculation.md): it says what the
 dense model says, only worse.
 
-Owns: the cut, its training, and the file's layout. Weights are read as headtrain.target reads them; `aerie tokenize` makes the ids.
+Owns: the cut, its training, and the file's layout. Weights are read as headtrain.target reads them; `aerie tokenize` makes the
+ids.
 """
 import argparse
 import json
@@ -309,7 +310,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", required=True, help="dense model of architecture llama (GGUF)")
     parser.add_argument("-o", "--out", required=True, help="the model to write")
-    parser.add_argument("--texts", required=True, nargs="+", metavar="FILE", help="texts to fit the experts on; of .jsonl the answers that aerie train-data wrote")
+    parser.add_argument("--texts", required=True, nargs="+", metavar="FILE",
+                        help="texts to fit the experts on; of .jsonl the answers that aerie train-data wrote")
     parser.add_argument("--shared", type=int, default=512, help="neurons of the shared expert (default %(default)s)")
     parser.add_argument("--experts", type=int, default=16, help="routed experts (default %(default)s)")
     parser.add_argument("--used", type=int, default=8, help="of these for each token (default %(default)s)")
@@ -327,14 +329,15 @@ def main():
     dense = Dense(options.model)
     routed = dense.n_ff - options.shared
     if options.shared < 32 or options.experts < 2 or routed <= 0 or routed % (32 * options.experts):
-        fail(f"{dense.n_ff} neurons less {options.shared} cannot be cut into {options.experts} experts of a multiple of 32 each")
+        fail(f"{dense.n_ff} neurons less {options.shared} cannot be cut into {options.experts} experts of a multiple of 32 "
+             "each")
     if not 1 <= options.used <= options.experts:
         fail(f"--used {options.used} is not 1 to {options.experts}")
     options.expert_size = routed // options.experts
     ids = tokenize(options)
     order = torch.randperm(len(ids))[:max(8, options.tokens // options.window)]
-    print(f"{ids.numel()} tokens; shared {options.shared}, {options.experts} experts of {options.expert_size}, {options.used} used: "
-          f"{options.shared + options.used * options.expert_size} of {dense.n_ff} neurons a token", flush=True)
+    print(f"{ids.numel()} tokens; shared {options.shared}, {options.experts} experts of {options.expert_size}, {options.used} "
+          f"used: {options.shared + options.used * options.expert_size} of {dense.n_ff} neurons a token", flush=True)
     blocks = cut(dense, ids[order], options)
     if options.tuning > 0:
         tune(dense, blocks, ids, options)

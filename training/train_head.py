@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""From a GGUF target to a drafter head or an MTP block, in one command: python3 training/train_head.py -m target.gguf -o head.gguf
+"""From a GGUF target to a drafter head or an MTP block, in one command: python3 training/train_head.py -m target.gguf -o
+head.gguf
 
 README.md beside this file describes the steps, the formats and what to expect. What a run leaves in --work lets the
 next one go on where it was stopped.
@@ -25,33 +26,42 @@ def arguments():
     p.add_argument("-m", "--model", required=True, help="the target (GGUF)")
     p.add_argument("-o", "--output", required=True, help="the head to write (GGUF)")
     p.add_argument("--kind", choices=("eagle3", "mtp"), default="eagle3",
-                   help="an EAGLE-3.1 head, or an MTP block: a layer of the target's shape, which has none of its own output rows")
+                   help="an EAGLE-3.1 head, or an MTP block: a layer of the target's shape, which has none of its own output "
+                        "rows")
     p.add_argument("--whole", metavar="FILE", help="mtp: also write a copy of the target with the block in it")
     p.add_argument("--work", help="folder for data and checkpoints (default: the output's name with .work)")
     p.add_argument("--aerie", help="the program (default: build/aerie beside this folder, or the one on the PATH)")
     data = p.add_argument_group("data")
     data.add_argument("--turns", type=int, default=3000, help="user turns that the target makes up")
     data.add_argument("--templates", type=int, default=5000,
-                      help="English prompts from templates: chat, questions, mathematics, translation, summary, retrieval, code, short questions; 0: none")
+                      help="English prompts from templates: chat, questions, mathematics, translation, summary, retrieval, "
+                           "code, short questions; 0: none")
     data.add_argument("--prompts", action="append", default=[], metavar="FILE",
                       help='your own: JSON lines with "text" or "messages"; a .txt file has one on each line')
     data.add_argument("--texts", action="append", default=[], metavar="DIR",
-                      help="text and HTML files whose paragraphs are summarized and asked about, and whose sentences are translated, too")
-    data.add_argument("--hold-out", action="append", default=[], metavar="FILE", dest="held", help="JSON lines with prompts that must not be used")
-    data.add_argument("--warm", type=float, default=0.1, help="share of the answers drawn at temperature 1; the rest are greedy")
+                      help="text and HTML files whose paragraphs are summarized and asked about, and whose sentences are "
+                           "translated, too")
+    data.add_argument("--hold-out", action="append", default=[], metavar="FILE", dest="held",
+                      help="JSON lines with prompts that must not be used")
+    data.add_argument("--warm", type=float, default=0.1,
+                      help="share of the answers drawn at temperature 1; the rest are greedy")
     data.add_argument("-n", "--tokens", type=int, default=256, help="longest answer")
     data.add_argument("-c", "--context", type=int, default=1024, help="longest conversation")
     data.add_argument("-np", "--parallel", type=int, default=40, help="answers generated at once by each process")
     data.add_argument("--jobs", type=int, default=0, help="engine processes side by side; 0: one per core")
-    data.add_argument("--taps", help="layers tapped, by what they take in: 0 to L, L being after the last (default: 2,L/2,L of L layers)")
+    data.add_argument("--taps",
+                      help="layers tapped, by what they take in: 0 to L, L being after the last (default: 2,L/2,L of L layers)")
     data.add_argument("--likely", type=int, default=16, help="next tokens kept of the target's distribution")
     head = p.add_argument_group("head")
     head.add_argument("--draft-vocab", type=int, default=24576, help="tokens that can be drafted")
-    head.add_argument("--kv-heads", type=int, default=0, help="key and value heads; 0: as many as the target has query heads (eagle3; mtp: the target's)")
-    head.add_argument("--ffn", type=int, default=0, help="width of the feed-forward part; 0: that of the target, a third more (eagle3; mtp: the target's)")
+    head.add_argument("--kv-heads", type=int, default=0,
+                      help="key and value heads; 0: as many as the target has query heads (eagle3; mtp: the target's)")
+    head.add_argument("--ffn", type=int, default=0,
+                      help="width of the feed-forward part; 0: that of the target, a third more (eagle3; mtp: the target's)")
     head.add_argument("--name", help="the head's name in its file (default: the output's file name without .gguf)")
     head.add_argument("--type", default="Q5_0", help="tensor type of the written head; F16: as converted")
-    head.add_argument("--output-type", help="of its output rows, the most of it with a large draft vocabulary (default: q5_1 with --type Q5_0, "
+    head.add_argument("--output-type",
+                      help="of its output rows, the most of it with a large draft vocabulary (default: q5_1 with --type Q5_0, "
                       "else the same type)")
     train = p.add_argument_group("training")
     train.add_argument("--minutes", type=float, default=60, help="how long to train; 0: until --epochs")
@@ -59,13 +69,17 @@ def arguments():
                        help="begin with the weights of a head written before, where there is no checkpoint yet (eagle3)")
     train.add_argument("--epochs", type=float, default=8, help="passes over the data at most")
     train.add_argument("--depths", type=int, default=5, help="steps unrolled: how far ahead the head learns to draft")
-    train.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate of norms (Adam); of output rows 0.3 of it")
+    train.add_argument("--lr", type=float, default=1.5e-3,
+                       help="highest learning rate of norms (Adam); of output rows 0.3 of it")
     train.add_argument("--lr-matrix", type=float, default=0.01, help="highest learning rate of the layer's matrices (Muon)")
     train.add_argument("--batch", type=int, default=512, help="chains per step and process")
-    train.add_argument("--ce-share", type=float, default=0.5, help="share of the rows beyond the first depth that the cross-entropy is computed for")
-    train.add_argument("--common", type=int, default=8192, help="draft ids whose output rows are in every step; the others' are drawn, --rare in each")
+    train.add_argument("--ce-share", type=float, default=0.5,
+                       help="share of the rows beyond the first depth that the cross-entropy is computed for")
+    train.add_argument("--common", type=int, default=8192,
+                       help="draft ids whose output rows are in every step; the others' are drawn, --rare in each")
     train.add_argument("--rare", type=int, default=4096, help="see --common")
-    train.add_argument("--eval-every", type=float, default=5, help="minutes between two lines of the log, each with a checkpoint")
+    train.add_argument("--eval-every", type=float, default=5,
+                       help="minutes between two lines of the log, each with a checkpoint")
     train.add_argument("--seed", type=int, default=1)
     return p.parse_args()
 
@@ -74,7 +88,9 @@ def find_program(given):
     beside = Path(__file__).resolve().parent.parent / "build" / "aerie"
     found = given or (str(beside) if beside.exists() else shutil.which("aerie"))
     if not found:
-        raise SystemExit("train_head: the program 'aerie' is neither in build/ nor on the PATH; build it, or say where it is by --aerie FILE")
+        raise SystemExit(
+            "train_head: the program 'aerie' is neither in build/ nor on the PATH; build it, or say where it is "
+            "by --aerie FILE")
     return found
 
 
@@ -89,7 +105,8 @@ def own_prompts(paths, warm, seed):
         else:
             lines = read_lines(path)
         for i, line in enumerate(lines):
-            made.append({"group": "own", "temperature": 1.0 if rng.random() < warm else 0.0, "seed": i, **line, "id": f"own-{len(made)}"})
+            made.append({"group": "own", "temperature": 1.0 if rng.random() < warm else 0.0, "seed": i, **line,
+                         "id": f"own-{len(made)}"})
     return made
 
 
@@ -116,16 +133,20 @@ def make_answers(args, engine, work, taps):
     from headtrain import prompts
     turns = engine.turns(work, args.turns, 128, args.parallel, args.seed) if args.turns else []
     n = args.templates
-    passages, sentences = prompts.texts_from_files(random.Random(args.seed), args.texts, max(300, n // 5)) if args.texts else ([], {})
-    first = prompts.make(1, {"turns": len(turns), "chat": n // 8, "qa": n // 10, "translation": n // 8, "math": n // 10, "code": n // 6,
-                             "short": n // 10, "passage": n // 10, "varied": n // 3}, turns, warm=args.warm, sentences=sentences)
+    passages, sentences = prompts.texts_from_files(random.Random(args.seed), args.texts,
+                                                   max(300, n // 5)) if args.texts else ([], {})
+    first = prompts.make(1, {"turns": len(turns), "chat": n // 8, "qa": n // 10, "translation": n // 8, "math": n // 10,
+                             "code": n // 6,
+                             "short": n // 10, "passage": n // 10, "varied": n // 3}, turns, warm=args.warm,
+                         sentences=sentences)
     first = prompts.without(first, args.held) + own_prompts(args.prompts, args.warm, args.seed)
     if not first:
         raise SystemExit("train_head: nothing to answer: give --turns, --templates or --prompts")
     answers, features = engine.answers(work, "1", first, args.tokens, args.parallel, args.seed, taps, args.likely)
     passages += passages_of(answers) if n else []
     if passages and n:
-        second = prompts.without(prompts.make(2, {"summary": n // 8, "retrieval": n // 8}, passages=passages, warm=args.warm), args.held)
+        second = prompts.without(prompts.make(2, {"summary": n // 8, "retrieval": n // 8}, passages=passages, warm=args.warm),
+                                 args.held)
         more = engine.answers(work, "2", second, args.tokens, args.parallel, args.seed, taps, args.likely)
         answers, features = answers + more[0], features + more[1]
     return answers, features
@@ -135,11 +156,14 @@ def check_mtp(args, target):
     """Says before all the work what an MTP block cannot be."""
     from headtrain import nextn
     if target.arch not in nextn.ARCHITECTURES:
-        raise SystemExit(f"train_head: --kind mtp trains blocks for {' and '.join(nextn.ARCHITECTURES)}; {args.model} is of {target.arch}")
+        raise SystemExit(
+            f"train_head: --kind mtp trains blocks for {' and '.join(nextn.ARCHITECTURES)}; {args.model} is of {target.arch}")
     if args.type.upper() not in nextn.TYPES:
-        raise SystemExit(f"train_head: --type {args.type} is none that an MTP block is written in; {', '.join(nextn.TYPES)} are")
+        raise SystemExit(
+            f"train_head: --type {args.type} is none that an MTP block is written in; {', '.join(nextn.TYPES)} are")
     for option, given in (("--start-from", args.start_from),
-                          ("--ffn", args.ffn), ("--kv-heads", args.kv_heads), ("--taps", args.taps), ("--output-type", args.output_type)):
+                          ("--ffn", args.ffn), ("--kv-heads", args.kv_heads), ("--taps", args.taps),
+                          ("--output-type", args.output_type)):
         if given:
             raise SystemExit(f"train_head: {option} is of --kind eagle3; an MTP block has the target's shape")
 
@@ -178,8 +202,10 @@ def main():
         model=args.model, kind=args.kind, features=[str(f) for f in features], answers=[str(a) for a in answers], out=str(run),
         start=args.start_from or "", taps=taps,
         n_draft=args.draft_vocab, n_ff=target.n_ff if mtp else args.ffn or target.n_ff * 4 // 3,
-        n_kv_heads=target.n_kv_heads if mtp else args.kv_heads, depths=args.depths, lr=args.lr, lr_matrix=args.lr_matrix, batch_rows=args.batch,
-        ce_share=args.ce_share, n_common=args.common, n_rare=args.rare, minutes=args.minutes, epochs=args.epochs, eval_every=args.eval_every, seed=args.seed))
+        n_kv_heads=target.n_kv_heads if mtp else args.kv_heads, depths=args.depths, lr=args.lr, lr_matrix=args.lr_matrix,
+        batch_rows=args.batch,
+        ce_share=args.ce_share, n_common=args.common, n_rare=args.rare, minutes=args.minutes, epochs=args.epochs,
+        eval_every=args.eval_every, seed=args.seed))
     plot(run / "log.csv", run / "log.png")
 
     name = args.name or Path(args.output).stem
@@ -188,18 +214,21 @@ def main():
         nextn.write(run / "checkpoint.pt", args.model, args.output, name, args.type, whole=False)
         if args.whole:
             nextn.write(run / "checkpoint.pt", args.model, args.whole, name, args.type, whole=True)
-        print(f"{args.output}: {Path(args.output).stat().st_size / 1e6:.1f} MB; use it as: aerie run -m {args.model} -md {args.output} --spec-type draft-mtp")
+        print(f"{args.output}: {Path(args.output).stat().st_size / 1e6:.1f} MB; use it as: aerie run -m {args.model} -md "
+              f"{args.output} --spec-type draft-mtp")
         return
 
     saved = work / "checkpoint"
     checkpoint.export(run / "checkpoint.pt", saved, target)
     full = str(work / "head-f16.gguf") if args.type.upper() != "F16" else args.output
-    engine.call("convert", saved, "-o", full, "--target", args.model, "--outtype", "f16", "--producer", "official", "--name", name,
+    engine.call("convert", saved, "-o", full, "--target", args.model, "--outtype", "f16", "--producer", "official", "--name",
+                name,
                 "--taps", ",".join(map(str, taps)), "--feedback", "post", "--norm-before-residual", "off")
     if full != args.output:
         output_type = args.output_type or ("q5_1" if args.type.upper() == "Q5_0" else None)
         engine.call("quantize", full, args.output, args.type, *(["--output-tensor-type", output_type] if output_type else []))
-    print(f"{args.output}: {Path(args.output).stat().st_size / 1e6:.1f} MB; use it as: aerie run -m {args.model} -md {args.output} --spec-type draft-eagle3")
+    print(f"{args.output}: {Path(args.output).stat().st_size / 1e6:.1f} MB; use it as: aerie run -m {args.model} -md "
+          f"{args.output} --spec-type draft-eagle3")
 
 
 if __name__ == "__main__":

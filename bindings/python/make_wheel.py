@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the wheel: the package, the declarations of aerie.h for cffi, libaerie and the libraries that it needs but the C library.
+"""Makes the wheel: the package, the declarations of aerie.h for cffi, libaerie and the libraries that it needs but the C
+library.
 
     make wheel        or        bindings/python/make_wheel.py [--library build/libaerie.so.0] [-o FOLDER]
 
-The wheel is for any Python 3.9 or newer on machines with at least this C library; to install it takes no compiler. Without --library the
-library is built in build-wheel, so that it finds its own libraries beside itself.
+The wheel is for any Python 3.9 or newer on machines with at least this C library; to install it takes no compiler. Without
+--library the library is built in build-wheel, so that it finds its own libraries beside itself.
 """
 import argparse
 import base64
@@ -33,7 +34,8 @@ def declarations():
     with tempfile.TemporaryDirectory() as empty:
         for name in ("stdbool.h", "stddef.h", "stdint.h"):
             open(os.path.join(empty, name), "w").close()
-        text = subprocess.run([os.environ.get("CC", "cc"), "-E", "-P", "-nostdinc", "-I", empty, "-U__GNUC__", "-DUINT32_MAX=4294967295",
+        text = subprocess.run([os.environ.get("CC", "cc"), "-E", "-P", "-nostdinc", "-I", empty, "-U__GNUC__",
+                               "-DUINT32_MAX=4294967295",
                                os.path.join(ROOT, "include", "aerie.h")], check=True, capture_output=True, text=True).stdout
     text, n = re.subn(r"static inline [^{;]*\{[^}]*\}", "", text)
     if not n or "inline" in text:
@@ -43,9 +45,11 @@ def declarations():
 
 def build():
     folder = os.path.join(ROOT, os.environ.get("BUILD", "build") + "-wheel")
-    subprocess.run(["cmake", "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DAERIE_TESTS=OFF", "-DCMAKE_BUILD_RPATH=$ORIGIN",
+    subprocess.run(["cmake", "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DAERIE_TESTS=OFF",
+                    "-DCMAKE_BUILD_RPATH=$ORIGIN",
                     "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--disable-new-dtags"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", folder, "-j", os.environ.get("JOBS", str(os.cpu_count())), "--target", "aerie_shared"], check=True,
+    subprocess.run(["cmake", "--build", folder, "-j", os.environ.get("JOBS", str(os.cpu_count())), "--target", "aerie_shared"],
+                   check=True,
                    stdout=subprocess.DEVNULL)
     return os.path.join(folder, "libaerie.so.0"), folder
 
@@ -63,8 +67,10 @@ def needed(library):
 def write_wheel(path, tag, files):
     info = f"aerie-{version()}.dist-info"
     files = dict(files)
-    files[f"{info}/METADATA"] = (f"Metadata-Version: 2.1\nName: aerie\nVersion: {version()}\nSummary: Language models with speculative decoding "
-                                 "that never changes the output\nLicense: Apache-2.0\nRequires-Python: >=3.9\nRequires-Dist: cffi>=1.15\n").encode()
+    files[f"{info}/METADATA"] = (
+        f"Metadata-Version: 2.1\nName: aerie\nVersion: {version()}\nSummary: Language models with speculative decoding "
+                                 "that never changes the output\nLicense: Apache-2.0\nRequires-Python: >=3.9\nRequires-Dist: "
+                                 "cffi>=1.15\n").encode()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: make_wheel.py\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     with open(os.path.join(ROOT, "LICENSE"), "rb") as file:
         files[f"{info}/LICENSE"] = file.read()

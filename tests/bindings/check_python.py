@@ -16,7 +16,8 @@ FOLDER = os.environ.get("AERIE_TEST_FOLDER")
 
 
 def program(*words):
-    out = subprocess.run([os.environ["AERIE_TEST_PROGRAM"], "run", "-no-cnv", "-q", "--json", "-c", "256", *words], check=True, capture_output=True,
+    out = subprocess.run([os.environ["AERIE_TEST_PROGRAM"], "run", "-no-cnv", "-q", "--json", "-c", "256", *words], check=True,
+                         capture_output=True,
                          text=True, stdin=subprocess.DEVNULL)
     return json.loads(out.stdout)
 
@@ -110,7 +111,8 @@ def main():
     folder = tempfile.mkdtemp(prefix="aerie-python-")
     root = os.path.dirname(os.path.dirname(HERE))
     try:
-        wheel = subprocess.run([sys.executable, root + "/bindings/python/make_wheel.py", "--library", library, "-o", folder], check=True,
+        wheel = subprocess.run([sys.executable, root + "/bindings/python/make_wheel.py", "--library", library, "-o", folder],
+                               check=True,
                                capture_output=True, text=True).stdout.strip()
         if subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", folder + "/venv"]).returncode:
             print("skip: Python's venv does not work here (Debian's package is python3-venv)")
@@ -123,7 +125,8 @@ def main():
             return 77
         subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel], check=True, env=clean)
         subprocess.run([mkmodel, "--shape", "tiny", "--seed", "3", folder + "/m.gguf"], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([mkhead, "--kind", "eagle3", folder + "/m.gguf", folder + "/m-eagle3.gguf"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([mkhead, "--kind", "eagle3", folder + "/m.gguf", folder + "/m-eagle3.gguf"], check=True,
+                       stdout=subprocess.DEVNULL)
         return subprocess.run([python, os.path.abspath(__file__)], env=clean, cwd=folder).returncode
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -7,8 +7,8 @@ Each model of tests/golden/check_arch_torch.py gets the weights of the file that
 small tokenizer, and converted to F32. Every tensor must be the one that mkarch wrote (weights of norms that lack 1 up to
 rounding), and the mean KL divergence of the logits from torch's at most 1e-5, or the logits those of mkarch's file to the bit:
 the cache of f16 alone makes more of a difference to some. Tensors and biases that the published model has not are left out.
-fp8:NAME and mxfp4:NAME save the matrices of layers in FP8 with a scale for each block, and experts in MXFP4, and torch gets what
-transformers' own code makes of them; there only the logits are compared.
+fp8:NAME and mxfp4:NAME save the matrices of layers in FP8 with a scale for each block, and experts in MXFP4, and torch gets
+what transformers' own code makes of them; there only the logits are compared.
 Needs torch, transformers and gguf. Exit status 1 if one differs, 77 if a package is missing.
 """
 import argparse

@@ -3,8 +3,8 @@
 
     check_embeddings.py build/aerie MODEL.gguf HF_FOLDER [--texts FILE] [--least 0.9999] [--pooling mean|cls]
 
-HF_FOLDER is what the GGUF file was converted from (aerie convert HF_FOLDER -o MODEL.gguf). --texts has one text a line; without it
-1,000 texts are made of the words of this project's documents, from one word to some hundred. Needs torch and transformers.
+HF_FOLDER is what the GGUF file was converted from (aerie convert HF_FOLDER -o MODEL.gguf). --texts has one text a line; without
+it 1,000 texts are made of the words of this project's documents, from one word to some hundred. Needs torch and transformers.
 Exit status 1 if a cosine is below --least.
 """
 import argparse
@@ -66,7 +66,8 @@ def main():
     ours = torch.tensor(json.loads(out), dtype=torch.float64)
     cosines = (ours * theirs(args.folder, texts, args.pooling)).sum(1)
     worst = int(cosines.argmin())
-    print(f"{len(texts)} texts: least cosine {cosines[worst]:.7f}, mean {cosines.mean():.7f}; the least is of: {texts[worst][:70]!r}")
+    print(f"{len(texts)} texts: least cosine {cosines[worst]:.7f}, mean {cosines.mean():.7f}; the least is of: "
+          f"{texts[worst][:70]!r}")
     return int(cosines[worst] < args.least)
 
 

@@ -690,7 +690,8 @@ def gemma4_assistant(f):
     swa, kv = f["attention.sliding_window_pattern"], f.per_layer("attention.head_count_kv")
     config = common(f, head_dim=f["attention.key_length_swa"], global_head_dim=f["attention.key_length"],
                     sliding_window=f["attention.sliding_window"], layer_types=windows(f, lambda i: swa[i]),
-                    hidden_size_per_layer_input=0, vocab_size_per_layer_input=0, num_kv_shared_layers=f.n_layers, attention_k_eq_v=True,
+                    hidden_size_per_layer_input=0, vocab_size_per_layer_input=0, num_kv_shared_layers=f.n_layers,
+                    attention_k_eq_v=True,
                     num_key_value_heads=kv[swa.index(True)], num_global_key_value_heads=kv[swa.index(False)])
     config["rope_parameters"] = {
         "sliding_attention": {"rope_type": "default", "rope_theta": f["rope.freq_base_swa"]},
@@ -704,9 +705,9 @@ def gemma4_assistant(f):
 
 
 def assistant_logits(target, assistant, tokens):
-    """Of the assistant's drafts from each position P: for the token at P + 1 and the target's row P; then for the token after that
-    and what the assistant gave for a row. A draft sees the target's positions up to P (of a window the newest), and all of it is at
-    position P + 1."""
+    """Of the assistant's drafts from each position P: for the token at P + 1 and the target's row P; then for the token after
+    that and what the assistant gave for a row. A draft sees the target's positions up to P (of a window the newest), and all of
+    it is at position P + 1."""
     transformers.Gemma4TextConfig.kv_sharing_modes = property(sharing_modes)
     model, _ = build(target)
     drafter, _ = build(assistant)

@@ -3,11 +3,11 @@
 
     check_lora_torch.py build/aerie build/tests/mkarch build/tests/mklora [NAME...]
 
-Each model of check_arch_torch.py gets the weights of the file that mkarch writes, and two random adapters of mklora at once: rank
-8 with a scale of 1, and rank 6, of every second matrix 3, with a scale of -0.5. The mean KL divergence of aerie's logits from
-torch's may be at most 1e-5, and the adapters must make a difference of at least 1e-3. Needs torch, transformers, gguf and peft.
-Exit status 1 if one differs, 77 if a package is missing. (Models with experts are compared where no two experts come so close
-that the f16 cache decides between them: hunyuan-moe is not.)
+Each model of check_arch_torch.py gets the weights of the file that mkarch writes, and two random adapters of mklora at once:
+rank 8 with a scale of 1, and rank 6, of every second matrix 3, with a scale of -0.5. The mean KL divergence of aerie's logits
+from torch's may be at most 1e-5, and the adapters must make a difference of at least 1e-3. Needs torch, transformers, gguf and
+peft. Exit status 1 if one differs, 77 if a package is missing. (Models with experts are compared where no two experts come so
+close that the f16 cache decides between them: hunyuan-moe is not.)
 """
 import argparse
 import copy
@@ -27,7 +27,8 @@ except ImportError as missing:
     print(f"skip: {missing}")
     sys.exit(77)
 
-NAMES = ["llama", "llama-moe", "llama4", "mistral3", "qwen2", "qwen3", "qwen3moe", "qwen35", "gemma2", "gemma3", "gemma4", "glm4",
+NAMES = ["llama", "llama-moe", "llama4", "mistral3", "qwen2", "qwen3", "qwen3moe", "qwen35", "gemma2", "gemma3", "gemma4",
+         "glm4",
          "granite", "granitehybrid-moe", "gpt-oss", "olmo2", "cohere2", "starcoder2", "smollm3", "seed_oss", "hunyuan-dense",
          "exaone4", "ernie4_5"]
 ADAPTERS = [(["--rank", "8", "--seed", "1"], 1.0), (["--rank", "6", "--seed", "2", "--uneven", "1"], -0.5)]

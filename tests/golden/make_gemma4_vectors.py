@@ -80,7 +80,8 @@ def write_gguf(path, tokens, merges):
 
     entries = [entry("general.architecture", 8, string("gemma4")), entry("tokenizer.ggml.model", 8, string("gemma4")),
                strings("tokenizer.ggml.tokens", [t for t, _ in tokens]),
-               entry("tokenizer.ggml.token_type", 9, struct.pack(f"<IQ{len(tokens)}i", 5, len(tokens), *(k for _, k in tokens))),
+               entry("tokenizer.ggml.token_type", 9, struct.pack(f"<IQ{len(tokens)}i", 5, len(tokens),
+                                                                 *(k for _, k in tokens))),
                entry("tokenizer.ggml.scores", 9, struct.pack(f"<IQ{len(tokens)}f", 6, len(tokens), *range(len(tokens)))),
                strings("tokenizer.ggml.merges", [" ".join(pair) for pair in merges])]
     entries += [entry(f"tokenizer.ggml.{name}_token_id", 4, struct.pack("<I", i))
@@ -92,7 +93,8 @@ def write_gguf(path, tokens, merges):
 
 def texts(text):
     rng = random.Random(2)
-    out = ["", " ", "  ", "\t", "a", "7", "777 7", "\u00e9", "e\u0301", "🚀 7 🏳️‍🌈", "\r\n", "a\r\nb", "<bos>", "<turn|>x", "<|tool_call>",
+    out = ["", " ", "  ", "\t", "a", "7", "777 7", "\u00e9", "e\u0301", "🚀 7 🏳️‍🌈", "\r\n", "a\r\nb", "<bos>", "<turn|>x",
+           "<|tool_call>",
            "a <|tool_call>{} <|tool_response>\n\n\nb", "<0x41>", "</s>", "\u3000x\u00a0y", "   leading", "trailing   "]
     out += ["\n" * n for n in range(1, 18)] + ["x" + "\n" * n + "  y" for n in (1, 3, 9)] + [" \n  \n\n   \n\n\n"]
     out += TONGUES

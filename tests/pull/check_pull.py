@@ -1,4 +1,5 @@
-"""`aerie pull` and -m hf:... against a hub on this machine, with faults: a right file or a clear error, never a wrong file in place.
+"""`aerie pull` and -m hf:... against a hub on this machine, with faults: a right file or a clear error, never a wrong file in
+place.
 
 usage: check_pull.py AERIE MKMODEL MKHEAD; a test's name may follow.
 """
@@ -38,12 +39,15 @@ class Case(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.home, True)
 
     def environment(self, cache=None, **more):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("AERIE_", "HF_")) and not k.lower().endswith("_proxy")}
-        return {**clean, "HOME": self.home, "XDG_CACHE_HOME": cache or os.path.join(self.home, "cache"), "HF_ENDPOINT": self.hub.url,
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("AERIE_", "HF_"))
+                 and not k.lower().endswith("_proxy")}
+        return {**clean, "HOME": self.home, "XDG_CACHE_HOME": cache or os.path.join(self.home, "cache"),
+                "HF_ENDPOINT": self.hub.url,
                 "AERIE_OLLAMA_REGISTRY": self.hub.url, **more}
 
     def start(self, *words, cache=None, before=None, **more):
-        return subprocess.Popen([AERIE, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        return subprocess.Popen([AERIE, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True,
                                 env=self.environment(cache, **more), preexec_fn=before)
 
     def run_it(self, *words, status=0, **more):
@@ -62,14 +66,16 @@ class Case(unittest.TestCase):
     def files(self, cache=None):
         """Files with a visible name, by their path in the cache."""
         root = os.path.join(cache or os.path.join(self.home, "cache"), "aerie/models")
-        return {os.path.relpath(os.path.join(d, n), root): read(os.path.join(d, n)) for d, _, names in os.walk(root) for n in names
+        return {os.path.relpath(os.path.join(d, n), root): read(os.path.join(d, n)) for d, _, names in os.walk(root)
+                for n in names
                 if not n.startswith(".")}
 
 
 class Pull(Case):
     def test_quantization_is_chosen_as_llama_cpp_does(self):
         h = self.hub
-        for name in ("README.md", "m-Q8_0.gguf", "m-Q4_K_M.gguf", "m-Q4_K_S.gguf", "mmproj-m-Q8_0.gguf", "UD/m-UD-IQ1_M.gguf", "../x.gguf",
+        for name in ("README.md", "m-Q8_0.gguf", "m-Q4_K_M.gguf", "m-Q4_K_S.gguf", "mmproj-m-Q8_0.gguf", "UD/m-UD-IQ1_M.gguf",
+                     "../x.gguf",
                      ".hidden.gguf", "a\nb.gguf"):
             h.add("o/r", name, MODEL + name.encode())
         h.per_page = 2  # pages of the list
@@ -78,13 +84,16 @@ class Pull(Case):
             out = self.pull(what).out
             self.assertTrue(out.endswith("/cache/aerie/models/hf/o/r/" + name + "\n"), out)
             self.assertEqual(read(out[:-1]), h.repos["o/r"][name].data)
-        for what, sentence in (("hf:o/r:Q4_K", "has no 'Q4_K'; it has UD/m-UD-IQ1_M.gguf, m-Q4_K_M.gguf"), ("hf:o/none", "HF_TOKEN"),
+        for what, sentence in (("hf:o/r:Q4_K", "has no 'Q4_K'; it has UD/m-UD-IQ1_M.gguf, m-Q4_K_M.gguf"),
+                               ("hf:o/none", "HF_TOKEN"),
                                ("hf:o/r/no.gguf", "has no 'no.gguf'")):
             self.assertIn(sentence, self.pull(what, status=1).err)
-        for what in ("hf:o", "hf:o/r:", "hf:../r", "hf:o/r/../../x.gguf", "hf:o/r:Q4 K", "ollama:", "ollama:a/b/c", "m.gguf", "https://host/",
+        for what in ("hf:o", "hf:o/r:", "hf:../r", "hf:o/r/../../x.gguf", "hf:o/r:Q4 K", "ollama:", "ollama:a/b/c", "m.gguf",
+                     "https://host/",
                      "http://host/x.html", "http:///m.gguf", "http://../m.gguf", "hf:" + "o" * 500 + "/r", ""):
             self.pull(what, status=2)
-        self.assertEqual(self.pull("hf:o/r", "--json").out and json.loads(self.pull("hf:o/r", "--json").out)["files"][0]["sha256"],
+        self.assertEqual(self.pull("hf:o/r", "--json").out and json.loads(self.pull("hf:o/r", "--json").out)["files"][0][
+            "sha256"],
                          h.repos["o/r"]["m-Q4_K_M.gguf"].sha256)
 
     def test_an_empty_repository(self):
@@ -99,7 +108,8 @@ class Pull(Case):
         out = self.pull("hf:o/r:Q4_0").out[:-1]
         self.assertTrue(out.endswith("big/m-Q4_0-00001-of-00003.gguf"), out)
         self.assertEqual(sorted(os.path.basename(f) for f in self.files()),
-                         ["m-Q4_0-00001-of-00003.gguf", "m-Q4_0-00002-of-00003.gguf", "m-Q4_0-00003-of-00003.gguf", "m-Q4_0-eagle3.gguf"])
+                         ["m-Q4_0-00001-of-00003.gguf", "m-Q4_0-00002-of-00003.gguf", "m-Q4_0-00003-of-00003.gguf",
+                          "m-Q4_0-eagle3.gguf"])
         del h.repos["o/r"]["big/m-Q4_0-00002-of-00003.gguf"]
         self.assertIn("lacks 'big/m-Q4_0-00002", self.pull("hf:o/r", status=1).err)
 
@@ -157,7 +167,8 @@ class Pull(Case):
                          list(zip(names, (len(MODEL), len(MODEL) + 1, len(MODEL), len(MODEL) + 1), [True] * 4)))
         self.assertEqual(read(listed[1]["files"][0]["path"]), MODEL + b"8")
         self.run_it("rm", "-q", "hf:o/r")  # another name means its file too
-        self.assertEqual(sorted(self.files()), ["hf/o/r/m-Q4_K_M.gguf", "hf/o/r/sub/m-Q8_0.gguf", "ollama/library/smol/smol-135m.gguf"])
+        self.assertEqual(sorted(self.files()), ["hf/o/r/m-Q4_K_M.gguf", "hf/o/r/sub/m-Q8_0.gguf",
+                                                "ollama/library/smol/smol-135m.gguf"])
         self.assertIn("1 files", self.run_it("rm", "hf:o/r:q4_k_m").err)
         self.assertIn("was not pulled", self.run_it("rm", "hf:o/r:q4_k_m", status=1).err)
         os.truncate(listed[1]["files"][0]["path"], 10)
@@ -345,7 +356,8 @@ class Faults(Case):
         os.makedirs(os.path.join(where, "m.gguf"))
         self.assertIn("cannot move", self.pull("hf:o/r", status=1).err)
         os.rmdir(os.path.join(where, "m.gguf"))
-        part = next(n for n in os.listdir(where) if n.endswith(".part")) if any(n.endswith(".part") for n in os.listdir(where)) else \
+        part = next(n for n in os.listdir(where) if n.endswith(".part")) if any(n.endswith(".part")
+                                                                                for n in os.listdir(where)) else \
             f".m.gguf.{hashlib.sha256(MODEL).hexdigest()[:16]}.part"
         path = os.path.join(where, part)
         if os.path.exists(path):
@@ -371,7 +383,8 @@ if __name__ == "__main__":
             print("skip: aerie was built without libcurl")
             sys.exit(77)
         subprocess.run([MKMODEL, "--shape", "tiny", "--seed", "3", FOLDER + "/m.gguf"], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([MKHEAD, "--kind", "eagle3", FOLDER + "/m.gguf", FOLDER + "/h.gguf"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([MKHEAD, "--kind", "eagle3", FOLDER + "/m.gguf", FOLDER + "/h.gguf"], check=True,
+                       stdout=subprocess.DEVNULL)
         MODEL, HEAD = read(FOLDER + "/m.gguf"), read(FOLDER + "/h.gguf")
         threading.stack_size(1 << 20)
         unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

@@ -1,4 +1,5 @@
-"""A hub on localhost: Hugging Face's list and files with their redirect, ollama's registry, plain files, a proxy; and their faults.
+"""A hub on localhost: Hugging Face's list and files with their redirect, ollama's registry, plain files, a proxy; and their
+faults.
 
 A file's faults are a list; each request for its bytes takes the first one, and when none is left it is answered rightly.
 """
@@ -12,7 +13,8 @@ import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-FAULTS = ("drop", "reset", "drop-at-once", "garbage", "empty", "500", "503", "429", "416", "408", "loop", "to-file", "to-nowhere", "404", "403",
+FAULTS = ("drop", "reset", "drop-at-once", "garbage", "empty", "500", "503", "429", "416", "408", "loop", "to-file",
+          "to-nowhere", "404", "403",
           "flipped", "short", "long", "other-range", "no-range", "html", "stall", "other-hash", "304", "no-length")
 
 
@@ -98,7 +100,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.say(404, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
         self.say(200, json.dumps({"schemaVersion": 2, "layers": [
             {"mediaType": "application/vnd.ollama.image.license", "digest": "sha256:" + "1" * 64, "size": 3},
-            {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:" + f.sha256, "size": len(f.data)}]}).encode())
+            {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:" + f.sha256,
+             "size": len(f.data)}]}).encode())
 
     def cut(self, hard):
         if hard:
@@ -128,7 +131,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.say(200, b"<!DOCTYPE html><title>Please log in</title>", Content_Type="text/html")
         if fault in ("loop", "to-file", "to-nowhere"):
             f.faults[:0] = ["loop"] * 20 if fault == "loop" and f.faults.count("loop") < 5 else []
-            return self.say(302, Location={"loop": self.path, "to-file": "file:///etc/passwd", "to-nowhere": "http://127.0.0.1:1/x"}[fault])
+            return self.say(302, Location={"loop": self.path, "to-file": "file:///etc/passwd",
+                                           "to-nowhere": "http://127.0.0.1:1/x"}[fault])
         if fault == "garbage":
             self.wfile.write(bytes(random.Random(3).randbytes(200)))
             return self.cut(False)

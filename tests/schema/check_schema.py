@@ -251,8 +251,8 @@ class Maker:
             return int(x) if x == int(x) else x
         if kind == 5:
             return [self.value(depth - 1) for _ in range(r.randint(0, 3))]
-        # Only names that sort after all properties, since additional keys come last; not "z": where it is required without being a
-        # property, it belongs before all other additional keys.
+        # Only names that sort after all properties, since additional keys come last; not "z": where it is required without
+        # being a property, it belongs before all other additional keys.
         return {name: self.value(depth - 1) for name in sorted(r.sample(EXTRA[1:], r.randint(0, 3)))}
 
     def near(self, low, high, whole):

@@ -69,7 +69,8 @@ class Basic(unittest.TestCase):
         self.assertEqual(whole["usage"]["completion_tokens"], whole["timings"]["predicted_n"])
         self.assertEqual(len(choice["logprobs"]["content"]), whole["usage"]["completion_tokens"])
         self.assertEqual([len(e["top_logprobs"]) for e in choice["logprobs"]["content"]][:1], [2])
-        streamed = self.ask(chat("Hello", seed=5, temperature=1, logprobs=True, top_logprobs=2, stream=True, return_origins=True,
+        streamed = self.ask(chat("Hello", seed=5, temperature=1, logprobs=True, top_logprobs=2, stream=True,
+                                 return_origins=True,
                                  stream_options={"include_usage": True}))
         self.assertTrue(streamed.headers["Content-Type"].startswith("text/event-stream"))
         events = streamed.events
@@ -113,7 +114,8 @@ class Basic(unittest.TestCase):
     def test_n_choices_are_those_of_the_seeds(self):
         many = self.ask(chat("y", n=3, seed=10, temperature=1)).json
         alone = [self.ask(chat("y", seed=10 + i, temperature=1)).json for i in range(3)]
-        self.assertEqual([c["message"]["content"] for c in many["choices"]], [a["choices"][0]["message"]["content"] for a in alone])
+        self.assertEqual([c["message"]["content"] for c in many["choices"]],
+                         [a["choices"][0]["message"]["content"] for a in alone])
         self.assertEqual([c["index"] for c in many["choices"]], [0, 1, 2])
         self.assertEqual(many["usage"]["completion_tokens"], sum(a["usage"]["completion_tokens"] for a in alone))
         events = self.ask(chat("y", n=3, seed=10, temperature=1, stream=True)).events[:-1]
@@ -145,14 +147,17 @@ class Basic(unittest.TestCase):
     def test_logit_bias(self):
         token = self.s.post("/tokenize", {"content": "k"}).json["tokens"][0]
         for bias in ({str(token): 100}, [[token, 100]]):
-            self.assertEqual(self.ask(chat("q", max_tokens=4, logit_bias=bias)).json["choices"][0]["message"]["content"], "kkkk")
+            self.assertEqual(self.ask(chat("q", max_tokens=4, logit_bias=bias)).json["choices"][0]["message"]["content"],
+                             "kkkk")
         self.assertNotIn("k", self.ask(chat("q", max_tokens=60, temperature=2, logit_bias={str(token): -100},
                                             ignore_eos=True)).json["choices"][0]["message"]["content"])
 
     def test_content_parts_and_roles(self):
-        plain = self.s.post("/apply-template", {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a\nb"}]})
+        plain = self.s.post("/apply-template",
+                            {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a\nb"}]})
         parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-        same = self.s.post("/apply-template", {"messages": [{"role": "developer", "content": "s"}, {"role": "user", "content": parts}]})
+        same = self.s.post("/apply-template", {"messages": [{"role": "developer", "content": "s"},
+                                                            {"role": "user", "content": parts}]})
         self.assertEqual(plain.json, same.json)
         image = [{"type": "image_url", "image_url": {"url": "x"}}]
         self.assertIn("image_url", self.ask({"messages": [{"role": "user", "content": image}]}, 400).error)
@@ -173,7 +178,8 @@ class Basic(unittest.TestCase):
         self.assertEqual(self.s.post("/detokenize", {"tokens": []}).json["content"], "")
 
     def test_unknown_fields_are_ignored_and_null_is_absent(self):
-        self.ask(chat("x", user="me", something_new={"a": [1]}, stop=None, logit_bias=None, n=None, tools=None, tool_choice=None,
+        self.ask(chat("x", user="me", something_new={"a": [1]}, stop=None, logit_bias=None, n=None, tools=None,
+                      tool_choice=None,
                       response_format=None, stream_options=None, seed=None, top_p=None, parallel_tool_calls=True, store=False))
 
     def test_refusals_name_the_field(self):
@@ -184,9 +190,11 @@ class Basic(unittest.TestCase):
                              ("stop", "y" * 5000), ("logprobs", "yes"), ("top_logprobs", 1000), ("logit_bias", [1]),
                              ("logit_bias", {"x": 1}), ("logit_bias", {"9999": 1}), ("stream", "true"), ("stream_options", 1),
                              ("response_format", "json"), ("response_format", {"type": "xml"}),
-                             ("response_format", {"type": "json_schema"}), ("grammar", 1), ("grammar", "root ::= ("), ("tools", {}),
+                             ("response_format", {"type": "json_schema"}), ("grammar", 1), ("grammar", "root ::= ("),
+                             ("tools", {}),
                              ("tools", [{"type": "retrieval"}]), ("tool_choice", "always"), ("tool_choice", "required"),
-                             ("audio", {"voice": "x"}), ("modalities", ["audio"]), ("best_of", 3), ("functions", [{"name": "f"}]),
+                             ("audio", {"voice": "x"}), ("modalities", ["audio"]), ("best_of", 3),
+                             ("functions", [{"name": "f"}]),
                              ("presence_penalty", "a"), ("min_p", 7), ("samplers", ["nope"]),
                              ("chat_template_kwargs", []), ("reasoning_format", "loud"), ("mirostat", 9), ("model", 3)):
             a = self.s.post("/v1/chat/completions", chat("x", **{field: value}))
@@ -197,8 +205,10 @@ class Basic(unittest.TestCase):
     def test_bodies_that_cannot_be_read(self):
         post = self.s.post
         for body in (b"", b"{", b"[]", b"null", b'"x"', b'{"messages": }', b"\xff\xfe", b'{"a":1,"a":2}', b"[" * 100000,
-                     b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"messages": [1]}', b'{"messages": []}', b'{"messages": {}}',
-                     b'{"messages": [{"role": "user"}]}', b'{"messages": [{"content": "x"}]}', b'{"messages": [{"role": 1, "content": "x"}]}',
+                     b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"messages": [1]}', b'{"messages": []}',
+                     b'{"messages": {}}',
+                     b'{"messages": [{"role": "user"}]}', b'{"messages": [{"content": "x"}]}',
+                     b'{"messages": [{"role": 1, "content": "x"}]}',
                      b'{"messages": [{"role": "user", "content": 5}]}', b'{"messages": [{"role": "user", "content": [5]}]}'):
             for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/apply-template"):
                 a = post(path, body)
@@ -234,13 +244,15 @@ class Basic(unittest.TestCase):
         for text, vector in zip(texts, vectors):  # the same alone, and as tokens
             self.assertEqual(self.ask({"input": text}, path="/v1/embeddings").json["data"][0]["embedding"], vector)
         b = self.ask({"input": texts[1], "encoding_format": "base64"}, path="/v1/embeddings").json["data"][0]["embedding"]
-        self.assertEqual(base64.b64decode(b), struct.pack(f"<{len(vectors[1])}f", *vectors[1]))  # numbers in JSON are floats, too
+        # numbers in JSON are floats, too
+        self.assertEqual(base64.b64decode(b), struct.pack(f"<{len(vectors[1])}f", *vectors[1]))
         ids = self.ask({"content": texts[0], "add_special": True}, path="/tokenize").json["tokens"]
         self.assertEqual(self.ask({"input": [ids, ids]}, path="/v1/embeddings").json["data"][1]["embedding"], vectors[0])
         self.assertEqual(self.ask({"input": ids}, path="/v1/embeddings").json["data"][0]["embedding"], vectors[0])
         self.assertEqual(self.ask({"input": texts}, path="/api/embed").json["embeddings"], vectors)
         self.assertEqual(self.ask({"prompt": texts[2]}, path="/api/embeddings").json["embedding"], vectors[2])
-        for wrong in ({}, {"input": []}, {"input": 5}, {"input": [5, "x"]}, {"input": ["x", 5]}, {"input": [[]]}, {"input": [-1]},
+        for wrong in ({}, {"input": []}, {"input": 5}, {"input": [5, "x"]}, {"input": ["x", 5]}, {"input": [[]]},
+                      {"input": [-1]},
                       {"input": [10**9]}, {"input": "x", "dimensions": 7}, {"input": "x", "encoding_format": "hex"},
                       {"input": "word " * 5000}):
             self.ask(wrong, 400, "/v1/embeddings")
@@ -251,8 +263,10 @@ class Basic(unittest.TestCase):
         before = self.figures()
         n = self.ask(chat("count me", ignore_eos=True)).json["usage"]
         after = self.figures()
-        for name, grown in (("vllm:generation_tokens_total", n["completion_tokens"]), ("vllm:prompt_tokens_total", n["prompt_tokens"]),
-                            ("llamacpp:tokens_predicted_total", n["completion_tokens"]), ("vllm:time_to_first_token_seconds_count", 1),
+        for name, grown in (("vllm:generation_tokens_total", n["completion_tokens"]),
+                            ("vllm:prompt_tokens_total", n["prompt_tokens"]),
+                            ("llamacpp:tokens_predicted_total", n["completion_tokens"]),
+                            ("vllm:time_to_first_token_seconds_count", 1),
                             ("vllm:inter_token_latency_seconds_count", n["completion_tokens"] - 1)):
             self.assertEqual(after[name] - before[name], grown, name)
         self.assertEqual(after["vllm:num_requests_running"], 0)

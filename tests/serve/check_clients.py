@@ -1,5 +1,5 @@
-"""Clients that people use, unchanged: the Python packages openai, anthropic, ollama and langchain-openai, each skipped where it is
-not there (scripts/fetch-oracles.sh brings them)."""
+"""Clients that people use, unchanged: the Python packages openai, anthropic, ollama and langchain-openai, each skipped where it
+is not there (scripts/fetch-oracles.sh brings them)."""
 import importlib.util
 import json
 import sys
@@ -9,7 +9,8 @@ import rig
 from rig import Server
 
 TOOL = {"type": "function", "function": {"name": "get_weather", "description": "the weather", "parameters": {
-    "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"], "additionalProperties": False}}}
+    "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"],
+    "additionalProperties": False}}}
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
 MESSAGES = [{"role": "user", "content": "Hi there"}]
 
@@ -41,7 +42,8 @@ class Clients(unittest.TestCase):
         chunks = list(c.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
         self.assertEqual("".join(x.choices[0].delta.content or "" for x in chunks if x.choices), text)
         self.assertEqual(chunks[-1].usage.completion_tokens, whole.usage.completion_tokens)
-        self.assertEqual(c.completions.create(model="m", prompt="abc", max_tokens=4, extra_body={"ignore_eos": True}).usage.completion_tokens, 4)
+        self.assertEqual(c.completions.create(model="m", prompt="abc", max_tokens=4,
+                                              extra_body={"ignore_eos": True}).usage.completion_tokens, 4)
         both = c.completions.create(model="m", prompt=["abc", "the"], max_tokens=4, extra_body={"ignore_eos": True})
         self.assertEqual(([x.index for x in both.choices], both.usage.completion_tokens), ([0, 1], 8))
         called = c.chat.completions.create(model="m", messages=MESSAGES, tools=[TOOL], tool_choice="required", max_tokens=200)

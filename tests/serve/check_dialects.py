@@ -1,5 +1,5 @@
-"""The same answers in other dialects: Anthropic's messages, OpenAI's responses, llama.cpp's completion and infill, ollama's lines;
-tools, saved slots, several models."""
+"""The same answers in other dialects: Anthropic's messages, OpenAI's responses, llama.cpp's completion and infill, ollama's
+lines; tools, saved slots, several models."""
 import http.client
 import json
 import os
@@ -12,7 +12,8 @@ import rig
 from rig import Server, chat
 
 TOOL = {"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": {
-    "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"], "additionalProperties": False}}}
+    "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"],
+    "additionalProperties": False}}}
 
 
 def sse(answer):
@@ -68,17 +69,21 @@ class Dialects(unittest.TestCase):
 
     def test_messages_with_tools(self):
         tool = {"name": "get_weather", "description": "d", "input_schema": TOOL["function"]["parameters"]}
-        body = {"max_tokens": 200, "temperature": 1, "seed": 1, "tools": [tool], "tool_choice": {"type": "tool", "name": "get_weather"},
+        body = {"max_tokens": 200, "temperature": 1, "seed": 1, "tools": [tool],
+                "tool_choice": {"type": "tool", "name": "get_weather"},
                 "system": [{"type": "text", "text": "s"}],
                 "messages": [{"role": "user", "content": "x"},
-                             {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "get_weather", "input": {"city": "Rome"}}]},
+                             {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "get_weather",
+                                                                "input": {"city": "Rome"}}]},
                              {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "sunny"},
                                                           {"type": "text", "text": "and?"}]}]}
         a = self.post("/v1/messages", body).json
-        self.assertEqual((a["stop_reason"], a["content"][-1]["type"], a["content"][-1]["name"]), ("tool_use", "tool_use", "get_weather"))
+        self.assertEqual((a["stop_reason"], a["content"][-1]["type"], a["content"][-1]["name"]),
+                         ("tool_use", "tool_use", "get_weather"))
         self.assertIn(a["content"][-1]["input"]["city"], ("Paris", "Rome"))
         events = sse(self.post("/v1/messages", {**body, "stream": True}))
-        parts = "".join(d["delta"]["partial_json"] for n, d in events if n == "content_block_delta" and d["delta"]["type"] == "input_json_delta")
+        parts = "".join(d["delta"]["partial_json"] for n, d in events if n == "content_block_delta"
+                        and d["delta"]["type"] == "input_json_delta")
         self.assertEqual(json.loads(parts), a["content"][-1]["input"])
 
     def test_messages_refusals(self):
@@ -96,14 +101,16 @@ class Dialects(unittest.TestCase):
             a = self.post("/v1/chat/completions", body).json["choices"][0]
             self.assertEqual(a["finish_reason"], "tool_calls")
             call = a["message"]["tool_calls"][0]
-            self.assertEqual((call["type"], call["function"]["name"], a["message"]["content"]), ("function", "get_weather", None))
+            self.assertEqual((call["type"], call["function"]["name"], a["message"]["content"]),
+                             ("function", "get_weather", None))
             self.assertIn(json.loads(call["function"]["arguments"])["city"], ("Paris", "Rome"))
             events = self.post("/v1/chat/completions", {**body, "stream": True}).events[:-1]
             deltas = [c for e in events for c in e["choices"][0]["delta"].get("tool_calls", [])]
             self.assertEqual((deltas[0]["id"], deltas[0]["function"]["name"]), (call["id"], "get_weather"))
             self.assertEqual("".join(d["function"]["arguments"] for d in deltas), call["function"]["arguments"])
             self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
-        self.post("/v1/chat/completions", chat("x", tools=[TOOL], tool_choice={"type": "function", "function": {"name": "other"}}), 400)
+        self.post("/v1/chat/completions", chat("x", tools=[TOOL],
+                                               tool_choice={"type": "function", "function": {"name": "other"}}), 400)
         history = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [
             {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}]},
             {"role": "tool", "tool_call_id": "1", "content": "sunny"}]
@@ -118,28 +125,35 @@ class Dialects(unittest.TestCase):
         self.assertEqual(self.post("/v1/responses", {**body, "input": items}).json["output"][0]["content"], item["content"])
         events = sse(self.post("/v1/responses", {**body, "stream": True}))
         names = [n for n, _ in events]
-        self.assertEqual(names[:4], ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"])
+        self.assertEqual(names[:4], ["response.created", "response.in_progress", "response.output_item.added",
+                                     "response.content_part.added"])
         self.assertEqual(names[-4:-1], ["response.output_text.done", "response.content_part.done", "response.output_item.done"])
         self.assertIn(names[-1], ("response.completed", "response.incomplete"))
         self.assertEqual([d["sequence_number"] for _, d in events], list(range(len(events))))
-        self.assertEqual("".join(d["delta"] for n, d in events if n == "response.output_text.delta"), item["content"][0]["text"])
+        self.assertEqual("".join(d["delta"] for n, d in events if n == "response.output_text.delta"),
+                         item["content"][0]["text"])
         last = events[-1][1]["response"]
         self.assertEqual((last["output"][0]["content"], last["usage"]["output_tokens"], last["status"]),
                          (item["content"], a["usage"]["output_tokens"], a["status"]))
 
     def test_responses_with_tools_and_schemas(self):
         tool = {"type": "function", **TOOL["function"]}
-        body = {"input": [{"role": "user", "content": "x"}, {"type": "function_call", "call_id": "1", "name": "get_weather", "arguments": "{}"},
-                          {"type": "function_call_output", "call_id": "1", "output": "sunny"}, {"type": "reasoning", "summary": []}],
-                "instructions": "be good", "tools": [tool], "tool_choice": {"type": "function", "name": "get_weather"}, "seed": 2}
+        body = {"input": [{"role": "user", "content": "x"}, {"type": "function_call", "call_id": "1", "name": "get_weather",
+                                                             "arguments": "{}"},
+                          {"type": "function_call_output", "call_id": "1", "output": "sunny"},
+                          {"type": "reasoning", "summary": []}],
+                "instructions": "be good", "tools": [tool], "tool_choice": {"type": "function", "name": "get_weather"},
+                "seed": 2}
         a = self.post("/v1/responses", body).json
         call = a["output"][-1]
         self.assertEqual((call["type"], call["name"], call["status"]), ("function_call", "get_weather", "completed"))
         self.assertIn(json.loads(call["arguments"])["city"], ("Paris", "Rome"))
         events = sse(self.post("/v1/responses", {**body, "stream": True}))
-        self.assertEqual([d["arguments"] for n, d in events if n == "response.function_call_arguments.done"], [call["arguments"]])
+        self.assertEqual([d["arguments"] for n, d in events if n == "response.function_call_arguments.done"],
+                         [call["arguments"]])
         schema = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}
-        a = self.post("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": schema}}}).json
+        a = self.post("/v1/responses",
+                      {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": schema}}}).json
         self.assertEqual(json.loads(a["output"][0]["content"][0]["text"])["a"], 1)
         for fields in ({"previous_response_id": "x"}, {"background": True}, {"tools": [{"type": "web_search"}]}, {"input": 4},
                        {"input": [{"type": "item_reference"}]}, {"text": {"format": {}}}, {"max_output_tokens": "x"}):
@@ -149,7 +163,8 @@ class Dialects(unittest.TestCase):
         a = self.post("/completion", {"prompt": "abc", "n_predict": 8, "temperature": 0, "ignore_eos": True}).json
         same = self.post("/v1/completions", {"prompt": "abc", "max_tokens": 8, "temperature": 0, "ignore_eos": True}).json
         self.assertEqual((a["content"], a["stop_type"], a["tokens_predicted"]), (same["choices"][0]["text"], "limit", 8))
-        events = self.post("/completion", {"prompt": "abc", "n_predict": 8, "temperature": 0, "ignore_eos": True, "stream": True}).events
+        events = self.post("/completion", {"prompt": "abc", "n_predict": 8, "temperature": 0, "ignore_eos": True,
+                                           "stream": True}).events
         self.assertEqual("".join(e["content"] for e in events), a["content"])
         self.assertEqual([e["stop"] for e in events], [False] * (len(events) - 1) + [True])
         self.assertEqual(events[-1]["timings"]["predicted_n"], 8)
@@ -181,18 +196,23 @@ class Dialects(unittest.TestCase):
         self.assertIn("FIM", self.post("/infill", {"input_prefix": "a", "input_suffix": "b"}, 501).error)
 
     def test_ollama(self):
-        body = {"model": "m", "messages": [{"role": "user", "content": "Hi there"}], "options": {"temperature": 0, "num_predict": 16}}
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hi there"}],
+                "options": {"temperature": 0, "num_predict": 16}}
         a = self.post("/api/chat", {**body, "stream": False}).json
         self.assertEqual((a["message"]["content"], a["done"]), (self.text(), True))
         lines = [json.loads(line) for line in self.post("/api/chat", body).body.decode().splitlines()]
         self.assertEqual("".join(x["message"]["content"] for x in lines), a["message"]["content"])
-        self.assertEqual((lines[-1]["done"], lines[-1]["eval_count"], lines[-1]["done_reason"]), (True, a["eval_count"], a["done_reason"]))
-        g = self.post("/api/generate", {"model": "m:latest", "prompt": "Hi there", "stream": False, "options": body["options"]}).json
+        self.assertEqual((lines[-1]["done"], lines[-1]["eval_count"], lines[-1]["done_reason"]),
+                         (True, a["eval_count"], a["done_reason"]))
+        g = self.post("/api/generate", {"model": "m:latest", "prompt": "Hi there", "stream": False,
+                                        "options": body["options"]}).json
         self.assertEqual(g["response"], a["message"]["content"])
-        raw = self.post("/api/generate", {"model": "m", "prompt": "abc", "raw": True, "stream": False, "options": body["options"]}).json
+        raw = self.post("/api/generate", {"model": "m", "prompt": "abc", "raw": True, "stream": False,
+                                          "options": body["options"]}).json
         same = self.post("/v1/completions", {"prompt": "abc", "max_tokens": 16, "temperature": 0}).json
         self.assertEqual(raw["response"], same["choices"][0]["text"])
-        f = self.post("/api/chat", {**body, "stream": False, "format": {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]},
+        f = self.post("/api/chat", {**body, "stream": False, "format": {"type": "object", "properties": {"a": {"enum": [1]}},
+                                                                        "required": ["a"]},
                                     "options": {"num_predict": -1}}).json
         self.assertEqual(json.loads(f["message"]["content"])["a"], 1)
         self.assertEqual([m["name"] for m in self.s.get("/api/tags").json["models"]], ["m"])
@@ -247,14 +267,18 @@ class Tags(unittest.TestCase):
 
     # what llama.vim sends as a chunk of another file comes, and when the cursor rests (autoload/llama.vim of 2025)
     CHUNK = {"text": "def add(a, b):\n    return a + b\n", "time": [5, 123456], "filename": "sum.py"}
-    VIM_CHUNKS = {"input_prefix": "", "input_suffix": "", "input_extra": [CHUNK], "prompt": "", "n_predict": 0, "temperature": 0.0,
+    VIM_CHUNKS = {"input_prefix": "", "input_suffix": "", "input_extra": [CHUNK], "prompt": "", "n_predict": 0,
+                  "temperature": 0.0,
                   "stream": False, "samplers": [], "cache_prompt": True, "t_max_prompt_ms": 1, "t_max_predict_ms": 1,
                   "response_fields": [""]}
     VIM_FILL = {"input_prefix": "import sum\n\n", "input_suffix": "\nprint(x)\n", "input_extra": [CHUNK], "prompt": "x = ",
-                "n_predict": 12, "n_indent": 0, "top_k": 40, "top_p": 0.99, "stream": False, "samplers": ["top_k", "top_p", "infill"],
+                "n_predict": 12, "n_indent": 0, "top_k": 40, "top_p": 0.99, "stream": False,
+                "samplers": ["top_k", "top_p", "infill"],
                 "cache_prompt": True, "t_max_prompt_ms": 500, "t_max_predict_ms": 1500, "response_fields": [
-                    "content", "timings/prompt_n", "timings/prompt_ms", "timings/prompt_per_token_ms", "timings/prompt_per_second",
-                    "timings/predicted_n", "timings/predicted_ms", "timings/predicted_per_token_ms", "timings/predicted_per_second",
+                    "content", "timings/prompt_n", "timings/prompt_ms", "timings/prompt_per_token_ms",
+                    "timings/prompt_per_second",
+                    "timings/predicted_n", "timings/predicted_ms", "timings/predicted_per_token_ms",
+                    "timings/predicted_per_second",
                     "truncated", "tokens_cached"]}
 
     def test_llama_vim(self):
@@ -269,7 +293,8 @@ class Tags(unittest.TestCase):
             self.assertEqual(a["timings/predicted_n"], 12)
             self.assertFalse(a["truncated"])
             chunk = tokens("\n") + tokens(self.CHUNK["text"])
-            prompt = [*chunk, *tokens("<|fim_prefix|>", True), *tokens(self.VIM_FILL["input_prefix"]), *tokens("<|fim_suffix|>", True),
+            prompt = [*chunk, *tokens("<|fim_prefix|>", True), *tokens(self.VIM_FILL["input_prefix"]),
+                      *tokens("<|fim_suffix|>", True),
                       *tokens(self.VIM_FILL["input_suffix"]), *tokens("<|fim_middle|>", True), *tokens("x = ")]
             self.assertLessEqual(a["timings/prompt_n"], len(prompt) - len(chunk) // 32 * 32)  # the chunk was computed before
             settled = {"seed": 7, "temperature": 1, "ignore_eos": True}
@@ -280,14 +305,16 @@ class Tags(unittest.TestCase):
             self.assertEqual(s.post("/infill", {**self.VIM_FILL, "response_fields": [5]}).status, 400)
             nothing = s.post("/completion", {"prompt": "abc", "n_predict": 0}).json
             self.assertEqual((nothing["content"], nothing["tokens_predicted"]), ("", 0))
-            last = s.post("/completion", {"prompt": "abc", "n_predict": 3, "stream": True, "response_fields": ["stop"]}).events[-1]
+            last = s.post("/completion", {"prompt": "abc", "n_predict": 3, "stream": True, "response_fields": ["stop"]}).events[
+                -1]
             self.assertEqual(last, {"stop": True})
 
     def test_calls_that_an_answer_begins_fit_the_schemas(self):
         for name, mark in (("hermes", "<tool_call>"), ("mistral", "[TOOL_CALLS]")):
             said = {}
             for spec in ("none", "ngram"):
-                with Server("-np", "2", "--chat-template-file", self.templates[name], "--spec-type", spec, model="tags.gguf") as s:
+                with Server("-np", "2", "--chat-template-file", self.templates[name], "--spec-type", spec,
+                            model="tags.gguf") as s:
                     said[spec] = [self.calls(s, mark, seed=seed, tool_choice="auto", n=2) for seed in (1, 2, 3)]
                     if spec == "none":  # without calls text is free
                         free = chat("x", max_tokens=40, temperature=1, seed=5)
@@ -383,7 +410,8 @@ class Slots(unittest.TestCase):
             expected = expected or first
             self.assertEqual(first, expected)
             calls = [lambda i: s.post("/slots/0?action=save", {"filename": f"s{i % 3}"}),
-                     lambda i: s.post("/slots/1?action=restore", {"filename": f"s{i % 3}"}), lambda i: s.post("/v1/completions", prompt)]
+                     lambda i: s.post("/slots/1?action=restore", {"filename": f"s{i % 3}"}),
+                     lambda i: s.post("/v1/completions", prompt)]
             threads = [threading.Thread(target=until_it_dies, args=(c,)) for c in calls]
             for t in threads:
                 t.start()
@@ -403,7 +431,8 @@ class Slots(unittest.TestCase):
                 data = f.read()
             for _ in range(40):
                 at = rng.randrange(len(data))
-                broken = data[:at] if rng.random() < 0.5 else data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1:]
+                broken = data[:at] if rng.random() < 0.5 else data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[
+                    at + 1:]
                 with open(os.path.join(folder, "broken"), "wb") as f:
                     f.write(broken)
                 a = s.post("/slots/0?action=restore", {"filename": "broken"})

@@ -1,5 +1,5 @@
-"""Requests made wrong at random, as JSON and as bytes: each is answered with 200 or 4xx (501 for what does not exist), the server
-lives, and says the same afterwards. AERIE_FUZZ_REQUESTS and AERIE_FUZZ_SEED choose how many and which."""
+"""Requests made wrong at random, as JSON and as bytes: each is answered with 200 or 4xx (501 for what does not exist), the
+server lives, and says the same afterwards. AERIE_FUZZ_REQUESTS and AERIE_FUZZ_SEED choose how many and which."""
 import copy
 import json
 import os
@@ -15,7 +15,8 @@ TOOL = {"type": "function", "function": {"name": "f", "description": "d", "param
 SEEDS = [
     ("/v1/chat/completions", {**chat("hello", max_tokens=3), "tools": [TOOL], "tool_choice": "auto", "stop": ["a"], "n": 2,
                               "logprobs": True, "top_logprobs": 2, "logit_bias": {"5": 1}, "seed": 3, "top_p": 0.5,
-                              "stream_options": {"include_usage": True}, "chat_template_kwargs": {"a": 1}, "return_origins": True,
+                              "stream_options": {"include_usage": True}, "chat_template_kwargs": {"a": 1},
+                              "return_origins": True,
                               "response_format": {"type": "text"}}),
     ("/v1/chat/completions", {"messages": [{"role": "system", "content": [{"type": "text", "text": "s"}]}, {
         "role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {
@@ -23,18 +24,25 @@ SEEDS = [
         "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {
             "a": {"enum": [1, "b", None]}}}}}}),
     ("/v1/completions", {"prompt": "abc", "max_tokens": 3, "echo": True, "logprobs": 1, "stream": True, "mirostat": 2}),
-    ("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 3, "grammar": "root ::= [a-z]+", "samplers": ["top_k"], "dry_base": 2}),
+    ("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 3, "grammar": "root ::= [a-z]+", "samplers": ["top_k"],
+                         "dry_base": 2}),
     ("/completion", {"prompt": ["a", 5], "n_predict": 3, "n_probs": 2}),
     ("/infill", {"input_prefix": "a", "input_suffix": "b", "input_extra": [{"filename": "f", "text": "t"}], "n_predict": 2}),
     ("/v1/responses", {"input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}, {
-        "type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}, {"type": "function_call_output", "call_id": "1",
+        "type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+                                 {"type": "function_call_output", "call_id": "1",
                                                                                    "output": "o"}],
-        "max_output_tokens": 3, "tools": [{"type": "function", "name": "f", "parameters": {}}], "text": {"format": {"type": "text"}},
+        "max_output_tokens": 3, "tools": [{"type": "function", "name": "f", "parameters": {}}],
+                       "text": {"format": {"type": "text"}},
         "stream": True, "reasoning": {"effort": "low"}}),
-    ("/v1/messages", {"max_tokens": 3, "system": [{"type": "text", "text": "s"}], "messages": [{"role": "user", "content": "x"}, {
-        "role": "assistant", "content": [{"type": "thinking", "thinking": "t"}, {"type": "tool_use", "id": "1", "name": "f", "input": {}}]}, {
-            "role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "r"}]}]}],
-        "tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "auto"}, "stop_sequences": ["x"], "stream": True}),
+    ("/v1/messages", {"max_tokens": 3, "system": [{"type": "text", "text": "s"}], "messages": [{"role": "user", "content": "x"},
+                                                                                               {
+        "role": "assistant", "content": [{"type": "thinking", "thinking": "t"},
+                                         {"type": "tool_use", "id": "1", "name": "f", "input": {}}]}, {
+            "role": "user", "content": [{"type": "tool_result", "tool_use_id": "1",
+                                         "content": [{"type": "text", "text": "r"}]}]}],
+        "tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "auto"}, "stop_sequences": ["x"],
+                      "stream": True}),
     ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "x"}]}),
     ("/api/chat", {"model": "m", "messages": [{"role": "user", "content": "x", "images": []}], "format": "json", "think": True,
                    "options": {"num_predict": 3, "temperature": 1, "stop": ["a"]}}),
@@ -45,7 +53,8 @@ SEEDS = [
     ("/apply-template", {"messages": [{"role": "user", "content": "x"}], "tools": [TOOL], "add_generation_prompt": False}),
     ("/slots/0?action=save", {"filename": "x"}),
 ]
-ODD = [None, True, False, 0, -1, 1, 2**31, 2**63, -2**63, 10**40, 0.5, -0.0, 1e308, "", "a", "\x00", "\ud83d\ude00", "{", "x" * 3000, [], {},
+ODD = [None, True, False, 0, -1, 1, 2**31, 2**63, -2**63, 10**40, 0.5, -0.0, 1e308, "", "a", "\x00", "\ud83d\ude00", "{",
+       "x" * 3000, [], {},
        [[]], [{}], {"": {}}, {"type": "text"}, [None], "../../etc/passwd", "<|im_end|>", [1e300], {"a": [1, {"b": None}]}]
 
 

@@ -40,7 +40,8 @@ def requests(rng, n):
         if rng.random() < 0.2:
             fields["stop"] = rng.sample("abcdefghijklmnop", 3)
         if rng.random() < 0.15:
-            fields.update(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}, ignore_eos=False)
+            fields.update(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": schema}},
+                          ignore_eos=False)
         if rng.random() < 0.2:
             fields["n"] = rng.randint(1, 3)
         if rng.random() < 0.3:
@@ -64,7 +65,8 @@ def requests(rng, n):
 
 # what differs from one answer to the next: names, times, and figures that tell what was cached or drafted
 OWN = {"id", "created", "created_at", "timings", "total_duration", "load_duration", "prompt_eval_duration", "eval_duration",
-       "input_tokens_details", "item_id", "prompt_tokens_details", "completion_tokens_details", "input_tokens", "cache_read_input_tokens"}
+       "input_tokens_details", "item_id", "prompt_tokens_details", "completion_tokens_details", "input_tokens",
+       "cache_read_input_tokens"}
 
 
 def plain(node):
@@ -202,12 +204,13 @@ class Laws(unittest.TestCase):
             # the allocator's arenas come and go with threads: 100 to 130 MiB over 14 such turns, without a trend
             self.assertLess(min(memory[2:]), max(memory[:2]) * 1.2 + 16384, memory)
             if "AERIE_SERVE_REQUESTS" in os.environ:
-                print(f"{n} requests by {n_clients} clients: {n_answers} answers, all as alone, and {n - n_answers} left; KiB after "
-                      f"each quarter: {memory}; descriptors before and after: {before}, {server.descriptors()}")
+                print(f"{n} requests by {n_clients} clients: {n_answers} answers, all as alone, and {n - n_answers} left; KiB "
+                      f"after each quarter: {memory}; descriptors before and after: {before}, {server.descriptors()}")
 
     def test_adapters_are_each_request_s_own(self):
         a, b = rig.make_lora("a.gguf", "--seed", "1"), rig.make_lora("b.gguf", "--seed", "2", "--rank", "4")
-        lists = [None, [], [{"id": 0, "scale": 1}], [{"id": 1, "scale": -0.5}], [{"id": 1, "scale": 0.5}, {"id": 0, "scale": 1}],
+        lists = [None, [], [{"id": 0, "scale": 1}], [{"id": 1, "scale": -0.5}],
+                 [{"id": 1, "scale": 0.5}, {"id": 0, "scale": 1}],
                  [{"id": 0, "scale": 0}]]
         body = {"prompt": "Once upon a time there was a long prompt", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
 
@@ -228,10 +231,12 @@ class Laws(unittest.TestCase):
                 with concurrent.futures.ThreadPoolExecutor(12) as pool:
                     self.assertEqual(list(pool.map(lambda lora: ask(server, lora), lists * 2)), alone * 2)
             listed = server.get("/lora-adapters").json
-            self.assertEqual([(x["id"], x["scale"], os.path.basename(x["path"])) for x in listed], [(0, 0, "a.gguf"), (1, 0, "b.gguf")])
+            self.assertEqual([(x["id"], x["scale"], os.path.basename(x["path"])) for x in listed],
+                             [(0, 0, "a.gguf"), (1, 0, "b.gguf")])
             self.assertEqual(server.post("/lora-adapters", [{"id": 0, "scale": 1}]).json, {"success": True})
             self.assertEqual([ask(server, None), ask(server, lists[3])], [alone[2], alone[3]])
-            for bad, why in (([{"id": 2, "scale": 1}], "no adapter 2"), ([{"id": 0}], "number 'scale'"), ([{"id": 0.5, "scale": 1}], "no adapter"),
+            for bad, why in (([{"id": 2, "scale": 1}], "no adapter 2"), ([{"id": 0}], "number 'scale'"),
+                             ([{"id": 0.5, "scale": 1}], "no adapter"),
                              ([{"id": 0, "scale": 1}] * 2, "twice"), ([{"id": 0, "scale": 1e30}], "1e6"), ([5], "objects")):
                 for path, sent in (("/v1/completions", {**body, "lora": bad}), ("/lora-adapters", bad)):
                     answer = server.post(path, sent)
@@ -256,7 +261,8 @@ class Laws(unittest.TestCase):
             for stream in (True, False):
                 data = json.dumps({**body, "stream": stream}).encode()
                 s = socket.create_connection(("127.0.0.1", server.port), 60)
-                s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+                s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(
+                    data) + data)
                 while not server.get("/slots").json[0]["is_processing"]:
                     time.sleep(0.005)
                 waiting = threading.Thread(target=server.post, args=("/v1/completions", {"prompt": "x", "max_tokens": 1}))
@@ -301,7 +307,8 @@ class Laws(unittest.TestCase):
                 self.assertIn("--max-queue", a.error)
             pages = int(re.search(r'vllm:cache_config_info{model_name="m",block_size="\d+",num_gpu_blocks="(\d+)"} 1',
                                   server.get("/metrics").body.decode()).group(1))
-            while self.kv_use(server) * pages < 0.99 and time.monotonic() < end:  # an answer's header comes before its first pass
+            # an answer's header comes before its first pass
+            while self.kv_use(server) * pages < 0.99 and time.monotonic() < end:
                 time.sleep(0.005)
             self.assertGreater(self.kv_use(server) * pages, 0.99)
             for s in held:
@@ -317,7 +324,8 @@ class Laws(unittest.TestCase):
     def kv_use(server):
         """The part of the KV cache in use, by both of its names."""
         text = server.get("/metrics").body.decode()
-        use = [float(re.search(r"vllm:%s{[^}]*} (\S+)" % name, text).group(1)) for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc")]
+        use = [float(re.search(r"vllm:%s{[^}]*} (\S+)" % name, text).group(1))
+               for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc")]
         assert 0 <= use[0] <= 1 and abs(use[0] - use[1]) < 0.5, text
         return use[0]
 
@@ -384,7 +392,8 @@ class Memory(unittest.TestCase):
         ("/v1/completions", {"prompt": "four", "max_tokens": 8, "logprobs": 1, "echo": True, "stream": True, "seed": 1}),
         ("/v1/responses", {"input": "five", "max_output_tokens": 8, "temperature": 0, "text": {"format": {"type": "text"}}}),
         ("/v1/messages", {"messages": [{"role": "user", "content": "six"}], "max_tokens": 8, "temperature": 0, "stream": True}),
-        ("/api/chat", {"model": "m", "messages": [{"role": "user", "content": "seven"}], "options": {"num_predict": 8, "seed": 1}}),
+        ("/api/chat", {"model": "m", "messages": [{"role": "user", "content": "seven"}],
+                       "options": {"num_predict": 8, "seed": 1}}),
         ("/tokenize", {"content": "eight", "with_pieces": True}),
         ("/apply-template", {"messages": [{"role": "user", "content": "nine"}]}),
     ]

@@ -29,7 +29,8 @@ class Limits(unittest.TestCase):
             for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer first-ke"}, {"x-api-key": "first-key2"},
                             {"Authorization": "Basic first-key"}, {"Authorization": "first-key"}, {"x-api-key": "x" * 600},
                             {"x-api-key": "# ours"}):
-                for method, path in (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("GET", "/nothing"), ("GET", "/slots"),
+                for method, path in (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("GET", "/nothing"),
+                                     ("GET", "/slots"),
                                      ("GET", "/metrics"), ("GET", "/props")):
                     a = s.call(method, path, chat("x") if method == "POST" else None, headers)
                     self.assertEqual(a.status, 401, (headers, path))
@@ -44,7 +45,8 @@ class Limits(unittest.TestCase):
         with Server("--cors-origins", "https://good.example, http://other:3000") as s:
             for host in ("localhost", f"127.0.0.1:{s.port}", "[::1]:80", "10.0.0.7", "app.localhost:1"):
                 self.assertEqual(s.get("/health", {"Host": host}).status, 200, host)
-            for host in ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "notlocalhost", ""):
+            for host in ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "notlocalhost",
+                         ""):
                 self.assertEqual(s.get("/health", {"Host": host}).status, 403, host)
             own = {"Host": f"localhost:{s.port}", "Origin": f"http://localhost:{s.port}"}
             a = s.get("/v1/models", own)
@@ -68,20 +70,25 @@ class Limits(unittest.TestCase):
             head = s.raw(post_head("/v1/completions", len(big)))  # no body need come
             self.assertIn(b" 413 ", head.split(b"\r\n")[0])
             chunks = b"".join(b"10000\r\n" + b"x" * 65536 + b"\r\n" for _ in range(20)) + b"0\r\n\r\n"
-            a = s.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+            a = s.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: "
+                      b"chunked\r\n\r\n" + chunks)
             self.assertIn(b" 413 ", a.split(b"\r\n")[0])
             for size in (20000, 40000, 500000):
-                a = s.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Long: " + b"y" * size + b"\r\n\r\n")
+                a = s.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Long: " + b"y" * size
+                          + b"\r\n\r\n")
                 self.assertIn(a.split(b"\r\n")[0][9:12], (b"431", b"413", b"400") if size > 32768 else (b"200", b"431"), size)
             self.assertEqual(s.raw(b"GET /" + b"z" * 60000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")[9:10], b"4")
             self.assertEqual(s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status, 200)
 
     def test_what_is_not_http(self):
         with Server() as s:
-            for text in (b"\0\0\0\0\r\n\r\n", b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+            for text in (b"\0\0\0\0\r\n\r\n", b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n",
+                         b"GET / HTTP/9.9\r\n\r\n",
                          post_head("/v1/completions", -5), post_head("/v1/completions", "99999999999999999999999"),
-                         post_head("/v1/completions", "x"), b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
-                         b"chunked\r\n\r\nzz\r\n", b"GET /%00%ff/..%2f HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"):
+                         post_head("/v1/completions", "x"),
+                         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+                         b"chunked\r\n\r\nzz\r\n",
+                         b"GET /%00%ff/..%2f HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"):
                 with socket.create_connection(("127.0.0.1", s.port), 10) as c:
                     c.sendall(text)
                     c.shutdown(socket.SHUT_WR)
@@ -127,7 +134,8 @@ class Limits(unittest.TestCase):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             with Server("-np", "2", "--timeout", "2", listener=listener) as s:
-                body = json.dumps({"prompt": "x", "max_tokens": 100, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
+                body = json.dumps({"prompt": "x", "max_tokens": 100, "ignore_eos": True, "stream": True,
+                                   "logprobs": 20}).encode()
                 c = socket.socket()
                 c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
                 c.connect(("127.0.0.1", s.port))
@@ -144,7 +152,8 @@ class Limits(unittest.TestCase):
 
     def test_requests_per_key(self):
         with Server("--api-key", "a,b", "--max-requests-per-key", "1", "-np", "1", "-c", "2048") as s:
-            held = threading.Thread(target=s.post, args=("/v1/chat/completions", chat("x", max_tokens=many(1500), ignore_eos=True),
+            held = threading.Thread(target=s.post, args=("/v1/chat/completions",
+                                                         chat("x", max_tokens=many(1500), ignore_eos=True),
                                                          {"x-api-key": "a"}))
             held.start()
             end = time.monotonic() + 30 * rig.SLOW

@@ -1,6 +1,8 @@
-"""What the tests of `aerie serve` share: a server on a free port with a tiny random model, and requests by the standard library.
+"""What the tests of `aerie serve` share: a server on a free port with a tiny random model, and requests by the standard
+library.
 
-Each check_*.py is called with the program and mkmodel, and runs its unittest cases; AERIE_SERVE_ARGS adds options to every server.
+Each check_*.py is called with the program and mkmodel, and runs its unittest cases; AERIE_SERVE_ARGS adds options to every
+server.
 """
 import http.client
 import json
@@ -55,7 +57,8 @@ class Server:
     def __init__(self, *options, model="m.gguf", wait=True, env=None, listener=None):
         """listener: the socket to listen on, instead of one of the server's own."""
         model_options = ["-m", os.path.join(FOLDER, model)] if model else []
-        command = [AERIE, "serve", *model_options, "--port", "0", "-t", "2", "-c", "512", *os.environ.get("AERIE_SERVE_ARGS", "").split(),
+        command = [AERIE, "serve", *model_options, "--port", "0", "-t", "2", "-c", "512",
+                   *os.environ.get("AERIE_SERVE_ARGS", "").split(),
                    *options]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("AERIE_")}
         # a second signal ends the server at once, without joining its threads
@@ -181,8 +184,8 @@ def make_lora(name, *options, model="m.gguf"):
 
 
 def main(module_name):
-    """Arguments: the program, mkmodel, and what unittest takes. A test's thread that dies of an exception fails the run: what it
-    had still to ask or to check would be missed in silence."""
+    """Arguments: the program, mkmodel, and what unittest takes. A test's thread that dies of an exception fails the run: what
+    it had still to ask or to check would be missed in silence."""
     global AERIE, MKMODEL, FOLDER, SLOW
     died = []
 

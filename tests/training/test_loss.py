@@ -39,8 +39,10 @@ def test_drawn_rare_tokens_stand_for_all_of_them():
     sums = []
     for _ in range(400):
         rows, counts, columns, q = tail.rows(ids, p)
-        assert len(rows) == 34 == len(set(rows.tolist())) and set(rows[:10].tolist()) == common and round(counts.sum().item(), 3) == 40
-        assert torch.equal(rows[columns[columns >= 0]], ids[columns >= 0]) and (columns[:, :3] >= 0).all() and (counts[columns[:, :3]] == 1).all()
+        assert len(rows) == 34 == len(set(rows.tolist())) and set(rows[:10].tolist()) == common and round(counts.sum().item(),
+                                                                                                          3) == 40
+        assert torch.equal(rows[columns[columns >= 0]], ids[columns >= 0]) and (columns[:, :3] >= 0).all() and (
+            counts[columns[:, :3]] == 1).all()
         torch.testing.assert_close(q, p * (columns >= 0))
         sums.append(((hidden @ weight[rows].T).exp() * counts).sum(-1))
         ours, losses = SoftCrossEntropy.apply(hidden, weight[rows], columns, q, torch.ones(6), counts)

@@ -30,10 +30,12 @@ def step(block, token, hidden, position, keys, values):
     q = rotated((a.q_proj.weight @ c).view(4, 4), position)
     keys.append(rotated((a.k_proj.weight @ c).view(2, 4), position))
     values.append((a.v_proj.weight @ c).view(2, 4))
-    heads = [sum(w * v[h // 2] for w, v in zip(torch.stack([q[h] @ k[h // 2] / 2 for k in keys]).softmax(0), values)) for h in range(4)]
+    heads = [sum(w * v[h // 2] for w, v in zip(torch.stack([q[h] @ k[h // 2] / 2 for k in keys]).softmax(0), values))
+             for h in range(4)]
     y = x + a.o_proj.weight @ torch.cat(heads)
     m = norm(y, layer.post_attention_layernorm.weight)
-    z = y + layer.mlp.down_proj.weight @ (torch.nn.functional.silu(layer.mlp.gate_proj.weight @ m) * (layer.mlp.up_proj.weight @ m))
+    z = y + layer.mlp.down_proj.weight @ (torch.nn.functional.silu(layer.mlp.gate_proj.weight @ m) * (
+        layer.mlp.up_proj.weight @ m))
     return norm(z, block.norm.weight)
 
 
@@ -58,7 +60,8 @@ def test_gradients_reach_all_but_the_output_rows():
         assert (name == "lm_head.weight") == (p.grad is None or not p.grad.abs().sum()), name
 
 
-WIDE = dict(n_embd=32, n_target_embd=32, n_taps=1, n_heads=4, n_kv_heads=2, head_dim=8, n_ff=64, n_draft=10, eps=1e-5, rope_theta=100.0)
+WIDE = dict(n_embd=32, n_target_embd=32, n_taps=1, n_heads=4, n_kv_heads=2, head_dim=8, n_ff=64, n_draft=10, eps=1e-5,
+            rope_theta=100.0)
 
 
 @pytest.fixture
@@ -103,7 +106,8 @@ def test_files_hold_the_block(model, whole):
     torch.testing.assert_close(halves, block.midlayer.self_attn.q_proj.weight.detach(), rtol=0, atol=0.02)
     assert list(tensors["blk.3.nextn.eh_proj.weight"].shape) == [64, 32]
     names = {n.removeprefix("blk.3.").removesuffix(".weight") for n in tensors if n.startswith("blk.3.")}
-    assert names == {"nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm", "attn_norm", "attn_q", "attn_k", "attn_v",
+    assert names == {"nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm", "attn_norm", "attn_q", "attn_k",
+                     "attn_v",
                      "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"}
 
 

@@ -114,7 +114,8 @@ def test_a_run_goes_on_with_more_draft_ids(prepared, capsys):
 def test_workers_take_rows_by_their_speed():
     assert train.shares_of([0.0, 900.0]) == [0.5, 0.5]  # not all have been measured
     assert train.shares_of([600.0, 300.0]) == pytest.approx([2 / 3, 1 / 3])
-    assert train.shares_of([5.0, 10.0, 9985.0]) == pytest.approx([1 / 11, 1 / 11, 9 / 11], rel=0.01)  # at least a third of equal speed, at most thrice
+    # at least a third of equal speed, at most thrice
+    assert train.shares_of([5.0, 10.0, 9985.0]) == pytest.approx([1 / 11, 1 / 11, 9 / 11], rel=0.01)
 
 
 def test_a_gradient_is_the_mean_over_all_workers_rows(prepared, monkeypatch):
@@ -150,12 +151,14 @@ def test_widening_keeps_what_was_learnt():
     torch.testing.assert_close(head["lm_head.weight"][[1, 4]], output[[3, 9]] + moved)
     state = saved["optimizer"]["state"][1]
     assert state["exp_avg"][[1, 4]].abs().sum() == 0 and (state["exp_avg"][[0, 2, 3]] == 5).all()
-    assert torch.equal(state["exp_avg_sq"][1], moments["exp_avg_sq"][1]) and torch.equal(state["exp_avg_sq"][[0, 2, 3]], moments["exp_avg_sq"])
+    assert torch.equal(state["exp_avg_sq"][1], moments["exp_avg_sq"][1]) and torch.equal(state["exp_avg_sq"][[0, 2, 3]],
+                                                                                         moments["exp_avg_sq"])
 
 
 def test_heads_are_averaged():
     def head(x, d2t=(1, 4)):
-        return {"shape": {"n_draft": 2}, "taps": [1], "step": 9, "spent": 5.0, "head": {"d2t": torch.tensor(d2t), "norm.weight": torch.full((3,), x)}}
+        return {"shape": {"n_draft": 2}, "taps": [1], "step": 9, "spent": 5.0,
+                "head": {"d2t": torch.tensor(d2t), "norm.weight": torch.full((3,), x)}}
     mean = average.average([head(1.0), head(3.0)], [3, 1])
     assert mean["head"]["norm.weight"].tolist() == [1.5] * 3 and mean["head"]["d2t"].tolist() == [1, 4]
     assert mean["step"] == 0 and mean["spent"] == 0.0
@@ -192,7 +195,8 @@ def test_the_draft_vocabulary_is_by_frequency():
 
 
 def test_prompts_follow_from_the_seed_and_spare_the_held_out(tmp_path):
-    counts = {"chat": 40, "qa": 20, "translation": 20, "math": 20, "passage": 10, "code": 20, "short": 20, "varied": 20, "summary": 5, "retrieval": 5}
+    counts = {"chat": 40, "qa": 20, "translation": 20, "math": 20, "passage": 10, "code": 20, "short": 20, "varied": 20,
+              "summary": 5, "retrieval": 5}
     passages = ["The Danube rises in Germany. It flows through ten countries until it reaches the Black Sea in 1856."]
     made = prompts.make(7, counts, passages=passages)
     assert made == prompts.make(7, counts, passages=passages) != prompts.make(8, counts, passages=passages)
@@ -228,13 +232,15 @@ def test_a_run_starts_from_a_written_head(tmp_path):
     from gguf import GGUFWriter
     from headtrain import resume
     from headtrain.head import Head
-    shape = dict(n_embd=8, n_target_embd=8, n_taps=2, n_heads=2, n_kv_heads=2, head_dim=4, n_ff=12, n_draft=5, eps=1e-5, rope_theta=1e4)
+    shape = dict(n_embd=8, n_target_embd=8, n_taps=2, n_heads=2, n_kv_heads=2, head_dim=4, n_ff=12, n_draft=5, eps=1e-5,
+                 rope_theta=1e4)
     head = Head(shape, torch.zeros(9, 8), torch.tensor([0, 2, 3, 5, 8]))
     path = tmp_path / "head.gguf"
 
     def write(feedback, without=None):
         w = GGUFWriter(str(path), "eagle3")
-        for name, value in (("embedding_length", 8), ("target_hidden_size", 8), ("attention.head_count", 2), ("attention.head_count_kv", 2),
+        for name, value in (("embedding_length", 8), ("target_hidden_size", 8), ("attention.head_count", 2),
+                            ("attention.head_count_kv", 2),
                             ("attention.key_length", 4), ("feed_forward_length", 12)):
             w.add_uint32(f"eagle3.{name}", value)
         for name, value in (("attention.layer_norm_rms_epsilon", 1e-5), ("rope.freq_base", 1e4)):
@@ -244,7 +250,8 @@ def test_a_run_starts_from_a_written_head(tmp_path):
         w.add_string("eagle3.feedback", feedback)
         w.add_string("eagle3.draft_map", "absolute")
         w.add_array("eagle3.target_layers", [1, 3])
-        names = {ours: name for name, ours in dict(resume.NAMES, **{"fc_norm.0": "fc_norm.0", "fc_norm.1": "fc_norm.1"}).items()}
+        names = {ours: name for name, ours in dict(resume.NAMES,
+                                                   **{"fc_norm.0": "fc_norm.0", "fc_norm.1": "fc_norm.1"}).items()}
         for name, value in head.state_dict().items():
             if name == "d2t":
                 w.add_tensor("d2t", value.numpy())

@@ -1,8 +1,8 @@
 """Averages heads: python3 -m headtrain.average A.pt:0.65 B.pt:0.35 -o run/checkpoint.pt
 
-Checkpoints of train.py of one shape and draft vocabulary. A run that began where another ended and learnt fast in between is often
-worse than a weighted mean of the two; which weights are best is seen on held-out conversations. The result has the first one's
-optimizers and no clock, so that `train.py` can go on from it.
+Checkpoints of train.py of one shape and draft vocabulary. A run that began where another ended and learnt fast in between is
+often worse than a weighted mean of the two; which weights are best is seen on held-out conversations. The result has the first
+one's optimizers and no clock, so that `train.py` can go on from it.
 """
 import argparse
 import sys
@@ -13,7 +13,8 @@ import torch
 def average(checkpoints, weights):
     first = dict(checkpoints[0])
     for other in checkpoints[1:]:
-        if other["shape"] != first["shape"] or other["taps"] != first["taps"] or not torch.equal(other["head"]["d2t"], first["head"]["d2t"]):
+        if other["shape"] != first["shape"] or other["taps"] != first["taps"] or not torch.equal(other["head"]["d2t"],
+                                                                                                 first["head"]["d2t"]):
             raise SystemExit("average: the heads differ in shape, taps or draft vocabulary")
     total = sum(weights)
     first["head"] = {name: value if name == "d2t" else sum(w / total * c["head"][name] for w, c in zip(weights, checkpoints))

@@ -43,7 +43,8 @@ class Engine:
             files.append(folder / f"turns-{job}.jsonl")
             here = count // self.jobs + (job < count % self.jobs)
             if here:
-                calls.append(["turns", "-o", files[-1], "--n-turns", here, "-n", tokens, "-np", parallel, "--temp", 1.0 if job % 2 else 0.8,
+                calls.append(["turns", "-o", files[-1], "--n-turns", here, "-n", tokens, "-np", parallel, "--temp",
+                              1.0 if job % 2 else 0.8,
                               "--top-k", 0, "--top-p", 1, "--min-p", 0, "-s", seed + 1_000_000 * job])
         self.side_by_side(calls)
         texts = [o["text"].strip() for f in files if f.exists() for o in read_lines(f)]
@@ -59,7 +60,8 @@ class Engine:
             files.append(made)
             features.append(folder / f"features-{name}-{job}.bin")
             calls.append(["answers", source, "-o", made, "--features", features[-1], "--n-likely", likely,
-                          "--taps", ",".join(map(str, taps)), "-n", tokens, "-np", parallel, "--top-k", 0, "--top-p", 1, "--min-p", 0, "-s", seed])
+                          "--taps", ",".join(map(str, taps)), "-n", tokens, "-np", parallel, "--top-k", 0, "--top-p", 1,
+                          "--min-p", 0, "-s", seed])
         self.side_by_side(calls)
         return files, features
 

@@ -64,7 +64,8 @@ class FeatureFile:
             part = self.data[at:at + size].view(dtype).reshape(shape)
             at += size
             return part
-        return Conversation(name, n_prompt, take(np.int32, n), take(np.int32, n, self.n_likely), take(np.float32, n, self.n_likely),
+        return Conversation(name, n_prompt, take(np.int32, n), take(np.int32, n, self.n_likely),
+                            take(np.float32, n, self.n_likely),
                             take(np.float16, n, self.n_taps, self.n_embd))
 
 

@@ -63,7 +63,8 @@ class Layer(nn.Module):
 
 
 class Drafter(nn.Module):
-    """What both kinds share. shape: n_embd, n_target_embd, n_taps, n_heads, n_kv_heads, head_dim, n_ff, n_draft, eps, rope_theta.
+    """What both kinds share. shape: n_embd, n_target_embd, n_taps, n_heads, n_kv_heads, head_dim, n_ff, n_draft, eps,
+    rope_theta.
 
     A kind adds fuse (features -> what a row is fed), mix (that and tokens -> attention's input and the residual's start) and
     start_from.
@@ -149,8 +150,8 @@ class Head(Drafter):
 
 
 class Block(Drafter):
-    """An MTP block: a layer of the target's kind over the token's embedding and the target's row after its final norm. The output
-    rows are the target's and stay as they are."""
+    """An MTP block: a layer of the target's kind over the token's embedding and the target's row after its final norm. The
+    output rows are the target's and stay as they are."""
 
     def __init__(self, shape, embedding, d2t):
         super().__init__(shape, embedding, d2t, shape["n_embd"])

@@ -3,7 +3,8 @@ import torch
 
 
 class SoftCrossEntropy(torch.autograd.Function):
-    """Sum over rows of weight_r * -sum_i p_i log softmax(hidden output^T)_i, where p [rows, k] lives on ids [rows, k] (-1: none).
+    """Sum over rows of weight_r * -sum_i p_i log softmax(hidden output^T)_i, where p [rows, k] lives on ids [rows, k] (-1:
+    none).
 
     The logits are made once, a chunk of rows at a time, and turned into their gradient in place; the backward pass scales.
     Gives the losses of the rows, too, without gradient. counts [output rows]: for how many tokens each output row stands in

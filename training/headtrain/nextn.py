@@ -1,7 +1,7 @@
 """Writes a trained MTP block as GGUF: as a file of its own, or in a copy of its target (docs/heads.md, "MTP blocks").
 
-The copy has the target's keys and tensors, byte for byte, and the block after its last layer. The file of its own has the target's
-keys, but not its tokenizer and tensors. Both draft from the tokens of `d2t`, whose output rows are the target's.
+The copy has the target's keys and tensors, byte for byte, and the block after its last layer. The file of its own has the
+target's keys, but not its tokenizer and tensors. Both draft from the tokens of `d2t`, whose output rows are the target's.
 """
 import numpy as np
 import torch
@@ -23,14 +23,17 @@ def _interleave(weight, n_heads):
 def tensors(saved, arch, i):
     """name -> array: the block as blk.i; f32, but d2t."""
     if arch not in ARCHITECTURES:
-        raise SystemExit(f"an MTP block can be trained for {' and '.join(ARCHITECTURES)}, whose layers it is like; the target is of {arch}")
+        raise SystemExit(
+            f"an MTP block can be trained for {' and '.join(ARCHITECTURES)}, whose layers it is like; the target is of {arch}")
     shape, state = saved["shape"], {k: v.detach().float().cpu().numpy() for k, v in saved["head"].items() if k != "d2t"}
     q, k = (state[f"midlayer.self_attn.{n}_proj.weight"] for n in "qk")
     if ARCHITECTURES[arch] == INTERLEAVED:
         q, k = _interleave(q, shape["n_heads"]), _interleave(k, shape["n_kv_heads"])
     names = {"nextn.enorm": "enorm", "nextn.hnorm": "hnorm", "nextn.eh_proj": "eh_proj", "nextn.shared_head_norm": "norm",
-             "attn_norm": "midlayer.input_layernorm", "attn_v": "midlayer.self_attn.v_proj", "attn_output": "midlayer.self_attn.o_proj",
-             "ffn_norm": "midlayer.post_attention_layernorm", "ffn_gate": "midlayer.mlp.gate_proj", "ffn_up": "midlayer.mlp.up_proj",
+             "attn_norm": "midlayer.input_layernorm", "attn_v": "midlayer.self_attn.v_proj",
+             "attn_output": "midlayer.self_attn.o_proj",
+             "ffn_norm": "midlayer.post_attention_layernorm", "ffn_gate": "midlayer.mlp.gate_proj",
+             "ffn_up": "midlayer.mlp.up_proj",
              "ffn_down": "midlayer.mlp.down_proj"}
     made = {f"blk.{i}.{name}.weight": state[f"{source}.weight"] for name, source in names.items()}
     made[f"blk.{i}.attn_q.weight"], made[f"blk.{i}.attn_k.weight"] = q, k
@@ -57,7 +60,8 @@ def write(path_checkpoint, model, out, name, type_name, whole):
     writer = GGUFWriter(out, arch)
     for key, field in reader.fields.items():
         wanted = whole or key.startswith(f"{arch}.") or key == "general.quantization_version"
-        if key.startswith("GGUF.") or key in ("general.architecture", f"{arch}.block_count", f"{arch}.vocab_size") or not wanted:
+        if key.startswith("GGUF.") or key in ("general.architecture", f"{arch}.block_count",
+                                              f"{arch}.vocab_size") or not wanted:
             continue
         _copy_key(writer, key, field)
     if not whole:

@@ -29,7 +29,8 @@ def plot(log, png):
 
     def curves(stem, title):
         found = sorted((int(n.rsplit("_", 1)[1]), i + 1) for i, n in enumerate(names) if n.startswith(stem))
-        return ", ".join(f"'{log}' using 1:{column} skip 1 with linespoints pt 7 ps 0.4 title '{title} {depth}'" for depth, column in found)
+        return ", ".join(f"'{log}' using 1:{column} skip 1 with linespoints pt 7 ps 0.4 title '{title} {depth}'"
+                         for depth, column in found)
     script = png.with_suffix(".gnuplot")
     script.write_text(SCRIPT.format(png=png, losses=curves("loss_", "depth"), accepted=curves("accepted_", "chain of")))
     if shutil.which("gnuplot"):

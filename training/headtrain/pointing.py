@@ -22,7 +22,8 @@ def constant(head, batch):
     for rows, hidden in unroll(head, batch, 2):
         parts.append(head.mix(batch.tokens[(rows + 1).clamp(max=len(batch.tokens) - 1)], hidden)[0].float())
     means = torch.stack([p.mean(0) for p in parts])
-    spread = sum(torch.cov(p.T) for p in parts) / len(parts) + torch.cov(means.T) + 1e-3 * torch.eye(parts[0].shape[1], device=means.device)
+    spread = sum(torch.cov(p.T) for p in parts) / len(parts) + torch.cov(means.T) + 1e-3 * torch.eye(parts[0].shape[1],
+                                                                                                     device=means.device)
     w = torch.linalg.solve(spread, means.mean(0))
     w = w / (means.mean(0) @ w)
     return w, [(p @ w).std().item() for p in parts]

@@ -1,11 +1,11 @@
 """Prompts that a target answers, so that its head is trained on answers of all kinds.
 
 Owns: templates of eight kinds (chat, translation, summary, question answering, mathematics, retrieval, code, short
-questions), their word lists, varied turns (varied.py), and the choice of text passages. A prompt is a dict {"id", "group", "temperature", "seed", "text"}, one JSON
-line of `aerie train-data answers`. Passages for summary and retrieval come from two places: the target writes them
-itself (passage_prompts, answered in a first round), and text files of the user (texts_from_files), which also give
-sentences to translate. Everything follows from the seed. No prompt of bench/prompts is ever produced: `without` removes
-those given to it, and what shares a passage with them.
+questions), their word lists, varied turns (varied.py), and the choice of text passages. A prompt is a dict {"id", "group",
+"temperature", "seed", "text"}, one JSON line of `aerie train-data answers`. Passages for summary and retrieval come from two
+places: the target writes them itself (passage_prompts, answered in a first round), and text files of the user
+(texts_from_files), which also give sentences to translate. Everything follows from the seed. No prompt of bench/prompts is ever
+produced: `without` removes those given to it, and what shares a passage with them.
 """
 import gzip
 import html
@@ -16,7 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 from .varied import varied
-from .words import (ACTIVITIES, ADJECTIVES, ANIMALS, CHAT, CODE, CODE_TASKS, COLUMNS, COUNTRIES, DAYS, FILE_TASKS, FOODS, GREETINGS, JOBS,
+from .words import (ACTIVITIES, ADJECTIVES, ANIMALS, CHAT, CODE, CODE_TASKS, COLUMNS, COUNTRIES, DAYS, FILE_TASKS, FOODS,
+                    GREETINGS, JOBS,
                     LANGUAGES, MONTHS, NAMES, OBJECTS, PHENOMENA, PLACES, QUESTIONS, SENTENCES, SHORT, TABLES, THINGS, TOPICS)
 
 _LANGUAGES = {"de": "German", "fr": "French", "es": "Spanish", "it": "Italian"}
@@ -26,7 +27,8 @@ def _fill(rng, template):
     """Replaces {topic}, {place}, ... by words; two of the same kind differ."""
     lists = {"topic": TOPICS, "place": PLACES, "animal": ANIMALS, "food": FOODS, "job": JOBS, "object": OBJECTS,
              "activity": ACTIVITIES, "phenomenon": PHENOMENA, "name": NAMES, "task": CODE_TASKS, "file_task": FILE_TASKS,
-             "table": TABLES, "column": COLUMNS, "country": COUNTRIES, "adjective": ADJECTIVES, "thing": THINGS, "month": MONTHS,
+             "table": TABLES, "column": COLUMNS, "country": COUNTRIES, "adjective": ADJECTIVES, "thing": THINGS,
+             "month": MONTHS,
              "day": DAYS, "greeting": GREETINGS, "language": LANGUAGES, "a": [str(n) for n in range(12, 100)],
              "b": [str(n) for n in range(2, 12)]}
     used = set()
@@ -98,9 +100,11 @@ def mathematics(rng):
     whole = rng.choice([20, 40, 60, 80, 120, 150, 200, 240, 300, 360, 500])
     percent = rng.choice([5, 10, 15, 20, 30, 40, 50, 75])
     problems = [
-        f"{one} has {a + c} {thing}. {one} gives {c} of them to {two} and finds {d} more. How many {thing} does {one} have now?",
+        f"{one} has {a + c} {thing}. {one} gives {c} of them to {two} and finds {d} more. How many {thing} does "
+        f"{one} have now?",
         f"A car travels at {whole // 2 + 20} kilometres per hour for {d} hours. How far does it go?",
-        f"One of the {thing} costs {b} dollars and one of the {other} costs {d} dollars. How much do {d} {thing} and {b} {other} cost?",
+        f"One of the {thing} costs {b} dollars and one of the {other} costs {d} dollars. How much do {d} {thing} and {b} "
+        f"{other} cost?",
         f"A field is {a + 10} metres long and {c} metres wide. What are its area and its perimeter?",
         f"{one} earns {a + 8} dollars an hour and works {b} hours a day for {d} days. How much does {one} earn?",
         f"A factory packs {whole * d} {thing} in boxes of {d}. How many boxes are needed?",
@@ -112,7 +116,8 @@ def mathematics(rng):
         f"A recipe for {d} people needs {d * 50} grams of flour. How much flour is needed for {d + b} people?",
         f"A tank holds {whole} litres. Every minute {d} litres flow out. How much is left after {b} minutes?",
         f"There are {whole} pupils in a school, and {percent} percent of them play an instrument. How many are these?",
-        f"What is the sum of all whole numbers from 1 to {a}?", f"Find the next number in the sequence: {b}, {b + d}, {b + 2 * d}, {b + 3 * d}.",
+        f"What is the sum of all whole numbers from 1 to {a}?",
+        f"Find the next number in the sequence: {b}, {b + d}, {b + 2 * d}, {b + 3 * d}.",
         f"A triangle has a base of {b} cm and a height of {c} cm. What is its area?", f"Simplify the fraction {b * d}/{c * d}.",
         f"{one} reads {a} pages a day. How many days does {one} need for a book of {a * b} pages?",
         f"A train leaves at {d}:15 and arrives {b} hours and {c} minutes later. When does it arrive?",
@@ -122,7 +127,8 @@ def mathematics(rng):
     return rng.choice(problems) + rng.choice(endings)
 
 
-_SUMMARY = ["Summarize the following text in three sentences.\n\n{passage}", "Summarize the following text in three sentences.\n\n{passage}",
+_SUMMARY = ["Summarize the following text in three sentences.\n\n{passage}",
+            "Summarize the following text in three sentences.\n\n{passage}",
             "Summarize this text in one sentence.\n\n{passage}", "Give a short summary of the text below.\n\n{passage}",
             "{passage}\n\nSummarize the text above in two sentences.", "What are the main points of this text?\n\n{passage}",
             "Summarize:\n\n{passage}"]
@@ -137,7 +143,8 @@ def summary(rng, passage):
 
 
 _WORDS_IN_FRONT = r"(?:The|A|An|Its|Their|His|Her|In|This|These)"
-_VERBS = {"is": "is", "are": "are", "was": "was", "were": "were", "can": "can", "must": "must", "should": "should", "will": "will",
+_VERBS = {"is": "is", "are": "are", "was": "was", "were": "were", "can": "can", "must": "must", "should": "should",
+          "will": "will",
           "has": "does", "have": "do", "had": "did"}
 
 
@@ -147,9 +154,11 @@ def _questions(rng, passage):
     years = sorted(set(re.findall(r"\b(?:1[0-9]{3}|20[0-2][0-9])\b", passage)))
     words = sorted(set(re.findall(r"\b[a-z]{7,}\b", passage)))
     pairs = sorted(set(re.findall(r"\b(?:the|an?|this|these|of) ([a-z]{4,} [a-z]{5,})\b", passage)))
-    pool = ["What is the main topic of the passage?", "Which reasons does the passage give?", "What happens at the end of the passage?",
+    pool = ["What is the main topic of the passage?", "Which reasons does the passage give?",
+            "What happens at the end of the passage?",
             "Which facts does the passage give, and why do they matter?", "Why is this important?"]
-    pool += [t.format(n) for n in names for t in ("What does the passage say about {}?", "Who or what is {}, and why is it mentioned?",
+    pool += [t.format(n) for n in names for t in ("What does the passage say about {}?",
+                                                  "Who or what is {}, and why is it mentioned?",
                                                   "What did {} do?", "Why is {} important?")]
     pool += [t.format(y) for y in years for t in ("What happened in {}?", "What happened in {}, and why?")] * 2
     pool += [t.format(p) for p in rng.sample(pairs, min(8, len(pairs)))
@@ -159,7 +168,8 @@ def _questions(rng, passage):
     sentence = rng.choice(re.split(r"(?<=[.!?]) ", passage))
     subject = re.match(_WORDS_IN_FRONT + r" (.{10,60}?) (" + "|".join(_VERBS) + r") ", sentence)
     if subject:
-        pool += [f"What {_VERBS[subject.group(2)]} the {subject.group(1)}?", f"What does the passage say about the {subject.group(1)}?"] * 3
+        pool += [f"What {_VERBS[subject.group(2)]} the {subject.group(1)}?",
+                 f"What does the passage say about the {subject.group(1)}?"] * 3
     reason = re.search(r"^(.{20,140}?),? (?:because|in order to|so that) ", sentence)
     if reason:
         pool += [f"Why is it true that {reason.group(1)[0].lower() + reason.group(1)[1:]}?"] * 4
@@ -173,7 +183,8 @@ def retrieval(rng, passage):
 def passage_prompt(rng):
     forms = ["Write a paragraph of facts about {topic}.", "Write a short encyclopedia article about {topic}, in one paragraph.",
              "Write one paragraph about the history of {topic}.", "Write a paragraph about {animal}s and how they live.",
-             "Write a short text about {place} and its history, in one paragraph.", "Explain how {phenomenon} comes about, in one paragraph.",
+             "Write a short text about {place} and its history, in one paragraph.",
+             "Explain how {phenomenon} comes about, in one paragraph.",
              "Write a short news article about {topic} in {place}, in one paragraph."]
     return _fill(rng, rng.choice(forms))
 
@@ -230,7 +241,8 @@ def texts_from_files(rng, roots, count, least=400, most=1000, per_file=40):
                 if 45 <= len(s) <= 150 and s[-1] in ".!?" and len(sentences[language]) < count and _language(s) == language:
                     sentences[language].append(s)
             passage = text if len(text) <= most else text[:text.rfind(". ", 0, most) + 1]
-            if language == "en" and len(passage) >= least and passage[-1] == "." and passage.count(". ") >= 2 and len(passages) < count:
+            if language == "en" and len(passage) >= least and passage[-1] == "." and passage.count(". ") >= 2 and len(
+                passages) < count:
                 passages.append(passage)
     return passages, sentences
 

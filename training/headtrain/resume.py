@@ -7,7 +7,8 @@ import torch
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
-NAMES = {"fc": "fc", "blk.0.attn_norm": "midlayer.input_layernorm", "blk.0.attn_norm_2": "midlayer.hidden_norm", "output_norm": "norm",
+NAMES = {"fc": "fc", "blk.0.attn_norm": "midlayer.input_layernorm", "blk.0.attn_norm_2": "midlayer.hidden_norm",
+         "output_norm": "norm",
          "blk.0.attn_q": "midlayer.self_attn.q_proj", "blk.0.attn_k": "midlayer.self_attn.k_proj",
          "blk.0.attn_v": "midlayer.self_attn.v_proj", "blk.0.attn_output": "midlayer.self_attn.o_proj",
          "blk.0.ffn_norm": "midlayer.post_attention_layernorm", "blk.0.ffn_gate": "midlayer.mlp.gate_proj",
@@ -23,7 +24,8 @@ def read(path, taps):
         if field is None:
             raise SystemExit(f"{path}: has no 'eagle3.{name}'; a run can start from an EAGLE head as training/ writes them")
         return field.contents()
-    wanted = {"feedback": "post", "fc_norm": True, "norm_before_residual": False, "norm_before_fc": False, "draft_map": "absolute",
+    wanted = {"feedback": "post", "fc_norm": True, "norm_before_residual": False, "norm_before_fc": False,
+              "draft_map": "absolute",
               "target_layers": list(taps)}
     for name, value in wanted.items():
         if key(name) != value:
@@ -39,6 +41,8 @@ def read(path, taps):
     if "d2t" not in found:
         raise SystemExit(f"{path}: has no tensor 'd2t'")
     state["d2t"] = torch.from_numpy(np.array(found["d2t"].data, dtype=np.int64))
-    return dict(n_embd=key("embedding_length"), n_target_embd=key("target_hidden_size"), n_taps=len(taps), n_heads=key("attention.head_count"),
-                n_kv_heads=key("attention.head_count_kv"), head_dim=key("attention.key_length"), n_ff=key("feed_forward_length"),
+    return dict(n_embd=key("embedding_length"), n_target_embd=key("target_hidden_size"), n_taps=len(taps),
+                n_heads=key("attention.head_count"),
+                n_kv_heads=key("attention.head_count_kv"), head_dim=key("attention.key_length"),
+                n_ff=key("feed_forward_length"),
                 n_draft=len(state["d2t"]), eps=key("attention.layer_norm_rms_epsilon"), rope_theta=key("rope.freq_base")), state

@@ -54,7 +54,8 @@ def read(path):
     n_embd, n_heads = key("embedding_length"), key("attention.head_count")
     return Target(arch=arch, n_vocab=len(embedding), n_embd=n_embd,
                   n_layers=key("block_count") - _scalar(reader, f"{arch}.nextn_predict_layers", 0), n_heads=n_heads,
-                  n_kv_heads=key("attention.head_count_kv", n_heads), n_ff=key("feed_forward_length"), n_ctx=key("context_length"),
+                  n_kv_heads=key("attention.head_count_kv", n_heads), n_ff=key("feed_forward_length"),
+                  n_ctx=key("context_length"),
                   head_dim=key("attention.key_length", n_embd // n_heads), eps=key("attention.layer_norm_rms_epsilon", 1e-5),
                   rope_theta=key("rope.freq_base", 10000.0), ends=sorted(set(ends)), embedding=embedding,
                   output=matrix("output.weight") if "output.weight" in tensors else embedding,

@@ -100,7 +100,8 @@ def describe(paths):
 
 def shares_of(speeds):
     """The share of a step's rows that each worker takes, from rows per second: cores that other programs use are slower, and
-    a step waits for the slowest worker. Speeds count as a third of their mean at least and thrice at most; 0: not measured yet."""
+    a step waits for the slowest worker. Speeds count as a third of their mean at least and thrice at most; 0: not measured
+    yet."""
     if not all(speeds):
         return [1 / len(speeds)] * len(speeds)
     mean = sum(speeds) / len(speeds)
@@ -135,7 +136,9 @@ class Run:
         torch.manual_seed(o.seed)
         saved = self.find_checkpoint()
         if saved and saved.get("kind", "eagle3") != o.kind:
-            raise SystemExit(f"{o.out}/checkpoint.pt is of kind {saved.get('kind', 'eagle3')}, not {o.kind}; another --work would begin anew")
+            raise SystemExit(
+                f"{o.out}/checkpoint.pt is of kind {saved.get('kind', 'eagle3')}, not {o.kind}; another --work would "
+                "begin anew")
         if saved:
             if o.n_draft > len(saved["head"]["d2t"]):
                 self.widen(saved)
@@ -147,13 +150,15 @@ class Run:
             ids, covered = draft_vocabulary(self.uses(), o.n_draft, self.target.ends)
             self.say(f"draft vocabulary: {len(ids)} of {t.n_vocab} tokens, {100 * covered:.2f}% of the answers")
             d2t = torch.from_numpy(ids)
-            shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads, n_kv_heads=o.n_kv_heads or t.n_heads,
+            shape = dict(n_embd=t.n_embd, n_target_embd=t.n_embd, n_taps=len(self.taps), n_heads=t.n_heads,
+                         n_kv_heads=o.n_kv_heads or t.n_heads,
                          head_dim=t.head_dim, n_ff=o.n_ff, n_draft=len(d2t), eps=t.eps, rope_theta=t.rope_theta)
         head = KINDS[o.kind](shape, torch.tensor(t.embedding), d2t)
         if o.start and not saved:
             head.load_state_dict(state)
         elif not saved:
-            head.start_from(torch.tensor(t.output), torch.tensor(t.output_norm), max(range(len(self.taps)), key=lambda i: self.taps[i]))
+            head.start_from(torch.tensor(t.output), torch.tensor(t.output_norm),
+                            max(range(len(self.taps)), key=lambda i: self.taps[i]))
         self.head = head.to(self.device)
         if not saved and not o.start:
             self.point()
@@ -171,7 +176,8 @@ class Run:
             p.grad = self.flat[at:at + p.numel()].view_as(p)
             at += p.numel()
         self.optimizer = torch.optim.AdamW([
-            {"params": part, "top": top} for part, top in ((plain, o.lr), (output, o.lr * o.lr_output)) if part], lr=o.lr, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+            {"params": part, "top": top} for part, top in ((plain, o.lr), (output, o.lr * o.lr_output)) if part], lr=o.lr,
+                                           betas=(0.9, 0.98), weight_decay=0.0, fused=True)
         self.muon = Muon([{"params": rest, "top": o.lr_matrix}], lr=o.lr_matrix, weight_decay=o.weight_decay)
         if saved:
             self.head.load_state_dict(saved["head"])
@@ -190,11 +196,13 @@ class Run:
         which = sum(1 for name, x in saved["head"].items() if x.dim() == 1 and name != "d2t")  # norms come first (build)
         ids, covered = draft_vocabulary(uses, self.o.n_draft, self.target.ends)
         added = widen(saved, ids, uses, torch.tensor(self.target.output), which)
-        self.say(f"draft vocabulary: {before} and {added} more of {self.target.n_vocab} tokens; those most used are {100 * covered:.2f}% of the answers")
+        self.say(f"draft vocabulary: {before} and {added} more of {self.target.n_vocab} tokens; "
+                 f"those most used are {100 * covered:.2f}% of the answers")
 
     def uses(self):
         """[n_vocab] how often the answers that are trained on use each token."""
-        return count_tokens((tokens for name, (_, _, tokens) in self.known.items() if not is_held(name, self.o.hold_out, self.o.seed)),
+        return count_tokens((tokens for name, (_, _, tokens) in self.known.items() if not is_held(name, self.o.hold_out,
+                                                                                                  self.o.seed)),
                             self.target.n_vocab)
 
     def point(self):
@@ -206,7 +214,8 @@ class Run:
         batch = Batch([self.corpus[i] for i in few], self.columns, 0, self.device, torch.float32)
         w, spread = pointing.constant(self.head, batch)
         pointing.point(self.head, w, pointing.usual(s["n_heads"]))
-        self.say(f"attention heads that start as pointers: {pointing.usual(s['n_heads'])}; their constant varies by {100 * max(spread):.1f}%")
+        self.say(f"attention heads that start as pointers: {pointing.usual(s['n_heads'])}; "
+                 f"their constant varies by {100 * max(spread):.1f}%")
 
     def say(self, text):
         if self.rank == 0:
@@ -224,7 +233,8 @@ class Run:
         path = Path(self.o.out) / "checkpoint.pt"
         state = {"head": self.head.state_dict(), "optimizer": self.optimizer.state_dict(), "muon": self.muon.state_dict(),
                  "kind": self.o.kind, "shape": self.head.shape, "taps": self.taps,
-                 "step": self.step, "seen": self.seen, "spent": self.spent, "progress": self.progress, "visits": self.visits, "options": asdict(self.o)}
+                 "step": self.step, "seen": self.seen, "spent": self.spent, "progress": self.progress, "visits": self.visits,
+                 "options": asdict(self.o)}
         torch.save(state, path.with_suffix(".new"))
         os.replace(path.with_suffix(".new"), path)
 
@@ -285,7 +295,8 @@ class Run:
 
     def take(self, chosen):
         o, begin = self.o, time.monotonic()
-        batch = Batch([self.corpus[i] for i in chosen], self.columns, self.last if self.last is not None else 0, self.device, torch.float32,
+        batch = Batch([self.corpus[i] for i in chosen], self.columns, self.last if self.last is not None else 0, self.device,
+                      torch.float32,
                       self.common if o.prompts else None, o.prompts, o.grid)
         self.flat.zero_()
         with self.autocast():
@@ -320,12 +331,14 @@ class Run:
         mean = {k: v[0] / max(v[1], 1) for k, v in self.sums.items()}
         self.sums = {}
         with torch.no_grad():
-            got = evaluate.acceptance(self.head, self.corpus, self.greedy, self.columns, self.o.depths, self.device, self.autocast)
+            got = evaluate.acceptance(self.head, self.corpus, self.greedy, self.columns, self.o.depths, self.device,
+                                      self.autocast)
         got = got.get("all", {"first": 0.0, "per_round": [0.0] * self.o.depths})
         for d in range(self.o.depths):
             mean.setdefault(f"loss_{d + 1}", float("nan"))
             mean.setdefault(f"close_{d + 1}", float("nan"))
-        row = {"minutes": self.spent / 60, "step": self.step, "chains": self.seen, "passes": self.seen / self.n_rows, "first": got["first"],
+        row = {"minutes": self.spent / 60, "step": self.step, "chains": self.seen, "passes": self.seen / self.n_rows,
+               "first": got["first"],
                **{f"accepted_{d + 1}": a for d, a in enumerate(got["per_round"])}, **dict(sorted(mean.items()))}
         path = Path(self.o.out) / "log.csv"
         names = list(row) if not path.exists() else path.read_text().splitlines()[0].split(",")
@@ -336,8 +349,9 @@ class Run:
             writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
         losses = " ".join(f"{mean.get(f'loss_{d + 1}', float('nan')):.3f}" for d in range(self.o.depths))
         accepted = " ".join(f"{a:.3f}" for a in got["per_round"])
-        self.say(f"{self.spent / 60:.1f} min, {100 * self.progress:.0f}%, step {self.step}, {self.seen / max(self.spent, 1):.0f} chains/s, "
-                 f"loss {losses}, first {got['first']:.3f}, accepted per round {accepted}")
+        self.say(f"{self.spent / 60:.1f} min, {100 * self.progress:.0f}%, step {self.step}, "
+                 f"{self.seen / max(self.spent, 1):.0f} chains/s, loss {losses}, first {got['first']:.3f}, "
+                 f"accepted per round {accepted}")
 
     def sort_out(self):
         """Takes in new records; sides, and how many chains there are to train on."""
@@ -408,7 +422,8 @@ class Run:
         if self.world > 1:
             for p in self.head.parameters():
                 dist.broadcast(p.data, 0)
-        self.say(f"{len(self.training)} conversations, {self.n_rows} chains; {len(self.held)} held out, {len(self.greedy)} of them greedy and measured; "
+        self.say(f"{len(self.training)} conversations, {self.n_rows} chains; {len(self.held)} held out, {len(self.greedy)} of "
+                 f"them greedy and measured; "
                  f"{sum(p.numel() for p in self.parameters) / 1e6:.1f} M weights; {self.world} worker(s) on {self.device.type}")
         self.progress = self.how_far()  # the limits may be others than before
         self.head.dropout = o.dropout

@@ -1,7 +1,8 @@
 """Varied user turns: code, short questions, explanations and everyday requests, in many forms of words.
 
-Owns its lists. prompts.py has few forms over many words, which a head learns by heart; here forms and subjects are both many, so that a
-head trained on them is better on turns that nobody foresaw (training/README.md has the figures). Everything follows from the seed.
+Owns its lists. prompts.py has few forms over many words, which a head learns by heart; here forms and subjects are both many,
+so that a head trained on them is better on turns that nobody foresaw (training/README.md has the figures). Everything follows
+from the seed.
 """
 
 LANGUAGES = """\
@@ -676,9 +677,9 @@ Make a timetable for studying two hours a day.
 Classify these words as animals or plants: oak, trout, rose, sparrow, fern.
 Is this review positive or negative? "The food was cold and the waiter was rude."
 Extract the names from this sentence: Anna and Peter met Mr. Brown in Vienna.
-What is the main idea of this text? "Bees visit flowers to collect nectar. While they do so, they carry pollen from one flower to the next. Without them many fruits would not grow."
-Summarize: The meeting was moved from Monday to Thursday because the manager is ill. Everyone is asked to send their reports by Wednesday noon.
-""".strip().splitlines()
+What is the main idea of this text? "Bees visit flowers to collect nectar. While they do so, they carry pollen from one flower
+to the next. Without them many fruits would not grow." Summarize: The meeting was moved from Monday to Thursday because the
+manager is ill. Everyone is asked to send their reports by Wednesday noon. """.strip().splitlines()
 
 UNITS = [
     ("seconds", "an hour"), ("hours", "a week"), ("days", "a leap year"), ("weeks", "a year"),

@@ -17,7 +17,8 @@ from ._cdef import CDEF
 
 ffi = cffi.FFI()
 ffi.cdef(CDEF)
-lib: Any = ffi.dlopen(os.environ.get("AERIE_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libaerie.so.0"))
+lib: Any = ffi.dlopen(os.environ.get("AERIE_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                                                      "libaerie.so.0"))
 
 Prompt = Union[str, Sequence[int], Sequence[Mapping[str, str]]]
 
@@ -83,7 +84,8 @@ class Stats:
 def _stats(s: Any) -> Stats:
     stop = ffi.string(ffi.cast("aerie_stop", s.stop)).removeprefix("AERIE_STOP_")
     n = max((i + 1 for i, k in enumerate(s.drafted_at) if k), default=0)
-    plain = {f.name: getattr(s, f.name) for f in dataclasses.fields(Stats) if f.name not in ("stop", "accepted_at", "drafted_at")}
+    plain = {f.name: getattr(s, f.name) for f in dataclasses.fields(Stats) if f.name not in ("stop", "accepted_at",
+                                                                                             "drafted_at")}
     return Stats(**plain, stop=stop, accepted_at=tuple(s.accepted_at[0:n]), drafted_at=tuple(s.drafted_at[0:n]))
 
 
@@ -167,7 +169,8 @@ class Model(_Owner):
         it = ffi.new("aerie_model_info *")
         lib.aerie_model_info_get(self._pointer(), it, ffi.sizeof(it[0]))
         values = {name: getattr(it, name) for name, _ in ffi.typeof(it[0]).fields}
-        return {name: (None if value == ffi.NULL else ffi.string(value).decode("utf-8", "replace")) if isinstance(value, ffi.CData)
+        return {name: (None if value == ffi.NULL else ffi.string(value).decode("utf-8", "replace")) if isinstance(
+            value, ffi.CData)
                 else value for name, value in values.items()}
 
     def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = False) -> list[int]:
@@ -279,7 +282,8 @@ class Session(_Owner):
     def n_ctx(self) -> int:
         return lib.aerie_session_n_ctx(self._pointer())
 
-    def stream(self, prompt: Prompt, n_predict: int = 0, stop: Sequence[str] = (), n_logprobs: int = 0, ignore_eos: bool = False,
+    def stream(self, prompt: Prompt, n_predict: int = 0, stop: Sequence[str] = (), n_logprobs: int = 0,
+               ignore_eos: bool = False,
                **sampling: Any) -> Iterator[Token]:
         """The answer's tokens as they come. Leaving the loop cancels the rest. sampling: fields of aerie_sampling, such as
         temperature, top_p, seed. n_predict 0: until the answer ends or the context is full."""
