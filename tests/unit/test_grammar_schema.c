@@ -496,6 +496,24 @@ static void test_limits(void **state)
     refuse_chain(1000, "schemas hold at once");
 }
 
+/* What many references lead to is compiled once, however many there are: each would be a level deeper than the one before. */
+static void test_many_references(void **state)
+{
+    (void)state;
+    ae_buf text = {0};
+    ae_buf_adds(&text, "{\"$defs\":{\"a\":{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{");
+    for (int i = 0; i < 1000; i++)
+        ae_buf_addf(&text, "%s\"p%d\":{\"$ref\":\"#/$defs/a\",\"description\":\"d\"}", i ? "," : "", i);
+    ae_buf_adds(&text, "}}},\"$ref\":\"#/$defs/a\"}");
+    check(text.data, false, LIST("{}", "{\"p0\":{\"p999\":{}},\"p500\":{}}"),
+          LIST("1", "{\"p1000\":{}}", "{\"p1\":1}", "{\"p2\":{},\"p1\":{}}"));
+    ae_buf_free(&text);
+    /* what stands beside a reference still holds */
+    check("{\"$defs\":{\"s\":{\"type\":\"string\"}},\"properties\":{\"a\":{\"$ref\":\"#/$defs/s\",\"enum\":[1,\"x\"]}},"
+          "\"required\":[\"a\"],\"type\":\"object\",\"additionalProperties\":false}", false, LIST("{\"a\":\"x\"}"),
+          LIST("{\"a\":1}", "{\"a\":\"y\"}"));
+}
+
 /* Lists of texts become one tree of bytes: thousands of values are one way to begin, and cost their length. */
 static void test_long_enum(void **state)
 {
@@ -586,7 +604,8 @@ int main(void)
         cmocka_unit_test(test_values_of_any_kind),
         cmocka_unit_test(test_passed_over),
         cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_limits), cmocka_unit_test(test_long_enum),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_limits), cmocka_unit_test(test_many_references),
+        cmocka_unit_test(test_long_enum), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

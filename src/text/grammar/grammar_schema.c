@@ -161,6 +161,7 @@ uint32_t ae_schema_count(ae_schema *s, const json_t *schema, const char *keyword
 /* ---- Keywords ------------------------------------------------------------------------------------------------- */
 
 static const char *const known[] = {
+    /* first those that say something of a value by themselves, N_SAYING of them */
     "type",
     "enum",
     "const",
@@ -187,6 +188,7 @@ static const char *const known[] = {
     "anyOf",
     "oneOf",
     "allOf",
+    /* others */
     "$ref",
     "$defs",
     "definitions",
@@ -211,6 +213,16 @@ static const char *const known[] = {
     "nullable",
     "externalDocs",
 };
+
+enum { N_SAYING = 26 };
+
+/* Whether the schema says something of a value besides what its $ref leads to. */
+static bool says_something(const json_t *schema)
+{
+    for (size_t i = 0; i < N_SAYING; i++)
+        if (json_object_get(schema, known[i])) return true;
+    return false;
+}
 
 static bool is_known(const char *keyword)
 {
@@ -315,9 +327,11 @@ static void add(ae_schema *s, ae_conjuncts *set, const json_t *schema, const jso
                        AE_SCHEMA_MAX_CONJUNCTS);
     if (ae_schema_ok(s)) check_keywords(s, schema);
     if (!ae_schema_ok(s)) return;
-    set->items[set->n++] = (ae_conjunct){schema, false};
+    const json_t *ref = json_object_get(schema, "$ref");
+    /* what many references lead to is one set, compiled once */
+    if (!ref || says_something(schema)) set->items[set->n++] = (ae_conjunct){schema, false};
     const way here = {schema, before};
-    const json_t *ref = json_object_get(schema, "$ref"), *all = json_object_get(schema, "allOf");
+    const json_t *all = json_object_get(schema, "allOf");
     if (ref && !json_is_string(ref)) ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"$ref\" is a string");
     if (all && (!json_is_array(all) || !json_array_size(all)))
         ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"allOf\" is a list of schemas");
