@@ -20,7 +20,10 @@ static int compile(app_options *options, const source *s)
     aerie_error error = {0};
     if (s->file) {
         const int bad = app_read_file(&text, s->text);
-        if (bad) return bad;
+        if (bad) {
+            app_text_free(&text);
+            return bad;
+        }
     }
     const char *bytes = s->file ? text.data ? text.data : "" : s->text;
     const size_t n = s->file ? text.n : strlen(s->text);

@@ -38,7 +38,7 @@ typedef struct serve_ask {
     bool tool_required;
     /* the prompt */
     int32_t *tokens; /* [n_tokens] aerie_free; of all prompts, one after the other */
-    size_t n_tokens;
+    size_t n_tokens, tokens_capacity;
     size_t *ends;    /* [n_prompts] where each ends in tokens; owned. NULL: there is one prompt */
     uint32_t n_prompts; /* n choices each: choice j of prompt i is i * n + j */
     char *prompt;    /* [n_prompt] as rendered, aerie_free; NULL: the request gave text or tokens */

@@ -6,6 +6,7 @@
 #ifdef APP_HTTP
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <poll.h>
@@ -132,7 +133,7 @@ static bool add_headers(const serve_call *call, struct MHD_Response *response)
         snprintf(number, sizeof number, "%d", call->retry_after);
         ok &= add(response, "Retry-After", number);
     }
-    if (origin && serve_origin_allowed(call->server, origin, header(call, "Host"), &cors) && cors) {
+    if (origin && serve_origin_allowed(call->server, origin, call->host, &cors) && cors) {
         ok &= add(response, "Access-Control-Allow-Origin", origin);
         ok &= add(response, "Vary", "Origin");
         if (strcmp(call->method, "OPTIONS") == 0) {
@@ -142,7 +143,7 @@ static bool add_headers(const serve_call *call, struct MHD_Response *response)
             ok &= add(response, "Access-Control-Max-Age", "600");
         }
     }
-    if (atomic_load(&call->server->draining)) ok &= add(response, "Connection", "close");
+    if (call->closes || atomic_load(&call->server->draining)) ok &= add(response, "Connection", "close");
     return ok;
 }
 
@@ -176,13 +177,49 @@ static const char *presented_key(const serve_call *call)
     return header(call, "x-api-key");
 }
 
+typedef struct framing {
+    unsigned n_hosts, n_lengths, n_encodings;
+    bool is_chunked;
+} framing;
+
+static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    framing *f = user;
+    (void)kind;
+    f->n_hosts += strcasecmp(name, "Host") == 0;
+    f->n_lengths += strcasecmp(name, "Content-Length") == 0;
+    if (strcasecmp(name, "Transfer-Encoding") == 0) {
+        f->n_encodings++;
+        f->is_chunked = value && strcasecmp(value, "chunked") == 0;
+    }
+    return MHD_YES;
+}
+
+/* A request of which a proxy in front may have seen another end, or another host (RFC 9112, 3.2 and 6.3). */
+static bool check_framing(serve_call *call)
+{
+    framing f = {0};
+    serve_error *e = &call->refused;
+    MHD_get_connection_values(call->connection, MHD_HEADER_KIND, count_header, &f);
+    call->closes = true;
+    if (f.n_hosts > 1) return serve_fail(e, 400, "", "the request has %u Host headers", f.n_hosts);
+    if (f.n_lengths > 1) return serve_fail(e, 400, "", "the request has %u Content-Length headers", f.n_lengths);
+    if (f.n_lengths && f.n_encodings)
+        return serve_fail(e, 400, "", "the request has both Content-Length and Transfer-Encoding");
+    if (f.n_encodings > 1 || (f.n_encodings && !f.is_chunked))
+        return serve_fail(e, 400, "", "of transfer encodings only 'chunked' is possible");
+    call->closes = false;
+    return true;
+}
+
 /* What can be refused before the body has come. */
 static bool check_head(serve_call *call)
 {
     serve_error *e = &call->refused;
-    const char *host = header(call, "Host"), *origin = header(call, "Origin"), *length = header(call, "Content-Length");
+    const char *host = call->host, *origin = header(call, "Origin"), *length = header(call, "Content-Length");
     const size_t most = (size_t)call->server->o->max_body << 20;
     bool cors;
+    if (!check_framing(call)) return false;
     if (host && !serve_host_allowed(call->server, host))
         return serve_fail(e, 403, "", "the server may not be called '%.100s'; --allowed-hosts says by which names it may be",
                           host);
@@ -212,7 +249,20 @@ static bool check_head(serve_call *call)
     return true;
 }
 
-static serve_call *call_create(serve_server *server, struct MHD_Connection *connection, const char *path, const char *method)
+/* http://authority/path, as a proxy is asked (RFC 9112, 3.2.2): then the authority is meant, whatever Host says. */
+static bool find_path(serve_call *call, const char *url)
+{
+    static const char scheme[] = "http://";
+    call->path = url;
+    call->host = header(call, "Host");
+    if (strncasecmp(url, scheme, sizeof scheme - 1)) return true;
+    const char *at = url + sizeof scheme - 1, *slash = strchr(at, '/');
+    call->path = slash ? slash : "/";
+    call->host = call->authority = slash ? strndup(at, (size_t)(slash - at)) : strdup(at);
+    return call->authority != NULL;
+}
+
+static serve_call *call_create(serve_server *server, struct MHD_Connection *connection, const char *url, const char *method)
 {
     serve_call *call = calloc(1, sizeof *call);
     if (!call) return NULL;
@@ -220,7 +270,10 @@ static serve_call *call_create(serve_server *server, struct MHD_Connection *conn
     const union MHD_ConnectionInfo *fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     call->server = server;
     call->connection = connection;
-    call->path = path;
+    if (!find_path(call, url)) {
+        free(call);
+        return NULL;
+    }
     call->start = app_now();
     call->i_key = SIZE_MAX;
     call->of = info ? info->socket_context : NULL;
@@ -236,6 +289,7 @@ static void call_free(serve_call *call)
     if (call->release) call->release(call->user);
     app_text_free(&call->body);
     app_text_free(&call->text);
+    free(call->authority);
     uncount(call);
     atomic_fetch_sub(&call->server->n_calls, 1);
     free(call);
@@ -282,7 +336,9 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         call = *state = call_create(server, connection, url, method);
         if (!call) return MHD_NO;
         check_head(call);
-        if (call->refused.status != 413) return MHD_YES;
+        /* a body that is not wanted, that nobody has begun to send, or whose end is uncertain, is not waited for */
+        if (!call->refused.status || !(call->refused.status == 413 || call->closes || header(call, "Expect"))) return MHD_YES;
+        call->closes = true;
         serve_reply_error(call, &call->refused);
         return send_reply(call);
     }
@@ -338,6 +394,24 @@ static void on_log(void *user, const char *format, va_list args)
     if (server->options->verbose) app_note("libmicrohttpd: %s", text);
 }
 
+/* %XX in paths and queries; %00 stays as it is, since what follows would be lost. */
+static size_t on_unescape(void *user, struct MHD_Connection *connection, char *text)
+{
+    char *to = text;
+    (void)user, (void)connection;
+    for (const char *from = text; *from; to++) {
+        char digits[3] = {0};
+        char *end = digits;
+        if (*from == '%' && from[1]) memcpy(digits, from + 1, 2);
+        const long byte = isxdigit((unsigned char)digits[0]) ? strtol(digits, &end, 16) : 0;
+        const bool is_escape = byte > 0 && end == digits + 2;
+        *to = is_escape ? (char)byte : *from;
+        from += is_escape ? 3 : 1;
+    }
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
 void *serve_daemon_start(serve_server *server, int listening)
 {
     return MHD_start_daemon(
@@ -347,7 +421,7 @@ void *serve_daemon_start(serve_server *server, int listening)
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)server->o->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         (unsigned)server->o->max_per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)server->o->timeout,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVE_HEAD_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)SERVE_STACK_BYTES,
-        MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL, MHD_OPTION_END);
 }
 
 int serve_daemon_quiesce(void *daemon)

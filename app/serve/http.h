@@ -18,6 +18,8 @@ typedef struct serve_call {
     void *connection;
     const struct serve_route *route;
     const char *path; /* valid while the request is answered */
+    const char *host; /* by which the client calls the server; NULL: it does not say */
+    char *authority;  /* owned: of a request for http://authority/path; NULL: it is for a path */
     char method[16];
     app_text body;
     int socket;
@@ -35,6 +37,7 @@ typedef struct serve_call {
     int retry_after;
     /* of http.c */
     size_t n_discarded;
+    bool closes; /* the connection ends with the answer */
     struct serve_connection *of;
     serve_error refused;
 } serve_call;

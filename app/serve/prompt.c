@@ -10,11 +10,15 @@ enum { MAX_ANSWERS = 128 }; /* to all prompts of a request */
 
 static bool add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error)
 {
-    int32_t *all = n ? realloc(ask->tokens, (ask->n_tokens + n) * sizeof *all) : ask->tokens;
-    if (n && !all) return serve_fail_memory(error);
-    if (n) memcpy(all + ask->n_tokens, tokens, n * sizeof *all);
-    ask->tokens = all;
-    ask->n_tokens += n;
+    const size_t wanted = ask->n_tokens + n;
+    if (wanted > ask->tokens_capacity) {
+        int32_t *all = realloc(ask->tokens, 2 * wanted * sizeof *all);
+        if (!all) return serve_fail_memory(error);
+        ask->tokens = all;
+        ask->tokens_capacity = 2 * wanted;
+    }
+    if (n) memcpy(ask->tokens + ask->n_tokens, tokens, n * sizeof *tokens);
+    ask->n_tokens = wanted;
     return true;
 }
 

@@ -98,6 +98,38 @@ class Limits(unittest.TestCase):
                         pass
             self.assertEqual(s.get("/health").status, 200)
 
+    def test_requests_whose_end_or_host_is_uncertain(self):
+        """What a proxy in front may have understood otherwise is refused; what follows on the connection is no request."""
+        after = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        with Server("--api-key", "k") as s:
+            key = b"Host: localhost\r\nx-api-key: k\r\n"
+            post = b"POST /tokenize HTTP/1.1\r\n" + key
+            body = b'{"content": "x"}'
+            length, chunks = b"Content-Length: %d\r\n" % len(body), b"10\r\n" + body + b"\r\n0\r\n\r\n"
+            for head in (length + b"Content-Length: 3\r\n\r\n", length + length + b"\r\n",
+                         length + b"Transfer-Encoding: chunked\r\n\r\n", b"Transfer-Encoding: xchunked\r\n\r\n",
+                         b"Transfer-Encoding: chunked\r\n" + length + b"\r\n", b"Host: other\r\n" + length + b"\r\n",
+                         b"Transfer-Encoding: gzip, chunked\r\n\r\n",
+                         b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"):
+                a = s.raw(post + head + (chunks if b"hunked" in head else body) + after)
+                self.assertEqual((a[9:12], a.count(b"HTTP/1.1 ")), (b"400", 1), (head, a))
+            for head, content in ((length, body), (b"Transfer-Encoding: Chunked\r\n", chunks)):
+                a = s.raw(post + head + b"\r\n" + content + after)
+                self.assertEqual(a.count(b"HTTP/1.1 200"), 2, (head, a))
+            # refused before the body is asked for
+            a = s.raw(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" + length + b"Expect: 100-continue\r\n\r\n")
+            self.assertEqual(a[9:12], b"401", a)
+            a = s.raw(post + length + b"Expect: 100-continue\r\nConnection: close\r\n\r\n" + body)
+            self.assertEqual((a[9:12], a.count(b"HTTP/1.1 200")), (b"100", 1), a)
+            # as a proxy is asked
+            end = b" HTTP/1.1\r\n" + key + b"Connection: close\r\n\r\n"
+            for url, status in ((b"http://localhost/props", b"200"), (b"HTTP://127.0.0.1:1/health?x=http://y", b"200"),
+                                (b"http://localhost", b"200"), (b"http://evil.example/props", b"403"), (b"http://", b"403"),
+                                (b"/props%00", b"404"), (b"/%00", b"404"), (b"/%2", b"404"), (b"/%70rops", b"200")):
+                self.assertEqual(s.raw(b"GET " + url + end)[9:12], status, url)
+            many_tokens = s.post("/detokenize", {"tokens": [5] * 300000}, {"x-api-key": "k"})  # in linear time
+            self.assertEqual(many_tokens.status, 200)
+
     def test_slow_clients_are_ended_and_others_served(self):
         with Server("--max-connections", "40") as s:
             start = time.monotonic()
