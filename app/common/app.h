@@ -58,6 +58,9 @@ size_t app_utf8_char(const char *text, size_t n, uint32_t *code);
 /* False once a write has failed; app_finish says so. */
 bool app_write(const void *bytes, size_t n);
 bool app_print(const char *format, ...) APP_PRINTF(1, 2);
+/* Text that a model or its file has made, whole UTF-8 characters: as it is, but to a terminal without what would command that:
+ * control characters but newline and tab as \xNN or \u{NNNN}, no carriage returns, U+FFFD for what is not UTF-8. */
+bool app_write_text(const char *text, size_t n);
 /* app_escape to standard output. */
 bool app_write_escaped(const char *text, size_t n);
 /* Pushes out what was written: streaming. */

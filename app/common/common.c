@@ -148,6 +148,20 @@ bool app_print(const char *format, ...)
     return out_check(n >= 0);
 }
 
+bool app_write_text(const char *text, size_t n)
+{
+    if (!isatty(STDOUT_FILENO)) return app_write(text, n);
+    bool ok = true;
+    for (size_t i = 0, length; ok && i < n; i += length ? length : 1) {
+        uint32_t c = 0;
+        length = app_utf8_char(text + i, n - i, &c);
+        if (!length) ok = app_write("\xef\xbf\xbd", 3);
+        else if ((c >= 0x20 && c < 0x7f) || c >= 0xa0 || c == '\n' || c == '\t') ok = app_write(text + i, length);
+        else if (c != '\r') ok = app_print(c < 0x80 ? "\\x%02x" : "\\u{%04x}", (unsigned)c);
+    }
+    return ok;
+}
+
 bool app_write_escaped(const char *text, size_t n)
 {
     if (out_errno) return false;
@@ -163,6 +177,21 @@ bool app_flush(void)
     return out_check(fflush(stdout) == 0);
 }
 
+/* Part of a JSON text, in which the library leaves DEL, C1 controls and what turns the direction of writing as they are. */
+static void write_json_part(const char *text, size_t n)
+{
+    size_t from = 0;
+    for (size_t i = 0, length; i < n; i += length ? length : 1) {
+        uint32_t c = 0;
+        length = app_utf8_char(text + i, n - i, &c);
+        if (!length || c < 0x7f || !is_unsafe(c) || (c >= 0x200b && c <= 0x200f) || c == 0xfeff) continue;
+        app_write(text + from, i - from);
+        app_print("\\u%04x", (unsigned)c);
+        from = i + length;
+    }
+    app_write(text + from, n - from);
+}
+
 /* The library knows no integers beyond 2^63: those of app_json_u64 are strings of U+0001 and digits, written without quotes. */
 static void write_json(const char *text)
 {
@@ -172,11 +201,11 @@ static void write_json(const char *text)
         const char *digits = at + sizeof mark - 1;
         const size_t n = strspn(digits, "0123456789");
         const bool is_number = n && digits[n] == '"';
-        app_write(rest, (size_t)((is_number ? at : digits) - rest));
+        write_json_part(rest, (size_t)((is_number ? at : digits) - rest));
         if (is_number) app_write(digits, n);
         at = is_number ? digits + n + 1 : digits;
     }
-    app_write(rest, strlen(rest));
+    write_json_part(rest, strlen(rest));
 }
 
 static int print_json(json_t *json, size_t layout)

@@ -24,7 +24,7 @@ static void show_colored(app_generation *g, const app_answer *a)
         const app_origin *o = &a->origins[g->i_origin];
         const size_t n = o->end - g->n_shown;
         if (o->depth) app_print("\033[%dm", colors[o->depth < 5 ? o->depth : 5]);
-        app_write(a->text.data + g->n_shown, n);
+        app_write_text(a->text.data + g->n_shown, n);
         if (o->depth) app_print("\033[0m");
         g->n_shown = o->end;
         g->i_origin++;
@@ -48,7 +48,7 @@ static void show_new(app_generation *g, const app_answer *a)
     g->begun = true;
     if (g->color) show_colored(g, a);
     if (g->show == APP_SHOW_TEXT && a->text.n > g->n_shown) {
-        app_write(a->text.data + g->n_shown, a->text.n - g->n_shown);
+        app_write_text(a->text.data + g->n_shown, a->text.n - g->n_shown);
         g->n_shown = a->text.n;
     }
     for (; g->show == APP_SHOW_IDS && g->n_shown < a->n_ids; g->n_shown++) {

@@ -33,7 +33,7 @@ static int print(const app_options *options, const char *text, size_t n, const i
         }
         app_write("\n", 1);
     } else {
-        app_write(text, n);
+        app_write_text(text, n);
     }
     return bad;
 }

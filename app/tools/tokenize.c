@@ -95,7 +95,7 @@ static int decode(const app_models *models, const app_options *options)
     if (!bad && options->json) {
         bad = app_print_json(json_pack("{s:o, s:I}", "text", app_json_text(text, n), "count", (json_int_t)n_ids));
     } else if (!bad) {
-        app_write(text, n);
+        app_write_text(text, n);
     }
     if (!bad) show_count(options, n_ids);
     free(ids);

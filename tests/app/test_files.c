@@ -180,6 +180,28 @@ static void closed_pipes(void **state)
     cli("rm q");
 }
 
+/* An answer cannot command a terminal, nor can JSON on one; into a file it goes as it is. */
+static void terminals_are_not_commanded(void **state)
+{
+    (void)state;
+    static const char answer[] = "q\033]0;x\007\r\302\233" "2J\177\tz\n";
+    static const char grammar[] = "printf 'root ::= \"q\\\\x1b]0;x\\\\x07\\\\x0d\\\\u009b2J\\\\x7f\\\\tz\"' > esc";
+    static const char run[] = "run -m m.gguf -p hi -n 99 -q -no-cnv --grammar-file esc";
+    cli("%s && $A %s", grammar, run);
+    assert_int_equal(cli_last.n_out, sizeof answer - 1);
+    assert_memory_equal(cli_last.out, answer, sizeof answer - 1);
+    cli("AERIE_QUIET=1 script -qec \"$A %s\" /dev/null", run);
+    if (!strstr(cli_last.out, "q\\x1b]0;x\\x07\\u{009b}2J\\x7f\tz\r\n")) fail_msg("%s", cli_last.out);
+    assert_null(strchr(cli_last.out, '\007'));
+    cli("script -qec \"$A %s --color-drafts\" /dev/null", run);
+    assert_null(strchr(cli_last.out, '\007'));
+    cli("$A run -m m.gguf -p hi -n 99 -q -no-cnv --grammar-file esc --json > esc.json; grep -c u009b2J.u007f esc.json");
+    assert_string_equal(cli_last.out, "1\n");
+    cli("$A tokenize -m m.gguf -p 'q\\x1b[2J' > ids; script -qec \"$A tokenize -m m.gguf --decode -f ids\" /dev/null");
+    if (!strstr(cli_last.out, "q\\x1b[2J")) fail_msg("%s", cli_last.out);
+    cli("rm esc esc.json ids");
+}
+
 static void endless_texts_end(void **state)
 {
     (void)state;
@@ -270,6 +292,7 @@ int main(void)
         cmocka_unit_test(pipes_and_devices_are_no_models),
         cmocka_unit_test(outputs_are_tried_first),
         cmocka_unit_test(closed_pipes),
+        cmocka_unit_test(terminals_are_not_commanded),
         cmocka_unit_test(endless_texts_end),
         cmocka_unit_test(the_command_line_wins),
         cmocka_unit_test(seeds_are_exact),
