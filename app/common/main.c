@@ -163,5 +163,6 @@ int main(int argc, char **argv)
     const struct sigaction lost_page = {.sa_handler = on_lost_page};
     sigaction(SIGBUS, &lost_page, NULL);
     app_watch_pipes();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is then a failed write, and its beginning is removed */
     return app_interrupt_end(app_finish(start(argc, argv)));
 }

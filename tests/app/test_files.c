@@ -117,6 +117,26 @@ static void signals_leave_nothing(void **state)
     cli("rm -f large.gguf o.gguf");
 }
 
+/* As with a full disk: a sentence, and nothing left behind. */
+static void files_that_may_not_grow(void **state)
+{
+    (void)state;
+    static const struct {
+        int status;
+        const char *line;
+    } cases[] = {
+        {1, "quantize f32.gguf new Q8_0"},
+        {3, "convert h -o new"},
+        {1, "run -m m.gguf -p hi -n 2 -q --prompt-cache new > /dev/null"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli("(ulimit -f 16; $A %s)", cases[i].line); /* 8 or 16 KiB: a GGUF file's header fits */
+        fails(cases[i].status, "File too large");
+        cli("ls | grep new");
+        assert_int_equal(cli_last.n_out, 0);
+    }
+}
+
 /* A pipe without a writer must not be waited for. */
 static void pipes_and_devices_are_no_models(void **state)
 {
@@ -289,6 +309,7 @@ int main(void)
         cmocka_unit_test(quantize_and_train_data_spare_what_they_read),
         cmocka_unit_test(what_is_replaced_keeps_mode_and_links),
         cmocka_unit_test(signals_leave_nothing),
+        cmocka_unit_test(files_that_may_not_grow),
         cmocka_unit_test(pipes_and_devices_are_no_models),
         cmocka_unit_test(outputs_are_tried_first),
         cmocka_unit_test(closed_pipes),
