@@ -93,6 +93,16 @@ class Python(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "closed"):
             model.tokenize("a")
 
+    def test_nul_characters_are_not_cut_at(self):
+        model = self.aerie.Model(os.path.join(FOLDER, "m.gguf"))
+        with model, model.session() as session:
+            for call in (lambda: self.aerie.Model(model.path + "\0x"), lambda: self.aerie.Session(model, "none\0x"),
+                         lambda: model.chat_tokens([{"role": "user", "content": "a\0b"}]),
+                         lambda: list(session.stream("a", n_predict=1, stop=["a\0b"]))):
+                with self.assertRaisesRegex(ValueError, "NUL"):
+                    call()
+            self.assertEqual(model.detokenize(model.tokenize("a\0b")), b"a\0b")
+
     def test_threads(self):
         with self.aerie.Model(self.path) as model, model.session(n_ctx=256, n_threads=1) as session:
             expected = [session.generate(f"a {i}", n_predict=20, seed=i).text for i in range(6)]

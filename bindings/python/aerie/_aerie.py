@@ -141,6 +141,13 @@ class _Head(_Owner):
         self._it = head[0]
 
 
+def _c_text(data: bytes, what: str) -> bytes:
+    """For a parameter that ends at a NUL: what follows one would be lost without a word."""
+    if b"\0" in data:
+        raise ValueError(f"{what} holds a NUL character")
+    return data
+
+
 class Model(_Owner):
     """A GGUF file. params: fields of aerie_model_params, such as n_threads, mmap, vocab_only."""
     _free = staticmethod(lambda it: lib.aerie_model_free(it))
@@ -151,7 +158,7 @@ class Model(_Owner):
         given = _init("model_params")
         _set(given[0], "model_params", params)
         model, error = ffi.new("aerie_model **"), ffi.new("aerie_error *")
-        _check(lib.aerie_model_load(model, os.fsencode(self.path), given, error), error)
+        _check(lib.aerie_model_load(model, _c_text(os.fsencode(self.path), "a path"), given, error), error)
         self._it = model[0]
 
     def close(self) -> None:
@@ -190,7 +197,8 @@ class Model(_Owner):
 
     def chat_tokens(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """The tokens of a conversation by the model's chat template, ready for an answer."""
-        kept = [(ffi.new("char[]", m["role"].encode()), ffi.new("char[]", m["content"].encode())) for m in messages]
+        kept = [(ffi.new("char[]", _c_text(m["role"].encode(), "a role")),
+                 ffi.new("char[]", _c_text(m["content"].encode(), "a message"))) for m in messages]
         items = ffi.new("aerie_message[]", max(len(kept), 1))
         for item, (role, content) in zip(items, kept):
             item.role, item.content = role, content
@@ -254,7 +262,7 @@ class Session(_Owner):
         if path in ("ngram", "none"):
             return None
         if path != "auto":
-            return _Head(model._pointer(), os.fsencode(path))
+            return _Head(model._pointer(), _c_text(os.fsencode(path), "a path"))
         found, error = ffi.new("char **"), ffi.new("aerie_error *")
         _check(lib.aerie_drafter_head_find(found, os.fsencode(model.path), error), error)
         if found[0] == ffi.NULL:
@@ -289,7 +297,7 @@ class Session(_Owner):
         temperature, top_p, seed. n_predict 0: until the answer ends or the context is full."""
         ids = self.model.tokens_of(prompt)
         request, tokens = _init("request"), ffi.new("int32_t[]", ids)
-        texts = [ffi.new("char[]", text.encode()) for text in stop]
+        texts = [ffi.new("char[]", _c_text(text.encode(), "a stop text")) for text in stop]
         stops = ffi.new("const char *[]", texts)
         _set(request.sampling, "sampling", sampling)
         request.tokens, request.n_tokens = tokens, len(ids)
