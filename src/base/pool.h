@@ -30,4 +30,41 @@ void ae_pool_release(ae_pool *pool);
 /* Runs job for items 0 .. n_items - 1. */
 void ae_pool_run(ae_pool *pool, ae_pool_job *job, void *context, uint32_t n_items);
 
+/* How n_pieces pieces of work of one size, such as panels, become items for the threads: n_long items of `longs` pieces, one for
+ * each thread, then as many of `shorts` pieces as the rest takes. Most of a thread's share is one run of weights, because each
+ * run makes the processor's prefetchers start over; the rest goes to whoever is free, so that a thread that is held up leaves its
+ * share to the others. A product with 576 x 576 weights in Q4_0 takes 0.7 of the time that 12 equal items take (2-core Zen 3). */
+typedef struct ae_items {
+    uint32_t n_pieces, n_long, longs, shorts;
+} ae_items;
+
+/* least: pieces that an item has at least, as long as each thread has one. */
+static inline ae_items ae_items_cut(uint32_t n_pieces, uint32_t n_workers, uint32_t least)
+{
+    const uint32_t n_parts = 8 * n_workers, share = (n_pieces + n_workers - 1) / n_workers;
+    const uint32_t longs = n_pieces / n_workers * 5 / 8;
+    uint32_t shorts = (n_pieces + n_parts - 1) / n_parts;
+    if (shorts < least) shorts = least < share ? least : share;
+    return (ae_items){n_pieces, longs > shorts ? n_workers : 0, longs, shorts};
+}
+
+static inline uint32_t ae_items_count(const ae_items *items)
+{
+    const uint32_t rest = items->n_pieces - items->n_long * items->longs;
+    return items->n_long + (rest + items->shorts - 1) / items->shorts;
+}
+
+/* Pieces [begin, end) of an item. */
+static inline uint32_t ae_items_begin(const ae_items *items, uint32_t item)
+{
+    if (item < items->n_long) return item * items->longs;
+    return items->n_long * items->longs + (item - items->n_long) * items->shorts;
+}
+
+static inline uint32_t ae_items_end(const ae_items *items, uint32_t item)
+{
+    const uint32_t end = ae_items_begin(items, item + 1);
+    return end < items->n_pieces ? end : items->n_pieces;
+}
+
 #endif

@@ -134,6 +134,30 @@ static void test_threads_share_a_pool(void **state)
     }
 }
 
+/* The items of a cut follow each other without a gap, none is empty, and short ones have the least asked for but the last. */
+static void test_items_cover_the_pieces(void **state)
+{
+    (void)state;
+    for (uint32_t n_workers = 1; n_workers <= 65; n_workers += n_workers < 9 ? 1 : 28) {
+        for (uint32_t n = 1; n < 700; n++) {
+            for (uint32_t least = 0; least < 5; least++) {
+                const ae_items items = ae_items_cut(n, n_workers, least);
+                const uint32_t n_items = ae_items_count(&items), share = (n + n_workers - 1) / n_workers;
+                uint32_t at = 0;
+                for (uint32_t i = 0; i < n_items; i++) {
+                    const uint32_t end = ae_items_end(&items, i);
+                    assert_int_equal(ae_items_begin(&items, i), at);
+                    assert_true(end > at && end - at <= share);
+                    assert_true(end - at >= least || end - at == share || i + 1 == n_items);
+                    at = end;
+                }
+                assert_int_equal(at, n);
+                assert_true(n_items <= 9 * n_workers);
+            }
+        }
+    }
+}
+
 static void test_refuses_nonsense(void **state)
 {
     (void)state;
@@ -151,6 +175,7 @@ int main(void)
         cmocka_unit_test(test_every_item_once),
         cmocka_unit_test(test_rounds_in_quick_succession),
         cmocka_unit_test(test_threads_share_a_pool),
+        cmocka_unit_test(test_items_cover_the_pieces),
         cmocka_unit_test(test_refuses_nonsense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

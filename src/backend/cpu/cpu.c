@@ -195,7 +195,7 @@ typedef struct matmul_job {
     const ae_matmul *args;
     ae_act *act;      /* rows being prepared */
     const ae_act_need *need;
-    uint32_t n_panels, n_panels_item;
+    ae_items items;   /* of the panels of all weights, one after the other */
 } matmul_job;
 
 void ae_cpu_prepare_row(const ae_kernels *k, const ae_matmul *a, const ae_act_need *need, const ae_act *act, uint32_t r)
@@ -252,14 +252,12 @@ void ae_cpu_panels(const ae_stream *stream, uint32_t i_worker, const ae_weight *
                        stream->panel + i_worker * stream->panel_bytes);
 }
 
-/* The panels of all weights form one list, cut into n_items equal parts. */
 static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const matmul_job *job = context;
     const ae_matmul *a = job->args;
-    const uint32_t begin = item * job->n_panels_item;
-    uint32_t end = begin + job->n_panels_item, at = 0;
-    if (end > job->n_panels) end = job->n_panels;
+    const uint32_t begin = ae_items_begin(&job->items, item), end = ae_items_end(&job->items, item);
+    uint32_t at = 0;
     for (uint32_t i = 0; i < a->n_weights && at < end; i++) {
         const ae_weight *w = a->out[i].weight;
         const uint32_t n = ae_weight_n_panels(w->n_out), b = begin > at ? begin - at : 0, e = end - at < n ? end - at : n;
@@ -274,14 +272,14 @@ static void matmul_item(void *context, uint32_t item, uint32_t i_worker)
 void ae_cpu_multiply(ae_stream *stream, const ae_matmul *args, const ae_act *act)
 {
     matmul_job job = {.stream = stream, .args = args, .act = (ae_act *)act};
-    const uint32_t n_parts = ae_pool_n_workers(stream->pool) * AE_ITEMS_PER_THREAD;
+    uint32_t n_panels = 0;
     const bool plain = args->input == AE_INPUT_PLAIN; /* else prepared rows hold the input as f32 */
     for (uint32_t i = 0; i < args->n_weights; i++) {
-        job.n_panels += ae_weight_n_panels(args->out[i].weight->n_out);
+        n_panels += ae_weight_n_panels(args->out[i].weight->n_out);
         ae_cpu_tell(stream, args->out[i].weight, plain ? args->x : act->x, plain ? args->x_stride : act->n_in, act->n_rows);
     }
-    job.n_panels_item = (job.n_panels + n_parts - 1) / n_parts;
-    ae_pool_run(stream->pool, matmul_item, &job, (job.n_panels + job.n_panels_item - 1) / job.n_panels_item);
+    job.items = ae_items_cut(n_panels, ae_pool_n_workers(stream->pool), 1);
+    ae_pool_run(stream->pool, matmul_item, &job, ae_items_count(&job.items));
 }
 
 static void cpu_matmul(ae_stream *stream, const ae_matmul *args)

@@ -10,7 +10,8 @@ typedef struct heads_job {
     const ae_head_matmul *args;
     ae_act_need need;
     uint32_t first, n; /* heads of this round */
-    uint32_t n_panels, n_panels_item; /* of a head, of an item */
+    uint32_t n_panels; /* of a head */
+    ae_items items;    /* of the panels of all heads of the round */
 } heads_job;
 
 static ae_act rows_of(const heads_job *job, uint32_t i)
@@ -34,9 +35,8 @@ static void multiply_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const heads_job *job = context;
     const ae_head_matmul *a = job->args;
-    const uint32_t begin = item * job->n_panels_item, all = job->n * job->n_panels;
-    const uint32_t end = all - begin < job->n_panels_item ? all : begin + job->n_panels_item;
-    for (uint32_t at = begin; at < end;) {
+    const uint32_t end = ae_items_end(&job->items, item);
+    for (uint32_t at = ae_items_begin(&job->items, item); at < end;) {
         const uint32_t i = at / job->n_panels, b = at % job->n_panels, left = job->n_panels - b;
         const uint32_t n = left < end - at ? left : end - at;
         const ae_act act = rows_of(job, i);
@@ -70,15 +70,14 @@ void ae_cpu_head_matmul(ae_stream *stream, const ae_head_matmul *args)
         ae_cpu_tell(stream, args->weights[i], args->x + i * args->x_step, args->x_stride, args->n_rows);
     }
     const uint32_t rows = heads_at_once(stream, args, w->n_in), tiles = tiled_at_once(stream, args, w->n_in);
-    const uint32_t most = rows < tiles ? rows : tiles, n_parts = ae_pool_n_workers(stream->pool) * AE_ITEMS_PER_THREAD;
+    const uint32_t most = rows < tiles ? rows : tiles;
     stream->act.n_in = w->n_in;
     for (job.first = 0; job.first < args->n_heads; job.first += job.n) {
         const uint32_t left = args->n_heads - job.first;
         job.n = left < most ? left : most;
         stream->act.n_rows = job.n * args->n_rows;
         ae_pool_run(stream->pool, prepare_item, &job, job.n);
-        const uint32_t n = job.n * job.n_panels;
-        job.n_panels_item = (n + n_parts - 1) / n_parts;
-        ae_pool_run(stream->pool, multiply_item, &job, (n + job.n_panels_item - 1) / job.n_panels_item);
+        job.items = ae_items_cut(job.n * job.n_panels, ae_pool_n_workers(stream->pool), 1);
+        ae_pool_run(stream->pool, multiply_item, &job, ae_items_count(&job.items));
     }
 }

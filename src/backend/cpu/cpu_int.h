@@ -12,10 +12,6 @@
 #define ATTN_PARTS ((size_t)1 << 18) /* floats per thread: what attention split over chunks leaves between two merges */
 #define ATTN_SPLIT_ITEMS 4          /* work items wanted per thread: attention that has fewer is split over chunks */
 
-/* Several items per thread, so that one that is held up leaves its share to the others; not so many that a panel's
- * worth of work drowns in claiming. */
-#define AE_ITEMS_PER_THREAD 8
-
 /* Rows of one expert, or of the shared expert: see cpu_moe.c. */
 typedef struct ae_moe_group {
     uint32_t expert;      /* or n_experts: the shared one */

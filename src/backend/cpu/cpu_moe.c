@@ -31,7 +31,8 @@ typedef struct moe_job {
     uint32_t n_pairs, n_groups;
     ae_act_need need, shared_need; /* what the product at hand wants of the experts' rows, and of all rows */
     ae_matmul hidden, shared_hidden;
-    uint32_t n_panels, n_panels_item, n_pieces;
+    ae_items items; /* of panels, of the product at hand */
+    uint32_t n_pieces;
     uint32_t n_pairs_item, n_rows_item, n_pair_items; /* of prepare_hidden; items of the shared expert's rows come last */
 } moe_job;
 
@@ -70,18 +71,6 @@ static bool is_shared(const moe_job *job, const ae_moe_group *g)
 static bool is_tiled(const ae_act_need *need, uint32_t n_rows)
 {
     return ae_act_wants_tiles(need, AE_DOT_32, n_rows) || ae_act_wants_tiles(need, AE_DOT_256, n_rows);
-}
-
-/* Cuts n_panels into items of at least n_least, as long as each thread has one; returns how many. */
-static uint32_t cut(moe_job *job, uint32_t n_panels, uint32_t n_least)
-{
-    const uint32_t n_workers = ae_pool_n_workers(job->stream->pool), n_parts = n_workers * AE_ITEMS_PER_THREAD;
-    const uint32_t n_most = (n_panels + n_workers - 1) / n_workers;
-    if (n_least > n_most) n_least = n_most;
-    job->n_panels = n_panels;
-    job->n_panels_item = (n_panels + n_parts - 1) / n_parts;
-    if (job->n_panels_item < n_least) job->n_panels_item = n_least;
-    return (n_panels + job->n_panels_item - 1) / job->n_panels_item;
 }
 
 static void run(moe_job *job, ae_pool_job *item, uint32_t n_items, bool small)
@@ -331,7 +320,7 @@ static void gate_up_item(void *context, uint32_t item, uint32_t i_worker)
     const moe_job *job = context;
     const ae_moe *a = job->args;
     const ae_cpu_moe *m = job->m;
-    const uint32_t begin = item * job->n_panels_item, end = begin + job->n_panels_item;
+    const uint32_t begin = ae_items_begin(&job->items, item), end = ae_items_end(&job->items, item);
     for (uint32_t i = 0, at = 0; i < job->n_groups && at < end; i++) {
         const ae_moe_group *g = &m->groups[i];
         const bool shared = is_shared(job, g);
@@ -350,8 +339,9 @@ static void down_item(void *context, uint32_t item, uint32_t i_worker)
     const moe_job *job = context;
     const ae_moe *a = job->args;
     const ae_cpu_moe *m = job->m;
-    const uint32_t n_embd = a->down[0]->n_out, begin = item * job->n_panels_item, end = begin + job->n_panels_item;
-    const uint32_t o = begin * AE_PANEL, width = (end < job->n_panels ? end * AE_PANEL : n_embd) - o;
+    const uint32_t begin = ae_items_begin(&job->items, item), end = ae_items_end(&job->items, item);
+    const uint32_t n_embd = a->down[0]->n_out, o = begin * AE_PANEL;
+    const uint32_t width = (end < job->items.n_pieces ? end * AE_PANEL : n_embd) - o;
     for (uint32_t i = 0; i < job->n_groups; i++) {
         const ae_moe_group *g = &m->groups[i];
         const bool shared = is_shared(job, g);
@@ -381,8 +371,11 @@ void ae_cpu_moe_run(ae_stream *stream, const ae_moe *args)
         const bool shared = is_shared(&job, &job.m->groups[i]), gated = shared ? args->shared_gate != NULL : args->gate != NULL;
         n_panels += (gated ? 2 : 1) * ae_weight_n_panels((shared ? args->shared_up : args->up[0])->n_out);
     }
-    run(&job, gate_up_item, cut(&job, n_panels, 1), false);
+    job.items = ae_items_cut(n_panels, ae_pool_n_workers(stream->pool), 1);
+    run(&job, gate_up_item, ae_items_count(&job.items), false);
     prepare_hidden(&job);
     tell_down(&job);
-    run(&job, down_item, cut(&job, ae_weight_n_panels(args->down[0]->n_out), LEAST_K / args->down[0]->n_in), false);
+    job.items = ae_items_cut(ae_weight_n_panels(args->down[0]->n_out), ae_pool_n_workers(stream->pool),
+                             LEAST_K / args->down[0]->n_in);
+    run(&job, down_item, ae_items_count(&job.items), false);
 }

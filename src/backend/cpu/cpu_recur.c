@@ -363,7 +363,7 @@ typedef struct recur_job {
     const ae_state_store *store;
     const state_place *place;
     const ae_state_pass *pass;
-    uint32_t n_units, n_units_item; /* a unit is a tile of a head of a run */
+    ae_items items; /* of units; a unit is a tile of a head of a run */
 } recur_job;
 
 /* Where k, q and v of a row begin. */
@@ -471,8 +471,7 @@ static void step(const recur_job *job, const unit *u, uint32_t row, const float 
 static void recur_item(void *context, uint32_t item, uint32_t i_worker)
 {
     const recur_job *job = context;
-    const uint32_t begin = item * job->n_units_item;
-    const uint32_t end = job->n_units - begin < job->n_units_item ? job->n_units : begin + job->n_units_item;
+    const uint32_t begin = ae_items_begin(&job->items, item), end = ae_items_end(&job->items, item);
     const size_t tile = (size_t)job->place->layer.key_dim * AE_STATE_TILE;
     float *buffers = job->stream->state.buffers + i_worker * job->stream->state.buffer_floats;
     for (uint32_t i = begin; i < end; i++) {
@@ -490,11 +489,10 @@ static void recur_item(void *context, uint32_t item, uint32_t i_worker)
 
 static void run_units(ae_stream *stream, recur_job *job, uint32_t n_runs)
 {
-    const uint32_t n_parts = ae_pool_n_workers(stream->pool) * AE_ITEMS_PER_THREAD;
-    job->n_units = n_runs * job->place->layer.n_heads * job->place->n_tiles;
-    if (!job->n_units) return;
-    job->n_units_item = (job->n_units + n_parts - 1) / n_parts;
-    ae_pool_run(stream->pool, recur_item, job, (job->n_units + job->n_units_item - 1) / job->n_units_item);
+    const uint32_t n_units = n_runs * job->place->layer.n_heads * job->place->n_tiles;
+    if (!n_units) return;
+    job->items = ae_items_cut(n_units, ae_pool_n_workers(stream->pool), 1);
+    ae_pool_run(stream->pool, recur_item, job, ae_items_count(&job->items));
 }
 
 static void record_rows(const recur_job *job, const ae_state_run *run)
