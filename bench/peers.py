@@ -4,7 +4,7 @@
     bench/peers.py -m model.gguf --peer llama.cpp=/path/to/llama-bench --peer ik='/path/to/ik/llama-bench -rtr 1'
     bench/peers.py -m model.gguf --peer ... --verify        T(n), a pass over n rows, for n = 1..64, and prefill
     bench/peers.py -m model.gguf --levels avx2,avx512,amx   kernel levels of aerie against each other, like engines
-    bench/peers.py -m model.gguf --spec --peer llama.cpp=/path/to/its/bin --head eagle3.gguf --ours '-md head.gguf'
+    bench/peers.py -m model.gguf --spec --peer llama.cpp=/path/to/its/bin --head eagle3.gguf --ours='-md head.gguf'
                                                             speculation, on the prompts of bench/prompts (peers_spec.py)
 
 bench/plot.py makes tables and plots of --csv FILE. A peer is a program with llama-bench's options (-m -p -n -t -r -o json),
