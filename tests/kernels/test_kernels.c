@@ -284,6 +284,7 @@ static int print_hash(void)
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "--bench")) return bench(argc - 2, argv + 2);
+    if (argc > 1 && !strcmp(argv[1], "--calls")) return make_calls(argc - 2, argv + 2);
     if (argc > 1 && !strcmp(argv[1], "--hash")) return print_hash();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forms),
