@@ -1,6 +1,7 @@
 /* mm_p16_256_i8mm.c - packed AE_DOT_256 products with SMMLA for four rows and more; the body is in mm_p16_256.inc,
  * the sums in sums_i8mm.inc. */
 #define GROUP 8
+#define ARRANGES
 #include "backend/cpu/simd/p16.inc"
 #include "backend/cpu/arm/arm.h"
 #include "backend/cpu/arm/codes_neon.inc"

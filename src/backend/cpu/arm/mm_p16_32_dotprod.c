@@ -1,6 +1,7 @@
 /* mm_p16_32_dotprod.c - packed AE_DOT_32 products with SDOT; the body is in mm_p16_32.inc, the sums in
  * sums_dotprod.inc. */
 #define GROUP 8
+#define ARRANGES
 #include "backend/cpu/simd/p16.inc"
 #include "backend/cpu/arm/arm.h"
 #include "backend/cpu/arm/codes_neon.inc"

@@ -1,6 +1,7 @@
 /* mm_p16_32_neon.c - packed AE_DOT_32 products with NEON: widening multiplies; the body is in mm_p16_32.inc, the sums
  * in sums_neon.inc. */
 #define GROUP 8
+#define ARRANGES
 #include "backend/cpu/simd/p16.inc"
 #include "backend/cpu/arm/arm.h"
 #include "backend/cpu/arm/codes_neon.inc"
