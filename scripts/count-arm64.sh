@@ -1,7 +1,8 @@
 #!/bin/sh
-# Counts the instructions of products over several rows on 64-bit ARM, under qemu-user with a plugin: what a block of 16 outputs
-# and 32 columns takes, and T(n)/T(1) in instructions. They say how the kernels' work grows with the rows where no such machine is
-# at hand; they say nothing of memory, nor of what an instruction costs. Run scripts/check-arm64.sh first: it builds the checker.
+# Counts the instructions of products over several rows on 64-bit ARM, under qemu-user with a plugin: what a block of 16
+# outputs and 32 columns takes, and T(n)/T(1) in instructions. They show how the kernels' work grows with the rows where no
+# such machine is at hand; they say nothing about memory or about what an instruction costs. Run scripts/check-arm64.sh first:
+# it installs the emulator and builds the checker.
 #   scripts/count-arm64.sh [levels [types [columns [build folder for arm64]]]]
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,6 +10,7 @@ levels=${1:-neon dotprod i8mm}
 types=${2:-q4_0 q8_0 q4_k q6_k}
 columns=${3:-2048}
 program=${4:-build-arm64}/tests/kernels_test_kernels
+command -v qemu-aarch64 >/dev/null || { echo "no qemu-aarch64: please run scripts/check-arm64.sh first" >&2; exit 1; }
 [ -x "$program" ] || { echo "no $program: please run scripts/check-arm64.sh first" >&2; exit 1; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -30,21 +30,23 @@ void ae_pool_release(ae_pool *pool);
 /* Runs job for items 0 .. n_items - 1. */
 void ae_pool_run(ae_pool *pool, ae_pool_job *job, void *context, uint32_t n_items);
 
-/* How n_pieces pieces of work of one size, such as panels, become items for the threads: n_long items of `longs` pieces, one for
- * each thread, then as many of `shorts` pieces as the rest takes. Most of a thread's share is one run of weights, because each
- * run makes the processor's prefetchers start over; the rest goes to whoever is free, so that a thread that is held up leaves its
- * share to the others. A product with 576 x 576 weights in Q4_0 takes 0.7 of the time that 12 equal items take (2-core Zen 3). */
+/* How n_pieces pieces of work of one size, such as panels, become items for the threads: n_long items of `longs` pieces, one
+ * for each thread, then as many of up to `shorts` pieces as the rest takes. Most of a thread's share is one run of weights,
+ * because the processor's prefetchers start over with each run. The rest goes to whichever thread is free, so that one that is
+ * held up does not delay the others much. A product with 576 x 576 weights in Q4_0 takes 0.7 of the time that 12 equal items
+ * take (2-core Zen 3). */
 typedef struct ae_items {
     uint32_t n_pieces, n_long, longs, shorts;
 } ae_items;
 
-/* least: pieces that an item has at least, as long as each thread has one. */
+/* least: pieces that an item has at least, as long as each thread gets one. No pieces make no items. */
 static inline ae_items ae_items_cut(uint32_t n_pieces, uint32_t n_workers, uint32_t least)
 {
     const uint32_t n_parts = 8 * n_workers, share = (n_pieces + n_workers - 1) / n_workers;
     const uint32_t longs = n_pieces / n_workers * 5 / 8;
     uint32_t shorts = (n_pieces + n_parts - 1) / n_parts;
     if (shorts < least) shorts = least < share ? least : share;
+    if (!shorts) shorts = 1;
     return (ae_items){n_pieces, longs > shorts ? n_workers : 0, longs, shorts};
 }
 

@@ -139,7 +139,7 @@ static void test_items_cover_the_pieces(void **state)
 {
     (void)state;
     for (uint32_t n_workers = 1; n_workers <= 65; n_workers += n_workers < 9 ? 1 : 28) {
-        for (uint32_t n = 1; n < 700; n++) {
+        for (uint32_t n = 0; n < 700; n++) {
             for (uint32_t least = 0; least < 5; least++) {
                 const ae_items items = ae_items_cut(n, n_workers, least);
                 const uint32_t n_items = ae_items_count(&items), share = (n + n_workers - 1) / n_workers;
