@@ -198,24 +198,34 @@ typedef struct matmul_job {
     ae_items items;   /* of the panels of all weights, one after the other */
 } matmul_job;
 
-void ae_cpu_prepare_row(const ae_kernels *k, const ae_matmul *a, const ae_act_need *need, const ae_act *act, uint32_t r)
+/* Columns [begin, end) of row r, from those of the input or, where that has a norm, from the row in act->x. begin is a multiple
+ * of 256, and end is one or n_in. */
+static void prepare_columns(const ae_kernels *k, const ae_matmul *a, const ae_act_need *need, const ae_act *act, uint32_t r,
+                            uint32_t begin, uint32_t end)
 {
-    const uint32_t n = act->n_in;
-    const float *x = a->x + r * a->x_stride;
-    float *y = act->x + (size_t)r * n;
+    const size_t row = (size_t)r * act->n_in, codes = r * ae_act_stride(act->n_in) + begin, at = row + begin;
+    const float *x = a->x + r * a->x_stride + begin;
+    const uint32_t n = end - begin;
+    float *y = act->x + at;
     switch (a->input) {
     case AE_INPUT_PLAIN:
         if (need->rows[AE_DOT_FLOAT]) memcpy(y, x, n * sizeof *y);
         break;
-    case AE_INPUT_RMSNORM: k->rmsnorm(x, a->norm, a->norm_eps, n, y), x = y; break;
-    case AE_INPUT_LAYERNORM: k->layernorm(x, a->norm, a->norm_bias, a->norm_eps, n, y), x = y; break;
-    case AE_INPUT_GLU: k->glu[a->glu](x, a->x2 ? a->x2 + r * a->x_stride : NULL, a->glu_limit, n, y), x = y; break;
+    case AE_INPUT_RMSNORM:
+    case AE_INPUT_LAYERNORM: x = y; break;
+    case AE_INPUT_GLU: k->glu[a->glu](x, a->x2 ? a->x2 + r * a->x_stride + begin : NULL, a->glu_limit, n, y), x = y; break;
     }
-    const size_t codes = r * ae_act_stride(n), blocks = (size_t)r * (n / 32);
-    if (need->rows[AE_DOT_32])
-        k->quant32(x, n, act->q32 + codes, act->d32 + blocks, act->sum32 + blocks, act->s32 + blocks);
-    if (need->rows[AE_DOT_256])
-        k->quant256(x, n, act->q256 + codes, act->d256 + (size_t)r * (n / 256), act->bsum + (size_t)r * (n / 16));
+    if (need->rows[AE_DOT_32]) k->quant32(x, n, act->q32 + codes, act->d32 + at / 32, act->sum32 + at / 32, act->s32 + at / 32);
+    if (need->rows[AE_DOT_256]) k->quant256(x, n, act->q256 + codes, act->d256 + at / 256, act->bsum + at / 16);
+}
+
+void ae_cpu_prepare_row(const ae_kernels *k, const ae_matmul *a, const ae_act_need *need, const ae_act *act, uint32_t r)
+{
+    const float *x = a->x + r * a->x_stride;
+    float *y = act->x + (size_t)r * act->n_in;
+    if (a->input == AE_INPUT_RMSNORM) k->rmsnorm(x, a->norm, a->norm_eps, act->n_in, y);
+    if (a->input == AE_INPUT_LAYERNORM) k->layernorm(x, a->norm, a->norm_bias, a->norm_eps, act->n_in, y);
+    prepare_columns(k, a, need, act, r, 0, act->n_in);
 }
 
 static void prepare_item(void *context, uint32_t item, uint32_t i_worker)
@@ -223,6 +233,17 @@ static void prepare_item(void *context, uint32_t item, uint32_t i_worker)
     const matmul_job *job = context;
     (void)i_worker;
     ae_cpu_prepare_row(job->kernels, job->args, job->need, job->act, item);
+}
+
+#define PIECE 1024 /* columns: 1 to 2 us with AVX2 */
+
+static void prepare_piece(void *context, uint32_t item, uint32_t i_worker)
+{
+    const matmul_job *job = context;
+    const uint32_t n = job->act->n_in, n_pieces = (n + PIECE - 1) / PIECE, row = item / n_pieces;
+    const uint32_t begin = item % n_pieces * PIECE, end = n - begin < PIECE ? n : begin + PIECE;
+    (void)i_worker;
+    prepare_columns(job->kernels, job->args, job->need, job->act, row, begin, end);
 }
 
 static void tile_item(void *context, uint32_t item, uint32_t i_worker)
@@ -235,7 +256,11 @@ static void tile_item(void *context, uint32_t item, uint32_t i_worker)
 void ae_cpu_prepare(ae_stream *stream, const ae_matmul *input, const ae_act_need *need, ae_act *act)
 {
     matmul_job job = {.kernels = &stream->backend->kernels, .args = input, .act = act, .need = need};
-    if (act->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, act->n_rows);
+    const bool norm = input->input == AE_INPUT_RMSNORM || input->input == AE_INPUT_LAYERNORM;
+    /* starting the threads takes 1 us: few short rows are not worth it */
+    if (!norm && act->n_in >= 2 * PIECE)
+        ae_pool_run(stream->pool, prepare_piece, &job, act->n_rows * ((act->n_in + PIECE - 1) / PIECE));
+    else if (act->n_rows > 2) ae_pool_run(stream->pool, prepare_item, &job, act->n_rows);
     else for (uint32_t r = 0; r < act->n_rows; r++) prepare_item(&job, r, 0);
     if (!ae_act_wants_tiles(need, AE_DOT_32, act->n_rows) && !ae_act_wants_tiles(need, AE_DOT_256, act->n_rows)) return;
     const uint32_t n_items = ae_act_tile_pieces(act->n_in);
