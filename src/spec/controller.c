@@ -288,6 +288,7 @@ void ae_controller_saw_round(ae_controller *c, const ae_round *r, const ae_resul
         if (network->credit > CREDIT_WAKE) network->credit = left > CREDIT_WAKE ? left : CREDIT_WAKE;
         return;
     }
+    network->trial -= result->start / (c->drift * plain); /* not of its credit: what is spent says nothing of later drafts */
     const double n_nodes = result->n_nodes[0] + result->n_nodes[1];
     double more = n_nodes ? c->expected * usual_ratio(&c->pass_ratios) / plain - 1 : 0;
     if (more < 0) more = 0;

@@ -158,7 +158,8 @@ typedef struct ae_result {
     bool used[2];             /* offers were asked for, a network ran: verified or not */
     uint32_t n_nodes[2];      /* verified, ... */
     uint32_t n_accepted[2];   /* ... and accepted; what both proposed is the offer's */
-    double upkeep;            /* seconds that a network's state took, besides its drafts */
+    double upkeep;            /* seconds that a network's state took, besides its drafts, ... */
+    double start;             /* ... and that it took to run text that it had missed, once */
 } ae_result;
 
 /* After every pass. */

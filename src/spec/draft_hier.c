@@ -22,6 +22,9 @@ typedef struct draft_hier {
     ae_spec *inner; /* lent */
     const ae_vocab *vocab;
     uint32_t n_slots, n_enough;
+    bool late;        /* the model runs text that it had missed, until... */
+    double started;   /* ... this time, when the longest draft had ... */
+    uint32_t n_first; /* ... so many tokens */
     hier_work *work; /* [n_slots] by slot */
     aerie_error fault; /* while tokens were taken */
 } draft_hier;
@@ -67,7 +70,9 @@ static aerie_stop take(void *user, uint32_t slot, int32_t token, uint32_t depth,
 static aerie_status follow(draft_hier *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
     const uint32_t n_ctx = ae_engine_options_get(ae_spec_engine(d->inner))->n_ctx;
+    const ae_kv *kv = ae_engine_kv(ae_spec_engine(d->inner));
     for (uint32_t i = 0; i < d->n_slots; i++) d->work[i].request = NULL;
+    d->late = false;
     for (uint32_t i = 0; i < n; i++) {
         const ae_draft_request *r = &requests[i];
         uint32_t depth = r->max_depth < r->max_nodes ? r->max_depth : r->max_nodes;
@@ -76,8 +81,17 @@ static aerie_status follow(draft_hier *d, const ae_draft_request *requests, uint
         if (!depth) continue;
         d->work[r->slot] = (hier_work){r, 1.0f};
         AE_TRY(ae_spec_follow(d->inner, r->slot, r->tokens, r->n_tokens, depth, r->sampler, error));
+        d->late |= r->n_tokens - ae_kv_n_live(kv, r->slot) > AE_DRAFT_LATE;
     }
     return AERIE_OK;
+}
+
+static uint32_t longest(const draft_hier *d)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < d->n_slots; i++)
+        if (d->work[i].request && d->work[i].request->tree->n > n) n = d->work[i].request->tree->n;
+    return n;
 }
 
 /* The loop runs until every draft is long enough. */
@@ -86,6 +100,10 @@ static aerie_status run(draft_hier *d, aerie_error *error)
     d->fault = (aerie_error){0};
     while (ae_spec_n_active(d->inner)) {
         AE_TRY(ae_spec_step(d->inner, take, d, error));
+        if (d->late && (d->n_first = longest(d))) {
+            d->late = false;
+            d->started = ae_time_now();
+        }
         if (d->fault.status != AERIE_OK) return ae_fail(error, d->fault.status, "%s", d->fault.text);
         for (uint32_t i = 0; i < d->n_slots; i++)
             if (d->work[i].request && d->work[i].request->tree->n >= d->n_enough) ae_spec_stop(d->inner, i, AERIE_STOP_LENGTH);
@@ -98,16 +116,19 @@ static aerie_status hier_propose(ae_drafter *drafter, const ae_draft_request *re
     draft_hier *d = (draft_hier *)drafter;
     const double start = ae_time_now();
     drafter->cost = (ae_draft_cost){0};
+    d->started = start;
+    d->n_first = 0;
     if (n > d->n_slots)
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "%u drafts are wanted of a drafter for %u slots", n, d->n_slots);
     aerie_status status = follow(d, requests, n, error);
     if (status == AERIE_OK) status = run(d, error);
     if (status != AERIE_OK) ae_spec_reset(d->inner);
-    uint32_t n_levels = 1; /* of a chain that several passes emit: each token's share of them */
-    for (uint32_t i = 0; i < n; i++)
-        if (requests[i].tree->n > n_levels) n_levels = requests[i].tree->n;
-    const double seconds = ae_time_now() - start;
-    drafter->cost = (ae_draft_cost){n_levels, seconds / n_levels, seconds - seconds / n_levels};
+    /* of a chain that several passes emit: each token's share of them */
+    const double end = ae_time_now();
+    const uint32_t n_levels = d->late ? 0 : d->n_first ? longest(d) - d->n_first : longest(d) ? longest(d) : 1;
+    if (d->late) d->started = end;
+    const double seconds = end - d->started, share = n_levels ? seconds / n_levels : 0;
+    drafter->cost = (ae_draft_cost){n_levels, d->started - start, share, seconds - share};
     return status;
 }
 

@@ -189,7 +189,7 @@ static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tr
     ae_kv *kv = ae_engine_kv(d->engine);
     model_slot *slot = &d->slots[r->slot];
     ae_draft_cost *cost = &d->base.cost;
-    const double start = ae_time_now();
+    double start = ae_time_now();
     draft_text text = {r->tokens, r->n_tokens};
     if (d->map) {
         AE_TRY(ae_retext_update(&slot->retext, r->tokens, r->n_tokens, error));
@@ -200,6 +200,13 @@ static aerie_status draft(draft_model *d, const ae_draft_request *r, ae_tree *tr
     uint32_t same = 0, row = 0;
     while (same < live && same < text.n - 1 && slot->tokens[same] == text.tokens[same]) same++;
     same = ae_engine_truncate(d->engine, r->slot, same);
+    if (text.n - same > AE_DRAFT_LATE) {
+        AE_TRY(extend(d, r->slot, text.tokens + same, (uint32_t)text.n - 1 - same, &row, error));
+        same = (uint32_t)text.n - 1;
+        const double now = ae_time_now();
+        cost->start_seconds += now - start;
+        start = now;
+    }
     AE_TRY(extend(d, r->slot, text.tokens + same, (uint32_t)text.n - same, &row, error));
     ae_engine_snapshot(d->engine, r->slot); /* what a chain adds may have to go again */
     const double caught_up = ae_time_now();

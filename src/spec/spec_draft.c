@@ -57,7 +57,7 @@ static aerie_status make_offers(ae_spec *spec, uint32_t n, aerie_error *error)
     return AERIE_OK;
 }
 
-/* The network drafts for the sequences that were chosen; *seconds: what that took. */
+/* The network drafts for the sequences that were chosen; *seconds: what that took, without running text that it had missed. */
 static aerie_status make_drafts(ae_spec *spec, uint32_t n, double *seconds, aerie_error *error)
 {
     uint32_t n_asked = 0;
@@ -83,6 +83,8 @@ static aerie_status make_drafts(ae_spec *spec, uint32_t n, double *seconds, aeri
                 *n_levels = (uint32_t)s->tree.depth[j];
     }
     const ae_draft_cost *cost = &spec->drafter->cost;
+    *seconds -= cost->start_seconds;
+    spec->result.start += cost->start_seconds;
     if (cost->n_levels)
         ae_controller_saw_draft(&spec->controller, n_asked, cost->n_levels, *seconds - cost->other_seconds,
                                 cost->other_seconds);

@@ -33,6 +33,7 @@ typedef struct machine {
     double phase;          /* everything repeatedly takes this many times as long for a while; 0: never */
     uint32_t n_tokens;     /* of a sequence */
     uint32_t n_max;        /* depth of drafts; 0: N_MAX */
+    double missed;         /* of the first draft: text that the network has to run before */
     const struct machine *other; /* NULL: it has one network; else level, level_row and acceptance of the next one */
 } machine;
 
@@ -157,6 +158,7 @@ static void step(ae_controller *c, const machine *m, const ae_round *r, outcome 
         result.used[AE_KIND_OFFER] = true;
     }
     if (ae_controller_plan(c, r, chances, m->n_seqs)) {
+        if (!o->n_asked) result.start = m->missed * load(m, o->n_rounds), offers += m->missed;
         draft = make_drafts(c, turn_of(c, m), floor, o, &seen_draft);
         result.used[AE_KIND_DRAFT] = true;
     }
@@ -272,6 +274,26 @@ static void test_in_quiet(void **state)
             expect("quiet", &m, got, best > 1.1 ? 0.83 * best : 0.97);
         }
     }
+    none_is_bad();
+}
+
+/* A network that has to run a prompt before its first draft is not judged by that. */
+static void test_missed_text(void **state)
+{
+    (void)state;
+    static const double per_row[] = {0.05, 0.1, 0.2}, accepted[] = {0.55, 0.65, 0.75}, missed[] = {0, 1, 4};
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = 0; k < 3; k++)
+            for (size_t n = 0; n < 3; n++) {
+                const machine m = {.row = per_row[i], .level = 0.05, .acceptance = accepted[k], .n_seqs = 1, .n_tokens = 64,
+                                   .offer = 0.001, .missed = missed[n], .slow_share = 0.1};
+                const double best = best_speed(&m), paid = 64 / (64 / best + m.missed);
+                double got = 0;
+                outcome o;
+                for (seed = 1; seed <= 32; seed++) got += speed(&m, &o) / 32;
+                seed = 0;
+                expect("missed text", &m, got, 0.87 * paid);
+            }
     none_is_bad();
 }
 
@@ -695,7 +717,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompts_tell_what_rows_take),
         cmocka_unit_test(test_a_prompt_s_rows_are_work_too),
-        cmocka_unit_test(test_in_quiet),          cmocka_unit_test(test_two_networks), cmocka_unit_test(test_short),
+        cmocka_unit_test(test_in_quiet),          cmocka_unit_test(test_missed_text),
+        cmocka_unit_test(test_two_networks), cmocka_unit_test(test_short),
         cmocka_unit_test(test_a_choice_in_few_passes),
         cmocka_unit_test(test_many_sequences),    cmocka_unit_test(test_short_for_few),
         cmocka_unit_test(test_offers),            cmocka_unit_test(test_joined),       cmocka_unit_test(test_sure_offers),

@@ -157,7 +157,7 @@ static void test_offers_cost_no_network(void **state)
     ae_tree trees[2];
     p.says.n = 0;
     ae_tree_add(&p.says, -1, 8, 0.5f);
-    p.cost = (ae_draft_cost){2, 0.5, 0.25};
+    p.cost = (ae_draft_cost){.n_levels = 2, .first_seconds = 0.5, .other_seconds = 0.25};
     ae_draft_request r[2];
     for (uint32_t i = 0; i < 2; i++) {
         r[i] = request_of(4, AE_TREE_MAX, AE_DRAFT_TREE, &trees[i]);

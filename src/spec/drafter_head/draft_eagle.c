@@ -380,16 +380,23 @@ static void give_tree(const head_slot *s)
 
 static aerie_status draft(head_drafter *d, const ae_draft_request *requests, uint32_t n, aerie_error *error)
 {
+    const double began = ae_time_now();
+    bool late = false;
+    for (uint32_t i = 0; i < n; i++) {
+        const ae_draft_request *r = &requests[i];
+        if (r->slot >= d->n_slots)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafter head has %u", r->slot, d->n_slots);
+        if (d->slots[r->slot].n_waiting <= AE_DRAFT_LATE) continue;
+        flush(d, r->slot, r->tokens, r->n_tokens, 1);
+        late = true;
+    }
     const aerie_error fault = d->fault;
-    for (uint32_t i = 0; i < n; i++)
-        if (requests[i].slot >= d->n_slots)
-            return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafter head has %u", requests[i].slot, d->n_slots);
     if (fault.status != AERIE_OK) return ae_fail(error, fault.status, "%s", fault.text);
     const double start = ae_time_now();
     AE_TRY(catch_up(d, requests, n, error));
     const double caught_up = ae_time_now();
     ae_draft_cost *cost = &d->base.cost;
-    *cost = (ae_draft_cost){.first_seconds = caught_up - start};
+    *cost = (ae_draft_cost){.start_seconds = late ? start - began : 0, .first_seconds = caught_up - start};
     for (bool any = true; any; cost->n_levels++) AE_TRY(run_level(d, requests, n, &any, error));
     cost->other_seconds = ae_time_now() - caught_up;
     for (uint32_t i = 0; i < n; i++) {
