@@ -684,7 +684,8 @@ typedef struct aerie_session_params {
                              * NULL: own threads */
     uint32_t n_checkpoints; /* of models with recurrent layers: states kept to return to, of all sequences, beside one for the
                              * end of each. A request whose prompt begins as an earlier one did is computed from the last of
-                             * these before they differ: the same output, but less time. Other models need none */
+                             * these before they differ: the same output, but less time. Models with sliding or chunked
+                             * windows keep one window for every four of them; others need none */
     aerie_log log;
     const aerie_adapter *const *adapters; /* [n_adapters] of the same model, that requests may use; the list is copied, the
                                            * adapters outlive the session */

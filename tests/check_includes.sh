@@ -1,5 +1,6 @@
 #!/bin/sh
-# A folder of src/ includes only folders above it in this list (DESIGN: data flows one way); src/api* stand after all of them.
+# A folder of src/ includes only folders above it in this list (ARCHITECTURE.md: data flows one way); src/api* stand after all
+# of them.
 # app/ includes aerie.h and its own folders (common/ none of the others), but for the internals listed below.
 # Also: nothing in src/ ends the process or prints, every header opens with its guard, and lines of code and scripts have at
 # most 128 columns.

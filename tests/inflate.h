@@ -1,6 +1,6 @@
 /* inflate.h - a model made larger that stays the same function: every neuron of its feed-forward layers stands r times.
  *
- * For end-to-end benchmarks with real text and real acceptance at the cost of a larger model (DESIGN section 6),
+ * For end-to-end benchmarks with real text and real acceptance at the cost of a larger model,
  * through tools/inflate.c. The r copies of a neuron have the same rows in ffn_gate and ffn_up and so compute the same;
  * each column of ffn_down is divided by r, so together they add what one added. What differs is rounding: of sums, and
  * of quantized weights, where copies are rounded so that their mean is nearer to the original than any of them. Models

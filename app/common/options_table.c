@@ -45,8 +45,8 @@ static const app_option options[] = {
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
     {"-ctxcp --ctx-checkpoints --swa-checkpoints", "N", APP_U32, APP_GENERATES, AT(session.n_checkpoints), 0, 1024, "Model",
      "states of recurrent layers (Qwen3.5, Nemotron-H, Granite hybrids, LFM2) kept to return to when a prompt begins as an "
-     "earlier "
-     "one did; they cost memory, and time when too few"},
+     "earlier one did; they cost memory, and time when too few. Models with sliding or chunked windows keep one window for "
+     "every four of them"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
     {"-np --parallel", "N", APP_U32, APP_SERVE, AT(serve.n_seqs), 1, 1024, "Model", "answers generated at once; others wait"},
     {"-np --parallel", "N", APP_U32, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model",

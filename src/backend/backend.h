@@ -20,7 +20,7 @@
  * but never outside their memory.
  *
  * Law: a row's result is a pure function of the weights and of the row's own prefix. No operation
- * may let n_rows, another row, the thread count or the CPU level change one bit (DESIGN section 2).
+ * may let n_rows, another row, the thread count or the CPU level change one bit (docs/same-bytes.md).
  * The arithmetic is defined by the plain-C kernels in cpu/ref.
  */
 #ifndef AE_BACKEND_BACKEND_H

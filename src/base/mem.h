@@ -2,7 +2,7 @@
  *
  * All heap memory of the library is allocated by these functions, so a test can make each allocation fail in turn. Every
  * function that can run out of memory reports it by NULL or by a status.
- * Lifetimes (DESIGN section 4): model, session, step, request; each owns one arena or layout.
+ * Lifetimes (ARCHITECTURE.md): model, session, step, request; each owns one arena or layout.
  */
 #ifndef AE_BASE_MEM_H
 #define AE_BASE_MEM_H

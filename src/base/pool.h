@@ -3,7 +3,7 @@
  * The calling thread takes part as worker 0; ae_pool_run returns when every item is done. Items are
  * claimed one by one, so a worker that the system has not scheduled does not hold up the others: they
  * take its share. Workers spin briefly for the next job and then sleep, so an idle session costs no
- * CPU. Which worker does an item never changes a result: jobs are split over output elements only (DESIGN section 2).
+ * CPU. Which worker does an item never changes a result: jobs are split over output elements only (docs/same-bytes.md).
  *
  * One thread at a time uses a pool. Several threads may share one: each holds it while it needs it, and those that wait
  * get it in the order in which they came. A job runs under its caller's hold, or under one of its own.

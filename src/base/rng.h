@@ -1,7 +1,7 @@
 /* rng.h - counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011).
  *
  * A value is a pure function of key and counter, so a draw does not depend on which draws came
- * before it: that is what makes sampling independent of speculation (DESIGN section 2).
+ * before it: that is what makes sampling independent of speculation (docs/same-bytes.md).
  */
 #ifndef AE_BASE_RNG_H
 #define AE_BASE_RNG_H

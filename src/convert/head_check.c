@@ -8,7 +8,6 @@
  * only when it clearly gives the target's choices more probability on the same places (three standard deviations of the mean
  * difference of their logarithms): probabilities move long before answers do. On a real head taps one layer off cost 0.04 of
  * the answers, which 364 places do not tell from chance.
- * Source: reference of DESIGN, speculation, 1.7 (c) and (d).
  */
 #include <math.h>
 #include <stdlib.h>

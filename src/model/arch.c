@@ -5,7 +5,7 @@
 #define EXPERTS AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SOFTMAX
 #define POST_ATTENTION "post_attention_norm"
 
-/* Sorted by family. Everything is said in models.md's terms: norm places, rotation, windows, experts, scalars. */
+/* Sorted by family. Everything is said in the terms of ae_arch (arch.h): norm places, rotation, windows, experts, scalars. */
 static const ae_arch archs[] = {
     /* Llama 1 to 3, Mistral, Mixtral, SmolLM2, TinyLlama, and whatever else is converted under that name */
     {.name = "llama", .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true},

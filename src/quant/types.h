@@ -13,7 +13,7 @@
 
 #include "formats/type.h"
 
-/* How a type's dot products are summed (DESIGN section 2). */
+/* How a type's dot products are summed (docs/same-bytes.md; backend/cpu/kernels.h). */
 typedef enum ae_dot {
     AE_DOT_NONE,  /* no matrix weights of this type (integers, F64, Q8_1, Q8_K) */
     AE_DOT_FLOAT, /* F32, F16, BF16: f32 activations */

@@ -4,7 +4,7 @@
  * improve. Kernels know nothing of threads: they get a range of output rows or a tile of queries.
  * Every kernel of a slot gives the same bits as the one in cpu/ref, which defines the arithmetic.
  *
- * Arithmetic of a matrix product, for output o and row r (DESIGN section 2, kernels note 3.6); all
+ * Arithmetic of a matrix product, for output o and row r (docs/same-bytes.md); all
  * integer sums exact, float steps in this order, units u ascending, `acc` starting at 0:
  *   AE_DOT_32   for each scale j of the unit (1, or 2 of 16 elements each):
  *                 acc = fmaf((float)isum_j, d_j * dx, acc)          dx = act.d32[r][u]

@@ -1,7 +1,7 @@
 /* ref_attention.c - the definition of attention: one query at a time, position by position.
  *
  * A draft row's ancestors are read from the slots its path names, in position order: they take part
- * exactly as they would had they been accepted before (DESIGN section 2). */
+ * exactly as they would had they been accepted before (docs/same-bytes.md). */
 #include <math.h>
 #include <string.h>
 
