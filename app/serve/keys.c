@@ -52,11 +52,21 @@ static int add_file(serve_keys *keys, const char *path)
     return bad;
 }
 
+/* A variable that is set to nothing means elsewhere that nothing is wanted; here it is a secret that was not filled in. */
+static int refuse_empty(const char *variable)
+{
+    const char *value = getenv(variable);
+    if (!value || *value) return APP_DONE;
+    return app_error(APP_USAGE, "%s (environment) is empty; unset it to serve without a key", variable);
+}
+
 int serve_keys_read(serve_keys *keys, const app_serve_options *o)
 {
     int bad = APP_DONE;
     for (size_t i = 0; !bad && i < o->api_keys.n; i++) bad = add_list(keys, o->api_keys.items[i]);
     if (!bad && o->api_key_file) bad = add_file(keys, o->api_key_file);
+    if (!bad && !keys->n) bad = refuse_empty("AERIE_API_KEY");
+    if (!bad && !keys->n) bad = refuse_empty("AERIE_API_KEY_FILE");
     if (bad || !keys->n) return bad;
     keys->n_running = calloc(keys->n, sizeof *keys->n_running);
     return keys->n_running ? APP_DONE : app_error_memory("the API keys");

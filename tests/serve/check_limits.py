@@ -41,6 +41,13 @@ class Limits(unittest.TestCase):
             with open(f"/proc/{s.process.pid}/cmdline") as f:
                 self.assertNotIn("third", f.read())
 
+    def test_a_key_that_is_empty_is_none(self):
+        for name in ("AERIE_API_KEY", "AERIE_API_KEY_FILE"):
+            with self.assertRaisesRegex(AssertionError, f"{name} .environment. is empty"):
+                Server(env={name: ""})
+            with Server("--api-key", "k", env={name: ""}) as s:
+                self.assertEqual(s.get("/v1/models").status, 401)
+
     def test_hosts_and_origins(self):
         with Server("--cors-origins", "https://good.example, http://other:3000") as s:
             for host in ("localhost", f"127.0.0.1:{s.port}", "[::1]:80", "10.0.0.7", "app.localhost:1"):
