@@ -100,15 +100,16 @@ static inline void ae_draft_expand(const ae_draft_request *r, ae_tree *tree, flo
     }
 }
 
-/* What the last propose took of a network, as measured: running text that it had missed, once; then catching up on what the last
- * pass added and the first level, then all others. */
+/* What the last propose took of a network, as measured: running text that it had missed, once; then catching up on what the
+ * last pass added and the first level, then all others. */
 typedef struct ae_draft_cost {
     uint32_t n_levels; /* that ran and are in the two times below; 0: none */
     double start_seconds, first_seconds, other_seconds;
 } ae_draft_cost;
 
-/* A network that is more positions behind than a pass usually adds runs them first, so that the price of its drafts is known. */
-#define AE_DRAFT_LATE 8
+/* A network that is more positions behind than accepted drafts explain runs them first, so that it knows what its drafts
+ * take. */
+#define AE_DRAFT_LATE 32
 
 struct ae_drafter {
     const ae_drafter_ops *ops;

@@ -25,6 +25,7 @@
 #define DYNAMIC_TOP_K 10
 #define POOL 1024            /* nodes seen while a draft grows */
 #define RANK_MAX AE_PROPOSE_MAX
+#define FEW_WAITING 2        /* rows of a first draft that make it no dearer than others */
 
 /* A node of a draft that grows. */
 typedef struct grown {
@@ -38,6 +39,7 @@ typedef struct head_slot {
     uint32_t n_waiting;
     bool cold;
     uint32_t position;    /* of the next row, while it is cold */
+    bool has_drafted;     /* since it began, or was cold: what waits was added by the last passes */
     /* this draft */
     const ae_draft_request *request;
     grown *pool;          /* [POOL] */
@@ -144,7 +146,7 @@ static uint32_t head_begin(ae_drafter *drafter, const ae_draft_begin *b)
     if (n) n--;
     ae_dhead_share(d->head, b->slot, b->donor, &n);
     d->slots[b->slot].n_waiting = 0;
-    d->slots[b->slot].cold = false;
+    d->slots[b->slot].cold = d->slots[b->slot].has_drafted = false;
     if (n_most - n <= CATCH_UP_MAX) return n;
     /* the rows before were computed elsewhere, or the window has forgotten them: the head begins after them */
     const uint32_t first = n_most - CATCH_UP_MAX;
@@ -170,8 +172,10 @@ static void head_observe(ae_drafter *drafter, const ae_draft_seen *seen)
         grow_cold(d, seen);
         return;
     }
-    if (s->cold) ae_dhead_restart(d->head, seen->slot, s->position);
-    s->cold = false;
+    if (s->cold) {
+        ae_dhead_restart(d->head, seen->slot, s->position);
+        s->cold = s->has_drafted = false;
+    }
     for (uint32_t done = 0; done < seen->n && d->fault.status == AERIE_OK;) {
         if (s->n_waiting == d->n_room) flush(d, seen->slot, seen->tokens, seen->n_tokens, 1);
         uint32_t n = seen->n - done;
@@ -386,9 +390,12 @@ static aerie_status draft(head_drafter *d, const ae_draft_request *requests, uin
         const ae_draft_request *r = &requests[i];
         if (r->slot >= d->n_slots)
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "slot %u: the drafter head has %u", r->slot, d->n_slots);
-        if (d->slots[r->slot].n_waiting <= AE_DRAFT_LATE) continue;
-        flush(d, r->slot, r->tokens, r->n_tokens, 1);
-        late = true;
+        head_slot *s = &d->slots[r->slot];
+        if (!s->has_drafted && s->n_waiting > FEW_WAITING) {
+            flush(d, r->slot, r->tokens, r->n_tokens, 1);
+            late = true;
+        }
+        s->has_drafted = true;
     }
     const aerie_error fault = d->fault;
     if (fault.status != AERIE_OK) return ae_fail(error, fault.status, "%s", fault.text);
