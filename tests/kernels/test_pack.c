@@ -43,7 +43,7 @@ static form form_make(uint32_t type, uint32_t n_out, uint32_t n_in)
     assert_true(ae_pack_plan(type, n_out, n_in, &f.packed));
     f.packed.in_order = n_out % 2;
     const size_t n = (n_out + AE_PANEL - 1) / AE_PANEL;
-    f.code_bytes = n * f.packed.code_stride;
+    f.code_bytes = ae_code_bytes(&f.packed);
     f.scale_bytes = n * f.packed.scale_stride;
     f.packed.codes = ae_alloc_aligned(1, f.code_bytes + GUARD);
     f.packed.scales = ae_alloc_aligned(1, f.scale_bytes + GUARD);
@@ -77,42 +77,56 @@ static void check(uint32_t type, uint32_t n_out, uint32_t n_in, const uint8_t *p
     form_free(&got);
 }
 
-/* Every block has a place of its own, steps lead from each to the next, and runs that are not shared are those of one row. */
-static void check_places(bool in_order)
+/* Every line has a place of its own inside the weight, and no run is longer than it may be. */
+static void check_places(uint32_t type, bool in_order)
 {
-    const uint32_t ins[] = {1, 2, 3, 7, 8, 18, 20, 28, 30, 32, 48, 63, 64, 65, 72, 96, 128, 160, 255, 256, 257, 320, 432};
-    const uint32_t panels[] = {1, 2, 3, 4, 7, 14, 15, 33, 64, 257};
-    static uint8_t seen[432 * 257];
+    const uint32_t ins[] = {1, 2, 3, 7, 8, 18, 20, 28, 32, 48, 63, 64, 65, 72, 128, 257, 432, 2047, 2049, 5000};
+    const uint32_t panels[] = {1, 2, 3, 4, 7, 15, 33, 64, 257};
     for (size_t i = 0; i < sizeof ins / sizeof ins[0]; i++)
         for (size_t k = 0; k < sizeof panels / sizeof panels[0]; k++) {
             ae_packed p;
-            assert_true(ae_pack_plan(AE_TYPE_Q4_0, panels[k] * AE_PANEL - 3, ins[i] * 32, &p));
+            const bool planned = ae_pack_plan(type, panels[k] * AE_PANEL - 3, ins[i] * 32, &p);
+            assert_true(planned || ae_type_get(type)->dot == AE_DOT_256);
+            if (!planned) continue;
             p.in_order = in_order;
             assert_int_equal(p.n_panels, panels[k]);
-            const size_t n = (size_t)ins[i] * panels[k];
-            assert_int_equal(p.code_stride * panels[k], n * 256);
-            memset(seen, 0, n);
-            for (uint32_t panel = 0; panel < panels[k]; panel++)
-                for (uint32_t b = 0; b < ins[i]; b++) {
-                    const ae_run run = ae_run_of(&p, ins[i], panel, b);
-                    const size_t place = ae_run_place(&run);
-                    assert_true(run.at < run.n && place >= run.first && place < run.first + run.n && place < n);
-                    assert_int_equal(seen[place]++, 0);
-                    if (in_order) assert_int_equal(place, panel * ins[i] + b);
-                    assert_int_equal(run.last, run.first + run.n == n);
-                    ae_run next = run;
-                    ptrdiff_t walked = (ptrdiff_t)place;
-                    for (uint32_t s = 0; s < 5 && ++next.at < run.n; s++)
-                        assert_int_equal(walked += ae_run_step(&run, s % 4), ae_run_place(&next));
+            const size_t n = ae_code_bytes(&p) / AE_LINE, n_used = (size_t)ins[i] * panels[k] * p.code_bits;
+            assert_int_equal(ae_code_bytes(&p) % AE_LINE, 0);
+            uint8_t *seen = ae_alloc(n, 1);
+            assert_non_null(seen);
+            size_t end = 0, count = 0;
+            for (uint32_t panel = 0; panel < panels[k]; panel++) {
+                const ae_run run = ae_run_of(&p, panel);
+                assert_true(run.n <= AE_RUN || run.n == ins[i]);
+                assert_true(run.begin + ins[i] <= run.n && run.begin % ins[i] == 0);
+                if (run.begin == 0) {
+                    assert_int_equal(run.at, end);
+                    end += ae_run_bytes(&p, run.n);
                 }
+                assert_true(run.n_next ? end < ae_code_bytes(&p) : end == ae_code_bytes(&p));
+                for (uint32_t b = 0; b < ins[i]; b++) {
+                    const ae_lines lines = ae_lines_of(&p, &run, panel, b);
+                    for (uint32_t v = 0; v < p.code_bits; v++, count++) {
+                        const size_t at = lines.at + v * (size_t)lines.line;
+                        assert_int_equal(at % AE_LINE, 0);
+                        assert_true(at / AE_LINE < n);
+                        assert_int_equal(seen[at / AE_LINE]++, 0);
+                        if (in_order) assert_int_equal(at / AE_LINE, count);
+                    }
+                    if (b + 1 < ins[i])
+                        assert_int_equal(lines.at + (size_t)lines.step, ae_lines_of(&p, &run, panel, b + 1).at);
+                }
+            }
+            assert_int_equal(count, n_used);
+            ae_free(seen);
         }
 }
 
 static void test_places(void **state)
 {
     (void)state;
-    check_places(false);
-    check_places(true);
+    const uint32_t types[] = {AE_TYPE_Q4_0, AE_TYPE_Q5_0, AE_TYPE_Q6_K, AE_TYPE_Q8_0};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) check_places(types[i], i % 2), check_places(types[i], !(i % 2));
 }
 
 /* Every packed type; the unpackers take any bytes. */

@@ -29,7 +29,8 @@ static const uint32_t counts[] = {4, 6, 8, 10, 12, 14, 16, 20, 32};
 #define MOST_ROWS 32
 
 #define ORDER_BYTES ((size_t)1 << 20) /* weights from here on get the order that was measured */
-#define ORDER_ROUNDS 12
+#define ORDER_PANELS 224 /* of a sample: as long a walk as MEMORY holds, since runs are long (1.9 MB of Q4_0) */
+#define ORDER_ROUNDS 4
 #define ORDER_GAIN 1.1 /* codes in order must be so many times as fast as in runs */
 
 typedef struct bench {
@@ -49,12 +50,23 @@ static void bench_layout(ae_layout *layout, bench *b)
     b->scratch = ae_layout_add(layout, AE_MM_SCRATCH, 1);
 }
 
+/* The weight of a sample gets so many panels, or as many as there is memory for. */
+static void size_sample(bench *b, uint32_t n_panels)
+{
+    do {
+        b->w.n_out = n_panels * AE_PANEL;
+        ae_pack_plan(b->w.type, b->w.n_out, N_IN, &b->w.packed);
+        b->bytes = ae_code_bytes(&b->w.packed) + n_panels * b->w.packed.scale_stride;
+        n_panels -= (n_panels + 7) / 8;
+    } while (b->bytes > MEMORY);
+}
+
 /* Seconds of one product with weights that no cache holds. */
 static double sample(bench *b, ae_mm_fn *mm, uint32_t n_rows)
 {
     if (b->at + b->bytes > MEMORY) b->at = 0;
     b->w.packed.codes = b->panels + b->at;
-    b->w.packed.scales = b->w.packed.codes + PANELS * b->w.packed.code_stride;
+    b->w.packed.scales = b->w.packed.codes + ae_code_bytes(&b->w.packed);
     b->at += b->bytes;
     b->act.n_rows = n_rows;
     ae_os_cache_forget(b->w.packed.codes, b->bytes);
@@ -104,13 +116,15 @@ static uint32_t crossing(bench *b, const ae_weight *w)
 static bool order_wins(bench *b, const ae_weight *w)
 {
     double best[2] = {1e9, 1e9};
+    _Static_assert(ORDER_PANELS <= MOST_ROWS * PANELS, "there is room for one row of results");
+    size_sample(b, ORDER_PANELS);
     for (int turn = 0; turn < ORDER_ROUNDS * 2 * IN_A_ROW; turn++) {
         const int in_order = turn / IN_A_ROW % 2;
         b->w.packed.in_order = in_order;
         const double t = sample(b, w->mm, 1);
         if (t < best[in_order]) best[in_order] = t;
     }
-    b->w.packed.in_order = false;
+    size_sample(b, PANELS); /* in runs again */
     return best[1] * ORDER_GAIN < best[0];
 }
 
@@ -130,9 +144,7 @@ static aerie_status measure(const ae_weight *w, uint32_t *tiles_from, bool *in_o
         b.panels = panels;
         b.w.in_place = false;
         b.w.n_in = N_IN;
-        b.w.n_out = PANELS * AE_PANEL;
-        ae_pack_plan(w->type, b.w.n_out, N_IN, &b.w.packed);
-        b.bytes = PANELS * (b.w.packed.code_stride + b.w.packed.scale_stride);
+        size_sample(&b, PANELS);
         b.out = (ae_mm_out){.y = b.y, .stride = PANELS * AE_PANEL, .scratch = b.scratch};
         b.act.n_in = N_IN;
         if (in_order) *in_order = order_wins(&b, w);
@@ -167,7 +179,7 @@ static void say(ae_cpu_backend *b, const ae_cpu_choice *c)
 /* Under the mutex. */
 static aerie_status choose_order(ae_cpu_backend *b, ae_weight *w, aerie_error *error)
 {
-    const size_t bytes = w->packed.n_panels * w->packed.code_stride;
+    const size_t bytes = ae_code_bytes(&w->packed);
     if (w->in_place || bytes < ORDER_BYTES || !ae_os_cache_forget(NULL, 0)) return AERIE_OK;
     if (!b->order_known) {
         const aerie_status status = measure(w, NULL, &b->in_order, error);

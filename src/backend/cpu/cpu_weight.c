@@ -34,11 +34,10 @@ typedef struct parts {
 static parts parts_of(const ae_weight_source *source, const ae_packed *packed, bool is_packed)
 {
     const bool in_place = source->use & AE_WEIGHT_IN_PLACE && source->data;
-    const uint32_t n = ae_weight_n_panels(source->n_out);
     parts p = {0};
     if (is_packed && !in_place) {
-        p.codes = packed->code_stride * n;
-        p.scales = packed->scale_stride * n;
+        p.codes = ae_code_bytes(packed);
+        p.scales = packed->scale_stride * packed->n_panels;
     }
     if (!source->data && (!is_packed || source->use & AE_WEIGHT_LOOKUP))
         p.plain = (source->n_out * ae_type_row_bytes(source->type, source->n_in) + 63) & ~(size_t)63;
@@ -105,13 +104,19 @@ void ae_cpu_weight_free(ae_backend *backend, ae_weight *weight)
     ae_free(weight);
 }
 
+/* Bytes of a panel alone: its codes in order, then its scales. */
+static size_t code_bytes_of(const ae_packed *p)
+{
+    return (size_t)p->n_blocks * p->code_bits * AE_LINE;
+}
+
 size_t ae_weight_panel_bytes(uint32_t n_in)
 {
     size_t most = 0;
     for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
         ae_packed p;
-        if (ae_pack_plan(type, AE_PANEL, n_in, &p) && p.code_stride + p.scale_stride > most)
-            most = p.code_stride + p.scale_stride;
+        if (ae_pack_plan(type, AE_PANEL, n_in, &p) && code_bytes_of(&p) + p.scale_stride > most)
+            most = code_bytes_of(&p) + p.scale_stride;
     }
     return most;
 }
@@ -126,8 +131,9 @@ void ae_weight_multiply(const ae_weight *w, const ae_act *act, const ae_mm_out *
     }
     ae_weight one = *w; /* its first and only panel is the one in scratch */
     one.packed.codes = panel;
-    one.packed.scales = panel + w->packed.code_stride;
+    one.packed.scales = panel + code_bytes_of(&w->packed);
     one.packed.n_panels = 1;
+    one.packed.in_order = true;
     for (uint32_t o = begin; o < end; o += AE_PANEL) {
         ae_mm_out to = *out;
         to.y += o;

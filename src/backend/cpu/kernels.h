@@ -87,12 +87,12 @@ static inline uint32_t ae_act_pair_rows(const ae_act *act)
 /* ---- Weights ------------------------------------------------------------------------------------ */
 
 /* P16: panels of 16 output rows (the last one padded with zero weights). Two streams per panel, both
- * in ascending k, but for the places of blocks:
- *   codes   per 32 k a block of code_bits * 64 bytes, at ae_run_place(). Group g holds k = 4g .. 4g + 3, j = k % 4:
- *             8 bits: byte [g * 64 + row * 4 + j]
- *             4 bits: byte [v * 64 + row * 4 + j] has group 2v in its low nibble, 2v + 1 in its high one
- *             5 bits: as 4, then 64 bytes: bit g of byte [row * 4 + j] is bit 4 of the code
- *             6 bits: as 4, then 128 bytes: bits 2 (g % 4) of byte [g / 4 * 64 + row * 4 + j] are bits 4, 5
+ * in ascending k, but for the places of lines:
+ *   codes   per 32 k a block of code_bits lines of 64 bytes, at ae_lines_of(). Group g holds k = 4g .. 4g + 3, j = k % 4:
+ *             8 bits: byte [row * 4 + j] of line g
+ *             4 bits: byte [row * 4 + j] of line v has group 2v in its low nibble, 2v + 1 in its high one
+ *             5 bits: as 4, then a line: bit g of byte [row * 4 + j] is bit 4 of the code
+ *             6 bits: as 4, then two lines: bits 2 (g % 4) of byte [row * 4 + j] of line 4 + g / 4 are bits 4, 5
  *           codes are stored unsigned, code + zero; with has_lut (4 bits) as an index: lut[i] = code + zero.
  *           zero is 0 if has_min. Unsigned 8-bit codes stay below 128 unless zero is 128; of a lut with
  *           zero below 16 they stay below 32.
@@ -108,72 +108,79 @@ typedef struct ae_packed {
     bool scale_f32;     /* AE_DOT_32 */
     bool has_lut;       /* 4-bit indices of unevenly spaced codes */
     uint8_t lut[16];
-    uint32_t n_units;   /* per row */
-    uint32_t n_panels, run_panels;    /* all of codes; those that share a run (ae_run_panels) */
-    bool in_order;      /* a panel's blocks of codes stand one after the other, in ascending k */
-    size_t code_stride, scale_stride; /* bytes per panel; a panel's codes stand anywhere in its run */
-    uint8_t *codes;     /* [n_panels][code_stride], 64-byte aligned */
-    uint8_t *scales;    /* [n_panels][scale_stride], 64-byte aligned */
+    uint32_t n_units, n_blocks;    /* per row: of 32 or 256 k; of 32 k */
+    uint32_t n_panels, run_panels; /* all of codes; those that share a run (ae_run_panels) */
+    bool in_order;      /* blocks of codes stand one after the other, in ascending k, panel after panel */
+    size_t scale_stride; /* bytes per panel */
+    uint8_t *codes;      /* [ae_code_bytes], 64-byte aligned */
+    uint8_t *scales;     /* [n_panels][scale_stride], 64-byte aligned */
 } ae_packed;
 
-/* Blocks of codes stand in one of two orders; cpu_choose.c measures which.
- * in_order: ascending k, panel after panel.
- * Else in runs, and in a run first all whose number is 0 mod 4, then 1, 2, 3. So a walk reads four places in turn, of 4-bit
- * codes four pages of memory. Processors fetch ahead inside a page only, and few lines of each: read so, memory gave two cores
- * of a Sapphire Rapids VM 41 to 43 GB/s, a page after the other 25 to 28. More places gained nothing, shorter runs lost. So
- * short rows share a run: several panels, in the order in which they are walked (same VM, AVX-512, Q4_0, one row, speed over
- * that with a run for each panel: columns 256 1.3, 576 1.3, 1024 1.15; with 64 blocks in a shared run half of the gain at 576).
+/* Codes stand in one of two orders; cpu_choose.c measures which.
+ * in_order: block after block in ascending k, panel after panel, the lines of 64 bytes of a block side by side.
+ * Else in runs of whole panels, and in a run first line 0 of all blocks, then line 1, ...: a walk reads 4 to 8 places, each of
+ * them line after line. Processors fetch ahead inside a page only, and few lines of each, so several places give more than one,
+ * and long ones more than short ones. Read bandwidth of the same pattern, 2 cores of a Granite Rapids VM, medians of 7, GB/s:
+ * one place 29; four places of 4 KiB, walked block after block, 31.3; four places of 16, 32, 64 KiB, line after line, 31.0,
+ * 33.1, 33.8, of 128 and 256 KiB no more; prefetches 1 KiB ahead take 9 % of it away again.
  * A Zen 5 reads one place, fetched well ahead, faster than four: products with one row and two threads, 2,048 columns, in runs
  * and in order: Q4_K with AVX-512 35 and 51 GB/s, Q4_0 with AVX2 30 and 42. */
-#define AE_RUN 64          /* 2048 k, for rows of whole runs */
-#define AE_RUN_SHARED 256  /* blocks at most, for others, but no less than a row */
+#define AE_LINE 64
+#define AE_RUN 4096 /* blocks at most, but no less than a row */
 
 /* Panels that share a run, for rows of n blocks. */
 static inline uint32_t ae_run_panels(uint32_t n)
 {
-    return n % AE_RUN && n < AE_RUN_SHARED ? AE_RUN_SHARED / n : 1;
+    return n < AE_RUN ? AE_RUN / n : 1;
 }
 
-/* Where a block stands: its run, and its number in it. With in_order runs are but lengths of the walk. */
+/* Lines from one place of a run of n blocks to the next. A few lines are left out, so that the places lie in different sets of
+ * a first cache with 4 KiB per way: Q4_0, 4,096 columns, 1, 4, 8, 16 rows on the same VM 2.3, 2.4, 3.1, 5.9 ms without and 2.2,
+ * 2.3, 3.0, 5.9 with them, 2.5, 2.7, 3.1, 5.8 where four places of 4 KiB were walked block after block. */
+static inline uint32_t ae_run_lines(const ae_packed *p, uint32_t n)
+{
+    return n + (64 + 64 / p->code_bits - n % 64) % 64;
+}
+
+static inline size_t ae_run_bytes(const ae_packed *p, uint32_t n)
+{
+    return n ? (size_t)ae_run_lines(p, n) * p->code_bits * AE_LINE : 0;
+}
+
+/* Bytes of the codes of a weight, in either order. */
+static inline size_t ae_code_bytes(const ae_packed *p)
+{
+    const uint32_t full = p->n_panels / p->run_panels, rest = p->n_panels % p->run_panels;
+    return full * ae_run_bytes(p, p->run_panels * p->n_blocks) + ae_run_bytes(p, rest * p->n_blocks);
+}
+
+/* The run of a panel. */
 typedef struct ae_run {
-    size_t first;   /* block of the weight's codes with which the run begins */
-    uint32_t n, at; /* blocks of the run; 0 to n - 1 */
-    bool last;      /* of the weight */
-    bool in_order;
+    size_t at;       /* bytes from the weight's codes */
+    uint32_t n;      /* blocks */
+    uint32_t begin;  /* the panel's first block */
+    uint32_t n_next; /* blocks of the run after it; 0: there is none */
 } ae_run;
 
-static inline ae_run ae_run_of(const ae_packed *p, uint32_t n_blocks, uint32_t panel, uint32_t block)
+static inline ae_run ae_run_of(const ae_packed *p, uint32_t panel)
 {
-    if (n_blocks % AE_RUN == 0) {
-        const uint32_t at = block % AE_RUN, begin = block - at;
-        return (ae_run){(size_t)panel * n_blocks + begin, AE_RUN, at, panel + 1 == p->n_panels && begin + AE_RUN == n_blocks,
-                        p->in_order};
-    }
-    const uint32_t in = panel % p->run_panels, begin = panel - in, left = p->n_panels - begin;
-    const uint32_t n = left < p->run_panels ? left : p->run_panels;
-    return (ae_run){(size_t)begin * n_blocks, n * n_blocks, in * n_blocks + block, n == left, p->in_order};
+    const uint32_t most = p->run_panels, i = panel / most, in = panel % most, left = p->n_panels - i * most;
+    const uint32_t n = left < most ? left : most, next = left - n < most ? left - n : most;
+    return (ae_run){i * ae_run_bytes(p, most * p->n_blocks), n * p->n_blocks, in * p->n_blocks, next * p->n_blocks};
 }
 
-/* Blocks of part i of 4 of a run. */
-static inline uint32_t ae_run_part(const ae_run *run, uint32_t i)
-{
-    return run->n / 4 + (i < run->n % 4);
-}
+/* The lines of a block, in bytes. */
+typedef struct ae_lines {
+    size_t at;            /* of the first one, from the weight's codes */
+    ptrdiff_t line, step; /* from a line of the block to the next; from a line to the same of the panel's next block */
+} ae_lines;
 
-/* Where the block of a run stands among the weight's codes, in blocks. */
-static inline size_t ae_run_place(const ae_run *run)
+/* run: of the panel */
+static inline ae_lines ae_lines_of(const ae_packed *p, const ae_run *run, uint32_t panel, uint32_t block)
 {
-    if (run->in_order) return run->first + run->at;
-    const uint32_t i = run->at % 4, more = run->n % 4;
-    return run->first + i * (run->n / 4) + (i < more ? i : more) + run->at / 4;
-}
-
-/* From the block of a run to the one i after it, less that from i + 1: so many blocks are in between. */
-static inline ptrdiff_t ae_run_step(const ae_run *run, uint32_t i)
-{
-    if (run->in_order) return 1;
-    const uint32_t part = (run->at + i) % 4;
-    return part < 3 ? (ptrdiff_t)ae_run_part(run, part) : (ptrdiff_t)ae_run_part(run, 3) + 1 - (ptrdiff_t)run->n;
+    const size_t bytes = (size_t)p->code_bits * AE_LINE;
+    if (p->in_order) return (ae_lines){((size_t)panel * p->n_blocks + block) * bytes, AE_LINE, (ptrdiff_t)bytes};
+    return (ae_lines){run->at + (size_t)(run->begin + block) * AE_LINE, (ptrdiff_t)ae_run_lines(p, run->n) * AE_LINE, AE_LINE};
 }
 
 #define AE_MM_SCRATCH ((size_t)8 << 10) /* bytes that a product may need for itself */

@@ -52,8 +52,8 @@ bool ae_pack_plan(uint32_t type, uint32_t n_out, uint32_t n_in, ae_packed *packe
         scale_bytes = (size_t)(1 + packed->has_min) * AE_PANEL * 4 + (size_t)packed->n_sub * AE_PANEL * (1 + packed->has_min);
     }
     packed->n_panels = (n_out + AE_PANEL - 1) / AE_PANEL;
-    packed->run_panels = ae_run_panels(n_in / 32);
-    packed->code_stride = (size_t)n_in / 32 * packed->code_bits * 64;
+    packed->n_blocks = n_in / 32;
+    packed->run_panels = ae_run_panels(packed->n_blocks);
     packed->scale_stride = ((size_t)packed->n_units * scale_bytes + 63) & ~(size_t)63;
     return true;
 }
@@ -70,26 +70,26 @@ static void to_stored(const ae_packed *p, const uint8_t *index, int8_t *code, ui
 }
 
 /* 32 stored codes of one row; groups of 4 are handled as one 32-bit word. */
-static void put_codes(uint32_t bits, const int8_t *code, uint32_t row, uint8_t *out)
+static void put_codes(uint32_t bits, const int8_t *code, uint32_t row, uint8_t *out, ptrdiff_t line)
 {
     uint32_t group[8], both, high[2] = {0, 0};
     memcpy(group, code, 32);
     out += row * 4;
     if (bits == 8) {
-        for (uint32_t g = 0; g < 8; g++) memcpy(out + g * 64, &group[g], 4);
+        for (int g = 0; g < 8; g++) memcpy(out + g * line, &group[g], 4);
         return;
     }
-    for (uint32_t v = 0; v < 4; v++) {
+    for (int v = 0; v < 4; v++) {
         both = (group[2 * v] & 0x0F0F0F0Fu) | (group[2 * v + 1] & 0x0F0F0F0Fu) << 4;
-        memcpy(out + v * 64, &both, 4);
+        memcpy(out + v * line, &both, 4);
     }
     if (bits == 5) {
         for (uint32_t g = 0; g < 8; g++) high[0] |= (group[g] >> 4 & 0x01010101u) << g;
-        memcpy(out + 256, &high[0], 4);
+        memcpy(out + 4 * line, &high[0], 4);
     } else if (bits == 6) {
         for (uint32_t g = 0; g < 8; g++) high[g / 4] |= (group[g] >> 4 & 0x03030303u) << (2 * (g % 4));
-        memcpy(out + 256, &high[0], 4);
-        memcpy(out + 320, &high[1], 4);
+        memcpy(out + 4 * line, &high[0], 4);
+        memcpy(out + 5 * line, &high[1], 4);
     }
 }
 
@@ -124,17 +124,17 @@ static uint8_t *put_256(const ae_packed *p, const ae_unit *unit, uint32_t row, u
     return at;
 }
 
-static uint8_t *place_of(const ae_packed *p, uint32_t n_blocks, uint32_t panel, uint32_t block)
+static ae_lines lines_of(const ae_packed *p, uint32_t panel, uint32_t block)
 {
-    const ae_run run = ae_run_of(p, n_blocks, panel, block);
-    return p->codes + ae_run_place(&run) * p->code_bits * 64;
+    const ae_run run = ae_run_of(p, panel);
+    return ae_lines_of(p, &run, panel, block);
 }
 
 void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_t n_in,
                             const ae_packed *p, uint32_t begin, uint32_t end)
 {
     const bool wide = ae_type_get(type)->dot == AE_DOT_256;
-    const uint32_t size = wide ? 256 : 32, n_blocks = n_in / 32;
+    const uint32_t size = wide ? 256 : 32;
     const size_t row_bytes = ae_type_row_bytes(type, n_in);
     uint8_t index[256] = {0};
     for (int i = 15; p->has_lut && i >= 0; i--) index[(uint8_t)(p->lut[i] - p->zero)] = (uint8_t)i;
@@ -149,8 +149,10 @@ void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out,
                 if (o < n_out) ae_unit_unpack(type, plain + (o - begin * AE_PANEL) * row_bytes, u, &unit);
                 else memset(&unit, 0, sizeof unit);
                 to_stored(p, index, unit.code, size);
-                for (uint32_t b = 0; b < size / 32; b++)
-                    put_codes(p->code_bits, unit.code + 32 * b, row, place_of(p, n_blocks, panel, u * (size / 32) + b));
+                for (uint32_t b = 0; b < size / 32; b++) {
+                    const ae_lines to = lines_of(p, panel, u * (size / 32) + b);
+                    put_codes(p->code_bits, unit.code + 32 * b, row, p->codes + to.at, to.line);
+                }
                 next = wide ? put_256(p, &unit, row, scales) : put_32(p, &unit, row, scales);
             }
             scales = next;
@@ -158,16 +160,18 @@ void ae_pack_panels_generic(uint32_t type, const uint8_t *plain, uint32_t n_out,
     }
 }
 
-/* A packer knows nothing of where blocks stand: it gets a place for all of a unit. */
-static uint8_t *pack_unit(ae_pack_unit_fn *pack, const ae_packed *p, uint32_t n_blocks, const uint8_t *from, size_t row_bytes,
-                          uint32_t panel, uint32_t u, uint8_t *scales)
+/* A packer knows nothing of where lines stand: it writes the blocks of a unit side by side. */
+static uint8_t *pack_unit(ae_pack_unit_fn *pack, const ae_packed *p, const uint8_t *from, size_t row_bytes, uint32_t panel,
+                          uint32_t u, uint8_t *scales)
 {
-    const size_t block = (size_t)p->code_bits * 64;
-    const uint32_t n = n_blocks / p->n_units;
-    if (n == 1) return pack(from, row_bytes, place_of(p, n_blocks, panel, u), scales);
-    uint8_t unit[AE_PANEL * 256];
+    const uint32_t n = p->n_blocks / p->n_units;
+    uint8_t unit[AE_PANEL * 256], *line = unit;
     scales = pack(from, row_bytes, unit, scales);
-    for (uint32_t b = 0; b < n; b++) memcpy(place_of(p, n_blocks, panel, u * n + b), unit + b * block, block);
+    ae_lines to = lines_of(p, panel, u * n);
+    for (uint32_t b = 0; b < n; b++, to.at += (size_t)to.step) {
+        uint8_t *at = p->codes + to.at;
+        for (uint32_t i = 0; i < p->code_bits; i++, line += AE_LINE, at += to.line) memcpy(at, line, AE_LINE);
+    }
     return scales;
 }
 
@@ -182,7 +186,7 @@ void ae_pack_panels(uint32_t type, const uint8_t *plain, uint32_t n_out, uint32_
         const uint8_t *from = plain + (size_t)(panel - begin) * AE_PANEL * row_bytes;
         uint8_t *scales = p->scales + panel * p->scale_stride;
         for (uint32_t u = 0; u < p->n_units; u++, from += unit_bytes)
-            scales = pack_unit(pack, p, n_in / 32, from, row_bytes, panel, u, scales);
+            scales = pack_unit(pack, p, from, row_bytes, panel, u, scales);
     }
     if (panel < end)
         ae_pack_panels_generic(type, plain + (size_t)(panel - begin) * AE_PANEL * row_bytes, n_out, n_in, p, panel, end);

@@ -71,12 +71,12 @@ INLINE __m512i sub_at(const kind k, const uint8_t *sub, uint32_t block, uint32_t
 /* Codes and scales are small and not negative: the scale is split, sub = high * 8 + low, and one product of 16 bits does
  * two codes at once, as neither carries into the other (31 * 7 < 256). one_of(k): the scale is small enough as it is.
  * Codes of 4 bits in upper nibbles stay there: the upper half of their product with 2^12 as much is the same. */
-INLINE void unpack_split(const kind k, const uint8_t *codes, const uint8_t *sub, uint32_t block, int8_t (*high)[64],
-                         int8_t (*low)[64])
+INLINE void unpack_split(const kind k, const uint8_t *codes, ptrdiff_t line, const uint8_t *sub, uint32_t block,
+                         int8_t (*high)[64], int8_t (*low)[64])
 {
     const __m512i nibble = _mm512_set1_epi8(15);
     __m512i w[8], s0 = nibble, s1 = nibble, u0 = nibble, u1 = nibble;
-    if (k.form != FORM_4) unpack_gfni(codes, k.form, nibble, false, w);
+    if (k.form != FORM_4) unpack_gfni(codes, line, k.form, nibble, false, w);
     UNROLL
     for (int g = 0; g < 8; g++) {
         const bool upper = k.form == FORM_4 && g % 2;
@@ -88,7 +88,7 @@ INLINE void unpack_split(const kind k, const uint8_t *codes, const uint8_t *sub,
             u1 = _mm512_slli_epi16(s1, 12);
         }
         if (k.form == FORM_4) {
-            const __m512i both = _mm512_load_si512(codes + g / 2 * 64);
+            const __m512i both = _mm512_load_si512(codes + g / 2 * line);
             w[g] = upper ? _mm512_andnot_si512(nibble, both) : _mm512_and_si512(both, nibble);
         }
         _mm512_store_si512(low[g], upper ? _mm512_mulhi_epu16(w[g], u0) : _mm512_mullo_epi16(w[g], s0));
@@ -98,7 +98,7 @@ INLINE void unpack_split(const kind k, const uint8_t *codes, const uint8_t *sub,
 
 /* Any codes and scales: (stored - zero) * sub = high * 256 + low, both signed: with 128 added the upper byte is the high
  * digit and the lower one, its top bit turned, the low one. */
-INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block,
+INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, ptrdiff_t line, const uint8_t *sub, uint32_t block,
                          int8_t (*high)[64], int8_t (*low)[64])
 {
     const __m512i zero = _mm512_set1_epi16((short)j->zero);
@@ -106,7 +106,7 @@ INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, cons
     const __m512i lanes = _mm512_set4_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0);
     const __m512i lower = _mm512_add_epi8(up, lanes), upper = _mm512_add_epi8(down, lanes);
     __m512i w[8], even = zero, odd = zero, less = zero;
-    unpack_gfni(codes, k.form, k.form == FORM_LUT ? lut_of(j) : zero, false, w);
+    unpack_gfni(codes, line, k.form, k.form == FORM_LUT ? lut_of(j) : zero, false, w);
     UNROLL
     for (int g = 0; g < 8; g++) {
         if (g % (8 / (int)halves_of(k)) == 0) { /* in bytes 0 and 2 of a lane, then in 1 and 3 */
@@ -123,12 +123,12 @@ INLINE void unpack_bytes(const kind k, const walk *j, const uint8_t *codes, cons
 }
 
 /* (zero - stored) * sub, which is a byte. */
-INLINE void unpack_negated(const kind k, const walk *j, const uint8_t *codes, const uint8_t *sub, uint32_t block,
-                           int8_t (*low)[64])
+INLINE void unpack_negated(const kind k, const walk *j, const uint8_t *codes, ptrdiff_t line, const uint8_t *sub,
+                           uint32_t block, int8_t (*low)[64])
 {
     const __m512i zero = _mm512_set1_epi16((short)j->zero), lower = _mm512_set1_epi16(255);
     __m512i w[8], even = zero, odd = zero, from = zero;
-    unpack_gfni(codes, k.form, zero, false, w);
+    unpack_gfni(codes, line, k.form, zero, false, w);
     UNROLL
     for (int g = 0; g < 8; g++) {
         if (g % 4 == 0) { /* in bytes 0 and 2 of a lane, then in 1 and 3 */
@@ -177,9 +177,10 @@ INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
     const uint8_t *sub = at->scales + (k.has_min ? 128 : 64);
     int8_t(*digits)[STEPS][16][64] = j->own.codes[turn_of(k, j, at)];
     int8_t(*high)[64] = digits[0][0] + i * 8, (*low)[64] = digits[1][0] + i * 8;
-    if (k.has_min) unpack_split(k, at->codes[i], sub, i, high, low);
-    else if (negated(k)) unpack_negated(k, j, at->codes[i], sub, i, low);
-    else unpack_bytes(k, j, at->codes[i], sub, i, high, low);
+    const uint8_t *codes = at->codes + i * at->step;
+    if (k.has_min) unpack_split(k, codes, at->line, sub, i, high, low);
+    else if (negated(k)) unpack_negated(k, j, codes, at->line, sub, i, low);
+    else unpack_bytes(k, j, codes, at->line, sub, i, high, low);
     take_scales(k, at->scales, i, &j->own.scale[at->i % 4]);
 }
 

@@ -18,7 +18,7 @@ INLINE void half_step(const job *j, const uint32_t n, const int form, const int 
     const int8_t *q = j->q + u * 256 + b * 32 + 16 * h;
     const size_t q_stride = j->q_stride;
     __m256i w[2][4];
-    unpack_half(codes, form, lut, h, w);
+    unpack_half(codes, j->line, form, lut, h, w);
     for (uint32_t r = 0; r < n; r++, q += q_stride) {
         __m256i x[4];
         spread(q, x);
@@ -41,8 +41,8 @@ INLINE void halves(const job *j, const uint32_t n, const int form, const int top
         __m256i part[GROUP][2], p[GROUP][2];
         prefetch_scales(scales, unit_bytes);
         for (uint32_t r = 0; r < n; r++) p[r][0] = p[r][1] = _mm256_setzero_si256();
-        for (uint32_t b = 0; b < 8; codes += j->step[b++ % 4]) {
-            prefetch(fetched(j, codes, 8 * u + b), form);
+        for (uint32_t b = 0; b < 8; b++, codes += j->step) {
+            fetch_ahead(j, codes, 8 * u + b, form);
             half_step(j, n, form, top, n_sub, codes, sub, u, b, 0, lut, part, p);
             half_step(j, n, form, top, n_sub, codes, sub, u, b, 1, lut, part, p);
         }

@@ -59,9 +59,9 @@ INLINE void sums(const job *j, uint32_t row, const int n, const int form, const 
     for (int r = 0; r < n; r++) p[r] = _mm512_setzero_si512();
     for (uint32_t b = 0; b < 8; b++) {
         __m512i w[8];
-        prefetch(fetched(j, *codes, 8 * u + b), form);
-        unpack(*codes, form, lut, w);
-        *codes += j->step[b % 4];
+        fetch_ahead(j, *codes, 8 * u + b, form);
+        unpack(*codes, j->line, form, lut, w);
+        *codes += j->step;
         UNROLL
         for (int h = 0; h < halves; h++) {
             const uint32_t i = n_sub == 16 ? 2 * b + (uint32_t)h : n_sub == 8 ? b : 0;

@@ -38,12 +38,12 @@ struct own {
 /* ---- Unpacking ------------------------------------------------------------------------------ */
 
 /* One block of 32 k as signed codes: rows of a B tile, k ascending. */
-INLINE void unpack_signed(const kind k, const walk *j, const uint8_t *codes, int8_t *to)
+INLINE void unpack_signed(const kind k, const walk *j, const uint8_t *codes, ptrdiff_t line, int8_t *to)
 {
     const __m512i zero = _mm512_set1_epi8((char)j->zero);
     const bool lut = k.form == FORM_LUT, minus = !lut && !k.half && !k.has_min;
     __m512i w[8];
-    unpack_gfni(codes, k.form, lut ? _mm512_sub_epi8(lut_of(j), zero) : zero, k.half, w);
+    unpack_gfni(codes, line, k.form, lut ? _mm512_sub_epi8(lut_of(j), zero) : zero, k.half, w);
     UNROLL
     for (int g = 0; g < 8; g++) _mm512_store_si512(to + 64 * g, minus ? _mm512_sub_epi8(w[g], zero) : w[g]);
 }
@@ -58,7 +58,7 @@ INLINE void take_block(const kind k, walk *j, const place *at, uint32_t i)
 {
     struct scales *s = &j->own.scale[at->i % 2];
     const uint8_t *from = at->scales + i * j->scale_bytes;
-    unpack_signed(k, j, at->codes[i], j->own.codes[i]);
+    unpack_signed(k, j, at->codes + i * at->step, at->line, j->own.codes[i]);
     UNROLL
     for (uint32_t n = 0; n < k.n_sub; n++) _mm512_store_ps(s->piece[i * k.n_sub + n], scale_at(from, n, k.scale_f32));
     if (k.has_min) _mm512_store_ps(s->min[i], scale_at(from, k.n_sub, k.scale_f32));

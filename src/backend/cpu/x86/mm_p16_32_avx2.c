@@ -21,7 +21,7 @@ INLINE void half_step(const job *j, const uint32_t n, const int form, const int 
     float *out = j->acc;
     __m256i w[2][4];
     __m256 d[2], m[2];
-    unpack_half(codes, form, lut, h, w);
+    unpack_half(codes, j->line, form, lut, h, w);
     UNROLL
     for (size_t o = 0; o < 2; o++) {
         d[o] = scale_at(scales, n_sub == 2 ? (size_t)h : 0, o, f32);
@@ -57,10 +57,10 @@ INLINE void halves(const job *j, const uint32_t n, const int form, const int top
     const __m256i lut = load_lut(j, form);
     __m256i part[GROUP][2];
     for (uint32_t u = 0; u < j->n_units; u++) {
-        prefetch(fetched(j, codes, u), form);
+        fetch_ahead(j, codes, u, form);
         half_step(j, n, form, top, n_sub, has_min, f32, codes, scales, u, 0, lut, part);
         half_step(j, n, form, top, n_sub, has_min, f32, codes, scales, u, 1, lut, part);
-        codes += j->step[u % 4];
+        codes += j->step;
         scales += AE_PANEL * (n_sub + has_min) * (f32 ? 4 : 2);
     }
 }

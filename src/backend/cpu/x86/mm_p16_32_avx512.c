@@ -47,8 +47,8 @@ INLINE void body(const job *j, uint32_t row, const int n, const int form, const 
     for (int r = 0; r < n; r++) acc[r] = _mm512_load_ps(out + r * AE_PANEL);
     for (uint32_t u = 0; u < j->n_units; u++) {
         __m512i w[8];
-        prefetch(fetched(j, codes, u), form);
-        unpack(codes, form, lut, w);
+        fetch_ahead(j, codes, u, form);
+        unpack(codes, j->line, form, lut, w);
         const __m512 d0 = scale_at(scales, 0, f32), d1 = n_sub == 2 ? scale_at(scales, 1, f32) : d0;
         const __m512 m = has_min ? scale_at(scales, n_sub, f32) : d0;
         UNROLL
@@ -69,7 +69,7 @@ INLINE void body(const job *j, uint32_t row, const int n, const int form, const 
             for (int i = 0; i < TOGETHER; i++)
                 if (i < rows) acc[r + i] = _mm512_fmadd_ps(m, _mm512_set1_ps(sx[(r + i) * u_stride + u]), acc[r + i]);
         }
-        codes += j->step[u % 4];
+        codes += j->step;
         scales += AE_PANEL * (n_sub + has_min) * (f32 ? 4 : 2);
     }
     UNROLL
