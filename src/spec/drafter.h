@@ -107,8 +107,7 @@ typedef struct ae_draft_cost {
     double start_seconds, first_seconds, other_seconds;
 } ae_draft_cost;
 
-/* A network that is more positions behind than accepted drafts explain runs them first, so that it knows what its drafts
- * take. */
+/* A network that is further behind than accepted drafts explain catches up first, so that the time of its drafts is known. */
 #define AE_DRAFT_LATE 32
 
 struct ae_drafter {

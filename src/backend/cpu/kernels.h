@@ -110,7 +110,7 @@ typedef struct ae_packed {
     uint8_t lut[16];
     uint32_t n_units, n_blocks;    /* per row: of 32 or 256 k; of 32 k */
     uint32_t n_panels, run_panels; /* all of codes; those that share a run (ae_run_panels) */
-    bool in_order;      /* blocks of codes stand one after the other, in ascending k, panel after panel */
+    bool in_order;       /* blocks of codes stand one after the other, in ascending k, panel after panel */
     size_t scale_stride; /* bytes per panel */
     uint8_t *codes;      /* [ae_code_bytes], 64-byte aligned */
     uint8_t *scales;     /* [n_panels][scale_stride], 64-byte aligned */
@@ -122,7 +122,7 @@ typedef struct ae_packed {
  * them line after line. Processors fetch ahead inside a page only, and few lines of each, so several places give more than one,
  * and long ones more than short ones. Read bandwidth of the same pattern, 2 cores of a Granite Rapids VM, medians of 7, GB/s:
  * one place 29; four places of 4 KiB, walked block after block, 31.3; four places of 16, 32, 64 KiB, line after line, 31.0,
- * 33.1, 33.8, of 128 and 256 KiB no more; prefetches 1 KiB ahead take 9 % of it away again.
+ * 33.1, 33.8, of 128 and 256 KiB no more; with prefetches only 1 KiB ahead 9 % less.
  * A Zen 5 reads one place, fetched well ahead, faster than four: products with one row and two threads, 2,048 columns, in runs
  * and in order: Q4_K with AVX-512 35 and 51 GB/s, Q4_0 with AVX2 30 and 42. */
 #define AE_LINE 64
