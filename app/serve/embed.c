@@ -120,6 +120,7 @@ static aerie_embedder *embedder_of(embedding *e)
     aerie_error why = {0};
     if (*slot) return *slot;
     p.n_ctx = o->session.n_ctx == AERIE_CTX_TRAINED ? 0 : o->session.n_ctx;
+    if (m->models.info.is_encoder && p.n_ctx > m->models.info.n_ctx_train) p.n_ctx = 0; /* -c is meant for all models */
     p.n_batch = o->session.n_batch;
     p.n_threads = o->n_threads;
     p.pooling = e->pooling;

@@ -96,9 +96,6 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
 
 bool serve_engine_submit(serve_model *model, serve_job *job, aerie_request *request, serve_error *error)
 {
-    if (!model->session)
-        return serve_fail(error, 400, "model", "the model '%.100s' is an encoder: it embeds texts (/v1/embeddings), but cannot "
-                          "generate any", model->name);
     job->submitted = app_now();
     pthread_mutex_lock(&job->lock); /* before the model's: events, which take them one by one, wait */
     pthread_mutex_lock(&model->lock);

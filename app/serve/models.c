@@ -168,14 +168,14 @@ static int open_model(serve_model *m)
     o->conversation = true; /* a model without a template gets the plain one */
     int bad = app_models_load(&m->models, o, app_wants_draft(type));
     if (bad) return bad;
-    const bool encoder = m->models.info.is_encoder;
-    if (!encoder) bad = app_session_open(&m->session, &m->models, o, type);
-    if (!bad && !encoder) {
-        const app_text *given = &m->models.format.template_text;
-        m->template_text = given->data ? given->data : m->models.info.chat_template;
-        m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);
-        app_say_speculation(m->session, o);
-        bad = serve_lora_open(m) ? serve_engine_start(m) : app_error_memory("the adapters");
+    const app_text *given = &m->models.format.template_text;
+    m->template_text = given->data ? given->data : m->models.info.chat_template;
+    m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);
+    if (!serve_lora_open(m)) bad = app_error_memory("the adapters");
+    if (!bad && !m->models.info.is_encoder) {
+        bad = app_session_open(&m->session, &m->models, o, type);
+        if (!bad) app_say_speculation(m->session, o);
+        if (!bad) bad = serve_engine_start(m);
     }
     if (bad) close_model(m);
     m->load_seconds = app_now() - start;
@@ -296,6 +296,13 @@ serve_model *serve_models_find(serve_models *models, const char *name)
     for (size_t i = 0; i < models->n; i++)
         if (strlen(models->items[i].name) == n && memcmp(models->items[i].name, name, n) == 0) return &models->items[i];
     return NULL;
+}
+
+bool serve_model_generates(const serve_model *m, serve_error *error)
+{
+    if (m->session) return true;
+    return serve_fail(error, 400, "model", "the model '%.100s' is an encoder: it embeds texts (/v1/embeddings), but cannot "
+                      "generate any", m->name);
 }
 
 serve_state serve_model_state(serve_models *models, const serve_model *m)

@@ -102,6 +102,8 @@ bool serve_model_use(serve_models *models, serve_model *model);
 void serve_models_give(serve_models *models, serve_model *model);
 /* By name, loaded or not; NULL: there is none. */
 serve_model *serve_models_find(serve_models *models, const char *name);
+/* Of a loaded model: whether it generates text and has slots; an encoder does not, and *error says so. */
+bool serve_model_generates(const serve_model *model, serve_error *error);
 serve_state serve_model_state(serve_models *models, const serve_model *model);
 /* Unloads what nobody has used for as long as it was to be kept. Of the main thread. */
 void serve_models_sleep(serve_models *models);

@@ -474,8 +474,8 @@ void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert,
     sem_wait(&call->server->work);
     bool ok = serve_ask_read(&ask, call, &error);
     ask.kind = kind;
-    ok = ok && (!convert || convert(&ask, &error)) && serve_ask_model(&ask, &error) && serve_ask_fields(&ask, &error) &&
-         read(&ask, &error);
+    ok = ok && (!convert || convert(&ask, &error)) && serve_ask_model(&ask, &error) &&
+         serve_model_generates(ask.model, &error) && serve_ask_fields(&ask, &error) && read(&ask, &error);
     sem_post(&call->server->work);
     if (ok) {
         answer(call, &ask, dialect);

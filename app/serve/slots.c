@@ -219,6 +219,6 @@ void serve_post_slot(serve_call *call)
         serve_reply_error(call, &error);
         return;
     }
-    if (serve_text_begin(&ask, call, &error)) json = act(call, &ask, &error);
+    if (serve_text_begin(&ask, call, &error) && serve_model_generates(ask.model, &error)) json = act(call, &ask, &error);
     serve_text_end(&ask, call, json, &error);
 }
