@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "formats/kind.h"
 #include "text/grammar/grammar_match.h"
 #include "text/token/vocab.h"
 
@@ -81,6 +82,7 @@ static aerie_status load_vocab(aerie_model *m, const char *path, const aerie_mod
 {
     const ae_gguf_options options = {.index_only = p->no_mmap, .overrides = p->overrides, .n_overrides = p->n_overrides};
     AE_TRY(ae_gguf_open(&m->gguf, path, &options, error));
+    AE_TRY(ae_role_need(m->gguf, AE_ROLE_MODEL, error));
     return ae_vocab_create(&m->vocab, m->gguf, error);
 }
 

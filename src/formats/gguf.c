@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "formats/kind.h"
 #include "formats/override.h"
 #include "formats/parse.h"
 
@@ -88,8 +89,10 @@ static aerie_status parse_path(ae_gguf_file *file, const char *path, const ae_gg
     *file = (ae_gguf_file){0};
     file->path = ae_strndup(path, strlen(path));
     if (!file->path) return ae_fail_memory(error, "a path", strlen(path) + 1);
-    aerie_status status = how->index_only ? ae_file_map_open_head(&file->map, path, error)
-                                          : ae_file_map_open(&file->map, path, !how->no_mmap, error);
+    const char *folder = ae_kind_folder(path);
+    aerie_status status = folder          ? ae_fail(error, AERIE_ERROR_FORMAT, "%s: not a GGUF file but %s", path, folder)
+                          : how->index_only ? ae_file_map_open_head(&file->map, path, error)
+                                            : ae_file_map_open(&file->map, path, !how->no_mmap, error);
     if (status == AERIE_OK) {
         file->data = file->map.data;
         file->bytes = file->map.bytes;

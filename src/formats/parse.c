@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "base/heap.h"
+#include "formats/kind.h"
 
 /* The fewest bytes that a key with its value, and a tensor's description, can take. */
 #define KV_BYTES_MIN (8 + 4 + 1)
@@ -144,29 +145,12 @@ static aerie_status take_string(cursor *c, const char *what, uint64_t most, ae_g
 
 static aerie_status fail_magic(const cursor *c)
 {
-    static const struct {
-        const char *start, *what;
-    } known[] = {
-        {"version https://git-lfs", "a Git LFS pointer, not the model itself; fetch it with `git lfs pull`"},
-        {"tjgg", "a file of the old GGJT format; convert the model to GGUF"},
-        {"lmgg", "a file of the old GGML format; convert the model to GGUF"},
-        {"fmgg", "a file of the old GGMF format; convert the model to GGUF"},
-        {"\x1f\x8b", "a gzip archive; unpack it with gunzip"},
-        {"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it with unzstd"},
-        {"\xfd" "7zXZ", "an xz archive; unpack it with unxz"},
-        {"BZh", "a bzip2 archive; unpack it with bunzip2"},
-        {"PK\3\4", "a zip archive, perhaps a PyTorch model; convert it to GGUF"},
-        {"<", "perhaps an HTML page saved in place of the model"},
-    };
-    const ae_gguf_file *f = c->file;
+    ae_gguf_file *f = c->file;
     if (!f->bytes) return fail_at(c, AERIE_ERROR_FORMAT, 0, "the file is empty");
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        size_t n = strlen(known[i].start);
-        if (f->bytes >= n && !memcmp(f->data, known[i].start, n))
-            return fail_at(c, AERIE_ERROR_FORMAT, 0, "not a GGUF file but %s", known[i].what);
-    }
-    if (f->bytes > 8 && f->data[8] == '{')
-        return fail_at(c, AERIE_ERROR_FORMAT, 0, "not a GGUF file but, it seems, safetensors; convert it to GGUF");
+    const size_t n = f->bytes < AE_KIND_BYTES ? f->bytes : AE_KIND_BYTES;
+    AE_TRY(need(c, n));
+    const char *what = ae_kind_bytes(f->data, n);
+    if (what) return fail_at(c, AERIE_ERROR_FORMAT, 0, "not a GGUF file but %s", what);
     char quoted[AE_GGUF_QUOTE_BYTES];
     ae_gguf_string start = {(const char *)f->data, f->bytes < 4 ? f->bytes : 4};
     return fail_at(c, AERIE_ERROR_FORMAT, 0, "not a GGUF file: it starts with %s, not with \"GGUF\"",

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/kind.h"
 #include "model/hparams.h"
 
 /* ---- Tensors ------------------------------------------------------------------------------------- */
@@ -385,6 +386,7 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
 {
     ae_binder b = {.gguf = m->gguf, .error = error};
     ae_gguf_string arch = {0}, name = {0};
+    AE_TRY(ae_role_need(m->gguf, AE_ROLE_MODEL, error));
     AE_TRY(ae_gguf_get_string(m->gguf, "general.architecture", true, &arch, error));
     b.arch = ae_arch_find(arch.data, arch.n);
     if (!b.arch)

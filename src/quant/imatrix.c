@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "formats/kind.h"
 #include "formats/parse.h"
 
 struct ae_imatrix {
@@ -70,18 +71,15 @@ static aerie_status check_entry(const ae_gguf *gguf, const ae_gguf_tensor *sums,
 
 static aerie_status check(ae_imatrix *im, aerie_error *error)
 {
-    ae_gguf_string type = {0};
-    AE_TRY(ae_gguf_get_string(im->gguf, "general.type", false, &type, error));
+    AE_TRY(ae_role_need(im->gguf, AE_ROLE_IMATRIX, error));
     for (size_t i = 0; i < ae_gguf_n_tensors(im->gguf); i++) {
         const ae_gguf_tensor *t = ae_gguf_tensor_at(im->gguf, i);
         if (!ends_with(t->name, AE_IMATRIX_SUMS)) continue;
         AE_TRY(check_entry(im->gguf, t, error));
         im->n_entries++;
     }
-    if (!im->n_entries || type.n != strlen(AE_IMATRIX_TYPE) || memcmp(type.data, AE_IMATRIX_TYPE, type.n))
-        return ae_fail(error, AERIE_ERROR_FORMAT,
-                       "%s is no importance matrix: its general.type is not \"imatrix\", or it holds no "
-                       "sums; 'aerie imatrix' makes one",
+    if (!im->n_entries)
+        return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the importance matrix is empty; 'aerie imatrix' makes one",
                        ae_gguf_path(im->gguf));
     return ae_gguf_get_u32(im->gguf, AE_IMATRIX_CHUNKS, false, &im->n_chunks, error);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "formats/kind.h"
 #include "formats/parse.h"
 #include "quant/rewrite_int.h"
 
@@ -192,6 +193,7 @@ aerie_status ae_rewrite_plan(ae_rewrite **out, const ae_gguf *gguf, const ae_rew
 {
     ae_rules rules = {0};
     *out = NULL;
+    if (ae_role_of(gguf) != AE_ROLE_MMPROJ) AE_TRY(ae_role_need(gguf, AE_ROLE_MODEL, error));
     AE_TRY(check_type(s->mix->type, error));
     AE_TRY(check_type(s->output_type, error));
     AE_TRY(check_type(s->embedding_type, error));

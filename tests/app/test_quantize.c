@@ -57,7 +57,7 @@ static void wrong_command_lines(void **state)
         {2, "f32.gguf o.gguf Q4_0 --token-embedding-type q8_1", "--token-embedding-type", "'q8_1'"},
         {3, "f32.gguf o.gguf Q4_0 --imatrix x", "x", "No such file"},
         {3, "f32.gguf o.gguf Q4_0 --imatrix text.gguf", "text.gguf", ""},
-        {3, "f32.gguf o.gguf Q4_0 --imatrix vocab.gguf", "vocab.gguf is no importance matrix", "aerie imatrix"},
+        {3, "f32.gguf o.gguf Q4_0 --imatrix vocab.gguf", "vocab.gguf: not an importance matrix but a model", "-m"},
         {3, "odd.gguf o.gguf Q4_0 --imatrix i.gguf", "columns", "which was made of another model"},
         {2, "f32.gguf f32.gguf Q4_0", "f32.gguf is the file that is being read", ""},
         {2, "q4_1.gguf o.gguf Q4_0", "quantized already (q4_1)", "--allow-requantize"},

@@ -28,7 +28,7 @@ static const struct {
     {"run -m cut.gguf -p hi", 3, "cut.gguf: "},
     {"run -m gz.gguf -p hi", 3, "gz.gguf: not a GGUF file but a gzip archive; unpack it with gunzip"},
     {"run -m z.gguf -p hi", 3, "z.gguf: not a GGUF file but a Zstandard archive"},
-    {"run -m x.safetensors -p hi", 3, "safetensors; convert it to GGUF"},
+    {"run -m x.safetensors -p hi", 3, "safetensors, a part of a checkpoint; 'aerie convert FOLDER -o"},
     {"run -m html.gguf -p hi", 3, "perhaps an HTML page"},
     {"run -m lfs.gguf -p hi", 3, "a Git LFS pointer"},
     {"run -m noise -p hi", 3, "noise: not a GGUF file"},

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/kind.h"
 #include "spec/drafter_head/dhead_int.h"
 
 /* ---- Tensors -------------------------------------------------------------------------------------- */
@@ -183,6 +184,7 @@ static aerie_status bind_head(ae_dhead *head, aerie_error *error)
 {
     ae_binder b = {.gguf = head->gguf, .error = error};
     ae_gguf_string arch = {0}, name = {0};
+    AE_TRY(ae_role_need(b.gguf, AE_ROLE_MODEL, error));
     AE_TRY(ae_gguf_get_string(b.gguf, "general.architecture", true, &arch, error));
     b.arch = ae_arch_find(arch.data, arch.n);
     if (b.arch && b.arch->assistant) return bind_assistant(head, error);
