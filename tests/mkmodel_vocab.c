@@ -41,7 +41,8 @@ static const char *const controls[N_KINDS][N_CONTROL] = {
     {"<a>", "<b>", "<c>"}, {"<|endoftext|>", "<|im_start|>", "<|im_end|>"},
 };
 /* What BPE_TAGS has in place of the first padding: a user-defined token, then control tokens. */
-static const char *const tags[] = {"<tool_call>", "[TOOL_CALLS]", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"};
+static const char *const tags[] = {"<tool_call>", "[TOOL_CALLS]", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>",
+                                   "</think>"};
 #define N_TAGS (sizeof tags / sizeof tags[0])
 /* What SPM has a letter for; others are spelled by byte tokens. "_" is U+2581. */
 static const char letters[] = "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,!?'\"-()\n";

@@ -318,12 +318,37 @@ static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *laz
     return status;
 }
 
+bool serve_ask_reason(serve_ask *ask, serve_error *error)
+{
+    aerie_lazy_params p = aerie_lazy_params_default();
+    aerie_grammar *whole = NULL;
+    aerie_error why = {0};
+    const answer_params params = {.style = ask->style,
+                                  .prompt = ask->prompt,
+                                  .n_prompt = ask->n_prompt,
+                                  .begun = ask->begun.data,
+                                  .n_begun = ask->begun.n};
+    if (!ask->grammar || !answer_is_opened(&params) || !answer_reasoning_tags(&ask->style, &p.open, &p.close)) return true;
+    p.opened = true;
+    p.rest = ask->grammar;
+    const aerie_status status = aerie_grammar_create_lazy(&whole, &p, &why);
+    if (status != AERIE_OK) return serve_fail_library(error, status, &why, "response_format");
+    aerie_grammar_free(ask->grammar);
+    ask->grammar = whole;
+    return true;
+}
+
 bool serve_ask_calls(serve_ask *ask, serve_error *error)
 {
     answer_lazy lazy;
     aerie_error why = {0};
     aerie_grammar *grammar = NULL;
-    const answer_params params = {.style = ask->style, .tools = ask->tools, .prompt = ask->prompt, .n_prompt = ask->n_prompt};
+    const answer_params params = {.style = ask->style,
+                                  .tools = ask->tools,
+                                  .prompt = ask->prompt,
+                                  .n_prompt = ask->n_prompt,
+                                  .begun = ask->begun.data,
+                                  .n_begun = ask->begun.n};
     if (!answer_lazy_create(&lazy, &params)) return serve_fail_memory(error);
     aerie_status status = AERIE_OK;
     if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(&grammar, &lazy, &why);
@@ -553,6 +578,7 @@ void serve_ask_free(serve_ask *ask)
     aerie_free(ask->tokens);
     aerie_free(ask->prompt);
     free(ask->prefix);
+    app_text_free(&ask->begun);
     free(ask->ends);
     free(ask->stops);
     free(ask->bias);

@@ -43,6 +43,7 @@ typedef struct serve_ask {
     uint32_t n_prompts; /* n choices each: choice j of prompt i is i * n + j */
     char *prompt;    /* [n_prompt] as rendered, aerie_free; NULL: the request gave text or tokens */
     size_t n_prompt;
+    app_text begun;  /* what the prompt holds after it: the beginning of the answer, as the client gave it */
     char *prefix;    /* [n_prefix] of the answer, part of the prompt and told to the parser first; owned */
     size_t n_prefix;
     bool parses;     /* the answer is looked through for reasoning and calls */
@@ -70,6 +71,8 @@ bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error);
 bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* Restricts the answer to a JSON schema; value NULL: any object. */
 bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
+/* What restricts the whole answer is for its content: reasoning that the prompt has opened is free and comes first. */
+bool serve_ask_reason(serve_ask *ask, serve_error *error);
 /* Restricts calls that the answer may hold (tool_choice auto) to the tools and their schemas. Where the format or a schema has
  * no grammar calls stay free, unless a tool is strict. */
 bool serve_ask_calls(serve_ask *ask, serve_error *error);

@@ -367,16 +367,45 @@ static json_t *take_prefill(const serve_ask *ask, json_t *messages)
     const size_t n = json_array_size(messages);
     json_t *last = json_array_get(messages, n - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
-    json_t *content = json_object_get(last, "content");
     if (n < 2 || ask->server->o->no_prefill || strcmp(role, "assistant") ||
-        json_array_size(json_object_get(last, "tool_calls")) || !json_string_length(content))
+        json_array_size(json_object_get(last, "tool_calls")) || !json_string_length(json_object_get(last, "content")))
         return NULL;
-    json_incref(content);
+    json_incref(last);
     if (json_array_remove(messages, n - 1)) {
-        json_decref(content);
+        json_decref(last);
         return NULL;
     }
-    return content;
+    return last;
+}
+
+/* More of ask->begun, and its tokens if they are wanted; special: it may spell control tokens. */
+static bool add_begun(serve_ask *ask, const char *text, size_t n, bool special, bool only_text, serve_error *error)
+{
+    if (!n) return true;
+    if (!only_text && !add_text(ask, text, n, false, special, error)) return false;
+    return app_text_add(&ask->begun, text, n) || serve_fail_memory(error);
+}
+
+static bool begin_answer(serve_ask *ask, const json_t *prefill, const char *prompt, size_t n_prompt, bool only_text,
+                         serve_error *error)
+{
+    const json_t *content = json_object_get(prefill, "content"), *reasoning = json_object_get(prefill, "reasoning_content");
+    const answer_params params = {.style = ask->style, .prompt = prompt, .n_prompt = n_prompt};
+    const char *text = json_string_value(content);
+    size_t n_skip = 0, n = json_string_length(content), n_reasoning = json_string_length(reasoning);
+    const char *open, *close;
+    app_text before = {0}, after = {0};
+    ask->begun.n = 0;
+    if (!answer_reasoning_tags(&ask->style, &open, &close)) n_reasoning = 0;
+    bool ok = answer_continue(&before, &after, &params, n_reasoning > 0, text, n, &n_skip) || serve_fail_memory(error);
+    if (!before.n && !after.n) n_reasoning = 0; /* there is no place for it */
+    ok = ok && add_begun(ask, before.data, before.n, true, only_text, error) &&
+         add_begun(ask, json_string_value(reasoning), n_reasoning, false, only_text, error) &&
+         add_begun(ask, after.data, after.n, true, only_text, error) &&
+         add_begun(ask, text + n_skip, n - n_skip, false, only_text, error);
+    app_text_free(&before);
+    app_text_free(&after);
+    return ok;
 }
 
 /* Messages as tokens, or (text) as text; `open`: arguments of calls as objects. */
@@ -392,9 +421,7 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
         if (only_text) status = aerie_chat_render(ask->model->models.model, &r.chat, text, n, why);
         else status = aerie_chat_tokens(ask->model->models.model, &r.chat, &ask->tokens, &ask->n_tokens, text, n, why);
     }
-    if (status == AERIE_OK && prefill && !only_text &&
-        !add_text(ask, json_string_value(prefill), json_string_length(prefill), false, false, error))
-        status = AERIE_ERROR_MEMORY;
+    if (status == AERIE_OK && prefill && !begin_answer(ask, prefill, *text, *n, only_text, error)) status = AERIE_ERROR_MEMORY;
     rendering_end(&r);
     json_decref(prefill);
     json_decref(tidy);
@@ -427,7 +454,9 @@ static bool force_call(serve_ask *ask, serve_error *error)
                                   .keep_reasoning = ask->keep_reasoning,
                                   .tools = ask->tools,
                                   .prompt = ask->prompt,
-                                  .n_prompt = ask->n_prompt};
+                                  .n_prompt = ask->n_prompt,
+                                  .begun = ask->begun.data,
+                                  .n_begun = ask->begun.n};
     if (ask->grammar) return serve_fail(error, 400, "tool_choice", "'tool_choice' and a grammar or schema exclude each other");
     if (!answer_force(&forced, &params, ask->tool_name, &why))
         return serve_fail(error, 400, "tool_choice", "'tool_choice': %s", why);
@@ -461,6 +490,7 @@ bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object
         if (ask->n_stops < AERIE_MAX_STOPS) ask->stops[ask->n_stops++] = marks[i];
     }
     ask->parses = true;
+    if (!serve_ask_reason(ask, error)) return false;
     if (ask->tool_required) return force_call(ask, error);
     return !ask->tools || ask->grammar || serve_ask_calls(ask, error);
 }

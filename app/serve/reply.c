@@ -337,6 +337,8 @@ static bool make_parsers(serve_reply_state *r)
                                       .tools = r->ask.tools,
                                       .prompt = r->ask.prompt,
                                       .n_prompt = r->ask.n_prompt,
+                                      .begun = r->ask.begun.data,
+                                      .n_begun = r->ask.begun.n,
                                       .id_seed = r->ask.seed + i,
                                       .sink = on_said,
                                       .user = s};

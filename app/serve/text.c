@@ -95,6 +95,16 @@ void serve_post_detokenize(serve_call *call)
     serve_text_end(&ask, call, json, &error);
 }
 
+/* The prompt, and the beginning of the answer that the conversation ends with. */
+static json_t *prompt_json(const char *text, size_t n, const app_text *begun)
+{
+    app_text whole = {0};
+    const bool ok = app_text_add(&whole, text, n) && app_text_add(&whole, begun->data, begun->n);
+    json_t *json = ok ? json_pack("{s:o}", "prompt", app_json_text(whole.data, whole.n)) : NULL;
+    app_text_free(&whole);
+    return json;
+}
+
 void serve_post_template(serve_call *call)
 {
     serve_ask ask = {0};
@@ -104,7 +114,7 @@ void serve_post_template(serve_call *call)
     size_t n = 0;
     if (serve_text_begin(&ask, call, &error) &&
         serve_ask_render(&ask, json_object_get(ask.body, "messages"), ask.body, &text, &n, &error))
-        json = json_pack("{s:o}", "prompt", app_json_text(text, n));
+        json = prompt_json(text, n, &ask.begun);
     aerie_free(text);
     serve_text_end(&ask, call, json, &error);
 }

@@ -342,6 +342,42 @@ static void check_lazy_failure(const aerie_lazy_params *p, aerie_status status, 
     if (!strstr(error.text, part)) fail_msg("%s", error.text);
 }
 
+static void test_lazy_with_a_rest(void **state)
+{
+    (void)state;
+    static const char *const triggers[] = {"<call>"};
+    static const struct {
+        const char *text;
+        bool fits;
+    } texts[] = {{"12", true}, {"\n\n12", true}, {"     12", false}, {"", false}, {"free", false}, {"12x", false},
+                 {"<call>x", true}, {"\n<call>x\n<call>y", true}, {"<call>x12", false}, {"<call>x\n", false},
+                 {"12<call>x", false}};
+    ae_grammar *digits = grammar_of("root ::= [0-9]+"), *letter = grammar_of("root ::= [a-z]"), *g;
+    const aerie_grammar_part part = {"", 0, letter};
+    for (int kind = 0; kind < 6; kind++) { /* with calls or not; no reasoning, it is open, it may come */
+        static const char *const before[] = {"", "r<t>1<call>x</t>", "<t>r</t>"};
+        aerie_lazy_params p = {.size = sizeof p, .rest = digits};
+        const bool calls = kind % 2;
+        if (calls) p.triggers = triggers, p.n_triggers = 1, p.parts = &part, p.n_parts = 1;
+        if (kind >= 2) p.open = "<t>", p.close = "</t>", p.opened = kind < 4;
+        assert_int_equal(ae_grammar_lazy(&g, &p, NULL), AERIE_OK);
+        ae_matcher m;
+        assert_int_equal(ae_matcher_init(&m, g, NULL), AERIE_OK);
+        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+            char text[64];
+            snprintf(text, sizeof text, "%s%s", before[kind / 2], texts[i].text);
+            const bool fits = texts[i].fits && (calls || !strstr(texts[i].text, "<call>"));
+            if (is_member(&m, text, strlen(text)) != fits) fail_msg("kind %d: %s", kind, text);
+            if (kind >= 4 && is_member(&m, texts[i].text, strlen(texts[i].text)) != fits) fail_msg("%s", texts[i].text);
+            if (kind / 2 == 1 && is_member(&m, texts[i].text, strlen(texts[i].text))) fail_msg("not closed: %s", texts[i].text);
+        }
+        ae_matcher_free(&m);
+        ae_grammar_free(g);
+    }
+    ae_grammar_free(digits);
+    ae_grammar_free(letter);
+}
+
 static void test_lazy(void **state)
 {
     (void)state;
@@ -516,6 +552,7 @@ int main(void)
         cmocka_unit_test(test_syntax),   cmocka_unit_test(test_failures),   cmocka_unit_test(test_limits),
         cmocka_unit_test(test_ambiguity), cmocka_unit_test(test_states),    cmocka_unit_test(test_forced),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_start), cmocka_unit_test(test_lazy),
+        cmocka_unit_test(test_lazy_with_a_rest),
         cmocka_unit_test(test_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

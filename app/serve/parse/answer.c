@@ -330,22 +330,6 @@ static void run(answer_parser *p)
     }
 }
 
-static bool tail_is(const char *text, size_t n, const char *tag)
-{
-    const size_t n_tag = strlen(tag);
-    return n >= n_tag && !memcmp(text + n - n_tag, tag, n_tag);
-}
-
-bool answer_prompt_opens(const answer_params *params)
-{
-    size_t n = params->n_prompt;
-    if (!params->style.tags || !params->prompt) return false;
-    while (n && is_space(params->prompt[n - 1])) n--;
-    for (size_t i = 0; i < 2; i++)
-        if (params->style.tags->open[i] && tail_is(params->prompt, n, params->style.tags->open[i])) return true;
-    return false;
-}
-
 answer_parser *answer_create(const answer_params *params)
 {
     answer_parser *p = calloc(1, sizeof *p);
@@ -353,14 +337,14 @@ answer_parser *answer_create(const answer_params *params)
     p->params = *params;
     p->format = params->style.format;
     p->tags = params->style.tags;
-    p->fresh = true;
+    p->fresh = !params->n_begun;
     if (!app_text_add(&p->held, "", 0) || !app_text_add(&p->out, "", 0)) {
         answer_free(p);
         return NULL;
     }
-    const bool opened = answer_prompt_opens(params);
-    answer_to_text(p, opened, opened && !params->keep_reasoning);
-    if (p->format->head == ANSWER_HEAD_HARMONY) p->state = answer_harmony;
+    const bool opened = answer_is_opened(params);
+    answer_to_text(p, opened, opened && !params->n_begun && !params->keep_reasoning);
+    if (p->format->head == ANSWER_HEAD_HARMONY && !params->n_begun) p->state = answer_harmony;
     return p;
 }
 

@@ -24,6 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/app.h"
+
 /* ---- Formats --------------------------------------------------------------------------------- */
 
 typedef struct answer_format answer_format; /* of tool calls; static storage */
@@ -81,6 +83,8 @@ typedef struct answer_params {
                            * empty: no calls are looked for. Types of parameters say how unquoted values are meant */
     const char *prompt;   /* [n_prompt] the prompt as rendered, or its end: whether the template has opened the reasoning */
     size_t n_prompt;
+    const char *begun;    /* [n_begun] what follows it, and the answer continues; it is not told */
+    size_t n_begun;
     uint64_t id_seed;     /* ids of calls that the model does not name are made from it: the same seed, the same ids */
     answer_sink *sink;
     void *user;
@@ -98,6 +102,18 @@ bool answer_end(answer_parser *parser);
 bool answer_out_of_memory(const answer_parser *parser);
 /* Calls begun so far: with any, finish_reason is "tool_calls". */
 size_t answer_n_calls(const answer_parser *parser);
+
+/* ---- Answers that the prompt begins ------------------------------------------------------------------------ */
+
+/* Whether prompt and `begun` end inside of reasoning. */
+bool answer_is_opened(const answer_params *params);
+/* The tags around reasoning; false: the model has none that a grammar could look for. */
+bool answer_reasoning_tags(const answer_style *style, const char **open, const char **close);
+/* What stands between the rendered prompt and `text` [n], with which the client begins the answer: *before, then the client's
+ * reasoning, if it has one (`reasons`), then *after. Reasoning that `text` is no part of ends there. *n_skip: bytes of `text`
+ * that the prompt has already. Appends; false: not enough memory. */
+bool answer_continue(app_text *before, app_text *after, const answer_params *params, bool reasons, const char *text, size_t n,
+                     size_t *n_skip);
 
 /* ---- tool_choice: "required", or a named tool ------------------------------------------------------ */
 

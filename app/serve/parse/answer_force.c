@@ -83,7 +83,7 @@ static bool add_prefix(answer_forced *forced, const answer_params *params, const
     const char *at = strstr(tag, "%s");
     const size_t n = at ? (size_t)(at - tag) : strlen(tag);
     bool ok = true;
-    if (answer_prompt_opens(params))
+    if (answer_is_opened(params))
         ok = app_text_add(&text, params->style.tags->close, strlen(params->style.tags->close)) &&
              app_text_add(&text, "\n\n", 2);
     ok = ok && app_text_add(&text, tag, n);
@@ -192,7 +192,7 @@ bool answer_lazy_create(answer_lazy *lazy, const answer_params *params)
     if (tags && tags->open[0] && tags->close && !f->breaks_reasoning) {
         lazy->open = tags->open[0];
         lazy->close = tags->close;
-        lazy->opened = answer_prompt_opens(params);
+        lazy->opened = answer_is_opened(params);
     }
     lazy->schemas = calloc(lazy->n_schemas, sizeof *lazy->schemas);
     bool ok = lazy->schemas != NULL;

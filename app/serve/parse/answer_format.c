@@ -100,13 +100,14 @@ const answer_format answer_function_tags = {
 };
 
 static const answer_tags tags_known[] = {
-    {.name = "harmony", .marks = {"<|channel|>"}, .special = true},
+    {.name = "harmony", .marks = {"<|channel|>"}, .begin = "<|channel|>final<|message|>", .special = true},
     {.name = "gemma", .marks = {"<|channel>"}, .open = {"<|channel>thought"}, .close = "<channel|>", .special = true,
      .anywhere = true},
     {.name = "think-brackets", .marks = {"[THINK]"}, .open = {"[THINK]"}, .close = "[/THINK]", .special = true},
     {.name = "seed", .marks = {"<seed:think>"}, .open = {"<seed:think>"}, .close = "</seed:think>", .special = true},
     {.name = "command-r", .marks = {"<|START_THINKING|>", "<|START_RESPONSE|>"}, .open = {"<|START_THINKING|>"},
-     .close = "<|END_THINKING|>", .skip = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"}, .special = true, .anywhere = true},
+     .close = "<|END_THINKING|>", .skip = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"}, .begin = "<|START_RESPONSE|>",
+     .special = true, .anywhere = true},
     {.name = "apertus", .marks = {"<|inner_prefix|>"}, .open = {"<|inner_prefix|>"}, .close = "<|inner_suffix|>",
      .special = true, .anywhere = true},
     {.name = "granite", .marks = {"<response></response>"}, .open = {"<think>"}, .close = "</think>",

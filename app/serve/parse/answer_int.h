@@ -66,6 +66,7 @@ struct answer_tags {
     const char *marks[2];   /* a template with one of them has these tags */
     const char *open[2], *close;
     const char *skip[3];    /* tags around the text that say nothing */
+    const char *begin;      /* what the text begins with where no reasoning precedes; NULL: nothing */
     bool special;           /* may be control tokens */
     bool anywhere;          /* also after text; the others count where nothing but white space precedes */
 };
@@ -132,7 +133,6 @@ void answer_end_call(answer_parser *p, bool complete);
 /* Is `text` at pos? 1, 0, or -1: too early to say. Takes nothing. */
 int answer_at(const answer_parser *p, const char *text);
 bool answer_skip_space(answer_parser *p); /* false: nothing is left to look at */
-bool answer_prompt_opens(const answer_params *params); /* whether the prompt ends inside the reasoning */
 void answer_to_text(answer_parser *p, bool reasoning, bool trim);
 answer_state answer_text, answer_section;
 

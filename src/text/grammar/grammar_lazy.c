@@ -1,4 +1,5 @@
-/* grammar_lazy.c - lazy grammars: free text up to a trigger, then a part that follows a grammar, then free text (aerie.h).
+/* grammar_lazy.c - lazy grammars: free text up to a trigger, then a part that follows a grammar, then free text (aerie.h); or,
+ * with a grammar for the rest, no free text but the reasoning.
  *
  * Free text is a deterministic automaton by Aho and Corasick over the triggers: its state is the longest beginning of a trigger
  * that the text ends with. So a lazy grammar is a grammar like any other, and where it takes hold depends on the text alone.
@@ -6,6 +7,7 @@
 #include "text/grammar/grammar_build.h"
 
 #define MAX_WORD_BYTES 2048 /* of all words together */
+#define MAX_SPACE 4 /* before what follows reasoning or a call */
 #define NO_WORD UINT16_MAX
 
 /* ---- Words in a text --------------------------------------------------------------------------------------- */
@@ -89,7 +91,7 @@ static void add_edges(ae_gbuild *b, const finder *f, const word *words, const ui
     ae_gbuild_edge(b, from, AE_GRAMMAR_CONTROL, AE_GRAMMAR_CONTROL, nodes[at]);
 }
 
-/* Text from the node `start` on that may end at `end`, or goes on behind a word. */
+/* Text from the node `start` on that may end at `end` (AE_GNONE: it may not), or goes on behind a word. */
 static void add_free(ae_gbuild *b, uint32_t start, uint32_t end, const word *words, size_t n_words)
 {
     finder f;
@@ -101,7 +103,7 @@ static void add_free(ae_gbuild *b, uint32_t start, uint32_t end, const word *wor
         if (f.ends[i] != NO_WORD) continue;
         const uint32_t bytes = ae_gbuild_node(b, AE_GNODE_BYTES);
         ae_gbuild_move(b, nodes[i], bytes);
-        ae_gbuild_move(b, nodes[i], end);
+        if (end != AE_GNONE) ae_gbuild_move(b, nodes[i], end);
         add_edges(b, &f, words, nodes, i, bytes);
     }
     ae_free(nodes);
@@ -162,12 +164,64 @@ static void add_parts(ae_gbuild *b, const aerie_lazy_params *p, uint32_t start, 
     ae_free(rules);
 }
 
+/* ---- Without free text ---------------------------------------------------------------------------------------- */
+
+/* A little white space from the node `at` on; the node after it. */
+static uint32_t add_space(ae_gbuild *b, uint32_t at)
+{
+    static const uint8_t spaces[] = " \t\n\r";
+    const uint32_t end = ae_gbuild_node(b, AE_GNODE_SPLIT);
+    ae_gbuild_move(b, at, end);
+    for (int i = 0; i < MAX_SPACE && b->status == AERIE_OK; i++) {
+        const uint32_t bytes = ae_gbuild_node(b, AE_GNODE_BYTES), next = ae_gbuild_node(b, AE_GNODE_SPLIT);
+        ae_gbuild_move(b, at, bytes);
+        for (size_t k = 0; k < sizeof spaces - 1; k++) ae_gbuild_edge(b, bytes, spaces[k], spaces[k], next);
+        ae_gbuild_move(b, next, end);
+        at = next;
+    }
+    return end;
+}
+
+/* From `outside` on: a text of the rest's grammar to the end, or calls to the end. Reasoning comes first and is closed. */
+static void add_rest(ae_gbuild *b, const aerie_lazy_params *p, uint32_t outside, uint32_t inside, uint32_t parts, uint32_t end)
+{
+    const uint32_t first = add_space(b, outside), after = ae_gbuild_node(b, AE_GNODE_SPLIT), next = add_space(b, after);
+    const ae_gpiece rest = ae_gbuild_call(b, copy_grammar(b, p->rest));
+    ae_gbuild_move(b, first, rest.start);
+    ae_gbuild_move(b, rest.end, end);
+    for (size_t i = 0; i < p->n_triggers && b->status == AERIE_OK; i++) {
+        const uint32_t at = ae_gbuild_node(b, AE_GNODE_SPLIT);
+        ae_gbuild_move(b, first, at);
+        ae_gbuild_move(b, next, at);
+        ae_gbuild_move(b, add_text(b, at, p->triggers[i], strlen(p->triggers[i])), parts);
+    }
+    add_parts(b, p, parts, after);
+    ae_gbuild_move(b, after, end);
+    if (p->open && !p->opened) ae_gbuild_move(b, add_text(b, first, p->open, strlen(p->open)), inside);
+    if (p->close) add_free(b, inside, AE_GNONE, &(word){p->close, outside}, 1);
+}
+
 /* ---- The whole ------------------------------------------------------------------------------------------------ */
+
+/* Text outside of reasoning is free, and so is what follows a part. */
+static void add_free_and_parts(ae_gbuild *b, const aerie_lazy_params *p, uint32_t outside, uint32_t inside, uint32_t parts,
+                               uint32_t end)
+{
+    word *words = ae_alloc(p->n_triggers + 1, sizeof *words);
+    if (!words) ae_gbuild_fail(b, ae_fail_memory(b->error, "a lazy grammar", p->n_triggers * sizeof *words));
+    for (size_t i = 0; words && i < p->n_triggers; i++) words[i] = (word){p->triggers[i], parts};
+    if (words && p->open) words[p->n_triggers] = (word){p->open, inside};
+    if (words) add_free(b, outside, end, words, p->n_triggers + (p->open != NULL));
+    if (words && p->close) add_free(b, inside, end, &(word){p->close, outside}, 1);
+    add_parts(b, p, parts, outside);
+    ae_free(words);
+}
 
 static aerie_status check(const aerie_lazy_params *p, aerie_error *error)
 {
     size_t n = p->open ? strlen(p->open) : 0;
-    if (!p->n_triggers || !p->n_parts)
+    const bool none = !p->n_triggers && !p->n_parts;
+    if ((!p->n_triggers || !p->n_parts) && !(p->rest && none))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a lazy grammar needs triggers and parts; found %zu and %zu", p->n_triggers,
                        p->n_parts);
     if (!p->open != !p->close || (p->open && (!*p->open || !*p->close)) || (p->opened && !p->open))
@@ -196,16 +250,10 @@ aerie_status ae_grammar_lazy(ae_grammar **out, const aerie_lazy_params *p, aerie
     const ae_gpiece whole = ae_gbuild_never(&b);
     const uint32_t outside = ae_gbuild_node(&b, AE_GNODE_SPLIT), inside = ae_gbuild_node(&b, AE_GNODE_SPLIT),
                    parts = ae_gbuild_node(&b, AE_GNODE_SPLIT);
-    word *words = ae_alloc(p->n_triggers + 1, sizeof *words);
-    if (!words) ae_gbuild_fail(&b, ae_fail_memory(error, "a lazy grammar", p->n_triggers * sizeof *words));
-    for (size_t i = 0; words && i < p->n_triggers; i++) words[i] = (word){p->triggers[i], parts};
-    if (words && p->open) words[p->n_triggers] = (word){p->open, inside};
-    if (words) add_free(&b, outside, whole.end, words, p->n_triggers + (p->open != NULL));
-    if (words && p->close) add_free(&b, inside, whole.end, &(word){p->close, outside}, 1);
-    add_parts(&b, p, parts, outside);
+    if (p->rest) add_rest(&b, p, outside, inside, parts, whole.end);
+    else add_free_and_parts(&b, p, outside, inside, parts, whole.end);
     ae_gbuild_move(&b, whole.start, p->opened ? inside : outside);
     ae_gbuild_define(&b, root, whole);
-    ae_free(words);
     const aerie_status status = ae_gbuild_finish(&b, root, "lazy grammar", out);
     ae_gbuild_free(&b);
     return status;
