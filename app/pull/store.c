@@ -58,32 +58,42 @@ void store_place_free(store_place *place)
     *place = (store_place){.lock = -1};
 }
 
-/* The folder and those above it. */
-static int make_folders(const char *folder)
+/* The folder and those above it. ENOENT: `aerie rm` of a neighbour has just removed one of them, which it left empty. */
+static int make_folders(const char *folder, char path[PATH_MAX])
 {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/", folder) >= (int)sizeof path)
-        return app_error(APP_FAILED, "the path of the folder for pulled models is too long");
+    if (snprintf(path, PATH_MAX, "%s/", folder) >= PATH_MAX) return ENAMETOOLONG;
     for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
-        if (mkdir(path, 0777) && errno != EEXIST)
-            return app_error(APP_FAILED, "cannot make the folder '%s': %s", path, strerror(errno));
+        if (mkdir(path, 0777) && errno != EEXIST) return errno;
         *slash = '/';
     }
-    return APP_DONE;
+    return 0;
 }
 
+/* Makes the folder and opens its lock. Others remove folders at any time before it is taken, so both are tried again while
+ * something vanishes, but not without end: it may be a link to nowhere. */
 static int open_lock(store_place *place)
 {
+    enum { TRIES = 2000 };
+    char made[PATH_MAX] = "", *path = store_path(place, ".lock");
+    int reason = ENOENT;
+    bool folders = false;
     place->lock = -1;
-    const int bad = make_folders(place->folder);
-    if (bad) return bad;
-    char *path = store_path(place, ".lock");
     if (!path) return app_error_memory("a path");
-    place->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    const int failed = place->lock < 0 ? app_error(APP_FAILED, "cannot open '%s': %s", path, strerror(errno)) : APP_DONE;
+    for (int i = 0; reason == ENOENT && i < TRIES && !app_interrupted(); i++) {
+        if (i) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        reason = make_folders(place->folder, made);
+        folders = reason == 0;
+        if (!folders) continue;
+        place->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        reason = place->lock < 0 ? errno : 0;
+    }
+    int bad = APP_DONE;
+    if (place->lock < 0 && app_interrupted()) bad = APP_INTERRUPTED;
+    else if (place->lock < 0 && folders) bad = app_error(APP_FAILED, "cannot open '%s': %s", path, strerror(reason));
+    else if (place->lock < 0) bad = app_error(APP_FAILED, "cannot make the folder '%s': %s", made, strerror(reason));
     free(path);
-    return failed;
+    return bad;
 }
 
 /* Whether the lock's file is still the one under its name: store_place_clear may have removed it meanwhile. */

@@ -4,6 +4,7 @@ place.
 usage: check_pull.py AERIE MKMODEL MKHEAD; a test's name may follow.
 """
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ import hub as hubs  # noqa: E402
 
 AERIE = MKMODEL = MKHEAD = FOLDER = None
 MODEL = HEAD = b""
+N_ROUNDS = 25  # of pulls and removals at once
 N_PULLS = int(os.environ.get("AERIE_TEST_PULLS", "44"))  # each with 1 to 4 faults
 
 
@@ -186,6 +188,36 @@ class Pull(Case):
             out, err = process.communicate(timeout=60)
             self.assertTrue(process.returncode == 0 or "was not pulled" in err, err)
         self.assertEqual(read(self.pull("hf:o/r").out[:-1]), MODEL)
+
+    def test_pulls_beside_removals_of_neighbours(self):
+        """rm takes away the folders that it leaves empty, which a pull beside it is just making."""
+        for name in "abcd":
+            self.hub.add("o/" + name, "m.gguf", MODEL)
+
+        def loop(name):
+            for _ in range(N_ROUNDS):
+                self.assertEqual(read(self.pull("hf:o/" + name).out[:-1]), MODEL)
+                self.run_it("rm", "-q", "hf:o/" + name)
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            list(pool.map(loop, "ab"))
+            ended = threading.Event()
+
+            def prune():  # what rm does at its end, all the time
+                models = os.path.join(self.home, "cache/aerie/models")
+                while not ended.is_set():
+                    for folder in ("hf/o/c", "hf/o/d", "hf/o", "hf", "."):
+                        with contextlib.suppress(OSError):
+                            os.rmdir(os.path.join(models, folder))
+            pruner = pool.submit(prune)
+            try:
+                list(pool.map(loop, "cd"))
+            finally:
+                ended.set()
+            pruner.result()
+        os.makedirs(os.path.join(self.home, "cache/aerie/models"), exist_ok=True)
+        self.assertEqual(os.listdir(os.path.join(self.home, "cache/aerie/models")), [])
+        os.symlink("/nowhere/at/all", os.path.join(self.home, "link"))
+        self.assertIn("cannot make the folder", self.pull("hf:o/a", status=1, cache=os.path.join(self.home, "link")).err)
 
     def test_address(self):
         f = self.hub.add("o/r", "m.gguf", MODEL, lfs=False)
