@@ -35,6 +35,12 @@ int fetch_text(app_text *out, char **next, const char *url, const char *accept, 
     return APP_FAILED; /* nobody gets here: fetch_possible */
 }
 
+uint64_t fetch_bytes_kept(const fetch_file *file)
+{
+    (void)file;
+    return 0;
+}
+
 int fetch_file_get(fetch_file *file, const fetch_settings *settings)
 {
     (void)file, (void)settings;
@@ -46,6 +52,8 @@ int fetch_file_get(fetch_file *file, const fetch_settings *settings)
 #include <curl/curl.h>
 
 enum { MAX_REDIRECTS = 10, CONNECT_SECONDS = 30, MAX_WAIT_SECONDS = 60 };
+/* Of a body whose length nobody tells: its tables are looked for in the first bytes, then in twice as many, up to a limit. */
+enum { FIRST_LOOK = 64 << 10, MAX_TABLES = 256 << 20 };
 
 bool fetch_possible(void)
 {
@@ -64,6 +72,10 @@ typedef struct transfer {
     uint64_t begun;   /* bytes that it had when this attempt began */
     uint64_t farthest;
     pull_sha256 hash;
+    bool kept;             /* a later call may continue the part: its name says which hash it will have */
+    ae_gguf_extent extent; /* what the part's tables say; end 0: not known yet */
+    uint64_t next_look;    /* at so many bytes they are read again */
+    unsigned n_restarts;   /* that threw bytes away */
     bool conditional; /* this attempt may be answered by "not modified" */
     bool checked;     /* the answer's head was looked at */
     /* of the answer */
@@ -94,12 +106,26 @@ static const char *shown_url(const char *url, char out[256])
 
 /* ---- The part -------------------------------------------------------------------------------------- */
 
-static bool restart_part(transfer *t)
+static bool empty_part(transfer *t)
 {
-    t->at = 0;
+    t->at = t->next_look = 0;
+    t->extent = (ae_gguf_extent){0};
     pull_sha256_start(&t->hash);
     if (ftruncate(t->fd, 0) == 0 && lseek(t->fd, 0, SEEK_SET) == 0) return true;
     t->failed = app_error(APP_FAILED, "cannot write '%s': %s", t->part, strerror(errno));
+    return false;
+}
+
+/* From the start once more, as often as useless tries are allowed: a host may have two versions of a file and change them for
+ * ever. */
+static bool restart_part(transfer *t)
+{
+    char url[256];
+    if (!t->at || t->n_restarts++ <= t->settings->n_retries) return empty_part(t);
+    t->failed = app_error(APP_FAILED,
+                          "'%s' was begun again %u times, since the server did not continue what it had sent; it may have two "
+                          "versions of the file",
+                          shown_url(t->url, url), t->n_restarts - 1);
     return false;
 }
 
@@ -107,12 +133,19 @@ static int no_room(const transfer *t, int reason)
 {
     char needed[32], left[32] = "";
     struct statvfs fs;
+    const uint64_t bytes = t->file->bytes ? t->file->bytes : t->extent.end;
     const bool full = reason == ENOSPC || reason == EDQUOT;
     if (full && fstatvfs(t->fd, &fs) == 0) app_bytes(left, (uint64_t)fs.f_bavail * fs.f_frsize);
-    if (full && t->file->bytes > t->at && *left)
+    if (full && bytes > t->at && *left)
         return app_error(APP_FAILED, "cannot write '%s': %s; %s more are needed and %s are free", t->part, strerror(reason),
-                         app_bytes(needed, t->file->bytes - t->at), left);
+                         app_bytes(needed, bytes - t->at), left);
     return app_error(APP_FAILED, "cannot write '%s': %s", t->part, strerror(reason));
+}
+
+static bool has_room(const transfer *t, uint64_t bytes)
+{
+    struct statvfs fs;
+    return bytes <= t->at || fstatvfs(t->fd, &fs) || bytes - t->at <= (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
 static bool write_part(transfer *t, const char *bytes, size_t n)
@@ -151,6 +184,15 @@ static char *part_path(const fetch_file *file)
     return path;
 }
 
+uint64_t fetch_bytes_kept(const fetch_file *file)
+{
+    struct stat st;
+    char *path = *file->sha256 ? part_path(file) : NULL;
+    const bool there = path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    free(path);
+    return there ? (uint64_t)st.st_size : 0;
+}
+
 /* What an earlier call left, into the hash. Bytes of unknown hash are not trusted: their server may have another file by now.
  */
 static int open_part(transfer *t)
@@ -163,7 +205,8 @@ static int open_part(transfer *t)
     if (t->fd < 0 || fstat(t->fd, &st)) return app_error(APP_FAILED, "cannot write '%s': %s", t->part, strerror(errno));
     if (!S_ISREG(st.st_mode)) return app_error(APP_FAILED, "cannot write '%s': it is not a regular file", t->part);
     pull_sha256_start(&t->hash);
-    if (!*t->file->sha256 || (t->file->bytes && (uint64_t)st.st_size > t->file->bytes))
+    t->kept = *t->file->sha256 != '\0';
+    if (!t->kept || (t->file->bytes && (uint64_t)st.st_size > t->file->bytes))
         return restart_part(t) ? APP_DONE : APP_FAILED;
     char *buffer = malloc(size);
     if (!buffer) return app_error_memory("a file");
@@ -233,14 +276,57 @@ static size_t on_header(char *line, size_t one, size_t n, void *user)
     return n;
 }
 
-/* "64 hexadecimal digits" of a hash out of an ETag with or without quotes; false: it is something else. */
+/* The SHA-256 in an ETag, with or without quotes; false: it is something else. */
 static bool hash_in(const char *etag, char out[65])
 {
+    char text[FETCH_MAX_ETAG];
+    if (strncmp(etag, "W/", 2) == 0) etag += 2;
     etag += *etag == '"';
-    if (strspn(etag, "0123456789abcdefABCDEF") != 64 || (etag[64] && strcmp(etag + 64, "\""))) return false;
-    for (size_t i = 0; i < 64; i++) out[i] = (char)tolower((unsigned char)etag[i]);
-    out[64] = '\0';
-    return true;
+    const size_t n = strlen(etag);
+    snprintf(text, sizeof text, "%.*s", (int)(n && etag[n - 1] == '"' ? n - 1 : n), etag);
+    return pull_sha256_read(out, text);
+}
+
+/* ---- Where it ends ------------------------------------------------------------------------------------- */
+
+/* What the part's tables say so far, into t->extent. UNSUPPORTED: that cannot be known. */
+static aerie_status read_tables(transfer *t, aerie_error *error)
+{
+    ae_file_map map;
+    t->extent = (ae_gguf_extent){0};
+    aerie_status status = ae_file_map_open(&map, t->part, true, error);
+    if (status != AERIE_OK) return status;
+    status = ae_gguf_extent_read(&t->extent, map.data, map.bytes, "the file", error);
+    ae_file_map_close(&map);
+    return status;
+}
+
+/* Nobody told the length of what comes: it may not go on beyond the end that its own tables tell. false: the sentence was
+ * printed, and nothing is kept. */
+static bool check_bound(transfer *t)
+{
+    aerie_error error = {0};
+    char url[256];
+    shown_url(t->url, url);
+    if (!t->extent.end && t->at >= (t->next_look ? t->next_look : FIRST_LOOK)) {
+        const aerie_status status = read_tables(t, &error);
+        t->next_look = 2 * t->at;
+        if (status == AERIE_ERROR_UNSUPPORTED)
+            t->failed = app_error(APP_BAD_FILE, "'%s' is sent without its length, and aerie cannot tell where it ends: %s", url,
+                                  error.text);
+        else if (status == AERIE_ERROR_IO || status == AERIE_ERROR_MEMORY) t->failed = app_report(APP_LOADING, status, &error);
+        else if (status != AERIE_OK) t->failed = app_error(APP_BAD_FILE, "'%s' is not a whole GGUF file: %s", url, error.text);
+        else if (!t->extent.end && t->at >= MAX_TABLES)
+            t->failed = app_error(APP_BAD_FILE, "'%s' is sent without its length, and its tables do not end in 256 MiB", url);
+        else if (!has_room(t, t->extent.end)) t->failed = no_room(t, ENOSPC);
+    }
+    if (!t->failed && t->extent.end && t->at > t->extent.padded)
+        t->failed = app_error(APP_BAD_FILE,
+                              "'%s' is sent without its length and goes on after byte %" PRIu64
+                              ", where its tables say that it ends; it is not kept",
+                              url, t->extent.padded);
+    if (t->failed) empty_part(t);
+    return !t->failed;
 }
 
 /* The answer's head, before its first byte: where these bytes go, and whether they can be the ones wanted. */
@@ -259,6 +345,9 @@ static bool check_head(transfer *t, long code)
                                  "just been replaced",
                                  shown_url(t->url, url), hash, file->sha256),
                    false;
+    } else if (*t->linked_etag && !*file->sha256) {
+        app_note("'%s' comes with the hash '%s', which is no SHA-256: only its length and its tables are checked",
+                 shown_url(t->url, url), t->linked_etag);
     }
     if (total && file->bytes && total != file->bytes)
         return t->failed = app_error(APP_FAILED, "'%s' has %" PRIu64 " bytes on the server, but %" PRIu64 " were announced",
@@ -272,10 +361,7 @@ static bool check_head(transfer *t, long code)
     if (code == 200 && t->at && !restart_part(t)) return false;
     if (total && !file->bytes) file->bytes = total;
     memcpy(t->part_etag, t->etag, sizeof t->etag);
-    struct statvfs fs;
-    if (file->bytes > t->at && fstatvfs(t->fd, &fs) == 0 && file->bytes - t->at > (uint64_t)fs.f_bavail * fs.f_frsize)
-        return t->failed = no_room(t, ENOSPC), false;
-    return true;
+    return has_room(t, file->bytes) || (t->failed = no_room(t, ENOSPC), false);
 }
 
 static size_t on_bytes(char *bytes, size_t one, size_t n, void *user, CURL *curl)
@@ -296,7 +382,7 @@ static size_t on_bytes(char *bytes, size_t one, size_t n, void *user, CURL *curl
         return t->failed = app_error(APP_FAILED, "'%s' sends more than the %" PRIu64 " bytes that it announced",
                                      shown_url(t->url, url), t->file->bytes),
                0;
-    return write_part(t, bytes, n) ? n : 0;
+    return write_part(t, bytes, n) && (t->file->bytes || check_bound(t)) ? n : 0;
 }
 
 typedef struct bytes_target {
@@ -498,20 +584,32 @@ int fetch_text(app_text *out, char **next, const char *url, const char *accept, 
 
 /* ---- Files --------------------------------------------------------------------------------------------- */
 
-/* Without a hash to compare: at least a GGUF file that ends where its tables say. */
-static int check_tables(const transfer *t)
+/* Without a hash to compare: at least a GGUF file that ends where its tables say, and the part of a split model as which it
+ * was asked for. */
+static int check_tables(transfer *t)
 {
-    ae_file_map map;
-    ae_gguf *gguf = NULL;
     aerie_error error = {0};
     char url[256];
-    aerie_status status = ae_file_map_open(&map, t->part, true, &error);
-    if (status != AERIE_OK) return app_report(APP_LOADING, status, &error);
-    status = ae_gguf_open_memory(&gguf, map.data, map.bytes, "the file", &error);
-    ae_gguf_close(gguf);
-    ae_file_map_close(&map);
-    if (status == AERIE_OK || status == AERIE_ERROR_UNSUPPORTED) return APP_DONE; /* such as a part of a split model */
-    return app_error(APP_BAD_FILE, "'%s' is not a whole GGUF file: %s", shown_url(t->url, url), error.text);
+    unsigned part, of;
+    const aerie_status status = read_tables(t, &error);
+    const ae_gguf_extent *e = &t->extent;
+    shown_url(t->url, url);
+    app_split_name(t->file->path, &part, &of);
+    if (status == AERIE_ERROR_IO || status == AERIE_ERROR_MEMORY) return app_report(APP_LOADING, status, &error);
+    if (status == AERIE_ERROR_UNSUPPORTED && t->file->bytes) {
+        app_note("'%s': only its length was checked, since aerie does not know its tables: %s", url, error.text);
+        return APP_DONE;
+    }
+    if (status != AERIE_OK) return app_error(APP_BAD_FILE, "'%s' is not a whole GGUF file: %s", url, error.text);
+    if (!e->end || t->at < e->end)
+        return app_error(APP_BAD_FILE, "'%s' is not a whole GGUF file: it ends after %" PRIu64 " bytes, %s", url, t->at,
+                         e->end ? "before its last tensor does" : "within its tables");
+    if (e->part != (part ? part : 1) || e->n_parts != (of ? of : 1))
+        return app_error(APP_BAD_FILE, "'%s' is not the file that its name says: it is part %u of %u of a model", url, e->part,
+                         e->n_parts);
+    if (t->at > e->padded && t->file->bytes)
+        app_note("'%s' has %" PRIu64 " bytes after the end of its tensors", url, t->at - e->padded);
+    return APP_DONE;
 }
 
 /* The whole part: compared, on the disk, under its name. */
@@ -535,21 +633,23 @@ static int put_in_place(transfer *t)
     return APP_DONE;
 }
 
-/* The part against what is known of the file. *again: it was continued from bytes that may be the culprits. */
-static int check_part(transfer *t, bool *again)
+/* The part against what is known of the file. *again: it was continued from bytes that may be the culprits, for the first
+ * time. */
+static int check_part(transfer *t, bool *again, bool once_more)
 {
     char found[65], url[256];
     fetch_file *file = t->file;
     pull_sha256 hash = t->hash;
     pull_sha256_end(&hash, found);
-    *again = t->begun > 0;
+    *again = t->begun > 0 && !once_more;
     if (file->bytes && t->at != file->bytes)
         return app_error(APP_FAILED, "'%s' ends after %" PRIu64 " of %" PRIu64 " bytes", shown_url(t->url, url), t->at,
                          file->bytes);
     if (*file->sha256 && strcmp(found, file->sha256)) {
         if (*again) return APP_FAILED;
-        return app_error(APP_FAILED, "'%s' has the SHA-256 %s, but %s was expected; it is not kept", shown_url(t->url, url),
-                         found, file->sha256);
+        return app_error(APP_FAILED, "'%s' has the SHA-256 %s, but %s was expected; it is not kept%s", shown_url(t->url, url),
+                         found, file->sha256,
+                         once_more ? ". It was fetched twice: does the server have two versions of it?" : "");
     }
     *again = false;
     const int bad = *file->sha256 ? APP_DONE : check_tables(t);
@@ -565,15 +665,18 @@ static int get(transfer *t)
     long code = 0;
     fetch_file *file = t->file;
     int bad = open_part(t);
+    bool once_more = false;
     for (bool again = true; !bad && again;) {
         again = false;
         if (!file->bytes || t->at < file->bytes) bad = perform(t, NULL, &code);
         else t->begun = t->at;
         struct stat there;
-        if (bad && t->fd >= 0 && fstat(t->fd, &there) == 0 && there.st_size == 0) unlink(t->part); /* nothing to go on with */
+        if (bad && t->fd >= 0 && fstat(t->fd, &there) == 0 && (there.st_size == 0 || !t->kept))
+            unlink(t->part); /* nothing to go on with */
         if (bad) return bad;
         if (code == 304) return unlink(t->part) ? APP_FAILED : APP_DONE; /* it is there already */
-        bad = check_part(t, &again);
+        bad = check_part(t, &again, once_more);
+        once_more = true;
         if (bad && !again) unlink(t->part);
         if (again) {
             if (!t->settings->quiet)

@@ -2,8 +2,9 @@
  *
  * Owns: the transfer, its retries and its resumption, the check of size and hash, the file's move to its final name.
  * Invariants: a final name never shows anything but a whole file whose hash was compared, or, where nobody knows the hash,
- * whose length and GGUF tables fit; bytes that are not complete lie in a hidden part file whose name says what they are a part
- * of, so that they are never continued with those of another file.
+ * whose length and GGUF tables fit; a body whose length nobody tells is not read beyond the end that its tables tell; bytes
+ * that are not complete lie in a hidden part file whose name says what they are a part of, so that they are never continued
+ * with those of another file.
  * Does not own: which file it is (source.h), locks and folders (store.h).
  */
 #ifndef AERIE_APP_PULL_FETCH_H
@@ -33,6 +34,8 @@ bool fetch_possible(void);
 
 /* accept: the media type, may be NULL. *next: the address of the next page, released by free; may be NULL. */
 int fetch_text(app_text *out, char **next, const char *url, const char *accept, const fetch_settings *settings);
+/* Bytes of a file of known hash that an earlier call left, with which the next one goes on. */
+uint64_t fetch_bytes_kept(const fetch_file *file);
 int fetch_file_get(fetch_file *file, const fetch_settings *settings);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/commands.h"
@@ -50,10 +51,43 @@ static int make_folder_of(char *path, const store_place *place)
     return APP_DONE;
 }
 
+static bool is_known(const source_file *f, const source_plan *record)
+{
+    const source_file *known = in_record(record, f->path);
+    return known && *f->sha256 && strcmp(known->sha256, f->sha256) == 0;
+}
+
+/* Room for all of it, before the first byte: not after some parts of a split model. */
+static int check_room(const source_plan *plan, const store_place *place, const char *reference, const source_plan *record)
+{
+    uint64_t needed = 0;
+    struct statvfs fs;
+    char more[32], left[32];
+    for (size_t i = 0; i < plan->n; i++) {
+        const source_file *f = &plan->files[i];
+        struct stat st;
+        char *path = store_path(place, f->path);
+        if (!path) return app_error_memory("a path");
+        fetch_file file = {.path = path};
+        memcpy(file.sha256, f->sha256, sizeof f->sha256);
+        const uint64_t kept = fetch_bytes_kept(&file);
+        const bool there = is_known(f, record) || (*f->sha256 && stat(path, &st) == 0 && (uint64_t)st.st_size == f->bytes);
+        if (!f->optional && !there && f->bytes > kept && __builtin_add_overflow(needed, f->bytes - kept, &needed))
+            needed = UINT64_MAX / 2; /* and no disk has that either */
+        free(path);
+    }
+    if (statvfs(place->folder, &fs) || needed <= (uint64_t)fs.f_bavail * fs.f_frsize) return APP_DONE;
+    return app_error(APP_FAILED, "cannot pull '%s' into '%s': %s; %s more are needed and %s are free", reference, place->folder,
+                     strerror(ENOSPC), app_bytes(more, needed), app_bytes(left, (uint64_t)fs.f_bavail * fs.f_frsize));
+}
+
 static int get_file(source_file *f, const store_place *place, const source_plan *record, const fetch_settings *settings)
 {
     const source_file *known = in_record(record, f->path);
-    if (known && *f->sha256 && strcmp(known->sha256, f->sha256) == 0) {
+    if (f->wrong)
+        return app_error(APP_FAILED, "the server lists '%s' %s; without it nobody can tell whether the file is right", f->path,
+                         f->wrong);
+    if (is_known(f, record)) {
         f->bytes = known->bytes;
         return APP_DONE;
     }
@@ -87,6 +121,7 @@ static int get_all(source_plan *plan, const store_place *place, const char *refe
                    const app_options *options, const fetch_settings *settings)
 {
     int bad = source_resolve(plan, reference, options, settings);
+    if (!bad) bad = check_room(plan, place, reference, record);
     for (size_t i = 0; !bad && i < plan->n; i++) {
         source_file *f = &plan->files[i];
         bad = get_file(f, place, record, settings);

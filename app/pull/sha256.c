@@ -1,8 +1,11 @@
 /* sha256.c - implements sha256.h as FIPS 180-4 states it. */
+#define _POSIX_C_SOURCE 200809L
 #include "pull/sha256.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static const uint32_t rounds[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
@@ -75,4 +78,13 @@ void pull_sha256_end(pull_sha256 *hash, char out[65])
     pull_sha256_add(hash, padding, used < 56 ? 56 - used : 120 - used);
     pull_sha256_add(hash, length, sizeof length);
     for (size_t i = 0; i < 8; i++) snprintf(out + 8 * i, 9, "%08x", (unsigned)hash->state[i]);
+}
+
+bool pull_sha256_read(char out[65], const char *text)
+{
+    static const char name[] = "sha256:";
+    if (strncasecmp(text, name, sizeof name - 1) == 0) text += sizeof name - 1;
+    if (strlen(text) != 64 || strspn(text, "0123456789abcdefABCDEF") != 64) return false;
+    for (size_t i = 0; i <= 64; i++) out[i] = (char)tolower((unsigned char)text[i]);
+    return true;
 }

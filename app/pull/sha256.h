@@ -2,6 +2,7 @@
 #ifndef AERIE_APP_PULL_SHA256_H
 #define AERIE_APP_PULL_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,5 +16,8 @@ void pull_sha256_start(pull_sha256 *hash);
 void pull_sha256_add(pull_sha256 *hash, const void *bytes, size_t n);
 /* 64 lower-case digits and a NUL into out; the hash is used up. */
 void pull_sha256_end(pull_sha256 *hash, char out[65]);
+
+/* A hash as others write it, with or without "sha256:", in capitals or not, as pull_sha256_end would; false: it is none. */
+bool pull_sha256_read(char out[65], const char *text);
 
 #endif

@@ -93,9 +93,16 @@ static int add_file(source_plan *plan, char *url, char *path, uint64_t bytes, co
     return APP_DONE;
 }
 
-static bool is_sha256(const char *text)
+/* The hash and size that a list gives: absent is unknown, anything else must be one. */
+static const char *read_claims(const json_t *hash, const json_t *size, char sha256[65], uint64_t *bytes)
 {
-    return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
+    *bytes = json_is_integer(size) && json_integer_value(size) > 0 ? (uint64_t)json_integer_value(size) : 0;
+    *sha256 = '\0';
+    if (hash && !json_is_null(hash) && !(json_is_string(hash) && pull_sha256_read(sha256, json_string_value(hash))))
+        return "with a SHA-256 that is not 64 hexadecimal digits";
+    if (size && !json_is_null(size) && !(json_is_integer(size) && json_integer_value(size) >= 0))
+        return "with a size that is no number of bytes";
+    return NULL;
 }
 
 static int parse_json(json_t **out, const app_text *text, const char *url)
@@ -278,14 +285,15 @@ static int read_page(hf_list *list, const json_t *page, const char *url)
         const char *path = json_string_value(json_object_get(item, "path")),
                    *type = json_string_value(json_object_get(item, "type"));
         const json_t *lfs = json_object_get(item, "lfs");
-        const json_t *size = json_object_get(lfs ? lfs : item, "size");
-        const char *oid = json_string_value(json_object_get(lfs, "oid"));
+        char sha256[65];
+        uint64_t bytes;
         if (!path || !type || strcmp(type, "file") || !ends_in(path, ".gguf") || !source_path_is_plain(path)) continue;
         if (list->files.n >= MAX_FILES) return app_error(APP_FAILED, "'%s' lists more than %d files", url, MAX_FILES);
-        const json_int_t bytes = json_integer_value(size);
-        bad = add_file(&list->files, strdup(""), strdup(path), bytes > 0 ? (uint64_t)bytes : 0,
-                       oid && is_sha256(oid) ? oid : NULL);
+        const char *wrong =
+            read_claims(json_object_get(lfs, "oid"), json_object_get(lfs ? lfs : item, "size"), sha256, &bytes);
+        bad = add_file(&list->files, strdup(""), strdup(path), bytes, sha256);
         if (bad) return bad;
+        list->files.files[list->files.n - 1].wrong = wrong;
     }
     return APP_DONE;
 }
@@ -397,7 +405,9 @@ static int take_file(source_plan *plan, const source_file *f, const char *endpoi
     char *escaped = escape_path(f->path);
     char *url = escaped ? format_text("%s/%s/%s/resolve/main/%s", endpoint, r->owner, r->repo, escaped) : NULL;
     free(escaped);
-    return add_file(plan, url, local ? local : strdup(f->path), f->bytes, f->sha256);
+    const int bad = add_file(plan, url, local ? local : strdup(f->path), f->bytes, f->sha256);
+    if (!bad) plan->files[plan->n - 1].wrong = f->wrong;
+    return bad;
 }
 
 /* The other parts of a split model. */
@@ -482,15 +492,20 @@ static int resolve_ollama(source_plan *plan, const char *reference, const app_op
     {
         const char *type = json_string_value(json_object_get(layer, "mediaType"));
         const char *digest = json_string_value(json_object_get(layer, "digest"));
-        const json_int_t bytes = json_integer_value(json_object_get(layer, "size"));
+        char sha256[65];
+        uint64_t bytes;
         if (bad || !type || !digest || strcmp(type, "application/vnd.ollama.image.model")) continue;
-        if (n_models++ || strncmp(digest, "sha256:", 7) || !is_sha256(digest + 7)) {
+        const char *wrong =
+            read_claims(json_object_get(layer, "digest"), json_object_get(layer, "size"), sha256, &bytes);
+        if (n_models++ || wrong || !starts(digest, "sha256:")) {
             bad = app_error(APP_FAILED, "'%s' has a manifest that aerie does not know: %s", reference,
-                            n_models > 1 ? "several files of weights" : "a digest that is not SHA-256");
+                            n_models > 1 ? "several files of weights"
+                            : wrong      ? wrong
+                                         : "a digest that is not SHA-256");
             continue;
         }
         bad = add_file(plan, format_text("%.*s/v2/%s/%s/blobs/%s", (int)n, registry, r.owner, r.name, digest),
-                       format_text("%s-%s.gguf", r.name, r.tag), bytes > 0 ? (uint64_t)bytes : 0, digest + 7);
+                       format_text("%s-%s.gguf", r.name, r.tag), bytes, sha256);
     }
     json_decref(manifest);
     if (!bad && !plan->n) bad = app_error(APP_FAILED, "'%s' has no file of weights in its manifest", reference);
@@ -542,9 +557,8 @@ int source_resolve(source_plan *plan, const char *reference, const app_options *
               : starts(reference, ollama) ? resolve_ollama(plan, reference, options, settings)
                                           : resolve_url(plan, reference);
     if (bad || !given) return bad;
-    char hash[65] = "";
-    for (size_t i = 0; i < 64 && given[i]; i++) hash[i] = (char)tolower((unsigned char)given[i]);
-    if (strlen(given) != 64 || !is_sha256(hash))
+    char hash[65];
+    if (!pull_sha256_read(hash, given))
         return app_error(APP_USAGE, "--sha256 takes 64 hexadecimal digits; found '%s'", given);
     source_file *first = &plan->files[0];
     unsigned part, of;

@@ -152,13 +152,14 @@ static bool read_file(source_plan *plan, const json_t *json)
                *sha256 = json_string_value(json_object_get(json, "sha256"));
     const char *etag = json_string_value(json_object_get(json, "etag"));
     const json_int_t bytes = json_integer_value(json_object_get(json, "bytes"));
-    if (!name || !sha256 || strlen(sha256) != 64 || bytes <= 0 || !source_path_is_plain(name)) return false;
+    char hash[65];
+    if (!name || !sha256 || !pull_sha256_read(hash, sha256) || bytes <= 0 || !source_path_is_plain(name)) return false;
     source_file *grown = app_grow(plan->files, plan->n, &plan->capacity, sizeof *grown);
     if (!grown) return false;
     plan->files = grown;
     source_file *f = &grown[plan->n];
     *f = (source_file){.path = strdup(name), .bytes = (uint64_t)bytes};
-    snprintf(f->sha256, sizeof f->sha256, "%s", sha256);
+    memcpy(f->sha256, hash, sizeof hash);
     snprintf(f->etag, sizeof f->etag, "%s", etag ? etag : "");
     plan->n += f->path != NULL;
     return f->path != NULL;

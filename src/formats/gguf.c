@@ -294,6 +294,27 @@ aerie_status ae_gguf_open_memory(ae_gguf **out, const void *bytes, size_t n, con
     return status;
 }
 
+aerie_status ae_gguf_extent_read(ae_gguf_extent *out, const void *bytes, size_t n, const char *name, aerie_error *error)
+{
+    split set = {.count = 1};
+    ae_gguf_file file = {.data = bytes, .bytes = SIZE_MAX / 4, .there = n, .path = ae_strndup(name, strlen(name))};
+    *out = (ae_gguf_extent){0};
+    if (!file.path) return ae_fail_memory(error, "a name", strlen(name) + 1);
+    file.is_short = n == 0;
+    aerie_status status = n ? ae_gguf_file_parse(&file, error) : AERIE_OK;
+    if (status == AERIE_OK && n) status = read_split(&file, &set, error);
+    if (file.is_short) status = AERIE_OK;
+    else if (status == AERIE_OK)
+        *out = (ae_gguf_extent){
+            .end = file.data_end,
+            .padded = file.data_end + (file.alignment - file.data_end % file.alignment) % file.alignment,
+            .part = set.no + 1,
+            .n_parts = set.count,
+        };
+    ae_gguf_file_free(&file);
+    return status;
+}
+
 void ae_gguf_close(ae_gguf *g)
 {
     if (!g) return;

@@ -77,6 +77,16 @@ aerie_status ae_gguf_open(ae_gguf **out, const char *path, const ae_gguf_options
 aerie_status ae_gguf_open_memory(ae_gguf **out, const void *bytes, size_t n, const char *name, aerie_error *error);
 void ae_gguf_close(ae_gguf *gguf);
 
+/* What the tables of one file, which may be a part of a split set, say of the file itself. */
+typedef struct ae_gguf_extent {
+    uint64_t end, padded;  /* where it ends: with its last tensor, or with the padding after that */
+    uint32_t part, n_parts; /* of a set, from 1; 1 of 1: it stands alone */
+} ae_gguf_extent;
+
+/* Of a file of which the first n bytes are here. out->end is 0 if its tables do not end within them. Errors: those of
+ * ae_gguf_open as far as the tables can be read. */
+aerie_status ae_gguf_extent_read(ae_gguf_extent *out, const void *bytes, size_t n, const char *name, aerie_error *error);
+
 const char *ae_gguf_path(const ae_gguf *gguf); /* as given to open */
 uint32_t ae_gguf_version(const ae_gguf *gguf);
 uint32_t ae_gguf_alignment(const ae_gguf *gguf);

@@ -89,10 +89,14 @@ static size_t bytes_left(const cursor *c)
     return c->file->bytes - c->at;
 }
 
-/* Of a file whose head only is in memory: the first `end` bytes. */
+/* Of a file whose head only is in memory, or of one that is still coming: the first `end` bytes. */
 static aerie_status need(const cursor *c, size_t end)
 {
     ae_file_map *map = &c->file->map;
+    if (c->file->there && end > c->file->there) {
+        c->file->is_short = true;
+        return AERIE_ERROR_FORMAT;
+    }
     return map->head ? ae_file_map_need(map, c->file->path, end, c->error) : AERIE_OK;
 }
 
@@ -186,7 +190,7 @@ static aerie_status check_count(const cursor *c, uint64_t n, size_t bytes_min, s
     if (n > AE_GGUF_MAX_ENTRIES)
         return fail_at(c, AERIE_ERROR_LIMIT, at, "it has %" PRIu64 " %s; aerie reads at most %" PRIu64, n, what,
                        AE_GGUF_MAX_ENTRIES);
-    return AERIE_OK;
+    return c->file->there ? need(c, c->at + (size_t)n * bytes_min) : AERIE_OK; /* before memory for all of them is taken */
 }
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
@@ -383,6 +387,7 @@ static aerie_status place_tensors(cursor *c, uint32_t *order)
     ae_gguf_file *f = c->file;
     size_t start = c->at + (f->alignment - c->at % f->alignment) % f->alignment; /* c->at <= file size: no wrap */
     size_t section = start < f->bytes ? f->bytes - start : 0;
+    f->data_end = c->at;
     for (size_t i = 0; i < f->n_tensors; i++) {
         ae_gguf_tensor *t = &f->tensors[i];
         c->name = t->name;
@@ -391,7 +396,8 @@ static aerie_status place_tensors(cursor *c, uint32_t *order)
                            "its %zu bytes at offset %" PRIu64 " of the data (which starts at byte %zu) reach beyond the end of "
                            "the file at byte %zu: is the download complete?", t->bytes, t->offset, start, f->bytes);
         t->offset += start;
-        t->data = f->map.head ? NULL : f->data + t->offset;
+        t->data = f->map.head || f->there ? NULL : f->data + t->offset;
+        if (t->offset + t->bytes > f->data_end) f->data_end = (size_t)t->offset + t->bytes;
         order[i] = (uint32_t)i;
     }
     ae_gguf_sort(order, f->n_tensors, offset_before, f->tensors);
@@ -435,7 +441,8 @@ aerie_status ae_gguf_file_parse(ae_gguf_file *file, aerie_error *error)
 {
     cursor c = {.file = file, .error = error};
     uint64_t n_tensors = 0, n_kv = 0;
-    AE_TRY(need(&c, file->bytes < HEADER_BYTES ? file->bytes : HEADER_BYTES));
+    const bool is_gguf = file->there >= 4 && !memcmp(file->data, "GGUF", 4); /* of one that is coming, which may be short */
+    if (!is_gguf) AE_TRY(need(&c, file->bytes < HEADER_BYTES ? file->bytes : HEADER_BYTES));
     AE_TRY(read_header(&c, &n_tensors, &n_kv));
     AE_TRY(read_keys(&c, n_kv));
     AE_TRY(read_alignment(&c));

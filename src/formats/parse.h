@@ -20,7 +20,10 @@ typedef struct ae_gguf_file {
     ae_file_map map;     /* empty when the caller lends the bytes */
     const uint8_t *data; /* [bytes] */
     size_t bytes;
-    char *path; /* for messages */
+    size_t there;    /* of a file that is still coming: how many of its bytes can be read; 0: all */
+    bool is_short;   /* its tables go on after those */
+    size_t data_end; /* of the last tensor's data, or of the tables where there is none */
+    char *path;      /* for messages */
     uint32_t version, alignment;
     ae_gguf_kv *kv; /* [n_kv], in file order */
     size_t n_kv;

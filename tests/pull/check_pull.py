@@ -12,6 +12,7 @@ import random
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,18 @@ N_PULLS = int(os.environ.get("AERIE_TEST_PULLS", "44"))  # each with 1 to 4 faul
 def read(path):
     with open(path, "rb") as file:
         return file.read()
+
+
+def small_gguf(part, n_parts):
+    """A file with one tensor, part `part` (from 0) of a split model."""
+    def text(t):
+        return struct.pack("<Q", len(t)) + t.encode()
+    keys = [text("general.architecture") + struct.pack("<I", 8) + text("llama")]
+    if n_parts > 1:
+        keys += [text(key) + struct.pack("<IH", 2, n) for key, n in (("split.no", part), ("split.count", n_parts))]
+    tensor = text(f"t{part}") + struct.pack("<IQIQ", 1, 64, 0, 0)
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, len(keys)) + b"".join(keys) + tensor
+    return head + bytes(-len(head) % 32) + bytes([part] * 256)
 
 
 class Case(unittest.TestCase):
@@ -359,6 +372,97 @@ class Faults(Case):
         self.assertEqual(process.returncode, 130)
         self.assertEqual(self.files(), {})
 
+    def test_two_versions_of_a_file(self):
+        """Whole answers are cut, and what continues them is another file's: tried once more, not for ever."""
+        f = self.hub.add("o/r", "m.gguf", MODEL + bytes(1000))
+        f.other = MODEL[:-1000] + bytes(2000)
+        error = self.pull("hf:o/r", status=1).err
+        self.assertIn("two versions", error)
+        self.assertLess(len(f.requests), 20)
+        self.assertEqual(self.files(), {})
+        f = self.hub.add("o/r", "n.gguf", MODEL + bytes(1000))
+        f.growing = iter(range(1000, 100000, 1000))  # each answer is whole again, and cut a little later
+        self.assertIn("two versions", self.pull("hf:o/r/n.gguf", status=1).err)
+        self.assertLess(len(f.requests), 20)
+
+    def test_hashes_that_are_none(self):
+        f = self.hub.add("o/r", "m.gguf", MODEL)
+        f.linked = None
+        right = f.sha256
+        for oid in (right.upper(), "sha256:" + right, "SHA256:" + right.upper()):
+            f.oid, f.faults = oid, ["flipped"]
+            self.assertIn("SHA-256", self.pull("hf:o/r", status=1).err)
+            self.assertEqual(read(self.pull("hf:o/r").out[:-1]), MODEL)
+            self.run_it("rm", "-q", "hf:o/r")
+        for oid in (right[:-1], right + "0", right[:-1] + "g", "", "sha256:", "md5:" + right, 7, [right]):
+            f.oid = oid
+            self.assertIn("'m.gguf' with a SHA-256 that is not", self.pull("hf:o/r", status=1).err, oid)
+        f.oid = None
+        for linked in (right[:-1], "0" * 40):
+            f.linked = linked
+            self.assertIn(f"'{chr(34)}{linked}{chr(34)}', which is no SHA-256", self.run_it("pull", "hf:o/r").err)
+            self.run_it("rm", "-q", "hf:o/r")
+        for linked in (right.upper(), 'W/"' + right):
+            f.linked, f.faults = linked.replace('W/"', ""), ["flipped"]
+            self.assertIn("SHA-256", self.pull("hf:o/r", status=1).err)
+        o = self.hub.add("library/s", "latest", MODEL)
+        o.oid, o.faults = right.upper(), ["flipped"]
+        self.hub.blobs["library/s/sha256:" + o.oid] = o
+        self.assertIn("SHA-256", self.pull("ollama:s", status=1).err)
+        self.assertEqual(read(self.pull("ollama:s").out[:-1]), MODEL)
+        o.oid = right[1:]
+        self.assertIn("SHA-256", self.pull("ollama:s", status=1).err)
+        url = self.hub.url + "/cdn/o/r/m.gguf"
+        f.faults = ["flipped"]
+        self.assertIn("SHA-256", self.pull(url, "--sha256", "SHA256:" + right.upper(), status=1).err)
+        for wrong in (right[:-1], "", right + "0", "x" * 64):
+            self.pull(url, "--sha256", wrong, status=2)
+
+    def test_a_body_without_length(self):
+        """Nobody knows its hash either: its own tables say where it ends."""
+        f = self.hub.add("o/r", "m.gguf", MODEL, lfs=False)
+        url = self.hub.url + "/cdn/o/r/m.gguf"
+        f.etag = None
+        for data in (MODEL, b"GGUF", b"not found", b"<html>" * 100, MODEL[:20000]):
+            f.data, f.faults, f.sent = data, ["endless"], 0
+            error = self.pull(url, status=3).err
+            self.assertRegex(error, "goes on after byte|is not a whole GGUF file|cannot tell where it ends", data[:20])
+            self.assertLess(f.sent, hubs.ENDLESS / 2)
+            self.assertEqual(self.files(), {})
+        for data in (MODEL[:-1000], MODEL[:3000], b"GGUF", b""):
+            f.data, f.faults = data, ["no-length"]
+            self.assertIn("is not a whole GGUF file", self.pull(url, status=3).err)
+        f.data, f.faults = MODEL, ["no-length"]
+        self.assertEqual(read(self.pull(url).out[:-1]), MODEL)
+        f.data, f.faults = MODEL + bytes(100000), []  # announced
+        self.assertIn("after the end of its tensors", self.pull(url).err)
+        f = self.hub.add("o/h", "m.gguf", MODEL)  # a known hash, but no length
+        f.size, f.faults = None, ["endless"]
+        self.assertIn("goes on after byte", self.pull("hf:o/h", status=3).err)
+        self.assertLess(f.sent, hubs.ENDLESS / 2)
+        for size in (-1, "12", 1.5):
+            f.size = size
+            self.assertIn("a size that is no number", self.pull("hf:o/h", status=1).err)
+        left = [n for _, _, names in os.walk(self.home) for n in names if n.endswith(".part")]
+        self.assertEqual(left, [])
+
+    def test_parts_without_length(self):
+        parts = [small_gguf(i, 3) for i in range(3)]
+        for i, data in enumerate(parts):
+            self.hub.add("o/s", f"m-0000{i + 1}-of-00003.gguf", data, lfs=False).faults = ["no-length"]
+        url = self.hub.url + "/cdn/o/s/m-00001-of-00003.gguf"
+        self.pull(url)
+        self.assertEqual(sorted(self.files().values()), sorted(parts))
+        files = self.hub.repos["o/s"]
+        for i, (data, fault, said) in enumerate(((parts[1] + b"x", "endless", "goes on after byte"),
+                                                 (parts[2], None, "part 3 of 3"), (small_gguf(0, 1), None, "part 1 of 1"),
+                                                 (parts[1][:-8], None, "before its last tensor"))):
+            f = files["m-00002-of-00003.gguf"]
+            f.data, f.etag, f.faults = data, f"new{i}", [fault] if fault else []
+            self.assertIn(said, self.pull(url, status=3).err)
+        f = self.hub.add("o/s", "alone.gguf", parts[1], lfs=False)
+        self.assertIn("part 2 of 3", self.pull(self.hub.url + "/cdn/o/s/alone.gguf", status=3).err)
+
     def test_full_disk(self):
         f = self.hub.add("o/r", "m.gguf", MODEL + bytes(300000))
 
@@ -376,6 +480,14 @@ class Faults(Case):
             error = self.pull("hf:o/r", status=1, cache=disk).err
             self.assertRegex(error, "No space left on device; .* are needed and .* are free")
             self.assertEqual(self.files(disk), {})
+            parts = [self.hub.add("o/s", f"m-0000{i}-of-00002.gguf", bytes(40000)) for i in (1, 2)]
+            self.assertIn("cannot pull 'hf:o/s'", self.pull("hf:o/s", status=1, cache=disk).err)
+            self.assertEqual([f.requests for f in parts], [[], []])  # each would fit, but not both
+            f = self.hub.add("o/u", "m.gguf", MODEL + bytes(300000), lfs=False)
+            for fault in ("drop", "no-length"):
+                f.faults, before = [fault], shutil.disk_usage(disk).free
+                self.pull(self.hub.url + "/cdn/o/u/m.gguf", status=1, cache=disk)
+                self.assertGreater(shutil.disk_usage(disk).free, before - 20000)  # nobody would continue a part
         finally:
             subprocess.run(["umount", disk], check=True)
 

@@ -16,14 +16,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 FAULTS = ("drop", "reset", "drop-at-once", "garbage", "empty", "500", "503", "429", "416", "408", "loop", "to-file",
           "to-nowhere", "404", "403",
           "flipped", "short", "long", "other-range", "no-range", "html", "stall", "other-hash", "304", "no-length")
+ENDLESS = 64 << 20  # bytes that the fault "endless" sends after the file, if nobody stops it
 
 
 class File:
     def __init__(self, data, lfs=True):
         self.data, self.lfs = data, lfs
         self.sha256 = hashlib.sha256(data).hexdigest()
-        self.faults, self.requests, self.slow = [], [], 0
+        self.faults, self.requests, self.slow, self.sent = [], [], 0, 0
         self.etag = self.sha256
+        self.oid, self.linked = self.sha256, self.sha256  # what the list and the address say of it
+        self.size = len(data)
+        self.other = None  # what ranges are answered with, while whole answers are cut
+        self.growing = None  # where answers are cut, which are whole whatever is asked for
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -76,7 +81,9 @@ class Handler(BaseHTTPRequestHandler):
             f = hub.repos[repo][name]
             item = {"type": "file", "path": name, "size": len(f.data), "oid": "0" * 40}
             if f.lfs:
-                item["lfs"] = {"oid": f.sha256, "size": len(f.data), "pointerSize": 130}
+                item["lfs"] = {"oid": f.oid, "size": f.size, "pointerSize": 130}
+                if f.size is None:
+                    del item["lfs"]["size"]
             items.append(item)
         more = (page + 1) * per < len(names)
         link = f'<{hub.url}/api/models/{repo}/tree/main?recursive=true&cursor={page + 1}>; rel="next"' if more else None
@@ -87,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
         f = hub.repos.get(repo, {}).get(name)
         if not f:
             return self.say(404, b"Entry not found")
-        linked = {"X_Linked_Etag": f'"{f.sha256}"', "X_Linked_Size": len(f.data)} if f.lfs else {}
+        linked = {"X_Linked_Etag": f'"{f.linked}"', "X_Linked_Size": len(f.data)} if f.lfs and f.linked else {}
         if f.faults and f.faults[0] == "other-hash":
             f.faults.pop(0)
             linked["X_Linked_Etag"] = '"' + "ab" * 32 + '"'
@@ -100,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.say(404, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
         self.say(200, json.dumps({"schemaVersion": 2, "layers": [
             {"mediaType": "application/vnd.ollama.image.license", "digest": "sha256:" + "1" * 64, "size": 3},
-            {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:" + f.sha256,
+            {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:" + f.oid,
              "size": len(f.data)}]}).encode())
 
     def cut(self, hard):
@@ -147,6 +154,12 @@ class Handler(BaseHTTPRequestHandler):
             return self.say(304, Content_Length=None, ETag=f'"{f.etag}"')
         if fault == "no-range":
             start, wanted = 0, None
+        if f.other:
+            fault = fault or ("drop" if not wanted else None)
+            data = f.other if wanted and len(f.requests) < 100 else data
+        cut = next(f.growing, None) if f.growing else None
+        if cut:
+            start, wanted = 0, None
         body = data[start:]
         length = {"short": len(body) - 1, "long": len(body) + 1}.get(fault, len(body))
         told = start + (7 if fault == "other-range" and start else 0)
@@ -157,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {told}-{total - 1}/{total}")
         if f.etag:
             self.send_header("ETag", f'"{f.etag}"')
-        if fault == "no-length":
+        if fault in ("no-length", "endless"):
             self.close_connection = True
             self.send_header("Connection", "close")
         else:
@@ -167,10 +180,15 @@ class Handler(BaseHTTPRequestHandler):
             body = body[:random.Random(total + start).randrange(len(body) + 1)]
         if fault == "short":
             body = body[:-1]
+        if cut:
+            body, fault = body[:cut], "drop"
         for i in range(0, len(body), 4096):
             self.wfile.write(body[i:i + 4096])
             if f.slow:
                 time.sleep(f.slow)
+        for _ in range(ENDLESS >> 12 if fault == "endless" else 0):
+            self.wfile.write(bytes(4096))
+            f.sent += 4096
         if fault == "stall":
             hub.stalled.wait(20)
         if fault in ("drop", "reset", "stall", "long"):
