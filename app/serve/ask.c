@@ -583,5 +583,6 @@ void serve_ask_free(serve_ask *ask)
     free(ask->stops);
     free(ask->bias);
     json_decref(ask->tools);
+    json_decref(ask->forms);
     json_decref(ask->body);
 }

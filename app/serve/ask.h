@@ -33,9 +33,12 @@ typedef struct serve_ask {
     aerie_grammar *grammar; /* owned */
     aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] "lora", or what the model's requests use */
     size_t n_adapters;
-    json_t *tools;          /* in OpenAI's shape, owned; NULL: none */
-    const char *tool_name;  /* tool_choice: this one must be called; lent by the body */
+    json_t *tools;          /* functions in OpenAI's shape, owned; NULL: none */
+    json_t *forms; /* how tools that are no plain functions are called back (tools.c): {the function's name: {"name", "custom",
+                    * "namespace"}}, owned; NULL: there are none */
+    const char *tool_name;  /* tool_choice: this one must be called; lent by the body or the tools */
     bool tool_required;
+    bool one_call; /* the answer ends with its first call */
     /* the prompt */
     int32_t *tokens; /* [n_tokens] aerie_free; of all prompts, one after the other */
     size_t n_tokens, tokens_capacity;
@@ -65,8 +68,6 @@ void serve_ask_free(serve_ask *ask);
 
 /* lora.c: the field "lora". */
 bool serve_ask_lora(serve_ask *ask, serve_error *error);
-/* Reads "tools" and "tool_choice". */
-bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error);
 /* Adds a stop string, or a list of them. */
 bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* Restricts the answer to a JSON schema; value NULL: any object. */
@@ -83,6 +84,28 @@ bool serve_get_text(const json_t *object, const char *field, const char **value,
 bool serve_get_list(const json_t *object, const char *field, const json_t **value, serve_error *error);
 bool serve_get_object(const json_t *object, const char *field, const json_t **value, serve_error *error);
 bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32_t max, uint32_t *value, serve_error *error);
+
+/* ---- tools.c ------------------------------------------------------------------------------------------------- */
+
+/* Reads "tools", "tool_choice" and "parallel_tool_calls". */
+bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error);
+/* A list of tools (NULL: none) as functions; ask->forms keeps what must be known of the others. knows_all: types that are not
+ * known here are left out with a note, else they are an error. A new list; NULL: *error says why. */
+json_t *serve_tools_convert(serve_ask *ask, const json_t *tools, bool knows_all, serve_error *error);
+/* Says once in the log that "what of type" is left out of requests. */
+void serve_note_left_out(serve_server *server, const char *what, const char *type);
+/* The function that {"name", "namespace"} calls; NULL: it has no name, or there is no memory. */
+json_t *serve_tools_name(const json_t *call);
+/* A custom tool's input as the arguments of its function. */
+json_t *serve_tools_arguments(const char *input);
+/* Custom calls of a message as calls of functions. */
+bool serve_tools_calls(json_t *message, size_t i, serve_error *error);
+/* How a function is called back; NULL: as itself. Its name in its namespace, or its own. */
+const json_t *serve_tools_form(const serve_ask *ask, const char *name);
+bool serve_tools_is_custom(const serve_ask *ask, const char *name);
+const char *serve_tools_own_name(const serve_ask *ask, const char *name);
+/* What a custom tool is called with, of its function's arguments, whole or cut. */
+json_t *serve_tools_input(const app_text *arguments);
 
 /* ---- prompt.c ------------------------------------------------------------------------------------------------- */
 

@@ -35,24 +35,30 @@ static bool begin(serve_reply_state *r)
     return true;
 }
 
+/* A custom tool's input lies within JSON and comes as one piece, once that is whole. */
+static bool call_delta(serve_reply_state *r, serve_said *s, const answer_event *e)
+{
+    const serve_tool_call *c = &s->calls[e->index];
+    const bool custom = serve_tools_is_custom(&r->ask, c->name);
+    const char *type = custom ? "custom" : "function", *field = custom ? "input" : "arguments";
+    json_t *call = NULL;
+    if (e->kind == ANSWER_CALL)
+        call = json_pack("{s:i, s:s, s:s, s:{s:s, s:s}}", "index", (int)e->index, "id", e->id, "type", type, type, "name",
+                         serve_tools_own_name(&r->ask, e->name), field, "");
+    else if (custom != (e->kind == ANSWER_CALL_END)) return true;
+    else
+        call = json_pack("{s:i, s:{s:o}}", "index", (int)e->index, type, field,
+                         custom ? serve_tools_input(&c->arguments) : app_json_text(e->text, e->n));
+    return put_delta(r, s, json_pack("{s:[o]}", "tool_calls", call), NULL);
+}
+
 static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
 {
     switch (e->kind) {
     case ANSWER_CONTENT: return put_delta(r, s, json_pack("{s:o}", "content", app_json_text(e->text, e->n)), NULL);
     case ANSWER_REASONING: return put_delta(r, s, json_pack("{s:o}", "reasoning_content", app_json_text(e->text, e->n)), NULL);
-    case ANSWER_CALL:
-        return put_delta(r, s,
-                         json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", (int)e->index, "id", e->id,
-                                   "type", "function", "function", "name", e->name, "arguments", ""),
-                         NULL);
-    case ANSWER_ARGUMENTS:
-        return put_delta(r, s,
-                         json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", (int)e->index, "function", "arguments",
-                                   app_json_text(e->text, e->n)),
-                         NULL);
-    case ANSWER_CALL_END: break;
+    default: return call_delta(r, s, e);
     }
-    return true;
 }
 
 static bool end_choice(serve_reply_state *r, serve_said *s)

@@ -24,7 +24,7 @@ serve_handler serve_post_embeddings, serve_post_ollama_embed, serve_post_ollama_
 
 /* Answers a chat. convert makes the body that of a chat completion, or, with "prompt", of a completion; NULL: it is one. */
 void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as);
-serve_ask_step serve_messages_convert;
+serve_ask_step serve_messages_convert, serve_responses_convert; /* messages.c, responses_ask.c */
 
 /* Shapes of errors. */
 json_t *serve_messages_error(const serve_error *error);

@@ -2,7 +2,8 @@
  *
  * Owns: the listening socket, connections and their deadlines, headers, keys, origins, the access log. Does not own: what paths
  * mean (routes.c). Invariants: a header or body that does not come in time ends its connection, however slowly it comes; a body
- * longer than --max-body is never kept; no line of the log holds text of a request but its path.
+ * longer than --max-body is never kept; no line of the log holds text of a request but its path
+ * and the types of what is left out of it, such as web_search.
  */
 #ifndef AERIE_APP_SERVE_HTTP_H
 #define AERIE_APP_SERVE_HTTP_H

@@ -16,31 +16,77 @@ json_t *serve_messages_error(const serve_error *e)
                      app_json_text(e->text, strlen(e->text)));
 }
 
-/* Text of a list of text blocks, or the string that it is; NULL with the reason. */
+static bool add_string(app_text *text, const json_t *string)
+{
+    return app_text_add(text, json_string_value(string), json_string_length(string));
+}
+
+static bool add_blocks(app_text *text, const json_t *content, const char *field, int depth, serve_error *error);
+
+/* A document or a search result: its title and context, then its text. */
+static bool add_document(app_text *text, const json_t *block, const char *field, int depth, serve_error *error)
+{
+    static const char *const heads[] = {"title", "source", "context"};
+    const json_t *source = json_object_get(block, "source");
+    const json_t *data = json_is_object(source) ? json_object_get(source, "data") : NULL;
+    const json_t *content = json_object_get(json_is_object(source) ? source : block, "content");
+    const char *kind = json_string_value(json_object_get(source, "type"));
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof heads / sizeof *heads; i++) {
+        const json_t *head = json_object_get(block, heads[i]);
+        ok = !json_is_string(head) || (add_string(text, head) && app_text_add(text, "\n", 1));
+    }
+    if (!ok) return serve_fail_memory(error);
+    if (kind && strcmp(kind, "text") == 0 && json_is_string(data)) return add_string(text, data) || serve_fail_memory(error);
+    if (json_is_string(content) || json_is_array(content)) return add_blocks(text, content, field, depth + 1, error);
+    return serve_fail(error, 400, field,
+                      "'%s': a document's source of type '%.40s' is not supported; text is (types text and content)", field,
+                      kind ? kind : "");
+}
+
+static bool add_block_text(app_text *text, const json_t *block, const char *field, int depth, serve_error *error)
+{
+    const char *type = json_string_value(json_object_get(block, "type"));
+    const json_t *inner = json_object_get(block, "text"), *summary = json_object_get(block, "content");
+    const json_t *tool = json_object_get(block, "tool_name");
+    if (type && strcmp(type, "text") == 0 && json_is_string(inner)) return add_string(text, inner) || serve_fail_memory(error);
+    if (type && (strcmp(type, "document") == 0 || strcmp(type, "search_result") == 0))
+        return add_document(text, block, field, depth, error);
+    if (type && strcmp(type, "compaction") == 0 && json_is_string(summary))
+        return add_string(text, summary) || serve_fail_memory(error);
+    if (type && strcmp(type, "tool_reference") == 0 && json_is_string(tool)) /* all tools are offered from the start */
+        return (app_text_add(text, "tool: ", 6) && add_string(text, tool)) || serve_fail_memory(error);
+    return serve_fail(error, 400, field, "'%s': blocks of type '%.40s' are not supported here", field, type ? type : "");
+}
+
+/* Texts of blocks, lines between them, or the string that it is. */
+static bool add_blocks(app_text *text, const json_t *content, const char *field, int depth, serve_error *error)
+{
+    enum { MAX_DEPTH = 4 }; /* blocks within blocks */
+    if (depth > MAX_DEPTH) return serve_fail(error, 400, field, "'%s': blocks are nested more than %d deep", field, MAX_DEPTH);
+    if (json_is_string(content)) return add_string(text, content) || serve_fail_memory(error);
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        if (i && !app_text_add(text, "\n", 1)) return serve_fail_memory(error);
+        if (!add_block_text(text, json_array_get(content, i), field, depth, error)) return false;
+    }
+    return true;
+}
+
+/* Text of a list of blocks, or the string that it is; NULL with the reason. */
 static json_t *text_of(const json_t *content, const char *field, serve_error *error)
 {
     app_text text = {0};
-    bool ok = app_text_add(&text, "", 0);
-    if (json_is_string(content)) ok = app_text_add(&text, json_string_value(content), json_string_length(content));
-    for (size_t i = 0; ok && i < json_array_size(content); i++) {
-        const json_t *block = json_array_get(content, i), *inner = json_object_get(block, "text");
-        const char *type = json_string_value(json_object_get(block, "type"));
-        if (!type || strcmp(type, "text") || !json_is_string(inner)) {
-            app_text_free(&text);
-            serve_fail(error, 400, field, "'%s': blocks of type '%.40s' are not supported here", field, type ? type : "");
-            return NULL;
-        }
-        ok = (!i || app_text_add(&text, "\n", 1)) && app_text_add(&text, json_string_value(inner), json_string_length(inner));
-    }
+    const bool ok = app_text_add(&text, "", 0) && add_blocks(&text, content, field, 0, error);
     json_t *json = ok ? json_stringn(text.data, text.n) : NULL;
     app_text_free(&text);
-    if (!json) serve_fail_memory(error);
+    if (!json && !error->status) serve_fail_memory(error);
     return json;
 }
 
 /* What the blocks of one message become. */
 typedef struct parts {
-    json_t *texts;   /* text blocks */
+    serve_server *server;
+    json_t *texts;   /* blocks that are read as text */
     json_t *calls;   /* tool_calls */
     json_t *results; /* messages of tools */
     json_t *thinking;
@@ -66,11 +112,26 @@ static bool add_result(parts *p, const json_t *block, serve_error *error)
     return json_array_append_new(p->results, message) == 0 || serve_fail_memory(error);
 }
 
+/* What only the service of Anthropic does, and keeps: its tools' calls and results. */
+static bool is_hosted(const char *type)
+{
+    static const char result[] = "_tool_result";
+    const size_t n = strlen(type), n_result = sizeof result - 1;
+    return strcmp(type, "server_tool_use") == 0 || strcmp(type, "mcp_tool_use") == 0 || strcmp(type, "container_upload") == 0 ||
+           strcmp(type, "browser_state") == 0 || (n > n_result && strcmp(type + n - n_result, result) == 0);
+}
+
+static bool is_readable(const char *type)
+{
+    return strcmp(type, "text") == 0 || strcmp(type, "document") == 0 || strcmp(type, "search_result") == 0 ||
+           strcmp(type, "compaction") == 0 || strcmp(type, "tool_reference") == 0;
+}
+
 static bool add_block(parts *p, const json_t *block, size_t i, serve_error *error)
 {
     const char *type = json_string_value(json_object_get(block, "type"));
     if (!type) return serve_fail(error, 400, "messages", "messages[%zu]: a block has no 'type'", i);
-    if (strcmp(type, "text") == 0) return json_array_append(p->texts, (json_t *)block) == 0 || serve_fail_memory(error);
+    if (is_readable(type)) return json_array_append(p->texts, (json_t *)block) == 0 || serve_fail_memory(error);
     if (strcmp(type, "tool_use") == 0) return add_call(p, block, i, error);
     if (strcmp(type, "tool_result") == 0) return add_result(p, block, error);
     if (strcmp(type, "thinking") == 0) {
@@ -78,6 +139,10 @@ static bool add_block(parts *p, const json_t *block, size_t i, serve_error *erro
         return true;
     }
     if (strcmp(type, "redacted_thinking") == 0) return true;
+    if (is_hosted(type)) {
+        serve_note_left_out(p->server, "blocks", type);
+        return true;
+    }
     return serve_fail(error, 400, "messages",
                       "messages[%zu]: blocks of type '%.40s' are not supported; the models served here "
                       "read text",
@@ -85,14 +150,14 @@ static bool add_block(parts *p, const json_t *block, size_t i, serve_error *erro
 }
 
 /* One message as one or several of OpenAI's: results of tools come before the user's text. */
-static bool convert_message(json_t *out, const json_t *message, size_t i, serve_error *error)
+static bool convert_message(serve_server *server, json_t *out, const json_t *message, size_t i, serve_error *error)
 {
     const json_t *content = json_object_get(message, "content");
     const char *role = json_string_value(json_object_get(message, "role"));
     if (!role || (!json_is_string(content) && !json_is_array(content)))
         return serve_fail(error, 400, "messages", "messages[%zu] needs a 'role' and 'content'", i);
     if (json_is_string(content)) return json_array_append(out, (json_t *)message) == 0 || serve_fail_memory(error);
-    parts p = {json_array(), json_array(), json_array(), NULL};
+    parts p = {server, json_array(), json_array(), json_array(), NULL};
     bool ok = p.texts && p.calls && p.results;
     for (size_t k = 0; ok && k < json_array_size(content); k++) ok = add_block(&p, json_array_get(content, k), i, error);
     json_t *text = ok ? text_of(p.texts, "messages", error) : NULL;
@@ -111,8 +176,9 @@ static bool convert_message(json_t *out, const json_t *message, size_t i, serve_
     return ok;
 }
 
-static json_t *convert_messages(const json_t *body, serve_error *error)
+static json_t *convert_messages(const serve_ask *ask, serve_error *error)
 {
+    const json_t *body = ask->body;
     const json_t *messages = json_object_get(body, "messages"), *system = json_object_get(body, "system");
     json_t *out = json_array();
     bool ok = out != NULL;
@@ -123,33 +189,45 @@ static json_t *convert_messages(const json_t *body, serve_error *error)
         ok = text && json_array_append_new(out, json_pack("{s:s, s:o}", "role", "system", "content", text)) == 0;
     }
     for (size_t i = 0; ok && i < json_array_size(messages); i++)
-        ok = convert_message(out, json_array_get(messages, i), i, error);
+        ok = convert_message(ask->server, out, json_array_get(messages, i), i, error);
     if (ok) return out;
     json_decref(out);
     if (!error->status) serve_fail_memory(error);
     return NULL;
 }
 
-static json_t *convert_tools(const json_t *tools, serve_error *error)
+/* A tool as a function; takes nothing over. */
+static json_t *convert_tool(const json_t *tool, size_t i, serve_error *error)
+{
+    json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description");
+    json_t *schema = json_object_get(tool, "input_schema"), *strict = json_object_get(tool, "strict");
+    if (!json_is_string(name) || !json_is_object(schema))
+        serve_fail(error, 400, "tools", "tools[%zu] needs 'name' and 'input_schema'", i);
+    else if (about && !json_is_null(about) && !json_is_string(about))
+        serve_fail(error, 400, "tools", "tools[%zu]: 'description' must be a string", i);
+    if (error->status) return NULL;
+    json_t *out = json_pack("{s:s, s:{s:O, s:O, s:O?}}", "type", "function", "function", "name", name, "parameters", schema,
+                            "description", json_is_string(about) ? about : NULL);
+    if (json_is_boolean(strict) && json_object_set(json_object_get(out, "function"), "strict", strict)) {
+        json_decref(out);
+        out = NULL;
+    }
+    if (!out) serve_fail_memory(error);
+    return out;
+}
+
+/* Tools of their own types (web_search_20250305, bash_20250124) have schemas that only their makers know: they are left out. */
+static json_t *convert_tools(const serve_ask *ask, const json_t *tools, serve_error *error)
 {
     json_t *out = json_array();
-    if (tools && !json_is_array(tools)) serve_fail(error, 400, "tools", "'tools' must be a list");
+    if (tools && !json_is_null(tools) && !json_is_array(tools)) serve_fail(error, 400, "tools", "'tools' must be a list");
     for (size_t i = 0; out && !error->status && i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i), *schema = json_object_get(tool, "input_schema");
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description");
-        const json_t *kind = json_object_get(tool, "type");
-        if (kind && !json_is_null(kind) && (!type || strcmp(type, "custom")))
-            serve_fail(error, 400, "tools", "tools[%zu]: tools of type '%.60s' are not supported by this server", i,
-                       type ? type : "");
-        else if (!json_is_string(name) || !json_is_object(schema))
-            serve_fail(error, 400, "tools", "tools[%zu] needs 'name' and 'input_schema'", i);
-        else if (about && !json_is_null(about) && !json_is_string(about))
-            serve_fail(error, 400, "tools", "tools[%zu]: 'description' must be a string", i);
-        else if (json_array_append_new(out, json_pack("{s:s, s:{s:O, s:O, s:O?}}", "type", "function", "function", "name", name,
-                                                      "parameters", (json_t *)schema, "description",
-                                                      json_is_string(about) ? about : NULL)))
-            serve_fail_memory(error);
+        const json_t *tool = json_array_get(tools, i), *kind = json_object_get(tool, "type");
+        const char *type = kind && !json_is_null(kind) ? json_string_value(kind) : "custom";
+        if (!json_is_object(tool) || !type)
+            serve_fail(error, 400, "tools", "tools[%zu] must be an object whose 'type', if any, is a string", i);
+        else if (strcmp(type, "custom") != 0) serve_note_left_out(ask->server, "tools", type);
+        else if (json_array_append_new(out, convert_tool(tool, i, error)) && !error->status) serve_fail_memory(error);
     }
     if (!error->status && out) return out;
     json_decref(out);
@@ -170,12 +248,43 @@ static json_t *convert_choice(const json_t *choice, serve_error *error)
     return NULL;
 }
 
+/* "tool_choice" with what it says of several calls at once. */
+static bool convert_calls(json_t *out, const json_t *choice, serve_error *error)
+{
+    bool one = false;
+    if (!choice || json_is_null(choice)) return true;
+    if (!serve_get_bool(choice, "disable_parallel_tool_use", &one, error)) return false;
+    const bool ok = json_object_set_new(out, "tool_choice", convert_choice(choice, error)) == 0 &&
+                    (!one || json_object_set_new(out, "parallel_tool_calls", json_false()) == 0);
+    return ok || (error->status ? false : serve_fail_memory(error));
+}
+
+/* "output_config": what the answer looks like ("format", which was "output_format" once), and how much thought it is worth. */
+static bool convert_output(json_t *out, const json_t *body, serve_error *error)
+{
+    const json_t *config = NULL, *format = NULL, *schema = NULL;
+    const char *type = NULL, *effort = NULL;
+    if (!serve_get_object(body, "output_config", &config, error) || !serve_get_object(body, "output_format", &format, error) ||
+        !serve_get_object(config, "format", &format, error) || !serve_get_text(config, "effort", &effort, error) ||
+        !serve_get_text(format, "type", &type, error) || !serve_get_object(format, "schema", &schema, error))
+        return false;
+    if (format && (!type || strcmp(type, "json_schema") || !schema))
+        return serve_fail(error, 400, "output_config",
+                          "'output_config.format' is {\"type\": \"json_schema\", \"schema\": {...}}");
+    const bool ok =
+        (!effort || json_object_set_new(out, "reasoning_effort", json_string(effort)) == 0) &&
+        (!schema || json_object_set_new(out, "response_format",
+                                        json_pack("{s:s, s:{s:O}}", "type", "json_schema", "json_schema", "schema",
+                                                  (json_t *)schema)) == 0);
+    return ok || serve_fail_memory(error);
+}
+
 /* The body as that of a chat completion. */
 bool serve_messages_convert(serve_ask *ask, serve_error *error)
 {
-    static const char *const same[] = {"model",  "max_tokens", "temperature", "top_p",          "top_k",
-                                       "stream", "seed",       "min_p",       "return_origins", "chat_template_kwargs"};
-    const json_t *choice = json_object_get(ask->body, "tool_choice"), *thinking = json_object_get(ask->body, "thinking");
+    static const char *const same[] = {"model", "max_tokens", "temperature",    "top_p",   "top_k",               "stream",
+                                       "seed",  "min_p",      "return_origins", "grammar", "chat_template_kwargs"};
+    const json_t *thinking = json_object_get(ask->body, "thinking");
     json_t *body = json_object();
     bool ok = body != NULL;
     for (size_t i = 0; ok && i < sizeof same / sizeof *same; i++) {
@@ -186,10 +295,9 @@ bool serve_messages_convert(serve_ask *ask, serve_error *error)
     if (ok && stops && !json_is_null(stops) && !json_is_array(stops))
         ok = serve_fail(error, 400, "stop_sequences", "'stop_sequences' must be a list");
     if (ok && stops) ok = json_object_set(body, "stop", stops) == 0;
-    if (ok) ok = json_object_set_new(body, "messages", convert_messages(ask->body, error)) == 0;
-    if (ok) ok = json_object_set_new(body, "tools", convert_tools(json_object_get(ask->body, "tools"), error)) == 0;
-    if (ok && choice && !json_is_null(choice))
-        ok = json_object_set_new(body, "tool_choice", convert_choice(choice, error)) == 0;
+    if (ok) ok = json_object_set_new(body, "messages", convert_messages(ask, error)) == 0;
+    if (ok) ok = json_object_set_new(body, "tools", convert_tools(ask, json_object_get(ask->body, "tools"), error)) == 0;
+    ok = ok && convert_calls(body, json_object_get(ask->body, "tool_choice"), error) && convert_output(body, ask->body, error);
     const char *type = json_string_value(json_object_get(thinking, "type"));
     if (ok && type && strcmp(type, "disabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_false()) == 0;
     return serve_ask_replace(ask, body, ok, error);

@@ -141,15 +141,16 @@ static json_t *join_parts(const json_t *parts, size_t i, serve_error *error)
         const char *type = json_string_value(json_object_get(part, "type"));
         if (json_is_string(part)) {
             inner = part;
-        } else if (!type || (strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text") &&
-                             strcmp(type, "refusal"))) {
+        } else if (type && strcmp(type, "refusal") == 0) {
+            inner = json_object_get(part, type);
+        } else if (!type || (strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text"))) {
             app_text_free(&text);
             not_text(error, i, type);
             return NULL;
         }
         if (!json_is_string(inner)) {
             app_text_free(&text);
-            serve_fail(error, 400, "messages", "messages[%zu]: a part of type text has no 'text'", i);
+            serve_fail(error, 400, "messages", "messages[%zu]: a part of type %s has no text", i, type ? type : "");
             return NULL;
         }
         ok = (!k || app_text_add(&text, "\n", 1)) && app_text_add(&text, json_string_value(inner), json_string_length(inner));
@@ -195,12 +196,14 @@ static bool tidy_message(json_t *message, size_t i, bool open, serve_error *erro
         if (json_object_set_new(message, "content", joined)) return serve_fail_memory(error);
     } else if (!content || json_is_null(content)) {
         const char *name = json_string_value(role);
+        json_t *refusal = json_object_get(message, "refusal");
         if (strcmp(name, "assistant")) return serve_fail(error, 400, "messages", "messages[%zu] has no 'content'", i);
-        if (json_object_set_new(message, "content", json_string(""))) return serve_fail_memory(error);
+        refusal = json_is_string(refusal) ? json_incref(refusal) : json_string("");
+        if (json_object_set_new(message, "content", refusal)) return serve_fail_memory(error);
     } else if (!json_is_string(content)) {
         return serve_fail(error, 400, "messages", "messages[%zu]: 'content' must be a string or a list of parts", i);
     }
-    return !open || open_arguments(message, i, error);
+    return serve_tools_calls(message, i, error) && (!open || open_arguments(message, i, error));
 }
 
 /* A copy with all of that done; NULL with the reason. */
@@ -221,82 +224,6 @@ static json_t *tidy_messages(const json_t *messages, bool open, serve_error *err
     if (ok) return copy;
     json_decref(copy);
     return NULL;
-}
-
-/* ---- Tools -------------------------------------------------------------------------------------------------------- */
-
-/* Absent and null are fine. */
-static bool is_one_of(const json_t *object, const char *field, bool fits(const json_t *))
-{
-    const json_t *v = json_object_get(object, field);
-    return !v || json_is_null(v) || fits(v);
-}
-
-static bool is_text(const json_t *v)
-{
-    return json_is_string(v);
-}
-
-static bool is_object(const json_t *v)
-{
-    return json_is_object(v);
-}
-
-static bool is_bool(const json_t *v)
-{
-    return json_is_boolean(v);
-}
-
-static bool check_tools(const json_t *tools, serve_error *error)
-{
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i), *function = json_object_get(tool, "function");
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        if (!json_is_object(tool) || !is_one_of(tool, "type", is_text) || (type && strcmp(type, "function")))
-            return serve_fail(error, 400, "tools", "tools[%zu]: only tools of type function are supported", i);
-        if (!json_is_string(json_object_get(function, "name")))
-            return serve_fail(error, 400, "tools", "tools[%zu]: the function has no 'name'", i);
-        if (!is_one_of(function, "description", is_text))
-            return serve_fail(error, 400, "tools", "tools[%zu]: 'description' must be a string", i);
-        if (!is_one_of(function, "parameters", is_object))
-            return serve_fail(error, 400, "tools", "tools[%zu]: 'parameters' must be an object", i);
-        if (!is_one_of(function, "strict", is_bool))
-            return serve_fail(error, 400, "tools", "tools[%zu]: 'strict' must be true or false", i);
-    }
-    return true;
-}
-
-static bool read_choice(serve_ask *ask, const json_t *object, bool *none, serve_error *error)
-{
-    const json_t *choice = json_object_get(object, "tool_choice");
-    *none = false;
-    if (!choice || json_is_null(choice)) return true;
-    if (json_is_string(choice)) {
-        const char *word = json_string_value(choice);
-        *none = strcmp(word, "none") == 0;
-        ask->tool_required = strcmp(word, "required") == 0 || strcmp(word, "any") == 0;
-        if (*none || ask->tool_required || strcmp(word, "auto") == 0) return true;
-    } else if (json_is_object(choice)) {
-        const json_t *function = json_object_get(choice, "function");
-        ask->tool_name = json_string_value(json_object_get(function ? function : choice, "name"));
-        ask->tool_required = true;
-        if (ask->tool_name) return true;
-    }
-    return serve_fail(error, 400, "tool_choice", "'tool_choice' is none, auto, required or an object that names a function");
-}
-
-bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error)
-{
-    const json_t *tools = NULL, *old = json_object_get(object, "functions");
-    bool none;
-    if (json_array_size(old))
-        return serve_fail(error, 400, "functions", "'functions' is not supported by this server; use 'tools'");
-    if (!serve_get_list(object, "tools", &tools, error) || !read_choice(ask, object, &none, error)) return false;
-    if (!check_tools(tools, error)) return false;
-    if (json_array_size(tools) && !none) ask->tools = json_incref((json_t *)tools);
-    if (ask->tool_required && !ask->tools)
-        return serve_fail(error, 400, "tool_choice", "'tool_choice' asks for a call, but there are no 'tools'");
-    return true;
 }
 
 /* ---- Rendering ------------------------------------------------------------------------------------------------------ */

@@ -287,10 +287,15 @@ json_t *serve_json_calls(const serve_said *s)
 {
     json_t *list = json_array();
     bool ok = list != NULL;
-    for (size_t i = 0; ok && i < s->n_calls; i++)
-        ok = json_array_append_new(list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", s->calls[i].id, "type", "function",
-                                                   "function", "name", s->calls[i].name, "arguments",
-                                                   serve_json_string(&s->calls[i].arguments))) == 0;
+    for (size_t i = 0; ok && i < s->n_calls; i++) {
+        const serve_tool_call *c = &s->calls[i];
+        const bool custom = serve_tools_is_custom(&s->of->ask, c->name);
+        const char *type = custom ? "custom" : "function";
+        ok = json_array_append_new(
+                 list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", c->id, "type", type, type, "name",
+                                 serve_tools_own_name(&s->of->ask, c->name), custom ? "input" : "arguments",
+                                 custom ? serve_tools_input(&c->arguments) : serve_json_string(&c->arguments))) == 0;
+    }
     if (ok) return list;
     json_decref(list);
     return NULL;

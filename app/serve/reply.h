@@ -93,7 +93,7 @@ json_t *serve_json_usage(const serve_reply_state *r);
 json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s);
 /* The entries that have not been sent; NULL: there are none. */
 json_t *serve_take_list(json_t **list);
-/* [{"id", "type", "function": {"name", "arguments"}}, ...] */
+/* [{"id", "type", "function": {"name", "arguments"}}, ...], custom tools with {"name", "input"} under "custom" */
 json_t *serve_json_calls(const serve_said *s);
 
 #endif

@@ -1,143 +1,8 @@
-/* responses.c - OpenAI's responses: requests as chat completions, and answers as items and events. Nothing is stored, so that a
- * request has to bring the whole conversation.
- */
+/* responses.c - OpenAI's responses: answers as items and events. What they answer is read by responses_ask.c. */
 #include <string.h>
 
 #include "serve/handlers.h"
 #include "serve/reply.h"
-
-/* ---- Requests ------------------------------------------------------------------------------------------------------ */
-
-/* A call of the model's, joined to those before it in one message. */
-static bool add_call(json_t *messages, const json_t *item, size_t i, serve_error *error)
-{
-    const size_t n = json_array_size(messages);
-    const char *id = json_string_value(json_object_get(item, "call_id")),
-               *name = json_string_value(json_object_get(item, "name"));
-    const char *arguments = json_string_value(json_object_get(item, "arguments"));
-    if (!name || !arguments)
-        return serve_fail(error, 400, "input", "input[%zu]: a function_call needs 'name' and 'arguments'", i);
-    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id ? id : "", "type", "function", "function", "name", name,
-                             "arguments", arguments);
-    json_t *last = n ? json_array_get(messages, n - 1) : NULL, *calls = json_object_get(last, "tool_calls");
-    if (calls) return json_array_append_new(calls, call) == 0 || serve_fail_memory(error);
-    json_t *m = json_pack("{s:s, s:s, s:[o]}", "role", "assistant", "content", "", "tool_calls", call);
-    return json_array_append_new(messages, m) == 0 || serve_fail_memory(error);
-}
-
-static bool add_item(json_t *messages, json_t *item, size_t i, serve_error *error)
-{
-    const char *type = json_string_value(json_object_get(item, "type"));
-    json_t *role = json_object_get(item, "role"), *content = json_object_get(item, "content");
-    if (!json_is_object(item)) return serve_fail(error, 400, "input", "input[%zu] must be an object", i);
-    if (!type || strcmp(type, "message") == 0) {
-        if (!json_is_string(role) || !content)
-            return serve_fail(error, 400, "input", "input[%zu] needs 'role' and 'content'", i);
-        return json_array_append_new(messages, json_pack("{s:O, s:O}", "role", role, "content", content)) == 0 ||
-               serve_fail_memory(error);
-    }
-    if (strcmp(type, "function_call") == 0) return add_call(messages, item, i, error);
-    if (strcmp(type, "function_call_output") == 0) {
-        const char *id = json_string_value(json_object_get(item, "call_id"));
-        json_t *output = json_object_get(item, "output");
-        if (!json_is_string(output) && !json_is_array(output))
-            return serve_fail(error, 400, "input", "input[%zu]: a function_call_output needs 'output'", i);
-        return json_array_append_new(messages, json_pack("{s:s, s:s, s:O}", "role", "tool", "tool_call_id", id ? id : "",
-                                                         "content", output)) == 0 ||
-               serve_fail_memory(error);
-    }
-    if (strcmp(type, "reasoning") == 0) return true; /* earlier turns' reasoning is not shown to the model again */
-    return serve_fail(error, 400, "input", "input[%zu]: items of type '%.40s' are not supported by this server", i, type);
-}
-
-static json_t *convert_input(const json_t *body, serve_error *error)
-{
-    json_t *input = json_object_get(body, "input"), *messages = json_array();
-    const char *instructions = NULL;
-    bool ok = messages != NULL && serve_get_text(body, "instructions", &instructions, error);
-    if (ok && instructions)
-        ok = json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", instructions)) == 0;
-    if (ok && json_is_string(input))
-        ok = json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "user", "content", input)) == 0;
-    else if (ok && !json_array_size(input)) ok = serve_fail(error, 400, "input", "'input' must be a string or a list of items");
-    for (size_t i = 0; ok && i < json_array_size(input); i++) ok = add_item(messages, json_array_get(input, i), i, error);
-    if (ok) return messages;
-    json_decref(messages);
-    if (!error->status) serve_fail_memory(error);
-    return NULL;
-}
-
-/* {"type": "function", "name", ...} as {"type": "function", "function": {"name", ...}} */
-static json_t *convert_tools(const json_t *tools, serve_error *error)
-{
-    json_t *out = json_array();
-    if (tools && !json_is_null(tools) && !json_is_array(tools)) serve_fail(error, 400, "tools", "'tools' must be a list");
-    for (size_t i = 0; out && !error->status && i < json_array_size(tools); i++) {
-        json_t *tool = json_array_get(tools, i);
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        if (!type || strcmp(type, "function"))
-            serve_fail(error, 400, "tools", "tools[%zu]: tools of type '%.60s' are not supported by this server", i,
-                       type ? type : "");
-        else if (json_array_append_new(out, json_pack("{s:s, s:O}", "type", "function", "function", tool)))
-            serve_fail_memory(error);
-    }
-    if (!error->status && out) return out;
-    json_decref(out);
-    if (!error->status) serve_fail_memory(error);
-    return NULL;
-}
-
-/* "text": {"format": ...} as "response_format". */
-static bool convert_format(json_t *out, const json_t *body, serve_error *error)
-{
-    const json_t *text = NULL, *format = NULL;
-    if (!serve_get_object(body, "text", &text, error)) return false;
-    if (!text || !serve_get_object(text, "format", &format, error) || !format) return !error->status;
-    json_t *type = json_object_get(format, "type"), *schema = json_object_get(format, "schema");
-    if (!json_is_string(type)) return serve_fail(error, 400, "text", "'text.format' needs a 'type', a string");
-    json_t *as =
-        schema ? json_pack("{s:O, s:{s:O}}", "type", type, "json_schema", "schema", schema) : json_pack("{s:O}", "type", type);
-    return json_object_set_new(out, "response_format", as) == 0 || serve_fail_memory(error);
-}
-
-static bool convert(serve_ask *ask, serve_error *error)
-{
-    static const struct {
-        const char *from, *to;
-    } same[] = {{"model", "model"},
-                {"max_output_tokens", "max_tokens"},
-                {"temperature", "temperature"},
-                {"top_p", "top_p"},
-                {"stream", "stream"},
-                {"seed", "seed"},
-                {"top_k", "top_k"},
-                {"min_p", "min_p"},
-                {"tool_choice", "tool_choice"},
-                {"chat_template_kwargs", "chat_template_kwargs"}};
-    static const char *const unsupported[] = {"previous_response_id", "conversation", "prompt"};
-    const json_t *reasoning = NULL;
-    bool background = false;
-    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
-        const json_t *v = json_object_get(ask->body, unsupported[i]);
-        if (v && !json_is_null(v))
-            return serve_fail(error, 400, unsupported[i], "'%s' is not supported: this server stores nothing", unsupported[i]);
-    }
-    if (!serve_get_bool(ask->body, "background", &background, error)) return false;
-    if (background) return serve_fail(error, 400, "background", "'background' is not supported by this server");
-    if (!serve_get_object(ask->body, "reasoning", &reasoning, error)) return false;
-    json_t *body = json_object();
-    bool ok = body != NULL;
-    for (size_t i = 0; ok && i < sizeof same / sizeof *same; i++) {
-        json_t *v = json_object_get(ask->body, same[i].from);
-        ok = !v || json_object_set(body, same[i].to, v) == 0;
-    }
-    json_t *effort = json_object_get(reasoning, "effort");
-    if (ok && effort) ok = json_object_set(body, "reasoning_effort", effort) == 0;
-    if (ok) ok = json_object_set_new(body, "messages", convert_input(ask->body, error)) == 0;
-    if (ok) ok = json_object_set_new(body, "tools", convert_tools(json_object_get(ask->body, "tools"), error)) == 0;
-    if (ok) ok = convert_format(body, ask->body, error);
-    return serve_ask_replace(ask, body, ok, error);
-}
 
 /* ---- Answers ---------------------------------------------------------------------------------------------------------- */
 
@@ -175,15 +40,33 @@ static json_t *whole_message(const serve_reply_state *r, int i, json_t *part)
     return message_item(r, i, json_pack("[o]", part), false);
 }
 
+static bool is_custom(const serve_reply_state *r, const serve_tool_call *c)
+{
+    return serve_tools_is_custom(&r->ask, c->name);
+}
+
+static const char *call_prefix(const serve_reply_state *r, const serve_tool_call *c)
+{
+    return is_custom(r, c) ? "ctc" : "fc";
+}
+
+/* What a call says: a function's arguments, or a custom tool's input. */
+static json_t *call_text(const serve_reply_state *r, const serve_tool_call *c)
+{
+    return is_custom(r, c) ? serve_tools_input(&c->arguments) : serve_json_string(&c->arguments);
+}
+
 static json_t *call_item(const serve_reply_state *r, int i, const serve_tool_call *c, bool begun)
 {
     char id[64];
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "type", "function_call", "id", item_id(r, "fc", i, id), "call_id", c->id,
-                     "name", c->name, "status",
+    const bool custom = is_custom(r, c);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s*, s:s, s:o}", "type", custom ? "custom_tool_call" : "function_call", "id",
+                     item_id(r, call_prefix(r, c), i, id), "call_id", c->id, "name", serve_tools_own_name(&r->ask, c->name),
+                     "namespace", json_string_value(json_object_get(serve_tools_form(&r->ask, c->name), "namespace")), "status",
                      begun         ? "in_progress"
                      : c->complete ? "completed"
                                    : "incomplete",
-                     "arguments", begun ? json_string("") : serve_json_string(&c->arguments));
+                     custom ? "input" : "arguments", begun ? json_string("") : call_text(r, c));
 }
 
 static json_t *usage(const serve_reply_state *r)
@@ -219,7 +102,7 @@ static json_t *response(const serve_reply_state *r, const char *status)
                             : "completed",
                      "error", "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(),
                      "instructions", "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)), "output", output,
-                     "parallel_tool_calls", 1, "tool_choice", "auto", "tools", "metadata", "temperature",
+                     "parallel_tool_calls", !r->ask.one_call, "tool_choice", "auto", "tools", "metadata", "temperature",
                      (double)r->ask.sampling.temperature, "top_p", (double)r->ask.sampling.top_p, "previous_response_id",
                      "usage", whole ? usage(r) : json_null());
 }
@@ -239,12 +122,13 @@ static bool put_item(serve_reply_state *r, const char *type, int i, json_t *item
     return put(r, type, json_pack("{s:i, s:o}", "output_index", i, "item", item));
 }
 
-/* A piece, or (field "text", "arguments") the whole, of what an item holds. */
+/* A piece, or (field "text", "arguments", "input") the whole, of what an item holds. */
 static bool put_piece(serve_reply_state *r, const char *type, const char *prefix, int i, const char *field, json_t *text)
 {
     char id[64];
     json_t *json = json_pack("{s:s, s:i, s:o}", "item_id", item_id(r, prefix, i, id), "output_index", i, field, text);
-    bool ok = json && (!strcmp(prefix, "fc") || !json_object_set_new(json, "content_index", json_integer(0)));
+    const bool has_parts = !strcmp(prefix, "rs") || !strcmp(prefix, "msg");
+    bool ok = json && (!has_parts || !json_object_set_new(json, "content_index", json_integer(0)));
     if (ok && !strcmp(prefix, "msg")) ok = !json_object_set_new(json, "logprobs", json_array());
     if (ok) return put(r, type, json);
     json_decref(json);
@@ -265,17 +149,23 @@ static json_t *since(const app_text *text, size_t from)
     return app_json_text(text->data ? text->data + from : "", text->n - from);
 }
 
+/* A custom tool's input lies within JSON and comes as one piece, once that is whole. */
+static bool close_call(serve_reply_state *r, const serve_tool_call *c, int i)
+{
+    const bool custom = is_custom(r, c);
+    if (custom && !put_piece(r, "response.custom_tool_call_input.delta", "ctc", i, "delta", call_text(r, c))) return false;
+    return put_piece(r, custom ? "response.custom_tool_call_input.done" : "response.function_call_arguments.done",
+                     call_prefix(r, c), i, custom ? "input" : "arguments", call_text(r, c)) &&
+           put_item(r, "response.output_item.done", i, call_item(r, i, c, false));
+}
+
 static bool close_item(serve_reply_state *r, serve_said *s)
 {
     const int i = s->n_blocks, kind = s->block;
     if (kind == ITEM_NONE) return true;
     s->block = ITEM_NONE;
     s->n_blocks++;
-    if (kind == ITEM_CALL) {
-        const serve_tool_call *c = &s->calls[s->n_calls - 1];
-        return put_piece(r, "response.function_call_arguments.done", "fc", i, "arguments", serve_json_string(&c->arguments)) &&
-               put_item(r, "response.output_item.done", i, call_item(r, i, c, false));
-    }
+    if (kind == ITEM_CALL) return close_call(r, &s->calls[s->n_calls - 1], i);
     if (kind == ITEM_REASONING)
         return put_piece(r, "response.reasoning_text.done", "rs", i, "text", since(&s->reasoning, s->block_from)) &&
                put_item(r, "response.output_item.done", i, reasoning_item(r, i, since(&s->reasoning, s->block_from)));
@@ -314,6 +204,7 @@ static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
         return put_piece(r, "response.reasoning_text.delta", "rs", s->n_blocks, "delta", app_json_text(e->text, e->n));
     case ANSWER_CALL: return open_item(r, s, ITEM_CALL, 0);
     case ANSWER_ARGUMENTS:
+        if (is_custom(r, &s->calls[s->n_calls - 1])) return true;
         return put_piece(r, "response.function_call_arguments.delta", "fc", s->n_blocks, "delta", app_json_text(e->text, e->n));
     case ANSWER_CALL_END: return close_item(r, s);
     }
@@ -347,5 +238,5 @@ static const serve_dialect dialect = {"resp_", "text/event-stream", begin, delta
 
 void serve_post_responses(serve_call *call)
 {
-    serve_chat_run(call, convert, &dialect);
+    serve_chat_run(call, serve_responses_convert, &dialect);
 }

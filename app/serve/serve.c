@@ -140,6 +140,7 @@ int app_serve(const app_options *options)
     app_json_watch(); /* before there are threads */
     json_object_seed(0);
     pthread_mutex_init(&connections.lock, NULL);
+    pthread_mutex_init(&server.notes.lock, NULL);
     sem_init(&server.work, 0, n_work ? n_work : 1);
     bad = serve_models_create(&models, &server);
     if (!bad) bad = serve_keys_read(&server.keys, server.o);
@@ -147,6 +148,7 @@ int app_serve(const app_options *options)
     serve_models_free(&models);
     serve_keys_free(&server.keys);
     sem_destroy(&server.work);
+    pthread_mutex_destroy(&server.notes.lock);
     pthread_mutex_destroy(&connections.lock);
     return bad;
 }

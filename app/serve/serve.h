@@ -20,12 +20,22 @@ typedef struct serve_keys {
     atomic_uint *n_running; /* [n] answers that a key has on their way */
 } serve_keys;
 
+#define SERVE_MAX_NOTES 64
+
+/* What the log has been told of what is left out of requests: each only once. */
+typedef struct serve_notes {
+    pthread_mutex_t lock;
+    char items[SERVE_MAX_NOTES][96]; /* [n] */
+    size_t n;
+} serve_notes;
+
 typedef struct serve_server {
     const app_options *options;
     const app_serve_options *o; /* options->serve */
     struct serve_models *models;
     struct serve_connections *connections;
     serve_keys keys;
+    serve_notes notes;
     sem_t work;             /* places for requests that are read, templated and tokenized */
     atomic_bool draining;   /* nothing new is accepted */
     atomic_bool stopping;   /* answers end now */

@@ -88,7 +88,7 @@ class Dialects(unittest.TestCase):
 
     def test_messages_refusals(self):
         ok = {"max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
-        for fields in ({"messages": 1}, {"messages": [{"role": "user"}]}, {"system": 5}, {"tools": [{"type": "web_search_1"}]},
+        for fields in ({"messages": 1}, {"messages": [{"role": "user"}]}, {"system": 5}, {"tools": [{"type": "custom"}]},
                        {"tool_choice": {"type": "maybe"}}, {"stop_sequences": "x"}, {"temperature": "x"},
                        {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
                        {"messages": [{"role": "user", "content": [{"type": "tool_use", "name": "x"}]}]}):
@@ -155,7 +155,7 @@ class Dialects(unittest.TestCase):
         a = self.post("/v1/responses",
                       {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": schema}}}).json
         self.assertEqual(json.loads(a["output"][0]["content"][0]["text"])["a"], 1)
-        for fields in ({"previous_response_id": "x"}, {"background": True}, {"tools": [{"type": "web_search"}]}, {"input": 4},
+        for fields in ({"previous_response_id": "x"}, {"background": True}, {"tools": [{"type": 5}]}, {"input": 4},
                        {"input": [{"type": "item_reference"}]}, {"text": {"format": {}}}, {"max_output_tokens": "x"}):
             self.post("/v1/responses", {"input": "x", **fields}, 400)
 
