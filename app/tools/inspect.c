@@ -28,6 +28,7 @@ typedef struct totals {
     uint64_t n_params, n_bytes;
     uint32_t n_experts, n_used; /* 0 = none */
     uint64_t n_active;          /* parameters without the experts that a token does not use */
+    uint32_t n_scales;          /* weights with a .scale beside them */
 } totals;
 
 /* "<architecture>.<suffix>" as a count; 0 if there is none. */
@@ -51,6 +52,16 @@ static bool is_expert(ae_gguf_string name)
     return false;
 }
 
+/* Whether a tensor is "NAME.scale" beside a "NAME.weight". */
+static bool is_scale(const ae_gguf *gguf, ae_gguf_string name)
+{
+    static const char end[] = ".scale";
+    char weight[128];
+    if (name.n < sizeof end || name.n > 100 || memcmp(name.data + name.n - (sizeof end - 1), end, sizeof end - 1)) return false;
+    snprintf(weight, sizeof weight, "%.*s.weight", (int)(name.n - (sizeof end - 1)), name.data);
+    return ae_gguf_tensor_find(gguf, weight) != NULL;
+}
+
 static totals count(const ae_gguf *gguf)
 {
     totals t = {.n_experts = arch_count(gguf, "expert_count"), .n_used = arch_count(gguf, "expert_used_count")};
@@ -65,6 +76,7 @@ static totals count(const ae_gguf *gguf)
         t.n_params += elements;
         t.n_active += t.n_experts && is_expert(tensor->name) ? elements / t.n_experts * t.n_used : elements;
         t.n_bytes += tensor->bytes;
+        t.n_scales += is_scale(gguf, tensor->name);
     }
     return t;
 }
@@ -195,6 +207,7 @@ static void print_summary(const app_options *options, const ae_gguf *gguf)
         app_print("%-14s%u, of which a token uses %u: %.2f M parameters\n", "experts", (unsigned)t.n_experts,
                   (unsigned)t.n_used, (double)t.n_active / 1e6);
     }
+    if (t.n_scales) app_print("%-14sbeside %u weights (.scale)\n", "scales", (unsigned)t.n_scales);
     app_print("%-14s%s, %.3f bits per weight\n", "weights", app_bytes(size, t.n_bytes),
               bits_per_weight(t.n_bytes, t.n_params));
     app_print("\n  %-8s %8s %16s %12s %8s\n", "type", "tensors", "weights", "size", "bits");
@@ -317,6 +330,7 @@ static int print_json(const app_options *options, const ae_gguf *gguf)
         ok = json_object_set_new(json, "experts",
                                  json_pack("{s:I, s:I, s:I}", "n", (json_int_t)t.n_experts, "n_used", (json_int_t)t.n_used,
                                            "n_params_active", (json_int_t)t.n_active)) == 0;
+    if (ok && t.n_scales) ok = json_object_set_new(json, "n_scales", json_integer(t.n_scales)) == 0;
     if (ok && (options->keys || !options->tensors))
         ok = json_object_set_new(json, "keys", keys_json(options, gguf)) == 0;
     if (ok && (options->tensors || !options->keys))

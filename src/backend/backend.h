@@ -54,6 +54,8 @@ typedef struct ae_weight_source {
     const void *data;  /* (host) [n_out] rows in the file's layout; lives as long as the weight. NULL: they lie
                         * nowhere, the weight keeps what it needs of them */
     unsigned use;      /* ae_weight_use, or-ed */
+    const float *scale, *row_scale; /* (host) a factor of each product's sums, before the bias; and of the values that lookups
+                                     * give. Copied; NULL: there is none */
 } ae_weight_source;
 
 /* ---- Matrix products ------------------------------------------------------------------------ */

@@ -146,11 +146,11 @@ static aerie_status load(ae_adapter *a, const ae_load_options *options, aerie_er
     if (!a->pairs) return ae_fail_memory(error, "an adapter", a->n_pairs * sizeof *a->pairs);
     AE_TRY(list_all(a, a->pairs, error));
     qsort(a->pairs, a->n_pairs, sizeof *a->pairs, by_weight);
-    AE_TRY(ae_parts_init(&a->parts, a->net->backend, a->gguf, 2 * (size_t)a->n_pairs, error));
+    AE_TRY(ae_parts_init(&a->parts, a->net->backend, a->gguf, NULL, 2 * (size_t)a->n_pairs, error));
     for (uint32_t i = 0; i < a->n_pairs; i++) {
         ae_adapter_pair *p = &a->pairs[i];
         ae_parts_weight(&a->parts, p->file_a, AE_WEIGHT_MATMUL, &p->a);
-        ae_parts_rows(&a->parts, p->file_b, p->first, p->n, &p->b);
+        ae_parts_rows(&a->parts, p->file_b, 0, p->first, p->n, &p->b);
     }
     ae_parts_place(&a->parts, false);
     AE_TRY(ae_parts_create(&a->parts, error));

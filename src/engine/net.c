@@ -7,7 +7,7 @@ static void add_experts(ae_parts *parts, uint32_t n_experts, ae_tensor_ref tenso
                         ae_weight **fields)
 {
     for (uint32_t i = 0; i < n_experts; i++)
-        ae_parts_expert(parts, tensor, (uint64_t)i * (uint64_t)tensor->ne[1] + first, n, &fields[i]);
+        ae_parts_expert(parts, tensor, i, (uint64_t)i * (uint64_t)tensor->ne[1] + first, n, &fields[i]);
 }
 
 /* Gate (if there is one), up and down of all experts of a layer. */
@@ -30,14 +30,14 @@ static void list_qkv(ae_parts *p, const ae_layer *from, ae_net_layer *to)
     const ae_layer_spec *s = &from->spec;
     const uint32_t kv = s->n_kv_heads * s->head_dim;
     const uint32_t q = s->n_heads * s->head_dim * (s->out_gate == AE_OUT_GATE_ELEMENT ? 2 : 1);
-    ae_parts_rows(p, from->wqkv, 0, q, &to->wq);
-    ae_parts_rows(p, from->wqkv, q, kv, &to->wk);
-    ae_parts_rows(p, from->wqkv, (uint64_t)q + kv, kv, &to->wv);
+    ae_parts_rows(p, from->wqkv, 0, 0, q, &to->wq);
+    ae_parts_rows(p, from->wqkv, 0, q, kv, &to->wk);
+    ae_parts_rows(p, from->wqkv, 0, (uint64_t)q + kv, kv, &to->wv);
     ae_parts_range(p, from->bqkv, 0, q, &to->bq);
     ae_parts_range(p, from->bqkv, q, kv, &to->bk);
     ae_parts_range(p, from->bqkv, (uint64_t)q + kv, kv, &to->bv);
-    ae_parts_rows(p, from->w_gate_up, 0, s->n_ff, &to->w_gate);
-    ae_parts_rows(p, from->w_gate_up, s->n_ff, s->n_ff, &to->w_up);
+    ae_parts_rows(p, from->w_gate_up, 0, 0, s->n_ff, &to->w_gate);
+    ae_parts_rows(p, from->w_gate_up, 0, s->n_ff, s->n_ff, &to->w_up);
 }
 
 /* The absorbed form: of an old file's kv_b the first rows of each head are turned round. */
@@ -47,13 +47,13 @@ static void list_mla(ae_parts *p, const ae_hparams *hparams, const ae_layer *fro
     const uint32_t n_heads = from->spec.n_heads, both = m->n_nope + m->value_dim;
     to->mla.k_b = heads;
     to->mla.v_b = heads + n_heads;
-    ae_parts_rows(p, from->mla.kv_a, 0, m->n_latent, &to->mla.kv_latent);
-    ae_parts_rows(p, from->mla.kv_a, m->n_latent, m->n_rope, &to->mla.kv_rope);
+    ae_parts_rows(p, from->mla.kv_a, 0, 0, m->n_latent, &to->mla.kv_latent);
+    ae_parts_rows(p, from->mla.kv_a, 0, m->n_latent, m->n_rope, &to->mla.kv_rope);
     for (uint32_t h = 0; h < n_heads; h++) {
         ae_parts_transposed(p, from->mla.kv_b, (uint64_t)h * both, m->n_nope, &to->mla.k_b[h]);
-        ae_parts_rows(p, from->mla.kv_b, (uint64_t)h * both + m->n_nope, m->value_dim, &to->mla.v_b[h]);
-        ae_parts_rows(p, from->mla.k_b, (uint64_t)h * m->n_latent, m->n_latent, &to->mla.k_b[h]);
-        ae_parts_rows(p, from->mla.v_b, (uint64_t)h * m->value_dim, m->value_dim, &to->mla.v_b[h]);
+        ae_parts_rows(p, from->mla.kv_b, 0, (uint64_t)h * both + m->n_nope, m->value_dim, &to->mla.v_b[h]);
+        ae_parts_rows(p, from->mla.k_b, h, (uint64_t)h * m->n_latent, m->n_latent, &to->mla.k_b[h]);
+        ae_parts_rows(p, from->mla.v_b, h, (uint64_t)h * m->value_dim, m->value_dim, &to->mla.v_b[h]);
     }
 }
 
@@ -121,6 +121,7 @@ static void list_parts(ae_net *net)
     const ae_model *m = net->model;
     ae_parts_weight(&net->parts, m->embedding, m->tied ? AE_WEIGHT_LOOKUP | AE_WEIGHT_MATMUL : AE_WEIGHT_LOOKUP,
                     &net->embedding);
+    if (m->tied && m->output_scale) net->parts.items[net->parts.n - 1].scale = m->output_scale;
     for (uint32_t i = 0; i < m->hparams.n_layers; i++) list_layer(net, i);
     ae_parts_weight(&net->parts, m->ple_embedding, AE_WEIGHT_LOOKUP, &net->ple_embedding);
     ae_parts_weight(&net->parts, m->positions, AE_WEIGHT_LOOKUP, &net->positions);
@@ -196,7 +197,7 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     const ae_hparams *h = &net->model->hparams;
     const size_t n_stacked = (size_t)h->n_layers * ae_net_n_stacked(h);
     const size_t n_parts = PARTS_OUTSIDE + (size_t)AE_NET_PARTS_PER_LAYER * h->n_layers + n_stacked;
-    AE_TRY(ae_parts_init(&net->parts, net->backend, net->model->gguf, n_parts, error));
+    AE_TRY(ae_parts_init(&net->parts, net->backend, net->model->gguf, net->model->bound, n_parts, error));
     net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
     if (n_stacked) net->stacked = ae_alloc(n_stacked, sizeof *net->stacked);
     if (!net->layers || (n_stacked && !net->stacked))

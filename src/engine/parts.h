@@ -31,6 +31,8 @@ typedef struct ae_part {
     uint32_t n_elements; /* of a vector */
     bool is_expert;
     bool transposed;    /* the weight's columns are the tensor's rows: [ne[0], n_rows] */
+    ae_tensor_ref scale, row_scale; /* as ae_weight_source has them; number i_scale of the first. NULL: none */
+    uint32_t i_scale;
     ae_weight **weight; /* filled if use */
     float **vector;     /* filled otherwise */
     size_t offset;      /* in the parts' memory */
@@ -40,6 +42,7 @@ typedef struct ae_part {
 typedef struct ae_parts {
     ae_backend *backend;
     const ae_gguf *gguf;
+    const ae_bound *bound; /* of the file's tensors */
     ae_part *items; /* [n], room for max */
     uint32_t n, max;
     void *memory;   /* device */
@@ -48,16 +51,17 @@ typedef struct ae_parts {
     double fill_seconds;
 } ae_parts;
 
-aerie_status ae_parts_init(ae_parts *parts, ae_backend *backend, const ae_gguf *gguf, size_t max, aerie_error *error);
+aerie_status ae_parts_init(ae_parts *parts, ae_backend *backend, const ae_gguf *gguf, const ae_bound *bound, size_t max,
+                           aerie_error *error);
 void ae_parts_free(ae_parts *parts);
 
 /* Each ignores a NULL tensor. */
 void ae_parts_weight(ae_parts *parts, ae_tensor_ref tensor, unsigned use, ae_weight **field);
 void ae_parts_vector(ae_parts *parts, ae_tensor_ref tensor, float **field);
-/* Rows [first, first + n) of a stack of matrices: an expert. */
-void ae_parts_expert(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
-/* Rows [first, first + n) of a matrix, elements of a vector. */
-void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
+/* Rows [first, first + n) of a stack of matrices: expert i. */
+void ae_parts_expert(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t first, uint32_t n, ae_weight **field);
+/* Rows [first, first + n) of matrix i of a stack, elements of a vector. */
+void ae_parts_rows(ae_parts *parts, ae_tensor_ref tensor, uint32_t i, uint64_t first, uint32_t n, ae_weight **field);
 void ae_parts_range(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, float **field);
 /* The same as the columns of a weight [ne[0], n], of floats no wider than those of the tensor. */
 void ae_parts_transposed(ae_parts *parts, ae_tensor_ref tensor, uint64_t first, uint32_t n, ae_weight **field);
@@ -70,6 +74,10 @@ void ae_parts_place(ae_parts *parts, bool in_place);
 aerie_status ae_parts_create(ae_parts *parts, aerie_error *error);
 /* Fills them: file order, all threads, a chunk each. Errors: IO, MEMORY, CANCELLED (progress said so). */
 aerie_status ae_parts_fill(ae_parts *parts, const ae_load_options *options, aerie_error *error);
+
+/* Number i of a weight's scales. FORMAT unless it is finite. */
+aerie_status ae_parts_read_scale(const ae_parts *parts, ae_gguf_reader *reader, ae_tensor_ref scale, uint32_t i, float *x,
+                                 aerie_error *error);
 
 /* The type of a weight on the device. */
 uint32_t ae_part_type(const ae_part *part);

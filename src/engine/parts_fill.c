@@ -156,6 +156,8 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
     loader *l = &job->loaders[0];
     const size_t n = part->n_elements;
     ae_tensor_ref t = part->tensor;
+    float scale = 1.0f;
+    if (part->scale) AE_TRY(ae_parts_read_scale(job->parts, &l->reader, part->scale, 0, &scale, error));
     if (t) {
         AE_TRY(ae_gguf_read(&l->reader, t, ae_type_row_bytes(t->type, part->first), l->buffer, ae_type_row_bytes(t->type, n),
                             error));
@@ -164,7 +166,7 @@ static aerie_status fill_vector(load_job *job, const ae_part *part, aerie_error 
     float *host = ae_alloc(n, sizeof *host);
     if (!host) return ae_fail_memory(error, "a weight vector", n * sizeof *host);
     if (t) ae_type_get(t->type)->decode(l->buffer, host, n);
-    for (size_t i = 0; !t && i < n; i++) host[i] = 1.0f;
+    for (size_t i = 0; i < n; i++) host[i] = t ? host[i] * scale : 1.0f;
     backend->ops->fill(backend, *part->vector, host, n * sizeof *host);
     ae_free(host);
     return AERIE_OK;

@@ -274,7 +274,8 @@ aerie_status ae_bind_stack(ae_binder *b, const char *name, bool required, uint32
     if (!info || !info->decode || (n_out && info->dot == AE_DOT_NONE))
         return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s, which cannot hold weights", path, name,
                        ae_type_name(t->type));
-    return AERIE_OK;
+    ae_bind_mark(b, t);
+    return n_out ? ae_bind_scale(b, t, n_stack) : AERIE_OK;
 }
 
 aerie_status ae_bind(ae_binder *b, const char *name, bool required, uint32_t n_out, uint32_t n_in, ae_tensor_ref *out)

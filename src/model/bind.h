@@ -11,6 +11,7 @@ typedef struct ae_binder {
     const ae_gguf *gguf;
     const ae_arch *arch;
     aerie_error *error;
+    ae_bound *bound;  /* [tensors of the file]; NULL: nothing is noted */
     uint32_t n_specs; /* of models: layers that get a specification, those of the trunk and, if they are bound, of MTP */
     char key[96]; /* the last that was looked up */
 } ae_binder;
@@ -30,6 +31,18 @@ aerie_status ae_bind_check_rope(ae_binder *b, const ae_rope *rope, uint32_t head
 
 /* The rotation as the caller wants it, into h as ae_bind_hparams left it. ARGUMENT for numbers that cannot be. */
 aerie_status ae_bind_rope(ae_binder *b, ae_hparams *h, const aerie_rope *rope);
+
+/* bound.c: a list of the file's tensors, to be filled by those that follow. */
+aerie_status ae_bind_begin(ae_binder *b, ae_arena *arena);
+/* UNSUPPORTED with its name where a tensor was not read that belongs to layers[n], which are the blocks from `first` on, or,
+ * with `outside`, to no block. */
+aerie_status ae_bind_end(const ae_binder *b, const ae_layer *layers, uint32_t first, uint32_t n, bool outside);
+/* Notes that a tensor (or NULL) is part of the model; ae_bind and its like do it themselves. */
+void ae_bind_mark(ae_binder *b, ae_tensor_ref tensor);
+/* Finds the scale beside a weight of n_stack matrices. */
+aerie_status ae_bind_scale(ae_binder *b, ae_tensor_ref weight, uint32_t n_stack);
+/* The number of a tensor's block, and what its name goes on with; -1: it belongs to none. */
+int ae_bind_block_of(const ae_gguf_tensor *t, ae_gguf_string *part);
 
 /* The tensor `name` of shape [n_stack][n_out, n_in] (n_out 0: a vector [n_in]); NULL in *out if optional and absent. */
 aerie_status ae_bind_stack(ae_binder *b, const char *name, bool required, uint32_t n_stack, uint32_t n_out, uint32_t n_in,

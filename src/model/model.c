@@ -192,6 +192,7 @@ static aerie_status bind_tensors(ae_binder *b, ae_model *m)
     AE_TRY(ae_bind(b, name, false, 0, h->n_embd, &m->out_norm_b));
     AE_TRY(ae_bind(b, "output.weight", false, h->n_vocab, h->n_embd, &m->output));
     AE_TRY(ae_bind(b, "output.bias", false, 0, h->n_vocab, &m->output_b));
+    AE_TRY(ae_bind(b, "output.scale", false, 0, 1, &m->output_scale));
     if (h->n_embd_layer) {
         const uint32_t n = h->n_embd_layer * h->n_layers;
         AE_TRY(ae_bind(b, "per_layer_token_embd.weight", true, h->n_vocab, n, &m->ple_embedding));
@@ -287,25 +288,13 @@ static aerie_status bind_assistant(ae_binder *b, ae_model *m)
     return bind_layers(b, m, 0);
 }
 
-/* The number of a tensor's block, and what its name goes on with; -1: it belongs to none. */
-static int block_of(const ae_gguf_tensor *t, ae_gguf_string *part)
-{
-    int block = 0;
-    size_t at = 4;
-    if (t->name.n < 5 || memcmp(t->name.data, "blk.", 4)) return -1;
-    for (; at < t->name.n && t->name.data[at] >= '0' && t->name.data[at] <= '9' && block <= AE_MAX_LAYERS; at++)
-        block = block * 10 + (t->name.data[at] - '0');
-    *part = (ae_gguf_string){t->name.data + at, t->name.n - at};
-    return block;
-}
-
 static uint64_t count_nextn(const ae_gguf *gguf, uint32_t first)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
         const ae_gguf_tensor *t = ae_gguf_tensor_at(gguf, i);
         ae_gguf_string part;
-        if (block_of(t, &part) >= (int)first) n += (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
+        if (ae_bind_block_of(t, &part) >= (int)first) n += (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
     }
     return n;
 }
@@ -321,7 +310,7 @@ ae_nextn_found ae_model_find_nextn(const ae_gguf *gguf)
     if (!b.arch || b.arch->drafter) return AE_NEXTN_NONE;
     for (size_t i = 0; i < ae_gguf_n_tensors(gguf); i++) {
         ae_gguf_string part;
-        const int block = block_of(ae_gguf_tensor_at(gguf, i), &part);
+        const int block = ae_bind_block_of(ae_gguf_tensor_at(gguf, i), &part);
         if (block < 0) continue;
         if (block < least) least = block;
         if (block < least_nextn && part.n > 7 && !memcmp(part.data, ".nextn.", 7)) least_nextn = block;
@@ -403,6 +392,8 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
         return ae_fail(error, AERIE_ERROR_FORMAT, "%s: the file holds a vocabulary only, no weights", ae_gguf_path(m->gguf));
     if (options->nextn) AE_TRY(read_n_vocab(&b, &m->hparams));
     else AE_TRY(read_vocab(m, options->no_vocab, error));
+    AE_TRY(ae_bind_begin(&b, &m->arena));
+    m->bound = b.bound;
     AE_TRY(ae_bind_n_layers(&b, &m->hparams));
     AE_TRY(check_trunk(&b, &m->hparams));
     if (options->nextn && !assistant) AE_TRY(check_nextn(&b, &m->hparams));
@@ -411,6 +402,8 @@ static aerie_status bind_model(ae_model *m, const ae_model_options *options, aer
     if (!m->layers) return ae_fail_memory(error, "the layer table", b.n_specs * sizeof *m->layers);
     AE_TRY(ae_bind_model_hparams(&b, &m->hparams, options->rope, &m->arena, m->layers));
     AE_TRY(assistant ? bind_assistant(&b, m) : options->nextn ? bind_nextn(&b, m) : bind_tensors(&b, m));
+    const uint32_t first = options->nextn && !assistant ? m->hparams.n_layers : 0;
+    AE_TRY(ae_bind_end(&b, m->layers + first, first, b.n_specs - first, !first));
     m->n_params = options->nextn && !assistant ? count_nextn(m->gguf, m->hparams.n_layers) : ae_bind_n_params(m->gguf);
     return AERIE_OK;
 }

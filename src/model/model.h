@@ -198,6 +198,13 @@ typedef struct ae_hparams {
 /* A weight in the file: [n_out][n_in]. NULL where the architecture has none. */
 typedef const ae_gguf_tensor *ae_tensor_ref;
 
+/* What was made of one of a file's tensors. */
+typedef struct ae_bound {
+    bool read;           /* it is a part of the model */
+    ae_tensor_ref scale; /* the numbers that products with it are multiplied by, "NAME.scale" of "NAME.weight": one, or one for
+                          * each matrix of a stack; NULL: none */
+} ae_bound;
+
 /* C channels, V = n_heads * value_dim, H heads. */
 typedef struct ae_recur_layer {
     ae_tensor_ref in;          /* DELTA [C, n_embd] q, k, v; MAMBA2 [V + C + H, n_embd] z, x, B, C, dt; SHORTCONV [3 C, n_embd]
@@ -288,6 +295,7 @@ typedef struct ae_model {
     bool tied;
     ae_tensor_ref out_norm_b; /* optional, of the layer norm */
     ae_tensor_ref output_b;   /* optional, [n_vocab] */
+    ae_tensor_ref output_scale; /* optional, [1]: with a tied head its products alone are multiplied by it */
     /* encoders, which have neither out_norm nor output */
     ae_tensor_ref positions, types;         /* [n_positions, n_embd], [n_types, n_embd], or NULL */
     ae_tensor_ref embed_norm, embed_norm_b; /* [n_embd] x 2 of the stream's start */
@@ -298,6 +306,7 @@ typedef struct ae_model {
     /* of an assistant, for a model of n_target_embd: x = pre(embedding(t) | f), f' = post(out_norm(y)); else NULL */
     ae_tensor_ref pre_projection, post_projection; /* [n_embd, 2 n_target_embd], the embedding's half first, and [n_target_embd,
                                                     * n_embd] */
+    ae_bound *bound;          /* of each of the file's tensors, by its place in it */
     ae_layer *layers;         /* [n_layers]; with options.nextn [n_layers + n_nextn], of which only the last have weights */
     ae_nextn *nextn;          /* [n_nextn] with options.nextn, else NULL */
     uint64_t n_params;        /* elements of all tensors; with options.nextn of the MTP blocks' */
@@ -321,6 +330,11 @@ aerie_status ae_model_bind(ae_model **out, ae_gguf *gguf, aerie_error *error);
 /* The same with options.nextn. */
 aerie_status ae_model_bind_nextn(ae_model **out, ae_gguf *gguf, aerie_error *error);
 void ae_model_free(ae_model *model);
+
+/* The scale beside a weight of the file that `bound` is about; NULL: none. */
+ae_tensor_ref ae_model_scale(const ae_gguf *gguf, const ae_bound *bound, ae_tensor_ref weight);
+/* That of the output head's products. */
+ae_tensor_ref ae_model_output_scale(const ae_model *model);
 
 /* The first n numbers of a tensor, to x[n]. */
 aerie_status ae_model_read_f32(const ae_model *model, ae_tensor_ref tensor, float *x, size_t n, aerie_error *error);

@@ -8,6 +8,7 @@
 
 #include "gguf_make.h"
 #include "mkhead.h"
+#include "mkscale.h"
 #include "vocab_make.h"
 
 static void make(const char *name, const char *shape, const char *type)
@@ -294,6 +295,25 @@ static void perplexity(void **state)
     assert_non_null(strstr(cli_last.out, "by chance 50.00%"));
 }
 
+/* Scales are kept as they are: of weights divided by them the quantized model is the same as of the weights. */
+static void scales_are_kept(void **state)
+{
+    (void)state;
+    char in[256], out[256];
+    aerie_error error = {0};
+    snprintf(in, sizeof in, "%s/moe.gguf", cli_folder);
+    snprintf(out, sizeof out, "%s/scaled.gguf", cli_folder);
+    if (mkscale_write(&(mkscale_options){.kind = MKSCALE_SAME}, in, out, &error) != AERIE_OK) fail_msg("%s", error.text);
+    cli("echo '5 6 7 8 9 10 11 12 13 14' > ids; for m in moe scaled; do $A quantize $m.gguf $m-q.gguf Q8_0 -q > report && "
+        "$A bench logits -m $m-q.gguf --ids-file ids -q > $m.f32 || exit 9; done; cmp moe.f32 scaled.f32");
+    if (cli_last.status) fail_msg("%s%s", cli_last.out, cli_last.err);
+    cli("$A inspect scaled-q.gguf; $A inspect scaled-q.gguf --json");
+    assert_non_null(strstr(cli_last.out, "\nscales        beside "));
+    assert_non_null(strstr(cli_last.out, "\"n_scales\": "));
+    cli("$A inspect moe-q.gguf");
+    assert_null(strstr(cli_last.out, "\nscales "));
+}
+
 /* An old file stays whole until the new one is. */
 static void a_full_disk(void **state)
 {
@@ -314,6 +334,7 @@ int main(void)
         cmocka_unit_test(importance),
         cmocka_unit_test(importance_of_head),
         cmocka_unit_test(perplexity),
+        cmocka_unit_test(scales_are_kept),
         cmocka_unit_test(a_full_disk),
     };
     return cmocka_run_group_tests(tests, make_models, cli_teardown);

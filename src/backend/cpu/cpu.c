@@ -178,6 +178,7 @@ static void cpu_lookup(ae_stream *stream, const ae_weight *table, const int32_t 
             return;
         }
         decode(table->plain + (size_t)tokens[r] * table->row_bytes, y + r * y_stride, table->n_in);
+        for (uint32_t i = 0; table->has_row_scale && i < table->n_in; i++) y[r * y_stride + i] *= table->row_scale;
     }
 }
 

@@ -69,6 +69,8 @@ aerie_status ae_cpu_weight_create(ae_backend *backend, const ae_weight_source *s
     w->dot = info->dot;
     w->row_bytes = ae_type_row_bytes(source->type, source->n_in);
     w->tiles_from = AE_NO_TILES;
+    w->has_scale = source->scale != NULL, w->scale = source->scale ? *source->scale : 1.0f;
+    w->has_row_scale = source->row_scale != NULL, w->row_scale = source->row_scale ? *source->row_scale : 1.0f;
     w->mm = packed_kernel(k, source, &w->packed);
     const parts p = parts_of(source, &w->packed, w->mm != NULL);
     if (p.plain) w->own = (uint8_t *)memory + p.codes + p.scales;

@@ -13,7 +13,7 @@
  *               acc = fmaf((float)p, d * dx, acc)                   dx = act.d256[r][u]
  *               if minimums: acc = fmaf((float)sum_j(submin_j * bsum_j), -(dmin * dx), acc)
  *   AE_DOT_FLOAT sixteen sums a[k % 16] = fmaf(w[k], x[k], a[k % 16]), k ascending, then ae_sum16
- * then y = acc (+ bias), or y = y + (acc (+ bias)).
+ * then acc = acc * scale if the weight has one, and y = acc (+ bias), or y = y + (acc (+ bias)).
  *
  * Which NaN an operation returns depends on the machine; its sign and payload are outside the law. What is stored and compared
  * as bytes, the KV cache, has one form for all.
@@ -205,6 +205,8 @@ struct ae_weight {
     ae_packed packed;     /* in place: the form without memory; panels are packed one at a time, as they are used */
     bool in_place;
     uint8_t *own;         /* [n_out][row_bytes] plain, where it is to be filled; else NULL */
+    bool has_scale, has_row_scale; /* else 1, and nothing is multiplied */
+    float scale, row_scale; /* of products' sums; of rows that are looked up */
     ae_mm_fn *mm, *mm_tiles; /* the second: for tiles_from rows or more, or NULL */
     uint32_t tiles_from;     /* chosen when the weight was created, see cpu_choose.c; AE_NO_TILES: never */
 };

@@ -140,6 +140,7 @@ static aerie_status bind_mtp(ae_dhead *head, aerie_error *error)
     head->gguf = NULL;
     AE_TRY(ae_model_bind_nextn(&head->mtp, gguf, error));
     head->gguf = gguf;
+    head->bound = head->mtp->bound;
     const ae_hparams *m = &head->mtp->hparams;
     const ae_tensor_ref map = ae_dhead_find_map(gguf);
     head->name = head->mtp->name;
@@ -170,6 +171,7 @@ static aerie_status bind_assistant(ae_dhead *head, aerie_error *error)
     head->gguf = NULL;
     AE_TRY(ae_model_bind_nextn(&head->mtp, gguf, error));
     head->gguf = gguf;
+    head->bound = head->mtp->bound;
     const ae_hparams *m = &head->mtp->hparams;
     const uint32_t n_target = (uint32_t)head->mtp->post_projection->ne[1];
     head->name = head->mtp->name;
@@ -196,9 +198,12 @@ static aerie_status bind_head(ae_dhead *head, aerie_error *error)
     AE_TRY(ae_gguf_get_string(b.gguf, "general.name", false, &name, error));
     head->name = ae_arena_strndup(&head->arena, name.data ? name.data : "", name.data ? name.n : 0);
     if (!head->name) return ae_fail_memory(error, "the head's name", name.n);
+    AE_TRY(ae_bind_begin(&b, &head->arena));
+    head->bound = b.bound;
     AE_TRY(ae_dhead_read_hparams(&b, head));
     AE_TRY(head->hparams.kind == AE_DHEAD_MEDUSA ? bind_medusa(&b, head) : bind_eagle(&b, head));
     AE_TRY(ae_dhead_read_map(&b, head));
+    AE_TRY(ae_bind_end(&b, &head->layer, 0, head->hparams.kind == AE_DHEAD_MEDUSA ? 0 : 1, true));
     head->n_params = ae_bind_n_params(b.gguf);
     return AERIE_OK;
 }

@@ -76,6 +76,7 @@ typedef struct ae_dhead {
     ae_model *mtp;     /* owned: the file of MTP blocks and their weights, or of an assistant; what follows is NULL then, but
                         * for to_target */
     ae_arena arena;
+    ae_bound *bound;   /* of each of the file's tensors; MTP: mtp's */
     ae_dhead_hparams hparams;
     const char *name;  /* general.name, "" if absent */
     ae_tensor_ref embedding; /* [n_vocab, n_embd]; NULL: the target's */

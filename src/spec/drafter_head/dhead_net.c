@@ -100,7 +100,7 @@ static aerie_status tables(ae_dhead_net *net, const ae_dhead_net_options *option
 {
     const ae_dhead_hparams *h = &net->head->hparams;
     const size_t n_experts = (size_t)h->n_layers * ae_net_n_stacked(&h->layer);
-    AE_TRY(ae_parts_init(&net->parts, net->backend, net->head->gguf,
+    AE_TRY(ae_parts_init(&net->parts, net->backend, net->head->gguf, net->head->bound,
                          MAX_PARTS + (size_t)h->n_layers * (PARTS_PER_STEP + AE_NET_PARTS_PER_LAYER) + n_experts, error));
     net->steps = ae_alloc(h->n_steps, sizeof *net->steps);
     net->layers = ae_alloc(h->n_layers, sizeof *net->layers);
@@ -141,7 +141,7 @@ static aerie_status choose_rows(ae_dhead_net *net, uint32_t n_vocab, aerie_error
 static ae_weight_source trimmed_source(const ae_dhead_net *net)
 {
     const ae_tensor_ref t = net->target->model->output;
-    return (ae_weight_source){t->type, net->n_draft, (uint32_t)t->ne[0], NULL, AE_WEIGHT_MATMUL};
+    return (ae_weight_source){.type = t->type, .n_out = net->n_draft, .n_in = (uint32_t)t->ne[0], .use = AE_WEIGHT_MATMUL};
 }
 
 static aerie_status fill_trimmed(ae_dhead_net *net, aerie_error *error)
@@ -165,7 +165,12 @@ static aerie_status fill_trimmed(ae_dhead_net *net, aerie_error *error)
 
 static aerie_status trim(ae_dhead_net *net, aerie_error *error)
 {
-    const ae_weight_source source = trimmed_source(net);
+    const ae_model *m = net->target->model;
+    const ae_tensor_ref scale = ae_model_output_scale(m);
+    ae_weight_source source = trimmed_source(net);
+    float factor;
+    if (scale) AE_TRY(ae_model_read_f32(m, scale, &factor, 1, error));
+    source.scale = scale ? &factor : NULL;
     net->trimmed_bytes = net->backend->ops->weight_bytes(net->backend, &source);
     net->trimmed_memory = net->backend->ops->alloc(net->backend, net->trimmed_bytes);
     if (!net->trimmed_memory) return ae_fail_memory(error, "rows of the target's output head", net->trimmed_bytes);

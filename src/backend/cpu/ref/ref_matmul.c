@@ -7,9 +7,10 @@
 #include "backend/cpu/ref/ref.h"
 #include "base/fmath.h"
 
-static void store(const ae_mm_out *out, uint32_t row, uint32_t o, float acc)
+static void store(const ae_weight *w, const ae_mm_out *out, uint32_t row, uint32_t o, float acc)
 {
     float *y = out->y + row * out->stride + o;
+    if (w->has_scale) acc *= w->scale;
     if (out->bias) acc += out->bias[o];
     *y = out->add ? *y + acc : acc;
 }
@@ -57,7 +58,7 @@ void ae_ref_mm_plain(const ae_weight *w, const ae_act *act, const ae_mm_out *out
                 acc = wide ? step_256(&unit, act->q256 + q, act->d256[at], act->bsum + k / 16, width, has_min, acc)
                            : step_32(&unit, act->q32 + q, act->d32[at], act->s32[at], width, has_min, acc);
             }
-            store(out, r, o, acc);
+            store(w, out, r, o, acc);
         }
     }
 }
@@ -81,6 +82,6 @@ void ae_ref_mm_float(const ae_weight *w, const ae_act *act, const ae_mm_out *out
             const float *x = act->x + (size_t)r * w->n_in;
             float a[16] = {0};
             for (uint32_t k = 0; k < w->n_in; k++) a[k % 16] = fmaf(weight_at(w, o, k), x[k], a[k % 16]);
-            store(out, r, o, ae_sum16(a));
+            store(w, out, r, o, ae_sum16(a));
         }
 }

@@ -1,0 +1,126 @@
+/* bound.c - which of a file's tensors are parts of the model: scales beside weights, and what nothing has read.
+ *
+ * A tensor of a layer that runs, or of none, that nobody reads would be computed by the program that wrote the file, and not
+ * here. So there must be none, but for those in the list below, which change nothing. */
+#include <string.h>
+
+#include "model/bind.h"
+
+aerie_status ae_bind_begin(ae_binder *b, ae_arena *arena)
+{
+    const size_t n = ae_gguf_n_tensors(b->gguf);
+    b->bound = ae_arena_alloc(arena, n + 1, sizeof *b->bound);
+    return b->bound ? AERIE_OK : ae_fail_memory(b->error, "the list of what was read", n * sizeof *b->bound);
+}
+
+static ae_bound *bound_of(const ae_gguf *gguf, const ae_bound *bound, const ae_gguf_tensor *t)
+{
+    return (ae_bound *)bound + (t - ae_gguf_tensor_at(gguf, 0));
+}
+
+void ae_bind_mark(ae_binder *b, ae_tensor_ref t)
+{
+    if (b->bound && t) bound_of(b->gguf, b->bound, t)->read = true;
+}
+
+ae_tensor_ref ae_model_scale(const ae_gguf *gguf, const ae_bound *bound, ae_tensor_ref weight)
+{
+    return bound ? bound_of(gguf, bound, weight)->scale : NULL;
+}
+
+ae_tensor_ref ae_model_output_scale(const ae_model *m)
+{
+    return m->output_scale ? m->output_scale : ae_model_scale(m->gguf, m->bound, m->output);
+}
+
+/* ---- Scales ---------------------------------------------------------------------------------------- */
+
+static bool ends_with(ae_gguf_string name, const char *end)
+{
+    const size_t n = strlen(end);
+    return name.n >= n && !memcmp(name.data + name.n - n, end, n);
+}
+
+aerie_status ae_bind_scale(ae_binder *b, ae_tensor_ref weight, uint32_t n_stack)
+{
+    static const char weight_end[] = ".weight", scale_end[] = ".scale";
+    char name[80];
+    const size_t n = weight->name.n - (sizeof weight_end - 1);
+    if (!b->bound || !ends_with(weight->name, weight_end) || n + sizeof scale_end > sizeof name) return AERIE_OK;
+    /* experts beside a dense block have these names for other things */
+    if (b->arch->experts_beside && (ends_with(weight->name, ".ffn_gate_inp.weight") ||
+                                    ends_with(weight->name, ".ffn_down_exps.weight")))
+        return AERIE_OK;
+    memcpy(name, weight->name.data, n);
+    memcpy(name + n, scale_end, sizeof scale_end);
+    const ae_gguf_tensor *scale = ae_gguf_tensor_find(b->gguf, name);
+    if (!scale) return AERIE_OK;
+    const bool vector = scale->ne[1] * scale->ne[2] * scale->ne[3] == 1;
+    if (!vector || (scale->ne[0] != 1 && scale->ne[0] != n_stack))
+        return ae_fail(b->error, AERIE_ERROR_FORMAT, "%s: tensor %s has %lld numbers; one is expected%s", ae_gguf_path(b->gguf),
+                       name, (long long)(scale->ne[0] * scale->ne[1] * scale->ne[2] * scale->ne[3]),
+                       n_stack > 1 ? ", or one for each expert or head" : "");
+    if (scale->type != AE_TYPE_F32 && scale->type != AE_TYPE_F16 && scale->type != AE_TYPE_BF16)
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: tensor %s has type %s; F32 is expected", ae_gguf_path(b->gguf),
+                       name, ae_type_name(scale->type));
+    ae_bind_mark(b, scale);
+    bound_of(b->gguf, b->bound, weight)->scale = scale;
+    return AERIE_OK;
+}
+
+/* ---- What was not read ----------------------------------------------------------------------------- */
+
+int ae_bind_block_of(const ae_gguf_tensor *t, ae_gguf_string *part)
+{
+    int block = 0;
+    size_t at = 4;
+    *part = t->name;
+    if (t->name.n < 5 || memcmp(t->name.data, "blk.", 4)) return -1;
+    for (; at < t->name.n && t->name.data[at] >= '0' && t->name.data[at] <= '9' && block <= AE_MAX_LAYERS; at++)
+        block = block * 10 + (t->name.data[at] - '0');
+    *part = (ae_gguf_string){t->name.data + at, t->name.n - at};
+    return block;
+}
+
+static bool begins_with(ae_gguf_string name, const char *start)
+{
+    const size_t n = strlen(start);
+    return name.n >= n && !memcmp(name.data, start, n);
+}
+
+/* Outside of blocks: frequencies that the keys give as well; pictures and sound, which ollama keeps in the file of the text
+ * model; the draft vocabulary of MTP blocks and what else is theirs. */
+static bool is_harmless(ae_gguf_string name)
+{
+    static const char *const starts[] = {"rope_freqs.weight", "rope_factors_", "v.", "mm.", "a.", "d2t", "t2d", "nextn."};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (begins_with(name, starts[i])) return true;
+    return ends_with(name, ".input_scale");
+}
+
+/* In a layer: what activations were quantized by elsewhere; frequencies; of layers that read the keys and values of another one
+ * their own; of latent attention the second of two forms. */
+static bool is_harmless_in(const ae_layer *l, int block, ae_gguf_string part)
+{
+    if (ends_with(part, ".input_scale") || begins_with(part, ".attn_rot_embd") || begins_with(part, ".rope_freqs")) return true;
+    if (l->spec.mixer == AE_MIXER_ATTENTION && l->spec.kv_from != block)
+        return begins_with(part, ".attn_k.") || begins_with(part, ".attn_v.") || begins_with(part, ".attn_k_norm.");
+    return l->mla.kv_b && (begins_with(part, ".attn_k_b.") || begins_with(part, ".attn_v_b."));
+}
+
+aerie_status ae_bind_end(const ae_binder *b, const ae_layer *layers, uint32_t first, uint32_t n, bool outside)
+{
+    for (size_t i = 0; i < ae_gguf_n_tensors(b->gguf); i++) {
+        const ae_gguf_tensor *t = ae_gguf_tensor_at(b->gguf, i);
+        ae_gguf_string part;
+        const int block = ae_bind_block_of(t, &part);
+        if (b->bound[i].read) continue;
+        if (block < 0 ? !outside || is_harmless(t->name) : block < (int)first || block >= (int)(first + n)) continue;
+        if (block >= 0 && is_harmless_in(&layers[block - (int)first], block, part)) continue;
+        return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: nothing reads tensor %.*s: in architecture %s aerie knows no "
+                       "such part%s, so it would not compute what the file says", ae_gguf_path(b->gguf),
+                       (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, b->arch->name,
+                       block < 0 ? "" : " of this layer");
+    }
+    return AERIE_OK;
+}

@@ -1,0 +1,159 @@
+/* test_scales.c - ".scale" beside every weight of a tiny model of every architecture, and tensors that nothing reads.
+ *
+ * Weights divided by powers of two that stand beside them as scales make the same function, to the bit: a scale that was not
+ * read, or read twice, shows.
+ */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "arch_rig.inc"
+#include "mkscale.h"
+
+static const char *path_of(const char *name)
+{
+    static char paths[2][128];
+    static int i;
+    snprintf(paths[i = !i], sizeof paths[0], "%s/%s", folder, name);
+    return paths[i];
+}
+
+static void logits_of(const char *path, uint32_t chunk, float logits[ROWS][MKARCH_VOCAB])
+{
+    aerie_error error = {0};
+    ae_model *model;
+    static golden g;
+    read_golden(&g, "llama", ROWS); /* any text */
+    need(ae_model_load(&model, path, NULL, &error), &error);
+    run_model(model, g.tokens, model->hparams.encoder ? ROWS : chunk, logits);
+    ae_model_free(model);
+}
+
+static bool same(const mkarch_spec *spec)
+{
+    static float plain[ROWS][MKARCH_VOCAB], scaled[ROWS][MKARCH_VOCAB];
+    aerie_error error = {0};
+    need(mkarch_write(spec, true, path_of("m"), &error), &error);
+    need(mkscale_write(&(mkscale_options){.kind = MKSCALE_SAME}, path_of("m"), path_of("s"), &error), &error);
+    logits_of(path_of("m"), ROWS, plain);
+    logits_of(path_of("s"), 7, scaled);
+    const bool good = !memcmp(plain, scaled, sizeof plain);
+    if (!good) print_error("%s: other logits with scales\n", spec->name);
+    unlink(path_of("m")), unlink(path_of("s"));
+    return good;
+}
+
+static void test_every_weight(void **state)
+{
+    uint32_t n_bad = 0;
+    (void)state;
+    for (size_t i = 0; i < mkarch_n_specs; i++) n_bad += !same(&mkarch_specs[i]);
+    assert_int_equal(n_bad, 0);
+}
+
+/* output.scale beside a tied head belongs to its products alone. */
+static void test_tied_output(void **state)
+{
+    static float plain[ROWS][MKARCH_VOCAB], scaled[ROWS][MKARCH_VOCAB];
+    aerie_error error = {0};
+    (void)state;
+    need(mkarch_write(mkarch_find("qwen2"), true, path_of("m"), &error), &error);
+    need(mkscale_write(&(mkscale_options){.extra = "output.scale", .n_extra = 1, .first = 0.5f}, path_of("m"), path_of("s"),
+                       &error), &error);
+    logits_of(path_of("m"), ROWS, plain);
+    logits_of(path_of("s"), ROWS, scaled);
+    for (size_t i = 0; i < ROWS; i++)
+        for (size_t k = 0; k < MKARCH_VOCAB; k++) assert_true(scaled[i][k] == 0.5f * plain[i][k]);
+    unlink(path_of("m")), unlink(path_of("s"));
+}
+
+/* ---- What nothing reads, and what is no scale ------------------------------------------------------------------ */
+
+static const struct {
+    const char *model, *extra;
+    uint32_t n;
+    float first;
+    const char *text; /* of the refusal, or NULL */
+} extras[] = {
+    {"llama", "blk.0.attn_q_norm.weight", 24, 0, "nothing reads tensor blk.0.attn_q_norm.weight"},
+    {"llama", "blk.3.attn_norm.bias", 64, 0, NULL}, /* which the architecture has */
+    {"llama", "blk.3.attn_norm_2.weight", 64, 0, "nothing reads tensor blk.3.attn_norm_2.weight"},
+    {"llama", "blk.1.post_attention_norm.weight", 64, 0, "blk.1.post_attention_norm.weight"},
+    {"llama", "blk.1.attn_sub_norm.weight", 96, 0, "blk.1.attn_sub_norm.weight"},
+    {"llama", "blk.1.ffn_sub_norm.weight", 96, 0, "blk.1.ffn_sub_norm.weight"},
+    {"llama", "blk.2.ffn_gate_inp.weight", 64, 0, "blk.2.ffn_gate_inp.weight"},
+    {"llama", "blk.2.ffn_gate_shexp.weight", 64, 0, "blk.2.ffn_gate_shexp.weight"},
+    {"llama", "blk.2.attn_norm.scale", 1, 0, "blk.2.attn_norm.scale"},
+    {"llama", "token_embd_norm.weight", 64, 0, "nothing reads tensor token_embd_norm.weight"},
+    {"llama", "position_embd.weight", 64, 0, "position_embd.weight"},
+    {"llama-moe", "blk.0.ffn_gate_inp_shexp.weight", 64, 0, "blk.0.ffn_gate_inp_shexp.weight"},
+    {"bert", "blk.0.attn_q_norm.weight", 16, 0, "blk.0.attn_q_norm.weight"},
+    {"qwen35-mtp", "blk.0.attn_sub_norm.weight", 64, 0, "blk.0.attn_sub_norm.weight"},
+    /* known to change nothing */
+    {"qwen3", "rope_freqs.weight", 12, 0, NULL},
+    {"qwen3", "blk.0.attn_rot_embd.weight", 12, 0, NULL},
+    {"qwen3", "blk.1.ffn_down.input_scale", 1, 0, NULL},
+    {"qwen3", "output.input_scale", 1, 0, NULL},
+    {"qwen3", "v.patch_embd.weight", 12, 0, NULL},
+    {"qwen3", "mm.0.weight", 12, 0, NULL},
+    {"qwen3", "blk.9.attn_sub_norm.weight", 64, 0, NULL}, /* no layer that runs */
+    /* scales that cannot be */
+    {"llama", "blk.1.attn_q.scale", 2, 0, "blk.1.attn_q.scale has 2 numbers; one is expected"},
+    {"llama-moe", "blk.1.ffn_up_exps.scale", 7, 0, "has 7 numbers; one is expected, or one for each expert"},
+    {"llama-moe", "blk.1.ffn_up_exps.scale", 1, 0, NULL}, /* one for all */
+};
+
+static void test_unread(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++) {
+        aerie_error error = {0};
+        ae_model *model;
+        const mkscale_options o = {.extra = extras[i].extra, .n_extra = extras[i].n, .first = extras[i].first};
+        need(mkarch_write(mkarch_find(extras[i].model), true, path_of("m"), &error), &error);
+        need(mkscale_write(&o, path_of("m"), path_of("s"), &error), &error);
+        const aerie_status status = ae_model_load(&model, path_of("s"), NULL, &error);
+        if (extras[i].text ? status == AERIE_OK || !strstr(error.text, extras[i].text) : status != AERIE_OK)
+            fail_msg("%s with %s: %d, %s", extras[i].model, extras[i].extra, (int)status, error.text);
+        ae_model_free(model);
+    }
+    unlink(path_of("m")), unlink(path_of("s"));
+}
+
+static void test_scales_are_finite(void **state)
+{
+    static const float bad[] = {INFINITY, NAN};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        aerie_error error = {0};
+        ae_model *model;
+        ae_backend *backend;
+        ae_net *net;
+        const mkscale_options o = {.extra = "blk.1.attn_v.scale", .n_extra = 1, .first = bad[i]};
+        need(mkarch_write(mkarch_find("llama"), true, path_of("m"), &error), &error);
+        need(mkscale_write(&o, path_of("m"), path_of("s"), &error), &error);
+        need(ae_model_load(&model, path_of("s"), NULL, &error), &error);
+        need(ae_backend_open(&backend, NULL, NULL, &error), &error);
+        assert_int_equal(ae_net_create(&net, model, backend, &(ae_load_options){.n_threads = 1}, &error), AERIE_ERROR_FORMAT);
+        assert_non_null(strstr(error.text, "blk.1.attn_v.scale: value 0 is infinite or not a number"));
+        ae_model_free(model);
+        ae_backend_close(backend);
+    }
+    unlink(path_of("m")), unlink(path_of("s"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_weight), cmocka_unit_test(test_tied_output),
+                                       cmocka_unit_test(test_unread), cmocka_unit_test(test_scales_are_finite)};
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}

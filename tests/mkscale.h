@@ -1,0 +1,27 @@
+/* mkscale.h - a GGUF file again, with a ".scale" beside each weight, or with another tensor more.
+ *
+ * For tests: llama.cpp's converter writes such files for NVFP4 checkpoints, one number for a matrix and one for each expert
+ * of a stack. Each also gets an ".input_scale", which changes nothing.
+ */
+#ifndef AE_TEST_MKSCALE_H
+#define AE_TEST_MKSCALE_H
+
+#include "base/err.h"
+
+typedef enum mkscale_kind {
+    MKSCALE_NONE,
+    MKSCALE_SAME,  /* of F32 weights: powers of two, by which the weights are divided: the same function, to the bit */
+    MKSCALE_OTHER, /* between 0.75 and 1.25, of weights as they are: another function */
+} mkscale_kind;
+
+typedef struct mkscale_options {
+    mkscale_kind kind;
+    const char *only;   /* a part of the names of weights that get one; NULL: all matrices */
+    const char *extra;  /* a vector of F32 ones to be added, or NULL */
+    uint32_t n_extra;   /* of so many elements */
+    float first;        /* what the extra one begins with, if not 0 */
+} mkscale_options;
+
+aerie_status mkscale_write(const mkscale_options *options, const char *in, const char *out, aerie_error *error);
+
+#endif
