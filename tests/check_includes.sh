@@ -25,7 +25,7 @@ internals="
 app/bench/bandwidth.c:base/os.h app/bench/bandwidth.c:base/pool.h
 app/bench/bench_shapes.c:backend/backend.h app/bench/bench_shapes.c:base/os.h app/bench/bench_shapes.c:base/pool.h
 app/bench/bench_shapes.c:quant/types.h
-app/common/cpus.c:base/os.h
+app/common/common.c:base/text.h app/common/cpus.c:base/os.h
 app/common/options.h:api_test.h
 app/common/version.c:backend/cpu/kernels.h app/common/version.c:formats/gguf.h
 app/convert/convert.c:convert/convert.h app/convert/convert.c:formats/type.h

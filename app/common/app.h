@@ -90,10 +90,13 @@ void *app_grow(void *items, size_t n, size_t *capacity, size_t size);
 #define APP_MAX_TEXT ((size_t)64 << 20) /* bytes of a prompt, a template, a grammar: more than any context holds */
 #define APP_MAX_STREAM ((size_t)1 << 30) /* bytes of data from what has no size, such as a pipe */
 
-/* A whole file, "-" for standard input, of at most APP_MAX_TEXT bytes. */
+/* A whole file of text, "-" for standard input, of at most APP_MAX_TEXT bytes. As of app_read_data, a byte order mark and the
+ * CRs of a file whose lines all end in CR LF are removed, and UTF-16 and UTF-32 are refused. */
 int app_read_file(app_text *text, const char *path);
-/* Data, such as training's records: a regular file of any size, else APP_MAX_STREAM. */
+/* Texts that may be long, such as training's records: a regular file of any size, else APP_MAX_STREAM. */
 int app_read_data(app_text *text, const char *path);
+/* The same for what else was read from a file, from byte `from` on; false: refused, and said. */
+bool app_text_settle(app_text *text, size_t from, const char *name);
 /* Writes beside `path` and renames: what stood there stays whole until then, and keeps its mode; a new file is its owner's
  * alone. 0, or errno. From any thread. */
 int app_replace_file(const char *path, const void *data, size_t n);

@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h" /* encodings and line ends of files, which aerie.h does not tell */
+
 /* ---- Messages -------------------------------------------------------------------------------- */
 
 size_t app_utf8_char(const char *text, size_t n, uint32_t *code)
@@ -306,7 +308,20 @@ static int read_up_to(app_text *text, const char *path, size_t most)
         return app_error(APP_BAD_FILE, "'%s' is longer than %s, the most that is read", name, app_bytes(limit, most));
     if (!fits) return app_error_memory(name);
     if (bad) return app_error(APP_BAD_FILE, "cannot read '%s': %s", name, strerror(bad));
-    return APP_DONE;
+    return app_text_settle(text, 0, name) ? APP_DONE : APP_BAD_FILE;
+}
+
+bool app_text_settle(app_text *text, size_t from, const char *name)
+{
+    const char *encoding = ae_text_foreign(text->data + from, text->n - from);
+    if (encoding) {
+        app_note("'%s' is encoded in %.6s, but text is read as UTF-8: 'iconv -f %s -t UTF-8' converts it", name, encoding,
+                 encoding);
+        return false;
+    }
+    text->n = from + ae_text_settle(text->data + from, text->n - from);
+    text->data[text->n] = '\0';
+    return true;
 }
 
 int app_read_file(app_text *text, const char *path)

@@ -57,12 +57,14 @@ bool app_next_line(const app_text *text, size_t *at, const char **line, size_t *
     return true;
 }
 
-/* Without the one newline at its end that editors and echo put there. */
+/* Without the one line end that editors and echo put there. */
 static int read_text(app_text *text, const char *path)
 {
     const int bad = app_read_file(text, path);
-    if (!bad && text->n && text->data[text->n - 1] == '\n') text->data[--text->n] = '\0';
-    return bad;
+    if (bad || !text->n || text->data[text->n - 1] != '\n') return bad;
+    text->n -= text->n > 1 && text->data[text->n - 2] == '\r' ? 2 : 1;
+    text->data[text->n] = '\0';
+    return APP_DONE;
 }
 
 static int add_file(app_prompts *prompts, const char *path)

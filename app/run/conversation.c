@@ -113,11 +113,13 @@ bool app_text_read(app_text *text, const char *path, size_t limit)
         fits = app_text_add(text, chunk, (size_t)n);
     const int failed = n < 0 ? errno : 0;
     close(fd);
-    const size_t end = end_of_text(text, before);
+    size_t end;
     if (!fits) app_error_memory(path);
     else if (failed) app_note("cannot read '%s': %s", path, strerror(failed));
     else if (text->n - before > limit) app_note("'%s' is larger than %s", path, app_bytes(size, limit));
-    else if (end < text->n)
+    else if (text->n == before) return true;
+    else if (!app_text_settle(text, before, path)) text->n = before; /* and it was said */
+    else if ((end = end_of_text(text, before)) < text->n)
         app_note("'%s' is not a file of UTF-8 text: byte %zu is 0x%02x", path, end - before, (unsigned char)text->data[end]);
     else return true;
     text->n = before;

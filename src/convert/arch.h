@@ -67,10 +67,19 @@ enum {
     AE_ARCH_AHEAD = 1 << 9,      /* other programs load files with blocks that predict further ahead */
 };
 
+/* What feed-forward blocks of the architecture apply. */
+typedef enum ae_convert_activation {
+    AE_CONVERT_SILU,
+    AE_CONVERT_GELU, /* by tanh */
+    AE_CONVERT_RELU2,
+} ae_convert_activation;
+
 typedef struct ae_convert_arch {
     const char *classes;  /* of `architectures`, with blanks between */
     const char *arch;     /* general.architecture */
     uint32_t flags;
+    ae_convert_activation activation;
+    const char *activation_key; /* the one that says it; NULL: any of the usual ones */
     uint32_t window_period; /* every so many layers one sees everything, unless the file says otherwise */
     const ae_convert_rule *rules; /* ends with from NULL; NULL: none of its own */
     const ae_convert_key *keys;   /* ends with to NULL */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "convert/convert_int.h"
 #include "formats/torch.h"
 
@@ -49,19 +50,34 @@ char *ae_convert_path_in(const ae_convert *c, const char *name)
     return NULL;
 }
 
+aerie_status ae_convert_read_text(const ae_convert *c, const char *path, char **text, size_t *n)
+{
+    ae_file_map map;
+    *text = NULL;
+    AE_TRY(ae_file_map_open(&map, path, true, c->error));
+    const char *encoding = ae_text_foreign((const char *)map.data, map.bytes);
+    aerie_status status = AERIE_OK;
+    if (encoding)
+        status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s, but must be UTF-8: 'iconv -f %s -t UTF-8' converts it",
+                         path, encoding, encoding);
+    else if (!(*text = ae_strndup((const char *)map.data, map.bytes))) status = ae_convert_no_memory(c, path);
+    else *n = ae_text_settle(*text, map.bytes);
+    ae_file_map_close(&map);
+    return status;
+}
+
 aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t **json)
 {
-    ae_file_map text;
+    char *text = NULL, *path = ae_convert_path_in(c, name);
+    size_t n = 0;
     json_error_t where;
-    char *path = ae_convert_path_in(c, name);
     *json = NULL;
     if (!path) return ae_convert_no_memory(c, "a path");
     aerie_status status = AERIE_OK;
     if (ae_file_exists(path)) {
-        status = ae_file_map_open(&text, path, true, c->error);
+        status = ae_convert_read_text(c, path, &text, &n);
         if (status == AERIE_OK) {
-            *json = json_loadb((const char *)text.data, text.bytes, JSON_ALLOW_NUL, &where);
-            ae_file_map_close(&text);
+            *json = json_loadb(text, n, JSON_ALLOW_NUL, &where);
             if (!json_is_object(*json))
                 status =
                     ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: %s", path, *json ? "this is not a JSON object" : where.text);
@@ -71,6 +87,7 @@ aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t 
         json_decref(*json);
         *json = NULL;
     }
+    ae_free(text);
     ae_free(path);
     return status;
 }
@@ -104,12 +121,9 @@ static void blank_infinities(char *text, size_t n)
 static aerie_status parse_config(ae_convert *c)
 {
     json_error_t where;
-    ae_file_map text;
-    AE_TRY(ae_file_map_open(&text, c->config_path, true, c->error));
-    char *copy = ae_strndup((const char *)text.data, text.bytes);
-    const size_t n = text.bytes;
-    ae_file_map_close(&text);
-    if (!copy) return ae_convert_no_memory(c, "config.json");
+    char *copy;
+    size_t n;
+    AE_TRY(ae_convert_read_text(c, c->config_path, &copy, &n));
     blank_infinities(copy, n);
     c->config = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &where);
     ae_free(copy);

@@ -118,6 +118,8 @@ aerie_status ae_convert_bool(const ae_convert *c, const char *key, bool *value, 
 const char *ae_convert_text(const ae_convert *c, const char *key);
 /* A file in the checkpoint's folder, to be freed with ae_free; NULL when out of memory. */
 char *ae_convert_path_in(const ae_convert *c, const char *name);
+/* A file of text, as base/text.h settles it, to be freed with ae_free. */
+aerie_status ae_convert_read_text(const ae_convert *c, const char *path, char **text, size_t *n);
 /* A JSON object of the folder; NULL in *json without the file. */
 aerie_status ae_convert_read_json(const ae_convert *c, const char *name, json_t **json);
 

@@ -85,6 +85,45 @@ static aerie_status read_sizes(ae_convert *c)
     return c->arch->flags & AE_ARCH_NO_ROPE ? AERIE_OK : ae_convert_head_rope(c);
 }
 
+/* Names of transformers' functions. GELU by erf is no more than nearly the one by tanh, as for encoders. */
+static const struct {
+    const char *names;
+    ae_convert_activation activation;
+} activations[] = {
+    {" silu swish swiglu ", AE_CONVERT_SILU},
+    {" gelu_pytorch_tanh gelu_new gelu_fast gelu_accurate gelu ", AE_CONVERT_GELU},
+    {" relu2 relu_squared ", AE_CONVERT_RELU2},
+};
+
+static aerie_status check_activation(const ae_convert *c, const char *key, ae_convert_activation wanted)
+{
+    static const char *const runs[] = {"silu", "gelu_pytorch_tanh", "relu2"};
+    const json_t *value = ae_convert_value(c, key);
+    const char *name = json_string_value(value);
+    char word[48];
+    if (!value) return AERIE_OK;
+    snprintf(word, sizeof word, " %.40s ", name && !strchr(name, ' ') ? name : "?");
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (activations[i].activation == wanted && strstr(activations[i].names, word)) {
+            if (strcmp(word, " gelu ") == 0)
+                ae_log_say(&c->options.log, AERIE_LOG_WARNING, "%s: '%s' is gelu by erf; files of architecture %s run with the "
+                           "one by tanh, which is nearly the same", c->config_path, key, c->arch->arch);
+            return AERIE_OK;
+        }
+    return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                   "%s: '%s' is \"%.40s\", but GGUF files of architecture %s run with %s, so that another model would come of it",
+                   c->config_path, key, name ? name : "no text", c->arch->arch, runs[wanted]);
+}
+
+static aerie_status check_activations(const ae_convert *c)
+{
+    static const char *const keys[] = {"hidden_act", "hidden_activation", "mlp_hidden_act", "ffn_hidden_act", "moe_hidden_act",
+                                       "activation_function", "activation"};
+    if (c->arch->activation_key) return check_activation(c, c->arch->activation_key, c->arch->activation);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) AE_TRY(check_activation(c, keys[i], c->arch->activation));
+    return check_activation(c, "mamba_hidden_act", AE_CONVERT_SILU);
+}
+
 static aerie_status model_detect(ae_convert *c, bool *mine)
 {
     static const ae_convert_rename renames[] = {
@@ -108,7 +147,8 @@ static aerie_status model_detect(ae_convert *c, bool *mine)
         json_decref(defaults);
         if (!ok) return ae_convert_no_memory(c, "the configuration");
     }
-    return read_sizes(c);
+    AE_TRY(read_sizes(c));
+    return check_activations(c);
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */

@@ -55,10 +55,10 @@ static aerie_status words_of_json(const ae_convert *c, ae_convert_words *w, json
 
 static aerie_status words_of_text(const ae_convert *c, ae_convert_words *w)
 {
-    ae_file_map text;
-    char *path = ae_convert_path_in(c, "vocab.txt");
+    char *text = NULL, *path = ae_convert_path_in(c, "vocab.txt");
+    size_t n_text = 0;
     if (!path) return ae_convert_no_memory(c, "a path");
-    aerie_status status = ae_file_exists(path) ? ae_file_map_open(&text, path, true, c->error)
+    aerie_status status = ae_file_exists(path) ? ae_convert_read_text(c, path, &text, &n_text)
                                                : ae_fail(c->error, AERIE_ERROR_FORMAT,
                                                          "%s: neither tokenizer.json nor vocab.txt is "
                                                          "beside the tensors",
@@ -66,14 +66,14 @@ static aerie_status words_of_text(const ae_convert *c, ae_convert_words *w)
     ae_free(path);
     AE_TRY(status);
     json_int_t id = 0;
-    for (size_t at = 0; at < text.bytes && status == AERIE_OK; id++) {
-        const char *line = (const char *)text.data + at, *end = memchr(line, '\n', text.bytes - at);
-        size_t n = end ? (size_t)(end - line) : text.bytes - at;
+    for (size_t at = 0; at < n_text && status == AERIE_OK; id++) {
+        const char *line = text + at, *end = memchr(line, '\n', n_text - at);
+        size_t n = end ? (size_t)(end - line) : n_text - at;
         at += n + 1;
         if (n && line[n - 1] == '\r') n--;
         status = put_word(c, w, line, n, id, false);
     }
-    ae_file_map_close(&text);
+    ae_free(text);
     return status;
 }
 

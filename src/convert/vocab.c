@@ -1,5 +1,5 @@
-/* vocab.c - the vocabulary of a model's folder: tokenizer.json, tokenizer.model (spm.c), and what tokenizer_config.json and the
- * like say of special tokens and chat templates.
+/* vocab.c - the vocabulary of a model's folder: tokenizer.json and tokenizer.model (spm.c). Added and special tokens are in
+ * specials.c, chat templates in templates.c.
  *
  * Byte-level BPE becomes "gpt2" with the rules that cut text as the folder's do; BPE over U+2581 with byte tokens, which
  * tokenizers makes of SentencePiece's vocabularies, becomes "llama" again: with the scores of tokenizer.model, or with scores
@@ -54,26 +54,25 @@ aerie_status ae_convert_words_fill(const ae_convert *c, ae_convert_words *w)
 
 /* ---- tokenizer.json ----------------------------------------------------------------------------------- */
 
-static const char *type_of(const json_t *json)
+const char *ae_convert_type_of(const json_t *json)
 {
     const char *type = json_string_value(json_object_get(json, "type"));
     return type ? type : "";
 }
 
-/* Is there a step of this type, in it or in the steps that it is a sequence of? */
-static const json_t *find_step(const json_t *json, const char *list, const char *type)
+const json_t *ae_convert_find_step(const json_t *json, const char *list, const char *type)
 {
     const json_t *steps = json_object_get(json, list), *step;
     size_t i;
-    if (strcmp(type_of(json), type) == 0) return json;
-    json_array_foreach((json_t *)steps, i, step) if (strcmp(type_of(step), type) == 0) return step;
+    if (strcmp(ae_convert_type_of(json), type) == 0) return json;
+    json_array_foreach((json_t *)steps, i, step) if (strcmp(ae_convert_type_of(step), type) == 0) return step;
     return NULL;
 }
 
 static bool is_byte_level(const json_t *tokenizer)
 {
-    return find_step(json_object_get(tokenizer, "pre_tokenizer"), "pretokenizers", "ByteLevel") ||
-           find_step(json_object_get(tokenizer, "decoder"), "decoders", "ByteLevel");
+    return ae_convert_find_step(json_object_get(tokenizer, "pre_tokenizer"), "pretokenizers", "ByteLevel") ||
+           ae_convert_find_step(json_object_get(tokenizer, "decoder"), "decoders", "ByteLevel");
 }
 
 enum { MAX_STEPS = 6 };
@@ -87,7 +86,7 @@ static bool read_steps(const json_t *pre, const char *patterns[MAX_STEPS], size_
     *n = 0;
     for (size_t i = 0; i < n_steps; i++) {
         const json_t *step = steps ? json_array_get(steps, i) : pre;
-        const char *type = type_of(step), *pattern = NULL;
+        const char *type = ae_convert_type_of(step), *pattern = NULL;
         *other = type;
         if (strcmp(type, "ByteLevel") == 0) {
             const json_t *own = json_object_get(step, "use_regex");
@@ -141,8 +140,8 @@ static aerie_status put_json_words(const ae_convert *c, ae_convert_words *w, con
         const json_t *content = json_object_get(added, "content");
         const json_int_t at = json_integer_value(json_object_get(added, "id"));
         const bool special = json_is_true(json_object_get(added, "special"));
-        if (!json_is_string(content)) continue;
-        const bool keep = at >= 0 && at < (json_int_t)w->n && w->list[at].data &&
+        if (!json_is_string(content) || ae_convert_beyond(c, w, json_string_value(content), at)) continue;
+        const bool keep = at >= 0 && w->list[at].data &&
                           (w->types[at] == AERIE_TOKEN_UNKNOWN || (!special && w->types[at] == AERIE_TOKEN_BYTE));
         AE_TRY(ae_convert_words_put(c, w, json_string_value(content), json_string_length(content), at,
                                     keep ? w->types[at] : special ? AERIE_TOKEN_CONTROL : AERIE_TOKEN_USER_DEFINED));
@@ -230,105 +229,10 @@ static aerie_status score_by_merges(const ae_convert *c, ae_convert_words *w, co
 /* A space before the text: by a normalizer, or by the step that marks spaces. */
 static bool adds_space(const json_t *tokenizer)
 {
-    const json_t *step = find_step(json_object_get(tokenizer, "pre_tokenizer"), "pretokenizers", "Metaspace");
+    const json_t *step = ae_convert_find_step(json_object_get(tokenizer, "pre_tokenizer"), "pretokenizers", "Metaspace");
     const char *scheme = json_string_value(json_object_get(step, "prepend_scheme"));
     if (step) return scheme ? strcmp(scheme, "never") != 0 : !json_is_false(json_object_get(step, "add_prefix_space"));
-    return find_step(json_object_get(tokenizer, "normalizer"), "normalizers", "Prepend") != NULL;
-}
-
-/* ---- Special tokens ----------------------------------------------------------------------------------- */
-
-/* The id of a token, -1: there is none. */
-static int64_t find_word(const ae_convert_words *w, const json_t *name)
-{
-    if (json_is_object(name)) name = json_object_get(name, "content");
-    const size_t n = json_string_length(name);
-    for (uint32_t i = 0; n && i < w->n; i++)
-        if (w->list[i].n == n && memcmp(w->list[i].data, json_string_value(name), n) == 0) return i;
-    return -1;
-}
-
-/* An id of config.json or generation_config.json, of a list the first. */
-static int64_t find_id(const ae_convert_words *w, const json_t *value)
-{
-    if (json_is_array(value)) value = json_array_get(value, 0);
-    const json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-    return id >= 0 && id < (json_int_t)w->n ? id : -1;
-}
-
-/* Does tokenizer.json put the token before (after) a text? */
-static bool frames(const json_t *tokenizer, const ae_convert_words *w, int64_t id, bool after)
-{
-    const json_t *post = json_object_get(tokenizer, "post_processor");
-    const json_t *template = find_step(post, "processors", "TemplateProcessing");
-    const json_t *single = json_object_get(template, "single");
-    const json_t *piece = json_array_get(single, after ? json_array_size(single) - 1 : 0);
-    const json_t *name = json_object_get(json_object_get(piece, "SpecialToken"), "id");
-    return id >= 0 && name && find_word(w, name) == id;
-}
-
-static aerie_status put_special(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w, const json_t *tokenizer,
-                                const json_t *config, const json_t *generation)
-{
-    static const struct {
-        const char *name, *id, *key;
-    } tokens[] = {{"bos_token", "bos_token_id", "tokenizer.ggml.bos_token_id"},
-                  {"eos_token", "eos_token_id", "tokenizer.ggml.eos_token_id"},
-                  {"unk_token", "unk_token_id", "tokenizer.ggml.unknown_token_id"},
-                  {"pad_token", "pad_token_id", "tokenizer.ggml.padding_token_id"}};
-    int64_t ids[4];
-    for (size_t i = 0; i < 4; i++) {
-        ids[i] = find_word(w, json_object_get(config, tokens[i].name));
-        if (ids[i] < 0) ids[i] = find_id(w, ae_convert_value(c, tokens[i].id));
-        if (ids[i] < 0) ids[i] = find_id(w, json_object_get(generation, tokens[i].id));
-        if (ids[i] >= 0) AE_TRY(ae_gguf_writer_u32(out, tokens[i].key, (uint32_t)ids[i], c->error));
-    }
-    const json_t *bos = json_object_get(config, "add_bos_token"), *eos = json_object_get(config, "add_eos_token");
-    const bool add_bos = tokenizer ? frames(tokenizer, w, ids[0], false) : !json_is_false(bos) && ids[0] >= 0;
-    const bool add_eos = tokenizer ? frames(tokenizer, w, ids[1], true) : json_is_true(eos);
-    AE_TRY(ae_gguf_writer_bool(out, "tokenizer.ggml.add_bos_token", json_is_true(bos) || add_bos, c->error));
-    return ae_gguf_writer_bool(out, "tokenizer.ggml.add_eos_token", json_is_true(eos) || add_eos, c->error);
-}
-
-/* ---- Chat templates ----------------------------------------------------------------------------------- */
-
-/* Of several the one called default; more are written under their names. */
-static aerie_status put_templates(const ae_convert *c, ae_gguf_writer *out, const json_t *templates)
-{
-    const json_t *one;
-    size_t i;
-    json_array_foreach((json_t *)templates, i, one) {
-        const char *name = json_string_value(json_object_get(one, "name"));
-        const char *text = json_string_value(json_object_get(one, "template"));
-        char key[96] = "tokenizer.chat_template";
-        if (!name || !text || strlen(name) > 40) continue;
-        if (strcmp(name, "default")) snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
-        AE_TRY(ae_gguf_writer_string(out, key, text, c->error));
-    }
-    return AERIE_OK;
-}
-
-static aerie_status put_template(const ae_convert *c, ae_gguf_writer *out, const json_t *config)
-{
-    ae_file_map text;
-    const json_t *inside = json_object_get(config, "chat_template");
-    char *path = ae_convert_path_in(c, "chat_template.jinja");
-    if (!path) return ae_convert_no_memory(c, "a path");
-    const bool beside = ae_file_exists(path);
-    aerie_status status = beside ? ae_file_map_open(&text, path, true, c->error) : AERIE_OK;
-    ae_free(path);
-    AE_TRY(status);
-    if (beside) {
-        char *copy = memchr(text.data, 0, text.bytes) ? NULL : ae_strndup((const char *)text.data, text.bytes);
-        status = copy ? ae_gguf_writer_string(out, "tokenizer.chat_template", copy, c->error)
-                      : ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: chat_template.jinja is no text", c->path);
-        ae_free(copy);
-        ae_file_map_close(&text);
-        return status;
-    }
-    if (json_is_string(inside))
-        return ae_gguf_writer_string(out, "tokenizer.chat_template", json_string_value(inside), c->error);
-    return put_templates(c, out, inside);
+    return ae_convert_find_step(json_object_get(tokenizer, "normalizer"), "normalizers", "Prepend") != NULL;
 }
 
 /* ---- All of it ---------------------------------------------------------------------------------------- */
@@ -343,25 +247,29 @@ static aerie_status put_words(const ae_convert *c, ae_gguf_writer *out, ae_conve
     return ae_gguf_writer_array(out, "tokenizer.ggml.scores", AE_GGUF_F32, w->scores, w->n, c->error);
 }
 
-static aerie_status put_bpe(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const json_t *tokenizer)
+static aerie_status put_bpe(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
 {
+    const json_t *tokenizer = f->tokenizer;
     char pre[32];
     AE_TRY(find_pre(c, tokenizer, pre));
     AE_TRY(put_json_words(c, w, tokenizer, true));
+    AE_TRY(ae_convert_put_added(c, w, f));
     AE_TRY(put_words(c, out, w, "gpt2", false));
     AE_TRY(ae_gguf_writer_string(out, "tokenizer.ggml.pre", pre, c->error));
     return put_merges(c, out, json_object_get(json_object_get(tokenizer, "model"), "merges"));
 }
 
 /* tokenizer NULL: tokenizer.model alone. */
-static aerie_status put_spm(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const json_t *tokenizer)
+static aerie_status put_spm(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
 {
+    const json_t *tokenizer = f->tokenizer;
     bool there, space = tokenizer && adds_space(tokenizer), of_model = true;
     AE_TRY(ae_convert_read_spm(c, w, &there, &of_model));
     if (!there && !tokenizer)
         return ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: neither tokenizer.json nor tokenizer.model is beside the tensors",
                        c->path);
     if (tokenizer) AE_TRY(put_json_words(c, w, tokenizer, false));
+    AE_TRY(ae_convert_put_added(c, w, f));
     if (!there) AE_TRY(score_by_merges(c, w, tokenizer));
     const bool by_merges = tokenizer && strcmp(c->arch->arch, "gemma4") == 0; /* merged by the list itself */
     AE_TRY(put_words(c, out, w, by_merges ? "gemma4" : "llama", true));
@@ -369,31 +277,38 @@ static aerie_status put_spm(const ae_convert *c, ae_gguf_writer *out, ae_convert
     return ae_gguf_writer_bool(out, "tokenizer.ggml.add_space_prefix", tokenizer ? space : of_model, c->error);
 }
 
-static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const json_t *tokenizer)
+static aerie_status put_all(const ae_convert *c, ae_gguf_writer *out, ae_convert_words *w, const ae_convert_folder *f)
 {
-    json_t *config = NULL, *generation = NULL;
-    const char *type = type_of(json_object_get(tokenizer, "model"));
-    if (tokenizer && strcmp(type, "BPE") && *type)
+    const char *type = ae_convert_type_of(json_object_get(f->tokenizer, "model"));
+    if (f->tokenizer && strcmp(type, "BPE") && *type)
         return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                        "%s: tokenizer.json is of the kind \"%.40s\"; of models BPE is supported", c->path, type);
-    AE_TRY(tokenizer && is_byte_level(tokenizer) ? put_bpe(c, out, w, tokenizer) : put_spm(c, out, w, tokenizer));
-    aerie_status status = ae_convert_read_json(c, "tokenizer_config.json", &config);
-    if (status == AERIE_OK) status = ae_convert_read_json(c, "generation_config.json", &generation);
-    if (status == AERIE_OK) status = put_special(c, out, w, tokenizer, config, generation);
-    if (status == AERIE_OK) status = put_template(c, out, config);
-    json_decref(config);
-    json_decref(generation);
-    return status;
+    AE_TRY(f->tokenizer && is_byte_level(f->tokenizer) ? put_bpe(c, out, w, f) : put_spm(c, out, w, f));
+    AE_TRY(ae_convert_put_special(c, out, w, f));
+    return ae_convert_put_templates(c, out, f->config);
+}
+
+static aerie_status read_folder(const ae_convert *c, ae_convert_folder *f)
+{
+    AE_TRY(ae_convert_read_json(c, "tokenizer.json", &f->tokenizer));
+    AE_TRY(ae_convert_read_json(c, "tokenizer_config.json", &f->config));
+    AE_TRY(ae_convert_read_json(c, "generation_config.json", &f->generation));
+    AE_TRY(ae_convert_read_json(c, "special_tokens_map.json", &f->special));
+    return ae_convert_read_json(c, "added_tokens.json", &f->added);
 }
 
 aerie_status ae_convert_put_vocab(const ae_convert *c, ae_gguf_writer *out)
 {
     ae_convert_words w;
-    json_t *tokenizer = NULL;
+    ae_convert_folder f = {NULL};
     aerie_status status = ae_convert_words_init(c, &w, c->model.n_vocab);
-    if (status == AERIE_OK) status = ae_convert_read_json(c, "tokenizer.json", &tokenizer);
-    if (status == AERIE_OK) status = put_all(c, out, &w, tokenizer);
-    json_decref(tokenizer);
+    if (status == AERIE_OK) status = read_folder(c, &f);
+    if (status == AERIE_OK) status = put_all(c, out, &w, &f);
+    json_decref(f.tokenizer);
+    json_decref(f.config);
+    json_decref(f.generation);
+    json_decref(f.special);
+    json_decref(f.added);
     ae_convert_words_free(&w);
     return status;
 }

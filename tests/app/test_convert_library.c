@@ -1,6 +1,6 @@
 /* test_convert_library.c - src/convert without the program: remarks and progress come by callback, nothing is printed, and a
  * conversion that is cancelled or fails leaves no file. What files hold: tests/app/test_convert.c. */
-#include "convert_rig.inc"
+#include "convert_model.inc"
 
 #include <dirent.h>
 
@@ -111,74 +111,6 @@ static void leaves_nothing(void **state)
 
 /* ---- Models --------------------------------------------------------------------------------------- */
 
-#define MODEL_CONFIG                                                                                                           \
-    "\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":2," \
-    "\"max_position_embeddings\":128,\"rms_norm_eps\":1e-5,\"vocab_size\":264"
-
-/* Adds to the checkpoint that write_model writes; NULL: nothing. */
-static void (*add_more)(st_make *m);
-
-/* experts: each with its own tensors, as Qwen 3 MoE is saved. leave, twice: tensors that are missing, written as another type.
- */
-static void write_model(const char *folder, const char *class, const char *more, uint32_t n_experts, const char *leave,
-                        const char *f8)
-{
-    static const struct {
-        const char *name;
-        uint64_t rows, columns;
-    } parts[] = {{"embed_tokens.weight", 264, 32}, {"norm.weight", 0, 32}, {"layers.0.input_layernorm.weight", 0, 32},
-                 {"layers.0.post_attention_layernorm.weight", 0, 32}, {"layers.0.self_attn.q_proj.weight", 32, 32},
-                 {"layers.0.self_attn.k_proj.weight", 16, 32}, {"layers.0.self_attn.v_proj.weight", 16, 32},
-                 {"layers.0.self_attn.o_proj.weight", 32, 32}, {"layers.0.mlp.gate_proj.weight", 64, 32},
-                 {"layers.0.mlp.up_proj.weight", 64, 32}, {"layers.0.mlp.down_proj.weight", 32, 64}};
-    char name[128], config[768];
-    st_make m = {0};
-    make_folder(folder);
-    const bool mlp = !n_experts && strcmp(class, "GptOssForCausalLM");
-    for (size_t i = 0; i < sizeof parts / sizeof *parts - (mlp ? 0 : 3); i++) {
-        snprintf(name, sizeof name, "model.%s", parts[i].name);
-        if (f8 && strcmp(f8, parts[i].name) == 0) st_make_raw(&m, name, "F8_E4M3", "[32]", parts, 32);
-        else if (!leave || strcmp(leave, parts[i].name))
-            st_make_floats(&m, name, parts[i].name, parts[i].rows, parts[i].columns);
-    }
-    for (uint32_t e = 0; e < n_experts; e++)
-        for (size_t i = 8; i < 11; i++) {
-            snprintf(name, sizeof name, "model.layers.0.mlp.experts.%u.%s", e, parts[i].name + strlen("layers.0.mlp."));
-            st_make_floats(&m, name, name, parts[i].rows, parts[i].columns);
-        }
-    if (add_more) add_more(&m);
-    if (strcmp(folder, "layers") == 0) st_make_floats(&m, "model.layers.1.extra.weight", "extra", 0, 32);
-    if (n_experts) st_make_floats(&m, "model.layers.0.mlp.gate.weight", "gate", n_experts, 32);
-    if (n_experts) st_make_floats(&m, "model.layers.0.self_attn.q_norm.weight", "q_norm", 0, 8);
-    if (n_experts) st_make_floats(&m, "model.layers.0.self_attn.k_norm.weight", "k_norm", 0, 8);
-    snprintf(config, sizeof config, "{\"architectures\":[\"%s\"]," MODEL_CONFIG "%s}", class, more);
-    write_checkpoint(folder, &m, config);
-}
-
-/* Letters of byte-level BPE: the printable ones of ASCII and a mark for spaces are enough. */
-static void write_tokenizer(const char *folder, const char *pattern)
-{
-    ae_buf text = {0};
-    ae_buf_addf(
-        &text,
-        "{\"added_tokens\":[{\"id\":200,\"content\":\"<|end|>\",\"special\":true},{\"id\":201,\"content\":\"<x>\","
-        "\"special\":false}],\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":"
-        "{\"Regex\":\"%s\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"use_regex\":false}]},"
-        "\"model\":{\"type\":\"BPE\",\"merges\":[\"h e\",[\"l\",\"l\"]],\"vocab\":{\"he\":0,\"ll\":1,\"\xc4\xa0\":2",
-        pattern);
-    for (int c = '!'; c <= '~'; c++)
-        if (c != '"' && c != '\\') ae_buf_addf(&text, ",\"%c\":%d", c, c);
-    ae_buf_adds(&text, "}}}");
-    write_in(folder, "tokenizer.json", text.data);
-    ae_buf_free(&text);
-    write_in(folder, "tokenizer_config.json", "{\"eos_token\":\"<|end|>\",\"chat_template\":\"{{ messages }}\"}");
-    write_in(folder, "generation_config.json", "{\"temperature\":0.6,\"top_k\":20}");
-}
-
-static const char qwen2_words[] =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}"
-    "\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+";
-
 static bool with_mtp;
 
 static aerie_status convert_model_to(const char *folder, uint32_t type, aerie_model **model, aerie_error *error)
@@ -278,7 +210,7 @@ static void other_models(void **state)
     model_refused("heads", "LlamaForCausalLM", ",\"head_dim\":10", NULL, NULL, qwen2_words, "whole number of heads");
     model_refused("scaling", "LlamaForCausalLM", ",\"rope_scaling\":{\"type\":\"odd\"}", NULL, NULL, qwen2_words,
                   "'odd' is unknown");
-    model_refused("layers", "LlamaForCausalLM", ",\"hidden_activation\":1", NULL, NULL, qwen2_words,
+    model_refused("layers", "LlamaForCausalLM", ",\"hidden_size_of_others\":1", NULL, NULL, qwen2_words,
                   "layers.1.extra.weight has no");
     model_refused("more", "LlamaForCausalLM", ",\"num_hidden_layers\":0", NULL, NULL, qwen2_words, "duplicate");
     write_model("vocab", "LlamaForCausalLM", "", 0, NULL, NULL);
@@ -568,26 +500,6 @@ static void further_ahead(void **state)
     }
 }
 
-/* A field of protocol buffers that holds bytes. */
-static void add_field(ae_buf *out, int number, const void *bytes, size_t n)
-{
-    const char head[] = {(char)(number << 3 | 2), (char)n};
-    ae_buf_add(out, head, sizeof head);
-    ae_buf_add(out, bytes, n);
-}
-
-static void add_piece(ae_buf *out, const char *text, float score, char type)
-{
-    ae_buf piece = {0};
-    add_field(&piece, 1, text, strlen(text));
-    ae_buf_add(&piece, "\x15", 1);
-    ae_buf_add(&piece, &score, sizeof score);
-    ae_buf_add(&piece, "\x18", 1);
-    ae_buf_add(&piece, &type, 1);
-    add_field(out, 1, piece.data, piece.n);
-    ae_buf_free(&piece);
-}
-
 /* tokenizer.model alone, and every way of cutting it short. */
 static void sentence_piece(void **state)
 {
@@ -597,16 +509,7 @@ static void sentence_piece(void **state)
     int32_t *ids;
     size_t n;
     (void)state;
-    add_piece(&file, "<unk>", 0, 2);
-    add_piece(&file, "<s>", 0, 3);
-    add_piece(&file, "</s>", 0, 3);
-    add_piece(&file, "\xe2\x96\x81", -5, 1);
-    add_piece(&file, "a", -4, 1);
-    add_piece(&file, "b", -3, 1);
-    add_piece(&file, "ab", -2, 1);
-    add_piece(&file, "\xe2\x96\x81" "a", -1, 1);
-    add_field(&file, 2, "\x18\x02", 2); /* BPE */
-    add_field(&file, 3, "\x18\x00", 2); /* no space before a text */
+    add_pieces(&file);
     write_model("spm", "LlamaForCausalLM", ",\"bos_token_id\":1,\"eos_token_id\":2", 0, NULL, NULL);
     cli_write("spm/tokenizer.model", file.data, file.n);
     if (convert_model("spm", &model, &error) != AERIE_OK) fail_msg("%s", error.text);

@@ -6,6 +6,7 @@
  * files often lack the key or the control type.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "text/token/vocab_int.h"
 
@@ -43,6 +44,13 @@ static bool piece_is(const ae_vocab *vocab, int32_t id, const char *text)
     uint32_t n;
     const char *piece = ae_strings_get(&vocab->pieces, id, &n);
     return strlen(text) == n && memcmp(piece, text, n) == 0;
+}
+
+bool ae_vocab_text_ends(const char *text, size_t n)
+{
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (known[i].what == ENDS && strlen(known[i].text) == n && memcmp(known[i].text, text, n) == 0) return true;
+    return false;
 }
 
 /* A token that merges make is ordinary text, and "</s>" may well be HTML: it keeps its type. */
@@ -154,6 +162,20 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     bool prefix = vocab->add_space_prefix;
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", false, &prefix, error));
     vocab->add_space_prefix = prefix && vocab->spm && !vocab->merges;
+    return AERIE_OK;
+}
+
+/* ollama's list of all that end a generation. Ids that no token has cannot be drawn and do no harm. */
+static aerie_status mark_listed(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
+{
+    static const char key[] = "tokenizer.ggml.eos_token_ids";
+    const ae_gguf_kv *kv = ae_gguf_kv_find(gguf, key);
+    int64_t id;
+    if (!kv) return AERIE_OK;
+    for (size_t i = 0; i < kv->n; i++) {
+        if (!ae_gguf_kv_int(kv, i, &id)) return ae_fail(error, AERIE_ERROR_FORMAT, "%s is not a list of token ids", key);
+        if (id >= 0 && id < vocab->n_tokens) vocab->flags[id] |= AE_TOKEN_EOG;
+    }
     return AERIE_OK;
 }
 
@@ -271,6 +293,7 @@ aerie_status ae_special_load(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
     for (int i = 0; i < 3; i++) {
         if (ends[i] >= 0) vocab->flags[ends[i]] |= AE_TOKEN_EOG;
     }
+    AE_TRY(mark_listed(vocab, gguf, error));
     /* Text never merges into a control token, even one that only its name gives away. */
     for (int32_t id = 0; vocab->order && id < vocab->n_tokens; id++) {
         if (vocab->types[id] == AE_TOKEN_CONTROL) vocab->order[id] = UINT32_MAX;

@@ -33,6 +33,8 @@ int32_t ae_vocab_bos(const ae_vocab *vocab);
 int32_t ae_vocab_eos(const ae_vocab *vocab);
 /* Ends a generation: EOS, EOT, <|im_end|>, <|eot_id|>, <end_of_turn> ... */
 bool ae_vocab_is_eog(const ae_vocab *vocab, int32_t token);
+/* Whether a token of this text ends a generation, whatever keys its file has. */
+bool ae_vocab_text_ends(const char *text, size_t n);
 /* A control token: not text, never printed unless asked for. */
 bool ae_vocab_is_control(const ae_vocab *vocab, int32_t token);
 bool ae_vocab_adds_bos(const ae_vocab *vocab);

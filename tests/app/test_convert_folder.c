@@ -1,0 +1,274 @@
+/* test_convert_folder.c - what 'aerie convert' makes of the smaller files of a model's folder: added tokens and their kinds, all
+ * that end a generation, chat templates wherever they lie, activations, files as Windows writes them. */
+#include "convert_model.inc"
+
+#include "aerie.h"
+
+static void made(const char *folder)
+{
+    cli("$A convert %s -o %s.gguf --outtype f32", folder, folder);
+    if (cli_last.status) fail_msg("%s: %s", folder, cli_last.err);
+}
+
+static ae_gguf *opened(const char *folder)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.gguf", folder);
+    return open_file(name);
+}
+
+/* The token of an id and its type. */
+static void has_token(const ae_gguf *file, uint32_t id, const char *text, int type)
+{
+    const ae_gguf_kv *tokens = ae_gguf_kv_find(file, "tokenizer.ggml.tokens");
+    const ae_gguf_kv *types = ae_gguf_kv_find(file, "tokenizer.ggml.token_type");
+    ae_gguf_string found = {0};
+    size_t cursor = 0;
+    int64_t kind = 0;
+    for (uint32_t i = 0; i <= id; i++) assert_true(ae_gguf_kv_next_string(tokens, &cursor, &found));
+    assert_true(ae_gguf_kv_int(types, id, &kind));
+    if (found.n != strlen(text) || memcmp(found.data, text, found.n) || kind != type)
+        fail_msg("token %u is '%.*s' of type %d, not '%s' of %d", id, (int)found.n, found.data, (int)kind, text, type);
+}
+
+static void tokens_are(const char *folder, const char *text, const char *wanted)
+{
+    cli("$A tokenize -m %s.gguf -p '%s'", folder, text);
+    if (cli_last.status || strcmp(cli_last.out, wanted)) fail_msg("%s: %s%s", text, cli_last.out, cli_last.err);
+}
+
+static void make_pieces(const char *folder, const char *more)
+{
+    char name[64];
+    ae_buf file = {0};
+    add_pieces(&file);
+    write_model(folder, "LlamaForCausalLM", more, 0, NULL, NULL);
+    snprintf(name, sizeof name, "%s/tokenizer.model", folder);
+    cli_write(name, file.data, file.n);
+    ae_buf_free(&file);
+}
+
+#define IDS ",\"bos_token_id\":1,\"eos_token_id\":2"
+
+static void added_beside_tokenizer_model(void **state)
+{
+    (void)state;
+    make_pieces("sp", IDS);
+    write_in("sp", "added_tokens.json", "{\"<|im_start|>\": 8, \"<|im_end|>\": 9, \"<tool>\": 10, \"<end_of_turn>\": 11, "
+                                        "\"[X]\": 12, \"<far>\": 264}");
+    write_in("sp", "special_tokens_map.json", "{\"additional_special_tokens\": [\"[X]\", {\"content\": \"[Y]\"}]}");
+    made("sp");
+    assert_non_null(strstr(cli_last.err, "\"<far>\" is left out: its id is 264, but there are 264 rows"));
+    ae_gguf *file = opened("sp");
+    has_token(file, 8, "<|im_start|>", AERIE_TOKEN_CONTROL);
+    has_token(file, 9, "<|im_end|>", AERIE_TOKEN_CONTROL);
+    has_token(file, 10, "<tool>", AERIE_TOKEN_USER_DEFINED);
+    has_token(file, 11, "<end_of_turn>", AERIE_TOKEN_CONTROL);
+    has_token(file, 12, "[X]", AERIE_TOKEN_CONTROL);
+    has_token(file, 13, "[PAD13]", AERIE_TOKEN_UNUSED);
+    has_token(file, 2, "</s>", AERIE_TOKEN_CONTROL);
+    ae_gguf_close(file);
+    tokens_are("sp", "<|im_start|>ab<tool>a<|im_end|>", "1 8 6 10 4 9\n");
+}
+
+/* Flags say which are control tokens; a piece that is an added token becomes one. */
+static void added_in_the_config(void **state)
+{
+    (void)state;
+    make_pieces("decoder", IDS);
+    write_in("decoder", "tokenizer_config.json",
+             "{\"added_tokens_decoder\": {\"0\": {\"content\": \"<unk>\", \"special\": true}, \"5\": {\"content\": \"b\", "
+             "\"special\": false}, \"6\": {\"content\": \"ab\", \"special\": true}, \"20\": {\"content\": \"<|tool|>\", "
+             "\"special\": false}, \"21\": {\"content\": \"<turn>\", \"special\": true}, \"x\": {\"content\": \"<no>\"}, "
+             "\"-1\": {\"content\": \"<no>\"}, \"22\": 3}}");
+    write_in("decoder", "added_tokens.json", "{\"<|tool|>\": 20, \"<turn>\": 21, \"<|more|>\": 22, \"bad\": \"x\"}");
+    made("decoder");
+    ae_gguf *file = opened("decoder");
+    has_token(file, 0, "<unk>", AERIE_TOKEN_UNKNOWN);
+    has_token(file, 5, "b", AERIE_TOKEN_USER_DEFINED);
+    has_token(file, 6, "ab", AERIE_TOKEN_CONTROL);
+    has_token(file, 20, "<|tool|>", AERIE_TOKEN_USER_DEFINED);
+    has_token(file, 21, "<turn>", AERIE_TOKEN_CONTROL);
+    has_token(file, 22, "<|more|>", AERIE_TOKEN_CONTROL);
+    ae_gguf_close(file);
+}
+
+static void make_json(const char *folder, const char *more)
+{
+    write_model(folder, "LlamaForCausalLM", more, 0, NULL, NULL);
+    write_tokenizer(folder, qwen2_words);
+}
+
+/* tokenizer.json is what the model was used with: what it lacks is added, what it has is kept. */
+static void added_beside_tokenizer_json(void **state)
+{
+    (void)state;
+    make_json("json", "");
+    write_in("json", "tokenizer_config.json",
+             "{\"eos_token\":\"<|end|>\",\"added_tokens_decoder\": {\"202\": {\"content\": \"<think>\", \"special\": false}, "
+             "\"203\": {\"content\": \"<|pad|>\", \"special\": true}, \"97\": {\"content\": \"<|a|>\", \"special\": true}}}");
+    write_in("json", "added_tokens.json", "{\"<|end|>\": 200, \"<x>\": 201, \"<|late|>\": 204}");
+    made("json");
+    assert_non_null(strstr(cli_last.err, "has \"a\" under id 97, where another file has \"<|a|>\", which is left out"));
+    ae_gguf *file = opened("json");
+    has_token(file, 97, "a", AERIE_TOKEN_NORMAL);
+    has_token(file, 200, "<|end|>", AERIE_TOKEN_CONTROL);
+    has_token(file, 201, "<x>", AERIE_TOKEN_USER_DEFINED);
+    has_token(file, 202, "<think>", AERIE_TOKEN_USER_DEFINED);
+    has_token(file, 203, "<|pad|>", AERIE_TOKEN_CONTROL);
+    has_token(file, 204, "<|late|>", AERIE_TOKEN_CONTROL);
+    ae_gguf_close(file);
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------------------ */
+
+static void ends_are(const char *folder, const int *wanted, size_t n)
+{
+    made(folder);
+    ae_gguf *file = opened(folder);
+    const ae_gguf_kv *kv = ae_gguf_kv_find(file, "tokenizer.ggml.eos_token_ids");
+    if (n < 2) assert_null(kv);
+    else if (!kv || kv->n != n) fail_msg("%s: %zu ends, not %zu", folder, kv ? (size_t)kv->n : 0, n);
+    for (size_t i = 0; kv && i < n; i++) {
+        int64_t id = -1;
+        assert_true(ae_gguf_kv_int(kv, i, &id));
+        if (id != wanted[i]) fail_msg("%s: end %zu is %d, not %d", folder, i, (int)id, wanted[i]);
+    }
+    if (n) key_u32(file, "tokenizer.ggml.eos_token_id", (uint32_t)wanted[0]);
+    assert_int_equal(ae_gguf_kv_find(file, "tokenizer.ggml.eot_token_id") != NULL, n > 1);
+    ae_gguf_close(file);
+    aerie_model *model;
+    aerie_error error = {0};
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s.gguf", cli_folder, folder);
+    if (aerie_model_load(&model, path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
+    for (size_t i = 0; i < n; i++) assert_true(aerie_token_is_eog(model, wanted[i]));
+    assert_false(aerie_token_is_eog(model, 'z'));
+    aerie_model_free(model);
+}
+
+static void several_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *generation;
+        int wanted[4];
+        size_t n;
+    } cases[] = {
+        {"", "{\"eos_token_id\": [200, 97, 98]}", {200, 97, 98}, 3},
+        {",\"eos_token_id\": [98, 97]", "{}", {200, 98, 97}, 3},
+        {",\"eos_token_id\": [97, 98]", "{\"eos_token_id\": 99}", {200, 99, 97, 98}, 4},
+        {",\"eos_token_id\": 97", "{\"eos_token_id\": [200, 99]}", {200, 99}, 2}, /* a number there replaces one here */
+        {",\"eos_token_id\": 97", "{}", {200, 97}, 2},
+        {"", "{\"eos_token_id\": [200, 9999, -1, \"x\", null, 200]}", {200}, 1},
+        {",\"eos_token_id\": null", "{\"eos_token_id\": null}", {200}, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char folder[16];
+        snprintf(folder, sizeof folder, "ends%zu", i);
+        make_json(folder, cases[i].config);
+        write_in(folder, "generation_config.json", cases[i].generation);
+        ends_are(folder, cases[i].wanted, cases[i].n);
+    }
+}
+
+/* ---- Chat templates ---------------------------------------------------------------------------------------- */
+
+static void has_template(const char *folder, const char *name, const char *wanted)
+{
+    char key[80] = "tokenizer.chat_template";
+    if (name) snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
+    ae_gguf *file = opened(folder);
+    if (wanted) key_text(file, key, wanted);
+    else assert_null(ae_gguf_kv_find(file, key));
+    ae_gguf_close(file);
+}
+
+static void templates(void **state)
+{
+    (void)state;
+    make_json("t1", "");
+    write_in("t1", "tokenizer_config.json", "{\"eos_token\":\"<|end|>\"}");
+    write_in("t1", "chat_template.json", "{\"chat_template\": \"of a processor\"}");
+    made("t1");
+    has_template("t1", NULL, "of a processor");
+    write_in("t1", "chat_template.json", "{\"chat_template\": [{\"name\": \"default\", \"template\": \"d\"}, "
+                                         "{\"name\": \"rag\", \"template\": \"r\"}, {\"name\": 3, \"template\": \"x\"}]}");
+    made("t1");
+    has_template("t1", NULL, "d");
+    has_template("t1", "rag", "r");
+    cli("mkdir t1/additional_chat_templates && printf 'tools {{ x }}\\r\\n2\\r\\n' > t1/additional_chat_templates/tool_use.jinja && "
+        "printf no > t1/additional_chat_templates/README.md && printf later > t1/additional_chat_templates/rag.jinja");
+    made("t1");
+    has_template("t1", NULL, "d");
+    has_template("t1", "tool_use", "tools {{ x }}\n2\n");
+    has_template("t1", "rag", "later");
+    has_template("t1", "README", NULL);
+    cli("printf '\\357\\273\\277the file' > t1/chat_template.jinja");
+    made("t1");
+    has_template("t1", NULL, "the file");
+    has_template("t1", "tool_use", "tools {{ x }}\n2\n");
+}
+
+/* ---- Activations ------------------------------------------------------------------------------------------- */
+
+static void activations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *part; /* NULL: converts */
+    } cases[] = {
+        {"\"hidden_act\":\"silu\"", NULL},
+        {"\"hidden_act\":\"swish\"", NULL},
+        {"\"hidden_act\":null", NULL},
+        {"\"hidden_act\":\"gelu\"", "'hidden_act' is \"gelu\", but GGUF files of architecture llama run with silu"},
+        {"\"hidden_act\":\"gelu_pytorch_tanh\"", "\"gelu_pytorch_tanh\""},
+        {"\"hidden_act\":\"relu2\"", "\"relu2\""},
+        {"\"hidden_act\":\"silu swish\"", "run with silu"},
+        {"\"hidden_act\":\"\"", "run with silu"},
+        {"\"hidden_act\":{\"name\":\"silu\"}", "no text"},
+        {"\"hidden_activation\":\"gelu\"", "'hidden_activation'"},
+        {"\"activation_function\":\"gelu_new\"", "'activation_function'"},
+        {"\"mlp_hidden_act\":\"relu2\"", "'mlp_hidden_act'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char more[128];
+        snprintf(more, sizeof more, ",%s", cases[i].config);
+        make_json("act", more);
+        cli("rm -f act.gguf; $A convert act -o act.gguf");
+        if (!cases[i].part && cli_last.status) fail_msg("%s: %s", cases[i].config, cli_last.err);
+        if (cases[i].part) cli_refused(3, cases[i].part, "act/config.json");
+        cli("test -e act.gguf");
+        assert_int_equal(cli_last.status == 0, cases[i].part == NULL);
+    }
+}
+
+/* ---- Windows ----------------------------------------------------------------------------------------------- */
+
+static void marks_and_encodings(void **state)
+{
+    (void)state;
+    make_json("win", IDS);
+    made("win");
+    cli("cp win.gguf plain.gguf; for f in config.json tokenizer.json tokenizer_config.json generation_config.json; do "
+        "{ printf '\\357\\273\\277'; sed 's/,/,\\r\\n/' win/$f; } > x && mv x win/$f; done");
+    made("win");
+    cli("cmp win.gguf plain.gguf");
+    assert_int_equal(cli_last.status, 0);
+    cli("printf '\\377\\376{\\0}\\0' > win/tokenizer_config.json; $A convert win -o win.gguf");
+    cli_refused(3, "tokenizer_config.json: this is UTF-16, but must be UTF-8", "iconv -f UTF-16 -t UTF-8");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(added_beside_tokenizer_model),
+        cmocka_unit_test(added_in_the_config),
+        cmocka_unit_test(added_beside_tokenizer_json),
+        cmocka_unit_test(several_ends),
+        cmocka_unit_test(templates),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(marks_and_encodings),
+    };
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}
