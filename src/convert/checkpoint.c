@@ -6,9 +6,16 @@
 
 #include "base/text.h"
 #include "convert/convert_int.h"
+#include "formats/kind.h"
 #include "formats/torch.h"
 
 /* ---- The files ---------------------------------------------------------------------------------- */
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
 
 static bool is_pickle(const char *path)
 {
@@ -22,7 +29,7 @@ static bool is_pickle(const char *path)
 }
 
 /* safetensors, else what torch.save wrote. */
-aerie_status ae_convert_open_tensors(ae_convert *c)
+static aerie_status open_tensors(ae_convert *c)
 {
     static const char *const files[] = {"pytorch_model.bin", "medusa_lm_head.pt"};
     char path[4096];
@@ -35,11 +42,43 @@ aerie_status ae_convert_open_tensors(ae_convert *c)
     return status;
 }
 
+/* By the names that PEFT gives tensors, or by its config alone. */
+static bool is_adapter(const ae_convert *c, const char *peft, const char *config)
+{
+    for (size_t i = 0; c->st && i < ae_safetensors_n_tensors(c->st); i++) {
+        const char *name = ae_safetensors_tensor_at(c->st, i)->name;
+        if (strstr(name, ".lora_A.") || strstr(name, ".lora_B.")) return true;
+    }
+    return ae_file_exists(peft) && !(c->st && ae_file_exists(config));
+}
+
+aerie_status ae_convert_open_tensors(ae_convert *c)
+{
+    char *peft = ae_convert_path_in(c, "adapter_config.json"), *config = ae_convert_path_in(c, "config.json"),
+         *folder = ae_convert_path_in(c, ".");
+    const char *what = NULL;
+    bool of_folder = false; /* and not of the file in it that was named */
+    aerie_status status = peft && config && folder ? open_tensors(c) : ae_convert_no_memory(c, "a path");
+    if (status != AERIE_ERROR_MEMORY) {
+        if (is_adapter(c, peft, config))
+            what = ae_file_exists(peft) && is_folder(c->path) ? ae_kind_folder(c->path)
+                   : c->st                                    ? ae_kind_path(ae_safetensors_file(c->st, 0))
+                                                              : NULL;
+        else if (c->st && ae_kind_is_modelopt_fp4(folder)) what = ae_kind_folder(folder), of_folder = !is_folder(c->path);
+    }
+    const int n_shown = (int)(!of_folder ? strlen(c->path) : strlen(folder) > 2 ? strlen(folder) - strlen("/.") : 1);
+    if (what)
+        status = ae_fail(c->error, AERIE_ERROR_UNSUPPORTED, "%.*s: this is %s", n_shown, of_folder ? folder : c->path, what);
+    ae_free(peft);
+    ae_free(config);
+    ae_free(folder);
+    return status;
+}
+
 char *ae_convert_path_in(const ae_convert *c, const char *name)
 {
-    struct stat info;
     ae_buf path = {0};
-    if (stat(c->path, &info) == 0 && S_ISDIR(info.st_mode)) {
+    if (is_folder(c->path)) {
         ae_buf_addf(&path, "%s/%s", c->path, name);
     } else {
         const char *slash = strrchr(c->path, '/');
@@ -57,7 +96,9 @@ aerie_status ae_convert_read_text(const ae_convert *c, const char *path, char **
     AE_TRY(ae_file_map_open(&map, path, true, c->error));
     const char *encoding = ae_text_foreign((const char *)map.data, map.bytes);
     aerie_status status = AERIE_OK;
-    if (encoding)
+    if (ae_kind_is_pointer(map.data, map.bytes))
+        status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s", path, ae_kind_bytes(map.data, map.bytes));
+    else if (encoding)
         status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s, but must be UTF-8: 'iconv -f %s -t UTF-8' converts it",
                          path, encoding, encoding);
     else if (!(*text = ae_strndup((const char *)map.data, map.bytes))) status = ae_convert_no_memory(c, path);

@@ -363,10 +363,16 @@ static bool is_unneeded(const ae_convert *c, const char *name)
 
 static aerie_status check_unused(ae_convert *c)
 {
+    const char *quantized = json_string_value(
+        json_object_get(json_object_get(c->config, "quantization_config"), "quant_method"));
     size_t n = 0;
     for (size_t i = 0; i < c->n_entries; i++) {
         ae_convert_entry *e = &c->entries[i];
         if (e->used) continue;
+        if (!is_unneeded(c, e->name) && quantized)
+            return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
+                           "%s: the checkpoint is quantized by %.40s, which is not read (tensor %s); convert the one that it was "
+                           "made from", c->path, quantized, e->tensor->name);
         if (!is_unneeded(c, e->name))
             return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                            "%s: tensor %s has no place in architecture %s; --skip leaves it out", c->path, e->tensor->name,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "convert/vocab.h"
+#include "formats/kind.h"
 
 typedef struct reader {
     const uint8_t *at, *end;
@@ -113,7 +114,9 @@ aerie_status ae_convert_read_spm(const ae_convert *c, ae_convert_words *w, bool 
     *there = ae_file_exists(path);
     aerie_status status = *there ? ae_file_map_open(&map, path, true, c->error) : AERIE_OK;
     if (*there && status == AERIE_OK) {
-        status = read_all(c, w, (reader){map.data, map.data + map.bytes}, path, space);
+        if (ae_kind_is_pointer(map.data, map.bytes))
+            status = ae_fail(c->error, AERIE_ERROR_FORMAT, "%s: this is %s", path, ae_kind_bytes(map.data, map.bytes));
+        else status = read_all(c, w, (reader){map.data, map.data + map.bytes}, path, space);
         ae_file_map_close(&map);
     }
     ae_free(path);

@@ -78,6 +78,17 @@ const char *ae_kind_bytes(const void *data, size_t n)
     return is_old_imatrix(data, n) ? old_imatrix : safetensors_kind(data, n);
 }
 
+bool ae_kind_is_pointer(const void *data, size_t n)
+{
+    static const char start[] = "version https://git-lfs";
+    return n >= strlen(start) && !memcmp(data, start, strlen(start));
+}
+
+const char *ae_kind_data(const void *data, size_t n)
+{
+    return n >= 4 && !memcmp(data, "GGUF", 4) ? "a GGUF file; it needs no conversion" : ae_kind_bytes(data, n);
+}
+
 /* ---- Folders ------------------------------------------------------------------------------------------ */
 
 /* The beginning of a regular file, to data[AE_KIND_BYTES]: bytes read. */
@@ -150,9 +161,7 @@ const char *ae_kind_path(const char *path)
     if (folder) return folder;
     uint8_t *data = ae_alloc(AE_KIND_BYTES, 1);
     const size_t n = data ? read_start(path, data) : 0;
-    const char *what = n >= 4 && !memcmp(data, "GGUF", 4) ? "a GGUF file; it needs no conversion"
-                       : n                                ? ae_kind_bytes(data, n)
-                                                          : NULL;
+    const char *what = n ? ae_kind_data(data, n) : NULL;
     ae_free(data);
     return what;
 }

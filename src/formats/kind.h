@@ -13,9 +13,13 @@
 
 /* What a file with this beginning is, as the end of a sentence ("a Git LFS pointer, ..."); NULL: unknown, or GGUF. */
 const char *ae_kind_bytes(const void *data, size_t n);
-/* The same for a folder; NULL: unknown, or it is none. */
+/* The same, but a GGUF file has an answer, too. */
+const char *ae_kind_data(const void *data, size_t n);
+/* Whether it is a Git LFS pointer. */
+bool ae_kind_is_pointer(const void *data, size_t n);
+/* The same as ae_kind_bytes for a folder; NULL: unknown, or it is none. */
 const char *ae_kind_folder(const char *path);
-/* The same for a file or a folder by its path, where "a GGUF file" has an answer, too. NULL: unknown, or it cannot be read. */
+/* ae_kind_data or ae_kind_folder of what lies under a path. NULL: unknown, or it cannot be read. */
 const char *ae_kind_path(const char *path);
 /* Whether a folder's config is that of a checkpoint that ModelOpt quantized to 4-bit floats. */
 bool ae_kind_is_modelopt_fp4(const char *folder);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "formats/kind.h"
 #include "formats/parse.h"
 #include "formats/safetensors_int.h"
 
@@ -203,6 +204,9 @@ static aerie_status parse_file(ae_safetensors *st, ae_st_file *f, aerie_error *e
         return FAIL(FORMAT, "%s%s: %zu bytes are no safetensors file, which starts with the size of its header", dots, path,
                     f->bytes);
     memcpy(&n, f->data, 8);
+    const bool sized = memcmp(f->data, "GGUF", 4) && n < (uint64_t)1 << 56;
+    const char *other = sized ? NULL : ae_kind_data(f->data, f->bytes);
+    if (other) return FAIL(FORMAT, "%s%s: this is %s", dots, path, other);
     if (n > f->bytes - 8)
         return FAIL(FORMAT, "%s%s: a header of %llu bytes in a file of %zu: not a safetensors file, or cut short", dots, path,
                     (unsigned long long)n, f->bytes);
@@ -357,16 +361,18 @@ static aerie_status only_one(const char *folder, char out[4096], aerie_error *er
 {
     const char *dots, *path = ae_gguf_path_end(folder, &dots);
     char found[4096];
-    size_t n = 0;
+    size_t n = 0, n_gguf = 0;
     DIR *dir = opendir(folder);
     if (!dir) return FAIL(IO, "%s%s: cannot list it: %s", dots, path, strerror(errno));
     for (const struct dirent *e; (e = readdir(dir));) {
+        n_gguf += ends_in(e->d_name, ".gguf");
         if (!ends_in(e->d_name, ".safetensors") || !is_file(folder, e->d_name, found)) continue;
         if (n++ == 0) memcpy(out, found, sizeof found);
     }
     closedir(dir);
     if (n == 1) return AERIE_OK;
     if (n) return FAIL(FORMAT, "%s%s: holds %zu *.safetensors and no index of them; name the one that is meant", dots, path, n);
+    if (n_gguf) return FAIL(IO, "%s%s: holds GGUF files, which need no conversion, and no *.safetensors", dots, path);
     return FAIL(IO, "%s%s: holds no model.safetensors, no model.safetensors.index.json and no other *.safetensors", dots, path);
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "formats/kind.h"
 #include "formats/parse.h"
 #include "formats/safetensors_int.h"
 #include "formats/zip.h"
@@ -498,6 +499,8 @@ static aerie_status parse(ae_safetensors *st, ae_st_file *f, aerie_error *error)
     const char *dots;
     machine machine_ = {.st = st, .file = f, .error = error}, *m = &machine_;
     m->path = ae_gguf_path_end(f->path, &dots);
+    const char *other = f->bytes >= 2 && memcmp(f->data, "PK", 2) ? ae_kind_data(f->data, f->bytes) : NULL;
+    if (other) return FAIL(FORMAT, "%s: this is %s", m->path, other);
     if (f->bytes < 4 || memcmp(f->data, "PK", 2) != 0)
         return FAIL(UNSUPPORTED, "%s: no PyTorch checkpoint of version 1.6 or later (a zip archive)", m->path);
     AE_TRY(ae_zip_read(&m->zip, &st->arena, f->data, f->bytes, f->path, error));

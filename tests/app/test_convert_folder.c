@@ -259,6 +259,81 @@ static void marks_and_encodings(void **state)
     cli_refused(3, "tokenizer_config.json: this is UTF-16, but must be UTF-8", "iconv -f UTF-16 -t UTF-8");
 }
 
+/* ---- What is no checkpoint ---------------------------------------------------------------------------------- */
+
+#define POINTER "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:4d7a\\nsize 12345\\n' > "
+
+static void what_is_no_checkpoint(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *make, *path, *part; /* in the folder k, a copy of a model's folder */
+    } cases[] = {
+        {POINTER "k/model.safetensors", "k", "k/model.safetensors: this is a Git LFS pointer"},
+        {POINTER "k/model.safetensors", "k/model.safetensors", "k/model.safetensors: this is a Git LFS pointer"},
+        {"rm k/model.safetensors; " POINTER "k/pytorch_model.bin", "k", "k/pytorch_model.bin: this is a Git LFS pointer"},
+        {POINTER "k/tokenizer.json", "k", "k/tokenizer.json: this is a Git LFS pointer"},
+        {POINTER "k/config.json", "k", "k/config.json: this is a Git LFS pointer"},
+        {POINTER "k/chat_template.jinja", "k", "k/chat_template.jinja: this is a Git LFS pointer"},
+        {"rm k/tokenizer.json; " POINTER "k/tokenizer.model", "k", "k/tokenizer.model: this is a Git LFS pointer"},
+        {"cp m.gguf k/x.gguf", "k/x.gguf", "k/x.gguf: this is a GGUF file; it needs no conversion"},
+        {"cp m.gguf k/model.safetensors", "k", "k/model.safetensors: this is a GGUF file; it needs no conversion"},
+        {"rm k/*; cp m.gguf k/", "k", "k: holds GGUF files, which need no conversion"},
+        {"cp m.gguf k/x.bin", "k/x.bin", "k/x.bin: this is a GGUF file"},
+        {"rm k/config.json; echo '{}' > k/adapter_config.json", "k", "k: this is the folder of a PEFT adapter"},
+        {"rm k/config.json k/*.safetensors; echo '{}' > k/adapter_config.json; touch k/adapter_model.bin", "k",
+         "k: this is the folder of a PEFT adapter"},
+        {"printf '{\"quantization\":{\"quant_algo\":\"NVFP4\"}}' > k/hf_quant_config.json", "k",
+         "k: this is the folder of a checkpoint that ModelOpt quantized"},
+        {"printf '{\"quantization\":{\"quant_algo\":\"W4A16_NVFP4\"}}' > k/hf_quant_config.json", "k/model.safetensors",
+         "aerie: k: this is the folder of a checkpoint that ModelOpt quantized"},
+    };
+    make_json("base", IDS);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli("rm -rf k o.gguf; cp -r base k; %s", cases[i].make);
+        cli("$A convert %s -o o.gguf", cases[i].path);
+        cli_refused(3, cases[i].part, "");
+        cli("test -e o.gguf");
+        assert_int_not_equal(cli_last.status, 0);
+    }
+    /* a whole model beside which an adapter's config was left is one */
+    cli("rm -rf k; cp -r base k; echo '{}' > k/adapter_config.json; $A convert k -o o.gguf");
+    assert_int_equal(cli_last.status, 0);
+}
+
+static void adapters_by_their_tensors(void **state)
+{
+    (void)state;
+    st_make m = {0};
+    st_make_floats(&m, "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "a", 4, 32);
+    st_make_floats(&m, "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight", "b", 32, 4);
+    write_checkpoint("peft", &m, NULL);
+    cli("$A convert peft -o o.gguf");
+    cli_refused(3, "this is the weights of a PEFT adapter", "--lora takes");
+    write_in("peft", "adapter_config.json", "{\"peft_type\":\"LORA\"}");
+    cli("$A convert peft -o o.gguf");
+    cli_refused(3, "peft: this is the folder of a PEFT adapter", "--lora takes");
+    cli("$A convert peft/model.safetensors -o o.gguf");
+    cli_refused(3, "peft/model.safetensors: this is the weights of a PEFT adapter", "--lora takes");
+}
+
+/* Of a quantization that is not read its name is said, not a way to leave its tensors out. */
+static void add_codes(st_make *m)
+{
+    st_make_floats(m, "model.layers.0.self_attn.q_proj.qweight", "codes", 4, 32);
+}
+
+static void other_quantizations(void **state)
+{
+    (void)state;
+    add_more = add_codes;
+    make_json("quantized", ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}");
+    add_more = NULL;
+    cli("$A convert quantized -o o.gguf");
+    cli_refused(3, "quantized by gptq, which is not read", "q_proj.qweight");
+    assert_null(strstr(cli_last.err, "--skip"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +344,9 @@ int main(void)
         cmocka_unit_test(templates),
         cmocka_unit_test(activations),
         cmocka_unit_test(marks_and_encodings),
+        cmocka_unit_test(what_is_no_checkpoint),
+        cmocka_unit_test(adapters_by_their_tensors),
+        cmocka_unit_test(other_quantizations),
     };
-    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+    return cmocka_run_group_tests(tests, cli_setup_model, cli_teardown);
 }
