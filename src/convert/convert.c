@@ -41,8 +41,8 @@ static aerie_status check_output(const ae_convert *c)
     for (uint32_t i = 0; i < ae_safetensors_n_files(c->st); i++)
         if (ae_file_same(o->output, ae_safetensors_file(c->st, i))) read = ae_safetensors_file(c->st, i);
     static const char *const beside_tensors[] = {
-        "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.txt", "generation_config.json", "added_tokens.json",
-        "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "1_Pooling/config.json"};
+        "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.txt", "generation_config.json",
+        "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "1_Pooling/config.json"};
     for (size_t i = 0; i < sizeof beside_tensors / sizeof *beside_tensors && !read; i++) {
         char *path = ae_convert_path_in(c, beside_tensors[i]);
         if (!path) return ae_convert_no_memory(c, "a path");

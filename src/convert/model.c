@@ -111,7 +111,7 @@ static aerie_status check_activation(const ae_convert *c, const char *key, ae_co
             return AERIE_OK;
         }
     return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                   "%s: '%s' is \"%.40s\", but GGUF files of architecture %s run with %s, so that another model would come of it",
+                   "%s: '%s' is \"%.40s\", but GGUF files of architecture %s run with %s: another model would come of it",
                    c->config_path, key, name ? name : "no text", c->arch->arch, runs[wanted]);
 }
 
@@ -371,8 +371,8 @@ static aerie_status check_unused(ae_convert *c)
         if (e->used) continue;
         if (!is_unneeded(c, e->name) && quantized)
             return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
-                           "%s: the checkpoint is quantized by %.40s, which is not read (tensor %s); convert the one that it was "
-                           "made from", c->path, quantized, e->tensor->name);
+                           "%s: the checkpoint is quantized by %.40s, which is not read (tensor %s); convert the one that it "
+                           "was made from", c->path, quantized, e->tensor->name);
         if (!is_unneeded(c, e->name))
             return ae_fail(c->error, AERIE_ERROR_UNSUPPORTED,
                            "%s: tensor %s has no place in architecture %s; --skip leaves it out", c->path, e->tensor->name,

@@ -69,8 +69,8 @@ static aerie_status put_added(const ae_convert *c, ae_convert_words *w, const ae
     }
     if (w->list[id].data && f->tokenizer) { /* which is what the model was used with */
         ae_log_say(&c->options.log, AERIE_LOG_WARNING,
-                   "%s: tokenizer.json has \"%.*s\" under id %lld, where another file has \"%.40s\", which is left out", c->path,
-                   (int)(w->list[id].n < 40 ? w->list[id].n : 40), w->list[id].data, (long long)id, text);
+                   "%s: tokenizer.json has \"%.*s\" under id %lld, where another file has \"%.40s\", which is left out",
+                   c->path, (int)(w->list[id].n < 40 ? w->list[id].n : 40), w->list[id].data, (long long)id, text);
         return AERIE_OK;
     }
     return ae_convert_words_put(c, w, text, n, id, type);
@@ -167,7 +167,7 @@ static void find_ends(ends *e, const ae_convert *c, const ae_convert_words *w, c
     }
 }
 
-/* The whole list as ollama has it; under the two keys that llama.cpp has for more than one, what it does not know by its text. */
+/* The whole list as ollama has it; and what llama.cpp does not know by its text, under the two keys that it has for that. */
 static aerie_status put_ends(const ae_convert *c, ae_gguf_writer *out, const ae_convert_words *w, const ends *e)
 {
     static const char *const keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};

@@ -90,7 +90,8 @@ static aerie_status add_json(const ae_convert *c, templates *t, const json_t *va
 {
     const json_t *one;
     size_t i;
-    if (json_is_string(value)) return add(c, t, "default", strlen("default"), json_string_value(value), json_string_length(value));
+    if (json_is_string(value))
+        return add(c, t, "default", strlen("default"), json_string_value(value), json_string_length(value));
     json_array_foreach((json_t *)value, i, one) {
         const json_t *name = json_object_get(one, "name"), *text = json_object_get(one, "template");
         if (json_is_string(name) && json_is_string(text) && strlen(json_string_value(name)) == json_string_length(name))

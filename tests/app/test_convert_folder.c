@@ -1,5 +1,6 @@
-/* test_convert_folder.c - what 'aerie convert' makes of the smaller files of a model's folder: added tokens and their kinds, all
- * that end a generation, chat templates wherever they lie, activations, files as Windows writes them. */
+/* test_convert_folder.c - what 'aerie convert' makes of the smaller files of a model's folder: added tokens and their kinds,
+ * all that end a generation, chat templates wherever they lie, activations, files as Windows writes them; and what it says of
+ * files and folders that are no checkpoint. */
 #include "convert_model.inc"
 
 #include "aerie.h"
@@ -197,8 +198,8 @@ static void templates(void **state)
     made("t1");
     has_template("t1", NULL, "d");
     has_template("t1", "rag", "r");
-    cli("mkdir t1/additional_chat_templates && printf 'tools {{ x }}\\r\\n2\\r\\n' > t1/additional_chat_templates/tool_use.jinja && "
-        "printf no > t1/additional_chat_templates/README.md && printf later > t1/additional_chat_templates/rag.jinja");
+    cli("d=t1/additional_chat_templates; mkdir $d && printf 'tools {{ x }}\\r\\n2\\r\\n' > $d/tool_use.jinja && "
+        "printf no > $d/README.md && printf later > $d/rag.jinja");
     made("t1");
     has_template("t1", NULL, "d");
     has_template("t1", "tool_use", "tools {{ x }}\n2\n");

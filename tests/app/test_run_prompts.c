@@ -438,7 +438,7 @@ static void adapters_change_answers(void **state)
     cli(RUN "-p one --lora missing.gguf");
     cli_refused(3, "missing.gguf", "");
     cli(RUN "-p one --lora m.gguf");
-    cli_refused(3, "m.gguf", "no adapter");
+    cli_refused(3, "m.gguf", "not a LoRA adapter");
     static const char *const usage[] = {"--lora ''", "--lora x.gguf,", "--lora-scaled x.gguf", "--lora-scaled x.gguf:",
                                         "--lora-scaled x.gguf:nan", "--lora-scaled :1", "--lora-scaled x.gguf:1x"};
     for (size_t i = 0; i < sizeof usage / sizeof *usage; i++) {

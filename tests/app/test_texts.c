@@ -1,5 +1,5 @@
-/* test_texts.c - files of text as Windows writes them, wherever the program reads text: a byte order mark and the line ends CR LF
- * make no difference, UTF-16 and UTF-32 get a sentence. */
+/* test_texts.c - files of text as Windows writes them, wherever the program reads text: a byte order mark and the line ends
+ * CR LF make no difference, UTF-16 and UTF-32 get a sentence. */
 #include "cli.h"
 
 /* $F is the file that is read. */
@@ -13,16 +13,19 @@ static const struct {
     {"$A run -m m.gguf -no-cnv --ids -q -n 4 --temp 0 < $F", "one\n\ntwo\n"},
     {"$A run -m m.gguf -no-cnv --ids -q -n 4 --temp 0 -p first -f - < $F", "one\ntwo\n"},
     {"$A run -m m.gguf -no-cnv --ids -q -n 4 --temp 0 --prompts-file $F", "one\ntwo\n"},
-    {"cp $F p.jsonl; $A run -m m.gguf -no-cnv --ids -q -n 4 --temp 0 --prompts-file p.jsonl", "\"one\"\n{\"prompt\": \"two\"}\n"},
+    {"cp $F p.jsonl; $A run -m m.gguf -no-cnv --ids -q -n 4 --temp 0 --prompts-file p.jsonl",
+     "\"one\"\n{\"prompt\": \"two\"}\n"},
     {"$A run -m m.gguf -no-cnv -q -n 8 --temp 0 -p a --grammar-file $F", "root ::= x\nx ::= \"ab\" |\n  \"c\"\n"},
     {"$A run -m m.gguf -no-cnv -q -n 8 --temp 0 -p a --json-schema-file $F", "{\"enum\":\n[1]}\n"},
     {"$A template --file $F --messages c.json", "{% for m in messages %}\n{{ m.content }}\n{% endfor %}\nend\n"},
     {"$A template --file t.jinja --messages $F", "[{\"role\": \"user\",\n\"content\": \"hello\"}]\n"},
     {"$A template --file t.jinja --messages c.json --tools $F", "[{\"name\":\n\"f\"}]\n"},
-    {"$A perplexity -m m.gguf --json -c 16 -f $F > p.json; grep -v seconds p.json", "one two three four five six\nseven eight nine ten\neleven twelve one two three\n"
-                                                  "four five six seven\none two three four five six\nseven eight nine ten\n"},
+    {"$A perplexity -m m.gguf --json -c 16 -f $F > p.json; grep -v seconds p.json",
+     "one two three four five six\nseven eight nine ten\neleven twelve one two three\n"
+     "four five six seven\none two three four five six\nseven eight nine ten\n"},
     {"$A imatrix -m m.gguf -o i.gguf -c 16 -f $F; sha256sum i.gguf",
-     "one two three four five six\nseven eight nine ten\neleven twelve one two three\none two three four five six\nseven eight\n"},
+     "one two three four five six\nseven eight nine ten\neleven twelve one two three\n"
+     "one two three four five six\nseven eight\n"},
     {"$A train-data answers $F -o o.jsonl -m m.gguf -q -n 4 --temp 0; cat o.jsonl; rm o.jsonl",
      "{\"id\": \"a\", \"text\": \"hello\"}\n{\"id\": \"b\", \"text\": \"you\"}\n"},
 };
