@@ -31,6 +31,7 @@ app/common/version.c:backend/cpu/kernels.h app/common/version.c:formats/gguf.h
 app/convert/convert.c:convert/convert.h app/convert/convert.c:formats/type.h
 app/perplexity/output.c:quant/imatrix.h
 app/pull/fetch.c:base/os.h app/pull/fetch.c:formats/gguf.h
+app/serve/memory.c:base/os.h
 app/tools/inspect.c:formats/gguf.h
 app/tools/quantize.c:quant/rewrite.h
 "

@@ -109,10 +109,19 @@ int app_parse_ids(const char *text, size_t n, const char *source, int exit_statu
 
 /* Text as a JSON string; what is not UTF-8 becomes U+FFFD. */
 json_t *app_json_text(const char *text, size_t n);
-/* As json_loadb. NULL where memory is short, too: app_json_lacked says so. */
-json_t *app_json_load(const char *text, size_t n, size_t flags, json_error_t *why);
+typedef enum app_json_status { APP_JSON_OK, APP_JSON_WRONG, APP_JSON_NO_MEMORY } app_json_status;
+
+/* As json_loadb, into *json, which is NULL unless OK. WRONG: the text is none, as *why says. NO_MEMORY: nobody knows what it
+ * is; it must not be taken for a wrong or a plain text. */
+app_json_status app_json_read(json_t **json, const char *text, size_t n, size_t flags, json_error_t *why);
+/* What json_dumps has made. */
+void app_json_free(char *text);
 /* From now on jansson's allocations are watched; before there are threads. */
 void app_json_watch(void);
+/* What jansson holds more, or (negative) less, of what this thread allocates. false refuses it, which `must` forbids. */
+typedef bool app_json_change(void *user, ptrdiff_t bytes, bool must);
+/* Tells this thread's changes from now on; change NULL: no more. After app_json_watch. */
+void app_json_account(app_json_change *change, void *user);
 /* Whether jansson has lacked memory on this thread since this was last asked. */
 bool app_json_lacked(void);
 json_t *app_json_ids(const int32_t *ids, size_t n);

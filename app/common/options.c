@@ -48,6 +48,7 @@ void app_options_default(app_options *options)
                   .max_connections = 512,
                   .max_body = 8,
                   .max_n = 8,
+                  .max_logprobs = 20,
                   .timeout = 600,
                   .grace = 30,
                   .stuck = 120,

@@ -132,6 +132,8 @@ typedef struct app_serve_options {
     const char *host, *slot_save_path, *api_key_file, *allowed_hosts, *cors_origins, *reasoning_format;
     app_texts api_keys;
     uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n;
+    uint32_t max_memory; /* MiB that requests on their way may hold; 0: a part of what there is */
+    uint32_t max_logprobs;
     uint32_t n_threads_http; /* 0: as many as there are CPUs */
     uint32_t timeout, grace, stuck;
     int32_t sleep_idle; /* seconds without use after which a model is unloaded; -1: never */

@@ -330,7 +330,12 @@ static const app_option options[] = {
     {"--max-requests-per-key", "N", APP_U32, APP_SERVE, AT(serve.max_per_key), 0, 1 << 16, "Server",
      "maximum number of answers at once for one API key; others get 429; 0: no limit"},
     {"--max-body", "MIB", APP_U32, APP_SERVE, AT(serve.max_body), 1, 1024, "Server", "maximum size of a request's body"},
+    {"--max-request-memory", "MIB", APP_U32, APP_SERVE, AT(serve.max_memory), 0, INT32_MAX, "Server",
+     "memory that all requests on their way may hold together: bodies, what is read from them, answers that are not sent; "
+     "others get 503 and Retry-After; 0: half of what the machine and its control groups have left at the start"},
     {"--max-n", "N", APP_U32, APP_SERVE, AT(serve.max_n), 1, 128, "Server", "maximum number of answers to one request (\"n\")"},
+    {"--max-logprobs", "N", APP_U32, APP_SERVE, AT(serve.max_logprobs), 0, AERIE_MAX_LOGPROBS, "Server",
+     "maximum number of likeliest tokens told with each token (\"top_logprobs\", \"n_probs\")"},
     {"--threads-http", "N", APP_U32, APP_SERVE, AT(serve.n_threads_http), 0, 1024, "Server",
      "requests that are read, templated and tokenized at once; 0: as many as there are threads"},
     {"-to --timeout", "SECONDS", APP_U32, APP_SERVE, AT(serve.timeout), 1, 1 << 20, "Server",

@@ -280,7 +280,7 @@ bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, se
     if (value && !text) return serve_fail_memory(error);
     const char *json = text ? text : "{\"type\":\"object\"}";
     const aerie_status status = aerie_grammar_create_schema_with(&grammar, json, strlen(json), NULL, &why);
-    free(text);
+    app_json_free(text);
     return set_grammar(ask, status, grammar, &why, field, error);
 }
 
@@ -433,6 +433,18 @@ static bool check_unsupported(const json_t *object, serve_error *error)
     return true;
 }
 
+static bool read_n_top(serve_ask *ask, const json_t *object, const char *field, serve_error *error)
+{
+    const uint32_t most = ask->server->o->max_logprobs;
+    uint32_t n = ask->n_top;
+    if (!serve_get_u32(object, field, 0, UINT32_MAX, &n, error)) return false;
+    if (n > most)
+        return serve_fail(error, 400, field, "'%s' may be %u at most (--max-logprobs); found %u", field, (unsigned)most,
+                          (unsigned)n);
+    ask->n_top = n;
+    return true;
+}
+
 /* "logprobs": true with "top_logprobs" in chats, a number in completions; "n_probs" of llama.cpp. */
 static bool read_logprobs(serve_ask *ask, const json_t *object, serve_error *error)
 {
@@ -440,13 +452,13 @@ static bool read_logprobs(serve_ask *ask, const json_t *object, serve_error *err
     if (v && json_is_boolean(v)) {
         ask->logprobs = json_is_true(v);
     } else if (v) {
-        if (!serve_get_u32(object, "logprobs", 0, AERIE_MAX_LOGPROBS, &ask->n_top, error)) return false;
+        if (!read_n_top(ask, object, "logprobs", error)) return false;
         ask->logprobs = true;
     }
-    if (!serve_get_u32(object, "top_logprobs", 0, AERIE_MAX_LOGPROBS, &ask->n_top, error)) return false;
+    if (!read_n_top(ask, object, "top_logprobs", error)) return false;
     if (get(object, "top_logprobs") && ask->n_top && !ask->logprobs)
         return serve_fail(error, 400, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
-    if (!serve_get_u32(object, "n_probs", 0, AERIE_MAX_LOGPROBS, &ask->n_top, error)) return false;
+    if (!read_n_top(ask, object, "n_probs", error)) return false;
     if (ask->n_top) ask->logprobs = true;
     return true;
 }
@@ -523,6 +535,7 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
     serve_server *server = call->server;
     *ask = (serve_ask){.server = server,
                        .call = call,
+                       .use = &call->use,
                        .n = 1,
                        .sampling = server->options->sampling,
                        .ignore_eos = server->options->ignore_eos,
@@ -533,24 +546,30 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
     if (!is_shallow(call->body.data, call->body.n))
         return serve_fail(error, 400, "", "the body is nested more than %d deep", MAX_DEPTH_JSON);
     const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
-    ask->body = app_json_load(call->body.data, call->body.n, flags, &where);
-    if (!ask->body && json_error_code(&where) == json_error_numeric_overflow) /* whole numbers beyond 2^63 */
-        ask->body = app_json_load(call->body.data, call->body.n, flags | JSON_DECODE_INT_AS_REAL, &where);
-    if (!ask->body)
+    app_json_status status = app_json_read(&ask->body, call->body.data, call->body.n, flags, &where);
+    if (status == APP_JSON_WRONG && json_error_code(&where) == json_error_numeric_overflow) /* whole numbers beyond 2^63 */
+        status = app_json_read(&ask->body, call->body.data, call->body.n, flags | JSON_DECODE_INT_AS_REAL, &where);
+    if (status == APP_JSON_NO_MEMORY) return serve_fail_memory(error);
+    if (status == APP_JSON_WRONG)
         return serve_fail(error, 400, "", "the body is not JSON: %.200s (line %d, column %d)", where.text, where.line,
                           where.column);
     if (!json_is_object(ask->body)) return serve_fail(error, 400, "", "the body must be a JSON object; found a list");
-    app_text_free(&call->body);
+    serve_body_free(call);
     return true;
+}
+
+bool serve_ask_kept(const serve_ask *ask, serve_error *error)
+{
+    return !(app_json_lacked() || atomic_load(&ask->use->refused)) || serve_fail_memory(error);
 }
 
 bool serve_ask_model(serve_ask *ask, serve_error *error)
 {
     const char *name = NULL;
     if (!serve_get_text(ask->body, "model", &name, error)) return false;
-    sem_post(&ask->server->work); /* loading a model may take long: others go on meanwhile */
+    sem_post(ask->call->work); /* loading a model may take long: others go on meanwhile */
     ask->model = serve_models_take(ask->server->models, name, ask->call, error);
-    sem_wait(&ask->server->work);
+    sem_wait(ask->call->work);
     if (!ask->model) return false;
     ask->model_name = ask->server->models->n == 1 && name && *name ? name : ask->model->name;
     ask->style = ask->model->style;

@@ -14,6 +14,7 @@ typedef enum serve_kind { SERVE_KIND_TEXT, SERVE_KIND_CHAT } serve_kind;
 typedef struct serve_ask {
     serve_server *server;
     const serve_call *call;
+    serve_use *use;     /* of the call */
     json_t *body;       /* owned */
     serve_kind kind;    /* whether it is answered as a message of a chat */
     serve_model *model; /* taken; NULL: not yet */
@@ -55,7 +56,7 @@ typedef struct serve_ask {
 
 /* Reads the body as a JSON object; takes nothing else yet. */
 bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error);
-/* Loads the model that "model" names. The caller has a place of server->work, which others have while it is loaded. */
+/* Loads the model that "model" names. The caller has a place of call->work, which others have while it is loaded. */
 bool serve_ask_model(serve_ask *ask, serve_error *error);
 /* The fields of OpenAI's and llama.cpp's requests, and what they mean together; without a model those that need none. */
 bool serve_ask_fields(serve_ask *ask, serve_error *error);
@@ -65,6 +66,8 @@ bool serve_ask_field(serve_ask *ask, const json_t *object, const char *field, co
  * want of memory unless *error says why. */
 bool serve_ask_replace(serve_ask *ask, json_t *body, bool ok, serve_error *error);
 void serve_ask_free(serve_ask *ask);
+/* Whether all of it could be kept so far; false: there was not enough memory, or not for requests. */
+bool serve_ask_kept(const serve_ask *ask, serve_error *error);
 
 /* lora.c: the field "lora". */
 bool serve_ask_lora(serve_ask *ask, serve_error *error);
@@ -109,6 +112,9 @@ json_t *serve_tools_input(const app_text *arguments);
 
 /* ---- prompt.c ------------------------------------------------------------------------------------------------- */
 
+/* aerie_tokenize with the memory that it takes counted; *n tokens, aerie_free. */
+bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, const char *field,
+                        int32_t **tokens, size_t *n, serve_error *error);
 /* A prompt of a completion: a text, a list of tokens, or a list of texts and tokens. */
 bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* The field "prompt" as one, or as a list of prompts: of strings, or of lists of tokens. */

@@ -6,26 +6,35 @@
 
 /* ---- Streams -------------------------------------------------------------------------------------------------------- */
 
-static json_t *chunk(const serve_reply_state *r, json_t *choices)
+/* What every chunk or answer (`object`) begins with. */
+static json_t *head(const serve_reply_state *r, const char *object)
 {
-    return json_pack("{s:s, s:s, s:I, s:o, s:s, s:o}", "id", r->id, "object", "chat.completion.chunk", "created",
-                     (json_int_t)r->created, "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)),
-                     "system_fingerprint", serve_fingerprint(), "choices", choices);
+    return json_pack("{s:s, s:s, s:I, s:o, s:s}", "id", r->id, "object", object, "created", (json_int_t)r->created, "model",
+                     app_json_text(r->ask.model_name, strlen(r->ask.model_name)), "system_fingerprint", serve_fingerprint());
+}
+
+/* "logprobs" of a choice, and why it has ended. */
+static void add_rest(serve_parts *out, serve_said *s, const char *finish)
+{
+    serve_parts_text(out, ",\"logprobs\":");
+    serve_parts_logprobs(out, s);
+    serve_parts_finish(out, finish);
 }
 
 /* One choice's delta; takes it over, and what has been kept of its tokens. */
 static bool put_delta(serve_reply_state *r, serve_said *s, json_t *delta, const char *finish)
 {
-    json_t *logprobs = serve_take_list(&s->logprobs), *origins = serve_take_list(&s->origins);
-    json_t *choice = json_pack("{s:i, s:o, s:o, s:o}", "index", (int)s->index, "delta", delta, "logprobs",
-                               logprobs ? json_pack("{s:o}", "content", logprobs) : json_null(), "finish_reason",
-                               finish ? json_string(finish) : json_null());
-    json_t *all = chunk(r, choice ? json_pack("[o]", choice) : NULL);
-    bool ok = all && (!origins || json_object_set(all, "origins", origins) == 0);
-    if (ok && finish) ok = json_object_set_new(all, "timings", serve_json_timings(r, s)) == 0;
-    json_decref(origins);
+    serve_parts out = {0};
+    serve_parts_open(&out, head(r, "chat.completion.chunk"));
+    serve_parts_text(&out, ",\"choices\":[");
+    serve_parts_open(&out, json_pack("{s:i, s:o}", "index", (int)s->index, "delta", delta));
+    add_rest(&out, s, finish);
+    serve_parts_text(&out, "}]");
+    serve_parts_origins(&out, s, "origins");
+    if (finish) serve_parts_close(&out, json_pack("{s:o}", "timings", serve_json_timings(r, s)));
+    else serve_parts_text(&out, "}");
     s->told = true;
-    return serve_put_event(r, NULL, all) && ok;
+    return serve_put_parts(r, s, &out);
 }
 
 static bool begin(serve_reply_state *r)
@@ -69,8 +78,9 @@ static bool end_choice(serve_reply_state *r, serve_said *s)
 static bool end(serve_reply_state *r)
 {
     if (r->ask.include_usage) {
-        json_t *last = chunk(r, json_array());
-        const bool ok = last && !json_object_set_new(last, "usage", serve_json_usage(r)) &&
+        json_t *last = head(r, "chat.completion.chunk");
+        const bool ok = last && !json_object_set_new(last, "choices", json_array()) &&
+                        !json_object_set_new(last, "usage", serve_json_usage(r)) &&
                         !json_object_set_new(last, "timings", serve_json_timings(r, &r->said[0]));
         if (!serve_put_event(r, NULL, last) || !ok) return false;
     }
@@ -87,38 +97,34 @@ bool serve_openai_fail(serve_reply_state *r)
 
 /* ---- Whole answers ----------------------------------------------------------------------------------------------------- */
 
-static json_t *whole_choice(serve_said *s)
+static json_t *message_of(serve_said *s)
 {
-    json_t *logprobs = serve_take_list(&s->logprobs), *origins = serve_take_list(&s->origins);
     const bool silent = s->n_calls && !s->content.n;
     json_t *message =
         json_pack("{s:s, s:o}", "role", "assistant", "content", silent ? json_null() : serve_json_string(&s->content));
     bool ok = message != NULL;
     if (ok && s->reasoning.n) ok = !json_object_set_new(message, "reasoning_content", serve_json_string(&s->reasoning));
     if (ok && s->n_calls) ok = !json_object_set_new(message, "tool_calls", serve_json_calls(s));
-    json_t *choice = json_pack("{s:i, s:o, s:o, s:s}", "index", (int)s->index, "message", message, "logprobs",
-                               logprobs ? json_pack("{s:o}", "content", logprobs) : json_null(), "finish_reason",
-                               serve_finish_name(serve_said_finish(s)));
-    if (choice && origins) ok = ok && !json_object_set(choice, "origins", origins);
-    json_decref(origins);
-    if (ok) return choice;
-    json_decref(choice);
+    if (ok) return message;
+    json_decref(message);
     return NULL;
 }
 
-static json_t *whole(serve_reply_state *r)
+static void whole(serve_reply_state *r, serve_parts *out)
 {
-    json_t *choices = json_array();
-    bool ok = choices != NULL;
-    for (uint32_t i = 0; ok && i < r->n_said; i++) ok = !json_array_append_new(choices, whole_choice(&r->said[i]));
-    if (!ok) {
-        json_decref(choices);
-        return NULL;
+    serve_parts_open(out, head(r, "chat.completion"));
+    serve_parts_text(out, ",\"choices\":[");
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        serve_said *s = &r->said[i];
+        if (i) serve_parts_text(out, ",");
+        serve_parts_open(out, json_pack("{s:i, s:o}", "index", (int)s->index, "message", message_of(s)));
+        add_rest(out, s, serve_finish_name(serve_said_finish(s)));
+        serve_parts_origins(out, s, "origins");
+        serve_parts_text(out, "}");
     }
-    return json_pack("{s:s, s:s, s:I, s:o, s:s, s:o, s:o, s:o}", "id", r->id, "object", "chat.completion", "created",
-                     (json_int_t)r->created, "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)),
-                     "system_fingerprint", serve_fingerprint(), "choices", choices, "usage", serve_json_usage(r), "timings",
-                     serve_json_timings(r, &r->said[0]));
+    serve_parts_text(out, "]");
+    serve_parts_close(
+        out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->said[0])));
 }
 
 static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,

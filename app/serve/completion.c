@@ -4,53 +4,53 @@
 #include "serve/handlers.h"
 #include "serve/reply.h"
 
-/* {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of entries as in chat completions; takes them over. */
-static json_t *old_logprobs(json_t *entries, size_t offset)
+/* {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, the offsets from `offset` on; null: there are none. */
+static void add_logprobs(serve_parts *out, serve_said *s, size_t offset)
 {
-    json_t *tokens = json_array(), *logprobs = json_array(), *tops = json_array(), *offsets = json_array();
-    bool ok = entries && tokens && logprobs && tops && offsets;
-    for (size_t i = 0; ok && i < json_array_size(entries); i++) {
-        const json_t *e = json_array_get(entries, i), *top = json_object_get(e, "top_logprobs");
-        json_t *token = json_object_get(e, "token"), *map = json_object();
-        for (size_t k = 0; map && k < json_array_size(top); k++) {
-            const json_t *t = json_array_get(top, k);
-            const char *name = json_string_value(json_object_get(t, "token"));
-            if (!json_object_get(map, name)) ok = ok && !json_object_set(map, name, json_object_get(t, "logprob"));
-        }
-        ok = ok && map && !json_array_append(tokens, token) && !json_array_append(logprobs, json_object_get(e, "logprob")) &&
-             !json_array_append(tops, map) && !json_array_append_new(offsets, json_integer((json_int_t)offset));
-        json_decref(map);
-        offset += json_string_length(token);
+    static const struct {
+        const char *name;
+        serve_entry *entry;
+    } lists[] = {{"{\"tokens\":", serve_token_text},
+                 {",\"token_logprobs\":", serve_token_number},
+                 {",\"top_logprobs\":", serve_token_map},
+                 {",\"text_offset\":", serve_token_offset}};
+    const bool some = serve_said_has_logprobs(s);
+    s->tokens.first_offset = offset;
+    for (size_t i = 0; some && i < sizeof lists / sizeof *lists; i++) {
+        serve_parts_text(out, lists[i].name);
+        serve_parts_list(out, lists[i].entry, &s->tokens, s->tokens.n);
     }
-    json_decref(entries);
-    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", ok ? tokens : NULL, "token_logprobs", logprobs, "top_logprobs", tops,
-                     "text_offset", offsets);
+    serve_parts_text(out, some ? "}" : "null");
 }
 
-static json_t *body(const serve_reply_state *r, json_t *choices)
+/* What every chunk and answer begins with. */
+static json_t *head(const serve_reply_state *r)
 {
-    return json_pack("{s:s, s:s, s:I, s:o, s:s, s:o}", "id", r->id, "object", "text_completion", "created",
-                     (json_int_t)r->created, "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)),
-                     "system_fingerprint", serve_fingerprint(), "choices", choices);
+    return json_pack("{s:s, s:s, s:I, s:o, s:s}", "id", r->id, "object", "text_completion", "created", (json_int_t)r->created,
+                     "model", app_json_text(r->ask.model_name, strlen(r->ask.model_name)), "system_fingerprint",
+                     serve_fingerprint());
 }
 
-static json_t *choice_of(serve_said *s, json_t *text, const char *finish, size_t offset)
+/* A choice, without its '}'. */
+static void add_choice(serve_parts *out, serve_said *s, json_t *text, const char *finish, size_t offset)
 {
-    json_t *logprobs = serve_take_list(&s->logprobs);
-    return json_pack("{s:i, s:o, s:o, s:o}", "index", (int)s->index, "text", text, "logprobs",
-                     logprobs ? old_logprobs(logprobs, offset) : json_null(), "finish_reason",
-                     finish ? json_string(finish) : json_null());
+    serve_parts_open(out, json_pack("{s:i, s:o}", "index", (int)s->index, "text", text));
+    serve_parts_text(out, ",\"logprobs\":");
+    add_logprobs(out, s, offset);
+    serve_parts_finish(out, finish);
 }
 
 static bool put_piece(serve_reply_state *r, serve_said *s, json_t *text, const char *finish)
 {
-    json_t *origins = serve_take_list(&s->origins);
-    json_t *choice = choice_of(s, text, finish, s->n_streamed);
-    json_t *all = body(r, choice ? json_pack("[o]", choice) : NULL);
-    bool ok = all && (!origins || json_object_set(all, "origins", origins) == 0);
-    if (ok && finish) ok = json_object_set_new(all, "timings", serve_json_timings(r, s)) == 0;
-    json_decref(origins);
-    return serve_put_event(r, NULL, all) && ok;
+    serve_parts out = {0};
+    serve_parts_open(&out, head(r));
+    serve_parts_text(&out, ",\"choices\":[");
+    add_choice(&out, s, text, finish, s->n_streamed);
+    serve_parts_text(&out, "}]");
+    serve_parts_origins(&out, s, "origins");
+    if (finish) serve_parts_close(&out, json_pack("{s:o}", "timings", serve_json_timings(r, s)));
+    else serve_parts_text(&out, "}");
+    return serve_put_parts(r, s, &out);
 }
 
 /* The prompt's own text; NULL when out of memory. */
@@ -85,8 +85,9 @@ static bool end_choice(serve_reply_state *r, serve_said *s)
 static bool end(serve_reply_state *r)
 {
     if (r->ask.include_usage) {
-        json_t *last = body(r, json_array());
-        const bool ok = last && !json_object_set_new(last, "usage", serve_json_usage(r));
+        json_t *last = head(r);
+        const bool ok = last && !json_object_set_new(last, "choices", json_array()) &&
+                        !json_object_set_new(last, "usage", serve_json_usage(r));
         if (!serve_put_event(r, NULL, last) || !ok) return false;
     }
     return serve_put_text(r, "data: [DONE]\n\n");
@@ -102,25 +103,20 @@ static json_t *whole_text(const serve_reply_state *r, const serve_said *s)
     return both;
 }
 
-static json_t *whole(serve_reply_state *r)
+static void whole(serve_reply_state *r, serve_parts *out)
 {
-    json_t *choices = json_array();
-    bool ok = choices != NULL;
-    for (uint32_t i = 0; ok && i < r->n_said; i++) {
+    serve_parts_open(out, head(r));
+    serve_parts_text(out, ",\"choices\":[");
+    for (uint32_t i = 0; i < r->n_said; i++) {
         serve_said *s = &r->said[i];
-        json_t *origins = serve_take_list(&s->origins);
-        json_t *choice = choice_of(s, whole_text(r, s), serve_finish_name(serve_said_finish(s)), 0);
-        ok = choice && (!origins || !json_object_set(choice, "origins", origins)) && !json_array_append(choices, choice);
-        json_decref(choice);
-        json_decref(origins);
+        if (i) serve_parts_text(out, ",");
+        add_choice(out, s, whole_text(r, s), serve_finish_name(serve_said_finish(s)), 0);
+        serve_parts_origins(out, s, "origins");
+        serve_parts_text(out, "}");
     }
-    json_t *all = ok ? body(r, choices) : NULL;
-    if (!ok) json_decref(choices);
-    if (all && !json_object_set_new(all, "usage", serve_json_usage(r)) &&
-        !json_object_set_new(all, "timings", serve_json_timings(r, &r->said[0])))
-        return all;
-    json_decref(all);
-    return NULL;
+    serve_parts_text(out, "]");
+    serve_parts_close(
+        out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->said[0])));
 }
 
 static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice, end, serve_openai_fail, whole};

@@ -10,30 +10,61 @@
 
 enum { MAX_TEXTS = 2048, TURN = 32 };
 
+typedef struct ranked {
+    float score;
+    size_t i;
+} ranked;
+
 typedef struct embedding {
     serve_ask ask;
     serve_call *call;
-    serve_error *error;
+    serve_error *error;   /* while it is computed */
+    bool base64;          /* the form of vectors */
     bool truncate;        /* texts that are too long, instead of refusing them */
     aerie_pooling pooling;
     aerie_embed_text *texts; /* [n] their tokens are owned (aerie_free) */
     size_t n, n_tokens;   /* texts; tokens of all of them */
     float *vectors;       /* [n][n_out] */
     size_t n_out;
+    const json_t *documents; /* to be told with their ranks; NULL: not */
+    ranked *ranks;        /* [n] best first; NULL: vectors are asked for */
 } embedding;
 
-static bool begin(embedding *e, serve_call *call, serve_error *error)
+static void embedding_free(void *user)
 {
-    *e = (embedding){.call = call, .error = error, .pooling = call->server->options->pooling};
-    return serve_text_begin(&e->ask, call, error);
-}
-
-static void end(embedding *e, json_t *json)
-{
+    embedding *e = user;
     for (size_t i = 0; i < e->n; i++) aerie_free((void *)e->texts[i].tokens);
     free(e->texts);
     free(e->vectors);
-    serve_text_end(&e->ask, e->call, json, e->error);
+    free(e->ranks);
+    serve_ask_free(&e->ask);
+    free(e);
+}
+
+/* The body is read, and the model taken; NULL: it is answered. */
+static embedding *begin(serve_call *call, serve_error *error)
+{
+    serve_parts nothing = {0};
+    embedding *e = calloc(1, sizeof *e);
+    if (!e) {
+        serve_fail_memory(error);
+        serve_reply_error(call, error);
+        return NULL;
+    }
+    *e = (embedding){.call = call, .error = error, .pooling = call->server->options->pooling};
+    if (serve_text_begin(&e->ask, call, error)) return e;
+    serve_text_reply(call, &nothing, error, embedding_free, e);
+    return NULL;
+}
+
+static void end(embedding *e, serve_parts *parts)
+{
+    for (size_t i = 0; i < e->n; i++) { /* they have done their work */
+        serve_use_drop(e->ask.use, e->texts[i].n_tokens * sizeof *e->texts[i].tokens);
+        aerie_free((void *)e->texts[i].tokens);
+        e->texts[i].tokens = NULL;
+    }
+    serve_text_reply(e->call, parts, e->error, embedding_free, e);
 }
 
 /* ---- Texts ------------------------------------------------------------------------------------------- */
@@ -43,6 +74,7 @@ static bool make_room(embedding *e, size_t n, const char *field)
     if (!n) return serve_fail(e->error, 400, field, "'%s' is empty", field);
     if (n > MAX_TEXTS)
         return serve_fail(e->error, 400, field, "'%s' has %zu entries; at most %d are possible", field, n, MAX_TEXTS);
+    if (!serve_use_add(e->ask.use, n * sizeof *e->texts)) return serve_fail_memory(e->error);
     e->texts = calloc(n, sizeof *e->texts);
     return e->texts || serve_fail_memory(e->error);
 }
@@ -56,12 +88,11 @@ static void add_tokens(embedding *e, int32_t *tokens, size_t n, size_t n_first)
 
 static bool add_text(embedding *e, const json_t *text, const char *field)
 {
-    aerie_error why = {0};
     int32_t *tokens;
     size_t n;
-    const aerie_status status = aerie_tokenize(e->ask.model->models.model, json_string_value(text), json_string_length(text),
-                                               true, false, &tokens, &n, &why);
-    if (status != AERIE_OK) return serve_fail_library(e->error, status, &why, field);
+    if (!serve_ask_tokenize(&e->ask, json_string_value(text), json_string_length(text), true, false, field, &tokens, &n,
+                            e->error))
+        return false;
     add_tokens(e, tokens, n, 0);
     return true;
 }
@@ -69,7 +100,7 @@ static bool add_text(embedding *e, const json_t *text, const char *field)
 static bool add_ids(embedding *e, const json_t *list, const char *field)
 {
     const size_t n = json_array_size(list);
-    int32_t *tokens = malloc((n ? n : 1) * sizeof *tokens);
+    int32_t *tokens = serve_use_add(e->ask.use, n * sizeof *tokens) ? malloc((n ? n : 1) * sizeof *tokens) : NULL;
     if (!tokens) return serve_fail_memory(e->error);
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(list, i);
@@ -153,7 +184,8 @@ static bool embed_some(embedding *e, size_t first)
     if (ok && !e->vectors) {
         e->n_out = aerie_embedder_n_out(embedder);
         if (e->truncate) cut_texts(e, aerie_embedder_n_ctx(embedder));
-        e->vectors = malloc(e->n * e->n_out * sizeof *e->vectors);
+        const size_t n_bytes = e->n * e->n_out * sizeof *e->vectors;
+        e->vectors = serve_use_add(e->ask.use, n_bytes) ? malloc(n_bytes) : NULL;
         ok = e->vectors || serve_fail_memory(e->error);
     }
     const aerie_status status = ok ? aerie_embed(embedder, e->texts + first, n, e->vectors + first * e->n_out, &why) : AERIE_OK;
@@ -164,12 +196,12 @@ static bool embed_some(embedding *e, size_t first)
 static bool compute(embedding *e)
 {
     bool ok = true;
-    sem_post(&e->call->server->work); /* others are read and tokenized meanwhile */
+    sem_post(e->call->work); /* others are read and tokenized meanwhile */
     for (size_t i = 0; ok && i < e->n; i += TURN) {
         if (serve_call_gone(e->call)) ok = serve_fail(e->error, 499, "", "the client is gone");
         else ok = embed_some(e, i);
     }
-    sem_wait(&e->call->server->work);
+    sem_wait(e->call->work);
     return ok;
 }
 
@@ -242,64 +274,65 @@ static bool read_openai(embedding *e, bool *base64)
     return add_input(e, "input");
 }
 
+static bool add_openai(void *user, size_t i, app_text *out)
+{
+    const embedding *e = user;
+    return serve_json_add(out, json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)i, "embedding",
+                                         e->base64 ? base64_of(e, i) : numbers_of(e, i)));
+}
+
 void serve_post_embeddings(serve_call *call)
 {
-    embedding e;
     serve_error error = {0};
-    json_t *json = NULL;
-    bool base64 = false;
-    if (begin(&e, call, &error) && read_openai(&e, &base64) && compute(&e)) {
-        json_t *data = json_array();
-        bool ok = data != NULL;
-        for (size_t i = 0; ok && i < e.n; i++)
-            ok = !json_array_append_new(data, json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)i,
-                                                        "embedding", base64 ? base64_of(&e, i) : numbers_of(&e, i)));
-        if (ok)
-            json =
-                json_pack("{s:s, s:o, s:o, s:o}", "object", "list", "data", data, "model", name_of(&e), "usage", usage_of(&e));
-        else json_decref(data);
+    serve_parts parts = {0};
+    embedding *e = begin(call, &error);
+    if (!e) return;
+    if (read_openai(e, &e->base64) && compute(e)) {
+        serve_parts_text(&parts, "{\"object\":\"list\",\"data\":");
+        serve_parts_list(&parts, add_openai, e, e->n);
+        serve_parts_close(&parts, json_pack("{s:o, s:o}", "model", name_of(e), "usage", usage_of(e)));
     }
-    end(&e, json);
+    end(e, &parts);
 }
 
 /* ---- ollama ------------------------------------------------------------------------------------------ */
 
+static bool add_numbers(void *user, size_t i, app_text *out)
+{
+    return serve_json_add(out, numbers_of(user, i));
+}
+
 void serve_post_ollama_embed(serve_call *call)
 {
-    embedding e;
     serve_error error = {0};
-    json_t *json = NULL;
+    serve_parts parts = {0};
     const double start = app_now();
-    if (begin(&e, call, &error)) {
-        e.truncate = true;
-        if (serve_ollama_keep(e.ask.body, &e.ask.keep, &error) &&
-            serve_get_bool(e.ask.body, "truncate", &e.truncate, &error) && add_input(&e, "input") && compute(&e)) {
-            json_t *list = json_array();
-            bool ok = list != NULL;
-            for (size_t i = 0; ok && i < e.n; i++) ok = !json_array_append_new(list, numbers_of(&e, i));
-            if (ok)
-                json = json_pack("{s:o, s:o, s:I, s:I, s:I}", "model", name_of(&e), "embeddings", list, "total_duration",
-                                 (json_int_t)((app_now() - start) * 1e9), "load_duration", (json_int_t)0, "prompt_eval_count",
-                                 (json_int_t)e.n_tokens);
-            else json_decref(list);
-        }
+    embedding *e = begin(call, &error);
+    if (!e) return;
+    e->truncate = true;
+    if (serve_ollama_keep(e->ask.body, &e->ask.keep, &error) &&
+        serve_get_bool(e->ask.body, "truncate", &e->truncate, &error) && add_input(e, "input") && compute(e)) {
+        serve_parts_open(&parts, json_pack("{s:o}", "model", name_of(e)));
+        serve_parts_text(&parts, ",\"embeddings\":");
+        serve_parts_list(&parts, add_numbers, e, e->n);
+        serve_parts_close(&parts, json_pack("{s:I, s:I, s:I}", "total_duration", (json_int_t)((app_now() - start) * 1e9),
+                                            "load_duration", (json_int_t)0, "prompt_eval_count", (json_int_t)e->n_tokens));
     }
-    end(&e, json);
+    end(e, &parts);
 }
 
 void serve_post_ollama_embeddings(serve_call *call)
 {
-    embedding e;
     serve_error error = {0};
-    json_t *json = NULL;
-    if (begin(&e, call, &error)) {
-        e.truncate = true;
-        if (!json_is_string(json_object_get(e.ask.body, "prompt")))
-            serve_fail(&error, 400, "prompt", "'prompt' must be a string");
-        else if (serve_ollama_keep(e.ask.body, &e.ask.keep, &error) && add_input(&e, "prompt") && compute(&e))
-            json = json_pack("{s:o}", "embedding", numbers_of(&e, 0));
-    }
-    end(&e, json);
+    serve_parts parts = {0};
+    embedding *e = begin(call, &error);
+    if (!e) return;
+    e->truncate = true;
+    if (!json_is_string(json_object_get(e->ask.body, "prompt")))
+        serve_fail(&error, 400, "prompt", "'prompt' must be a string");
+    else if (serve_ollama_keep(e->ask.body, &e->ask.keep, &error) && add_input(e, "prompt") && compute(e))
+        serve_parts_json(&parts, json_pack("{s:o}", "embedding", numbers_of(e, 0)));
+    end(e, &parts);
 }
 
 /* ---- Reranking --------------------------------------------------------------------------------------- */
@@ -327,19 +360,18 @@ static bool read_pairs(embedding *e, const json_t **documents)
         size_t n, n_first;
         if (!text)
             return serve_fail(e->error, 400, "documents", "document %zu is neither a text nor an object with \"text\"", i);
+        const size_t room = 40 * (json_string_length(query) + json_string_length(text)); /* as serve_ask_tokenize has it */
+        if (!serve_use_add(e->ask.use, room)) return serve_fail_memory(e->error);
         const aerie_status status =
             aerie_rerank_tokens(e->ask.model->models.model, json_string_value(query), json_string_length(query),
                                 json_string_value(text), json_string_length(text), &tokens, &n, &n_first, &why);
+        serve_use_drop(e->ask.use, room);
         if (status != AERIE_OK) return serve_fail_library(e->error, status, &why, "documents");
+        serve_use_force(e->ask.use, n * sizeof *tokens);
         add_tokens(e, tokens, n, n_first);
     }
     return true;
 }
-
-typedef struct ranked {
-    float score;
-    size_t i;
-} ranked;
 
 /* Best first; of equals the earlier one. */
 static int by_score(const void *left, const void *right)
@@ -349,39 +381,43 @@ static int by_score(const void *left, const void *right)
     return a->i < b->i ? -1 : a->i > b->i;
 }
 
-static json_t *results_of(const embedding *e, const json_t *documents, size_t n_wanted, bool with_documents)
+static bool rank(embedding *e)
 {
-    ranked *list = malloc(e->n * sizeof *list);
-    json_t *results = json_array();
-    bool ok = list && results;
-    for (size_t i = 0; ok && i < e->n; i++) list[i] = (ranked){e->vectors[i], i};
-    if (ok) qsort(list, e->n, sizeof *list, by_score);
-    for (size_t i = 0; ok && i < e->n && i < n_wanted; i++) {
-        json_t *one =
-            json_pack("{s:I, s:o}", "index", (json_int_t)list[i].i, "relevance_score", app_json_real((double)list[i].score));
-        if (with_documents)
-            ok = one && !json_object_set_new(one, "document",
-                                             json_pack("{s:O}", "text", text_of(json_array_get(documents, list[i].i))));
-        ok = !json_array_append_new(results, one) && ok;
-    }
-    free(list);
-    if (ok) return results;
-    json_decref(results);
-    return NULL;
+    e->ranks = malloc(e->n * sizeof *e->ranks);
+    if (!e->ranks) return serve_fail_memory(e->error);
+    for (size_t i = 0; i < e->n; i++) e->ranks[i] = (ranked){e->vectors[i], i};
+    qsort(e->ranks, e->n, sizeof *e->ranks, by_score);
+    return true;
+}
+
+static bool add_result(void *user, size_t i, app_text *out)
+{
+    const embedding *e = user;
+    const ranked *r = &e->ranks[i];
+    bool ok = true;
+    json_t *one = json_pack("{s:I, s:o}", "index", (json_int_t)r->i, "relevance_score", app_json_real((double)r->score));
+    if (one && e->documents)
+        ok = !json_object_set_new(one, "document", json_pack("{s:O}", "text", text_of(json_array_get(e->documents, r->i))));
+    return serve_json_add(out, one) && ok;
 }
 
 void serve_post_rerank(serve_call *call)
 {
-    embedding e;
     serve_error error = {0};
-    json_t *json = NULL;
+    serve_parts parts = {0};
     const json_t *documents = NULL;
     uint32_t n_wanted = UINT32_MAX;
     bool with_documents = false;
-    if (begin(&e, call, &error) && read_pairs(&e, &documents) &&
-        serve_get_u32(e.ask.body, "top_n", 1, UINT32_MAX, &n_wanted, &error) &&
-        serve_get_bool(e.ask.body, "return_documents", &with_documents, &error) && compute(&e))
-        json = json_pack("{s:o, s:s, s:o, s:o}", "model", name_of(&e), "object", "list", "usage", usage_of(&e), "results",
-                         results_of(&e, documents, n_wanted, with_documents));
-    end(&e, json);
+    embedding *e = begin(call, &error);
+    if (!e) return;
+    if (read_pairs(e, &documents) && serve_get_u32(e->ask.body, "top_n", 1, UINT32_MAX, &n_wanted, &error) &&
+        serve_get_bool(e->ask.body, "return_documents", &with_documents, &error) && compute(e) && rank(e)) {
+        e->documents = with_documents ? documents : NULL;
+        serve_parts_open(&parts,
+                         json_pack("{s:o, s:s, s:o}", "model", name_of(e), "object", "list", "usage", usage_of(e)));
+        serve_parts_text(&parts, ",\"results\":");
+        serve_parts_list(&parts, add_result, e, e->n < n_wanted ? e->n : n_wanted);
+        serve_parts_text(&parts, "}");
+    }
+    end(e, &parts);
 }

@@ -38,9 +38,11 @@ bool serve_openai_fail(serve_reply_state *r);
 const char *serve_fingerprint(void);
 
 /* What a request for text alone begins with: the body read and its model taken. After it the caller has a place of
- * server->work, to be given back by serve_text_end. */
+ * call->work, to be given back by serve_text_end. */
 bool serve_text_begin(serve_ask *ask, serve_call *call, serve_error *error);
 /* Replies: json, or the error if it has a status. */
 void serve_text_end(serve_ask *ask, serve_call *call, json_t *json, const serve_error *error);
+/* The same with an answer in parts, which it takes over; release(user), once nothing of them is needed any more. */
+void serve_text_reply(serve_call *call, serve_parts *parts, const serve_error *error, void (*release)(void *user), void *user);
 
 #endif

@@ -17,7 +17,7 @@
 
 #include "serve/connections.h"
 
-enum { MAX_DISCARDED = 64 << 20, BLOCK_BYTES = 16384 };
+enum { MAX_DISCARDED = 64 << 20, BLOCK_BYTES = 16384, LARGE_BODY = 256 * 1024 };
 
 /* ---- Replies -------------------------------------------------------------------------------------------- */
 
@@ -36,9 +36,10 @@ void serve_reply_json(serve_call *call, int status, json_t *json)
     app_text text = {0};
     static const char full[] = "{\"error\":{\"message\":\"not enough memory\",\"type\":\"server_error\",\"param\":null,"
                                "\"code\":null}}";
-    if (!serve_json_add(&text, json)) {
+    if (!serve_json_add(&text, json) || (status == 200 && app_json_lacked())) {
         app_text_free(&text);
         status = 503;
+        call->retry_after = 1;
         app_text_add(&text, full, sizeof full - 1);
     }
     serve_reply(call, status, "application/json", &text);
@@ -51,22 +52,36 @@ static json_t *openai_error(const serve_error *e)
                      e->code ? json_string(e->code) : json_null());
 }
 
-void serve_reply_error(serve_call *call, const serve_error *error)
+void serve_memory_say(const serve_call *call, serve_error *error)
 {
-    serve_error memory = {0};
-    if (error->status < 500 && app_json_lacked()) { /* then the request may be right after all */
-        serve_fail_memory(&memory);
-        error = &memory;
-    }
+    if (error->memory && atomic_load(&call->use.refused))
+        serve_fail(error, 503, "", "requests on their way hold as much memory as they may (--max-request-memory), and this one "
+                   "would need more than the rest of %llu MiB; try again later, or ask for less at once",
+                   atomic_load(&call->use.of->most) >> 20);
+}
+
+void serve_reply_error(serve_call *call, const serve_error *why)
+{
+    serve_error said = *why, *error = &said;
+    if (error->status < 500 && (app_json_lacked() || atomic_load(&call->use.refused)))
+        serve_fail_memory(error); /* then the request may be right after all */
+    serve_memory_say(call, error);
     call->retry_after = error->retry_after;
+    app_json_lacked();
     serve_reply_json(call, error->status, call->route && call->route->error ? call->route->error(error) : openai_error(error));
 }
 
 void serve_reply_stream(serve_call *call, const char *type, serve_read *read, void (*release)(void *), void *user)
 {
+    serve_reply_sized(call, type, UINT64_MAX, read, release, user);
+}
+
+void serve_reply_sized(serve_call *call, const char *type, uint64_t size, serve_read *read, void (*release)(void *), void *user)
+{
     call->replied = true;
     call->status = 200;
     call->type = type;
+    call->size = size;
     call->read = read;
     call->release = release;
     call->user = user;
@@ -86,6 +101,12 @@ bool serve_call_gone(const serve_call *call)
 static const char *header(const serve_call *call, const char *name)
 {
     return MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, name);
+}
+
+/* Whose answer is made while it is sent. */
+static bool is_stream(const serve_call *call)
+{
+    return call->read && call->size == UINT64_MAX;
 }
 
 /* Its answer is complete, if not sent yet: the key may have the next one. */
@@ -121,7 +142,7 @@ static bool add_headers(const serve_call *call, struct MHD_Response *response)
     ok &= add(response, "X-Content-Type-Options", "nosniff");
     ok &= add(response, "Content-Type", call->type);
     if (call->read || strncmp(call->type, "text/html", 9)) ok &= add(response, "Cache-Control", "no-store");
-    if (call->read) ok &= add(response, "X-Accel-Buffering", "no");
+    if (is_stream(call)) ok &= add(response, "X-Accel-Buffering", "no");
     if (call->allow) ok &= add(response, "Allow", call->allow);
     if (call->status == 401) ok &= add(response, "WWW-Authenticate", "Bearer");
     if (strncmp(call->type, "text/html", 9) == 0) {
@@ -150,14 +171,15 @@ static bool add_headers(const serve_call *call, struct MHD_Response *response)
 static enum MHD_Result send_reply(serve_call *call)
 {
     struct MHD_Response *response;
-    if (call->read) response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_read, call, NULL);
+    if (call->read) /* UINT64_MAX is MHD_SIZE_UNKNOWN */
+        response = MHD_create_response_from_callback(call->size, BLOCK_BYTES, on_read, call, NULL);
     else
         response = MHD_create_response_from_buffer(call->text.n, call->text.data ? call->text.data : "",
                                                    MHD_RESPMEM_PERSISTENT); /* the call lives until it is sent */
     if (!response) return MHD_NO;
     enum MHD_Result queued = MHD_NO;
     if (add_headers(call, response)) {
-        if (!call->read) serve_connection_deadline(call->of, call->server->o->timeout);
+        if (!is_stream(call)) serve_connection_deadline(call->of, call->server->o->timeout);
         queued = MHD_queue_response(call->connection, (unsigned)call->status, response);
     }
     MHD_destroy_response(response);
@@ -270,6 +292,7 @@ static serve_call *call_create(serve_server *server, struct MHD_Connection *conn
     const union MHD_ConnectionInfo *fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     call->server = server;
     call->connection = connection;
+    call->use.of = &server->memory;
     if (!find_path(call, url)) {
         free(call);
         return NULL;
@@ -286,13 +309,41 @@ static serve_call *call_create(serve_server *server, struct MHD_Connection *conn
 
 static void call_free(serve_call *call)
 {
+    app_json_account(serve_use_json, &call->use);
     if (call->release) call->release(call->user);
+    app_json_account(NULL, NULL);
     app_text_free(&call->body);
     app_text_free(&call->text);
+    serve_use_end(&call->use);
     free(call->authority);
     uncount(call);
     atomic_fetch_sub(&call->server->n_calls, 1);
     free(call);
+}
+
+/* Room for n more bytes of the body, counted before it is there: twice as much each time, but no more than are to come. */
+static bool grow_body(serve_call *call, size_t n)
+{
+    app_text *body = &call->body;
+    const char *length = header(call, "Content-Length");
+    const size_t needed = body->n + n + 1, all = length ? (size_t)strtoull(length, NULL, 10) + 1 : SIZE_MAX;
+    if (needed <= body->capacity) return true;
+    const size_t wanted = 2 * needed < all ? 2 * needed : all > needed ? all : needed;
+    if (!serve_use_add(&call->use, wanted - body->capacity)) return false;
+    char *grown = realloc(body->data, wanted);
+    if (!grown) {
+        serve_use_drop(&call->use, wanted - body->capacity);
+        return false;
+    }
+    body->data = grown;
+    body->capacity = wanted;
+    return true;
+}
+
+void serve_body_free(serve_call *call)
+{
+    serve_use_drop(&call->use, call->body.capacity);
+    app_text_free(&call->body);
 }
 
 /* A part of the body. What is too much is read and dropped, up to a point, so that the client sees the answer. */
@@ -301,9 +352,9 @@ static enum MHD_Result take(serve_call *call, const char *part, size_t n)
     const size_t most = (size_t)call->server->o->max_body << 20;
     if (!call->refused.status && call->body.n + n > most)
         serve_fail(&call->refused, 413, "", "the body has more than %zu bytes, which --max-body allows", most);
-    if (!call->refused.status && !app_text_add(&call->body, part, n)) serve_fail_memory(&call->refused);
+    if (!call->refused.status && !(grow_body(call, n) && app_text_add(&call->body, part, n))) serve_fail_memory(&call->refused);
     if (!call->refused.status) return MHD_YES;
-    app_text_free(&call->body);
+    serve_body_free(call);
     call->n_discarded += n;
     return call->n_discarded <= MAX_DISCARDED ? MHD_YES : MHD_NO;
 }
@@ -312,6 +363,8 @@ static void answer(serve_call *call)
 {
     app_text nothing = {0};
     app_json_lacked();
+    app_json_account(serve_use_json, &call->use);
+    call->work = call->body.n > LARGE_BODY ? &call->server->large_work : &call->server->work;
     if (!call->refused.status && call->server->o->max_per_key && call->i_key != SIZE_MAX && !call->route->open) {
         call->counted = true;
         if (atomic_fetch_add(&call->server->keys.n_running[call->i_key], 1) >= call->server->o->max_per_key) {
@@ -323,7 +376,7 @@ static void answer(serve_call *call)
     if (call->refused.status) serve_reply_error(call, &call->refused);
     else if (!call->route) serve_reply(call, 204, "text/plain", &nothing); /* of OPTIONS */
     else call->route->handler(call);
-    if (!call->read) uncount(call);
+    if (!is_stream(call)) uncount(call);
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url, const char *method,

@@ -26,6 +26,8 @@ typedef struct serve_call {
     int socket;
     size_t i_key; /* its API key; SIZE_MAX: none */
     bool counted; /* among the key's requests */
+    serve_use use; /* the memory that it holds */
+    sem_t *work;   /* of the server: a place is needed for what takes much of the processor */
     double start;
     /* the answer */
     bool replied;
@@ -33,6 +35,7 @@ typedef struct serve_call {
     const char *type, *allow;
     app_text text;
     serve_read *read; /* NULL: the text */
+    uint64_t size;    /* bytes that it reads in all; UINT64_MAX: nobody knows yet */
     void (*release)(void *user);
     void *user;
     int retry_after;
@@ -61,8 +64,15 @@ void serve_reply(serve_call *call, int status, const char *type, app_text *text)
 void serve_reply_json(serve_call *call, int status, json_t *json);
 void serve_reply_error(serve_call *call, const serve_error *error);
 void serve_reply_stream(serve_call *call, const char *type, serve_read *read, void (*release)(void *), void *user);
+/* The same with status 200 of an answer whose bytes are known. */
+void serve_reply_sized(serve_call *call, const char *type, uint64_t size, serve_read *read, void (*release)(void *),
+                       void *user);
+/* Of an error for want of memory: that it was the limit of what requests may hold, if that is so. */
+void serve_memory_say(const serve_call *call, serve_error *error);
 /* Value of ?name=, or NULL. */
 const char *serve_call_query(const serve_call *call, const char *name);
+/* The body is not needed any more. */
+void serve_body_free(serve_call *call);
 /* Has the client gone? */
 bool serve_call_gone(const serve_call *call);
 

@@ -11,7 +11,7 @@
 
 #include "serve/models.h"
 
-serve_job *serve_job_create(serve_model *model, uint32_t n)
+serve_job *serve_job_create(serve_model *model, serve_use *use, uint32_t n)
 {
     serve_job *job = calloc(1, sizeof *job + n * sizeof *job->choices);
     if (!job) return NULL;
@@ -21,6 +21,7 @@ serve_job *serve_job_create(serve_model *model, uint32_t n)
         return NULL;
     }
     job->model = model;
+    job->use = use;
     job->n = n;
     job->end = &job->first;
     pthread_mutex_init(&job->lock, NULL);
@@ -52,6 +53,17 @@ static bool wait_for(const serve_job *job, int socket, double seconds)
     return n > 0 && socket >= 0 && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL);
 }
 
+static size_t event_bytes(const serve_event *event)
+{
+    return sizeof *event + event->n_top * sizeof *event->top + event->n_text + 1;
+}
+
+static void event_free(const serve_job *job, serve_event *event)
+{
+    if (event) serve_use_drop(job->use, event_bytes(event));
+    free(event);
+}
+
 void serve_job_free(serve_job *job)
 {
     if (!job) return;
@@ -67,19 +79,19 @@ void serve_job_free(serve_job *job)
     }
     for (serve_event *list = job->taken ? job->taken : NULL; list;) {
         serve_event *next = list->next;
-        free(list);
+        event_free(job, list);
         list = next;
     }
     while (job->first) {
         serve_event *next = job->first->next;
-        free(job->first);
+        event_free(job, job->first);
         job->first = next;
     }
     for (uint32_t i = 0; i < job->n; i++) {
         aerie_task_free(job->choices[i].task);
         free(job->choices[i].kept);
     }
-    free(job->current);
+    event_free(job, job->current);
     close(job->bell);
     pthread_mutex_destroy(&job->lock);
     free(job);
@@ -88,7 +100,7 @@ void serve_job_free(serve_job *job)
 const serve_event *serve_job_next(serve_job *job, const serve_call *call, double seconds, bool *gone)
 {
     const double end = app_now() + seconds;
-    free(job->current);
+    event_free(job, job->current);
     job->current = NULL;
     *gone = false;
     while (!job->taken) {
@@ -114,9 +126,15 @@ const serve_event *serve_job_next(serve_job *job, const serve_call *call, double
 
 static serve_event *copy_event(const serve_choice *choice, const aerie_token_event *event)
 {
-    const size_t n_top = event->n_top * sizeof(aerie_logprob);
-    serve_event *copy = malloc(sizeof *copy + n_top + event->n_text + 1);
-    if (!copy) return NULL;
+    const size_t n_top = event->n_top * sizeof(aerie_logprob), n = sizeof(serve_event) + n_top + event->n_text + 1;
+    serve_use *use = choice->job->use;
+    if (event->token < 0) serve_use_force(use, n); /* an end must come */
+    else if (!serve_use_add(use, n)) return NULL;
+    serve_event *copy = malloc(n);
+    if (!copy) {
+        serve_use_drop(use, n);
+        return NULL;
+    }
     aerie_logprob *top = (aerie_logprob *)(void *)(copy + 1);
     char *text = (char *)top + n_top;
     if (n_top) memcpy(top, event->top, n_top);

@@ -47,6 +47,7 @@ typedef struct serve_choice {
 
 typedef struct serve_job {
     struct serve_model *model;
+    serve_use *use; /* lent: of the call that waits for it */
     pthread_mutex_t lock;
     serve_event *first, **end;
     bool waits;   /* somebody waits for the bell */
@@ -65,7 +66,7 @@ typedef struct serve_job {
 } serve_job;
 
 /* NULL: not enough memory or descriptors. */
-serve_job *serve_job_create(struct serve_model *model, uint32_t n);
+serve_job *serve_job_create(struct serve_model *model, serve_use *use, uint32_t n);
 /* Cancels what runs and waits for its end. */
 void serve_job_free(serve_job *job);
 /* The next event, valid until the next call; waits for it at most so many seconds. NULL: none has come, or, with *gone, the

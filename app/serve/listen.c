@@ -159,6 +159,7 @@ static void drain(serve_server *server, const sigset_t *set)
         }
         serve_connections_check(server->connections);
         serve_watchdog(server);
+        serve_memory_tidy(&server->memory);
     }
     const unsigned n = atomic_load(&server->n_calls);
     if (n) app_note("%u answers have not ended within --grace %u s and are cut off", n, (unsigned)server->o->grace);
@@ -185,6 +186,7 @@ int serve_http_run(serve_server *server)
         serve_connections_check(server->connections);
         serve_models_sleep(server->models);
         serve_watchdog(server);
+        serve_memory_tidy(&server->memory);
     }
     const int quiet_socket = serve_daemon_quiesce(daemon); /* closed first: a balancer goes elsewhere */
     if (quiet_socket >= 0) close(quiet_socket);

@@ -131,9 +131,11 @@ void serve_post_lora(serve_call *call)
     json_error_t where;
     serve_error error = {0};
     serve_models *models = call->server->models;
-    json_t *list = app_json_load(call->body.data ? call->body.data : "", call->body.n, JSON_REJECT_DUPLICATES, &where);
+    json_t *list;
     serve_model *m = NULL;
-    if (!json_is_array(list)) serve_fail(&error, 400, "", "the body must be a JSON list of {\"id\", \"scale\"}");
+    if (app_json_read(&list, call->body.data, call->body.n, JSON_REJECT_DUPLICATES, &where) == APP_JSON_NO_MEMORY)
+        serve_fail_memory(&error);
+    else if (!json_is_array(list)) serve_fail(&error, 400, "", "the body must be a JSON list of {\"id\", \"scale\"}");
     else m = serve_models_take(models, serve_call_query(call, "model"), call, &error);
     const bool ok = m && set_scales(m, list, &error);
     serve_models_give(models, m);

@@ -417,22 +417,27 @@ static json_t *blocks_of(const serve_said *s)
         ok = !json_array_append_new(list, json_pack("{s:s, s:o}", "type", "text", "text", serve_json_string(&s->content)));
     for (size_t i = 0; ok && i < s->n_calls; i++) {
         const serve_tool_call *c = &s->calls[i];
-        json_t *input = c->arguments.n ? app_json_load(c->arguments.data, c->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
+        json_t *input = serve_json_arguments(c);
         ok = !json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", c->id, "name", c->name,
-                                                    "input", input ? input : json_object()));
+                                                    "input", input));
     }
     if (ok) return list;
     json_decref(list);
     return NULL;
 }
 
-static json_t *whole(serve_reply_state *r)
+static json_t *whole_json(serve_reply_state *r)
 {
     serve_said *s = &r->said[0];
     json_t *json = message(r, blocks_of(s), json_string(reason_of(r, s)), serve_said_stop(r, s));
     if (json && json_object_set_new(json, "timings", serve_json_timings(r, s)) == 0) return json;
     json_decref(json);
     return NULL;
+}
+
+static void whole(serve_reply_state *r, serve_parts *out)
+{
+    serve_parts_json(out, whole_json(r));
 }
 
 static const serve_dialect dialect = {"msg_", "text/event-stream", begin, delta, end_choice, end, fail, whole};
@@ -447,7 +452,7 @@ void serve_post_count(serve_call *call)
     serve_ask ask = {0};
     serve_error error = {0};
     json_t *json = NULL;
-    sem_wait(&call->server->work);
+    sem_wait(call->work);
     if (serve_ask_read(&ask, call, &error) && serve_messages_convert(&ask, &error) && serve_ask_model(&ask, &error) &&
         serve_ask_messages(&ask, &error))
         json = json_pack("{s:I}", "input_tokens", (json_int_t)ask.n_tokens);

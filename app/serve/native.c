@@ -6,16 +6,13 @@
 
 /* ---- Answers -------------------------------------------------------------------------------------------------------- */
 
-/* "tokens" and "completion_probabilities", if asked for; takes the entries over. */
-static bool add_tokens(json_t *json, serve_said *s)
+/* "origins" and "completion_probabilities", if asked for. */
+static void add_tokens(serve_parts *out, serve_said *s)
 {
-    json_t *origins = serve_take_list(&s->origins), *logprobs = serve_take_list(&s->logprobs);
-    bool ok = json != NULL;
-    if (ok && origins) ok = !json_object_set(json, "origins", origins);
-    if (ok && logprobs) ok = !json_object_set(json, "completion_probabilities", logprobs);
-    json_decref(origins);
-    json_decref(logprobs);
-    return ok;
+    serve_parts_origins(out, s, "origins");
+    if (!serve_said_has_logprobs(s)) return;
+    serve_parts_text(out, ",\"completion_probabilities\":");
+    serve_parts_list(out, serve_token_logprob, &s->tokens, s->tokens.n);
 }
 
 static bool begin(serve_reply_state *r)
@@ -27,10 +24,13 @@ static bool begin(serve_reply_state *r)
 static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
 {
     if (e->kind != ANSWER_CONTENT || r->ask.only_prompt) return true;
-    json_t *json = json_pack("{s:i, s:o, s:b, s:i, s:I}", "index", (int)s->index, "content", app_json_text(e->text, e->n),
-                             "stop", 0, "id_slot", -1, "tokens_evaluated", (json_int_t)r->ask.n_tokens);
-    const bool ok = add_tokens(json, s);
-    return serve_put_event(r, NULL, json) && ok;
+    serve_parts out = {0};
+    serve_parts_open(&out, json_pack("{s:i, s:o, s:b, s:i, s:I}", "index", (int)s->index, "content",
+                                     app_json_text(e->text, e->n), "stop", 0, "id_slot", -1, "tokens_evaluated",
+                                     (json_int_t)r->ask.n_tokens));
+    add_tokens(&out, s);
+    serve_parts_text(&out, "}");
+    return serve_put_parts(r, s, &out);
 }
 
 static const char *stop_type(const serve_reply_state *r, const serve_said *s)
@@ -39,29 +39,44 @@ static const char *stop_type(const serve_reply_state *r, const serve_said *s)
     return serve_said_stop(r, s) ? "word" : "eos";
 }
 
-/* What "response_fields" asks for of an answer, which it takes over: each field under its path ("timings/prompt_n"). */
-static json_t *fields_of(json_t *json, const json_t *paths)
+/* The list that a path of "response_fields" names; NULL: it names none. */
+static serve_entry *list_named(const serve_said *s, const char *path)
 {
-    json_t *out = paths ? json_object() : json;
-    bool ok = out != NULL;
-    for (size_t i = 0; ok && paths && i < json_array_size(paths); i++) {
+    if (strcmp(path, "origins") == 0 && serve_said_has_origins(s)) return serve_token_origin;
+    return strcmp(path, "completion_probabilities") == 0 && serve_said_has_logprobs(s) ? serve_token_logprob : NULL;
+}
+
+/* What "response_fields" asks for of an answer: each field under its path ("timings/prompt_n"). */
+static void add_fields(serve_parts *out, serve_said *s, const json_t *json, const json_t *paths)
+{
+    const char *comma = "";
+    json_t *told = json_object();
+    if (!json || !told) out->failed = true;
+    serve_parts_text(out, "{");
+    for (size_t i = 0; json && i < json_array_size(paths); i++) {
         const char *path = json_string_value(json_array_get(paths, i)), *at = path;
-        json_t *value = json;
+        serve_entry *entry = list_named(s, path);
+        json_t *value = entry ? NULL : (json_t *)json;
         while (value) {
             const size_t n = strcspn(at, "/");
             value = json_object_getn(value, at, n);
             if (!at[n]) break;
             at += n + 1;
         }
-        ok = !value || !json_object_set(out, path, value);
+        if ((!value && !entry) || json_object_get(told, path)) continue;
+        if (json_object_set_new(told, path, json_true())) out->failed = true;
+        serve_parts_text(out, comma);
+        serve_parts_json(out, json_string(path));
+        serve_parts_text(out, ":");
+        if (entry) serve_parts_list(out, entry, &s->tokens, s->tokens.n);
+        else serve_parts_json(out, json_incref(value));
+        comma = ",";
     }
-    if (paths) json_decref(json);
-    if (ok) return out;
-    json_decref(out);
-    return NULL;
+    json_decref(told);
+    serve_parts_text(out, "}");
 }
 
-static json_t *last_of(serve_reply_state *r, serve_said *s, json_t *content)
+static void add_last(serve_reply_state *r, serve_said *s, json_t *content, serve_parts *out)
 {
     const char *stop = serve_said_stop(r, s);
     if (r->ask.only_prompt) {
@@ -80,15 +95,22 @@ static json_t *last_of(serve_reply_state *r, serve_said *s, json_t *content)
     json_t *settings =
         json_pack("{s:I, s:f, s:I}", "seed", (json_int_t)(r->ask.seed + s->index), "temperature",
                   (double)r->ask.sampling.temperature, "n_predict", r->ask.n_predict ? (json_int_t)r->ask.n_predict : -1);
-    if (json && !json_object_set_new(json, "generation_settings", settings) && add_tokens(json, s))
-        return fields_of(json, json_array_size(fields) ? fields : NULL);
+    if (json_object_set_new(json, "generation_settings", settings)) out->failed = true;
+    if (json_array_size(fields)) {
+        add_fields(out, s, json, fields);
+    } else {
+        serve_parts_open(out, json_incref(json));
+        add_tokens(out, s);
+        serve_parts_text(out, "}");
+    }
     json_decref(json);
-    return NULL;
 }
 
 static bool end_choice(serve_reply_state *r, serve_said *s)
 {
-    return serve_put_event(r, NULL, last_of(r, s, json_string("")));
+    serve_parts out = {0};
+    add_last(r, s, json_string(""), &out);
+    return serve_put_parts(r, s, &out);
 }
 
 static bool end(serve_reply_state *r)
@@ -97,16 +119,14 @@ static bool end(serve_reply_state *r)
     return true;
 }
 
-static json_t *whole(serve_reply_state *r)
+static void whole(serve_reply_state *r, serve_parts *out)
 {
-    if (r->n_said == 1) return last_of(r, &r->said[0], serve_json_string(&r->said[0].content));
-    json_t *list = json_array();
-    bool ok = list != NULL;
-    for (uint32_t i = 0; ok && i < r->n_said; i++)
-        ok = !json_array_append_new(list, last_of(r, &r->said[i], serve_json_string(&r->said[i].content)));
-    if (ok) return list;
-    json_decref(list);
-    return NULL;
+    const bool many = r->n_said > 1;
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        serve_parts_text(out, !many ? "" : i ? "," : "[");
+        add_last(r, &r->said[i], serve_json_string(&r->said[i].content), out);
+    }
+    if (many) serve_parts_text(out, "]");
 }
 
 static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice, end, serve_openai_fail, whole};
@@ -124,10 +144,9 @@ static bool put_text(serve_ask *ask, json_t *prompt, const char *text, size_t n,
 {
     int32_t *tokens = NULL;
     size_t n_tokens = 0;
-    aerie_error why = {0};
-    const aerie_status status = aerie_tokenize(ask->model->models.model, text, n, false, false, &tokens, &n_tokens, &why);
-    bool ok = status == AERIE_OK || serve_fail_library(error, status, &why, "prompt");
+    bool ok = serve_ask_tokenize(ask, text, n, false, false, "prompt", &tokens, &n_tokens, error);
     for (size_t i = 0; ok && i < n_tokens; i++) ok = json_array_append_new(prompt, json_integer(tokens[i])) == 0;
+    serve_use_drop(ask->use, n_tokens * sizeof *tokens);
     aerie_free(tokens);
     return ok;
 }

@@ -217,9 +217,9 @@ static json_t *calls_of(const serve_said *s, size_t from)
     bool ok = list != NULL;
     for (size_t i = from; ok && i < s->n_calls; i++) {
         const serve_tool_call *c = &s->calls[i];
-        json_t *arguments = c->arguments.n ? app_json_load(c->arguments.data, c->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
+        json_t *arguments = serve_json_arguments(c);
         ok = !json_array_append_new(list, json_pack("{s:s, s:{s:s, s:o}}", "id", c->id, "function", "name", c->name,
-                                                    "arguments", arguments ? arguments : json_object()));
+                                                    "arguments", arguments));
     }
     if (ok) return list;
     json_decref(list);
@@ -292,11 +292,16 @@ static bool fail(serve_reply_state *r)
     return serve_put_line(r, serve_ollama_error(&r->error));
 }
 
-static json_t *whole(serve_reply_state *r)
+static json_t *whole_json(serve_reply_state *r)
 {
     const serve_said *s = &r->said[0];
     return last_of(r, said_of(r, serve_json_string(&s->content), s->reasoning.n ? serve_json_string(&s->reasoning) : NULL,
                               s->n_calls ? calls_of(s, 0) : NULL));
+}
+
+static void whole(serve_reply_state *r, serve_parts *out)
+{
+    serve_parts_json(out, whole_json(r));
 }
 
 static const serve_dialect dialect = {"ollama-", "application/x-ndjson", begin, delta, end_choice, end, fail, whole};
@@ -308,8 +313,8 @@ static bool has_no_prompt(const serve_call *call, bool chat, bool *lets_go)
 {
     serve_error error = {0};
     double keep = NAN;
-    json_t *body =
-        call->body.n ? app_json_load(call->body.data, call->body.n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL) : NULL;
+    json_t *body; /* a wrong one, or one that memory lacks for, is met again */
+    app_json_read(&body, call->body.data, call->body.n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
     const json_t *prompt = json_object_get(body, chat ? "messages" : "prompt");
     bool none = json_is_object(body) && (!prompt || json_is_null(prompt));
     none = none ||
@@ -340,7 +345,7 @@ static void load_only(serve_call *call, bool chat, bool lets_go)
     serve_error error = {0};
     json_t *json = NULL;
     serve_models *models = call->server->models;
-    sem_wait(&call->server->work);
+    sem_wait(call->work);
     bool ok = serve_ask_read(&ask, call, &error) && (chat ? convert_chat(&ask, &error) : convert_generate(&ask, &error));
     const char *name = ok ? json_string_value(json_object_get(ask.body, "model")) : NULL;
     serve_model *m = ok && lets_go ? serve_models_find(models, name) : NULL;

@@ -6,12 +6,29 @@
 
 enum { MAX_ANSWERS = 128 }; /* to all prompts of a request */
 
+enum {
+    TOKENIZING_BYTES = 40, /* for each byte of a text: one long word without a space takes that much */
+};
+
+bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, const char *field,
+                        int32_t **tokens, size_t *n, serve_error *error)
+{
+    aerie_error why = {0};
+    if (!serve_use_add(ask->use, TOKENIZING_BYTES * n_text)) return serve_fail_memory(error);
+    const aerie_status status = aerie_tokenize(ask->model->models.model, text, n_text, first, special, tokens, n, &why);
+    serve_use_drop(ask->use, TOKENIZING_BYTES * n_text);
+    if (status != AERIE_OK) return serve_fail_library(error, status, &why, field);
+    serve_use_force(ask->use, *n * sizeof **tokens);
+    return true;
+}
+
 /* ---- Completions ---------------------------------------------------------------------------------------------- */
 
 static bool add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error)
 {
     const size_t wanted = ask->n_tokens + n;
     if (wanted > ask->tokens_capacity) {
+        if (!serve_use_add(ask->use, (2 * wanted - ask->tokens_capacity) * sizeof *tokens)) return serve_fail_memory(error);
         int32_t *all = realloc(ask->tokens, 2 * wanted * sizeof *all);
         if (!all) return serve_fail_memory(error);
         ask->tokens = all;
@@ -27,10 +44,9 @@ static bool add_text(serve_ask *ask, const char *text, size_t n_text, bool first
 {
     int32_t *tokens = NULL;
     size_t n = 0;
-    aerie_error why = {0};
-    const aerie_status status = aerie_tokenize(ask->model->models.model, text, n_text, first, special, &tokens, &n, &why);
-    if (status != AERIE_OK) return serve_fail_library(error, status, &why, "prompt");
+    if (!serve_ask_tokenize(ask, text, n_text, first, special, "prompt", &tokens, &n, error)) return false;
     const bool ok = add_tokens(ask, tokens, n, error);
+    serve_use_drop(ask->use, n * sizeof *tokens);
     aerie_free(tokens);
     return ok;
 }
@@ -173,7 +189,10 @@ static bool open_arguments(json_t *message, size_t i, serve_error *error)
         if (!function || !json_is_string(json_object_get(function, "name")))
             return serve_fail(error, 400, "messages", "messages[%zu]: tool_calls[%zu] names no function", i, k);
         if (!json_is_string(arguments)) continue;
-        json_t *open = app_json_load(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL);
+        json_t *open;
+        if (app_json_read(&open, json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL) ==
+            APP_JSON_NO_MEMORY)
+            return serve_fail_memory(error);
         if (json_is_object(open) && json_object_set(function, "arguments", open)) {
             json_decref(open);
             return serve_fail_memory(error);
@@ -239,7 +258,9 @@ static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_er
         !serve_get_text(object, "reasoning_effort", &effort, error) ||
         !serve_get_bool(object, "enable_thinking", &think, error))
         return NULL;
-    json_t *all = given->data ? app_json_load(given->data, given->n, JSON_ALLOW_NUL, NULL) : json_object();
+    json_t *all = NULL;
+    if (given->data) app_json_read(&all, given->data, given->n, JSON_ALLOW_NUL, NULL); /* it was read at the start */
+    else all = json_object();
     bool ok = all != NULL;
     if (ok && effort) ok = !json_object_set_new(all, "reasoning_effort", json_string(effort));
     if (ok && (!think || (effort && strcmp(effort, "none") == 0))) {
@@ -283,9 +304,9 @@ static bool rendering_begin(rendering *r, const serve_ask *ask, json_t *messages
 
 static void rendering_end(rendering *r)
 {
-    free(r->messages);
-    free(r->tools);
-    free(r->variables);
+    app_json_free(r->messages);
+    app_json_free(r->tools);
+    app_json_free(r->variables);
 }
 
 /* The assistant's last message, which the answer continues; taken out of the list. NULL: there is none. */
@@ -341,8 +362,15 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
 {
     rendering r = {0};
     aerie_status status = AERIE_ERROR_ARGUMENT;
+    const size_t n_request = atomic_load(&ask->use->bytes);
+    /* a copy of the messages, what the library reads, and what a template works on; jansson's part is counted by itself */
+    if (!serve_use_add(ask->use, 3 * n_request)) {
+        serve_fail_memory(error);
+        return AERIE_ERROR_MEMORY;
+    }
+    serve_use_drop(ask->use, 2 * n_request);
     json_t *tidy = tidy_messages(messages, open, error), *prefill = NULL;
-    if (!tidy) return status;
+    if (!tidy) goto end;
     prefill = take_prefill(ask, tidy);
     if (rendering_begin(&r, ask, tidy, object, error)) {
         if (only_text) status = aerie_chat_render(ask->model->models.model, &r.chat, text, n, why);
@@ -352,6 +380,8 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
     rendering_end(&r);
     json_decref(prefill);
     json_decref(tidy);
+end:
+    serve_use_drop(ask->use, n_request);
     return status;
 }
 
@@ -386,8 +416,9 @@ static bool force_call(serve_ask *ask, serve_error *error)
                                   .n_begun = ask->begun.n};
     if (ask->grammar) return serve_fail(error, 400, "tool_choice", "'tool_choice' and a grammar or schema exclude each other");
     if (!answer_force(&forced, &params, ask->tool_name, &why))
-        return serve_fail(error, 400, "tool_choice", "'tool_choice': %s", why);
-    json_t *schema = app_json_load(forced.schema, forced.n_schema, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        return why ? serve_fail(error, 400, "tool_choice", "'tool_choice': %s", why) : serve_fail_memory(error);
+    json_t *schema;
+    app_json_read(&schema, forced.schema, forced.n_schema, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL); /* it is JSON */
     bool ok = schema && serve_ask_schema(ask, schema, "tools", error);
     if (!schema) serve_fail_memory(error);
     if (ok) ok = add_text(ask, forced.prefix, forced.n_prefix, false, true, error);

@@ -32,6 +32,15 @@ bool serve_put_event(serve_reply_state *r, const char *name, json_t *json)
     return whole_or_none(r, n, ok);
 }
 
+bool serve_put_parts(serve_reply_state *r, serve_said *s, serve_parts *parts)
+{
+    const size_t n = r->out.n;
+    const bool ok = serve_put_text(r, "data: ") && serve_parts_write(parts, &r->out) && serve_put_text(r, "\n\n");
+    serve_parts_free(parts);
+    serve_tokens_clear(&s->tokens);
+    return whole_or_none(r, n, ok);
+}
+
 bool serve_put_line(serve_reply_state *r, json_t *json)
 {
     const size_t n = r->out.n;
@@ -84,53 +93,6 @@ static bool say(serve_said *s, const char *text, size_t n)
     return answer_feed(s->parser, text, n);
 }
 
-static bool append(json_t **list, json_t *item)
-{
-    if (!*list) *list = json_array();
-    return *list && item && json_array_append_new(*list, item) == 0;
-}
-
-static json_t *bytes_of(const char *text, size_t n)
-{
-    json_t *list = json_array();
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && i < n; i++) ok = json_array_append_new(list, json_integer((unsigned char)text[i])) == 0;
-    if (ok) return list;
-    json_decref(list);
-    return NULL;
-}
-
-/* A token's probability; -INFINITY has no number in JSON, and OpenAI's lowest is -9999. */
-static json_t *logprob_entry(const serve_model *model, int32_t token, float logprob)
-{
-    aerie_token_info info = {.text = ""};
-    aerie_token_info_get(model->models.model, token, &info, sizeof info);
-    return json_pack("{s:i, s:o, s:o, s:f}", "id", (int)token, "token", app_json_text(info.text, info.n_text), "bytes",
-                     bytes_of(info.text, info.n_text), "logprob", logprob > -9999 ? (double)logprob : -9999.0);
-}
-
-static bool keep_logprobs(serve_reply_state *r, serve_said *s, const serve_event *e)
-{
-    json_t *entry = logprob_entry(r->ask.model, e->token, e->logprob), *top = json_array();
-    bool ok = entry && top;
-    for (uint32_t i = 0; ok && i < e->n_top && i < r->ask.n_top; i++)
-        ok = json_array_append_new(top, logprob_entry(r->ask.model, e->top[i].token, e->top[i].logprob)) == 0;
-    if (!ok || json_object_set(entry, "top_logprobs", top)) {
-        json_decref(entry);
-        entry = NULL;
-    }
-    json_decref(top);
-    return append(&s->logprobs, entry);
-}
-
-static bool keep_origin(serve_reply_state *r, serve_said *s, const serve_event *e)
-{
-    aerie_token_info info = {.text = ""};
-    aerie_token_info_get(r->ask.model->models.model, e->token, &info, sizeof info);
-    return append(&s->origins, json_pack("{s:i, s:o, s:i}", "id", (int)e->token, "text", app_json_text(info.text, info.n_text),
-                                         "depth", (int)e->depth));
-}
-
 /* The newest bytes, for serve_said_stop. */
 static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
 {
@@ -146,8 +108,7 @@ static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
 
 static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e)
 {
-    if (r->ask.logprobs && !keep_logprobs(r, s, e)) return false;
-    if (r->ask.origins && !keep_origin(r, s, e)) return false;
+    if ((r->ask.logprobs || r->ask.origins) && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
     if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
     return say(s, e->text, e->n_text);
 }
@@ -276,11 +237,46 @@ json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s)
     return json;
 }
 
-json_t *serve_take_list(json_t **list)
+bool serve_said_has_logprobs(const serve_said *s)
 {
-    json_t *taken = *list;
-    *list = NULL;
-    return taken;
+    return s->of->ask.logprobs && s->tokens.n;
+}
+
+bool serve_said_has_origins(const serve_said *s)
+{
+    return s->of->ask.origins && s->tokens.n;
+}
+
+void serve_parts_finish(serve_parts *parts, const char *finish)
+{
+    serve_parts_text(parts, finish ? ",\"finish_reason\":\"" : ",\"finish_reason\":null");
+    if (!finish) return;
+    serve_parts_text(parts, finish);
+    serve_parts_text(parts, "\"");
+}
+
+void serve_parts_logprobs(serve_parts *parts, serve_said *s)
+{
+    const bool some = serve_said_has_logprobs(s);
+    serve_parts_text(parts, some ? "{\"content\":" : "null");
+    if (some) serve_parts_list(parts, serve_token_logprob, &s->tokens, s->tokens.n);
+    if (some) serve_parts_text(parts, "}");
+}
+
+void serve_parts_origins(serve_parts *parts, serve_said *s, const char *name)
+{
+    if (!serve_said_has_origins(s)) return;
+    serve_parts_text(parts, ",\"");
+    serve_parts_text(parts, name);
+    serve_parts_text(parts, "\":");
+    serve_parts_list(parts, serve_token_origin, &s->tokens, s->tokens.n);
+}
+
+json_t *serve_json_arguments(const serve_tool_call *c)
+{
+    json_t *json;
+    const app_json_status status = app_json_read(&json, c->arguments.data, c->arguments.n, JSON_ALLOW_NUL, NULL);
+    return status == APP_JSON_WRONG ? json_object() : json;
 }
 
 json_t *serve_json_calls(const serve_said *s)
@@ -315,8 +311,7 @@ static void said_free(serve_said *s)
         app_text_free(&s->calls[i].arguments);
     }
     free(s->calls);
-    json_decref(s->logprobs);
-    json_decref(s->origins);
+    serve_tokens_free(&s->tokens);
 }
 
 static void reply_free(void *user)
@@ -336,6 +331,8 @@ static bool make_parsers(serve_reply_state *r)
         serve_said *s = &r->said[i];
         s->of = r;
         s->index = i;
+        s->tokens.model = r->ask.model->models.model;
+        s->tokens.use = r->ask.use;
         if (!r->ask.parses) continue;
         const answer_params params = {.style = r->ask.style,
                                       .keep_reasoning = r->ask.keep_reasoning,
@@ -366,8 +363,10 @@ static bool begin(serve_reply_state *r)
 static bool take(serve_reply_state *r, const serve_event *e)
 {
     serve_said *s = &r->said[e->choice];
-    const bool ok = e->token < 0 ? take_end(r, s, e) : take_token(r, s, e);
-    if (!ok || r->no_memory) serve_fail_memory(&r->error);
+    const size_t n = r->out.n;
+    const bool ok = e->token < 0 ? take_end(r, s, e) : take_token(r, s, e), lacked = app_json_lacked();
+    if (!ok || r->no_memory || lacked) serve_fail_memory(&r->error);
+    if (lacked && r->out.data) r->out.data[r->out.n = n] = '\0'; /* who knows what is missing in it */
     return ok;
 }
 
@@ -393,6 +392,7 @@ static ptrdiff_t read_stream(void *user, char *out, size_t most)
         if (!advance(r)) return -1;
         if (!r->error.status && r->n_ended < r->n_said) continue;
         r->over = true;
+        serve_memory_say(r->call, &r->error);
         if (!(r->error.status ? r->dialect->fail(r) : r->dialect->end(r))) return -1;
     }
     const size_t n = r->out.n - r->n_sent < most ? r->out.n - r->n_sent : most;
@@ -408,10 +408,14 @@ static void reply_whole(serve_reply_state *r)
         reply_free(r); /* the client is gone, and there is nobody to answer */
         return;
     }
-    serve_call *call = r->call;
-    if (r->error.status) serve_reply_error(call, &r->error);
-    else serve_reply_json(call, 200, r->dialect->whole(r));
-    reply_free(r);
+    serve_parts parts = {0};
+    if (r->error.status) {
+        serve_reply_error(r->call, &r->error);
+        reply_free(r);
+        return;
+    }
+    r->dialect->whole(r, &parts);
+    serve_parts_reply(r->call, &parts, reply_free, r);
 }
 
 static bool submit(serve_reply_state *r, serve_error *error)
@@ -431,7 +435,7 @@ static bool submit(serve_reply_state *r, serve_error *error)
     request.n_adapters = ask->n_adapters;
     request.special = ask->parses && answer_style_needs_special(&ask->style);
     r->n_said = serve_ask_n_choices(ask);
-    r->job = serve_job_create(ask->model, r->n_said);
+    r->job = serve_job_create(ask->model, ask->use, r->n_said);
     r->said = calloc(r->n_said, sizeof *r->said);
     if (!r->job || !r->said || !make_parsers(r)) return serve_fail_memory(error);
     for (uint32_t i = 0; i < r->n_said; i++) {
@@ -478,12 +482,12 @@ void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert,
 {
     serve_ask ask = {0};
     serve_error error = {0};
-    sem_wait(&call->server->work);
+    sem_wait(call->work);
     bool ok = serve_ask_read(&ask, call, &error);
     ask.kind = kind;
     ok = ok && (!convert || convert(&ask, &error)) && serve_ask_model(&ask, &error) &&
          serve_model_generates(ask.model, &error) && serve_ask_fields(&ask, &error) && read(&ask, &error);
-    sem_post(&call->server->work);
+    sem_post(call->work);
     if (ok) {
         answer(call, &ask, dialect);
         return;

@@ -8,6 +8,8 @@
 #define AERIE_APP_SERVE_REPLY_H
 
 #include "serve/ask.h"
+#include "serve/parts.h"
+#include "serve/tokens.h"
 
 typedef struct serve_tool_call {
     char *id, *name;
@@ -23,8 +25,7 @@ typedef struct serve_said {
     app_text content, reasoning;
     serve_tool_call *calls; /* [n_calls] */
     size_t n_calls, capacity;
-    json_t *logprobs; /* entries as in chat completions; of a stream those not sent yet. NULL: none */
-    json_t *origins;  /* {"id", "text", "depth"}, likewise */
+    serve_tokens tokens; /* if they are to be told of; of a stream those that have not been yet */
     app_text tail;    /* of stop strings: the newest bytes of the tokens, however they are cut */
     bool told, ended; /* something of it has been streamed; it has ended */
     size_t n_streamed; /* bytes of content */
@@ -59,7 +60,7 @@ typedef struct serve_dialect {
     bool (*end_choice)(serve_reply_state *r, serve_said *s);
     bool (*end)(serve_reply_state *r);
     bool (*fail)(serve_reply_state *r); /* r->error in a stream that has begun */
-    json_t *(*whole)(serve_reply_state *r);
+    void (*whole)(serve_reply_state *r, serve_parts *out);
 } serve_dialect;
 
 typedef bool serve_ask_step(serve_ask *ask, serve_error *error);
@@ -73,6 +74,8 @@ void serve_reply_run(serve_call *call, serve_kind kind, serve_ask_step *convert,
 
 /* A server-sent event; name NULL: data alone. Takes the JSON over; NULL: out of memory. */
 bool serve_put_event(serve_reply_state *r, const char *name, json_t *json);
+/* The same; takes the parts over, whose tokens have then been told. */
+bool serve_put_parts(serve_reply_state *r, serve_said *s, serve_parts *parts);
 /* A line of JSON. */
 bool serve_put_line(serve_reply_state *r, json_t *json);
 bool serve_put_text(serve_reply_state *r, const char *text);
@@ -91,8 +94,17 @@ uint32_t serve_n_cached(const serve_reply_state *r);
 json_t *serve_json_usage(const serve_reply_state *r);
 /* As llama.cpp names them. */
 json_t *serve_json_timings(const serve_reply_state *r, const serve_said *s);
-/* The entries that have not been sent; NULL: there are none. */
-json_t *serve_take_list(json_t **list);
+/* ,"finish_reason": NULL where it goes on. */
+void serve_parts_finish(serve_parts *parts, const char *finish);
+/* {"content": [...]} of the log-probabilities that are still to be told; null: there are none. */
+void serve_parts_logprobs(serve_parts *parts, serve_said *s);
+/* Is there something to be told of tokens? */
+bool serve_said_has_logprobs(const serve_said *s);
+bool serve_said_has_origins(const serve_said *s);
+/* ,"name":[...] of them, if there are any. */
+void serve_parts_origins(serve_parts *parts, serve_said *s, const char *name);
+/* The arguments as an object; {} where they are none. NULL: out of memory. */
+json_t *serve_json_arguments(const serve_tool_call *call);
 /* [{"id", "type", "function": {"name", "arguments"}}, ...], custom tools with {"name", "input"} under "custom" */
 json_t *serve_json_calls(const serve_said *s);
 

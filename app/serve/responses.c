@@ -229,9 +229,14 @@ static bool fail(serve_reply_state *r)
                          app_json_text(r->error.text, strlen(r->error.text)), "param"));
 }
 
-static json_t *whole(serve_reply_state *r)
+static json_t *whole_json(serve_reply_state *r)
 {
     return response(r, NULL);
+}
+
+static void whole(serve_reply_state *r, serve_parts *out)
+{
+    serve_parts_json(out, whole_json(r));
 }
 
 static const serve_dialect dialect = {"resp_", "text/event-stream", begin, delta, end_choice, end, fail, whole};

@@ -30,6 +30,7 @@ bool serve_fail(serve_error *error, int status, const char *param, const char *f
 bool serve_fail_memory(serve_error *error)
 {
     error->retry_after = 1;
+    error->memory = true;
     return serve_fail(error, 503, "", "there is not enough memory for this request now");
 }
 
@@ -139,9 +140,11 @@ int app_serve(const app_options *options)
     if (bad) return bad;
     app_json_watch(); /* before there are threads */
     json_object_seed(0);
+    serve_memory_create(&server.memory, server.o->max_memory);
     pthread_mutex_init(&connections.lock, NULL);
     pthread_mutex_init(&server.notes.lock, NULL);
     sem_init(&server.work, 0, n_work ? n_work : 1);
+    sem_init(&server.large_work, 0, n_work > 2 ? n_work / 2 : 1);
     bad = serve_models_create(&models, &server);
     if (!bad) bad = serve_keys_read(&server.keys, server.o);
     if (!bad) bad = serve_http_run(&server);
@@ -149,6 +152,7 @@ int app_serve(const app_options *options)
     serve_keys_free(&server.keys);
     sem_destroy(&server.work);
     pthread_mutex_destroy(&server.notes.lock);
+    sem_destroy(&server.large_work);
     pthread_mutex_destroy(&connections.lock);
     return bad;
 }

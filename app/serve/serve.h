@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "common/load.h"
+#include "serve/memory.h"
 
 typedef struct serve_keys {
     char (*items)[512]; /* [n] each filled up with zeros */
@@ -36,7 +37,9 @@ typedef struct serve_server {
     struct serve_connections *connections;
     serve_keys keys;
     serve_notes notes;
+    serve_memory memory;
     sem_t work;             /* places for requests that are read, templated and tokenized */
+    sem_t large_work;       /* for those with a large body, for which the others do not wait */
     atomic_bool draining;   /* nothing new is accepted */
     atomic_bool stopping;   /* answers end now */
     atomic_bool failed;     /* the first model could not be loaded */
@@ -54,6 +57,7 @@ typedef struct serve_error {
     char param[64];     /* the field; "": none */
     const char *code;   /* a word for programs, such as "model_not_found"; NULL: none */
     int retry_after;    /* seconds; 0: no such header */
+    bool memory;        /* it lacked memory */
 } serve_error;
 
 /* Fill it in and return false. */

@@ -243,8 +243,13 @@ json_t *serve_tools_input(const app_text *arguments)
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         app_text text = {0};
         json_t *object = NULL;
+        app_json_status status = APP_JSON_NO_MEMORY;
         if (app_text_add(&text, data, arguments->n) && app_text_add(&text, ends[i], strlen(ends[i])))
-            object = app_json_load(text.data, text.n, JSON_ALLOW_NUL, NULL);
+            status = app_json_read(&object, text.data, text.n, JSON_ALLOW_NUL, NULL);
+        if (status == APP_JSON_NO_MEMORY) {
+            app_text_free(&text);
+            return NULL;
+        }
         json_t *input = json_object_get(object, input_name);
         if (json_is_string(input)) json_incref(input);
         else input = NULL;

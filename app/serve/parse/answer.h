@@ -129,7 +129,7 @@ typedef struct answer_forced {
 } answer_forced;
 
 /* name NULL: any of the tools. params as for answer_create; its sink is not used. false: *why (static storage) says why: no
- * such tool, no tools, not enough memory. */
+ * such tool, no tools; NULL: not enough memory. */
 bool answer_force(answer_forced *forced, const answer_params *params, const char *name, const char **why);
 void answer_forced_free(answer_forced *forced);
 

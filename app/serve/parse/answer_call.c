@@ -255,10 +255,18 @@ answer_step answer_object_begin(answer_parser *p)
     return ANSWER_ON;
 }
 
-/* The JSON string in p->word. NULL: it is none, or holds a NUL; the caller frees the JSON. */
+/* What stands in text, NULL if it is no JSON; without memory the parser has failed. */
+static json_t *read_json(answer_parser *p, const char *text, size_t n)
+{
+    json_t *json;
+    if (app_json_read(&json, text, n, JSON_DECODE_ANY, NULL) == APP_JSON_NO_MEMORY) p->failed = true;
+    return json;
+}
+
+/* The JSON string in p->word. NULL: it is none, or holds a NUL, or the parser has failed; the caller frees the JSON. */
 static const char *word_string(answer_parser *p, json_t **json)
 {
-    *json = app_json_load(p->word.data, p->word.n, JSON_DECODE_ANY, NULL);
+    *json = read_json(p, p->word.data, p->word.n);
     return json_string_value(*json);
 }
 
@@ -328,7 +336,7 @@ static bool object_value(answer_parser *p)
         p->has_arguments = true;
         if (p->string_value) { /* JSON within a string */
             const char *text = word_string(p, &json);
-            json_t *inner = text ? app_json_load(text, strlen(text), JSON_DECODE_ANY, NULL) : NULL;
+            json_t *inner = text ? read_json(p, text, strlen(text)) : NULL;
             if (!inner) text = p->word.data;
             json_decref(inner);
             if (p->has_name) tell_arguments(p, text);

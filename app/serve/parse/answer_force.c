@@ -98,7 +98,7 @@ bool answer_force(answer_forced *forced, const answer_params *params, const char
     const size_t n = json_array_size(params->tools);
     const json_t *tool = name ? answer_tool_named(params->tools, name) : n == 1 ? json_array_get(params->tools, 0) : NULL;
     *forced = (answer_forced){.style = params->style};
-    *why = !n ? "there are no tools" : name && !tool ? "no tool has the name in tool_choice" : "not enough memory";
+    *why = !n ? "there are no tools" : name && !tool ? "no tool has the name in tool_choice" : NULL;
     if (!n || (name && !tool)) return false;
     const answer_format *f = params->style.format;
     const bool by_name = tool && f->force_arguments;
@@ -118,7 +118,7 @@ bool answer_force(answer_forced *forced, const answer_params *params, const char
 void answer_forced_free(answer_forced *forced)
 {
     free(forced->prefix);
-    free(forced->schema);
+    app_json_free(forced->schema);
     *forced = (answer_forced){0};
 }
 
@@ -204,7 +204,7 @@ bool answer_lazy_create(answer_lazy *lazy, const answer_params *params)
 void answer_lazy_free(answer_lazy *lazy)
 {
     for (size_t i = 0; i < lazy->n_parts; i++) free(lazy->parts[i].text);
-    for (size_t i = 0; lazy->schemas && i < lazy->n_schemas; i++) free(lazy->schemas[i]);
+    for (size_t i = 0; lazy->schemas && i < lazy->n_schemas; i++) app_json_free(lazy->schemas[i]);
     free(lazy->parts);
     free(lazy->schemas);
     *lazy = (answer_lazy){0};
