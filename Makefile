@@ -4,7 +4,8 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install deb tar wheel
+.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install uninstall deb tar
+.PHONY: wheel
 .PHONY: clean help
 
 all: ## build the program and the libraries
@@ -60,6 +61,9 @@ bench-spec: all model ## speculation on the held-out prompts as table and plots 
 install: all ## into /usr/local, or DESTDIR and CMAKE_INSTALL_PREFIX
 	cmake --install $(BUILD)
 
+uninstall: ## take away what `make install` wrote
+	@cmake -DBUILD=$(BUILD) -P cmake/uninstall.cmake
+
 deb: deps ## Debian packages (program, library, development files) in build-deb
 	@BUILD=$(BUILD) JOBS=$(JOBS) sh scripts/make-deb.sh $(CMAKE_FLAGS)
 
@@ -70,7 +74,8 @@ wheel: deps ## the Python package, which needs no compiler, in build-wheel
 	@BUILD=$(BUILD) JOBS=$(JOBS) python3 bindings/python/make_wheel.py
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-san $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-deb $(BUILD)-tar $(BUILD)-wheel
+	rm -rf $(BUILD) $(BUILD)-san $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-package $(BUILD)-deb $(BUILD)-tar \
+	  $(BUILD)-wheel
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile

@@ -21,6 +21,21 @@ install(FILES ${PROJECT_BINARY_DIR}/aerie.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/share/grammars DESTINATION ${CMAKE_INSTALL_DATADIR}/aerie)
 
+# The documents, which link to each other, and the examples for running the server.
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/SECURITY.md TYPE DOC)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/deploy TYPE DOC PATTERN try.py EXCLUDE)
+
+# The units, with the place of the program that they start.
+foreach(unit aerie.service aerie.socket)
+  install(CODE "
+    set(name \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system/${unit}\")
+    file(READ \"${PROJECT_SOURCE_DIR}/share/${unit}\" text)
+    string(REPLACE \"/usr/bin/aerie\" \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/aerie\" text \"\${text}\")
+    message(STATUS \"Installing: \$ENV{DESTDIR}\${name}\")
+    file(WRITE \"\$ENV{DESTDIR}\${name}\" \"\${text}\")
+    list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${name}\")")
+endforeach()
+
 # What the program says of itself, written while it is installed: the manual page, and completion for bash, zsh and fish.
 if(TARGET aerie AND NOT CMAKE_CROSSCOMPILING)
   foreach(pair --man=${CMAKE_INSTALL_MANDIR}/man1/aerie.1
@@ -36,6 +51,7 @@ if(TARGET aerie AND NOT CMAKE_CROSSCOMPILING)
       file(MAKE_DIRECTORY \"\${folder}\")
       message(STATUS \"Installing: \${file}\")
       execute_process(COMMAND \"$<TARGET_FILE:aerie>\" ${option} OUTPUT_FILE \"\${file}\" RESULT_VARIABLE failed)
+      list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${CMAKE_INSTALL_PREFIX}/${path}\")
       if(failed)
         message(FATAL_ERROR \"'aerie ${option}' failed: \${failed}\")
       endif()")

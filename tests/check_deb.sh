@@ -20,7 +20,8 @@ inside sh -c "$install /tmp/debs/aerie_*.deb /tmp/debs/libaerie0_*.deb /tmp/debs
     failed "the packages do not install"
 inside aerie --version || failed "the program does not run"
 inside aerie help run >/dev/null || failed "the program has no help"
-for file in /usr/share/man/man1/aerie.1.gz /usr/share/bash-completion/completions/aerie \
+for file in /usr/lib/systemd/system/aerie.service /etc/aerie/serve.env /usr/share/doc/aerie/docs/serving.md \
+    /usr/share/man/man1/aerie.1.gz /usr/share/bash-completion/completions/aerie \
     /usr/share/zsh/vendor-completions/_aerie \
     /usr/share/fish/vendor_completions.d/aerie.fish; do
     [ -s "$root$file" ] || [ -s "$root${file%.gz}" ] || inside dpkg -L aerie | grep -q "$file" || failed "$file is missing"
