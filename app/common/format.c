@@ -153,6 +153,51 @@ static int turn_thinking_off(app_format *format, const char *text)
     return bad;
 }
 
+/* ---- What a template writes ---------------------------------------------------------------------------------------- */
+
+typedef enum app_written { APP_WRITTEN, APP_NOT_WRITTEN, APP_REFUSED } app_written;
+
+/* Whether a word of messages or tools (JSON; NULL: none) comes into the prompt. */
+static app_written find_written(const app_format *format, const aerie_model_info *info, const char *messages, const char *tools,
+                                const char *word)
+{
+    const char *own = info && info->has_chat_template ? info->chat_template : NULL;
+    const char *text = format->template_text.data ? format->template_text.data : own;
+    aerie_chat chat = app_format_chat(format);
+    char *prompt = NULL;
+    size_t n = 0;
+    if (!text) return APP_NOT_WRITTEN;
+    chat.template_text = (aerie_text){text, strlen(text), NULL};
+    chat.messages = (aerie_text){messages, strlen(messages), NULL};
+    chat.tools = tools ? (aerie_text){tools, strlen(tools), NULL} : (aerie_text){0};
+    if (aerie_chat_render(NULL, &chat, &prompt, &n, NULL) != AERIE_OK) return APP_REFUSED;
+    const bool found = strstr(prompt, word) != NULL;
+    aerie_free(prompt);
+    return found ? APP_WRITTEN : APP_NOT_WRITTEN;
+}
+
+bool app_format_takes_system(const app_format *format, const aerie_model_info *info)
+{
+    static const char messages[] = "[{\"role\": \"system\", \"content\": \"aerieword\"}, "
+                                   "{\"role\": \"user\", \"content\": \"x\"}]";
+    return find_written(format, info, messages, NULL, "aerieword") == APP_WRITTEN;
+}
+
+/* Some write them into the system's message alone. One that refuses all of this may take others. */
+bool app_format_takes_tools(const app_format *format, const aerie_model_info *info)
+{
+    static const char user[] = "[{\"role\": \"user\", \"content\": \"x\"}]";
+    static const char both[] = "[{\"role\": \"system\", \"content\": \"x\"}, {\"role\": \"user\", \"content\": \"x\"}]";
+    static const char tools[] = "[{\"type\": \"function\", \"name\": \"aerieword\", "
+                                "\"function\": {\"name\": \"aerieword\", \"description\": \"x\", "
+                                "\"parameters\": {\"type\": \"object\", \"properties\": {\"x\": {\"type\": \"string\", "
+                                "\"description\": \"x\"}}, \"required\": [\"x\"]}}}]";
+    const app_written alone = find_written(format, info, user, tools, "aerieword");
+    if (alone == APP_WRITTEN) return true;
+    const app_written after = find_written(format, info, both, tools, "aerieword");
+    return after == APP_WRITTEN || (alone == APP_REFUSED && after == APP_REFUSED);
+}
+
 /* ---- Format ---------------------------------------------------------------------------------------------------- */
 
 int app_format_read(app_format *format, const app_options *options)
@@ -184,6 +229,9 @@ int app_format_fit(app_format *format, const aerie_model_info *info, const app_o
                      "another, -no-cnv works without one");
     }
     format->any = format->template_text.data || own;
+    if (!bad && format->any && format->tools.data && !app_format_takes_tools(format, info))
+        app_note("--tools has no effect: the chat template%s%s has no place for tools; --chat-template-file names another",
+                 format->name ? " of " : "", format->name ? format->name : "");
     if (bad || options->reasoning_budget < 0 || !format->any) return bad;
     return turn_thinking_off(format, format->template_text.data ? format->template_text.data : info->chat_template);
 }

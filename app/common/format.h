@@ -30,6 +30,10 @@ const char *app_path_name(const char *path);
 /* What the format says, for aerie_chat_render; the messages are to be added. Borrows from the format. */
 aerie_chat app_format_chat(const app_format *format);
 
+/* Whether the template writes a first message of the system; whether it writes the tools that it is given. */
+bool app_format_takes_system(const app_format *format, const aerie_model_info *info);
+bool app_format_takes_tools(const app_format *format, const aerie_model_info *info);
+
 /* Texts that end an answer in the plain format, whose marks the model may not know as tokens: [*n]. */
 const char *const *app_format_stops(const app_format *format, size_t *n);
 

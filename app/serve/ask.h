@@ -92,6 +92,8 @@ bool serve_get_u32(const json_t *object, const char *field, uint32_t min, uint32
 
 /* Reads "tools", "tool_choice" and "parallel_tool_calls". */
 bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error);
+/* Whether the model's template shows the model the tools that the request has. */
+bool serve_tools_check(const serve_ask *ask, serve_error *error);
 /* A list of tools (NULL: none) as functions; ask->forms keeps what must be known of the others. knows_all: types that are not
  * known here are left out with a note, else they are an error. A new list; NULL: *error says why. */
 json_t *serve_tools_convert(serve_ask *ask, const json_t *tools, bool knows_all, serve_error *error);
@@ -109,6 +111,11 @@ bool serve_tools_is_custom(const serve_ask *ask, const char *name);
 const char *serve_tools_own_name(const serve_ask *ask, const char *name);
 /* What a custom tool is called with, of its function's arguments, whole or cut. */
 json_t *serve_tools_input(const app_text *arguments);
+
+/* ---- turns.c ------------------------------------------------------------------------------------------------- */
+
+/* System messages that the template would refuse or lose go where it takes them; *messages, tidied, may become another list. */
+bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error);
 
 /* ---- prompt.c ------------------------------------------------------------------------------------------------- */
 
@@ -129,6 +136,8 @@ bool serve_ask_messages(serve_ask *ask, serve_error *error);
 /* A conversation in OpenAI's shape, by the model's chat template. `object`: where tools, chat_template_kwargs and the like
  * are. */
 bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object, serve_error *error);
+/* Tidied messages as the template writes them, in text [n], aerie_free; false: it refuses them, whyever. */
+bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char **text, size_t *n);
 /* The same, rendered only: text [n], aerie_free. */
 bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, serve_error *error);
 

@@ -171,6 +171,8 @@ static int open_model(serve_model *m)
     const app_text *given = &m->models.format.template_text;
     m->template_text = given->data ? given->data : m->models.info.chat_template;
     m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);
+    m->takes_system = app_format_takes_system(&m->models.format, &m->models.info);
+    m->takes_tools = app_format_takes_tools(&m->models.format, &m->models.info);
     if (!serve_lora_open(m)) bad = app_error_memory("the adapters");
     if (!bad && !m->models.info.is_encoder) {
         bad = app_session_open(&m->session, &m->models, o, type);

@@ -57,6 +57,7 @@ typedef struct serve_model {
     aerie_embedder *embedders[2]; /* of vectors, of ranks; NULL: nobody has asked yet */
     answer_style style;
     const char *template_text; /* lent; NULL: none */
+    bool takes_system, takes_tools; /* its template writes a first message of the system; the tools */
     pthread_t thread;
     atomic_bool stop;
     _Atomic double last_step, step_began; /* monotonic; step_began 0: between steps */

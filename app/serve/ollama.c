@@ -458,10 +458,11 @@ void serve_post_show(serve_call *call)
         const aerie_model_info *info = &ask.model->models.info;
         const char *text = ask.model->template_text ? ask.model->template_text : "";
         json =
-            json_pack("{s:s, s:s, s:s, s:o, s:o, s:{s:s, s:I, s:I}, s:[s, s]}", "license", "", "modelfile", "", "parameters",
+            json_pack("{s:s, s:s, s:s, s:o, s:o, s:{s:s, s:I, s:I}, s:[s, s*]}", "license", "", "modelfile", "", "parameters",
                       "", "template", app_json_text(text, strlen(text)), "details", details_of(ask.model, true), "model_info",
                       "general.architecture", info->arch, "general.parameter_count", (json_int_t)info->n_params,
-                      "context_length", (json_int_t)info->n_ctx_train, "capabilities", "completion", "tools");
+                      "context_length", (json_int_t)info->n_ctx_train, "capabilities", "completion",
+                      ask.model->takes_tools ? "tools" : NULL);
     }
     serve_text_end(&ask, call, json, &error);
 }

@@ -207,16 +207,16 @@ static bool tidy_message(json_t *message, size_t i, bool open, serve_error *erro
     const json_t *role = json_object_get(message, "role"), *content = json_object_get(message, "content");
     if (!json_is_object(message)) return serve_fail(error, 400, "messages", "messages[%zu] must be an object", i);
     if (!json_is_string(role)) return serve_fail(error, 400, "messages", "messages[%zu] has no 'role'", i);
+    const bool assistant = strcmp(json_string_value(role), "assistant") == 0;
     if (strcmp(json_string_value(role), "developer") == 0 && json_object_set_new(message, "role", json_string("system")))
-        return serve_fail_memory(error);
+        return serve_fail_memory(error); /* `role` is gone now */
     if (json_is_array(content)) {
         json_t *joined = join_parts(content, i, error);
         if (!joined) return false;
         if (json_object_set_new(message, "content", joined)) return serve_fail_memory(error);
     } else if (!content || json_is_null(content)) {
-        const char *name = json_string_value(role);
         json_t *refusal = json_object_get(message, "refusal");
-        if (strcmp(name, "assistant")) return serve_fail(error, 400, "messages", "messages[%zu] has no 'content'", i);
+        if (!assistant) return serve_fail(error, 400, "messages", "messages[%zu] has no 'content'", i);
         refusal = json_is_string(refusal) ? json_incref(refusal) : json_string("");
         if (json_object_set_new(message, "content", refusal)) return serve_fail_memory(error);
     } else if (!json_is_string(content)) {
@@ -309,6 +309,16 @@ static void rendering_end(rendering *r)
     app_json_free(r->variables);
 }
 
+bool serve_ask_try(serve_ask *ask, json_t *messages, const json_t *object, char **text, size_t *n)
+{
+    rendering r = {0};
+    serve_error error = {0};
+    const bool ok = rendering_begin(&r, ask, messages, object, &error) &&
+                    aerie_chat_render(ask->model->models.model, &r.chat, text, n, NULL) == AERIE_OK;
+    rendering_end(&r);
+    return ok;
+}
+
 /* The assistant's last message, which the answer continues; taken out of the list. NULL: there is none. */
 static json_t *take_prefill(const serve_ask *ask, json_t *messages)
 {
@@ -372,7 +382,7 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
     json_t *tidy = tidy_messages(messages, open, error), *prefill = NULL;
     if (!tidy) goto end;
     prefill = take_prefill(ask, tidy);
-    if (rendering_begin(&r, ask, tidy, object, error)) {
+    if (serve_turns_settle(ask, &tidy, object, error) && rendering_begin(&r, ask, tidy, object, error)) {
         if (only_text) status = aerie_chat_render(ask->model->models.model, &r.chat, text, n, why);
         else status = aerie_chat_tokens(ask->model->models.model, &r.chat, &ask->tokens, &ask->n_tokens, text, n, why);
     }
@@ -399,7 +409,8 @@ static bool render_either(serve_ask *ask, const json_t *messages, const json_t *
 
 bool serve_ask_render(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, serve_error *error)
 {
-    return serve_ask_tools(ask, object, error) && render_either(ask, messages, object, text, n, true, error);
+    return serve_ask_tools(ask, object, error) && serve_tools_check(ask, error) &&
+           render_either(ask, messages, object, text, n, true, error);
 }
 
 /* tool_choice: the answer begins with a call, and a grammar makes it a whole one. */
@@ -440,7 +451,7 @@ bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object
     size_t n_marks = 0;
     const app_format *format = &ask->model->models.format;
     const char *const *marks = app_format_stops(format, &n_marks);
-    if (!serve_ask_tools(ask, object, error)) return false;
+    if (!serve_ask_tools(ask, object, error) || !serve_tools_check(ask, error)) return false;
     if (!render_either(ask, messages, object, &ask->prompt, &ask->n_prompt, false, error)) return false;
     if (!ask->n_tokens) return serve_fail(error, 400, "messages", "the conversation has no tokens");
     for (size_t i = 0; i < n_marks; i++) {

@@ -371,3 +371,12 @@ bool serve_ask_tools(serve_ask *ask, const json_t *object, serve_error *error)
         return serve_fail(error, 400, "tool_choice", "'tool_choice' asks for a call, but there are no 'tools'");
     return true;
 }
+
+bool serve_tools_check(const serve_ask *ask, serve_error *error)
+{
+    if (!ask->tools || ask->model->takes_tools) return true;
+    return serve_fail(error, 400, "tools",
+                      "the chat template of '%.100s' has no place for tools, so the model would not see them: leave 'tools' "
+                      "out, or start the server with a template that has one (--chat-template-file)",
+                      ask->model->name);
+}

@@ -252,6 +252,8 @@ static void templates_are_taken(void **state)
     cli("echo '[{\"name\":\"f\"}]' > tools.json");
     same(RUN "--messages chat.json --tools tools.json --chat-template '{{ tools[0].name }}{{ messages[1].content }}'",
          RUN "-no-cnv -p fhello");
+    cli(RUN "--messages chat.json --tools tools.json --chat-template '{{ messages[1].content }}'");
+    said("--tools has no effect: the chat template of --chat-template has no place for tools");
     /* no thinking */
     static const char thinker[] =
         "--chat-template '{{ messages[0].content }}{% if enable_thinking is false %} /off{% endif %}'";

@@ -1,7 +1,6 @@
 """What agents such as Codex and Claude Code send: tools that are no functions, items and blocks of other services, system
 messages in the middle of a conversation, schemas beside tools."""
 import json
-import os
 import unittest
 
 import rig
@@ -28,13 +27,6 @@ VALUE
 {% endif %}"""
 
 
-def template(name, text):
-    path = os.path.join(rig.FOLDER, name + ".jinja")
-    with open(path, "w") as f:
-        f.write(text)
-    return path
-
-
 def sse(answer):
     """(event, data) of server-sent events with names."""
     out = []
@@ -58,7 +50,7 @@ def coder_call(name, **parameters):
 class Agents(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.s = Server("-np", "2", "-c", "2048", "--chat-template-file", template("coder", CODER))
+        cls.s = Server("-np", "2", "-c", "2048", "--chat-template-file", rig.template("coder", CODER))
 
     @classmethod
     def tearDownClass(cls):
@@ -305,6 +297,130 @@ class Agents(unittest.TestCase):
                          self.post("/v1/messages", body).json["content"])
         for wrong in ({"format": {"type": "xml"}}, {"format": {"type": "json_schema"}}, {"effort": 5}, 5):
             self.post("/v1/messages", {**body, "output_config": wrong}, 400)
+
+
+# What templates do with messages of the system: STRICT takes them at the beginning only, DEAF writes the first alone, NONE
+# knows none, PAIRS wants user and assistant to take turns.
+TEXTS = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+STRICT = """{% for m in messages %}{% if m.role == 'system' and not loop.first %}
+{{- raise_exception('System message must be at the beginning.') }}{% endif %}[{{ m.role }}] {{ m.content }}
+{% endfor %}"""
+DEAF = """{% if messages[0].role == 'system' %}[system] {{ messages[0].content }}
+{% endif %}{% for m in messages if m.role != 'system' %}[{{ m.role }}] {{ m.content }}
+{% endfor %}"""
+NONE = """{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
+{{- '[' + m.role + '] ' + m.content }}
+{% endfor %}"""
+PAIRS = """{% set ns = namespace(last='') %}{% for m in messages %}{% if m.role == 'system' and loop.first %}
+{{- '[system] ' + m.content }}
+{% else %}{% if m.role == ns.last or (ns.last == 'tool' and m.role != 'assistant') or m.role == 'system' %}
+{{- raise_exception('roles must alternate') }}{% endif %}{% set ns.last = m.role %}[{{ m.role }}] {{ m.content }}
+{% endif %}{% endfor %}"""
+ESCAPED = "{% for m in messages %}{% if loop.first or m.role != 'system' %}{{ m | tojson }}\n{% endif %}{% endfor %}"
+
+
+def said(*turns):
+    """Messages of "role text"."""
+    return [dict(zip(("role", "content"), t.split(" ", 1))) for t in turns]
+
+
+class System(unittest.TestCase):
+    MIDDLE = said("system be good", "user hi", "assistant yo", "system agents: a, b", "user ho")
+    LAST = said("user hi", "system agents: a, b")
+    TWO = said("system one", "developer two", "user hi")
+    AFTER_TOOL = said("system one", "user hi", "assistant x", "tool y", "system two")
+
+    def prompts(self, text, *conversations):
+        with Server("--chat-template-file", rig.template("system", text)) as s:
+            out = []
+            for messages in conversations:
+                a = s.post("/apply-template", {"messages": messages, "add_generation_prompt": False})
+                self.assertEqual(a.status, 200, a.body)
+                out.append(a.json["prompt"])
+            return out
+
+    def test_a_template_that_takes_them_gets_them_as_they_are(self):
+        self.assertEqual(self.prompts(TEXTS, self.MIDDLE, self.TWO), [
+            "[system] be good\n[user] hi\n[assistant] yo\n[system] agents: a, b\n[user] ho\n",
+            "[system] one\n[system] two\n[user] hi\n"])
+
+    def test_others_get_them_where_they_stand_as_the_users_text(self):
+        for text in (STRICT, DEAF):
+            several = said("system one", "system two", "user hi", "assistant a", "system b", "system c", "user d", "system e")
+            self.assertEqual(self.prompts(text, self.MIDDLE, self.LAST, self.TWO, self.AFTER_TOOL, several), [
+                "[system] be good\n[user] hi\n[assistant] yo\n[user] agents: a, b\n\nho\n",
+                "[user] hi\n\nagents: a, b\n",
+                "[system] one\n\ntwo\n[user] hi\n",
+                "[system] one\n[user] hi\n[assistant] x\n[tool] y\n[user] two\n",
+                "[system] one\n\ntwo\n[user] hi\n[assistant] a\n[user] b\n\nc\n\nd\n\ne\n"])
+
+    def test_a_template_that_wants_turns_gets_them_first(self):
+        self.assertEqual(self.prompts(PAIRS, self.AFTER_TOOL, self.MIDDLE), [
+            "[system] one\n\ntwo\n[user] hi\n[assistant] x\n[tool] y\n",
+            "[system] be good\n[user] hi\n[assistant] yo\n[user] agents: a, b\n\nho\n"])
+
+    def test_a_template_without_any_gets_them_from_the_user(self):
+        self.assertEqual(self.prompts(NONE, self.MIDDLE, self.MIDDLE[:2], self.TWO, said("system alone")), [
+            "[user] be good\n\nagents: a, b\n\nhi\n[assistant] yo\n[user] ho\n",
+            "[user] be good\n\nhi\n", "[user] one\n\ntwo\n\nhi\n", "[user] alone\n"])
+
+    def test_texts_that_a_template_escapes_are_found(self):
+        one, = self.prompts(ESCAPED, said('system a "b"', "user hi", 'system c "d"\n'))
+        self.assertEqual([json.loads(line) for line in one.splitlines()],
+                         said('system a "b"', 'user hi\n\nc "d"\n'))
+
+    def test_one_without_content_is_refused(self):
+        with Server() as s:
+            for role in ("system", "developer", "user"):
+                for content in ({}, {"content": None}, {"content": 5}):
+                    self.assertEqual(s.post("/v1/chat/completions", {"messages": [{"role": role, **content}]}).status, 400)
+
+    def test_every_dialect(self):
+        """What Claude Code and Codex send, in their own ways."""
+        with Server("--chat-template-file", rig.template("system", STRICT)) as s:
+            for path, body in (
+                    ("/v1/messages", {"max_tokens": 1, "system": [{"type": "text", "text": "S"}], "messages": [
+                        {"role": "user", "content": "hi"}, {"role": "system", "content": "agents: a, b"}]}),
+                    ("/v1/messages/count_tokens", {"messages": said("user hi", "system x", "assistant y")}),
+                    ("/v1/responses", {"instructions": "S", "max_output_tokens": 1, "input": [
+                        {"role": "developer", "content": [{"type": "input_text", "text": "D"}]},
+                        {"role": "user", "content": "hi"}, {"role": "developer", "content": "E"}]}),
+                    ("/api/chat", {"model": "m", "messages": self.LAST, "options": {"num_predict": 1}}),
+                    ("/v1/chat/completions", {"messages": self.MIDDLE, "max_tokens": 1})):
+                a = s.post(path, body)
+                self.assertEqual(a.status, 200, (path, a.body))
+
+    def test_many_are_arranged_in_linear_time(self):
+        n = 3000 if rig.SLOW == 1 else 500
+        messages = said("system s", "user hi") + said(*["system " + "x" * 200] * n)
+        one, = self.prompts(DEAF, messages)
+        self.assertEqual(one.count("x" * 200), n)
+
+
+class Tools(unittest.TestCase):
+    """A template without a place for tools: they are neither taken nor promised."""
+
+    def test_tools_that_the_model_would_not_see_are_refused(self):
+        for options in ((), ("--chat-template-file", rig.template("texts", TEXTS))):
+            with Server(*options) as s:
+                for path, body in (
+                        ("/v1/chat/completions", chat("hi", tools=[TOOL])),
+                        ("/v1/chat/completions", chat("hi", tools=[TOOL], tool_choice="required")),
+                        ("/apply-template", chat("hi", tools=[TOOL])),
+                        ("/v1/responses", {"input": "hi", "tools": [{"type": "function", **TOOL["function"]}]}),
+                        ("/v1/messages", {"max_tokens": 1, "messages": [{"role": "user", "content": "hi"}],
+                                          "tools": [{"name": "f", "input_schema": FUNCTION}]}),
+                        ("/api/chat", {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]})):
+                    a = s.post(path, body)
+                    self.assertEqual(a.status, 400, (path, a.body))
+                    self.assertIn("no place for tools", a.error)
+                self.assertEqual(s.post("/v1/chat/completions", chat("hi", tools=[TOOL], tool_choice="none")).status, 200)
+                self.assertEqual(s.post("/v1/chat/completions", chat("hi", tools=[])).status, 200)
+                self.assertEqual(s.post("/v1/responses", {"input": "hi", "max_output_tokens": 1,
+                                                          "tools": [{"type": "web_search"}]}).status, 200)
+                self.assertNotIn("tools", s.post("/api/show", {"model": "m"}).json["capabilities"])
+        with Server("--chat-template-file", rig.template("tools")) as s:
+            self.assertIn("tools", s.post("/api/show", {"model": "m"}).json["capabilities"])
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def has(name):
 class Clients(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.s = Server("-np", "2", "--api-key", "sesame", wait=False)
+        cls.s = Server("-np", "2", "--api-key", "sesame", "--chat-template-file", rig.template("tools"), wait=False)
         cls.s.wait_ready()
         cls.url = f"http://127.0.0.1:{cls.s.port}"
 

@@ -29,7 +29,7 @@ def sse(answer):
 class Dialects(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.s = Server("-np", "2")
+        cls.s = Server("-np", "2", "--chat-template-file", rig.template("tools"))
 
     @classmethod
     def tearDownClass(cls):
@@ -238,11 +238,10 @@ class Tags(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         rig.make_model("tags.gguf", "--vocab-kind", "bpe-tags", "--vocab", "330")
-        cls.templates = {}
-        for name, mark in (("hermes", "<tool_call>"), ("mistral", "[TOOL_CALLS]")):
-            cls.templates[name] = os.path.join(rig.FOLDER, name + ".jinja")
-            with open(cls.templates[name], "w") as f:
-                f.write("{# " + mark + " #}{% for m in messages %}<|im_start|>{{ m['content'] }}{% endfor %}")
+        text = ("{% if tools and not silent %}{{ tools | tojson }}{% endif %}"
+                "{% for m in messages %}<|im_start|>{{ m['content'] }}{% endfor %}")
+        cls.templates = {name: rig.template(name, "{# " + mark + " #}" + text)
+                         for name, mark in (("hermes", "<tool_call>"), ("mistral", "[TOOL_CALLS]"))}
 
     def calls(self, s, mark, **fields):
         """Answers that a bias makes begin calls whenever they may."""
@@ -258,7 +257,7 @@ class Tags(unittest.TestCase):
     def test_a_schema_without_a_grammar_leaves_calls_free(self):
         odd = {"type": "function", "function": {"name": "f", "parameters": {"$ref": "https://elsewhere.example/schema"}}}
         strict = {"type": "function", "function": {**odd["function"], "strict": True}}
-        with Server("--chat-template-file", self.templates["hermes"], model="tags.gguf") as s:
+        with Server("-c", "8192", "--chat-template-file", self.templates["hermes"], model="tags.gguf") as s:
             self.assertEqual(s.post("/v1/chat/completions", chat("x", tools=[odd])).status, 200)
             self.assertEqual(s.post("/v1/chat/completions", chat("x", tools=[strict])).status, 400)
             many = [{"type": "function", "function": {"name": f"f{i}", "parameters": {"type": "object"}}} for i in range(700)]
@@ -317,7 +316,7 @@ class Tags(unittest.TestCase):
                             model="tags.gguf") as s:
                     said[spec] = [self.calls(s, mark, seed=seed, tool_choice="auto", n=2) for seed in (1, 2, 3)]
                     if spec == "none":  # without calls text is free
-                        free = chat("x", max_tokens=40, temperature=1, seed=5)
+                        free = chat("x", max_tokens=40, temperature=1, seed=5, chat_template_kwargs={"silent": True})
                         self.assertEqual(s.post("/v1/chat/completions", {**free, "tools": [TOOL]}).json["choices"],
                                          s.post("/v1/chat/completions", free).json["choices"])
             texts = {spec: [[c["message"] for c in choices] for choices in said[spec]] for spec in said}

@@ -43,6 +43,38 @@ SEEDS = [
                                          "content": [{"type": "text", "text": "r"}]}]}],
         "tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "auto"}, "stop_sequences": ["x"],
                       "stream": True}),
+    ("/v1/responses", {"input": [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "h"}], "content": [
+            {"type": "reasoning_text", "text": "h"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+        {"type": "custom_tool_call", "call_id": "1", "name": "p", "input": "i"},
+        {"type": "custom_tool_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "o"}]},
+        {"type": "local_shell_call", "call_id": "2", "action": {"type": "exec", "command": ["ls"]}},
+        {"type": "local_shell_call_output", "id": "2", "output": "o"}, {"type": "item_reference", "id": "x"},
+        {"type": "tool_search_call", "call_id": "3", "arguments": {}},
+        {"type": "tool_search_output", "call_id": "3", "tools": [{"type": "function", "name": "g"}]},
+        {"type": "message", "role": "developer", "content": "d"}], "max_output_tokens": 3, "tools": [
+            {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f", "parameters": {}}]},
+            {"type": "custom", "name": "p", "format": {"type": "grammar", "syntax": "lark", "definition": "start: X"}},
+            {"type": "web_search"}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "p"}]}}),
+    ("/v1/messages", {"max_tokens": 3, "system": "s", "messages": [
+        {"role": "user", "content": [{"type": "document", "title": "t", "source": {
+            "type": "text", "media_type": "text/plain", "data": "d"}}]},
+        {"role": "assistant", "content": [{"type": "server_tool_use", "id": "1", "name": "web_search", "input": {}},
+                                          {"type": "tool_use", "id": "2", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "2", "content": [
+            {"type": "tool_reference", "tool_name": "f"}, {"type": "search_result", "source": "s", "title": "t", "content": [
+                {"type": "text", "text": "x"}]}]}]},
+        {"role": "system", "content": "s"}], "output_config": {"effort": "low", "format": {
+            "type": "json_schema", "schema": {"type": "object", "properties": {"a": {"enum": [1, 2]}}}}},
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+    ("/v1/chat/completions", {"messages": [
+        {"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, {"role": "user", "content": "x"},
+        {"role": "assistant", "refusal": "no", "content": None, "tool_calls": [
+            {"id": "1", "type": "custom", "custom": {"name": "p", "input": "i"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "o"}, {"role": "system", "content": "s"}], "max_tokens": 3,
+        "parallel_tool_calls": False, "tools": [{"type": "custom", "custom": {"name": "p"}}]}),
     ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "x"}]}),
     ("/api/chat", {"model": "m", "messages": [{"role": "user", "content": "x", "images": []}], "format": "json", "think": True,
                    "options": {"num_predict": 3, "temperature": 1, "stop": ["a"]}}),
@@ -98,7 +130,8 @@ class Fuzz(unittest.TestCase):
         folder = os.path.join(rig.FOLDER, "slots")
         os.mkdir(folder)
         bad, lock = [], threading.Lock()
-        with Server("-np", "4", "-n", "4", "--slot-save-path", folder, "--no-access-log", "--max-queue", "1000") as s:
+        with Server("-np", "4", "-n", "4", "--slot-save-path", folder, "--no-access-log", "--max-queue", "1000",
+                    "--chat-template-file", rig.template("tools")) as s:
             expected = s.post("/v1/chat/completions", chat("hello", max_tokens=4)).json["choices"]
 
             def work(k):

@@ -462,7 +462,8 @@ class Memory(unittest.TestCase):
         every = int(os.environ.get("AERIE_SERVE_EVERY", 97))
         other = ("/v1/completions", {"prompt": "the other one", "max_tokens": 12, "temperature": 0, "ignore_eos": True})
         counts = {}
-        with Server("-np", "4", "--no-access-log", env=self.environment) as server:
+        with Server("-np", "4", "--no-access-log", "--chat-template-file", rig.template("tools"),
+                    env=self.environment) as server:
             expected = [self.ask(server, kind) for kind in self.KINDS]
             expected_other = self.ask(server, other)
             self.assertEqual({v[0] for v in [*expected, expected_other]}, {"whole"}, expected)

@@ -176,6 +176,22 @@ def make_model(name, *options):
                    stdout=subprocess.DEVNULL)
 
 
+# ChatML with the tools that the request has, which the plain one lacks.
+TOOLS_TEMPLATE = """{% if tools %}{{ tools | tojson }}
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def template(name, text=TOOLS_TEMPLATE):
+    """The path of a file with a chat template."""
+    path = os.path.join(FOLDER, name + ".jinja")
+    with open(path, "w") as f:
+        f.write(text)
+    return path
+
+
 def make_lora(name, *options, model="m.gguf"):
     """The file's path."""
     path = os.path.join(FOLDER, name)

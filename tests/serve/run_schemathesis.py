@@ -15,7 +15,8 @@ SPEC = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../docs/opena
 
 
 def run(options):
-    with rig.Server("-np", "4", "-c", "128", "-n", "4", "--max-queue", "64", "--no-access-log", model="tags.gguf") as s:
+    with rig.Server("-np", "4", "-c", "128", "-n", "4", "--max-queue", "64", "--no-access-log",
+                    "--chat-template-file", rig.template("tools"), model="tags.gguf") as s:
         command = [sys.executable, "-m", "schemathesis.cli", "run", SPEC, "--url", f"http://127.0.0.1:{s.port}", "--checks",
                    "all",
                    "--exclude-checks", "positive_data_acceptance", "--request-timeout", "60", *options]
