@@ -799,6 +799,8 @@ typedef struct aerie_request {
     const aerie_adapter_use *adapters; /* [n_adapters] at most AERIE_MAX_ADAPTERS, each once, in any order; none: the model as
                                         * it is. Of a saved sequence that goes on: those that it was saved with */
     size_t n_adapters;
+    uint64_t scope; /* whose it is: the KV cache and the drafters let it find only what requests of the same scope left or are
+                     * about to compute, so that neither statistics nor times tell it of others' text. 0: the common one */
 } aerie_request;
 
 AERIE_INITIALISER(request)
@@ -978,11 +980,18 @@ AERIE_API aerie_status aerie_prefix_save(aerie_session *session, const int32_t *
 AERIE_API aerie_status aerie_prefix_save_adapted(aerie_session *session, const aerie_adapter_use *adapters, size_t n_adapters,
                                                  const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
                                                  aerie_error *error);
+/* The same of sequences of this scope, as in aerie_request; the two above are for those of the common one. */
+AERIE_API aerie_status aerie_prefix_save_scoped(aerie_session *session, uint64_t scope, const aerie_adapter_use *adapters,
+                                                size_t n_adapters, const int32_t *tokens, size_t n_tokens, void **data,
+                                                size_t *n, aerie_error *error);
 /* Puts a saved sequence's part of the KV cache there, for later requests that begin with its tokens. *n_loaded, which may be
  * NULL: how many tokens it holds now; fewer than were saved if running sequences need the room. Errors: FORMAT, UNSUPPORTED,
  * MEMORY, ARGUMENT. */
 AERIE_API aerie_status aerie_prefix_load(aerie_session *session, const void *data, size_t n, size_t *n_loaded,
                                          aerie_error *error);
+/* The same for later requests of this scope. */
+AERIE_API aerie_status aerie_prefix_load_scoped(aerie_session *session, uint64_t scope, const void *data, size_t n,
+                                                size_t *n_loaded, aerie_error *error);
 /* The tokens of a saved sequence, of which n_prompt (may be NULL) are the prompt and the rest the answer so far. *tokens is the
  * caller's (aerie_free). Errors: FORMAT, UNSUPPORTED, MEMORY. */
 AERIE_API aerie_status aerie_saved_tokens(const void *data, size_t n, int32_t **tokens, size_t *n_tokens, size_t *n_prompt,

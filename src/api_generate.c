@@ -98,6 +98,7 @@ static aerie_status check_request(aerie_session *session, const aerie_request *r
                                   ae_adapter_set *adapters, aerie_error *error)
 {
     AE_TRY(ae_api_adapter_set(session, r->adapters, r->n_adapters, adapters, error));
+    adapters->scope = r->scope;
     AE_TRY(check_adapters(saved, adapters, error));
     AE_TRY(ae_api_check_reserved(r->sampling.reserved, sizeof r->sampling.reserved / sizeof *r->sampling.reserved,
                                  "aerie_sampling", error));
@@ -145,6 +146,7 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
     ae_api_saved saved = {0};
     if (request->saved || request->n_saved)
         AE_TRY(ae_api_saved_copy(session, request->saved, request->n_saved, &saved, error));
+    saved.adapters.scope = request->scope;
     ae_adapter_set adapters;
     const aerie_status status = check_request(session, request, &saved, &adapters, error);
     if (status == AERIE_OK) return task_create(task, session, request, &saved, &adapters, error);

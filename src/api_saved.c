@@ -195,17 +195,24 @@ aerie_status aerie_task_save(aerie_task *task, void **data, size_t *n, aerie_err
 aerie_status aerie_prefix_save(aerie_session *s, const int32_t *tokens, size_t n_tokens, void **data, size_t *n,
                                aerie_error *error)
 {
-    return aerie_prefix_save_adapted(s, NULL, 0, tokens, n_tokens, data, n, error);
+    return aerie_prefix_save_scoped(s, 0, NULL, 0, tokens, n_tokens, data, n, error);
 }
 
 aerie_status aerie_prefix_save_adapted(aerie_session *s, const aerie_adapter_use *adapters, size_t n_adapters,
                                        const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
+{
+    return aerie_prefix_save_scoped(s, 0, adapters, n_adapters, tokens, n_tokens, data, n, error);
+}
+
+aerie_status aerie_prefix_save_scoped(aerie_session *s, uint64_t scope, const aerie_adapter_use *adapters, size_t n_adapters,
+                                      const int32_t *tokens, size_t n_tokens, void **data, size_t *n, aerie_error *error)
 {
     *data = NULL;
     *n = 0;
     ae_adapter_set set;
     AE_TRY(refuse_in_step(s, error));
     AE_TRY(ae_api_adapter_set(s, adapters, n_adapters, &set, error));
+    set.scope = scope;
     uint32_t first = 0;
     const uint32_t n_cached = n_tokens && tokens ? ae_spec_n_cached(s->spec, &set, tokens, n_tokens, &first) : 0;
     if (!n_cached)
@@ -385,10 +392,17 @@ aerie_status ae_api_replay_text(aerie_task *task, aerie_error *error)
 
 aerie_status aerie_prefix_load(aerie_session *s, const void *data, size_t n, size_t *n_loaded, aerie_error *error)
 {
+    return aerie_prefix_load_scoped(s, 0, data, n, n_loaded, error);
+}
+
+aerie_status aerie_prefix_load_scoped(aerie_session *s, uint64_t scope, const void *data, size_t n, size_t *n_loaded,
+                                      aerie_error *error)
+{
     ae_api_saved saved;
     if (n_loaded) *n_loaded = 0;
     AE_TRY(refuse_in_step(s, error));
     AE_TRY(ae_api_saved_copy(s, data, n, &saved, error));
+    saved.adapters.scope = scope;
     aerie_status status = AERIE_OK;
     const int32_t n_vocab = ae_vocab_n_tokens(s->model->vocab);
     for (uint32_t i = 0; status == AERIE_OK && i < saved.n_cached; i++)

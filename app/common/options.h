@@ -130,10 +130,12 @@ typedef struct app_serve_options {
     const char *config; /* file of options */
     app_text config_text; /* its text, into which values point; owned */
     const char *host, *slot_save_path, *api_key_file, *allowed_hosts, *cors_origins, *reasoning_format;
+    const char *metrics_key, *prefix_scope;
     app_texts api_keys;
     uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n;
     uint32_t max_memory; /* MiB that requests on their way may hold; 0: a part of what there is */
     uint32_t max_logprobs;
+    uint32_t default_max_tokens; /* of requests that set none; 0: as many as fit */
     uint32_t n_threads_http; /* 0: as many as there are CPUs */
     uint32_t timeout, grace, stuck;
     int32_t sleep_idle; /* seconds without use after which a model is unloaded; -1: never */

@@ -301,6 +301,12 @@ static const app_option options[] = {
      "line; --api-key-file and AERIE_API_KEY hide it"},
     {"--api-key-file", "FILE", APP_TEXT, APP_SERVE, AT(serve.api_key_file), 0, 0, "Server",
      "require one of the keys in this file, one per line; empty lines and lines that begin with # are skipped"},
+    {"--metrics-key", "KEY", APP_TEXT, APP_SERVE, AT(serve.metrics_key), 0, 0, "Server",
+     "key of GET /metrics, which tells of all requests, and of all that GET /slots shows; it opens nothing else. Without it an "
+     "API key opens /metrics if it is the only one. AERIE_METRICS_KEY hides it from others on this machine"},
+    {"--prefix-scope", "key|all", APP_TEXT, APP_SERVE, AT(serve.prefix_scope), 0, 0, "Server",
+     "key: what the KV cache has of one API key's prompts is of use to that key alone, since the time that a request takes "
+     "would tell the others; all: to every key (default: key)"},
     {"--allowed-hosts", "LIST", APP_TEXT, APP_SERVE, AT(serve.allowed_hosts), 0, 0, "Server",
      "names by which clients may call the server (Host header), with commas between; *: any. Addresses and localhost always "
      "may "
@@ -308,7 +314,8 @@ static const app_option options[] = {
     {"--cors-origins", "LIST", APP_TEXT, APP_SERVE, AT(serve.cors_origins), 0, 0, "Server",
      "web pages of these origins (https://example.org) may use the server, with commas between; *: any, as without credentials "
      "(default: the server's own page alone)"},
-    {"-a --alias", "NAME", APP_TEXT, APP_SERVE, AT(serve.alias), 0, 0, "Server", "name of the model, if there is one -m only"},
+    {"-a --alias --served-model-name", "NAME", APP_TEXT, APP_SERVE, AT(serve.alias), 0, 0, "Server",
+     "name of the model, if there is one -m only"},
     {"--models-dir", "DIR", APP_TEXT, APP_SERVE, AT(serve.models_dir), 0, 0, "Server",
      "also serve the GGUF files in this folder, by their names without .gguf"},
     {"--models-max", "N", APP_U32, APP_SERVE, AT(serve.models_max), 0, 1024, "Server",
@@ -336,6 +343,8 @@ static const app_option options[] = {
     {"--max-n", "N", APP_U32, APP_SERVE, AT(serve.max_n), 1, 128, "Server", "maximum number of answers to one request (\"n\")"},
     {"--max-logprobs", "N", APP_U32, APP_SERVE, AT(serve.max_logprobs), 0, AERIE_MAX_LOGPROBS, "Server",
      "maximum number of likeliest tokens told with each token (\"top_logprobs\", \"n_probs\")"},
+    {"--default-max-tokens", "N", APP_U32, APP_SERVE, AT(serve.default_max_tokens), 0, INT32_MAX, "Server",
+     "maximum number of tokens of an answer whose request sets no maximum; 0: as many as fit the context"},
     {"--threads-http", "N", APP_U32, APP_SERVE, AT(serve.n_threads_http), 0, 1024, "Server",
      "requests that are read, templated and tokenized at once; 0: as many as there are threads"},
     {"-to --timeout", "SECONDS", APP_U32, APP_SERVE, AT(serve.timeout), 1, 1 << 20, "Server",

@@ -529,6 +529,16 @@ static bool is_shallow(const char *text, size_t n)
     return true;
 }
 
+/* "cache_salt", as vLLM has it: requests of the same key that give different ones share nothing. */
+static bool read_scope(serve_ask *ask, serve_error *error)
+{
+    const char *salt = NULL;
+    if (!serve_get_text(ask->body, "cache_salt", &salt, error)) return false;
+    if (salt && !*salt) return serve_fail(error, 400, "cache_salt", "'cache_salt' must not be empty");
+    ask->scope = serve_keys_scope(ask->server, ask->call->i_key, salt);
+    return true;
+}
+
 bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
 {
     json_error_t where;
@@ -541,6 +551,7 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
                        .ignore_eos = server->options->ignore_eos,
                        .keep_reasoning = server->keep_reasoning,
                        .keep = NAN};
+    ask->n_predict = server->o->default_max_tokens;
     if (server->options->n_predict > 0) ask->n_predict = (uint32_t)server->options->n_predict;
     if (!call->body.n) return serve_fail(error, 400, "", "the request has no body; JSON is expected");
     if (!is_shallow(call->body.data, call->body.n))
@@ -555,7 +566,7 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
                           where.column);
     if (!json_is_object(ask->body)) return serve_fail(error, 400, "", "the body must be a JSON object; found a list");
     serve_body_free(call);
-    return true;
+    return read_scope(ask, error);
 }
 
 bool serve_ask_kept(const serve_ask *ask, serve_error *error)

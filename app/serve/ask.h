@@ -18,6 +18,7 @@ typedef struct serve_ask {
     json_t *body;       /* owned */
     serve_kind kind;    /* whether it is answered as a message of a chat */
     serve_model *model; /* taken; NULL: not yet */
+    uint64_t scope; /* aerie_request.scope: of its key and "cache_salt" */
     double keep; /* seconds that the model stays loaded afterwards; NAN: as long as others, negative: for ever */
     const char *model_name; /* as the request has it, or the model's own */
     /* fields */

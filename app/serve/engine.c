@@ -40,6 +40,7 @@ void serve_engine_ended(serve_choice *choice)
             free(slot->tokens);
             slot->tokens = choice->kept;
             slot->n_tokens = choice->n_kept;
+            slot->scope = choice->scope;
             slot->n_adapters = choice->n_adapters;
             memcpy(slot->adapters, choice->adapters, sizeof slot->adapters);
             choice->kept = NULL;
@@ -77,6 +78,7 @@ static bool submit_one(serve_model *model, serve_choice *choice, aerie_request *
     request->tokens = choice->prompt;
     request->n_tokens = choice->n_prompt;
     request->sampling.seed = choice->seed;
+    choice->scope = request->scope;
     choice->n_adapters = request->n_adapters;
     if (request->n_adapters) memcpy(choice->adapters, request->adapters, request->n_adapters * sizeof *request->adapters);
     if (model->server->o->slot_save_path && request->n_tokens) {

@@ -239,6 +239,7 @@ static bool check_head(serve_call *call)
 {
     serve_error *e = &call->refused;
     const char *host = call->host, *origin = header(call, "Origin"), *length = header(call, "Content-Length");
+    const char *site = header(call, "Sec-Fetch-Site");
     const size_t most = (size_t)call->server->o->max_body << 20;
     bool cors;
     if (!check_framing(call)) return false;
@@ -251,20 +252,15 @@ static bool check_head(serve_call *call)
     call->route = serve_route_find(call->method, call->path, &call->allow);
     if (call->allow && !call->route)
         return serve_fail(e, 405, "", "%s takes %s; found %.15s", call->path, call->allow, call->method);
-    if (call->server->keys.n && (!call->route || !call->route->open)) {
-        const char *key = presented_key(call);
-        call->i_key = serve_keys_find(&call->server->keys, key);
-        if (call->i_key == SIZE_MAX) {
-            e->code = "invalid_api_key";
-            return serve_fail(e, 401, "",
-                              key ? "the API key is wrong"
-                                  : "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
-        }
-    }
+    const bool open = call->route && call->route->access == SERVE_FOR_ALL;
+    if (!origin && site && !serve_site_allowed(call->server, site, header(call, "Sec-Fetch-Mode"), open))
+        return serve_fail(e, 403, "", "pages of other sites may not use this server (Sec-Fetch-Site: %.20s); --cors-origins "
+                          "says whose may", site);
+    if (!serve_keys_allow(call, presented_key(call), e)) return false;
     if (!call->route) return serve_fail(e, 404, "", "there is nothing at '%.200s'", call->path);
     if (length && strtoull(length, NULL, 10) > most)
         return serve_fail(e, 413, "", "the body has %.20s bytes; --max-body allows %zu", length, most);
-    if (atomic_load(&call->server->draining) && !call->route->open) {
+    if (atomic_load(&call->server->draining) && !open) {
         e->retry_after = 5;
         return serve_fail(e, 503, "", "the server is shutting down");
     }
@@ -365,7 +361,8 @@ static void answer(serve_call *call)
     app_json_lacked();
     app_json_account(serve_use_json, &call->use);
     call->work = call->body.n > LARGE_BODY ? &call->server->large_work : &call->server->work;
-    if (!call->refused.status && call->server->o->max_per_key && call->i_key != SIZE_MAX && !call->route->open) {
+    const bool has_key = call->i_key != SIZE_MAX && call->route && call->route->access != SERVE_FOR_ALL;
+    if (!call->refused.status && call->server->o->max_per_key && has_key) {
         call->counted = true;
         if (atomic_fetch_add(&call->server->keys.n_running[call->i_key], 1) >= call->server->o->max_per_key) {
             call->refused.retry_after = 1;

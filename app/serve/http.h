@@ -48,10 +48,18 @@ typedef struct serve_call {
 
 typedef void serve_handler(serve_call *call);
 
+/* Who may use a path where there are keys. */
+typedef enum serve_access {
+    SERVE_FOR_KEYS,
+    SERVE_FOR_ALL,      /* no key is needed */
+    SERVE_FOR_WATCHERS, /* it tells of all requests: --metrics-key, or the only API key */
+    SERVE_FOR_BOTH,     /* it tells API keys of their own requests, --metrics-key of all */
+} serve_access;
+
 typedef struct serve_route {
     const char *method, *path; /* a path that ends in '*' is the beginning of one */
     serve_handler *handler;
-    bool open;                 /* no key is needed */
+    serve_access access;
     json_t *(*error)(const serve_error *error); /* the shape of errors; NULL: OpenAI's */
 } serve_route;
 
@@ -85,12 +93,18 @@ const char *serve_http_version(void);
 
 int serve_keys_read(serve_keys *keys, const app_serve_options *options);
 void serve_keys_free(serve_keys *keys);
-/* The key that was presented (NULL: none); SIZE_MAX if it is none of them. In a time that tells nothing about the keys. */
-size_t serve_keys_find(const serve_keys *keys, const char *presented);
+/* Whether the key that was presented (NULL: none) opens call->route; sets call->i_key. In a time that tells nothing about the
+ * keys. */
+bool serve_keys_allow(serve_call *call, const char *presented, serve_error *error);
+/* aerie_request.scope of a key's requests (SIZE_MAX: none) with this "cache_salt" (NULL: none): 0 where nobody has to be told
+ * apart. The same in every process; nobody who does not know a key can make its scope, whatever salt he takes. */
+uint64_t serve_keys_scope(const serve_server *server, size_t i_key, const char *salt);
 /* Is the name (to a ',' or the end) in a list with commas, or is the list "*"? Case does not count. */
 bool serve_list_has(const char *list, const char *name, size_t n);
 /* May a client call the server by this Host header? */
 bool serve_host_allowed(const serve_server *server, const char *host);
+/* The same by the headers Sec-Fetch-Site and -Mode of a request without an Origin; open: of a route that needs no key. */
+bool serve_site_allowed(const serve_server *server, const char *site, const char *mode, bool open);
 /* May a page of this origin use the server? *cors: it is another site's, to which headers say so. */
 bool serve_origin_allowed(const serve_server *server, const char *origin, const char *host, bool *cors);
 

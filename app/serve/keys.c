@@ -6,16 +6,23 @@
 #include <string.h>
 #include <strings.h>
 
+#include "pull/sha256.h"
 #include "serve/http.h"
 
 /* ---- Keys ------------------------------------------------------------------------------------------------- */
 
 enum { KEY_BYTES = 512 };
 
+static int check_length(size_t n, const char *source)
+{
+    if (n && n < KEY_BYTES) return APP_DONE;
+    return app_error(APP_USAGE, "%s: a key has 1 to %d bytes; found one of %zu", source, KEY_BYTES - 1, n);
+}
+
 static int add_key(serve_keys *keys, const char *text, size_t n, const char *source)
 {
-    if (n == 0 || n >= KEY_BYTES)
-        return app_error(APP_USAGE, "%s: an API key has 1 to %d bytes; found one of %zu", source, KEY_BYTES - 1, n);
+    const int bad = check_length(n, source);
+    if (bad) return bad;
     char(*grown)[KEY_BYTES] = app_grow(keys->items, keys->n, &keys->capacity, KEY_BYTES);
     if (!grown) return app_error_memory("the API keys");
     keys->items = grown;
@@ -57,7 +64,17 @@ static int refuse_empty(const char *variable)
 {
     const char *value = getenv(variable);
     if (!value || *value) return APP_DONE;
-    return app_error(APP_USAGE, "%s (environment) is empty; unset it to serve without a key", variable);
+    return app_error(APP_USAGE, "%s (environment) is empty; unset it to serve without that key", variable);
+}
+
+static int read_metrics_key(serve_keys *keys, const char *key)
+{
+    const int bad = key ? check_length(strlen(key), "--metrics-key") : refuse_empty("AERIE_METRICS_KEY");
+    if (bad || !key) return bad;
+    keys->metrics = calloc(1, sizeof *keys->metrics);
+    if (!keys->metrics) return app_error_memory("the key of /metrics");
+    memcpy(keys->metrics[0], key, strlen(key));
+    return APP_DONE;
 }
 
 int serve_keys_read(serve_keys *keys, const app_serve_options *o)
@@ -67,6 +84,7 @@ int serve_keys_read(serve_keys *keys, const app_serve_options *o)
     if (!bad && o->api_key_file) bad = add_file(keys, o->api_key_file);
     if (!bad && !keys->n) bad = refuse_empty("AERIE_API_KEY");
     if (!bad && !keys->n) bad = refuse_empty("AERIE_API_KEY_FILE");
+    if (!bad) bad = read_metrics_key(keys, o->metrics_key);
     if (bad || !keys->n) return bad;
     keys->n_running = calloc(keys->n, sizeof *keys->n_running);
     return keys->n_running ? APP_DONE : app_error_memory("the API keys");
@@ -76,23 +94,73 @@ void serve_keys_free(serve_keys *keys)
 {
     free(keys->items);
     free(keys->n_running);
+    free(keys->metrics);
     *keys = (serve_keys){0};
 }
 
-size_t serve_keys_find(const serve_keys *keys, const char *presented)
+/* All of them are compared, whatever has been found; SIZE_MAX: it is none of them. */
+static size_t find(const char (*keys)[KEY_BYTES], size_t n_keys, const char *presented)
 {
     char given[KEY_BYTES] = {0};
     size_t found = SIZE_MAX;
     const size_t n = presented ? strlen(presented) : 0;
     if (n == 0 || n >= KEY_BYTES) return SIZE_MAX;
     memcpy(given, presented, n);
-    for (size_t i = 0; i < keys->n; i++) { /* every byte of every key, whatever has been found */
+    for (size_t i = 0; i < n_keys; i++) { /* every byte of every key */
         volatile unsigned differ = 0;
-        for (size_t k = 0; k < KEY_BYTES; k++) differ |= (unsigned)(given[k] ^ keys->items[i][k]);
+        for (size_t k = 0; k < KEY_BYTES; k++) differ |= (unsigned)(given[k] ^ keys[i][k]);
         const size_t mask = (size_t)0 - (size_t)(differ == 0);
         found = (found & ~mask) | (i & mask);
     }
     return found;
+}
+
+/* Whether what one key asks must stay hidden from the others. */
+static bool are_apart(const serve_server *server)
+{
+    return server->keys.n > 1 && !(server->o->prefix_scope && strcmp(server->o->prefix_scope, "all") == 0);
+}
+
+bool serve_keys_allow(serve_call *call, const char *presented, serve_error *e)
+{
+    const serve_keys *keys = &call->server->keys;
+    const serve_route *route = call->route;
+    const serve_access access = route ? route->access : SERVE_FOR_KEYS;
+    const bool watches = access == SERVE_FOR_WATCHERS;
+    if (access == SERVE_FOR_ALL || (!keys->n && !(watches && keys->metrics))) return true;
+    call->i_key = find((const char(*)[KEY_BYTES])keys->items, keys->n, presented);
+    const bool is_watcher = find((const char(*)[KEY_BYTES])keys->metrics, keys->metrics != NULL, presented) == 0;
+    if (call->i_key == SIZE_MAX && !is_watcher) {
+        e->code = "invalid_api_key";
+        return serve_fail(e, 401, "",
+                          presented ? "the API key is wrong"
+                                    : "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
+    }
+    if (watches && !is_watcher && keys->metrics)
+        return serve_fail(e, 403, "", "%s tells of all requests: it needs the key of --metrics-key", call->path);
+    if (watches && !is_watcher && are_apart(call->server))
+        return serve_fail(e, 403, "", "%s tells of all requests: with several API keys it needs one of its own (--metrics-key)",
+                          call->path);
+    if (access == SERVE_FOR_KEYS && call->i_key == SIZE_MAX)
+        return serve_fail(e, 403, "", "the key of --metrics-key is for GET /metrics and /slots alone");
+    return true;
+}
+
+uint64_t serve_keys_scope(const serve_server *server, size_t i_key, const char *salt)
+{
+    static const char purpose[] = "aerie scope";
+    const bool by_key = are_apart(server) && i_key != SIZE_MAX;
+    if (!by_key && !salt) return 0;
+    pull_sha256 hash;
+    char digits[65];
+    pull_sha256_start(&hash);
+    pull_sha256_add(&hash, purpose, sizeof purpose);
+    if (by_key) pull_sha256_add(&hash, server->keys.items[i_key], KEY_BYTES);
+    if (salt) pull_sha256_add(&hash, salt, strlen(salt));
+    pull_sha256_end(&hash, digits);
+    digits[16] = '\0';
+    const uint64_t scope = strtoull(digits, NULL, 16);
+    return scope ? scope : 1;
 }
 
 /* ---- Lists ------------------------------------------------------------------------------------------------ */
@@ -142,6 +210,15 @@ bool serve_host_allowed(const serve_server *server, const char *host)
     if (!list && !server->loopback) return true;
     if (is_address(name, n) || is_localhost(name, n) || (list && serve_list_has(list, name, n))) return true;
     return server->o->host && strlen(server->o->host) == n && strncasecmp(server->o->host, name, n) == 0;
+}
+
+/* What a browser sends for <img src=...> and the like has no Origin, but says where the page is from. Links are followed. */
+bool serve_site_allowed(const serve_server *server, const char *site, const char *mode, bool open)
+{
+    const char *list = server->o->cors_origins;
+    if (strcmp(site, "cross-site") && strcmp(site, "same-site")) return true;
+    if (open && mode && strcmp(mode, "navigate") == 0) return true;
+    return list && serve_list_has(list, "*", 1);
 }
 
 bool serve_origin_allowed(const serve_server *server, const char *origin, const char *host, bool *cors)

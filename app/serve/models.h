@@ -23,6 +23,7 @@ const char *serve_state_name(serve_state state);
 
 typedef struct serve_slot {
     serve_choice *running; /* NULL: idle */
+    uint64_t scope;        /* of the sequence that ran last */
     int32_t *tokens;       /* [n_tokens] of the sequence that ran last, if slots can be saved; owned */
     size_t n_tokens;
     aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] that it ran with */

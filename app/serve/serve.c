@@ -116,6 +116,9 @@ const char *serve_fingerprint(void)
 
 static int check_options(serve_server *server)
 {
+    const char *scope = server->o->prefix_scope;
+    if (scope && strcmp(scope, "key") && strcmp(scope, "all"))
+        return app_error(APP_USAGE, "--prefix-scope takes key or all; found '%s'", scope);
     const char *format = server->o->reasoning_format, *folder = server->o->slot_save_path;
     struct stat there;
     if (folder && (stat(folder, &there) || (!S_ISDIR(there.st_mode) && (errno = ENOTDIR))))

@@ -19,6 +19,7 @@ typedef struct serve_keys {
     char (*items)[512]; /* [n] each filled up with zeros */
     size_t n, capacity;
     atomic_uint *n_running; /* [n] answers that a key has on their way */
+    char (*metrics)[512];   /* of --metrics-key, filled up likewise; NULL: there is none */
 } serve_keys;
 
 #define SERVE_MAX_NOTES 64

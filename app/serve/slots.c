@@ -11,14 +11,15 @@
 
 /* ---- The list ------------------------------------------------------------------------------------------------------ */
 
-/* Under the model's lock. No text of a request is told. */
-static json_t *slot_entry(const serve_model *m, uint32_t i)
+/* Under the model's lock. No text of a request is told, and of other keys' requests only that they run. */
+static json_t *slot_entry(const serve_model *m, uint32_t i, const serve_call *call)
 {
     const serve_choice *c = m->slots[i].running;
+    const uint64_t scope = serve_keys_scope(call->server, call->i_key, NULL);
     json_t *json =
         json_pack("{s:i, s:I, s:b, s:b}", "id", (int)i, "n_ctx", (json_int_t)aerie_session_n_ctx(m->session), "speculative",
                   (int)(strcmp(aerie_session_spec_name(m->session), "none") != 0), "is_processing", (int)(c != NULL));
-    if (!c || !json) return json;
+    if (!c || !json || (scope && c->scope != scope)) return json;
     const unsigned n = atomic_load(&c->n_told);
     json_t *running = json_pack("{s:I, s:I, s:b, s:[{s:b, s:i, s:i}]}", "id_task", (json_int_t)c->job->id, "n_prompt_tokens",
                                 (json_int_t)c->n_prompt, "stream", (int)c->job->streams, "next_token", "has_next_token", 1,
@@ -53,7 +54,7 @@ void serve_get_slots(serve_call *call)
     if (m) pthread_mutex_lock(&m->lock);
     for (uint32_t i = 0; ok && i < m->n_seqs; i++) {
         idle = idle || !m->slots[i].running;
-        ok = !json_array_append_new(list, slot_entry(m, i));
+        ok = !json_array_append_new(list, slot_entry(m, i, call));
     }
     if (m) pthread_mutex_unlock(&m->lock);
     serve_models_give(models, m);
@@ -74,6 +75,7 @@ void serve_get_slots(serve_call *call)
 typedef struct errand {
     serve_model *model;
     uint32_t slot;
+    uint64_t scope; /* others' sequences are as if they were not there */
     void *data; /* saved: of the library; to restore: the file's */
     size_t n_data, n_tokens;
     aerie_status status;
@@ -89,12 +91,14 @@ static void save(aerie_session *session, void *user)
     pthread_mutex_lock(&e->model->lock);
     serve_choice *running = slot->running; /* ends on this thread only */
     pthread_mutex_unlock(&e->model->lock);
-    if (running) {
+    if ((running ? running->scope : slot->scope) != e->scope) {
+        e->empty = true;
+    } else if (running) {
         e->status = aerie_task_save(running->task, &e->data, &e->n_data, &e->why);
         e->n_tokens = running->n_prompt + atomic_load(&running->n_told);
     } else if (slot->tokens) {
-        e->status = aerie_prefix_save_adapted(session, slot->adapters, slot->n_adapters, slot->tokens, slot->n_tokens, &e->data,
-                                              &e->n_data, &e->why);
+        e->status = aerie_prefix_save_scoped(session, e->scope, slot->adapters, slot->n_adapters, slot->tokens, slot->n_tokens,
+                                             &e->data, &e->n_data, &e->why);
         e->n_tokens = slot->n_tokens;
     } else {
         e->empty = true;
@@ -106,7 +110,7 @@ static void restore(aerie_session *session, void *user)
     errand *e = user;
     int32_t *tokens = NULL;
     size_t n = 0;
-    e->status = aerie_prefix_load(session, e->data, e->n_data, &e->n_tokens, &e->why);
+    e->status = aerie_prefix_load_scoped(session, e->scope, e->data, e->n_data, &e->n_tokens, &e->why);
     if (e->status != AERIE_OK || aerie_saved_tokens(e->data, e->n_data, &tokens, &n, NULL, NULL) != AERIE_OK) return;
     int32_t *own = n ? malloc(n * sizeof *own) : NULL;
     if (own) memcpy(own, tokens, n * sizeof *own);
@@ -117,6 +121,7 @@ static void restore(aerie_session *session, void *user)
         free(slot->tokens);
         slot->tokens = own;
         slot->n_tokens = n;
+        slot->scope = e->scope;
         slot->n_adapters = 0; /* the file's adapters are known again when a request has run */
         own = NULL;
     }
@@ -124,8 +129,8 @@ static void restore(aerie_session *session, void *user)
     free(own);
 }
 
-/* A plain name in --slot-save-path, never a path of the request's. */
-static bool path_of(const serve_call *call, const char *name, char out[4096], serve_error *error)
+/* A plain name in --slot-save-path, never a path of the request's. Each scope but the common one has a folder there. */
+static bool path_of(const serve_call *call, uint64_t scope, bool saves, const char *name, char out[4096], serve_error *error)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *folder = call->server->o->slot_save_path;
@@ -134,8 +139,12 @@ static bool path_of(const serve_call *call, const char *name, char out[4096], se
         return serve_fail(error, 400, "filename",
                           "'filename' may have letters, digits, '.', '_' and '-', 200 at most, and does not "
                           "begin with '.'; it is no path");
-    const int n = snprintf(out, 4096, "%s/%s", folder, name);
-    return (n > 0 && n < 4000) || serve_fail(error, 500, "", "--slot-save-path is too long");
+    int n = snprintf(out, 4096, scope ? "%s/%016llx" : "%s", folder, (unsigned long long)scope);
+    if (n < 0 || n > 3500) return serve_fail(error, 500, "", "--slot-save-path is too long");
+    if (scope && saves && mkdir(out, 0700) && errno != EEXIST)
+        return serve_fail(error, 500, "", "the slot cannot be saved: %s", strerror(errno));
+    snprintf(out + n, 4096 - (size_t)n, "/%s", name);
+    return true;
 }
 
 static bool write_file(const char *path, const void *data, size_t n, serve_error *error)
@@ -161,11 +170,11 @@ static bool read_file(const char *path, app_text *text, serve_error *error)
     return ok;
 }
 
-static json_t *save_slot(serve_model *m, uint32_t slot, const char *name, const char *path, serve_error *error)
+static json_t *save_slot(const serve_ask *ask, uint32_t slot, const char *name, const char *path, serve_error *error)
 {
-    errand e = {.model = m, .slot = slot};
+    errand e = {.model = ask->model, .slot = slot, .scope = ask->scope};
     const double start = app_now();
-    serve_engine_do(m, save, &e);
+    serve_engine_do(ask->model, save, &e);
     if (e.empty) serve_fail(error, 400, "", "slot %u has nothing to save: no request has run there", (unsigned)slot);
     else if (e.status != AERIE_OK) serve_fail_library(error, e.status, &e.why, "");
     else write_file(path, e.data, e.n_data, error);
@@ -175,15 +184,15 @@ static json_t *save_slot(serve_model *m, uint32_t slot, const char *name, const 
                      "n_written", (json_int_t)e.n_data, "timings", "save_ms", (app_now() - start) * 1e3);
 }
 
-static json_t *restore_slot(serve_model *m, uint32_t slot, const char *name, const char *path, serve_error *error)
+static json_t *restore_slot(const serve_ask *ask, uint32_t slot, const char *name, const char *path, serve_error *error)
 {
     app_text text = {0};
     const double start = app_now();
-    errand e = {.model = m, .slot = slot};
+    errand e = {.model = ask->model, .slot = slot, .scope = ask->scope};
     if (read_file(path, &text, error)) {
         e.data = text.data;
         e.n_data = text.n;
-        serve_engine_do(m, restore, &e);
+        serve_engine_do(ask->model, restore, &e);
         if (e.status != AERIE_OK) serve_fail_library(error, e.status, &e.why, "filename");
     }
     app_text_free(&text);
@@ -203,9 +212,9 @@ static json_t *act(const serve_call *call, serve_ask *ask, serve_error *error)
         serve_fail(error, 404, "", "there are slots 0 to %u; found '%.40s'", (unsigned)ask->model->n_seqs - 1, number);
     else if (!saves && (!action || strcmp(action, "restore")))
         serve_fail(error, 400, "", "?action= is save or restore; found '%.40s'", action ? action : "");
-    else if (serve_get_text(ask->body, "filename", &name, error) && path_of(call, name, path, error))
-        return saves ? save_slot(ask->model, (uint32_t)slot, name, path, error)
-                     : restore_slot(ask->model, (uint32_t)slot, name, path, error);
+    else if (serve_get_text(ask->body, "filename", &name, error) && path_of(call, ask->scope, saves, name, path, error))
+        return saves ? save_slot(ask, (uint32_t)slot, name, path, error)
+                     : restore_slot(ask, (uint32_t)slot, name, path, error);
     return NULL;
 }
 

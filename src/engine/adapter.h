@@ -54,12 +54,13 @@ typedef struct ae_adapter_use {
 } ae_adapter_use;
 
 typedef struct ae_adapter_set {
-    uint64_t key; /* given by ae_adapter_keys; 0: no adapters */
+    uint64_t key;   /* given by ae_adapter_keys; 0: no adapters */
+    uint64_t scope; /* whose sequences they are (kv.h); no part of the comparison */
     uint32_t n;
     ae_adapter_use list[AE_MAX_ADAPTERS];
 } ae_adapter_set;
 
-/* Whatever their keys. */
+/* Whatever their keys and scopes. */
 bool ae_adapter_set_equal(const ae_adapter_set *a, const ae_adapter_set *b);
 
 /* Numbers of sets: equal ones have one number, different ones never the same. Of so many sets as there is room for the newest

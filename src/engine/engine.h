@@ -52,13 +52,15 @@ ae_stream *ae_engine_stream(const ae_engine *engine);
 /* The threads that it runs on. */
 ae_pool *ae_engine_pool(const ae_engine *engine);
 
-/* The sequence is emptied, and computed with these adapters from now on; NULL: with none, as at first. Only where
+/* The sequence is emptied, computed with these adapters from now on and of their scope; NULL: with none, of the common one, as
+ * at first. Only where
  * options.max_rank is not below their ranks. Their order is that in which they are added. */
 void ae_engine_adapt(ae_engine *engine, uint32_t seq, const ae_adapter_set *set);
 /* With its key. */
 const ae_adapter_set *ae_engine_adapters(const ae_engine *engine, uint32_t seq);
-/* The key of such a set; NULL: 0. */
-uint64_t ae_engine_key(ae_engine *engine, const ae_adapter_set *set);
+/* The key of such a set; NULL: no adapters, the common scope. */
+ae_kv_key ae_engine_key(ae_engine *engine, const ae_adapter_set *set);
+ae_kv_key ae_engine_seq_key(const ae_engine *engine, uint32_t seq);
 
 void ae_engine_rows_clear(ae_engine *engine);
 uint32_t ae_engine_n_rows(const ae_engine *engine);
@@ -144,7 +146,7 @@ uint32_t ae_engine_truncate(ae_engine *engine, uint32_t seq, uint32_t n);
 /* `to` (emptied first) gets what can be had of positions [0, n) of `from`; returns how many. */
 uint32_t ae_engine_share(ae_engine *engine, uint32_t to, uint32_t from, uint32_t n);
 /* How many of tokens[0..n) sequences of this key that have ended left behind, from the first on. */
-uint32_t ae_engine_match(const ae_engine *engine, uint64_t key, const int32_t *tokens, uint32_t n);
+uint32_t ae_engine_match(const ae_engine *engine, ae_kv_key key, const int32_t *tokens, uint32_t n);
 /* The sequence (emptied first) gets these, of its key; returns how many. */
 uint32_t ae_engine_adopt(ae_engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n);
 /* The sequence ends: it is emptied, what it held is kept as long as there is room; tokens [n_live]. */

@@ -37,13 +37,23 @@ uint32_t ae_engine_truncate(ae_engine *e, uint32_t seq, uint32_t n)
     return n;
 }
 
-/* ---- Adapters: two sequences have positions in common only if these are the same ------------------------------------ */
+/* ---- Keys: two sequences have positions in common only if these are the same ------------------------------------ */
 
-uint64_t ae_engine_key(ae_engine *e, const ae_adapter_set *set)
+static ae_kv_key key_of(const ae_adapter_set *set)
+{
+    return (ae_kv_key){set->key, set->scope};
+}
+
+ae_kv_key ae_engine_key(ae_engine *e, const ae_adapter_set *set)
 {
     ae_adapter_set own = set ? *set : (ae_adapter_set){0};
     ae_adapter_keys_find(&e->keys, &own);
-    return own.key;
+    return key_of(&own);
+}
+
+ae_kv_key ae_engine_seq_key(const ae_engine *e, uint32_t seq)
+{
+    return key_of(&e->sets[seq]);
 }
 
 void ae_engine_adapt(ae_engine *e, uint32_t seq, const ae_adapter_set *set)
@@ -51,7 +61,7 @@ void ae_engine_adapt(ae_engine *e, uint32_t seq, const ae_adapter_set *set)
     (void)ae_engine_truncate(e, seq, 0);
     e->sets[seq] = set ? *set : (ae_adapter_set){0};
     ae_adapter_keys_find(&e->keys, &e->sets[seq]);
-    if (e->state) ae_state_set_key(e->state, seq, e->sets[seq].key);
+    if (e->state) ae_state_set_key(e->state, seq, key_of(&e->sets[seq]));
 }
 
 const ae_adapter_set *ae_engine_adapters(const ae_engine *e, uint32_t seq)
@@ -62,7 +72,7 @@ const ae_adapter_set *ae_engine_adapters(const ae_engine *e, uint32_t seq)
 uint32_t ae_engine_share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
 {
     if (to == from) return ae_engine_truncate(e, to, n);
-    n = e->sets[to].key == e->sets[from].key ? ae_kv_landing(e->kv, from, n) : 0;
+    n = ae_kv_key_equal(key_of(&e->sets[to]), key_of(&e->sets[from])) ? ae_kv_landing(e->kv, from, n) : 0;
     while (n) {
         if (e->state) n = ae_state_share(e->state, e->stream, to, from, n);
         if (ae_kv_share(e->kv, e->stream, to, from, n) != AERIE_OK) break;
@@ -72,7 +82,7 @@ uint32_t ae_engine_share(ae_engine *e, uint32_t to, uint32_t from, uint32_t n)
     return ae_engine_truncate(e, to, 0);
 }
 
-uint32_t ae_engine_match(const ae_engine *e, uint64_t key, const int32_t *tokens, uint32_t n)
+uint32_t ae_engine_match(const ae_engine *e, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     n = ae_kv_match(e->kv, key, tokens, n);
     return e->state ? ae_state_match(e->state, key, tokens, n) : n;
@@ -80,7 +90,7 @@ uint32_t ae_engine_match(const ae_engine *e, uint64_t key, const int32_t *tokens
 
 uint32_t ae_engine_adopt(ae_engine *e, uint32_t seq, const int32_t *tokens, uint32_t n)
 {
-    const uint64_t key = e->sets[seq].key;
+    const ae_kv_key key = key_of(&e->sets[seq]);
     if (!e->state) return ae_kv_adopt(e->kv, e->stream, seq, key, tokens, n);
     for (uint32_t goal = ae_engine_match(e, key, tokens, n); goal; goal = ae_state_match(e->state, key, tokens, n)) {
         n = ae_kv_adopt(e->kv, e->stream, seq, key, tokens, goal);
@@ -98,7 +108,7 @@ void ae_engine_snapshot(ae_engine *e, uint32_t seq)
 void ae_engine_keep(ae_engine *e, uint32_t seq, const int32_t *tokens)
 {
     ae_engine_snapshot(e, seq);
-    ae_kv_keep(e->kv, seq, e->sets[seq].key, tokens);
+    ae_kv_keep(e->kv, seq, key_of(&e->sets[seq]), tokens);
     (void)ae_engine_truncate(e, seq, 0);
 }
 

@@ -53,6 +53,18 @@
 
 typedef struct ae_kv ae_kv;
 
+/* What a sequence was computed with beside its tokens, and whose it is. Sequences of different keys have nothing in common:
+ * those of other adapters could not, those of another scope must not, since what is found there tells what it was. */
+typedef struct ae_kv_key {
+    uint64_t adapters; /* 0: none */
+    uint64_t scope;    /* 0: the common one */
+} ae_kv_key;
+
+static inline bool ae_kv_key_equal(ae_kv_key a, ae_kv_key b)
+{
+    return a.adapters == b.adapters && a.scope == b.scope;
+}
+
 typedef struct ae_kv_options {
     uint32_t n_layers;
     const ae_kv_layer *layers; /* [n_layers], copied */
@@ -119,17 +131,15 @@ aerie_status ae_kv_share(ae_kv *kv, ae_stream *stream, uint32_t to, uint32_t fro
 
 /* ---- kv_prefix.c: the prefix tree -------------------------------------------------------------------- */
 
-/* `key`: what a sequence was computed with beside its tokens (adapters). Sequences of different keys have nothing in common. */
-
 /* The live positions of a sequence enter the tree; tokens [n_live]. The sequence keeps them too. Where the tree has a page of
  * the same tokens already, the sequence's own is released and the tree's takes its place: their bytes are equal. Where another
  * sequence holds that own page as well, the tree takes nothing from there on. */
-void ae_kv_keep(ae_kv *kv, uint32_t seq, uint64_t key, const int32_t *tokens);
+void ae_kv_keep(ae_kv *kv, uint32_t seq, ae_kv_key key, const int32_t *tokens);
 /* How many of tokens[0..n) the tree holds, from the first on: where a sequence can land. */
-uint32_t ae_kv_match(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint32_t n);
+uint32_t ae_kv_match(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
 /* The sequence (emptied first) gets what the tree holds of tokens[0..n): whole pages shared, the rest of the last one copied.
  * Returns n_live. */
-uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, uint64_t key, const int32_t *tokens, uint32_t n);
+uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, ae_kv_key key, const int32_t *tokens, uint32_t n);
 /* Drops everything that only the tree holds. */
 void ae_kv_forget_prefixes(ae_kv *kv);
 
@@ -140,12 +150,12 @@ size_t ae_kv_saved_bytes(const ae_kv *kv, uint32_t n, uint32_t first);
 uint32_t ae_kv_saved_first(const ae_kv *kv, uint32_t seq, uint32_t n);
 void ae_kv_save(ae_kv *kv, ae_stream *stream, uint32_t seq, uint32_t n, uint32_t first, void *out);
 /* Of tokens[0..n), which the tree holds; n is what ae_kv_match says. */
-uint32_t ae_kv_prefix_first(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint32_t n);
-void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, uint64_t key, const int32_t *tokens, uint32_t n, uint32_t first,
+uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n);
+void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                        void *out);
 /* Such bytes enter the tree, as if a sequence of these tokens had ended. What the tree has stays; where no page can be had the
  * rest is left out. */
-void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, uint64_t key, const int32_t *tokens, uint32_t n, uint32_t first,
+void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                         const void *bytes);
 
 /* A slot's K and V of all layers as canonical bytes, zeros for lost parts: for tests. */

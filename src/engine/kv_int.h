@@ -15,7 +15,7 @@ typedef struct kv_seq {
 
 /* A page as a node of the prefix tree; indices are page numbers or AE_KV_NONE. */
 typedef struct kv_node {
-    uint64_t key;               /* what else its path was computed with; of a first page */
+    ae_kv_key key;               /* of its path; of a first page */
     uint32_t n_tokens;          /* 0: the page is no node */
     int32_t parent;             /* NONE: the root */
     int32_t child, next, prev;  /* first child; siblings */

@@ -48,7 +48,7 @@ static void touch_path(ae_kv *kv, int32_t node)
 
 /* ---- Nodes ------------------------------------------------------------------------------------------------ */
 
-static void node_add(ae_kv *kv, int32_t page, int32_t parent, uint64_t key, const int32_t *tokens, uint32_t n)
+static void node_add(ae_kv *kv, int32_t page, int32_t parent, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     kv_node *x = &kv->nodes[page];
     int32_t *first = first_child(kv, parent);
@@ -97,13 +97,13 @@ static uint32_t n_equal(const int32_t *a, const int32_t *b, uint32_t n)
 }
 
 /* Whether a child of `parent` belongs to sequences of this key: below the root all that stands under one node does. */
-static bool is_of(const ae_kv *kv, int32_t parent, uint64_t key, int32_t child)
+static bool is_of(const ae_kv *kv, int32_t parent, ae_kv_key key, int32_t child)
 {
-    return parent >= 0 || kv->nodes[child].key == key;
+    return parent >= 0 || ae_kv_key_equal(kv->nodes[child].key, key);
 }
 
 /* The child that has most of tokens[0..n) from their first on, *n_same of them; NONE: no child has any. */
-static int32_t best_child(const ae_kv *kv, int32_t parent, uint64_t key, const int32_t *tokens, uint32_t n, uint32_t *n_same)
+static int32_t best_child(const ae_kv *kv, int32_t parent, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t *n_same)
 {
     int32_t best = AE_KV_NONE;
     *n_same = 0;
@@ -119,7 +119,7 @@ static int32_t best_child(const ae_kv *kv, int32_t parent, uint64_t key, const i
 }
 
 /* The deepest node whose page is full and equal; *part: the child that goes on best, with *n_part tokens, or NONE. */
-static uint32_t walk(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint32_t n, int32_t *node, int32_t *part,
+static uint32_t walk(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n, int32_t *node, int32_t *part,
                      uint32_t *n_part)
 {
     uint32_t done = 0;
@@ -145,7 +145,7 @@ static uint32_t path_landing(const ae_kv *kv, int32_t node, uint32_t n)
 /* ---- In and out -------------------------------------------------------------------------------------------- */
 
 /* Leaves below `parent` that say nothing beyond tokens[0..n). */
-static void drop_shorter(ae_kv *kv, int32_t parent, uint64_t key, const int32_t *tokens, uint32_t n)
+static void drop_shorter(ae_kv *kv, int32_t parent, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     for (int32_t c = *first_child(kv, parent), next; c >= 0; c = next) {
         const uint32_t has = kv->nodes[c].n_tokens;
@@ -163,7 +163,7 @@ static void replace_page(ae_kv *kv, kv_seq *s, uint32_t i, int32_t known)
     s->table[i] = known;
 }
 
-void ae_kv_keep(ae_kv *kv, uint32_t seq, uint64_t key, const int32_t *tokens)
+void ae_kv_keep(ae_kv *kv, uint32_t seq, ae_kv_key key, const int32_t *tokens)
 {
     kv_seq *s = &kv->seqs[seq];
     int32_t parent = AE_KV_NONE;
@@ -195,7 +195,7 @@ void ae_kv_keep(ae_kv *kv, uint32_t seq, uint64_t key, const int32_t *tokens)
     touch_path(kv, parent);
 }
 
-uint32_t ae_kv_match(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint32_t n)
+uint32_t ae_kv_match(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     int32_t node, part;
     uint32_t n_part;
@@ -203,7 +203,7 @@ uint32_t ae_kv_match(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint3
     return path_landing(kv, n_part ? part : node, done + n_part);
 }
 
-uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, uint64_t key, const int32_t *tokens, uint32_t n)
+uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     kv_seq *s = &kv->seqs[seq];
     int32_t node, part;
@@ -237,7 +237,7 @@ uint32_t ae_kv_adopt(ae_kv *kv, ae_stream *stream, uint32_t seq, uint64_t key, c
 
 /* ---- Bytes in and out -------------------------------------------------------------------------------------- */
 
-uint32_t ae_kv_prefix_first(const ae_kv *kv, uint64_t key, const int32_t *tokens, uint32_t n)
+uint32_t ae_kv_prefix_first(const ae_kv *kv, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     int32_t node, part;
     uint32_t n_part;
@@ -248,7 +248,7 @@ uint32_t ae_kv_prefix_first(const ae_kv *kv, uint64_t key, const int32_t *tokens
     return done + n_part < n ? n : i * AE_KV_PAGE;
 }
 
-void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, uint64_t key, const int32_t *tokens, uint32_t n, uint32_t first,
+void ae_kv_read_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                        void *out)
 {
     const ae_backend_ops *ops = kv->backend->ops;
@@ -274,7 +274,7 @@ static void write_part(ae_kv *kv, ae_stream *stream, int32_t page, uint32_t n, c
         kv->backend->ops->kv_write(stream, kv->part_store, &kv->part_of[page], (int32_t)i, bytes + i * part_bytes);
 }
 
-void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, uint64_t key, const int32_t *tokens, uint32_t n, uint32_t first,
+void ae_kv_write_prefix(ae_kv *kv, ae_stream *stream, ae_kv_key key, const int32_t *tokens, uint32_t n, uint32_t first,
                         const void *bytes)
 {
     const ae_backend_ops *ops = kv->backend->ops;

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 typedef struct state_seq {
-    uint64_t key;                           /* what it is computed with beside its tokens */
+    ae_kv_key key;                           /* what it is computed with beside its tokens */
     uint32_t n_plane;                       /* positions that the plane has seen */
     uint32_t n_accepted;
     uint8_t accepted[AE_STATE_MAX_RECORDS]; /* records of the positions after those */
@@ -18,7 +18,7 @@ typedef struct state_seq {
 
 typedef struct snapshot {
     uint32_t n; /* positions; 0: free */
-    uint64_t key;
+    ae_kv_key key;
     uint64_t used;
     int32_t *tokens; /* [n_slots] */
 } snapshot;
@@ -294,13 +294,13 @@ static bool same_tokens(const int32_t *a, const int32_t *b, uint32_t n)
 }
 
 /* The number of the longest snapshot of tokens[0..n), -1: none. */
-static int32_t find_snapshot(const ae_state *state, uint64_t key, const int32_t *tokens, uint32_t n)
+static int32_t find_snapshot(const ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     int32_t best = -1;
     for (uint32_t i = 0; i < state->n_snapshots; i++) {
         const snapshot *x = &state->snapshots[i];
         if (!x->n || x->n > n || (best >= 0 && x->n <= state->snapshots[best].n)) continue;
-        if (x->key == key && same_tokens(x->tokens, tokens, x->n)) best = (int32_t)i;
+        if (ae_kv_key_equal(x->key, key) && same_tokens(x->tokens, tokens, x->n)) best = (int32_t)i;
     }
     return best;
 }
@@ -382,7 +382,7 @@ uint32_t ae_state_share(ae_state *state, ae_stream *stream, uint32_t to, uint32_
     return n;
 }
 
-uint32_t ae_state_match(const ae_state *state, uint64_t key, const int32_t *tokens, uint32_t n)
+uint32_t ae_state_match(const ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n)
 {
     const int32_t i = find_snapshot(state, key, tokens, n);
     return i < 0 ? 0 : state->snapshots[i].n;
@@ -393,7 +393,7 @@ uint32_t ae_state_adopt(ae_state *state, ae_stream *stream, uint32_t seq, const 
     return land(state, stream, seq, find_snapshot(state, state->seqs[seq].key, tokens, n));
 }
 
-void ae_state_set_key(ae_state *state, uint32_t seq, uint64_t key)
+void ae_state_set_key(ae_state *state, uint32_t seq, ae_kv_key key)
 {
     state->seqs[seq].key = key;
 }
@@ -406,7 +406,7 @@ bool ae_state_snapshot(ae_state *state, ae_stream *stream, uint32_t seq)
     uint32_t at = 0;
     for (uint32_t i = 0; i < state->n_snapshots; i++) {
         snapshot *x = &state->snapshots[i];
-        if (x->n == n && x->key == s->key && same_tokens(x->tokens, s->tokens, n)) {
+        if (x->n == n && ae_kv_key_equal(x->key, s->key) && same_tokens(x->tokens, s->tokens, n)) {
             x->used = ++state->clock;
             return true;
         }

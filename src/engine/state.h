@@ -18,7 +18,7 @@
 #ifndef AE_ENGINE_STATE_H
 #define AE_ENGINE_STATE_H
 
-#include "backend/backend.h"
+#include "engine/kv.h"
 
 typedef struct ae_state ae_state;
 
@@ -64,11 +64,11 @@ uint32_t ae_state_truncate(ae_state *state, ae_stream *stream, uint32_t seq, uin
 /* `to` gets the state that `from` would land on if it were cut to n; returns the position. */
 uint32_t ae_state_share(ae_state *state, ae_stream *stream, uint32_t to, uint32_t from, uint32_t n);
 /* The longest snapshot of the first n tokens, 0: none. key: as for the prefix tree (kv.h); snapshots of another are none. */
-uint32_t ae_state_match(const ae_state *state, uint64_t key, const int32_t *tokens, uint32_t n);
+uint32_t ae_state_match(const ae_state *state, ae_kv_key key, const int32_t *tokens, uint32_t n);
 /* The sequence gets the state of that snapshot, of its key; returns the position. */
 uint32_t ae_state_adopt(ae_state *state, ae_stream *stream, uint32_t seq, const int32_t *tokens, uint32_t n);
-/* An empty sequence is of this key from now on; at first it is 0. */
-void ae_state_set_key(ae_state *state, uint32_t seq, uint64_t key);
+/* An empty sequence is of this key from now on; at first it is {0, 0}. */
+void ae_state_set_key(ae_state *state, uint32_t seq, ae_kv_key key);
 /* Keeps the state at the live position; false: there is no place for snapshots, or the sequence is running. */
 bool ae_state_snapshot(ae_state *state, ae_stream *stream, uint32_t seq);
 void ae_state_forget_snapshots(ae_state *state);

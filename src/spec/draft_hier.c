@@ -38,7 +38,9 @@ static void hier_destroy(ae_drafter *drafter)
 
 static uint32_t hier_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
-    (void)drafter; /* the next propose compares tokens and keeps what still holds */
+    draft_hier *d = (draft_hier *)drafter;
+    /* the next propose compares tokens and keeps what still holds */
+    if (begin->stranger && begin->slot < d->n_slots) ae_spec_forget(d->inner, begin->slot);
     return begin->n_shared;
 }
 

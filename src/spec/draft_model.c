@@ -58,7 +58,11 @@ static void model_destroy(ae_drafter *drafter)
 
 static uint32_t model_begin(ae_drafter *drafter, const ae_draft_begin *begin)
 {
-    (void)drafter; /* the next propose compares tokens and keeps what still holds */
+    draft_model *d = (draft_model *)drafter;
+    /* the next propose compares tokens and keeps what still holds */
+    if (!begin->stranger || begin->slot >= d->n_slots) return begin->n_shared;
+    (void)ae_engine_truncate(d->engine, begin->slot, 0);
+    if (d->map) (void)ae_retext_update(&d->slots[begin->slot].retext, NULL, 0, NULL); /* to nothing: cannot fail */
     return begin->n_shared;
 }
 

@@ -21,7 +21,8 @@
  * Invariants
  *   1. Proposals are a function of the slot's history of requests alone. No clock, no state shared by slots.
  *   2. Drafting never breaks generation: out of memory means an empty tree, and a new try some proposals later.
- *   3. A request whose sequence does not continue the last one's restarts the automaton; rates are kept.
+ *   3. A request whose sequence does not continue the last one's restarts the automaton; rates are kept, unless it is a
+ *      stranger's.
  *   4. Work per added token and per proposed node is bounded: MAX_SEEN continuations are looked at.
  */
 #include "spec/drafter.h"
@@ -375,6 +376,11 @@ static uint32_t ngram_begin(ae_drafter *drafter, const ae_draft_begin *begin)
     if (begin->slot >= d->n_slots) return begin->n_shared;
     slot_state *slot = &d->slots[begin->slot];
     slot_restart(slot);
+    if (begin->stranger) {
+        memset(slot->favourite, 0, sizeof slot->favourite);
+        memset(slot->more, 0, sizeof slot->more);
+        memset(slot->shorter, 0, sizeof slot->shorter);
+    }
     slot->skip = 0;
     slot->wait = FIRST_WAIT;
     return begin->n_shared;

@@ -47,6 +47,8 @@ typedef struct ae_draft_begin {
     uint32_t n_same;       /* first tokens that both have */
     uint32_t n_shared;     /* positions that the target's KV cache can reuse: n_same of the donor's, or more from elsewhere */
     bool idle;             /* as below: nothing has to be run again */
+    bool stranger;         /* the slot's last sequence was of another scope (kv.h): what was learned from it must not show in
+                            * the proposals, nor in the time that they take */
 } ae_draft_begin;
 
 /* Positions that have become true: rows of the last pass, in order of position. */

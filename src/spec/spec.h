@@ -74,6 +74,8 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
  * lent until the sequence has ended, and draws from rows alone. Allocates nothing. LIMIT: there is no room for any token. */
 aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t n_predict,
                             ae_sampler *sampler, aerie_error *error);
+/* What the slot, which is free, knows of its newest sequence goes: the next one to follow is a stranger's (drafter.h). */
+void ae_spec_forget(ae_spec *spec, uint32_t slot);
 /* One pass for all active slots. emit is called during it. */
 aerie_status ae_spec_step(ae_spec *spec, ae_spec_emit *emit, void *user, aerie_error *error);
 uint32_t ae_spec_n_active(const ae_spec *spec);

@@ -14,6 +14,8 @@ typedef struct spec_slot {
     bool active, ignore_eog;
     bool follows;       /* its sampler is lent, and it keeps its positions when it ends (ae_spec_follow) */
     uint64_t number;    /* of its start: lower is older */
+    uint64_t scope;     /* of its newest sequence, also after it has ended */
+    bool forgotten;     /* ae_spec_forget */
     uint32_t leader;    /* the slot that computes what this one waits for; NO_SLOT: none */
     uint64_t leader_number;
     uint32_t n_awaited; /* first tokens that both have */
@@ -118,6 +120,7 @@ typedef struct origin {
     uint32_t donor, n_same;    /* the slot, free or not, that has most */
     uint32_t source, n_source; /* the running slot whose live positions can be shared, if the prefix tree has fewer */
     uint32_t leader, n_leader; /* the running slot that will compute most of the prompt before long */
+    bool stranger;             /* the slot's newest sequence was of another scope */
 } origin;
 
 /* The slot, whose cache is emptied, gets what there is of its first n_most tokens: from the prefix tree, or from positions

@@ -10,10 +10,10 @@
 #include "text/grammar/grammar_match.h"
 
 /* First tokens that the slot's newest sequence, running or not, has in common with one of this key. */
-static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, uint64_t key, const int32_t *tokens, size_t n_tokens)
+static uint32_t common_tokens(const ae_spec *spec, uint32_t slot, ae_kv_key key, const int32_t *tokens, size_t n_tokens)
 {
     const spec_slot *s = &spec->slots[slot];
-    if (ae_engine_adapters(spec->engine, slot)->key != key) return 0;
+    if (!ae_kv_key_equal(ae_engine_seq_key(spec->engine, slot), key)) return 0;
     const uint32_t n = (uint32_t)(n_tokens < s->n_tokens ? n_tokens : s->n_tokens);
     uint32_t i = 0;
     while (i < n && s->tokens[i] == tokens[i]) i++;
@@ -24,7 +24,7 @@ static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
     const uint32_t n_most = (uint32_t)request->n_tokens - 1; /* the last token always runs: its logits are needed */
-    const uint64_t key = ae_engine_key(spec->engine, request->adapters);
+    const ae_kv_key key = ae_engine_key(spec->engine, request->adapters);
     origin best = {.slot = NO_SLOT, .leader = NO_SLOT};
     uint32_t n_slot = 0;
     for (uint32_t i = 0; i < spec->n_slots; i++) {
@@ -38,10 +38,11 @@ static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
             if (shared > best.n_source) best.source = i, best.n_source = shared;
             continue;
         }
-        /* of equal slots the one whose cache holds least */
-        const bool better = best.slot == NO_SLOT || same > n_slot ||
-                            (same == n_slot && s->n_tokens < spec->slots[best.slot].n_tokens);
-        if (better) best.slot = i, n_slot = same;
+        /* of equal slots one of this scope, whose drafter has learned; of those the one whose cache holds least */
+        const bool stranger = s->scope != key.scope;
+        const bool better = best.slot == NO_SLOT || same > n_slot || (same == n_slot && stranger < best.stranger) ||
+                            (same == n_slot && stranger == best.stranger && s->n_tokens < spec->slots[best.slot].n_tokens);
+        if (better) best.slot = i, best.stranger = stranger, n_slot = same;
     }
     if (n_slot == best.n_same) best.donor = best.slot;
     return best;
@@ -50,7 +51,7 @@ static origin choose_origin(const ae_spec *spec, const ae_spec_request *request)
 void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32_t n_most, const origin *from)
 {
     ae_engine *e = spec->engine;
-    const uint64_t key = ae_engine_adapters(e, i_slot)->key;
+    const ae_kv_key key = ae_engine_seq_key(e, i_slot);
     const uint32_t kept = ae_engine_match(e, key, tokens, n_most), n_source = from->n_source < n_most ? from->n_source : n_most;
     uint32_t n = kept >= n_source ? ae_engine_adopt(e, i_slot, tokens, n_most)
                                   : ae_engine_share(e, i_slot, from->source, n_source);
@@ -61,7 +62,7 @@ void ae_spec_reuse(ae_spec *spec, uint32_t i_slot, const int32_t *tokens, uint32
         n_shared = n;
         const uint32_t n_known = spec->drafter->ops->begin(
             spec->drafter, &(ae_draft_begin){i_slot, from->donor, donor->tokens, donor->n_tokens, from->n_same, n_shared,
-                                             ae_spec_rests(spec)});
+                                             ae_spec_rests(spec), from->stranger});
         n = n_known < n_shared ? ae_engine_truncate(e, i_slot, n_known) : n_shared;
         if (n == n_known) break;
     }
@@ -182,6 +183,7 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     int32_t *tokens = s->tokens;
     *s = (spec_slot){.active = true, .ignore_eog = request->ignore_eog, .row = request->row, .row_user = request->row_user,
                      .number = spec->n_started++, .leader = NO_SLOT,
+                     .scope = ae_engine_seq_key(spec->engine, i).scope,
                      .tokens = tokens, .n_tokens = request->n_tokens, .n_predict = request->n_predict,
                      .n_answered = (uint32_t)request->n_answered, .sampler = sampler,
                      .constraint = s->constraint, .start_time = ae_time_now()};
@@ -200,16 +202,24 @@ aerie_status ae_spec_start(ae_spec *spec, const ae_spec_request *request, uint32
     return AERIE_OK;
 }
 
+void ae_spec_forget(ae_spec *spec, uint32_t slot)
+{
+    (void)ae_engine_truncate(spec->engine, slot, 0);
+    spec->slots[slot].n_tokens = 0;
+    spec->slots[slot].forgotten = true;
+}
+
 aerie_status ae_spec_follow(ae_spec *spec, uint32_t slot, const int32_t *tokens, size_t n_tokens, uint32_t n_predict,
                             ae_sampler *sampler, aerie_error *error)
 {
     spec_slot *s = &spec->slots[slot];
     if (n_tokens >= spec->n_ctx || s->active)
         return ae_fail(error, AERIE_ERROR_LIMIT, "sequence %u has no room for a draft behind %zu tokens", slot, n_tokens);
-    const uint64_t key = ae_engine_adapters(spec->engine, slot)->key; /* none: nobody adapts a slot that follows */
+    const ae_kv_key key = ae_engine_seq_key(spec->engine, slot); /* none: nobody adapts a slot that follows */
     const uint32_t same = common_tokens(spec, slot, key, tokens, n_tokens), n_most = (uint32_t)n_tokens - 1;
     const uint32_t live = ae_kv_n_live(ae_engine_kv(spec->engine), slot), n = same < n_most ? same : n_most;
-    const origin from = {.slot = slot, .donor = slot, .n_same = same, .source = slot, .n_source = n < live ? n : live};
+    const origin from = {.slot = slot, .donor = slot, .n_same = same, .source = slot, .n_source = n < live ? n : live,
+                         .stranger = s->forgotten};
     ae_spec_reuse(spec, slot, tokens, n_most, &from);
     ae_engine_snapshot(spec->engine, slot); /* recurrent layers may have to return */
     const ae_acceptance known = s->acceptance;
@@ -235,7 +245,7 @@ ae_spec_sequence ae_spec_sequence_get(const ae_spec *spec, uint32_t slot)
 }
 
 /* The slot whose live positions hold most of the tokens; NO_SLOT: the prefix tree holds as many. */
-static uint32_t find_cached(const ae_spec *spec, uint64_t key, const int32_t *tokens, size_t n, uint32_t *n_cached)
+static uint32_t find_cached(const ae_spec *spec, ae_kv_key key, const int32_t *tokens, size_t n, uint32_t *n_cached)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
     uint32_t best = NO_SLOT;
@@ -253,7 +263,7 @@ static uint32_t find_cached(const ae_spec *spec, uint64_t key, const int32_t *to
 uint32_t ae_spec_n_cached(const ae_spec *spec, const ae_adapter_set *adapters, const int32_t *tokens, size_t n, uint32_t *first)
 {
     const ae_kv *kv = ae_engine_kv(spec->engine);
-    const uint64_t key = ae_engine_key(spec->engine, adapters);
+    const ae_kv_key key = ae_engine_key(spec->engine, adapters);
     uint32_t n_cached;
     const uint32_t slot = find_cached(spec, key, tokens, n, &n_cached);
     *first = slot == NO_SLOT ? ae_kv_prefix_first(kv, key, tokens, n_cached) : ae_kv_saved_first(kv, slot, n_cached);
@@ -265,7 +275,7 @@ void ae_spec_read_cached(const ae_spec *spec, const ae_adapter_set *adapters, co
 {
     ae_kv *kv = ae_engine_kv(spec->engine);
     ae_stream *stream = ae_engine_stream(spec->engine);
-    const uint64_t key = ae_engine_key(spec->engine, adapters);
+    const ae_kv_key key = ae_engine_key(spec->engine, adapters);
     uint32_t n_cached;
     const uint32_t slot = find_cached(spec, key, tokens, n, &n_cached);
     if (slot == NO_SLOT) ae_kv_read_prefix(kv, stream, key, tokens, n, first, out);

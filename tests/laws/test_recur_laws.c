@@ -353,7 +353,7 @@ static void test_forks(void **state)
             chain(&r, i, 0, 8);
             /* ended, and begun again */
             ae_engine_keep(r.engine, 0, tokens);
-            assert_int_equal(ae_engine_match(r.engine, 0, tokens, n + 7), n);
+            assert_int_equal(ae_engine_match(r.engine, (ae_kv_key){0}, tokens, n + 7), n);
             assert_int_equal(ae_engine_adopt(r.engine, 0, tokens, n + 8), n + 8);
             check_state(&r, i, 0);
             chain(&r, i, 0, 4);
@@ -366,7 +366,7 @@ static void test_forks(void **state)
             assert_int_equal(ae_state_n_live(r.engine->state, 2), n + 12);
             free(bytes);
             ae_engine_forget_prefixes(r.engine);
-            assert_int_equal(ae_engine_match(r.engine, 0, tokens, n + 12), 0);
+            assert_int_equal(ae_engine_match(r.engine, (ae_kv_key){0}, tokens, n + 12), 0);
             rig_close(&r);
         }
 }

@@ -14,6 +14,7 @@
 #define N_SLOTS 400
 #define N_POOL 14 /* pages; a sequence at its longest needs 8 with its spare one */
 #define HEAD_DIM 32
+#define NO_KEY ((ae_kv_key){0})
 
 /* What a position's bytes are here: a hash of the tokens up to it, so a page that was computed from other tokens shows. */
 static uint64_t mix(uint64_t h, int32_t token)
@@ -137,7 +138,7 @@ static void adopt(cache *c, uint32_t seq)
     int32_t tokens[N_SLOTS];
     const uint32_t n = 1 + draw(c, 300);
     for (uint32_t i = 0; i < n; i++) tokens[i] = some_token(c, i);
-    const uint32_t has = ae_kv_match(c->kv, 0, tokens, n), got = ae_kv_adopt(c->kv, NULL, seq, 0, tokens, n);
+    const uint32_t has = ae_kv_match(c->kv, NO_KEY, tokens, n), got = ae_kv_adopt(c->kv, NULL, seq, NO_KEY, tokens, n);
     assert_true(got == has || (got < has && got % AE_KV_PAGE == 0 && (c->window || got == has - has % AE_KV_PAGE)));
     for (uint32_t i = 0; i < got; i++) set_token(&c->seqs[seq], i, tokens[i]);
     c->seqs[seq].n = got;
@@ -154,18 +155,18 @@ static void move_out(cache *c, uint32_t seq)
     ae_kv_save(c->kv, NULL, seq, n, first, bytes);
     ae_kv_truncate(c->kv, seq, 0);
     ae_kv_forget_prefixes(c->kv);
-    ae_kv_write_prefix(c->kv, NULL, 0, m->tokens, n, first, bytes);
+    ae_kv_write_prefix(c->kv, NULL, NO_KEY, m->tokens, n, first, bytes);
     assert_true(ae_kv_is_sound(c->kv));
-    const uint32_t has = ae_kv_match(c->kv, 0, m->tokens, n);
+    const uint32_t has = ae_kv_match(c->kv, NO_KEY, m->tokens, n);
     if (has == n) {
-        const uint32_t again = ae_kv_prefix_first(c->kv, 0, m->tokens, n);
+        const uint32_t again = ae_kv_prefix_first(c->kv, NO_KEY, m->tokens, n);
         assert_true(!n || again <= seen);
         void *copy = test_malloc(ae_kv_saved_bytes(c->kv, n, again) + 1);
-        ae_kv_read_prefix(c->kv, NULL, 0, m->tokens, n, again, copy);
+        ae_kv_read_prefix(c->kv, NULL, NO_KEY, m->tokens, n, again, copy);
         if (again == first) assert_memory_equal(copy, bytes, ae_kv_saved_bytes(c->kv, n, again));
         test_free(copy);
     }
-    m->n = ae_kv_adopt(c->kv, NULL, seq, 0, m->tokens, n);
+    m->n = ae_kv_adopt(c->kv, NULL, seq, NO_KEY, m->tokens, n);
     test_free(bytes);
 }
 
@@ -188,9 +189,9 @@ static void live(ae_kv_type type, uint32_t n_pages, uint32_t window)
             assert_int_equal(ae_kv_truncate(c.kv, seq, landing), AERIE_OK);
             m->n = landing;
         } else if (what == 6) {
-            ae_kv_keep(c.kv, seq, 0, m->tokens);
+            ae_kv_keep(c.kv, seq, NO_KEY, m->tokens);
         } else if (what == 7) { /* the sequence ends, and the tree keeps it */
-            ae_kv_keep(c.kv, seq, 0, m->tokens);
+            ae_kv_keep(c.kv, seq, NO_KEY, m->tokens);
             ae_kv_truncate(c.kv, seq, 0);
             m->n = 0;
         } else if (what == 8) {
@@ -217,7 +218,7 @@ static void live(ae_kv_type type, uint32_t n_pages, uint32_t window)
     assert_int_equal(ae_kv_n_available(c.kv), n_pages);
     ae_kv_forget_prefixes(c.kv);
     const int32_t zero = 0;
-    assert_int_equal(ae_kv_match(c.kv, 0, &zero, 1), 0);
+    assert_int_equal(ae_kv_match(c.kv, NO_KEY, &zero, 1), 0);
     assert_true(ae_kv_is_sound(c.kv));
     close_cache(&c);
 }
@@ -270,11 +271,11 @@ static void test_windows_that_are_kept(void **state)
     assert_int_equal(ae_kv_landing(kv, 0, 3000), 2000 / AE_KV_PAGE * AE_KV_PAGE + AE_KV_PAGE);
     assert_int_equal(ae_kv_landing(kv, 0, 2000), 2000);
     assert_int_equal(ae_kv_landing(kv, 0, 1800), 0);
-    ae_kv_keep(kv, 0, 0, tokens);
+    ae_kv_keep(kv, 0, NO_KEY, tokens);
     assert_int_equal(ae_kv_truncate(kv, 0, 0), AERIE_OK);
-    assert_int_equal(ae_kv_match(kv, 0, tokens, n_slots), 4000);
-    assert_int_equal(ae_kv_match(kv, 0, tokens, 2000), 2000);
-    assert_int_equal(ae_kv_adopt(kv, NULL, 0, 0, tokens, 2000), 2000);
+    assert_int_equal(ae_kv_match(kv, NO_KEY, tokens, n_slots), 4000);
+    assert_int_equal(ae_kv_match(kv, NO_KEY, tokens, 2000), 2000);
+    assert_int_equal(ae_kv_adopt(kv, NULL, 0, NO_KEY, tokens, 2000), 2000);
     assert_true(ae_kv_is_sound(kv));
     ae_kv_free(kv);
     ae_backend_close(backend);
@@ -292,17 +293,17 @@ static void test_least_recently_used_goes_first(void **state)
     for (uint32_t t = 0; t < 3; t++) {
         assert_int_equal(ae_kv_reserve(c.kv, NULL, t, 2 * AE_KV_PAGE, NULL), AERIE_OK);
         ae_kv_commit(c.kv, NULL, t, 2 * AE_KV_PAGE, NULL, 0);
-        ae_kv_keep(c.kv, t, 0, text[t]);
+        ae_kv_keep(c.kv, t, NO_KEY, text[t]);
         if (t != 2) ae_kv_truncate(c.kv, t, 0);
     }
-    assert_int_equal(ae_kv_adopt(c.kv, NULL, 0, 0, text[0], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE); /* text 1 is the oldest now */
+    assert_int_equal(ae_kv_adopt(c.kv, NULL, 0, NO_KEY, text[0], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE); /* 1 is the oldest */
     ae_kv_truncate(c.kv, 0, 0);
     assert_int_equal(ae_kv_reserve(c.kv, NULL, 3, 3 * AE_KV_PAGE, NULL), AERIE_OK);
-    assert_int_equal(ae_kv_match(c.kv, 0, text[0], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE);
-    assert_int_equal(ae_kv_match(c.kv, 0, text[1], 2 * AE_KV_PAGE), AE_KV_PAGE); /* the leaf went, its parent is left */
+    assert_int_equal(ae_kv_match(c.kv, NO_KEY, text[0], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE);
+    assert_int_equal(ae_kv_match(c.kv, NO_KEY, text[1], 2 * AE_KV_PAGE), AE_KV_PAGE); /* the leaf went, its parent is left */
     assert_int_equal(ae_kv_reserve(c.kv, NULL, 3, 6 * AE_KV_PAGE, NULL), AERIE_OK);
-    assert_int_equal(ae_kv_match(c.kv, 0, text[0], 2 * AE_KV_PAGE), 0);
-    assert_int_equal(ae_kv_match(c.kv, 0, text[2], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE); /* sequence 2 holds it */
+    assert_int_equal(ae_kv_match(c.kv, NO_KEY, text[0], 2 * AE_KV_PAGE), 0);
+    assert_int_equal(ae_kv_match(c.kv, NO_KEY, text[2], 2 * AE_KV_PAGE), 2 * AE_KV_PAGE); /* sequence 2 holds it */
     assert_int_equal(ae_kv_reserve(c.kv, NULL, 1, 1, NULL), AERIE_ERROR_LIMIT);
     assert_true(ae_kv_is_sound(c.kv));
     close_cache(&c);
