@@ -80,6 +80,7 @@ static aerie_status make(scaler *s, const char *in, const char *out)
     AE_TRY(ae_gguf_open(&s->in, in, NULL, s->error));
     AE_TRY(ae_gguf_writer_create(&s->out, out, s->error));
     for (size_t i = 0; i < ae_gguf_n_kv(s->in); i++) AE_TRY(ae_gguf_writer_copy(s->out, ae_gguf_kv_at(s->in, i), s->error));
+    if (s->o->keys) AE_TRY(s->o->keys(s->out, s->in, s->error));
     for (size_t i = 0; i < ae_gguf_n_tensors(s->in); i++) AE_TRY(describe(s, ae_gguf_tensor_at(s->in, i)));
     if (s->o->extra) AE_TRY(ae_gguf_writer_tensor(s->out, s->o->extra, AE_TYPE_F32, 1, &n_extra, s->error));
     AE_TRY(ae_gguf_writer_begin(s->out, s->error));

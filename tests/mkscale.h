@@ -1,4 +1,4 @@
-/* mkscale.h - a GGUF file again, with a ".scale" beside each weight, or with another tensor more.
+/* mkscale.h - a GGUF file again, with a ".scale" beside each weight, or with another tensor or other keys more.
  *
  * For tests: llama.cpp's converter writes such files for NVFP4 checkpoints, one number for a matrix and one for each expert
  * of a stack. Each also gets an ".input_scale", which changes nothing.
@@ -7,6 +7,9 @@
 #define AE_TEST_MKSCALE_H
 
 #include "base/err.h"
+
+struct ae_gguf;
+struct ae_gguf_writer;
 
 typedef enum mkscale_kind {
     MKSCALE_NONE,
@@ -20,6 +23,7 @@ typedef struct mkscale_options {
     const char *extra;  /* a vector of F32 ones to be added, or NULL */
     uint32_t n_extra;   /* of so many elements */
     float first;        /* what the extra one begins with, if not 0 */
+    aerie_status (*keys)(struct ae_gguf_writer *out, const struct ae_gguf *in, aerie_error *error); /* adds keys; or NULL */
 } mkscale_options;
 
 aerie_status mkscale_write(const mkscale_options *options, const char *in, const char *out, aerie_error *error);

@@ -29,14 +29,15 @@ static const ae_arch archs[] = {
     /* Gemma */
     {.name = "gemma2", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .activation = AE_ACTIVATION_GELU, .scale_embedding = true,
      .window_period = 2, .window = 4096, .wide_layers = 46, .attn_softcap = 50.0f, .keep_attn_softcap = true,
-     .logit_softcap = 30.0f},
+     .logit_softcap = 30.0f, .keep_logit_softcap = true},
     {.name = "gemma3", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .activation = AE_ACTIVATION_GELU, .scale_embedding = true,
      .qk_norm = AE_QK_NORM_HEAD, .window_period = 6, .window_rope = AE_ROTATION_PLAIN, .window_rope_base = 10000.0f,
-     .wide_layers = 62},
+     .wide_layers = 62, .keep_logit_softcap = true},
     {.name = "gemma4", .rope_neox = true, .norms = AE_NORMS_PRE_POST, .activation = AE_ACTIVATION_GELU, .scale_embedding = true,
      .qk_norm = AE_QK_NORM_HEAD, .v_norm = true, .attn_scale = 1.0f, .window_period = 6, .window_rope = AE_ROTATION_PLAIN,
      .window_rope_base = 10000.0f, .window_heads = true, .shared_kv = true, .layer_embedding = true,
-     .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .experts_beside = true},
+     .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .experts_beside = true,
+     .keep_logit_softcap = true},
     /* gpt-oss */
     {.name = "gpt-oss", .rope_neox = true, .ffn_norm = POST_ATTENTION, .window_period = 2,
      .experts = AE_EXPERTS_ALWAYS, .gate = AE_EXPERT_GATE_SOFTMAX_CHOSEN, .activation = AE_ACTIVATION_OAI},
@@ -74,8 +75,7 @@ static const ae_arch archs[] = {
      .window_period = 4, .full_rope = AE_ROTATION_NONE},
     /* Granite */
     {.name = "granite", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true},
-    {.name = "granitemoe", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true, .experts = EXPERTS, .renorm = true,
-     .shared = AE_SHARED_SIZE},
+    {.name = "granitemoe", .logit_scale = AE_LOGIT_SCALE_OVER, .experts = EXPERTS, .renorm = true, .shared = AE_SHARED_SIZE},
     {.name = "granitehybrid", .logit_scale = AE_LOGIT_SCALE_OVER, .rope_finetuned = true, .recur = AE_RECUR_MAMBA2,
      .experts = AE_EXPERTS_MAYBE, .gate = AE_EXPERT_GATE_SOFTMAX, .renorm = true, .shared = AE_SHARED_SIZE},
     /* Nemotron-H */
@@ -104,7 +104,8 @@ static const ae_arch archs[] = {
     {.name = "medusa", .drafter = true},
     {.name = "gemma4-assistant", .drafter = true, .assistant = true, .rope_neox = true, .norms = AE_NORMS_PRE_POST,
      .activation = AE_ACTIVATION_GELU, .qk_norm = AE_QK_NORM_HEAD, .attn_scale = 1.0f, .window_period = 6,
-     .window_rope = AE_ROTATION_PLAIN, .window_rope_base = 10000.0f, .window_heads = true, .layer_embedding = true},
+     .window_rope = AE_ROTATION_PLAIN, .window_rope_base = 10000.0f, .window_heads = true, .layer_embedding = true,
+     .keep_logit_softcap = true},
 };
 
 const ae_arch *ae_arch_find(const char *name, size_t n)

@@ -73,7 +73,7 @@ typedef struct ae_arch {
     uint32_t no_rope_period; /* every so many layers one does not rotate */
     uint32_t wide_layers;  /* a model of so many layers scales by the width of all heads over n_heads */
     float attn_softcap, logit_softcap; /* unless the file says others */
-    bool keep_attn_softcap; /* the key attn_logit_softcapping counts */
+    bool keep_attn_softcap, keep_logit_softcap; /* the keys attn_logit_softcapping and final_logit_softcapping count */
     bool gated_output;     /* AE_OUT_GATE_ELEMENT */
     bool mla;              /* AE_MIXER_MLA */
     ae_recur_kind recur;   /* of layers without KV heads; DELTA: of all but every full_attention_interval-th */

@@ -28,6 +28,21 @@ aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uin
                    ae_bind_key(b, suffix), value, lo, hi);
 }
 
+aerie_status ae_bind_count(ae_binder *b, const char *suffix, uint32_t *value)
+{
+    uint32_t found = 0;
+    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, suffix), false, &found, b->error));
+    if (found) *value = found;
+    return AERIE_OK;
+}
+
+bool ae_bind_is_saved(ae_binder *b)
+{
+    float ext_factor = 0.0f; /* -1: not given; no converter writes that */
+    return ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_ext_factor"), false, &ext_factor, NULL) == AERIE_OK &&
+           ext_factor < 0.0f;
+}
+
 bool ae_bind_is_array(ae_binder *b, const char *suffix)
 {
     const ae_gguf_kv *kv = ae_gguf_kv_find(b->gguf, ae_bind_key(b, suffix));
@@ -90,16 +105,27 @@ static ae_rope_scaling rope_kind(aerie_rope_scaling scaling)
 static bool is_rope_base(float x) { return x > 1.0f && x < 1e12f; }
 static bool is_rope_factor(float x) { return x > 0.0f && x < 1e6f; }
 
+/* A number of at least 0; a negative one says nothing, as where the key is absent. */
+static aerie_status get_given(ae_binder *b, const char *suffix, float *value)
+{
+    float found = -1.0f;
+    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, suffix), false, &found, b->error));
+    if (!(found < 0.0f)) *value = found;
+    return AERIE_OK;
+}
+
 static aerie_status read_yarn(ae_binder *b, ae_rope *h)
 {
+    float factor = 1.0f; /* beside attn_factor, which is another key */
     h->yarn_ext_factor = h->yarn_attn_factor = h->yarn_beta_slow = 1.0f;
     h->yarn_beta_fast = 32.0f;
-    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.attn_factor"), false, &h->yarn_attn_factor, b->error));
-    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_log_multiplier"), false, &h->yarn_log_mul, b->error));
-    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_ext_factor"), false, &h->yarn_ext_factor, b->error));
-    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_attn_factor"), false, &h->yarn_attn_factor, b->error));
-    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_beta_fast"), false, &h->yarn_beta_fast, b->error));
-    AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.scaling.yarn_beta_slow"), false, &h->yarn_beta_slow, b->error));
+    AE_TRY(get_given(b, "rope.scaling.attn_factor", &h->yarn_attn_factor));
+    AE_TRY(get_given(b, "rope.scaling.yarn_log_multiplier", &h->yarn_log_mul));
+    AE_TRY(get_given(b, "rope.scaling.yarn_ext_factor", &h->yarn_ext_factor));
+    AE_TRY(get_given(b, "rope.scaling.yarn_attn_factor", &factor));
+    AE_TRY(get_given(b, "rope.scaling.yarn_beta_fast", &h->yarn_beta_fast));
+    AE_TRY(get_given(b, "rope.scaling.yarn_beta_slow", &h->yarn_beta_slow));
+    h->yarn_attn_factor *= factor;
     if (h->yarn_ext_factor >= 0.0f && h->yarn_ext_factor <= 1.0f && is_rope_factor(h->yarn_attn_factor) &&
         h->yarn_log_mul >= 0.0f && h->yarn_log_mul < 1e3f &&
         is_rope_factor(h->yarn_beta_fast) && is_rope_factor(h->yarn_beta_slow))
@@ -145,10 +171,11 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
     h->n_ropes = 1;
     *r = (ae_rope){.neox = b->arch->rope_neox, .n_rot = h->head_dim, .base = 10000.0f, .factor = 1.0f,
                    .n_ctx_orig = h->n_ctx_train};
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "rope.dimension_count"), false, &r->n_rot, b->error));
+    AE_TRY(ae_bind_count(b, "rope.dimension_count", &r->n_rot));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.freq_base"), false, &r->base, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scale_linear"), false, &r->factor, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "rope.scaling.factor"), false, &r->factor, b->error));
+    if (r->factor == 0.0f) r->factor = 1.0f; /* so other programs write "none" */
     if (r->factor != 1.0f) r->scaling = AE_ROPE_SCALING_LINEAR; /* unless a type is given */
     ae_gguf_string kind = {0};
     AE_TRY(ae_gguf_get_string(gguf, ae_bind_key(b, "rope.scaling.type"), false, &kind, b->error));
@@ -162,7 +189,7 @@ static aerie_status read_rope(ae_binder *b, ae_hparams *h, ae_arena *arena)
             return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: rope scaling \"%.*s\" is unknown; none, linear, yarn and "
                            "longrope are known", ae_gguf_path(gguf), (int)(kind.n < 32 ? kind.n : 32), kind.data);
     }
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "rope.scaling.original_context_length"), false, &r->n_ctx_orig, b->error));
+    AE_TRY(ae_bind_count(b, "rope.scaling.original_context_length", &r->n_ctx_orig));
     AE_TRY(read_yarn(b, r));
     AE_TRY(ae_bind_check_rope(b, r, h->head_dim));
     if (r->factor == 1.0f && !longrope) r->scaling = AE_ROPE_SCALING_NONE;
@@ -211,9 +238,9 @@ static aerie_status read_head(ae_binder *b, ae_hparams *h)
 {
     uint32_t value_dim;
     h->head_dim = h->n_embd / h->n_heads;
-    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.key_length"), false, &h->head_dim, b->error));
+    AE_TRY(ae_bind_count(b, "attention.key_length", &h->head_dim));
     value_dim = h->head_dim;
-    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.value_length"), false, &value_dim, b->error));
+    AE_TRY(ae_bind_count(b, "attention.value_length", &value_dim));
     AE_TRY(ae_bind_range(b, "attention.key_length", h->head_dim, 2, AE_MAX_HEAD_DIM));
     if (value_dim == h->head_dim) return AERIE_OK;
     return ae_fail(b->error, AERIE_ERROR_UNSUPPORTED, "%s: keys of %u and values of %u elements a head; aerie needs them equal",

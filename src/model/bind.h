@@ -21,6 +21,11 @@ typedef struct ae_binder {
 const char *ae_bind_key(ae_binder *b, const char *suffix);
 /* FORMAT unless lo <= value <= hi. */
 aerie_status ae_bind_range(ae_binder *b, const char *suffix, uint32_t value, uint32_t lo, uint32_t hi);
+/* A count that 0 says nothing about, as where the key is absent: llama.cpp's model saver writes all keys, those that it was not
+ * given with what stands for that. */
+aerie_status ae_bind_count(ae_binder *b, const char *suffix, uint32_t *value);
+/* Whether that saver wrote the file: then keys that its reader does not read of the architecture hold defaults. */
+bool ae_bind_is_saved(ae_binder *b);
 /* Whether the key holds an array. */
 bool ae_bind_is_array(ae_binder *b, const char *suffix);
 /* Widths, head counts (the largest of all layers), the norm's epsilon and the first rotation with its divisors (in the arena),

@@ -11,7 +11,8 @@
 
 static bool has_key(ae_binder *b, const char *suffix)
 {
-    return ae_gguf_kv_find(b->gguf, ae_bind_key(b, suffix)) != NULL;
+    uint32_t value = 0;
+    return ae_bind_count(b, suffix, &value) != AERIE_OK || value;
 }
 
 static bool is_new(ae_binder *b)

@@ -60,7 +60,7 @@ static aerie_status read_shared(ae_binder *b, ae_hparams *h)
     const ae_arch_shared shared = b->arch->shared;
     if (shared == AE_SHARED_GATED || shared == AE_SHARED_SIZE) {
         x->n_ff_shared = shared == AE_SHARED_GATED ? h->n_ff : 0;
-        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_shared_feed_forward_length"), false, &x->n_ff_shared, b->error));
+        AE_TRY(ae_bind_count(b, "expert_shared_feed_forward_length", &x->n_ff_shared));
         AE_TRY(ae_bind_range(b, "expert_shared_feed_forward_length", x->n_ff_shared, shared == AE_SHARED_GATED, AE_MAX_FF));
     } else if (shared == AE_SHARED_COUNT) {
         uint32_t n = 0;
@@ -81,7 +81,7 @@ static aerie_status read_groups(ae_binder *b, ae_expert_hparams *x)
         return AERIE_OK;
     }
     x->n_groups_used = x->n_groups;
-    AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "expert_group_used_count"), false, &x->n_groups_used, b->error));
+    AE_TRY(ae_bind_count(b, "expert_group_used_count", &x->n_groups_used));
     AE_TRY(ae_bind_range(b, "expert_group_count", x->n_groups, 1, x->n));
     AE_TRY(ae_bind_range(b, "expert_group_used_count", x->n_groups_used, 1, x->n_groups));
     if (x->n % x->n_groups || x->n / x->n_groups * x->n_groups_used < x->n_used)
@@ -107,7 +107,7 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "moe_latent_size"), false, &x->n_latent, b->error));
     AE_TRY(ae_bind_range(b, "moe_latent_size", x->n_latent, 0, AE_MAX_EMBD));
     x->n_ff = b->arch->split_ff ? h->n_ff / x->n_used : h->n_ff;
-    AE_TRY(ae_gguf_get_u32(gguf, ae_bind_key(b, "expert_feed_forward_length"), false, &x->n_ff, b->error));
+    AE_TRY(ae_bind_count(b, "expert_feed_forward_length", &x->n_ff));
     AE_TRY(ae_bind_range(b, "expert_feed_forward_length", x->n_ff, 1, AE_MAX_FF));
     AE_TRY(read_shared(b, h));
     AE_TRY(read_groups(b, x));
@@ -118,7 +118,8 @@ static aerie_status read_experts(ae_binder *b, ae_hparams *h)
     x->gate = (ae_expert_gate)gate;
     x->renorm = b->arch->renorm;
     x->weigh_input = b->arch->weigh_input;
-    AE_TRY(ae_gguf_get_bool(gguf, ae_bind_key(b, "expert_weights_norm"), false, &x->renorm, b->error));
+    if (!x->renorm || !ae_bind_is_saved(b))
+        AE_TRY(ae_gguf_get_bool(gguf, ae_bind_key(b, "expert_weights_norm"), false, &x->renorm, b->error));
     AE_TRY(ae_gguf_get_f32(gguf, ae_bind_key(b, "expert_weights_scale"), false, &x->scale, b->error));
     if (x->scale == 0.0f) x->scale = 1.0f; /* so other programs write "none" */
     if (!(fabsf(x->scale) < 1e6f))
@@ -135,7 +136,7 @@ static aerie_status place_experts(ae_binder *b, const ae_hparams *h, ae_layer *l
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "leading_dense_block_count"), false, &n_dense, b->error));
     AE_TRY(ae_bind_range(b, "leading_dense_block_count", n_dense, 0, h->n_layers));
     if (b->arch->expert_step) {
-        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "interleave_moe_layer_step"), false, &step, b->error));
+        AE_TRY(ae_bind_count(b, "interleave_moe_layer_step", &step));
         AE_TRY(ae_bind_range(b, "interleave_moe_layer_step", step, 1, AE_MAX_LAYERS));
     }
     for (uint32_t i = n_dense; i < b->n_specs; i++) {
@@ -191,8 +192,8 @@ static aerie_status add_rope(ae_binder *b, ae_hparams *h, ae_arch_rotation rotat
         if (b->arch->window_rope_base > 0.0f) r->base = b->arch->window_rope_base;
         AE_TRY(ae_gguf_get_f32(b->gguf, ae_bind_key(b, "rope.freq_base_swa"), false, &r->base, b->error));
         if (b->arch->window_heads)
-            AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.key_length_swa"), false, &r->n_rot, b->error));
-        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "rope.dimension_count_swa"), false, &r->n_rot, b->error));
+            AE_TRY(ae_bind_count(b, "attention.key_length_swa", &r->n_rot));
+        AE_TRY(ae_bind_count(b, "rope.dimension_count_swa", &r->n_rot));
     }
     return ae_bind_check_rope(b, r, h->head_dim);
 }
@@ -243,7 +244,7 @@ static aerie_status read_sharing(ae_binder *b, const ae_hparams *h, ae_layer *la
 {
     uint32_t head_dim = h->head_dim, n_shared = 0;
     if (b->arch->window_heads) {
-        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.key_length_swa"), false, &head_dim, b->error));
+        AE_TRY(ae_bind_count(b, "attention.key_length_swa", &head_dim));
         AE_TRY(ae_bind_range(b, "attention.key_length_swa", head_dim, 2, AE_MAX_HEAD_DIM));
     }
     if (b->arch->shared_kv) {
@@ -270,8 +271,9 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
     float softcap = a->attn_softcap, scale = a->attn_scale > 0.0f ? a->attn_scale : h->attn_scale;
     if (a->keep_attn_softcap) AE_TRY(get_f32(b, "attn_logit_softcapping", &softcap));
     if (a->wide_layers == h->n_layers) scale = 1.0f / sqrtf((float)(h->n_embd / h->n_heads));
-    AE_TRY(get_f32(b, "attention.scale", &scale));
-    if (scale == 0.0f) scale = h->attn_scale; /* so other programs write "none" */
+    float given = 0.0f; /* so other programs write "none" */
+    AE_TRY(get_f32(b, "attention.scale", &given));
+    if (given != 0.0f) scale = given;
     for (uint32_t i = 0; i < b->n_specs; i++) {
         ae_layer_spec *s = &layers[i].spec;
         s->mixer = AE_MIXER_ATTENTION;
@@ -291,7 +293,7 @@ static aerie_status read_attention(ae_binder *b, ae_hparams *h, ae_layer *layers
     if (a->temperature) {
         AE_TRY(get_f32(b, "attention.temperature_scale", &h->temp_scale));
         h->temp_length = h->ropes[0].n_ctx_orig;
-        AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "attention.temperature_length"), false, &h->temp_length, b->error));
+        AE_TRY(ae_bind_count(b, "attention.temperature_length", &h->temp_length));
     } else if (a->chunked) { /* Llama 4's numbers, which no key has */
         h->temp_scale = 0.1f, h->temp_offset = 1.0f, h->temp_length = 8192;
     }
@@ -311,15 +313,16 @@ static aerie_status read_scalars(ae_binder *b, ae_hparams *h)
     h->embedding_scale = a->scale_embedding ? sqrtf((float)h->n_embd) : 1.0f;
     h->residual_scale = h->logit_scale = 1.0f;
     h->logit_softcap = a->logit_softcap;
-    AE_TRY(get_f32(b, "embedding_scale", &h->embedding_scale));
+    float embedding_scale = 0.0f; /* 0 stands for none in these files */
+    AE_TRY(get_f32(b, "embedding_scale", &embedding_scale));
+    if (embedding_scale != 0.0f) h->embedding_scale = embedding_scale;
     AE_TRY(get_f32(b, "residual_scale", &h->residual_scale));
-    AE_TRY(get_f32(b, "final_logit_softcapping", &h->logit_softcap));
+    if (a->keep_logit_softcap) AE_TRY(get_f32(b, "final_logit_softcapping", &h->logit_softcap));
     if (a->layer_embedding) {
         AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "embedding_length_per_layer_input"), false, &h->n_embd_layer, b->error));
         AE_TRY(ae_bind_range(b, "embedding_length_per_layer_input", h->n_embd_layer, 0, AE_MAX_EMBD / h->n_layers));
     }
     if (a->logit_scale != AE_LOGIT_SCALE_NONE) AE_TRY(get_f32(b, "logit_scale", &h->logit_scale));
-    if (h->embedding_scale == 0.0f) h->embedding_scale = 1.0f; /* 0 stands for none in these files */
     if (h->residual_scale == 0.0f) h->residual_scale = 1.0f;
     if (h->logit_scale == 0.0f) h->logit_scale = 1.0f;
     if (a->logit_scale == AE_LOGIT_SCALE_OVER) h->logit_scale = 1.0f / h->logit_scale;
@@ -332,6 +335,7 @@ static aerie_status read_pooling(ae_binder *b, ae_hparams *h)
     uint32_t pooling = AE_POOLING_NONE;
     if (h->encoder && b->arch->no_rope_period == 1) h->n_ropes = 0;
     AE_TRY(ae_gguf_get_u32(b->gguf, ae_bind_key(b, "pooling_type"), false, &pooling, b->error));
+    if (pooling == UINT32_MAX) pooling = AE_POOLING_NONE; /* so llama.cpp writes "not given" */
     AE_TRY(ae_bind_range(b, "pooling_type", pooling, AE_POOLING_NONE, AE_POOLING_RANK));
     h->pooling = (ae_pooling)pooling;
     return AERIE_OK;

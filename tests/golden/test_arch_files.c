@@ -1,4 +1,5 @@
-/* test_scales.c - ".scale" beside every weight of a tiny model of every architecture, and tensors that nothing reads.
+/* test_arch_files.c - ".scale" beside every weight of a tiny model of every architecture, tensors that nothing reads, and keys that
+ * say nothing.
  *
  * Weights divided by powers of two that stand beside them as scales make the same function, to the bit: a scale that was not
  * read, or read twice, shows.
@@ -17,6 +18,7 @@
 #include <cmocka.h>
 
 #include "arch_rig.inc"
+#include "formats/gguf_write.h"
 #include "mkscale.h"
 
 static const char *path_of(const char *name)
@@ -151,9 +153,79 @@ static void test_scales_are_finite(void **state)
     unlink(path_of("m")), unlink(path_of("s"));
 }
 
+/* ---- Keys that say nothing ---------------------------------------------------------------------------------------- */
+
+/* What llama.cpp's model saver (build 11434) writes of keys that the file that it had read did not have. */
+static const struct {
+    const char *name;
+    char type;
+    float value;
+} not_given[] = {
+    {"leading_dense_block_count", 'u', 0}, {"expert_feed_forward_length", 'u', 0}, {"expert_latent_length", 'u', 0},
+    {"expert_shared_feed_forward_length", 'u', 0}, {"expert_count", 'u', 0}, {"expert_used_count", 'u', 0},
+    {"expert_shared_count", 'u', 0}, {"expert_group_count", 'u', 0}, {"expert_group_used_count", 'u', 0},
+    {"expert_gating_func", 'u', 0}, {"interleave_moe_layer_step", 'u', 0}, {"nextn_predict_layers", 'u', 0},
+    {"attention.q_lora_rank", 'u', 0}, {"attention.kv_lora_rank", 'u', 0}, {"attention.key_length_mla", 'u', 0},
+    {"attention.value_length_mla", 'u', 0}, {"attention.temperature_length", 'u', 0}, {"ssm.conv_kernel", 'u', 0},
+    {"ssm.inner_size", 'u', 0}, {"ssm.state_size", 'u', 0}, {"ssm.time_step_rank", 'u', 0}, {"ssm.group_count", 'u', 0},
+    {"shortconv.l_cache", 'u', 0}, {"pooling_type", 'u', -1}, {"expert_weights_norm", 'b', 0},
+    {"rope.scaling.finetuned", 'b', 0}, {"attention.causal", 'b', 1}, {"expert_weights_scale", 'f', 0}, {"logit_scale", 'f', 0},
+    {"attn_logit_softcapping", 'f', 50}, {"final_logit_softcapping", 'f', 30}, {"router_logit_softcapping", 'f', 30},
+    {"residual_scale", 'f', 0}, {"embedding_scale", 'f', 0}, {"attention.scale", 'f', 0},
+    {"attention.temperature_scale", 'f', 0}, {"attention.max_alibi_bias", 'f', 0}, {"attention.clamp_kqv", 'f', 0},
+    {"rope.scaling.factor", 'f', 0}, {"rope.scaling.attn_factor", 'f', 1}, {"rope.scaling.yarn_log_multiplier", 'f', 0},
+    {"rope.scaling.yarn_ext_factor", 'f', -1}, {"rope.scaling.yarn_attn_factor", 'f', 1},
+    {"rope.scaling.yarn_beta_fast", 'f', 32}, {"rope.scaling.yarn_beta_slow", 'f', 1}, {"attention.layer_norm_epsilon", 'f', 0},
+    {"attention.layer_norm_rms_epsilon", 'f', 0},
+};
+
+static aerie_status write_not_given(ae_gguf_writer *out, const ae_gguf *in, aerie_error *error)
+{
+    ae_gguf_string arch;
+    AE_TRY(ae_gguf_get_string(in, "general.architecture", true, &arch, error));
+    const bool gemma = arch.n > 5 && !memcmp(arch.data, "gemma", 5);
+    const bool granite = (arch.n == 7 || arch.n == 13) && !memcmp(arch.data, "granite", 7); /* granite, granitehybrid */
+    const bool bert = arch.n >= 4 && !memcmp(arch.data + arch.n - 4, "bert", 4);
+    for (size_t i = 0; i < sizeof not_given / sizeof *not_given; i++) {
+        char key[128];
+        const char *name = not_given[i].name;
+        const float value = not_given[i].value;
+        snprintf(key, sizeof key, "%.*s.%s", (int)arch.n, arch.data, name);
+        if (ae_gguf_kv_find(in, key)) continue;
+        if (gemma && strstr(name, "logit_softcapping")) continue; /* whose reader has defaults of its own, as have these */
+        if ((granite && strstr(name, "finetuned")) || (bert && (strstr(name, "pooling") || strstr(name, "causal")))) continue;
+        switch (not_given[i].type) {
+        case 'u': AE_TRY(ae_gguf_writer_u32(out, key, value < 0 ? UINT32_MAX : (uint32_t)value, error)); break;
+        case 'b': AE_TRY(ae_gguf_writer_bool(out, key, value != 0.0f, error)); break;
+        default: AE_TRY(ae_gguf_writer_f32(out, key, value, error)); break;
+        }
+    }
+    return AERIE_OK;
+}
+
+static void test_keys_that_say_nothing(void **state)
+{
+    static float plain[ROWS][MKARCH_VOCAB], saved[ROWS][MKARCH_VOCAB];
+    uint32_t n_bad = 0;
+    (void)state;
+    for (size_t i = 0; i < mkarch_n_specs; i++) {
+        aerie_error error = {0};
+        need(mkarch_write(&mkarch_specs[i], true, path_of("m"), &error), &error);
+        need(mkscale_write(&(mkscale_options){.keys = write_not_given}, path_of("m"), path_of("s"), &error), &error);
+        logits_of(path_of("m"), ROWS, plain);
+        logits_of(path_of("s"), ROWS, saved);
+        if (!memcmp(plain, saved, sizeof plain)) continue;
+        print_error("%s: other logits with keys that say nothing\n", mkarch_specs[i].name);
+        n_bad++;
+    }
+    unlink(path_of("m")), unlink(path_of("s"));
+    assert_int_equal(n_bad, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_weight), cmocka_unit_test(test_tied_output),
-                                       cmocka_unit_test(test_unread), cmocka_unit_test(test_scales_are_finite)};
+                                       cmocka_unit_test(test_unread), cmocka_unit_test(test_keys_that_say_nothing),
+                                       cmocka_unit_test(test_scales_are_finite)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }
