@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
+#include "quant/finite.h"
 #include "quant/rewrite_int.h"
 
 #define CHUNK ((size_t)8 << 20) /* bytes of f32 in a chunk, but at least a row */
@@ -37,6 +38,7 @@ typedef struct chunk {
     size_t first;                /* row of the tensor */
     size_t row_group;            /* rows that are together in each copy; a chunk is whole groups */
     _Atomic uint64_t bad_row;    /* the first one of the chunk with a weight that is not finite, or UINT64_MAX */
+    _Atomic uint64_t cut_row;    /* ... with one that the type cannot hold */
 } chunk;
 
 /* The unit of copying: the requested group, or all n. */
@@ -97,6 +99,13 @@ static const float *importance_of(const chunk *c, size_t item)
     return c->t->weighed ? c->run->importance + (c->first + item) / (size_t)c->t->from->ne[1] * c->ne0 : NULL;
 }
 
+static void note_row(_Atomic uint64_t *first, uint64_t row)
+{
+    uint64_t least = atomic_load(first);
+    while (row < least && !atomic_compare_exchange_weak(first, &least, row)) {
+    }
+}
+
 static void do_row(void *context, uint32_t item, uint32_t i_worker)
 {
     chunk *c = context;
@@ -105,11 +114,9 @@ static void do_row(void *context, uint32_t item, uint32_t i_worker)
     float *x = run->rows + i_worker * run->row_floats, *scratch = x + c->ne0;
     uint8_t *out = run->out + (item / group * group * copies + item % group) * c->out_row;
     c->from->decode(run->in + item * c->in_row, x, c->ne0);
-    if (!all_finite(x, c->ne0)) {
-        uint64_t least = atomic_load(&c->bad_row);
-        while (item < least && !atomic_compare_exchange_weak(&c->bad_row, &least, item)) {
-        }
-    }
+    size_t at;
+    if (!all_finite(x, c->ne0)) note_row(&c->bad_row, item);
+    else if (c->t->column_copies == 1 && !ae_type_holds(c->t->type, x, c->ne0, &at)) note_row(&c->cut_row, item);
     if (copies > 1 && c->t->column_copies == 1 && run->rewrite->settings.copies_carry) {
         encode_carrying(c->to, x, c->ne0, (uint32_t)copies, 1.0f, scratch, out, group * c->out_row);
         return;
@@ -177,11 +184,26 @@ static aerie_status copy_vector(running *run, const ae_rewrite_tensor *t, aerie_
     return put(run, run->out, t->bytes, error);
 }
 
+/* The row is read once more, for the sentence. */
+static aerie_status fail_cut(const running *run, const chunk *c, uint64_t row, aerie_error *error)
+{
+    size_t at = 0;
+    float *x = run->rows;
+    c->from->decode(run->in + row * c->in_row, x, c->ne0);
+    (void)ae_type_holds(c->t->type, x, c->ne0, &at);
+    return ae_rewrite_fail(run->rewrite->gguf, c->t->from, error, AERIE_ERROR_FORMAT,
+                           "has the weight %g in row %llu, which is too large for %s; write it as %s: --tensor-type %.*s=%s",
+                           (double)x[at], (unsigned long long)(c->first + row), c->to->name,
+                           c->t->type == AE_TYPE_BF16 ? "F32" : "BF16 or F32", (int)c->t->from->name.n, c->t->from->name.data,
+                           c->t->type == AE_TYPE_BF16 ? "f32" : "bf16");
+}
+
 static aerie_status do_chunk(running *run, chunk *c, size_t first, size_t n_rows, aerie_error *error)
 {
     AE_TRY(ae_gguf_read(&run->reader, c->t->from, first * c->in_row, run->in, n_rows * c->in_row, error));
     c->first = first;
     atomic_store(&c->bad_row, UINT64_MAX);
+    atomic_store(&c->cut_row, UINT64_MAX);
     ae_pool_run(run->pool, do_row, c, (uint32_t)n_rows);
     const uint64_t bad = atomic_load(&c->bad_row);
     if (bad != UINT64_MAX)
@@ -189,6 +211,8 @@ static aerie_status do_chunk(running *run, chunk *c, size_t first, size_t n_rows
             run->rewrite->gguf, c->t->from, error, AERIE_ERROR_FORMAT,
             "has a weight in row %llu that is infinite or not a number: the file is damaged, or its training failed",
             (unsigned long long)(first + bad));
+    const uint64_t cut = atomic_load(&c->cut_row);
+    if (cut != UINT64_MAX) return fail_cut(run, c, cut, error);
     return put(run, run->out, n_rows * c->t->row_copies * c->out_row, error);
 }
 

@@ -295,6 +295,45 @@ static void perplexity(void **state)
     assert_non_null(strstr(cli_last.out, "by chance 50.00%"));
 }
 
+/* Writes a number over one of a tensor of F32. */
+static void poke(const char *name, const char *tensor, size_t i, float value)
+{
+    char path[256];
+    ae_gguf *gguf;
+    aerie_error error;
+    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
+    if (ae_gguf_open(&gguf, path, NULL, &error) != AERIE_OK) fail_msg("%s", error.text);
+    const ae_gguf_tensor *t = ae_gguf_tensor_find(gguf, tensor);
+    FILE *file = fopen(path, "rb+");
+    assert_true(t && t->type == AE_TYPE_F32 && file);
+    assert_int_equal(fseek(file, (long)(t->offset + i * sizeof value), SEEK_SET), 0);
+    assert_int_equal(fwrite(&value, sizeof value, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    ae_gguf_close(gguf);
+}
+
+/* A weight that a type cannot hold would become infinite, or half of itself. */
+static void weights_that_are_too_large(void **state)
+{
+    (void)state;
+    static const struct {
+        float weight;
+        const char *type, *instead;
+    } cases[] = {{70000, "F16", "bf16"},   {-70000, "F16", "bf16"}, {3.4e38f, "BF16", "f32"}, {1e6f, "Q4_0", "bf16"},
+                 {1e9f, "Q8_0", "bf16"},   {1e9f, "Q4_K", "bf16"},  {1e9f, "IQ4_XS", "bf16"}, {5000, "NVFP4", "bf16"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *tensor = "blk.1.ffn_down.weight";
+        cli("cp f32.gguf large.gguf && rm -f o.gguf");
+        poke("large.gguf", tensor, 256 * 3 + 77, cases[i].weight);
+        cli("$A quantize large.gguf o.gguf %s --pure", cases[i].type);
+        cli_refused(3, "large.gguf: tensor \"blk.1.ffn_down.weight\" has the weight ", "in row 3, which is too large for ");
+        cli("! ls | grep '^o.gguf'");
+        assert_int_equal(cli_last.status, 0);
+        cli("$A quantize large.gguf o.gguf %s --pure --tensor-type %s=%s -q", cases[i].type, tensor, cases[i].instead);
+        if (cli_last.status) fail_msg("%s: %s", cases[i].type, cli_last.err); /* the advice is good */
+    }
+}
+
 /* Scales are kept as they are: of weights divided by them the quantized model is the same as of the weights. */
 static void scales_are_kept(void **state)
 {
@@ -334,6 +373,7 @@ int main(void)
         cmocka_unit_test(importance),
         cmocka_unit_test(importance_of_head),
         cmocka_unit_test(perplexity),
+        cmocka_unit_test(weights_that_are_too_large),
         cmocka_unit_test(scales_are_kept),
         cmocka_unit_test(a_full_disk),
     };

@@ -51,7 +51,7 @@ static void test_every_type(void **state)
         uint8_t *blocks = malloc(N * bytes);
         int n_bad = 0;
         assert_non_null(blocks);
-        for (int round = 0; round < (AE_TEST_EVERY > 4 ? 400 : 3000); round++) {
+        for (int round = 0; round < (AE_TEST_EVERY > 4 ? 1000 : 3000); round++) {
             size_t at = SIZE_MAX, want = SIZE_MAX;
             const uint32_t n = 1 + (uint32_t)(mk_random(&random) % N);
             mk_blocks(type, 0.1f, false, &random, blocks, (size_t)n * info->n_block);
@@ -89,8 +89,44 @@ static void test_doubles(void **state)
     assert_int_equal(at, 1);
 }
 
+/* Numbers as large as a type can hold, and a little larger. */
+static void test_holds(void **state)
+{
+    static const struct {
+        uint32_t type;
+        float most, more;
+    } cases[] = {
+        {AE_TYPE_F16, 65504, 65536}, {AE_TYPE_BF16, 3.38e38f, 3.4e38f}, {AE_TYPE_Q8_0, 8.3e6f, 9e6f},
+        {AE_TYPE_Q4_0, 5.2e5f, 6e5f}, {AE_TYPE_Q5_0, 1.04e6f, 1.2e6f}, {AE_TYPE_NVFP4, 2688, 3000},
+        {AE_TYPE_F32, 3e38f, 0}, {AE_TYPE_MXFP4, 1e38f, 0}, {AE_TYPE_Q8_K, 1e37f, 0},
+    };
+    float x[512];
+    size_t at = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int k = 0; k < 512; k++) x[k] = (float)(k % 7) - 3;
+        x[300] = -cases[i].most;
+        if (!ae_type_get(cases[i].type)->encode) continue;
+        if (!ae_type_holds(cases[i].type, x, 512, &at)) fail_msg("type %u, %g: not held", cases[i].type, (double)x[300]);
+        x[300] = cases[i].more;
+        if (cases[i].more == 0.0f) continue;
+        if (ae_type_holds(cases[i].type, x, 512, &at)) fail_msg("type %u, %g: held", cases[i].type, (double)x[300]);
+        assert_int_equal(at, 300);
+    }
+    for (uint32_t type = 0; type < AE_TYPE_COUNT; type++) {
+        const ae_type_info *info = ae_type_get(type);
+        if (!info || !info->encode) continue;
+        const bool wide = type == AE_TYPE_F32 || type == AE_TYPE_BF16 || type == AE_TYPE_MXFP4 || type == AE_TYPE_Q8_K;
+        for (int k = 0; k < 512; k++) x[k] = (float)(k % 7) * 300 - 900;
+        if (!ae_type_holds(type, x, 512, &at)) fail_msg("%s does not hold usual numbers", info->name);
+        x[100] = 1e9f;
+        if (ae_type_holds(type, x, 512, &at) != wide) fail_msg("%s and 1e9", info->name);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_type), cmocka_unit_test(test_doubles)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_type), cmocka_unit_test(test_doubles),
+                                       cmocka_unit_test(test_holds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
