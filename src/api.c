@@ -138,6 +138,8 @@ static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
             ae_log_say(&p->log, AERIE_LOG_INFO, "override '%.80s': the file has no key of this name, so it is added",
                        p->overrides[i]);
     }
+    if (*ae_vocab_warning(m->vocab))
+        ae_log_say(&p->log, AERIE_LOG_WARNING, "%.300s: %s", ae_gguf_path(gguf), ae_vocab_warning(m->vocab));
     if (!m->model) return;
     const ae_parts *parts = &m->net->parts;
     const double seconds = parts->fill_seconds, rate = seconds > 0 ? (double)parts->fill_bytes / 1e9 / seconds : 0;

@@ -1,5 +1,5 @@
-/* test_arch_files.c - ".scale" beside every weight of a tiny model of every architecture, tensors that nothing reads, and keys that
- * say nothing.
+/* test_arch_files.c - ".scale" beside every weight of a tiny model of every architecture, tensors that nothing reads, and keys
+ * that say nothing.
  *
  * Weights divided by powers of two that stand beside them as scales make the same function, to the bit: a scale that was not
  * read, or read twice, shows.

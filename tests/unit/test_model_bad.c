@@ -121,7 +121,8 @@ static void test_counts_that_cannot_be(void **state)
         {"olmoe", "olmoe.expert_count", 0, AERIE_ERROR_FORMAT, "olmoe.expert_count is 0; 1 to 512 are possible"},
         {"qwen3moe", "qwen3moe.expert_feed_forward_length", 95, AERIE_ERROR_FORMAT,
          "tensor blk.0.ffn_gate_exps.weight has shape [64, 96, 6, 1], expected [64, 95, 6]"},
-        {"qwen3moe", "qwen3moe.expert_feed_forward_length", 0, AERIE_ERROR_FORMAT, "expert_feed_forward_length is 0"},
+        {"qwen3moe", "qwen3moe.expert_feed_forward_length", 0, AERIE_ERROR_FORMAT, /* as if it were not there */
+         "tensor blk.0.ffn_gate_exps.weight has shape [64, 96, 6, 1], expected [64, 64, 6]"},
         {"qwen2moe", "qwen2moe.expert_shared_feed_forward_length", 4294967295u, AERIE_ERROR_FORMAT,
          "expert_shared_feed_forward_length is 4294967295"},
         {"deepseek", "deepseek.expert_shared_count", 50000000, AERIE_ERROR_FORMAT, "expert_shared_count is 50000000"},

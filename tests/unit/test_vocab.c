@@ -434,6 +434,27 @@ static void test_wordpiece(void **state)
     ae_buf_free(&file);
 }
 
+/* An id that no token has is passed over, with a sentence, unless every text would get that token. */
+static void test_ids_of_no_token(void **state)
+{
+    (void)state;
+    ae_buf file = {0};
+    aerie_error error = {0};
+    ae_vocab *vocab;
+    vocab_make_bpe(&file, &(vocab_make){.pre = "gpt-2", .eos = 100000});
+    assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
+    assert_int_equal(ae_vocab_eos(vocab), -1);
+    assert_non_null(strstr(ae_vocab_warning(vocab), "eos_token_id is 100000, but the vocabulary has"));
+    ae_vocab_free(vocab);
+    ae_buf_clear(&file);
+    vocab_make_bpe(&file, &(vocab_make){.pre = "gpt-2"});
+    assert_int_equal(vocab_make_load(&vocab, &file, &error), AERIE_OK);
+    assert_string_equal(ae_vocab_warning(vocab), "");
+    ae_vocab_free(vocab);
+    ae_buf_free(&file);
+    check_refused(vocab_make_wpm, (vocab_make){.eos = 100000}, AERIE_ERROR_FORMAT, "after every text");
+}
+
 static void test_hostile(void **state)
 {
     (void)state;
@@ -445,7 +466,6 @@ static void test_hostile(void **state)
     check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .bad_merge = true}, AERIE_ERROR_FORMAT, "entry 22");
     check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .short_types = true}, AERIE_ERROR_FORMAT, "token_type");
     check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .bad_type = true}, AERIE_ERROR_FORMAT, "token_type");
-    check_refused(vocab_make_bpe, (vocab_make){.pre = "gpt-2", .eos = 100000}, AERIE_ERROR_FORMAT, "eos_token_id is 100000");
     check_refused(vocab_make_gemma4, (vocab_make){.no_merges = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.merges");
     check_refused(vocab_make_gemma4, (vocab_make){.bad_merge = true}, AERIE_ERROR_FORMAT, "entry 21");
     check_refused(vocab_make_gemma4, (vocab_make){.no_tokens = true}, AERIE_ERROR_FORMAT, "tokenizer.ggml.tokens");
@@ -509,7 +529,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bpe),        cmocka_unit_test(test_spm),         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_long_texts), cmocka_unit_test(test_merge_order), cmocka_unit_test(test_scanners),
-        cmocka_unit_test(test_kimi_k2),    cmocka_unit_test(test_wordpiece),   cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_kimi_k2),    cmocka_unit_test(test_wordpiece),   cmocka_unit_test(test_ids_of_no_token),
+        cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_check_same), cmocka_unit_test(test_memory),      cmocka_unit_test(test_gemma4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

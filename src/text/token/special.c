@@ -5,6 +5,7 @@
  * A match is the longest token at the leftmost place. Names of ending tokens as in llama.cpp:
  * files often lack the key or the control type.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,18 +106,33 @@ static void mark_known(ae_vocab *vocab)
 
 /* ---- Ids and switches --------------------------------------------------------------------- */
 
-static aerie_status load_id(const ae_vocab *vocab, const ae_gguf *gguf, const char *key, int32_t *id,
+/* An id that no token has leaves *id as it is: most are never used. The first is noted for a warning; *bad, unless NULL. */
+static aerie_status load_id(ae_vocab *vocab, const ae_gguf *gguf, const char *key, int32_t *id, bool *bad,
                             aerie_error *error)
 {
     uint32_t value = UINT32_MAX;
     AE_TRY(ae_gguf_get_u32(gguf, key, false, &value, error));
     if (value == UINT32_MAX) return AERIE_OK; /* absent, or written as -1 */
-    if (value >= (uint32_t)vocab->n_tokens) {
-        return ae_fail(error, AERIE_ERROR_FORMAT, "%s is %u, but the vocabulary has %d tokens", key, value,
-                       vocab->n_tokens);
+    if (value < (uint32_t)vocab->n_tokens) {
+        *id = (int32_t)value;
+        if (bad) *bad = false;
+        return AERIE_OK;
     }
-    *id = (int32_t)value;
+    if (bad) *bad = true;
+    if (!*vocab->warning)
+        snprintf(vocab->warning, sizeof vocab->warning, "%s is %u, but the vocabulary has %d tokens: it is ignored", key, value,
+                 vocab->n_tokens);
     return AERIE_OK;
+}
+
+/* What every text gets must be there. */
+static aerie_status check_used(const ae_vocab *vocab, bool bad_bos, bool bad_eos, aerie_error *error)
+{
+    const bool bos = bad_bos && (vocab->add_bos || vocab->wpm), eos = bad_eos && (vocab->add_eos || vocab->wpm);
+    if (!bos && !eos) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_FORMAT, "the token that is to stand %s every text has an id that is none: the vocabulary "
+                   "has %d tokens; give another one with --override-kv tokenizer.ggml.%cos_token_id=int:ID",
+                   bos ? "before" : "after", vocab->n_tokens, bos ? 'b' : 'e');
 }
 
 /* BERT's tokens by their texts, for files that do not number them. */
@@ -132,6 +148,7 @@ static void find_bert(ae_vocab *vocab)
 static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *error)
 {
     int32_t ends[3] = {-1, -1, -1};
+    bool bad_bos = false, bad_eos = false;
     if (vocab->order) { /* what SentencePiece numbers them by default */
         vocab->unknown = 0;
         if (vocab->n_tokens > 2) {
@@ -140,25 +157,26 @@ static aerie_status load_ids(ae_vocab *vocab, const ae_gguf *gguf, aerie_error *
         }
     }
     if (vocab->wpm) find_bert(vocab);
-    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.bos_token_id", &vocab->bos, error));
-    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eos_token_id", &vocab->eos, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.bos_token_id", &vocab->bos, &bad_bos, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eos_token_id", &vocab->eos, &bad_eos, error));
     if (vocab->wpm) { /* BERT's names for what stands around a text, the second one as it is misspelled in files */
-        AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.cls_token_id", &vocab->bos, error));
-        AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.seperator_token_id", &vocab->eos, error));
+        AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.cls_token_id", &vocab->bos, &bad_bos, error));
+        AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.seperator_token_id", &vocab->eos, &bad_eos, error));
     }
-    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eot_token_id", &vocab->eot, error));
-    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eom_token_id", &vocab->eom, error));
-    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.unknown_token_id", &vocab->unknown, error));
-    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.padding_token_id", &vocab->padding, error));
-    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_pad_token_id", &ends[0], error));
-    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_rep_token_id", &ends[1], error));
-    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_sep_token_id", &ends[2], error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eot_token_id", &vocab->eot, NULL, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.eom_token_id", &vocab->eom, NULL, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.unknown_token_id", &vocab->unknown, NULL, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.padding_token_id", &vocab->padding, NULL, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_pad_token_id", &ends[0], NULL, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_rep_token_id", &ends[1], NULL, error));
+    AE_TRY(load_id(vocab, gguf, "tokenizer.ggml.fim_sep_token_id", &ends[2], NULL, error));
     for (int i = 0; i < 3; i++) {
         if (ends[i] >= 0) vocab->flags[ends[i]] |= AE_TOKEN_EOG;
     }
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_bos_token", false, &vocab->add_bos, error));
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_eos_token", false, &vocab->add_eos, error));
     if (vocab->split_at_newline) vocab->add_bos = true; /* files of Gemma 4 that deny it are wrong */
+    AE_TRY(check_used(vocab, bad_bos, bad_eos, error));
     bool prefix = vocab->add_space_prefix;
     AE_TRY(ae_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", false, &prefix, error));
     vocab->add_space_prefix = prefix && vocab->spm && !vocab->merges;

@@ -270,7 +270,9 @@ static aerie_status load_template(ae_vocab *vocab, const ae_gguf *gguf, aerie_er
 {
     ae_gguf_string text = {NULL, 0};
     AE_TRY(ae_gguf_get_string(gguf, "tokenizer.chat_template", false, &text, error));
-    if (!text.data) return AERIE_OK;
+    size_t blank = 0;
+    while (blank < text.n && memchr(" \t\r\n", text.data[blank], 4)) blank++;
+    if (blank == text.n) return AERIE_OK; /* an empty one is none */
     vocab->chat_template = ae_strndup(text.data, text.n);
     return vocab->chat_template ? AERIE_OK : ae_fail_memory(error, "the chat template", text.n);
 }
@@ -340,6 +342,7 @@ int32_t ae_vocab_bos(const ae_vocab *vocab) { return vocab->bos; }
 int32_t ae_vocab_eos(const ae_vocab *vocab) { return vocab->eos; }
 bool ae_vocab_adds_bos(const ae_vocab *vocab) { return vocab->add_bos && vocab->bos >= 0; }
 const char *ae_vocab_kind(const ae_vocab *vocab) { return vocab->kind; }
+const char *ae_vocab_warning(const ae_vocab *vocab) { return vocab->warning; }
 const char *ae_vocab_chat_template(const ae_vocab *vocab) { return vocab->chat_template; }
 
 bool ae_vocab_is_eog(const ae_vocab *vocab, int32_t token)

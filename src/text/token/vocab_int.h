@@ -59,6 +59,7 @@ struct ae_vocab {
     bool wpm;            /* WordPiece; comes with spm */
     bool folds_case;     /* WordPiece: no token has a capital, so text loses case and accents */
     bool add_bos, add_eos, add_space_prefix;
+    char warning[160];   /* about the file, "": none */
     bool ignore_merges;  /* a whole word that is a token is not merged */
     bool split_at_space; /* SPM: no symbol has U+2581 after another character, so words are apart */
     bool split_at_newline; /* Gemma 4: runs of newlines are words of their own */
