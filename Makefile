@@ -4,8 +4,8 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: all deps model demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install uninstall deb tar
-.PHONY: wheel
+.PHONY: all deps model gemma demo check check-san check-arm64 check-tsan fuzz bench bench-verify bench-spec install uninstall
+.PHONY: deb tar wheel
 .PHONY: clean help
 
 all: ## build the program and the libraries
@@ -17,6 +17,9 @@ deps: ## install what building, testing and the demo need (Debian, as root)
 
 model: deps ## bring SmolLM2-135M-Instruct (Q4_1, 94 MiB) to models/, hash checked
 	@sh scripts/fetch-model.sh
+
+gemma: deps ## bring Gemma 3 270M (Q4_K_M, 241 MiB, under Gemma's terms of use) to models/, hash checked
+	@sh scripts/fetch-model.sh gemma
 
 demo: deps model all ## answer prompts plain and with speculation, and compare the bytes
 	@python3 scripts/demo.py

