@@ -128,7 +128,7 @@ static void whole(serve_reply_state *r, serve_parts *out)
 }
 
 static const serve_dialect dialect = {"chatcmpl-", "text/event-stream", begin, delta, end_choice,
-                                      end,         serve_openai_fail,   whole};
+                                      end,         serve_openai_fail,   whole, NULL};
 
 /* Of a converted request the prompt, if it has one: it asks for a completion. */
 static bool read_converted(serve_ask *ask, serve_error *error)

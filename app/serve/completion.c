@@ -119,7 +119,8 @@ static void whole(serve_reply_state *r, serve_parts *out)
         out, json_pack("{s:o, s:o}", "usage", serve_json_usage(r), "timings", serve_json_timings(r, &r->said[0])));
 }
 
-static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice, end, serve_openai_fail, whole};
+static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice,
+                                      end,     serve_openai_fail,   whole, NULL};
 
 void serve_post_completion(serve_call *call)
 {

@@ -440,7 +440,12 @@ static void whole(serve_reply_state *r, serve_parts *out)
     serve_parts_json(out, whole_json(r));
 }
 
-static const serve_dialect dialect = {"msg_", "text/event-stream", begin, delta, end_choice, end, fail, whole};
+static bool ping(serve_reply_state *r)
+{
+    return serve_put_event(r, "ping", json_pack("{s:s}", "type", "ping"));
+}
+
+static const serve_dialect dialect = {"msg_", "text/event-stream", begin, delta, end_choice, end, fail, whole, ping};
 
 void serve_post_messages(serve_call *call)
 {

@@ -129,7 +129,8 @@ static void whole(serve_reply_state *r, serve_parts *out)
     if (many) serve_parts_text(out, "]");
 }
 
-static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice, end, serve_openai_fail, whole};
+static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta, end_choice,
+                                      end,     serve_openai_fail,   whole, NULL};
 
 /* ---- Infill ----------------------------------------------------------------------------------------------------------- */
 

@@ -304,7 +304,7 @@ static void whole(serve_reply_state *r, serve_parts *out)
     serve_parts_json(out, whole_json(r));
 }
 
-static const serve_dialect dialect = {"ollama-", "application/x-ndjson", begin, delta, end_choice, end, fail, whole};
+static const serve_dialect dialect = {"ollama-", "application/x-ndjson", begin, delta, end_choice, end, fail, whole, NULL};
 
 /* ---- Requests without a prompt: they load the model, or with a "keep_alive" of 0 let it go ------------------------------ */
 

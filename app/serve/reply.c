@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PATIENCE = 10, MAX_CALLS = 128 }; /* seconds without an event, after which a stream shows a sign of life */
+enum { PATIENCE = 4, MAX_CALLS = 128 }; /* seconds without an event, after which a stream shows a sign of life */
 
 /* ---- Text -------------------------------------------------------------------------------------------------------- */
 
@@ -70,6 +70,7 @@ static bool on_said(void *user, const answer_event *e)
     serve_said *s = user;
     serve_reply_state *r = s->of;
     bool ok = true;
+    if (s->enough) return true;
     switch (e->kind) {
     case ANSWER_CONTENT: ok = app_text_add(&s->content, e->text, e->n); break;
     case ANSWER_REASONING: ok = app_text_add(&s->reasoning, e->text, e->n); break;
@@ -81,6 +82,7 @@ static bool on_said(void *user, const answer_event *e)
     }
     if (ok && r->ask.stream) ok = r->dialect->delta(r, s, e);
     if (ok && e->kind == ANSWER_CONTENT) s->n_streamed += e->n;
+    s->enough = r->ask.one_call && e->kind == ANSWER_CALL_END && e->complete;
     if (!ok) r->no_memory = true;
     return ok;
 }
@@ -108,9 +110,13 @@ static bool keep_tail(serve_reply_state *r, serve_said *s, int32_t token)
 
 static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e)
 {
+    if (s->enough) return true; /* it was on its way */
+    s->n_tokens++;
     if ((r->ask.logprobs || r->ask.origins) && !serve_tokens_add(&s->tokens, e, r->ask.n_top)) return false;
     if (r->ask.n_stops && !keep_tail(r, s, e->token)) return false;
-    return say(s, e->text, e->n_text);
+    const bool ok = say(s, e->text, e->n_text);
+    if (s->enough) aerie_cancel(r->job->choices[s->index].task);
+    return ok;
 }
 
 /* ---- Ends --------------------------------------------------------------------------------------------------------- */
@@ -121,13 +127,13 @@ static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
     const serve_choice *choice = &r->job->choices[s->index];
     s->stats = &choice->stats;
     if (!say(s, e->text, e->n_text)) return false;
-    if (s->parser && !answer_end(s->parser)) return false;
+    if (s->parser && !s->enough && !answer_end(s->parser)) return false;
     s->ended = true;
     r->n_ended++;
     if (choice->stats.error.status != AERIE_OK)
         serve_fail_library(&r->error, choice->stats.error.status, &choice->stats.error, "");
     else if (r->job->no_room) serve_fail_memory(&r->error);
-    else if (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE)
+    else if (!s->enough && (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE))
         serve_fail(&r->error, 503, "", "the answer was cut off: the server is shutting down");
     if (r->error.status) return true;
     return !r->ask.stream || r->dialect->end_choice(r, s);
@@ -135,6 +141,7 @@ static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
 
 serve_finish serve_said_finish(const serve_said *s)
 {
+    if (s->enough) return SERVE_FINISH_CALLS;
     switch (s->stats->stop) {
     case AERIE_STOP_LENGTH:
     case AERIE_STOP_CONTEXT:
@@ -180,7 +187,10 @@ const char *serve_said_stop(const serve_reply_state *r, const serve_said *s)
 uint32_t serve_n_generated(const serve_reply_state *r)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < r->n_said; i++) n += r->said[i].stats ? r->said[i].stats->n_generated : 0;
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        const serve_said *s = &r->said[i];
+        n += s->enough ? s->n_tokens : s->stats ? s->stats->n_generated : 0;
+    }
     return n;
 }
 
@@ -370,16 +380,24 @@ static bool take(serve_reply_state *r, const serve_event *e)
     return ok;
 }
 
-/* All that has come of the answer, or after some seconds nothing. false: the client is gone. */
+static bool ping(serve_reply_state *r)
+{
+    if (r->dialect->ping) return r->dialect->ping(r);
+    return strcmp(r->dialect->type, "application/x-ndjson") == 0 || serve_put_text(r, ": waiting\n\n");
+}
+
+/* All that has come of the answer, or after some seconds nothing; first what a stream begins with, while the prompt may still
+ * be read. false: the client is gone. */
 static bool advance(serve_reply_state *r)
 {
     bool gone = false;
-    if (!r->begun && !begin(r)) serve_fail_memory(&r->error);
-    if (r->error.status || r->n_ended == r->n_said) return true;
+    const bool begins = !r->begun;
+    if (begins && !begin(r)) serve_fail_memory(&r->error);
+    if (r->error.status || r->n_ended == r->n_said || (begins && r->out.n)) return true;
     const serve_event *e = serve_job_next(r->job, r->call, PATIENCE, &gone);
     if (e) take(r, e);
     else if (r->job->lost) serve_fail_memory(&r->error);
-    else if (!gone && r->ask.stream && strcmp(r->dialect->type, "application/x-ndjson")) serve_put_text(r, ": waiting\n\n");
+    else if (!gone && r->ask.stream) ping(r);
     return !gone;
 }
 

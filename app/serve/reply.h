@@ -28,6 +28,8 @@ typedef struct serve_said {
     serve_tokens tokens; /* if they are to be told of; of a stream those that have not been yet */
     app_text tail;    /* of stop strings: the newest bytes of the tokens, however they are cut */
     bool told, ended; /* something of it has been streamed; it has ended */
+    bool enough;      /* it has its only call: what comes after is not said */
+    uint32_t n_tokens; /* that have come, up to there */
     size_t n_streamed; /* bytes of content */
     const aerie_stats *stats; /* once it has ended */
     int block, n_blocks;      /* for dialects with content blocks: the open one's kind, and how many there were */
@@ -61,6 +63,7 @@ typedef struct serve_dialect {
     bool (*end)(serve_reply_state *r);
     bool (*fail)(serve_reply_state *r); /* r->error in a stream that has begun */
     void (*whole)(serve_reply_state *r, serve_parts *out);
+    bool (*ping)(serve_reply_state *r); /* a sign of life; NULL: a comment, or nothing among lines of JSON */
 } serve_dialect;
 
 typedef bool serve_ask_step(serve_ask *ask, serve_error *error);

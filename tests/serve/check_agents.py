@@ -299,6 +299,78 @@ class Agents(unittest.TestCase):
             self.post("/v1/messages", {**body, "output_config": wrong}, 400)
 
 
+class Streams(unittest.TestCase):
+    def test_a_stream_shows_signs_of_life(self):
+        """Its first events come while the prompt waits, and then a ping."""
+        with Server("-np", "1", "-c", "4096", "--max-queue", "250") as s:
+            body = json.dumps({"prompt": "x", "n_predict": 4000, "ignore_eos": True, "stream": True}).encode()
+            before = []
+            for _ in range(100 if rig.SLOW == 1 else 20):  # they take longer than the test looks on
+                c = s.connect()
+                c.request("POST", "/completion", body, {"Content-Type": "application/json"})
+                before.append(c)
+            c = s.connect()
+            c.request("POST", "/v1/messages", json.dumps({
+                "max_tokens": 4, "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode(),
+                      {"Content-Type": "application/json"})
+            r = c.getresponse()
+            names = []
+            while "ping" not in names:
+                line = r.readline().decode()
+                self.assertTrue(line, names)
+                if line.startswith("event: "):
+                    names.append(line[7:].strip())
+            self.assertEqual(names, ["message_start", "ping"])
+            for other in before:
+                other.close()
+            while names[-1] != "message_stop":
+                line = r.readline().decode()
+                self.assertTrue(line, names)
+                if line.startswith("event: "):
+                    names.append(line[7:].strip())
+            c.close()
+
+
+class OneCall(unittest.TestCase):
+    TWO = coder_call("f", city="A") + "\n" + coder_call("f", city="B")
+
+    def test_an_answer_has_one_call_where_the_client_wants_that(self):
+        for spec in ("none", "ngram"):
+            with Server("-c", "2048", "--chat-template-file", rig.template("coder", CODER), "--spec-type", spec) as s:
+                def calls(**fields):
+                    a = s.post("/v1/chat/completions", chat("hi", tools=[TOOL], grammar=gbnf(self.TWO), max_tokens=400,
+                                                            **fields)).json
+                    return a["choices"][0], a["usage"]["completion_tokens"]
+                both, n_both = calls()
+                self.assertEqual(len(both["message"]["tool_calls"]), 2)
+                self.assertEqual(len(calls(parallel_tool_calls=True)[0]["message"]["tool_calls"]), 2)
+                one, n_one = calls(parallel_tool_calls=False)
+                self.assertEqual([c["function"]["arguments"] for c in one["message"]["tool_calls"]],
+                                 [both["message"]["tool_calls"][0]["function"]["arguments"]])
+                self.assertEqual((one["finish_reason"], n_one, one["message"]["content"]),
+                                 ("tool_calls", calls(parallel_tool_calls=False)[1], None))
+                self.assertLess(n_one, n_both)
+                events = s.post("/v1/chat/completions", chat(
+                    "hi", tools=[TOOL], grammar=gbnf(self.TWO), max_tokens=400, parallel_tool_calls=False, stream=True,
+                    stream_options={"include_usage": True})).events
+                names = [c["function"]["name"] for e in events[:-2] for c in e["choices"][0]["delta"].get("tool_calls", [])
+                         if "name" in c["function"]]
+                self.assertEqual((names, events[-2]["usage"]["completion_tokens"]), (["f"], n_one))
+                messages = {"max_tokens": 400, "messages": [{"role": "user", "content": "hi"}], "grammar": gbnf(self.TWO),
+                            "tools": [{"name": "f", "input_schema": FUNCTION}]}
+                for choice, n in (({"type": "auto", "disable_parallel_tool_use": True}, 1), ({"type": "auto"}, 2)):
+                    a = s.post("/v1/messages", {**messages, "tool_choice": choice}).json
+                    self.assertEqual([b["type"] for b in a["content"]], ["tool_use"] * n)
+                    self.assertEqual(a["stop_reason"], "tool_use")
+                responses = {"input": "hi", "grammar": gbnf(self.TWO), "tools": [{"type": "function", **TOOL["function"]}]}
+                for parallel, n in ((False, 1), (True, 2)):
+                    a = s.post("/v1/responses", {**responses, "parallel_tool_calls": parallel}).json
+                    self.assertEqual([o["type"] for o in a["output"]], ["function_call"] * n)
+                    self.assertEqual((a["parallel_tool_calls"], a["status"]), (parallel, "completed"))
+                self.assertEqual(s.post("/v1/chat/completions", chat("x", parallel_tool_calls="no")).status, 400)
+                self.assertEqual(s.get("/health").status, 200)
+
+
 # What templates do with messages of the system: STRICT takes them at the beginning only, DEAF writes the first alone, NONE
 # knows none, PAIRS wants user and assistant to take turns.
 TEXTS = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
