@@ -414,7 +414,7 @@ static bool read_samplers(serve_ask *ask, const json_t *object, serve_error *err
 }
 
 /* Known, but not to be had: said rather than ignored. */
-static bool check_unsupported(const json_t *object, serve_error *error)
+static bool check_unsupported(const json_t *object, serve_kind kind, serve_error *error)
 {
     static const char *const fields[] = {
         "audio",          "modalities",  "image_data",         "suffix",     "guided_regex",   "guided_choice",
@@ -425,6 +425,7 @@ static bool check_unsupported(const json_t *object, serve_error *error)
         if (json_is_string(v) && !json_string_length(v)) continue;
         if (strcmp(fields[i], "best_of") == 0 && json_number_value(v) == 1) continue;
         if (strcmp(fields[i], "prediction") == 0) continue; /* a hint: drafts come anyway */
+        if (strcmp(fields[i], "suffix") == 0 && kind == SERVE_KIND_TEXT) continue;
         if (strcmp(fields[i], "modalities") == 0 && json_array_size(v) == 1 && json_is_string(json_array_get(v, 0)) &&
             strcmp(json_string_value(json_array_get(v, 0)), "text") == 0)
             continue;
@@ -494,7 +495,7 @@ bool serve_ask_fields(serve_ask *ask, serve_error *error)
 {
     const json_t *body = ask->body;
     const serve_server *server = ask->server;
-    if (!check_unsupported(body, error) || !serve_ask_lora(ask, error)) return false;
+    if (!check_unsupported(body, ask->kind, error) || !serve_ask_lora(ask, error)) return false;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!serve_ask_field(ask, body, rows[i].name, rows[i].name, error)) return false;
     if (ask->n > server->o->max_n)

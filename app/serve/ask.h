@@ -130,6 +130,8 @@ bool serve_ask_prompts(serve_ask *ask, serve_error *error);
 /* Choices of all prompts; the tokens [*n] of one choice's prompt, lent. */
 uint32_t serve_ask_n_choices(const serve_ask *ask);
 const int32_t *serve_ask_tokens_of(const serve_ask *ask, uint32_t choice, size_t *n);
+/* A prompt before a gap, and the text after it, which the answer fills (native.c). */
+bool serve_ask_gap(serve_ask *ask, const json_t *prefix, const char *suffix, serve_error *error);
 /* The field "prompt" as one. */
 bool serve_ask_own_prompt(serve_ask *ask, serve_error *error);
 /* The field "messages" as a conversation, with the request's own tools. */

@@ -3,6 +3,7 @@
  * A model's embedder is made when it is first asked for, and used under the model's embed_lock, some texts at a time, so that
  * requests take turns. What a text gets does not depend on the others.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ typedef struct embedding {
     size_t n, n_tokens;   /* texts; tokens of all of them */
     float *vectors;       /* [n][n_out] */
     size_t n_out;
+    uint32_t n_wanted;    /* "dimensions": numbers of a vector that are told; 0: all */
     const json_t *documents; /* to be told with their ranks; NULL: not */
     ranked *ranks;        /* [n] best first; NULL: vectors are asked for */
 } embedding;
@@ -205,6 +207,30 @@ static bool compute(embedding *e)
     return ok;
 }
 
+/* "dimensions": vectors of as many numbers, the first ones, with length 1 again. */
+static bool read_dimensions(embedding *e)
+{
+    const uint32_t width = e->ask.model->models.info.n_embd;
+    if (!serve_get_u32(e->ask.body, "dimensions", 1, UINT32_MAX, &e->n_wanted, e->error)) return false;
+    if (e->n_wanted <= width) return true;
+    return serve_fail(e->error, 400, "dimensions", "this model's vectors have %u numbers; 'dimensions' cannot be %u",
+                      (unsigned)width, (unsigned)e->n_wanted);
+}
+
+static void shorten(embedding *e)
+{
+    const size_t n = e->n_wanted;
+    if (!n || n >= e->n_out) return;
+    for (size_t i = 0; i < e->n; i++) {
+        float *to = e->vectors + i * n;
+        double sum = 0;
+        memmove(to, e->vectors + i * e->n_out, n * sizeof *to);
+        for (size_t k = 0; k < n; k++) sum += (double)to[k] * (double)to[k];
+        for (size_t k = 0; sum > 0 && k < n; k++) to[k] = (float)((double)to[k] / sqrt(sum));
+    }
+    e->n_out = n;
+}
+
 /* ---- Numbers as JSON ----------------------------------------------------------------------------------- */
 
 static json_t *numbers_of(const embedding *e, size_t i)
@@ -260,17 +286,10 @@ static json_t *name_of(const embedding *e)
 static bool read_openai(embedding *e, bool *base64)
 {
     const char *format = "float";
-    const uint32_t width = e->ask.model->models.info.n_embd;
-    uint32_t dimensions = width;
-    if (!serve_get_text(e->ask.body, "encoding_format", &format, e->error) ||
-        !serve_get_u32(e->ask.body, "dimensions", 1, UINT32_MAX, &dimensions, e->error))
-        return false;
+    if (!serve_get_text(e->ask.body, "encoding_format", &format, e->error) || !read_dimensions(e)) return false;
     *base64 = strcmp(format, "base64") == 0;
     if (!*base64 && strcmp(format, "float"))
         return serve_fail(e->error, 400, "encoding_format", "'encoding_format' must be float or base64; found '%.40s'", format);
-    if (dimensions != width)
-        return serve_fail(e->error, 400, "dimensions", "this model's vectors have %u numbers; 'dimensions' can be nothing else",
-                          (unsigned)width);
     return add_input(e, "input");
 }
 
@@ -288,6 +307,7 @@ void serve_post_embeddings(serve_call *call)
     embedding *e = begin(call, &error);
     if (!e) return;
     if (read_openai(e, &e->base64) && compute(e)) {
+        shorten(e);
         serve_parts_text(&parts, "{\"object\":\"list\",\"data\":");
         serve_parts_list(&parts, add_openai, e, e->n);
         serve_parts_close(&parts, json_pack("{s:o, s:o}", "model", name_of(e), "usage", usage_of(e)));
@@ -311,7 +331,9 @@ void serve_post_ollama_embed(serve_call *call)
     if (!e) return;
     e->truncate = true;
     if (serve_ollama_keep(e->ask.body, &e->ask.keep, &error) &&
-        serve_get_bool(e->ask.body, "truncate", &e->truncate, &error) && add_input(e, "input") && compute(e)) {
+        serve_get_bool(e->ask.body, "truncate", &e->truncate, &error) && read_dimensions(e) && add_input(e, "input") &&
+        compute(e)) {
+        shorten(e);
         serve_parts_open(&parts, json_pack("{s:o}", "model", name_of(e)));
         serve_parts_text(&parts, ",\"embeddings\":");
         serve_parts_list(&parts, add_numbers, e, e->n);

@@ -68,7 +68,8 @@ void serve_reply_error(serve_call *call, const serve_error *why)
     serve_memory_say(call, error);
     call->retry_after = error->retry_after;
     app_json_lacked();
-    serve_reply_json(call, error->status, call->route && call->route->error ? call->route->error(error) : openai_error(error));
+    serve_error_shape *shape = call->path ? serve_route_shape(call->path) : NULL;
+    serve_reply_json(call, error->status, shape ? shape(error) : openai_error(error));
 }
 
 void serve_reply_stream(serve_call *call, const char *type, serve_read *read, void (*release)(void *), void *user)

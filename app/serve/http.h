@@ -60,9 +60,11 @@ typedef struct serve_route {
     const char *method, *path; /* a path that ends in '*' is the beginning of one */
     serve_handler *handler;
     serve_access access;
-    json_t *(*error)(const serve_error *error); /* the shape of errors; NULL: OpenAI's */
 } serve_route;
 
+/* The shape of errors at a path, which may be none of ours; NULL: OpenAI's. */
+typedef json_t *serve_error_shape(const serve_error *error);
+serve_error_shape *serve_route_shape(const char *path);
 /* The route, or NULL with *allow the methods (static storage) that the path takes; NULL: there is no such path. */
 const serve_route *serve_route_find(const char *method, const char *path, const char **allow);
 

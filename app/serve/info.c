@@ -32,7 +32,7 @@ void serve_get_health(serve_call *call)
 /* ---- Models --------------------------------------------------------------------------------------------------------- */
 
 /* Encoders have no session. */
-static uint32_t context_of(const serve_model *m)
+uint32_t serve_model_n_ctx(const serve_model *m)
 {
     return m->session ? aerie_session_n_ctx(m->session) : m->models.info.n_ctx_train;
 }
@@ -47,7 +47,7 @@ static json_t *meta_of(const serve_model *m)
 {
     const aerie_model_info *i = &m->models.info;
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s}", "n_vocab", (json_int_t)i->n_vocab, "n_ctx_train",
-                     (json_int_t)i->n_ctx_train, "n_ctx", (json_int_t)context_of(m), "n_embd",
+                     (json_int_t)i->n_ctx_train, "n_ctx", (json_int_t)serve_model_n_ctx(m), "n_embd",
                      (json_int_t)i->n_embd, "n_params", (json_int_t)i->n_params, "size", (json_int_t)i->file_bytes, "name",
                      app_json_text(i->name, strlen(i->name)), "speculation", speculation_of(m));
 }
@@ -117,7 +117,7 @@ void serve_get_props(serve_call *call)
     const char *text = m->template_text ? m->template_text : "";
     json_t *json =
         json_pack("{s:{s:i, s:o}, s:i, s:o, s:o, s:s, s:s, s:o, s:{s:s, s:s}}", "default_generation_settings", "n_ctx",
-                  (int)context_of(m), "params", defaults_of(&m->options), "total_slots", (int)m->n_seqs,
+                  (int)serve_model_n_ctx(m), "params", defaults_of(&m->options), "total_slots", (int)m->n_seqs,
                   "model_path", app_json_text(m->path, strlen(m->path)), "chat_template", app_json_text(text, strlen(text)),
                   "build_info", serve_fingerprint(), "speculation", speculation_of(m), "model_alias",
                   app_json_text(m->name, strlen(m->name)), "answers", "format", answer_format_name(m->style.format),

@@ -106,6 +106,9 @@ void serve_models_give(serve_models *models, serve_model *model);
 serve_model *serve_models_find(serve_models *models, const char *name);
 /* Of a loaded model: whether it generates text and has slots; an encoder does not, and *error says so. */
 bool serve_model_generates(const serve_model *model, serve_error *error);
+/* Tokens of one conversation, of a model that is loaded (info.c); whether it has tokens for gaps in texts (infill.c). */
+uint32_t serve_model_n_ctx(const serve_model *model);
+bool serve_model_fills_gaps(const serve_model *model);
 serve_state serve_model_state(serve_models *models, const serve_model *model);
 /* Unloads what nobody has used for as long as it was to be kept. Of the main thread. */
 void serve_models_sleep(serve_models *models);

@@ -183,19 +183,18 @@ static bool put_extra(serve_ask *ask, json_t *prompt, const json_t *extra, serve
     return put_special(ask, prompt, AERIE_SPECIAL_FIM_SEP) && put_string(ask, prompt, "filename\n", error);
 }
 
+bool serve_model_fills_gaps(const serve_model *m)
+{
+    const aerie_model *model = m->models.model;
+    return aerie_token_special(model, AERIE_SPECIAL_FIM_PRE) >= 0 && aerie_token_special(model, AERIE_SPECIAL_FIM_SUF) >= 0 &&
+           aerie_token_special(model, AERIE_SPECIAL_FIM_MID) >= 0;
+}
+
 /* The prompt: other files, prefix, suffix, and then what fills the gap. */
-static bool read_infill(serve_ask *ask, serve_error *error)
+static bool add_gap(serve_ask *ask, const json_t *extra, const char *prefix, const char *suffix, const char *begun,
+                    serve_error *error)
 {
     const aerie_model *model = ask->model->models.model;
-    const char *prefix = "", *suffix = "", *begun = "";
-    const json_t *extra = NULL;
-    if (aerie_token_special(model, AERIE_SPECIAL_FIM_PRE) < 0 || aerie_token_special(model, AERIE_SPECIAL_FIM_SUF) < 0 ||
-        aerie_token_special(model, AERIE_SPECIAL_FIM_MID) < 0)
-        return serve_fail(error, 501, "", "the model '%.100s' has no tokens for infill (FIM)", ask->model->name);
-    if (!serve_get_text(ask->body, "input_prefix", &prefix, error) ||
-        !serve_get_text(ask->body, "input_suffix", &suffix, error) || !serve_get_text(ask->body, "prompt", &begun, error) ||
-        !serve_get_list(ask->body, "input_extra", &extra, error))
-        return false;
     json_t *prompt = json_array();
     const int32_t bos = aerie_token_special(model, AERIE_SPECIAL_BOS);
     bool ok = prompt && (!aerie_model_adds_bos(model) || bos < 0 || json_array_append_new(prompt, json_integer(bos)) == 0);
@@ -205,8 +204,32 @@ static bool read_infill(serve_ask *ask, serve_error *error)
          put_special(ask, prompt, AERIE_SPECIAL_FIM_MID) && put_string(ask, prompt, begun, error) &&
          serve_ask_prompt(ask, prompt, "prompt", error);
     json_decref(prompt);
-    if (!ok && !error->status) serve_fail_memory(error);
-    return ok;
+    return ok || (error->status ? false : serve_fail_memory(error));
+}
+
+bool serve_ask_gap(serve_ask *ask, const json_t *prefix, const char *suffix, serve_error *error)
+{
+    const char *text = json_string_value(prefix);
+    if (!serve_model_fills_gaps(ask->model))
+        return serve_fail(error, 400, "suffix",
+                          "'suffix' is not supported: the model '%.100s' has no tokens for gaps in texts (FIM)",
+                          ask->model->name);
+    if (!text || strlen(text) != json_string_length(prefix))
+        return serve_fail(error, 400, "prompt", "with a 'suffix' the prompt must be text, without NUL characters");
+    return add_gap(ask, NULL, text, suffix, "", error);
+}
+
+static bool read_infill(serve_ask *ask, serve_error *error)
+{
+    const char *prefix = "", *suffix = "", *begun = "";
+    const json_t *extra = NULL;
+    if (!serve_model_fills_gaps(ask->model))
+        return serve_fail(error, 501, "", "the model '%.100s' has no tokens for infill (FIM)", ask->model->name);
+    if (!serve_get_text(ask->body, "input_prefix", &prefix, error) ||
+        !serve_get_text(ask->body, "input_suffix", &suffix, error) || !serve_get_text(ask->body, "prompt", &begun, error) ||
+        !serve_get_list(ask->body, "input_extra", &extra, error))
+        return false;
+    return add_gap(ask, extra, prefix, suffix, begun, error);
 }
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------------ */

@@ -49,14 +49,17 @@ static bool convert_options(json_t *out, const json_t *body, serve_error *error)
     return ok || serve_fail_memory(error);
 }
 
-/* What both kinds of requests have: model, stream (on unless it is turned off), format, think. */
+/* What both kinds of requests have: model, stream (on unless it is turned off), format, think, logprobs. */
 static bool convert_common(json_t *out, const json_t *body, serve_error *error)
 {
     json_t *model = json_object_get(body, "model"), *stream = json_object_get(body, "stream");
     json_t *format = json_object_get(body, "format"), *think = json_object_get(body, "think");
+    json_t *logprobs = json_object_get(body, "logprobs"), *top = json_object_get(body, "top_logprobs");
     if (!json_is_string(model)) return serve_fail(error, 400, "model", "'model' must be a string");
     bool ok = !json_object_set(out, "model", model) &&
-              !json_object_set(out, "stream", stream && !json_is_null(stream) ? stream : json_true());
+              !json_object_set(out, "stream", stream && !json_is_null(stream) ? stream : json_true()) &&
+              (!logprobs || !json_object_set(out, "logprobs", logprobs)) &&
+              (!top || !json_object_set(out, "top_logprobs", top));
     if (ok && json_is_string(format)) {
         if (strcmp(json_string_value(format), "json") && json_string_length(format))
             return serve_fail(error, 400, "format", "'format' is \"json\" or a schema; found '%.60s'",
@@ -159,7 +162,7 @@ static bool convert_chat(serve_ask *ask, serve_error *error)
     return serve_ask_replace(ask, body, ok, error);
 }
 
-/* A prompt, in the model's template unless it is raw. */
+/* A prompt, in the model's template unless it is raw or stands before a gap. */
 static bool convert_generate(serve_ask *ask, serve_error *error)
 {
     ask->kind = SERVE_KIND_TEXT;
@@ -171,10 +174,11 @@ static bool convert_generate(serve_ask *ask, serve_error *error)
               serve_get_text(ask->body, "suffix", &suffix, error) && serve_get_bool(ask->body, "raw", &raw, error);
     if (ok && has_images(ask->body))
         ok = serve_fail(error, 400, "images", "'images' are not supported; the models served here read text");
-    if (ok && suffix && *suffix) ok = serve_fail(error, 400, "suffix", "'suffix' is not supported here; /infill fills gaps");
-    if (ok && system && !raw)
+    const bool gap = ok && suffix && *suffix;
+    if (gap) ok = json_object_set_new(body, "suffix", json_string(suffix)) == 0;
+    if (ok && system && !raw && !gap)
         ok = !json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", system));
-    if (ok && raw) ok = !json_object_set_new(body, "prompt", json_string(prompt));
+    if (ok && (raw || gap)) ok = !json_object_set_new(body, "prompt", json_string(prompt));
     else if (ok)
         ok = !json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", prompt)) &&
              !json_object_set(body, "messages", messages);
@@ -243,10 +247,27 @@ static json_t *said_of(const serve_reply_state *r, json_t *content, json_t *thin
     return chat ? json_pack("{s:o}", "message", inner) : inner;
 }
 
+static void add_logprobs(serve_parts *out, serve_said *s)
+{
+    if (!serve_said_has_logprobs(s)) return;
+    serve_parts_text(out, ",\"logprobs\":");
+    serve_parts_list(out, serve_token_logprob, &s->tokens, s->tokens.n);
+}
+
 static bool begin(serve_reply_state *r)
 {
     (void)r;
     return true;
+}
+
+/* The line with the probabilities of the tokens that came with it; takes it over. */
+static bool put_line(serve_reply_state *r, serve_said *s, json_t *line)
+{
+    serve_parts out = {0};
+    serve_parts_open(&out, line);
+    add_logprobs(&out, s);
+    serve_parts_text(&out, "}");
+    return serve_put_line_parts(r, s, &out);
 }
 
 static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
@@ -256,7 +277,7 @@ static bool delta(serve_reply_state *r, serve_said *s, const answer_event *e)
     else if (e->kind == ANSWER_REASONING) said = said_of(r, json_string(""), app_json_text(e->text, e->n), NULL);
     else if (e->kind == ANSWER_CALL_END) said = said_of(r, json_string(""), NULL, calls_of(s, s->n_calls - 1));
     else return true;
-    return serve_put_line(r, line_of(r, said, false));
+    return put_line(r, s, line_of(r, said, false));
 }
 
 static bool end_choice(serve_reply_state *r, serve_said *s)
@@ -284,7 +305,7 @@ static json_t *last_of(const serve_reply_state *r, json_t *said)
 
 static bool end(serve_reply_state *r)
 {
-    return serve_put_line(r, last_of(r, said_of(r, json_string(""), NULL, NULL)));
+    return put_line(r, &r->said[0], last_of(r, said_of(r, json_string(""), NULL, NULL)));
 }
 
 static bool fail(serve_reply_state *r)
@@ -301,7 +322,9 @@ static json_t *whole_json(serve_reply_state *r)
 
 static void whole(serve_reply_state *r, serve_parts *out)
 {
-    serve_parts_json(out, whole_json(r));
+    serve_parts_open(out, whole_json(r));
+    add_logprobs(out, &r->said[0]);
+    serve_parts_text(out, "}");
 }
 
 static const serve_dialect dialect = {"ollama-", "application/x-ndjson", begin, delta, end_choice, end, fail, whole, NULL};
@@ -385,17 +408,18 @@ static json_t *details_of(const serve_model *m, bool ready)
                      "parameter_size", size, "quantization_level", "");
 }
 
-/* When it is unloaded unless it is used again; false: it stays. */
-static bool expires_at(serve_models *models, const serve_model *m, struct timespec *moment)
+/* When it is unloaded unless it is used again; one that stays has as many years as ollama gives it. */
+static struct timespec expires_at(serve_models *models, const serve_model *m)
 {
+    const double for_ever = 292 * 365.25 * 86400;
+    struct timespec moment;
     pthread_mutex_lock(&models->lock);
-    const double left = m->keep - (m->n_users > 1 ? 0 : app_now() - m->last_used); /* one user is who asks */
-    const bool stays = m->keep < 0;
+    double left = m->keep - (m->n_users > 1 ? 0 : app_now() - m->last_used); /* one user is who asks */
+    if (m->keep < 0 || left > for_ever) left = for_ever;
     pthread_mutex_unlock(&models->lock);
-    clock_gettime(CLOCK_REALTIME, moment);
-    if (stays || left > 1e9) return false;
-    moment->tv_sec += left > 0 ? (time_t)left : 0;
-    return true;
+    clock_gettime(CLOCK_REALTIME, &moment);
+    moment.tv_sec += left > 0 ? (time_t)left : 0;
+    return moment;
 }
 
 static json_t *entry_of(serve_models *models, serve_model *m, bool loaded_only)
@@ -412,9 +436,12 @@ static json_t *entry_of(serve_models *models, serve_model *m, bool loaded_only)
                              ready ? (json_int_t)m->models.info.file_bytes : (json_int_t)st.st_size, "digest", "", "details",
                              details_of(m, ready));
     bool ok = json != NULL;
-    if (ok && loaded_only) ok = !json_object_set_new(json, "size_vram", json_integer(0));
-    if (ok && loaded_only && expires_at(models, m, &moment))
-        ok = !json_object_set_new(json, "expires_at", json_string(time_text(&moment, text)));
+    if (ok && loaded_only) {
+        moment = expires_at(models, m);
+        ok = !json_object_set_new(json, "size_vram", json_integer(0)) &&
+             !json_object_set_new(json, "expires_at", json_string(time_text(&moment, text))) &&
+             !json_object_set_new(json, "context_length", json_integer(serve_model_n_ctx(m)));
+    }
     if (ready) serve_models_give(models, m);
     if (ok) return json;
     json_decref(json);
@@ -446,7 +473,43 @@ void serve_get_running(serve_call *call)
 
 void serve_get_version(serve_call *call)
 {
-    serve_reply_json(call, 200, json_pack("{s:s}", "version", aerie_version()));
+    /* the version of ollama whose interface this is: clients ask for 0.13.4 (Responses) or 0.14.0 (Messages) at least */
+    serve_reply_json(call, 200, json_pack("{s:s, s:s}", "version", "0.14.0", "aerie", aerie_version()));
+}
+
+/* "llama.context_length" and its like, beside what all architectures have. */
+static json_t *facts_of(const serve_model *m)
+{
+    const aerie_model_info *info = &m->models.info;
+    const struct {
+        const char *name;
+        uint32_t value;
+    } own[] = {{"context_length", info->n_ctx_train},
+               {"embedding_length", info->n_embd},
+               {"block_count", info->n_layers},
+               {"feed_forward_length", info->n_ff},
+               {"attention.head_count", info->n_heads},
+               {"attention.head_count_kv", info->n_kv_heads},
+               {"vocab_size", info->n_vocab}};
+    json_t *json = json_pack("{s:s, s:I, s:I}", "general.architecture", info->arch, "general.parameter_count",
+                             (json_int_t)info->n_params, "context_length", (json_int_t)info->n_ctx_train);
+    bool ok = json != NULL;
+    for (size_t i = 0; ok && i < sizeof own / sizeof *own; i++) {
+        char key[160];
+        snprintf(key, sizeof key, "%.100s.%s", info->arch, own[i].name);
+        ok = !json_object_set_new(json, key, json_integer(own[i].value));
+    }
+    if (ok) return json;
+    json_decref(json);
+    return NULL;
+}
+
+/* What the model can do, in ollama's words; a word that is NULL is left out. */
+static json_t *abilities_of(const serve_model *m)
+{
+    if (m->models.info.is_encoder) return json_pack("[s]", "embedding");
+    return json_pack("[s, s*, s*, s*]", "completion", m->takes_tools ? "tools" : NULL,
+                     serve_model_fills_gaps(m) ? "insert" : NULL, m->style.tags ? "thinking" : NULL);
 }
 
 void serve_post_show(serve_call *call)
@@ -455,14 +518,10 @@ void serve_post_show(serve_call *call)
     serve_error error = {0};
     json_t *json = NULL;
     if (serve_text_begin(&ask, call, &error)) {
-        const aerie_model_info *info = &ask.model->models.info;
         const char *text = ask.model->template_text ? ask.model->template_text : "";
-        json =
-            json_pack("{s:s, s:s, s:s, s:o, s:o, s:{s:s, s:I, s:I}, s:[s, s*]}", "license", "", "modelfile", "", "parameters",
-                      "", "template", app_json_text(text, strlen(text)), "details", details_of(ask.model, true), "model_info",
-                      "general.architecture", info->arch, "general.parameter_count", (json_int_t)info->n_params,
-                      "context_length", (json_int_t)info->n_ctx_train, "capabilities", "completion",
-                      ask.model->takes_tools ? "tools" : NULL);
+        json = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "license", "", "modelfile", "", "parameters", "", "template",
+                         app_json_text(text, strlen(text)), "details", details_of(ask.model, true), "model_info",
+                         facts_of(ask.model), "capabilities", abilities_of(ask.model));
     }
     serve_text_end(&ask, call, json, &error);
 }

@@ -87,9 +87,20 @@ bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, se
     return ok;
 }
 
+/* A prompt, and what follows the answer, if the request says that. */
+static bool add_prompt(serve_ask *ask, const json_t *value, serve_error *error)
+{
+    const char *suffix = NULL;
+    if (!serve_get_text(ask->body, "suffix", &suffix, error)) return false;
+    if (!suffix || !*suffix) return serve_ask_prompt(ask, value, "prompt", error);
+    if (ask->echo) return serve_fail(error, 400, "suffix", "'suffix' and 'echo' exclude each other");
+    const bool only = json_array_size(value) == 1; /* a list of one prompt */
+    return serve_ask_gap(ask, only ? json_array_get(value, 0) : value, suffix, error);
+}
+
 bool serve_ask_own_prompt(serve_ask *ask, serve_error *error)
 {
-    return serve_ask_prompt(ask, json_object_get(ask->body, "prompt"), "prompt", error);
+    return add_prompt(ask, json_object_get(ask->body, "prompt"), error);
 }
 
 /* Whether a value is a list of prompts: all of them strings, or all of them lists. */
@@ -117,7 +128,7 @@ bool serve_ask_prompts(serve_ask *ask, serve_error *error)
     ask->n_prompts = (uint32_t)n;
     for (size_t i = 0; i < n; i++) {
         const size_t before = ask->n_tokens;
-        if (!serve_ask_prompt(ask, json_array_get(value, i), "prompt", error)) return false;
+        if (!add_prompt(ask, json_array_get(value, i), error)) return false;
         if (ask->n_tokens == before) return serve_fail(error, 400, "prompt", "prompt %zu of 'prompt' has no tokens", i);
         ask->ends[i] = ask->n_tokens;
     }

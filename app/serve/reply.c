@@ -47,6 +47,15 @@ bool serve_put_line(serve_reply_state *r, json_t *json)
     return whole_or_none(r, n, serve_json_add(&r->out, json) && serve_put_text(r, "\n"));
 }
 
+bool serve_put_line_parts(serve_reply_state *r, serve_said *s, serve_parts *parts)
+{
+    const size_t n = r->out.n;
+    const bool ok = serve_parts_write(parts, &r->out) && serve_put_text(r, "\n");
+    serve_parts_free(parts);
+    serve_tokens_clear(&s->tokens);
+    return whole_or_none(r, n, ok);
+}
+
 json_t *serve_json_string(const app_text *text)
 {
     return app_json_text(text->data ? text->data : "", text->n);

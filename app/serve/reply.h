@@ -81,6 +81,8 @@ bool serve_put_event(serve_reply_state *r, const char *name, json_t *json);
 bool serve_put_parts(serve_reply_state *r, serve_said *s, serve_parts *parts);
 /* A line of JSON. */
 bool serve_put_line(serve_reply_state *r, json_t *json);
+/* The same of parts, which it frees; the tokens have been told then. */
+bool serve_put_line_parts(serve_reply_state *r, serve_said *s, serve_parts *parts);
 bool serve_put_text(serve_reply_state *r, const char *text);
 
 typedef enum serve_finish { SERVE_FINISH_STOP, SERVE_FINISH_LENGTH, SERVE_FINISH_CALLS } serve_finish;

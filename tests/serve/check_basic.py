@@ -253,7 +253,7 @@ class Basic(unittest.TestCase):
         self.assertEqual(self.ask({"prompt": texts[2]}, path="/api/embeddings").json["embedding"], vectors[2])
         for wrong in ({}, {"input": []}, {"input": 5}, {"input": [5, "x"]}, {"input": ["x", 5]}, {"input": [[]]},
                       {"input": [-1]},
-                      {"input": [10**9]}, {"input": "x", "dimensions": 7}, {"input": "x", "encoding_format": "hex"},
+                      {"input": [10**9]}, {"input": "x", "dimensions": 70000}, {"input": "x", "encoding_format": "hex"},
                       {"input": "word " * 5000}):
             self.ask(wrong, 400, "/v1/embeddings")
         self.ask({"query": "x", "documents": ["y"]}, 400, "/v1/rerank")  # this model is no reranker

@@ -1,0 +1,137 @@
+"""ollama's dialect where its clients look closely: what a model can do, probabilities, gaps, short vectors, errors."""
+import datetime
+import json
+import math
+import os
+import subprocess
+import unittest
+
+import rig
+from rig import Server
+
+REASONS = "{# <think> </think> #}" + rig.TOOLS_TEMPLATE
+
+
+def stamp(text):
+    """A moment as Go writes it."""
+    return datetime.datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")
+
+
+class Ollama(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        rig.make_model("tags.gguf", "--vocab-kind", "bpe-tags", "--vocab", "330")
+
+    def show(self, *options, model="m.gguf"):
+        with Server(*options, model=model) as s:
+            a = s.post("/api/show", {"model": "m"})
+            self.assertEqual(a.status, 200, a.body)
+            return a.json
+
+    def test_what_a_model_can_do(self):
+        tools, reasons = (("--chat-template-file", rig.template(*t)) for t in (("tools",), ("reasons", REASONS)))
+        self.assertEqual(self.show()["capabilities"], ["completion"])
+        self.assertEqual(self.show(*tools)["capabilities"], ["completion", "tools"])
+        self.assertEqual(self.show(*reasons, model="tags.gguf")["capabilities"], ["completion", "tools", "insert", "thinking"])
+
+    def test_facts(self):
+        a = self.show("-c", "256")
+        arch = a["model_info"]["general.architecture"]
+        for name in ("context_length", "embedding_length", "block_count", "attention.head_count", "attention.head_count_kv",
+                     "feed_forward_length", "vocab_size"):
+            self.assertGreater(a["model_info"][f"{arch}.{name}"], 0)
+        with Server("-c", "256") as s:
+            self.assertGreaterEqual([int(x) for x in s.get("/api/version").json["version"].split(".")], [0, 13, 4])
+            s.post("/api/generate", {"model": "m", "keep_alive": "10m"})
+            one = s.get("/api/ps").json["models"][0]
+            self.assertEqual(one["context_length"], 256)
+            left = stamp(one["expires_at"]) - datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+            self.assertTrue(0 < left.total_seconds() <= 601, left)
+            s.post("/api/generate", {"model": "m", "keep_alive": -1})
+            self.assertGreater(stamp(s.get("/api/ps").json["models"][0]["expires_at"]).year, 2200)
+
+    def test_probabilities(self):
+        with Server() as s:
+            body = {"model": "m", "logprobs": True, "top_logprobs": 2, "options": {"temperature": 0, "num_predict": 8}}
+            wanted = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "temperature": 0,
+                                                     "max_tokens": 8, "logprobs": True, "top_logprobs": 2}
+                            ).json["choices"][0]["logprobs"]["content"]
+            for path, prompt in (("/api/chat", {"messages": [{"role": "user", "content": "hi"}]}),
+                                 ("/api/generate", {"prompt": "hi"})):
+                self.assertEqual(s.post(path, {**body, **prompt, "stream": False}).json["logprobs"], wanted)
+                lines = [json.loads(x) for x in s.post(path, {**body, **prompt}).body.splitlines()]
+                self.assertEqual([e for x in lines for e in x.get("logprobs", [])], wanted)
+                plain = s.post(path, {**body, **prompt, "stream": False, "logprobs": False, "top_logprobs": 0}).json
+                self.assertNotIn("logprobs", plain)
+                self.assertEqual(s.post(path, {**body, **prompt, "logprobs": "yes"}).status, 400)
+
+    def test_errors_have_ollamas_shape(self):
+        with Server("--api-key", "k", "--max-body", "1") as s:
+            key = {"Authorization": "Bearer k"}
+            for method, path, body, headers, status in (
+                    ("POST", "/api/chat", {}, {}, 401), ("POST", "/api/nothing", {}, key, 404),
+                    ("GET", "/api/chat", None, key, 405),
+                    ("POST", "/api/show", {"model": 5}, key, 400), ("POST", "/api/chat", b"{", key, 400),
+                    ("POST", "/api/chat", b"x" * 2000000, key, 413)):
+                a = s.call(method, path, body, headers)
+                self.assertEqual(a.status, status, (path, a.body))
+                self.assertEqual((list(a.json), type(a.json["error"])), (["error"], str), a.body)
+            for path in ("/v1/messages/nothing", "/v1/messages"):
+                a = s.call("GET", path, None, key)
+                self.assertIn(a.status, (404, 405))
+                self.assertEqual(a.json["type"], "error")
+            self.assertIsInstance(s.call("GET", "/v1/nothing", None, key).json["error"], dict)
+
+    def test_a_gap_in_a_text(self):
+        settled = {"temperature": 0, "ignore_eos": True}
+        with Server("-c", "1024", model="tags.gguf") as s:
+            wanted = s.post("/infill", {"input_prefix": "def f(", "input_suffix": "return x", "n_predict": 8, **settled}
+                            ).json["content"]
+            self.assertTrue(wanted)
+            for prompt in ("def f(", ["def f("]):
+                a = s.post("/v1/completions", {"prompt": prompt, "suffix": "return x", "max_tokens": 8, **settled})
+                self.assertEqual(a.json["choices"][0]["text"], wanted)
+            both = s.post("/v1/completions", {"prompt": ["def f(", "abc"], "suffix": "return x", "max_tokens": 8, **settled})
+            self.assertEqual([c["text"] for c in both.json["choices"]][0], wanted)
+            end = s.post("/api/generate", {"model": "m", "prompt": "def f(", "suffix": "return x", "stream": False,
+                                           "system": "s", "options": {"num_predict": 8, "temperature": 0}}).json["response"]
+            self.assertTrue(wanted.startswith(end) and end, (wanted, end))
+            for wrong in ({"prompt": [1, 2], "suffix": "x"}, {"prompt": "a", "suffix": 5},
+                          {"prompt": "a", "suffix": "x", "echo": True}):
+                self.assertEqual(s.post("/v1/completions", {"max_tokens": 1, **wrong}).status, 400)
+            self.assertEqual(s.post("/v1/completions", {"prompt": "abc", "suffix": "", "max_tokens": 1}).status, 200)
+            self.assertEqual(s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}],
+                                                             "suffix": "x"}).status, 400)
+        with Server() as s:
+            for path, body in (("/v1/completions", {"prompt": "a", "suffix": "b", "max_tokens": 1}),
+                               ("/api/generate", {"model": "m", "prompt": "a", "suffix": "b"})):
+                a = s.post(path, body)
+                self.assertEqual(a.status, 400)
+                self.assertIn("FIM", a.error)
+
+    def test_short_vectors(self):
+        mkarch = os.path.join(os.path.dirname(rig.MKMODEL), "mkarch")
+        if not os.path.exists(mkarch):
+            self.skipTest("mkarch is not built")
+        subprocess.run([mkarch, "bert", os.path.join(rig.FOLDER, "bert.gguf")], check=True, stdout=subprocess.DEVNULL)
+        with Server("-c", "64", model="bert.gguf") as s:
+            self.assertEqual(s.post("/api/show", {"model": "m"}).json["capabilities"], ["embedding"])
+            whole = s.post("/api/embed", {"model": "m", "input": ["abc", "x"]}).json["embeddings"]
+            width = len(whole[0])
+            for n in (1, 5, width):
+                short = s.post("/api/embed", {"model": "m", "input": ["abc", "x"], "dimensions": n}).json["embeddings"]
+                openai = s.post("/v1/embeddings", {"input": ["abc", "x"], "dimensions": n}).json["data"]
+                self.assertEqual([x["embedding"] for x in openai], short)
+                for a, b in zip(short, whole):
+                    length = math.sqrt(sum(x * x for x in b[:n]))
+                    self.assertEqual(len(a), n)
+                    for x, y in zip(a, b):
+                        self.assertAlmostEqual(x, y / length, 5)
+            self.assertEqual(short, whole)
+            for wrong in (0, -1, width + 1, 1.5, "x"):
+                for path in ("/api/embed", "/v1/embeddings"):
+                    self.assertEqual(s.post(path, {"model": "m", "input": "x", "dimensions": wrong}).status, 400)
+
+
+if __name__ == "__main__":
+    rig.main("__main__")
