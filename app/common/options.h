@@ -130,7 +130,7 @@ typedef struct app_serve_options {
     const char *config; /* file of options */
     app_text config_text; /* its text, into which values point; owned */
     const char *host, *slot_save_path, *api_key_file, *allowed_hosts, *cors_origins, *reasoning_format;
-    const char *metrics_key, *prefix_scope;
+    const char *metrics_key, *prefix_scope, *default_model;
     app_texts api_keys;
     uint32_t port, n_seqs, max_queue, max_connections, max_per_address, max_per_key, max_body, max_n;
     uint32_t max_memory; /* MiB that requests on their way may hold; 0: a part of what there is */

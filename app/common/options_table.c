@@ -318,6 +318,8 @@ static const app_option options[] = {
      "name of the model, if there is one -m only"},
     {"--models-dir", "DIR", APP_TEXT, APP_SERVE, AT(serve.models_dir), 0, 0, "Server",
      "also serve the GGUF files in this folder, by their names without .gguf"},
+    {"--default-model", "NAME", APP_TEXT, APP_SERVE, AT(serve.default_model), 0, 0, "Server",
+     "the model for requests that name none (default: the first -m; with --models-dir alone the one that was loaded last)"},
     {"--models-max", "N", APP_U32, APP_SERVE, AT(serve.models_max), 0, 1024, "Server",
      "maximum number of models loaded at once; the least recently used one makes room; 0: any number"},
     {"--models-memory", "MIB", APP_U32, APP_SERVE, AT(serve.models_memory), 0, INT32_MAX, "Server",

@@ -92,15 +92,6 @@ void serve_get_model(serve_call *call)
 
 /* ---- Properties ----------------------------------------------------------------------------------------------------- */
 
-/* The model of ?model=, to be given back; NULL: the call has been answered. */
-static serve_model *take_model(serve_call *call)
-{
-    serve_error error = {0};
-    serve_model *m = serve_models_take(call->server->models, serve_call_query(call, "model"), call, &error);
-    if (!m && error.status != 499) serve_reply_error(call, &error);
-    return m;
-}
-
 static json_t *defaults_of(const app_options *o)
 {
     const aerie_sampling *s = &o->sampling;
@@ -110,20 +101,41 @@ static json_t *defaults_of(const app_options *o)
                      (double)s->frequency_penalty, "repeat_last_n", (int)s->penalty_last_n, "n_predict", (int)o->n_predict);
 }
 
+/* Of a model that is not loaded: what needs no file. */
+static json_t *sleeping_props(const serve_call *call, const serve_model *m)
+{
+    return json_pack("{s:{s:i, s:o}, s:i, s:o, s:s, s:s, s:o, s:b}", "default_generation_settings", "n_ctx", 0, "params",
+                     defaults_of(call->server->options), "total_slots", 0, "model_path",
+                     app_json_text(m->path, strlen(m->path)), "chat_template", "", "build_info", serve_fingerprint(),
+                     "model_alias", app_json_text(m->name, strlen(m->name)), "is_sleeping", 1);
+}
+
+static json_t *props_of(const serve_model *m)
+{
+    const char *text = m->template_text ? m->template_text : "";
+    return json_pack("{s:{s:i, s:o}, s:i, s:o, s:o, s:s, s:s, s:o, s:{s:s, s:s}, s:b}", "default_generation_settings", "n_ctx",
+                     (int)serve_model_n_ctx(m), "params", defaults_of(&m->options), "total_slots", (int)m->n_seqs, "model_path",
+                     app_json_text(m->path, strlen(m->path)), "chat_template", app_json_text(text, strlen(text)), "build_info",
+                     serve_fingerprint(), "speculation", speculation_of(m), "model_alias",
+                     app_json_text(m->name, strlen(m->name)), "answers", "format", answer_format_name(m->style.format),
+                     "reasoning", answer_tags_name(m->style.tags), "is_sleeping", 0);
+}
+
 void serve_get_props(serve_call *call)
 {
-    serve_model *m = take_model(call);
-    if (!m) return;
-    const char *text = m->template_text ? m->template_text : "";
-    json_t *json =
-        json_pack("{s:{s:i, s:o}, s:i, s:o, s:o, s:s, s:s, s:o, s:{s:s, s:s}}", "default_generation_settings", "n_ctx",
-                  (int)serve_model_n_ctx(m), "params", defaults_of(&m->options), "total_slots", (int)m->n_seqs,
-                  "model_path", app_json_text(m->path, strlen(m->path)), "chat_template", app_json_text(text, strlen(text)),
-                  "build_info", serve_fingerprint(), "speculation", speculation_of(m), "model_alias",
-                  app_json_text(m->name, strlen(m->name)), "answers", "format", answer_format_name(m->style.format),
-                  "reasoning", answer_tags_name(m->style.tags));
-    serve_models_give(call->server->models, m);
-    serve_reply_json(call, 200, json);
+    serve_error error = {0};
+    serve_models *models = call->server->models;
+    const char *name = serve_call_query(call, "model");
+    serve_model *m = serve_models_look(models, name, &error);
+    if (m) {
+        json_t *json = props_of(m);
+        serve_models_give(models, m);
+        serve_reply_json(call, 200, json);
+    } else if (error.status == 503 && !error.retry_after && (m = serve_models_find(models, name))) {
+        serve_reply_json(call, 200, sleeping_props(call, m));
+    } else {
+        serve_reply_error(call, &error);
+    }
 }
 
 void serve_get_page(serve_call *call)
@@ -142,10 +154,12 @@ void serve_get_page(serve_call *call)
 }
 
 #define CURVE_RUNS 2
+#define CURVE_PAUSE 60 /* seconds until points that could not be measured are tried again */
 
 typedef struct curve {
     serve_model *model;
     size_t i; /* the point to measure */
+    bool measures; /* else it is read */
     double seconds[SERVE_N_CURVE];
 } curve;
 
@@ -155,18 +169,34 @@ static void measure_curve(aerie_session *session, void *user)
     curve *c = user;
     double runs[CURVE_RUNS];
     double *point = &c->model->curve[c->i];
-    if (*point <= 0 && !aerie_session_n_tasks(session) &&
-        aerie_time_pass(session, 1u << c->i, 0, true, CURVE_RUNS, runs, NULL) == AERIE_OK)
-        *point = runs[0] < runs[1] ? runs[0] : runs[1];
+    if (*point <= 0 && c->measures && !aerie_session_n_tasks(session)) {
+        c->model->curve_tried = app_now();
+        if (aerie_time_pass(session, 1u << c->i, 0, true, CURVE_RUNS, runs, NULL) == AERIE_OK)
+            *point = runs[0] < runs[1] ? runs[0] : runs[1];
+    }
     c->seconds[c->i] = *point;
+}
+
+/* What shall be measured at all: not what could not be a short while ago. */
+static void begin_curve(aerie_session *session, void *user)
+{
+    curve *c = user;
+    const double tried = c->model->curve_tried;
+    (void)session;
+    c->measures = !tried || app_now() - tried >= CURVE_PAUSE;
 }
 
 /* T(n) of ?model=, measured when it is first asked for. */
 void serve_get_curve(serve_call *call)
 {
-    serve_model *m = take_model(call);
-    if (!m) return;
+    serve_error error = {0};
+    serve_model *m = serve_models_look(call->server->models, serve_call_query(call, "model"), &error);
+    if (!m) {
+        serve_reply_error(call, &error);
+        return;
+    }
     curve c = {.model = m};
+    if (m->session) serve_engine_do(m, begin_curve, &c);
     for (; m->session && c.i < SERVE_N_CURVE; c.i++)
         serve_engine_do(m, measure_curve, &c); /* one by one: requests come in between */
     serve_models_give(call->server->models, m);

@@ -93,9 +93,9 @@ void serve_get_lora(serve_call *call)
 {
     serve_error error = {0};
     serve_models *models = call->server->models;
-    serve_model *m = serve_models_take(models, serve_call_query(call, "model"), call, &error);
+    serve_model *m = serve_models_look(models, serve_call_query(call, "model"), &error);
     if (!m) {
-        if (error.status != 499) serve_reply_error(call, &error);
+        serve_reply_error(call, &error);
         return;
     }
     json_t *list = json_array();

@@ -109,6 +109,18 @@ static int add_folder(serve_models *models, const char *folder)
     return bad;
 }
 
+static int choose_default(serve_models *models)
+{
+    const app_serve_options *o = models->server->o;
+    models->has_default = o->models.n || o->default_model;
+    while (o->default_model && models->i_default < models->n &&
+           strcmp(models->items[models->i_default].name, o->default_model))
+        models->i_default++;
+    if (models->i_default < models->n) return APP_DONE;
+    return app_error(APP_USAGE, "--default-model '%s' is none of the %zu models, the first of which is '%s'", o->default_model,
+                     models->n, models->items[0].name);
+}
+
 int serve_models_create(serve_models *models, serve_server *server)
 {
     const app_serve_options *o = server->o;
@@ -132,6 +144,7 @@ int serve_models_create(serve_models *models, serve_server *server)
                         models->n);
     if (!bad && models->n > 1 && server->options->loras.n)
         bad = app_error(APP_USAGE, "--lora adapts one model, but there are %zu", models->n);
+    if (!bad) bad = choose_default(models);
     for (size_t i = 0; i < models->n; i++) { /* the list does not move any more */
         pthread_mutex_init(&models->items[i].lock, NULL);
         pthread_mutex_init(&models->items[i].embed_lock, NULL);
@@ -194,6 +207,7 @@ static void load(serve_models *models, serve_model *m)
     pthread_mutex_lock(&models->lock);
     m->state = bad ? SERVE_FAILED : SERVE_READY;
     m->failed_at = m->last_used = app_now();
+    if (!bad) m->n_loaded = ++models->n_loads;
     m->keep = models->server->o->sleep_idle;
     m->startup = false;
     pthread_cond_broadcast(&models->changed);
@@ -276,6 +290,51 @@ static uint64_t plan(serve_models *models, serve_model *m)
     return p.available_bytes;
 }
 
+/* Whether the file makes a model. All of it is mapped and nothing copied, so that this takes hardly any memory. */
+static int open_file(const serve_model *m)
+{
+    const app_options *o = m->server->options;
+    aerie_model_params params = o->model_params;
+    aerie_session_params session = o->session;
+    aerie_model *model = NULL;
+    aerie_memory_plan p;
+    aerie_error error = {0};
+    params.mmap = true;
+    params.no_mmap = false;
+    params.progress = NULL;
+    session.spec.type = AERIE_SPEC_NONE;
+    session.spec.draft_model = NULL;
+    aerie_status status = aerie_model_load(&model, m->path, &params, &error);
+    aerie_model_free(model);
+    if (status == AERIE_OK) status = aerie_memory_plan_get(m->path, &o->model_params, &session, &p, sizeof p, &error);
+    return app_report(APP_LOADING, status, &error);
+}
+
+/* Under the lock, which is let go while the file is opened: whether others may have to go for this model, which would not be
+ * worth it if it could not be loaded then. */
+static bool may_replace(serve_models *models, serve_model *m, uint64_t available, serve_error *error)
+{
+    const uint64_t budget = (uint64_t)models->server->o->models_memory << 20;
+    uint64_t most = available;
+    m->state = SERVE_LOADING;
+    pthread_mutex_unlock(&models->lock);
+    const int bad = open_file(m);
+    pthread_mutex_lock(&models->lock);
+    m->state = bad ? SERVE_FAILED : SERVE_UNLOADED;
+    m->failed_at = app_now();
+    pthread_cond_broadcast(&models->changed);
+    if (bad) return true; /* the state says it */
+    for (size_t i = 0; i < models->n; i++)
+        if (models->items[i].state == SERVE_READY) most += models->items[i].bytes;
+    if (budget && m->bytes > budget)
+        return serve_fail(error, 503, "model", "the model '%.100s' needs %llu MiB; --models-memory allows %u", m->name,
+                          (unsigned long long)(m->bytes >> 20), (unsigned)models->server->o->models_memory);
+    if (available && m->bytes > most)
+        return serve_fail(error, 503, "model", "the model '%.100s' needs %llu MiB; without the others there would be %llu",
+                          m->name, (unsigned long long)(m->bytes >> 20), (unsigned long long)(most >> 20));
+    return true;
+}
+
 /* Under the lock. false: all others are in use; wait and try again. */
 static bool make_room(serve_models *models, serve_model *m)
 {
@@ -290,14 +349,36 @@ static bool make_room(serve_models *models, serve_model *m)
 
 /* ---- Use --------------------------------------------------------------------------------------------------------- */
 
-serve_model *serve_models_find(serve_models *models, const char *name)
+static serve_model *named_model(serve_models *models, const char *name)
 {
-    if (!name || models->n == 1) return &models->items[0]; /* clients call the only model by any name */
     const char *tag = strchr(name, ':');                   /* as ollama's clients say it: "name:latest" */
     const size_t n = tag && strcmp(tag, ":latest") == 0 ? (size_t)(tag - name) : strlen(name);
     for (size_t i = 0; i < models->n; i++)
         if (strlen(models->items[i].name) == n && memcmp(models->items[i].name, name, n) == 0) return &models->items[i];
     return NULL;
+}
+
+/* Whom a request means that names nobody: --default-model, or the first -m; else the model that was loaded last, of those that
+ * are loaded if any is; before the first one is loaded, the first that is not known to be broken. */
+static serve_model *default_model(serve_models *models)
+{
+    serve_model *best = &models->items[models->i_default];
+    if (models->has_default) return best;
+    pthread_mutex_lock(&models->lock);
+    for (size_t i = 0; i < models->n; i++) {
+        serve_model *m = &models->items[i];
+        const int rank = m->state == SERVE_READY ? 2 : m->state != SERVE_FAILED;
+        const int best_rank = best->state == SERVE_READY ? 2 : best->state != SERVE_FAILED;
+        if (rank > best_rank || (rank == best_rank && m->n_loaded > best->n_loaded)) best = m;
+    }
+    pthread_mutex_unlock(&models->lock);
+    return best;
+}
+
+serve_model *serve_models_find(serve_models *models, const char *name)
+{
+    if (models->n == 1) return &models->items[0]; /* clients call the only model by any name */
+    return name ? named_model(models, name) : default_model(models);
 }
 
 bool serve_model_generates(const serve_model *m, serve_error *error)
@@ -329,6 +410,7 @@ static void wait_a_while(serve_models *models)
 static bool get_ready(serve_models *models, serve_model *m, const serve_call *call, serve_error *error)
 {
     const double end = app_now() + WAIT_SECONDS;
+    bool checked = false;
     while (m->state != SERVE_READY) {
         if (m->startup) {
             error->retry_after = 2;
@@ -344,25 +426,60 @@ static bool get_ready(serve_models *models, serve_model *m, const serve_call *ca
             return serve_fail(error, 503, "model", "the model '%.100s' found no room: the other models are in use", m->name);
         }
         const bool idle = m->state == SERVE_UNLOADED || m->state == SERVE_FAILED;
-        if (idle && make_room(models, m)) load(models, m);
-        else wait_a_while(models);
+        const uint64_t available = idle && !checked ? plan(models, m) : 0;
+        if (idle && !checked && !fits(models, m, available)) {
+            checked = true;
+            if (!may_replace(models, m, available, error)) return false;
+        } else if (idle && make_room(models, m)) {
+            load(models, m);
+        } else {
+            wait_a_while(models);
+        }
     }
     return true;
 }
 
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error)
 {
-    serve_model *m = serve_models_find(models, name);
+    serve_model *m = serve_models_find(models, name), *last = NULL;
+    bool ready = false;
     if (!m) {
-        error->code = "model_not_found";
-        serve_fail(error, 404, "model", "there is no model '%.200s'; /v1/models lists them", name);
+        serve_models_unknown(name, error);
         return NULL;
     }
-    pthread_mutex_lock(&models->lock);
-    const bool ready = get_ready(models, m, call, error);
-    if (ready) m->n_users++;
-    pthread_mutex_unlock(&models->lock);
-    return ready ? m : NULL;
+    while (!ready && m != last) { /* of a request that names none another one is tried while there is any */
+        *error = (serve_error){0};
+        pthread_mutex_lock(&models->lock);
+        ready = get_ready(models, m, call, error);
+        if (ready) m->n_users++;
+        const bool broken = !ready && m->state == SERVE_FAILED;
+        pthread_mutex_unlock(&models->lock);
+        last = m;
+        if (broken && !name) m = serve_models_find(models, NULL);
+    }
+    return ready ? last : NULL;
+}
+
+bool serve_models_unknown(const char *name, serve_error *error)
+{
+    error->code = "model_not_found";
+    return serve_fail(error, 404, "model", "there is no model '%.200s'; /v1/models lists them", name);
+}
+
+serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error)
+{
+    serve_model *m = serve_models_find(models, name);
+    if (!m) {
+        serve_models_unknown(name, error);
+        return NULL;
+    }
+    if (serve_model_use(models, m)) return m;
+    const bool loading = serve_model_state(models, m) == SERVE_LOADING;
+    error->code = "model_not_loaded";
+    error->retry_after = loading ? 2 : 0;
+    if (loading) serve_fail(error, 503, "model", "the model is being loaded");
+    else serve_fail(error, 503, "model", "the model '%.100s' is not loaded; a request that uses it loads it", m->name);
+    return NULL;
 }
 
 bool serve_model_use(serve_models *models, serve_model *m)

@@ -48,6 +48,7 @@ typedef struct serve_model {
     bool startup; /* it is loading because the server has started */
     unsigned n_users;
     double last_used, failed_at, load_seconds;
+    uint64_t n_loaded; /* of models->n_loads when it was loaded last; 0: never */
     double keep; /* seconds that it stays loaded without use; negative: until there is need of room */
     uint64_t bytes; /* planned */
     /* while it is loaded */
@@ -71,6 +72,7 @@ typedef struct serve_model {
     serve_errand *errands;
     bool may_submit;
     float *lora_scales; /* [models.n_adapters] of requests that say nothing; owned, kept when the model is unloaded */
+    double curve_tried; /* monotonic, when points were measured last; 0: never. Of the stepping thread */
     double curve[SERVE_N_CURVE]; /* T(n) in seconds; 0: not measured. Of the stepping thread */
     serve_figures figures; /* of all times that it was loaded */
 } serve_model;
@@ -81,6 +83,9 @@ typedef struct serve_models {
     pthread_cond_t changed;
     serve_model *items; /* [n] */
     size_t n, capacity;
+    size_t i_default;  /* whom requests mean that name none, ... */
+    bool has_default;  /* ... whatever is loaded */
+    uint64_t n_loads; /* so far */
     double created; /* seconds since 1970 */
     pthread_t starter;
     bool has_starter;
@@ -94,8 +99,13 @@ void serve_models_start(serve_models *models);
 void serve_models_stop(serve_models *models);
 void serve_models_free(serve_models *models);
 
-/* The model called `name` (NULL: the only one, or the first), loaded; to be given back. call: whose client may go away. */
+/* The model called `name` (NULL: the default one, as docs/serving.md says), loaded; to be given back. call: whose client may
+ * go away. */
 serve_model *serve_models_take(serve_models *models, const char *name, const serve_call *call, serve_error *error);
+/* The same of one that is loaded already: who merely looks loads nothing. */
+serve_model *serve_models_look(serve_models *models, const char *name, serve_error *error);
+/* No model has this name: fills the error in and returns false. */
+bool serve_models_unknown(const char *name, serve_error *error);
 /* It was put to use: it stays loaded for `keep` seconds from when it is given back, NAN: for --sleep-idle-seconds. Who merely
  * looks at a model does not call this. */
 void serve_models_used(serve_models *models, serve_model *model, double keep);

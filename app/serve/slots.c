@@ -42,31 +42,29 @@ void serve_get_slots(serve_call *call)
         serve_reply_error(call, &error);
         return;
     }
-    serve_model *m = serve_models_find(models, serve_call_query(call, "model"));
-    const serve_state state = m ? serve_model_state(models, m) : SERVE_READY;
-    if (state == SERVE_UNLOADED || state == SERVE_UNLOADING) { /* who only watches does not wake it */
-        serve_reply_json(call, 200, json_array());
+    serve_model *m = serve_models_look(models, serve_call_query(call, "model"), &error);
+    if (!m) { /* who only watches does not wake it */
+        if (error.status == 503 && !error.retry_after) serve_reply_json(call, 200, json_array());
+        else serve_reply_error(call, &error);
         return;
     }
-    m = serve_models_take(models, serve_call_query(call, "model"), call, &error);
-    json_t *list = m ? json_array() : NULL;
+    json_t *list = json_array();
     bool ok = list != NULL, idle = false;
-    if (m) pthread_mutex_lock(&m->lock);
+    pthread_mutex_lock(&m->lock);
     for (uint32_t i = 0; ok && i < m->n_seqs; i++) {
         idle = idle || !m->slots[i].running;
         ok = !json_array_append_new(list, slot_entry(m, i, call));
     }
-    if (m) pthread_mutex_unlock(&m->lock);
+    pthread_mutex_unlock(&m->lock);
     serve_models_give(models, m);
-    if (m && on_none && !idle) serve_fail(&error, 503, "", "no slot is free");
-    if (error.status == 499) return;
-    if (error.status) {
-        json_decref(list);
-        serve_reply_error(call, &error);
+    if (ok && (idle || !on_none)) {
+        serve_reply_json(call, 200, list);
         return;
     }
-    if (!ok) json_decref(list);
-    serve_reply_json(call, 200, ok ? list : NULL);
+    json_decref(list);
+    if (ok) serve_fail(&error, 503, "", "no slot is free");
+    else serve_fail_memory(&error);
+    serve_reply_error(call, &error);
 }
 
 /* ---- Files ------------------------------------------------------------------------------------------------------------- */

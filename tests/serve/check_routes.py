@@ -38,7 +38,7 @@ WRONG = [None, True, -1, 0.5, "x", "", [], [[]], {}, {"a": 1}]
 
 def expected(kind, path):
     """The status of a request that fits."""
-    if kind == "x-broken":
+    if kind == "broken":
         return 500
     if kind == "decoder" and path.startswith("/slots"):
         return 400  # no request has run there
@@ -98,7 +98,7 @@ class Routes(unittest.TestCase):
         for name, arch in (("encoder", "bert"), ("reranker", "bert-rank")):
             subprocess.run([mkarch, arch, os.path.join(folder, name + ".gguf")], check=True, stdout=subprocess.DEVNULL)
         rig.make_model("kinds/decoder.gguf", "--seed", "3")
-        with open(os.path.join(folder, "decoder.gguf"), "rb") as f, open(os.path.join(folder, "x-broken.gguf"), "wb") as out:
+        with open(os.path.join(folder, "decoder.gguf"), "rb") as f, open(os.path.join(folder, "broken.gguf"), "wb") as out:
             out.write(f.read(3000))
 
     def one(self, s, route, path, body, kind, fits):
@@ -110,7 +110,7 @@ class Routes(unittest.TestCase):
             self.fail(f"{what}: {e!r}; {s.log[-2000:]}")
         self.assertIsNone(s.process.poll(), f"{what}: {s.log[-2000:]}")
         self.assertTrue(a.status == 200 or 400 <= a.status < 500 or a.status in (500, 501, 503), f"{what}: {a.status}")
-        self.assertTrue(a.status != 500 or kind == "x-broken", f"{what}: {a.body[:300]}")
+        self.assertTrue(a.status != 500 or kind == "broken", f"{what}: {a.body[:300]}")
         if a.status != 200:
             check_shape(self, shape, a, what)
         elif a.headers["Content-Type"] == "application/json":
@@ -147,7 +147,7 @@ class Routes(unittest.TestCase):
         """Loaded and let go again, by whoever asks."""
         with Server("--models-dir", self.folder, "--models-max", "1", "--slot-save-path", self.slots, "--no-access-log",
                     "--sleep-idle-seconds", "0", model=None) as s:
-            for kind in ("encoder", "x-broken", "reranker", "decoder"):
+            for kind in ("encoder", "broken", "reranker", "decoder"):
                 self.every_route(s, kind, True)
 
 
