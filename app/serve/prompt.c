@@ -258,20 +258,28 @@ static json_t *tidy_messages(const json_t *messages, bool open, serve_error *err
 
 /* ---- Rendering ------------------------------------------------------------------------------------------------------ */
 
-/* The server's variables, and over them the request's. NULL: *error says why. */
-static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_error *error)
+/* What other fields of the request say "chat_template_kwargs" may not say, nor what the model's file says. */
+static bool check_names(const json_t *kwargs, serve_error *error)
 {
-    const app_text *given = &ask->model->models.format.variables;
+    static const char *const reserved[] = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"};
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (json_object_get(kwargs, reserved[i]))
+            return serve_fail(error, 400, "chat_template_kwargs", "'chat_template_kwargs' may not have '%s'%s", reserved[i],
+                              i < 3 ? ", which is a field of the request" : "");
+    return true;
+}
+
+/* The request's variables. Their texts are text, whatever they spell, as those of messages are. NULL: *error says why. */
+static json_t *variables_of(const json_t *object, serve_error *error)
+{
     const json_t *more = NULL;
     const char *effort = NULL;
     bool think = true;
-    if (!serve_get_object(object, "chat_template_kwargs", &more, error) ||
+    if (!serve_get_object(object, "chat_template_kwargs", &more, error) || !check_names(more, error) ||
         !serve_get_text(object, "reasoning_effort", &effort, error) ||
         !serve_get_bool(object, "enable_thinking", &think, error))
         return NULL;
-    json_t *all = NULL;
-    if (given->data) app_json_read(&all, given->data, given->n, JSON_ALLOW_NUL, NULL); /* it was read at the start */
-    else all = json_object();
+    json_t *all = json_object();
     bool ok = all != NULL;
     if (ok && effort) ok = !json_object_set_new(all, "reasoning_effort", json_string(effort));
     if (ok && (!think || (effort && strcmp(effort, "none") == 0))) {
@@ -284,9 +292,21 @@ static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_er
     return NULL;
 }
 
+/* The command line's variables, but for those that the request gives. NULL: out of memory. */
+static json_t *given_variables(const serve_ask *ask, const json_t *own)
+{
+    const app_text *given = &ask->model->models.format.variables;
+    const char *name;
+    json_t *all = NULL, *value;
+    if (given->data) app_json_read(&all, given->data, given->n, JSON_ALLOW_NUL, NULL); /* it was read at the start */
+    else all = json_object();
+    json_object_foreach((json_t *)own, name, value) if (all) (void)json_object_del(all, name);
+    return all;
+}
+
 typedef struct rendering {
     aerie_chat chat;
-    char *messages, *tools, *variables;
+    char *conversation, *tools, *variables;
 } rendering;
 
 static char *dump(const json_t *json)
@@ -296,16 +316,19 @@ static char *dump(const json_t *json)
 
 static bool rendering_begin(rendering *r, const serve_ask *ask, json_t *messages, const json_t *object, serve_error *error)
 {
-    json_t *variables = variables_of(ask, object, error);
-    if (!variables) return false;
+    json_t *own = variables_of(object, error);
+    if (!own) return false;
+    json_t *given = given_variables(ask, own);
+    json_t *conversation = json_pack("{s:O, s:o}", "messages", messages, "chat_template_kwargs", own);
     *r = (rendering){.chat = app_format_chat(&ask->model->models.format),
-                     .messages = dump(messages),
+                     .conversation = dump(conversation),
                      .tools = dump(ask->tools),
-                     .variables = dump(variables)};
-    json_decref(variables);
-    if (!r->messages || !r->variables || (ask->tools && !r->tools)) return serve_fail_memory(error);
-    r->chat.messages = (aerie_text){r->messages, strlen(r->messages), "messages"};
-    r->chat.variables = (aerie_text){r->variables, strlen(r->variables), "chat_template_kwargs"};
+                     .variables = dump(given)};
+    json_decref(given);
+    json_decref(conversation);
+    if (!r->conversation || !r->variables || (ask->tools && !r->tools)) return serve_fail_memory(error);
+    r->chat.messages = (aerie_text){r->conversation, strlen(r->conversation), "messages"};
+    r->chat.variables = (aerie_text){r->variables, strlen(r->variables), "--chat-template-kwargs"};
     r->chat.tools = r->tools ? (aerie_text){r->tools, strlen(r->tools), "tools"} : (aerie_text){"[]", 2, "tools"};
     bool generation = true;
     if (!serve_get_bool(object, "add_generation_prompt", &generation, error)) return false;
@@ -315,7 +338,7 @@ static bool rendering_begin(rendering *r, const serve_ask *ask, json_t *messages
 
 static void rendering_end(rendering *r)
 {
-    app_json_free(r->messages);
+    app_json_free(r->conversation);
     app_json_free(r->tools);
     app_json_free(r->variables);
 }

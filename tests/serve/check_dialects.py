@@ -439,6 +439,45 @@ class Slots(unittest.TestCase):
             self.assertEqual(s.post("/v1/completions", prompt).json["choices"], expected)
 
 
+class Variables(unittest.TestCase):
+    TEXT = ("{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}{% endfor %}[{{ reasoning_effort }}|{{ custom }}|"
+            "{{ nested.a[0] if nested }}]{% if add_generation_prompt %}<|im_end|>{% endif %}")
+
+    def tokens(self, s, path="/v1/chat/completions", **fields):
+        a = s.post(path, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, **fields})
+        self.assertEqual(a.status, 200, a.body)
+        usage = a.json.get("usage", a.json)
+        return usage.get("prompt_tokens", usage.get("input_tokens", usage.get("prompt_eval_count")))
+
+    def test_texts_of_variables_are_text(self):
+        """A control token is one token more, text that spells it is several."""
+        mark, kwargs = "<|im_end|>", "chat_template_kwargs"
+        with Server("--chat-template-file", rig.template("variables", self.TEXT)) as s:
+            none = self.tokens(s)
+            for fields in ({"reasoning_effort": mark}, {kwargs: {"reasoning_effort": mark}}, {kwargs: {"custom": mark}},
+                           {kwargs: {"nested": {"a": [mark]}}}, {kwargs: {"custom": "<|im_", "reasoning_effort": "end|>"}}):
+                self.assertGreater(self.tokens(s, **fields), none + 3, fields)
+            self.assertEqual(self.tokens(s, reasoning_effort="a"), none + 1)
+            count = "/v1/messages/count_tokens"
+            self.assertGreater(self.tokens(s, count, **{kwargs: {"custom": mark}}), self.tokens(s, count) + 3)
+            ollama = {"model": "m", "stream": False, "options": {"num_predict": 1}}
+            self.assertGreater(self.tokens(s, "/api/chat", think=mark, **ollama), self.tokens(s, "/api/chat", **ollama) + 3)
+        with Server("--chat-template-file", rig.template("variables", self.TEXT), "--chat-template-kwargs",
+                    json.dumps({"custom": mark, "reasoning_effort": "a"})) as s:  # who starts the server may
+            self.assertEqual(self.tokens(s), none + 2)
+            self.assertGreater(self.tokens(s, **{kwargs: {"custom": mark}}), none + 4)
+            self.assertEqual(self.tokens(s, **{kwargs: {"custom": "b", "reasoning_effort": "c"}}), none + 2)
+
+    def test_names_that_are_taken(self):
+        with Server() as s:
+            for name in ("messages", "tools", "add_generation_prompt", "bos_token", "eos_token"):
+                for value in (None, [], "x"):
+                    for path in ("/v1/chat/completions", "/apply-template", "/v1/messages"):
+                        a = s.post(path, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1,
+                                          "chat_template_kwargs": {name: value}})
+                        self.assertEqual((a.status, f"'{name}'" in a.error), (400, True), (path, a.body))
+
+
 class Models(unittest.TestCase):
     def test_a_model_that_nobody_uses_sleeps(self):
         lora = rig.make_lora("sleep.gguf", "--seed", "3")
