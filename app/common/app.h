@@ -39,6 +39,21 @@ void app_note(const char *format, ...) APP_PRINTF(1, 2);
 /* "aerie: not enough memory for <what>" */
 int app_error_memory(const char *what);
 
+/* ---- Messages of a program that may not wait for who reads them (log.c) ---- */
+
+/* From now on a thread of its own writes messages, in their order, and nobody else waits for it. What nobody reads is kept up to
+ * 1 MiB; further lines are lost and counted, and the log says how many where they are missing. false: there is no such thread,
+ * and messages are written as before. */
+bool app_log_start(void);
+/* A whole line for that thread, of no bytes if there was no memory for it; false: the thread does not run. Any thread. */
+bool app_log_put(const char *line, size_t n);
+/* Waits until all lines are written, at most so many seconds. */
+void app_log_flush(double seconds);
+/* Lines lost so far. */
+uint64_t app_log_n_lost(void);
+
+/* ---- Exit statuses ---- */
+
 /* What the library was asked to do: the same status means different things to the user. */
 typedef enum app_stage {
     APP_LOADING, /* a model file: an exceeded limit is the fault of the file */

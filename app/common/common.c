@@ -68,16 +68,36 @@ void app_escape(FILE *stream, const char *text, size_t n)
     }
 }
 
+/* The line as it is written; NULL: there is no memory for it. */
+static char *line_of(const char *text, size_t n, size_t *n_line)
+{
+    char *line = NULL;
+    FILE *stream = open_memstream(&line, n_line);
+    if (!stream) return NULL;
+    fputs("aerie: ", stream);
+    app_escape(stream, text, n);
+    fputc('\n', stream);
+    if (fclose(stream) == 0) return line;
+    free(line);
+    return NULL;
+}
+
 static void say(const char *format, va_list args)
 {
     char text[2048];
-    const int n = vsnprintf(text, sizeof text, format, args);
+    size_t n_line;
+    int n = vsnprintf(text, sizeof text, format, args);
     if (n < 0) return;
-    flockfile(stderr); /* lines of several threads do not mix */
-    fputs("aerie: ", stderr);
-    app_escape(stderr, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
-    fputc('\n', stderr);
-    funlockfile(stderr);
+    if ((size_t)n >= sizeof text) n = sizeof text - 1;
+    char *line = line_of(text, (size_t)n, &n_line);
+    if (!app_log_put(line, line ? n_line : 0)) {
+        flockfile(stderr); /* lines of several threads do not mix */
+        fputs("aerie: ", stderr);
+        app_escape(stderr, text, (size_t)n);
+        fputc('\n', stderr);
+        funlockfile(stderr);
+    }
+    free(line);
 }
 
 int app_error(int exit_status, const char *format, ...)
