@@ -93,10 +93,34 @@ const char *serve_call_query(const serve_call *call, const char *name)
     return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
+/* A client that has only said that it sends no more looks as one that is gone, until something is sent to it: who is gone answers
+ * that with a reset. An interim answer is what may be sent at any time before the answer, to all but clients of HTTP/1.0. */
+static void probe(const serve_call *call, double now)
+{
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    serve_connection *c = call->of;
+    if (!c->half_closed) c->next_probe = now + SERVE_PROBE_SECONDS;
+    c->half_closed = true;
+    if (now < c->next_probe) return;
+    c->next_probe = now + SERVE_PROBES_SECONDS;
+    if (call->replied || !call->interim) return; /* the answer itself does it */
+    if (send(call->socket, interim, sizeof interim - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) { /* the next look tells */
+    }
+}
+
 bool serve_call_gone(const serve_call *call)
 {
     struct pollfd fd = {.fd = call->socket, .events = POLLRDHUP};
-    return poll(&fd, 1, 0) > 0 && fd.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL);
+    if (poll(&fd, 1, 0) <= 0) return false;
+    if (!call->of || fd.revents & (POLLHUP | POLLERR | POLLNVAL)) return true;
+    probe(call, app_now());
+    fd.events = 0;
+    return poll(&fd, 1, 0) > 0;
+}
+
+bool serve_call_half_closed(const serve_call *call)
+{
+    return call->of && call->of->half_closed;
 }
 
 static const char *header(const serve_call *call, const char *name)
@@ -200,39 +224,16 @@ static const char *presented_key(const serve_call *call)
     return header(call, "x-api-key");
 }
 
-typedef struct framing {
-    unsigned n_hosts, n_lengths, n_encodings;
-    bool is_chunked;
-} framing;
-
-static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
-{
-    framing *f = user;
-    (void)kind;
-    f->n_hosts += strcasecmp(name, "Host") == 0;
-    f->n_lengths += strcasecmp(name, "Content-Length") == 0;
-    if (strcasecmp(name, "Transfer-Encoding") == 0) {
-        f->n_encodings++;
-        f->is_chunked = value && strcasecmp(value, "chunked") == 0;
-    }
-    return MHD_YES;
-}
-
-/* A request of which a proxy in front may have seen another end, or another host (RFC 9112, 3.2 and 6.3). */
+/* A request of which a proxy in front may have seen another end, or another host (RFC 9112, 3.2 and 6.3), ends its connection:
+ * nothing that follows is taken for a request. */
 static bool check_framing(serve_call *call)
 {
-    framing f = {0};
-    serve_error *e = &call->refused;
-    MHD_get_connection_values(call->connection, MHD_HEADER_KIND, count_header, &f);
+    static const char unseen[] = "what stands here is not the beginning of a request";
+    const serve_framing *f = call->of ? &call->of->framing : NULL;
+    const bool is_wrong = f && f->wrong && call->number >= f->wrong_at;
+    if (f && call->number <= f->n_heads && !is_wrong) return true;
     call->closes = true;
-    if (f.n_hosts > 1) return serve_fail(e, 400, "", "the request has %u Host headers", f.n_hosts);
-    if (f.n_lengths > 1) return serve_fail(e, 400, "", "the request has %u Content-Length headers", f.n_lengths);
-    if (f.n_lengths && f.n_encodings)
-        return serve_fail(e, 400, "", "the request has both Content-Length and Transfer-Encoding");
-    if (f.n_encodings > 1 || (f.n_encodings && !f.is_chunked))
-        return serve_fail(e, 400, "", "of transfer encodings only 'chunked' is possible");
-    call->closes = false;
-    return true;
+    return serve_fail(&call->refused, 400, "", "%s", is_wrong ? f->wrong : unseen);
 }
 
 /* What can be refused before the body has come. */
@@ -281,7 +282,8 @@ static bool find_path(serve_call *call, const char *url)
     return call->authority != NULL;
 }
 
-static serve_call *call_create(serve_server *server, struct MHD_Connection *connection, const char *url, const char *method)
+static serve_call *call_create(serve_server *server, struct MHD_Connection *connection, const char *url, const char *method,
+                               const char *version)
 {
     serve_call *call = calloc(1, sizeof *call);
     if (!call) return NULL;
@@ -295,11 +297,13 @@ static serve_call *call_create(serve_server *server, struct MHD_Connection *conn
         return NULL;
     }
     call->start = app_now();
+    call->interim = strcmp(version, "HTTP/1.0") != 0;
     call->i_key = SIZE_MAX;
     call->of = info ? info->socket_context : NULL;
+    call->number = call->of ? ++call->of->framing.n_seen : 0;
     call->socket = fd ? fd->connect_fd : -1;
     snprintf(call->method, sizeof call->method, "%s", strcmp(method, "HEAD") ? method : "GET");
-    serve_connection_deadline(call->of, SERVE_BODY_SECONDS);
+    serve_connection_busy(call->of, true, SERVE_BODY_SECONDS);
     atomic_fetch_add(&server->n_calls, 1);
     return call;
 }
@@ -360,6 +364,7 @@ static void answer(serve_call *call)
 {
     app_text nothing = {0};
     app_json_lacked();
+    check_framing(call); /* of the body, whatever else is wrong */
     app_json_account(serve_use_json, &call->use);
     call->work = call->body.n > LARGE_BODY ? &call->server->large_work : &call->server->work;
     const bool has_key = call->i_key != SIZE_MAX && call->route && call->route->access != SERVE_FOR_ALL;
@@ -382,9 +387,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
 {
     serve_server *server = user;
     serve_call *call = *state;
-    (void)version;
     if (!call) {
-        call = *state = call_create(server, connection, url, method);
+        call = *state = call_create(server, connection, url, method, version);
         if (!call) return MHD_NO;
         check_head(call);
         /* a body that is not wanted, that nobody has begun to send, or whose end is uncertain, is not waited for */
@@ -418,7 +422,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
                  : call->replied ? " (cut off)"
                                  : " (client gone)");
     }
-    serve_connection_deadline(call->of, SERVE_IDLE_SECONDS);
+    serve_connection_busy(call->of, false, SERVE_IDLE_SECONDS);
     call_free(call);
 }
 
@@ -429,8 +433,10 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
         const union MHD_ConnectionInfo *fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         const union MHD_ConnectionInfo *from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
         *state = serve_connection_open(server->connections, fd ? fd->connect_fd : -1, from ? from->client_addr : NULL);
-        if (!*state && fd) shutdown(fd->connect_fd, SHUT_RDWR); /* without memory nobody would watch its time */
+        if (*state) serve_intake_watch(fd ? fd->connect_fd : -1, *state);
+        else if (fd) shutdown(fd->connect_fd, SHUT_RDWR); /* there is no room for it, or nobody could watch its time */
     } else if (*state) {
+        serve_intake_watch(((serve_connection *)*state)->socket, NULL);
         serve_connection_close(*state);
         *state = NULL;
     }
@@ -465,12 +471,12 @@ static size_t on_unescape(void *user, struct MHD_Connection *connection, char *t
 
 void *serve_daemon_start(serve_server *server, int listening)
 {
+    const unsigned most = server->connections->most; /* those that are ending are not counted there, but here */
     return MHD_start_daemon(
         MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0,
         NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server, MHD_OPTION_LISTEN_SOCKET, listening,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)server->o->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        (unsigned)server->o->max_per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)server->o->timeout,
+        MHD_OPTION_CONNECTION_LIMIT, most + serve_connections_spare(most), MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)server->o->timeout,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVE_HEAD_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)SERVE_STACK_BYTES,
         MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL, MHD_OPTION_END);
 }

@@ -2,8 +2,8 @@
  *
  * Owns: the listening socket, connections and their deadlines, headers, keys, origins, the access log. Does not own: what paths
  * mean (routes.c). Invariants: a header or body that does not come in time ends its connection, however slowly it comes; a body
- * longer than --max-body is never kept; no line of the log holds text of a request but its path
- * and the types of what is left out of it, such as web_search.
+ * longer than --max-body is never kept; bytes whose framing is not certain are no request (framing.h); no line of the log holds
+ * text of a request but its path and the types of what is left out of it, such as web_search.
  */
 #ifndef AERIE_APP_SERVE_HTTP_H
 #define AERIE_APP_SERVE_HTTP_H
@@ -24,6 +24,8 @@ typedef struct serve_call {
     char method[16];
     app_text body;
     int socket;
+    uint64_t number; /* of the request on its connection, from 1 */
+    bool interim;    /* HTTP/1.1: an interim answer is possible */
     size_t i_key; /* its API key; SIZE_MAX: none */
     bool counted; /* among the key's requests */
     serve_use use; /* the memory that it holds */
@@ -85,6 +87,12 @@ const char *serve_call_query(const serve_call *call, const char *name);
 void serve_body_free(serve_call *call);
 /* Has the client gone? */
 bool serve_call_gone(const serve_call *call);
+/* Does the client send no more? Then it may be gone, which only sending something shows: serve_call_gone asks it, but once the
+ * answer has begun, that is up to the answer. */
+bool serve_call_half_closed(const serve_call *call);
+/* How often a client that sends no more is asked whether it is there: after this time first, then always after the longer one. */
+#define SERVE_PROBE_SECONDS 0.05
+#define SERVE_PROBES_SECONDS 0.5
 
 /* Listens and answers until a signal comes and what runs has ended. */
 int serve_http_run(serve_server *server);

@@ -42,15 +42,18 @@ static void ring(serve_job *job)
     }
 }
 
-/* Waits until the reader is rung, or the client goes (socket < 0: not looked at). true: the client is gone. */
-static bool wait_for(const serve_job *job, int socket, double seconds)
+/* Waits until the reader is rung, or something happens to the client (NULL: it is not looked at). true: the client is gone. */
+static bool wait_for(const serve_job *job, const serve_call *call, double seconds)
 {
-    struct pollfd fds[2] = {{.fd = job->bell, .events = POLLIN}, {.fd = socket, .events = POLLRDHUP}};
+    const bool half_closed = call && serve_call_half_closed(call); /* which poll would tell at once, again and again */
+    struct pollfd fds[2] = {{.fd = job->bell, .events = POLLIN},
+                            {.fd = call ? call->socket : -1, .events = half_closed ? 0 : POLLRDHUP}};
     uint64_t count;
-    const int n = poll(fds, socket >= 0 ? 2 : 1, seconds > 0 ? (int)(seconds * 1e3) : 0);
+    if (half_closed && seconds > SERVE_PROBE_SECONDS) seconds = SERVE_PROBE_SECONDS;
+    const int n = poll(fds, call ? 2 : 1, seconds > 0 ? (int)(seconds * 1e3) : 0);
     if (n > 0 && fds[0].revents & POLLIN && read(job->bell, &count, sizeof count) < 0) { /* it was rung off */
     }
-    return n > 0 && socket >= 0 && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL);
+    return (half_closed || (n > 0 && call && fds[1].revents)) && serve_call_gone(call);
 }
 
 static size_t event_bytes(const serve_event *event)
@@ -75,7 +78,7 @@ void serve_job_free(serve_job *job)
         job->waits = !over;
         pthread_mutex_unlock(&job->lock);
         if (over) break;
-        wait_for(job, -1, 1);
+        wait_for(job, NULL, 1);
     }
     for (serve_event *list = job->taken ? job->taken : NULL; list;) {
         serve_event *next = list->next;
@@ -114,8 +117,9 @@ const serve_event *serve_job_next(serve_job *job, const serve_call *call, double
         if (job->taken) break;
         if (job->lost) return NULL;
         const double left = end - app_now();
-        *gone = wait_for(job, call->socket, left);
-        if (*gone || left <= 0) return NULL;
+        const bool before = serve_call_half_closed(call);
+        *gone = wait_for(job, call, left);
+        if (*gone || left <= 0 || before != serve_call_half_closed(call)) return NULL;
     }
     job->current = job->taken;
     job->taken = job->taken->next;

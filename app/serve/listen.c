@@ -5,11 +5,13 @@
 #ifdef APP_HTTP
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
@@ -19,7 +21,7 @@
 #include "serve/models.h"
 #include "serve/system.h"
 
-enum { BACKLOG = 512, TICK_NS = 200 * 1000 * 1000, END_SECONDS = 10 };
+enum { BACKLOG = 512, TICK_NS = 200 * 1000 * 1000, END_SECONDS = 10, LOCK_TRIES = 200 };
 
 /* ---- The socket ---------------------------------------------------------------------------------------------- */
 
@@ -29,23 +31,87 @@ static bool is_path(const char *host)
     return n > 5 && strcmp(host + n - 5, ".sock") == 0;
 }
 
-static int listen_unix(const char *path)
+/* The folder of a socket's path, locked against other servers for as long as it is open; -1: it cannot be. Servers look for each
+ * other and take paths under this lock, which ends with its process. Who holds it for long is not waited for. */
+static int lock_folder(const char *path)
+{
+    char folder[sizeof((struct sockaddr_un *)0)->sun_path];
+    const struct timespec pause = {0, TICK_NS / 20};
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; fd >= 0 && i < LOCK_TRIES && flock(fd, LOCK_EX | LOCK_NB); i++) nanosleep(&pause, NULL);
+    return fd;
+}
+
+static void unlock_folder(int fd)
+{
+    if (fd >= 0) close(fd);
+}
+
+/* Nothing is there, or what a server that has ended has left behind. Else false, with errno. */
+static bool is_free(const struct sockaddr_un *address)
+{
+    struct stat st;
+    if (lstat(address->sun_path, &st)) return errno == ENOENT;
+    const int fd = S_ISSOCK(st.st_mode) ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+    const bool refused = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) && errno == ECONNREFUSED;
+    if (fd >= 0) close(fd);
+    errno = EADDRINUSE;
+    return refused;
+}
+
+/* A socket gets its path when it listens already, so nobody takes it for one that was left behind. */
+static int listen_at_path(serve_server *server, const struct sockaddr_un *address)
+{
+    struct sockaddr_un other = {.sun_family = AF_UNIX};
+    struct stat st;
+    const char *path = address->sun_path, *slash = strrchr(path, '/');
+    const int n_folder = slash ? (int)(slash - path) + 1 : 0;
+    if (!is_free(address)) return -1;
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    int n = snprintf(other.sun_path, sizeof other.sun_path, "%.*s.aerie-%lx", n_folder, path, (unsigned long)getpid());
+    bool ok = n > 0 && (size_t)n < sizeof other.sun_path;
+    if (!ok) other = *address; /* a longer name has no room: then as it is */
+    const bool moves = strcmp(other.sun_path, path) != 0;
+    unlink(other.sun_path);
+    ok = bind(fd, (struct sockaddr *)&other, sizeof other) == 0 && listen(fd, BACKLOG) == 0 &&
+         lstat(other.sun_path, &st) == 0 && (!moves || rename(other.sun_path, path) == 0);
+    if (ok) {
+        server->socket_device = st.st_dev;
+        server->socket_inode = st.st_ino;
+        return fd;
+    }
+    const int why = errno;
+    if (moves) unlink(other.sun_path);
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static int listen_unix(serve_server *server, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct stat st;
     if (strlen(path) >= sizeof address.sun_path) return app_error(-1, "--host: the path '%s' is too long for a socket", path);
     strcpy(address.sun_path, path);
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) && connect(fd, (struct sockaddr *)&address, sizeof address) &&
-        errno == ECONNREFUSED)
-        unlink(path); /* left behind by a server that has ended */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, BACKLOG)) {
-        app_error(-1, "cannot listen on '%s': %s", path, strerror(errno));
-        if (fd >= 0) close(fd);
-        return -1;
-    }
+    const int lock = lock_folder(path), fd = listen_at_path(server, &address), why = errno;
+    unlock_folder(lock);
+    if (fd < 0) return app_error(-1, "cannot listen on '%s': %s", path, strerror(why));
     app_note("listening on %s", path);
     return fd;
+}
+
+/* Removes the path, if it is still this server's: another one may have taken it. While the socket is open, no other can have
+ * its inode. */
+static void remove_path(const serve_server *server)
+{
+    struct stat st;
+    const char *path = server->o->host;
+    if (!server->socket_inode) return;
+    const int lock = lock_folder(path);
+    if (lstat(path, &st) == 0 && st.st_dev == server->socket_device && st.st_ino == server->socket_inode) unlink(path);
+    unlock_folder(lock);
 }
 
 static bool is_loopback(const struct sockaddr *a)
@@ -91,7 +157,7 @@ static int open_socket(serve_server *server)
     }
     if (is_path(host)) {
         server->loopback = true;
-        return listen_unix(host);
+        return listen_unix(server, host);
     }
     snprintf(port, sizeof port, "%u", (unsigned)server->o->port);
     const int bad = getaddrinfo(host, port, &hints, &list);
@@ -126,26 +192,39 @@ static int next_signal(const sigset_t *set)
     return got > 0 ? got : 0;
 }
 
+static volatile sig_atomic_t end_status;
+
 static void end_now(int signal_number)
 {
     (void)signal_number;
-    _exit(APP_DONE);
+    _exit(end_status);
+}
+
+static void call_at_end(int signal_number)
+{
+    const struct sigaction action = {.sa_handler = end_now};
+    sigset_t set;
+    sigaction(signal_number, &action, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, signal_number);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* The first thing of the end: whatever hangs from here on, the process ends after this time. */
+static void end_within(unsigned seconds, int status)
+{
+    end_status = status;
+    call_at_end(SIGALRM);
+    alarm(seconds);
 }
 
 /* What is left to do is to free memory. If a pass does not end, or a client does not go, the server ends all the same: after a
  * while, or at the next signal. */
 static void end_for_sure(void)
 {
-    static const int signals[] = {SIGALRM, SIGTERM, SIGINT};
-    const struct sigaction action = {.sa_handler = end_now};
-    sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        sigaction(signals[i], &action, NULL);
-        sigaddset(&set, signals[i]);
-    }
     alarm(END_SECONDS);
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    call_at_end(SIGTERM);
+    call_at_end(SIGINT);
 }
 
 /* Until what runs has ended, the time is over, or another signal comes. */
@@ -155,6 +234,7 @@ static void drain(serve_server *server, const sigset_t *set)
     while (atomic_load(&server->n_calls) && app_now() < end) {
         if (next_signal(set)) {
             app_note("a second signal: ending at once");
+            app_log_flush(SERVE_LOG_SECONDS);
             _exit(APP_DONE);
         }
         serve_connections_check(server->connections);
@@ -188,7 +268,9 @@ int serve_http_run(serve_server *server)
         serve_watchdog(server);
         serve_memory_tidy(&server->memory);
     }
+    end_within(server->o->grace + END_SECONDS, got ? APP_DONE : APP_BAD_FILE);
     const int quiet_socket = serve_daemon_quiesce(daemon); /* closed first: a balancer goes elsewhere */
+    remove_path(server);
     if (quiet_socket >= 0) close(quiet_socket);
     atomic_store(&server->draining, true);
     serve_notify("STOPPING=1");
@@ -198,7 +280,6 @@ int serve_http_run(serve_server *server)
         drain(server, &set);
     }
     serve_daemon_stop(daemon);
-    if (server->o->host && is_path(server->o->host)) unlink(server->o->host);
     return atomic_load(&server->failed) ? APP_BAD_FILE : APP_DONE;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/connections.h"
 #include "serve/models.h"
 
 static const double short_bounds[SERVE_N_LATENCIES - 1] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1,
@@ -113,10 +114,13 @@ static void put(page *p, const char *format, ...)
 static void put_label(page *p, const char *name)
 {
     put(p, "model_name=\"");
-    for (; *name; name++) {
-        if (*name == '"' || *name == '\\') put(p, "\\%c", *name);
+    for (size_t length, n = strlen(name); n; name += length, n -= length) {
+        uint32_t code;
+        length = app_utf8_char(name, n, &code);
+        if (!length) put(p, "\\\\x%02x", (unsigned char)*name), length = 1; /* files may have any name, the page is UTF-8 */
+        else if (*name == '"' || *name == '\\') put(p, "\\%c", *name);
         else if (*name == '\n') put(p, "\\n");
-        else put(p, "%c", *name);
+        else put(p, "%.*s", (int)length, name);
     }
     put(p, "\"");
 }
@@ -242,6 +246,25 @@ static void write_all(page *p)
     table(p, "llamacpp:n_tokens_max", "counter", "Tokens of the longest sequence.", N_MOST);
 }
 
+static void counter(page *p, const char *name, const char *help, uint64_t value)
+{
+    head(p, name, "counter", help);
+    put(p, "%s %llu\n", name, (unsigned long long)value);
+}
+
+static void of_server(page *p, const serve_server *server)
+{
+    serve_connections *all = server->connections;
+    pthread_mutex_lock(&all->lock);
+    const uint64_t n = all->n, n_refused = all->n_refused, n_evicted = all->n_evicted;
+    pthread_mutex_unlock(&all->lock);
+    head(p, "aerie:connections", "gauge", "Open connections.");
+    put(p, "aerie:connections %llu\n", (unsigned long long)n);
+    counter(p, "aerie:connections_evicted_total", "Connections without a request that made room for others.", n_evicted);
+    counter(p, "aerie:connections_refused_total", "Connections for which there was no room.", n_refused);
+    counter(p, "aerie:log_lines_lost_total", "Lines of the log that were lost, because nobody read them.", app_log_n_lost());
+}
+
 static void take_scene(serve_models *models, serve_model *m, scene *s)
 {
     serve_figures *f = &s->f;
@@ -279,6 +302,7 @@ void serve_get_metrics(serve_call *call)
     for (size_t i = 0; scenes && i < models->n; i++)
         take_scene(models, &models->items[i], &scenes[i]);
     if (!p.failed) write_all(&p);
+    if (!p.failed) of_server(&p, call->server);
     free(scenes);
     if (p.failed) {
         app_text_free(&p.text);

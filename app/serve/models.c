@@ -209,7 +209,7 @@ static void load(serve_models *models, serve_model *m)
     m->failed_at = m->last_used = app_now();
     if (!bad) m->n_loaded = ++models->n_loads;
     m->keep = models->server->o->sleep_idle;
-    m->startup = false;
+    m->startup = m->startup && bad; /* then the server ends, and /health never says that all is well */
     pthread_cond_broadcast(&models->changed);
 }
 

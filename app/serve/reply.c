@@ -403,7 +403,8 @@ static bool advance(serve_reply_state *r)
     const bool begins = !r->begun;
     if (begins && !begin(r)) serve_fail_memory(&r->error);
     if (r->error.status || r->n_ended == r->n_said || (begins && r->out.n)) return true;
-    const serve_event *e = serve_job_next(r->job, r->call, PATIENCE, &gone);
+    const double patience = serve_call_half_closed(r->call) ? SERVE_PROBES_SECONDS : PATIENCE; /* that sign is the question */
+    const serve_event *e = serve_job_next(r->job, r->call, patience, &gone);
     if (e) take(r, e);
     else if (r->job->lost) serve_fail_memory(&r->error);
     else if (!gone && r->ask.stream) ping(r);

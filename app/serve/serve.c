@@ -148,6 +148,10 @@ int app_serve(const app_options *options)
     pthread_mutex_init(&server.notes.lock, NULL);
     sem_init(&server.work, 0, n_work ? n_work : 1);
     sem_init(&server.large_work, 0, n_work > 2 ? n_work / 2 : 1);
+    app_log_start();
+    connections.most = serve_connections_most(server.o->max_connections);
+    connections.most_per_address =
+        server.o->max_per_address == UINT32_MAX ? (connections.most + 1) / 2 : server.o->max_per_address;
     bad = serve_models_create(&models, &server);
     if (!bad) bad = serve_keys_read(&server.keys, server.o);
     if (!bad) bad = serve_http_run(&server);
@@ -157,5 +161,6 @@ int app_serve(const app_options *options)
     pthread_mutex_destroy(&server.notes.lock);
     sem_destroy(&server.large_work);
     pthread_mutex_destroy(&connections.lock);
+    app_log_flush(SERVE_LOG_SECONDS);
     return bad;
 }

@@ -15,6 +15,8 @@
 #include "common/load.h"
 #include "serve/memory.h"
 
+#define SERVE_LOG_SECONDS 1 /* that the end waits for who reads the log */
+
 typedef struct serve_keys {
     char (*items)[512]; /* [n] each filled up with zeros */
     size_t n, capacity;
@@ -47,6 +49,7 @@ typedef struct serve_server {
     atomic_uint n_calls;    /* requests that are being answered */
     atomic_ullong n_ids;
     double started;
+    uint64_t socket_device, socket_inode; /* of its Unix socket; 0: it has none with a path */
     bool loopback;          /* listens on a loopback address or a Unix socket */
     bool keep_reasoning;    /* --reasoning-format none */
 } serve_server;
