@@ -1,11 +1,11 @@
 """Bytes that are nearly requests, at random: the server lives, and no byte of a body is ever taken for a request.
 
-Each stream is made of requests, changed by some mutations: bytes put in, taken out, exchanged and doubled, lines moved, blanks, NUL,
-lone line ends, wrong lengths and chunks. In bodies stand whole requests for paths that nothing else asks for, each with a number
-of its own. The model of framing below reads the stream as RFC 9112 says and knows which requests it has and where the first fault
-is; the server may answer those before the fault and nothing after it, and the log may show no path from inside a body. A stream
-that was not changed is answered as a whole. Streams come in pieces, half-closed or not, and after each some connections a well-formed
-request on a new connection is answered as ever.
+Each stream is made of requests, changed by some mutations: bytes put in, taken out, exchanged and doubled, lines moved, blanks,
+NUL, lone line ends, wrong lengths and chunks. In bodies stand whole requests for paths that nothing else asks for, each with a
+number of its own. The model of framing below reads the stream as RFC 9112 says and knows which requests it has and where the first
+fault is; the server may answer those before the fault and nothing after it, and the log may show no path from inside a body. A
+stream that was not changed is answered as a whole. Streams come in pieces or at once, and all half-closed. Every now and then a
+well-formed request on a new connection is answered as ever.
 
 AERIE_FUZZ_STREAMS and AERIE_FUZZ_SEED choose how many and which; each stream depends on the seed and its number alone.
 """
@@ -20,8 +20,9 @@ import rig
 from rig import Server
 
 TCHAR = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-ODD = [b"\0", b"\r", b"\n", b"\r\n", b"\n\n", b"\r\n\r\n", b" ", b"\t", b":", b";", b": a\r\n", b" : ", b"\x0b", b"\x7f", b"\x80",
-       b"\xff", b"0", b"9", b"a", b"f", b"-", b"+", b"0x", b",", b'"', b"%00", b"?", b"/", b"HTTP/1.1", b"HTTP/1.0", b"HTTP/0.9",
+ODD = [b"\0", b"\r", b"\n", b"\r\n", b"\n\n", b"\r\n\r\n", b" ", b"\t", b":", b";", b": a\r\n", b" : ", b"\x0b", b"\x7f",
+       b"\x80", b"\xff", b"0", b"9", b"a", b"f", b"-", b"+", b"0x", b",", b'"', b"%00", b"?", b"/", b"HTTP/1.1", b"HTTP/1.0",
+       b"HTTP/0.9",
        b"Content-Length: 5\r\n", b"Content-Length : 5\r\n", b"content-length:0\r\n", b"Transfer-Encoding: chunked\r\n",
        b"Transfer-Encoding: identity\r\n", b"Transfer-Encoding : chunked\r\n", b"Host: localhost\r\n", b" folded\r\n",
        b"Expect: 100-continue\r\n", b"Connection: close\r\n", b"Connection: keep-alive\r\n", b"0\r\n\r\n", b"5\r\nabcde\r\n",
@@ -126,8 +127,9 @@ def make_stream(rng, number):
         inner = b"GET /inner/%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % tag(number).encode()
         body = rng.choice([inner, inner * 3, b'{"content": "x"}', b"\r\n" + inner, b"0\r\n\r\n" + inner])
         close = b"Connection: close\r\n" if i == n - 1 else b""
-        more = b"".join(rng.choice([b"X-A: 1\r\n", b"Accept: */*\r\n", b"X-Long: " + b"y" * rng.choice([3, 300, 3000]) + b"\r\n",
-                                    b"Cookie: a=b; c\r\n"]) for _ in range(rng.randrange(3)))
+        long = b"X-Long: " + b"y" * rng.choice([3, 300, 3000]) + b"\r\n"
+        more = b"".join(rng.choice([b"X-A: 1\r\n", b"Accept: */*\r\n", long, b"Cookie: a=b; c\r\n"])
+                        for _ in range(rng.randrange(3)))
         kind = rng.random()
         head = b" /outer/%d HTTP/1.1\r\nHost: localhost\r\n" % number + more + close
         if kind < 0.25:
@@ -176,8 +178,8 @@ def mutate(rng, data):
                 lines.insert(i, lines[j])
             data = b"\r\n".join(lines)
         else:
-            data = re.sub(rb"Content-Length: \d+", lambda m: b"Content-Length: %d" % rng.choice([0, 1, 5, 17, 60, 10**6, 2**64 + 3]),
-                          data, count=1)
+            length = b"Content-Length: %d" % rng.choice([0, 1, 5, 17, 60, 10**6, 2**64 + 3])
+            data = re.sub(rb"Content-Length: \d+", lambda m: length, data, count=1)
     return data
 
 

@@ -215,9 +215,8 @@ class Connections(unittest.TestCase):
         body = json.dumps({"prompt": "x", "max_tokens": rig.many(1500), "ignore_eos": True}).encode()
         streamed = json.dumps({"prompt": "x", "max_tokens": rig.many(600), "ignore_eos": True, "stream": True}).encode()
         with Server("-np", "1", "-c", "2048") as s:
-            for text in (HEALTH, POST[:-2].replace(b"/tokenize", b"/v1/completions") + b"\r\nContent-Length: %d\r\n\r\n" % len(body)
-                         + body, POST.replace(b"/tokenize", b"/v1/completions") + b"Content-Length: %d\r\n\r\n" % len(streamed)
-                         + streamed):
+            post = POST.replace(b"/tokenize", b"/v1/completions")
+            for text in (HEALTH, *(post + b"Content-Length: %d\r\n\r\n" % len(x) + x for x in (body, streamed))):
                 with socket.create_connection(("127.0.0.1", s.port), 120 * rig.SLOW) as c:
                     c.sendall(text)
                     c.shutdown(socket.SHUT_WR)
