@@ -129,7 +129,8 @@ class Framing(unittest.TestCase):
         body = b'{"content": "x"}'
         length = b"Content-Length: %d\r\n" % len(body)
         with Server() as s:
-            for head in (length, b"X:\r\n" + length, b"X: \t a b \xc3\xa9\xff \t\r\n" + length, b"content-LENGTH:%d\r\n" % len(body),
+            for head in (length, b"X:\r\n" + length, b"X: \t a b \xc3\xa9\xff \t\r\n" + length,
+                         b"content-LENGTH:%d\r\n" % len(body),
                          b"!#$%&'*+-.^_`|~09aZ: 1\r\n" + length, b"Expect: 100-continue\r\n" + length):
                 a = s.raw(POST + head + b"\r\n" + body + b"\r\n" + HEALTH)  # an empty line may follow a body
                 self.assertEqual([x for x in statuses(a) if x != b"100"], [b"200", b"200"], (head, a))
