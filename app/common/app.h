@@ -41,9 +41,9 @@ int app_error_memory(const char *what);
 
 /* ---- Messages of a program that may not wait for who reads them (log.c) ---- */
 
-/* From now on a thread of its own writes messages, in their order, and nobody else waits for it. What nobody reads is kept up to
- * 1 MiB; further lines are lost and counted, and the log says how many where they are missing. false: there is no such thread,
- * and messages are written as before. */
+/* From now on a thread of its own writes messages, in their order, and nobody else waits for it. What nobody reads is kept
+ * up to 1 MiB; further lines are lost and counted, and the log says how many where they are missing. false: there is no such
+ * thread, and messages are written as before. */
 bool app_log_start(void);
 /* A whole line for that thread, of no bytes if there was no memory for it; false: the thread does not run. Any thread. */
 bool app_log_put(const char *line, size_t n);
@@ -73,8 +73,8 @@ size_t app_utf8_char(const char *text, size_t n, uint32_t *code);
 /* False once a write has failed; app_finish says so. */
 bool app_write(const void *bytes, size_t n);
 bool app_print(const char *format, ...) APP_PRINTF(1, 2);
-/* Text that a model or its file has made, whole UTF-8 characters: as it is, but to a terminal without what would command that:
- * control characters but newline and tab as \xNN or \u{NNNN}, no carriage returns, U+FFFD for what is not UTF-8. */
+/* Text that a model or its file has made, whole UTF-8 characters: as it is, but to a terminal without what would command
+ * that: control characters but newline and tab as \xNN or \u{NNNN}, no carriage returns, U+FFFD for what is not UTF-8. */
 bool app_write_text(const char *text, size_t n);
 /* app_escape to standard output. */
 bool app_write_escaped(const char *text, size_t n);

@@ -335,8 +335,8 @@ static const app_option options[] = {
     {"--max-connections", "N", APP_U32, APP_SERVE, AT(serve.max_connections), 1, 1 << 16, "Server",
      "maximum number of open connections; when there are as many, the oldest one that has no request on its way makes room"},
     {"--max-connections-per-address", "N", APP_U32, APP_SERVE, AT(serve.max_per_address), 0, 1 << 16, "Server",
-     "maximum number of connections from one address, which is the first 64 bits of an IPv6 address; 0: no limit (default: half "
-     "of --max-connections)"},
+     "maximum number of connections from one address, which is the first 64 bits of an IPv6 address; 0: no limit (default: "
+     "half of --max-connections)"},
     {"--max-requests-per-key", "N", APP_U32, APP_SERVE, AT(serve.max_per_key), 0, 1 << 16, "Server",
      "maximum number of answers at once for one API key; others get 429; 0: no limit"},
     {"--max-body", "MIB", APP_U32, APP_SERVE, AT(serve.max_body), 1, 1024, "Server", "maximum size of a request's body"},

@@ -179,10 +179,11 @@ uint32_t serve_connections_most(uint32_t wanted)
     limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max > needed ? needed : limit.rlim_max;
     if (limit.rlim_cur > before && setrlimit(RLIMIT_NOFILE, &limit)) limit.rlim_cur = before;
     if (limit.rlim_cur >= needed) return wanted;
-    const rlim_t taken = OWN_DESCRIPTORS + serve_connections_spare(0), room = limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+    const rlim_t taken = OWN_DESCRIPTORS + serve_connections_spare(0);
+    const rlim_t room = limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
     const uint32_t most = room * 2 / 5 ? (uint32_t)(room * 2 / 5) : 1;
-    app_note("%u connections at once instead of --max-connections %u: this process may open %llu files (ulimit -n, or LimitNOFILE "
-             "of systemd), and so many connections need %llu",
+    app_note("%u connections at once instead of --max-connections %u: this process may open %llu files (ulimit -n, or "
+             "LimitNOFILE of systemd), and so many connections need %llu",
              (unsigned)most, (unsigned)wanted, (unsigned long long)limit.rlim_cur, (unsigned long long)needed);
     return most;
 }

@@ -144,7 +144,8 @@ static void begin_value(serve_framing *f)
 static void end_value(serve_framing *f)
 {
     if (f->field == FIELD_LENGTH && !f->n) refuse(f, "Content-Length has no number");
-    else if (f->field == FIELD_ENCODING && !is_text(f, "chunked")) refuse(f, "of transfer encodings only 'chunked' is possible");
+    else if (f->field == FIELD_ENCODING && !is_text(f, "chunked"))
+        refuse(f, "of transfer encodings only 'chunked' is possible");
     else f->state = VALUE_LF;
 }
 

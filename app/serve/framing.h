@@ -1,10 +1,10 @@
 /* framing.h - where requests begin and end in the bytes of a connection, by RFC 9112 to the letter.
  *
- * libmicrohttpd forgives: it takes 'Content-Length : 5' for a header of another name, ends a header at a line that begins with a
- * colon, takes a lone line feed for the end of a line, joins folded lines and passes over chunk extensions. A proxy in front that
- * reads such bytes otherwise sees another end of the request, and what is a body for one of them is the next request for the
- * other. So the bytes are followed here before libmicrohttpd has them. What is not well-formed is refused, and its connection
- * ends; a request that libmicrohttpd sees where none has begun here is none.
+ * libmicrohttpd forgives: it takes 'Content-Length : 5' for a header of another name, ends a header at a line that begins
+ * with a colon, takes a lone line feed for the end of a line, joins folded lines and passes over chunk extensions. A proxy
+ * in front that reads such bytes otherwise sees another end of the request, and what is a body for one of them is the next
+ * request for the other. So the bytes are followed here before libmicrohttpd has them. What is not well-formed is refused,
+ * and its connection ends; a request that libmicrohttpd sees where none has begun here is none.
  *
  * Owns: nothing but its state. Reads bytes in any pieces; changes none.
  */

@@ -93,8 +93,8 @@ const char *serve_call_query(const serve_call *call, const char *name)
     return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
-/* A client that has only said that it sends no more looks as one that is gone, until something is sent to it: who is gone answers
- * that with a reset. An interim answer is what may be sent at any time before the answer, to all but clients of HTTP/1.0. */
+/* A client that has only said that it sends no more looks as one that is gone, until something is sent to it: who is gone
+ * answers that with a reset. An interim answer may be sent at any time before the answer, but not to HTTP/1.0. */
 static void probe(const serve_call *call, double now)
 {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -476,7 +476,8 @@ void *serve_daemon_start(serve_server *server, int listening)
         MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0,
         NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server, MHD_OPTION_LISTEN_SOCKET, listening,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
-        MHD_OPTION_CONNECTION_LIMIT, most + serve_connections_spare(most), MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)server->o->timeout,
+        MHD_OPTION_CONNECTION_LIMIT, most + serve_connections_spare(most), MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)server->o->timeout,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVE_HEAD_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)SERVE_STACK_BYTES,
         MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL, MHD_OPTION_END);
 }

@@ -90,7 +90,7 @@ bool serve_call_gone(const serve_call *call);
 /* Does the client send no more? Then it may be gone, which only sending something shows: serve_call_gone asks it, but once the
  * answer has begun, that is up to the answer. */
 bool serve_call_half_closed(const serve_call *call);
-/* How often a client that sends no more is asked whether it is there: after this time first, then always after the longer one. */
+/* How often a client that sends no more is asked whether it is there: after this time first, then each time after the other. */
 #define SERVE_PROBE_SECONDS 0.05
 #define SERVE_PROBES_SECONDS 0.5
 

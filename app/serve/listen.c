@@ -31,8 +31,8 @@ static bool is_path(const char *host)
     return n > 5 && strcmp(host + n - 5, ".sock") == 0;
 }
 
-/* The folder of a socket's path, locked against other servers for as long as it is open; -1: it cannot be. Servers look for each
- * other and take paths under this lock, which ends with its process. Who holds it for long is not waited for. */
+/* The folder of a socket's path, locked against other servers for as long as it is open; -1: it cannot be. Servers look for
+ * each other and take paths under this lock, which ends with its process. Who holds it for long is not waited for. */
 static int lock_folder(const char *path)
 {
     char folder[sizeof((struct sockaddr_un *)0)->sun_path];
