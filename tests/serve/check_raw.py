@@ -4,7 +4,7 @@ Each stream is made of requests, changed by some mutations: bytes put in, taken 
 NUL, lone line ends, wrong lengths and chunks. In bodies stand whole requests for paths that nothing else asks for, each with a
 number of its own. The model of framing below reads the stream as RFC 9112 says and knows which requests it has and where the
 first fault is; the server may answer those before the fault and nothing after it, and the log may show no path from inside a
-body. A stream that was not changed is answered as a whole. Streams come in pieces or at once, and all half-closed. Every now and then
+body. A stream that was not changed is answered as a whole. Streams come in pieces or at once, all half-closed. Now and then
 a well-formed request on a new connection is answered as ever.
 
 AERIE_FUZZ_STREAMS and AERIE_FUZZ_SEED choose how many and which; each stream depends on the seed and its number alone.
