@@ -450,6 +450,8 @@ typedef struct aerie_lazy_params {
     const char *open, *close; /* text between these is free, triggers in it included; NULL: there are none */
     bool opened;              /* the text begins behind an `open` */
     const aerie_grammar *rest; /* what stands outside of `open` and `close`, if there is no call; NULL: free text */
+    const char *const *tails;  /* [n_tails] with `rest`: texts that may close a part */
+    size_t n_tails;
 } aerie_lazy_params;
 
 AERIE_INITIALISER(lazy_params)
@@ -457,9 +459,10 @@ AERIE_INITIALISER(lazy_params)
 /* A grammar that leaves a text free until one of the triggers has been written. One of the parts follows, and then the text is
  * free again. It may end wherever it is free. Control tokens count as the text that aerie_request.special makes of them, in
  * free text, triggers and the texts of parts; in a part's grammar there are none.
- * With `rest` the text is one of that grammar, or calls one after the other (a trigger and a part each; there may be no
- * triggers and no parts at all). It begins after the reasoning, which is free, may come first and must be closed; a little
- * white space may stand between. Errors: ARGUMENT (no triggers, no parts, an empty trigger), LIMIT, MEMORY. */
+ * With `rest` the text is one of that grammar, or calls one after the other (a trigger, which may be empty, a part and what
+ * closes it; without parts free text follows a trigger to the end; there may be no triggers at all). It begins after the
+ * reasoning, which is free, may come first and must be closed; a little white space may stand between. Errors: ARGUMENT (no
+ * triggers, no parts, an empty trigger), LIMIT, MEMORY. */
 AERIE_API aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy_params *params, aerie_error *error);
 /* At any time: requests that still use it keep it. NULL is fine. */
 AERIE_API void aerie_grammar_free(aerie_grammar *grammar);

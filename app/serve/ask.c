@@ -269,6 +269,7 @@ static bool set_grammar(serve_ask *ask, aerie_status status, aerie_grammar *gram
         return serve_fail(error, 400, field, "'%s' and another grammar or schema exclude each other", field);
     }
     ask->grammar = grammar;
+    ask->has_schema = strcmp(field, "grammar") != 0;
     return true;
 }
 
@@ -292,12 +293,13 @@ static bool is_strict(const json_t *tools)
     return false;
 }
 
-static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *lazy, aerie_error *why)
+/* rest: of an answer that is no call; NULL: it is free. */
+static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *lazy, const aerie_grammar *rest, aerie_error *why)
 {
     aerie_status status = AERIE_OK;
     aerie_lazy_params p = aerie_lazy_params_default();
-    aerie_grammar **schemas = calloc(lazy->n_schemas, sizeof *schemas);
-    aerie_grammar_part *parts = calloc(lazy->n_parts, sizeof *parts);
+    aerie_grammar **schemas = calloc(lazy->n_schemas + 1, sizeof *schemas);
+    aerie_grammar_part *parts = calloc(lazy->n_parts + 1, sizeof *parts);
     if (!schemas || !parts) status = AERIE_ERROR_MEMORY;
     for (size_t i = 0; status == AERIE_OK && i < lazy->n_schemas; i++)
         if (lazy->schemas[i])
@@ -311,6 +313,9 @@ static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *laz
     p.open = lazy->open;
     p.close = lazy->close;
     p.opened = lazy->opened;
+    p.rest = rest;
+    p.tails = lazy->tails;
+    p.n_tails = lazy->n_tails;
     if (status == AERIE_OK) status = aerie_grammar_create_lazy(grammar, &p, why);
     for (size_t i = 0; schemas && i < lazy->n_schemas; i++) aerie_grammar_free(schemas[i]);
     free(schemas);
@@ -338,6 +343,36 @@ bool serve_ask_reason(serve_ask *ask, serve_error *error)
     return true;
 }
 
+static aerie_status mixed_grammar(aerie_grammar **grammar, serve_ask *ask, bool free_calls, aerie_error *why)
+{
+    answer_lazy lazy;
+    const answer_params params = {.style = ask->style,
+                                  .tools = ask->tools,
+                                  .prompt = ask->prompt,
+                                  .n_prompt = ask->n_prompt,
+                                  .begun = ask->begun.data,
+                                  .n_begun = ask->begun.n};
+    if (!answer_mixed_create(&lazy, &params, free_calls)) return AERIE_ERROR_MEMORY;
+    lazy.opened = answer_is_opened(&params) && answer_reasoning_tags(&ask->style, &lazy.open, &lazy.close);
+    if (!lazy.opened) lazy.open = lazy.close = NULL;
+    const aerie_status status = lazy_grammar(grammar, &lazy, ask->grammar, why);
+    answer_lazy_free(&lazy);
+    return status;
+}
+
+bool serve_ask_mixed(serve_ask *ask, serve_error *error)
+{
+    aerie_error why = {0};
+    aerie_grammar *whole = NULL;
+    aerie_status status = mixed_grammar(&whole, ask, json_array_size(ask->tools) > MAX_CALL_PARTS, &why);
+    if (status != AERIE_OK && status != AERIE_ERROR_MEMORY && !is_strict(ask->tools)) /* a schema that grammars lack */
+        status = mixed_grammar(&whole, ask, true, &why);
+    if (status != AERIE_OK) return serve_fail_library(error, status, &why, "tools");
+    aerie_grammar_free(ask->grammar);
+    ask->grammar = whole;
+    return true;
+}
+
 bool serve_ask_calls(serve_ask *ask, serve_error *error)
 {
     answer_lazy lazy;
@@ -351,7 +386,7 @@ bool serve_ask_calls(serve_ask *ask, serve_error *error)
                                   .n_begun = ask->begun.n};
     if (!answer_lazy_create(&lazy, &params)) return serve_fail_memory(error);
     aerie_status status = AERIE_OK;
-    if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(&grammar, &lazy, &why);
+    if (lazy.n_parts && lazy.n_parts <= MAX_CALL_PARTS) status = lazy_grammar(&grammar, &lazy, NULL, &why);
     answer_lazy_free(&lazy);
     if (status == AERIE_ERROR_MEMORY) return serve_fail_memory(error);
     if (status != AERIE_OK && !is_strict(ask->tools)) return true; /* a schema that grammars lack: calls stay free */

@@ -33,6 +33,7 @@ typedef struct serve_ask {
     aerie_logit_bias *bias; /* [n_bias] owned */
     size_t n_bias;
     aerie_grammar *grammar; /* owned */
+    bool has_schema;        /* it is of a schema, which is what the content looks like, not of the whole answer */
     aerie_adapter_use adapters[AERIE_MAX_ADAPTERS]; /* [n_adapters] "lora", or what the model's requests use */
     size_t n_adapters;
     json_t *tools;          /* functions in OpenAI's shape, owned; NULL: none */
@@ -78,6 +79,8 @@ bool serve_ask_stops(serve_ask *ask, const json_t *value, const char *field, ser
 bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* What restricts the whole answer is for its content: reasoning that the prompt has opened is free and comes first. */
 bool serve_ask_reason(serve_ask *ask, serve_error *error);
+/* Lets an answer whose content has a schema call tools instead (tool_choice auto). */
+bool serve_ask_mixed(serve_ask *ask, serve_error *error);
 /* Restricts calls that the answer may hold (tool_choice auto) to the tools and their schemas. Where the format or a schema has
  * no grammar calls stay free, unless a tool is strict. */
 bool serve_ask_calls(serve_ask *ask, serve_error *error);

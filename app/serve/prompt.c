@@ -459,7 +459,7 @@ static bool force_call(serve_ask *ask, serve_error *error)
                                   .n_prompt = ask->n_prompt,
                                   .begun = ask->begun.data,
                                   .n_begun = ask->begun.n};
-    if (ask->grammar) return serve_fail(error, 400, "tool_choice", "'tool_choice' and a grammar or schema exclude each other");
+    if (ask->grammar) return serve_fail(error, 400, "tool_choice", "'tool_choice' and a grammar exclude each other");
     if (!answer_force(&forced, &params, ask->tool_name, &why))
         return why ? serve_fail(error, 400, "tool_choice", "'tool_choice': %s", why) : serve_fail_memory(error);
     json_t *schema;
@@ -493,6 +493,11 @@ bool serve_ask_chat(serve_ask *ask, const json_t *messages, const json_t *object
         if (ask->n_stops < AERIE_MAX_STOPS) ask->stops[ask->n_stops++] = marks[i];
     }
     ask->parses = true;
+    if (ask->tools && ask->grammar && ask->has_schema) {
+        if (!ask->tool_required) return serve_ask_mixed(ask, error);
+        aerie_grammar_free(ask->grammar); /* there will be no content */
+        ask->grammar = NULL;
+    }
     if (!serve_ask_reason(ask, error)) return false;
     if (ask->tool_required) return force_call(ask, error);
     return !ask->tools || ask->grammar || serve_ask_calls(ask, error);

@@ -371,6 +371,76 @@ class OneCall(unittest.TestCase):
                 self.assertEqual(s.get("/health").status, 200)
 
 
+CITY = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"],
+        "additionalProperties": False}
+PAIR = [{"type": "function", "function": {"name": n, "description": "d", "parameters": CITY}} for n in ("f", "g")]
+
+
+class ToolsAndSchema(unittest.TestCase):
+    """The answer calls a tool or fits the schema: both can happen, and nothing else."""
+    SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer", "maximum": 9, "minimum": 0}},
+              "required": ["answer"], "additionalProperties": False}
+    FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
+    MARKS = {"hermes": "<tool_call>", "mistral": "[TOOL_CALLS]", "coder": "<tool_call> <function=",
+             "llama3": '"parameters" <|start_header_id|>', "thinks": "<tool_call> <think> </think>"}
+
+    def check(self, choice):
+        """Whether it is a call; one that is cut off proves nothing."""
+        m = choice["message"]
+        if choice["finish_reason"] == "length":
+            return None
+        for call in m.get("tool_calls", []):
+            self.assertIn(call["function"]["name"], ("f", "g"))
+            self.assertIn(json.loads(call["function"]["arguments"])["city"], ("Paris", "Rome"))
+        if not m.get("tool_calls"):
+            self.assertIn(json.loads(m["content"])["answer"], range(10))
+        return bool(m.get("tool_calls"))
+
+    def test_the_answer_is_one_or_the_other(self):
+        rig.make_model("mixed.gguf", "--vocab-kind", "bpe-tags", "--vocab", "330")
+        for name, mark in self.MARKS.items():
+            text = "{# " + mark + " #}" + rig.TOOLS_TEMPLATE + ("<think>\n" if name == "thinks" else "")
+            said = {}
+            for spec in ("none", "ngram"):
+                with Server("-c", "4096", "-np", "2", "--chat-template-file", rig.template("mixed-" + name, text),
+                            "--spec-type", spec, model="mixed.gguf") as s:
+                    body = chat("hi", tools=PAIR, response_format=self.FORMAT, max_tokens=700, temperature=1)
+                    tags = [s.post("/tokenize", {"content": tag, "parse_special": True}).json["tokens"]
+                            for tag in (*mark.split(), "{")]
+                    tags = [t[0] for t in tags if len(t) == 1]
+                    ends = {tags[-2]: 20} if name == "thinks" else {}  # else the model would think for ever
+                    all_of = [s.post("/v1/chat/completions", {**body, "seed": seed, "logit_bias": bias})
+                              for seed in range(6) for bias in (ends, {tags[0]: 9, **ends})]
+                    self.assertEqual({a.status for a in all_of}, {200}, all_of[0].body)
+                    said[spec] = [[c["message"]["content"], [t["function"] for t in c["message"].get("tool_calls", [])]]
+                                  for a in all_of for c in a.json["choices"]]
+                    kinds = [self.check(a.json["choices"][0]) for a in all_of]
+                    if name != "llama3":  # there both begin with the same byte
+                        self.assertIn(True, kinds, name)
+                    self.assertTrue({True, False} & set(kinds), name)
+                    forced = s.post("/v1/chat/completions", {**body, "tool_choice": "required"}).json["choices"][0]
+                    self.assertNotEqual(self.check(forced), False)
+                    self.assertIn(forced["message"]["tool_calls"][0]["function"]["name"], ("f", "g"))
+            self.assertEqual(said["none"], said["ngram"], name)
+
+    def test_a_call_that_the_model_begins(self):
+        """Of formats whose calls are no JSON they are free after the tag that begins them."""
+        with Server("-c", "2048", "--chat-template-file", rig.template("minimax", "{# minimax:tool_call #}" +
+                                                                       rig.TOOLS_TEMPLATE)) as s:
+            body = chat("hi", tools=PAIR, response_format=self.FORMAT, max_tokens=300)
+            for seed in range(4):
+                a = s.post("/v1/chat/completions", {**body, "seed": seed, "temperature": 1}).json["choices"][0]
+                text = a["message"]["content"] or "{}"
+                if a["finish_reason"] == "stop" and not text.strip().startswith("<minimax:tool_call>"):
+                    self.assertIn(json.loads(text)["answer"], range(10))
+
+    def test_a_grammar_is_for_the_whole_answer(self):
+        with Server("-c", "2048", "--chat-template-file", rig.template("coder", CODER)) as s:
+            body = chat("hi", tools=[TOOL], grammar=gbnf(coder_call("f", city="A")), max_tokens=300)
+            self.assertEqual(len(s.post("/v1/chat/completions", body).json["choices"][0]["message"]["tool_calls"]), 1)
+            self.assertEqual(s.post("/v1/chat/completions", {**body, "tool_choice": "required"}).status, 400)
+
+
 # What templates do with messages of the system: STRICT takes them at the beginning only, DEAF writes the first alone, NONE
 # knows none, PAIRS wants user and assistant to take turns.
 TEXTS = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"

@@ -151,12 +151,18 @@ typedef struct answer_lazy {
     size_t n_parts;
     char **schemas; /* [n_schemas] JSON; NULL: no part needs it */
     size_t n_schemas;
+    const char *tails[ANSWER_MAX_TRIGGERS]; /* with which a call may end */
+    size_t n_tails;
     const char *open, *close; /* of reasoning, in which no call counts; NULL: there is none */
     bool opened;
 } answer_lazy;
 
 /* params as for answer_force. false: not enough memory. */
 bool answer_lazy_create(answer_lazy *lazy, const answer_params *params);
+/* Of an answer that is either calls or something else, which a grammar describes: calls begin as answer_force begins them,
+ * or, with free_calls and where the format has no such beginning, as they like after its tags. Without triggers there are
+ * none. */
+bool answer_mixed_create(answer_lazy *lazy, const answer_params *params, bool free_calls);
 void answer_lazy_free(answer_lazy *lazy);
 
 #endif

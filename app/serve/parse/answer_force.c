@@ -201,6 +201,36 @@ bool answer_lazy_create(answer_lazy *lazy, const answer_params *params)
     return ok;
 }
 
+static void add_tail(answer_lazy *lazy, const char *text)
+{
+    if (text && *text && lazy->n_tails < ANSWER_MAX_TRIGGERS) lazy->tails[lazy->n_tails++] = text;
+}
+
+bool answer_mixed_create(answer_lazy *lazy, const answer_params *params, bool free_calls)
+{
+    const answer_format *f = params->style.format;
+    *lazy = (answer_lazy){.n_schemas = SCHEMA_TOOLS + json_array_size(params->tools)};
+    if (!json_array_size(params->tools)) return true;
+    if (free_calls || (!f->force_arguments && !f->force_object)) {
+        lazy->n_schemas = 0;
+        for (size_t i = 0; i < ANSWER_MAX_TEXTS && f->open[i]; i++) lazy->triggers[lazy->n_triggers++] = f->open[i];
+        return true;
+    }
+    lazy->triggers[lazy->n_triggers++] = "";
+    add_tail(lazy, f->list ? "]" : NULL);
+    add_tail(lazy, f->head == ANSWER_HEAD_DEEPSEEK ? "```" : NULL);
+    add_tail(lazy, f->item_close);
+    add_tail(lazy, f->close);
+    lazy->schemas = calloc(lazy->n_schemas, sizeof *lazy->schemas);
+    bool ok = lazy->schemas != NULL;
+    if (ok && !f->force_arguments) ok = add_part(lazy, params, f->force_object, SCHEMA_OBJECT, "", 0);
+    for (size_t i = 0; ok && f->force_arguments && i < json_array_size(params->tools); i++)
+        ok = add_part(lazy, params, f->force_arguments, SCHEMA_TOOLS + i,
+                      answer_tool_name(json_array_get(params->tools, i)), 0);
+    if (!ok) answer_lazy_free(lazy);
+    return ok;
+}
+
 void answer_lazy_free(answer_lazy *lazy)
 {
     for (size_t i = 0; i < lazy->n_parts; i++) free(lazy->parts[i].text);

@@ -195,7 +195,13 @@ static void add_rest(ae_gbuild *b, const aerie_lazy_params *p, uint32_t outside,
         ae_gbuild_move(b, next, at);
         ae_gbuild_move(b, add_text(b, at, p->triggers[i], strlen(p->triggers[i])), parts);
     }
-    add_parts(b, p, parts, after);
+    for (size_t i = 0; i < p->n_tails && b->status == AERIE_OK; i++) {
+        const uint32_t at = ae_gbuild_node(b, AE_GNODE_SPLIT);
+        ae_gbuild_move(b, next, at);
+        ae_gbuild_move(b, add_text(b, at, p->tails[i], strlen(p->tails[i])), after);
+    }
+    if (p->n_parts) add_parts(b, p, parts, after);
+    else add_free(b, parts, end, NULL, 0);
     ae_gbuild_move(b, after, end);
     if (p->open && !p->opened) ae_gbuild_move(b, add_text(b, first, p->open, strlen(p->open)), inside);
     if (p->close) add_free(b, inside, AE_GNONE, &(word){p->close, outside}, 1);
@@ -220,14 +226,13 @@ static void add_free_and_parts(ae_gbuild *b, const aerie_lazy_params *p, uint32_
 static aerie_status check(const aerie_lazy_params *p, aerie_error *error)
 {
     size_t n = p->open ? strlen(p->open) : 0;
-    const bool none = !p->n_triggers && !p->n_parts;
-    if ((!p->n_triggers || !p->n_parts) && !(p->rest && none))
+    if ((!p->n_triggers || !p->n_parts) && !(p->rest && !p->n_parts))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a lazy grammar needs triggers and parts; found %zu and %zu", p->n_triggers,
                        p->n_parts);
     if (!p->open != !p->close || (p->open && (!*p->open || !*p->close)) || (p->opened && !p->open))
         return ae_fail(error, AERIE_ERROR_ARGUMENT, "a lazy grammar's open and close are both texts, or both NULL");
     for (size_t i = 0; i < p->n_triggers; i++) {
-        if (!p->triggers[i] || !*p->triggers[i])
+        if (!p->triggers[i] || (!*p->triggers[i] && !(p->rest && p->n_parts)))
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "trigger %zu of a lazy grammar is empty", i);
         n += strlen(p->triggers[i]);
         if (n > MAX_WORD_BYTES) break;
@@ -235,6 +240,9 @@ static aerie_status check(const aerie_lazy_params *p, aerie_error *error)
     for (size_t i = 0; i < p->n_parts; i++)
         if (!p->parts[i].grammar || (p->parts[i].n_text && !p->parts[i].text))
             return ae_fail(error, AERIE_ERROR_ARGUMENT, "part %zu of a lazy grammar has no grammar or no text", i);
+    for (size_t i = 0; i < p->n_tails; i++)
+        if (!p->tails[i] || !*p->tails[i] || strlen(p->tails[i]) > MAX_WORD_BYTES)
+            return ae_fail(error, AERIE_ERROR_ARGUMENT, "tail %zu of a lazy grammar is empty or too long", i);
     if (n > MAX_WORD_BYTES || (p->close && strlen(p->close) > MAX_WORD_BYTES))
         return ae_fail(error, AERIE_ERROR_LIMIT, "a lazy grammar's triggers have more than %d bytes", MAX_WORD_BYTES);
     return AERIE_OK;
