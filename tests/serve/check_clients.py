@@ -71,13 +71,24 @@ class Clients(unittest.TestCase):
         with c.responses.stream(**ask) as stream:
             text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
         self.assertEqual(text, whole.output_text)
+        patch = {"type": "custom", "name": "patch", "description": "takes text"}
+        called = c.responses.create(model="m", input="x", tools=[patch, {"type": "web_search"}], max_output_tokens=400,
+                                    tool_choice={"type": "custom", "name": "patch"}, extra_body={"grammar": None})
+        self.assertEqual((called.output[-1].type, called.output[-1].name), ("custom_tool_call", "patch"))
+        with c.responses.stream(model="m", input=[{"role": "user", "content": "x"}, *called.output, {
+                "type": "custom_tool_call_output", "call_id": called.output[-1].call_id, "output": "done"}],
+                tools=[patch], max_output_tokens=8) as stream:
+            self.assertIn([e.type for e in stream][-1], ("response.completed", "response.incomplete"))
         called = c.responses.create(model="m", input="x", tools=[{"type": "function", **TOOL["function"], "strict": False}],
                                     tool_choice={"type": "function", "name": "get_weather"})
         self.assertEqual(called.output[-1].name, "get_weather")
 
     @unittest.skipUnless(has("anthropic"), "anthropic is not installed")
     def test_anthropic(self):
+        import typing
+
         import anthropic
+        import pydantic  # which anthropic needs
         c = anthropic.Anthropic(base_url=self.url, api_key="sesame", max_retries=0)
         ask = dict(model="m", max_tokens=16, messages=MESSAGES, extra_body={"temperature": 0})
         whole = c.messages.create(**ask)
@@ -91,6 +102,12 @@ class Clients(unittest.TestCase):
         self.assertEqual((called.stop_reason, called.content[-1].name), ("tool_use", "get_weather"))
         self.assertIn(called.content[-1].input["city"], ("Paris", "Rome"))
         self.assertGreater(c.messages.count_tokens(model="m", messages=MESSAGES).input_tokens, 0)
+        class Made(pydantic.BaseModel):
+            a: typing.Literal[1, 2]
+        made = c.messages.parse(model="m", max_tokens=200, messages=MESSAGES, output_format=Made)
+        self.assertIn(made.parsed_output.a, (1, 2))
+        either = c.messages.parse(model="m", max_tokens=400, messages=MESSAGES, output_format=Made, tools=[tool])
+        self.assertTrue(either.stop_reason == "tool_use" or either.parsed_output.a in (1, 2))
         with self.assertRaises(anthropic.BadRequestError):
             c.messages.create(model="m", max_tokens=0, messages=MESSAGES)
         with self.assertRaises(anthropic.AuthenticationError):
@@ -105,7 +122,16 @@ class Clients(unittest.TestCase):
         self.assertEqual("".join(x.message.content for x in c.chat(**ask, stream=True)), whole.message.content)
         self.assertEqual(c.generate(model="m", prompt="Hi there", options=ask["options"]).response, whole.message.content)
         self.assertEqual([m.model for m in c.list().models], ["m"])
-        self.assertTrue(c.show("m").template)
+        shown = c.show("m")
+        self.assertTrue(shown.template)
+        self.assertIn("tools", shown.capabilities)
+        self.assertTrue(any(k.endswith(".context_length") for k in shown.modelinfo))
+        loaded = c.ps().models[0]
+        self.assertTrue(loaded.expires_at and loaded.context_length, loaded)
+        told = c.generate(model="m", prompt="Hi there", options=ask["options"], logprobs=True, top_logprobs=2)
+        self.assertEqual([len(t.top_logprobs) for t in told.logprobs], [2] * told.eval_count)
+        with self.assertRaisesRegex(ollama.ResponseError, "FIM"):
+            c.generate(model="m", prompt="a", suffix="b")
         made = c.chat(model="m", messages=MESSAGES, format=SCHEMA, options={"num_predict": 200})
         self.assertIn(json.loads(made.message.content)["a"], (1, 2))
         with self.assertRaises(ollama.ResponseError):
