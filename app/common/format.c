@@ -215,18 +215,20 @@ int app_format_read(app_format *format, const app_options *options)
     return bad;
 }
 
-int app_format_fit(app_format *format, const aerie_model_info *info, const app_options *options)
+int app_format_fit(app_format *format, const aerie_model *model, const aerie_model_info *info, const app_options *options,
+                   bool needed)
 {
     int bad = APP_DONE;
     const bool own = info && info->has_chat_template;
-    const bool needed = options->conversation || options->system_prompt || options->messages;
     if (options->no_conversation) return APP_DONE;
     if (!format->template_text.data && !own && needed) {
-        bad = set_template(format, aerie_chat_template_builtin("chatml"), "chatml");
-        format->fallback = true;
+        const char *family = app_format_family(model, info);
+        bad = set_template(format, aerie_chat_template_builtin(family ? family : "chatml"), family ? family : "chatml");
+        format->fallback = !family;
         if (!bad && !options->quiet)
-            app_note("the model has no chat template, so messages are written in the ChatML layout; --chat-template names "
-                     "another, -no-cnv works without one");
+            app_note("the model has no chat template, so messages are written in the layout of %s%s; --chat-template names "
+                     "another, -no-cnv works without one", family ? family : "ChatML",
+                     family ? ", whose marks its vocabulary has" : "");
     }
     format->any = format->template_text.data || own;
     if (!bad && format->any && format->tools.data && !app_format_takes_tools(format, info))

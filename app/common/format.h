@@ -15,14 +15,17 @@ typedef struct app_format {
     const char *tools_name;
     bool any;               /* there is a template */
     bool special_in_messages; /* control tokens spelled in messages are control tokens */
-    bool fallback;          /* the plain one, since the model has none and none was given */
+    bool fallback;          /* the plain one, since nothing tells which layout the model knows */
 } app_format;
 
 /* Reads what the options name; nothing is said of a model yet. */
 int app_format_read(app_format *format, const app_options *options);
-/* Fits it to a model (NULL: none is loaded), whose template may be missing: then the plain one is taken where the options need
- * a conversation, and a line says so. */
-int app_format_fit(app_format *format, const aerie_model_info *info, const app_options *options);
+/* Fits it to a model (NULL: none is loaded), whose template may be missing: then that of its family is taken, or the plain one,
+ * where a conversation is needed, and a line says so. */
+int app_format_fit(app_format *format, const aerie_model *model, const aerie_model_info *info, const app_options *options,
+                   bool needed);
+/* family.c: the known template whose marks the vocabulary has; NULL: none, or no model. */
+const char *app_format_family(const aerie_model *model, const aerie_model_info *info);
 void app_format_free(app_format *format);
 /* "standard input" for "-". */
 const char *app_path_name(const char *path);

@@ -249,7 +249,8 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     if (!bad) bad = app_adapters_load(models, options);
     if (!bad) {
         aerie_model_info_get(models->model, &models->info, sizeof models->info);
-        bad = app_format_fit(&models->format, &models->info, options);
+        bad = app_format_fit(&models->format, models->model, &models->info, options,
+                             options->conversation || options->system_prompt || options->messages);
     }
     if (bad) {
         app_models_free(models);

@@ -341,7 +341,15 @@ static int encode_messages(app_prompt *prompt, const app_models *models, const a
     return encode_chat(models, &chat, &prompt->tokens, &prompt->n_tokens);
 }
 
-static int encode(app_prompt *prompt, const app_models *models, const app_options *options)
+/* The text brings the BOS that the model adds by itself. */
+static bool begins_twice(const aerie_model *model, const app_prompt *prompt)
+{
+    const int32_t bos = aerie_token_special(model, AERIE_SPECIAL_BOS);
+    return aerie_model_adds_bos(model) && prompt->n_tokens > 1 && prompt->tokens[0] == bos && prompt->tokens[1] == bos;
+}
+
+/* *twice: set where a text begins with two BOS. */
+static int encode(app_prompt *prompt, const app_models *models, const app_options *options, bool *twice)
 {
     aerie_error error = {0};
     int bad;
@@ -360,6 +368,7 @@ static int encode(app_prompt *prompt, const app_models *models, const app_option
         const aerie_status status = aerie_tokenize(models->model, prompt->text.data, prompt->text.n, true, true,
                                                    &prompt->tokens, &prompt->n_tokens, &error);
         bad = app_report(APP_WORKING, status, &error);
+        if (!bad) *twice |= begins_twice(models->model, prompt);
     }
     if (!bad && prompt->n_tokens == 0) return app_error(APP_USAGE, "the prompt has no tokens");
     return bad;
@@ -368,12 +377,17 @@ static int encode(app_prompt *prompt, const app_models *models, const app_option
 int app_prompts_encode(app_prompts *prompts, const app_models *models, const app_options *options)
 {
     int bad = APP_DONE;
+    bool twice = false;
     if (!app_uses_template(models, options) && !options->quiet) {
         if (options->system_prompt) app_note("with -no-cnv --system-prompt has no effect");
         if (!options->no_conversation)
             app_note("the model has no chat template, so the prompt is continued as it is; -cnv asks for an answer to it");
     }
-    for (size_t i = 0; !bad && i < prompts->n; i++) bad = encode(&prompts->items[i], models, options);
+    for (size_t i = 0; !bad && i < prompts->n; i++) bad = encode(&prompts->items[i], models, options, &twice);
+    if (twice)
+        app_note("warning: %s begins with two BOS tokens: the model adds one, and the text has its own, which most models "
+                 "answer worse; leave it out of the text, or give --override-kv tokenizer.ggml.add_bos_token=bool:false",
+                 prompts->n > 1 ? "a prompt" : "the prompt");
     return bad;
 }
 

@@ -68,6 +68,7 @@ int app_template(const app_options *options)
     int bad = check(options);
     if (!bad && options->model) bad = app_vocabulary_load(&models, options);
     if (!bad) bad = app_format_read(&format, options);
+    if (!bad && options->model) bad = app_format_fit(&format, models.model, &models.info, options, true);
     if (!bad) bad = app_read_file(&messages, options->messages);
     if (!bad) bad = render(&models, &format, &messages, options);
     app_text_free(&messages);

@@ -135,9 +135,16 @@ static void known_templates(void **state)
         {"falcon3", "<|system|>\nS\n<|user|>\n U \n<|assistant|>\nA\n<|user|>\nV\n<|assistant|>\n"},
         {"gemma", "<start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n<start_of_turn>user\nV"
                   "<end_of_turn>\n<start_of_turn>model\n"},
+        {"gemma4", "<|turn>system\nS<turn|>\n<|turn>user\nU<turn|>\n<|turn>model\nA<turn|>\n<|turn>user\nV<turn|>\n"
+                   "<|turn>model\n"},
+        {"gpt-oss", "<|start|>system<|message|>S<|end|><|start|>user<|message|> U <|end|><|start|>assistant<|channel|>final"
+                    "<|message|>A<|end|><|start|>user<|message|>V<|end|><|start|>assistant"},
         {"granite", "<|start_of_role|>system<|end_of_role|>S<|end_of_text|>\n<|start_of_role|>user<|end_of_role|> U "
                     "<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>A<|end_of_text|>\n"
                     "<|start_of_role|>user<|end_of_role|>V<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>"},
+        {"kimi-k2", "<|im_system|>system<|im_middle|>S<|im_end|><|im_user|>user<|im_middle|> U <|im_end|>"
+                    "<|im_assistant|>assistant<|im_middle|>A<|im_end|><|im_user|>user<|im_middle|>V<|im_end|>"
+                    "<|im_assistant|>assistant<|im_middle|>"},
         {"llama2", "[INST] S\n U  [/INST]A</s>[INST] V [/INST]"},
         {"llama2-sys", "[INST] <<SYS>>\nS\n<</SYS>>\n\n U  [/INST]A</s>[INST] V [/INST]"},
         {"llama2-sys-bos", "[INST] <<SYS>>\nS\n<</SYS>>\n\n U  [/INST]A</s><s>[INST] V [/INST]"},
@@ -164,6 +171,8 @@ static void known_templates(void **state)
         {"phi3", "<|system|>\nS<|end|>\n<|user|>\n U <|end|>\n<|assistant|>\nA<|end|>\n<|user|>\nV<|end|>\n<|assistant|>\n"},
         {"phi4", "<|im_start|>system<|im_sep|>S<|im_end|><|im_start|>user<|im_sep|> U <|im_end|><|im_start|>assistant<|im_sep|>"
                  "A<|im_end|><|im_start|>user<|im_sep|>V<|im_end|><|im_start|>assistant<|im_sep|>"},
+        {"seed_oss", "<seed:bos>system\nS<seed:eos><seed:bos>user\n U <seed:eos><seed:bos>assistant\nA<seed:eos>"
+                     "<seed:bos>user\nV<seed:eos><seed:bos>assistant\n"},
         {"vicuna", "S\n\nUSER:  U \nASSISTANT: A</s>\nUSER: V\nASSISTANT:"},
         {"vicuna-orca", "SYSTEM: S\nUSER:  U \nASSISTANT: A</s>\nUSER: V\nASSISTANT:"},
         {"zephyr", "<|system|>\nS</s>\n<|user|>\n U </s>\n<|assistant|>\nA</s>\n<|user|>\nV</s>\n<|assistant|>\n"},

@@ -44,8 +44,14 @@ static const struct builtin {
     {"gemma", TURNS("<start_of_turn>{{ 'model' if m.role == 'assistant' else 'user' }}" NL, TRIMMED NL NL,
                     TRIMMED "<end_of_turn>" NL "{% set ns.open = false %}", TRIMMED "<end_of_turn>" NL)
               OPEN("<start_of_turn>model" NL)},
+    {"gemma4", EACH "<|turn>{{ 'model' if m.role == 'assistant' else m.role }}" NL TRIMMED "<turn|>" NL END
+               OPEN("<|turn>model" NL)},
+    {"gpt-oss", EACH "<|start|>{{ m.role }}" BY_ROLE("", "", "<|channel|>final") "<|message|>" TEXT "<|end|>" END
+                OPEN("<|start|>assistant")},
     {"granite", EACH "<|start_of_role|>{{ m.role }}<|end_of_role|>" TEXT "<|end_of_text|>" NL END
                 OPEN("<|start_of_role|>assistant<|end_of_role|>")},
+    {"kimi-k2", EACH BY_ROLE("<|im_system|>system", "<|im_user|>user", "<|im_assistant|>assistant") "<|im_middle|>" TEXT
+                "<|im_end|>" END OPEN("<|im_assistant|>assistant<|im_middle|>")},
     {"llama2", LLAMA2(TEXT NL, TEXT, "")},
     {"llama2-sys", LLAMA2(LLAMA2_SYS(TEXT), TEXT, "")},
     {"llama2-sys-bos", LLAMA2(LLAMA2_SYS(TEXT), TEXT, "{{ bos_token }}")},
@@ -68,6 +74,7 @@ static const struct builtin {
     {"orion", EACH BY_ROLE(TEXT NL NL, "Human: " TEXT NL NL "Assistant: </s>", TEXT "</s>") END},
     {"phi3", EACH "<|{{ m.role }}|>" NL TEXT "<|end|>" NL END OPEN("<|assistant|>" NL)},
     {"phi4", EACH "<|im_start|>{{ m.role }}<|im_sep|>" TEXT "<|im_end|>" END OPEN("<|im_start|>assistant<|im_sep|>")},
+    {"seed_oss", EACH "<seed:bos>{{ m.role }}" NL TEXT "<seed:eos>" END OPEN("<seed:bos>assistant" NL)},
     {"vicuna", EACH BY_ROLE(TEXT NL NL, "USER: " TEXT NL, "ASSISTANT: " TEXT "</s>" NL) END OPEN("ASSISTANT:")},
     {"vicuna-orca", EACH BY_ROLE("SYSTEM: " TEXT NL, "USER: " TEXT NL, "ASSISTANT: " TEXT "</s>" NL) END OPEN("ASSISTANT:")},
     {"zephyr", EACH "<|{{ m.role }}|>" NL TEXT "{{ eos_token or '</s>' }}" NL END OPEN("<|assistant|>" NL)},
