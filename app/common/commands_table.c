@@ -52,7 +52,7 @@ static const app_command commands[] = {
      "  aerie template -m model.gguf --messages chat.json\n"
      "  aerie template --file qwen3.jinja --messages - --tools tools.json --set enable_thinking=false < chat.json\n"},
     {APP_INSPECT, "inspect", "[FILE]", "what a model file holds",
-     "Prints the metadata, tensors and totals of a GGUF file, even if aerie cannot run it.\n"
+     "Prints the totals and metadata of a GGUF file, with --tensors its tensors, even if aerie cannot run it.\n"
      "\n"
      "  aerie inspect model.gguf\n"
      "  aerie inspect model.gguf --keys --match tokenizer\n"},

@@ -66,6 +66,9 @@ int app_cpus_settle(app_options *options)
     char quota[64] = "no quota";
     if (cpus.quota > 0) snprintf(quota, sizeof quota, "a quota of %.2f CPUs", cpus.quota);
     if (!asked) options->n_threads = cpus.n_threads;
+    else if (options->n_threads > cpus.n_allowed && cpus.n_allowed)
+        app_note("warning: -t %u is more threads than the %u CPU%s that this process may use, which slows all of them down; "
+                 "-t 0 chooses", (unsigned)options->n_threads, (unsigned)cpus.n_allowed, cpus.n_allowed == 1 ? "" : "s");
     if (options->verbose) {
         app_note("threads: %u%s; CPUs allowed: %u, cores among them: %u, %s", (unsigned)options->n_threads,
                  asked ? " (asked for)" : "", (unsigned)cpus.n_allowed, (unsigned)cpus.n_cores, quota);

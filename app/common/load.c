@@ -90,15 +90,16 @@ static void on_log(void *user, aerie_log_level level, const char *sentence)
     if ((int)level >= *(const int *)user) app_note("%s", sentence);
 }
 
-static aerie_log log_of(bool quiet, bool verbose)
+/* Warnings are said even with --quiet. */
+static aerie_log log_of(bool silent, bool verbose)
 {
     static int least[] = {AERIE_LOG_DEBUG, AERIE_LOG_WARNING, AERIE_LOG_WARNING + 1}; /* models keep it */
-    return (aerie_log){on_log, &least[quiet ? 2 : !verbose]};
+    return (aerie_log){on_log, &least[silent ? 2 : !verbose]};
 }
 
 aerie_log app_log(const app_options *options)
 {
-    return log_of(options->quiet, options->verbose);
+    return log_of(false, options->verbose);
 }
 
 static bool on_loaded(void *user, uint64_t done, uint64_t total)
@@ -145,8 +146,8 @@ static void load_head_beside(app_models *models, const char *path, const app_opt
 {
     aerie_error error = {0};
     models->head_found = load_head(&models->head, models->model, path, options, &error) == AERIE_OK;
-    if (!models->head_found && !options->quiet)
-        app_note("the %s not used: %s",
+    if (!models->head_found)
+        app_note("warning: the %s not used: %s",
                  strcmp(path, options->model) ? "drafter head beside the model is" : "model's MTP blocks are", error.text);
 }
 
@@ -222,6 +223,15 @@ static int check_model(const app_options *options)
     return *options->model ? APP_DONE : app_error(APP_USAGE, "-m names no file; found ''");
 }
 
+static int fail_no_drafter(const app_options *options, aerie_spec_type type)
+{
+    if (type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER)
+        return app_error(APP_USAGE, "--spec-type %s needs a draft model: -md FILE", aerie_spec_type_name(type));
+    return app_error(APP_USAGE, "--spec-type %s needs a drafter head: -md FILE%s%s", aerie_spec_type_name(type),
+                     type == AERIE_SPEC_EAGLE3 ? ", or MODEL-eagle3.gguf beside the model; there is none beside " : "",
+                     type == AERIE_SPEC_EAGLE3 ? options->model : "");
+}
+
 int app_models_load(app_models *models, const app_options *options, bool with_draft)
 {
     *models = (app_models){0};
@@ -235,8 +245,11 @@ int app_models_load(app_models *models, const app_options *options, bool with_dr
     if (with_draft && (!draft || (wants(options, AERIE_SPEC_AUTO) && !aerie_file_is_drafter_head(draft))))
         bad = app_report(APP_LOADING, /* beside a draft model the head is for 'auto', whatever else is listed */
                          aerie_drafter_head_find_type(&found, options->model, draft ? AERIE_SPEC_AUTO : type, &error), &error);
-    if (!bad && with_draft && !draft && type == AERIE_SPEC_MTP) draft = found ? found : options->model; /* asked for by name */
-    const bool is_head = draft && (type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
+    if (!bad && with_draft && !draft && type != AERIE_SPEC_AUTO) { /* asked for by name */
+        draft = found ? found : type == AERIE_SPEC_MTP ? options->model : NULL;
+        if (!draft) bad = fail_no_drafter(options, type);
+    }
+    const bool is_head = draft && (draft == found || type == AERIE_SPEC_MTP || aerie_file_is_drafter_head(draft));
     if (!bad) bad = app_format_read(&models->format, options);
     if (!bad) bad = check_memory(options, draft && !is_head);
     if (!bad) bad = load_one(&models->model, options->model, options, false);
@@ -328,7 +341,7 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
     params.adapters = (const aerie_adapter *const *)models->adapters;
     params.n_adapters = models->n_adapters;
     /* benchmarks open many sessions, and nobody reads their answers */
-    params.log = log_of(options->quiet || options->command->bit & APP_BENCH, options->verbose);
+    params.log = log_of(options->command->bit & APP_BENCH, options->verbose);
     const bool by_model = type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER;
     if (by_model && !models->draft)
         return app_error(APP_USAGE, "speculation with a draft model needs a model: -md FILE%s",
@@ -355,12 +368,13 @@ const char *app_shared_tokens(char out[96], const aerie_session *session)
     return out;
 }
 
-void app_say_speculation(const aerie_session *session, const app_options *options)
+void app_say_speculation(const aerie_session *session, const app_options *options, bool wanted)
 {
     const aerie_spec *spec = &options->session.spec;
     const char *name = aerie_session_spec_name(session);
     char shared[96];
-    if (options->quiet) return;
+    const bool unused = options->draft_model && strcmp(name, aerie_spec_type_name(AERIE_SPEC_NONE)) == 0;
+    if (!wanted && !unused) return;
     if (strcmp(name, aerie_spec_type_name(AERIE_SPEC_NONE)) == 0) {
         app_note("speculation: none%s", options->draft_model ? " (the draft model is not used)" : "");
     } else {

@@ -45,9 +45,10 @@ int app_session_open(aerie_session **session, const app_models *models, const ap
 /* A bar on standard error, which is a terminal, drawn anew when the percentage changes. *shown is -1 at first. */
 void app_progress_show(const char *what, uint64_t done, uint64_t total, int *shown);
 void app_progress_clear(int *shown);
-/* "speculation: ngram, up to 16 tokens ahead, tree" on standard error, unless --quiet. */
-void app_say_speculation(const aerie_session *session, const app_options *options);
-/* What the library has to say: warnings unless --quiet, the rest with --verbose. */
+/* "speculation: ngram, up to 16 tokens ahead, tree" on standard error, if wanted; a draft model that is not used is said
+ * always. */
+void app_say_speculation(const aerie_session *session, const app_options *options, bool wanted);
+/* What the library has to say: warnings, the rest with --verbose. */
 aerie_log app_log(const app_options *options);
 /* "31,204 of 49,152 tokens shared (97.1% of a sample text)" when the draft model has another vocabulary, else "". */
 const char *app_shared_tokens(char out[96], const aerie_session *session);

@@ -91,18 +91,6 @@ static bool add_text(app_texts *texts, const char *text)
     return true;
 }
 
-/* ---- Names --------------------------------------------------------------------------------------- */
-
-const char *app_option_environment(const app_option *option, char out[64])
-{
-    char name[64];
-    size_t i = 0;
-    while (app_option_name(option, i, name) && strncmp(name, "--", 2)) i++;
-    snprintf(out, 64, "AERIE_%.50s", name + 2);
-    for (char *p = out; *p; p++) *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
-    return out;
-}
-
 /* ---- Values ---------------------------------------------------------------------------------------- */
 
 /* Whole numbers without rest, in base 10. */
@@ -143,6 +131,8 @@ static int wrong(const char *name, const app_option *o, const char *text)
                          text);
     }
     if (o->type == APP_ON_OFF) return app_error(APP_USAGE, "%s takes on or off; found '%s'", name, text);
+    if (o->type == APP_COUNT)
+        return app_error(APP_USAGE, "%s takes a whole number from %.0f to %.0f, or -1; found '%s'", name, o->min, o->max, text);
     const bool real = o->type == APP_F32 || o->type == APP_REALS;
     const char *what = o->type == APP_F32       ? "a number"
                        : real                   ? "a list (0,0.5,1) of numbers"
@@ -151,11 +141,6 @@ static int wrong(const char *name, const app_option *o, const char *text)
     return app_error(APP_USAGE,
                      real ? "%s takes %s from %g to %g; found '%s'" : "%s takes %s from %.0f to %.0f; found '%s'", name,
                      what, o->min, o->max, text);
-}
-
-static const char *spec_type_name(int i)
-{
-    return ae_api_test_spec_at((size_t)i);
 }
 
 static const char *pooling_name(int i)
@@ -223,7 +208,8 @@ static int parse_list(app_numbers *list, const app_option *o, const char *name, 
         if (list->n == APP_MAX_NUMBERS) return too_many(name);
         take_item(&p, item);
         if (o->type == APP_SPEC_TYPES) {
-            if (!ae_api_test_spec_parse(item, &type)) return wrong_type(name, item, spec_type_name);
+            const int bad = app_spec_type_parse(name, item, &type);
+            if (bad) return bad;
             value = (long long)type;
         } else if (o->type == APP_TREES) {
             if (!aerie_tree_parse(item, &tree)) return wrong_type(name, item, tree_name);
@@ -254,13 +240,16 @@ static int set_value(app_options *options, const app_option *o, const char *name
     void *place = (char *)options + o->offset;
     long long whole = 0;
     double real = 0;
+    char fallback[256];
     switch (o->type) {
     case APP_FLAG: *(bool *)place = true; return APP_DONE;
     case APP_FLAG_OFF: *(bool *)place = false; return APP_DONE;
     case APP_ON_OFF: return parse_switch(text, place) ? APP_DONE : wrong(name, o, text);
     case APP_I32:
     case APP_U32:
+    case APP_COUNT:
     case APP_CTX:
+        if (o->type == APP_COUNT && strcmp(text, "-1") == 0) text = app_option_default(o, fallback);
         if (!parse_whole(text, &whole) || (double)whole < o->min || (double)whole > o->max) return wrong(name, o, text);
         if (o->type == APP_I32) *(int32_t *)place = (int32_t)whole;
         else if (o->type == APP_CTX && !whole) *(uint32_t *)place = AERIE_CTX_TRAINED;
@@ -280,7 +269,7 @@ static int set_value(app_options *options, const app_option *o, const char *name
     case APP_NUMBERS:
     case APP_TREES:
     case APP_SPEC_TYPES: return parse_list(place, o, name, text);
-    case APP_SPEC_TYPE: return ae_api_test_spec_parse(text, place) ? APP_DONE : wrong_type(name, text, spec_type_name);
+    case APP_SPEC_TYPE: return app_spec_list_parse(name, text, place, &options->session.spec.ngram);
     case APP_KV_TYPE: return aerie_kv_type_parse(text, place) ? APP_DONE : wrong_type(name, text, kv_type_name);
     case APP_POOLING: return aerie_pooling_parse(text, place) ? APP_DONE : wrong_type(name, text, pooling_name);
     case APP_TREE: return aerie_tree_parse(text, place) ? APP_DONE : wrong_type(name, text, tree_name);
@@ -296,7 +285,8 @@ const char *app_option_default(const app_option *o, char out[256])
     switch (o->type) {
     case APP_ON_OFF: snprintf(out, 256, "%s", *(const bool *)place ? "on" : "off"); return out;
     case APP_I32: snprintf(out, 256, "%d", (int)*(const int32_t *)place); return out;
-    case APP_U32: snprintf(out, 256, "%u", (unsigned)*(const uint32_t *)place); return out;
+    case APP_U32:
+    case APP_COUNT: snprintf(out, 256, "%u", (unsigned)*(const uint32_t *)place); return out;
     case APP_F32: snprintf(out, 256, "%g", (double)*(const float *)place); return out;
     case APP_SPEC_TYPE: snprintf(out, 256, "%s", aerie_spec_type_name(*(const aerie_spec_type *)place)); return out;
     case APP_KV_TYPE: snprintf(out, 256, "%s", aerie_kv_type_name(*(const aerie_kv_type *)place)); return out;
@@ -336,6 +326,7 @@ static int parse_option(app_options *options, bool *given, int argc, char **argv
     const app_foreign *f = o ? NULL : app_foreign_option(word, n);
     if (!o && (!f || f->kind != APP_NO_EFFECT)) return app_unknown_option(options->command, word, n);
     const char *argument = o ? o->argument : f->argument;
+    const void *place = o ? (char *)options + o->offset : NULL;
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)n, word);
     if (equals) value = equals + 1;
@@ -348,6 +339,12 @@ static int parse_option(app_options *options, bool *given, int argc, char **argv
         value = argv[++*at];
     }
     if (f) return add_text(&options->ignored, word) ? APP_DONE : app_error_memory("the options");
+    if (given[i] && o->type == APP_TEXT && strstr(o->argument, "FILE") && strcmp(value, *(const char **)place)) {
+        if (place == (void *)&options->draft_model)
+            return app_error(APP_USAGE, "%s is given twice, with '%s' and '%s', but there is one drafter; --hier-draft FILE "
+                             "names what drafts for it", name, options->draft_model, value);
+        app_note("warning: %s is given twice; the last one counts, '%s'", name, value);
+    }
     given[i] = true;
     return set_value(options, o, name, value);
 }
@@ -378,15 +375,16 @@ static int apply_environment(app_options *options, const bool *given)
     for (size_t i = 0; i < app_n_options(); i++) {
         const app_option *o = app_option_at(i);
         char name[64];
+        bool negated;
         if (given[i] || !(o->commands & options->command->bit)) continue;
-        const char *value = getenv(app_option_environment(o, name));
-        if (!value || !*value || is_overruled(o, given)) continue;
+        const char *value = app_environment_get(o, name, &negated);
+        if (!value || is_overruled(o, given)) continue;
         if (o->type == APP_FLAG || o->type == APP_FLAG_OFF) {
             bool on;
             if (!parse_switch(value, &on)) {
                 return app_error(APP_USAGE, "%s (environment) takes on or off; found '%s'", name, value);
             }
-            if (!on) continue;
+            if (on == negated) continue;
         }
         const int bad = set_value(options, o, name, value);
         if (bad) return bad;
@@ -416,6 +414,7 @@ static void cut_line(char *line, char **name, char **value)
 static int apply_line(app_options *options, const bool *given, char *line, size_t number)
 {
     char *key, *value, word[64], where[400], name[64];
+    bool negated;
     const char first = line[strspn(line, " \t\r")];
     if (!first || first == '#') return APP_DONE;
     cut_line(line, &key, &value);
@@ -433,8 +432,7 @@ static int apply_line(app_options *options, const bool *given, char *line, size_
     if (is_switch && *value && !parse_switch(value, &on))
         return app_error(APP_USAGE, "%s takes on or off; found '%s'", where, value);
     if (!is_switch && !*value) return app_error(APP_USAGE, "%s needs a value: %s", where, o->argument);
-    const char *environment = getenv(app_option_environment(o, name));
-    if (given[i] || (environment && *environment) || is_overruled(o, given) || !on) return APP_DONE;
+    if (given[i] || app_environment_get(o, name, &negated) || is_overruled(o, given) || !on) return APP_DONE;
     return set_value(options, o, where, value);
 }
 
@@ -502,6 +500,30 @@ static int settle_rope(app_options *options)
     return APP_DONE;
 }
 
+/* Bytes of the option's name in a word of the command line. */
+static size_t n_name(const char *word)
+{
+    return strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : strlen(word);
+}
+
+/* Options without effect: one line for all of them, each by itself with --verbose. */
+static void say_ignored(const app_options *options)
+{
+    const app_texts *words = &options->ignored;
+    app_text all = {0};
+    for (size_t i = 0; i < words->n && !options->quiet; i++) {
+        const char *word = words->items[i];
+        const size_t n = n_name(word);
+        if (options->verbose || words->n == 1)
+            app_note("%.*s has no effect here: %s", (int)n, word, app_foreign_option(word, n)->text);
+        else if (!app_text_add(&all, i == 0 ? "" : i + 1 < words->n ? ", " : " and ", i == 0 ? 0 : i + 1 < words->n ? 2 : 5) ||
+                 !app_text_add(&all, word, n))
+            break;
+    }
+    if (all.n) app_note("%s have no effect here; -v says why", all.data);
+    app_text_free(&all);
+}
+
 /* What the table cannot say: values that follow from others. */
 static int settle(app_options *options)
 {
@@ -548,11 +570,8 @@ static int settle(app_options *options)
     if (options->verbose && options->quiet) {
         return app_error(APP_USAGE, "--verbose and --quiet exclude each other");
     }
-    for (size_t i = 0; options->verbose && i < options->ignored.n; i++) {
-        const char *word = options->ignored.items[i];
-        const size_t n = strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : strlen(word);
-        app_note("%.*s is accepted, but has no effect: %s", (int)n, word, app_foreign_option(word, n)->text);
-    }
+    app_environment_check();
+    say_ignored(options);
     return app_grammar_settle(options);
 }
 

@@ -4,7 +4,7 @@
  * environment names, --help, completion and the man page all come from this table.
  * Names are llama.cpp's wherever it has one. Values lie in app_options, mostly inside the
  * library's own option structs, so defaults are the library's.
- * The environment name of an option is AERIE_ and its first long name in capitals, '-' as '_'.
+ * The environment name of an option is AERIE_ and a long name in capitals, '-' as '_'; help shows the first.
  * The command line wins over the environment, and that over the file of --config.
  */
 #ifndef AERIE_APP_OPTIONS_H
@@ -62,6 +62,7 @@ typedef enum app_type {
     APP_ON_OFF,     /* bool: on or off */
     APP_I32,        /* int32_t in [min, max] */
     APP_U32,        /* uint32_t in [min, max] */
+    APP_COUNT,      /* the same, but -1 is the default, as llama.cpp has it */
     APP_CTX,        /* uint32_t in [min, max], a size of context; 0 is AERIE_CTX_TRAINED */
     APP_SEED,       /* uint64_t app_options.sampling.seed; -1 is a random one */
     APP_F32,        /* float in [min, max] */
@@ -305,6 +306,20 @@ int app_cpus_settle(app_options *options);
 
 int app_sampling_settle(app_options *options);
 void app_sampling_free(app_options *options);
+
+/* ---- spec_types.c: what `name` gives as a drafter; of a list with commas what does all of it: several drafters that need a
+ * file are AUTO, and *ngram is whether n-grams are among them ---- */
+
+int app_spec_type_parse(const char *name, const char *word, aerie_spec_type *type);
+int app_spec_list_parse(const char *name, const char *text, aerie_spec_type *type, bool *ngram);
+
+/* ---- environment.c: AERIE_* and, after them, LLAMA_ARG_* ---- */
+
+/* The value and the variable's name, or NULL; *negated: of a switch the opposite is meant. */
+const char *app_environment_get(const app_option *option, char name[64], bool *negated);
+/* Says what nothing reads and looks like a misspelling of what something would. */
+void app_environment_check(void);
+
 /* ---- grammar.c: compiles what --grammar and its like gave ------------------------------------------------- */
 
 int app_grammar_settle(app_options *options);

@@ -48,11 +48,11 @@ static const app_option options[] = {
      "earlier one did; they cost memory, and time when too few. Models with sliding or chunked windows keep one window for "
      "every four of them"},
     {"-np --parallel", "LIST", APP_NUMBERS, APP_BENCH_SPEC, AT(n_seqs), 1, 1024, "Model", "prompts answered at once"},
-    {"-np --parallel", "N", APP_U32, APP_SERVE, AT(serve.n_seqs), 1, 1024, "Model", "answers generated at once; others wait"},
-    {"-np --parallel", "N", APP_U32, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model",
+    {"-np --parallel", "N", APP_COUNT, APP_SERVE, AT(serve.n_seqs), 1, 1024, "Model", "answers generated at once; others wait"},
+    {"-np --parallel", "N", APP_COUNT, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model",
      "prompts answered at once"},
-    {"-t --threads", "N", APP_U32, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
-     "threads; 0: one per core that this process may use, fewer if a control group's quota is less"},
+    {"-t --threads", "N", APP_COUNT, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
+     "threads; 0 or -1: one per core that this process may use, fewer if a control group's quota is less"},
     {"-C --cpu-mask", "M", APP_TEXT, APP_THREADS, AT(cpu_mask), 0, 0, "Model",
      "run on these CPUs only: a number in hex, bit i for CPU i"},
     {"-Cr --cpu-range", "LO-HI", APP_TEXT, APP_THREADS, AT(cpu_range), 0, 0, "Model",
@@ -348,7 +348,7 @@ static const app_option options[] = {
      "maximum number of likeliest tokens told with each token (\"top_logprobs\", \"n_probs\")"},
     {"--default-max-tokens", "N", APP_U32, APP_SERVE, AT(serve.default_max_tokens), 0, INT32_MAX, "Server",
      "maximum number of tokens of an answer whose request sets no maximum; 0: as many as fit the context"},
-    {"--threads-http", "N", APP_U32, APP_SERVE, AT(serve.n_threads_http), 0, 1024, "Server",
+    {"--threads-http", "N", APP_COUNT, APP_SERVE, AT(serve.n_threads_http), 0, 1024, "Server",
      "requests that are read, templated and tokenized at once; 0: as many as there are threads"},
     {"-to --timeout", "SECONDS", APP_U32, APP_SERVE, AT(serve.timeout), 1, 1 << 20, "Server",
      "end connections whose client takes nothing of an answer for so long"},
@@ -433,8 +433,8 @@ static const app_option options[] = {
      "print the token ids of the prompt instead, on one line; needs a model"},
 
     /* Inspect */
-    {"--keys", NULL, APP_FLAG, APP_INSPECT, AT(keys), 0, 0, "Inspect", "show metadata only"},
-    {"--tensors", NULL, APP_FLAG, APP_INSPECT, AT(tensors), 0, 0, "Inspect", "show tensors only"},
+    {"--keys", NULL, APP_FLAG, APP_INSPECT, AT(keys), 0, 0, "Inspect", "show metadata, and no totals"},
+    {"--tensors", NULL, APP_FLAG, APP_INSPECT, AT(tensors), 0, 0, "Inspect", "show the tensors; of JSON tensors only"},
     {"--match", "TEXT", APP_TEXT, APP_INSPECT, AT(match), 0, 0, "Inspect",
      "show only keys and tensors whose names contain TEXT"},
     {"--full", NULL, APP_FLAG, APP_INSPECT, AT(full), 0, 0, "Inspect", "show arrays and strings in full"},
@@ -586,7 +586,7 @@ static const app_option options[] = {
     {"-v --verbose", NULL, APP_FLAG, ALL | APP_QUANTIZE | APP_STORE | APP_BENCH_SHAPES, AT(verbose), 0, 0, "Output",
      "print more on standard error"},
     {"-q --quiet --log-disable", NULL, APP_FLAG, ALL | APP_QUANTIZE | APP_STORE | APP_BENCH_SHAPES, AT(quiet), 0, 0, "Output",
-     "print only errors on standard error"},
+     "print only errors and warnings on standard error"},
 };
 
 size_t app_n_options(void)

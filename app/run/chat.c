@@ -489,7 +489,7 @@ int app_chat(const app_options *options)
     if (!bad) bad = app_session_open(&c.session, &c.models, options, type);
     if (!bad) bad = app_cache_open(&c.cache, options, c.session);
     if (!bad) {
-        app_say_speculation(c.session, options);
+        app_say_speculation(c.session, options, !options->quiet);
     }
     if (!bad && options->system_prompt && !add(&c, "system", options->system_prompt, strlen(options->system_prompt))) {
         bad = app_error_memory("the conversation");

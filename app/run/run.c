@@ -75,7 +75,7 @@ static int answer(const app_models *models, const app_options *options, const ap
     if (!bad) bad = app_session_open(&session, models, options, options->session.spec.type);
     if (!bad) bad = app_cache_open(&cache, options, session);
     if (!bad) {
-        app_say_speculation(session, options);
+        app_say_speculation(session, options, options->stats || options->verbose);
         g.color = app_wants_color(options);
         bad = app_generate(&g, session);
         if (!bad || bad == APP_INTERRUPTED || served_some(&g)) {
@@ -102,9 +102,6 @@ int app_run(const app_options *options)
     app_prompts prompts = {0};
     app_models models = {0};
     if (!options->model) return app_error(APP_USAGE, "'run' needs a model: -m FILE (or AERIE_MODEL)");
-    if (app_wants_draft(type) && type != AERIE_SPEC_AUTO && type != AERIE_SPEC_MTP && !options->draft_model)
-        return app_error(APP_USAGE, "--spec-type %s needs a %s: -md FILE", aerie_spec_type_name(type),
-                         type == AERIE_SPEC_DRAFT || type == AERIE_SPEC_HIER ? "draft model" : "drafter head");
     const int no_cache = app_cache_check(options);
     if (no_cache) return no_cache;
     if ((!prompted || options->conversation) && isatty(STDIN_FILENO)) {

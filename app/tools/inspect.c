@@ -359,7 +359,8 @@ int app_inspect(const app_options *options)
     } else {
         if (!options->keys && !options->tensors) print_summary(options, gguf);
         if (options->keys || !options->tensors) print_keys(options, gguf);
-        if (options->tensors || !options->keys) print_tensors(options, gguf);
+        if (options->tensors || (options->match && !options->keys)) print_tensors(options, gguf);
+        else if (!options->keys) app_print("\n%zu tensors; --tensors lists them\n", ae_gguf_n_tensors(gguf));
     }
     ae_gguf_close(gguf);
     return bad;

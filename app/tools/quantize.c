@@ -350,9 +350,9 @@ static int quantize(const request *r, ae_rewrite *rewrite, const app_options *op
     const totals sum = count(rewrite);
     const double start = app_now();
     double seconds = -1;
-    for (size_t i = 0; i < r->n_rules && !options->quiet; i++)
+    for (size_t i = 0; i < r->n_rules; i++)
         if (!ae_rewrite_rule_uses(rewrite, i))
-            app_note("--tensor-type: no weight has a name that matches '%s'", r->rules[i].pattern);
+            app_note("warning: --tensor-type: no weight has a name that matches '%s'", r->rules[i].pattern);
     if (!options->quiet && sum.n_fallback) say_fallbacks(rewrite);
     if (!options->quiet) say_importance(rewrite);
     if (!options->quiet) say_unweighed(r, rewrite);
