@@ -92,9 +92,10 @@ static const struct {
     /* ids that no token has, and a template that is empty */
     {"run -m m.gguf --override-kv tokenizer.ggml.padding_token_id=int:100000 -p hi -n 2", 0,
      "m.gguf: tokenizer.ggml.padding_token_id is 100000, but the vocabulary has"},
-    {"run -m m.gguf --override-kv tokenizer.ggml.eom_token_id=int:100000 -p hi -n 2 -q", 0, ""},
+    {"run -m m.gguf --override-kv tokenizer.ggml.eom_token_id=int:100000 -p hi -n 2 -q", 0,
+     "eom_token_id is 100000"}, /* -q hides no warnings */
     {"run -m m.gguf --override-kv tokenizer.ggml.bos_token_id=int:100000 --override-kv tokenizer.ggml.add_bos_token=bool:false "
-     "-p hi -n 2 -q", 0, ""},
+     "-p hi -n 2 -q", 0, "bos_token_id is 100000"},
     {"run -m m.gguf --override-kv tokenizer.ggml.bos_token_id=int:100000 --override-kv tokenizer.ggml.add_bos_token=bool:true "
      "-p hi -n 2 -q", 3, "the token that is to stand before every text has an id that is none"},
     {"run -m m.gguf --override-kv tokenizer.chat_template=str: -p hi -n 2", 0, "the model has no chat template"},
