@@ -35,7 +35,10 @@ int app_train_data(const app_options *options);
 int app_pull_models(app_options *options);
 
 /* Needs of internals, apart from inspect's: names for reports. */
-const char *app_cpu_level(void);                    /* version.c: the best kernels on this machine */
+const char *app_cpu_level(void);
+/* The commit that was built, in words where it is not known; CMake's type of build. */
+const char *app_commit(void);
+const char *app_build(void);                    /* version.c: the best kernels on this machine */
 void app_main_type(const char *path, char out[16]); /* version.c: the tensor type that takes most bytes; "?" */
 
 #endif

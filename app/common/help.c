@@ -4,8 +4,7 @@
 #include "common/commands.h"
 #include "common/foreign.h"
 
-/* Words of text from column `left` to 100, starting in column `at`. */
-static void print_wrapped(const char *text, size_t at, size_t left)
+void app_print_wrapped(const char *text, size_t at, size_t left)
 {
     while (*text) {
         const size_t n = strcspn(text, " ");
@@ -31,7 +30,8 @@ static void print_environment(void)
     app_print("Every option may also be given in the environment: AERIE_ and its first long name in capitals, with _ for\n"
               "each dash after the first two. AERIE_THREADS=2 is --threads 2, AERIE_STATS=1 is --stats. The command line\n"
               "wins; 'serve --config FILE' takes options from a file, over which both win. 'aerie help COMMAND --all'\n"
-              "shows the name beside each option.\n"
+              "shows the name beside each option. llama.cpp's LLAMA_ARG_* count where an option of that name is here and\n"
+              "neither AERIE_* nor the command line gives it.\n"
               "\n"
               "  NO_COLOR         any value: no colours\n"
               "  XDG_STATE_HOME   where the chat keeps its history of lines (aerie/history; default: ~/.local/state)\n"
@@ -58,15 +58,33 @@ static void print_foreign(app_foreign_kind kind, const char *heading)
         const app_foreign *f = app_foreign_option_at(i);
         if (f->kind != kind) continue;
         app_print("  ");
-        print_wrapped(f->names, 2, 2);
+        app_print_wrapped(f->names, 2, 2);
         app_print("      ");
-        print_wrapped(f->text, 6, 6);
+        app_print_wrapped(f->text, 6, 6);
     }
+}
+
+/* Names of options once, in the order of the table. */
+static void print_names_once(void)
+{
+    app_text all = {0};
+    for (size_t i = 0; i < app_n_options(); i++) {
+        bool again = false;
+        for (size_t k = 0; k < i && !again; k++) again = strcmp(app_option_at(k)->names, app_option_at(i)->names) == 0;
+        if (again) continue;
+        const char *names = app_option_at(i)->names;
+        if ((all.n && !app_text_add(&all, " ", 1)) || !app_text_add(&all, names, strlen(names))) break;
+    }
+    app_print("  ");
+    app_print_wrapped(all.data ? all.data : "", 2, 2);
+    app_text_free(&all);
 }
 
 static void print_llama(void)
 {
-    app_print("An option of llama.cpp that 'aerie help COMMAND --all' lists means the same here. The others:\n");
+    app_print("Options of aerie. Those that llama.cpp has mean the same there; 'aerie help -t' explains one. LLAMA_ARG_* are\n"
+              "read where AERIE_* are not given.\n");
+    print_names_once();
     print_foreign(APP_NO_EFFECT, "Accepted without effect");
     print_foreign(APP_OTHERWISE, "Done in another way");
     print_foreign(APP_NOT_YET, "Not supported yet");
@@ -131,11 +149,11 @@ void app_print_overview(void)
     for (size_t i = 0; i < app_n_commands(); i++) {
         app_print("  %-13s %s\n", app_command_at(i)->name, app_command_at(i)->summary);
     }
-    app_print("  %-13s %s\n", "help", "this text; 'aerie help COMMAND' or 'aerie help TOPIC' for more");
+    app_print("  %-13s %s\n", "help", "this text; 'aerie help COMMAND', TOPIC, -OPTION or SUBJECT (sampling, server, ...)");
     app_print("\nTopics:");
     for (size_t i = 0; i < n_topics; i++) app_print("%s %s", i ? "," : "", topics[i].name);
     app_print("\n");
-    app_print("\n  --version          version, compiler and CPU level\n"
+    app_print("\n  --version          version, commit, build, compiler and CPU level\n"
               "  --completion-bash  a completion script: source <(aerie --completion-bash); also --completion-zsh and -fish\n"
               "  --man              a manual page: aerie --man > aerie.1\n"
               "\n"
@@ -156,11 +174,28 @@ static size_t names_of(const app_option *o, char out[256])
     return n;
 }
 
-/* brief: only the first clause of the help. */
-static void print_option(const app_option *o, bool brief)
+/* Of help such as "...; 0: off" the words after the value; NULL where it does not say what the value means. */
+static const char *meaning_of(const app_option *o, const char *value, char out[160])
+{
+    char key[24];
+    snprintf(key, sizeof key, "%.20s: ", value);
+    const size_t n_key = strlen(key);
+    for (const char *at = o->help; (at = strstr(at, key)); at += n_key) {
+        if (at > o->help && at[-1] != ' ') continue;
+        size_t n = strcspn(at + n_key, ";(");
+        const char *stop = strstr(at + n_key, ". ");
+        if (stop && (size_t)(stop - at) - n_key < n) n = (size_t)(stop - at) - n_key;
+        while (n && at[n_key + n - 1] == ' ') n--;
+        snprintf(out, 160, "%.*s", (int)n, at + n_key);
+        return out;
+    }
+    return NULL;
+}
+
+void app_print_option(const app_option *o, bool brief)
 {
     enum { LEFT = 34 };
-    char names[256], text[640], fallback[256], environment[64];
+    char names[256], text[1024], fallback[256], meaning[160], environment[64];
     size_t at = 2 + names_of(o, names);
     app_print("  %s", names);
     if (at + 2 > LEFT) {
@@ -168,16 +203,19 @@ static void print_option(const app_option *o, bool brief)
         at = 0;
     }
     app_print("%*s", (int)(LEFT - at), "");
-    const char *value = app_option_default(o, fallback);
-    const char *rest = strstr(o->help, " (default");
+    const char *value = app_option_default(o, fallback), *own = strstr(o->help, " (default: ");
     size_t n = strlen(o->help);
-    if (brief && rest) n = (size_t)(rest - o->help);
+    if (brief && own) n = (size_t)(own - o->help);
     if (brief && strcspn(o->help, ";") < n) n = strcspn(o->help, ";");
     size_t used = (size_t)snprintf(text, sizeof text, "%.*s", (int)n, o->help);
-    if (value && used < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, " (default: %s)", value);
+    if (brief && own) /* the help's own words on the default */
+        used += (size_t)snprintf(text + used, sizeof text - used, "%.*s", (int)strcspn(own, ")") + 1, own);
+    const char *words = value && brief ? meaning_of(o, value, meaning) : NULL;
+    if (value && !(brief && own) && used < sizeof text)
+        used += (size_t)snprintf(text + used, sizeof text - used, " (default: %s)", words ? words : value);
     if (!brief && used < sizeof text)
         snprintf(text + used, sizeof text - used, " [%s]", app_option_environment(o, environment));
-    print_wrapped(text, LEFT, LEFT);
+    app_print_wrapped(text, LEFT, LEFT);
 }
 
 /* The options of a group are adjacent in the table; each group that the command has options of gets a heading. */
@@ -191,7 +229,7 @@ static void print_options(const app_command *command)
             group = o->group;
             app_print("\n%s\n", group);
         }
-        print_option(o, false);
+        app_print_option(o, false);
     }
 }
 
@@ -223,7 +261,7 @@ static void print_essentials(const app_command *command, const char *names)
     while (*names) {
         const size_t n = strcspn(names, " ");
         const size_t i = app_option_find(names, n, command->bit);
-        if (i < app_n_options()) print_option(app_option_at(i), true);
+        if (i < app_n_options()) app_print_option(app_option_at(i), true);
         names += n;
         names += *names == ' ';
     }

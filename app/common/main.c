@@ -44,7 +44,8 @@ static int print_version(void)
 #else
     const char *compiler = "another compiler";
 #endif
-    app_print("aerie %s\ncompiler: %s\ncpu level: %s\n", aerie_version(), compiler, app_cpu_level());
+    app_print("aerie %s\ncommit: %s\nbuild: %s\ncompiler: %s\ncpu level: %s\n", aerie_version(), app_commit(), app_build(),
+              compiler, app_cpu_level());
     return APP_DONE;
 }
 
@@ -64,6 +65,13 @@ static const app_command *find_command(int n, char **words, int *n_used)
         app_error(APP_USAGE, "'bench' measures speed, verify, spec, study, shapes or logits; found '%s'", what);
     else app_error(APP_USAGE, "'bench' needs to know what to measure: speed, verify, spec, study, shapes or logits");
     return NULL;
+}
+
+static bool is_command(const char *word)
+{
+    bool known = strcmp(word, "bench") == 0;
+    for (size_t i = 0; i < app_n_commands(); i++) known |= strcmp(app_command_at(i)->name, word) == 0;
+    return known;
 }
 
 static int bench_overview(void)
@@ -91,6 +99,8 @@ static int help(int n, char **words)
     }
     words += first_all == APP_HELP_ALL;
     if (n == 1 && app_print_topic(words[0])) return APP_DONE;
+    if (words[0][0] == '-') return app_help_option(words[0]);
+    if (n == 1 && !is_command(words[0]) && app_print_subject(words[0])) return APP_DONE;
     const app_command *command = find_command(n, words, &used);
     if (!command) return APP_USAGE;
     app_print_help(command, n > used && app_is_all(words[used]) ? APP_HELP_ALL : first_all);

@@ -324,6 +324,16 @@ void app_environment_check(void);
 
 int app_grammar_settle(app_options *options);
 
+/* ---- help_about.c: help on an option; on a subject, or what mentions the word: false where nothing does ---- */
+
+int app_help_option(const char *name);
+bool app_print_subject(const char *word);
+
+/* Words of text from column `left` to 100, starting in column `at`. */
+void app_print_wrapped(const char *text, size_t at, size_t left);
+/* brief: the first clause of the help, and what the default means. */
+void app_print_option(const app_option *option, bool brief);
+
 /* ---- help.c: what the table says, for readers ------------------------------------------------------ */
 
 void app_print_usage(FILE *stream); /* a few lines */

@@ -39,7 +39,7 @@ static const app_option options[] = {
     {"-c --ctx-size", "N", APP_CTX, APP_JUDGES, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
      "tokens of a window; of a task at most (default: 512; of a task 2048)"},
     {"-c --ctx-size", "N", APP_CTX, LOADS & ~APP_JUDGES, AT(session.n_ctx), 0, APP_MAX_CTX, "Model",
-     "positions per sequence; 0: as many as the model was trained for (default: that, but 8192 at most)"},
+     "positions per sequence; 0: as many as the model was trained for (default: the trained number, but 8192 at most)"},
     {"-b --batch-size", "N", APP_U32, LOADS, AT(n_batch_logical), 1, 1 << 20, "Model",
      "maximum number of prompt tokens per pass, like -ub; the smaller of the two applies"},
     {"-ub --ubatch-size", "N", APP_U32, LOADS, AT(session.n_batch), 1, 1 << 16, "Model", "prompt tokens per pass"},
@@ -52,7 +52,7 @@ static const app_option options[] = {
     {"-np --parallel", "N", APP_COUNT, APP_RUN | APP_TRAIN_DATA, AT(session.n_seqs), 1, 1024, "Model",
      "prompts answered at once"},
     {"-t --threads", "N", APP_COUNT, APP_THREADS | APP_CONVERT, AT(n_threads), 0, 1024, "Model",
-     "threads; 0 or -1: one per core that this process may use, fewer if a control group's quota is less"},
+     "threads; -1 or 0: one per core that this process may use, fewer if a control group's quota is less"},
     {"-C --cpu-mask", "M", APP_TEXT, APP_THREADS, AT(cpu_mask), 0, 0, "Model",
      "run on these CPUs only: a number in hex, bit i for CPU i"},
     {"-Cr --cpu-range", "LO-HI", APP_TEXT, APP_THREADS, AT(cpu_range), 0, 0, "Model",
@@ -172,7 +172,7 @@ static const app_option options[] = {
 
     /* Sampling */
     {"-s --seed", "N", APP_SEED, GENERATES, AT(sampling.seed), 0, 0, "Sampling",
-     "random seed; the same seed gives the same output, -1 a new seed each time (default: -1)"},
+     "random seed; the same seed gives the same output, -1 a new seed each time (default: a new one each time)"},
     {"--temp --temperature", "T", APP_F32, GENERATES, AT(sampling.temperature), 0, 1000, "Sampling",
      "temperature; 0: always the likeliest token"},
     {"--temps", "LIST", APP_REALS, APP_BENCH_SPEC, AT(temperatures), 0, 1000, "Sampling",

@@ -1,10 +1,22 @@
-/* version.c - two facts that aerie.h does not provide, read from the library's internals: the best kernel level of this
- * machine, and the tensor type that a model file mostly consists of. */
+/* version.c - the commit and the build; and two facts that aerie.h does not provide, read from the library's internals: the
+ * best kernel level of this machine, and the tensor type that a model file mostly consists of. */
 #include <stdio.h>
 
 #include "backend/cpu/kernels.h"
 #include "formats/gguf.h"
 #include "common/commands.h"
+
+#include <commit.h> /* written by cmake/commit.cmake */
+
+const char *app_commit(void)
+{
+    return *AERIE_COMMIT ? AERIE_COMMIT : "unknown: built from a source archive, without git";
+}
+
+const char *app_build(void)
+{
+    return *AERIE_BUILD ? AERIE_BUILD : "without a build type";
+}
 
 const char *app_cpu_level(void)
 {

@@ -401,6 +401,18 @@ static aerie_status model_plan(ae_convert *c)
     return check_unused(c);
 }
 
+/* The checkpoint's tensor that became the one which a sentence names; NULL: it names none. */
+static const char *source_of(const ae_convert *c, const char *sentence)
+{
+    for (size_t i = 0; i < c->n_items; i++) {
+        const ae_convert_item *item = &c->items[i];
+        const ae_st_tensor *t = item->parts ? item->parts[0] : item->from;
+        const char *at = t ? strstr(sentence, item->name) : NULL;
+        if (at && (at[strlen(item->name)] == ':' || at[strlen(item->name)] == ' ')) return t->name;
+    }
+    return NULL;
+}
+
 /* The file is bound as any model is: missing tensors and wrong shapes show, and the vocabulary is read. */
 static aerie_status model_check(ae_convert *c)
 {
@@ -413,6 +425,9 @@ static aerie_status model_check(ae_convert *c)
     if (status == AERIE_OK) return AERIE_OK;
     const char *why = strncmp(error.text, part, strlen(part)) ? error.text : error.text + strlen(part); /* the file goes away */
     why += strspn(why, ": ");
+    const char *from = strncmp(why, "nothing reads", strlen("nothing reads")) ? NULL : source_of(c, why);
+    if (from)
+        return ae_fail(c->error, status, "%s: tensor %s has no use: %s; --skip leaves it out", c->path, from, why);
     return ae_fail(c->error, status, "%s: what it makes cannot be loaded: %s", c->path, why);
 }
 

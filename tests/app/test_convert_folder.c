@@ -318,6 +318,24 @@ static void adapters_by_their_tensors(void **state)
     cli_refused(3, "peft/model.safetensors: this is the weights of a PEFT adapter", "--lora takes");
 }
 
+/* A tensor that has a name in GGUF files but no use in the architecture is refused by the name that the checkpoint gives it. */
+static void add_norm(st_make *m)
+{
+    st_make_floats(m, "model.layers.0.self_attn.q_norm.weight", "q_norm", 0, 8);
+}
+
+static void tensors_without_a_use(void **state)
+{
+    (void)state;
+    add_more = add_norm;
+    make_json("qnorm", "");
+    add_more = NULL;
+    cli("$A convert qnorm -o o.gguf");
+    cli_refused(3, "qnorm: tensor model.layers.0.self_attn.q_norm.weight has no use", "--skip leaves it out");
+    cli("test -e o.gguf || $A convert qnorm -o o.gguf --skip self_attn.q_norm");
+    assert_int_equal(cli_last.status, 0);
+}
+
 /* Of a quantization that is not read its name is said, not a way to leave its tensors out. */
 static void add_codes(st_make *m)
 {
@@ -348,6 +366,7 @@ int main(void)
         cmocka_unit_test(what_is_no_checkpoint),
         cmocka_unit_test(adapters_by_their_tensors),
         cmocka_unit_test(other_quantizations),
+        cmocka_unit_test(tensors_without_a_use),
     };
     return cmocka_run_group_tests(tests, cli_setup_model, cli_teardown);
 }

@@ -155,7 +155,7 @@ static void help_is_short_at_first(void **state)
     size_t n = 0;
     for (const char *p = options; (p = strstr(p, "\n  -")); p++) n++;
     assert_int_equal(n, 15);
-    assert_true(n_lines(options) <= 20);
+    assert_true(n_lines(options) <= 26);
     assert_null(strstr(cli_last.out, "AERIE_"));
     assert_null(strstr(cli_last.out, "--dry-base"));
     assert_non_null(strstr(cli_last.out, "aerie help run --all\n"));
@@ -196,6 +196,107 @@ static void help_is_short_at_first(void **state)
     cli_refused(2, "unknown command 'nonsense'", "");
 }
 
+/* What a row tells to use instead is there: options as words that begin with a dash, commands after 'aerie. */
+static void advice_is_not_stale(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < app_n_foreign_options() + app_n_foreign_commands(); i++) {
+        const app_foreign *f = i < app_n_foreign_options() ? app_foreign_option_at(i)
+                                                           : app_foreign_command_at(i - app_n_foreign_options());
+        for (const char *at = f->text; *at; at++) {
+            if (*at != '-' || (at > f->text && !strchr(" '(", at[-1]))) continue;
+            const size_t n = 1 + strspn(at + 1, "-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789");
+            const bool own = n == strlen("--version") && !memcmp(at, "--version", n);
+            const bool others = n == 5 && !memcmp(at, "--man", n);
+            const bool script = n > 13 && !memcmp(at, "--completion-", 13);
+            if (n > 1 && !own && !others && !script && app_option_find(at, n, ~0u) == app_n_options())
+                fail_msg("%s: '%s' names '%.*s', which no command has", f->names, f->text, (int)n, at);
+            at += n - 1;
+        }
+        for (const char *at = f->text; (at = strstr(at, "'aerie ")); at++) {
+            const char *name = at + strlen("'aerie ");
+            bool known = *name == '-';
+            for (size_t k = 0; k < app_n_commands(); k++)
+                known |= strncmp(app_command_at(k)->name, name, strlen(app_command_at(k)->name)) == 0;
+            if (!known) fail_msg("%s: '%s' names no command", f->names, f->text);
+        }
+    }
+}
+
+static void prints(const char *arguments, const char *const *parts)
+{
+    cli("$A help %s", arguments);
+    if (cli_last.status || cli_last.n_err) fail_msg("help %s: %d %s", arguments, cli_last.status, cli_last.err);
+    for (size_t i = 0; parts[i]; i++)
+        if (!strstr(cli_last.out, parts[i])) fail_msg("help %s has no '%s': %s", arguments, parts[i], cli_last.out);
+}
+
+static void help_on_anything(void **state)
+{
+    (void)state;
+    prints("-ngl", (const char *[]){"-ngl --gpu-layers", "accepted without effect: aerie computes on the CPU", NULL});
+    prints("--temp", (const char *[]){"--temp, --temperature T", "AERIE_TEMP", "of run, serve", NULL});
+    prints("-t", (const char *[]){"-t, --threads N", NULL});
+    prints("--max-tokens", (const char *[]){"done in another way here: use -n N", NULL});
+    prints("-n", (const char *[]){"-n, --predict, --n-predict N", "-n, --n-rows LIST", "of bench verify", NULL});
+    prints("speculation", (const char *[]){"--spec-type", "--hier-draft", "docs/speculation.md", "MTP", NULL});
+    prints("Sampling", (const char *[]){"--top-k", "--mirostat", "docs/sampling.md", NULL});
+    prints("rope", (const char *[]){"--yarn-orig-ctx", NULL});
+    prints("grammar", (const char *[]){"--grammar-file", "--json-schema", NULL});
+    prints("server", (const char *[]){"--max-queue", NULL});
+    prints("mirostat", (const char *[]){"Options that mention 'mirostat'", "--mirostat-ent", NULL});
+    prints("gpu", (const char *[]){"--n-gpu-layers", NULL});
+    prints("template", (const char *[]){"usage: aerie template", NULL}); /* a command comes first */
+    for (size_t i = 0; i < app_n_options(); i++) { /* by every name, and every group */
+        char name[64];
+        if (i % 7 == 0 && app_option_name(app_option_at(i), i % 2, name)) prints(name, (const char *[]){name, NULL});
+    }
+    cli("$A help --zzzz");
+    cli_refused(2, "there is no option '--zzzz'", "");
+    cli("$A help --tmep");
+    cli_refused(2, "did you mean '--temp'", "");
+    cli("$A help xyzzy");
+    cli_refused(2, "unknown command 'xyzzy'", "");
+    /* all options of aerie and all names of others are in the list */
+    cli("$A help llama.cpp | tr -s ' \\n' '\\n\\n' | sort -u > names");
+    for (size_t i = 0; i < app_n_options() + app_n_foreign_options(); i++) {
+        char name[64];
+        static char names[1 << 16];
+        if (i == 0) cli_read("names", names + 1, sizeof names - 1), names[0] = '\n';
+        const char *row = i < app_n_options() ? app_option_at(i)->names : app_foreign_option_at(i - app_n_options())->names;
+        for (size_t k = 0; app_name_at(row, k, name); k++) {
+            char line[72];
+            snprintf(line, sizeof line, "\n%s\n", name);
+            if (!strstr(names, line)) fail_msg("help llama.cpp has no %s", name);
+        }
+    }
+}
+
+/* Defaults in the short help: in words where the number means nothing by itself. */
+static void defaults_mean_something(void **state)
+{
+    (void)state;
+    prints("run", (const char *[]){"(default: one per core", "(default: until the answer", "(default: 0.8)",
+                                   "(default: auto)", "(default: the trained", NULL});
+    assert_null(strstr(cli_last.out, "(default: 0)"));
+    assert_null(strstr(cli_last.out, "(default: -1)"));
+    for (size_t i = 0; i < app_n_commands(); i++) {
+        cli("$A help %s", app_command_at(i)->name);
+        if (strstr(cli_last.out, "(default: )") || strstr(cli_last.out, "(default: that"))
+            fail_msg("%s: %s", app_command_at(i)->name, cli_last.out);
+    }
+}
+
+static void version_has_a_commit(void **state)
+{
+    (void)state;
+    cli("$A --version");
+    const char *commit = strstr(cli_last.out, "\ncommit: ");
+    assert_true(commit && strstr(cli_last.out, "\nbuild: ") && strstr(cli_last.out, "\ncpu level: "));
+    const size_t n = strspn(commit + 9, "0123456789abcdef");
+    if (n < 7 && !strstr(commit, "unknown: built from a source archive")) fail_msg("%s", cli_last.out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +305,10 @@ int main(void)
         cmocka_unit_test(the_program_says_what_the_table_says),
         cmocka_unit_test(suggestions),
         cmocka_unit_test(help_is_short_at_first),
+        cmocka_unit_test(advice_is_not_stale),
+        cmocka_unit_test(help_on_anything),
+        cmocka_unit_test(defaults_mean_something),
+        cmocka_unit_test(version_has_a_commit),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }
