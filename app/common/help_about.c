@@ -11,14 +11,14 @@
 /* "run, serve, bench spec" */
 static void print_commands(unsigned bits)
 {
-    const char *comma = "";
-    app_print("%*sof ", 34, "");
-    for (size_t i = 0; i < app_n_commands(); i++) {
-        if (!(bits & app_command_at(i)->bit)) continue;
-        app_print("%s%s", comma, app_command_at(i)->name);
-        comma = ", ";
-    }
-    app_print("\n");
+    enum { LEFT = 34 };
+    char text[512];
+    size_t n = (size_t)snprintf(text, sizeof text, "of");
+    for (size_t i = 0; i < app_n_commands(); i++)
+        if (bits & app_command_at(i)->bit && n < sizeof text)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s %s", n > 2 ? "," : "", app_command_at(i)->name);
+    app_print("%*s", LEFT, "");
+    app_print_wrapped(text, LEFT, LEFT);
 }
 
 static void print_row(const app_option *o)

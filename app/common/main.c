@@ -87,7 +87,7 @@ static int bench_overview(void)
 static int help(int n, char **words)
 {
     int used;
-    if (n == 0) {
+    if (n == 0 || app_is_help(words[0])) {
         app_print_overview();
         return APP_DONE;
     }

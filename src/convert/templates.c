@@ -85,11 +85,14 @@ static aerie_status add_additional(const ae_convert *c, templates *t)
     return status;
 }
 
-/* A text, or a list of objects with "name" and "template". */
+/* A text, a list of objects with "name" and "template", or an object of texts by their names. */
 static aerie_status add_json(const ae_convert *c, templates *t, const json_t *value)
 {
-    const json_t *one;
+    json_t *one;
+    const char *key;
     size_t i;
+    json_object_foreach((json_t *)value, key, one)
+        if (json_is_string(one)) AE_TRY(add(c, t, key, strlen(key), json_string_value(one), json_string_length(one)));
     if (json_is_string(value))
         return add(c, t, "default", strlen("default"), json_string_value(value), json_string_length(value));
     json_array_foreach((json_t *)value, i, one) {

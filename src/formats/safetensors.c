@@ -328,6 +328,8 @@ static aerie_status open_index(ae_safetensors **out, const char *index, aerie_er
     json_t *json = NULL;
     if (map.bytes > AE_ST_MAX_HEADER) {
         status = FAIL(LIMIT, "%s%s: an index of %zu bytes; at most %zu are read", dots, path, map.bytes, AE_ST_MAX_HEADER);
+    } else if (ae_kind_is_pointer(map.data, map.bytes)) {
+        status = FAIL(FORMAT, "%s%s: this is %s", dots, path, ae_kind_bytes(map.data, map.bytes));
     } else {
         status = parse_object(&json, index, "the index", map.data, map.bytes, error);
     }

@@ -198,6 +198,10 @@ static void templates(void **state)
     made("t1");
     has_template("t1", NULL, "d");
     has_template("t1", "rag", "r");
+    write_in("t1", "chat_template.json", "{\"chat_template\": {\"default\": \"d\", \"rag\": \"r2\", \"no\": 1}}");
+    made("t1");
+    has_template("t1", NULL, "d");
+    has_template("t1", "rag", "r2");
     cli("d=t1/additional_chat_templates; mkdir $d && printf 'tools {{ x }}\\r\\n2\\r\\n' > $d/tool_use.jinja && "
         "printf no > $d/README.md && printf later > $d/rag.jinja");
     made("t1");
@@ -273,6 +277,8 @@ static void what_is_no_checkpoint(void **state)
         {POINTER "k/model.safetensors", "k", "k/model.safetensors: this is a Git LFS pointer"},
         {POINTER "k/model.safetensors", "k/model.safetensors", "k/model.safetensors: this is a Git LFS pointer"},
         {"rm k/model.safetensors; " POINTER "k/pytorch_model.bin", "k", "k/pytorch_model.bin: this is a Git LFS pointer"},
+        {"rm k/model.safetensors; " POINTER "k/model.safetensors.index.json", "k",
+         "k/model.safetensors.index.json: this is a Git LFS pointer"},
         {POINTER "k/tokenizer.json", "k", "k/tokenizer.json: this is a Git LFS pointer"},
         {POINTER "k/config.json", "k", "k/config.json: this is a Git LFS pointer"},
         {POINTER "k/chat_template.jinja", "k", "k/chat_template.jinja: this is a Git LFS pointer"},
