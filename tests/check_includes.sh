@@ -25,13 +25,15 @@ internals="
 app/bench/bandwidth.c:base/os.h app/bench/bandwidth.c:base/pool.h
 app/bench/bench_shapes.c:backend/backend.h app/bench/bench_shapes.c:base/os.h app/bench/bench_shapes.c:base/pool.h
 app/bench/bench_shapes.c:quant/types.h
-app/common/common.c:base/text.h app/common/cpus.c:base/os.h
+app/common/common.c:base/text.h app/common/common.c:base/number.h
+app/common/cpus.c:base/os.h
 app/common/options.h:api_test.h
 app/common/version.c:backend/cpu/kernels.h app/common/version.c:formats/gguf.h
 app/convert/convert.c:convert/convert.h app/convert/convert.c:formats/type.h
 app/perplexity/output.c:quant/imatrix.h
 app/pull/fetch.c:base/os.h app/pull/fetch.c:formats/gguf.h
 app/serve/memory.c:base/os.h
+app/serve/models.c:formats/kind.h
 app/tools/inspect.c:formats/gguf.h
 app/tools/quantize.c:quant/rewrite.h
 "

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "serve/system.h"
+#include "formats/kind.h" /* aerie.h does not say what lies beside models */
 
 enum { RETRY_SECONDS = 15, WAIT_SECONDS = 120 };
 
@@ -100,7 +101,7 @@ static int add_folder(serve_models *models, const char *folder)
         struct stat st;
         const int length = snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         if (!bad && length > 0 && (size_t)length < sizeof path && stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
-            !aerie_file_is_drafter_head(path))
+            !aerie_file_is_drafter_head(path) && !ae_role_is_other(path))
             bad = add_given(models, path, NULL);
         free(names[i]);
     }

@@ -194,6 +194,15 @@ ae_role ae_role_of(const ae_gguf *gguf)
     return AE_ROLE_MODEL;
 }
 
+bool ae_role_is_other(const char *path)
+{
+    ae_gguf *gguf;
+    if (ae_gguf_open(&gguf, path, &(ae_gguf_options){.index_only = true}, NULL) != AERIE_OK) return false;
+    const bool other = ae_role_of(gguf) != AE_ROLE_MODEL;
+    ae_gguf_close(gguf);
+    return other;
+}
+
 aerie_status ae_role_need(const ae_gguf *gguf, ae_role wanted, aerie_error *error)
 {
     static const char *const is_a[] = {

@@ -33,6 +33,8 @@ typedef enum ae_role {
     AE_ROLE_CONTROL_VECTOR,
 } ae_role;
 ae_role ae_role_of(const ae_gguf *gguf);
+/* Whether the file at `path` has another one, such as the projector that lies beside a model. */
+bool ae_role_is_other(const char *path);
 /* FORMAT unless the file has the role: one sentence that says what it is and how it is used. */
 aerie_status ae_role_need(const ae_gguf *gguf, ae_role wanted, aerie_error *error);
 

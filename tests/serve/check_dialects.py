@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import random
+import struct
 import threading
 import time
 import unittest
@@ -536,6 +537,10 @@ class Models(unittest.TestCase):
             with Server(model=f"models/{name}.gguf") as s:
                 alone[name] = s.post("/v1/chat/completions", chat("which")).json["choices"]
         self.assertEqual(len({json.dumps(x) for x in alone.values()}), 3)
+        with open(os.path.join(folder, "mmproj-a.gguf"), "wb") as f:  # no model: it lies beside one
+            text = lambda t: struct.pack("<Q", len(t)) + t
+            f.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text(b"general.architecture") + struct.pack("<I", 8) +
+                    text(b"clip"))
         with Server("--models-dir", folder, "--models-max", "1", "-np", "2", model=None) as s:
             def state():
                 return {m["id"]: m["status"]["value"] for m in s.get("/v1/models").json["data"]}
