@@ -99,8 +99,9 @@ static aerie_status load_weights(aerie_model *m, const char *path, const aerie_m
     AE_TRY(ae_model_load(&m->model, path, &options, error));
     m->vocab = m->model->vocab;
     const ae_load_options net = ae_api_net_options(p);
-    AE_TRY(ae_api_check_memory("this model", ae_net_plan_bytes(m->model, m->backend, &net),
-                               "a smaller model or quantization would fit", error));
+    size_t bytes;
+    AE_TRY(ae_net_plan_bytes(&bytes, m->model, m->backend, &net, error));
+    AE_TRY(ae_api_check_memory("this model", bytes, "a smaller model or quantization would fit", error));
     AE_TRY(ae_net_create(&m->net, m->model, m->backend, &net, error));
     return ae_api_fingerprint(m->model->gguf, &m->fingerprint, error);
 }
@@ -530,7 +531,8 @@ ae_engine_options ae_api_engine_options(const aerie_session_params *p, uint32_t 
 /* With the samplers of as many requests as run at once. */
 static uint64_t session_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *o)
 {
-    return ae_engine_plan_bytes(model, backend, o) + (uint64_t)o->n_seqs * ae_sampler_plan_bytes(model->hparams.n_vocab);
+    const size_t bytes = ae_engine_plan_bytes(model, backend, o);
+    return bytes == SIZE_MAX ? bytes : bytes + (uint64_t)o->n_seqs * ae_sampler_plan_bytes(model->hparams.n_vocab);
 }
 
 aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *model_params,
@@ -548,20 +550,20 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
     ae_backend *backend;
     ae_model *model = NULL;
     AE_TRY(ae_backend_open(&backend, mp.backend, mp.cpu_level, error));
+    const ae_load_options no = ae_api_net_options(&mp);
+    size_t weight_bytes = 0;
     aerie_status status = ae_model_load(&model, path, &options, error);
+    if (status == AERIE_OK) status = ae_net_plan_bytes(&weight_bytes, model, backend, &no, error);
     if (status == AERIE_OK && model->hparams.encoder) {
-        const ae_load_options no = ae_api_net_options(&mp);
-        plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
         plan->session_bytes = ae_api_embedder_bytes(model, backend);
     } else if (status == AERIE_OK) {
         status = ae_api_resolve(model, session_params, false, &sp, error);
     }
     if (status == AERIE_OK && !model->hparams.encoder) {
         const ae_engine_options eo = ae_api_engine_options(&sp, model->hparams.n_vocab);
-        const ae_load_options no = ae_api_net_options(&mp);
-        plan->weight_bytes = ae_net_plan_bytes(model, backend, &no);
         plan->session_bytes = session_bytes(model, backend, &eo);
     }
+    if (status == AERIE_OK) plan->weight_bytes = weight_bytes;
     ae_api_give(theirs, plan_size, plan, sizeof *plan);
     ae_model_free(model);
     ae_backend_close(backend);

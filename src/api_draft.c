@@ -76,11 +76,13 @@ static aerie_status plan_draft(const ae_model *target, const ae_model *draft, ae
     aerie_session_params params;
     ae_vocab_map *map;
     AE_TRY(ae_api_resolve(target, session_params, false, &params, error));
+    const ae_load_options no = ae_api_net_options(model_params);
+    size_t weight_bytes;
+    AE_TRY(ae_net_plan_bytes(&weight_bytes, draft, backend, &no, error));
     const aerie_status status = map_vocabularies(target->vocab, target->name, draft, &map, error);
     if (status != AERIE_OK && status != AERIE_ERROR_UNSUPPORTED) return status; /* a session will say what is not shared */
     const ae_engine_options eo = draft_options(&params, map, draft);
-    const ae_load_options no = ae_api_net_options(model_params);
-    plan->weight_bytes = ae_net_plan_bytes(draft, backend, &no);
+    plan->weight_bytes = weight_bytes;
     plan->session_bytes = ae_engine_plan_bytes(draft, backend, &eo);
     ae_vocab_map_free(map);
     return AERIE_OK;

@@ -181,7 +181,7 @@ static aerie_status describe(const entry *e, ae_gguf_writer *writer, aerie_error
 
 static aerie_status write_data(const entry *e, ae_gguf_writer *writer, aerie_error *error)
 {
-    enum { PIECE = 4096 };
+    enum { PIECE = 1024 };
     float piece[PIECE];
     const size_t n_sums = (size_t)e->n_columns * e->n_matrices, n_all = n_sums + e->n_matrices;
     for (size_t i = 0; i < n_all;) {

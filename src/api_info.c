@@ -4,6 +4,7 @@
 
 #include "api_int.h"
 #include "base/err.h"
+#include "base/number.h"
 
 static const ae_gguf *gguf_of(const aerie_model *model)
 {
@@ -34,7 +35,11 @@ static void add_number(ae_buf *out, const ae_gguf_kv *kv, uint64_t i)
     else if (kv->element_type == AE_GGUF_U64) {
         memcpy(&large, kv->data + i * sizeof large, sizeof large);
         ae_buf_addf(out, "%llu", (unsigned long long)large);
-    } else if (ae_gguf_kv_float(kv, i, &x)) ae_buf_addf(out, kv->element_type == AE_GGUF_F32 ? "%.9g" : "%.17g", x);
+    } else if (ae_gguf_kv_float(kv, i, &x)) {
+        char text[40];
+        ae_number_print(text, sizeof text, kv->element_type == AE_GGUF_F32 ? "%.9g" : "%.17g", 0, x);
+        ae_buf_adds(out, text);
+    }
 }
 
 static void add_value(ae_buf *out, const ae_gguf_kv *kv)

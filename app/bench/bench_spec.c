@@ -372,7 +372,7 @@ int bench_spec_steepen(bench_spec *b)
     char *end = NULL;
     if (!o->steep) return APP_DONE;
     const unsigned long n = strtoul(o->steep, &end, 10);
-    const double ratio = *end == ':' ? strtod(end + 1, &end) : 0;
+    const double ratio = *end == ':' ? app_number(end + 1, &end) : 0;
     if (*end || n < 2 || n > AERIE_MAX_DRAFT || !(ratio >= 1 && ratio <= (double)n))
         return app_error(APP_USAGE, "--steep: '%s' is not N:R with 2 to %d rows and a ratio of 1 to N, such as 48:1.8",
                          o->steep, AERIE_MAX_DRAFT);
@@ -433,7 +433,8 @@ void bench_spec_free(bench_spec *b)
 int app_bench_spec(const app_options *given)
 {
     static bench_spec b; /* large for a stack */
-    b = (bench_spec){.options = *given};
+    memset(&b, 0, sizeof b);
+    b.options = *given;
     bench_spec_complete(&b.options);
     int bad = bench_prompts_read(&b.prompts, &b.options);
     if (!bad) bad = bench_spec_load(&b);

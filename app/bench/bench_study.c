@@ -248,11 +248,13 @@ static void take_line(study *s, char *line)
     char type[24], figure[32];
     uint64_t bytes;
     unsigned n;
-    double value;
-    char *open = strchr(line, '"'), *shut = open ? strchr(open + 1, '"') : NULL;
+    int at = 0;
+    char *end, *open = strchr(line, '"'), *shut = open ? strchr(open + 1, '"') : NULL;
     if (!shut || sscanf(line, "%23[^,],%" SCNu64, type, &bytes) != 2 ||
-        sscanf(shut + 1, ",%31[^,],%u,%lf", figure, &n, &value) != 3)
+        sscanf(shut + 1, ",%31[^,],%u,%n", figure, &n, &at) != 2 || !at)
         return;
+    const double value = app_number(shut + 1 + at, &end);
+    if (end == shut + 1 + at) return;
     *shut = 0;
     for (size_t i = 0; i < s->n_types; i++) {
         type_row *t = &s->types[i];
@@ -338,7 +340,8 @@ static int measure_type(study *s, type_row *t)
     struct stat info;
     const bool as_is = !strcmp(t->name, "as-is");
     const double start = app_now();
-    b = (bench_spec){.options = *s->given};
+    memset(&b, 0, sizeof b);
+    b.options = *s->given;
     app_options *o = &b.options;
     if (snprintf(path, sizeof path, "%s/study-%s-%ld.gguf", folder_of(s), t->name, (long)getpid()) >= (int)sizeof path)
         return app_error(APP_USAGE, "-o: the folder's name is too long");

@@ -31,7 +31,7 @@ static int add_item(app_loras *l, const char *name, const char *item, size_t n, 
     if (!path) return app_error_memory("the options");
     if (scaled && colon) {
         errno = 0;
-        scale = strtof(colon + 1, &end);
+        scale = (float)app_number(colon + 1, &end);
         if (end == colon + 1 || *end || errno || !isfinite(scale)) end = NULL;
         *colon = '\0';
     }

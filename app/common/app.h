@@ -160,6 +160,8 @@ const char *app_bytes(char out[32], uint64_t bytes);
 const char *app_count(char out[32], uint64_t n);
 /* Monotonic seconds. */
 double app_now(void);
+/* As strtod, in every locale. */
+double app_number(const char *text, char **end);
 /* Sorts x [n] and returns its median. */
 double app_median(double *x, size_t n);
 

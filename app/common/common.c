@@ -1,5 +1,6 @@
 /* common.c - implements app.h: messages, standard output, bytes, interruption. */
 #define _XOPEN_SOURCE 700
+#include "base/number.h" /* aerie.h has no numbers as text */
 #include "common/app.h"
 
 #include <errno.h>
@@ -317,7 +318,7 @@ static int read_up_to(app_text *text, const char *path, size_t most)
     const char *name = standard ? "standard input" : path;
     FILE *file = standard ? stdin : fopen(path, "rb");
     if (!file) return app_error(APP_BAD_FILE, "cannot open '%s': %s", path, strerror(errno));
-    char chunk[16384];
+    char chunk[4096];
     bool fits = app_text_add(text, "", 0);
     errno = 0;
     for (size_t n; fits && text->n <= most && (n = fread(chunk, 1, sizeof chunk, file)) > 0;)
@@ -546,6 +547,11 @@ const char *app_count(char out[32], uint64_t n)
     }
     out[k] = '\0';
     return out;
+}
+
+double app_number(const char *text, char **end)
+{
+    return ae_number_parse(text, end);
 }
 
 double app_now(void)

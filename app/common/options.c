@@ -108,7 +108,7 @@ static bool parse_real(const char *text, double *value)
     char *end;
     if (isspace((unsigned char)*text) || strpbrk(text, "xX")) return false;
     errno = 0;
-    *value = strtod(text, &end);
+    *value = app_number(text, &end);
     return errno == 0 && end != text && *end == '\0';
 }
 

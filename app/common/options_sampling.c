@@ -95,7 +95,7 @@ static bool parse_bias(const char *text, aerie_logit_bias *bias)
     const double sign = *end++ == '-' ? -1 : 1;
     const char *number = end;
     if ((!isdigit((unsigned char)*number) && *number != '.' && strcmp(number, "inf")) || strpbrk(number, "xX")) return false;
-    const double value = strtod(number, &end);
+    const double value = app_number(number, &end);
     if (*end || end == number || isnan(value)) return false;
     *bias = (aerie_logit_bias){(int32_t)token, (float)(sign * value)};
     return true;

@@ -23,18 +23,18 @@ static size_t normalize(const char *text, char out[LONGEST])
 /* Edits (insert, delete, replace, swap neighbours) that turn a into b. */
 static unsigned distance(const char *a, size_t na, const char *b, size_t nb)
 {
-    unsigned d[LONGEST][LONGEST];
-    for (size_t i = 0; i <= na; i++) d[i][0] = (unsigned)i;
-    for (size_t j = 0; j <= nb; j++) d[0][j] = (unsigned)j;
+    unsigned char d[LONGEST][LONGEST]; /* LONGEST and less */
+    for (size_t i = 0; i <= na; i++) d[i][0] = (unsigned char)i;
+    for (size_t j = 0; j <= nb; j++) d[0][j] = (unsigned char)j;
     for (size_t i = 1; i <= na; i++) {
         for (size_t j = 1; j <= nb; j++) {
             unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best) {
-                best = d[i - 2][j - 2] + 1;
+            if (d[i - 1][j] + 1u < best) best = d[i - 1][j] + 1u;
+            if (d[i][j - 1] + 1u < best) best = d[i][j - 1] + 1u;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1u < best) {
+                best = d[i - 2][j - 2] + 1u;
             }
-            d[i][j] = best;
+            d[i][j] = (unsigned char)best;
         }
     }
     return d[na][nb];

@@ -103,7 +103,7 @@ static size_t end_of_text(const app_text *text, size_t from)
 
 bool app_text_read(app_text *text, const char *path, size_t limit)
 {
-    char chunk[16384], size[32];
+    char chunk[4096], size[32];
     const size_t before = text->n;
     ssize_t n = 0;
     bool fits = true;

@@ -247,7 +247,7 @@ static bool read_bias(serve_ask *ask, const json_t *value, serve_error *error)
     json_object_foreach((json_t *)value, key, v)
     {
         char *end;
-        const double token = strtod(key, &end);
+        const double token = app_number(key, &end);
         if (!*key || *end) return serve_fail(error, 400, "logit_bias", "'logit_bias': '%.40s' is not the id of a token", key);
         if (!add_bias(ask, token, v, error)) return false;
     }

@@ -91,7 +91,7 @@ static bool read_duration(const char *text, double *seconds)
     bool ok = *text != '\0', bare = false;
     while (ok && *text && !bare) {
         char *end;
-        const double number = strtod(text, &end);
+        const double number = app_number(text, &end);
         const size_t n = strcspn(end, "0123456789.");
         size_t i = 0;
         ok = (*text == '.' || (*text >= '0' && *text <= '9')) && end > text &&

@@ -154,7 +154,7 @@ static bool write_file(const char *path, const void *data, size_t n, serve_error
 static bool read_file(const char *path, app_text *text, serve_error *error)
 {
     struct stat st;
-    char part[65536];
+    char part[4096];
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (fd < 0)
         return serve_fail(error, errno == ENOENT ? 404 : 500, "filename", "the file cannot be opened: %s", strerror(errno));

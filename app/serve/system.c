@@ -41,7 +41,7 @@ void serve_watchdog(serve_server *server)
 {
     static double last; /* of the main thread */
     const char *every = getenv("WATCHDOG_USEC");
-    const double seconds = every ? strtod(every, NULL) / 1e6 : 0;
+    const double seconds = every ? app_number(every, NULL) / 1e6 : 0;
     if (seconds <= 0 || app_now() - last < seconds / 3 || serve_models_stuck(server->models)) return;
     last = app_now();
     serve_notify("WATCHDOG=1");

@@ -196,16 +196,16 @@ static double bits(uint64_t bytes, uint64_t elements)
 
 static void say_fallbacks(const ae_rewrite *rewrite)
 {
-    uint64_t counts[AE_TYPE_COUNT][AE_TYPE_COUNT] = {{0}};
-    for (size_t i = 0; i < ae_rewrite_n_tensors(rewrite); i++) {
-        const ae_rewrite_tensor *t = ae_rewrite_tensor_at(rewrite, i);
-        if (t->type != t->wanted) counts[t->wanted][t->type]++;
-    }
     for (uint32_t a = 0; a < AE_TYPE_COUNT; a++) {
+        uint64_t counts[AE_TYPE_COUNT] = {0};
+        for (size_t i = 0; i < ae_rewrite_n_tensors(rewrite); i++) {
+            const ae_rewrite_tensor *t = ae_rewrite_tensor_at(rewrite, i);
+            if (t->wanted == a && t->type != a) counts[t->type]++;
+        }
         for (uint32_t b = 0; b < AE_TYPE_COUNT; b++) {
-            if (!counts[a][b]) continue;
+            if (!counts[b]) continue;
             app_note("%llu of %zu tensors became %s: their rows are not whole blocks of %u elements, which %s needs",
-                     (unsigned long long)counts[a][b], ae_rewrite_n_tensors(rewrite), ae_type_get(b)->name,
+                     (unsigned long long)counts[b], ae_rewrite_n_tensors(rewrite), ae_type_get(b)->name,
                      (unsigned)ae_type_block_elements(a), ae_type_get(a)->name);
         }
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/number.h"
 #include "base/os.h"
 
 #define PATH_BYTES 1024
@@ -98,6 +99,21 @@ static const char *const mounts_cpu[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/c
                                          NULL};
 static const char *const mounts_memory[] = {"/sys/fs/cgroup/memory", NULL};
 
+/* The number that a file begins with. */
+static bool number(const char *text, double *value)
+{
+    char *end;
+    *value = ae_number_parse(text, &end);
+    return end != text;
+}
+
+static bool two_numbers(const char *text, double *a, double *b)
+{
+    char *end;
+    *a = ae_number_parse(text, &end);
+    return end != text && number(end, b);
+}
+
 static void take_least(double *least, double value)
 {
     if (value > 0 && (*least <= 0 || value < *least)) *least = value;
@@ -111,14 +127,14 @@ static double cpu_quota(const char *root)
     double least = 0, quota, per;
     if (find_group(&g, root, "", mounts_2))
         do {
-            if (group_text(&g, "cpu.max", text, sizeof text) && sscanf(text, "%lf %lf", &quota, &per) == 2 && per > 0)
+            if (group_text(&g, "cpu.max", text, sizeof text) && two_numbers(text, &quota, &per) && per > 0)
                 take_least(&least, quota / per); /* "max 100000" is not a number */
         } while (group_up(&g));
     if (find_group(&g, root, "cpu", mounts_cpu))
         do {
             if (group_text(&g, "cpu.cfs_quota_us", text, sizeof text) &&
-                group_text(&g, "cpu.cfs_period_us", period, sizeof period) && sscanf(text, "%lf", &quota) == 1 &&
-                sscanf(period, "%lf", &per) == 1 && per > 0)
+                group_text(&g, "cpu.cfs_period_us", period, sizeof period) && number(text, &quota) &&
+                number(period, &per) && per > 0)
                 take_least(&least, quota / per); /* -1 is no limit */
         } while (group_up(&g));
     return least;
@@ -213,7 +229,7 @@ static double named_number(const char *text, const char *name)
 {
     const size_t n = strlen(name);
     for (const char *line = text; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL)
-        if (!strncmp(line, name, n) && (line[n] == ' ' || line[n] == ':')) return strtod(line + n + 1, NULL);
+        if (!strncmp(line, name, n) && (line[n] == ' ' || line[n] == ':')) return ae_number_parse(line + n + 1, NULL);
     return 0;
 }
 
@@ -223,8 +239,8 @@ static void group_memory_left(const group *g, const char *limit, const char *use
 {
     char text[64], stat[8192] = "";
     double most, now;
-    if (!group_text(g, limit, text, sizeof text) || sscanf(text, "%lf", &most) != 1) return; /* "max" */
-    if (!group_text(g, used, text, sizeof text) || sscanf(text, "%lf", &now) != 1) return;
+    if (!group_text(g, limit, text, sizeof text) || !number(text, &most)) return; /* "max" */
+    if (!group_text(g, used, text, sizeof text) || !number(text, &now)) return;
     if (group_text(g, "memory.stat", stat, sizeof stat)) now -= named_number(stat, active) + named_number(stat, inactive);
     take_least(least, most > now ? most - (now > 0 ? now : 0) : 1);
 }

@@ -85,13 +85,15 @@ static void device_layout(ae_layout *l, const ae_model *m, const ae_engine_optio
     e->features = ae_layout_add(l, n * o->n_taps * h->n_embd, sizeof(float));
 }
 
-/* What layers keep in the cache. */
-typedef struct cache_layers {
+/* What layers keep, in the cache and as state: too much for the stack of a small thread. */
+typedef struct layer_lists {
     ae_kv_layer layers[AE_MAX_LAYERS];
     uint32_t windows[AE_MAX_LAYERS];
-} cache_layers;
+    ae_state_layer state_layers[AE_MAX_LAYERS]; /* all alike */
+    ae_state_shape state;
+} layer_lists;
 
-static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, cache_layers *c)
+static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, layer_lists *c)
 {
     return (ae_kv_options){
         .n_layers = ae_net_kv_layers(m, c->layers, c->windows, NULL), .layers = c->layers, .windows = c->windows,
@@ -99,25 +101,21 @@ static ae_kv_options kv_options(const ae_model *m, const ae_engine_options *o, c
         .type = o->kv_type, .n_pages = o->n_kv_pages, .n_batch = o->n_batch, .n_retained = o->n_windows};
 }
 
-/* Recurrent layers: what their state is like, all alike. */
-typedef struct state_layers {
-    ae_state_layer layers[AE_MAX_LAYERS];
-    ae_state_shape shape;
-} state_layers;
-
-static void list_states(const ae_model *m, state_layers *s)
+static void list_states(const ae_model *m, layer_lists *s)
 {
-    s->shape = (ae_state_shape){.layers = s->layers};
+    s->state = (ae_state_shape){.layers = s->state_layers};
     for (uint32_t i = 0; i < m->hparams.n_layers; i++)
-        if (m->layers[i].spec.mixer == AE_MIXER_RECUR) s->layers[s->shape.n_layers++] = ae_block_recur_state(&m->hparams.recur);
+        if (m->layers[i].spec.mixer == AE_MIXER_RECUR)
+            s->state_layers[s->state.n_layers++] = ae_block_recur_state(&m->hparams.recur);
 }
 
-static ae_state_options state_options(const state_layers *s, const ae_engine_options *o)
+static ae_state_options state_options(const layer_lists *s, const ae_engine_options *o)
 {
-    return (ae_state_options){s->shape.n_layers, s->layers, o->n_seqs, o->n_ctx + AE_TREE_MAX, o->n_records, o->n_snapshots};
+    return (ae_state_options){s->state.n_layers, s->state_layers, o->n_seqs, o->n_ctx + AE_TREE_MAX, o->n_records,
+                              o->n_snapshots};
 }
 
-static ae_stream_options stream_options(const ae_model *m, const state_layers *states, const ae_engine_options *o)
+static ae_stream_options stream_options(const ae_model *m, const layer_lists *lists, const ae_engine_options *o)
 {
     const ae_hparams *h = &m->hparams;
     const ae_expert_hparams *x = &h->experts;
@@ -126,19 +124,19 @@ static ae_stream_options stream_options(const ae_model *m, const state_layers *s
         .n_threads = o->n_threads, .max_rows = o->n_batch,
         .max_in = widest > o->max_rank ? widest : o->max_rank,
         .moe = {x->n, x->n_used, x->n_latent > h->n_embd ? x->n_latent : h->n_embd, x->n_ff, x->n_ff_shared, x->weigh_input},
-        .state = states->shape.n_layers ? &states->shape : NULL,
+        .state = lists->state.n_layers ? &lists->state : NULL,
         .pool = o->pool};
 }
 
 size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_engine_options *options)
 {
     const ae_engine_options o = resolve(options);
-    cache_layers cache;
-    const ae_kv_options kv = kv_options(model, &o, &cache);
-    state_layers states;
-    list_states(model, &states);
-    const ae_stream_options stream = stream_options(model, &states, &o);
-    const ae_state_options state = state_options(&states, &o);
+    layer_lists *lists = ae_alloc(1, sizeof *lists);
+    if (!lists) return SIZE_MAX;
+    const ae_kv_options kv = kv_options(model, &o, lists);
+    list_states(model, lists);
+    const ae_stream_options stream = stream_options(model, lists, &o);
+    const ae_state_options state = state_options(lists, &o);
     ae_engine e;
     ae_layout host = {0}, device = {0};
     host_layout(&host, model, backend, &o, &e);
@@ -147,6 +145,7 @@ size_t ae_engine_plan_bytes(const ae_model *model, const ae_backend *backend, co
     const size_t parts[] = {host.bytes, device.bytes, ae_kv_plan_bytes(backend, &kv),
                             backend->ops->stream_bytes(backend, &stream),
                             state.n_layers ? ae_state_plan_bytes(backend, &state) : 0};
+    ae_free(lists);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!ae_add_size(total, parts[i], &total)) return SIZE_MAX;
     return host.overflow || device.overflow ? SIZE_MAX : total;
@@ -181,26 +180,24 @@ static aerie_status create_buffers(ae_engine *e, aerie_error *error)
     return AERIE_OK;
 }
 
-aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engine_options *options, aerie_error *error)
+static aerie_status create(ae_engine **out, const ae_net *net, const ae_engine_options *options, layer_lists *lists,
+                           aerie_error *error)
 {
-    *out = NULL;
     ae_engine *e = ae_alloc(1, sizeof *e);
     if (!e) return ae_fail_memory(error, "an engine", sizeof *e);
     e->net = net;
     e->backend = net->backend;
     e->options = resolve(options);
-    state_layers states;
-    list_states(net->model, &states);
-    const ae_state_options state = state_options(&states, &e->options);
-    cache_layers cache;
-    const ae_kv_options kv = kv_options(net->model, &e->options, &cache);
+    list_states(net->model, lists);
+    const ae_state_options state = state_options(lists, &e->options);
+    const ae_kv_options kv = kv_options(net->model, &e->options, lists);
     aerie_status status;
     AE_TRY_GOTO(status, create_buffers(e, error), fail);
     if (!e->options.pool) {
         AE_TRY_GOTO(status, ae_pool_create(&e->own_pool, e->options.n_threads, error), fail);
         e->options.pool = e->own_pool;
     }
-    const ae_stream_options stream = stream_options(net->model, &states, &e->options);
+    const ae_stream_options stream = stream_options(net->model, lists, &e->options);
     AE_TRY_GOTO(status, e->backend->ops->stream_create(e->backend, &stream, &e->stream, error), fail);
     AE_TRY_GOTO(status, ae_kv_create(&e->kv, e->backend, &kv, error), fail);
     if (state.n_layers) AE_TRY_GOTO(status, ae_state_create(&e->state, e->backend, &state, error), fail);
@@ -211,6 +208,15 @@ fail:
     return status;
 }
 
+aerie_status ae_engine_create(ae_engine **out, const ae_net *net, const ae_engine_options *options, aerie_error *error)
+{
+    layer_lists *lists = ae_alloc(1, sizeof *lists);
+    *out = NULL;
+    if (!lists) return ae_fail_memory(error, "the lists of layers", sizeof *lists);
+    const aerie_status status = create(out, net, options, lists, error);
+    ae_free(lists);
+    return status;
+}
 void ae_engine_free(ae_engine *engine)
 {
     if (!engine) return;

@@ -12,7 +12,7 @@ static uint32_t pages_of(uint32_t n_slots)
 
 /* The layers of a cache, those with windows apart. */
 typedef struct stores {
-    ae_kv_layer layers[AE_MAX_LAYERS], windowed[AE_MAX_LAYERS];
+    ae_kv_layer *layers, *windowed; /* [n_layers] each, owned */
     ae_kv_shape shape, parts; /* parts.n_layers 0: no layer has a window */
     uint32_t window;          /* the widest */
 } stores;
@@ -25,11 +25,15 @@ static uint32_t parts_of(const ae_kv_options *o, uint32_t window, uint32_t n_pag
     return n < n_pages ? (uint32_t)n : n_pages;
 }
 
-static void list_stores(const ae_kv_options *o, stores *s)
+/* To be followed by ae_free(s->layers); false: not enough memory. */
+static bool list_stores(const ae_kv_options *o, stores *s)
 {
     /* one spare page per sequence: copying a shared page must not fail for want of it */
     const uint32_t one = pages_of(o->n_slots) + 1;
     const uint32_t n_pages = !o->n_pages ? o->n_seqs * one : o->n_pages < one ? one : o->n_pages;
+    s->layers = ae_alloc(2 * (size_t)o->n_layers + 1, sizeof *s->layers);
+    if (!s->layers) return false;
+    s->windowed = s->layers + o->n_layers;
     s->shape = (ae_kv_shape){0, s->layers, n_pages, o->type};
     s->parts = (ae_kv_shape){0, s->windowed, 0, o->type};
     s->window = 0;
@@ -40,6 +44,7 @@ static void list_stores(const ae_kv_options *o, stores *s)
         if (window > s->window) s->window = window;
     }
     if (s->window) s->parts.n_pages = parts_of(o, s->window, n_pages);
+    return true;
 }
 
 /* A walked path of each sequence; a longer one is moved in several operations. */
@@ -83,28 +88,26 @@ static void layout_device(ae_layout *l, ae_kv *kv)
 size_t ae_kv_plan_bytes(const ae_backend *backend, const ae_kv_options *options)
 {
     stores s;
-    list_stores(options, &s);
+    if (!list_stores(options, &s)) return SIZE_MAX;
     ae_kv kv = {.n_seqs = options->n_seqs, .n_slots = options->n_slots, .max_pages = pages_of(options->n_slots),
                 .n_pages = s.shape.n_pages, .window = s.window, .n_parts = s.parts.n_pages, .max_moves = moves_of(options)};
     ae_layout tables = {0};
     size_t bytes;
     layout_tables(&tables, &kv);
     layout_device(&tables, &kv); /* as many bytes, wherever they lie */
-    if (tables.overflow || !ae_add_size(backend->ops->kv_bytes(backend, &s.shape), tables.bytes, &bytes)) return SIZE_MAX;
-    if (s.window && !ae_add_size(bytes, backend->ops->kv_bytes(backend, &s.parts), &bytes)) return SIZE_MAX;
-    return bytes;
+    const bool fits = !tables.overflow && ae_add_size(backend->ops->kv_bytes(backend, &s.shape), tables.bytes, &bytes) &&
+                      (!s.window || ae_add_size(bytes, backend->ops->kv_bytes(backend, &s.parts), &bytes));
+    ae_free(s.layers);
+    return fits ? bytes : SIZE_MAX;
 }
 
-aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, aerie_error *error)
+static aerie_status create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, const stores *s, aerie_error *error)
 {
-    *out = NULL;
-    stores s;
-    list_stores(options, &s);
     ae_kv *kv = ae_alloc(1, sizeof *kv);
     if (!kv) return ae_fail_memory(error, "the KV cache", sizeof *kv);
     *kv = (ae_kv){.backend = backend, .n_seqs = options->n_seqs, .n_slots = options->n_slots,
-                  .max_pages = pages_of(options->n_slots), .n_pages = s.shape.n_pages, .root_child = AE_KV_NONE,
-                  .newest = AE_KV_NONE, .oldest = AE_KV_NONE, .window = s.window, .n_parts = s.parts.n_pages,
+                  .max_pages = pages_of(options->n_slots), .n_pages = s->shape.n_pages, .root_child = AE_KV_NONE,
+                  .newest = AE_KV_NONE, .oldest = AE_KV_NONE, .window = s->window, .n_parts = s->parts.n_pages,
                   .max_moves = moves_of(options),
                   .idle = {{AE_KV_NONE, AE_KV_NONE}, {AE_KV_NONE, AE_KV_NONE}}};
     ae_layout layout = {0};
@@ -133,14 +136,24 @@ aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options 
     }
     layout = (ae_layout){.base = kv->device};
     layout_device(&layout, kv);
-    aerie_status status = backend->ops->kv_create(backend, &s.shape, &kv->store, error);
-    if (status == AERIE_OK && s.window) status = backend->ops->kv_create(backend, &s.parts, &kv->part_store, error);
+    aerie_status status = backend->ops->kv_create(backend, &s->shape, &kv->store, error);
+    if (status == AERIE_OK && s->window) status = backend->ops->kv_create(backend, &s->parts, &kv->part_store, error);
     if (status != AERIE_OK) {
         ae_kv_free(kv);
         return status;
     }
     *out = kv;
     return AERIE_OK;
+}
+
+aerie_status ae_kv_create(ae_kv **out, ae_backend *backend, const ae_kv_options *options, aerie_error *error)
+{
+    stores s;
+    *out = NULL;
+    if (!list_stores(options, &s)) return ae_fail_memory(error, "the KV cache", 2 * options->n_layers * sizeof *s.layers);
+    const aerie_status status = create(out, backend, options, &s, error);
+    ae_free(s.layers);
+    return status;
 }
 
 void ae_kv_free(ae_kv *kv)

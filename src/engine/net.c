@@ -179,17 +179,22 @@ uint32_t ae_net_kv_layers(const ae_model *m, ae_kv_layer *layers, uint32_t *wind
 }
 
 /* Stores number layers with windows, and those without, by themselves. */
-static void number_kv_layers(ae_net *net)
+static aerie_status number_kv_layers(ae_net *net, aerie_error *error)
 {
-    const uint32_t n_layers = net->model->hparams.n_layers;
-    ae_kv_layer layers[AE_MAX_LAYERS];
-    uint32_t windows[AE_MAX_LAYERS], of[AE_MAX_LAYERS] = {0}, at[AE_MAX_LAYERS], n[2] = {0};
-    const uint32_t n_kv = ae_net_kv_layers(net->model, layers, windows, of);
-    for (uint32_t i = 0; i < n_kv; i++) at[i] = n[windows[i] > 0]++;
-    for (uint32_t i = 0; n_kv && i < n_layers; i++) {
-        net->layers[i].kv = at[of[i]];
-        net->layers[i].windowed = windows[of[i]];
+    struct {
+        ae_kv_layer layers[AE_MAX_LAYERS];
+        uint32_t windows[AE_MAX_LAYERS], of[AE_MAX_LAYERS], at[AE_MAX_LAYERS];
+    } *s = ae_alloc(1, sizeof *s); /* zeroed */
+    if (!s) return ae_fail_memory(error, "the list of what layers keep", sizeof *s);
+    const uint32_t n_kv = ae_net_kv_layers(net->model, s->layers, s->windows, s->of);
+    uint32_t n[2] = {0};
+    for (uint32_t i = 0; i < n_kv; i++) s->at[i] = n[s->windows[i] > 0]++;
+    for (uint32_t i = 0; n_kv && i < net->model->hparams.n_layers; i++) {
+        net->layers[i].kv = s->at[s->of[i]];
+        net->layers[i].windowed = s->windows[s->of[i]];
     }
+    ae_free(s);
+    return AERIE_OK;
 }
 
 static aerie_status net_tables(ae_net *net, const ae_load_options *options, aerie_error *error)
@@ -203,7 +208,7 @@ static aerie_status net_tables(ae_net *net, const ae_load_options *options, aeri
     if (!net->layers || (n_stacked && !net->stacked))
         return ae_fail_memory(error, "the weight tables", h->n_layers * sizeof *net->layers);
     list_parts(net);
-    number_kv_layers(net);
+    AE_TRY(number_kv_layers(net, error));
     ae_parts_place(&net->parts, options->in_place);
     for (uint32_t i = 0; i < net->parts.n; i++) {
         const ae_part *part = &net->parts.items[i];
@@ -219,14 +224,15 @@ static void free_tables(ae_net *net)
     ae_free(net->stacked);
 }
 
-size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_load_options *options)
+aerie_status ae_net_plan_bytes(size_t *bytes, const ae_model *model, const ae_backend *backend, const ae_load_options *options,
+                               aerie_error *error)
 {
     ae_net net = {.model = model, .backend = (ae_backend *)backend};
-    size_t bytes = 0;
-    if (net_tables(&net, options, NULL) == AERIE_OK) bytes = net.parts.bytes;
+    const aerie_status status = net_tables(&net, options, error);
+    *bytes = status == AERIE_OK ? net.parts.bytes : 0;
     ae_free(net.parts.items);
     free_tables(&net);
-    return bytes;
+    return status;
 }
 
 aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,

@@ -81,8 +81,9 @@ void ae_net_list_layer(ae_parts *parts, const ae_hparams *h, const ae_layer *fro
  * itself, not inside of an operation on experts or heads. */
 bool ae_net_adapts(const ae_net *net, const ae_part *part);
 
-/* Device bytes that the weights will take. */
-size_t ae_net_plan_bytes(const ae_model *model, const ae_backend *backend, const ae_load_options *options);
+/* Device bytes that the weights will take. Errors: MEMORY, for the tables that say so. */
+aerie_status ae_net_plan_bytes(size_t *bytes, const ae_model *model, const ae_backend *backend, const ae_load_options *options,
+                               aerie_error *error);
 aerie_status ae_net_create(ae_net **out, const ae_model *model, ae_backend *backend, const ae_load_options *options,
                            aerie_error *error);
 void ae_net_free(ae_net *net);

@@ -2,9 +2,10 @@
 #include "formats/override.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/number.h"
 
 #define SHOWN 80 /* bytes of a text in a sentence */
 
@@ -38,12 +39,7 @@ static aerie_status parse_int(const char *value, int64_t *x, const char *text, a
 
 static aerie_status parse_float(const char *value, double *x, const char *text, aerie_error *error)
 {
-    char *end;
-    errno = 0;
-    *x = strtod(value, &end);
-    if (end == value || *end || !isfinite(*x) || strpbrk(value, "xX \t\n\v\f\r"))
-        return fail(text, "float takes a number such as 0.5 or 1e-5", error);
-    return AERIE_OK;
+    return ae_number_is(value, x) ? AERIE_OK : fail(text, "float takes a number such as 0.5 or 1e-5", error);
 }
 
 /* The value after "TYPE:". */

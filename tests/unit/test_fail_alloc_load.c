@@ -175,6 +175,26 @@ static void test_failing_allocations_without_mapping(void **state)
     sweep(&(life){.type = AERIE_SPEC_NONE, .no_mmap = true});
 }
 
+/* A plan that cannot be made is a failure, not one of 0 bytes. */
+static void test_memory_plan(void **state)
+{
+    aerie_memory_plan want, plan;
+    aerie_error error = {0};
+    (void)state;
+    assert_int_equal(aerie_memory_plan_get(target_path, NULL, NULL, &want, sizeof want, &error), AERIE_OK);
+    assert_true(want.weight_bytes > 0 && want.session_bytes > 0);
+    for (long n = 1;; n++) {
+        fail_alloc_arm(n, false);
+        const aerie_status status = aerie_memory_plan_get(target_path, NULL, NULL, &plan, sizeof plan, &error);
+        if (!fail_alloc_disarm()) break;
+        assert_int_equal(fail_alloc_live(), 0);
+        if (status == AERIE_OK) assert_int_equal(plan.weight_bytes, want.weight_bytes);
+        else assert_int_equal(status, AERIE_ERROR_MEMORY);
+        /* of a session that cannot be planned: more than there is */
+        if (status == AERIE_OK) assert_true(plan.session_bytes >= want.session_bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,7 +202,7 @@ int main(void)
         cmocka_unit_test(test_failing_allocations_with_a_draft_model),
         cmocka_unit_test(test_failing_allocations_with_another_vocabulary),
         cmocka_unit_test(test_failing_allocations_with_weights_in_place),
-        cmocka_unit_test(test_failing_allocations_without_mapping),
+        cmocka_unit_test(test_failing_allocations_without_mapping), cmocka_unit_test(test_memory_plan),
     };
     return cmocka_run_group_tests_name("failing allocations", tests, make_files, drop_files);
 }

@@ -59,6 +59,7 @@ static void stream_layout(ae_layout *layout, const ae_kernels *k, const ae_strea
     s->panel = ae_layout_add(layout, o->n_threads, s->panel_bytes);
     s->attn_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE),
                                     sizeof(float));
+    s->attn_work = ae_layout_add(layout, (size_t)o->n_threads * AE_ATTN_WORK, 1);
     s->mm_scratch = ae_layout_add(layout, (size_t)o->n_threads * AE_MM_SCRATCH, 1);
     s->attn_parts = ae_layout_add(layout, ATTN_PARTS * (size_t)o->n_threads, sizeof(float));
     s->attn_state = ae_layout_add(layout, ATTN_SPLIT_ITEMS * (size_t)o->n_threads, sizeof *s->attn_state);

@@ -138,6 +138,7 @@ static ae_attn_tile tile_at(const attention_job *job, uint32_t i, uint32_t i_wor
         .base = kv_page(a->kv, 0, a->layer) + head * a->kv->layers[a->layer].head_bytes,
         .page_stride = a->kv->page_bytes,
         .table = places_table(p, first),
+        .work = s->attn_work + i_worker * AE_ATTN_WORK,
         .scratch = s->attn_scratch + (size_t)i_worker * AE_ATTN_TILE * (AE_MAX_HEAD_DIM + AE_KV_PAGE),
     };
     for (uint32_t q = 0; q < tile.n_queries; q++) {

@@ -63,6 +63,7 @@ struct ae_stream {
     uint8_t *panel;      /* [n_threads][panel_bytes] a panel of a weight that is used in place */
     size_t panel_bytes;
     uint8_t *mm_scratch; /* [n_threads][AE_MM_SCRATCH] */
+    uint8_t *attn_work;  /* [n_threads][AE_ATTN_WORK] */
     float *attn_scratch; /* [n_threads][AE_ATTN_TILE][AE_MAX_HEAD_DIM + 64] */
     float *attn_parts;   /* [n_threads * ATTN_PARTS] */
     ae_attn_state *attn_state; /* [n_threads * ATTN_SPLIT_ITEMS] by tile */

@@ -184,7 +184,7 @@ static inline ae_lines ae_lines_of(const ae_packed *p, const ae_run *run, uint32
     return (ae_lines){run->at + (size_t)(run->begin + block) * AE_LINE, (ptrdiff_t)ae_run_lines(run->n) * AE_LINE, AE_LINE};
 }
 
-#define AE_MM_SCRATCH ((size_t)8 << 10) /* bytes that a product may need for itself */
+#define AE_MM_SCRATCH ((size_t)48 << 10) /* bytes that a product may need for itself: too many for a small stack */
 
 typedef struct ae_mm_out {
     float *y;          /* [n_rows][stride] */
@@ -298,6 +298,7 @@ typedef struct ae_attn_query {
 
 /* Queries of one sequence and KV head, handled together so that K and V are read once. */
 #define AE_ATTN_TILE 16
+#define AE_ATTN_WORK ((size_t)192 << 10) /* bytes */
 
 typedef struct ae_attn_tile {
     uint32_t n_queries; /* <= AE_ATTN_TILE */
@@ -311,6 +312,7 @@ typedef struct ae_attn_tile {
     size_t page_stride;    /* bytes from page to page */
     const int32_t *table;  /* page numbers of the sequence */
     float *scratch;        /* [AE_ATTN_TILE][head_dim + 64] for the kernel */
+    void *work;            /* [AE_ATTN_WORK] for the kernel, 64-byte aligned: too much for the stack of a small thread */
     /* Work split over chunks: of the chunks [chunk_begin, chunk_end) that a query sees, its m, l, o go to
      * parts[chunk - chunk_begin][query][AE_ATTN_PART(head_dim)], and y is left alone. NULL: all chunks, merged to y. */
     float *parts;

@@ -204,21 +204,23 @@ static aerie_status borrow(ae_dhead_net *net, const ae_dhead_net_options *option
     return AERIE_OK;
 }
 
-size_t ae_dhead_net_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_net_options *options)
+aerie_status ae_dhead_net_plan_bytes(size_t *bytes, const ae_dhead *head, const ae_net *target,
+                                     const ae_dhead_net_options *options, aerie_error *error)
 {
     ae_dhead_net net = {.head = head, .target = target, .backend = target->backend};
-    size_t bytes = 0;
-    if (tables(&net, options, NULL) == AERIE_OK) {
-        bytes = net.parts.bytes;
+    const aerie_status status = tables(&net, options, error);
+    *bytes = 0;
+    if (status == AERIE_OK) {
+        *bytes = net.parts.bytes;
         if (ae_dhead_borrows_output(head) && (head->to_target || options->n_vocab)) {
             net.n_draft = head->to_target ? head->hparams.n_draft : options->n_vocab;
             const ae_weight_source source = trimmed_source(&net);
-            bytes += net.backend->ops->weight_bytes(net.backend, &source);
+            *bytes += net.backend->ops->weight_bytes(net.backend, &source);
         }
     }
     ae_free(net.parts.items);
     free_tables(&net);
-    return bytes;
+    return status;
 }
 
 aerie_status ae_dhead_net_create(ae_dhead_net **out, const ae_dhead *head, const ae_net *target,

@@ -50,7 +50,8 @@ typedef struct ae_dhead_net_options {
 } ae_dhead_net_options;
 
 /* Device bytes that the head's weights will take. */
-size_t ae_dhead_net_plan_bytes(const ae_dhead *head, const ae_net *target, const ae_dhead_net_options *options);
+aerie_status ae_dhead_net_plan_bytes(size_t *bytes, const ae_dhead *head, const ae_net *target,
+                                     const ae_dhead_net_options *options, aerie_error *error);
 /* Errors: those of ae_dhead_fits and of loading. */
 aerie_status ae_dhead_net_create(ae_dhead_net **out, const ae_dhead *head, const ae_net *target,
                                 const ae_dhead_net_options *options, aerie_error *error);

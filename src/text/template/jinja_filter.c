@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <utf8proc.h>
 
+#include "base/number.h"
+
 static const ae_jinja_args no_args;
 
 static aerie_status call_method(ae_jinja_run *r, const char *name, ae_value self, const ae_jinja_args *args, ae_value *out)
@@ -380,8 +382,8 @@ static double round_double(double v, int64_t precision)
         double scale = pow(10, (double)-precision);
         return isinf(scale) ? copysign(0.0, v) : nearbyint(v / scale) * scale;
     }
-    int n = snprintf(text, sizeof text, "%.*f", precision > 60 ? 60 : (int)precision, v);
-    return n < 0 || (size_t)n >= sizeof text ? v : strtod(text, NULL);
+    int n = ae_number_print(text, sizeof text, "%.*f", precision > 60 ? 60 : (int)precision, v);
+    return n < 0 || (size_t)n >= sizeof text ? v : ae_number_parse(text, NULL);
 }
 
 /* round(precision=0, method="common") */

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/number.h"
+
 /* ---- Time ------------------------------------------------------------------------------- */
 
 static aerie_status add_number(ae_jinja_run *r, ae_jinja_text *t, int value, int width, bool no_pad, char padding)
@@ -163,10 +165,8 @@ static aerie_status add_float(ae_jinja_run *r, ae_jinja_text *t, const field *f,
     if (precision > 100) return ae_jinja_fail(r, AERIE_ERROR_LIMIT, "more than 100 digits after the point");
     size_t at = 0;
     if (f->sign && !signbit(value)) text[at++] = f->sign;
-    int n = snprintf(text + at, sizeof text - at, format, precision, value);
+    int n = ae_number_print(text + at, sizeof text - at, format, precision, value);
     if (n < 0 || (size_t)n >= sizeof text - at) return ae_jinja_fail(r, AERIE_ERROR_LIMIT, "a number is too long");
-    for (size_t i = at; text[i]; i++)
-        if (text[i] == ',') text[i] = '.'; /* the decimal point of some locales */
     return add_digits(r, t, f, text, at + (size_t)n);
 }
 

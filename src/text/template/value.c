@@ -1,10 +1,11 @@
 /* value.c - heap, strings, arrays, objects and number texts; see value.h. */
 #include "text/template/value.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "base/number.h"
 
 #define CHUNK_BYTES 16384
 #define INDEX_FROM 8 /* objects with more entries than this get a hash index */
@@ -359,10 +360,10 @@ size_t ae_double_repr(double v, char out[AE_DOUBLE_TEXT])
         return strlen(word);
     }
     for (int precision = 0; precision < 17; precision++) {
-        snprintf(text, sizeof text, "%.*e", precision, v);
-        if (strtod(text, NULL) == v) break;
+        ae_number_print(text, sizeof text, "%.*e", precision, v);
+        if (ae_number_parse(text, NULL) == v) break;
     }
-    /* Take sign, digits and exponent; the decimal point is the locale's, so skip whatever it is. */
+    /* Take sign, digits and exponent. */
     const char *p = text;
     size_t n = 0;
     char *to = out;
@@ -394,17 +395,8 @@ size_t ae_double_repr(double v, char out[AE_DOUBLE_TEXT])
 double ae_double_parse(const char *text, size_t n)
 {
     char copy[4096];
-    const struct lconv *conv = localeconv();
-    size_t n_copy = 0;
-    for (size_t i = 0; i < n && n_copy + 8 < sizeof copy; i++) {
-        if (text[i] == '.' && conv && conv->decimal_point && strlen(conv->decimal_point) < 8) {
-            size_t n_point = strlen(conv->decimal_point);
-            memcpy(copy + n_copy, conv->decimal_point, n_point);
-            n_copy += n_point;
-        } else {
-            copy[n_copy++] = text[i];
-        }
-    }
-    copy[n_copy] = 0;
-    return strtod(copy, NULL);
+    if (n >= sizeof copy) n = sizeof copy - 1;
+    memcpy(copy, text, n);
+    copy[n] = 0;
+    return ae_number_parse(copy, NULL);
 }
