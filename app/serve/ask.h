@@ -126,6 +126,9 @@ bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object,
 /* aerie_tokenize with the memory that it takes counted; *n tokens, aerie_free. */
 bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, const char *field,
                         int32_t **tokens, size_t *n, serve_error *error);
+/* More tokens of the prompt, or a text as such. first: BOS where the model wants one; special: control tokens count. */
+bool serve_ask_add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error);
+bool serve_ask_add_text(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, serve_error *error);
 /* A prompt of a completion: a text, a list of tokens, or a list of texts and tokens. */
 bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error);
 /* The field "prompt" as one, or as a list of prompts: of strings, or of lists of tokens. */

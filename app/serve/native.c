@@ -134,36 +134,25 @@ static const serve_dialect dialect = {"cmpl-", "text/event-stream", begin, delta
 
 /* ---- Infill ----------------------------------------------------------------------------------------------------------- */
 
-/* Pieces of an infill prompt: tokens of the model, and texts that are tokenized as text alone. */
-static bool put_special(serve_ask *ask, json_t *prompt, aerie_special which)
+/* Pieces of an infill prompt: tokens of the model, if it has them, and texts that are tokenized as text alone. */
+static bool put_special(serve_ask *ask, aerie_special which, serve_error *error)
 {
     const int32_t token = aerie_token_special(ask->model->models.model, which);
-    return token < 0 || json_array_append_new(prompt, json_integer(token)) == 0;
+    return token < 0 || serve_ask_add_tokens(ask, &token, 1, error);
 }
 
-static bool put_text(serve_ask *ask, json_t *prompt, const char *text, size_t n, serve_error *error)
+static bool put_string(serve_ask *ask, const char *text, serve_error *error)
 {
-    int32_t *tokens = NULL;
-    size_t n_tokens = 0;
-    bool ok = serve_ask_tokenize(ask, text, n, false, false, "prompt", &tokens, &n_tokens, error);
-    for (size_t i = 0; ok && i < n_tokens; i++) ok = json_array_append_new(prompt, json_integer(tokens[i])) == 0;
-    serve_use_drop(ask->use, n_tokens * sizeof *tokens);
-    aerie_free(tokens);
-    return ok;
-}
-
-static bool put_string(serve_ask *ask, json_t *prompt, const char *text, serve_error *error)
-{
-    return put_text(ask, prompt, text, strlen(text), error);
+    return serve_ask_add_text(ask, text, strlen(text), false, false, error);
 }
 
 /* Other files, as models of code know them: each after its name. */
-static bool put_extra(serve_ask *ask, json_t *prompt, const json_t *extra, serve_error *error)
+static bool put_extra(serve_ask *ask, const json_t *extra, serve_error *error)
 {
     const bool named = aerie_token_special(ask->model->models.model, AERIE_SPECIAL_FIM_SEP) >= 0;
-    if (!put_special(ask, prompt, AERIE_SPECIAL_FIM_REP)) return false;
+    if (!put_special(ask, AERIE_SPECIAL_FIM_REP, error)) return false;
     if (aerie_token_special(ask->model->models.model, AERIE_SPECIAL_FIM_REP) >= 0 &&
-        !put_string(ask, prompt, "project\n", error))
+        !put_string(ask, "project\n", error))
         return false;
     for (size_t i = 0; i < json_array_size(extra); i++) {
         const json_t *chunk = json_array_get(extra, i), *text = json_object_get(chunk, "text");
@@ -173,14 +162,14 @@ static bool put_extra(serve_ask *ask, json_t *prompt, const json_t *extra, serve
             return serve_fail(error, 400, "input_extra", "input_extra[%zu]: 'filename' must be a string", i);
         if (!json_is_string(text)) return serve_fail(error, 400, "input_extra", "input_extra[%zu] has no 'text'", i);
         if (named &&
-            (!put_special(ask, prompt, AERIE_SPECIAL_FIM_SEP) || !put_string(ask, prompt, name ? name : "file", error)))
+            (!put_special(ask, AERIE_SPECIAL_FIM_SEP, error) || !put_string(ask, name ? name : "file", error)))
             return false;
-        if (!put_string(ask, prompt, "\n", error) ||
-            !put_text(ask, prompt, json_string_value(text), json_string_length(text), error))
+        if (!put_string(ask, "\n", error) ||
+            !serve_ask_add_text(ask, json_string_value(text), json_string_length(text), false, false, error))
             return false;
     }
     if (!named) return true;
-    return put_special(ask, prompt, AERIE_SPECIAL_FIM_SEP) && put_string(ask, prompt, "filename\n", error);
+    return put_special(ask, AERIE_SPECIAL_FIM_SEP, error) && put_string(ask, "filename\n", error);
 }
 
 bool serve_model_fills_gaps(const serve_model *m)
@@ -195,16 +184,10 @@ static bool add_gap(serve_ask *ask, const json_t *extra, const char *prefix, con
                     serve_error *error)
 {
     const aerie_model *model = ask->model->models.model;
-    json_t *prompt = json_array();
-    const int32_t bos = aerie_token_special(model, AERIE_SPECIAL_BOS);
-    bool ok = prompt && (!aerie_model_adds_bos(model) || bos < 0 || json_array_append_new(prompt, json_integer(bos)) == 0);
-    if (ok && json_array_size(extra)) ok = put_extra(ask, prompt, extra, error);
-    ok = ok && put_special(ask, prompt, AERIE_SPECIAL_FIM_PRE) && put_string(ask, prompt, prefix, error) &&
-         put_special(ask, prompt, AERIE_SPECIAL_FIM_SUF) && put_string(ask, prompt, suffix, error) &&
-         put_special(ask, prompt, AERIE_SPECIAL_FIM_MID) && put_string(ask, prompt, begun, error) &&
-         serve_ask_prompt(ask, prompt, "prompt", error);
-    json_decref(prompt);
-    return ok || (error->status ? false : serve_fail_memory(error));
+    return (!aerie_model_adds_bos(model) || put_special(ask, AERIE_SPECIAL_BOS, error)) &&
+           (!json_array_size(extra) || put_extra(ask, extra, error)) && put_special(ask, AERIE_SPECIAL_FIM_PRE, error) &&
+           put_string(ask, prefix, error) && put_special(ask, AERIE_SPECIAL_FIM_SUF, error) && put_string(ask, suffix, error) &&
+           put_special(ask, AERIE_SPECIAL_FIM_MID, error) && put_string(ask, begun, error);
 }
 
 bool serve_ask_gap(serve_ask *ask, const json_t *prefix, const char *suffix, serve_error *error)

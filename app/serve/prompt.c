@@ -24,7 +24,7 @@ bool serve_ask_tokenize(serve_ask *ask, const char *text, size_t n_text, bool fi
 
 /* ---- Completions ---------------------------------------------------------------------------------------------- */
 
-static bool add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error)
+bool serve_ask_add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_error *error)
 {
     const size_t wanted = ask->n_tokens + n;
     if (wanted > ask->tokens_capacity) {
@@ -39,13 +39,12 @@ static bool add_tokens(serve_ask *ask, const int32_t *tokens, size_t n, serve_er
     return true;
 }
 
-/* first: BOS where the model wants one. */
-static bool add_text(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, serve_error *error)
+bool serve_ask_add_text(serve_ask *ask, const char *text, size_t n_text, bool first, bool special, serve_error *error)
 {
     int32_t *tokens = NULL;
     size_t n = 0;
     if (!serve_ask_tokenize(ask, text, n_text, first, special, "prompt", &tokens, &n, error)) return false;
-    const bool ok = add_tokens(ask, tokens, n, error);
+    const bool ok = serve_ask_add_tokens(ask, tokens, n, error);
     serve_use_drop(ask->use, n * sizeof *tokens);
     aerie_free(tokens);
     return ok;
@@ -58,7 +57,7 @@ static bool add_token(serve_ask *ask, const json_t *v, const char *field, serve_
     if (!json_is_integer(v) || id < 0 || id >= ask->model->models.info.n_vocab)
         return serve_fail(error, 400, field, "'%s' must hold strings and tokens from 0 to %u", field,
                           (unsigned)ask->model->models.info.n_vocab - 1);
-    return add_tokens(ask, &token, 1, error);
+    return serve_ask_add_tokens(ask, &token, 1, error);
 }
 
 bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, serve_error *error)
@@ -68,14 +67,15 @@ bool serve_ask_prompt(serve_ask *ask, const json_t *value, const char *field, se
     if (json_is_array(value) && n == 1 && json_is_array(json_array_get(value, 0)))
         return serve_ask_prompt(ask, json_array_get(value, 0), field, error); /* a list of one prompt */
     if (json_is_string(value)) {
-        ok = add_text(ask, json_string_value(value), json_string_length(value), true, true, error);
+        ok = serve_ask_add_text(ask, json_string_value(value), json_string_length(value), true, true, error);
     } else if (json_is_array(value)) {
         for (size_t i = 0; ok && i < n; i++) {
             const json_t *v = json_array_get(value, i);
             if (json_is_string(v) && json_is_string(json_array_get(value, 0)) && i)
                 return serve_fail(error, 400, field, "'%s' holds several prompts; /v1/completions answers them, this path one",
                                   field);
-            if (json_is_string(v)) ok = add_text(ask, json_string_value(v), json_string_length(v), i == 0, true, error);
+            if (json_is_string(v))
+                ok = serve_ask_add_text(ask, json_string_value(v), json_string_length(v), i == 0, true, error);
             else ok = add_token(ask, v, field, error);
         }
     } else {
@@ -374,7 +374,7 @@ static json_t *take_prefill(const serve_ask *ask, json_t *messages)
 static bool add_begun(serve_ask *ask, const char *text, size_t n, bool special, bool only_text, serve_error *error)
 {
     if (!n) return true;
-    if (!only_text && !add_text(ask, text, n, false, special, error)) return false;
+    if (!only_text && !serve_ask_add_text(ask, text, n, false, special, error)) return false;
     return app_text_add(&ask->begun, text, n) || serve_fail_memory(error);
 }
 
@@ -466,7 +466,7 @@ static bool force_call(serve_ask *ask, serve_error *error)
     app_json_read(&schema, forced.schema, forced.n_schema, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL); /* it is JSON */
     bool ok = schema && serve_ask_schema(ask, schema, "tools", error);
     if (!schema) serve_fail_memory(error);
-    if (ok) ok = add_text(ask, forced.prefix, forced.n_prefix, false, true, error);
+    if (ok) ok = serve_ask_add_text(ask, forced.prefix, forced.n_prefix, false, true, error);
     json_decref(schema);
     ask->style = forced.style;
     ask->prefix = ok ? malloc(forced.n_prefix + 1) : NULL;

@@ -130,13 +130,12 @@ static bool take_token(serve_reply_state *r, serve_said *s, const serve_event *e
 
 /* ---- Ends --------------------------------------------------------------------------------------------------------- */
 
-/* A choice's end; what went wrong is the whole answer's error. */
+/* A choice's end; what went wrong is the whole answer's error. Then what the parser has held back is not told: nobody knows
+ * what it would have become. */
 static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
 {
     const serve_choice *choice = &r->job->choices[s->index];
     s->stats = &choice->stats;
-    if (!say(s, e->text, e->n_text)) return false;
-    if (s->parser && !s->enough && !answer_end(s->parser)) return false;
     s->ended = true;
     r->n_ended++;
     if (choice->stats.error.status != AERIE_OK)
@@ -145,6 +144,7 @@ static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
     else if (!s->enough && (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE))
         serve_fail(&r->error, 503, "", "the answer was cut off: the server is shutting down");
     if (r->error.status) return true;
+    if (!say(s, e->text, e->n_text) || (s->parser && !s->enough && !answer_end(s->parser))) return false;
     return !r->ask.stream || r->dialect->end_choice(r, s);
 }
 

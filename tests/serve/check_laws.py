@@ -4,20 +4,16 @@ go away held comes back.
 AERIE_SERVE_REQUESTS and AERIE_SERVE_CLIENTS choose how many; 10,000 requests by 64 clients take some minutes:
 
     AERIE_SERVE_REQUESTS=10000 AERIE_SERVE_CLIENTS=64 tests/serve/check_laws.py build/aerie build/tests/mkmodel -k alone
-
-With AERIE_SERVE_EVERY=1 each allocation fails once (-k allocation).
 """
 import concurrent.futures
 import http.client
 import json
-import mmap
 import os
 import random
 import re
 import select
 import signal
 import socket
-import struct
 import threading
 import time
 import unittest
@@ -377,148 +373,6 @@ class Laws(unittest.TestCase):
             t.join()
         self.assertEqual(server.stop(0), 0, server.log)
         self.assertEqual(wrong, [])
-
-
-class Memory(unittest.TestCase):
-    """Allocations that fail, of the whole process (tests/preload/alloc_fails.c): that request is answered with 503, or cut off
-    where not even that can be said; the other one goes on, and so does the server."""
-    TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"enum": [1]}}}}}
-    KINDS = [
-        ("/v1/chat/completions", {**chat("one", max_tokens=6, logprobs=True, top_logprobs=2, stop=["zz"], n=2, seed=1),
-                                  "tools": [TOOL], "logit_bias": {"5": 1}}),
-        ("/v1/chat/completions", {**chat("two", max_tokens=30), "response_format": {"type": "json_schema", "json_schema": {
-            "name": "n", "schema": {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}}}}),
-        ("/v1/chat/completions", chat("three", max_tokens=8, ignore_eos=True, stream=True, return_origins=True)),
-        ("/v1/completions", {"prompt": "four", "max_tokens": 8, "logprobs": 1, "echo": True, "stream": True, "seed": 1}),
-        ("/v1/responses", {"input": "five", "max_output_tokens": 8, "temperature": 0, "text": {"format": {"type": "text"}}}),
-        ("/v1/messages", {"messages": [{"role": "user", "content": "six"}], "max_tokens": 8, "temperature": 0, "stream": True}),
-        ("/api/chat", {"model": "m", "messages": [{"role": "user", "content": "seven"}],
-                       "options": {"num_predict": 8, "seed": 1}}),
-        ("/tokenize", {"content": "eight", "with_pieces": True}),
-        ("/apply-template", {"messages": [{"role": "user", "content": "nine"}]}),
-    ]
-
-    def setUp(self):
-        library = os.path.join(os.path.dirname(os.path.abspath(rig.MKMODEL)), "liballoc_fails.so")
-        if not os.path.exists(library):
-            self.skipTest("without sanitizers only, where tests/preload is built")
-        path = os.path.join(rig.FOLDER, "alloc_fails")
-        with open(path, "wb") as f:
-            f.write(bytes(24))
-        with open(path, "r+b") as f:
-            self.control = mmap.mmap(f.fileno(), 24)
-        self.environment = {"LD_PRELOAD": library, "ALLOC_FAILS": path}
-
-    def arm(self, nth, n_fail=1):
-        self.control[8:16] = struct.pack("q", n_fail)
-        self.control[0:8] = struct.pack("q", nth)
-
-    def n_calls(self):
-        return struct.unpack("q", self.control[16:24])[0]
-
-    @staticmethod
-    def ask(server, kind):
-        """("whole", what is said), ("refused", status), ("cut", why), or what it may not be."""
-        path, body = kind
-        c = server.connect(20)
-        try:
-            a = server.call("POST", path, body, connection=c)
-        except (OSError, http.client.HTTPException) as e:
-            return ("hangs" if isinstance(e, TimeoutError) else "cut", repr(e))
-        finally:
-            c.close()
-        if a.status != 200:
-            return ("refused" if a.status == 503 and (a.error if a.body else True) else "wrong", f"{a.status} {a.body}")
-        text = a.body.decode()
-        try:
-            return Memory.verdict(a, text)
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            return ("wrong", f"{e!r}: {text}")
-
-    @staticmethod
-    def verdict(a, text):
-        if a.headers.get("content-type", "").startswith("application/json"):
-            return ("whole", said(a.json))
-        # a stream: what was said before an error must be a beginning of what is said alone
-        lines = [line.removeprefix("data: ") for line in text.split("\n") if line and not line.startswith((":", "event: "))]
-        events = [plain(json.loads(line)) for line in lines if line != "[DONE]"]
-        failed = [e for e in events if "error" in e or e.get("type") == "error"]
-        told = []
-        for e in events:
-            for c in e.get("choices", [e]):
-                delta = c.get("delta", c.get("message", c))
-                told.append(delta.get("content", delta.get("text", "")) if isinstance(delta, dict) else "")
-        return ("stopped" if failed else "whole", "".join(t for t in told if isinstance(t, str)))
-
-    def check(self, verdict, expected, what):
-        if verdict[0] == "whole":
-            self.assertEqual(verdict, expected, what)
-        elif verdict[0] == "stopped":
-            self.assertTrue(expected[1].startswith(verdict[1]), what)
-        else:
-            self.assertIn(verdict[0], ("refused", "cut"), (verdict, what))
-
-    def test_an_allocation_that_fails_costs_one_answer(self):
-        every = int(os.environ.get("AERIE_SERVE_EVERY", 97))
-        other = ("/v1/completions", {"prompt": "the other one", "max_tokens": 12, "temperature": 0, "ignore_eos": True})
-        counts = {}
-        with Server("-np", "4", "--no-access-log", "--chat-template-file", rig.template("tools"),
-                    env=self.environment) as server:
-            expected = [self.ask(server, kind) for kind in self.KINDS]
-            expected_other = self.ask(server, other)
-            self.assertEqual({v[0] for v in [*expected, expected_other]}, {"whole"}, expected)
-            for i, kind in enumerate(self.KINDS):
-                before = self.n_calls()
-                self.ask(server, kind)
-                self.ask(server, other)
-                total = self.n_calls() - before
-                for nth in range(1 + i % every, total + 1, every):
-                    n_fail = 1 if nth // every % 4 else 3
-                    got = [None, None]
-
-                    def work(k, kind):
-                        try:
-                            got[k] = self.ask(server, kind)
-                        except Exception as e:  # noqa: BLE001
-                            got[k] = ("wrong", repr(e))
-                    threads = [threading.Thread(target=work, args=(k, what)) for k, what in enumerate((kind, other))]
-                    self.arm(nth, n_fail)
-                    for t in threads:
-                        t.start()
-                    for t in threads:
-                        t.join()
-                    self.arm(0)
-                    self.check(got[0], expected[i], (kind, nth, n_fail, got))
-                    self.check(got[1], expected_other, (kind, nth, n_fail, got))
-                    if n_fail == 1:
-                        self.assertIn("whole", (got[0][0], got[1][0]), (kind, nth, got))
-                    for verdict, _ in got:
-                        counts[verdict] = counts.get(verdict, 0) + 1
-                self.assertEqual([self.ask(server, k) for k in (kind, other)], [expected[i], expected_other])
-            self.assertEqual([self.ask(server, kind) for kind in self.KINDS], expected)
-        self.assertGreater(counts["refused"], 0)
-        if "AERIE_SERVE_EVERY" in os.environ:
-            print(f"answers while an allocation failed: {counts}")
-
-    def test_an_allocation_that_fails_at_the_start_is_said(self):
-        self.arm(0)
-        with Server(env=self.environment):
-            total = self.n_calls()
-        for nth in range(1, total, max(1, total // 12)):
-            self.arm(nth)
-            s = Server(wait=False, env=self.environment)
-            end = time.monotonic() + 30
-            while s.process.poll() is None and s.port and time.monotonic() < end:
-                try:
-                    if s.get("/health").status == 200:
-                        break
-                except OSError:
-                    pass
-                time.sleep(0.01)
-            self.arm(0)
-            status = s.stop()
-            self.assertIn(status, (0, 1, 2, 3), (nth, s.log))
-            self.assertTrue(status == 0 or s.log, nth)
 
 
 if __name__ == "__main__":
