@@ -83,15 +83,26 @@ static char *line_of(const char *text, size_t n, size_t *n_line)
     return NULL;
 }
 
+/* Without memory: what would have to be escaped is a question mark. */
+static size_t plain_line(char *line, const char *text, size_t n)
+{
+    static const char head[] = "aerie: ";
+    memcpy(line, head, sizeof head - 1);
+    for (size_t i = 0; i < n; i++) line[sizeof head - 1 + i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    line[sizeof head - 1 + n] = '\n';
+    return sizeof head + n;
+}
+
 static void say(const char *format, va_list args)
 {
-    char text[2048];
-    size_t n_line;
+    char text[2048], plain[sizeof text + 16];
+    size_t n_line = 0;
     int n = vsnprintf(text, sizeof text, format, args);
     if (n < 0) return;
     if ((size_t)n >= sizeof text) n = sizeof text - 1;
     char *line = line_of(text, (size_t)n, &n_line);
-    if (!app_log_put(line, line ? n_line : 0)) {
+    if (!line) n_line = plain_line(plain, text, (size_t)n);
+    if (!app_log_put(line ? line : plain, n_line)) {
         flockfile(stderr); /* lines of several threads do not mix */
         fputs("aerie: ", stderr);
         app_escape(stderr, text, (size_t)n);

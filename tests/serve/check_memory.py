@@ -1,7 +1,7 @@
-"""What requests hold of memory, and what happens where it is short: each request that meets a lack of it is answered with 503, or
-cut off where not even that can be said, and never with an answer that is not the one it gets alone.
+"""What requests hold of memory, and what happens where it is short: each request that meets a lack of it is answered with 503,
+or cut off where not even that can be said, and never with an answer that is not the one it gets alone.
 
-By default every 5th allocation of each kind of request fails. All of them, with the outcomes of each kind, in a few minutes:
+By default every 11th allocation of each kind of request fails. All of them, with the outcomes of each kind, in a few minutes:
 
     AERIE_SERVE_EVERY=1 tests/serve/check_memory.py build/aerie build/tests/mkmodel -k allocation
 """
@@ -136,7 +136,8 @@ class Held(unittest.TestCase):
         small = {"prompt": "a", "max_tokens": 2, "temperature": 0}
         trees = {  # what is read has many times its bytes, in a field that nobody knows too
             "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}] * 100000, "max_tokens": 1},
-            "/v1/messages": {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 100000}], "max_tokens": 1},
+            "/v1/messages": {"max_tokens": 1,
+                             "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 100000}]},
             "/v1/responses": {"input": [{"role": "user", "content": "a"}] * 100000},
             "/api/chat": {"model": "m", "messages": [{"role": "user", "content": "a"}] * 100000},
             "/apply-template": {"messages": [{"role": "user", "content": "a"}] * 100000},
@@ -361,8 +362,9 @@ class Memory(unittest.TestCase):
                   f"{counts}")
 
     def test_each_allocation_that_fails_costs_its_own_answer(self):
-        every = int(os.environ.get("AERIE_SERVE_EVERY", 5))
-        for model, kinds in (("m.gguf", self.KINDS), (make_other("bert"), self.ENCODER), (make_other("bert-rank"), self.RANKER)):
+        every = int(os.environ.get("AERIE_SERVE_EVERY", 11))
+        for model, kinds in (("m.gguf", self.KINDS), (make_other("bert"), self.ENCODER),
+                             (make_other("bert-rank"), self.RANKER)):
             chats = ["--chat-template-file", rig.template("tools")] if model == "m.gguf" else []
             with Server("-np", "4", "--no-access-log", "--spec-type", "none", "-t", "1", *chats, model=model,
                         env=self.environment) as server:
