@@ -262,6 +262,12 @@ static void of_server(page *p, const serve_server *server)
     put(p, "aerie:connections %llu\n", (unsigned long long)n);
     counter(p, "aerie:connections_evicted_total", "Connections without a request that made room for others.", n_evicted);
     counter(p, "aerie:connections_refused_total", "Connections for which there was no room.", n_refused);
+    head(p, "aerie:request_memory_bytes", "gauge", "Memory that requests on their way hold.");
+    put(p, "aerie:request_memory_bytes %llu\n", atomic_load(&server->memory.used));
+    head(p, "aerie:request_memory_limit_bytes", "gauge", "What they may hold (--max-request-memory).");
+    put(p, "aerie:request_memory_limit_bytes %llu\n", atomic_load(&server->memory.most));
+    counter(p, "aerie:requests_beyond_memory_total", "Requests that --max-request-memory refused.",
+            atomic_load(&server->memory.n_refused));
     counter(p, "aerie:log_lines_lost_total", "Lines of the log that were lost, because nobody read them.", app_log_n_lost());
 }
 

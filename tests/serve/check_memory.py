@@ -157,6 +157,9 @@ class Held(unittest.TestCase):
                 self.assertEqual(s.post("/v1/completions", small).status, 200)
             if rig.SLOW == 1:
                 self.assertLess(peak(s) - before, 16 + 48)
+            self.assertEqual(self.figure(s, "requests_beyond_memory_total"), len(trees))
+            self.assertEqual(self.figure(s, "request_memory_limit_bytes"), 16 * MIB)
+            self.until(lambda: self.figure(s, "request_memory_bytes") < MIB, True)
             # a body that comes slowly counts as it comes
             held = []
             for _ in range(4):
@@ -169,6 +172,10 @@ class Held(unittest.TestCase):
             for c in held:
                 c.close()
             self.until(lambda: s.post("/tokenize", text).status, 200)
+
+    @staticmethod
+    def figure(server, name):
+        return int(re.search(rf"^aerie:{name} (\d+)$", server.get("/metrics").body.decode(), re.M).group(1))
 
     def until(self, what, expected):
         end = time.monotonic() + 60 * rig.SLOW
