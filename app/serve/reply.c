@@ -78,8 +78,12 @@ static bool on_said(void *user, const answer_event *e)
 {
     serve_said *s = user;
     serve_reply_state *r = s->of;
-    bool ok = true;
     if (s->enough) return true;
+    if (!serve_use_add(r->ask.use, 4 * e->n)) { /* a buffer grows to twice its text, and the text is copied as JSON */
+        r->no_memory = true;
+        return false;
+    }
+    bool ok = true;
     switch (e->kind) {
     case ANSWER_CONTENT: ok = app_text_add(&s->content, e->text, e->n); break;
     case ANSWER_REASONING: ok = app_text_add(&s->reasoning, e->text, e->n); break;
