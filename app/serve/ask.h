@@ -109,6 +109,8 @@ json_t *serve_tools_name(const json_t *call);
 json_t *serve_tools_arguments(const char *input);
 /* Custom calls of a message as calls of functions. */
 bool serve_tools_calls(json_t *message, size_t i, serve_error *error);
+/* Ids of calls as Mistral's templates insist on them, of tidied messages. false: out of memory. */
+bool serve_tools_ids(json_t *messages);
 /* How a function is called back; NULL: as itself. Its name in its namespace, or its own. */
 const json_t *serve_tools_form(const serve_ask *ask, const char *name);
 bool serve_tools_is_custom(const serve_ask *ask, const char *name);

@@ -127,10 +127,10 @@ static json_t *about_input(const json_t *custom)
 static bool add_custom(reading *r, const json_t *tool, const char *name, const char *space)
 {
     const json_t *custom = body_of(tool, "custom");
-    json_t *about = json_object_get(custom, "description");
-    json_t *function = json_pack("{s:s, s:O*, s:{s:s, s:{s:{s:s, s:o}}, s:[s]}}", "name", name, "description",
-                                 json_is_string(about) ? about : NULL, "parameters", "type", "object", "properties", input_name,
-                                 "type", "string", "description", about_input(custom), "required", input_name);
+    const char *about = json_string_value(json_object_get(custom, "description"));
+    json_t *function = json_pack("{s:s, s:s, s:{s:s, s:{s:{s:s, s:o}}, s:[s]}}", "name", name, "description",
+                                 about ? about : "A tool that takes plain text.", "parameters", "type", "object", "properties",
+                                 input_name, "type", "string", "description", about_input(custom), "required", input_name);
     return add_function(r, function, name, space, true);
 }
 
@@ -217,6 +217,36 @@ bool serve_tools_calls(json_t *message, size_t i, serve_error *error)
         if (json_is_object(json_object_get(call, "custom")) && !convert_call(call, i, k, error)) return false;
     }
     return true;
+}
+
+/* Nine letters and digits made of the id, unless it is that already; the same id, the same text. */
+static json_t *short_id(const json_t *id)
+{
+    static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    const char *text = json_string_value(id);
+    char made[10] = "";
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    if (strlen(text) == 9 && strspn(text, letters) == 9) return json_incref((json_t *)id);
+    for (const char *c = text; *c; c++) hash = (hash ^ (uint8_t)*c) * 0x100000001b3u;
+    for (int i = 0; i < 9; i++, hash /= 62) made[i] = letters[hash % 62];
+    return json_string(made);
+}
+
+static bool shorten(json_t *object, const char *field)
+{
+    const json_t *id = json_object_get(object, field);
+    return !json_is_string(id) || json_object_set_new(object, field, short_id(id)) == 0;
+}
+
+bool serve_tools_ids(json_t *messages)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i), *calls = json_object_get(message, "tool_calls");
+        ok = shorten(message, "tool_call_id");
+        for (size_t k = 0; ok && k < json_array_size(calls); k++) ok = shorten(json_array_get(calls, k), "id");
+    }
+    return ok;
 }
 
 const json_t *serve_tools_form(const serve_ask *ask, const char *name)

@@ -206,6 +206,7 @@ static bool is_expected(const serve_ask *ask, const json_t *messages)
 bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error)
 {
     int how = AS_GIVEN;
+    if (answer_style_wants_short_ids(&ask->style) && !serve_tools_ids(*messages)) return serve_fail_memory(error);
     if (is_expected(ask, *messages)) return true;
     while (how < N_ARRANGEMENTS && !holds(ask, *messages, object, how)) how++;
     if (how == AS_GIVEN || how == N_ARRANGEMENTS) return true; /* nothing helps: the template says why */

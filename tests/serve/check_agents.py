@@ -132,6 +132,8 @@ class Agents(unittest.TestCase):
         shown = self.prompt([{"role": "user", "content": "hi"}], tools=[tool])
         self.assertIn("edits files", shown)
         self.assertIn('"input"', shown)
+        bare = self.prompt([{"role": "user", "content": "hi"}], tools=[{"type": "custom", "custom": {"name": "p"}}])
+        self.assertIn("A tool that takes plain text.", bare)  # templates expect a description
         forced = self.post("/v1/chat/completions", chat("hi", tools=[tool], max_tokens=300, seed=1, logit_bias={}, tool_choice={
             "type": "custom", "custom": {"name": "apply_patch"}})).json["choices"][0]["message"]["tool_calls"][0]
         self.assertEqual(forced["custom"]["name"], "apply_patch")
@@ -464,6 +466,26 @@ ESCAPED = "{% for m in messages %}{% if loop.first or m.role != 'system' %}{{ m 
 def said(*turns):
     """Messages of "role text"."""
     return [dict(zip(("role", "content"), t.split(" ", 1))) for t in turns]
+
+
+IDS = """{# [TOOL_CALLS] #}{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}
+{{- raise_exception('ids have nine letters') }}{% endif %}{{ c.id }}
+{% endfor %}{{ m.tool_call_id }}{% endfor %}"""
+
+
+class Ids(unittest.TestCase):
+    def test_ids_of_other_servers_become_those_that_a_template_takes(self):
+        messages = [*said("user hi"), *[x for i in ("t1", "toolu_01A", "abcDEF123") for x in (
+            {"role": "assistant", "content": "", "tool_calls": [
+                {"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": i, "content": "x"})]]
+        with Server("--chat-template-file", rig.template("ids", IDS)) as s:
+            a = s.post("/apply-template", {"messages": messages, "add_generation_prompt": False})
+            self.assertEqual(a.status, 200, a.body)
+            lines = a.json["prompt"].split()
+            text = "".join(lines)
+            calls, results = [text[i:i + 9] for i in range(0, 54, 18)], [text[i:i + 9] for i in range(9, 54, 18)]
+            self.assertEqual((calls, calls[2], len(set(calls))), (results, "abcDEF123", 3), text)
 
 
 class System(unittest.TestCase):

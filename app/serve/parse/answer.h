@@ -50,6 +50,8 @@ const answer_tags *answer_tags_at(size_t i);
 const char *answer_tags_name(const answer_tags *tags); /* "none" for NULL */
 /* Whether its tags may be control tokens, which only aerie_request.special brings into the text. */
 bool answer_style_needs_special(const answer_style *style);
+/* Whether its template takes ids of calls of nine letters and digits only. */
+bool answer_style_wants_short_ids(const answer_style *style);
 
 /* ---- Events ------------------------------------------------------------------------------------ */
 

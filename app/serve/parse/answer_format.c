@@ -175,6 +175,7 @@ answer_style answer_style_detect(const char *text, size_t n)
     return style;
 }
 
+bool answer_style_wants_short_ids(const answer_style *style) { return style->format->short_ids; }
 bool answer_style_needs_special(const answer_style *style)
 {
     return style->format->special || (style->tags && style->tags->special);
