@@ -121,6 +121,8 @@ def main():
         sys.exit("\nsame bytes: NO: " + ", ".join(different) + " - this is a defect, please report it")
     print(f"\nsame bytes: yes, in all {len(PROMPTS) * len(WAYS) * rounds} runs: {len(PROMPTS)} answers, {len(WAYS)} ways, "
           f"{rounds} rounds")
+    print(f"\nNext:\n  {AERIE} run {MODEL} 'Why is the sky blue?'\n  {AERIE} run {MODEL}        # a chat; /help lists its "
+          f"commands\n  {AERIE} serve {MODEL}      # http://127.0.0.1:8080, a page to chat on")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 #include "common/options.h"
 
 static const app_command commands[] = {
-    {APP_RUN, "run", "", "one answer, or a chat on a terminal",
+    {APP_RUN, "run", "[MODEL [PROMPT ...]]", "one answer, or a chat on a terminal",
      "Answers the prompt given by -p, -f or standard input and prints the answer, nothing else, to\n"
      "standard output. Without a prompt, on a terminal, it chats: /help there says how.\n"
      "The prompt is put into the model's chat template, if it has one; -no-cnv continues raw text.\n"
@@ -12,10 +12,14 @@ static const app_command commands[] = {
      "With --grammar or --json-schema an answer that ends too early, by -n for instance, is exit status 1.\n"
      "Speculation is on by default and never changes a byte of the output.\n"
      "\n"
-     "  aerie run -m model.gguf -p 'Why is the sky blue?'\n"
+     "MODEL is a file, hf:OWNER/REPO[:QUANT] or a name: of what was pulled, of what ollama or Hugging Face's tools keep on\n"
+     "this machine, else of ollama's library, from where it is pulled. -m MODEL says the same.\n"
+     "\n"
+     "  aerie run model.gguf -p 'Why is the sky blue?'\n"
+     "  aerie run llama3.2 'Why is the sky blue?'\n"
      "  aerie run -m model.gguf -p 'Summarize this text:' < text.txt\n"
      "  aerie run -m model.gguf -no-cnv -p 'Once upon a time' -n 64 --temp 0 --stats\n"},
-    {APP_SERVE, "serve", "", "an HTTP server for many clients at once",
+    {APP_SERVE, "serve", "[MODEL ...]", "an HTTP server for many clients at once",
      "Answers requests over HTTP in the formats of OpenAI (chat completions, completions, responses), Anthropic (messages),\n"
      "llama.cpp's server (completion, infill, slots) and ollama (chat, generate), and serves a page to chat on at /.\n"
      "Every answer has the bytes that the same request gets alone, with whatever else the server does at the time.\n"
@@ -23,10 +27,10 @@ static const app_command commands[] = {
      "ends at once.\n"
      "Several models: -m repeated, or --models-dir; the request's \"model\" chooses, and models are loaded when asked for.\n"
      "\n"
-     "  aerie serve -m model.gguf\n"
+     "  aerie serve model.gguf\n"
      "  aerie serve -m model.gguf --host 0.0.0.0 --port 8000 --api-key-file keys.txt -np 16 -c 8192\n"
      "  aerie serve --models-dir models --models-max 2\n"},
-    {APP_EMBED, "embed", "", "vectors of texts, or how well documents answer a query",
+    {APP_EMBED, "embed", "[MODEL]", "vectors of texts, or how well documents answer a query",
      "Prints the embedding of each text, a line of numbers, as an encoder (BERT and its like) or any other model makes it.\n"
      "Texts come from -p (repeated), from the lines of -f or of standard input, or from --prompts-file, also as JSON.\n"
      "With --query the model, a reranker, judges how well each text answers the query: a number each, the higher the better.\n"
@@ -42,7 +46,7 @@ static const app_command commands[] = {
      "\n"
      "  aerie tokenize -m model.gguf -p 'Hello world'\n"
      "  aerie tokenize -m model.gguf --decode 9906 1917\n"},
-    {APP_TEMPLATE, "template", "", "a conversation rendered by a chat template",
+    {APP_TEMPLATE, "template", "[MODEL]", "a conversation rendered by a chat template",
      "Renders the messages of a JSON file with a chat template, from a file or the model, and prints the prompt byte\n"
      "for byte. The template sees the same variables as in Hugging Face transformers: messages, tools, documents,\n"
      "add_generation_prompt, bos_token, eos_token, and those that --set adds.\n"
@@ -72,6 +76,7 @@ static const app_command commands[] = {
      "  hf:OWNER/REPO/FILE.gguf  a file of it\n"
      "  ollama:NAME[:TAG]        a model of ollama's registry\n"
      "  https://...              a file\n"
+     "  NAME[:TAG]               what was pulled under that name, else ollama:NAME:TAG; hf.co/OWNER/REPO is hf:OWNER/REPO\n"
      "The other parts of a split model and a drafter in the repository come along. -m, -md and -hf of other commands take a\n"
      "SOURCE too and pull what is not there yet; 'pull' also looks for a newer one. What was interrupted is continued.\n"
      "HF_TOKEN is the token, HF_ENDPOINT another hub, HTTPS_PROXY a proxy.\n"
@@ -90,7 +95,7 @@ static const app_command commands[] = {
      "have a model open keep it until they end.\n"
      "\n"
      "  aerie rm hf:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M\n"},
-    {APP_PERPLEXITY, "perplexity", "", "how well a model foretells a text",
+    {APP_PERPLEXITY, "perplexity", "[MODEL]", "how well a model foretells a text",
      "Cuts the text of -f into windows and prints the perplexity of the tokens in the second half of each, with its standard\n"
      "error: llama.cpp's windows and figures. With --kl-divergence-base the predictions are saved too, and with\n"
      "--kl-divergence a model, usually the same one quantized, is compared with those saved: KL divergence, how often both\n"
@@ -100,7 +105,7 @@ static const app_command commands[] = {
      "  aerie perplexity -m model-f16.gguf -f text.txt --kl-divergence-base base.kld\n"
      "  aerie perplexity -m model-q4_k_m.gguf --kl-divergence-base base.kld --kl-divergence\n"
      "  aerie perplexity -m model.gguf -f hellaswag_val.jsonl --hellaswag --hellaswag-tasks 400\n"},
-    {APP_IMATRIX, "imatrix", "", "an importance matrix, for 'quantize'",
+    {APP_IMATRIX, "imatrix", "[MODEL]", "an importance matrix, for 'quantize'",
      "Reads the text of -f in windows and writes how much each column of each weight is used, for each expert by itself,\n"
      "to a GGUF file that llama.cpp reads too. 'quantize --imatrix' weighs errors by it. With -md the file is made for a\n"
      "drafter head instead, in a run in which it drafts for its target: each window is a prompt that is continued by -n\n"
@@ -118,15 +123,15 @@ static const app_command commands[] = {
      "\n"
      "  aerie quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
      "  aerie quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type 'ffn_down=q6_K' --dry-run\n"},
-    {APP_BENCH_SPEED, "bench speed", "", "tokens per second of prompt and generation",
+    {APP_BENCH_SPEED, "bench speed", "[MODEL]", "tokens per second of prompt and generation",
      "Measures prefill of a prompt and plain decoding, without speculation.\n"},
-    {APP_BENCH_VERIFY, "bench verify", "", "what a pass over n rows costs",
+    {APP_BENCH_VERIFY, "bench verify", "[MODEL]", "what a pass over n rows costs",
      "Measures T(n), the time of one target pass over n rows, and the time of a pass over a prompt. The passes\n"
      "alternate with measurements of the machine's read bandwidth. Prints medians over all repetitions; --json\n"
      "and --csv also give the best times. Each call measures one kernel level (--cpu).\n"
      "\n"
      "  aerie bench verify -m model.gguf --contexts 0,4096 --csv > verify.csv\n"},
-    {APP_BENCH_SPEC, "bench spec", "", "speculation against plain decoding",
+    {APP_BENCH_SPEC, "bench spec", "[MODEL]", "speculation against plain decoding",
      "Answers the prompts without speculation and with each kind of it, in alternating runs. For each\n"
      "drafter, temperature and group of prompts, and for all groups together, it reports tokens/s with\n"
      "and without speculation, the numbers of drafted and accepted tokens, and whether the output was\n"
@@ -143,7 +148,7 @@ static const app_command commands[] = {
      "is 0, so that runs can be compared.\n"
      "\n"
      "  aerie bench spec -m model.gguf --prompts bench/prompts --held-out only --temps 0,1 --json\n"},
-    {APP_BENCH_STUDY, "bench study", "", "which quantizations and kinds of speculation go together",
+    {APP_BENCH_STUDY, "bench study", "[MODEL]", "which quantizations and kinds of speculation go together",
      "Quantizes the model to each type of --types, one after another in the folder of -o, and measures for each what a pass\n"
      "over 1 to 64 rows takes and what speculation makes of it: with a drafter head (-md, or beside the model) chains,\n"
      "EAGLE-2's tree and trees cut to what pays; with a model (-md) it alone, and helped by another drafter (hier); for one\n"
@@ -162,7 +167,7 @@ static const app_command commands[] = {
      "\n"
      "  aerie bench shapes --types q4_0 --csv > shapes.csv\n"
      "  aerie bench shapes --models --types q4_k -n 1\n"},
-    {APP_BENCH_LOGITS, "bench logits", "", "raw logits of token windows",
+    {APP_BENCH_LOGITS, "bench logits", "[MODEL]", "raw logits of token windows",
      "Reads windows of token ids, one per line. For every token of every window it writes one row of\n"
      "n_vocab little-endian float32 logits to standard output. Each window starts at position 0.\n"
      "\n"

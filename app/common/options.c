@@ -575,10 +575,37 @@ static int settle(app_options *options)
     return app_grammar_settle(options);
 }
 
-static const char *advice_on(const char *argument)
+/* Arguments that begin with the model's: as -m's value, and what follows as a prompt, if the command takes one. */
+static int take_model(app_options *options, bool *given)
 {
-    const size_t n = strlen(argument), suffix = strlen(".gguf");
-    return n > suffix && strcmp(argument + n - suffix, ".gguf") == 0 ? "a model is given by -m" : "a prompt is given by -p";
+    app_texts *words = &options->arguments;
+    const app_command *command = options->command;
+    if (!words->n || strncmp(command->arguments, "[MODEL", 6)) return APP_DONE;
+    const size_t m = app_option_find("-m", 2, command->bit);
+    if (given[m])
+        return app_error(APP_USAGE, "-m names the model; found '%s' too (a prompt is given by -p, or after a model without -m)",
+                         words->items[0]);
+    for (size_t i = 0; i < words->n; i++)
+        if (!*words->items[i] || strcmp(words->items[i], "-") == 0)
+            return app_error(APP_USAGE, "'%s' takes a model's file or name; found '%s'", command->name, words->items[i]);
+    given[m] = options->model_typed = true;
+    if (command->bit & APP_SERVE) {
+        for (size_t i = 0; i < words->n; i++)
+            if (!add_text(&options->serve.models, words->items[i])) return app_error_memory("the options");
+    } else options->model = words->items[0];
+    if (command->bit & APP_RUN && words->n > 1) {
+        app_text text = {0};
+        bool ok = true;
+        for (size_t i = 1; i < words->n; i++)
+            ok = ok && app_text_add(&text, " ", i > 1) && app_text_add(&text, words->items[i], strlen(words->items[i]));
+        ok = ok && add_text(&options->pulled, text.data); /* which owns its texts */
+        if (!ok) app_text_free(&text);
+        if (!ok || !add_text(&options->prompts, text.data)) return app_error_memory("the options");
+    } else if (words->n > 1 && !(command->bit & APP_SERVE)) {
+        return app_error(APP_USAGE, "'%s' takes one model; found '%s' too", command->name, words->items[1]);
+    }
+    words->n = 0;
+    return APP_DONE;
 }
 
 int app_options_parse(app_options *options, const app_command *command, int argc, char **argv, app_help *help)
@@ -601,12 +628,12 @@ int app_options_parse(app_options *options, const app_command *command, int argc
             bad = parse_option(options, given, argc, argv, &i);
         }
     }
+    if (!bad && !*help) bad = take_model(options, given);
     if (!bad && !*help) bad = apply_environment(options, given);
     if (!bad && !*help) bad = apply_config(options, given);
     if (!bad && !*help) bad = settle(options);
     if (!bad && !*help && options->arguments.n && !*command->arguments) {
-        bad = app_error(APP_USAGE, "'%s' takes options only; found '%s' (%s)", command->name, options->arguments.items[0],
-                        advice_on(options->arguments.items[0]));
+        bad = app_error(APP_USAGE, "'%s' takes options only; found '%s'", command->name, options->arguments.items[0]);
     }
     free(given);
     return bad;

@@ -165,6 +165,7 @@ typedef struct app_options {
     app_texts pulled; /* of app_pull_models; its texts are owned */
     app_serve_options serve;
     const char *model, *draft_model;
+    bool model_typed; /* as an argument, not by -m */
     uint32_t n_threads, n_batch_logical; /* threads: never 0 once parsed, for commands of APP_THREADS */
     const char *cpu_mask, *cpu_range;
     const char *cache_type_k, *cache_type_v; /* llama.cpp's, both or none */

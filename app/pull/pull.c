@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/commands.h"
+#include "pull/names.h"
 #include "pull/sha256.h"
 #include "pull/store.h"
 
@@ -211,9 +212,65 @@ static int replace(app_options *options, const char **text, size_t n_name)
     return bad;
 }
 
+/* After a name could not be pulled. */
+static void advise(const char *name, const app_options *options)
+{
+    char *near = name_nearest(name, options);
+    if (near) app_note("did you mean '%s', which is on this machine? 'aerie list' shows what was pulled", near);
+    else app_note("names are those of ollama's library; hf:OWNER/REPO[:QUANT] is a model of Hugging Face, a path is a file");
+    free(near);
+}
+
+/* A bare name by the path or reference that it means; pulls: otherwise it is taken for one of ollama's library. */
+static int settle_name(app_options *options, const char **text, size_t n_name, bool pulls)
+{
+    name_found found;
+    const char *name = *text + n_name, *slash = strrchr(name, '/');
+    int bad = name_find(&found, name, false, options);
+    if (bad || (!found.text && !pulls)) return bad;
+    const bool known = found.text != NULL, fetched = !known || found.is_reference;
+    if (!known) found.text = name_reference(name);
+    const bool named = !n_name && options->command->bit & APP_SERVE; /* requests call it as its user does */
+    const int n_own = named ? (int)strlen(slash ? slash + 1 : name) : (int)n_name;
+    const size_t size = (size_t)n_own + (found.text ? strlen(found.text) : 0) + 2;
+    char *whole = found.text ? malloc(size) : NULL;
+    if (whole)
+        snprintf(whole, size, "%.*s%s%s", n_own, named && slash ? slash + 1 : *text, named ? "=" : "", found.text);
+    char *typed = strdup(name);
+    free(found.text);
+    if (!typed) {
+        free(whole);
+        return app_error_memory("the options");
+    }
+    bad = keep(options, whole, text);
+    const size_t n = (size_t)n_own + named;
+    if (!bad && !options->quiet && known) app_note("'%s' is '%s', %s", typed, *text + n, found.where);
+    else if (!bad && !options->quiet) app_note("'%s' is no model on this machine; it is taken as '%s'", typed, *text + n);
+    if (!bad && fetched) bad = replace(options, text, n);
+    if (bad && bad != APP_INTERRUPTED && !known) advise(typed, options);
+    free(typed);
+    return bad;
+}
+
 static bool is_reference(const char *text)
 {
     return text && source_is_remote(text) && access(text, F_OK);
+}
+
+/* What a command reads, if it is no file: a reference, or a bare name. `typed`: as an argument, where nothing else is meant. */
+static int settle_model(app_options *options, const char **text, bool typed)
+{
+    if (!*text || access(*text, F_OK) == 0) return APP_DONE;
+    if (is_reference(*text)) return replace(options, text, 0);
+    if (name_is_bare(*text)) return settle_name(options, text, 0, typed);
+    const char *equals = options->command->bit & APP_SERVE ? strchr(*text, '=') : NULL;
+    const size_t n = equals && equals > *text ? (size_t)(equals + 1 - *text) : 0;
+    if (n && is_reference(equals + 1)) return replace(options, text, n);
+    if (n && access(equals + 1, F_OK) && name_is_bare(equals + 1)) return settle_name(options, text, n, typed);
+    if (typed && strpbrk(*text, " \t\n"))
+        return app_error(APP_USAGE, "'%s' is neither a file nor a model's name; the model comes first: aerie %s MODEL ...",
+                         *text, options->command->name);
+    return APP_DONE;
 }
 
 /* "hf:REPO" or "hf:REPO/FILE" of llama.cpp's two options; for the model, or into `models` of a server. */
@@ -262,15 +319,11 @@ int app_pull_models(app_options *options)
     app_texts *models = &options->serve.models;
     int bad = take_llamas_options(options);
     app_interrupt_arm();
-    if (!bad && is_reference(options->model)) bad = replace(options, &options->model, 0);
-    if (!bad && is_reference(options->draft_model)) bad = replace(options, &options->draft_model, 0);
-    for (size_t i = 0; !bad && i < models->n; i++) {
-        const char *text = models->items[i], *equals = strchr(text, '=');
-        const size_t n = equals && !is_reference(text) && is_reference(equals + 1) ? (size_t)(equals + 1 - text) : 0;
-        if (n || is_reference(text)) bad = replace(options, &models->items[i], n);
-    }
-    for (size_t i = 0; !bad && options->command->bit & APP_INSPECT && i < options->arguments.n; i++)
-        if (is_reference(options->arguments.items[i])) bad = replace(options, &options->arguments.items[i], 0);
+    if (!bad) bad = settle_model(options, &options->model, options->model_typed);
+    if (!bad) bad = settle_model(options, &options->draft_model, false);
+    for (size_t i = 0; !bad && i < models->n; i++) bad = settle_model(options, &models->items[i], options->model_typed);
+    if (!bad && options->command->bit & APP_INSPECT && options->arguments.n == 1)
+        bad = settle_model(options, &options->arguments.items[0], true);
     app_interrupt_disarm();
     return bad;
 }
@@ -290,31 +343,46 @@ static json_t *json_of(const char *reference, const source_plan *plan, const sto
     return json_pack("{s:o, s:o}", "source", app_json_text(reference, strlen(reference)), "files", files);
 }
 
+/* A reference, or a bare name: of what was pulled, else of ollama's library. */
+static int pull_one(const char *typed, const app_options *options)
+{
+    source_plan plan = {0};
+    store_place place = {.lock = -1};
+    name_found found = {0};
+    const bool is_name = name_is_bare(typed);
+    int bad = is_name ? name_find(&found, typed, true, options) : APP_DONE;
+    const bool known = found.text != NULL;
+    if (!bad && is_name && !known && !(found.text = name_reference(typed))) bad = app_error_memory("a model's name");
+    if (found.text && !options->quiet) app_note("'%s' is taken as '%s'", typed, found.text);
+    const char *reference = found.text ? found.text : typed;
+    if (!bad && !source_is_remote(reference))
+        bad = app_error(APP_USAGE,
+                        "'%s' is not on the network; pull takes hf:OWNER/REPO[:QUANT], ollama:NAME[:TAG], an address or a "
+                        "model's name",
+                        typed);
+    if (!bad) bad = pull(&plan, &place, reference, options, true);
+    if (bad && bad != APP_INTERRUPTED && is_name && !known) advise(typed, options);
+    char *path = bad ? NULL : store_path(&place, plan.files[0].path);
+    if (!bad && !path) bad = app_error_memory("a path");
+    if (!bad && options->json) bad = app_print_json(json_of(reference, &plan, &place));
+    else if (!bad) app_print("%s\n", path);
+    free(path);
+    free(found.text);
+    source_free(&plan);
+    store_place_free(&place);
+    return bad;
+}
+
 int app_pull(const app_options *options)
 {
     int bad = APP_DONE;
     if (!options->arguments.n)
         return app_error(APP_USAGE,
-                         "'pull' needs to know what: hf:OWNER/REPO[:QUANT], ollama:NAME[:TAG] or the address of a file");
+                         "'pull' needs to know what: hf:OWNER/REPO[:QUANT], ollama:NAME[:TAG], the address of a file or a "
+                         "model's name");
     if (options->arguments.n > 1 && options->pull.sha256)
         return app_error(APP_USAGE, "--sha256 is the hash of one file, but %zu are asked for", options->arguments.n);
     app_interrupt_arm();
-    for (size_t i = 0; !bad && i < options->arguments.n; i++) {
-        const char *reference = options->arguments.items[i];
-        source_plan plan = {0};
-        store_place place = {.lock = -1};
-        if (!source_is_remote(reference))
-            bad = app_error(APP_USAGE,
-                            "'%s' is not on the network; pull takes hf:OWNER/REPO[:QUANT], ollama:NAME[:TAG] or an address",
-                            reference);
-        if (!bad) bad = pull(&plan, &place, reference, options, true);
-        char *path = bad ? NULL : store_path(&place, plan.files[0].path);
-        if (!bad && !path) bad = app_error_memory("a path");
-        if (!bad && options->json) bad = app_print_json(json_of(reference, &plan, &place));
-        else if (!bad) app_print("%s\n", path);
-        free(path);
-        source_free(&plan);
-        store_place_free(&place);
-    }
+    for (size_t i = 0; !bad && i < options->arguments.n; i++) bad = pull_one(options->arguments.items[i], options);
     return bad;
 }

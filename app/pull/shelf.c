@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/commands.h"
+#include "pull/names.h"
 #include "pull/store.h"
 
 static uint64_t bytes_of(const source_plan *plan)
@@ -137,27 +138,34 @@ static int remove_all(const store_place *place, const char *reference, const app
     return bad;
 }
 
+static int remove_one(const char *typed, const app_options *options)
+{
+    source_plan plan = {0};
+    store_place place = {.lock = -1};
+    name_found found = {0};
+    int bad = name_is_bare(typed) ? name_find(&found, typed, true, options) : APP_DONE;
+    const char *reference = found.text ? found.text : typed;
+    if (!bad && !source_is_remote(reference))
+        bad = app_error(name_is_bare(typed) ? APP_FAILED : APP_USAGE,
+                        "'%s' is no pulled model; 'aerie list' prints their names (a file is removed by rm)", typed);
+    if (!bad) bad = source_folder(&plan, reference, options);
+    if (!bad) bad = store_place_find(&place, &plan, reference, options);
+    if (!bad && access(place.folder, F_OK))
+        bad = app_error(APP_FAILED, "'%s' was not pulled; 'aerie list' shows what was", reference);
+    if (!bad) bad = store_place_lock(&place, options->quiet);
+    if (!bad) bad = remove_all(&place, reference, options);
+    if (place.lock >= 0) store_place_clear(&place);
+    source_free(&plan);
+    store_place_free(&place);
+    free(found.text);
+    return bad;
+}
+
 int app_remove(const app_options *options)
 {
     int bad = APP_DONE;
     if (!options->arguments.n) return app_error(APP_USAGE, "'rm' needs to know what: a name that 'aerie list' prints");
     app_interrupt_arm();
-    for (size_t i = 0; !bad && i < options->arguments.n; i++) {
-        const char *reference = options->arguments.items[i];
-        source_plan plan = {0};
-        store_place place = {.lock = -1};
-        if (!source_is_remote(reference))
-            bad = app_error(APP_USAGE, "'%s' is no pulled model; 'aerie list' prints their names (a file is removed by rm)",
-                            reference);
-        if (!bad) bad = source_folder(&plan, reference, options);
-        if (!bad) bad = store_place_find(&place, &plan, reference, options);
-        if (!bad && access(place.folder, F_OK))
-            bad = app_error(APP_FAILED, "'%s' was not pulled; 'aerie list' shows what was", reference);
-        if (!bad) bad = store_place_lock(&place, options->quiet);
-        if (!bad) bad = remove_all(&place, reference, options);
-        if (place.lock >= 0) store_place_clear(&place);
-        source_free(&plan);
-        store_place_free(&place);
-    }
+    for (size_t i = 0; !bad && i < options->arguments.n; i++) bad = remove_one(options->arguments.items[i], options);
     return bad;
 }

@@ -399,6 +399,15 @@ static const source_file *choose(const hf_list *list, const hf_reference *r)
     return NULL;
 }
 
+const source_file *source_choose(source_plan *files, const char *quant)
+{
+    hf_reference r = {.file = NULL};
+    snprintf(r.quant, sizeof r.quant, "%s", quant);
+    if (files->n) qsort(files->files, files->n, sizeof *files->files, by_path);
+    const hf_list list = {.files = *files};
+    return choose(&list, &r);
+}
+
 /* local: its name here, NULL: the same. */
 static int take_file(source_plan *plan, const source_file *f, const char *endpoint, const hf_reference *r, char *local)
 {

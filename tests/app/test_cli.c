@@ -61,7 +61,7 @@ static void wrong_command_lines(void **state)
         {"run -temp 1", "unknown option '-temp'", "'--temp'"},
         {"run --ids-file x", "has no option '--ids-file'", "bench logits"},
         {"tokenize --temp 1", "has no option '--temp'", "'run'"},
-        {"run stray", "found 'stray'", "-p"},
+        {"run -m m.gguf stray", "found 'stray'", "-p"},
         {"run --temp 1x", "--temp takes a number from 0 to 1000", "'1x'"},
         {"run --temp nan", "--temp takes a number", "'nan'"},
         {"run --temp -1", "--temp takes a number", "'-1'"},

@@ -122,9 +122,9 @@ static void suggestions(void **state)
         {"run --temper 1", "did you mean '--temperature'", ""},
         {"run --zzz", "unknown option '--zzz'; 'aerie help run --all'", "did you mean"},
         {"run -x", "unknown option '-x'; 'aerie help run --all'", "did you mean"},
-        {"run -", "takes options only; found '-'", ""},
-        {"run model.gguf", "a model is given by -m", "a prompt"},
-        {"run hello", "a prompt is given by -p", "a model"},
+        {"run -", "takes a model's file or name; found '-'", ""},
+        {"run -m model.gguf text", "-m names the model", ""},
+        {"run 'hello there'", "the model comes first", "a prompt"},
         {"convert --control-vector x", "'--control-vector' is not supported yet", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -32,7 +32,7 @@ static const struct {
     {"run -m html.gguf -p hi", 3, "perhaps an HTML page"},
     {"run -m lfs.gguf -p hi", 3, "a Git LFS pointer"},
     {"run -m noise -p hi", 3, "noise: not a GGUF file"},
-    {"run -m *.gguf*", 2, "run"}, /* the shell makes many words of it */
+    {"run -m *.gguf*", 2, "-m names the model"}, /* the shell makes many words of it */
     {"run -m '\xc3\xbcn \xe6\xa8\xa1\xe5\x9e\x8b.gguf' -p hi -n 2 -q", 0, ""},
     {"run -m loop -p hi", 3, "loop: cannot open: Too many levels"},
     {"run -m /dev/null -p hi", 3, "/dev/null: not a regular file"},
@@ -40,7 +40,7 @@ static const struct {
     {"run -m '' -p hi", 2, "-m names no file"},
     {"tokenize -m '' -p hi", 2, "-m names no file"},
     {"run -p hi", 2, "needs a model: -m FILE"},
-    {"run m.gguf", 2, "found 'm.gguf'"},
+    {"run m.gguf", 2, "the prompt from standard input is empty"},
     {"run -m m.gguf -md text.txt -p hi", 3, "text.txt: not a GGUF file"},
     {"run -m m.gguf -md dir -p hi", 3, "dir: not a regular file but a directory"},
     {"run -m m.gguf -md m.gguf -p hi -n 2 -q", 0, ""},

@@ -105,7 +105,7 @@ static void what_is_wrong_is_said(void **state)
     } cases[] = {
         {"", 2, "--file FILE", "-m FILE"},
         {"--file t.jinja", 2, "--messages FILE", ""},
-        {"--file t.jinja --messages m.json stray", 2, "found 'stray'", ""},
+        {"--file t.jinja --messages m.json model stray", 2, "found 'stray'", ""},
         {"--file - --messages -", 2, "only one of", "standard input"},
         {"--file t.jinja --messages m.json --tokens", 2, "--tokens needs a model", ""},
         {"--file t.jinja --messages m.json --set x", 2, "NAME=JSON", "'x'"},

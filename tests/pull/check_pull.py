@@ -54,7 +54,7 @@ class Case(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.home, True)
 
     def environment(self, cache=None, **more):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("AERIE_", "HF_"))
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("AERIE_", "HF_", "OLLAMA_"))
                  and not k.lower().endswith("_proxy")}
         return {**clean, "HOME": self.home, "XDG_CACHE_HOME": cache or os.path.join(self.home, "cache"),
                 "HF_ENDPOINT": self.hub.url,
@@ -72,7 +72,7 @@ class Case(unittest.TestCase):
         process.out, process.err = out, err
         if status:
             self.assertEqual(out, "")
-            self.assertRegex(err, r"\Aaerie: .*\n\Z(?s:)")
+            self.assertRegex(err, r"\A(aerie: .*\n)+\Z")
         return process
 
     def pull(self, *words, **more):
@@ -287,6 +287,144 @@ class Pull(Case):
         self.assertEqual(read(out), MODEL)  # a failure leaves the old one
         self.pull("hf:o/r")
         self.assertEqual(read(out), MODEL + b"newer")
+
+
+class Names(Case):
+    """Models as ollama's users name them, and positional arguments."""
+    RUN = ("--ids", "-n", "8", "--temp", "0", "-no-cnv", "-c", "128")
+
+    def file(self, *path, data):
+        path = os.path.join(self.home, *path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+        return path
+
+    def ollama(self, name, data, root=".ollama/models", blob=True):
+        """A model as ollama keeps it; name: HOST/OWNER/NAME/TAG."""
+        digest = hashlib.sha256(data).hexdigest()
+        layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:" + digest, "size": len(data)},
+                  {"mediaType": "application/vnd.ollama.image.params", "digest": "sha256:" + "0" * 64, "size": 1}]
+        self.file(root, "manifests", name, data=json.dumps({"schemaVersion": 2, "layers": layers}).encode())
+        return self.file(root, "blobs", "sha256-" + digest, data=data) if blob else None
+
+    def snapshot(self, repo, name, data, root="cache/huggingface/hub", revision="a" * 40, main=True):
+        """A file as huggingface_hub keeps it: a link to a blob."""
+        folder = os.path.join(root, "models--" + repo.replace("/", "--"))
+        blob = self.file(folder, "blobs", hashlib.sha256(data).hexdigest(), data=data)
+        path = os.path.join(self.home, folder, "snapshots", revision, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(os.path.relpath(blob, os.path.dirname(path)), path)
+        if main:
+            self.file(folder, "refs/main", data=revision.encode())
+        return path
+
+    def tree(self):
+        return sorted((d, f, os.lstat(os.path.join(d, f)).st_mtime_ns) for d, _, files in os.walk(self.home) for f in files)
+
+    def test_what_was_pulled(self):
+        h = self.hub
+        h.add("library/smol", "135m", MODEL)
+        h.add("library/smol", "latest", MODEL + b"latest")
+        h.add("me/smol", "latest", MODEL + b"mine")
+        h.add("o/Tiny-GGUF", "tiny-Q4_K_M.gguf", MODEL + b"hf")
+        h.add("o/Tiny-GGUF", "tiny-Q8_0.gguf", MODEL + b"hf8")
+        expected = self.run_it("run", "-m", self.pull("ollama:smol:135m").out[:-1], "-p", "a b", *self.RUN).out
+        for what in ("ollama:smol", "ollama:me/smol", "hf:o/Tiny-GGUF", "hf:o/Tiny-GGUF:Q8_0"):
+            self.pull(what)
+        n = len(h.seen)
+        for name, meant in (("smol:135m", "smol-135m"), ("smol", "smol-latest"), ("smol:latest", "smol-latest"),
+                            ("me/smol", "me/smol/smol-latest"), ("tiny-gguf:q8_0", "Tiny-GGUF/tiny-Q8_0"),
+                            ("o/Tiny-GGUF:q8_0", "tiny-Q8_0"), ("hf.co/o/tiny-gguf:Q8_0", "tiny-Q8_0"),
+                            ("tiny-q4_k_m", "tiny-Q4_K_M"), ("Tiny-GGUF", "Tiny-GGUF/tiny-")):
+            said = self.run_it("tokenize", "-m", name, "-p", "a").err
+            self.assertIn(f"'{name}' is '", said)
+            self.assertIn("pulled before", said)
+            self.assertIn(meant, self.run_it("list", "--json").out)
+            self.assertIn(meant, self.run_it("run", name, "a b", "--json", *self.RUN[1:]).out, name)
+        self.assertEqual(len(h.seen), n)  # without the network
+        self.assertEqual(self.run_it("run", "smol:135m", "a", "b", "-q", *self.RUN).out, expected)
+        self.assertIn("'smol:135m' is taken as 'ollama:smol:135m'", self.run_it("pull", "smol:135m").err)
+        self.assertIn("is removed", self.run_it("rm", "smol:135m").err)
+        self.assertIn("no pulled model", self.run_it("rm", "smol:135m", status=1).err)
+
+    def test_ollamas_store(self):
+        blob = self.ollama("registry.ollama.ai/library/llama3.2/1b", MODEL)
+        other = self.ollama("registry.ollama.ai/me/own/latest", MODEL + b"2")
+        hub = self.ollama("hf.co/o/Some-GGUF/Q4_K_M", MODEL + b"3")
+        before = self.tree()
+        for name, path in (("llama3.2:1b", blob), ("me/own", other), ("me/own:latest", other),
+                           ("hf.co/o/Some-GGUF:Q4_K_M", hub)):
+            self.assertIn(f"'{name}' is '{path}', in ollama's store", self.run_it("inspect", name, "--keys").err)
+            self.assertIn(path, self.run_it("tokenize", "-m", name, "-p", "a").err)
+        self.assertEqual(self.tree(), before)  # read only
+        moved = os.path.join(self.home, "elsewhere")
+        os.rename(os.path.join(self.home, ".ollama/models"), moved)
+        self.assertIn("elsewhere/blobs", self.run_it("inspect", "llama3.2:1b", OLLAMA_MODELS=moved).err)
+        error = self.run_it("run", "llama3.2:2b", "a", status=1, OLLAMA_MODELS=moved).err
+        self.assertIn("is taken as 'ollama:llama3.2:2b'", error)
+        self.assertIn("did you mean 'llama3.2:1b'", error)
+        self.ollama("registry.ollama.ai/library/gone/latest", MODEL + b"4", blob=False)
+        for content in (b"", b"[]", b"{", json.dumps({"layers": [{"mediaType": "application/vnd.ollama.image.model",
+                                                               "digest": "sha256:../../../etc/passwd"}]}).encode()):
+            self.file(".ollama/models/manifests/registry.ollama.ai/library/bad/latest", data=content)
+            for name in ("gone", "bad"):  # the registry is asked
+                self.assertIn("is not there", self.run_it("run", name, "a", status=1).err)
+
+    def test_hugging_faces_cache(self):
+        self.snapshot("o/Old-GGUF", "old-Q4_K_M.gguf", MODEL + b"0", revision="b" * 40, main=False)
+        path = self.snapshot("o/Tiny-GGUF", "sub/tiny-Q4_K_M.gguf", MODEL)
+        large = self.snapshot("o/Tiny-GGUF", "tiny-Q8_0.gguf", MODEL + b"8")
+        os.symlink("../nowhere", os.path.join(os.path.dirname(large), "q-Q4_K_M.gguf"))  # its blob was removed
+        before = self.tree()
+        for name, file in (("o/Tiny-GGUF", path), ("Tiny-GGUF", path), ("tiny-gguf:q8_0", large), ("o/Tiny-GGUF:Q8_0", large),
+                           ("hf.co/o/Tiny-GGUF", path), ("Old-GGUF", "old-Q4_K_M.gguf")):
+            said = self.run_it("inspect", name, "--keys").err
+            self.assertIn("in Hugging Face's cache", said, name)
+            self.assertIn(file, said)
+        self.assertEqual(self.tree(), before)
+        hub = os.path.join(self.home, "hub")
+        os.rename(os.path.join(self.home, "cache/huggingface/hub"), hub)
+        for more in ({"HF_HUB_CACHE": hub}, {"HF_HOME": self.home}, {"HUGGINGFACE_HUB_CACHE": hub}):
+            self.assertIn("hub/models--o--Tiny-GGUF", self.run_it("inspect", "Tiny-GGUF", **more).err)
+        self.assertIn("did you mean 'Tiny-GGUF'", self.run_it("run", "Tiny-GUF", "a", status=1, HF_HOME=self.home).err)
+
+    def test_else_it_is_ollamas_library(self):
+        f = self.hub.add("library/smol", "latest", MODEL)
+        self.hub.add("o/r", "m-Q4_K_M.gguf", MODEL + b"2")
+        first = self.run_it("run", "smol", "-p", "a b", *self.RUN)
+        self.assertIn("'smol' is no model on this machine; it is taken as 'ollama:smol:latest'", first.err)
+        self.assertEqual(self.run_it("run", "smol", "a b", *self.RUN).out, first.out)
+        self.assertEqual(len(f.requests), 1)
+        self.assertEqual(read(self.pull("hf.co/o/r").out[:-1]), MODEL + b"2")
+        for words in (("run", "nosuch", "a"), ("pull", "nosuch"), ("embed", "nosuch", "-p", "a"), ("inspect", "nosuch")):
+            error = self.run_it(*words, status=1).err
+            self.assertIn("ollama:nosuch:latest", error)
+            self.assertIn("hf:OWNER/REPO", error)
+        self.assertIn("did you mean 'smol'", self.run_it("run", "smoll", "a", status=1).err)
+        self.assertIn("--offline", self.run_it("run", "other", "a", "--offline", status=1).err)
+        n = len(self.hub.seen)
+        for name in ("./smol", "models/m.gguf", "m.gguf", "-m nosuch", "-m m.gguf", "/smol", "a/b/c"):  # paths, and -m
+            self.run_it("run", *name.split(), "-p", "a", status=3)
+        self.assertEqual(len(self.hub.seen), n)
+
+    def test_models_as_arguments(self):
+        path = self.file("m.gguf", data=MODEL)
+        expected = self.run_it("run", "-m", path, "-p", "a b", *self.RUN).out
+        for words in ((path, "-p", "a b"), (path, "a b"), ("-n", "8", path, "a", "b"), (path, "--", "a b")):
+            self.assertEqual(self.run_it("run", *self.RUN, *words).out, expected, words)
+        self.assertEqual(self.run_it("run", path, "-p", "a b", *self.RUN, AERIE_MODEL="/none.gguf").out, expected)
+        for command in (("perplexity", path, "-p"), ("template", path), ("bench", "speed", path), ("embed", path, "-p", "a")):
+            error = self.start(*command).communicate(timeout=60)[1]
+            self.assertNotIn("takes options only", error)
+        text = self.file("text.txt", data=b"a b c " * 200)
+        self.run_it("perplexity", path, "-f", text, "-c", "32")
+        for words, said in ((("run", "-m", path, "a b"), "-m names the model"), (("run", path, "-"), "found '-'"),
+                            (("embed", path, path), "takes one model"), (("run", ""), "found ''"),
+                            (("bench", "speed", path, "x"), "takes one model")):
+            self.assertIn(said, self.run_it(*words, status=2).err)
+        self.assertIn("Why is", self.run_it("run", "Why is the sky blue?", status=2).err)
+        self.assertIn("usage: aerie run [options] [MODEL [PROMPT ...]]", self.run_it("run", "--help").out)
 
 
 class Faults(Case):

@@ -1,0 +1,26 @@
+/* names.h - models by a bare name, as ollama's users type it: NAME, NAME:TAG, OWNER/NAME, hf.co/OWNER/REPO:QUANT.
+ *
+ * Owns: which of the models on this machine a name means: those that were pulled, ollama's store, Hugging Face's cache. The
+ * latter two are read only. Needs no network.
+ */
+#ifndef AERIE_APP_PULL_NAMES_H
+#define AERIE_APP_PULL_NAMES_H
+
+#include "common/options.h"
+
+typedef struct name_found {
+    char *text;        /* owned; NULL: there is no such model here */
+    bool is_reference; /* what was pulled, as source.h has it; else the path of a file */
+    const char *where; /* static; for sentences */
+} name_found;
+
+/* Whether the text can be such a name: neither a reference nor, by its looks, a path or a sentence. */
+bool name_is_bare(const char *text);
+/* Where it is; only_pulled: look nowhere else. */
+int name_find(name_found *out, const char *name, bool only_pulled, const app_options *options);
+/* The reference that it is taken for if it is not here: ollama's library, or Hugging Face's after hf.co/. Released by free. */
+char *name_reference(const char *name);
+/* The name of a model here of which it is a misspelling, or NULL. Released by free. */
+char *name_nearest(const char *name, const app_options *options);
+
+#endif
