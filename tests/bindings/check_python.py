@@ -62,6 +62,33 @@ class Python(unittest.TestCase):
             self.assertEqual([t.id for t in tokens if t.id >= 0], again.tokens)
             self.assertGreater(again.stats.n_cached, 0)
 
+    def test_embeddings(self):
+        texts = ["a b c", "d e", ""]
+        out = subprocess.run([os.environ["AERIE_TEST_PROGRAM"], "embed", "-q", "-m", self.path, "-p", texts[0], "-p", texts[1],
+                              "--json"], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+        ours = json.loads(out)
+        with self.aerie.Model(self.path) as model:
+            with model.embedder(n_threads=1) as embedder:
+                vectors = embedder.embed(texts[:2])
+                self.assertEqual([len(v) for v in vectors], [embedder.n_out] * 2)
+                self.assertEqual(embedder.embed([model.tokenize(texts[0])]), vectors[:1])
+                self.assertEqual(embedder.embed([]), [])
+                self.assertAlmostEqual(sum(x * x for x in vectors[0]), 1, places=5)
+                found = json.dumps(ours)
+                self.assertIn(f"{vectors[0][0]:.6f}"[:7], found)
+                with self.assertRaisesRegex(ValueError, "close them first"):
+                    model.close()
+                with self.assertRaises(TypeError):
+                    embedder.embed("one text")
+                with self.assertRaises(self.aerie.Error):
+                    embedder.embed([[10 ** 9]])
+            with self.assertRaisesRegex(ValueError, "closed"):
+                embedder.embed(["a"])
+            with self.assertRaisesRegex(ValueError, "no pooling 'x'"):
+                model.embedder(pooling="x")
+            with self.assertRaises(self.aerie.Error):  # no reranker
+                model.embedder(pooling="rank")
+
     def test_text(self):
         with self.aerie.Model(self.path, vocab_only=True) as model:
             ids = model.tokenize("grüße a b", add_special=False)

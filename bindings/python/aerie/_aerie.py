@@ -221,12 +221,78 @@ class Model(_Owner):
         """A session: Session(model, ...)."""
         return Session(self, **params)
 
+    def embedder(self, **params: Any) -> Embedder:
+        """An embedder: Embedder(model, ...)."""
+        return Embedder(self, **params)
+
     @staticmethod
     def _take(tokens: Any, n: Any) -> list[int]:
         try:
             return list(ffi.unpack(tokens[0], n[0])) if n[0] else []
         finally:
             lib.aerie_free(tokens[0])
+
+
+class Embedder(_Owner):
+    """Vectors of texts. pooling: "auto", "mean", "cls", "last" or "rank". params: fields of aerie_embedder_params, such as
+    n_ctx, normalize (2: to length 1, -1: not at all)."""
+    _free = staticmethod(lambda it: lib.aerie_embedder_free(it))
+
+    def __init__(self, model: Model, pooling: str = "auto", **params: Any):
+        given, error, kind = _init("embedder_params"), ffi.new("aerie_error *"), ffi.new("aerie_pooling *")
+        _set(given[0], "embedder_params", params)
+        if not lib.aerie_pooling_parse(_c_text(pooling.encode(), "a pooling"), kind):
+            raise ValueError(f"there is no pooling {pooling!r}; it is auto, mean, cls, last or rank")
+        given.pooling = kind[0]
+        embedder = ffi.new("aerie_embedder **")
+        _check(lib.aerie_embedder_create(embedder, model._pointer(), given, error), error)
+        self._it = embedder[0]
+        self.model = model
+        model._sessions += 1
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        if self._it is not None:
+            super().close()
+            self.model._sessions -= 1
+
+    @property
+    def n_out(self) -> int:
+        """Numbers of a vector."""
+        return lib.aerie_embedder_n_out(self._pointer())
+
+    def embed(self, texts: Sequence[str | Sequence[int]]) -> list[list[float]]:
+        """A vector for each text, or list of token ids."""
+        if isinstance(texts, str):
+            raise TypeError("embed() takes a list of texts; found one text")
+        ids = [self.model.tokenize(text) if isinstance(text, str) else list(text) for text in texts]
+        kept = [ffi.new("int32_t[]", one) for one in ids]
+        items = ffi.new("aerie_embed_text[]", max(len(kept), 1))
+        for item, tokens, one in zip(items, kept, ids):
+            item.tokens, item.n_tokens = tokens, len(one)
+        return self._run(items, len(kept))
+
+    def rank(self, query: str, documents: Sequence[str]) -> list[float]:
+        """How well each document answers the query: of a reranker, with pooling "rank"."""
+        kept, asked = [], query.encode()
+        items = ffi.new("aerie_embed_text[]", max(len(documents), 1))
+        for item, document in zip(items, documents):
+            text = document.encode()
+            tokens, n, first = ffi.new("int32_t **"), ffi.new("size_t *"), ffi.new("size_t *")
+            error = ffi.new("aerie_error *")
+            _check(lib.aerie_rerank_tokens(self.model._pointer(), asked, len(asked), text, len(text), tokens, n, first, error),
+                   error)
+            kept.append(ffi.gc(tokens[0], lib.aerie_free))
+            item.tokens, item.n_tokens, item.n_first = kept[-1], n[0], first[0]
+        return [vector[0] for vector in self._run(items, len(kept))]
+
+    def _run(self, items: Any, n: int) -> list[list[float]]:
+        with self._lock:
+            width, error = self.n_out, ffi.new("aerie_error *")
+            vectors = ffi.new("float[]", max(n * width, 1))
+            if n:
+                _check(lib.aerie_embed(self._pointer(), items, n, vectors, error), error)
+            return [list(ffi.unpack(vectors + i * width, width)) for i in range(n)]
 
 
 class Session(_Owner):
