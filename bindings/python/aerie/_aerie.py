@@ -1,6 +1,6 @@
 """What aerie/__init__.py exports, over libaerie by cffi in ABI mode: nothing is compiled where this is installed.
 
-_cdef.py, the declarations of aerie.h, and the library are put beside this file when the wheel is made (make_wheel.py).
+_cdef.py, the declarations of aerie.h, and the library are put beside this file when the wheel is made (hatch_build.py).
 """
 from __future__ import annotations
 
