@@ -36,6 +36,8 @@ enum {
 int app_error(int exit_status, const char *format, ...) APP_PRINTF(2, 3);
 /* The same, without an exit status. */
 void app_note(const char *format, ...) APP_PRINTF(1, 2);
+/* From now on each line of these has the time (UTC) after "aerie: ". */
+void app_note_times(void);
 /* "aerie: not enough memory for <what>" */
 int app_error_memory(const char *what);
 

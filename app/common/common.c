@@ -8,6 +8,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -93,12 +94,32 @@ static size_t plain_line(char *line, const char *text, size_t n)
     return sizeof head + n;
 }
 
+static atomic_bool has_times;
+
+void app_note_times(void)
+{
+    atomic_store(&has_times, true);
+}
+
+/* "2026-11-26T13:37:00.123Z ", if lines shall have it; its length. */
+static size_t put_time(char *text, size_t n)
+{
+    struct timespec now;
+    struct tm utc;
+    if (!atomic_load(&has_times)) return 0;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const size_t n_date = strftime(text, n, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
+    return n_date + (size_t)snprintf(text + n_date, n - n_date, ".%03ldZ ", now.tv_nsec / 1000000);
+}
+
 static void say(const char *format, va_list args)
 {
     char text[2048], plain[sizeof text + 16];
     size_t n_line = 0;
-    int n = vsnprintf(text, sizeof text, format, args);
+    const size_t n_time = put_time(text, sizeof text);
+    int n = vsnprintf(text + n_time, sizeof text - n_time, format, args);
     if (n < 0) return;
+    n += (int)n_time;
     if ((size_t)n >= sizeof text) n = sizeof text - 1;
     char *line = line_of(text, (size_t)n, &n_line);
     if (!line) n_line = plain_line(plain, text, (size_t)n);

@@ -198,6 +198,7 @@ static bool embed_some(embedding *e, size_t first)
 static bool compute(embedding *e)
 {
     bool ok = true;
+    e->call->n_prompt = e->n_tokens;
     sem_post(e->call->work); /* others are read and tokenized meanwhile */
     for (size_t i = 0; ok && i < e->n; i += TURN) {
         if (serve_call_gone(e->call)) ok = serve_fail(e->error, 499, "", "the client is gone");

@@ -165,6 +165,7 @@ static bool add_headers(const serve_call *call, struct MHD_Response *response)
     const char *origin = header(call, "Origin");
     ok &= add(response, "Server", "aerie");
     ok &= add(response, "X-Content-Type-Options", "nosniff");
+    ok &= add(response, "X-Request-Id", call->id);
     ok &= add(response, "Content-Type", call->type);
     if (call->read || strncmp(call->type, "text/html", 9)) ok &= add(response, "Cache-Control", "no-store");
     if (is_stream(call)) ok &= add(response, "X-Accel-Buffering", "no");
@@ -298,6 +299,7 @@ static serve_call *call_create(serve_server *server, struct MHD_Connection *conn
     }
     call->start = app_now();
     call->interim = strcmp(version, "HTTP/1.0") != 0;
+    serve_id(server, "req_", call->id);
     call->i_key = SIZE_MAX;
     call->of = info ? info->socket_context : NULL;
     call->number = call->of ? ++call->of->framing.n_seen : 0;
@@ -407,6 +409,20 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     return call->replied ? send_reply(call) : MHD_NO; /* without an answer: the client is gone */
 }
 
+/* The line of the access log: nothing of what was said, but for the path. */
+static void log_call(const serve_call *call, bool whole)
+{
+    char tokens[120] = "";
+    if (call->n_prompt)
+        snprintf(tokens, sizeof tokens, " prompt=%llu cached=%llu generated=%llu", (unsigned long long)call->n_prompt,
+                 (unsigned long long)call->n_cached, (unsigned long long)call->n_generated);
+    app_note("%s %s %.100s %d %.3f s id=%s%s%s", call->of ? call->of->address : "-", call->method, call->path, call->status,
+             app_now() - call->start, call->id, tokens,
+             whole           ? ""
+             : call->replied ? " (cut off)"
+                             : " (client gone)");
+}
+
 static void on_completed(void *user, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode how)
 {
     serve_server *server = user;
@@ -414,14 +430,10 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     (void)connection;
     if (!call) return;
     *state = NULL;
-    if (!server->o->no_access_log && !server->options->quiet) {
-        const bool whole = how == MHD_REQUEST_TERMINATED_COMPLETED_OK;
-        app_note("%s %s %.100s %d %.3f s%s", call->of ? call->of->address : "-", call->method, call->path, call->status,
-                 app_now() - call->start,
-                 whole           ? ""
-                 : call->replied ? " (cut off)"
-                                 : " (client gone)");
-    }
+    if (call->release) call->release(call->user); /* what runs ends, and is counted */
+    call->release = NULL;
+    if (!server->o->no_access_log && !server->options->quiet)
+        log_call(call, how == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     serve_connection_busy(call->of, false, SERVE_IDLE_SECONDS);
     call_free(call);
 }

@@ -31,6 +31,8 @@ typedef struct serve_call {
     serve_use use; /* the memory that it holds */
     sem_t *work;   /* of the server: a place is needed for what takes much of the processor */
     double start;
+    char id[48]; /* of the log and X-Request-Id; the answer's own has the same letters */
+    uint64_t n_prompt, n_cached, n_generated; /* tokens, as far as it has come */
     /* the answer */
     bool replied;
     int status;

@@ -45,7 +45,9 @@ static bool convert_options(json_t *out, const json_t *body, serve_error *error)
     json_t *n = json_object_get(options, "num_predict");
     if (ok && json_is_integer(n) && json_integer_value(n) < -INT32_MAX)
         return serve_fail(error, 400, "num_predict", "'num_predict' is out of range");
-    if (ok && n && !(json_is_integer(n) && json_integer_value(n) <= 0)) ok = json_object_set(out, "max_tokens", n) == 0;
+    const json_int_t number = json_integer_value(n); /* 0: none is set */
+    if (ok && number < 0) ok = json_object_set_new(out, "max_tokens", json_integer(-1)) == 0;
+    else if (ok && n && (number || !json_is_integer(n))) ok = json_object_set(out, "max_tokens", n) == 0;
     return ok || serve_fail_memory(error);
 }
 

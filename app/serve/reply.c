@@ -337,9 +337,22 @@ static void said_free(serve_said *s)
     serve_tokens_free(&s->tokens);
 }
 
+/* For the log, also of an answer that was cut off. */
+static void count_tokens(serve_reply_state *r)
+{
+    r->call->n_prompt = r->ask.n_tokens;
+    r->call->n_cached = serve_n_cached(r);
+    r->call->n_generated = 0;
+    for (uint32_t i = 0; i < r->n_said; i++) {
+        const aerie_stats *ended = r->said[i].stats;
+        r->call->n_generated += ended ? ended->n_generated : atomic_load(&r->job->choices[i].n_told);
+    }
+}
+
 static void reply_free(void *user)
 {
     serve_reply_state *r = user;
+    if (r->job && r->said) count_tokens(r);
     serve_job_free(r->job);
     for (uint32_t i = 0; r->said && i < r->n_said; i++) said_free(&r->said[i]);
     free(r->said);
@@ -499,7 +512,7 @@ static void answer(serve_call *call, serve_ask *ask, const serve_dialect *dialec
     r->dialect = dialect;
     r->created = (double)now.tv_sec;
     r->started = app_now();
-    serve_id(call->server, dialect->prefix, r->id);
+    snprintf(r->id, sizeof r->id, "%s%s", dialect->prefix, call->id + strlen("req_"));
     if (!submit(r, &error)) {
         serve_reply_error(call, &error);
         reply_free(r);

@@ -141,6 +141,7 @@ int app_serve(const app_options *options)
                                      "(Debian: libmicrohttpd-dev) and build again");
     int bad = check_options(&server);
     if (bad) return bad;
+    app_note_times();
     app_json_watch(); /* before there are threads */
     json_object_seed(0);
     serve_memory_create(&server.memory, server.o->max_memory);

@@ -1,0 +1,88 @@
+"""What whoever runs a server meets on any day: the lines of its log, the tokens that requests get which ask for no number."""
+import json
+import re
+import time
+import unittest
+
+import rig
+from rig import Server, chat
+
+LINE = re.compile(r"^aerie: (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (\S+) (\w+) (\S+) (\d+) ([\d.]+) s id=req_(\w{24})"
+                  r"(?: prompt=(\d+) cached=(\d+) generated=(\d+))?(| \(cut off\)| \(client gone\))$")
+
+
+def line_of(s, letters):
+    """The access log's line of a request, which may come a moment after the answer."""
+    end = time.monotonic() + 30 * rig.SLOW
+    while time.monotonic() < end:
+        for line in list(s.lines):
+            found = LINE.match(line.rstrip("\n"))
+            if found and found.group(7) == letters:
+                return found
+        time.sleep(0.01)
+    raise AssertionError(f"no line of {letters}: {s.log}")
+
+
+class Log(unittest.TestCase):
+    def test_a_line_per_request(self):
+        with Server("-np", "1", "-c", "4096") as s:
+            requests = [("/v1/chat/completions", chat("hello")), ("/v1/chat/completions", chat("hello", stream=True)),
+                        ("/v1/completions", {"prompt": ["a b", "c d"], "n": 2, "max_tokens": 3}),
+                        ("/v1/messages", {**chat("hello"), "max_tokens": 4}), ("/completion", {"prompt": "x", "n_predict": 4}),
+                        ("/v1/responses", {"input": "hello", "max_output_tokens": 4}),
+                        ("/v1/embeddings", {"input": "hello"}), ("/v1/chat/completions", {"messages": 3})]
+            for path, body in requests:
+                a = s.post(path, body)
+                letters = a.headers["X-Request-Id"][len("req_"):]
+                line = line_of(s, letters)
+                self.assertEqual(line.group(2, 3, 4, 5), ("127.0.0.1", "POST", path, str(a.status)))
+                said = a.events[0] if body.get("stream") else a.json
+                if "id" in said:
+                    self.assertTrue(said["id"].endswith(letters), said["id"])
+                usage = said.get("usage") if not body.get("stream") else None
+                if usage and "completion_tokens" in usage:
+                    self.assertEqual(line.group(8, 9, 10), (str(usage["prompt_tokens"]), str(
+                        usage["prompt_tokens_details"]["cached_tokens"]), str(usage["completion_tokens"])))
+                elif a.status == 200:
+                    self.assertGreater(int(line.group(8)), 0)
+                    self.assertEqual(int(line.group(10)) > 0, "embeddings" not in path)
+                else:
+                    self.assertIsNone(line.group(8))
+            c = s.connect()
+            c.request("POST", "/v1/completions", json.dumps({"prompt": "a", "max_tokens": rig.many(3900), "stream": True,
+                                                             "ignore_eos": True}), {"Content-Type": "application/json"})
+            answer = c.getresponse()
+            answer.readline()
+            letters = answer.headers["X-Request-Id"][len("req_"):]
+            answer.close()
+            c.close()  # in the middle
+            line = line_of(s, letters)
+            self.assertGreater(int(line.group(10)), 0)
+            self.assertNotIn("hello", s.log)
+            for line in s.lines:
+                self.assertRegex(line, r"^aerie: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
+
+    def test_a_maximum_for_requests_without_one(self):
+        def n(s, path="/v1/completions", **fields):
+            a = s.post(path, {"prompt": "a", "ignore_eos": True, **fields})
+            self.assertEqual(a.status, 200, a.body)
+            return a.json["usage"]["completion_tokens"] if "usage" in a.json else a.json["eval_count"]
+        ollama = {"model": "m", "stream": False, "raw": True}
+        with Server("--default-max-tokens", "5") as s:
+            self.assertEqual([n(s), n(s, max_tokens=None), n(s, max_tokens=7)], [5, 5, 7])
+            self.assertGreater(n(s, max_tokens=-1), 100)  # as many as fit
+            self.assertLessEqual(n(s, "/api/generate", **ollama), 5)
+            self.assertLessEqual(n(s, "/api/generate", **ollama, options={"num_predict": 0}), 5)
+        with Server("--default-max-tokens", "5", "-n", "6") as s:
+            self.assertEqual(n(s), 6)
+        with Server() as s:
+            self.assertGreater(n(s), 100)
+
+    def test_a_name_for_the_model(self):
+        for option in ("--served-model-name", "--alias", "-a"):
+            with Server(option, "my-model") as s:
+                self.assertEqual([m["id"] for m in s.get("/v1/models").json["data"]], ["my-model"])
+
+
+if __name__ == "__main__":
+    rig.main("__main__")
