@@ -34,6 +34,7 @@ app/perplexity/output.c:quant/imatrix.h
 app/pull/fetch.c:base/os.h app/pull/fetch.c:formats/gguf.h
 app/serve/memory.c:base/os.h
 app/serve/models.c:formats/kind.h
+app/serve/facts.c:formats/gguf.h app/serve/facts.c:quant/mix.h
 app/tools/inspect.c:formats/gguf.h
 app/tools/quantize.c:quant/rewrite.h
 "

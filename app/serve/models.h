@@ -7,6 +7,7 @@
 #ifndef AERIE_APP_SERVE_MODELS_H
 #define AERIE_APP_SERVE_MODELS_H
 
+#include "serve/facts.h"
 #include "serve/job.h"
 #include "serve/metrics.h"
 #include "serve/parse/answer.h"
@@ -74,6 +75,7 @@ typedef struct serve_model {
     float *lora_scales; /* [models.n_adapters] of requests that say nothing; owned, kept when the model is unloaded */
     double curve_tried; /* monotonic, when points were measured last; 0: never. Of the stepping thread */
     double curve[SERVE_N_CURVE]; /* T(n) in seconds; 0: not measured. Of the stepping thread */
+    serve_facts facts;     /* of the file, once somebody has asked */
     serve_figures figures; /* of all times that it was loaded */
 } serve_model;
 

@@ -401,13 +401,14 @@ void serve_post_ollama_generate(serve_call *call)
 /* ---- Models ---------------------------------------------------------------------------------------------------------------
  */
 
-static json_t *details_of(const serve_model *m, bool ready)
+static json_t *details_of(const serve_facts *f)
 {
     char size[32] = "";
-    const char *arch = ready ? m->models.info.arch : "";
-    if (ready) snprintf(size, sizeof size, "%.1fM", (double)m->models.info.n_params / 1e6);
-    return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family", arch, "families", arch,
-                     "parameter_size", size, "quantization_level", "");
+    if (f->n_params >= 1000000000) snprintf(size, sizeof size, "%.1fB", (double)f->n_params / 1e9);
+    else if (f->n_params) snprintf(size, sizeof size, "%.1fM", (double)f->n_params / 1e6);
+    json_t *arch = app_json_text(f->arch, strlen(f->arch));
+    return json_pack("{s:s, s:s, s:O, s:[o], s:s, s:s}", "parent_model", "", "format", "gguf", "family", arch, "families", arch,
+                     "parameter_size", size, "quantization_level", f->quantization[0] ? f->quantization : "unknown");
 }
 
 /* When it is unloaded unless it is used again; one that stays has as many years as ollama gives it. */
@@ -432,11 +433,12 @@ static json_t *entry_of(serve_models *models, serve_model *m, bool loaded_only)
     const bool ready = serve_model_use(models, m);
     if (loaded_only && !ready) return json_null();
     const bool known = stat(m->path, &st) == 0;
+    const serve_facts facts = serve_facts_get(m);
     json_t *json = json_pack("{s:o, s:o, s:s, s:I, s:s, s:o}", "name", app_json_text(m->name, strlen(m->name)), "model",
                              app_json_text(m->name, strlen(m->name)), "modified_at",
                              time_text(known ? &st.st_mtim : NULL, text), "size",
-                             ready ? (json_int_t)m->models.info.file_bytes : (json_int_t)st.st_size, "digest", "", "details",
-                             details_of(m, ready));
+                             ready ? (json_int_t)m->models.info.file_bytes : (json_int_t)st.st_size, "digest", facts.digest,
+                             "details", details_of(&facts));
     bool ok = json != NULL;
     if (ok && loaded_only) {
         moment = expires_at(models, m);
@@ -521,8 +523,10 @@ void serve_post_show(serve_call *call)
     json_t *json = NULL;
     if (serve_text_begin(&ask, call, &error)) {
         const char *text = ask.model->template_text ? ask.model->template_text : "";
-        json = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "license", "", "modelfile", "", "parameters", "", "template",
-                         app_json_text(text, strlen(text)), "details", details_of(ask.model, true), "model_info",
+        const serve_facts facts = serve_facts_get(ask.model);
+        json = json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "license",
+                         app_json_text(facts.license, strlen(facts.license)), "modelfile", "", "parameters", "", "template",
+                         app_json_text(text, strlen(text)), "details", details_of(&facts), "model_info",
                          facts_of(ask.model), "capabilities", abilities_of(ask.model));
     }
     serve_text_end(&ask, call, json, &error);

@@ -1,6 +1,10 @@
 """What whoever runs a server meets on any day: the lines of its log, the tokens that requests get which ask for no number."""
+import hashlib
 import json
+import os
 import re
+import shutil
+import subprocess
 import time
 import unittest
 
@@ -21,6 +25,51 @@ def line_of(s, letters):
                 return found
         time.sleep(0.01)
     raise AssertionError(f"no line of {letters}: {s.log}")
+
+
+class Files(unittest.TestCase):
+    """What /api/tags and /api/show tell of files that need not be loaded."""
+
+    def test_quantization_digest_and_licence(self):
+        folder = os.path.join(rig.FOLDER, "facts")
+        os.mkdir(folder)
+        plain = os.path.join(rig.FOLDER, "m.gguf")
+        for kind in ("Q8_0", "Q4_K_M"):
+            command = [rig.AERIE, "quantize", "--allow-requantize", plain, os.path.join(folder, kind + ".gguf"), kind]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        shutil.copy(plain, os.path.join(folder, "plain.gguf"))
+        with open(plain, "rb") as f:
+            sha = hashlib.sha256(f.read()).hexdigest()
+        shutil.copy(plain, os.path.join(rig.FOLDER, "sha256-" + sha))
+        os.symlink("../sha256-" + sha, os.path.join(folder, "pulled.gguf"))
+        with open(os.path.join(folder, "broken.gguf"), "wb") as f:
+            f.write(b"GGUF" + os.urandom(200))
+
+        def tags(s):
+            return {m["name"]: m for m in s.get("/api/tags").json["models"]}
+        with Server("--models-dir", folder, model=None) as s:
+            told = tags(s)
+            self.assertEqual({n: m["details"]["quantization_level"] for n, m in told.items()},
+                             {"Q8_0": "Q8_0", "Q4_K_M": "Q4_K_M", "plain": "Q4_0", "pulled": "Q4_0", "broken": "unknown"})
+            self.assertEqual(told["plain"]["details"]["family"], "llama")
+            self.assertTrue(all(re.fullmatch("[0-9a-f]{64}", m["digest"]) for m in told.values()), told)
+            self.assertEqual(told["pulled"]["digest"], sha)
+            self.assertEqual(len({m["digest"] for m in told.values()}), 5)
+            self.assertEqual({m["status"]["value"] for m in s.get("/v1/models").json["data"]}, {"unloaded"})
+            shown = s.post("/api/show", {"model": "Q8_0"}).json
+            self.assertEqual((shown["details"]["quantization_level"], shown["license"]), ("Q8_0", ""))
+        with open(os.path.join(folder, "plain.gguf"), "r+b") as f:  # another file of the same length
+            f.seek(-4, os.SEEK_END)
+            f.write(b"abcd")
+        with Server("--models-dir", folder, model=None) as s:
+            again = tags(s)
+            self.assertNotEqual(again.pop("plain")["digest"], told.pop("plain")["digest"])
+            self.assertEqual({n: m["digest"] for n, m in again.items()}, {n: m["digest"] for n, m in told.items()})
+        real = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/smollm2-135m-instruct-q4_1.gguf")
+        if os.path.exists(real):
+            with Server("-m", real, "--spec-type", "none", model=None) as s:
+                shown = s.post("/api/show", {"model": "x"}).json
+                self.assertEqual((shown["license"], shown["details"]["quantization_level"]), ("apache-2.0", "Q4_1"))
 
 
 class Log(unittest.TestCase):
