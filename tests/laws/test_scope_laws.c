@@ -56,6 +56,7 @@ static aerie_session *open_session(const aerie_model *model, aerie_spec_type typ
     aerie_session_params params = aerie_session_params_default();
     params.n_ctx = 512, params.n_seqs = n_seqs, params.n_batch = 64, params.n_threads = 1;
     params.spec.type = type, params.spec.n_max = 5;
+    if (type == AERIE_SPEC_DRAFT) params.spec.draft_model = model; /* for itself */
     need(ae_api_test_session_create(&session, model, &params, &(ae_api_test){.fixed = true}, &error), &error);
     return session;
 }
@@ -80,8 +81,9 @@ static answer run_one(aerie_session *session, const aerie_model *model, const in
 static void test_what_has_ended(void **state)
 {
     (void)state;
-    for (size_t m = 0; m < 2; m++) {
-        aerie_session *session = open_session(models[m], AERIE_SPEC_NONE, 2);
+    for (size_t c = 0; c < 4; c++) {
+        const size_t m = c / 2;
+        aerie_session *session = open_session(models[m], c % 2 ? AERIE_SPEC_DRAFT : AERIE_SPEC_NONE, 2);
         const uint64_t scopes[] = {1, 2, 0, UINT64_MAX};
         const answer first = run_one(session, models[m], prompt, N_PROMPT, scopes[0]);
         assert_int_equal(first.stats.n_cached, 0);
