@@ -148,7 +148,8 @@ static bool take_end(serve_reply_state *r, serve_said *s, const serve_event *e)
     else if (!s->enough && (choice->stats.stop == AERIE_STOP_CALLER || choice->stats.stop == AERIE_STOP_NONE))
         serve_fail(&r->error, 503, "", "the answer was cut off: the server is shutting down");
     if (r->error.status) return true;
-    if (!say(s, e->text, e->n_text) || (s->parser && !s->enough && !answer_end(s->parser))) return false;
+    const bool cut = serve_said_finish(s) == SERVE_FINISH_LENGTH;
+    if (!say(s, e->text, e->n_text) || (s->parser && !s->enough && !answer_end(s->parser, cut))) return false;
     return !r->ask.stream || r->dialect->end_choice(r, s);
 }
 

@@ -19,7 +19,14 @@ static const char tools_json[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":\"object\",\"properties\":{"
     "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"tags\":{\"type\":\"array\"},\"note\":{}},"
     "\"required\":[\"city\"]}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"now\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]";
+    "{\"type\":\"function\",\"function\":{\"name\":\"now\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"put\",\"parameters\":{\"type\":\"object\",\"properties\":{"
+    "\"any\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},\"one\":{\"oneOf\":[{\"$ref\":\"#/$defs/Z\"}]},"
+    "\"list\":{\"type\":[\"string\",\"null\"]},\"ref\":{\"$ref\":\"#/$defs/Z\"},\"const\":{\"const\":\"1\"},"
+    "\"all\":{\"allOf\":[{},{\"$ref\":\"#/$defs/Z\"}]},\"enum\":{\"enum\":[\"1\",\"2\"]},"
+    "\"mixed\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]},\"number\":{\"type\":[\"number\",\"null\"]},"
+    "\"items\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}}},\"additionalProperties\":{\"type\":\"string\"},"
+    "\"$defs\":{\"Z\":{\"type\":\"string\"}}}}}]";
 
 typedef enum mode { AS_IS, KEEP, NO_TOOLS } mode; /* KEEP: reasoning_format "none" */
 
@@ -73,9 +80,9 @@ static const example examples[] = {
     {AS_IS, "hermes", NULL, "", "<tool_call>{\"name\":\"get_weather\",\"arguments\":{\"city\":\"Pa\nris\\q\\u00e9\"}}",
      "get_weather A{{\"city\":\"Pa\\nris\\\\q\\u00e9\"}} ."},
     {AS_IS, "hermes", NULL, "", "<tool_call>{\"name\":\"get_weather\",\"arguments\":{\"city\":\"Pari",
-     "get_weather A{{\"city\":\"Pari} ..."},
+     "get_weather A{{\"city\":\"Pari\"}} ..."},
     {AS_IS, "hermes", NULL, "", "<tool_call>{\"name\":\"get_weather\",\"arguments\":{\"days\":1x, no}}</tool_call> more",
-     "get_weather A{{\"days\":1} ... C{x, no}}</tool_call> more}"},
+     "get_weather A{{\"days\":1}} ... C{x, no}}</tool_call> more}"},
     {AS_IS, "hermes", NULL, "", "Wait \n<tool_call>\n{\"na", "C{Wait \n<tool_call>\n{\"na}"},
     {NO_TOOLS, "hermes", NULL, "", "<tool_call>{\"name\": \"now\"}</tool_call>", "C{<tool_call>{\"name\": "
      "\"now\"}</tool_call>}"},
@@ -94,7 +101,7 @@ static const example examples[] = {
      "\n</tool_call>",
      "get_weather A{{\"city\":\"\"}} ."},
     {AS_IS, "qwen3-coder", NULL, "", "<tool_call>\n<function=get_weather>\n<parameter=days>\n12",
-     "get_weather ... C{<parameter=days>\n12}"},
+     "get_weather A{{}} ... C{<parameter=days>\n12}"},
     {AS_IS, "qwen3-coder", NULL, "", "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>", "now A{{}} ."},
 
     {AS_IS, "glm", "think", "", "<think>a</think>\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>"
@@ -138,7 +145,7 @@ static const example examples[] = {
      "\"city\":\"Paris\"}[TOOL_CALLS]now[CALL_ID]"
      "123456789[ARGS]{}", "R{a} C{Ok} get_weather " CITY " now A{{}} ."},
     {AS_IS, "mistral", NULL, "", "[TOOL_CALLS]now{}", "now A{{}} ."},
-    {AS_IS, "mistral", NULL, "", "[TOOL_CALLS]get_weather[ARGS]", "get_weather ..."},
+    {AS_IS, "mistral", NULL, "", "[TOOL_CALLS]get_weather[ARGS]", "get_weather A{{}} ."},
 
     {AS_IS, "llama3", NULL, "", "{\"name\": \"get_weather\", \"parameters\": {\"city\":\"Paris\"}}", "get_weather " CITY},
     {AS_IS, "llama3", NULL, "", "\n<|python_tag|>{\"name\": \"get_weather\", \"parameters\": {\"city\":\"Paris\"}}; {"
@@ -198,6 +205,7 @@ static const example examples[] = {
     {KEEP, "harmony", "harmony", "", "<|channel|>analysis<|message|>x<|end|><|channel|>final<|message|>y",
      "C{<|channel|>analysis<|message|>x<|end|>y}"},
     {AS_IS, "harmony", "harmony", "", "<|channel|>ana", "C{<|channel|>ana}"},
+#include "answer_examples.inc"
 };
 
 #define N_EXAMPLES (sizeof examples / sizeof *examples)
@@ -304,7 +312,7 @@ static ids ids_of(const char *format, const char *text, uint64_t seed)
     answer_params params = {.tools = all_tools, .id_seed = seed, .sink = keep_id, .user = &all};
     params.style.format = answer_format_named(format);
     answer_parser *parser = answer_create(&params);
-    assert_true(answer_feed(parser, text, strlen(text)) && answer_end(parser));
+    assert_true(answer_feed(parser, text, strlen(text)) && answer_end(parser, false));
     answer_free(parser);
     return all;
 }
@@ -344,7 +352,7 @@ static void test_sink_stops(void **state)
     assert_true(answer_feed(parser, "Hello", 5));
     assert_false(answer_feed(parser, " you", 4));
     assert_false(answer_feed(parser, "!", 1));
-    assert_false(answer_end(parser));
+    assert_false(answer_end(parser, false));
     assert_false(answer_out_of_memory(parser));
     assert_int_equal(left, 0);
     answer_free(parser);
@@ -374,7 +382,7 @@ static void test_linear(void **state)
             const clock_t began = clock();
             answer_parser *parser = answer_create(&params);
             for (size_t k = 0; k < n_all; k++) assert_true(answer_feed(parser, text + k, 1));
-            assert_true(answer_end(parser));
+            assert_true(answer_end(parser, false));
             answer_free(parser);
             if (clock() - began > 20 * CLOCKS_PER_SEC) fail_msg("%s and %s: not linear", e.format, repeated[i]);
             free(text);
@@ -449,6 +457,41 @@ static const struct { const char *file, *format, *tags; bool writes; } templates
     {"moonshotai-Kimi-K2", "kimi", "none", true},
     {"stepfun-ai-Step-3.5-Flash", "qwen3-coder", "think", true},
     {"unsloth-mistral-Devstral-Small-2507", "mistral", "none", true},
+    {"Apriel-1.6-15b-Thinker-fixed", "tool_calls", "none", true},
+    {"ByteDance-Seed-OSS", "seed", "seed", true},
+    {"Cohere2MoE", "command-r7b", "command-r", true},
+    {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "command-r7b", "command-r", true},
+    {"GLM-4.7-Flash", "glm", "think", true},
+    {"GigaChat3.1-10B-A1.8B", "gigachat3.1", "none", true},
+    {"Kimi-K3", "kimi-k3", "kimi-k3", true},
+    {"LFM2.5-8B-A1B", "lfm2", "think", true},
+    {"MiMo-VL", "hermes", "none", true},
+    {"MiniMax-M1", "tool_calls", "none", true},
+    {"MiniMax-M3", "minimax-m3", "minimax-m3", true},
+    {"Mistral-Small-3.2-24B-Instruct-2506", "mistral", "none", true},
+    {"NVIDIA-Nemotron-Nano-v2", "nemotron", "think", true},
+    {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes", "none", true},
+    {"Qwen-Qwen2.5-7B-Instruct", "hermes", "none", true},
+    {"Qwen3-Coder", "qwen3-coder", "none", true},
+    {"Reka-Edge", "hermes", "think", true},
+    {"Spark2.5", "glm", "think", true},
+    {"deepseek-ai-DeepSeek-V3.1", "deepseek", "think", true},
+    {"deepseek-ai-DeepSeek-V4", "deepseek-dsml", "think", true},
+    {"deepseek-ai-DeepSeek-V4-Flash-0731", "deepseek-dsml", "think", true},
+    {"google-gemma-4-31B-it-interleaved", "gemma4", "gemma", true},
+    {"ibm-granite-granite-3.3-2B-Instruct", "granite", "granite", false},
+    {"ibm-granite-granite-4.1", "hermes", "none", true},
+    {"inclusionai-ling-3.0-flash", "glm", "think", true},
+    {"meta-llama-Llama-3.2-3B-Instruct", "llama3", "none", true},
+    {"mistralai-Mistral-Nemo-Instruct-2407", "mistral", "none", true},
+    {"muse-glimmer", "atem", "atem", true},
+    {"openai-gpt-oss-120b", "harmony", "harmony", true},
+    {"llm-jp-llm-jp-4.1-8b-thinking", "harmony", "harmony", true},
+    {"openbmb-MiniCPM5-1B", "minicpm5", "think", true},
+    {"poolside-Laguna-S-2.1", "glm", "think", true},
+    {"poolside-Laguna-XS-2.1", "glm", "think", true},
+    {"tencent-Hy3", "hy3", "hy3", true},
+    {"unsloth-Apriel-1.5", "tool_calls", "none", true},
 };
 
 /* With all that a template may look for. */
@@ -524,6 +567,31 @@ static void test_templates(void **state)
     if (n_found) return;
     print_message("skip: no chat templates in %s/data/templates (set AERIE_SHARED)\n", shared ? shared : "../shared");
     skip();
+}
+
+/* A schema that refers to itself says nothing of the type. */
+static void test_circular_schemas(void **state)
+{
+    (void)state;
+    static const char *const parameters[] = {
+        "{\"properties\":{\"a\":{\"$ref\":\"#/$defs/L\"}},\"$defs\":{\"L\":{\"$ref\":\"#/$defs/L\"}}}",
+        "{\"$ref\":\"#\"}", "{\"properties\":{\"a\":{\"$ref\":\"#/properties/a\"}}}",
+        "{\"properties\":{\"a\":{\"$ref\":\"b\"}}}",
+        "{\"$defs\":{\"L\":{\"anyOf\":[{\"$ref\":\"#/$defs/L\"},{\"$ref\":\"#/$defs/L\"},{\"$ref\":\"#/$defs/L\"}]}},"
+        "\"properties\":{\"a\":{\"$ref\":\"#/$defs/L\"}}}",
+        "{\"properties\":{\"a\":{\"$ref\":\"#/$defs\"}},\"$defs\":[]}", "{\"properties\":[]}",
+        "{\"$ref\":\"#/x/0/~1\",\"x\":[1]}",
+    };
+    for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++) {
+        json_t *schema = json_loads(parameters[i], 0, NULL);
+        json_t *tools = json_pack("[{s:s, s:{s:s, s:o}}]", "type", "function", "function", "name", "f", "parameters", schema);
+        static const char text[] = "<tool_call><function=f><parameter=a>1</parameter></function></tool_call>";
+        answer_params params = {.style.format = answer_format_named("qwen3-coder"), .tools = tools};
+        seen s = seen_parse(params, text, strlen(text), NULL, 0);
+        assert_string_equal(s.text, "f A{{\"a\":1}} .");
+        free(s.text);
+        json_decref(tools);
+    }
 }
 
 /* ---- tool_choice ------------------------------------------------------------------------------------------ */
@@ -649,7 +717,7 @@ int main(void)
         cmocka_unit_test(test_examples),     cmocka_unit_test(test_cuts),          cmocka_unit_test(test_cut_off),
         cmocka_unit_test(test_ids),      cmocka_unit_test(test_sink_stops),    cmocka_unit_test(test_linear),
         cmocka_unit_test(test_detect),   cmocka_unit_test(test_force),         cmocka_unit_test(test_force_refuses),
-        cmocka_unit_test(test_force_references), cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_force_references), cmocka_unit_test(test_templates), cmocka_unit_test(test_circular_schemas),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -36,13 +36,33 @@ static void flush(answer_parser *p, bool whole)
     p->out.n = keep;
 }
 
+/* Keeps up with the arguments told so far, to know what they lack. */
+static void follow(answer_parser *p, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) answer_value_byte(&p->told, text[i], &p->scratch);
+    p->scratch.n = 0;
+    p->telling = true;
+    if (p->told.failed) p->failed = true;
+}
+
 void answer_tell(answer_parser *p, answer_kind kind, const char *text, size_t n)
 {
     if (!n) return;
     if (p->out_kind != kind) flush(p, true);
     p->out_kind = kind;
     if (!app_text_add(&p->out, text, n)) p->failed = true;
+    if (kind == ANSWER_ARGUMENTS) follow(p, text, n);
     if (kind == ANSWER_CONTENT) p->fresh = false;
+}
+
+/* Arguments that broke off are made whole, so that they are JSON and may stand in the conversation. */
+static void complete_arguments(answer_parser *p)
+{
+    p->scratch.n = 0;
+    if (p->telling) answer_value_close(&p->told, true, &p->scratch);
+    else if (!app_text_add(&p->scratch, "{}", 2)) p->failed = true;
+    answer_value_begin(&p->told, false, NULL);
+    answer_tell(p, ANSWER_ARGUMENTS, p->scratch.data, p->scratch.n);
 }
 
 static void make_id(answer_parser *p)
@@ -70,7 +90,9 @@ void answer_begin_call(answer_parser *p)
     if (!p->id[0]) make_id(p);
     p->tool = answer_tool_named(p->params.tools, p->name);
     p->open = p->any = true;
+    p->telling = false;
     p->n_params = 0;
+    answer_value_begin(&p->told, false, NULL);
     const answer_event event = {.kind = ANSWER_CALL, .index = p->n_calls++, .id = p->id, .name = p->name};
     give(p, &event);
     p->id[0] = '\0';
@@ -79,6 +101,7 @@ void answer_begin_call(answer_parser *p)
 
 void answer_end_call(answer_parser *p, bool complete)
 {
+    if (!complete && !p->cut) complete_arguments(p);
     flush(p, true);
     const answer_event event = {.kind = ANSWER_CALL_END, .index = p->n_calls - 1, .complete = complete};
     give(p, &event);
@@ -89,12 +112,14 @@ void answer_end_call(answer_parser *p, bool complete)
 
 /* ---- Held bytes ------------------------------------------------------------------------------------ */
 
-int answer_at(const answer_parser *p, const char *text)
+int answer_at_place(const answer_parser *p, size_t place, const char *text)
 {
-    const size_t n = strlen(text), left = p->held.n - p->pos;
-    if (memcmp(p->held.data + p->pos, text, left < n ? left : n) != 0) return 0;
+    const size_t n = strlen(text), left = p->held.n - place;
+    if (memcmp(p->held.data + place, text, left < n ? left : n) != 0) return 0;
     return left >= n ? 1 : p->ended ? 0 : -1;
 }
+
+int answer_at(const answer_parser *p, const char *text) { return answer_at_place(p, p->pos, text); }
 
 bool answer_skip_space(answer_parser *p)
 {
@@ -134,9 +159,11 @@ static void set_marks(answer_parser *p)
     p->n_marks = 0;
     if (p->reasoning && t) add_mark(p, t->close, ANSWER_MARK_CLOSE);
     for (size_t i = 0; !p->reasoning && t && i < 2; i++) add_mark(p, t->open[i], ANSWER_MARK_OPEN);
-    for (size_t i = 0; !p->reasoning && t && !p->params.keep_reasoning && i < 3; i++) add_mark(p, t->skip[i], ANSWER_MARK_SKIP);
-    if (looks_for_calls(p) && (!p->reasoning || f->breaks_reasoning))
-        for (size_t i = 0; i < ANSWER_MAX_TEXTS; i++) add_mark(p, f->open[i], ANSWER_MARK_SECTION);
+    for (size_t i = 0; !p->reasoning && t && !p->params.keep_reasoning && i < 4; i++) add_mark(p, t->skip[i], ANSWER_MARK_SKIP);
+    if (!p->reasoning && t && !p->params.keep_reasoning) add_mark(p, t->recipient, ANSWER_MARK_RECIPIENT);
+    const answer_action section = p->reasoning && !f->breaks_reasoning ? ANSWER_MARK_MAYBE : ANSWER_MARK_SECTION;
+    if (looks_for_calls(p) && (section == ANSWER_MARK_SECTION || (t && t->close)))
+        for (size_t i = 0; i < ANSWER_MAX_TEXTS; i++) add_mark(p, f->open[i], section);
 }
 
 void answer_to_text(answer_parser *p, bool reasoning, bool trim)
@@ -172,6 +199,29 @@ static answer_step enter_section(answer_parser *p, const char *tag, size_t n)
     return ANSWER_ON;
 }
 
+static answer_step answer_maybe(answer_parser *p);
+
+/* "to=NAME<|message|>": the model itself, or whoever else. */
+static answer_step at_recipient(answer_parser *p)
+{
+    const answer_tags *t = p->tags;
+    size_t end = p->pos;
+    int at = 0;
+    for (; end < p->held.n && end - p->pos < ANSWER_MAX_HEAD && !is_space(p->held.data[end]); end++)
+        if ((at = answer_at_place(p, end, t->recipient_end))) break;
+    if (at < 0 || (end == p->held.n && !p->ended)) return ANSWER_NEED;
+    if (!at) { /* a word of the text */
+        p->fresh = false;
+        p->pos += strlen(t->recipient);
+        p->solid = p->pos;
+        return ANSWER_ON;
+    }
+    const bool self = answer_at_place(p, p->pos, t->open[0] + 1) > 0;
+    p->from = p->pos = end + strlen(t->recipient_end);
+    answer_to_text(p, self, true);
+    return ANSWER_ON;
+}
+
 static answer_step at_mark(answer_parser *p, const answer_mark *mark)
 {
     const bool keep = p->params.keep_reasoning;
@@ -188,11 +238,17 @@ static answer_step at_mark(answer_parser *p, const answer_mark *mark)
         p->from = p->pos += mark->n;
         answer_to_text(p, mark->action == ANSWER_MARK_OPEN, true);
         return ANSWER_ON;
+    case ANSWER_MARK_MAYBE:
+        tell_text(p, p->solid);
+        p->state = answer_maybe;
+        return ANSWER_ON;
     case ANSWER_MARK_SKIP:
         tell_text(p, p->solid);
         p->from = p->pos += mark->n;
         answer_to_text(p, false, true);
+        if (p->tags->recipient) p->fresh = true; /* a message has ended, or one begins */
         return ANSWER_ON;
+    case ANSWER_MARK_RECIPIENT: return at_recipient(p);
     default:
         tell_text(p, p->solid);
         return enter_section(p, mark->text, mark->n);
@@ -204,11 +260,58 @@ static int find_mark(const answer_parser *p, const answer_mark **mark)
 {
     for (size_t i = 0; i < p->n_marks; i++) {
         *mark = &p->marks[i];
-        if ((*mark)->action == ANSWER_MARK_OPEN && !p->tags->anywhere && !p->fresh) continue;
+        const bool first = (*mark)->action == ANSWER_MARK_OPEN ? !p->tags->anywhere : (*mark)->action == ANSWER_MARK_RECIPIENT;
+        if (first && !p->fresh) continue;
         const int at = answer_at(p, (*mark)->text);
         if (at) return at;
     }
     return 0;
+}
+
+/* Whether what follows the tag at pos, within reasoning, reads like a call, and not like a remark on tags. -1: too early. */
+static int like_a_call(const answer_parser *p, const answer_mark *mark)
+{
+    const answer_format *f = p->format;
+    const char *function = f->function ? answer_function_tags.item : NULL;
+    const bool is_item = (f->item && !strcmp(mark->text, f->item)) || (function && !strcmp(mark->text, function));
+    size_t at = p->pos + mark->n;
+    for (; !is_item && at < p->held.n && is_space(p->held.data[at]); at++)
+        if (at - p->pos > mark->n + ANSWER_MAX_GAP) return 0;
+    if (at == p->held.n) return p->ended ? 0 : -1;
+    bool early = false;
+    const char *const tags[] = {is_item ? NULL : f->item, is_item ? NULL : function, f->json ? "{" : NULL,
+                                f->json && f->list ? "[" : NULL};
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
+        const int found = tags[i] ? answer_at_place(p, at, tags[i]) : 0;
+        if (found > 0) return 1;
+        early = early || found < 0;
+    }
+    for (size_t i = 0; i < json_array_size(p->params.tools); i++) {
+        const int found = answer_at_place(p, at, answer_tool_name(json_array_get(p->params.tools, i)));
+        if (found > 0) return 1;
+        early = early || found < 0;
+    }
+    return early ? -1 : 0;
+}
+
+/* A call that reasoning holds, from `from` on: it is a part of the reasoning if that is closed after it. Where the answer ends
+ * without that, the model forgot the closing tag, and it is a call. */
+static answer_step answer_maybe(answer_parser *p)
+{
+    for (; p->pos < p->held.n; p->pos++) {
+        const int at = answer_at(p, p->tags->close);
+        if (at < 0) return ANSWER_NEED;
+        if (at) {
+            p->state = answer_text;
+            return ANSWER_ON;
+        }
+        if (!is_space(p->held.data[p->pos])) p->solid = p->pos + 1;
+    }
+    if (!p->ended) return ANSWER_NEED;
+    p->pos = p->from;
+    answer_to_text(p, false, true);
+    p->fresh = true;
+    return ANSWER_ON;
 }
 
 answer_step answer_text(answer_parser *p)
@@ -228,7 +331,12 @@ answer_step answer_text(answer_parser *p)
                 tell_text(p, p->solid);
                 return ANSWER_NEED;
             }
-            if (at) return at_mark(p, mark);
+            const int call = at && mark->action == ANSWER_MARK_MAYBE ? like_a_call(p, mark) : 1;
+            if (call < 0) {
+                tell_text(p, p->solid);
+                return ANSWER_NEED;
+            }
+            if (at && call) return at_mark(p, mark);
         }
         if (bare && p->fresh && p->solid <= p->from && (c == '{' || c == '[')) {
             p->any = p->tagged = false;
@@ -254,8 +362,9 @@ static bool is_name_byte(char c)
 answer_step answer_section(answer_parser *p)
 {
     const answer_format *f = p->format, *tags = &answer_function_tags;
-    const char *const closers[] = {f->close, p->any ? f->item_close : NULL, p->any && f->function ? tags->item_close : NULL,
-                                   f->list ? "```json" : NULL, f->list ? "```" : NULL};
+    const char *const closers[] = {f->close, f->close2, p->any ? f->item_close : NULL, p->any ? f->block_close : NULL,
+                                   p->any && f->function ? tags->item_close : NULL, f->list ? "```json" : NULL,
+                                   f->list ? "```" : NULL};
     for (;;) {
         if (!answer_skip_space(p)) return p->ended ? ANSWER_FAIL : ANSWER_NEED;
         for (size_t i = 0; p->any && i < ANSWER_MAX_TEXTS && f->open[i]; i++) { /* a further section; '[' may begin one */
@@ -276,7 +385,7 @@ answer_step answer_section(answer_parser *p)
         if (!at) continue;
         p->pos += strlen(closers[i]);
         if (p->any) p->from = p->pos;
-        if (i) return ANSWER_ON;
+        if (i > 1) return ANSWER_ON;
         if (!p->any) return ANSWER_FAIL;
         answer_to_text(p, false, true);
         return ANSWER_ON;
@@ -344,7 +453,7 @@ answer_parser *answer_create(const answer_params *params)
     }
     const bool opened = answer_is_opened(params);
     answer_to_text(p, opened, opened && !params->n_begun && !params->keep_reasoning);
-    if (p->format->head == ANSWER_HEAD_HARMONY && !params->n_begun) p->state = answer_harmony;
+    if (p->format->head == ANSWER_HEAD_HARMONY && !params->n_begun) p->state = answer_harmony, p->part = 0;
     return p;
 }
 
@@ -355,6 +464,7 @@ void answer_free(answer_parser *p)
     app_text_free(&p->out);
     app_text_free(&p->word);
     app_text_free(&p->arguments);
+    app_text_free(&p->scratch);
     free(p);
 }
 
@@ -368,10 +478,11 @@ bool answer_feed(answer_parser *p, const char *text, size_t n)
     return !p->failed && !p->stopped;
 }
 
-bool answer_end(answer_parser *p)
+bool answer_end(answer_parser *p, bool cut)
 {
     if (!p->ended) {
         p->ended = true;
+        p->cut = cut;
         run(p);
         if (p->open || (p->state != answer_text && p->state != answer_harmony)) { /* in a call, or between calls */
             p->pos = p->held.n;

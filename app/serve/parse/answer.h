@@ -60,7 +60,8 @@ typedef enum answer_kind {
     ANSWER_CONTENT,   /* text */
     ANSWER_CALL,      /* call `index` begins: its id and name */
     ANSWER_ARGUMENTS, /* text: more of the JSON of the arguments of call `index` */
-    ANSWER_CALL_END,  /* `complete`: the arguments are whole; otherwise the answer was cut off or malformed */
+    ANSWER_CALL_END,  /* `complete`: the arguments are as the model wrote them; otherwise it was cut off or malformed. They are
+                       * an object in any case but that of an answer cut by a limit */
 } answer_kind;
 
 typedef struct answer_event {
@@ -99,8 +100,9 @@ answer_parser *answer_create(const answer_params *params);
 void answer_free(answer_parser *parser);
 /* The next bytes. false: the sink said so, or memory ran out (answer_out_of_memory); the parser takes no more then. */
 bool answer_feed(answer_parser *parser, const char *text, size_t n);
-/* The answer has ended, by itself or cut off: tells what was held back. Once. */
-bool answer_end(answer_parser *parser);
+/* The answer has ended, by itself or (cut) by a limit: tells what was held back. Arguments of a call that broke off are made
+ * whole, unless the answer was cut. Once. */
+bool answer_end(answer_parser *parser, bool cut);
 bool answer_out_of_memory(const answer_parser *parser);
 /* Calls begun so far: with any, finish_reason is "tool_calls". */
 size_t answer_n_calls(const answer_parser *parser);

@@ -1,11 +1,10 @@
-/* answer_call.c - reads one call of a tool: an object, a name with JSON, with parameters in tags, or Python's syntax. */
+/* answer_call.c - reads one call of a tool: an object, a name with JSON, or Python's syntax. answer_params.c: tags. */
 #include <string.h>
 
 #include "serve/parse/answer_int.h"
 
 enum { OBJECT_KEY_OR_END, OBJECT_KEY, OBJECT_IN_KEY, OBJECT_COLON, OBJECT_VALUE, OBJECT_IN_VALUE, OBJECT_NEXT };
 enum { KEY_OTHER, KEY_NAME, KEY_ARGUMENTS, KEY_ID, KEY_FUNCTION }; /* of a call as an object */
-enum { PARAM_NEXT, PARAM_KEY, PARAM_VALUE_TAG, PARAM_VALUE, PARAM_STRING, PARAM_OTHER };
 enum { PYTHON_NAME, PYTHON_ARGUMENT, PYTHON_KEY, PYTHON_EQUALS, PYTHON_VALUE, PYTHON_IN_VALUE, PYTHON_NEXT };
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -30,26 +29,6 @@ const json_t *answer_tool_named(const json_t *tools, const char *name)
     for (size_t i = 0; i < json_array_size(tools); i++)
         if (!strcmp(answer_tool_name(json_array_get(tools, i)), name)) return json_array_get(tools, i);
     return NULL;
-}
-
-enum { TYPE_UNKNOWN, TYPE_STRING, TYPE_OTHER };
-
-static int type_named(const char *name) { return !strcmp(name, "string") ? TYPE_STRING : TYPE_OTHER; }
-
-/* Whether a value without quotes is meant as a string. */
-static int param_type(const answer_parser *p, const char *key)
-{
-    const json_t *param = json_object_get(json_object_get(answer_tool_schema(p->tool), "properties"), key);
-    const json_t *type = json_object_get(param, "type");
-    if (json_is_string(type)) return type_named(json_string_value(type));
-    bool string = false, other = false;
-    for (size_t i = 0; i < json_array_size(type); i++) {
-        const char *name = json_string_value(json_array_get(type, i));
-        if (name) *(type_named(name) == TYPE_STRING ? &string : &other) = true;
-    }
-    const json_t *values = json_object_get(param, "enum");
-    for (size_t i = 0; i < json_array_size(values); i++) *(json_is_string(json_array_get(values, i)) ? &string : &other) = true;
-    return string && !other ? TYPE_STRING : other && !string ? TYPE_OTHER : TYPE_UNKNOWN;
 }
 
 /* ---- Names -------------------------------------------------------------------------------------------- */
@@ -100,7 +79,7 @@ answer_step answer_name_begin(answer_parser *p, const answer_format *format)
 }
 
 /* Up to one of `ends`: its number, the bytes of the name in *n; -1: too early; -2: too long. */
-static int find_end(answer_parser *p, const char *const *ends, size_t *n)
+int answer_find_end(answer_parser *p, const char *const *ends, size_t *n)
 {
     for (; p->pos < p->held.n; p->pos++) {
         for (int i = 0; i < ANSWER_MAX_TEXTS && ends[i]; i++) {
@@ -126,10 +105,15 @@ answer_step answer_name(answer_parser *p)
 {
     const answer_format *f = p->closing;
     size_t n = 0;
-    const int end = find_end(p, f->ends, &n);
+    const char *const attributes[ANSWER_MAX_TEXTS] = {f->attributes}, *const *ends = p->part == 2 ? attributes : f->ends;
+    const int end = answer_find_end(p, ends, &n);
     if (end < 0) return end == -1 ? ANSWER_NEED : ANSWER_FAIL;
     const char *text = p->held.data + p->name_at;
-    const char *tag = f->ends[end];
+    const char *tag = ends[end];
+    if (p->part == 2) { /* attributes after the name, which say nothing */
+        p->pos += strlen(tag);
+        return named(p);
+    }
     if (f->head == ANSWER_HEAD_KIMI) {
         if (!take_kimi_name(p, text, n)) return ANSWER_FAIL;
     } else if (p->part == 1) { /* the id between [CALL_ID] and [ARGS] */
@@ -147,6 +131,11 @@ answer_step answer_name(answer_parser *p)
         p->state = answer_deepseek_name;
         return ANSWER_ON;
     }
+    if (f->attributes) {
+        p->name_at = p->pos;
+        p->part = 2;
+        return ANSWER_ON;
+    }
     if (!strcmp(tag, "[CALL_ID]")) {
         p->name_at = p->pos;
         p->part = 1;
@@ -162,7 +151,7 @@ answer_step answer_deepseek_name(answer_parser *p)
     size_t n = 0;
     if (p->pos == p->held.n) return p->ended ? ANSWER_FAIL : ANSWER_NEED;
     if (p->pos == p->name_at && p->held.data[p->pos] == '{') return named(p);
-    const int end = find_end(p, ends, &n);
+    const int end = answer_find_end(p, ends, &n);
     if (end < 0) return end == -1 ? ANSWER_NEED : ANSWER_FAIL;
     if (!take_name(p, p->held.data + p->name_at, n)) return ANSWER_FAIL;
     p->pos++;
@@ -171,9 +160,9 @@ answer_step answer_deepseek_name(answer_parser *p)
 
 /* ---- Arguments as one value --------------------------------------------------------------------------- */
 
-static void tell_arguments(answer_parser *p, const char *text) { answer_tell(p, ANSWER_ARGUMENTS, text, strlen(text)); }
+void answer_tell_arguments(answer_parser *p, const char *text) { answer_tell(p, ANSWER_ARGUMENTS, text, strlen(text)); }
 
-static answer_step end_call(answer_parser *p)
+answer_step answer_call_ends(answer_parser *p)
 {
     answer_end_call(p, true);
     p->state = answer_section;
@@ -207,14 +196,15 @@ answer_value_result answer_tell_value(answer_parser *p)
 answer_step answer_arguments_begin(answer_parser *p)
 {
     p->part = 0;
-    p->state = p->closing->body == ANSWER_BODY_PARAMS ? answer_params_state : answer_arguments;
+    const answer_body body = p->closing->body;
+    p->state = body == ANSWER_BODY_PARAMS || body == ANSWER_BODY_XML ? answer_params_state : answer_arguments;
     return ANSWER_ON;
 }
 
 static answer_step no_arguments(answer_parser *p)
 {
-    tell_arguments(p, "{}");
-    return end_call(p);
+    answer_tell_arguments(p, "{}");
+    return answer_call_ends(p);
 }
 
 answer_step answer_arguments(answer_parser *p)
@@ -222,7 +212,7 @@ answer_step answer_arguments(answer_parser *p)
     const answer_format *f = p->closing;
     if (p->part == 0) {
         const char *const closers[] = {f->item_close, f->close, "```json"};
-            if (!answer_skip_space(p)) return ANSWER_NEED;
+        if (!answer_skip_space(p)) return p->ended && !p->cut ? no_arguments(p) : ANSWER_NEED;
         for (size_t i = 0; i < 3; i++) {
             const int at = closers[i] ? answer_at(p, closers[i]) : 0;
             if (at < 0) return ANSWER_NEED;
@@ -238,7 +228,7 @@ answer_step answer_arguments(answer_parser *p)
     switch (answer_tell_value(p)) {
     case ANSWER_VALUE_MORE: return ANSWER_NEED;
     case ANSWER_VALUE_BAD: return ANSWER_FAIL;
-    default: return end_call(p);
+    default: return answer_call_ends(p);
     }
 }
 
@@ -321,6 +311,17 @@ static answer_step object_key(answer_parser *p)
     return good ? ANSWER_ON : ANSWER_FAIL;
 }
 
+/* Arguments in a string, as they stand if they are an object, and else as far as they go. NULL: out of memory. */
+static const char *inner_object(answer_parser *p, const char *text)
+{
+    json_t *inner = text ? read_json(p, text, strlen(text)) : NULL;
+    const bool whole = json_is_object(inner);
+    json_decref(inner);
+    if (whole) return text;
+    p->word.n = 0;
+    return answer_repair(&p->word, text ? text : "", text ? strlen(text) : 0) ? p->word.data : NULL;
+}
+
 /* A value of the object is whole. */
 static bool object_value(answer_parser *p)
 {
@@ -336,11 +337,10 @@ static bool object_value(answer_parser *p)
         p->has_arguments = true;
         if (p->string_value) { /* JSON within a string */
             const char *text = word_string(p, &json);
-            json_t *inner = text ? read_json(p, text, strlen(text)) : NULL;
-            if (!inner) text = p->word.data;
-            json_decref(inner);
-            if (p->has_name) tell_arguments(p, text);
-            else if (!app_text_add(&p->arguments, text, strlen(text))) p->failed = true;
+            const char *object = inner_object(p, text);
+            if (!object) p->failed = true;
+            else if (p->has_name) answer_tell_arguments(p, object);
+            else if (!app_text_add(&p->arguments, object, strlen(object))) p->failed = true;
         }
     }
     json_decref(json);
@@ -370,9 +370,9 @@ static answer_step object_ends(answer_parser *p)
         return ANSWER_ON;
     }
     if (!p->has_name) return ANSWER_FAIL;
-    if (!p->has_arguments) tell_arguments(p, "{}");
+    if (!p->has_arguments) answer_tell_arguments(p, "{}");
     p->id[0] = '\0';
-    return end_call(p);
+    return answer_call_ends(p);
 }
 
 answer_step answer_object(answer_parser *p)
@@ -409,6 +409,8 @@ answer_step answer_object(answer_parser *p)
         }
         if (p->key == KEY_FUNCTION) p->key = KEY_NAME; /* {"function": "name", ...} */
         p->string_value = c == '"';
+        if (p->key == KEY_ARGUMENTS && c == 'n') p->key = KEY_OTHER; /* null: none */
+        if (p->key == KEY_ARGUMENTS && c != '"' && c != '{') return ANSWER_FAIL;
         answer_value_begin(&p->value, false, NULL);
         p->part = OBJECT_IN_VALUE;
         return ANSWER_ON;
@@ -418,212 +420,6 @@ answer_step answer_object(answer_parser *p)
         p->pos++;
         p->part = OBJECT_KEY;
         return ANSWER_ON;
-    }
-}
-
-/* ---- A tag for each parameter ---------------------------------------------------------------------------- */
-
-static void tell_key(answer_parser *p, const char *key, size_t n)
-{
-    app_text text = {0};
-    const bool ok = app_text_add(&text, p->n_params ? ",\"" : "{\"", 2) && answer_escape(&text, key, n) &&
-                    app_text_add(&text, "\":", 2);
-    if (ok) answer_tell(p, ANSWER_ARGUMENTS, text.data, text.n);
-    else p->failed = true;
-    p->n_params++;
-    app_text_free(&text);
-}
-
-static void tell_escaped(answer_parser *p, const char *bytes, size_t n)
-{
-    p->word.n = 0;
-    if (!answer_escape(&p->word, bytes, n)) p->failed = true;
-    answer_tell(p, ANSWER_ARGUMENTS, p->word.data, p->word.n);
-    p->word.n = 0;
-}
-
-static answer_step params_end(answer_parser *p)
-{
-    tell_arguments(p, p->n_params ? "}" : "{}");
-    return end_call(p);
-}
-
-static answer_step next_param(answer_parser *p)
-{
-    const answer_format *f = p->closing;
-    const char *const all[] = {f->param, f->item_close, f->item_close ? NULL : f->close};
-    if (!answer_skip_space(p)) return ANSWER_NEED;
-    if (p->held.data[p->pos] == '{' && !p->n_params) { /* JSON after all */
-        p->part = 0;
-        p->state = answer_arguments;
-        return ANSWER_ON;
-    }
-    for (size_t i = 0; i < 3; i++) {
-        const int at = all[i] ? answer_at(p, all[i]) : 0;
-        if (at < 0) return ANSWER_NEED;
-        if (!at) continue;
-        if (i) return params_end(p);
-        p->pos += strlen(f->param);
-        p->name_at = p->pos;
-        p->part = PARAM_KEY;
-        return ANSWER_ON;
-    }
-    return ANSWER_FAIL;
-}
-
-/* The key's bytes, and in DeepSeek's notation string="true" or "false" behind it, in p->arguments and p->string_value. */
-static answer_step param_key(answer_parser *p)
-{
-    const answer_format *f = p->closing;
-    const char *const ends[ANSWER_MAX_TEXTS] = {f->key_end};
-    static const char attribute[] = " string=\"";
-    size_t n = 0;
-    const int end = find_end(p, ends, &n);
-    if (end < 0) return end == -1 ? ANSWER_NEED : ANSWER_FAIL;
-    const char *text = p->held.data + p->name_at, *quote = NULL;
-    int type = -1;
-    if (f->key_end[0] == '>' && f->param[strlen(f->param) - 1] == '"') {
-        quote = memchr(text, '"', n);
-        if (!quote) return ANSWER_FAIL;
-        const size_t rest = n - (size_t)(quote + 1 - text);
-        if (rest > sizeof attribute - 1 && !memcmp(quote + 1, attribute, sizeof attribute - 1))
-            type = quote[sizeof attribute] == 't' ? TYPE_STRING : TYPE_OTHER;
-        n = (size_t)(quote - text);
-    }
-    p->arguments.n = 0;
-    if (!app_text_add(&p->arguments, text, n)) p->failed = true;
-    if (p->failed || !n || memchr(text, '\0', n)) return ANSWER_FAIL;
-    p->pos += strlen(f->key_end);
-    p->key = type >= 0 ? type : param_type(p, p->arguments.data);
-    p->part = f->value ? PARAM_VALUE_TAG : PARAM_VALUE;
-    return ANSWER_ON;
-}
-
-/* A value whose type was not said: JSON if it can be read as that, else a string. */
-static void tell_untyped(answer_parser *p, const char *text, size_t n)
-{
-    const char *bytes = text;
-    size_t left = n;
-    answer_value v;
-    answer_value_result result = ANSWER_VALUE_MORE;
-    while (left && is_space(bytes[0])) bytes++, left--;
-    while (left && is_space(bytes[left - 1])) left--;
-    answer_value_begin(&v, true, NULL);
-    p->word.n = 0;
-    size_t i = 0;
-    for (; i < left && result == ANSWER_VALUE_MORE; i++) result = answer_value_byte(&v, bytes[i], &p->word);
-    if (result == ANSWER_VALUE_MORE && answer_value_end(&v, &p->word)) result = ANSWER_VALUE_DONE;
-    const bool whole = i == left && result == ANSWER_VALUE_DONE;
-    /* a quoted text is a string with quotes unless the type says otherwise */
-    if (whole && (p->key == TYPE_OTHER || (bytes[0] != '"' && bytes[0] != '\'' && bytes[0] != '('))) {
-        answer_tell(p, ANSWER_ARGUMENTS, p->word.data, p->word.n);
-        p->word.n = 0;
-    } else {
-        tell_arguments(p, "\"");
-        tell_escaped(p, text, n);
-        tell_arguments(p, "\"");
-    }
-    if (v.failed) p->failed = true;
-}
-
-/* At the end of a value: 1, and its tag is taken; 0; -1: too early. */
-static int at_value_end(answer_parser *p)
-{
-    const answer_format *f = p->closing;
-    const char c = p->held.data[p->pos];
-    size_t skip = 0;
-    if (c == '\n' && f->lines) {
-        if (p->pos + 1 == p->held.n) return p->ended ? 0 : -1;
-        skip = 1;
-    } else if (c != f->value_close[0]) {
-        return 0;
-    }
-    p->pos += skip;
-    const int at = answer_at(p, f->value_close);
-    p->pos -= skip;
-    if (at > 0) p->pos += skip + strlen(f->value_close);
-    return at;
-}
-
-static answer_step param_string(answer_parser *p)
-{
-    const size_t begin = p->pos;
-    size_t end = begin;
-    int at = 0;
-    while (p->pos < p->held.n && !at) {
-        end = p->pos;
-        at = at_value_end(p);
-        if (!at) end = ++p->pos;
-    }
-    tell_escaped(p, p->held.data + begin, end - begin);
-    p->from = at > 0 ? p->pos : end;
-    if (at <= 0) return ANSWER_NEED;
-    tell_arguments(p, "\"");
-    p->part = PARAM_NEXT;
-    return ANSWER_ON;
-}
-
-/* Held until it ends, and its type shows. */
-static answer_step param_other(answer_parser *p)
-{
-    int at = 0;
-    size_t end = p->pos;
-    while (p->pos < p->held.n && !at) {
-        end = p->pos;
-        at = at_value_end(p);
-        if (!at) p->pos++;
-    }
-    if (at <= 0) return ANSWER_NEED;
-    tell_key(p, p->arguments.data, p->arguments.n);
-    tell_untyped(p, p->held.data + p->name_at, end - p->name_at);
-    p->from = p->pos;
-    p->part = PARAM_NEXT;
-    return ANSWER_ON;
-}
-
-static answer_step param_value(answer_parser *p)
-{
-    const answer_format *f = p->closing;
-    if (f->lines) {
-        if (p->pos == p->held.n) return ANSWER_NEED;
-        const int at = at_value_end(p); /* "\n</parameter>": empty */
-        if (at < 0) return ANSWER_NEED;
-        if (at > 0) {
-            tell_key(p, p->arguments.data, p->arguments.n);
-            tell_arguments(p, "\"\"");
-            p->from = p->pos;
-            p->part = PARAM_NEXT;
-            return ANSWER_ON;
-        }
-        if (p->held.data[p->pos] == '\n') p->pos++;
-    }
-    p->name_at = p->pos;
-    p->part = p->key == TYPE_STRING ? PARAM_STRING : PARAM_OTHER;
-    if (p->part == PARAM_STRING) {
-        tell_key(p, p->arguments.data, p->arguments.n);
-        tell_arguments(p, "\"");
-        p->from = p->pos;
-    }
-    return ANSWER_ON;
-}
-
-answer_step answer_params_state(answer_parser *p)
-{
-    const answer_format *f = p->closing;
-    switch (p->part) {
-    case PARAM_NEXT: return next_param(p);
-    case PARAM_KEY: return param_key(p);
-    case PARAM_VALUE_TAG: {
-        if (!answer_skip_space(p)) return ANSWER_NEED;
-        const int at = answer_at(p, f->value);
-        if (at <= 0) return at ? ANSWER_NEED : ANSWER_FAIL;
-        p->pos += strlen(f->value);
-        p->part = PARAM_VALUE;
-        return ANSWER_ON;
-    }
-    case PARAM_VALUE: return param_value(p);
-    case PARAM_STRING: return param_string(p);
-    default: return param_other(p);
     }
 }
 
@@ -665,7 +461,7 @@ static bool tell_position(answer_parser *p)
     json_t *value;
     json_object_foreach((json_t *)properties, key, value)
         if (i-- == 0) {
-            tell_key(p, key, strlen(key));
+            answer_tell_key(p, key, strlen(key));
             return true;
         }
     return false;
@@ -677,7 +473,7 @@ static answer_step python_argument(answer_parser *p)
     const char c = p->held.data[p->pos];
     if (c == ')') {
         p->pos++;
-        return params_end(p);
+        return answer_params_end(p);
     }
     p->name_at = p->pos;
     p->part = is_identifier(c) && !(c >= '0' && c <= '9') ? PYTHON_KEY : PYTHON_VALUE;
@@ -701,7 +497,7 @@ static answer_step python_equals(answer_parser *p)
     if (!answer_skip_space(p)) return ANSWER_NEED;
     p->part = PYTHON_VALUE;
     if (p->held.data[p->pos] == '=') {
-        tell_key(p, p->held.data + p->name_at, p->name_end - p->name_at);
+        answer_tell_key(p, p->held.data + p->name_at, p->name_end - p->name_at);
         p->from = ++p->pos;
         return ANSWER_ON;
     }

@@ -9,6 +9,14 @@
 /* ｜ is U+FF5C and ▁ U+2581 in the tags of DeepSeek. */
 #define DS(name) "<｜" name "｜>"
 #define DSML "｜DSML｜"
+#define M3 "]<]minimax[>["
+/* GLM's notation with other tags; some of Hunyuan's models have a suffix in all of them. */
+#define HY3(name_, mark, mark2, suffix)                                                                               \
+    {.name = name_, .marks = {mark, mark2}, .open = {"<tool_calls" suffix ">"}, .close = "</tool_calls" suffix ">",  \
+     .item = "<tool_call" suffix ">", .item_close = "</tool_call" suffix ">", .ends = {"<tool_sep" suffix ">"},      \
+     .head = ANSWER_HEAD_NAME, .body = ANSWER_BODY_PARAMS, .param = "<arg_key" suffix ">",                           \
+     .key_end = "</arg_key" suffix ">", .value = "<arg_value" suffix ">", .value_close = "</arg_value" suffix ">",   \
+     .special = true}
 
 /* In the order in which they are looked for: the specific before the general. */
 static const answer_format formats[] = {
@@ -29,10 +37,30 @@ static const answer_format formats[] = {
      .force_arguments = DS("tool▁calls▁begin") DS("tool▁call▁begin") "function" DS("tool▁sep") "%s\n```json\n",
      .triggers = {DS("tool▁call▁begin")},
      .heads = {"function" DS("tool▁sep") "%s\n```json\n", "%s" DS("tool▁sep")}},
-    {.name = "deepseek-dsml", .marks = {DSML}, .open = {"<" DSML "function_calls>"}, .close = "</" DSML "function_calls>",
+    {.name = "deepseek-dsml", .marks = {DSML}, .open = {"<" DSML "function_calls>", "<" DSML "tool_calls>"},
+     .close = "</" DSML "function_calls>", .close2 = "</" DSML "tool_calls>",
      .item = "<" DSML "invoke name=\"", .item_close = "</" DSML "invoke>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME,
      .body = ANSWER_BODY_PARAMS, .param = "<" DSML "parameter name=\"", .key_end = ">", .value_close = "</" DSML "parameter>",
      .special = true, .breaks_reasoning = true},
+    {.name = "kimi-k3", .marks = {"<|open|>", "<|close|>", "<|sep|>"}, .open = {"<|open|>tools<|sep|>"},
+     .close = "<|close|>tools<|sep|>", .item = "<|open|>call tool=\"", .item_close = "<|close|>call<|sep|>", .ends = {"\""},
+     .attributes = "<|sep|>", .head = ANSWER_HEAD_NAME, .body = ANSWER_BODY_PARAMS, .param = "<|open|>argument key=\"",
+     .key_end = "<|sep|>", .value_close = "<|close|>argument<|sep|>", .escaped = true,
+     .block = "<|open|>json type=\"object\"<|sep|>", .block_close = "<|close|>json<|sep|>", .special = true,
+     .breaks_reasoning = true},
+    {.name = "minimax-m3", .marks = {M3, "<tool_call>"}, .open = {M3 "<tool_call>"}, .close = M3 "</tool_call>",
+     .item = M3 "<invoke name=\"", .item_close = M3 "</invoke>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME,
+     .body = ANSWER_BODY_XML, .param = M3 "<", .key_end = ">", .special = true, .breaks_reasoning = true},
+    HY3("hy3", "tool_sep", ":opensource", ":opensource"),
+    HY3("hy3-plain", "tool_sep", "arg_key", ""),
+    {.name = "atem", .marks = {"<atem:invoke"}, .open = {"<atem:function_calls>"}, .close = "</atem:function_calls>",
+     .item = "<atem:invoke name=\"", .item_close = "</atem:invoke>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME,
+     .body = ANSWER_BODY_PARAMS, .param = "<atem:parameter name=\"", .key_end = "\">", .value_close = "</atem:parameter>",
+     .special = true},
+    {.name = "minicpm5", .marks = {"<function name=\"", "<param name=\""}, .open = {"<function name=\""},
+     .item = "<function name=\"", .item_close = "</function>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME,
+     .body = ANSWER_BODY_PARAMS, .param = "<param name=\"", .key_end = "\">", .value_close = "</param>", .cdata = true,
+     .special = true},
     {.name = "minimax", .marks = {"minimax:tool_call"}, .open = {"<minimax:tool_call>"}, .close = "</minimax:tool_call>",
      .item = "<invoke name=\"", .item_close = "</invoke>", .ends = {"\">"}, .head = ANSWER_HEAD_NAME,
      .body = ANSWER_BODY_PARAMS, .param = "<parameter name=\"", .key_end = "\">", .value_close = "</parameter>",
@@ -63,6 +91,8 @@ static const answer_format formats[] = {
     {.name = "gigachat", .marks = {"'function call'", "<|role_sep|>"}, .open = {"function call<|role_sep|>\n"}, .json = true,
      .special = true, .force_object = "function call<|role_sep|>\n",
      .heads = {"%o"}},
+    {.name = "gigachat3.1", .marks = {"<|function_call|>"}, .open = {"<|function_call|>"}, .json = true, .special = true,
+     .breaks_reasoning = true, .force_object = "<|function_call|>", .heads = {"%o"}},
     {.name = "lfm2", .marks = {"<|tool_call_start|>"}, .open = {"<|tool_call_start|>"}, .close = "<|tool_call_end|>",
      .list = true, .json = true, .head = ANSWER_HEAD_PYTHON, .special = true, .force_object = "<|tool_call_start|>["},
     {.name = "granite", .marks = {"<|tool_call|>"}, .open = {"<|tool_call|>"}, .close = "<|/tool_call|>", .json = true,
@@ -71,6 +101,8 @@ static const answer_format formats[] = {
     {.name = "nemotron", .marks = {"<TOOLCALL>"}, .open = {"<TOOLCALL>"}, .close = "</TOOLCALL>", .json = true, .list = true,
      .special = true, .force_object = "<TOOLCALL>[",
      .heads = {"%l", "\n%l", " %l"}},
+    {.name = "tool_calls", .marks = {"<tool_calls>"}, .open = {"<tool_calls>"}, .close = "</tool_calls>", .json = true,
+     .list = true, .special = true, .force_object = "<tool_calls>\n", .heads = {"\n%o", "%o", " %o", "%l", "\n%l"}},
     {.name = "glm", .marks = {"<arg_key>"}, .open = {"<tool_call>"}, .close = "</tool_call>", .json = true,
      .ends = {"\n", "<arg_key>", "</tool_call>"}, .head = ANSWER_HEAD_NAME, .body = ANSWER_BODY_PARAMS, .param = "<arg_key>",
      .key_end = "</arg_key>", .value = "<arg_value>", .value_close = "</arg_value>", .special = true,
@@ -101,6 +133,16 @@ const answer_format answer_function_tags = {
 
 static const answer_tags tags_known[] = {
     {.name = "harmony", .marks = {"<|channel|>"}, .begin = "<|channel|>final<|message|>", .special = true},
+    {.name = "kimi-k3", .marks = {"<|open|>"}, .open = {"<|open|>think<|sep|>"}, .close = "<|close|>think<|sep|>",
+     .skip = {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"},
+     .begin = "<|open|>response<|sep|>", .special = true, .anywhere = true},
+    {.name = "minimax-m3", .marks = {"<mm:think>"}, .open = {"<mm:think>"}, .close = "</mm:think>", .special = true},
+    {.name = "hy3", .marks = {":opensource"}, .open = {"<think:opensource>"}, .close = "</think:opensource>",
+     .special = true},
+    {.name = "hy3-plain", .marks = {"<think{}>"}, .open = {"<think>"}, .close = "</think>", .special = true},
+    {.name = "atem", .marks = {"to=self<|message|>"}, .open = {" to=self<|message|>"}, .close = "<|eom|>",
+     .skip = {"<|start|>assistant", "<|eom|>", "<|eot|>"}, .recipient = "to=", .recipient_end = "<|message|>",
+     .begin = " to=user<|message|>", .special = true},
     {.name = "gemma", .marks = {"<|channel>"}, .open = {"<|channel>thought"}, .close = "<channel|>", .special = true,
      .anywhere = true},
     {.name = "think-brackets", .marks = {"[THINK]"}, .open = {"[THINK]"}, .close = "[/THINK]", .special = true},

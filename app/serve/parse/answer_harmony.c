@@ -2,6 +2,7 @@
  *
  *     <|channel|>analysis<|message|>reasoning<|end|><|start|>assistant<|channel|>final<|message|>text<|return|>
  *     <|channel|>commentary to=functions.name <|constrain|>json<|message|>{arguments}<|call|>
+ *      to=functions.name<|channel|>commentary json<|message|>{arguments}<|call|>
  *
  * Source: OpenAI's description of the format. What stands outside of a message is content.
  */
@@ -30,12 +31,16 @@ static int tag_at(const answer_parser *p, const char *const *all)
 static answer_step between(answer_parser *p)
 {
     static const char *const tags[] = {"<|start|>", CHANNEL, MESSAGE, "<|end|>", "<|return|>", "<|call|>", NULL};
+    const bool first = p->fresh && !p->n_calls; /* text without any header keeps its white space */
     const bool more = answer_skip_space(p);
-    p->from = p->pos;
+    if (!first) p->from = p->pos;
     if (!more) return ANSWER_NEED;
     const int tag = tag_at(p, tags);
-    if (tag == -1) return ANSWER_NEED;
-    if (tag >= 3) p->from = p->pos += strlen(tags[tag]);
+    const int to = tag == -2 ? answer_at(p, "to=") : 0; /* the prompt ends with "<|start|>assistant" */
+    if (tag == -1 || to < 0) return ANSWER_NEED;
+    if (to || tag >= 0) p->from = p->pos;
+    if (to) p->name_at = p->pos, p->part = HEADER;
+    else if (tag >= 3) p->from = p->pos += strlen(tags[tag]);
     else if (tag >= 0) p->name_at = p->pos, p->part = HEADER;
     else answer_to_text(p, false, false);
     return ANSWER_ON;
@@ -115,7 +120,14 @@ static answer_step body(answer_parser *p)
 static answer_step arguments(answer_parser *p)
 {
     if (!p->name_at) {
-        if (!answer_skip_space(p)) return ANSWER_NEED;
+        const bool more = answer_skip_space(p);
+        if (!more && (!p->ended || p->cut)) return ANSWER_NEED;
+        if (!more || p->held.data[p->pos] == '<') { /* no arguments */
+            answer_tell_arguments(p, "{}");
+            answer_end_call(p, true);
+            p->part = BETWEEN;
+            return ANSWER_ON;
+        }
         if (p->held.data[p->pos] != '{') return ANSWER_FAIL;
         answer_value_begin(&p->value, false, NULL);
         p->name_at = 1;

@@ -12,6 +12,7 @@
 
 #define ANSWER_MAX_NAME 256  /* bytes of a tool's name */
 #define ANSWER_MAX_HEAD 1024 /* bytes of a name with what stands around it, of a parameter's name, of harmony's headers */
+#define ANSWER_MAX_GAP 64    /* bytes of white space that are looked past to see what follows a tag */
 #define ANSWER_MAX_TEXTS 4
 #define ANSWER_MAX_HEADS 5
 #define ANSWER_MAX_MARKS 24
@@ -29,13 +30,14 @@ typedef enum answer_body {
     ANSWER_BODY_JSON,   /* arguments as JSON */
     ANSWER_BODY_PARAMS, /* a tag for each */
     ANSWER_BODY_LOOSE,  /* {key:value} */
+    ANSWER_BODY_XML,    /* a tag with its name for each, and within it likewise */
 } answer_body;
 
 struct answer_format {
     const char *name;
     const char *marks[3];               /* a template with all of them has this format */
     const char *open[ANSWER_MAX_TEXTS]; /* begins a section of calls in the text; none: the answer itself is the section */
-    const char *close;                  /* ends the section; NULL: whatever is no call does */
+    const char *close, *close2;         /* end the section; NULL: whatever is no call does */
     const char *item, *item_close;      /* around a call; NULL: nothing */
     const char *ends[ANSWER_MAX_TEXTS]; /* of a name; one that begins a body or closes is left for it */
     answer_head head;
@@ -51,6 +53,10 @@ struct answer_format {
     const char *mark;      /* around strings of a LOOSE body */
     const char *param, *key_end, *value, *value_close; /* <param>key<key_end><value>text<value_close>; value may be NULL */
     bool lines;            /* values stand on lines of their own */
+    bool cdata;            /* values may stand in <![CDATA[...]]> */
+    bool escaped;          /* names are written with &quot; and &amp; */
+    const char *attributes; /* after a name, up to here, they say nothing */
+    const char *block, *block_close; /* around all arguments as JSON */
     /* tool_choice: what the prompt ends with, before an object with `name_key` and `arguments_key`; before the arguments alone
      * (%s: the name). NULL: cannot be */
     const char *force_object, *force_arguments;
@@ -65,7 +71,9 @@ struct answer_tags {
     const char *name;
     const char *marks[2];   /* a template with one of them has these tags */
     const char *open[2], *close;
-    const char *skip[3];    /* tags around the text that say nothing */
+    const char *skip[4];    /* tags around the text that say nothing */
+    const char *recipient;  /* before whom a message is for, up to `recipient_end`: open[0] is one to the model itself */
+    const char *recipient_end;
     const char *begin;      /* what the text begins with where no reasoning precedes; NULL: nothing */
     bool special;           /* may be control tokens */
     bool anywhere;          /* also after text; the others count where nothing but white space precedes */
@@ -79,6 +87,8 @@ typedef enum answer_action {
     ANSWER_MARK_CLOSE,
     ANSWER_MARK_SKIP,
     ANSWER_MARK_SECTION,
+    ANSWER_MARK_MAYBE, /* a section within reasoning */
+    ANSWER_MARK_RECIPIENT,
 } answer_action;
 
 typedef struct answer_mark {
@@ -93,6 +103,7 @@ struct answer_parser {
     const answer_tags *tags;
     answer_state *state;
     bool ended, failed, stopped; /* no byte follows; memory ran out; the sink said so */
+    bool cut;                    /* it ended because of a limit */
     app_text held;
     size_t from, pos;
 
@@ -117,10 +128,15 @@ struct answer_parser {
     answer_value value;
     app_text word;         /* a key, a name, an id: as JSON */
     app_text arguments;    /* come before the name */
+    answer_value told;     /* the arguments, as told */
+    app_text scratch;
+    bool telling;          /* some of them were */
     bool has_arguments, has_name, nested, string_value;
     size_t n_params;
     int key;
     int part;              /* of states with parts */
+    app_text closer;       /* XML: the closing tag of the parameter */
+    int depth;             /* XML: its opening tags that are not closed */
     const answer_format *closing; /* the format whose tags end the call being read */
 };
 
@@ -132,6 +148,7 @@ void answer_begin_call(answer_parser *p);
 void answer_end_call(answer_parser *p, bool complete);
 /* Is `text` at pos? 1, 0, or -1: too early to say. Takes nothing. */
 int answer_at(const answer_parser *p, const char *text);
+int answer_at_place(const answer_parser *p, size_t place, const char *text);
 bool answer_skip_space(answer_parser *p); /* false: nothing is left to look at */
 void answer_to_text(answer_parser *p, bool reasoning, bool trim);
 answer_state answer_text, answer_section;
@@ -141,12 +158,33 @@ answer_state answer_name, answer_object, answer_arguments, answer_params_state, 
 answer_step answer_object_begin(answer_parser *p);
 answer_step answer_name_begin(answer_parser *p, const answer_format *format);
 answer_step answer_arguments_begin(answer_parser *p);
+/* Up to one of `ends`: its number, the bytes of the name in *n; -1: too early; -2: too long. */
+int answer_find_end(answer_parser *p, const char *const *ends, size_t *n);
+void answer_tell_arguments(answer_parser *p, const char *text);
+answer_step answer_call_ends(answer_parser *p); /* it is whole; another may follow */
 /* Bytes of p->value, told as arguments. */
 answer_value_result answer_tell_value(answer_parser *p);
 /* The request's entry for a tool: its name, its parameters' schema. NULL: there is none. */
 const json_t *answer_tool_named(const json_t *tools, const char *name);
 const json_t *answer_tool_schema(const json_t *tool);
 const char *answer_tool_name(const json_t *tool);
+
+/* ---- answer_params.c ---- */
+void answer_tell_key(answer_parser *p, const char *key, size_t n); /* {"key": or ,"key": */
+answer_step answer_params_end(answer_parser *p);
+
+/* ---- answer_type.c ---- */
+typedef enum answer_type { /* how a value without quotes is meant */
+    ANSWER_TYPE_UNKNOWN,
+    ANSWER_TYPE_STRING,
+    ANSWER_TYPE_NULLABLE, /* a string or null */
+    ANSWER_TYPE_OTHER,
+    ANSWER_TYPE_LIST,     /* an array, or null */
+    ANSWER_TYPE_OBJECT,
+} answer_type;
+/* The schema of member `key`, or of the items (NULL), of what `schema`, a part of `root`, describes. NULL: it says nothing. */
+const json_t *answer_schema_of(const json_t *root, const json_t *schema, const char *key);
+answer_type answer_schema_type(const json_t *root, const json_t *schema);
 
 /* ---- answer_harmony.c ---- */
 answer_state answer_harmony;

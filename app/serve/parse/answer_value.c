@@ -61,11 +61,17 @@ void answer_value_begin(answer_value *v, bool loose, const char *mark)
     *v = (answer_value){.loose = loose, .mark = mark, .state = WANT_VALUE};
 }
 
-/* A comma that a further item needs. */
+static void drop_comma(answer_value *v)
+{
+    if (!v->loose) v->n_pending -= v->n_gap; /* what is dropped is not pending */
+    v->n_gap = 0;
+}
+
+/* A comma that a further item needs, with the white space after it. */
 static void put_comma(answer_value *v, app_text *out)
 {
-    if (v->comma) put(v, out, ",", 1);
-    v->comma = false;
+    put(v, out, v->gap, v->n_gap);
+    drop_comma(v);
 }
 
 static answer_value_result value_ends(answer_value *v, bool with_byte)
@@ -99,7 +105,7 @@ static answer_value_result close_container(answer_value *v, char c, app_text *ou
     const char open = v->stack[v->depth - 1];
     if (c != (open == '{' ? '}' : open == '[' ? ']' : ')')) return ANSWER_VALUE_BAD;
     v->depth--;
-    v->comma = false;
+    drop_comma(v); /* before the end it says nothing; in JSON there is none */
     put(v, out, c == '}' ? "}" : "]", 1);
     return value_ends(v, true);
 }
@@ -132,7 +138,7 @@ static answer_value_result value_starts(answer_value *v, char c, app_text *out)
         v->number = c == '-' ? N_MINUS : c == '0' ? N_ZERO : N_INT;
         v->state = IN_NUMBER;
     } else if (is_letter(c)) {
-        v->word[0] = c, v->n_word = 1, v->n_pending = 1, v->state = IN_WORD;
+        v->word[0] = c, v->n_word = 1, v->n_pending += 1, v->state = IN_WORD;
     } else {
         return ANSWER_VALUE_BAD;
     }
@@ -198,9 +204,9 @@ static bool word_ends(answer_value *v, app_text *out)
 {
     const char *json = word_json(v);
     if (!json) return false;
+    v->n_pending -= v->n_word;
     put_comma(v, out);
     put(v, out, json, strlen(json));
-    v->n_pending = 0;
     return true;
 }
 
@@ -289,7 +295,10 @@ static answer_value_result string_byte(answer_value *v, char c, app_text *out)
 static answer_value_result between_byte(answer_value *v, char c, app_text *out)
 {
     if (is_space(c)) {
-        if (!v->loose) put(v, out, &c, 1);
+        if (v->loose) return ANSWER_VALUE_MORE;
+        if (v->n_gap == sizeof v->gap) put_comma(v, out);
+        if (v->n_gap) v->gap[v->n_gap++] = c, v->n_pending++;
+        else put(v, out, &c, 1);
         return ANSWER_VALUE_MORE;
     }
     const bool close = c == '}' || c == ']' || (c == ')' && v->loose);
@@ -310,8 +319,9 @@ static answer_value_result between_byte(answer_value *v, char c, app_text *out)
     if (close) return close_container(v, c, out);
     if (c != ',') return ANSWER_VALUE_BAD;
     const bool object = v->stack[v->depth - 1] == '{';
-    if (v->loose) v->comma = true, v->state = object ? WANT_KEY_OR_CLOSE : WANT_VALUE_OR_CLOSE;
-    else put(v, out, ",", 1), v->state = object ? WANT_KEY : WANT_VALUE;
+    v->gap[0] = ',', v->n_gap = 1;
+    if (v->loose) v->state = object ? WANT_KEY_OR_CLOSE : WANT_VALUE_OR_CLOSE;
+    else v->n_pending++, v->state = object ? WANT_KEY : WANT_VALUE;
     return ANSWER_VALUE_MORE;
 }
 
@@ -362,4 +372,60 @@ bool answer_value_end(answer_value *v, app_text *out)
     case IN_WORD: return word_ends(v, out);
     default: return v->state == AFTER_VALUE;
     }
+}
+
+/* The end of a word, or all of it if it has not come out. */
+static void close_word(answer_value *v, bool told, app_text *out)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t n = strlen(words[i]);
+        if (v->n_word > n || memcmp(words[i], v->word, v->n_word)) continue;
+        put_comma(v, out);
+        put(v, out, words[i] + (told ? v->n_word : 0), n - (told ? v->n_word : 0));
+        return;
+    }
+    if (!v->n_gap) put(v, out, "null", 4);
+}
+
+void answer_value_close(answer_value *v, bool told, app_text *out)
+{
+    if (told) v->n_gap = 0;
+    const bool item = !v->n_gap; /* something must follow */
+    bool key = v->state == WANT_COLON, string = false;
+    switch (v->state) {
+    case IN_HEX:
+    case IN_ESCAPE:
+        if (told) put(v, out, v->state == IN_HEX ? "0000" : "\\", v->state == IN_HEX ? (size_t)v->n_hex - v->n_word : 1);
+        string = true;
+        break;
+    case IN_STRING: string = true; break;
+    case IN_NUMBER:
+        if (!number_may_end(v)) put(v, out, "0", 1);
+        break;
+    case IN_WORD: close_word(v, told, out); break;
+    case WANT_VALUE:
+        if (item) put(v, out, "null", 4);
+        break;
+    case WANT_KEY:
+        if (item) put(v, out, "\"\":null", 7);
+        break;
+    default: break;
+    }
+    if (string) put(v, out, "\"", 1), key = v->is_key;
+    if (key) put(v, out, ":null", 5);
+    while (v->depth) put(v, out, v->stack[--v->depth] == '{' ? "}" : "]", 1);
+}
+
+bool answer_repair(app_text *out, const char *text, size_t n)
+{
+    answer_value v;
+    size_t i = 0;
+    answer_value_begin(&v, false, NULL);
+    while (i < n && is_space(text[i])) i++;
+    if (i == n || text[i] != '{') return app_text_add(out, "{}", 2);
+    for (answer_value_result result = ANSWER_VALUE_MORE; i < n && result == ANSWER_VALUE_MORE; i++)
+        result = answer_value_byte(&v, text[i], out);
+    answer_value_close(&v, false, out);
+    return !v.failed;
 }

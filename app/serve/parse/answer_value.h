@@ -23,10 +23,11 @@ typedef struct answer_value {
     bool failed;      /* memory ran out */
     uint8_t state, number, quote, n_word, n_hex;
     uint8_t n_mark;   /* bytes of the mark seen */
-    bool is_key, comma;
+    uint8_t n_gap;    /* of gap: a comma and what white space follows it, held back until there is a further item */
+    bool is_key;
     uint32_t depth, n_pending; /* bytes taken that have not come out yet */
     char stack[ANSWER_DEPTH];
-    char word[16];
+    char word[16], gap[16];
 } answer_value;
 
 void answer_value_begin(answer_value *v, bool loose, const char *mark);
@@ -34,6 +35,12 @@ void answer_value_begin(answer_value *v, bool loose, const char *mark);
 answer_value_result answer_value_byte(answer_value *v, char byte, app_text *out);
 /* No byte follows: whether the value is whole. */
 bool answer_value_end(answer_value *v, app_text *out);
+
+/* Appends what makes a value that broke off a whole one; told: what is held back has come out all the same, since the value was
+ * read from what had come out of another. The value is used up. */
+void answer_value_close(answer_value *v, bool told, app_text *out);
+/* Appends JSON arguments as far as text [n] goes: an object in any case. false: out of memory. */
+bool answer_repair(app_text *out, const char *text, size_t n);
 
 /* Bytes [n] of a string, escaped for the inside of a JSON string. false: out of memory. */
 bool answer_escape(app_text *out, const char *text, size_t n);
