@@ -49,6 +49,7 @@ typedef struct serve_ask {
     uint32_t n_prompts; /* n choices each: choice j of prompt i is i * n + j */
     char *prompt;    /* [n_prompt] as rendered, aerie_free; NULL: the request gave text or tokens */
     size_t n_prompt;
+    unsigned form;   /* how the conversation is put to the template (prompt.c) */
     app_text begun;  /* what the prompt holds after it: the beginning of the answer, as the client gave it */
     char *prefix;    /* [n_prefix] of the answer, part of the prompt and told to the parser first; owned */
     size_t n_prefix;

@@ -300,6 +300,7 @@ bool serve_messages_convert(serve_ask *ask, serve_error *error)
     ok = ok && convert_calls(body, json_object_get(ask->body, "tool_choice"), error) && convert_output(body, ask->body, error);
     const char *type = json_string_value(json_object_get(thinking, "type"));
     if (ok && type && strcmp(type, "disabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_false()) == 0;
+    if (ok && type && strcmp(type, "enabled") == 0) ok = json_object_set_new(body, "enable_thinking", json_true()) == 0;
     return serve_ask_replace(ask, body, ok, error);
 }
 

@@ -187,6 +187,7 @@ static int open_model(serve_model *m)
     m->style = answer_style_detect(m->template_text, m->template_text ? strlen(m->template_text) : 0);
     m->takes_system = app_format_takes_system(&m->models.format, &m->models.info);
     m->takes_tools = app_format_takes_tools(&m->models.format, &m->models.info);
+    m->reads = serve_reads_of(m->template_text);
     if (!serve_lora_open(m)) bad = app_error_memory("the adapters");
     if (!bad && !m->models.info.is_encoder) {
         bad = app_session_open(&m->session, &m->models, o, type);

@@ -11,6 +11,7 @@
 #include "serve/job.h"
 #include "serve/metrics.h"
 #include "serve/parse/answer.h"
+#include "serve/reads.h"
 
 typedef enum serve_state {
     SERVE_UNLOADED,
@@ -59,6 +60,7 @@ typedef struct serve_model {
     pthread_mutex_t embed_lock; /* of the next one */
     aerie_embedder *embedders[2]; /* of vectors, of ranks; NULL: nobody has asked yet */
     answer_style style;
+    serve_reads reads;
     const char *template_text; /* lent; NULL: none */
     bool takes_system, takes_tools; /* its template writes a first message of the system; the tools */
     pthread_t thread;

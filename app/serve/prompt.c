@@ -148,6 +148,14 @@ const int32_t *serve_ask_tokens_of(const serve_ask *ask, uint32_t choice, size_t
     return ask->tokens + from;
 }
 
+/* How the conversation is put to a template: templates differ in what they take. */
+enum {
+    FORM_OPEN = 1,  /* arguments of calls as objects; else as the strings that clients send */
+    FORM_FILL = 2,  /* tools have a description and parameters in any case */
+    FORM_MERGE = 4, /* of a message with calls, text follows its reasoning: some take only one of them */
+    FORM_PLAIN = 8, /* reasoning stays under the name that the client gave it */
+};
+
 /* ---- Messages --------------------------------------------------------------------------------------------------- */
 
 static bool not_text(serve_error *error, size_t i, const char *type)
@@ -188,33 +196,61 @@ static json_t *join_parts(const json_t *parts, size_t i, serve_error *error)
     return json;
 }
 
-/* Arguments of calls are JSON in a string there, and an object in most templates. */
-static bool open_arguments(json_t *message, size_t i, serve_error *error)
+/* Absent and null are the same; what a message says is looked at by itself. */
+static void drop_nulls(json_t *object)
+{
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(object, next, key, value)
+        if (json_is_null(value) && strcmp(key, "content")) json_object_del(object, key);
+}
+
+/* Arguments of a call are JSON in a string there, and an object in most templates. What the model began and did not finish, or
+ * a client has as "" or null, is an object as far as it goes. */
+static bool open_arguments(json_t *function, serve_error *error)
+{
+    const json_t *arguments = json_object_get(function, "arguments");
+    const char *text = json_is_string(arguments) ? json_string_value(arguments) : "";
+    app_text whole = {0};
+    json_t *open = NULL;
+    if (json_is_object(arguments)) return true;
+    if (app_json_read(&open, text, json_is_string(arguments) ? json_string_length(arguments) : 0, JSON_ALLOW_NUL, NULL) ==
+        APP_JSON_NO_MEMORY)
+        return serve_fail_memory(error);
+    bool ok = true;
+    if (!json_is_object(open)) {
+        json_decref(open);
+        ok = answer_repair(&whole, text, json_is_string(arguments) ? json_string_length(arguments) : 0) &&
+             app_json_read(&open, whole.data, whole.n, JSON_ALLOW_NUL, NULL) != APP_JSON_NO_MEMORY;
+    }
+    if (ok && !open) open = json_object(); /* it has a number beyond all bounds, or the like */
+    ok = ok && json_object_set(function, "arguments", open) == 0;
+    json_decref(open);
+    app_text_free(&whole);
+    return ok || serve_fail_memory(error);
+}
+
+static bool tidy_calls(json_t *message, size_t i, bool open, serve_error *error)
 {
     json_t *calls = json_object_get(message, "tool_calls");
-    if (!calls || json_is_null(calls)) return true;
+    if (!calls) return true;
     if (!json_is_array(calls)) return serve_fail(error, 400, "messages", "messages[%zu]: 'tool_calls' must be a list", i);
+    if (!json_array_size(calls)) json_object_del(message, "tool_calls");
     for (size_t k = 0; k < json_array_size(calls); k++) {
-        json_t *function = json_object_get(json_array_get(calls, k), "function");
-        const json_t *arguments = json_object_get(function, "arguments");
-        if (!function || !json_is_string(json_object_get(function, "name")))
+        json_t *call = json_array_get(calls, k), *function = json_object_get(call, "function");
+        if (!json_is_object(function) || !json_is_string(json_object_get(function, "name")))
             return serve_fail(error, 400, "messages", "messages[%zu]: tool_calls[%zu] names no function", i, k);
-        if (!json_is_string(arguments)) continue;
-        json_t *open;
-        if (app_json_read(&open, json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL) ==
-            APP_JSON_NO_MEMORY)
-            return serve_fail_memory(error);
-        if (json_is_object(open) && json_object_set(function, "arguments", open)) {
-            json_decref(open);
-            return serve_fail_memory(error);
-        }
-        json_decref(open);
+        drop_nulls(call);
+        drop_nulls(function);
+        if (open && !open_arguments(function, error)) return false;
     }
     return true;
 }
 
-static bool tidy_message(json_t *message, size_t i, bool open, serve_error *error)
+static bool tidy_message(const serve_ask *ask, json_t *message, size_t i, serve_error *error)
 {
+    drop_nulls(message);
     const json_t *role = json_object_get(message, "role"), *content = json_object_get(message, "content");
     if (!json_is_object(message)) return serve_fail(error, 400, "messages", "messages[%zu] must be an object", i);
     if (!json_is_string(role)) return serve_fail(error, 400, "messages", "messages[%zu] has no 'role'", i);
@@ -233,11 +269,13 @@ static bool tidy_message(json_t *message, size_t i, bool open, serve_error *erro
     } else if (!json_is_string(content)) {
         return serve_fail(error, 400, "messages", "messages[%zu]: 'content' must be a string or a list of parts", i);
     }
-    return serve_tools_calls(message, i, error) && (!open || open_arguments(message, i, error));
+    if (!(ask->form & FORM_PLAIN) && !serve_reads_message(&ask->model->reads, message, ask->form & FORM_MERGE))
+        return serve_fail_memory(error);
+    return serve_tools_calls(message, i, error) && tidy_calls(message, i, ask->form & FORM_OPEN, error);
 }
 
 /* A copy with all of that done; NULL with the reason. */
-static json_t *tidy_messages(const json_t *messages, bool open, serve_error *error)
+static json_t *tidy_messages(const serve_ask *ask, const json_t *messages, serve_error *error)
 {
     if (!json_is_array(messages)) {
         serve_fail(error, 400, "messages", messages ? "'messages' must be a list" : "'messages' is missing");
@@ -250,7 +288,7 @@ static json_t *tidy_messages(const json_t *messages, bool open, serve_error *err
     json_t *copy = json_deep_copy(messages);
     if (!copy) serve_fail_memory(error);
     bool ok = copy != NULL;
-    for (size_t i = 0; ok && i < json_array_size(copy); i++) ok = tidy_message(json_array_get(copy, i), i, open, error);
+    for (size_t i = 0; ok && i < json_array_size(copy); i++) ok = tidy_message(ask, json_array_get(copy, i), i, error);
     if (ok) return copy;
     json_decref(copy);
     return NULL;
@@ -270,21 +308,21 @@ static bool check_names(const json_t *kwargs, serve_error *error)
 }
 
 /* The request's variables. Their texts are text, whatever they spell, as those of messages are. NULL: *error says why. */
-static json_t *variables_of(const json_t *object, serve_error *error)
+static json_t *variables_of(const serve_ask *ask, const json_t *object, serve_error *error)
 {
     const json_t *more = NULL;
     const char *effort = NULL;
-    bool think = true;
+    bool on = true;
     if (!serve_get_object(object, "chat_template_kwargs", &more, error) || !check_names(more, error) ||
-        !serve_get_text(object, "reasoning_effort", &effort, error) ||
-        !serve_get_bool(object, "enable_thinking", &think, error))
+        !serve_get_text(object, "reasoning_effort", &effort, error) || !serve_get_bool(object, "enable_thinking", &on, error))
         return NULL;
+    const json_t *said = json_object_get(object, "enable_thinking");
+    serve_think think = SERVE_THINK_DEFAULT;
+    if (effort) think = strcmp(effort, "none") ? SERVE_THINK_ON : SERVE_THINK_OFF;
+    if (json_is_boolean(said)) think = on ? SERVE_THINK_ON : SERVE_THINK_OFF;
     json_t *all = json_object();
     bool ok = all != NULL;
-    if (ok && effort) ok = !json_object_set_new(all, "reasoning_effort", json_string(effort));
-    if (ok && (!think || (effort && strcmp(effort, "none") == 0))) {
-        ok = !json_object_set_new(all, "enable_thinking", json_false()) && !json_object_set_new(all, "thinking", json_false());
-    }
+    ok = ok && serve_reads_think(&ask->model->reads, all, think, effort);
     if (ok && more) ok = !json_object_update(all, (json_t *)more);
     if (ok) return all;
     json_decref(all);
@@ -316,16 +354,23 @@ static char *dump(const json_t *json)
 
 static bool rendering_begin(rendering *r, const serve_ask *ask, json_t *messages, const json_t *object, serve_error *error)
 {
-    json_t *own = variables_of(object, error);
+    json_t *own = variables_of(ask, object, error), *tools = NULL;
     if (!own) return false;
+    if ((ask->tools && !(tools = serve_reads_tools(ask->tools, ask->form & FORM_FILL))) ||
+        !serve_reads_parts(&ask->model->reads, messages)) {
+        json_decref(own);
+        json_decref(tools);
+        return serve_fail_memory(error);
+    }
     json_t *given = given_variables(ask, own);
     json_t *conversation = json_pack("{s:O, s:o}", "messages", messages, "chat_template_kwargs", own);
     *r = (rendering){.chat = app_format_chat(&ask->model->models.format),
                      .conversation = dump(conversation),
-                     .tools = dump(ask->tools),
+                     .tools = dump(tools),
                      .variables = dump(given)};
     json_decref(given);
     json_decref(conversation);
+    json_decref(tools);
     if (!r->conversation || !r->variables || (ask->tools && !r->tools)) return serve_fail_memory(error);
     r->chat.messages = (aerie_text){r->conversation, strlen(r->conversation), "messages"};
     r->chat.variables = (aerie_text){r->variables, strlen(r->variables), "--chat-template-kwargs"};
@@ -400,8 +445,8 @@ static bool begin_answer(serve_ask *ask, const json_t *prefill, const char *prom
     return ok;
 }
 
-/* Messages as tokens, or (text) as text; `open`: arguments of calls as objects. */
-static aerie_status render(serve_ask *ask, const json_t *messages, const json_t *object, bool open, char **text, size_t *n,
+/* Messages as tokens, or (text) as text. */
+static aerie_status render(serve_ask *ask, const json_t *messages, const json_t *object, unsigned form, char **text, size_t *n,
                            bool only_text, serve_error *error, aerie_error *why)
 {
     rendering r = {0};
@@ -413,7 +458,8 @@ static aerie_status render(serve_ask *ask, const json_t *messages, const json_t 
         return AERIE_ERROR_MEMORY;
     }
     serve_use_drop(ask->use, 2 * n_request);
-    json_t *tidy = tidy_messages(messages, open, error), *prefill = NULL;
+    ask->form = form;
+    json_t *tidy = tidy_messages(ask, messages, error), *prefill = NULL;
     if (!tidy) goto end;
     prefill = take_prefill(ask, tidy);
     if (serve_turns_settle(ask, &tidy, object, error) && rendering_begin(&r, ask, tidy, object, error)) {
@@ -429,15 +475,18 @@ end:
     return status;
 }
 
-/* Some templates take arguments of calls as an object, some as the string that clients send. */
+/* In the form that the template takes: the first of these that it does not refuse. */
 static bool render_either(serve_ask *ask, const json_t *messages, const json_t *object, char **text, size_t *n, bool only_text,
                           serve_error *error)
 {
+    static const unsigned forms[] = {FORM_OPEN, FORM_OPEN | FORM_FILL, FORM_OPEN | FORM_FILL | FORM_MERGE,
+                                     FORM_OPEN | FORM_FILL | FORM_PLAIN, FORM_FILL, FORM_FILL | FORM_PLAIN};
     aerie_error why = {0}, again = {0};
-    aerie_status status = render(ask, messages, object, true, text, n, only_text, error, &why);
-    if (status == AERIE_ERROR_FORMAT && !error->status)
-        status = render(ask, messages, object, false, text, n, only_text, error, &again);
-    if (status == AERIE_OK) return true;
+    aerie_status status = render(ask, messages, object, forms[0], text, n, only_text, error, &why), next = status;
+    for (size_t i = 1; (next == AERIE_ERROR_FORMAT || next == AERIE_ERROR_LIMIT) && !error->status &&
+                       i < sizeof forms / sizeof *forms; i++)
+        next = render(ask, messages, object, forms[i], text, n, only_text, error, &again);
+    if (next == AERIE_OK) return true;
     return error->status ? false : serve_fail_library(error, status, &why, "messages");
 }
 

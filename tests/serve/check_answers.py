@@ -13,6 +13,7 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required"
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": CITY}}
 ANSWER = {"type": "object", "properties": {"answer": {"type": "integer", "maximum": 9}}, "required": ["answer"]}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": ANSWER}}
+TOOLS = "{%- for t in tools or [] %}{{ t.function.name }}\n{% endfor %}"
 TURNS = "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
 THINK = TURNS + ("{%- if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n"
                  "{%- else %}<think>\n{% endif %}")
@@ -121,6 +122,172 @@ class Reasoning(Case):
             ended = {"role": "assistant", "content": "It is.</think>So"}
             message, _ = self.said(s, messages=[USER, ended], grammar='root ::= "!"')
             self.assertEqual(message["content"], "!")
+
+
+CODER = TOOLS + ("{# <tool_call> <function= #}{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+         "{%- if 'tool_calls' in m %}{% for c in m.tool_calls %}<tool_call>\n<function={{ c.function.name }}>\n"
+         "{%- for k, v in c.function.arguments|items %}<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}"
+         "</function>\n</tool_call>{% endfor %}{% endif %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n")
+
+
+class Calls(Case):
+    def call(self, arguments):
+        return [{**USER}, {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "bad"}]
+
+    def test_arguments_in_the_history_go_as_far_as_they_do(self):
+        with self.serve(CODER) as s:
+            for arguments, written in (('{"city": "Par', {"city": "Par"}), ("", {}), ("null", {}), ("[]", {}), (None, {}),
+                                       ('"x"', {}), ('{"city": "a", ', {"city": "a"}), ("{", {}), ('{"a":tr', {"a": True}),
+                                       ('{"city": "a", "n', {"city": "a", "n": None}),
+                                       ('{"city": [1, {"a": "\\u00', {"city": [1, {"a": ""}]}),
+                                       ('{"city": "a"} and', {"city": "a"}), ({"city": "b"}, {"city": "b"}), ([1], {})):
+                prompt = self.prompt(s, messages=self.call(arguments), tools=[TOOL])
+                for key, value in written.items():
+                    self.assertIn(f"<parameter={key}>\n{value}\n</parameter>", prompt, arguments)
+                self.assertEqual(prompt.count("<parameter="), len(written), arguments)
+                self.ask(s, messages=self.call(arguments), tools=[TOOL], max_tokens=1)
+
+    def test_what_is_null_is_absent(self):
+        with self.serve(CODER) as s:
+            plain = [USER, {"role": "assistant", "content": "Hello."}, USER]
+            for nothing in ({"tool_calls": None}, {"tool_calls": []}, {"name": None, "refusal": None, "audio": None}):
+                self.assertEqual(self.prompt(s, messages=[USER, {**plain[1], **nothing}, USER]),
+                                 self.prompt(s, messages=plain))
+        with self.serve("{%- for m in messages %}{% for k in m %}{{ k }} {% endfor %}"
+                        "{%- for c in m.tool_calls|default([]) %}{% for k in c %}{{ k }} {% endfor %}"
+                        "{%- for k in c.function %}{{ k }} {% endfor %}{% endfor %}{% endfor %}"
+                        "{%- for t in tools|default([], true) %}{% for k in t.function %}{{ k }} {% endfor %}"
+                        "{{ t.function.name }}{% endfor %}") as s:
+            messages = self.call("{}")
+            messages[1]["tool_calls"][0].update(index=None)
+            messages[1]["tool_calls"][0]["function"].update(strict=None)
+            tool = {"type": "function", "function": {**TOOL["function"], "strict": None}}
+            self.assertEqual(self.prompt(s, messages=messages, tools=[tool]), "role content role content tool_calls id type "
+                             "function name arguments role tool_call_id content name description parameters f")
+
+    def test_tools_without_description_and_parameters(self):
+        strict = ("{%- for t in tools %}{{ t.function.name + ': ' + t.function.description }}{% for k, v in "
+                  "t.function.parameters.properties.items() %} {{ k + v.type + v.description }}{% endfor %}{% endfor %}")
+        strict += TURNS
+        lax = "{%- for t in tools %}{{ t.function|tojson }}{% endfor %}" + TURNS
+        optional = {"anyOf": [{"type": "null"}, {"type": "integer"}]}
+        functions = ({"name": "f"}, {"name": "f", "description": None, "parameters": None}, {"name": "f", "parameters": {}},
+                     {"name": "f", "parameters": CITY}, {"name": "f", "parameters": {"properties": {"a": optional}}})
+        with self.serve(strict) as s:
+            prompts = [self.prompt(s, tools=[{"type": "function", "function": f}]) for f in functions]
+            self.assertEqual([p[:p.index("<|im_start|>")] for p in prompts],
+                             ["f: ", "f: ", "f: ", "f:  citystring", "f:  ainteger"])
+            for f in functions:
+                self.ask(s, tools=[{"type": "function", "function": f}], max_tokens=1)
+        with self.serve(lax) as s:  # where nothing is missing, nothing is added
+            self.assertTrue(self.prompt(s, tools=[{"type": "function", "function": functions[0]}]).startswith('{"name": "f"}'))
+
+    def calls(self, s, text, **fields):
+        """What the server makes of an answer, whole and streamed."""
+        body = {"messages": [USER], "tools": [TOOL], "max_tokens": 400, "temperature": 0,
+                "grammar": "root ::= " + json.dumps(text, ensure_ascii=False), **fields}
+        choice = self.ask(s, **body)["choices"][0]
+        calls = [(c["function"]["name"], c["function"]["arguments"]) for c in choice["message"].get("tool_calls", [])]
+        streamed = {}
+        for event in s.post("/v1/chat/completions", {**body, "stream": True}).events[:-1]:
+            for call in event["choices"][0]["delta"].get("tool_calls", []):
+                name, arguments = streamed.get(call["index"], ("", ""))
+                streamed[call["index"]] = (name + call["function"].get("name", ""), arguments + call["function"]["arguments"])
+        self.assertEqual([streamed[i] for i in sorted(streamed)], calls)
+        for _, arguments in calls:
+            if choice["finish_reason"] == "tool_calls":
+                self.assertIsInstance(json.loads(arguments), dict)
+        return choice["finish_reason"], calls, choice["message"]["content"]
+
+    def test_arguments_are_whole_objects(self):
+        with self.serve(CODER) as s:
+            head = "<tool_call>\n<function=f>\n<parameter=city>\n"
+            end = "\n</parameter>\n</function>\n</tool_call>"
+            self.assertEqual(self.calls(s, head + "a </parameter> b" + end),
+                             ("tool_calls", [("f", '{"city":"a </parameter> b"}')], None))
+            self.assertEqual(self.calls(s, head + "a"), ("tool_calls", [("f", '{"city":"a"}')], None))
+            self.assertEqual(self.calls(s, head + "abc" + end, max_tokens=44)[0], "length")
+            cut = self.ask(s, tools=[TOOL], grammar="root ::= " + json.dumps(head + "abc" + end), max_tokens=44)
+            history = [USER, cut["choices"][0]["message"], {"role": "tool", "tool_call_id": "c", "content": "?"}]
+            self.ask(s, messages=history, tools=[TOOL], max_tokens=1)  # what the server says it takes back
+            optional = {"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                                       "b": {"type": ["string", "null"]}, "c": {"$ref": "#/$defs/Z"}, "d": {"const": "1"}},
+                        "$defs": {"Z": {"type": "string"}}}
+            text = "<tool_call>\n<function=f>\n" + "".join(
+                f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in (("a", "10115"), ("b", "null"), ("c", "12"), ("d", "1")))
+            tool = {"type": "function", "function": {"name": "f", "parameters": optional}}
+            self.assertEqual(self.calls(s, text + "</function>\n</tool_call>", tools=[tool]),
+                             ("tool_calls", [("f", '{"a":"10115","b":null,"c":"12","d":"1"}')], None))
+        with self.serve("{# <|start|> <|channel|> <|message|> #}" + TOOLS + TURNS) as s:
+            self.assertEqual(self.calls(s, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"),
+                             ("tool_calls", [("f", "{}")], None))
+
+    def test_formats(self):
+        marks = {"minicpm5": '<function name="x"><param name="y">', "dsml": "<｜DSML｜tool_calls>"}
+        texts = {"minicpm5": '<function name="f"><param name="city">Paris</param></function>',
+                 "dsml": '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="city" string="true">Paris'
+                         "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>"}
+        for name, text in texts.items():
+            with self.serve("{#" + marks[name] + "#}" + TOOLS + TURNS) as s:
+                self.assertEqual(self.calls(s, text), ("tool_calls", [("f", '{"city":"Paris"}')], None))
+
+
+class Thinking(Case):
+    def test_thinking_is_turned_on_and_off(self):
+        off = "{%- if VAR is defined and VAR %}<think>\n{% else %}<think>none</think>{% endif %}"
+        templates = {name: TURNS + off.replace("VAR", name) for name in ("enable_thinking", "thinking")}
+        templates["mode"] = TURNS + ("{%- if thinking_mode == 'disabled' %}<think>none</think>"
+                                     "{%- elif thinking_mode == 'enabled' %}<think>\n{% endif %}")
+        templates["effort"] = TURNS + ("{%- if reasoning_effort is not defined %}"
+                                       "{%- set reasoning_effort = 'no_think' %}{% endif %}"
+                                       "{%- if reasoning_effort not in ['high', 'low', 'no_think'] %}"
+                                       "{{ raise_exception('effort') }}{% endif %}"
+                                       "{%- if reasoning_effort == 'no_think' %}<think>none</think>"
+                                       "{%- else %}<think>\n{% endif %}")
+        templates["reasoning"] = TURNS + ("{%- set reasoning = reasoning if reasoning is not undefined else false -%}"
+                                          "{%- if reasoning %}<think>\n{% else %}<think>none</think>{% endif %}")
+        for name, text in templates.items():
+            with self.serve(text) as s:
+                for on in ({"enable_thinking": True}, {"reasoning_effort": "high"}, {"reasoning_effort": "medium"}):
+                    self.assertTrue(self.prompt(s, **on).endswith("<think>\n"), (name, on))
+                for none in ({"enable_thinking": False}, {"reasoning_effort": "none"},
+                             {"reasoning_effort": "high", "enable_thinking": False}):
+                    self.assertTrue(self.prompt(s, **none).endswith("<think>none</think>"), (name, none))
+                if name != "enable_thinking":
+                    continue
+                own = {"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}}
+                self.assertTrue(self.prompt(s, **own).endswith("<think>none</think>"))  # the client knows its template
+                n_on = self.ask(s, enable_thinking=True, max_tokens=1)["usage"]["prompt_tokens"]
+                n_off = self.ask(s, max_tokens=1)["usage"]["prompt_tokens"]
+                self.assertNotEqual(n_on, n_off)
+                chat = {"model": "m", "stream": False, "options": {"num_predict": 1}}
+                for think in (True, "high"):
+                    self.assertEqual(self.ask(s, path="/api/chat", think=think, **chat)["prompt_eval_count"], n_on)
+                self.assertEqual(self.ask(s, path="/api/chat", **chat)["prompt_eval_count"], n_off)
+                enabled = self.ask(s, path="/v1/messages", max_tokens=1, thinking={"type": "enabled", "budget_tokens": 1024})
+                self.assertEqual(enabled["usage"]["input_tokens"] + enabled["usage"].get("cache_read_input_tokens", 0), n_on)
+
+    def test_reasoning_goes_under_the_name_that_the_template_reads(self):
+        turn = {"role": "assistant", "content": "C"}
+        for name in ("reasoning_content", "reasoning", "thinking"):
+            with self.serve("{%- for m in messages %}{{ m.role }}{% if m." + name + " %}[{{ m." + name + " }}]{% endif %}"
+                            "{{ m.content }} {% endfor %}") as s:
+                for given in ("reasoning_content", "reasoning", "thinking"):
+                    self.assertEqual(self.prompt(s, messages=[USER, {**turn, given: "R"}, USER]),
+                                     "userhi assistant[R]C userhi ")
+                self.assertEqual(self.prompt(s, messages=[USER, {**turn, "reasoning_content": None}, USER]),
+                                 "userhi assistantC userhi ")
+        call = {"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+        with self.serve("{%- for m in messages %}{% if m.content and m.thinking and 'tool_calls' in m %}"
+                        "{{ raise_exception('only one') }}{% endif %}{{ m.thinking }}{{ m.content }} {% endfor %}") as s:
+            self.assertEqual(self.prompt(s, messages=[USER, {**turn, **call, "reasoning": "R"}, USER]), "hi R\n\nC hi ")
+        with self.serve("{%- for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+                        "{%- for block in m.content %}{% if block['type'] == 'thinking' %}[{{ block['thinking'] }}]"
+                        "{%- else %}{{ block['text'] }}{% endif %}"
+                        "{% endfor %}{% endif %} {% endfor %}") as s:
+            self.assertEqual(self.prompt(s, messages=[USER, {**turn, "reasoning_content": "R"}, USER]), "hi [R]C hi ")
 
 
 if __name__ == "__main__":

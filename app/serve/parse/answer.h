@@ -107,6 +107,11 @@ bool answer_out_of_memory(const answer_parser *parser);
 /* Calls begun so far: with any, finish_reason is "tool_calls". */
 size_t answer_n_calls(const answer_parser *parser);
 
+/* ---- Arguments of calls that were made before ---------------------------------------------------------------- */
+
+/* Appends them as far as text [n] goes: an object of JSON in any case. false: not enough memory. */
+bool answer_repair(app_text *out, const char *text, size_t n);
+
 /* ---- Answers that the prompt begins ------------------------------------------------------------------------ */
 
 /* Whether prompt and `begun` end inside of reasoning. */

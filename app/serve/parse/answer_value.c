@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "serve/parse/answer.h"
+
 enum {
     WANT_VALUE,
     WANT_VALUE_OR_CLOSE, /* after '[', and in loose notation after a comma */

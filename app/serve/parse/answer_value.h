@@ -39,9 +39,6 @@ bool answer_value_end(answer_value *v, app_text *out);
 /* Appends what makes a value that broke off a whole one; told: what is held back has come out all the same, since the value was
  * read from what had come out of another. The value is used up. */
 void answer_value_close(answer_value *v, bool told, app_text *out);
-/* Appends JSON arguments as far as text [n] goes: an object in any case. false: out of memory. */
-bool answer_repair(app_text *out, const char *text, size_t n);
-
 /* Bytes [n] of a string, escaped for the inside of a JSON string. false: out of memory. */
 bool answer_escape(app_text *out, const char *text, size_t n);
 
