@@ -273,6 +273,20 @@ static bool set_grammar(serve_ask *ask, aerie_status status, aerie_grammar *gram
     return true;
 }
 
+/* What a grammar cannot enforce, for the log; user: the field of the request. */
+static void note_schema(void *user, aerie_log_level level, const char *sentence)
+{
+    (void)level;
+    app_note("'%s': %s", (const char *)user, sentence);
+}
+
+static aerie_status schema_grammar(aerie_grammar **grammar, const char *json, const char *field, aerie_error *why)
+{
+    aerie_schema_params params = aerie_schema_params_default();
+    params.log = (aerie_log){note_schema, (void *)(uintptr_t)field};
+    return aerie_grammar_create_schema_with(grammar, json, strlen(json), &params, why);
+}
+
 bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, serve_error *error)
 {
     aerie_grammar *grammar = NULL;
@@ -280,7 +294,7 @@ bool serve_ask_schema(serve_ask *ask, const json_t *value, const char *field, se
     char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     if (value && !text) return serve_fail_memory(error);
     const char *json = text ? text : "{\"type\":\"object\"}";
-    const aerie_status status = aerie_grammar_create_schema_with(&grammar, json, strlen(json), NULL, &why);
+    const aerie_status status = schema_grammar(&grammar, json, field, &why);
     app_json_free(text);
     return set_grammar(ask, status, grammar, &why, field, error);
 }
@@ -303,7 +317,7 @@ static aerie_status lazy_grammar(aerie_grammar **grammar, const answer_lazy *laz
     if (!schemas || !parts) status = AERIE_ERROR_MEMORY;
     for (size_t i = 0; status == AERIE_OK && i < lazy->n_schemas; i++)
         if (lazy->schemas[i])
-            status = aerie_grammar_create_schema_with(&schemas[i], lazy->schemas[i], strlen(lazy->schemas[i]), NULL, why);
+            status = schema_grammar(&schemas[i], lazy->schemas[i], "tools", why);
     for (size_t i = 0; status == AERIE_OK && i < lazy->n_parts; i++)
         parts[i] = (aerie_grammar_part){lazy->parts[i].text, strlen(lazy->parts[i].text), schemas[lazy->parts[i].schema]};
     p.triggers = lazy->triggers;

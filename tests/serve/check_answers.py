@@ -101,6 +101,15 @@ class Reasoning(Case):
         self.assertEqual(said["none"], said["ngram"])
         self.assertEqual(said["none"], said["random"])
 
+    def test_counts_that_no_automaton_holds(self):
+        huge = {"type": "object", "properties": {"s": {"type": "string", "maxLength": 2147483647}}, "required": ["s"]}
+        tool = {"type": "function", "function": {"name": "f", "parameters": huge, "strict": True}}
+        with self.serve("{# <tool_call> #}" + TOOLS + TURNS) as s:
+            self.ask(s, response_format={"type": "json_schema", "json_schema": {"schema": huge}})
+            self.assertIn("'response_format': schema at #/properties/s: \"maxLength\" is 2147483647", s.log)
+            for choice in ("auto", "required"):
+                self.ask(s, tools=[tool], tool_choice=choice)
+
     def test_a_prefilled_answer_is_content(self):
         prefill = {"role": "assistant", "content": "The answer is"}
         with self.serve(THINK) as s:

@@ -213,6 +213,9 @@ static void test_syntax(void **state)
     check_members("root ::= [a-z]{0,2} \"!\"{0}", LIST("", "a", "ab"), LIST("abc", "a!"));
     check_members("root ::= \"a\"? \"b\"+ # end\n\n# more\n", LIST("b", "ab", "abbb"), LIST("a", "aab"));
     check_members("root ::= (\n  \"a\" # one\n  | \"b\"\n) |\n  \"c\"\r\nx ::= \"y\"\r\n", LIST("a", "b", "c"), LIST("y", ""));
+    check_members("root ::= \"a\"\n  | \"b\" # two\n\n# three\n\t| x\r\n | \"d\"\nx ::= \"c\"\n",
+                  LIST("a", "b", "c", "d"), LIST("", "ab"));
+    check_members("root ::= [a\\-z]+ [\\--/]? [+\\-]", LIST("a-z-", "az.+"), LIST("b-", "a"));
     check_members("root ::= a_b-1\na_b-1 ::= \"q\"", LIST("q"), LIST("a"));
     check_members("root ::= (\"a\"*)* (\"b\"?)+ ((\"c\"*)+)*", LIST("", "aaabcc", "cbb" + 1, "ac"), LIST("ca", "d"));
     check_members("root ::= x{0,3}\nx ::= \"a\"?", LIST("", "a", "aaa"), LIST("aaaa"));

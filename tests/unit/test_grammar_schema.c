@@ -295,6 +295,44 @@ static void test_refused(void **state)
     }
 }
 
+/* Counts that no automaton holds are passed over with a warning; those beside them stand. */
+static void test_large_counts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema, *warning, *good, *bad;
+    } cases[] = {
+        {"{\"type\":\"string\",\"maxLength\":2147483647,\"minLength\":2}", "\"maxLength\" is 2147483647", "\"ab\"", "\"a\""},
+        {"{\"type\":\"string\",\"minLength\":1e12,\"maxLength\":2}", "\"minLength\" is 1000000000000", "\"ab\"", "\"abc\""},
+        {"{\"type\":\"array\",\"maxItems\":1e15,\"items\":{\"type\":\"null\"}}", "\"maxItems\" is 1", "[null,null]", "[1]"},
+        {"{\"type\":\"object\",\"maxProperties\":4294967296,\"minProperties\":1}", "\"maxProperties\" is 4294967296",
+         "{\"a\":1}", "{}"},
+        {"{\"type\":\"string\",\"maxLength\":1000000}", "\"maxLength\" is 1000000", "\"a\"", "1"}, /* nodes run out */
+        {"{\"type\":\"array\",\"maxItems\":2,\"items\":{\"type\":\"string\",\"maxLength\":1000000}}", "is 1000000", "[\"a\"]",
+         "[\"a\",\"b\",\"c\"]"},
+        {"{\"type\":\"string\",\"maxLength\":20000}", NULL, "\"a\"", "1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const schema = cases[i].schema;
+        ae_grammar *g = NULL;
+        ae_buf warnings = {0};
+        aerie_error error = {0};
+        bool good = false, bad = true;
+        size_t n = 0;
+        assert_int_equal(ae_grammar_from_schema_with(&g, schema, strlen(schema), &(aerie_schema_params){0}, &warnings, &error),
+                         AERIE_OK);
+        assert_string_equal(error.text, "");
+        ae_buf_add(&warnings, "", 1);
+        if (cases[i].warning ? !strstr(warnings.data, cases[i].warning) : warnings.n > 1)
+            fail_msg("%s: %s", schema, warnings.data);
+        assert_int_equal(aerie_grammar_check(g, cases[i].good, strlen(cases[i].good), &good, &n, NULL), AERIE_OK);
+        assert_int_equal(aerie_grammar_check(g, cases[i].bad, strlen(cases[i].bad), &bad, &n, NULL), AERIE_OK);
+        if (!good || bad) fail_msg("%s: %d %d", schema, good, bad);
+        ae_grammar_free(g);
+        ae_buf_free(&warnings);
+    }
+}
+
 /* Every keyword with a value of every kind, alone, beside a type, and held together with a schema that is well-formed:
  * an answer or a sentence, never a fault. */
 static void test_values_of_any_kind(void **state)
@@ -601,6 +639,7 @@ int main(void)
         cmocka_unit_test(test_spelling), cmocka_unit_test(test_objects),   cmocka_unit_test(test_recursion),
         cmocka_unit_test(test_strings),  cmocka_unit_test(test_numbers),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_multiples), cmocka_unit_test(test_lengths_beside_pattern), cmocka_unit_test(test_unique),
+        cmocka_unit_test(test_large_counts),
         cmocka_unit_test(test_values_of_any_kind),
         cmocka_unit_test(test_passed_over),
         cmocka_unit_test(test_formats),

@@ -7,9 +7,9 @@
  * empty moves and calls of rules. It is a pushdown automaton, since calls nest. Code points become ranges of UTF-8 bytes, so a
  * token may end in the middle of a character.
  *
- * GBNF as llama.cpp has it (grammars/README.md there): `name ::= ...` up to the end of the line or, inside of
- * parentheses and after `|`, further; "literals" and [classes] with \n \r \t \\ \" \[ \] \xNN \uNNNN \UNNNNNNNN (the
- * numbers are code points), `.` any code point, groups, `|`, `*`, `+`, `?`, `{m}`, `{m,}`, `{m,n}`, # comments; the text
+ * GBNF as llama.cpp has it (grammars/README.md there): `name ::= ...` up to the end of the line or, inside of parentheses and
+ * before and after `|`, further; "literals" and [classes] with \n \r \t \\ \" \[ \] \xNN \uNNNN \UNNNNNNNN (the numbers are
+ * code points), in classes \- too, `.` any code point, groups, `|`, `*`, `+`, `?`, `{m}`, `{m,}`, `{m,n}`, # comments; the text
  * begins with the rule `root`. Names may hold _ as well. Refused with line and column: rules that are not defined,
  * defined twice or left-recursive, token references (<...>).
  *

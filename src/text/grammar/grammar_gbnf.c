@@ -143,7 +143,8 @@ static uint32_t read_char(reader *r)
     case '[': return '[';
     case ']': return ']';
     default:
-        fail_at(r, begin, "an unknown escape; \\n \\r \\t \\\\ \\\" \\[ \\] \\xNN \\uNNNN \\UNNNNNNNN are known",
+        fail_at(r, begin,
+                "an unknown escape; \\n \\r \\t \\\\ \\\" \\[ \\] \\xNN \\uNNNN \\UNNNNNNNN, and \\- in a class, are known",
                 false);
         return 0;
     }
@@ -181,6 +182,14 @@ static void add_range(reader *r, uint32_t lo, uint32_t hi)
     r->ranges[r->n_ranges++] = (ae_grange){lo, hi};
 }
 
+/* One of a class, where a backslash may stand before a hyphen too. */
+static uint32_t read_class_char(reader *r)
+{
+    if (r->end - r->at < 2 || r->at[0] != '\\' || r->at[1] != '-') return read_char(r);
+    r->at += 2;
+    return '-';
+}
+
 static ae_gpiece read_class(reader *r)
 {
     const char *begin = r->at++;
@@ -193,11 +202,11 @@ static ae_gpiece read_class(reader *r)
             break;
         }
         const char *from = r->at;
-        const uint32_t lo = read_char(r);
+        const uint32_t lo = read_class_char(r);
         uint32_t hi = lo;
         if (is_at(r, '-') && r->at + 1 < r->end && r->at[1] != ']') {
             r->at++;
-            hi = read_char(r);
+            hi = read_class_char(r);
         }
         if (ok(r) && hi < lo) fail_at(r, from, "this range runs backwards", false);
         if (ok(r)) add_range(r, lo, hi);
@@ -331,13 +340,23 @@ static ae_gpiece read_sequence(reader *r, bool nested)
     return all;
 }
 
+/* At a |, which may begin a further line. */
+static bool is_at_bar(reader *r)
+{
+    const char *at = r->at;
+    if (ok(r)) skip(r, true);
+    if (is_at(r, '|')) return true;
+    r->at = at;
+    return false;
+}
+
 static ae_gpiece read_choices(reader *r, bool nested)
 {
     ae_gpiece first = read_sequence(r, nested);
-    if (!is_at(r, '|')) return first;
+    if (!is_at_bar(r)) return first;
     const ae_gpiece choices = ae_gbuild_never(&r->b);
     ae_gbuild_or(&r->b, choices, first);
-    while (ok(r) && is_at(r, '|')) {
+    while (ok(r) && is_at_bar(r)) {
         r->at++;
         skip(r, true);
         ae_gbuild_or(&r->b, choices, read_sequence(r, nested));

@@ -86,6 +86,7 @@ void ae_schema_fail(ae_schema *s, aerie_status status, const json_t *schema, con
 }
 
 #define MAX_WARNINGS 8
+#define MAX_COUNT AE_GRAMMAR_MAX_NODES
 
 /* Is this the first time? Afterwards it is not. */
 static bool is_new_warning(ae_schema *s, const void *schema, const void *what)
@@ -151,11 +152,11 @@ uint32_t ae_schema_count(ae_schema *s, const json_t *schema, const char *keyword
         ae_schema_fail(s, AERIE_ERROR_FORMAT, schema, "\"%s\" is a whole number from 0", keyword);
         return missing;
     }
-    if (number > AE_GRAMMAR_MAX_NODES) {
-        ae_schema_fail(s, AERIE_ERROR_LIMIT, schema, "\"%s\" is %.0f; %u is the limit", keyword, number, AE_GRAMMAR_MAX_NODES);
-        return missing;
-    }
-    return (uint32_t)number;
+    if (number > s->max_count && s->strict)
+        ae_schema_fail(s, AERIE_ERROR_LIMIT, schema, "\"%s\" is %.0f; %u is the limit", keyword, number, s->max_count);
+    else if (number > s->max_count)
+        ae_schema_pass_over(s, schema, keyword, "\"%s\" is %.0f, and no automaton counts so far", keyword, number);
+    return number > s->max_count ? missing : (uint32_t)number;
 }
 
 /* ---- Keywords ------------------------------------------------------------------------------------------------- */
@@ -618,13 +619,11 @@ static aerie_status tell_cycle(ae_schema *s, aerie_status status)
     return status;
 }
 
-aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, size_t n, const aerie_schema_params *params,
-                                         ae_buf *warnings, aerie_error *error)
+/* max_count: larger ones are not enforced. */
+static aerie_status from_schema(ae_grammar **out, const char *json, size_t n, const aerie_schema_params *params,
+                                uint32_t max_count, ae_buf *warnings, aerie_error *error)
 {
-    *out = NULL;
-    if (n > AE_GRAMMAR_MAX_TEXT)
-        return ae_fail(error, AERIE_ERROR_LIMIT, "the schema has %zu bytes; %u are possible", n, AE_GRAMMAR_MAX_TEXT);
-    ae_schema s = {.standard = params->standard, .strict = params->strict, .warnings = warnings,
+    ae_schema s = {.standard = params->standard, .strict = params->strict, .max_count = max_count, .warnings = warnings,
                    .ws = AE_GNONE, .value = AE_GNONE, .object = AE_GNONE, .array = AE_GNONE, .string = AE_GNONE,
                    .string_char = AE_GNONE, .number = AE_GNONE, .integer = AE_GNONE};
     ae_gbuild_init(&s.b, error ? error : &s.failure);
@@ -638,5 +637,24 @@ aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, siz
     ae_free(s.memos);
     ae_free(s.memo_table);
     ae_gbuild_free(&s.b);
+    return status;
+}
+
+aerie_status ae_grammar_from_schema_with(ae_grammar **out, const char *json, size_t n, const aerie_schema_params *params,
+                                         ae_buf *warnings, aerie_error *error)
+{
+    *out = NULL;
+    if (n > AE_GRAMMAR_MAX_TEXT)
+        return ae_fail(error, AERIE_ERROR_LIMIT, "the schema has %zu bytes; %u are possible", n, AE_GRAMMAR_MAX_TEXT);
+    /* Counts are copies of what is counted: where all of them are too many together, the large ones go, then most. */
+    static const uint32_t max_counts[] = {MAX_COUNT, 1024, 32};
+    const size_t n_before = warnings ? warnings->n : 0;
+    aerie_status status = AERIE_OK;
+    for (size_t i = 0; i < sizeof max_counts / sizeof *max_counts; i++) {
+        if (warnings) warnings->n = n_before;
+        if (i && error) *error = (aerie_error){0};
+        status = from_schema(out, json, n, params, max_counts[i], warnings, error);
+        if (status != AERIE_ERROR_LIMIT || params->strict) break;
+    }
     return status;
 }

@@ -60,6 +60,7 @@ typedef struct ae_schema {
     ae_gbuild b;
     json_t *root;
     bool standard, strict;
+    uint32_t max_count; /* larger counts are not enforced */
     ae_buf *warnings;   /* NULL: not wanted */
     ae_buf warned;      /* what a warning was given for: pairs of const void *, schema and what of it */
     aerie_error failure; /* for callers that take none: a pattern's is looked at here */
