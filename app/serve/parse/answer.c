@@ -465,6 +465,7 @@ void answer_free(answer_parser *p)
     app_text_free(&p->word);
     app_text_free(&p->arguments);
     app_text_free(&p->scratch);
+    app_text_free(&p->closer);
     free(p);
 }
 

@@ -116,7 +116,7 @@ bool answer_repair(app_text *out, const char *text, size_t n);
 
 /* Whether prompt and `begun` end inside of reasoning. */
 bool answer_is_opened(const answer_params *params);
-/* The tags around reasoning; false: the model has none that a grammar could look for. */
+/* What begins reasoning, and what stands between it and the text; false: there is nothing that a grammar could look for. */
 bool answer_reasoning_tags(const answer_style *style, const char **open, const char **close);
 /* What stands between the rendered prompt and `text` [n], with which the client begins the answer: *before, then the client's
  * reasoning, if it has one (`reasons`), then *after. Reasoning that `text` is no part of ends there. *n_skip: bytes of `text`

@@ -31,6 +31,7 @@ static bool prompt_opens(const answer_params *params)
 static const char *opening_tag(const answer_tags *tags, const char *text, size_t n, size_t *n_space)
 {
     *n_space = 0;
+    if (!n) return NULL;
     while (*n_space < n && is_space(text[*n_space])) ++*n_space;
     for (size_t i = 0; tags && i < 2; i++)
         if (tags->open[i] && head_is(text + *n_space, n - *n_space, tags->open[i])) return tags->open[i];
@@ -55,7 +56,7 @@ bool answer_is_opened(const answer_params *params)
 bool answer_reasoning_tags(const answer_style *style, const char **open, const char **close)
 {
     *open = style->tags ? style->tags->open[0] : NULL;
-    *close = style->tags ? style->tags->close : NULL;
+    *close = style->tags ? style->tags->then ? style->tags->then : style->tags->close : NULL;
     return *open && *close;
 }
 

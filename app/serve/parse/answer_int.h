@@ -74,6 +74,7 @@ struct answer_tags {
     const char *skip[4];    /* tags around the text that say nothing */
     const char *recipient;  /* before whom a message is for, up to `recipient_end`: open[0] is one to the model itself */
     const char *recipient_end;
+    const char *then;       /* what ends the reasoning and begins the text; NULL: `close` */
     const char *begin;      /* what the text begins with where no reasoning precedes; NULL: nothing */
     bool special;           /* may be control tokens */
     bool anywhere;          /* also after text; the others count where nothing but white space precedes */
