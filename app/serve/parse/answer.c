@@ -45,14 +45,19 @@ static void follow(answer_parser *p, const char *text, size_t n)
     if (p->told.failed) p->failed = true;
 }
 
-void answer_tell(answer_parser *p, answer_kind kind, const char *text, size_t n)
+static void tell(answer_parser *p, answer_kind kind, const char *text, size_t n)
 {
     if (!n) return;
     if (p->out_kind != kind) flush(p, true);
     p->out_kind = kind;
     if (!app_text_add(&p->out, text, n)) p->failed = true;
-    if (kind == ANSWER_ARGUMENTS) follow(p, text, n);
     if (kind == ANSWER_CONTENT) p->fresh = false;
+}
+
+void answer_tell(answer_parser *p, answer_kind kind, const char *text, size_t n)
+{
+    tell(p, kind, text, n);
+    if (kind == ANSWER_ARGUMENTS) follow(p, text, n);
 }
 
 /* Arguments that broke off are made whole, so that they are JSON and may stand in the conversation. */
@@ -61,8 +66,7 @@ static void complete_arguments(answer_parser *p)
     p->scratch.n = 0;
     if (p->telling) answer_value_close(&p->told, true, &p->scratch);
     else if (!app_text_add(&p->scratch, "{}", 2)) p->failed = true;
-    answer_value_begin(&p->told, false, NULL);
-    answer_tell(p, ANSWER_ARGUMENTS, p->scratch.data, p->scratch.n);
+    tell(p, ANSWER_ARGUMENTS, p->scratch.data, p->scratch.n);
 }
 
 static void make_id(answer_parser *p)
