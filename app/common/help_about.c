@@ -1,4 +1,4 @@
-/* help_about.c - help on an option by any of its names, on a subject (a group of options), and on what mentions a word; all
+/* help_about.c - help on an option by any of its names, on a subject (a group of options), and on a word of names; all
  * from the tables of options_table.c and foreign.c. */
 #include <ctype.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static const char *group_of(const char *word, const char **about)
     return NULL;
 }
 
-/* A whole word of a text, whatever its case; "_" and "-" part words. */
+/* A whole word of names, whatever its case; dashes part words. */
 static bool mentions(const char *text, const char *word)
 {
     const size_t n = strlen(word);
@@ -115,8 +115,8 @@ static bool print_mentions(const char *word)
     bool any = false;
     for (size_t i = 0; i < app_n_options(); i++) {
         const app_option *o = app_option_at(i);
-        if (!mentions(o->names, word) && !mentions(o->help, word)) continue;
-        if (!any) app_print("Options that mention '%s'\n", word);
+        if (!mentions(o->names, word)) continue;
+        if (!any) app_print("Options of that name\n");
         any = true;
         app_print_option(o, true);
         print_commands(o->commands);

@@ -325,7 +325,8 @@ void app_environment_check(void);
 
 int app_grammar_settle(app_options *options);
 
-/* ---- help_about.c: help on an option; on a subject, or what mentions the word: false where nothing does ---- */
+/* ---- help_about.c: help on an option; on a subject, or the options that have the word in their names: false
+ * where there is nothing ---- */
 
 int app_help_option(const char *name);
 bool app_print_subject(const char *word);
