@@ -117,6 +117,8 @@ bool app_text_settle(app_text *text, size_t from, const char *name);
 /* Writes beside `path` and renames: what stood there stays whole until then, and keeps its mode; a new file is its owner's
  * alone. 0, or errno. From any thread. */
 int app_replace_file(const char *path, const void *data, size_t n);
+/* Is the name one under which app_replace_file writes? A file of such a name that nobody has locked was left behind. */
+bool app_is_leftover(const char *name);
 /* Before the work whose result `option` names a file for: whether app_replace_file or an append could write it, by making a
  * file beside it and removing that again. A link counts as the file that it names. APP_DONE, or APP_FAILED and a message. */
 int app_check_writable(const char *option, const char *path);

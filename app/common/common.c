@@ -1,5 +1,5 @@
 /* common.c - implements app.h: messages, standard output, bytes, interruption. */
-#define _XOPEN_SOURCE 700
+#define _GNU_SOURCE /* flock */
 #include "base/number.h" /* aerie.h has no numbers as text */
 #include "common/app.h"
 
@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -399,22 +400,41 @@ static bool write_all(int fd, const char *data, size_t n)
     return true;
 }
 
+#define OTHER_MARK ".aerie-"
+
+/* For mkstemp, beside the path: hidden, and with a mark by which app_is_leftover knows it. NULL: out of memory. */
+static char *other_name(const char *path)
+{
+    enum { MOST = 200 }; /* bytes of the name, so that the longer one is possible too */
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const size_t size = strlen(path) + sizeof "." OTHER_MARK "XXXXXX";
+    char *other = malloc(size);
+    if (other) snprintf(other, size, "%.*s.%.*s" OTHER_MARK "XXXXXX", (int)(name - path), path, MOST, name);
+    return other;
+}
+
+bool app_is_leftover(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    const size_t n = strlen(name), n_mark = sizeof OTHER_MARK - 1;
+    return name[0] == '.' && n > n_mark + 6 && strncmp(name + n - 6 - n_mark, OTHER_MARK, n_mark) == 0 &&
+           strspn(name + n - 6, letters) == 6;
+}
+
 int app_replace_file(const char *path, const void *data, size_t n)
 {
     struct stat there;
-    const size_t size = strlen(path) + sizeof ".XXXXXX";
-    char *other = malloc(size);
+    char *other = other_name(path);
     if (!other) return ENOMEM;
-    snprintf(other, size, "%s.XXXXXX", path);
     errno = 0;
     const int fd = mkstemp(other); /* two may write under the same name at once */
+    if (fd >= 0) (void)flock(fd, LOCK_EX | LOCK_NB); /* until it is closed: not one that was left behind */
     bool ok = fd >= 0 && write_all(fd, data, n);
     if (ok && stat(path, &there) == 0) (void)!fchmod(fd, there.st_mode & 0777);
-    ok = ok && fsync(fd) == 0;
-    int failed = errno;
-    if (fd >= 0) close(fd);
-    if (ok) ok = rename(other, path) == 0, failed = errno;
+    ok = ok && fsync(fd) == 0 && rename(other, path) == 0;
+    const int failed = errno;
     if (!ok && fd >= 0) unlink(other);
+    if (fd >= 0) close(fd);
     free(other);
     return ok ? 0 : failed ? failed : EIO;
 }
@@ -422,10 +442,8 @@ int app_replace_file(const char *path, const void *data, size_t n)
 /* 0, or why no file can be made beside the one that `path` names. */
 static int try_file(const char *path)
 {
-    const size_t size = strlen(path) + sizeof ".XXXXXX";
-    char *other = malloc(size);
+    char *other = other_name(path);
     if (!other) return ENOMEM;
-    snprintf(other, size, "%s.XXXXXX", path);
     errno = 0;
     const int fd = mkstemp(other), failed = fd < 0 ? errno : 0;
     if (fd >= 0) close(fd), unlink(other);

@@ -147,6 +147,11 @@ static const field_row rows[] = {
 static bool set_seed(serve_ask *ask, const json_t *v, const char *field, serve_error *error)
 {
     double number;
+    if (json_is_real(v) && ask->wide_seed && fabs(json_real_value(v) / (double)ask->wide_seed - 1) < 1e-12) {
+        ask->seed = ask->wide_seed;
+        ask->seeded = true;
+        return true;
+    }
     if (json_is_integer(v) && json_integer_value(v) >= 0) {
         ask->seed = (uint64_t)json_integer_value(v);
         ask->seeded = true;
@@ -608,8 +613,10 @@ bool serve_ask_read(serve_ask *ask, serve_call *call, serve_error *error)
         return serve_fail(error, 400, "", "the body is nested more than %d deep", MAX_DEPTH_JSON);
     const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
     app_json_status status = app_json_read(&ask->body, call->body.data, call->body.n, flags, &where);
-    if (status == APP_JSON_WRONG && json_error_code(&where) == json_error_numeric_overflow) /* whole numbers beyond 2^63 */
-        status = app_json_read(&ask->body, call->body.data, call->body.n, flags | JSON_DECODE_INT_AS_REAL, &where);
+    if (status == APP_JSON_WRONG && json_error_code(&where) == json_error_numeric_overflow) {
+        serve_numbers_narrow(call->body.data, call->body.n, &ask->wide_seed);
+        status = app_json_read(&ask->body, call->body.data, call->body.n, flags, &where);
+    }
     if (status == APP_JSON_NO_MEMORY) return serve_fail_memory(error);
     if (status == APP_JSON_WRONG)
         return serve_fail(error, 400, "", "the body is not JSON: %.200s (line %d, column %d)", where.text, where.line,

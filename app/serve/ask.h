@@ -26,6 +26,7 @@ typedef struct serve_ask {
     bool only_prompt; /* to be computed, and no text wanted */
     uint32_t n, n_predict, n_top; /* n_predict 0: as much as fits */
     aerie_sampling sampling;
+    uint64_t wide_seed; /* the body's, where JSON's reader cannot hold it: from 2^63 on; 0: it can */
     uint64_t seed;
     bool seeded;
     const char **stops; /* [n_stops] lent by the body and the model; the list is owned */
@@ -123,6 +124,12 @@ json_t *serve_tools_input(const app_text *arguments);
 
 /* System messages that the template would refuse or lose go where it takes them; *messages, tidied, may become another list. */
 bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object, serve_error *error);
+
+/* ---- numbers.c ------------------------------------------------------------------------------------------------ */
+
+/* Makes reals of whole numbers in JSON text[0..n) that do not fit 64 bits with a sign, in place. *seed: the exact value of a field
+ * "seed" among them, 0: there is none. */
+void serve_numbers_narrow(char *text, size_t n, uint64_t *seed);
 
 /* ---- prompt.c ------------------------------------------------------------------------------------------------- */
 

@@ -22,6 +22,9 @@ serve_handler serve_post_tokenize, serve_post_detokenize, serve_post_template;
 /* embed.c */
 serve_handler serve_post_embeddings, serve_post_ollama_embed, serve_post_ollama_embeddings, serve_post_rerank;
 
+/* Removes what servers that were killed left behind in --slot-save-path. */
+void serve_slots_clean(const char *folder);
+
 /* Answers a chat. convert makes the body that of a chat completion, or, with "prompt", of a completion; NULL: it is one. */
 void serve_chat_run(serve_call *call, serve_ask_step *convert, const serve_dialect *as);
 serve_ask_step serve_messages_convert, serve_responses_convert; /* messages.c, responses_ask.c */

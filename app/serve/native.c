@@ -76,6 +76,15 @@ static void add_fields(serve_parts *out, serve_said *s, const json_t *json, cons
     serve_parts_text(out, "}");
 }
 
+/* Digits as a string where JSON's readers would make another number of it. */
+static json_t *seed_of(uint64_t seed)
+{
+    char digits[24];
+    if (seed <= INT64_MAX) return json_integer((json_int_t)seed);
+    snprintf(digits, sizeof digits, "%llu", (unsigned long long)seed);
+    return json_string(digits);
+}
+
 static void add_last(serve_reply_state *r, serve_said *s, json_t *content, serve_parts *out)
 {
     const char *stop = serve_said_stop(r, s);
@@ -93,7 +102,7 @@ static void add_last(serve_reply_state *r, serve_said *s, json_t *content, serve
                   stop_type(r, s), "stopping_word", stop ? stop : "", "timings", serve_json_timings(r, s));
     const json_t *fields = json_object_get(r->ask.body, "response_fields");
     json_t *settings =
-        json_pack("{s:I, s:f, s:I}", "seed", (json_int_t)(r->ask.seed + s->index), "temperature",
+        json_pack("{s:o, s:f, s:I}", "seed", seed_of(r->ask.seed + s->index), "temperature",
                   (double)r->ask.sampling.temperature, "n_predict", r->ask.n_predict ? (json_int_t)r->ask.n_predict : -1);
     if (json_object_set_new(json, "generation_settings", settings)) out->failed = true;
     if (json_array_size(fields)) {

@@ -142,6 +142,7 @@ int app_serve(const app_options *options)
     int bad = check_options(&server);
     if (bad) return bad;
     app_note_times();
+    if (server.o->slot_save_path) serve_slots_clean(server.o->slot_save_path);
     app_json_watch(); /* before there are threads */
     json_object_seed(0);
     serve_memory_create(&server.memory, server.o->max_memory);

@@ -1,9 +1,11 @@
 /* slots.c - what runs where, and sequences saved to files and restored (/slots). */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -143,6 +145,34 @@ static bool path_of(const serve_call *call, uint64_t scope, bool saves, const ch
         return serve_fail(error, 500, "", "the slot cannot be saved: %s", strerror(errno));
     snprintf(out + n, 4096 - (size_t)n, "/%s", name);
     return true;
+}
+
+/* A file that a server did not live to rename; another one that writes it has it locked. */
+static void remove_leftover(int folder, const char *name)
+{
+    const int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        unlinkat(folder, name, 0) == 0)
+        app_note("--slot-save-path: '%s', which a server had not written to its end, is removed", name);
+    if (fd >= 0) close(fd);
+}
+
+static void clean(int folder, bool is_top)
+{
+    DIR *list = folder >= 0 ? fdopendir(folder) : NULL;
+    if (!list && folder >= 0) close(folder);
+    for (const struct dirent *e; list && (e = readdir(list));) {
+        if (app_is_leftover(e->d_name)) remove_leftover(dirfd(list), e->d_name);
+        else if (is_top && strlen(e->d_name) == 16 && strspn(e->d_name, "0123456789abcdef") == 16) /* of a scope */
+            clean(openat(dirfd(list), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW), false);
+    }
+    if (list) closedir(list);
+}
+
+void serve_slots_clean(const char *folder)
+{
+    clean(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), true);
 }
 
 static bool write_file(const char *path, const void *data, size_t n, serve_error *error)

@@ -1,4 +1,5 @@
 """What lies below requests: bytes that are no requests, connections, the log, sockets with a path, signals."""
+import fcntl
 import json
 import os
 import re
@@ -388,6 +389,80 @@ class Names(unittest.TestCase):
             a = s.post("/v1/completions", {"model": "\ufffd\ufffd", "prompt": "x"})
             self.assertEqual(a.status, 404)
             a.json
+
+
+class Numbers(unittest.TestCase):
+    def test_whole_numbers_from_2_to_the_63_on(self):
+        with Server("-c", "128") as s:
+            def ask(seed, **fields):
+                body = json.dumps({"prompt": [5, 6, 7], "max_tokens": 12, "ignore_eos": True, "seed": seed, "temperature": 5,
+                                   "top_k": 0, "top_p": 1, "min_p": 0, **fields}).encode()
+                a = s.post("/v1/completions", body)
+                self.assertEqual(a.status, 200, a.body)
+                return a.json["choices"][0]["text"]
+            seeds = [2**63 - 1, 2**63, 2**63 + 1, 2**63 + 2, 2**64 - 2, 2**64 - 1]
+            texts = [ask(x) for x in seeds]
+            self.assertEqual(len(set(texts)), len(seeds))  # each is a seed of its own, and its neighbour another
+            self.assertEqual([ask(x) for x in seeds], texts)
+            # a word that looks like one, and a list that holds one, change nothing
+            self.assertEqual(ask(2**63 + 1, user='"seed": 18446744073709551615', metadata={"a": [2**63 + 7, 10**40]}), texts[2])
+            a = s.post("/api/generate", {"model": "m", "prompt": "x", "stream": False, "raw": True, "options": {
+                "seed": 2**64 - 1, "num_predict": 2}})
+            self.assertEqual(a.status, 200, a.body)
+            a = s.post("/completion", {"prompt": [5], "n_predict": 1, "seed": 2**64 - 1})
+            self.assertEqual(a.json["generation_settings"]["seed"], str(2**64 - 1))
+            for body in ({"seed": 2**64}, {"seed": 10**30}, {"prompt": [2**63]}, {"max_tokens": 2**64 - 1},
+                         {"top_k": 2**63}):
+                a = s.post("/v1/completions", {"prompt": [5], "max_tokens": 1, **body})
+                self.assertEqual(a.status, 400, (body, a.body))
+                self.assertIn(next(iter(body)), a.error)
+
+
+class Leftovers(unittest.TestCase):
+    def test_what_a_killed_server_left_of_slots(self):
+        folder = os.path.join(rig.FOLDER, "slots")
+        os.makedirs(os.path.join(folder, "0123456789abcdef"))
+        left = [".a.aerie-AbC123", "0123456789abcdef/.a.aerie-AbC124"]
+        stays = ["a.aerie-AbC123", ".a.aerie-AbC12", ".profile", "session.backup", "0123456789abcdef/b"]
+        for name in left + stays:
+            with open(os.path.join(folder, name), "w") as f:
+                f.write("x")
+        held = open(os.path.join(folder, ".b.aerie-AbC123"), "w")
+        fcntl.flock(held, fcntl.LOCK_EX)  # another server writes it
+        with Server("--slot-save-path", folder, "-np", "1") as s:
+            self.assertFalse(any(os.path.exists(os.path.join(folder, name)) for name in left))
+            for name in (*stays, ".b.aerie-AbC123"):
+                self.assertTrue(os.path.exists(os.path.join(folder, name)), name)
+            for name in (".b.aerie-AbC123", ".a.aerie-AbC123"):
+                for action in ("save", "restore"):
+                    self.assertEqual(s.post(f"/slots/0?action={action}", {"filename": name}).status, 400)
+            self.assertEqual(s.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status, 200)
+            self.assertEqual(s.post("/slots/0?action=save", {"filename": "c" * 200}).status, 200)
+            self.assertEqual(s.post("/slots/0?action=restore", {"filename": "c" * 200}).status, 200)
+        held.close()
+
+    def test_a_server_killed_while_it_saves(self):
+        folder = os.path.join(rig.FOLDER, "killed")
+        os.mkdir(folder)
+        for i in range(6):
+            s = Server("--slot-save-path", folder, "-np", "1")
+            self.assertEqual([x for x in os.listdir(folder) if x != "a"], [])  # of those before
+
+            def save():
+                try:
+                    while s.post("/slots/0?action=save", {"filename": "a"}).status == 200:
+                        pass
+                except Exception:  # noqa: BLE001
+                    pass
+            self.assertEqual(s.post("/v1/completions", {"prompt": "x" * 300, "max_tokens": 2}).status, 200)
+            threads = [threading.Thread(target=save) for _ in range(3)]
+            for t in threads:
+                t.start()
+            time.sleep(0.2 + 0.01 * i)
+            s.process.kill()
+            for t in threads:
+                t.join()
+            s.stop()
 
 
 if __name__ == "__main__":
