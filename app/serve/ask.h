@@ -127,8 +127,8 @@ bool serve_turns_settle(serve_ask *ask, json_t **messages, const json_t *object,
 
 /* ---- numbers.c ------------------------------------------------------------------------------------------------ */
 
-/* Makes reals of whole numbers in JSON text[0..n) that do not fit 64 bits with a sign, in place. *seed: the exact value of a field
- * "seed" among them, 0: there is none. */
+/* Makes reals of whole numbers in JSON text[0..n) that do not fit 64 bits with a sign, in place. *seed: the exact value of a
+ * field "seed" among them, 0: there is none. */
 void serve_numbers_narrow(char *text, size_t n, uint64_t *seed);
 
 /* ---- prompt.c ------------------------------------------------------------------------------------------------- */
