@@ -4,6 +4,8 @@
  *   - Every function that can fail returns an aerie_status; results come back through pointers.
  *     The last parameter, `error`, may be NULL; if given, it is owned by the caller and receives a
  *     sentence that names the file or option, what was found, and what would work.
+ *   - A pointer that must be given, and is NULL, is answered with ARGUMENT and its name; functions without a status then return
+ *     false, 0 or NULL (token ids: -1), and fill structs with zeros.
  *   - What you load/create you free; `free` functions accept NULL.
  *   - A getter lends: what it returns lives as long as the object it was asked of. Texts of functions without an object (names
  *     of values) have static storage.
@@ -27,6 +29,9 @@
  *   - The model, draft model, head and thread pool outlive the session. A session ends its tasks when it is freed; then no
  *     function may be called for them but aerie_task_stats, aerie_task_ended and aerie_task_free.
  *   - A log is called by the thread that called the library, before that call returns; see "Log".
+ *   - A session, a pool and an embedder belong to the process that made them. After fork() a child can free them, which waits
+ *     for nobody; all else that computes is refused there with ARGUMENT, or, where a function has no status, does nothing.
+ *     Models are usable in a child.
  *   - A request's callbacks run inside aerie_step, on the stepping thread. They may submit and cancel; they may not step,
  *     poll or free the session. What an event points to is valid during the call.
  */
@@ -74,7 +79,8 @@ extern "C" {
     X(ERROR_UNSUPPORTED, -5, "well-formed, but of a kind that aerie lacks")     \
     X(ERROR_LIMIT, -6, "a limit would be exceeded")                             \
     X(ERROR_CANCELLED, -7, "the caller asked to stop")                          \
-    X(ERROR_INTERNAL, -8, "an invariant of aerie does not hold; please report")
+    X(ERROR_INTERNAL, -8, "an invariant of aerie does not hold; please report") \
+    X(ERROR_BUSY, -9, "too many requests wait already; try again later")
 
 typedef enum aerie_status {
 #define AERIE_STATUS_ENUM(name, value, text) AERIE_##name = value,
@@ -698,6 +704,7 @@ typedef struct aerie_session_params {
     size_t n_adapters;
     uint32_t max_pause; /* milliseconds that a pass should last at most while answers are generated: prompts that come in take
                          * fewer rows of it, but together at least 16. Outputs do not depend on it. 0 = no bound */
+    uint32_t n_waiting; /* requests that may wait while n_seqs others run; aerie_submit refuses more with BUSY. 0 = 4096 */
 } aerie_session_params;
 
 AERIE_INITIALISER(session_params)
@@ -868,7 +875,8 @@ typedef struct aerie_stats {
 
 /* A request enters the session: checked now, begun by a later step. All that it points to is copied. *task is the caller's to
  * free. Errors: ARGUMENT (no tokens, a token out of range, sampling parameters, stop strings, log-probabilities), LIMIT (a
- * prompt longer than the context: both numbers; a grammar that begins in too many ways), MEMORY. Any thread. */
+ * prompt longer than the context: both numbers; a grammar that begins in too many ways), MEMORY, BUSY (n_waiting wait
+ * already). Any thread. */
 AERIE_API aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task,
                                     aerie_error *error);
 /* One pass over the rows of all sequences: chunks of prompts, tokens, drafts. Requests wait in the order of their submission

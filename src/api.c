@@ -44,6 +44,7 @@ const char *aerie_rope_scaling_name(aerie_rope_scaling scaling)
 
 bool aerie_rope_scaling_parse(const char *name, aerie_rope_scaling *scaling)
 {
+    if (!name || !scaling) return false;
     return ae_model_rope_scaling_parse(name, strlen(name), scaling);
 }
 
@@ -153,6 +154,8 @@ static void tell_loaded(const aerie_model *m, const aerie_model_params *p)
 
 aerie_status aerie_model_load(aerie_model **model, const char *path, const aerie_model_params *params, aerie_error *error)
 {
+    AE_API_NEED(model, error);
+    AE_API_NEED(path, error);
     *model = NULL;
     AE_API_TAKE(model_params, p, params, error);
     AE_API_TAKE(rope, rope, p.rope, error);
@@ -214,6 +217,8 @@ static void fill_info(const aerie_model *model, aerie_model_info *info)
 
 void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size_t size)
 {
+    if (info) memset(info, 0, size);
+    if (!model || !info) return;
     aerie_model_info own;
     fill_info(model, &own);
     ae_api_give(info, size, &own, sizeof own);
@@ -221,6 +226,7 @@ void aerie_model_info_get(const aerie_model *model, aerie_model_info *info, size
 
 uint64_t aerie_model_pass_bytes(const aerie_model *model)
 {
+    if (!model) return 0;
     return model->net ? model->net->pass_bytes : 0;
 }
 
@@ -245,6 +251,10 @@ aerie_status ae_api_tokenize(const aerie_model *model, const char *text, size_t 
 aerie_status aerie_tokenize(const aerie_model *model, const char *text, size_t n, bool add_special, bool parse_special,
                             int32_t **tokens, size_t *n_tokens, aerie_error *error)
 {
+    AE_API_NEED(model, error);
+    AE_API_NEED(tokens, error);
+    AE_API_NEED(n_tokens, error);
+    AE_API_NEED_IF(n, text, error);
     const ae_encode_options options = {.add_special = add_special, .parse_special = parse_special};
     return ae_api_tokenize(model, text, n, options, tokens, n_tokens, error);
 }
@@ -264,6 +274,10 @@ aerie_status ae_api_give_text(ae_buf *buf, char **text, size_t *n, aerie_error *
 aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, size_t n_tokens, bool special, char **text,
                               size_t *n, aerie_error *error)
 {
+    AE_API_NEED(model, error);
+    AE_API_NEED(text, error);
+    AE_API_NEED(n, error);
+    AE_API_NEED_IF(n_tokens, tokens, error);
     ae_buf buf = {0};
     ae_detok detok = {.vocab = model->vocab, .special = special};
     const int32_t n_vocab = ae_vocab_n_tokens(model->vocab);
@@ -282,6 +296,7 @@ aerie_status aerie_detokenize(const aerie_model *model, const int32_t *tokens, s
 
 bool aerie_token_is_eog(const aerie_model *model, int32_t token)
 {
+    if (!model) return false;
     return token >= 0 && token < ae_vocab_n_tokens(model->vocab) && ae_vocab_is_eog(model->vocab, token);
 }
 
@@ -289,12 +304,16 @@ bool aerie_token_is_eog(const aerie_model *model, int32_t token)
 
 aerie_status aerie_grammar_create(aerie_grammar **grammar, const char *gbnf, size_t n, aerie_error *error)
 {
+    AE_API_NEED(grammar, error);
+    AE_API_NEED_IF(n, gbnf, error);
     return ae_grammar_from_gbnf(grammar, gbnf, n, error);
 }
 
 aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const char *json, size_t n,
                                               const aerie_schema_params *params, aerie_error *error)
 {
+    AE_API_NEED(grammar, error);
+    AE_API_NEED_IF(n, json, error);
     *grammar = NULL;
     AE_API_TAKE(schema_params, own, params, error);
     ae_buf said = {0};
@@ -312,11 +331,15 @@ aerie_status aerie_grammar_create_schema_with(aerie_grammar **grammar, const cha
 
 aerie_status aerie_grammar_create_schema(aerie_grammar **grammar, const char *json, size_t n, bool standard, aerie_error *error)
 {
+    AE_API_NEED(grammar, error);
+    AE_API_NEED_IF(n, json, error);
     return ae_grammar_from_schema(grammar, json, n, standard, error);
 }
 
 aerie_status aerie_grammar_create_lazy(aerie_grammar **grammar, const aerie_lazy_params *params, aerie_error *error)
 {
+    AE_API_NEED(grammar, error);
+    AE_API_NEED(params, error);
     *grammar = NULL;
     AE_API_TAKE(lazy_params, own, params, error);
     return ae_grammar_lazy(grammar, &own, error);
@@ -330,6 +353,10 @@ void aerie_grammar_free(aerie_grammar *grammar)
 aerie_status aerie_grammar_check(const aerie_grammar *grammar, const char *text, size_t n, bool *accepted, size_t *n_good,
                                  aerie_error *error)
 {
+    AE_API_NEED(grammar, error);
+    AE_API_NEED(accepted, error);
+    AE_API_NEED(n_good, error);
+    AE_API_NEED_IF(n, text, error);
     ae_matcher m;
     AE_TRY(ae_matcher_init(&m, grammar, error));
     *n_good = 0;
@@ -384,6 +411,7 @@ const char *aerie_spec_type_name(aerie_spec_type type)
 
 bool aerie_spec_type_parse(const char *name, aerie_spec_type *type)
 {
+    if (!name || !type) return false;
     for (size_t i = 0; i < N_SPEC_TYPES; i++)
         if (!strcmp(spec_names[i], name)) {
             *type = (aerie_spec_type)i;
@@ -408,6 +436,7 @@ const char *aerie_kv_type_name(aerie_kv_type type)
 
 bool aerie_kv_type_parse(const char *name, aerie_kv_type *type)
 {
+    if (!name || !type) return false;
     for (size_t i = 0; i < N_KV_TYPES; i++)
         if (!strcmp(kv_names[i].name, name)) {
             *type = (aerie_kv_type)i;
@@ -539,6 +568,8 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
                                    const aerie_session_params *session_params, aerie_memory_plan *theirs, size_t plan_size,
                                    aerie_error *error)
 {
+    AE_API_NEED(path, error);
+    AE_API_NEED(theirs, error);
     aerie_memory_plan own = {.available_bytes = ae_os_memory_available()}, *plan = &own;
     ae_api_give(theirs, plan_size, plan, sizeof *plan);
     AE_API_TAKE(model_params, mp, model_params, error);
@@ -574,6 +605,7 @@ aerie_status aerie_memory_plan_get(const char *path, const aerie_model_params *m
 
 aerie_status aerie_pool_create(aerie_pool **pool, uint32_t n_threads, aerie_error *error)
 {
+    AE_API_NEED(pool, error);
     *pool = NULL;
     aerie_pool *p = ae_alloc(1, sizeof *p);
     if (!p) return ae_fail_memory(error, "a thread pool", sizeof *p);
@@ -592,6 +624,7 @@ void aerie_pool_free(aerie_pool *pool)
 
 uint32_t aerie_pool_n_threads(const aerie_pool *pool)
 {
+    if (!pool) return 0;
     return ae_pool_n_workers(pool->threads);
 }
 
@@ -684,11 +717,15 @@ void aerie_session_free(aerie_session *session)
 aerie_status aerie_session_create(aerie_session **session, const aerie_model *model, const aerie_session_params *params,
                                   aerie_error *error)
 {
+    AE_API_NEED(session, error);
+    AE_API_NEED(model, error);
     return ae_api_session_create(session, model, params, NULL, error);
 }
 
 void aerie_session_kv_use(const aerie_session *session, aerie_kv_use *use, size_t size)
 {
+    if (use) memset(use, 0, size);
+    if (!session || !use) return;
     const ae_kv *kv = ae_engine_kv(session->engine);
     const uint32_t n = ae_kv_n_pages(kv);
     const aerie_kv_use own = {AE_KV_PAGE, n, n - ae_kv_n_available(kv)};
@@ -782,16 +819,19 @@ aerie_status ae_api_session_create(aerie_session **session, const aerie_model *m
 
 uint32_t aerie_session_n_ctx(const aerie_session *session)
 {
+    if (!session) return 0;
     return session->params.n_ctx;
 }
 
 const char *aerie_session_spec_name(const aerie_session *session)
 {
+    if (!session) return NULL;
     return session->spec_name;
 }
 
 const char *aerie_session_drafter_name(const aerie_session *session, uint32_t i)
 {
+    if (!session) return NULL;
     const aerie_spec_type type = i < session->n_types ? session->types[i] : AERIE_SPEC_NONE;
     return type == AERIE_SPEC_NONE || type == AERIE_SPEC_NGRAM ? NULL : ae_api_test_spec_name(type);
 }

@@ -51,6 +51,9 @@ static aerie_status load(aerie_adapter *a, const char *path, const aerie_adapter
 aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *model, const char *path,
                                 const aerie_adapter_params *params, aerie_error *error)
 {
+    AE_API_NEED(adapter, error);
+    AE_API_NEED(model, error);
+    AE_API_NEED(path, error);
     *adapter = NULL;
     AE_API_TAKE(adapter_params, p, params, error);
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of an adapter is named");
@@ -76,6 +79,8 @@ aerie_status aerie_adapter_load(aerie_adapter **adapter, const aerie_model *mode
 
 void aerie_adapter_info_get(const aerie_adapter *a, aerie_adapter_info *info, size_t size)
 {
+    if (info) memset(info, 0, size);
+    if (!a || !info) return;
     const aerie_adapter_info own = {.name = a->name, .path = a->path, .alpha = a->adapter->alpha,
                                     .max_rank = a->adapter->max_rank, .n_matrices = a->adapter->n_matrices,
                                     .n_params = a->n_params, .task_name = a->task_name, .prompt_prefix = a->prompt_prefix};

@@ -65,6 +65,7 @@ aerie_status ae_api_create_draft_model(aerie_session *s, ae_drafter **drafter, a
 
 bool aerie_session_overlap(const aerie_session *session, aerie_overlap *overlap, size_t size)
 {
+    if (!session || !overlap) return false;
     if (session->mapped) ae_api_give(overlap, size, &session->overlap, sizeof session->overlap);
     return session->mapped;
 }
@@ -92,6 +93,9 @@ aerie_status aerie_memory_plan_draft(const char *path, const char *draft_path, c
                                      const aerie_session_params *session_params, aerie_memory_plan *theirs, size_t plan_size,
                                      aerie_error *error)
 {
+    AE_API_NEED(path, error);
+    AE_API_NEED(draft_path, error);
+    AE_API_NEED(theirs, error);
     aerie_memory_plan own = {.available_bytes = ae_os_memory_available()}, *plan = &own;
     ae_api_give(theirs, plan_size, plan, sizeof *plan);
     AE_API_TAKE(model_params, mp, model_params, error);

@@ -7,6 +7,7 @@
 
 bool aerie_file_is_drafter_head(const char *path)
 {
+    if (!path) return false;
     ae_gguf *gguf;
     const ae_gguf_options options = {.index_only = true};
     if (!path || ae_gguf_open(&gguf, path, &options, NULL) != AERIE_OK) return false;
@@ -64,6 +65,8 @@ static ae_nextn_found nextn_of(const char *path)
 
 aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, aerie_spec_type type, aerie_error *error)
 {
+    AE_API_NEED(path, error);
+    AE_API_NEED(model_path, error);
     const bool any = type == AERIE_SPEC_AUTO, mtp = any || type == AERIE_SPEC_MTP;
     *path = NULL;
     if (!model_path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no model file is named");
@@ -79,6 +82,8 @@ aerie_status aerie_drafter_head_find_type(char **path, const char *model_path, a
 
 aerie_status aerie_drafter_head_find(char **path, const char *model_path, aerie_error *error)
 {
+    AE_API_NEED(path, error);
+    AE_API_NEED(model_path, error);
     return aerie_drafter_head_find_type(path, model_path, AERIE_SPEC_AUTO, error);
 }
 
@@ -108,6 +113,9 @@ static aerie_status load(aerie_drafter_head *h, const char *path, const aerie_dr
 aerie_status aerie_drafter_head_load(aerie_drafter_head **head, const aerie_model *model, const char *path,
                                      const aerie_drafter_head_params *params, aerie_error *error)
 {
+    AE_API_NEED(head, error);
+    AE_API_NEED(model, error);
+    AE_API_NEED(path, error);
     *head = NULL;
     AE_API_TAKE(drafter_head_params, p, params, error);
     if (!path || !*path) return ae_fail(error, AERIE_ERROR_ARGUMENT, "no file of a drafter head is named");
@@ -143,6 +151,8 @@ static aerie_spec_type type_of(const ae_dhead *head)
 
 void aerie_drafter_head_info_get(const aerie_drafter_head *head, aerie_drafter_head_info *theirs, size_t size)
 {
+    if (theirs) memset(theirs, 0, size);
+    if (!head || !theirs) return;
     const ae_dhead_hparams *h = &head->head->hparams;
     aerie_drafter_head_info info = {.name = head->head->name, .kind = ae_dhead_kind_name(head->head),
                                     .type = type_of(head->head), .n_params = head->head->n_params,
@@ -167,6 +177,7 @@ const char *aerie_tree_name(aerie_tree tree)
 
 bool aerie_tree_parse(const char *name, aerie_tree *tree)
 {
+    if (!name || !tree) return false;
     if (!strcmp(name, "on")) name = "auto";
     for (size_t i = 0; i < N_TREES; i++)
         if (!strcmp(tree_names[i], name)) {

@@ -31,6 +31,7 @@ const char *aerie_pooling_name(aerie_pooling pooling)
 
 bool aerie_pooling_parse(const char *name, aerie_pooling *pooling)
 {
+    if (!name || !pooling) return false;
     for (size_t i = 0; i < N_NAMES; i++) {
         if (strcmp(names[i], name)) continue;
         *pooling = (aerie_pooling)i;
@@ -95,6 +96,8 @@ uint64_t ae_api_embedder_bytes(const ae_model *model, const ae_backend *backend)
 aerie_status aerie_embedder_create(aerie_embedder **embedder, const aerie_model *model, const aerie_embedder_params *params,
                                    aerie_error *error)
 {
+    AE_API_NEED(embedder, error);
+    AE_API_NEED(model, error);
     *embedder = NULL;
     AE_API_TAKE(embedder_params, p, params, error);
     if (!model || !model->net) return ae_fail(error, AERIE_ERROR_ARGUMENT, "an embedder needs a model loaded with its weights");
@@ -121,16 +124,19 @@ void aerie_embedder_free(aerie_embedder *embedder)
 
 uint32_t aerie_embedder_n_out(const aerie_embedder *embedder)
 {
+    if (!embedder) return 0;
     return ae_embedder_n_out(embedder->embedder);
 }
 
 uint32_t aerie_embedder_n_ctx(const aerie_embedder *embedder)
 {
+    if (!embedder) return 0;
     return embedder->options.n_ctx;
 }
 
 aerie_pooling aerie_embedder_pooling(const aerie_embedder *embedder)
 {
+    if (!embedder) return AERIE_POOLING_AUTO;
     return (aerie_pooling)embedder->options.pooling;
 }
 
@@ -141,6 +147,7 @@ static aerie_status check_text(const aerie_embedder *e, const aerie_embed_text *
     const int32_t n_vocab = ae_vocab_n_tokens(e->model->vocab);
     AE_TRY(ae_api_check_reserved(t->reserved, sizeof t->reserved / sizeof *t->reserved, "aerie_embed_text", error));
     if (!t->n_tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "text %zu has no tokens", i);
+    if (!t->tokens) return ae_fail(error, AERIE_ERROR_ARGUMENT, "the tokens of text %zu are NULL", i);
     if (t->n_tokens > e->options.n_ctx)
         return ae_fail(error, AERIE_ERROR_LIMIT,
                        "text %zu has %zu tokens; at most %u are possible with this model and context (-c)", i, t->n_tokens,
@@ -157,6 +164,10 @@ static aerie_status check_text(const aerie_embedder *e, const aerie_embed_text *
 
 aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts, size_t n, float *vectors, aerie_error *error)
 {
+    AE_API_NEED(embedder, error);
+    AE_API_NEED_IF(n, texts, error);
+    AE_API_NEED_IF(n, vectors, error);
+    AE_TRY(ae_api_check_fork(ae_embedder_pool(embedder->embedder), "embedder", error));
     enum { PART = 64 };
     ae_embed_text part[PART];
     const size_t n_out = ae_embedder_n_out(embedder->embedder);
@@ -175,6 +186,12 @@ aerie_status aerie_embed(aerie_embedder *embedder, const aerie_embed_text *texts
 aerie_status aerie_rerank_tokens(const aerie_model *model, const char *query, size_t n_query, const char *document,
                                  size_t n_document, int32_t **tokens, size_t *n_tokens, size_t *n_first, aerie_error *error)
 {
+    AE_API_NEED(model, error);
+    AE_API_NEED(tokens, error);
+    AE_API_NEED(n_tokens, error);
+    AE_API_NEED(n_first, error);
+    AE_API_NEED_IF(n_query, query, error);
+    AE_API_NEED_IF(n_document, document, error);
     const ae_vocab *vocab = model->vocab;
     const int32_t eos = ae_vocab_adds_eos(vocab) ? ae_vocab_eos(vocab) : -1;
     ae_tokens list = {0};

@@ -144,6 +144,10 @@ static aerie_status task_create(aerie_task **out, aerie_session *session, const 
 static aerie_status make_task(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
     ae_api_saved saved = {0};
+    AE_API_NEED_IF(request->n_tokens, request->tokens, error);
+    AE_API_NEED_IF(request->n_saved, request->saved, error);
+    AE_API_NEED_IF(request->n_stop, request->stop, error);
+    AE_API_NEED_IF(request->n_adapters, request->adapters, error);
     if (request->saved || request->n_saved)
         AE_TRY(ae_api_saved_copy(session, request->saved, request->n_saved, &saved, error));
     saved.adapters.scope = request->scope;
@@ -160,17 +164,38 @@ typedef struct stats_place {
     size_t size;
 } stats_place;
 
+static uint32_t most_waiting(const aerie_session *session)
+{
+    return session->params.n_waiting ? session->params.n_waiting : 4096;
+}
+
+/* One more task; BUSY where n_most have not ended. */
+static aerie_status count_task(aerie_session *session, size_t n_most, aerie_error *error)
+{
+    size_t n = atomic_load(&session->n_tasks);
+    do {
+        if (n >= n_most)
+            return ae_fail(error, AERIE_ERROR_BUSY, "%zu requests run or wait already; the session's n_waiting (%u) allows no "
+                           "more", n, most_waiting(session));
+    } while (!atomic_compare_exchange_weak(&session->n_tasks, &n, n + 1));
+    return AERIE_OK;
+}
+
 /* place: gets the final statistics before the last event is told. */
-static aerie_status submit(aerie_session *session, const aerie_request *request, stats_place place, aerie_task **task,
-                           aerie_error *error)
+static aerie_status submit(aerie_session *session, const aerie_request *request, size_t n_most, stats_place place,
+                           aerie_task **task, aerie_error *error)
 {
     *task = NULL;
     AE_API_TAKE(request, own, request, error);
-    AE_TRY(make_task(session, &own, task, error));
+    AE_TRY(count_task(session, n_most, error));
+    const aerie_status status = make_task(session, &own, task, error);
+    if (status != AERIE_OK) {
+        atomic_fetch_sub(&session->n_tasks, 1);
+        return status;
+    }
     (*task)->stats_copy = place.at;
     (*task)->stats_copy_size = place.size;
     atomic_fetch_add(&(*task)->n_holders, 1);
-    atomic_fetch_add(&session->n_tasks, 1);
     aerie_task *first = atomic_load(&session->submitted);
     do (*task)->next = first;
     while (!atomic_compare_exchange_weak(&session->submitted, &first, *task));
@@ -180,15 +205,21 @@ static aerie_status submit(aerie_session *session, const aerie_request *request,
 
 aerie_status aerie_submit(aerie_session *session, const aerie_request *request, aerie_task **task, aerie_error *error)
 {
-    return submit(session, request, (stats_place){0}, task, error);
+    AE_API_NEED(session, error);
+    AE_API_NEED(request, error);
+    AE_API_NEED(task, error);
+    AE_TRY(ae_api_check_process(session, error));
+    const size_t n_most = (size_t)session->params.n_seqs + most_waiting(session);
+    return submit(session, request, n_most, (stats_place){0}, task, error);
 }
 
 void aerie_cancel(aerie_task *task)
 {
+    if (!task) return;
     if (atomic_load(&task->ended)) return;
     atomic_store(&task->cancelled, true);
     atomic_store(&task->session->any_cancelled, true);
-    ae_bell_ring(&task->session->bell);
+    if (!ae_pool_is_forked(ae_engine_pool(task->session->engine))) ae_bell_ring(&task->session->bell);
 }
 
 void aerie_task_free(aerie_task *task)
@@ -201,16 +232,19 @@ void aerie_task_free(aerie_task *task)
 
 bool aerie_task_ended(const aerie_task *task)
 {
+    if (!task) return false;
     return atomic_load(&task->ended);
 }
 
 const aerie_stats *aerie_task_stats(const aerie_task *task)
 {
+    if (!task) return NULL;
     return &task->stats;
 }
 
 size_t aerie_session_n_tasks(const aerie_session *session)
 {
+    if (!session) return 0;
     return atomic_load(&session->n_tasks);
 }
 
@@ -276,6 +310,7 @@ static bool tell(aerie_session *s, aerie_task *task, aerie_token_event *event)
 
 const aerie_token_event *aerie_poll(aerie_session *s)
 {
+    if (!s) return NULL;
     while (s->n_polled < s->kept.n) {
         kept_event *kept = (kept_event *)(void *)(s->kept.data + s->n_polled);
         s->n_polled += sizeof *kept;
@@ -502,6 +537,8 @@ static aerie_status step(aerie_session *s, aerie_error *error)
 
 aerie_status aerie_step(aerie_session *s, aerie_error *error)
 {
+    AE_API_NEED_AS(s, "session", error);
+    AE_TRY(ae_api_check_process(s, error));
     s->in_step = true;
     const aerie_status status = step(s, error);
     s->in_step = false;
@@ -515,7 +552,9 @@ static bool has_news(aerie_session *s)
 
 bool aerie_wait(aerie_session *s, double seconds)
 {
+    if (!s) return false;
     const double end = ae_time_now() + seconds;
+    if (ae_pool_is_forked(ae_engine_pool(s->engine))) return false;
     for (double left = seconds; !has_news(s) && left > 0; left = end - ae_time_now()) ae_bell_wait(&s->bell, left);
     return has_news(s);
 }
@@ -545,7 +584,7 @@ void ae_api_tasks_free(aerie_session *s)
             end_task(s, task);
         }
         while (aerie_poll(s)) {}
-        ae_bell_free(&s->bell);
+        if (!ae_pool_is_forked(ae_engine_pool(s->engine))) ae_bell_free(&s->bell); /* there, somebody seems to wait for it */
     }
     ae_free(s->running);
     ae_free(s->features);
@@ -573,7 +612,7 @@ typedef struct generated {
 static void submit_one(aerie_session *session, aerie_request request, size_t i, stats_place place, generated *out)
 {
     request.id = i;
-    if (submit(session, &request, place, &out->task, &out->refused) == AERIE_OK) return;
+    if (submit(session, &request, SIZE_MAX, place, &out->task, &out->refused) == AERIE_OK) return;
     const aerie_stats stats = {.error = out->refused};
     if (place.at) ae_api_give(place.at, place.size, &stats, sizeof stats);
     const aerie_token_event event = {.i_request = i, .token = -1, .text = "", .refused = &out->refused, .stats = &stats};
@@ -610,6 +649,8 @@ aerie_status aerie_generate(aerie_session *session, const aerie_request *request
                             aerie_token_callback *callback, void *user, aerie_stats *stats, size_t stats_size,
                             aerie_error *error)
 {
+    AE_API_NEED(session, error);
+    AE_API_NEED_IF(n_requests, requests, error);
     if (!n_requests) return AERIE_OK;
     generated *all = ae_alloc(n_requests, sizeof *all);
     if (!all) return ae_fail_memory(error, "the requests' state", n_requests * sizeof *all);

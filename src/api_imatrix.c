@@ -116,6 +116,8 @@ static void on_product(void *user, const ae_weight *weight, const float *x, size
 aerie_status aerie_imatrix_create(aerie_imatrix **out, aerie_session *session, const aerie_imatrix_params *theirs,
                                   aerie_error *error)
 {
+    AE_API_NEED(out, error);
+    AE_API_NEED(session, error);
     *out = NULL;
     AE_API_TAKE(imatrix_params, params, theirs, error);
     const ae_backend_ops *ops = session->model->backend->ops;
@@ -152,6 +154,8 @@ void aerie_imatrix_free(aerie_imatrix *im)
 
 void aerie_imatrix_info_get(const aerie_imatrix *im, aerie_imatrix_info *info, size_t size)
 {
+    if (info) memset(info, 0, size);
+    if (!im || !info) return;
     aerie_imatrix_info own = {0};
     for (size_t i = 0; i < im->n_entries; i++) {
         const entry *e = &im->entries[i];
@@ -210,6 +214,8 @@ static aerie_status write_all(const aerie_imatrix *im, ae_gguf_writer *writer, c
 aerie_status aerie_imatrix_save(const aerie_imatrix *im, const char *path, const char *dataset, uint32_t n_chunks,
                                 uint32_t chunk_size, aerie_error *error)
 {
+    AE_API_NEED(im, error);
+    AE_API_NEED(path, error);
     ae_gguf_writer *writer;
     AE_TRY(ae_gguf_writer_create(&writer, path, error));
     const aerie_status status = write_all(im, writer, dataset ? dataset : "", n_chunks, chunk_size, error);

@@ -62,11 +62,14 @@ static void add_value(ae_buf *out, const ae_gguf_kv *kv)
 
 size_t aerie_model_n_metadata(const aerie_model *model)
 {
+    if (!model) return 0;
     return ae_gguf_n_kv(gguf_of(model));
 }
 
 aerie_status aerie_model_metadata_key(const aerie_model *model, size_t i, char **key, aerie_error *error)
 {
+    AE_API_NEED(model, error);
+    AE_API_NEED(key, error);
     *key = NULL;
     const size_t n = ae_gguf_n_kv(gguf_of(model));
     if (i >= n) return ae_fail(error, AERIE_ERROR_ARGUMENT, "entry %zu of the metadata is asked for, of %zu", i, n);
@@ -78,6 +81,9 @@ aerie_status aerie_model_metadata_key(const aerie_model *model, size_t i, char *
 aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key, char **value, size_t *n, const char **type,
                                       aerie_error *error)
 {
+    AE_API_NEED(model, error);
+    AE_API_NEED(key, error);
+    AE_API_NEED(value, error);
     ae_buf out = {0};
     size_t n_value;
     *value = NULL;
@@ -96,6 +102,7 @@ aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key,
 
 bool aerie_token_info_get(const aerie_model *model, int32_t token, aerie_token_info *info, size_t size)
 {
+    if (!model || !info) return false;
     aerie_token_info own = {.text = "", .type = AERIE_TOKEN_UNUSED};
     const bool known = token >= 0 && token < ae_vocab_n_tokens(model->vocab);
     if (known) {
@@ -114,15 +121,18 @@ bool aerie_token_info_get(const aerie_model *model, int32_t token, aerie_token_i
 
 int32_t aerie_token_special(const aerie_model *model, aerie_special which)
 {
+    if (!model) return -1;
     return ae_vocab_special(model->vocab, gguf_of(model), which);
 }
 
 bool aerie_model_adds_bos(const aerie_model *model)
 {
+    if (!model) return false;
     return ae_vocab_adds_bos(model->vocab);
 }
 
 bool aerie_model_adds_eos(const aerie_model *model)
 {
+    if (!model) return false;
     return ae_vocab_adds_eos(model->vocab);
 }

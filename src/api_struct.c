@@ -25,6 +25,13 @@ aerie_status ae_api_take(void *own, size_t own_size, const void *theirs, const c
     return AERIE_OK;
 }
 
+aerie_status ae_api_check_fork(const ae_pool *pool, const char *what, aerie_error *error)
+{
+    if (!ae_pool_is_forked(pool)) return AERIE_OK;
+    return ae_fail(error, AERIE_ERROR_ARGUMENT, "the %s belongs to the process that called fork(); in this one, which has none "
+                   "of its threads, it can only be freed: make one of its own", what);
+}
+
 void ae_api_give(void *theirs, size_t size, const void *own, size_t own_size)
 {
     memcpy(theirs, own, size < own_size ? size : own_size);
@@ -44,6 +51,7 @@ aerie_status ae_api_check_reserved(const uint64_t *reserved, size_t n, const cha
 /* Defaults in a struct of another version's size. */
 static void init(void *theirs, size_t size, void *own, size_t own_size)
 {
+    if (!theirs) return;
     memcpy(own, &size, sizeof size);
     ae_api_give(theirs, size, own, own_size);
 }

@@ -169,6 +169,7 @@ int app_report(app_stage stage, aerie_status status, const aerie_error *error)
     case AERIE_ERROR_ARGUMENT: exit_status = APP_USAGE; break;
     case AERIE_ERROR_CANCELLED: exit_status = APP_INTERRUPTED; break;
     case AERIE_ERROR_MEMORY:
+    case AERIE_ERROR_BUSY:
     case AERIE_ERROR_INTERNAL: break;
     }
     return app_error(exit_status, "%s", text);

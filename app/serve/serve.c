@@ -44,6 +44,7 @@ bool serve_fail_library(serve_error *error, aerie_status status, const aerie_err
     case AERIE_ERROR_ARGUMENT:
     case AERIE_ERROR_FORMAT:
     case AERIE_ERROR_UNSUPPORTED: return serve_fail(error, 400, param, "%s", text);
+    case AERIE_ERROR_BUSY:
     case AERIE_ERROR_MEMORY: error->retry_after = 1; return serve_fail(error, 503, param, "%s", text);
     default: return serve_fail(error, 500, param, "%s", text);
     }

@@ -22,6 +22,27 @@ long long ae_os_pread(int fd, void *out, size_t n, uint64_t offset)
     return pread(fd, out, n, (off_t)offset);
 }
 
+enum { ORIGIN_BYTES = 4096 };
+
+const volatile unsigned char *ae_os_origin_create(void)
+{
+#ifdef MADV_WIPEONFORK
+    unsigned char *page = mmap(NULL, ORIGIN_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return NULL;
+    if (madvise(page, ORIGIN_BYTES, MADV_WIPEONFORK) == 0) {
+        *page = 1;
+        return page;
+    }
+    munmap(page, ORIGIN_BYTES);
+#endif
+    return NULL;
+}
+
+void ae_os_origin_free(const volatile unsigned char *origin)
+{
+    if (origin) munmap((void *)(uintptr_t)origin, ORIGIN_BYTES);
+}
+
 #define HUGE_BYTES ((size_t)2 << 20)
 
 static size_t pages_round(size_t bytes)

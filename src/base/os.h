@@ -10,6 +10,11 @@
 /* Monotonic time in seconds (for durations only). */
 double ae_time_now(void);
 
+/* A byte that is 1 in this process and 0 in those that it makes by fork(); NULL where the system cannot do that. Reading it
+ * is no call of the system. */
+const volatile unsigned char *ae_os_origin_create(void);
+void ae_os_origin_free(const volatile unsigned char *origin);
+
 /* ---- Limits (limits.c) ------------------------------------------------------------------------ */
 
 #define AE_MAX_CPUS 8192 /* numbers that a CPU may have */

@@ -23,6 +23,7 @@
 #define SPIN_SECONDS 200e-6 /* longer than the gaps inside a forward pass, shorter than those between requests */
 
 struct ae_pool {
+    const volatile unsigned char *origin; /* ae_os_origin_create */
     uint32_t n_workers, n_started;
     _Atomic(ae_pool_job *) job;
     _Atomic(void *) context;
@@ -138,6 +139,7 @@ aerie_status ae_pool_create(ae_pool **out, uint32_t n_workers, aerie_error *erro
     ae_pool *pool = ae_alloc_aligned(1, sizeof *pool + n_workers * sizeof pool->worker[0]);
     if (!pool) return ae_fail_memory(error, "the thread pool", sizeof *pool);
     pool->n_workers = n_workers;
+    pool->origin = ae_os_origin_create();
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_mutex_init(&pool->turn_mutex, NULL);
@@ -160,6 +162,11 @@ aerie_status ae_pool_create(ae_pool **out, uint32_t n_workers, aerie_error *erro
 void ae_pool_free(ae_pool *pool)
 {
     if (!pool) return;
+    if (ae_pool_is_forked(pool)) { /* no thread to wait for, and conditions on which others wait as far as this process knows */
+        ae_os_origin_free(pool->origin);
+        ae_free(pool);
+        return;
+    }
     atomic_store(&pool->stop, true);
     publish(pool, NULL, NULL, 0);
     for (uint32_t i = 1; i <= pool->n_started; i++) pthread_join(pool->worker[i].thread, NULL);
@@ -167,7 +174,13 @@ void ae_pool_free(ae_pool *pool)
     pthread_mutex_destroy(&pool->mutex);
     pthread_cond_destroy(&pool->turn);
     pthread_mutex_destroy(&pool->turn_mutex);
+    ae_os_origin_free(pool->origin);
     ae_free(pool);
+}
+
+bool ae_pool_is_forked(const ae_pool *pool)
+{
+    return pool->origin && !*pool->origin;
 }
 
 uint32_t ae_pool_n_workers(const ae_pool *pool)
@@ -180,6 +193,7 @@ _Static_assert(sizeof(pthread_t) <= sizeof(uintptr_t), "a thread's name fits `ho
 void ae_pool_hold(ae_pool *pool)
 {
     const uintptr_t self = (uintptr_t)pthread_self();
+    if (ae_pool_is_forked(pool)) return; /* whoever had the turn is not there */
     /* only this thread writes its own name there, so what it reads about itself is true */
     if (atomic_load_explicit(&pool->holder, memory_order_relaxed) != self) {
         pthread_mutex_lock(&pool->turn_mutex);
@@ -193,7 +207,7 @@ void ae_pool_hold(ae_pool *pool)
 
 void ae_pool_release(ae_pool *pool)
 {
-    if (--pool->n_holds) return;
+    if (ae_pool_is_forked(pool) || --pool->n_holds) return;
     atomic_store_explicit(&pool->holder, 0, memory_order_relaxed);
     pthread_mutex_lock(&pool->turn_mutex);
     pool->serving++;
@@ -203,7 +217,7 @@ void ae_pool_release(ae_pool *pool)
 
 void ae_pool_run(ae_pool *pool, ae_pool_job *job, void *context, uint32_t n_items)
 {
-    if (pool->n_workers == 1 || n_items == 1) {
+    if (pool->n_workers == 1 || n_items == 1 || ae_pool_is_forked(pool)) {
         for (uint32_t i = 0; i < n_items; i++) job(context, i, 0);
         return;
     }

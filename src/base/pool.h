@@ -22,6 +22,9 @@ typedef void ae_pool_job(void *context, uint32_t item, uint32_t i_worker);
 aerie_status ae_pool_create(ae_pool **out, uint32_t n_workers, aerie_error *error);
 void ae_pool_free(ae_pool *pool);
 
+/* Is this a process that the pool's own one has made by fork()? The pool's threads are not there; jobs then run on the caller
+ * alone, and what is freed is memory. */
+bool ae_pool_is_forked(const ae_pool *pool);
 uint32_t ae_pool_n_workers(const ae_pool *pool);
 /* Waits until no other thread holds the pool, then holds it. A thread that holds it already holds it once more, and gives it
  * back with the last of as many releases. Not to be called by a job. */

@@ -98,6 +98,11 @@ void ae_embedder_free(ae_embedder *e)
     ae_free(e);
 }
 
+ae_pool *ae_embedder_pool(const ae_embedder *embedder)
+{
+    return ae_engine_pool(embedder->engine);
+}
+
 uint32_t ae_embedder_n_out(const ae_embedder *e)
 {
     return e->options.pooling == AE_POOLING_RANK ? 1 : e->net->model->hparams.n_embd;

@@ -33,6 +33,7 @@ void ae_embedder_free(ae_embedder *embedder);
 /* Numbers of a vector: n_embd, or 1 with RANK. */
 uint32_t ae_embedder_n_out(const ae_embedder *embedder);
 /* out [n][n_out]. After an error, those of the backend, it has no meaning, and the embedder can go on. */
+ae_pool *ae_embedder_pool(const ae_embedder *embedder);
 aerie_status ae_embedder_run(ae_embedder *embedder, const ae_embed_text *texts, size_t n, float *out, aerie_error *error);
 
 #endif
