@@ -145,7 +145,6 @@ static aerie_status make_task(aerie_session *session, const aerie_request *reque
 {
     ae_api_saved saved = {0};
     AE_API_NEED_IF(request->n_tokens, request->tokens, error);
-    AE_API_NEED_IF(request->n_saved, request->saved, error);
     AE_API_NEED_IF(request->n_stop, request->stop, error);
     AE_API_NEED_IF(request->n_adapters, request->adapters, error);
     if (request->saved || request->n_saved)

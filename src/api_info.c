@@ -82,7 +82,6 @@ aerie_status aerie_model_metadata_get(const aerie_model *model, const char *key,
                                       aerie_error *error)
 {
     AE_API_NEED(model, error);
-    AE_API_NEED(key, error);
     AE_API_NEED(value, error);
     ae_buf out = {0};
     size_t n_value;
